@@ -5,8 +5,8 @@ import { LONGEST_NAME } from '../replica-name.ts';
 import { foldersIn, MOST_SEQ, segmentsIn } from '../segments/segment.ts';
 import { timeRangeOf } from '../segments/time-index.ts';
 import { type Found, type Query, timeOf } from './query.ts';
-import { overlaps, reportUnsealed, type SearchedSegment, sealedBlocks } from './sealed-blocks.ts';
 import type { SearchOptions } from './search.ts';
+import { overlaps, reportUnsealed, type SearchedSegment, sealedBlocks } from './search.ts';
 import { SearchJoin } from './search-join.ts';
 
 export interface PageOptions extends SearchOptions {

@@ -127,7 +127,7 @@ export class SealedBatches {
   ): Promise<OpenSegment | undefined> {
     const { folder, replica, keys } = this.#options;
     for (;;) {
-      const segment = choose(await segmentsIn(folder).catch(noneIfAbsent));
+      const segment = choose(await segmentsIn(folder));
       if (segment === undefined) return undefined;
       const { name, first } = segment;
       try {
@@ -161,9 +161,4 @@ function confirmedEnd(block: Buffer, confirmed: number): number {
 function lastSealEnd(block: Buffer, before: number): number {
   const start = lastSeal(block, before);
   return start === -1 ? 0 : block.indexOf('\n', start) + 1;
-}
-
-function noneIfAbsent(error: unknown): Segment[] {
-  if (errorCode(error) !== 'ENOENT') throw error;
-  return [];
 }

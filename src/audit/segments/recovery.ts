@@ -197,17 +197,8 @@ async function copyFrom(path: string, from: number, to: string) {
 
 /** SHA-256 of a file's content, base64url. */
 export async function digestOf(path: string): Promise<string> {
+  await using handle = await openRegular(path);
   const digest = createHash('sha256');
-  const handle = await openRegular(path);
-  const chunk = Buffer.allocUnsafeSlow(COPY_BYTES);
-  try {
-    for (let at = 0; ; ) {
-      const { bytesRead } = await handle.read(chunk, 0, COPY_BYTES, at);
-      if (bytesRead === 0) return digest.digest('base64url');
-      digest.update(chunk.subarray(0, bytesRead));
-      at += bytesRead;
-    }
-  } finally {
-    await handle.close();
-  }
+  for await (const chunk of handle.createReadStream()) digest.update(chunk as Buffer);
+  return digest.digest('base64url');
 }

@@ -73,11 +73,11 @@ export function parseHeader(line: string): SegmentHeader | undefined {
 }
 
 /**
- * The segments in a replica's folder in their order. If a segment is there plain and compressed, the plain file counts.
+ * The segments in a replica's folder in their order; none if there is no folder. If a segment is there plain and compressed, the plain file counts.
  * A number has one spelling, so another file cannot take the place of a segment.
  */
 export async function segmentsIn(folder: string): Promise<Segment[]> {
-  const names = (await readdir(folder)).sort();
+  const names = (await readdir(folder).catch(noneIfAbsent)).sort();
   const found = new Map<number, Segment>();
   for (const name of names) {
     const match = NAME.exec(name);
@@ -131,13 +131,15 @@ export function setAsideName(segment: string, from: number): string {
  * `selected`: only those of this replica and its workers, or of this worker.
  */
 export async function foldersIn(directory: string, selected?: string): Promise<string[]> {
-  const entries = await readdir(directory, { withFileTypes: true }).catch((error): Dirent[] => {
-    if (errorCode(error) === 'ENOENT') return [];
-    throw error;
-  });
+  const entries: Dirent[] = await readdir(directory, { withFileTypes: true }).catch(noneIfAbsent);
   return entries
     .filter((entry) => entry.isDirectory())
     .map(({ name }) => name)
     .filter((name) => isSelected(selected, name))
     .sort(byProcess);
+}
+
+function noneIfAbsent(error: unknown): [] {
+  if (errorCode(error) !== 'ENOENT') throw error;
+  return [];
 }

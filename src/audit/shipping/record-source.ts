@@ -158,7 +158,7 @@ export class RecordSource implements Source<Shipment> {
   /** The next batch after the position. */
   async #next(): Promise<SealedBatch | undefined> {
     for (;;) {
-      const batch = await this.#batches.next().catch(noneIfGone);
+      const batch = await this.#batches.next();
       if (this.#forged !== undefined && (await this.#isMisread(this.#forged))) continue;
       if (this.#seeking === undefined) return batch;
       const after = await this.#seek(this.#seeking, batch);
@@ -228,11 +228,6 @@ function afterFrom(from: number): number | undefined {
 /** True if a compressed file was cut or changed. */
 function isDamage(error: unknown): boolean {
   return /^(ZSTD|Z)_/.test(errorCode(error));
-}
-
-/** A folder that was removed has nothing more. */
-function noneIfGone(error: unknown): undefined {
-  if (errorCode(error) !== 'ENOENT') throw error;
 }
 
 /** The number of the last record under a seal; undefined: the end of the file has no seal. */

@@ -259,7 +259,7 @@ export class SegmentSource implements Source<ClosedSegment> {
 
   async next(): Promise<Unit<ClosedSegment> | undefined> {
     const { folder } = this.#options;
-    const segments = await segmentsIn(folder).catch(noneIfGone);
+    const segments = await segmentsIn(folder);
     const at = await this.#indexOfNext(segments);
     const [segment, next] = [segments[at], segments[at + 1]];
     if (segment === undefined || next === undefined) return undefined;
@@ -335,9 +335,4 @@ async function headerOf(folder: string, { name }: Segment): Promise<SegmentHeade
     return parseHeader(bytes.toString('utf8', 0, bytes.indexOf(NEWLINE)));
   }
   return undefined;
-}
-
-function noneIfGone(error: unknown): Segment[] {
-  if (errorCode(error) !== 'ENOENT') throw error;
-  return [];
 }
