@@ -145,9 +145,9 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     name: 'waiters-forgotten',
     breaks: 'requests that wait for a challenge go on when it does not come',
-    file: 'src/challenges/pending-challenges.ts',
-    find: '    const timer = setTimeout(goAlone, ms);',
-    replace: '    const timer = setTimeout(() => undefined, ms);',
+    file: 'src/base/single-flight.ts',
+    find: "setTimeout(() => follower('late'), ms)",
+    replace: 'setTimeout(() => undefined, ms)',
   },
   {
     name: 'probe-never-lands',

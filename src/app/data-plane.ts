@@ -370,11 +370,11 @@ export class DataPlane implements Serving {
     const pools = new NoncePools(this.#store);
     const events = new UpstreamEvents({ audit: this.#audit, log, metrics });
     const { onPolicyStep, onBound, onRotation, onHealth } = events;
-    const { onCircuit, onAddressHealth, onPause } = events;
+    const { onAddress, onPause } = events;
     const ofCredentials = { onPolicyStep, onBound, onRotation, onHealth };
     const selectors = new CredentialSelectors({ pools, clock, metrics, tracing, ...ofCredentials });
     const bodyMemory = new BodyMemory(this.#setup.config.listen.limits.bodyMemory);
     const checkPace = new CheckPace(clock);
-    return { selectors, clock, metrics, bodyMemory, checkPace, onCircuit, onAddressHealth, onPause };
+    return { selectors, clock, metrics, bodyMemory, checkPace, onAddress, onPause };
   }
 }

@@ -48,7 +48,7 @@ export class NoncePool {
     };
     const onAdopted = (): void => {
       if (this.policy !== 'shared') this.#stopSharing();
-      else if (!this.#learning.sharesNonces) this.#queue.goOn();
+      else if (!this.#learning.sharesNonces) this.#queue.stopWaiting();
     };
     this.#learning = new Learning({ ...options, onStep, onAdopted });
     this.#idle = new IdleNonces({ learning: this.#learning, renew: options.renew });

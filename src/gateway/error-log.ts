@@ -1,13 +1,15 @@
 import { isNativeError } from 'node:util/types';
+import { putBounded } from '../base/bounded-map.ts';
 import type { Clock } from '../base/clock.ts';
 import type { GatewayError } from '../base/errors.ts';
 import type { Log } from '../base/log.ts';
+import { LogThrottle } from '../base/log-throttle.ts';
 import { describeError } from '../base/report-error.ts';
 
-/** Time between two log lines about the same error of the same deployment, in milliseconds. */
-const QUIET_MS = 10_000;
 /** Distinct errors that are kept for the console. */
 const REMEMBERED = 50;
+/** Errors of deployments whose log lines are throttled: enough for 1,000 deployments that fail in a few ways each. */
+const MAX_THROTTLED = 4_096;
 
 /** All errors of one code at one deployment. */
 export interface RecentError {
@@ -25,19 +27,20 @@ export interface RecentError {
 
 /**
  * Logs errors: internal errors at level error, those of the upstream, the audit log and overload (502 and
- * above) as warnings, those of clients at debug. A warning is logged at most once per interval, because an
- * upstream that is down must not fill the log. Keeps the latest ones.
+ * above) as warnings, those of clients at debug. Warnings of one code at one deployment are throttled. Keeps the latest
+ * errors.
  */
 export class ErrorLog {
   readonly #log: Log;
   readonly #clock: Clock;
   /** By deployment and code, the newest last. */
   readonly #recent = new Map<string, RecentError>();
-  readonly #logged = new Map<string, { at: number; suppressed: number }>();
+  readonly #throttle: LogThrottle;
 
   constructor(log: Log, clock: Clock) {
     this.#log = log;
     this.#clock = clock;
+    this.#throttle = new LogThrottle(clock, MAX_THROTTLED);
   }
 
   /** The recent errors, the newest first. */
@@ -56,16 +59,9 @@ export class ErrorLog {
       this.#log.debug({ deployment, code, requestId }, detail);
       return;
     }
-    const key = `${deployment} ${error.code}`;
-    const now = this.#clock.now();
-    const last = this.#logged.get(key);
-    if (last !== undefined && now - last.at < QUIET_MS) {
-      last.suppressed += 1;
-      return;
-    }
-    this.#logged.set(key, { at: now, suppressed: 0 });
+    const suppressed = this.#throttle.admit(`${deployment} ${error.code}`);
+    if (suppressed === undefined) return;
     const { code, detail, cause } = error;
-    const suppressed = last?.suppressed ?? 0;
     this.#log.warn({ deployment, code, requestId, suppressed, cause: causeText(cause) }, detail);
   }
 
@@ -74,18 +70,9 @@ export class ErrorLog {
     const key = `${deployment} ${error.code}`;
     const count = (this.#recent.get(key)?.count ?? 0) + 1;
     const { code, detail, kind } = error;
-    this.#recent.delete(key);
-    this.#recent.set(key, {
-      deployment,
-      code,
-      title: kind.title,
-      detail,
-      count,
-      at: this.#clock.now(),
-      requestId,
-    });
-    const [oldest] = this.#recent.keys();
-    if (this.#recent.size > REMEMBERED && oldest !== undefined) this.#recent.delete(oldest);
+    const at = this.#clock.now();
+    const recent = { deployment, code, title: kind.title, detail, count, at, requestId };
+    putBounded(this.#recent, key, recent, REMEMBERED);
   }
 }
 

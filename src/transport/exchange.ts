@@ -1,3 +1,4 @@
+import type { Cancellable } from '../base/cancellation.ts';
 import type { ErrorCode, GatewayError } from '../base/errors.ts';
 import type { RawHeaders } from '../base/raw-headers.ts';
 import type { ExchangeRequest, Lost } from '../handshake/exchange.ts';
@@ -28,7 +29,9 @@ export interface ExchangeObserver {
 const FAULTS: ReadonlySet<ErrorCode> = new Set(['upstream-unreachable', 'upstream-tls', 'upstream-timeout']);
 
 /** One request: it waits for a connection, goes out on one, and its response is returned at the head. */
-export class UpstreamExchange implements ResponseReceiver, ResponseSource, Queued<UpstreamExchange> {
+export class UpstreamExchange
+  implements ResponseReceiver, ResponseSource, Queued<UpstreamExchange>, Cancellable
+{
   readonly request: ExchangeRequest;
   readonly client: string;
   /** When it began to wait; undefined: it found a connection that it can have. */
@@ -58,12 +61,15 @@ export class UpstreamExchange implements ResponseReceiver, ResponseSource, Queue
     this.#resolve = resolve;
     this.#reject = reject;
     waiting.add(this);
-    request.cancellation.onCancel((reason) => {
-      const connection = this.#connection;
-      this.#leave();
-      if (connection !== undefined) this.#observe(reason, connection.progress);
-      this.#fail(reason);
-    });
+    request.cancellation.add(this);
+  }
+
+  /** The request was cancelled. */
+  cancel(reason: GatewayError): void {
+    const connection = this.#connection;
+    this.#leave();
+    if (connection !== undefined) this.#observe(reason, connection.progress);
+    this.#fail(reason);
   }
 
   /** It was taken from the queue for this connection. */
@@ -157,6 +163,6 @@ export class UpstreamExchange implements ResponseReceiver, ResponseSource, Queue
   #release(): void {
     // The connection may be another exchange's from now on.
     this.#connection = undefined;
-    this.request.cancellation.onCancel(undefined);
+    this.request.cancellation.remove(this);
   }
 }

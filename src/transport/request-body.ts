@@ -109,12 +109,18 @@ export function receiveBody(
   if (declared > limits.replayUpTo) return { kind: 'streamed', chunks, progress, spilled: false };
   const share = new BodyShare(memory);
   return new Promise((resolve, reject) => {
-    const fail = (error: unknown): void => {
-      share.release();
-      reject(error);
+    const work = {
+      cancel: (error: unknown): void => {
+        cancellation.remove(work);
+        share.release();
+        reject(error);
+      },
     };
-    cancellation.onCancel(fail);
-    keepOrStream(chunks, progress, limits.replayUpTo, share).then(resolve, fail);
+    cancellation.add(work);
+    keepOrStream(chunks, progress, limits.replayUpTo, share).then((body) => {
+      cancellation.remove(work);
+      resolve(body);
+    }, work.cancel);
   });
 }
 

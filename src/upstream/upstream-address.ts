@@ -1,5 +1,7 @@
+import { Cancellation } from '../base/cancellation.ts';
 import type { Clock } from '../base/clock.ts';
-import type { GatewayError } from '../base/errors.ts';
+import { GatewayError } from '../base/errors.ts';
+import { reportError } from '../base/report-error.ts';
 import type { NoncePool } from '../challenges/pool.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
@@ -7,13 +9,12 @@ import type { Call } from '../handshake/send-authenticated.ts';
 import type { HistogramSeries } from '../metrics/histogram.ts';
 import { type ConnectionOptions, Connections } from '../transport/connections.ts';
 import type { ExchangeObserver } from '../transport/exchange.ts';
-import { AddressHealth, type HealthChange, type HealthOptions } from './address-health.ts';
-import { Circuit, type CircuitOptions, type CircuitState } from './circuit.ts';
+import { AddressState, type CircuitOptions, type HealthOptions, type StatusChange } from './address-state.ts';
 import type { VersionState, VersionTest } from './credential-selector.ts';
 import type { CredentialSelectors, SelectorUse } from './credential-selectors.ts';
 import type { CredentialVersion, Transport, VersionOptions } from './credential-version.ts';
 import { circuitOpen } from './errors.ts';
-import { type CheckPace, HealthCheck } from './health-check.ts';
+import { type CheckPace, checkAddress } from './health-check.ts';
 
 /** Options of one address of an upstream. */
 export interface AddressOptions extends ConnectionOptions, VersionOptions {
@@ -23,20 +24,12 @@ export interface AddressOptions extends ConnectionOptions, VersionOptions {
   readonly health: HealthOptions;
 }
 
-/** An event of one address. */
-interface AddressEvent {
+/** The status of one address changed. */
+export interface AddressChange extends StatusChange {
   readonly deployment: string;
   /** Host and port. */
   readonly address: string;
 }
-
-export interface CircuitChange extends AddressEvent {
-  readonly state: CircuitState;
-  /** The last failure. */
-  readonly reason: string;
-}
-
-export interface AddressHealthChange extends AddressEvent, HealthChange {}
 
 export interface AddressDeps {
   readonly clock: Clock;
@@ -46,9 +39,7 @@ export interface AddressDeps {
   readonly selectors: CredentialSelectors;
   readonly checkPace: CheckPace;
   /** Called after each change. */
-  readonly onCircuit: (change: CircuitChange) => void;
-  /** Called after each change. */
-  readonly onAddressHealth: (change: AddressHealthChange) => void;
+  readonly onAddress: (change: AddressChange) => void;
 }
 
 /** A client request, before it is known over which connections it goes. */
@@ -73,44 +64,34 @@ export interface VersionChoice {
   readonly version: string;
 }
 
-/** One address of a deployment's upstream: its connections, its circuit, its health, and a selector for each credential. */
+/** The reason with which a check under way is cancelled that is not needed any more. */
+const ENDED = new GatewayError('draining', 'The health check has ended.');
+
+/** One address of a deployment's upstream: its connections, its state, and a selector for each credential. */
 export class UpstreamAddress implements ExchangeObserver {
   /** Host and port. */
   readonly address: string;
   readonly connections: Connections;
-  readonly circuit: Circuit;
-  readonly health: AddressHealth;
+  readonly state: AddressState;
   readonly #options: AddressOptions;
   readonly #deps: AddressDeps;
   readonly #transport: Transport;
   readonly #selectors = new Map<string, SelectorUse>();
-  readonly #check: HealthCheck | undefined;
-  /** The detail of the last failure. */
-  #lastFailure = '';
+  /** Cancelled when the checks end. */
+  readonly #checks = new Cancellation();
 
   constructor(options: AddressOptions, deps: AddressDeps, sets: readonly CredentialSet[]) {
-    const { deployment, origin, circuit, health } = options;
-    const { clock, queueWait, checkPace, onCircuit, onAddressHealth } = deps;
+    const { origin, circuit, health } = options;
+    const { clock, queueWait } = deps;
     const address = new URL(origin).host;
     this.address = address;
     this.#options = options;
     this.#deps = deps;
     this.connections = new Connections(options, clock, { observer: this, queueWait });
-    this.circuit = new Circuit(circuit, clock, (state) => {
-      onCircuit({ deployment, address, state, reason: this.#lastFailure });
-      // Otherwise each waiting request would time out in its turn.
-      if (state === 'open') this.connections.refuseWaiting(circuitOpen(this.circuit.retryAfterMs));
-    });
-    this.health = new AddressHealth(health, clock, (change) =>
-      onAddressHealth({ deployment, address, ...change }),
-    );
+    this.state = new AddressState(circuit, health, clock);
     this.#transport = { options, address, exchange: this.connections.exchange };
     for (const set of sets) this.#selectors.set(set.name, this.#selectorOf(set));
-    const { interval, path } = health;
-    this.#check =
-      interval === undefined
-        ? undefined
-        : new HealthCheck(interval, path, this.connections, this.health, checkPace);
+    void this.#runChecks();
   }
 
   get credentials(): CredentialState[] {
@@ -190,8 +171,7 @@ export class UpstreamAddress implements ExchangeObserver {
     if (use === undefined) {
       throw new TypeError(`deployment ${this.#options.deployment} has no credential ${credential}`);
     }
-    const trial = this.circuit.admit();
-    if (trial === undefined) throw circuitOpen(this.circuit.retryAfterMs);
+    this.#changed(this.state.admit(call));
     use.enter();
     try {
       const transport = this.#transport;
@@ -200,24 +180,21 @@ export class UpstreamAddress implements ExchangeObserver {
       return await use.selector.send({ request, cancellation, budget, transport, exchange });
     } finally {
       use.leave();
-      if (trial > 0) this.circuit.endTrial(trial);
+      this.state.leave(call);
     }
   }
 
   responded(status: number): void {
-    this.circuit.responded(status);
-    this.health.responded();
+    this.#changed(this.state.responded(status));
   }
 
   failed({ detail }: GatewayError, sent: boolean): void {
-    this.#lastFailure = detail;
-    this.circuit.failed();
-    this.health.failed(sent ? 'request' : 'connection', detail);
+    this.#changed(this.state.failed(sent ? 'request' : 'connection', detail));
   }
 
   /** Ends the health checks; for an upstream that is about to close. */
   endChecks(): void {
-    this.#check?.close();
+    this.#checks.cancel(ENDED);
   }
 
   /** Resolves when the connections are closed. The caller sends no requests any more. */
@@ -226,6 +203,29 @@ export class UpstreamAddress implements ExchangeObserver {
     await Promise.all(Array.from(this.#selectors.values(), (use) => use.end()));
     // Only requests of the gateway's own can be under way. The upstream may never respond to them.
     await this.connections.destroy();
+  }
+
+  async #runChecks(): Promise<void> {
+    const { interval, path } = this.#options.health;
+    if (interval === undefined) return;
+    const { checkPace } = this.#deps;
+    const options = path === undefined ? { interval } : { interval, path };
+    while (this.#checks.reason === undefined) {
+      try {
+        const changes = checkAddress(this.state, options, this.connections, checkPace, this.#checks);
+        for await (const change of changes) this.#changed(change);
+      } catch (error) {
+        // A defect in one check must not leave the address unchecked.
+        reportError(error);
+      }
+    }
+  }
+
+  #changed(change: StatusChange | undefined): void {
+    if (change === undefined) return;
+    this.#deps.onAddress({ deployment: this.#options.deployment, address: this.address, ...change });
+    // Otherwise each waiting request would time out in its turn.
+    if (change.after.circuit === 'open') this.connections.refuseWaiting(circuitOpen(this.state.retryAfterMs));
   }
 
   get #inUse(): CredentialVersion[] {

@@ -1,4 +1,5 @@
 import type { Cancellation } from '../base/cancellation.ts';
+import { InFlight } from '../base/in-flight.ts';
 import type { RawHeaders } from '../base/raw-headers.ts';
 import type { NoncePool } from '../challenges/pool.ts';
 import { NONCE_POLICIES, type NoncePolicy } from '../challenges/store/store.ts';
@@ -101,10 +102,9 @@ export class Upstream {
   readonly #admission: Admission;
   readonly #metrics: DeploymentMetrics;
   readonly #retries: RetryBudget;
-  #inFlight = 0;
+  readonly #inFlight = new InFlight();
   /** Requests on a connection whose bodies are streamed because there was no memory to keep them. */
   #spilled = 0;
-  #onIdle: (() => void) | undefined;
 
   /** `before`: what serves the deployment so far. */
   constructor(
@@ -223,7 +223,7 @@ export class Upstream {
   /** A client request comes. The caller sends it, and ends it when the response has been passed on. */
   begin(request: ClientRequest): ActiveRequest {
     const { client, method, target, headers, trace, noTotalTimeout, facts, interim, cancellation } = request;
-    this.#inFlight += 1;
+    this.#inFlight.enter();
     return {
       client,
       method,
@@ -283,8 +283,7 @@ export class Upstream {
       this.#metrics.upstreamDuration.observe((this.#deps.clock.now() - leftAt) / 1000);
     if (deadline !== undefined) this.#deadlines.end(deadline);
     if (body.kind !== 'none') body.memory?.release();
-    this.#inFlight -= 1;
-    if (this.#inFlight === 0) this.#onIdle?.();
+    this.#inFlight.leave();
   }
 
   /**
@@ -293,7 +292,7 @@ export class Upstream {
    */
   #check(client: string): void {
     const address = this.#choose();
-    if (address?.circuit.isAdmitting !== true) throw circuitOpen(this.#retryAfterMs);
+    if (address?.state.isAdmitting !== true) throw circuitOpen(this.#retryAfterMs);
     this.#admission.check(client, address.connections);
   }
 
@@ -330,22 +329,18 @@ export class Upstream {
   #choose(except?: UpstreamAddress): UpstreamAddress | undefined {
     const [first] = this.addresses;
     if (this.addresses.length === 1) return first;
-    const usable = this.addresses.filter((each) => each !== except && each.circuit.isAdmitting);
+    const usable = this.addresses.filter((each) => each !== except && each.state.isAdmitting);
     return preferredOf(usable);
   }
 
   get #retryAfterMs(): number {
-    return Math.min(...this.addresses.map(({ circuit }) => circuit.retryAfterMs));
+    return Math.min(...this.addresses.map(({ state }) => state.retryAfterMs));
   }
 
   /** Resolves when the requests under way are done and the connections closed. The caller sends no new ones. */
   async close(): Promise<void> {
     for (const address of this.addresses) address.endChecks();
-    if (this.#inFlight > 0) {
-      await new Promise<void>((resolve) => {
-        this.#onIdle = resolve;
-      });
-    }
+    await this.#inFlight.idle();
     await Promise.all(this.addresses.map((address) => address.close()));
   }
 
@@ -357,8 +352,8 @@ export class Upstream {
 /** The first address that is settled, else the first that is not failing, else the first. */
 function preferredOf(addresses: readonly UpstreamAddress[]): UpstreamAddress | undefined {
   return (
-    addresses.find(({ health }) => health.isSettled) ??
-    addresses.find(({ health }) => health.state !== 'failing') ??
+    addresses.find(({ state }) => state.isSettled) ??
+    addresses.find(({ state }) => state.health !== 'failing') ??
     addresses[0]
   );
 }

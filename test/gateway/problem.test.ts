@@ -5,10 +5,9 @@ import { type ErrorCode, errorKinds, GatewayError } from '../../src/base/errors.
 import { ClientResponse } from '../../src/gateway/client-response.ts';
 import { sendProblem, sendRawProblem } from '../../src/gateway/problem.ts';
 import { requestHead } from '../../src/gateway/request-head.ts';
-import { useClosing } from '../support/closing.ts';
+import { closing } from '../support/closing.ts';
 import { RawClient, type RawResponse, valuesOf } from '../support/raw-client.ts';
 
-const closing = useClosing();
 const KEPT = 'Connection: keep-alive\r\n';
 
 /** The response that a client reads when the server responds like this. */

@@ -1,4 +1,4 @@
-import { afterEach, describe, expect, test } from '@jest/globals';
+import { describe, expect, test } from '@jest/globals';
 import { Secret } from '../../src/base/secret.ts';
 import type { BehaviourChange } from '../../src/simulator/settings.ts';
 import { addressMissing } from '../../src/transport/egress.ts';
@@ -9,6 +9,7 @@ import {
   weakProxyChallenge,
 } from '../../src/transport/proxy-errors.ts';
 import { whyNoTls } from '../../src/transport/tls-errors.ts';
+import { closing } from '../support/closing.ts';
 import { authors, problemOf, type RunningScene, startScene } from '../support/scene.ts';
 import { proxyAccount, type Squid, type SquidOptions, startSquid, type Tunnelled } from '../support/squid.ts';
 import { until } from '../support/until.ts';
@@ -104,19 +105,13 @@ interface ProxiedOptions {
   readonly settings?: Record<string, unknown>;
 }
 
-const open: Squid[] = [];
-
-afterEach(async () => {
-  for (const squid of open.splice(0)) await squid.close();
-});
-
 /** A gateway that reaches the simulator through Squid only. */
 async function startProxiedPair(
   squidOptions: SquidOptions,
   options: ProxiedOptions = {},
 ): Promise<ProxiedPair> {
   const squid = await startSquid(squidOptions);
-  open.push(squid);
+  closing.push(() => squid.close());
   const { behaviour = {}, settings = {} } = options;
   const password = 'password' in options ? options.password : proxyAccount.password;
   const ownCa = squidOptions.tls === true ? squid.ca : undefined;

@@ -22,7 +22,7 @@ import {
   weakProxyChallenge,
 } from '../../src/transport/proxy-errors.ts';
 import { type ProxyOptions, ProxyTunnel } from '../../src/transport/proxy-tunnel.ts';
-import { useClosing } from '../support/closing.ts';
+import { closing } from '../support/closing.ts';
 import { type ScriptedUpstream, startRawUpstream, startUpstream } from '../support/scripted-upstream.ts';
 import { proxyAccount, type Squid, type SquidOptions, startSquid } from '../support/squid.ts';
 import { until } from '../support/until.ts';
@@ -32,8 +32,6 @@ const credential = { ...named, username: proxyAccount.username, password: new Se
 const URI = 'upstream.example:443';
 const ALGORITHMS: readonly AlgorithmName[] = ['SHA-512-256', 'SHA-256', 'MD5'];
 const proxyDefaults = { credential: 'proxy', algorithms: ALGORITHMS, allowPlaintext: false, ca: undefined };
-
-const closing = useClosing();
 
 function tunnelThrough(
   proxy: string,
