@@ -58,7 +58,7 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     name: 'count-goes-back',
     breaks: 'a nonce that another process left goes on with its count',
-    file: 'src/challenges/nonce-factory.ts',
+    file: 'src/challenges/nonce.ts',
     find: '    counter.last = Math.max(counter.last, count);',
     replace: '    counter.last = Math.max(counter.last, count - 1);',
   },

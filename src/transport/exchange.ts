@@ -3,19 +3,13 @@ import type { ErrorCode, GatewayError } from '../base/errors.ts';
 import type { RawHeaders } from '../base/raw-headers.ts';
 import type { ExchangeRequest, Lost } from '../handshake/exchange.ts';
 import { type ResponseSource, UpstreamResponse } from '../handshake/response.ts';
+import type { Connection } from './connection.ts';
+import { isConnectionLost, upstreamError } from './errors.ts';
 import type { FairQueue, Queued } from './fair-queue.ts';
-import { isConnectionLost, upstreamError } from './network-error.ts';
 import type { ResponseReceiver } from './response-reader.ts';
 
 /** How far the exchange on a connection is: `responding` from the first byte of the response on. */
 export type ExchangeProgress = 'unsent' | 'sent' | 'responding';
-
-/** The connection that an exchange is on. `abandon` closes it unless it is still being made. */
-export interface ExchangeConnection extends ResponseSource {
-  readonly progress: ExchangeProgress;
-  /** True if the connection was idle before this exchange. */
-  readonly isReused: boolean;
-}
 
 /** Is told of the results of all exchanges with one upstream. */
 export interface ExchangeObserver {
@@ -42,7 +36,7 @@ export class UpstreamExchange
   readonly #observer: ExchangeObserver;
   readonly #resolve: (result: UpstreamResponse | Lost) => void;
   readonly #reject: (error: GatewayError) => void;
-  #connection: ExchangeConnection | undefined;
+  #connection: Connection | undefined;
   /** Undefined until its head came. */
   #response: UpstreamResponse | undefined;
 
@@ -73,7 +67,7 @@ export class UpstreamExchange
   }
 
   /** It was taken from the queue for this connection. */
-  enter(connection: ExchangeConnection): void {
+  enter(connection: Connection): void {
     this.#connection = connection;
   }
 
@@ -102,7 +96,7 @@ export class UpstreamExchange
   }
 
   /** The connection failed, or was not made. */
-  onConnectionError(thrown: unknown, { progress, isReused }: ExchangeConnection): void {
+  onConnectionError(thrown: unknown, { progress, isReused }: Connection): void {
     const error = upstreamError(thrown);
     const broke = isConnectionLost(thrown);
     const sent = progress === 'sent';

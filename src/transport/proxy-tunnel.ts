@@ -1,15 +1,34 @@
+import { randomBytes } from 'node:crypto';
 import type { RequestOptions } from 'node:http';
 import { request as requestOverTls } from 'node:https';
 import { isIP, type Socket } from 'node:net';
+import { Cancellation } from '../base/cancellation.ts';
 import type { Clock } from '../base/clock.ts';
+import { type ErrorCode, GatewayError } from '../base/errors.ts';
 import { isExposed } from '../base/network.ts';
 import { request as requestInClear } from '../base/node-http.ts';
-import type { RawHeaders } from '../base/raw-headers.ts';
+import { fieldValues, type RawHeaders } from '../base/raw-headers.ts';
+import { NoncePool } from '../challenges/pool.ts';
+import { SharedChallenges } from '../challenges/shared-challenges.ts';
+import { MemoryChallengeStore } from '../challenges/store/memory.ts';
 import type { Credential } from '../credentials/credentials.ts';
 import type { AlgorithmName } from '../digest/algorithms.ts';
+import { offersScheme } from '../digest/challenge.ts';
+import { AttemptBudget } from '../handshake/attempt-budget.ts';
+import { DigestClient, type DigestListener, DigestState } from '../handshake/digest-client.ts';
+import type { Exchange } from '../handshake/exchange.ts';
+import { NO_BODY } from '../handshake/request.ts';
+import { UpstreamResponse } from '../handshake/response.ts';
+import { sendAuthenticated, type Turn } from '../handshake/send-authenticated.ts';
 import { leavingFrom } from './egress.ts';
-import { type ProxyAccount, ProxyAuthentication, type ProxyReply } from './proxy-authentication.ts';
-import { proxyError, proxyTooSlow } from './proxy-errors.ts';
+import {
+  ProxyError,
+  type ProxyRefusal,
+  proxyAuthenticationError,
+  proxyError,
+  proxyRefuses,
+  proxyTooSlow,
+} from './errors.ts';
 import { checkServerName } from './upstream-tls.ts';
 
 /** A forward proxy. */
@@ -130,4 +149,218 @@ export class ProxyTunnel {
 function authorityOf(origin: string): string {
   const { protocol, hostname, port } = new URL(origin);
   return `${hostname}:${port || (protocol === 'https:' ? 443 : 80)}`;
+}
+
+/** Between trials of a refused credential, in milliseconds: proxies lock addresses out as upstreams do. */
+const TRIAL_INTERVAL_MS = 30_000;
+/** The longest that tunnels wait for another one that tests the credential, in milliseconds. */
+const PATIENCE_MS = 1_000;
+const TURN: Turn = { ownNonce: false, attempts: 2 };
+
+/** Errors of the Digest client, as errors of the proxy. */
+const PROXY_ERRORS: Partial<Record<ErrorCode, ProxyRefusal>> = {
+  'credential-unavailable': 'password-needed',
+  'upstream-protocol': 'always-stale',
+  'upstream-proof-invalid': 'proof-invalid',
+};
+
+type PasswordCredential = Extract<Credential, { readonly password: unknown }>;
+
+export interface ProxyAccount {
+  /** Undefined: the proxy is expected not to ask. */
+  readonly credential: Credential | undefined;
+  /** Algorithms that may answer Digest. */
+  readonly algorithms: readonly AlgorithmName[];
+  /** False: others can read the connection, so nothing of the credential is sent. */
+  readonly mayAnswer: boolean;
+  /** `host:port`, the target of every CONNECT. */
+  readonly authority: string;
+}
+
+/** Response of a proxy to a CONNECT. */
+export interface ProxyReply {
+  readonly status: number;
+  readonly headers: RawHeaders;
+  /** Nothing of the tunnel has been read. */
+  readonly socket: Socket;
+}
+
+/** Sends one CONNECT with these header fields, on a connection of its own. */
+export type Connect = (headers: RawHeaders) => Promise<ProxyReply>;
+
+/** Authenticates to one proxy with one credential, for every connection to one upstream. */
+export class ProxyAuthentication implements DigestListener {
+  readonly hasAlternatives = false;
+  readonly isReplaced = false;
+  readonly isInUse = true;
+  readonly #account: ProxyAccount;
+  readonly #clock: Clock;
+  readonly #state = new DigestState();
+  readonly #digest: DigestClient | undefined;
+  #basicAccepted = false;
+  /** A refused credential is kept back until then, on the clock. */
+  #nextTrial = Number.NEGATIVE_INFINITY;
+
+  constructor(account: ProxyAccount, clock: Clock) {
+    this.#account = account;
+    this.#clock = clock;
+    this.#digest = account.credential && this.#digestClient(account.credential);
+  }
+
+  get credential(): Credential | undefined {
+    return this.#account.credential;
+  }
+
+  /**
+   * Makes a tunnel and returns its socket.
+   * @throws GatewayError `upstream-unreachable`, which says that it was the proxy
+   */
+  async open(connect: Connect): Promise<Socket> {
+    const { credential, mayAnswer } = this.#account;
+    if (this.#digest === undefined || credential === undefined) {
+      return openUnauthenticated(connect, 'no-credential');
+    }
+    if (!mayAnswer) return openUnauthenticated(connect, 'plaintext');
+    if (this.#clock.now() < this.#nextTrial) throw proxyAuthenticationError('credential-refused');
+    if (this.#state.health.refused) this.#state.health.reset();
+    if (this.#basicAccepted && 'password' in credential) return this.#openWithBasic(connect, credential);
+    return this.#openWithDigest(connect, credential, this.#digest);
+  }
+
+  async #openWithDigest(connect: Connect, credential: Credential, client: DigestClient): Promise<Socket> {
+    let last: ProxyReply | undefined;
+    const exchange: Exchange = async ({ headers }) => {
+      last?.socket.destroy();
+      last = await connect(headers);
+      const { status } = last;
+      // The proof of a response that makes no tunnel is not looked at.
+      const fields = isTunnel(status) || status === 407 ? last.headers : [];
+      return new UpstreamResponse(status, '', fields, true, undefined);
+    };
+    const target = this.#account.authority;
+    const call = {
+      request: { method: 'CONNECT', target, headers: [], body: NO_BODY, client: '', trace: undefined },
+      cancellation: new Cancellation(),
+      budget: new AttemptBudget(),
+      exchange,
+    };
+    try {
+      const response = await sendAuthenticated(client, call, TURN);
+      if (response === 'refused' || last === undefined) throw proxyAuthenticationError('credential-refused');
+      return tunnelOf(last);
+    } catch (error) {
+      last?.socket.destroy();
+      if (!isCode(error, 'upstream-no-digest')) throw asProxyError(error);
+      const lines = fieldValues(last?.headers ?? [], 'proxy-authenticate');
+      if (offersScheme(lines, 'digest')) throw proxyAuthenticationError('weak-challenge');
+      if (!offersScheme(lines, 'basic')) throw proxyAuthenticationError('unusable-challenge');
+      if (!('password' in credential)) throw proxyAuthenticationError('password-needed');
+      return this.#openWithBasic(connect, credential);
+    }
+  }
+
+  async #openWithBasic(connect: Connect, credential: PasswordCredential): Promise<Socket> {
+    const reply = await connect(['proxy-authorization', basic(credential)]);
+    if (reply.status === 407) {
+      reply.socket.destroy();
+      this.#basicAccepted = false;
+      this.#pause();
+      throw proxyAuthenticationError('credential-refused');
+    }
+    const tunnel = tunnelOf(reply);
+    this.#basicAccepted = true;
+    return tunnel;
+  }
+
+  #digestClient(credential: Credential): DigestClient {
+    const clock = this.#clock;
+    const { algorithms } = this.#account;
+    const pool = new NoncePool({
+      credential,
+      algorithms,
+      clock,
+      random: Math.random,
+      newCnonce: () => randomBytes(16).toString('hex'),
+      // One CONNECT at a time uses a nonce: proxies refuse counts that come out of order.
+      policy: 'exclusive',
+      sharedChallenges: new SharedChallenges({ key: 'proxy', store: new MemoryChallengeStore(clock) }),
+      onStep: () => {},
+      onBound: () => {},
+      renew: undefined,
+    });
+    const tracing = { deployment: '', forwardTrace: false };
+    return new DigestClient(
+      {
+        credential,
+        algorithms,
+        requireQop: true,
+        patienceMs: PATIENCE_MS,
+        field: 'proxy-authorization',
+        address: '',
+        tracing,
+      },
+      { pool, state: this.#state, listener: this, clock },
+    );
+  }
+
+  /** A nonce from earlier was refused: whether the password is, only an answer to a fresh challenge shows. */
+  confirm(): void {
+    this.#state.health.reset();
+  }
+
+  /** The refused attempt answered a challenge of its own, so the password was changed. */
+  onUnconfirmed(): void {
+    const { health } = this.#state;
+    if (health.refuse(health.lastAttempt)) this.#pause();
+  }
+
+  #pause(): void {
+    this.#nextTrial = this.#clock.now() + TRIAL_INTERVAL_MS;
+  }
+
+  /** An attempt that was under way when another one was refused can show that the credential is good. */
+  onAccepted(): void {
+    this.#nextTrial = Number.NEGATIVE_INFINITY;
+  }
+
+  onAttempt(): void {}
+  onChallenge(): void {}
+  onSuccess(): void {}
+  onRefused(): void {}
+}
+
+/** Makes a tunnel without any credential; `whenAsked`: the error if the proxy asks for one. */
+async function openUnauthenticated(connect: Connect, whenAsked: ProxyRefusal): Promise<Socket> {
+  const reply = await connect([]);
+  if (reply.status !== 407) return tunnelOf(reply);
+  reply.socket.destroy();
+  throw proxyAuthenticationError(whenAsked);
+}
+
+/** Returns the socket of the tunnel that the proxy made; throws if it made none. */
+function tunnelOf({ status, socket }: ProxyReply): Socket {
+  if (isTunnel(status)) return socket;
+  socket.destroy();
+  throw proxyRefuses(status);
+}
+
+/** RFC 9110 §9.3.6: any 2xx response to CONNECT makes a tunnel. */
+function isTunnel(status: number): boolean {
+  return status >= 200 && status <= 299;
+}
+
+function isCode(error: unknown, code: ErrorCode): boolean {
+  return error instanceof GatewayError && error.code === code;
+}
+
+function asProxyError(error: unknown): unknown {
+  if (error instanceof ProxyError || !(error instanceof GatewayError)) return error;
+  const refusal = PROXY_ERRORS[error.code];
+  return refusal === undefined ? error : proxyAuthenticationError(refusal);
+}
+
+/** RFC 7617 §2. */
+function basic({ username, password }: PasswordCredential): string {
+  const pair = Buffer.from(`${username}:${password.reveal()}`.normalize('NFC'));
+  return `Basic ${pair.toString('base64')}`;
 }

@@ -1,5 +1,5 @@
 import { reportError } from '../base/report-error.ts';
-import { NonceCounters } from '../challenges/nonce-factory.ts';
+import { NonceCounters } from '../challenges/nonce.ts';
 import { serializeKey } from '../challenges/store/store.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
 import { egressAddress } from '../transport/egress.ts';

@@ -6,7 +6,7 @@ import type { NoncePool } from '../challenges/pool.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
 import type { Call } from '../handshake/send-authenticated.ts';
-import type { HistogramSeries } from '../metrics/histogram.ts';
+import type { HistogramSeries } from '../metrics/series.ts';
 import { type ConnectionOptions, Connections } from '../transport/connections.ts';
 import type { ExchangeObserver } from '../transport/exchange.ts';
 import { AddressState, type CircuitOptions, type HealthOptions, type StatusChange } from './address-state.ts';

@@ -5,7 +5,7 @@ import { connect as connectTls, createServer as createTlsServer, type TLSSocket 
 import { describe, expect, test } from '@jest/globals';
 import { Cancellation } from '../../src/base/cancellation.ts';
 import { GatewayError } from '../../src/base/errors.ts';
-import { closeSocket } from '../../src/transport/close-socket.ts';
+import { closeSocket } from '../../src/transport/connector.ts';
 import { closing } from '../support/closing.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
 import { listenOnLoopback } from '../support/loopback-server.ts';

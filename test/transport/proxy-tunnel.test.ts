@@ -6,22 +6,18 @@ import { fieldValue, type RawHeaders } from '../../src/base/raw-headers.ts';
 import { Secret } from '../../src/base/secret.ts';
 import type { AlgorithmName } from '../../src/digest/algorithms.ts';
 import {
+  proxyAuthenticationError,
+  proxyError,
+  proxyRefuses,
+  proxyTooSlow,
+} from '../../src/transport/errors.ts';
+import {
   type Connect,
   type ProxyAccount,
   ProxyAuthentication,
-} from '../../src/transport/proxy-authentication.ts';
-import {
-  passwordNeeded,
-  proxyAlwaysStale,
-  proxyError,
-  proxyProofInvalid,
-  proxyRefuses,
-  proxyRefusesCredential,
-  proxyTooSlow,
-  unusableProxyChallenge,
-  weakProxyChallenge,
-} from '../../src/transport/proxy-errors.ts';
-import { type ProxyOptions, ProxyTunnel } from '../../src/transport/proxy-tunnel.ts';
+  type ProxyOptions,
+  ProxyTunnel,
+} from '../../src/transport/proxy-tunnel.ts';
 import { closing } from '../support/closing.ts';
 import { type ScriptedUpstream, startRawUpstream, startUpstream } from '../support/scripted-upstream.ts';
 import { proxyAccount, type Squid, type SquidOptions, startSquid } from '../support/squid.ts';
@@ -193,7 +189,7 @@ describe('a proxy that answers', () => {
     const { proxy, heads } = await scripted(asks(DIGEST), OK, asks(DIGEST.replace('"n"', '"n2"')));
     const tunnel = tunnelThrough(proxy.origin, { now: () => now });
     expect(await outcome(tunnel)).toBe('open');
-    const refused = proxyRefusesCredential().detail;
+    const refused = proxyAuthenticationError('credential-refused').detail;
     // The nonce that was known, then a challenge of its own.
     expect([await outcome(tunnel), await outcome(tunnel), heads.length]).toEqual([refused, refused, 4]);
     now = 30_000;
@@ -205,11 +201,11 @@ describe('a proxy that answers', () => {
     [
       '200 with a wrong rspauth',
       [asks(DIGEST), 'HTTP/1.1 200 OK\r\nProxy-Authentication-Info: rspauth="00"\r\n\r\n'],
-      proxyProofInvalid(),
+      proxyAuthenticationError('proof-invalid'),
     ],
-    ['407 without any challenge', [asks()], unusableProxyChallenge()],
-    ['407 with another scheme', [asks('NTLM')], unusableProxyChallenge()],
-    ['stale again and again', [asks(stale)], proxyAlwaysStale()],
+    ['407 without any challenge', [asks()], proxyAuthenticationError('unusable-challenge')],
+    ['407 with another scheme', [asks('NTLM')], proxyAuthenticationError('unusable-challenge')],
+    ['stale again and again', [asks(stale)], proxyAuthenticationError('always-stale')],
     ['403', ['HTTP/1.1 403 No\r\n\r\n'], proxyRefuses(403)],
     ['502', ['HTTP/1.1 502 No\r\n\r\n'], proxyRefuses(502)],
     ['302', ['HTTP/1.1 302 No\r\n\r\n'], proxyRefuses(302)],
@@ -234,7 +230,9 @@ describe('a proxy that answers', () => {
     ],
   ])('with %s gets nothing of the credential', async (_name, algorithms, challenges) => {
     const { proxy, heads } = await scripted(asks(...challenges), OK);
-    expect(await outcome(tunnelThrough(proxy.origin, { algorithms }))).toBe(weakProxyChallenge().detail);
+    expect(await outcome(tunnelThrough(proxy.origin, { algorithms }))).toBe(
+      proxyAuthenticationError('weak-challenge').detail,
+    );
     expect(heads).toEqual([expect.not.stringMatching(/authorization/i)]);
   });
 
@@ -268,7 +266,7 @@ describe('a proxy that answers', () => {
     let now = 0;
     const { proxy, heads } = await scripted(asks(DIGEST));
     const tunnel = tunnelThrough(proxy.origin, { now: () => now });
-    const refused = proxyRefusesCredential().detail;
+    const refused = proxyAuthenticationError('credential-refused').detail;
     expect([await outcome(tunnel), await outcome(tunnel), heads.length]).toEqual([refused, refused, 2]);
     now = 30_000;
     expect([await outcome(tunnel), await outcome(tunnel), heads.length]).toEqual([refused, refused, 4]);
@@ -282,7 +280,7 @@ describe('a proxy that answers', () => {
       { proxy: options, origin: 'https://a', localAddress: undefined, timeout: 5000 },
       { clock: monotonicClock, credential: () => current },
     );
-    expect(await outcome(tunnel)).toBe(proxyRefusesCredential().detail);
+    expect(await outcome(tunnel)).toBe(proxyAuthenticationError('credential-refused').detail);
     current = { ...named, username: 'next-user', password: new Secret('next-word') };
     expect(await outcome(tunnel)).toBe('open');
     expect(heads[3]).toContain('username="next-user"');
@@ -343,7 +341,7 @@ test('a hash of the password answers Digest of its realm, and nothing else', asy
     'Digest realm="r", nonce="n", qop="auth", algorithm=SHA-256',
     'Basic realm="r"',
   ]) {
-    await expect(answerTo(account, line)).rejects.toThrow(passwordNeeded().detail);
+    await expect(answerTo(account, line)).rejects.toThrow(proxyAuthenticationError('password-needed').detail);
   }
 });
 

@@ -1,4 +1,4 @@
-import { inTime } from '../../base/in-time.ts';
+import { inTime } from '../../base/clock.ts';
 import { callEach, isolate, reportError } from '../../base/report-error.ts';
 import { BatchTimer, tellRecorded, type Waiter } from '../audit.ts';
 import type { Head } from '../seal.ts';
