@@ -46,12 +46,20 @@ export function setCounts(metrics: Metrics, deployments: readonly Deployment[], 
 }
 
 /** The log keeps these counts itself, which costs least on the request path. */
-export function setAuditCounts({ auditRecords, auditFailures }: Metrics, { counts, sink }: Audit): void {
+export function setAuditCounts(metrics: Metrics, { counts, sink }: Audit): void {
+  const { auditRecords, auditFailures, auditSinkLagSeconds, auditSinkLagRecords } = metrics;
   auditRecords.reset();
   auditRecords.inc(counts.records);
   auditFailures.reset();
   auditFailures.inc({ sink: 'file' }, counts.failures);
-  if (sink !== undefined) auditFailures.inc({ sink: 'redis' }, sink.failures);
+  if (sink === undefined) return;
+  const { since, records } = sink.lag;
+  auditFailures.inc({ sink: 'redis' }, sink.failures);
+  auditSinkLagSeconds.set(
+    { sink: 'redis' },
+    since === undefined ? 0 : Math.max(0, Date.now() - since) / 1000,
+  );
+  auditSinkLagRecords.set({ sink: 'redis' }, records);
 }
 
 function resetAll(metrics: Metrics): void {

@@ -5,7 +5,7 @@ import type { Log } from '../base/log.ts';
 import type { RegistrySnapshot } from '../metrics/merged-metrics.ts';
 import type { BuildInfo, Metrics } from '../metrics/metrics.ts';
 import { metricsRequest } from '../metrics/otlp-metrics.ts';
-import { RetryLater } from '../receivers/http.ts';
+import { RetryLater } from '../receivers/connections.ts';
 import { OtlpClient, SERVICE } from '../receivers/otlp.ts';
 import type { MetricsExportOptions } from '../setup/metrics.ts';
 

@@ -1,5 +1,5 @@
 import type { AuditOptions } from '../audit/audit.ts';
-import type { SinkOptions } from '../audit/sinks/options.ts';
+import type { SinkOptions } from '../audit/shipping/sink-set.ts';
 import type { RedisStoreOptions } from '../challenges/store/redis.ts';
 import { ConfigError, type Issue, type LocatedIssue } from '../config/issues.ts';
 import { type LocatedConfig, loadLocated } from '../config/load.ts';

@@ -1,8 +1,8 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { messageOf } from '../../base/error-code.ts';
 import { ignoreAbort, reportDefect } from '../../base/expected-errors.ts';
-import { RetryLater } from '../../receivers/http.ts';
-import type { PositionFile, SinkPosition } from '../segments/sink-position.ts';
+import { RetryLater } from '../../receivers/connections.ts';
+import type { PositionFile, SinkPosition } from '../segments/signed-file.ts';
 
 /** Interval at which a log that has nothing new is read again, in milliseconds. */
 const POLL_MS = 500;
@@ -11,6 +11,8 @@ const STORE_EVERY_MS = 1_000;
 /** Pause after the first failure, and the longest one, in milliseconds. */
 const FIRST_PAUSE_MS = 250;
 const LONGEST_PAUSE_MS = 30_000;
+/** How long records are gathered after the writer has told of some, in milliseconds. */
+const GATHER_MS = 20;
 /** The longest pause that a receiver can ask for, in milliseconds. */
 const LONGEST_ASKED_MS = 300_000;
 
@@ -34,6 +36,11 @@ export interface Source<T> {
   next(): Promise<Unit<T> | undefined>;
   /** Records after this position that could be sent. */
   behind(position: SinkPosition | undefined): Promise<number>;
+  /**
+   * Called after a unit was not confirmed, if the receiver keeps the position itself: the next unit begins where that is
+   * by then. Otherwise the same unit is delivered again.
+   */
+  returnToPosition?(): Promise<void>;
   close(): Promise<void>;
 }
 
@@ -51,6 +58,13 @@ export interface Delivery<T> {
 /** Where the state of sinks is told. */
 export type SinkLog = Readonly<Record<'info' | 'warn' | 'error', (fields: object, msg: string) => void>>;
 
+/** Options of every kind of sink. */
+export interface CommonOptions {
+  readonly name: string;
+  /** How long one delivery may take, in milliseconds. */
+  readonly timeout: number;
+}
+
 export interface FollowerOptions {
   readonly sink: string;
   /** The process whose log is followed. */
@@ -62,9 +76,10 @@ export interface FollowerOptions {
 export interface FollowerDeps<T> {
   readonly source: Source<T>;
   readonly delivery: Delivery<T>;
-  readonly file: PositionFile;
+  /** Undefined: the receiver keeps the position. */
+  readonly file?: PositionFile;
   /** Where the source begins. */
-  readonly position: SinkPosition | undefined;
+  readonly position?: SinkPosition | undefined;
   readonly log: SinkLog;
   readonly random?: () => number;
 }
@@ -79,7 +94,11 @@ export class Follower<T> {
   readonly #ended = new AbortController();
   /** Ends the pause between two readings. */
   #wake = new AbortController();
+  #isIdle = false;
+  #hasNews = false;
   #finishing = false;
+  /** The unit that is being delivered. */
+  #unit: Unit<T> | undefined;
   #position: SinkPosition | undefined;
   #stored: SinkPosition | undefined;
   #storedAt = Number.NEGATIVE_INFINITY;
@@ -99,7 +118,7 @@ export class Follower<T> {
     this.#running = this.#run();
   }
 
-  /** Since when the oldest unit waits, in Unix milliseconds; undefined: none is known to wait. */
+  /** Since when the oldest unit waits, or nothing can be read, in Unix milliseconds; undefined: neither is known. */
   get since(): number | undefined {
     return this.#since;
   }
@@ -107,6 +126,12 @@ export class Follower<T> {
   /** Records that are not delivered yet. */
   behind(): Promise<number> {
     return this.#deps.source.behind(this.#position);
+  }
+
+  /** Reads the log again soon: there are new records. */
+  wake(): void {
+    this.#hasNews = true;
+    if (this.#isIdle) this.#wake.abort();
   }
 
   /** Delivers what is there, until the signal is aborted, and closes. */
@@ -121,40 +146,44 @@ export class Follower<T> {
   }
 
   async #run(): Promise<void> {
-    const { source } = this.#deps;
     const { signal } = this.#ended;
-    let unit: Unit<T> | undefined;
     while (!signal.aborted) {
       try {
-        unit ??= await source.next();
-        this.#since = unit?.since;
-        if (unit === undefined) {
-          await this.#store();
-          this.#recover();
-          if (this.#finishing) break;
-          await this.#pause(POLL_MS);
-          continue;
-        }
-        await this.#deliver(unit);
-        unit = undefined;
-        if (performance.now() - this.#storedAt > STORE_EVERY_MS) await this.#store();
-        this.#recover();
+        if (await this.#step()) break;
       } catch (error) {
         if (signal.aborted) break;
-        this.#fail(error);
-        await this.#pause(this.#pauseAfter(error));
+        await this.#waitAfter(error);
       }
     }
     await this.#store().catch(reportDefect);
-    await source.close();
+    await this.#deps.source.close();
+  }
+
+  /** Delivers the next unit, or waits for one; true: everything is delivered, and no more is to be. */
+  async #step(): Promise<boolean> {
+    this.#unit ??= await this.#deps.source.next();
+    if (this.#unit === undefined) {
+      this.#since = undefined;
+      await this.#store();
+      this.#recover();
+      if (this.#finishing) return true;
+      await this.#idle();
+      return false;
+    }
+    this.#since = this.#unit.since;
+    await this.#deliver(this.#unit);
+    this.#unit = undefined;
+    if (performance.now() - this.#storedAt > STORE_EVERY_MS) await this.#store();
+    this.#recover();
+    return false;
   }
 
   async #deliver({ content, records, position }: Unit<T>): Promise<void> {
     const refused = records > 0 ? await this.#confirmed(content) : 0;
     this.counts.delivered += records - refused;
+    this.counts.refused += refused;
     this.#position = position;
     if (refused === 0) return;
-    this.counts.refused += refused;
     const { sink, replica } = this.#options;
     const msg = 'audit records were refused for good or are gone; they are not sent to the sink again';
     this.#deps.log.error({ sink, log: replica, records: refused, of: records, last: position.seq }, msg);
@@ -175,15 +204,27 @@ export class Follower<T> {
   async #store(): Promise<void> {
     if (this.#position === undefined || this.#position === this.#stored) return;
     const position = this.#position;
-    await this.#deps.file.write(position);
+    await this.#deps.file?.write(position);
     this.#stored = position;
     this.#storedAt = performance.now();
+  }
+
+  /** Waits until the next attempt after a failure. */
+  async #waitAfter(error: unknown): Promise<void> {
+    const { source } = this.#deps;
+    this.#fail(error);
+    if (source.returnToPosition !== undefined) {
+      this.#unit = undefined;
+      await source.returnToPosition().catch(reportDefect);
+    }
+    await this.#pause(this.#pauseAfter(error));
   }
 
   #fail(error: unknown): void {
     const { sink, replica } = this.#options;
     this.counts.failures += 1;
     this.#failuresInRow += 1;
+    this.#since ??= Date.now();
     const reason = messageOf(error);
     if (this.failing === undefined) {
       const msg = 'audit sink gets nothing; records are sent when it is back';
@@ -205,6 +246,16 @@ export class Follower<T> {
     if (error instanceof RetryLater) return Math.min(error.after, LONGEST_ASKED_MS);
     const longest = Math.min(FIRST_PAUSE_MS * 2 ** (this.#failuresInRow - 1), LONGEST_PAUSE_MS);
     return longest * (0.5 + (this.#deps.random ?? Math.random)() / 2);
+  }
+
+  /** Waits for new records, and then for those that come with them. */
+  async #idle(): Promise<void> {
+    this.#isIdle = true;
+    if (!this.#hasNews) await this.#pause(POLL_MS);
+    this.#isIdle = false;
+    if (!this.#hasNews) return;
+    this.#hasNews = false;
+    await this.#pause(GATHER_MS);
   }
 
   async #pause(milliseconds: number): Promise<void> {

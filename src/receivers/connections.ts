@@ -1,6 +1,7 @@
 import { createRequire } from 'node:module';
+import type { SecureVersion } from 'node:tls';
 import type { Agent, Dispatcher } from 'undici';
-import { type ReceiverTls, secureOptions } from './tls.ts';
+import type { Secret } from '../base/secret.ts';
 
 const require = createRequire(import.meta.url);
 
@@ -30,4 +31,22 @@ export function agentFor(tls: ReceiverTls | undefined): Agent {
 export function askedWait({ headers }: Pick<Dispatcher.ResponseData, 'headers'>): number | undefined {
   const seconds = Number(headers['retry-after']);
   return seconds > 0 ? seconds * 1000 : undefined;
+}
+
+/** TLS towards a receiver, whose certificate is always verified. */
+export interface ReceiverTls {
+  /** PEM: the authorities to trust instead of those that Node.js has. */
+  readonly ca?: string | undefined;
+  /** PEM: the certificate that the gateway shows, with its private key. */
+  readonly client?: { readonly chain: string; readonly key: Secret } | undefined;
+}
+
+/** The options of Node's TLS for a receiver. */
+export function secureOptions({ ca, client }: ReceiverTls = {}) {
+  const minVersion: SecureVersion = 'TLSv1.2';
+  return {
+    ...(ca !== undefined && { ca }),
+    ...(client && { cert: client.chain, key: client.key.reveal() }),
+    minVersion,
+  };
 }

@@ -3,10 +3,21 @@ import { hostname } from 'node:os';
 import { setTimeout as delay } from 'node:timers/promises';
 import { connect as connectTls } from 'node:tls';
 import { errorCode, messageOf } from '../../base/error-code.ts';
-import { secureOptions } from '../../receivers/tls.ts';
-import type { Delivery } from './follower.ts';
-import type { SyslogOptions } from './options.ts';
-import type { PlacedRecord } from './record-source.ts';
+import { type ReceiverTls, secureOptions } from '../../receivers/connections.ts';
+import type { CommonOptions, Delivery } from './follower.ts';
+import type { PlacedRecord, Shipment } from './record-source.ts';
+
+export interface SyslogOptions extends CommonOptions {
+  readonly kind: 'syslog';
+  readonly host: string;
+  readonly port: number;
+  /** Undefined: plain TCP. */
+  readonly tls: ReceiverTls | undefined;
+  /** 0 to 23. */
+  readonly facility: number;
+  /** IANA's private enterprise number in the name of the structured data. */
+  readonly enterprise: number;
+}
 
 const SEVERITY_INFO = 6;
 const APP_NAME = 'digest-gateway';
@@ -50,7 +61,7 @@ function escaped(value: string): string {
  * the gateway ends its side, and the receiver, which reads to the end before it closes, confirms by closing. If the
  * connection fails or closes before, everything written to it counts as not delivered.
  */
-export class SyslogDelivery implements Delivery<readonly PlacedRecord[]> {
+export class SyslogDelivery implements Delivery<Shipment> {
   readonly #options: SyslogOptions;
   readonly #format: SyslogFormat;
 
@@ -59,7 +70,7 @@ export class SyslogDelivery implements Delivery<readonly PlacedRecord[]> {
     this.#format = new SyslogFormat(options);
   }
 
-  async deliver(records: readonly PlacedRecord[], signal: AbortSignal): Promise<number> {
+  async deliver({ records }: Shipment, signal: AbortSignal): Promise<number> {
     const frames = Buffer.concat(records.map((record) => this.#format.frame(record)));
     const { host, port } = this.#options;
     try {

@@ -1,21 +1,18 @@
 import { join } from 'node:path';
 import { errorCode } from '../../base/error-code.ts';
 import type { AuditKeys } from '../keys.ts';
+import { NEWLINE } from '../line.ts';
 import { type NumberedLine, type SealedBatch, SealedBatches } from '../reader/sealed-batches.ts';
-import { parseSeal, SEAL_START } from '../seal.ts';
+import { parseSeal } from '../seal.ts';
 import { segmentName, segmentsIn } from '../segments/segment.ts';
-import { openRegular } from '../segments/segment-reader.ts';
-import type { FoundPosition, SinkPosition } from '../segments/sink-position.ts';
+import { lastSeal, openRegular } from '../segments/segment-reader.ts';
+import type { FoundPosition, SinkPosition } from '../segments/signed-file.ts';
 import type { Source, Unit } from './follower.ts';
 
-/** Records and characters after which no further batch is added to a unit. */
-const MOST_RECORDS = 1_000;
-const MOST_CHARACTERS = 512 * 1024;
 /** Bytes at the end of a segment in which its last seal is looked for. */
 const TAIL_BYTES = 64 * 1024;
 /** Ranges that are read a second time. */
 const MOST_DOUBTED = 100;
-const SEAL_LINE = `\n${SEAL_START}`;
 
 /** A record with its place in the log. */
 export interface PlacedRecord extends NumberedLine {
@@ -24,30 +21,42 @@ export interface PlacedRecord extends NumberedLine {
   readonly segment: string;
 }
 
+/** Batches of one log, and those of their records that were not delivered before. */
+export interface Shipment {
+  readonly batches: readonly SealedBatch[];
+  readonly records: readonly PlacedRecord[];
+}
+
 /** Events of a source. */
 export interface SourceEvents {
   /** Records that were never sent and cannot be any more, by number. */
   readonly onSkipped: (first: number, last: number, reason: string) => void;
-  /** The position does not fit the log; everything is sent again from that record on, or all of it if that is 0. */
-  readonly onDiverged: (from: number, reason: string) => Promise<void>;
+  /** The log lacks the seal of the position, so the source begins as without one. */
+  readonly onDiverged: (position: SinkPosition, reason: string) => Promise<void>;
 }
 
 export interface RecordSourceOptions {
   readonly folder: string;
   readonly replica: string;
   readonly keys: AuditKeys;
-  /** Undefined: everything is to be sent. */
+  /** Undefined: the source begins with record `from`. */
   readonly start: FoundPosition | undefined;
+  /** Number of the record to begin with without a position; 0: the oldest one. */
+  readonly from: number;
+  /** Number of the last record that the writer has confirmed: see `BatchesOptions`. */
+  readonly confirmed?: () => number;
+  /** Records and characters after which no further batch is added to a unit. */
+  readonly most: { readonly records: number; readonly characters: number };
   readonly events: SourceEvents;
 }
 
 /** Reads the sealed records of one process's log after the position of a sink. */
-export class RecordSource implements Source<readonly PlacedRecord[]> {
+export class RecordSource implements Source<Shipment> {
   readonly #options: RecordSourceOptions;
   #batches: SealedBatches;
-  /** The position that has to be found in the log first. */
+  /** The position that has to be found in the log first, and whether records before it were found. */
   #seeking: FoundPosition | undefined;
-  #found = false;
+  #hasPassed = false;
   /** Number of the last record that needs not be sent; undefined: the log is sent from its beginning, wherever that is. */
   #after: number | undefined;
   #last: SinkPosition | undefined;
@@ -56,37 +65,51 @@ export class RecordSource implements Source<readonly PlacedRecord[]> {
   readonly #doubted = new Set<string>();
 
   constructor(options: RecordSourceOptions) {
-    const { start } = options;
+    const { start, from } = options;
     this.#options = options;
     this.#seeking = start;
     this.#last = start?.position;
-    this.#after = start?.position.seq;
-    this.#batches = this.#open(start?.position.segment ?? 0);
+    this.#after = start?.position.seq ?? afterFrom(from);
+    this.#batches = this.#open(start?.position.seq ?? from);
   }
 
-  async next(): Promise<Unit<readonly PlacedRecord[]> | undefined> {
+  async next(): Promise<Unit<Shipment> | undefined> {
+    const { records: mostRecords, characters: mostCharacters } = this.#options.most;
+    if (!this.#hasNews()) return undefined;
+    const batches: SealedBatch[] = [];
     const records: PlacedRecord[] = [];
     let position: SinkPosition | undefined;
-    for (let characters = 0; records.length < MOST_RECORDS && characters < MOST_CHARACTERS; ) {
+    for (let characters = 0; records.length < mostRecords && characters < mostCharacters; ) {
       const batch = await this.#nextOrResume(position !== undefined);
       if (batch === undefined) break;
-      const { seal, header, lines } = batch;
-      const { first: segment, previous } = header;
-      const after = this.#after ?? segment - 1;
-      // A batch that the writer took back comes again, in another segment.
-      if (seal.last < after) continue;
-      const fresh = batch.records.filter(({ seq }) => seq > after);
+      const { seal, lines } = batch;
+      const after = this.#after ?? batch.header.first - 1;
+      // A batch that the writer took back comes again, in another segment. An opening seal may be taken back, too.
+      if (seal.last < after || batch.records.length === 0) continue;
       this.#tellSkipped(after, seal.first);
-      const place = { replica: this.#options.replica, segment: segmentName(segment) };
-      for (const record of fresh) records.push({ ...record, ...place });
+      const fresh = this.#placed(batch, after);
+      records.push(...fresh);
+      if (fresh.length > 0) batches.push(batch);
       characters += lines.length;
       this.#after = seal.last;
-      position = { segment, previous, seq: seal.last, hmac: seal.hmac };
+      position = { seq: seal.last, hmac: seal.hmac };
       this.#last = position;
     }
     if (position === undefined) return undefined;
-    const since = Date.parse(records[0]?.time ?? '');
-    return { content: records, records: records.length, since: since || Date.now(), position };
+    const since = Date.parse(records[0]?.time ?? '') || Date.now();
+    return { content: { batches, records }, records: records.length, since, position };
+  }
+
+  /** False if the writer has confirmed nothing that was not read. */
+  #hasNews(): boolean {
+    const { confirmed } = this.#options;
+    return confirmed === undefined || this.#seeking !== undefined || confirmed() > (this.#after ?? 0);
+  }
+
+  /** The records of a batch after that one. */
+  #placed({ records, header }: SealedBatch, after: number): PlacedRecord[] {
+    const place = { replica: this.#options.replica, segment: segmentName(header.first) };
+    return records.flatMap((record) => (record.seq > after ? [{ ...record, ...place }] : []));
   }
 
   /** Reads no more than the end of the newest segment. */
@@ -102,19 +125,19 @@ export class RecordSource implements Source<readonly PlacedRecord[]> {
     return this.#batches.close();
   }
 
-  #open(segment: number): SealedBatches {
-    const { folder, replica, keys } = this.#options;
+  #open(seq: number): SealedBatches {
+    const { folder, replica, keys, confirmed } = this.#options;
     const onForged = (range: { readonly first: number; readonly last: number }): void => {
       this.#forged = range;
     };
-    return new SealedBatches({ folder, replica, keys: [keys], onForged }, segment);
+    return new SealedBatches({ folder, replica, keys: [keys], onForged, confirmed }, seq);
   }
 
-  async #reopen(segment: number, seeking: FoundPosition | undefined): Promise<void> {
+  async #reopen(seq: number, seeking: FoundPosition | undefined): Promise<void> {
     await this.#batches.close();
-    this.#batches = this.#open(segment);
+    this.#batches = this.#open(seq);
     this.#seeking = seeking;
-    this.#found = false;
+    this.#hasPassed = false;
   }
 
   /**
@@ -135,7 +158,7 @@ export class RecordSource implements Source<readonly PlacedRecord[]> {
   /** The next batch after the position. */
   async #next(): Promise<SealedBatch | undefined> {
     for (;;) {
-      const batch = await this.#batches.next().catch(noneIfGone);
+      const batch = await this.#batches.next();
       if (this.#forged !== undefined && (await this.#isMisread(this.#forged))) continue;
       if (this.#seeking === undefined) return batch;
       const after = await this.#seek(this.#seeking, batch);
@@ -156,7 +179,7 @@ export class RecordSource implements Source<readonly PlacedRecord[]> {
   /** Opens the log again after the last batch. */
   #resume(): Promise<void> {
     const seeking = this.#seeking ?? (this.#last && { position: this.#last, key: undefined });
-    return this.#reopen(seeking?.position.segment ?? (this.#after ?? -1) + 1, seeking);
+    return this.#reopen(seeking?.position.seq ?? (this.#after ?? -1) + 1, seeking);
   }
 
   #tellSkipped(after: number, first: number): void {
@@ -167,50 +190,44 @@ export class RecordSource implements Source<readonly PlacedRecord[]> {
 
   /** Looks for the position; returns the first batch after it, undefined to read on, 'none' if there is none yet. */
   async #seek(
-    seeking: FoundPosition,
+    { position, key }: FoundPosition,
     batch: SealedBatch | undefined,
   ): Promise<SealedBatch | 'none' | undefined> {
-    const { position, key } = seeking;
-    if (batch === undefined) return this.#notFound(position);
-    const { header } = batch;
-    const known = key === undefined || header.key === key;
-    if (header.first === position.segment && header.previous === position.previous && known) {
-      this.#found = true;
-      if (batch.seal.hmac === position.hmac) this.#seeking = undefined;
+    if (batch === undefined) return this.#restart(position);
+    const { seal, previous, header, records } = batch;
+    const isKnown = key === undefined || header.key === key;
+    if (seal.hmac === position.hmac && isKnown) {
+      this.#seeking = undefined;
       return undefined;
     }
-    if (this.#found) return this.#notFound(position);
-    if (header.first > position.segment && key === undefined) {
-      // Retention removed the segment, or the position is at the end of it.
+    // Retention removed the segment that ended with the position, or one behind it, too.
+    const isAfter = previous === position.hmac || (!this.#hasPassed && seal.first > position.seq);
+    if (isAfter && key === undefined) {
       this.#seeking = undefined;
       return batch;
     }
-    return this.#restart(0, 'the log is not the one that the position belongs to');
+    if (seal.last > position.seq) return this.#restart(position);
+    this.#hasPassed ||= records.length > 0;
+    return undefined;
   }
 
-  /** The segment is there and lacks the seal: the log lost its end, and its numbers were given to other records. */
-  #notFound({ segment }: SinkPosition): Promise<'none' | undefined> {
-    return this.#found
-      ? this.#restart(segment, 'the log lacks the seal of the position: its end was lost')
-      : this.#restart(0, 'the log has no segment of the position');
-  }
-
-  async #restart(segment: number, reason: string): Promise<undefined> {
-    await this.#options.events.onDiverged(segment, reason);
-    this.#after = segment === 0 ? undefined : segment - 1;
+  async #restart(position: SinkPosition): Promise<undefined> {
+    const { events, from } = this.#options;
+    await events.onDiverged(position, 'the log lacks the seal of the position');
+    this.#after = afterFrom(from);
     this.#last = undefined;
-    await this.#reopen(segment, undefined);
+    await this.#reopen(from, undefined);
   }
+}
+
+/** Undefined: there is none before the first record to be sent. */
+function afterFrom(from: number): number | undefined {
+  return from === 0 ? undefined : from - 1;
 }
 
 /** True if a compressed file was cut or changed. */
 function isDamage(error: unknown): boolean {
   return /^(ZSTD|Z)_/.test(errorCode(error));
-}
-
-/** A folder that was removed has nothing more. */
-function noneIfGone(error: unknown): undefined {
-  if (errorCode(error) !== 'ENOENT') throw error;
 }
 
 /** The number of the last record under a seal; undefined: the end of the file has no seal. */
@@ -220,9 +237,11 @@ async function lastSealed(path: string): Promise<number | undefined> {
     const { size } = await handle.stat();
     const from = Math.max(0, size - TAIL_BYTES);
     const { buffer, bytesRead } = await handle.read(Buffer.allocUnsafe(size - from), 0, size - from, from);
-    const text = buffer.toString('latin1', 0, bytesRead);
-    const start = text.lastIndexOf(SEAL_LINE) + 1;
-    return parseSeal(text.slice(start, text.indexOf('\n', start)))?.last;
+    const tail = buffer.subarray(0, bytesRead);
+    const start = lastSeal(tail, tail.lastIndexOf(NEWLINE) + 1);
+    return start === -1
+      ? undefined
+      : parseSeal(tail.toString('latin1', start, tail.indexOf(NEWLINE, start)))?.last;
   } finally {
     await handle.close();
   }

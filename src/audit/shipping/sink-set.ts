@@ -4,7 +4,7 @@ import { messageOf } from '../../base/error-code.ts';
 import { ignoreAbort, reportDefect } from '../../base/expected-errors.ts';
 import type { AuditKeys } from '../keys.ts';
 import { foldersIn } from '../segments/segment.ts';
-import { type FoundPosition, PositionFile } from '../segments/sink-position.ts';
+import { type FoundPosition, PositionFile, type SinkPosition } from '../segments/signed-file.ts';
 import {
   type Delivery,
   Follower,
@@ -13,15 +13,18 @@ import {
   type SinkLog,
   type Source,
 } from './follower.ts';
-import type { SinkOptions } from './options.ts';
-import { OtlpDelivery } from './otlp.ts';
+import { OtlpDelivery, type OtlpOptions } from './otlp.ts';
 import { RecordSource, type SourceEvents } from './record-source.ts';
-import { S3Delivery } from './s3.ts';
-import { SegmentSource } from './segment-source.ts';
-import { SyslogDelivery } from './syslog.ts';
+import { S3Delivery, type S3Options, SegmentSource } from './s3.ts';
+import { SyslogDelivery, type SyslogOptions } from './syslog.ts';
 
 /** Interval at which logs of further processes are looked for, in milliseconds. */
 const RESCAN_MS = 1_000;
+
+/** Records and characters of one delivery, about. */
+const MOST = { records: 1_000, characters: 512 * 1024 };
+
+export type SinkOptions = SyslogOptions | S3Options | OtlpOptions;
 
 export interface SinkSetOptions {
   readonly directory: string;
@@ -108,12 +111,16 @@ type CommonDeps = Omit<FollowerDeps<unknown>, 'source' | 'delivery'>;
 function receiverOf(sink: SinkOptions, keys: AuditKeys): Receiver {
   switch (sink.kind) {
     case 'syslog':
-      return receiver(new SyslogDelivery(sink), (log) => new RecordSource({ ...log, keys }));
+      return receiver(new SyslogDelivery(sink), (log) => recordsOf(log, keys));
     case 'otlp':
-      return receiver(new OtlpDelivery(sink), (log) => new RecordSource({ ...log, keys }));
+      return receiver(new OtlpDelivery(sink), (log) => recordsOf(log, keys));
     case 's3':
       return receiver(new S3Delivery(sink), (log) => new SegmentSource(log));
   }
+}
+
+function recordsOf(log: FollowedLog, keys: AuditKeys): RecordSource {
+  return new RecordSource({ ...log, keys, from: 0, most: MOST });
 }
 
 function receiver<T>(delivery: Delivery<T>, sourceOf: (log: FollowedLog) => Source<T>): Receiver {
@@ -195,10 +202,10 @@ class FollowingSink {
         this.#skipped += last - first + 1;
         this.#log.error({ sink, log: replica, first, last, reason }, 'audit records never reach the sink');
       },
-      onDiverged: async (from: number, reason: string): Promise<void> => {
+      onDiverged: async (_position: SinkPosition, reason: string): Promise<void> => {
         // Retention would take the position for that of the present log.
         await file.remove();
-        this.#log.error({ sink, log: replica, from, reason }, 'audit records are sent to the sink again');
+        this.#log.error({ sink, log: replica, reason }, 'audit records are sent to the sink again');
       },
     };
     const common = { file, position: start?.position, log: this.#log };

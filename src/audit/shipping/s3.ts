@@ -1,14 +1,44 @@
 import { createHash } from 'node:crypto';
+import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { AwsV4Signer } from 'aws4fetch';
 import type { Agent, Dispatcher } from 'undici';
 import { errorCode, messageOf } from '../../base/error-code.ts';
-import { agentFor, askedWait, loadUndici, RetryLater } from '../../receivers/http.ts';
-import { compressedName } from '../segments/segment.ts';
-import { openRegular } from '../segments/segment-reader.ts';
-import type { Delivery } from './follower.ts';
-import type { S3Options } from './options.ts';
-import type { ClosedSegment } from './segment-source.ts';
+import type { Secret } from '../../base/secret.ts';
+import type { ReceiverTls } from '../../receivers/connections.ts';
+import { agentFor, askedWait, loadUndici, RetryLater } from '../../receivers/connections.ts';
+import { NEWLINE } from '../line.ts';
+import {
+  compressedName,
+  isSetAside,
+  parseHeader,
+  type Segment,
+  type SegmentHeader,
+  segmentName,
+  segmentsIn,
+} from '../segments/segment.ts';
+import { openRegular, readBlocks } from '../segments/segment-reader.ts';
+import type { FoundPosition, SinkPosition } from '../segments/signed-file.ts';
+import type { CommonOptions, Delivery, Source, Unit } from './follower.ts';
+import type { SourceEvents } from './record-source.ts';
+
+export interface S3Options extends CommonOptions {
+  readonly kind: 's3';
+  readonly bucket: string;
+  readonly region: string;
+  /** Origin of the receiver. */
+  readonly endpoint: string;
+  /** True: the bucket stands in the path, not in the host name. */
+  readonly pathStyle: boolean;
+  /** Stands before every key; empty, or with a slash at its end. */
+  readonly prefix: string;
+  readonly accessKeyId: Secret;
+  readonly secretAccessKey: Secret;
+  readonly sessionToken: Secret | undefined;
+  /** For how long objects cannot be changed, in milliseconds; undefined: they are not locked. */
+  readonly lock: { readonly mode: 'governance' | 'compliance'; readonly keep: number } | undefined;
+  readonly tls: ReceiverTls | undefined;
+}
 
 const EMPTY_SHA256 = createHash('sha256').digest('hex');
 /** Bytes of an error document that are read for its code. */
@@ -193,6 +223,116 @@ async function hashed(folder: string, name: string, signal: AbortSignal): Promis
     } catch (error) {
       if (errorCode(error) !== 'ENOENT') throw error;
     }
+  }
+  return undefined;
+}
+
+/** Age in milliseconds after which a closed segment is sent although it was not compressed: it may have been changed. */
+const PLAIN_AFTER_MS = 600_000;
+
+/** A closed segment with the files that were set aside from it. */
+export interface ClosedSegment {
+  readonly replica: string;
+  readonly folder: string;
+  /** Names of the files; the segment is the first. */
+  readonly names: readonly string[];
+  readonly records: number;
+}
+
+export interface SegmentSourceOptions {
+  readonly folder: string;
+  readonly replica: string;
+  /** Undefined: everything is to be sent. */
+  readonly start: FoundPosition | undefined;
+  readonly events: SourceEvents;
+}
+
+/** Finds the closed segments of one process's log after the position of a sink. */
+export class SegmentSource implements Source<ClosedSegment> {
+  readonly #options: SegmentSourceOptions;
+  #last: FoundPosition | undefined;
+
+  constructor(options: SegmentSourceOptions) {
+    this.#options = options;
+    this.#last = options.start;
+  }
+
+  async next(): Promise<Unit<ClosedSegment> | undefined> {
+    const { folder } = this.#options;
+    const segments = await segmentsIn(folder);
+    const at = await this.#indexOfNext(segments);
+    const [segment, next] = [segments[at], segments[at + 1]];
+    if (segment === undefined || next === undefined) return undefined;
+    const following = await headerOf(folder, next);
+    const since = Date.parse(following?.opened ?? '') || 0;
+    const later = segments.slice(at + 1).some(({ compressed }) => compressed);
+    // The writer compresses segments in their order, and leaves one that was changed as it is.
+    if (!segment.compressed && !later && Date.now() - since < PLAIN_AFTER_MS) return undefined;
+    const [first, last] = [segment.first, next.first - 1];
+    const position = { seq: last, hmac: following?.previous ?? '' };
+    const records = last - first + 1;
+    const content = await this.#contentOf(segment, records);
+    // Only now, since a segment whose files cannot be listed is tried again.
+    this.#tellSkipped(first);
+    this.#last = { position, key: undefined };
+    return { content, records, since, position };
+  }
+
+  /** Records in closed segments. */
+  async behind(position: SinkPosition | undefined): Promise<number> {
+    const segments = await segmentsIn(this.#options.folder);
+    const [oldest, newest] = [segments[0], segments.at(-1)];
+    if (oldest === undefined || newest === undefined) return 0;
+    return Math.max(0, newest.first - 1 - (position?.seq ?? oldest.first - 1));
+  }
+
+  close(): Promise<void> {
+    return Promise.resolve();
+  }
+
+  async #contentOf(segment: Segment, records: number): Promise<ClosedSegment> {
+    const { folder, replica } = this.#options;
+    // The log names these files, so it can only be verified with them.
+    const aside = (await readdir(folder)).filter(
+      (name) => isSetAside(name) && name.startsWith(segmentName(segment.first)),
+    );
+    return { replica, folder, names: [segment.name, ...aside.sort()], records };
+  }
+
+  async #indexOfNext(segments: readonly Segment[]): Promise<number> {
+    if (this.#last === undefined || segments.length === 0) return 0;
+    const { position } = this.#last;
+    const at = segments.findIndex(({ first }) => first > position.seq);
+    if (await this.#isFollowed(this.#last, segments[at - 1], segments[at])) return at;
+    await this.#options.events.onDiverged(position, 'the log is not the one that the position belongs to');
+    this.#last = undefined;
+    return 0;
+  }
+
+  /** True if the segment `next` continues at the position, or retention removed what lay between. */
+  async #isFollowed(
+    { position, key }: FoundPosition,
+    before: Segment | undefined,
+    next: Segment | undefined,
+  ): Promise<boolean> {
+    const { folder } = this.#options;
+    if (next === undefined) return false;
+    if (key !== undefined && (before === undefined || (await headerOf(folder, before))?.key !== key))
+      return false;
+    if (next.first > position.seq + 1) return before === undefined;
+    return ((await headerOf(folder, next))?.previous ?? '') === position.hmac;
+  }
+
+  #tellSkipped(first: number): void {
+    const after = this.#last?.position.seq;
+    if (after === undefined || first <= after + 1) return;
+    this.#options.events.onSkipped(after + 1, first - 1, 'they were removed from the log');
+  }
+}
+
+async function headerOf(folder: string, { name }: Segment): Promise<SegmentHeader | undefined> {
+  for await (const { bytes } of readBlocks(join(folder, name))) {
+    return parseHeader(bytes.toString('utf8', 0, bytes.indexOf(NEWLINE)));
   }
   return undefined;
 }

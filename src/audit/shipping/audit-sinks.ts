@@ -17,7 +17,7 @@ const GRACE_MS = 5_000;
 const END_MS = 2_000;
 /** Pause before a thread that ended by itself is replaced, in milliseconds. */
 const RESTART_MS = 5_000;
-/** Memory of the thread, in MiB. The largest batch of an earlier version has 32 MiB, and is there a few times. */
+/** Memory of the thread, in MiB. A delivery of 1,000 large records has 40 MiB, and is there a few times. */
 const MOST_MEMORY = 256;
 
 const NOTHING: SinkStatus = {

@@ -1,7 +1,10 @@
-import { OtlpClient, SERVICE } from '../../receivers/otlp.ts';
-import type { Delivery } from './follower.ts';
-import type { OtlpOptions } from './options.ts';
-import type { PlacedRecord } from './record-source.ts';
+import { OtlpClient, type OtlpReceiver, SERVICE } from '../../receivers/otlp.ts';
+import type { CommonOptions, Delivery } from './follower.ts';
+import type { PlacedRecord, Shipment } from './record-source.ts';
+
+export interface OtlpOptions extends CommonOptions, OtlpReceiver {
+  readonly kind: 'otlp';
+}
 
 /** SEVERITY_NUMBER_INFO. */
 const SEVERITY_INFO = 9;
@@ -15,14 +18,14 @@ const FIELDS = [
 ] as const;
 
 /** Sends records as OTLP logs over HTTP, in the JSON encoding. A status of 200 confirms them. */
-export class OtlpDelivery implements Delivery<readonly PlacedRecord[]> {
+export class OtlpDelivery implements Delivery<Shipment> {
   readonly #client: OtlpClient;
 
   constructor(options: OtlpOptions) {
     this.#client = new OtlpClient(options, 'rejectedLogRecords');
   }
 
-  async deliver(records: readonly PlacedRecord[], signal: AbortSignal): Promise<number> {
+  async deliver({ records }: Shipment, signal: AbortSignal): Promise<number> {
     const rejected = await this.#client.send(JSON.stringify(exportRequest(records)), signal);
     return Math.min(rejected, records.length);
   }
