@@ -1,12 +1,8 @@
-import type { Accounts } from './accounts.ts';
-import { readAuthorization } from './authorization.ts';
 import { cookieIn, offeredQop } from './challenges.ts';
 import { type HashName, wireText } from './hashes.ts';
-import { Lockouts } from './lockouts.ts';
-import { NonceUses } from './nonce-uses.ts';
-import { type NonceState, Nonces } from './nonces.ts';
+import { type NonceState, Nonces, NonceUses } from './nonces.ts';
 import type { Behaviour } from './settings.ts';
-import { type DigestFault, type Proof, verify } from './verification.ts';
+import { type Accounts, type DigestFault, type Proof, readAuthorization, verify } from './verification.ts';
 
 export type Refusal =
   | DigestFault
@@ -19,7 +15,7 @@ export type Refusal =
   | 'nc';
 
 /** The parts of a request that Digest needs. */
-export interface Attempt {
+interface Attempt {
   readonly method: string;
   readonly target: string;
   readonly address: string;
@@ -35,7 +31,7 @@ export type Decision =
   | { readonly kind: 'refused'; readonly reason: Refusal; readonly stale: boolean }
   | { readonly kind: 'locked-out' };
 
-export interface Ticket {
+interface Ticket {
   readonly nonce: string;
   readonly cookie: string;
   readonly opaque: string;
@@ -140,4 +136,38 @@ function reasonOf(state: Exclude<NonceState, 'fresh'>): Refusal {
 
 function refused(reason: Refusal, stale = false): Decision {
   return { kind: 'refused', reason, stale };
+}
+
+interface Record {
+  failures: number;
+  until: number;
+}
+
+/** Addresses with repeated wrong digests. */
+class Lockouts {
+  readonly #records = new Map<string, Record>();
+  readonly #now: () => number;
+
+  constructor(now: () => number) {
+    this.#now = now;
+  }
+
+  isLocked(address: string): boolean {
+    return (this.#records.get(address)?.until ?? 0) > this.#now();
+  }
+
+  failed(address: string, rule: Behaviour['lockout']): void {
+    if (rule === null) return;
+    const record = this.#records.get(address) ?? { failures: 0, until: 0 };
+    record.failures += 1;
+    if (record.failures >= rule.failures) {
+      record.failures = 0;
+      record.until = this.#now() + rule.durationMs;
+    }
+    this.#records.set(address, record);
+  }
+
+  succeeded(address: string): void {
+    this.#records.delete(address);
+  }
 }

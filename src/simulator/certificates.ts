@@ -19,12 +19,12 @@ export interface Certificates {
 }
 
 /** A certificate authority; its key exists in this process only. */
-export interface Authority {
+interface Authority {
   readonly certificate: X509Certificate;
   readonly keys: webcrypto.CryptoKeyPair;
 }
 
-export type X509 = typeof import('@peculiar/x509');
+type X509 = typeof import('@peculiar/x509');
 
 export interface Order {
   readonly issuer: Authority;

@@ -1,5 +1,5 @@
 import type { Refusal } from './authentication.ts';
-import type { NonceUse } from './nonce-uses.ts';
+import type { NonceUse } from './nonces.ts';
 import type { Fault } from './settings.ts';
 
 /** Events of a deployment since its start or reset. */

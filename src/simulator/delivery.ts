@@ -1,9 +1,8 @@
 import { once } from 'node:events';
 import type { OutgoingHttpHeaders, ServerResponse } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { RequestFaults } from './faults.ts';
-import type { FaultyConnection } from './faulty-connection.ts';
-import type { Reply } from './replies.ts';
+import type { FaultyConnection, RequestFaults } from './faults.ts';
+import type { Reply } from './messages.ts';
 
 /** The destination of a response. */
 export interface ResponseTarget {

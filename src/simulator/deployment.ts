@@ -5,10 +5,9 @@ import type { SecureContextOptions } from 'node:tls';
 import { Authentication } from './authentication.ts';
 import type { Certificates } from './certificates.ts';
 import { type Counts, createTally } from './counts.ts';
-import { Exchange, type Observer } from './exchange.ts';
+import { Exchange, type Observer, Rules } from './exchange.ts';
 import { Faults } from './faults.ts';
 import { type Operation, operationOf } from './operations.ts';
-import { Rules } from './rules.ts';
 import { type Behaviour, behaviourOf, type CheckedDeployment, changedBehaviour } from './settings.ts';
 
 /** One deployment of the service: its server, its state and its counts. */

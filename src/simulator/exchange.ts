@@ -1,20 +1,18 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { Socket } from 'node:net';
+import { type BlockList, isIPv6, type Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { reportDefect } from '../base/expected-errors.ts';
 import type { Authentication, Decision } from './authentication.ts';
 import { authenticationInfo, challengeLines, setCookieOf } from './challenges.ts';
 import type { Tally } from './counts.ts';
 import { deliver, hasBody, type ResponseTarget } from './delivery.ts';
-import type { ConnectionFault, ReplyFault } from './faults.ts';
-import { FaultyConnection } from './faulty-connection.ts';
+import { type ConnectionFault, type Faults, FaultyConnection, type ReplyFault } from './faults.ts';
 import { hashOf } from './hashes.ts';
+import { failure, type Reply, RequestBody, type SimulatedRequest, throttled } from './messages.ts';
 import { type Operation, perform } from './operations.ts';
-import { failure, type Reply, type SimulatedRequest, throttled } from './replies.ts';
-import { RequestBody } from './request-body.ts';
-import type { Rules } from './rules.ts';
+import { addressList, type Behaviour } from './settings.ts';
 import { respondToTestPath } from './test-paths.ts';
-import type { Proof } from './verification.ts';
+import { Accounts, type Proof } from './verification.ts';
 
 /** Observes the requests of a deployment. */
 export interface Observer {
@@ -25,7 +23,7 @@ export interface Observer {
 }
 
 /** A request with everything that its response depends on. */
-export interface ExchangeDeps {
+interface ExchangeDeps {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
   /** Sends 100 Continue to a client that waits for it. */
@@ -212,4 +210,25 @@ export class Exchange {
 
 function refusal(headers: Reply['headers']): Reply {
   return { status: 401, headers: { 'content-type': plainText, ...headers }, body: unauthorized };
+}
+
+/** A behaviour with values that are derived once, not for each request. */
+export class Rules {
+  readonly behaviour: Behaviour;
+  readonly accounts: Accounts;
+  readonly faults: Faults;
+  readonly #addresses: BlockList | undefined;
+
+  constructor(behaviour: Behaviour, faults: Faults) {
+    const { accounts, realm, allowedAddresses } = behaviour;
+    this.behaviour = behaviour;
+    this.accounts = new Accounts(accounts, realm);
+    this.faults = faults;
+    this.#addresses = allowedAddresses === null ? undefined : addressList(allowedAddresses);
+  }
+
+  /** True if the address is registered for the customer. */
+  isRegistered(address: string): boolean {
+    return this.#addresses?.check(address, isIPv6(address) ? 'ipv6' : 'ipv4') ?? true;
+  }
 }

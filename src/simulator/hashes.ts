@@ -6,7 +6,7 @@ export type AlgorithmName = (typeof algorithmNames)[number];
 /** Hash names of Node's crypto; `sha512-256` is a function of its own, not truncated SHA-512. */
 export type HashName = 'md5' | 'sha256' | 'sha512-256';
 
-export interface Algorithm {
+interface Algorithm {
   readonly hash: HashName;
   /** A1 also covers the nonce and the client's nonce (RFC 7616 §3.4.2). */
   readonly session: boolean;

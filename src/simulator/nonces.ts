@@ -1,4 +1,5 @@
 import { createHmac, randomBytes } from 'node:crypto';
+import type { Behaviour } from './settings.ts';
 
 export type NonceState = 'fresh' | 'expired' | 'unknown';
 
@@ -48,4 +49,114 @@ export class Nonces {
   #mac(text: string): string {
     return createHmac('sha256', this.#key).update(text, 'latin1').digest('hex').slice(0, 32);
   }
+}
+
+/** Uses of one nonce; `ncs` contains the first values only, in their order. */
+export interface NonceUse {
+  readonly uses: number;
+  readonly highestNc: number;
+  readonly ncs: readonly number[];
+}
+
+interface Entry {
+  uses: number;
+  highestNc: number;
+  ncs: number[];
+  accepted: number;
+  highestAccepted: number;
+  /** Accepted values within the window. */
+  seen: Set<number>;
+  dead: boolean;
+}
+
+type UseVerdict = 'accepted' | 'used-up' | 'nc' | 'dead';
+type UseRules = Pick<Behaviour, 'oneTimeNonces' | 'maxNonceUses' | 'nc' | 'refusedNcKillsNonce'>;
+
+const maxEntries = 100_000;
+const maxListed = 1_000;
+const windowSize = 50;
+
+/** Uses of each nonce with a correct digest. Keeps the latest 100,000 nonces. */
+export class NonceUses {
+  readonly #entries = new Map<string, Entry>();
+  #distinct = 0;
+  #violations = 0;
+
+  /** Number of distinct nonces that were used. */
+  get distinct(): number {
+    return this.#distinct;
+  }
+
+  /** Number of nc values that were not higher than every earlier one of their nonce. */
+  get violations(): number {
+    return this.#violations;
+  }
+
+  /** Lists the uses, ordered by first use, without the nonces themselves. */
+  list(): NonceUse[] {
+    return Array.from(this.#entries.values(), ({ uses, highestNc, ncs }) => ({
+      uses,
+      highestNc,
+      ncs: [...ncs],
+    }));
+  }
+
+  /** Records a correct digest with this nonce; `nc` is undefined without qop. */
+  see(nonce: string, nc: number | undefined): void {
+    const entry = this.#entry(nonce);
+    entry.uses += 1;
+    if (nc === undefined) return;
+    if (nc <= entry.highestNc) this.#violations += 1;
+    entry.highestNc = Math.max(entry.highestNc, nc);
+    if (entry.ncs.length < maxListed) entry.ncs.push(nc);
+  }
+
+  /** Uses the nonce once more, unless the rules forbid it. */
+  accept(nonce: string, nc: number | undefined, rules: UseRules): UseVerdict {
+    const entry = this.#entry(nonce);
+    if (entry.dead) return 'dead';
+    const limit = rules.oneTimeNonces ? 1 : (rules.maxNonceUses ?? Number.POSITIVE_INFINITY);
+    if (entry.accepted >= limit) return 'used-up';
+    if (nc !== undefined && !fits(entry, nc, rules.nc)) {
+      entry.dead = rules.refusedNcKillsNonce;
+      return 'nc';
+    }
+    entry.accepted += 1;
+    entry.highestAccepted = Math.max(entry.highestAccepted, nc ?? 0);
+    if (nc !== undefined && rules.nc === 'window') {
+      entry.seen.add(nc);
+      entry.seen.delete(entry.accepted - windowSize);
+    }
+    return 'accepted';
+  }
+
+  #entry(nonce: string): Entry {
+    const known = this.#entries.get(nonce);
+    if (known !== undefined) return known;
+    const entry: Entry = {
+      uses: 0,
+      highestNc: 0,
+      ncs: [],
+      accepted: 0,
+      highestAccepted: 0,
+      seen: new Set(),
+      dead: false,
+    };
+    this.#entries.set(nonce, entry);
+    this.#distinct += 1;
+    if (this.#entries.size > maxEntries) {
+      for (const oldest of this.#entries.keys()) {
+        this.#entries.delete(oldest);
+        break;
+      }
+    }
+    return entry;
+  }
+}
+
+function fits(entry: Entry, nc: number, rule: UseRules['nc']): boolean {
+  if (rule === 'unchecked') return true;
+  if (rule === 'rising') return nc > entry.highestAccepted;
+  const near = nc > Math.max(0, entry.accepted - windowSize) && nc <= entry.accepted + windowSize;
+  return near && !entry.seen.has(nc);
 }

@@ -8,7 +8,7 @@ import { type BehaviourChange, type SimulatorSettings, simulatorSettings } from 
 import { SidePort } from './side-port.ts';
 
 /** The address of a deployment. */
-export interface DeploymentAddress {
+interface DeploymentAddress {
   readonly port: number;
   /** For example `https://127.0.0.1:9443`. */
   readonly origin: string;

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { isFieldValue } from '../base/raw-headers.ts';
-import { failure, type Reply, type SimulatedRequest } from './replies.ts';
+import { failure, type Reply, type SimulatedRequest } from './messages.ts';
 
 const block = Buffer.alloc(65_536, 'digest gateway ');
 const json = { 'content-type': 'application/json' };

@@ -1,10 +1,120 @@
 import { timingSafeEqual } from 'node:crypto';
-import type { Accounts, KnownAccount } from './accounts.ts';
-import type { Credentials } from './authorization.ts';
-import { type AlgorithmName, algorithms, type HashName, hashOf } from './hashes.ts';
+import { type AlgorithmName, algorithms, type HashName, hashOf, wireText } from './hashes.ts';
+import type { Account } from './settings.ts';
+
+/** An account with its name and hashes in wire form. */
+interface KnownAccount {
+  readonly sites: ReadonlySet<string>;
+  /** H(username:realm:password) of every accepted password; computed once for each hash. */
+  secretHashes(hash: HashName): readonly string[];
+}
+
+/** The accounts of one deployment in one realm. */
+export class Accounts {
+  readonly #byName = new Map<string, KnownAccount>();
+  readonly #byHash = new Map<string, KnownAccount>();
+
+  constructor(accounts: readonly Account[], realm: string) {
+    const wireRealm = wireText(realm);
+    for (const { username, password, otherPasswords = [], sites } of accounts) {
+      const name = wireText(username.normalize('NFC'));
+      const secrets = [password, ...otherPasswords].map((each) => wireText(each.normalize('NFC')));
+      const hashes = new Map<HashName, readonly string[]>();
+      const account: KnownAccount = {
+        sites: new Set(sites),
+        secretHashes(hash) {
+          const known = hashes.get(hash) ?? secrets.map((secret) => hashOf(hash, name, wireRealm, secret));
+          hashes.set(hash, known);
+          return known;
+        },
+      };
+      this.#byName.set(name, account);
+      for (const hash of ['md5', 'sha256', 'sha512-256'] as const) {
+        this.#byHash.set(`${hash} ${hashOf(hash, name, wireRealm)}`, account);
+      }
+    }
+  }
+
+  /** Finds an account by user name, as Latin-1 decoded UTF-8. */
+  find(name: string): KnownAccount | undefined {
+    return this.#byName.get(name);
+  }
+
+  /** Finds an account by H(username:realm), which `userhash=true` sends (RFC 7616 §3.4.4). */
+  findByHash(hash: HashName, name: string): KnownAccount | undefined {
+    return this.#byHash.get(`${hash} ${name}`);
+  }
+}
+
+/** A parsed Authorization header field; text is Latin-1 decoded bytes. */
+export interface Credentials {
+  /** In lower case. */
+  readonly scheme: string;
+  /** By lower-case name, unquoted and unescaped; empty for schemes other than Digest. */
+  readonly parameters: ReadonlyMap<string, string>;
+}
+
+const maxLength = 32_768;
+
+/**
+ * Parses `scheme name=value, name="value"` in one pass (RFC 9110 §11.4).
+ * @returns undefined if the text is malformed, or a parameter is repeated.
+ */
+export function readAuthorization(text: string): Credentials | undefined {
+  if (text.length > maxLength) return undefined;
+  const cursor: Cursor = { text, at: 0 };
+  const scheme = readToken(cursor).toLowerCase();
+  const parameters = new Map<string, string>();
+  if (scheme !== 'digest') return { scheme, parameters };
+  skip(cursor, ' \t');
+  while (cursor.at < text.length) {
+    const name = readToken(cursor).toLowerCase();
+    skip(cursor, ' \t');
+    if (name === '' || text[cursor.at] !== '=' || parameters.has(name)) return undefined;
+    cursor.at += 1;
+    skip(cursor, ' \t');
+    const value = text[cursor.at] === '"' ? readQuoted(cursor) : readToken(cursor);
+    if (value === undefined) return undefined;
+    parameters.set(name, value);
+    skip(cursor, ' \t');
+    if (cursor.at < text.length && text[cursor.at] !== ',') return undefined;
+    skip(cursor, ' \t,');
+  }
+  return { scheme, parameters };
+}
+
+interface Cursor {
+  readonly text: string;
+  at: number;
+}
+
+function skip(cursor: Cursor, characters: string): void {
+  while (cursor.at < cursor.text.length && characters.includes(cursor.text.charAt(cursor.at))) cursor.at += 1;
+}
+
+/** Reads up to a delimiter, so that a sloppy value is refused for its content and not for its syntax. */
+function readToken(cursor: Cursor): string {
+  const start = cursor.at;
+  while (cursor.at < cursor.text.length && !' \t,="'.includes(cursor.text.charAt(cursor.at))) cursor.at += 1;
+  return cursor.text.slice(start, cursor.at);
+}
+
+function readQuoted(cursor: Cursor): string | undefined {
+  const { text } = cursor;
+  let value = '';
+  for (let at = cursor.at + 1; at < text.length; at += 1) {
+    if (text[at] === '"') {
+      cursor.at = at + 1;
+      return value;
+    }
+    if (text[at] === '\\') at += 1;
+    value += text.charAt(at);
+  }
+  return undefined;
+}
 
 /** The offer of a deployment, and the request that an Authorization must fit. */
-export interface Expectation {
+interface Expectation {
   readonly method: string;
   /** The request target, byte for byte. */
   readonly target: string;
@@ -40,7 +150,7 @@ export interface Proof {
   readonly count: Count | undefined;
 }
 
-export interface Count {
+interface Count {
   readonly qop: 'auth' | 'auth-int';
   /** As sent: eight hex digits. */
   readonly nc: string;

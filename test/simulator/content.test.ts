@@ -1,7 +1,6 @@
 import { describe, expect, test } from '@jest/globals';
-import { submissions } from '../../src/simulator/content.ts';
-import { toJson, toXml } from '../../src/simulator/documents.ts';
-import { readIds } from '../../src/simulator/operations.ts';
+import { toJson, toXml } from '../../src/simulator/messages.ts';
+import { readIds, submissions } from '../../src/simulator/operations.ts';
 import type { BehaviourChange } from '../../src/simulator/settings.ts';
 import { authors, authorsPath, openSession, type Seen, user } from './session.ts';
 

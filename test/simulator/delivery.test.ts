@@ -3,7 +3,7 @@ import { createServer, get, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { expect, test } from '@jest/globals';
 import { deliver } from '../../src/simulator/delivery.ts';
-import { FaultyConnection } from '../../src/simulator/faulty-connection.ts';
+import { FaultyConnection } from '../../src/simulator/faults.ts';
 
 const block = Buffer.alloc(65_536);
 const blocks = 2_000;
