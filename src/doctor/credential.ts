@@ -12,11 +12,10 @@ import { anotherNonce } from '../handshake/another-nonce.ts';
 import { proveResponse } from '../handshake/proof.ts';
 import { NO_BODY, type UpstreamRequest } from '../handshake/request.ts';
 import { signed, unsigned } from '../handshake/signing.ts';
-import { connectionFinding } from './connection-findings.ts';
 import { about, type Finding, fine, wrong } from './finding.ts';
 import { challengesOf, type ObservedConnections, type ObservedResponse } from './observed-connections.ts';
 import type { Probe } from './probe.ts';
-import { accessFinding, challengeFinding, isUnavailable } from './response-findings.ts';
+import { accessFinding, challengeFinding, connectionFinding, isUnavailable } from './upstream-findings.ts';
 
 /**
  * Limit of authenticated attempts with one credential: after more failures an upstream may lock out the
@@ -32,13 +31,13 @@ export interface ExaminedCredential {
   readonly probes: readonly SiteProbe[];
 }
 
-export interface SiteProbe {
+interface SiteProbe {
   /** Undefined if the deployment has no sites. */
   readonly site: string | undefined;
   readonly probe: Probe;
 }
 
-export interface ExaminationDeps {
+interface ExaminationDeps {
   readonly connections: ObservedConnections;
   readonly algorithms: readonly AlgorithmName[];
   /** The address that the upstream is expected to see. */

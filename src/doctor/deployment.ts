@@ -12,12 +12,11 @@ import { NO_BODY } from '../handshake/request.ts';
 import { unsigned } from '../handshake/signing.ts';
 import type { ConnectionOptions } from '../transport/connections.ts';
 import type { Egress } from '../transport/egress.ts';
-import { clockFinding, connectionFinding, tlsFinding } from './connection-findings.ts';
 import { CredentialExamination, type ExaminedCredential } from './credential.ts';
 import { type Finding, fine, wrong } from './finding.ts';
 import { type DoctorDeps, ObservedConnections, type ObservedResponse } from './observed-connections.ts';
 import { type Probe, probeOf } from './probe.ts';
-import { challengeFinding } from './response-findings.ts';
+import { challengeFinding, clockFinding, connectionFinding, tlsFinding } from './upstream-findings.ts';
 
 /** Time limit for one deployment, in milliseconds. */
 const DEADLINE_MS = 8_000;

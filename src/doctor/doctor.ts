@@ -1,9 +1,15 @@
+import { randomUUID } from 'node:crypto';
+import { rm, stat, statfs, writeFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { setTimeout as pause } from 'node:timers/promises';
+import type { Clock } from '../base/clock.ts';
+import { errorCode } from '../base/error-code.ts';
+import { ignoreAbort } from '../base/expected-errors.ts';
 import type { RedisStoreOptions } from '../challenges/store/redis.ts';
-import { examineAudit } from './audit.ts';
+import { RedisSession } from '../redis/session.ts';
 import { type DeploymentReport, type ExaminedDeployment, examineDeployment } from './deployment.ts';
-import type { Finding, Mark } from './finding.ts';
+import { type Finding, fine, type Mark, wrong } from './finding.ts';
 import type { DoctorDeps } from './observed-connections.ts';
-import { examineRedis } from './redis.ts';
 
 /** The parts of a configuration that doctor examines. */
 export interface DoctorInput {
@@ -38,4 +44,94 @@ export async function examine(examined: DoctorInput, deps: DoctorDeps): Promise<
   const warnings = all.filter((finding) => finding?.mark === 'warn').length;
   const mark = failures > 0 ? 'fail' : warnings > 0 ? 'warn' : 'ok';
   return { mark, failures, warnings, deployments, redis, audit };
+}
+
+/** Time limit for connecting to Redis, in milliseconds; the first attempt may fail. */
+const GRACE_MS = 2_000;
+
+/**
+ * Checks with the gateway's own heartbeat that Redis takes writes and passes on messages, and that values
+ * are signed.
+ */
+export async function examineRedis(redis: RedisStoreOptions, clock: Clock): Promise<Finding> {
+  const prefix = `${redis.keyPrefix}:doctor`;
+  const up = Promise.withResolvers<true>();
+  let problem = `no reply within ${GRACE_MS} ms`;
+  const session = new RedisSession({
+    redis,
+    scripts: {},
+    channel: prefix,
+    ownChannel: `${prefix}:echo:${randomUUID()}`,
+    pulseKeys: () => [`${prefix}:pulse`],
+    onUp: (isUp, reason) => {
+      if (isUp) up.resolve(true);
+      else problem = reason ?? problem;
+    },
+    onMessage: () => undefined,
+    onRejoin: () => undefined,
+  });
+  const over = new AbortController();
+  try {
+    const late = pause(GRACE_MS, false, { signal: over.signal }).catch(
+      (error: unknown) => ignoreAbort(error) ?? false,
+    );
+    if (!(await Promise.race([up.promise, late]))) return unusable(problem);
+    const begun = clock.now();
+    await session.call((commands) => commands.ping());
+    const latencyMs = Math.round((clock.now() - begun) * 10) / 10;
+    const saw = `reachable, writable, answers in ${latencyMs} ms`;
+    const signed = redis.keys.length > 0;
+    if (signed) return fine('redis', `${saw}, values are signed`, { latencyMs, signed });
+    return wrong('redis', 'redis-unsigned', `${saw}, values are not signed`, { latencyMs, signed });
+  } catch (error) {
+    return unusable(error instanceof Error ? error.message : problem);
+  } finally {
+    over.abort();
+    await session.close();
+  }
+}
+
+/** Classifies an error by the code that Redis puts at its start. */
+function unusable(problem: string): Finding {
+  if (/^(NOAUTH|WRONGPASS|NOPERM|ERR AUTH)/.test(problem)) return wrong('redis', 'redis-refused', problem);
+  if (/READONLY|MISCONF|OOM|NOREPLICAS/.test(problem)) return wrong('redis', 'redis-not-writable', problem);
+  return wrong('redis', 'redis-unreachable', problem);
+}
+
+const MEBIBYTE = 2 ** 20;
+/** Free space in bytes below which a warning is given. */
+const SCARCE = 1024 * MEBIBYTE;
+
+/** Checks that the audit directory exists or can be created, is writable, and has free space. */
+export async function examineAudit(directory: string): Promise<Finding> {
+  const existing = await nearestExisting(directory);
+  const obstacle = await whyUnwritable(existing);
+  if (obstacle !== undefined) {
+    return wrong('audit', 'audit-not-writable', `cannot create a file in ${existing} (${obstacle})`);
+  }
+  if (existing !== directory) return wrong('audit', 'audit-missing', `${directory} does not exist`);
+  const { bavail, bsize } = await statfs(directory);
+  const freeBytes = bavail * bsize;
+  const saw = `${directory} is writable, ${Math.floor(freeBytes / MEBIBYTE)} MiB free`;
+  const facts = { freeBytes };
+  return freeBytes < SCARCE ? wrong('audit', 'audit-disk-full', saw, facts) : fine('audit', saw, facts);
+}
+
+async function nearestExisting(path: string): Promise<string> {
+  const code = await stat(path).then(() => '', errorCode);
+  return code === 'ENOENT' && dirname(path) !== path ? nearestExisting(dirname(path)) : path;
+}
+
+/**
+ * Creates a file, because permissions alone do not show it: root passes them, and a mount can be read-only.
+ */
+async function whyUnwritable(directory: string): Promise<string | undefined> {
+  const file = join(directory, `.doctor-${randomUUID()}`);
+  try {
+    await writeFile(file, '', { flag: 'wx' });
+    await rm(file);
+    return undefined;
+  } catch (error) {
+    return errorCode(error) || 'unknown';
+  }
 }

@@ -2,8 +2,7 @@ import { stripVTControlCharacters, styleText } from 'node:util';
 import { expect, test } from '@jest/globals';
 import { reportLines } from '../../src/cli/doctor.ts';
 import type { Report } from '../../src/doctor/doctor.ts';
-import { about, fine, wrong } from '../../src/doctor/finding.ts';
-import { problems } from '../../src/doctor/problems.ts';
+import { about, fine, problems, wrong } from '../../src/doctor/finding.ts';
 
 /** As the examination of a deployment writes it, with the path of the key. */
 const ADVICE =

@@ -2,7 +2,7 @@ import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
-import { examineAudit } from '../../src/doctor/audit.ts';
+import { examineAudit } from '../../src/doctor/doctor.ts';
 
 let folder: string;
 beforeEach(async () => {

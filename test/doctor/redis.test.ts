@@ -3,7 +3,7 @@ import { monotonicClock } from '../../src/base/clock.ts';
 import { Secret } from '../../src/base/secret.ts';
 import type { RedisStoreOptions } from '../../src/challenges/store/redis.ts';
 import { storeKeys } from '../../src/challenges/store/value-signer.ts';
-import { examineRedis } from '../../src/doctor/redis.ts';
+import { examineRedis } from '../../src/doctor/doctor.ts';
 import { closing } from '../support/closing.ts';
 import { type RedisServer, type RedisSetup, startRedis } from '../support/redis.ts';
 import { redisOptions, single } from '../support/redis-store.ts';
