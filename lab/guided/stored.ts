@@ -13,7 +13,7 @@ import {
   writeParked,
 } from '../../src/challenges/store/stored-form.ts';
 import { storeKeys, ValueSigner } from '../../src/challenges/store/value-signer.ts';
-import { formatEntries, parseEntries, type SealedValue } from '../../src/credentials/sealed-form.ts';
+import { formatEntries, parseEntries, type SealedValue } from '../../src/credentials/sealed-file.ts';
 import { limitStateForm, partOf } from '../../src/limits/store.ts';
 import { CONTROL, must, mustEqual, withoutWarning } from './violation.ts';
 

@@ -124,7 +124,7 @@ export const targets: readonly GuidedTarget[] = [
     counted: [
       'src/challenges/store/',
       'src/challenges/cookies.ts',
-      'src/credentials/sealed-form.ts',
+      'src/credentials/sealed-file.ts',
       'src/limits/store.ts',
       'src/audit/shipping/',
       'src/digest/',

@@ -1,9 +1,14 @@
 import { ConfigError } from '../config/issues.ts';
 import { loadLocated } from '../config/load.ts';
-import { type Credential, CredentialError, readCredentials } from '../credentials/credentials.ts';
-import { type CredentialSources, type PartSources, proofSources } from '../credentials/parts.ts';
+import { type Credential, CredentialVersions } from '../credentials/credentials.ts';
+import {
+  CredentialError,
+  type CredentialSources,
+  type PartSources,
+  proofSources,
+  readCredentials,
+} from '../credentials/reading.ts';
 import { describeSource, SourceReader } from '../credentials/sources.ts';
-import { CredentialVersions } from '../credentials/versions.ts';
 import { secretUses } from '../setup/secret-uses.ts';
 import { type Io, print, processContext } from './io.ts';
 import { alignColumns } from './table.ts';

@@ -5,14 +5,13 @@ import { type Command, InvalidArgumentError } from 'commander';
 import { Secret } from '../base/secret.ts';
 import { ConfigError } from '../config/issues.ts';
 import { type LocatedConfig, loadLocated } from '../config/load.ts';
-import { ReplaceError } from '../credentials/replace-file.ts';
-import { SealedError, type SealedSection } from '../credentials/sealed-file.ts';
-import { ENTRY_NAME, type SealedEntry } from '../credentials/sealed-form.ts';
+import { ENTRY_NAME, type SealedEntry, SealedError, type SealedSection } from '../credentials/sealed-file.ts';
 import {
   changeEntry,
   type EntryChange,
   makeIdentity,
   promote,
+  ReplaceError,
   remove,
   SealingError,
   setNext,

@@ -1,21 +1,5 @@
-import { stateOf } from '../base/file-watch.ts';
-import { slices } from '../base/steps.ts';
+import { createHmac, randomBytes } from 'node:crypto';
 import type { Credential as DigestCredential } from '../digest/authorization.ts';
-import {
-  allOf,
-  type CredentialSources,
-  contentOf,
-  joinParts,
-  nextParts,
-  type Parts,
-  readParts,
-  sourcesOf,
-} from './parts.ts';
-import { type CredentialIssue, filesOf, issueOf, type SourceReader } from './sources.ts';
-import type { CredentialVersions } from './versions.ts';
-
-/** Attempts to read a set of files that change in the meantime. */
-const TRIES = 10;
 
 /** A credential for Digest authentication. */
 export type Credential = DigestCredential & {
@@ -35,88 +19,49 @@ export interface CredentialSet {
   readonly former?: readonly Credential[];
 }
 
-/** Credentials that cannot be used. The message contains every issue, one on each line. */
-export class CredentialError extends Error {
-  override readonly name = 'CredentialError';
-  readonly issues: readonly CredentialIssue[];
+/**
+ * Assigns versions to contents of credentials during the life of a process: equal contents have equal
+ * versions, a new content a higher one. Contents are stored as keyed hashes; the key never leaves this
+ * object.
+ */
+export class CredentialVersions {
+  readonly #key = randomBytes(32);
+  readonly #known = new Map<string, { readonly byMark: Map<string, string>; highest: number }>();
 
-  constructor(issues: readonly CredentialIssue[]) {
-    super([...new Set(issues.map(({ path, message }) => `${path.join('.')}: ${message}`))].join('\n'));
-    this.issues = issues;
+  /** `proposed`: the version in the sealed file; used if it is higher than every version so far. */
+  versionOf(name: string, content: readonly string[], proposed = 1): string {
+    const mark = createHmac('sha256', this.#key).update(JSON.stringify(content)).digest('base64');
+    const known = this.#known.get(name) ?? { byMark: new Map<string, string>(), highest: 0 };
+    this.#known.set(name, known);
+    const same = known.byMark.get(mark);
+    if (same !== undefined) return same;
+    known.highest = Math.max(known.highest + 1, proposed);
+    const version = String(known.highest);
+    known.byMark.set(mark, version);
+    return version;
   }
-}
-
-export interface Credentials {
-  readonly byName: ReadonlyMap<string, CredentialSet>;
 }
 
 /**
- * Reads every credential.
- * @throws CredentialError with every issue
+ * Adds to new sets the versions that are in use and not in their sources any more: the upstream may refuse what is there
+ * now, and who builds its parts from these sets later must not be without a version that works. `inUse`: the versions in
+ * use of each credential.
  */
-export async function readCredentials(
-  sources: Readonly<Record<string, CredentialSources>>,
-  reader: SourceReader,
-  versions: CredentialVersions,
-): Promise<Credentials> {
-  const byName = new Map<string, CredentialSet>();
-  const issues: CredentialIssue[] = [];
-  await reader.sealed().catch((error: unknown) => issues.push(issueOf(['sealed'], error)));
-
-  const pause = slices();
-  for (const [name, given] of Object.entries(sources)) {
-    await pause();
-    const { current, following, issues: own } = await readTogether(name, given, reader);
-    issues.push(...own);
-    if (current === undefined) continue;
-    const versioned = (parts: Parts): Credential => withVersion(name, parts, versions);
-    const set = { name, current: versioned(current), next: following && versioned(following) };
-    byName.set(name, set.next?.version === set.current.version ? { ...set, next: undefined } : set);
+export function keepInUse(
+  before: ReadonlyMap<string, CredentialSet>,
+  after: ReadonlyMap<string, CredentialSet>,
+  inUse: ReadonlyMap<string, ReadonlySet<string>>,
+): ReadonlyMap<string, CredentialSet> {
+  const kept = new Map(after);
+  for (const [name, set] of after) {
+    const old = before.get(name);
+    const used = inUse.get(name);
+    if (old === undefined || used === undefined) continue;
+    const held = [set.current.version, set.next?.version];
+    const former = [old.current, ...(old.next === undefined ? [] : [old.next]), ...(old.former ?? [])].filter(
+      ({ version }) => used.has(version) && !held.includes(version),
+    );
+    if (former.length > 0) kept.set(name, { ...set, former });
   }
-
-  if (issues.length > 0) {
-    throw new CredentialError(issues);
-  }
-  return { byName };
-}
-
-interface PartsRead {
-  /** Undefined if there are issues. */
-  readonly current: Parts | undefined;
-  readonly following: Parts | undefined;
-  readonly issues: CredentialIssue[];
-}
-
-/**
- * Reads a consistent snapshot of one credential. In a mounted secret several files are replaced together;
- * without the check, an old password could be combined with a new `next`, and the version between them
- * would be lost.
- */
-async function readTogether(
-  name: string,
-  given: CredentialSources,
-  reader: SourceReader,
-): Promise<PartsRead> {
-  const files = filesOf(sourcesOf(given));
-  for (let tries = 1; ; tries += 1) {
-    const before = files.length > 1 ? await stateOf(files) : '';
-    const issues: CredentialIssue[] = [];
-    const path = ['credentials', name];
-    const current = await readParts(given, { reader, path, issues });
-    const following = await nextParts(current, given.next, { reader, path: [...path, 'next'], issues });
-    const isWhole = files.length <= 1 || (await stateOf(files)) === before;
-    if (isWhole || tries === TRIES) return { current, following, issues };
-  }
-}
-
-function withVersion(name: string, parts: Parts, versions: CredentialVersions): Credential {
-  const found = allOf(parts);
-  const sealed = found.flatMap(({ version }) => version ?? []);
-  const times = found.flatMap(({ changedAt }) => changedAt?.getTime() ?? []);
-  return {
-    ...joinParts(parts),
-    name,
-    version: versions.versionOf(name, contentOf(parts), sealed.length > 0 ? Math.max(...sealed) : undefined),
-    changedAt: times.length > 0 ? new Date(Math.max(...times)) : undefined,
-  };
+  return kept;
 }

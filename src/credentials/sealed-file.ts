@@ -1,10 +1,9 @@
 import { isNativeError } from 'node:util/types';
+import { parseDocument, stringify } from 'yaml';
+import { z } from 'zod';
 import { errorCode } from '../base/error-code.ts';
 import { decodeUtf8, readGuardedFile } from '../base/guarded-file.ts';
-import type { Secret } from '../base/secret.ts';
-import { ageLibrary, parseIdentities } from './identity.ts';
-import { formatEntries, parseEntries, type SealedEntries } from './sealed-form.ts';
-import type { FileSource, Found } from './sources.ts';
+import { Secret } from '../base/secret.ts';
 
 const LARGEST = 2 ** 20;
 const ARMOR = '-----BEGIN AGE ENCRYPTED FILE-----';
@@ -17,7 +16,15 @@ export interface SealedSection {
   readonly identity: IdentitySource;
 }
 
+export interface FileSource {
+  readonly file: string;
+  /** Docker and Kubernetes set modes that let others read secrets. */
+  readonly readableByOthers?: boolean;
+}
+
 export type IdentitySource = { readonly env: string } | FileSource;
+
+type ReadIdentity = (source: IdentitySource) => Promise<{ readonly secret: Secret }>;
 
 /** The sealed file or its identity cannot be used. The message never quotes either. */
 export class SealedError extends Error {
@@ -36,7 +43,7 @@ export class SealedError extends Error {
  */
 export async function readSealed(
   { file, identity }: SealedSection,
-  read: (source: IdentitySource) => Promise<Found>,
+  read: ReadIdentity,
 ): Promise<SealedEntries> {
   // One after the other: if both are missing, the error is always that of the file.
   const bytes = await readCipher(file);
@@ -47,10 +54,7 @@ export async function readSealed(
  * Reads the identities of a source, at least one.
  * @throws SealedError
  */
-export async function readIdentities(
-  source: IdentitySource,
-  read: (source: IdentitySource) => Promise<Found>,
-): Promise<readonly Secret[]> {
+export async function readIdentities(source: IdentitySource, read: ReadIdentity): Promise<readonly Secret[]> {
   const { secret } = await read(source).catch((error: unknown) => {
     if ('file' in source && isMissing(error)) {
       throw new SealedError(
@@ -160,4 +164,117 @@ function isMissing(error: unknown): boolean {
 
 function messageOf(error: unknown): string {
   return isNativeError(error) ? error.message : 'cannot be read';
+}
+
+/** Valid entry names: they need no quotes on a command line. */
+export const ENTRY_NAME = /^[A-Za-z0-9][\w.-]{0,63}$/;
+
+export interface SealedValue {
+  readonly value: Secret;
+  /** Counts up from 1 within one entry; reveals nothing about the value. */
+  readonly version: number;
+  /** Undefined for an entry that was written by hand, without a date. */
+  readonly sealedAt: Date | undefined;
+}
+
+export interface SealedEntry extends SealedValue {
+  /** The next version. */
+  readonly next: SealedValue | undefined;
+}
+
+export type SealedEntries = ReadonlyMap<string, SealedEntry>;
+
+const sealedValue = z.strictObject({
+  value: z
+    .string()
+    .min(1)
+    .transform((value) => new Secret(value)),
+  version: z.int().min(1).default(1),
+  sealedAt: z.iso
+    .datetime({ offset: true })
+    .transform((text) => new Date(text))
+    .optional(),
+});
+
+const sealedEntries = z.record(
+  z.string().regex(ENTRY_NAME),
+  sealedValue.extend({ next: sealedValue.optional() }),
+);
+
+/** Parses the plain text of a sealed file, YAML or JSON; undefined if it is invalid. */
+export function parseEntries(text: string): SealedEntries | undefined {
+  const result = sealedEntries.safeParse(treeOf(text));
+  if (!result.success) return undefined;
+  return new Map(
+    Object.entries(result.data).map(([name, { next, ...current }]) => [
+      name,
+      { ...withoutNext(current), next: next && withoutNext(next) },
+    ]),
+  );
+}
+
+/** Formats the plain text of a sealed file as YAML, which operators may edit with `age`. */
+export function formatEntries(entries: SealedEntries): Secret {
+  const tree = [...entries].map(([name, { next, ...current }]) => [
+    name,
+    { ...plain(current), ...(next && { next: plain(next) }) },
+  ]);
+  return new Secret(stringify(Object.fromEntries(tree)));
+}
+
+function treeOf(text: string): unknown {
+  // Without `stringKeys`, a key that is no text is quoted in a warning on stderr.
+  const document = parseDocument(text, { stringKeys: true });
+  // Warnings count, too: the parser drops an unknown tag, which may be the start of an unquoted secret.
+  if (document.errors.length + document.warnings.length > 0) return undefined;
+  try {
+    return document.toJS() ?? {};
+  } catch {
+    // The parser limits the expansion of aliases.
+    return undefined;
+  }
+}
+
+function withoutNext({ value, version, sealedAt }: z.output<typeof sealedValue>): SealedValue {
+  return { value, version, sealedAt };
+}
+
+function plain({ value, version, sealedAt }: SealedValue) {
+  return { value: value.reveal(), version, ...(sealedAt && { sealedAt: sealedAt.toISOString() }) };
+}
+
+type Age = typeof import('age-encryption');
+
+/** Loads the library with the first sealed file, because few gateways need it. */
+function ageLibrary(): Promise<Age> {
+  return import('age-encryption');
+}
+
+/**
+ * Parses an identity file, as `age-keygen` writes it; undefined if there is no identity, or an invalid one.
+ */
+async function parseIdentities(text: Secret): Promise<readonly Secret[] | undefined> {
+  const { Decrypter } = await ageLibrary();
+  const lines = text
+    .reveal()
+    .split(/\r?\n/)
+    .map((line) => line.trim())
+    .filter((line) => line !== '' && !line.startsWith('#'));
+  const isIdentity = (line: string): boolean => {
+    try {
+      new Decrypter().addIdentity(line);
+      return true;
+    } catch {
+      return false;
+    }
+  };
+  return lines.length > 0 && lines.every(isIdentity) ? lines.map((line) => new Secret(line)) : undefined;
+}
+
+/** Creates the text of a new identity file, as `age-keygen` writes it. */
+export async function newIdentity(now: Date): Promise<Secret> {
+  const { generateX25519Identity, identityToRecipient } = await ageLibrary();
+  const identity = await generateX25519Identity();
+  const recipient = await identityToRecipient(identity);
+  return new Secret(`# created: ${now.toISOString()}\n# public key: ${recipient}\n${identity}\n`);
 }

@@ -1,25 +1,21 @@
 import { isNativeError } from 'node:util/types';
 import { decodeUtf8, readGuardedFile } from '../base/guarded-file.ts';
 import { Secret } from '../base/secret.ts';
-import { readSealed, SealedError, type SealedSection } from './sealed-file.ts';
-import type { SealedEntries } from './sealed-form.ts';
+import {
+  type FileSource,
+  type IdentitySource,
+  readSealed,
+  type SealedEntries,
+  SealedError,
+  type SealedSection,
+} from './sealed-file.ts';
 
 const LARGEST = 64 * 1024;
-
-export interface FileSource {
-  readonly file: string;
-  /** Docker and Kubernetes set modes that let others read secrets. */
-  readonly readableByOthers?: boolean;
-}
 
 /**
  * Source of a secret: an environment variable, a file, an entry of the sealed file, or the configuration.
  */
-export type Source =
-  | { readonly env: string }
-  | FileSource
-  | { readonly sealed: string }
-  | { readonly value: Secret };
+export type Source = IdentitySource | { readonly sealed: string } | { readonly value: Secret };
 
 /** The process environment that sources read from. */
 export interface ProcessContext {

@@ -1,11 +1,16 @@
 import { FileWatch } from '../base/file-watch.ts';
-import { CredentialError, type Credentials, readCredentials } from './credentials.ts';
-import { type CredentialSources, sourcesOf } from './parts.ts';
+import type { CredentialVersions } from './credentials.ts';
+import {
+  CredentialError,
+  type CredentialSources,
+  type Credentials,
+  readCredentials,
+  sourcesOf,
+} from './reading.ts';
 import type { SealedSection } from './sealed-file.ts';
 import { filesOf, type ProcessContext, SourceReader } from './sources.ts';
-import type { CredentialVersions } from './versions.ts';
 
-export interface WatchOptions {
+interface WatchOptions {
   readonly credentials: Readonly<Record<string, CredentialSources>>;
   readonly sealed: SealedSection | undefined;
   readonly context: ProcessContext;

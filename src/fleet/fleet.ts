@@ -19,7 +19,7 @@ import type { ProcessPort } from '../base/message-calls.ts';
 import { reportError } from '../base/report-error.ts';
 import type { AuditLines } from '../control/snapshot.ts';
 import type { WorkerState, WorkersState } from '../control/state.ts';
-import { keepInUse } from '../credentials/versions.ts';
+import { keepInUse } from '../credentials/credentials.ts';
 import type { ListenTls } from '../gateway/listener.ts';
 import type { MergedMetrics } from '../metrics/merged-metrics.ts';
 import type { Metrics } from '../metrics/metrics.ts';

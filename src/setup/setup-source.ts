@@ -1,6 +1,6 @@
 import { stateOf } from '../base/file-watch.ts';
+import { CredentialVersions } from '../credentials/credentials.ts';
 import type { ProcessContext } from '../credentials/sources.ts';
-import { CredentialVersions } from '../credentials/versions.ts';
 import { type AppSetup, readSetup, readSetupInBackground } from './setup.ts';
 
 /** The configuration file of a gateway, which is read at the start and at each reload. */

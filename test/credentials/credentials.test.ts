@@ -4,14 +4,9 @@ import { join } from 'node:path';
 import { inspect } from 'node:util';
 import { describe, expect, test } from '@jest/globals';
 import { Secret } from '../../src/base/secret.ts';
-import {
-  type Credential,
-  CredentialError,
-  type Credentials,
-  readCredentials,
-} from '../../src/credentials/credentials.ts';
+import { type Credential, CredentialVersions } from '../../src/credentials/credentials.ts';
+import { CredentialError, type Credentials, readCredentials } from '../../src/credentials/reading.ts';
 import { SourceReader } from '../../src/credentials/sources.ts';
-import { CredentialVersions } from '../../src/credentials/versions.ts';
 
 const literal = (value: string) => ({ value: new Secret(value) });
 

@@ -116,7 +116,7 @@ describe('a sealed file that cannot be used', () => {
   });
 
   test('has a key that is no text, which no warning quotes', async () => {
-    const { href } = new URL('../../src/credentials/sealed-form.ts', import.meta.url);
+    const { href } = new URL('../../src/credentials/sealed-file.ts', import.meta.url);
     const script = `const { parseEntries } = await import('${href}');
       console.log(parseEntries('{ hunter2: x }: { value: y }'));`;
     const ended = await execFileAsync(process.execPath, ['--input-type=module', '--eval', script]);

@@ -17,13 +17,14 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
 import { parse } from 'yaml';
 import { Secret } from '../../src/base/secret.ts';
-import { ReplaceError, replaceFile } from '../../src/credentials/replace-file.ts';
 import type { SealedSection } from '../../src/credentials/sealed-file.ts';
 import {
   changeEntry,
   type EntryChange,
   makeIdentity,
   promote,
+  ReplaceError,
+  replaceFile,
   SealingError,
   setNext,
   setTo,

@@ -13,9 +13,13 @@ import { logOptions } from '../../src/base/log.ts';
 import { Secret } from '../../src/base/secret.ts';
 import type { RedisStoreOptions } from '../../src/challenges/store/redis.ts';
 import type { ConsolePace } from '../../src/control/console.ts';
-import { type Credential, type CredentialSet, readCredentials } from '../../src/credentials/credentials.ts';
+import {
+  type Credential,
+  type CredentialSet,
+  CredentialVersions,
+} from '../../src/credentials/credentials.ts';
+import { readCredentials } from '../../src/credentials/reading.ts';
 import { SourceReader } from '../../src/credentials/sources.ts';
-import { CredentialVersions } from '../../src/credentials/versions.ts';
 import { type AppSetup, readSetup } from '../../src/setup/setup.ts';
 import type { SetupSource } from '../../src/setup/setup-source.ts';
 import type { Tracing } from '../../src/tracing/tracing.ts';

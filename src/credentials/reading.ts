@@ -1,16 +1,115 @@
+import { stateOf } from '../base/file-watch.ts';
 import { Secret } from '../base/secret.ts';
+import { slices } from '../base/steps.ts';
 import type { AlgorithmName } from '../digest/algorithms.ts';
-import type { Credential } from '../digest/authorization.ts';
-import { type CredentialIssue, type Found, issueOf, type Source, type SourceReader } from './sources.ts';
+import type { Credential as DigestCredential } from '../digest/authorization.ts';
+import type { Credential, CredentialSet, CredentialVersions } from './credentials.ts';
+import {
+  type CredentialIssue,
+  type Found,
+  filesOf,
+  issueOf,
+  type Source,
+  type SourceReader,
+} from './sources.ts';
+
+/** Attempts to read a set of files that change in the meantime. */
+const TRIES = 10;
+
+/** Credentials that cannot be used. The message contains every issue, one on each line. */
+export class CredentialError extends Error {
+  override readonly name = 'CredentialError';
+  readonly issues: readonly CredentialIssue[];
+
+  constructor(issues: readonly CredentialIssue[]) {
+    super([...new Set(issues.map(({ path, message }) => `${path.join('.')}: ${message}`))].join('\n'));
+    this.issues = issues;
+  }
+}
+
+export interface Credentials {
+  readonly byName: ReadonlyMap<string, CredentialSet>;
+}
+
+/**
+ * Reads every credential.
+ * @throws CredentialError with every issue
+ */
+export async function readCredentials(
+  sources: Readonly<Record<string, CredentialSources>>,
+  reader: SourceReader,
+  versions: CredentialVersions,
+): Promise<Credentials> {
+  const byName = new Map<string, CredentialSet>();
+  const issues: CredentialIssue[] = [];
+  await reader.sealed().catch((error: unknown) => issues.push(issueOf(['sealed'], error)));
+
+  const pause = slices();
+  for (const [name, given] of Object.entries(sources)) {
+    await pause();
+    const { current, following, issues: own } = await readTogether(name, given, reader);
+    issues.push(...own);
+    if (current === undefined) continue;
+    const versioned = (parts: Parts): Credential => withVersion(name, parts, versions);
+    const set = { name, current: versioned(current), next: following && versioned(following) };
+    byName.set(name, set.next?.version === set.current.version ? { ...set, next: undefined } : set);
+  }
+
+  if (issues.length > 0) {
+    throw new CredentialError(issues);
+  }
+  return { byName };
+}
+
+interface PartsRead {
+  /** Undefined if there are issues. */
+  readonly current: Parts | undefined;
+  readonly following: Parts | undefined;
+  readonly issues: CredentialIssue[];
+}
+
+/**
+ * Reads a consistent snapshot of one credential. In a mounted secret several files are replaced together;
+ * without the check, an old password could be combined with a new `next`, and the version between them
+ * would be lost.
+ */
+async function readTogether(
+  name: string,
+  given: CredentialSources,
+  reader: SourceReader,
+): Promise<PartsRead> {
+  const files = filesOf(sourcesOf(given));
+  for (let tries = 1; ; tries += 1) {
+    const before = files.length > 1 ? await stateOf(files) : '';
+    const issues: CredentialIssue[] = [];
+    const path = ['credentials', name];
+    const current = await readParts(given, { reader, path, issues });
+    const following = await nextParts(current, given.next, { reader, path: [...path, 'next'], issues });
+    const isWhole = files.length <= 1 || (await stateOf(files)) === before;
+    if (isWhole || tries === TRIES) return { current, following, issues };
+  }
+}
+
+function withVersion(name: string, parts: Parts, versions: CredentialVersions): Credential {
+  const found = allOf(parts);
+  const sealed = found.flatMap(({ version }) => version ?? []);
+  const times = found.flatMap(({ changedAt }) => changedAt?.getTime() ?? []);
+  return {
+    ...joinParts(parts),
+    name,
+    version: versions.versionOf(name, contentOf(parts), sealed.length > 0 ? Math.max(...sealed) : undefined),
+    changedAt: times.length > 0 ? new Date(Math.max(...times)) : undefined,
+  };
+}
 
 /** Names of algorithms in the configuration, and the length of their hashes in hex digits. */
-export const HASHES = {
+const HASHES = {
   md5: { algorithm: 'MD5', digits: 32 },
   sha256: { algorithm: 'SHA-256', digits: 64 },
   'sha512-256': { algorithm: 'SHA-512-256', digits: 64 },
 } as const satisfies Record<string, { algorithm: AlgorithmName; digits: number }>;
 
-export type HashSources = { readonly realm: string } & { readonly [name in keyof typeof HASHES]?: Source };
+type HashSources = { readonly realm: string } & { readonly [name in keyof typeof HASHES]?: Source };
 
 /** Sources of the parts of a credential; at most one of password and ha1. */
 export interface PartSources {
@@ -26,7 +125,7 @@ export interface CredentialSources extends PartSources {
 }
 
 /** The parts of a credential, as read from their sources. */
-export interface Parts {
+interface Parts {
   readonly username: Found;
   readonly proof: Proof;
 }
@@ -35,7 +134,7 @@ type Proof =
   | { readonly password: Found }
   | { readonly realm: string; readonly hashes: readonly (readonly [AlgorithmName, Found])[] };
 
-export interface PartContext {
+interface PartContext {
   readonly reader: SourceReader;
   /** Path in the configuration. */
   readonly path: readonly string[];
@@ -43,7 +142,7 @@ export interface PartContext {
 }
 
 /** Reads the parts; undefined if one cannot be read, which is then added to the issues. */
-export async function readParts(given: CredentialSources, context: PartContext): Promise<Parts | undefined> {
+async function readParts(given: CredentialSources, context: PartContext): Promise<Parts | undefined> {
   const [username, proof] = await readGiven(given, context);
   return username && proof && { username, proof };
 }
@@ -52,7 +151,7 @@ export async function readParts(given: CredentialSources, context: PartContext):
  * Reads the parts of the next version: from `next`, else from the next value in the sealed file, else the
  * current part. Undefined if there is no next version.
  */
-export async function nextParts(
+async function nextParts(
   current: Parts | undefined,
   given: PartSources | undefined,
   context: PartContext,
@@ -64,7 +163,7 @@ export async function nextParts(
 }
 
 /** Converts the parts to the credential of digest/. */
-export function joinParts({ username, proof }: Parts): Credential {
+function joinParts({ username, proof }: Parts): DigestCredential {
   const name = username.secret.reveal();
   if ('password' in proof) return { username: name, password: proof.password.secret };
   const hashes = proof.hashes.map(([algorithm, { secret }]) => [algorithm, secret] as const);
@@ -72,7 +171,7 @@ export function joinParts({ username, proof }: Parts): Credential {
 }
 
 /** Returns every text whose change makes a new version of the credential. */
-export function contentOf({ username, proof }: Parts): string[] {
+function contentOf({ username, proof }: Parts): string[] {
   const name = username.secret.reveal();
   if ('password' in proof) return [name, 'password', proof.password.secret.reveal()];
   const hashes = proof.hashes.flatMap(([algorithm, { secret }]) => [algorithm, secret.reveal()]);
@@ -80,7 +179,7 @@ export function contentOf({ username, proof }: Parts): string[] {
 }
 
 /** Returns the user name and every password or hash. */
-export function allOf({ username, proof }: Parts): Found[] {
+function allOf({ username, proof }: Parts): Found[] {
   const secrets = 'password' in proof ? [proof.password] : proof.hashes.map(([, found]) => found);
   return [username, ...secrets];
 }
