@@ -7,7 +7,6 @@ import { ignoreAbort } from '../base/expected-errors.ts';
 import type { Log } from '../base/log.ts';
 import { reportError } from '../base/report-error.ts';
 import { runAtOnce, runInSlices, slices } from '../base/steps.ts';
-import { NoncePools } from '../challenges/pools.ts';
 import type { ChallengeStore } from '../challenges/store/store.ts';
 import type { ClientUse } from '../control/client-view.ts';
 import type { PlaneReport } from '../control/merge.ts';
@@ -25,8 +24,8 @@ import type { Metrics } from '../metrics/metrics.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import type { Tracing } from '../tracing/tracing.ts';
 import { BodyMemory } from '../transport/request-body.ts';
-import type { VersionTest } from '../upstream/credential-selector.ts';
-import { CredentialSelectors } from '../upstream/credential-selectors.ts';
+import type { VersionTest } from '../upstream/credential.ts';
+import { CredentialRegistry } from '../upstream/credential-registry.ts';
 import { CheckPace } from '../upstream/health-check.ts';
 import type { Upstream, UpstreamDeps } from '../upstream/upstream.ts';
 import { changesOf } from './changes.ts';
@@ -367,14 +366,14 @@ export class DataPlane implements Serving {
   #openUpstreamDeps(): UpstreamDeps {
     const { clock, log, tracing } = this.#deps;
     const metrics = this.#metrics;
-    const pools = new NoncePools(this.#store);
     const events = new UpstreamEvents({ audit: this.#audit, log, metrics });
     const { onPolicyStep, onBound, onRotation, onHealth } = events;
     const { onCircuit, onAddressHealth, onPause } = events;
     const ofCredentials = { onPolicyStep, onBound, onRotation, onHealth };
-    const selectors = new CredentialSelectors({ pools, clock, metrics, tracing, ...ofCredentials });
+    const store = this.#store;
+    const credentials = new CredentialRegistry({ store, clock, metrics, tracing, ...ofCredentials });
     const bodyMemory = new BodyMemory(this.#setup.config.listen.limits.bodyMemory);
     const checkPace = new CheckPace(clock);
-    return { selectors, clock, metrics, bodyMemory, checkPace, onCircuit, onAddressHealth, onPause };
+    return { credentials, clock, metrics, bodyMemory, checkPace, onCircuit, onAddressHealth, onPause };
   }
 }

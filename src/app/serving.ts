@@ -4,7 +4,7 @@ import type { PlaneReport } from '../control/merge.ts';
 import type { AuditLines } from '../control/snapshot.ts';
 import type { ListenTls } from '../gateway/listen-tls.ts';
 import type { AppSetup } from '../setup/setup.ts';
-import type { VersionTest } from '../upstream/credential-selector.ts';
+import type { VersionTest } from '../upstream/credential.ts';
 import type { VersionChoice } from '../upstream/upstream-address.ts';
 
 /** A configuration that was activated. */

@@ -2,7 +2,7 @@ import type { Audit } from '../audit/audit.ts';
 import type { Log } from '../base/log.ts';
 import type { NoncePolicy } from '../challenges/store/store.ts';
 import type { Metrics } from '../metrics/metrics.ts';
-import type { DeploymentRotation } from '../upstream/credential-selectors.ts';
+import type { DeploymentRotation } from '../upstream/credential-registry.ts';
 import type { PauseNews } from '../upstream/pauses.ts';
 import type { CredentialNews } from '../upstream/rotation.ts';
 import type { AddressHealthChange, CircuitChange } from '../upstream/upstream-address.ts';

@@ -9,7 +9,7 @@ import type { CountedRefusal } from '../gateway/client-refusals.ts';
 import type { ListenTls } from '../gateway/listen-tls.ts';
 import type { RegistrySnapshot } from '../metrics/registry-snapshot.ts';
 import type { TransferredSetup } from '../setup/transfer.ts';
-import type { VersionTest } from '../upstream/credential-selector.ts';
+import type { VersionTest } from '../upstream/credential.ts';
 
 /** Version of what primary and workers call of each other. In an upgrade, they can be of different versions of the program. */
 export const PROTOCOL = 5;

@@ -12,7 +12,7 @@ import type { ClientUse } from '../control/client-view.ts';
 import type { PlaneReport } from '../control/merge.ts';
 import type { ListenTls } from '../gateway/listen-tls.ts';
 import type { TransferredSetup } from '../setup/transfer.ts';
-import type { VersionTest } from '../upstream/credential-selector.ts';
+import type { VersionTest } from '../upstream/credential.ts';
 import {
   bothOf,
   isServed,

@@ -1,7 +1,7 @@
 import type { DeploymentVersion } from '../app/serving.ts';
 import { messageOf } from '../base/error-code.ts';
 import type { CredentialView } from '../control/view.ts';
-import type { VersionTest } from '../upstream/credential-selector.ts';
+import type { VersionTest } from '../upstream/credential.ts';
 import type { RemoteWorker } from './remote-worker.ts';
 
 const STATE_ONLY = { metrics: [], withState: true, withLines: false } as const;

@@ -2,18 +2,20 @@ import type { Clock } from '../base/clock.ts';
 import type { GatewayError } from '../base/errors.ts';
 import type { NoncePool } from '../challenges/pool.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
+import type { AttemptBudget } from '../handshake/attempt-budget.ts';
+import type { UpstreamRequest } from '../handshake/request.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
-import type { Call } from '../handshake/send-authenticated.ts';
 import type { HistogramSeries } from '../metrics/histogram.ts';
 import { type ConnectionOptions, Connections } from '../transport/connections.ts';
 import type { ExchangeObserver } from '../transport/exchange.ts';
 import { AddressHealth, type HealthChange, type HealthOptions } from './address-health.ts';
 import { Circuit, type CircuitOptions, type CircuitState } from './circuit.ts';
-import type { VersionState, VersionTest } from './credential-selector.ts';
-import type { CredentialSelectors, SelectorUse } from './credential-selectors.ts';
-import type { CredentialVersion, Transport, VersionOptions } from './credential-version.ts';
+import type { UpstreamCredential, VersionTest } from './credential.ts';
+import type { CredentialRegistry } from './credential-registry.ts';
+import type { Transport, VersionOptions } from './credential-version.ts';
 import { circuitOpen } from './errors.ts';
 import { type CheckPace, HealthCheck } from './health-check.ts';
+import type { VersionState } from './versions.ts';
 
 /** Options of one address of an upstream. */
 export interface AddressOptions extends ConnectionOptions, VersionOptions {
@@ -43,16 +45,13 @@ export interface AddressDeps {
   /** Observes the seconds of requests that had to wait for a connection. */
   readonly queueWait: HistogramSeries;
   /** Shared by all upstreams of this process, as the next one is. */
-  readonly selectors: CredentialSelectors;
+  readonly credentials: CredentialRegistry;
   readonly checkPace: CheckPace;
   /** Called after each change. */
   readonly onCircuit: (change: CircuitChange) => void;
   /** Called after each change. */
   readonly onAddressHealth: (change: AddressHealthChange) => void;
 }
-
-/** A client request, before it is known over which connections it goes. */
-export type AddressCall = Omit<Call, 'exchange'>;
 
 /** State of one version of a credential. */
 export interface CredentialState {
@@ -73,7 +72,7 @@ export interface VersionChoice {
   readonly version: string;
 }
 
-/** One address of a deployment's upstream: its connections, its circuit, its health, and a selector for each credential. */
+/** One address of a deployment's upstream: its connections, its circuit, its health, and what is known of each credential. */
 export class UpstreamAddress implements ExchangeObserver {
   /** Host and port. */
   readonly address: string;
@@ -83,7 +82,7 @@ export class UpstreamAddress implements ExchangeObserver {
   readonly #options: AddressOptions;
   readonly #deps: AddressDeps;
   readonly #transport: Transport;
-  readonly #selectors = new Map<string, SelectorUse>();
+  readonly #credentials = new Map<string, UpstreamCredential>();
   readonly #check: HealthCheck | undefined;
   /** The detail of the last failure. */
   #lastFailure = '';
@@ -105,7 +104,7 @@ export class UpstreamAddress implements ExchangeObserver {
       onAddressHealth({ deployment, address, ...change }),
     );
     this.#transport = { options, address, exchange: this.connections.exchange };
-    for (const set of sets) this.#selectors.set(set.name, this.#selectorOf(set));
+    for (const set of sets) this.#use(set);
     const { interval, path } = health;
     this.#check =
       interval === undefined
@@ -114,69 +113,59 @@ export class UpstreamAddress implements ExchangeObserver {
   }
 
   get credentials(): CredentialState[] {
-    return Array.from(this.#selectors, ([credential, { selector }]) =>
-      selector.versions.map((each) => ({
+    return Array.from(this.#credentials, ([credential, { versions }]) =>
+      versions.all.map((each) => ({
         credential,
         version: each.version,
-        state: selector.stateOf(each),
-        inUse: selector.isInUse(each),
-        serves: !selector.isRefused,
-        rejected: selector.isRejected(each),
+        state: versions.stateOf(each),
+        inUse: each === versions.inUse,
+        serves: !versions.areRefused,
+        rejected: versions.rotation.stateOf(each) === 'rejected',
       })),
     ).flat();
   }
 
   /** The nonce pools of the versions in use. */
   get pools(): NoncePool[] {
-    return this.#inUse.flatMap((version) => version.poolOn(this.#transport) ?? []);
+    return Array.from(this.#credentials.values(), (each) => each.poolOn(this.#transport) ?? []).flat();
   }
 
   /** Takes over nonces that other processes share; for the start. */
   async restore(): Promise<void> {
-    await Promise.all(this.#inUse.map((version) => version.restore()));
+    await Promise.all(Array.from(this.#credentials.values(), ({ versions }) => versions.inUse.restore()));
   }
 
   uses(credential: string): boolean {
-    return this.#selectors.has(credential);
+    return this.#credentials.has(credential);
   }
 
   /** Takes over the versions that the sources of a credential hold now; a credential that is new here is used at once. */
   offer(set: CredentialSet): void {
-    const known = this.#selectors.get(set.name);
-    known?.selector.offer(set);
-    if (known !== undefined) return;
-    const added = this.#selectorOf(set);
-    this.#selectors.set(set.name, added);
-    void added.selector.current.restore();
+    const known = this.#credentials.get(set.name);
+    if (known === undefined) void this.#use(set).versions.inUse.restore();
+    else known.offer(set);
   }
 
-  /** Tests a version of a credential: `CredentialSelector.test`. */
+  /** Tests a version of a credential: `UpstreamCredential.test`. */
   async testVersion({ credential, version }: VersionChoice, target: string): Promise<VersionTest> {
-    const use = this.#selectors.get(credential);
-    if (use === undefined) return 'unknown';
-    use.enter();
-    try {
-      return await use.selector.test(version, target);
-    } finally {
-      use.leave();
-    }
+    return (await this.#credentials.get(credential)?.test(version, target, this.#transport)) ?? 'unknown';
   }
 
   has({ credential, version }: VersionChoice): boolean {
-    return this.#selectors.get(credential)?.selector.has(version) ?? false;
+    return this.#credentials.get(credential)?.versions.named(version) !== undefined;
   }
 
   /** Puts a version of a credential in use that is known to be accepted, if it is there. */
   promote({ credential, version }: VersionChoice): void {
-    this.#selectors.get(credential)?.selector.promote(version);
+    this.#credentials.get(credential)?.promote(version);
   }
 
   /** Drops every credential but these; the caller sends no new requests with them. */
   keepOnly(names: ReadonlySet<string>): void {
-    for (const [name, use] of this.#selectors) {
+    for (const [name, credential] of this.#credentials) {
       if (names.has(name)) continue;
-      this.#selectors.delete(name);
-      void use.end();
+      this.#credentials.delete(name);
+      void this.#release(credential);
     }
   }
 
@@ -185,21 +174,16 @@ export class UpstreamAddress implements ExchangeObserver {
    * @throws GatewayError `upstream-circuit-open`; when there is no response
    * @throws TypeError when the deployment has no such credential
    */
-  async send(call: AddressCall, credential: string): Promise<UpstreamResponse> {
-    const use = this.#selectors.get(credential);
-    if (use === undefined) {
-      throw new TypeError(`deployment ${this.#options.deployment} has no credential ${credential}`);
+  async send(request: UpstreamRequest, budget: AttemptBudget, name: string): Promise<UpstreamResponse> {
+    const credential = this.#credentials.get(name);
+    if (credential === undefined) {
+      throw new TypeError(`deployment ${this.#options.deployment} has no credential ${name}`);
     }
     const trial = this.circuit.admit();
     if (trial === undefined) throw circuitOpen(this.circuit.retryAfterMs);
-    use.enter();
     try {
-      const transport = this.#transport;
-      const { exchange } = transport;
-      const { request, cancellation, budget } = call;
-      return await use.selector.send({ request, cancellation, budget, transport, exchange });
+      return await credential.send(request, budget, this.#transport);
     } finally {
-      use.leave();
       if (trial > 0) this.circuit.endTrial(trial);
     }
   }
@@ -223,16 +207,19 @@ export class UpstreamAddress implements ExchangeObserver {
   /** Resolves when the connections are closed. The caller sends no requests any more. */
   async close(): Promise<void> {
     this.endChecks();
-    await Promise.all(Array.from(this.#selectors.values(), (use) => use.end()));
+    await Promise.all(Array.from(this.#credentials.values(), (each) => this.#release(each)));
     // Only requests of the gateway's own can be under way. The upstream may never respond to them.
     await this.connections.destroy();
   }
 
-  get #inUse(): CredentialVersion[] {
-    return Array.from(this.#selectors.values(), ({ selector }) => selector.current);
+  #use(set: CredentialSet): UpstreamCredential {
+    const { attemptsWhenRefused } = this.#options;
+    const credential = this.#deps.credentials.use(set, this.#transport, attemptsWhenRefused);
+    this.#credentials.set(set.name, credential);
+    return credential;
   }
 
-  #selectorOf(set: CredentialSet): SelectorUse {
-    return this.#deps.selectors.use(set, this.#transport, this.#options.attemptsWhenRefused);
+  #release(credential: UpstreamCredential): Promise<void> {
+    return this.#deps.credentials.release(credential, this.#transport);
   }
 }
