@@ -5,7 +5,7 @@ import type { Questions } from './questions.ts';
 import type { Versions } from './versions.ts';
 
 /** Statuses that come and go, so that they say nothing of a version. */
-const TRANSIENT: ReadonlySet<number> = new Set([0, 429, 500, 502, 503, 504]);
+const TRANSIENT: ReadonlySet<number> = new Set([0, 429, 502, 503, 504]);
 
 /** Between two trials of a candidate whose result was unclear, in milliseconds: first, and at most. */
 const INTERVAL_MS = 1_000;
@@ -46,7 +46,8 @@ async function compare(
   const other = await inUse.ask(question);
   if (other.kind === 'refused') return 'unclear';
   if (classOf(other.status) === 2) return 'worse';
-  return kind === 'accepted' && classOf(other.status) === classOf(status) ? kind : 'unclear';
+  const isSame = classOf(other.status) === classOf(status) && status < 500;
+  return kind === 'accepted' && isSame ? kind : 'unclear';
 }
 
 function classOf(status: number): number {

@@ -39,6 +39,8 @@ test.each<[string, Replies, Replies, string]>([
     'worse',
   ],
   ['both fail in the same way', { HEAD: accepted(404) }, { HEAD: accepted(400) }, 'accepted'],
+  ['only it meets an error', { HEAD: accepted(500) }, { HEAD: accepted(200) }, 'worse'],
+  ['both meet an error', { HEAD: accepted(500) }, { HEAD: accepted(500) }, 'unclear'],
   ['both are forbidden', { HEAD: unclear(403) }, { HEAD: unclear(403) }, 'unclear'],
   ['they fail in different ways', { HEAD: accepted(404) }, { HEAD: accepted(302) }, 'unclear'],
   ['the version in use is refused meanwhile', { HEAD: accepted(404) }, { HEAD: refused }, 'unclear'],
