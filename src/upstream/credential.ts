@@ -147,6 +147,7 @@ export class UpstreamCredential {
     const requests = this.#requests.get(transport);
     if (requests === undefined) throw new TypeError('the credential has no such transport');
     const { exchange } = transport;
+    const { count } = refusedTargets;
     const state = { flight: undefined, version: undefined, isLate: false };
     const call: Sending = { request, budget, exchange, transport, ...state };
     requests.enter();
@@ -156,7 +157,7 @@ export class UpstreamCredential {
       refusedTargets.accepted(request);
       return response;
     } catch (error) {
-      refusedTargets.note(request, error);
+      refusedTargets.note(request, error, count);
       throw error;
     } finally {
       this.#waiting.endTest(call, 'check');
