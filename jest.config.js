@@ -13,6 +13,8 @@ export default {
   maxWorkers: 6,
   // A worker keeps what the tests of a file loaded. With two gigabytes it spends most of its time collecting garbage.
   workerIdleMemoryLimit: '400MB',
+  // A process that is busy, or compiles what it loaded, ends late. After this time it holds something that a test left open.
+  workerGracefulExitTimeout: 5_000,
   testSequencer: '<rootDir>/test/support/jest/sequencer.js',
   // Ends what hangs. A busy machine may need long for what is right.
   testTimeout: 180_000,

@@ -1,4 +1,4 @@
-import { count } from '../src/base/count.ts';
+import { count } from '../src/base/units.ts';
 import type { PartReport } from './part.ts';
 
 /** The report of one part. */

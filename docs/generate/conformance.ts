@@ -12,8 +12,11 @@ const requirement = z
     keyword: z.string(),
     /** In our words. */
     requirement: z.string(),
-    /** `path › title`, also of a table's row below the title. */
-    tests: z.array(z.string()).nonempty().optional(),
+    /** `path › title`: the title of the test alone, or that of its table with `%s` for what differs. */
+    tests: z
+      .array(z.string().regex(/^[^›]+\.test\.ts › [^›]+$/))
+      .nonempty()
+      .optional(),
     notMet: z.string().optional(),
     doesNotApply: z.string().optional(),
     note: z.string().optional(),
@@ -58,7 +61,7 @@ const INTRODUCTION = [
   '<!-- Generated from docs/generate/conformance/ by "npm run docs". Do not edit. -->',
   '# Conformance',
   wrap(
-    'What the RFCs that the gateway implements require of it, in the roles that it has, and the tests that show it. A requirement is said in our words, with the key word of the RFC; with MUST NOT and SHOULD NOT it says what is not to be done, and `-` stands for a rule without key word. Requirements that are not met, and those that do not apply, say why. `test/structure/conformance.test.ts` fails if a test that is named here does not exist.',
+    'What the RFCs that the gateway implements require of it, in the roles that it has, and the tests that show it. A requirement is said in our words, with the key word of the RFC; with MUST NOT and SHOULD NOT it says what is not to be done, and `-` stands for a rule without key word. Requirements that are not met, and those that do not apply, say why. A run of a test file fails if it lacks a test that is named here.',
   ),
 ];
 
@@ -107,8 +110,8 @@ function shownBy({ tests, notMet: missing, doesNotApply, note }: Requirement): s
   if (missing !== undefined) return `**Not met.** ${missing}`;
   if (doesNotApply !== undefined) return `Does not apply. ${doesNotApply}`;
   const named = (tests ?? []).map((test) => {
-    const [path = '', ...titles] = test.split(' › ');
-    return `\`${path}\`: ${cell(titles.join(' › '))}`;
+    const [path, title = ''] = test.split(' › ');
+    return `\`${path}\`: ${cell(title)}`;
   });
   return [...named, ...(note === undefined ? [] : [note])].join('<br>');
 }

@@ -41,7 +41,6 @@ export const RULES: readonly Rule[] = [
   { file: 'gateway/response-writer', phase: 'head' },
   { file: 'gateway/client-response', name: /^write$/, phase: 'body' },
   { file: 'gateway/client-response', phase: 'head' },
-  { file: 'gateway/problem', phase: 'head' },
   { file: 'gateway/headers', name: /^outbound/, phase: 'upstream write' },
   { file: 'gateway/headers', name: /^in(bound|terim)/, phase: 'head' },
   { file: 'gateway/headers', phase: 'caller' },

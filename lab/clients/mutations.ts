@@ -19,7 +19,7 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     name: 'ambiguous-coding',
     breaks: 'a transfer coding other than chunked is refused',
-    file: 'src/gateway/request-head.ts',
+    file: 'src/gateway/request-reader.ts',
     find: "coding.toLowerCase() !== 'chunked'",
     replace: "!coding.toLowerCase().includes('chunked')",
   },

@@ -5,11 +5,10 @@ import {
   checkProof,
   parseAuthenticationInfo,
 } from '../../src/digest/authentication-info.ts';
-import { prepareAnswer } from '../../src/digest/authorization.ts';
+import { credentialBytes, prepareAnswer, usernameParameter } from '../../src/digest/authorization.ts';
 import { type Challenge, formatChallenge, parseChallenges } from '../../src/digest/challenge.ts';
 import { BOUNDS, type ListBounds, parseChallengeList } from '../../src/digest/parameters.ts';
 import { DigestSyntaxError } from '../../src/digest/scanner.ts';
-import { credentialBytes, usernameParameter } from '../../src/digest/username.ts';
 import { readAuthorization } from '../../test/digest/authorization-reader.ts';
 import { CONTROL, must, mustEqual, resultOf } from './violation.ts';
 

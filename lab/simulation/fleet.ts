@@ -2,7 +2,7 @@ import { Secret } from '../../src/base/secret.ts';
 import { ChannelChallengeStore } from '../../src/challenges/store/channel.ts';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
 import { primaryChallenges } from '../../src/challenges/store/primary.ts';
-import { openRedisStore } from '../../src/challenges/store/redis.ts';
+import { RedisChallengeStore } from '../../src/challenges/store/redis.ts';
 import type { ChallengeStore } from '../../src/challenges/store/store.ts';
 import { storeKeys } from '../../src/challenges/store/value-signer.ts';
 import { ChannelLimitStore } from '../../src/limits/channel.ts';
@@ -239,7 +239,7 @@ export class Fleet {
       onRejected: (kind: string, reason: string) => observer.note(process, `${kind} rejected: ${reason}`),
     };
     return {
-      openStore: () => openRedisStore(redis, events),
+      openStore: () => new RedisChallengeStore(redis, events),
       openLimits: () => openRedisLimits(redis, () => observer.note(process, 'limit rejected')),
     };
   }

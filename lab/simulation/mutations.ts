@@ -58,7 +58,7 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     name: 'count-goes-back',
     breaks: 'a nonce that another process left goes on with its count',
-    file: 'src/challenges/nonce-factory.ts',
+    file: 'src/challenges/nonce.ts',
     find: '    counter.last = Math.max(counter.last, count);',
     replace: '    counter.last = Math.max(counter.last, count - 1);',
   },
@@ -146,9 +146,9 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     name: 'waiters-forgotten',
     breaks: 'requests that wait for a challenge go on when it does not come',
-    file: 'src/challenges/pending-challenges.ts',
-    find: '    const timer = setTimeout(goAlone, ms);',
-    replace: '    const timer = setTimeout(() => undefined, ms);',
+    file: 'src/base/single-flight.ts',
+    find: "setTimeout(() => follower('late'), ms)",
+    replace: 'setTimeout(() => undefined, ms)',
   },
   {
     name: 'probe-never-lands',

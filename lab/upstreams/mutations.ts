@@ -19,7 +19,7 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     name: 'two-lengths',
     breaks: 'a response with two lengths is refused',
-    file: 'src/transport/response-head.ts',
+    file: 'src/transport/response-reader.ts',
     find: "lengthOf(joinedValue(headers, 'content-length'))",
     replace: "lengthOf(joinedValue(headers, 'content-length')?.split(',')[0])",
   },

@@ -1,9 +1,9 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Audit } from '../audit/audit.ts';
 import { monotonicClock } from '../base/clock.ts';
-import { count } from '../base/count.ts';
 import { messageOf } from '../base/error-code.ts';
 import type { Log } from '../base/log.ts';
+import { count } from '../base/units.ts';
 import type { ActionName, FindingView, PromotedView } from '../control/action-view.ts';
 import type {
   ActionOutcome,

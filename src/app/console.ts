@@ -58,11 +58,11 @@ export function deploymentFacts(
       ...(nonceLifetimeMs !== undefined && { lifetime: nonceLifetimeMs / 1000 }),
     },
     credentials: credentials.map((each) => credentialView(each, setup)),
-    addresses: upstream.addresses.map(({ address, health, circuit }) => ({
+    addresses: upstream.addresses.map(({ address, state: { health, age, circuit } }) => ({
       address,
-      health: health.state,
-      age: health.age / 1000,
-      circuit: circuit.state,
+      health,
+      age: age / 1000,
+      circuit,
     })),
     outcomes: upstream.outcomes?.names ?? [],
     ...(tlsSeen !== undefined && {

@@ -14,10 +14,9 @@ import { conditionWith } from '../control/readiness.ts';
 import type { AuditLines } from '../control/snapshot.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
 import { keepInUse } from '../credentials/versions.ts';
-import type { CountedRefusal } from '../gateway/client-refusals.ts';
+import type { CountedRefusal } from '../gateway/error-log.ts';
 import { type Deployment, Gateway, type GatewayOptions } from '../gateway/gateway.ts';
-import type { ListenTls } from '../gateway/listen-tls.ts';
-import { Listener } from '../gateway/listener.ts';
+import { Listener, type ListenTls } from '../gateway/listener.ts';
 import type { Identification } from '../identity/identification.ts';
 import type { Limits } from '../limits/limits.ts';
 import type { Metrics } from '../metrics/metrics.ts';
@@ -254,11 +253,11 @@ export class DataPlane implements Serving {
 
   /** All refusals of clients since the start. */
   get countedRefusals(): CountedRefusal[] {
-    return this.#gateway.countedRefusals;
+    return this.#gateway.refusals.all;
   }
 
   async clientUse(client: string): Promise<ClientUse> {
-    return { limits: this.#limits.useOf(client) ?? null, refusals: this.#gateway.refusalsOf(client) };
+    return { limits: this.#limits.useOf(client) ?? null, refusals: this.#gateway.refusals.of(client) };
   }
 
   /** Uses another certificate for new connections. */
@@ -269,7 +268,7 @@ export class DataPlane implements Serving {
   }
 
   reopenAccessLog(): void {
-    this.#gateway.reopenAccessLog();
+    this.#gateway.accessLog.reopen();
   }
 
   /** Gauges of thousands of deployments take long to read, so only a scrape, which wants all metrics, reads them. */
@@ -301,7 +300,7 @@ export class DataPlane implements Serving {
         state,
         deployments.map((each) => deploymentFacts(each, setup)),
       ),
-      errors: this.#gateway.recentErrors.map((error) => errorView(error, this.#deps.clock)),
+      errors: this.#gateway.errors.recent.map((error) => errorView(error, this.#deps.clock)),
       audit: audit.enabled ? auditView(audit) : null,
       storeUp: setup.redis === undefined ? null : this.#storeUp,
     };
@@ -335,7 +334,7 @@ export class DataPlane implements Serving {
     this.#isClosed = true;
     const upstreams = this.#active.deployments.map(({ upstream }) => upstream.close());
     await Promise.all([...upstreams, ...this.#retiring]);
-    await Promise.all([this.#store.close(), this.#limits.close(), this.#gateway.close()]);
+    await Promise.all([this.#store.close(), this.#limits.close(), this.#gateway.accessLog.close()]);
   }
 
   /** Resolves when no connection is open. `hurry` skips the delay and ends connections without a request. */
@@ -368,12 +367,12 @@ export class DataPlane implements Serving {
     const metrics = this.#metrics;
     const events = new UpstreamEvents({ audit: this.#audit, log, metrics });
     const { onPolicyStep, onBound, onRotation, onHealth } = events;
-    const { onCircuit, onAddressHealth, onPause } = events;
+    const { onAddress, onPause } = events;
     const ofCredentials = { onPolicyStep, onBound, onRotation, onHealth };
     const store = this.#store;
     const credentials = new CredentialRegistry({ store, clock, metrics, tracing, ...ofCredentials });
     const bodyMemory = new BodyMemory(this.#setup.config.listen.limits.bodyMemory);
     const checkPace = new CheckPace(clock);
-    return { credentials, clock, metrics, bodyMemory, checkPace, onCircuit, onAddressHealth, onPause };
+    return { credentials, clock, metrics, bodyMemory, checkPace, onAddress, onPause };
   }
 }

@@ -1,5 +1,4 @@
-import type { ErrorCode } from '../base/errors.ts';
-import { GatewayError } from '../base/errors.ts';
+import { type ErrorCode, GatewayError } from '../base/errors.ts';
 import { joinedValue, type RawHeaders } from '../base/raw-headers.ts';
 import { formatPath } from '../config/issues.ts';
 import type { Config } from '../config/schema.ts';
@@ -9,7 +8,7 @@ import { parseTarget } from '../gateway/target.ts';
 import type { LimitSettings } from '../limits/settings.ts';
 import { ANONYMOUS, type Client } from '../policy/client.ts';
 import { decide } from '../policy/decide.ts';
-import { withoutPrefix } from '../policy/rewrite.ts';
+import { withoutPrefix } from '../policy/path.ts';
 import { compileRules } from '../policy/rules.ts';
 import { IDENTIFIED_BY_NOTHING, identifiedBy } from './identified-by.ts';
 

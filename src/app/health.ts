@@ -12,8 +12,7 @@ import {
 } from '../control/readiness.ts';
 import type { Deployment } from '../gateway/gateway.ts';
 import type { Metrics } from '../metrics/metrics.ts';
-import type { HealthState } from '../upstream/address-health.ts';
-import type { CircuitState } from '../upstream/circuit.ts';
+import type { CircuitState, HealthState } from '../upstream/address-state.ts';
 import type { Pause } from '../upstream/pauses.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import type { CredentialState, UpstreamAddress } from '../upstream/upstream-address.ts';
@@ -87,7 +86,7 @@ function reaches(deployments: readonly Deployment[], wanted: Config['readiness']
 
 /** True if an address of the upstream is not failing. */
 export function isReachable({ addresses }: Upstream): boolean {
-  return addresses.some(({ health }) => health.state !== 'failing');
+  return addresses.some(({ state }) => state.health !== 'failing');
 }
 
 /** Returns a check for each audit sink. */
@@ -184,10 +183,10 @@ function observeAddresses(
   deployment: string,
   upstream: Upstream,
 ): void {
-  for (const { address, circuit, health } of upstream.addresses) {
-    circuitState.set({ deployment, circuit: address }, CIRCUIT_VALUES[circuit.state]);
+  for (const { address, state: shown } of upstream.addresses) {
+    circuitState.set({ deployment, circuit: address }, CIRCUIT_VALUES[shown.circuit]);
     for (const state of HEALTH_STATES) {
-      upstreamHealth.set({ deployment, address, state }, state === health.state ? 1 : 0);
+      upstreamHealth.set({ deployment, address, state }, state === shown.health ? 1 : 0);
     }
   }
 }
@@ -218,9 +217,9 @@ async function deploymentHealth({ name, upstream }: Deployment): Promise<{ check
   return { check, serves: egressPresent && states.some(isServing) };
 }
 
-function addressCheck({ address, circuit, health }: UpstreamAddress): AddressCheck {
-  const { state, age, reason } = health;
-  return { address, health: state, age: age / 1000, circuit: circuit.state, reason };
+function addressCheck({ address, state }: UpstreamAddress): AddressCheck {
+  const { health, age, circuit, reason } = state;
+  return { address, health, age: age / 1000, circuit, reason };
 }
 
 function credentialErrors(states: readonly CredentialState[]): string[] {

@@ -15,11 +15,9 @@ export function* buildIdentification(
   { clients, jwt, anonymous, listen }: Config,
   { log, metrics }: IdentityDeps,
 ): Steps<Identification> {
-  const tokens = new Tokens(jwt?.issuers ?? [], {
-    onReachable: (issuer, reachable, reason) => {
-      if (reachable) log.info({ issuer }, 'keys of a token issuer fetched again');
-      else log.warn({ issuer, reason }, 'keys of a token issuer cannot be fetched; check jwksUrl');
-    },
+  const tokens = new Tokens(jwt?.issuers ?? [], (issuer, reachable, reason) => {
+    if (reachable) log.info({ issuer }, 'keys of a token issuer fetched again');
+    else log.warn({ issuer, reason }, 'keys of a token issuer cannot be fetched; check jwksUrl');
   });
   void tokens.prefetch();
   const { trustedProxies, forwardedHeader } = listen;

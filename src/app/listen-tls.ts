@@ -2,7 +2,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { FileWatch } from '../base/file-watch.ts';
 import type { Log } from '../base/log.ts';
 import type { Listen } from '../config/listen.ts';
-import type { ListenTls } from '../gateway/listen-tls.ts';
+import type { ListenTls } from '../gateway/listener.ts';
 import { listenTlsFiles, readListenTls } from '../setup/listen-tls.ts';
 
 export interface ListenTlsDeps {

@@ -2,7 +2,7 @@ import type { AddressInfo } from 'node:net';
 import type { ClientUse } from '../control/client-view.ts';
 import type { PlaneReport } from '../control/merge.ts';
 import type { AuditLines } from '../control/snapshot.ts';
-import type { ListenTls } from '../gateway/listen-tls.ts';
+import type { ListenTls } from '../gateway/listener.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import type { VersionTest } from '../upstream/credential.ts';
 import type { VersionChoice } from '../upstream/upstream-address.ts';

@@ -1,6 +1,10 @@
 import type { Log } from '../base/log.ts';
 import { MemoryChallengeStore } from '../challenges/store/memory.ts';
-import { openRedisStore, type RedisStoreOptions, type RejectionReason } from '../challenges/store/redis.ts';
+import {
+  RedisChallengeStore,
+  type RedisStoreOptions,
+  type RejectionReason,
+} from '../challenges/store/redis.ts';
 import type { ChallengeStore } from '../challenges/store/store.ts';
 import type { LimitStore } from '../limits/store.ts';
 import type { Metrics } from '../metrics/metrics.ts';
@@ -30,7 +34,7 @@ export function openStore(
   const { storeUp, storeErrors } = metrics;
   storeUp.set(redis === undefined ? 1 : 0);
   if (redis === undefined) return stores?.challenges ?? new MemoryChallengeStore();
-  return openRedisStore(redis, {
+  return new RedisChallengeStore(redis, {
     onUp: (up, reason) => {
       storeUp.set(up ? 1 : 0);
       onUp(up);

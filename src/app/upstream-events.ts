@@ -5,7 +5,7 @@ import type { Metrics } from '../metrics/metrics.ts';
 import type { DeploymentRotation } from '../upstream/credential-registry.ts';
 import type { PauseNews } from '../upstream/pauses.ts';
 import type { CredentialNews } from '../upstream/rotation.ts';
-import type { AddressHealthChange, CircuitChange } from '../upstream/upstream-address.ts';
+import type { AddressChange } from '../upstream/upstream-address.ts';
 
 export interface EventSinks {
   readonly audit: Audit;
@@ -49,20 +49,17 @@ export class UpstreamEvents {
     audit.admin('credential-rotation', { ...rotation });
   };
 
-  /** Called when the circuit of an address opens, tries a request, or closes. */
-  readonly onCircuit = ({ state, reason, ...which }: CircuitChange): void => {
+  /** Called when the status of an address changes. */
+  readonly onAddress = ({ before, after, reason, ...which }: AddressChange): void => {
     const { log } = this.#sinks;
-    if (state === 'open')
+    if (after.circuit === 'open')
       log.warn({ ...which, reason }, 'circuit opened: most exchanges with the upstream fail');
-    else if (state === 'closed') log.info(which, 'circuit closed: the upstream responds again');
-    else log.debug(which, 'circuit half-open: one request tries whether the upstream is back');
-  };
-
-  /** Called when an address of an upstream begins to fail, or is healthy. */
-  readonly onAddressHealth = ({ state, reason, isFirst, ...which }: AddressHealthChange): void => {
-    const { log } = this.#sinks;
-    if (state === 'failing') log.warn({ ...which, reason }, 'upstream address failing');
-    else log[isFirst ? 'debug' : 'info'](which, 'upstream address healthy');
+    else if (after.circuit === 'closed' && before.circuit !== 'closed')
+      log.info(which, 'circuit closed: the upstream responds again');
+    else if (after.health === before.health)
+      log.debug(which, 'circuit half-open: one request tries whether the upstream is back');
+    else if (after.health === 'failing') log.warn({ ...which, reason }, 'upstream address failing');
+    else log[before.health === 'unknown' ? 'debug' : 'info'](which, 'upstream address healthy');
   };
 
   /** Called when the upstream refuses a credential version, or accepts it again. */

@@ -1,31 +1,51 @@
 import type { GatewayError } from './errors.ts';
+import { callEach } from './report-error.ts';
+
+/** Work that can be cancelled, such as an exchange, a wait, or another cancellation. */
+export interface Cancellable {
+  cancel(reason: GatewayError): void;
+}
 
 /**
  * Cancels one request, by its client or its deadline. An AbortSignal would work, but an EventTarget for
  * each request costs more than the rest of the gateway's own work.
  */
-export class Cancellation {
+export class Cancellation implements Cancellable {
   #reason: GatewayError | undefined;
-  #stop: ((reason: GatewayError) => void) | undefined;
+  /** A request nearly always waits for one thing only, for which a field is enough. */
+  #work: Cancellable | undefined;
+  #others: Set<Cancellable> | undefined;
 
   /** The reason of the cancellation; undefined if the request is not cancelled. */
   get reason(): GatewayError | undefined {
     return this.#reason;
   }
 
-  /** Cancels the request. Only the first reason counts. */
+  /** Cancels the request and its work. Only the first reason counts. */
   cancel(reason: GatewayError): void {
     if (this.#reason !== undefined) return;
     this.#reason = reason;
-    this.#stop?.(reason);
+    const work = this.#work;
+    const others = this.#others;
+    if (others === undefined) {
+      work?.cancel(reason);
+      return;
+    }
+    if (work !== undefined) others.add(work);
+    this.#work = undefined;
+    callEach(others, (each) => each.cancel(reason));
   }
 
-  /**
-   * Sets the function that stops the current wait, in place of the previous one: a request waits for one
-   * thing at a time. It is called at once if the request is cancelled already.
-   */
-  onCancel(stop: ((reason: GatewayError) => void) | undefined): void {
-    this.#stop = stop;
-    if (this.#reason !== undefined) stop?.(this.#reason);
+  /** Adds work, which is cancelled with the request; at once if that is cancelled already. `remove` it when it is done. */
+  add(work: Cancellable): void {
+    if (this.#reason !== undefined) work.cancel(this.#reason);
+    else if (this.#work === undefined) this.#work = work;
+    else this.#others = (this.#others ?? new Set()).add(work);
+  }
+
+  /** Does nothing if the work was not added, or was removed. */
+  remove(work: Cancellable): void {
+    if (this.#work === work) this.#work = undefined;
+    else this.#others?.delete(work);
   }
 }

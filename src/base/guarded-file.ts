@@ -1,3 +1,4 @@
+import { X509Certificate } from 'node:crypto';
 import { constants, type Stats } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
 import { errorCode } from './error-code.ts';
@@ -78,5 +79,36 @@ export function decodeUtf8(bytes: Uint8Array, file: string): string {
     return new TextDecoder('utf-8', { fatal: true }).decode(bytes);
   } catch {
     throw new Error(`${file} is not UTF-8 text: save it as UTF-8`);
+  }
+}
+
+/** The largest file that is read, in bytes; the bundle of a distribution has about 250 kB. */
+const LARGEST = 4 * 2 ** 20;
+
+/** Conditions for reading a PEM file. */
+export interface PemGuard {
+  /** The user of this process; undefined: the file's owner is not checked. */
+  readonly uid: number | undefined;
+  /** False for a private key. */
+  readonly readableByOthers: boolean;
+}
+
+/**
+ * Reads a file that only this user and root can write: another user could otherwise add a certificate
+ * authority and impersonate an upstream or a client.
+ * @throws Error with the reason; its message never contains text of the file
+ */
+export async function readPem(file: string, guard: PemGuard): Promise<string> {
+  return (await readGuardedFile(file, { ...guard, largest: LARGEST })).bytes.toString('latin1');
+}
+
+/** Parses the certificates in a PEM text; undefined if there is none, or an invalid one. */
+export function certificatesIn(pem: string): [X509Certificate, ...X509Certificate[]] | undefined {
+  const blocks = pem.match(/-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g) ?? [];
+  try {
+    const [first, ...others] = blocks.map((block) => new X509Certificate(block));
+    return first === undefined ? undefined : [first, ...others];
+  } catch {
+    return undefined;
   }
 }

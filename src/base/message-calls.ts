@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { messageOf } from './error-code.ts';
+import { reportDefect } from './expected-errors.ts';
 
 /** After so many milliseconds a call is given up. */
 export const CALL_DEADLINE_MS = 1_000;
@@ -170,5 +171,86 @@ export class CallClient {
     this.#closed ??= reason;
     for (const detach of this.#detach) detach();
     for (const call of [...this.#pending.keys()]) this.#fail(call, reason);
+  }
+}
+
+/** Clients of one port: more than the workers of any machine. */
+const SESSIONS_AT_MOST = 1_024;
+
+export interface Closable {
+  close(): Promise<void>;
+}
+
+/** A function of the service. `lateMs`: how long the call was on its way, in milliseconds. */
+export type StoreFunction<Store> = (store: Store, body: unknown, lateMs: number) => Promise<unknown>;
+
+export interface StoreServerOptions<Store> {
+  /** Name of the service, which clients give. */
+  readonly service: string;
+  /** The functions that clients may call, by name. */
+  readonly functions: ReadonlyMap<string, StoreFunction<Store>>;
+  /** Opens the store of one client. `tell` sends the client an event. */
+  readonly open: (tell: (body: unknown) => void) => Store;
+}
+
+/** Serves stores to clients in other processes, each client a store of its own. */
+export class StoreServer<Store extends Closable> {
+  readonly #options: StoreServerOptions<Store>;
+
+  constructor(options: StoreServerOptions<Store>) {
+    this.#options = options;
+  }
+
+  /** Serves the clients at the other end of the port until it is closed. */
+  serve(port: ProcessPort): void {
+    const { service } = this.#options;
+    const sessions = new Map<string, Store>();
+    let running = 0;
+    const stop = port.onMessage((raw) => {
+      const message = readRequest(service, raw);
+      if (message?.kind === 'call') {
+        void answerCall(port, service, message, async () => {
+          if (running >= CALLS_AT_MOST) throw new Error('too many calls');
+          running += 1;
+          return await this.#carryOut(port, sessions, message).finally(() => {
+            running -= 1;
+          });
+        });
+      } else if (message !== undefined) {
+        this.#end(sessions, message.session);
+      }
+    });
+    port.onClose(() => {
+      stop();
+      for (const name of [...sessions.keys()]) this.#end(sessions, name);
+    });
+  }
+
+  async #carryOut(
+    port: ProcessPort,
+    sessions: Map<string, Store>,
+    { session: name, name: functionName, body, sentAt }: CallRequest & { readonly kind: 'call' },
+  ): Promise<unknown> {
+    const run = this.#options.functions.get(functionName);
+    if (run === undefined) throw new Error('unknown function');
+    // A process that hung must not carry out what its callers have given up.
+    const lateMs = Math.max(0, Date.now() - sentAt);
+    if (lateMs > CALL_DEADLINE_MS) throw new Error('the call came too late');
+    const store = sessions.get(name) ?? this.#begin(port, sessions, name);
+    return await run(store, body, lateMs);
+  }
+
+  #begin(port: ProcessPort, sessions: Map<string, Store>, name: string): Store {
+    if (sessions.size >= SESSIONS_AT_MOST) throw new Error('too many clients');
+    const { service, open } = this.#options;
+    const store = open((body) => postReply(port, service, { kind: 'event', session: name, body }));
+    sessions.set(name, store);
+    return store;
+  }
+
+  #end(sessions: Map<string, Store>, name: string): void {
+    const store = sessions.get(name);
+    sessions.delete(name);
+    store?.close().catch(reportDefect);
   }
 }

@@ -4,15 +4,17 @@ import { monotonicClock } from './clock.ts';
 /** The next step of a follower: `check` the leader's result, or `proceed` without it, because the leader failed. */
 export type Landing = 'check' | 'proceed';
 
-/** The leader's handle; the leader must always call `land`. */
-export interface Flight {
-  /** Ends the flight and releases the followers; only the first call counts. */
-  land(landing: Landing): void;
+/** The leader's handle; the leader must always call `land`, or pass it on. After the end of the flight it does nothing. */
+export interface Flight<T = Landing> {
+  /** Ends the flight; the followers get this result. */
+  land(result: T | 'late'): void;
+  /** The first follower gets this result and leads from now on, while the others wait on. False: there is none. */
+  passOn(result: T): boolean;
 }
 
 /** Lets one caller, the leader, do something while the others, the followers, wait. */
-export class SingleFlight {
-  #followers: Set<(landing: Landing | 'late') => void> | undefined;
+export class SingleFlight<T = Landing> {
+  #followers: Set<(result: T | 'late') => void> | undefined;
   #patienceMs = 0;
   #begun = 0;
 
@@ -24,17 +26,23 @@ export class SingleFlight {
    * Begins a flight. Each follower waits at most `patienceMs` milliseconds.
    * @throws TypeError if a flight is in progress
    */
-  lead(patienceMs = Number.POSITIVE_INFINITY): Flight {
+  lead(patienceMs = Number.POSITIVE_INFINITY): Flight<T> {
     if (this.busy) throw new TypeError('a flight is under way');
-    const followers = new Set<(landing: Landing | 'late') => void>();
+    const followers = new Set<(result: T | 'late') => void>();
     this.#followers = followers;
     this.#patienceMs = patienceMs;
     this.#begun = monotonicClock.now();
     return {
-      land: (landing) => {
+      land: (result) => {
         if (this.#followers !== followers) return;
         this.#followers = undefined;
-        for (const follower of [...followers]) follower(landing);
+        for (const follower of [...followers]) follower(result);
+      },
+      passOn: (result) => {
+        const [first] = followers;
+        if (this.#followers !== followers || first === undefined) return false;
+        first(result);
+        return true;
       },
     };
   }
@@ -45,23 +53,24 @@ export class SingleFlight {
   }
 
   /**
-   * Waits for the end of the current flight, at most `patienceMs` milliseconds and what the leader allows. Resolves
-   * to `late` after that, and to `check` at once if the follower's request is cancelled.
+   * Waits for the result of the current flight, at most `patienceMs` milliseconds and what the leader allows. Resolves
+   * to `late` after that, or at once if there is no flight or the follower's request is cancelled.
    */
-  follow(cancellation: Cancellation, patienceMs = Number.POSITIVE_INFINITY): Promise<Landing | 'late'> {
+  follow(cancellation: Cancellation, patienceMs = Number.POSITIVE_INFINITY): Promise<T | 'late'> {
     const followers = this.#followers;
-    if (followers === undefined) return Promise.resolve('check');
+    if (followers === undefined) return Promise.resolve('late');
     return new Promise((resolve) => {
-      const follower = (landing: Landing | 'late'): void => {
+      const follower = (result: T | 'late'): void => {
         clearTimeout(timer);
         followers.delete(follower);
-        cancellation.onCancel(undefined);
-        resolve(landing);
+        cancellation.remove(wait);
+        resolve(result);
       };
+      const wait = { cancel: (): void => follower('late') };
       const ms = Math.min(this.#patienceMs, patienceMs);
       const timer = Number.isFinite(ms) ? setTimeout(() => follower('late'), ms) : undefined;
       followers.add(follower);
-      cancellation.onCancel(() => follower('check'));
+      cancellation.add(wait);
     });
   }
 }

@@ -54,3 +54,8 @@ function parse(
 function quote(text: string): string {
   return JSON.stringify(text.length > 32 ? `${text.slice(0, 32)}…` : text);
 }
+
+/** Formats a number of things: `1 record`, `2 records`. */
+export function count(number: number, noun: string): string {
+  return `${number} ${noun}${number === 1 ? '' : 's'}`;
+}

@@ -1,20 +1,17 @@
 import type { Learning } from './learning.ts';
 import type { Nonce } from './nonce.ts';
 
-export interface IdleNoncesDeps {
-  readonly learning: Learning;
-  /** Asks the upstream for a nonce in the place of this one. */
-  readonly renew: ((nonce: Nonce) => Promise<void>) | undefined;
-}
-
 /** Nonces for one request each at a time, with the policies `exclusive` and `single-use`. */
 export class IdleNonces {
-  readonly #deps: IdleNoncesDeps;
+  readonly #learning: Learning;
+  readonly #renew: ((nonce: Nonce) => Promise<void>) | undefined;
   /** The youngest last. */
   readonly #nonces: Nonce[] = [];
 
-  constructor(deps: IdleNoncesDeps) {
-    this.#deps = deps;
+  /** `renew`: asks the upstream for a nonce in the place of this one. */
+  constructor(learning: Learning, renew: ((nonce: Nonce) => Promise<void>) | undefined) {
+    this.#learning = learning;
+    this.#renew = renew;
   }
 
   /** The youngest that is still good, for one request; undefined: there is none. */
@@ -27,7 +24,7 @@ export class IdleNonces {
 
   /** One request is done with the nonce: the next may take it, or the one that follows it. */
   giveBack(nonce: Nonce, next: Nonce): void {
-    const { learning } = this.#deps;
+    const learning = this.#learning;
     if (next !== nonce) {
       this.#nonces.push(next);
     } else if (!nonce.retired && (learning.policy !== 'single-use' || nonce.accepted === 0)) {
@@ -47,16 +44,16 @@ export class IdleNonces {
   }
 
   #isUsable(nonce: Nonce): boolean {
-    const { learning } = this.#deps;
+    const learning = this.#learning;
     if (nonce.retired || nonce.exhausted || learning.isOver(nonce)) return false;
     return learning.policy !== 'single-use' || nonce.accepted === 0;
   }
 
   #renewOnce(nonce: Nonce): void {
-    const { learning, renew } = this.#deps;
+    const learning = this.#learning;
     if (nonce.renewed || nonce.uses === 0) return;
     if (!learning.lifetime.isAging(learning.ageOf(nonce))) return;
     nonce.renewed = true;
-    void renew?.(nonce);
+    void this.#renew?.(nonce);
   }
 }

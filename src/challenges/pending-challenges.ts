@@ -1,4 +1,5 @@
 import type { Cancellation } from '../base/cancellation.ts';
+import { type Flight, SingleFlight } from '../base/single-flight.ts';
 import type { Nonce } from './nonce.ts';
 
 /** The longest that a request waits for the handshake of another one, in milliseconds. */
@@ -18,74 +19,64 @@ export class PendingChallenge {
   }
 }
 
-type Waiter = (entry: Nonce | PendingChallenge) => void;
-
 /** Lets one handshake at a time go ahead, and the others wait for its nonce. */
 export class PendingChallenges {
-  readonly #waiters = new Set<Waiter>();
+  readonly #flights = new SingleFlight<Nonce | PendingChallenge>();
+  #flight: Flight<Nonce | PendingChallenge> | undefined;
   /** The handshake that others wait for. */
   #leading: PendingChallenge | undefined;
-  /** Makes the handshake that waits for another process go ahead. */
-  #goOn: (() => void) | undefined;
+  /** The one of another process, which the leading one waits for. */
+  readonly #elsewhere = new SingleFlight<Nonce>();
+  #flightElsewhere: Flight<Nonce> | undefined;
 
   get busy(): boolean {
-    return this.#leading !== undefined;
+    return this.#flights.busy;
   }
 
   /** Others wait for this handshake from now on, unless they wait for another already. */
   lead(pending: PendingChallenge): void {
-    this.#leading ??= pending;
+    if (this.busy) return;
+    this.#leading = pending;
+    this.#flight = this.#flights.lead();
   }
 
   /**
    * The nonce that the leading handshake brings; or a pending challenge to go alone with: when it takes too long,
    * when it ends without a challenge, or when the request is given up.
    */
-  wait(cancellation: Cancellation): Promise<Nonce | PendingChallenge> {
-    return new Promise((resolve) => this.#join(resolve, () => new PendingChallenge(), WAIT_MS, cancellation));
+  async wait(cancellation: Cancellation): Promise<Nonce | PendingChallenge> {
+    const entry = await this.#flights.follow(cancellation, WAIT_MS);
+    return entry === 'late' ? new PendingChallenge() : entry;
   }
 
   /** The nonce that another process may bring within `ms`; else the pending challenge, which others here wait for. */
-  waitElsewhere(
+  async waitElsewhere(
     pending: PendingChallenge,
     ms: number,
     cancellation: Cancellation,
   ): Promise<Nonce | PendingChallenge> {
-    return new Promise((resolve) => {
-      this.#goOn = this.#join(resolve, () => pending, ms, cancellation);
-    });
+    if (!this.#elsewhere.busy) this.#flightElsewhere = this.#elsewhere.lead();
+    const nonce = await this.#elsewhere.follow(cancellation, ms);
+    return nonce === 'late' ? pending : nonce;
   }
 
   /** No other process brings anything that serves here. */
-  goOn(): void {
-    this.#goOn?.();
-  }
-
-  /** Returns what makes this one go alone. */
-  #join(resolve: Waiter, alone: () => PendingChallenge, ms: number, cancellation: Cancellation): () => void {
-    const waiter: Waiter = (entry) => {
-      if (!this.#waiters.delete(waiter)) return;
-      clearTimeout(timer);
-      cancellation.onCancel(undefined);
-      resolve(entry);
-    };
-    const goAlone = (): void => waiter(alone());
-    const timer = setTimeout(goAlone, ms);
-    this.#waiters.add(waiter);
-    cancellation.onCancel(goAlone);
-    return goAlone;
+  stopWaiting(): void {
+    this.#flightElsewhere?.land('late');
   }
 
   /** A nonce is there, from the leading handshake or elsewhere: it serves all who wait. */
   serve(nonce: Nonce): void {
     this.#leading = undefined;
-    for (const waiter of [...this.#waiters]) waiter(nonce);
+    this.#flight?.land(nonce);
+    this.#flightElsewhere?.land(nonce);
   }
 
   /** No common nonce will come: each waiting request obtains its own challenge. */
   dissolve(): void {
     this.#leading = undefined;
-    for (const waiter of [...this.#waiters]) waiter(new PendingChallenge());
+    this.#flight?.land('late');
+    this.stopWaiting();
   }
 
   /** The upstream asked for no authentication. */
@@ -96,10 +87,9 @@ export class PendingChallenges {
   /** A handshake is over. If it led and brought nothing, the first who waits leads the next one. */
   close(pending: PendingChallenge): void {
     if (this.#leading !== pending) return;
-    this.#leading = undefined;
-    const [first] = this.#waiters;
-    if (first === undefined) return;
     this.#leading = new PendingChallenge();
-    first(this.#leading);
+    if (this.#flight?.passOn(this.#leading) === true) return;
+    this.#leading = undefined;
+    this.#flight?.land('late');
   }
 }

@@ -1,12 +1,11 @@
 import type { Cancellation } from '../base/cancellation.ts';
 import type { Challenge } from '../digest/challenge.ts';
-import { AdoptionGuard, type AdoptionGuardOptions } from './adoption-guard.ts';
 import { IdleNonces } from './idle-nonces.ts';
 import { Learning, type LearningOptions } from './learning.ts';
-import type { Nonce, NonceAttempt } from './nonce.ts';
-import { NonceFactory, type NonceFactoryOptions } from './nonce-factory.ts';
+import { type Nonce, type NonceAttempt, NonceFactory, type NonceFactoryOptions } from './nonce.ts';
 import { PendingChallenge, PendingChallenges } from './pending-challenges.ts';
 import { Renewal, type RenewalDeps } from './renewal.ts';
+import { AdoptionGuard, type AdoptionGuardOptions } from './shared-challenges.ts';
 import type { AgedChallenge, HeldChallenge, NoncePolicy, ParkedChallenge } from './store/store.ts';
 
 /** How long a cold start waits for the challenge that another process obtains, in milliseconds: several round trips. */
@@ -48,10 +47,10 @@ export class NoncePool {
     };
     const onAdopted = (): void => {
       if (this.policy !== 'shared') this.#stopSharing();
-      else if (!this.#learning.sharesNonces) this.#queue.goOn();
+      else if (!this.#learning.sharesNonces) this.#queue.stopWaiting();
     };
     this.#learning = new Learning({ ...options, onStep, onAdopted });
-    this.#idle = new IdleNonces({ learning: this.#learning, renew: options.renew });
+    this.#idle = new IdleNonces(this.#learning, options.renew);
     this.#renewal = new Renewal({ ...options, learning: this.#learning });
   }
 

@@ -1,5 +1,4 @@
-import type { Clock } from '../base/clock.ts';
-import { timerDelay } from '../base/timer.ts';
+import { type Clock, timerDelay } from '../base/clock.ts';
 import type { Learning } from './learning.ts';
 import type { Nonce } from './nonce.ts';
 import type { SharedChallenges } from './shared-challenges.ts';

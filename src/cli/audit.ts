@@ -7,8 +7,8 @@ import { formatHead, type Head, parseHead } from '../audit/seal.ts';
 import { ClockCheck } from '../audit/segments/clock-check.ts';
 import { foldersIn } from '../audit/segments/segment.ts';
 import { RedisStream } from '../audit/stream/redis-stream.ts';
-import { count } from '../base/count.ts';
 import { messageOf } from '../base/error-code.ts';
+import { count } from '../base/units.ts';
 import {
   type AuditConfig,
   collectFiles,

@@ -1,6 +1,6 @@
 import { buffer } from 'node:stream/consumers';
 import type { Command } from 'commander';
-import { count } from '../base/count.ts';
+import { count } from '../base/units.ts';
 import { ConfigError, formatIssue, type LocatedIssue } from '../config/issues.ts';
 import { loadLocated, locatedIn } from '../config/load.ts';
 import type { Config } from '../config/schema.ts';

@@ -2,7 +2,7 @@ import { styleText } from 'node:util';
 import type { Command } from 'commander';
 import { doctorInput } from '../app/doctor-input.ts';
 import { monotonicClock } from '../base/clock.ts';
-import { count } from '../base/count.ts';
+import { count } from '../base/units.ts';
 import { examine, type Report } from '../doctor/doctor.ts';
 import type { Finding, Mark } from '../doctor/finding.ts';
 import { readSetup } from '../setup/setup.ts';

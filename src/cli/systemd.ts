@@ -1,9 +1,9 @@
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import type { ServiceManager } from '../app/service-manager.ts';
+import { timerDelay } from '../base/clock.ts';
 import { messageOf } from '../base/error-code.ts';
 import type { Log } from '../base/log.ts';
-import { timerDelay } from '../base/timer.ts';
 
 const execute = promisify(execFile);
 

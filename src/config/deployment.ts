@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { ORIGIN_FIELDS } from '../http1/origin-fields.ts';
+import { ORIGIN_FIELDS } from '../http1/fields.ts';
 import { circuitSchema, healthSchema, retrySchema } from './availability.ts';
 import { type Accepted, type CrossIssue, crossChecked } from './cross-check.ts';
 import { addressFamilyIssues, egressSchema } from './egress.ts';

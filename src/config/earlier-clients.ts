@@ -1,5 +1,4 @@
-import type { Network } from '../base/network.ts';
-import { NetworkMap } from '../base/network-map.ts';
+import { type Network, NetworkMap } from '../base/network.ts';
 import type { Client } from './clients.ts';
 import type { Accepted } from './cross-check.ts';
 import type { Path } from './issues.ts';

@@ -1,8 +1,8 @@
 import { isIPv4, isIPv6 } from 'node:net';
 import { resolve } from 'node:path';
 import { z } from 'zod';
+import { LONGEST_TIMER_MS } from '../base/clock.ts';
 import { Network } from '../base/network.ts';
-import { LONGEST_TIMER_MS } from '../base/timer.ts';
 import { parseDuration, parseSize } from '../base/units.ts';
 
 /*

@@ -1,4 +1,4 @@
-import { expiryOf } from '../transport/certificate-expiry.ts';
+import { expiryOf } from '../transport/upstream-tls.ts';
 import type { DeploymentInterval } from './interval.ts';
 import type { CodeCount, Condition, Problem, State } from './view.ts';
 

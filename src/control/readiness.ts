@@ -135,14 +135,14 @@ function upstreamErrors({ egressPresent, addresses, pauses }: UpstreamCheck): st
   return [...pauses.map(pauseText), ...ofAddresses];
 }
 
-function isWell({ health, circuit }: AddressCheck): boolean {
-  return health !== 'failing' && circuit === 'closed';
+/** One that is healthy while its circuit is half-open waits for a request. */
+function isWell({ health }: AddressCheck): boolean {
+  return health !== 'failing';
 }
 
-function addressError({ address, health, age, circuit, reason }: AddressCheck): string {
-  return health === 'failing'
-    ? `${address} has been failing for ${span(age)}: ${reason}`
-    : `${address} gets few requests, since most of the last ones failed (circuit ${circuit})`;
+function addressError({ address, age, circuit, reason }: AddressCheck): string {
+  const state = circuit === 'closed' ? '' : ` (circuit ${circuit})`;
+  return `${address} has been failing for ${span(age)}${state}: ${reason}`;
 }
 
 function addressText({ address, health, age, circuit }: AddressCheck): string {

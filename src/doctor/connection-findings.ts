@@ -1,11 +1,8 @@
-import { count } from '../base/count.ts';
 import { errorCode } from '../base/error-code.ts';
 import { asGatewayError } from '../base/errors.ts';
-import { expiryOf } from '../transport/certificate-expiry.ts';
-import { PinMissing } from '../transport/pins.ts';
-import { ProxyError } from '../transport/proxy-errors.ts';
-import { tlsFault } from '../transport/tls-errors.ts';
-import type { TlsSeen } from '../transport/upstream-tls.ts';
+import { count } from '../base/units.ts';
+import { ProxyError, tlsFault } from '../transport/errors.ts';
+import { expiryOf, PinMissing, type TlsSeen } from '../transport/upstream-tls.ts';
 import { type Finding, fine, wrong } from './finding.ts';
 
 /** Clock difference in milliseconds above which a warning is given: nonces and certificates depend on time. */

@@ -79,15 +79,16 @@ class Examination {
   readonly #deployment: ExaminedDeployment;
   readonly #connections: ObservedConnections;
   readonly #deps: DoctorDeps;
-  readonly #cancellations: Cancellation[] = [];
+  readonly #cancellation = new Cancellation();
   readonly #timer: NodeJS.Timeout;
-  readonly #onAbort = (): void => this.#cancelAll(stopped());
+  readonly #onAbort = (): void => this.#cancellation.cancel(stopped());
 
   constructor(deployment: ExaminedDeployment, connections: ObservedConnections, deps: DoctorDeps) {
     this.#deployment = deployment;
     this.#connections = connections;
     this.#deps = deps;
-    this.#timer = setTimeout(() => this.#cancelAll(tooSlow()), DEADLINE_MS);
+    this.#timer = setTimeout(() => this.#cancellation.cancel(tooSlow()), DEADLINE_MS);
+    if (deps.signal?.aborted === true) this.#onAbort();
     deps.signal?.addEventListener('abort', this.#onAbort);
   }
 
@@ -126,7 +127,7 @@ class Examination {
       credentialsIn(this.#deployment, method).map((examined) =>
         new CredentialExamination(examined, {
           ...deps,
-          cancellation: this.#cancellation(),
+          cancellation: this.#cancellation,
         }).run(),
       ),
     );
@@ -137,7 +138,7 @@ class Examination {
   async #ask(probe: Probe): Promise<Asked> {
     const send = (method: string): Promise<ObservedResponse> => {
       const request = { ...probe, method, headers: [], body: NO_BODY, client: '', trace: undefined };
-      return this.#connections.send(unsigned(request), this.#cancellation());
+      return this.#connections.send(unsigned(request), this.#cancellation);
     };
     const { method } = probe;
     if (method !== 'HEAD') return { response: await send(method), method, noHead: undefined };
@@ -167,7 +168,7 @@ class Examination {
     const plain = new ObservedConnections({ ...connection, origin }, proxyCredential, this.#deps);
     try {
       const request = { method: 'HEAD', target: '/', headers: [], body: null, trace: undefined };
-      await plain.send(request, this.#cancellation());
+      await plain.send(request, this.#cancellation);
       return true;
     } catch (error) {
       expectGatewayError(error);
@@ -175,18 +176,6 @@ class Examination {
     } finally {
       await plain.close();
     }
-  }
-
-  /** Concurrent requests each need a cancellation of their own. */
-  #cancellation(): Cancellation {
-    const cancellation = new Cancellation();
-    this.#cancellations.push(cancellation);
-    if (this.#deps.signal?.aborted === true) cancellation.cancel(stopped());
-    return cancellation;
-  }
-
-  #cancelAll(reason: GatewayError): void {
-    for (const cancellation of this.#cancellations) cancellation.cancel(reason);
   }
 }
 

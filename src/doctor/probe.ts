@@ -1,6 +1,5 @@
 import type { Config } from '../config/schema.ts';
-import { withoutPrefix } from '../policy/rewrite.ts';
-import { withSite } from '../policy/site.ts';
+import { withoutPrefix, withSite } from '../policy/path.ts';
 
 type DeploymentSettings = Config['deployments'][string];
 

@@ -1,4 +1,4 @@
-import type { TlsFaultName } from '../transport/tls-errors.ts';
+import type { TlsFaultName } from '../transport/errors.ts';
 
 /** `warn`: it works, but should be changed. */
 type Severity = 'warn' | 'fail';

@@ -13,7 +13,7 @@ import type { ClientUse } from '../control/client-view.ts';
 import type { PlaneReport } from '../control/merge.ts';
 import type { AuditLines } from '../control/snapshot.ts';
 import { keepInUse } from '../credentials/versions.ts';
-import type { ListenTls } from '../gateway/listen-tls.ts';
+import type { ListenTls } from '../gateway/listener.ts';
 import type { MergedMetrics } from '../metrics/merged-metrics.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import type { AppSetup } from '../setup/setup.ts';

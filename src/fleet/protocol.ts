@@ -5,9 +5,9 @@ import { answerCall, CallClient, type ProcessPort, readRequest } from '../base/m
 import type { ClientUse } from '../control/client-view.ts';
 import type { PlaneReport } from '../control/merge.ts';
 import type { AuditLine } from '../control/view.ts';
-import type { CountedRefusal } from '../gateway/client-refusals.ts';
-import type { ListenTls } from '../gateway/listen-tls.ts';
-import type { RegistrySnapshot } from '../metrics/registry-snapshot.ts';
+import type { CountedRefusal } from '../gateway/error-log.ts';
+import type { ListenTls } from '../gateway/listener.ts';
+import type { RegistrySnapshot } from '../metrics/merged-metrics.ts';
 import type { TransferredSetup } from '../setup/transfer.ts';
 import type { VersionTest } from '../upstream/credential.ts';
 

@@ -10,7 +10,7 @@ import { PortError } from '../base/open-port.ts';
 import { isolate, reportError } from '../base/report-error.ts';
 import type { ClientUse } from '../control/client-view.ts';
 import type { PlaneReport } from '../control/merge.ts';
-import type { ListenTls } from '../gateway/listen-tls.ts';
+import type { ListenTls } from '../gateway/listener.ts';
 import type { TransferredSetup } from '../setup/transfer.ts';
 import type { VersionTest } from '../upstream/credential.ts';
 import {

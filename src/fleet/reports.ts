@@ -7,7 +7,7 @@ import { mergeAudit, mergeClientUse, mergeReports, type PlaneReport } from '../c
 import { type Check, conditionWith, simpleCheck } from '../control/readiness.ts';
 import type { AuditLines } from '../control/snapshot.ts';
 import type { AuditLine } from '../control/view.ts';
-import { ClientRefusals } from '../gateway/client-refusals.ts';
+import { ClientRefusals } from '../gateway/error-log.ts';
 import type { MergedMetrics } from '../metrics/merged-metrics.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import type { WantedMetrics, WorkerReport } from './protocol.ts';

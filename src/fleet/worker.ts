@@ -2,8 +2,8 @@ import type { DataPlane, Prepared } from '../app/data-plane.ts';
 import type { Audit } from '../audit/audit.ts';
 import type { IpcPort } from '../base/ipc-port.ts';
 import { PortError } from '../base/open-port.ts';
+import { countNames, takeSnapshot } from '../metrics/merged-metrics.ts';
 import type { Metrics } from '../metrics/metrics.ts';
-import { countNames, takeSnapshot } from '../metrics/registry-snapshot.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import { fromTransfer } from '../setup/transfer.ts';
 import {

@@ -1,4 +1,8 @@
-import { LineWriter } from '../base/line-writer.ts';
+import { once } from 'node:events';
+import { pino } from 'pino';
+import { inTime } from '../base/clock.ts';
+import { messageOf } from '../base/error-code.ts';
+import { reportDefect } from '../base/expected-errors.ts';
 import type { Log } from '../base/log.ts';
 
 /** Most characters of a path or header field in a line. */
@@ -39,18 +43,16 @@ export const UNREADABLE = {
 export class AccessLog {
   readonly #log: Log;
   readonly #onLost: () => void;
-  readonly #wallTime: () => number;
   #target: AccessTarget | undefined;
   #writer: LineWriter | undefined;
   readonly #retired = new Set<Promise<void>>();
   #second = 0;
   #time = '';
 
-  /** `onLost` is called for each line that could not be written; `wallTime`: Unix milliseconds. */
-  constructor(log: Log, onLost: () => void, wallTime: () => number = Date.now) {
+  /** `onLost` is called for each line that could not be written. */
+  constructor(log: Log, onLost: () => void) {
     this.#log = log;
     this.#onLost = onLost;
-    this.#wallTime = wallTime;
   }
 
   /** False: `add` does nothing. */
@@ -64,7 +66,7 @@ export class AccessLog {
     this.#target = target;
     this.#retire();
     const file = fileOf(target);
-    if (file !== undefined) this.#writer = new LineWriter(file, 'log.access', this.#log, this.#onLost);
+    if (file !== undefined) this.#writer = new LineWriter(file, this.#log, this.#onLost);
   }
 
   /** Adds a request whose response has left. Never waits. */
@@ -102,7 +104,7 @@ export class AccessLog {
 
   /** Returns the time in UTC; formatted once a second. */
   #now(): string {
-    const second = Math.floor(this.#wallTime() / 1000);
+    const second = Math.floor(Date.now() / 1000);
     if (second === this.#second) return this.#time;
     this.#second = second;
     // "Sun, 22 Nov 2026 10:18:47 GMT"
@@ -127,4 +129,123 @@ function escaped(text: string): string {
 
 function hexBytes(character: string): string {
   return [...Buffer.from(character)].map((byte) => `\\x${byte.toString(16).padStart(2, '0')}`).join('');
+}
+
+/** Most bytes that wait for a slow disk or reader; later lines are lost. */
+const BACKLOG = 1024 * 1024;
+/** Time until a file that could not be opened is tried again, in milliseconds. */
+const RETRY_MS = 1_000;
+/** Time between two messages about lost lines, in milliseconds. */
+const QUIET_MS = 10_000;
+/** Most time for the last lines when the writer is closed, in milliseconds. */
+const CLOSE_MS = 2_000;
+
+type Stream = ReturnType<typeof pino.destination>;
+
+/**
+ * Appends lines to a file or to stdout without keeping the caller waiting. Lines that cannot be written are
+ * lost; the log says how many, and why.
+ */
+class LineWriter {
+  readonly #destination: string | 1;
+  readonly #log: Log;
+  readonly #onLost: () => void;
+  /** Undefined while the file cannot be opened. */
+  #stream: Stream | undefined;
+  #retryAt = 0;
+  /** Lines since the file was opened; they are lost if that fails. */
+  #early = 0;
+  #lost = 0;
+  #reason = 'it takes lines more slowly than they come';
+  #tellTimer: NodeJS.Timeout | undefined;
+  #toldAt = Number.NEGATIVE_INFINITY;
+
+  /** `destination`: a file, or 1 for stdout; `onLost` is called for each lost line. */
+  constructor(destination: string | 1, log: Log, onLost: () => void) {
+    this.#destination = destination;
+    this.#log = log;
+    this.#onLost = onLost;
+    this.#open();
+  }
+
+  /** Appends a line, which ends with a line break. */
+  write(line: string): void {
+    if (this.#stream === undefined && performance.now() >= this.#retryAt) this.#open();
+    if (this.#stream === undefined) this.#lose();
+    else {
+      this.#early += 1;
+      this.#stream.write(line);
+    }
+  }
+
+  /** Opens the file by its name again, after a rotation. Earlier lines go to the old file. */
+  reopen(): void {
+    if (this.#destination === 1) return;
+    this.#stream?.end();
+    this.#open();
+  }
+
+  /** Writes the lines that wait, for two seconds at most. */
+  async close(): Promise<void> {
+    const stream = this.#stream;
+    this.#stream = undefined;
+    this.#retryAt = Number.POSITIVE_INFINITY;
+    if (stream !== undefined) {
+      const closed = once(stream, 'close').catch(reportDefect);
+      stream.end();
+      await inTime(closed, CLOSE_MS);
+    }
+    clearTimeout(this.#tellTimer);
+    if (this.#lost > 0) this.#tell();
+  }
+
+  #open(): void {
+    // Others may not read addresses of clients.
+    const stream = pino.destination({
+      dest: this.#destination,
+      sync: false,
+      maxLength: BACKLOG,
+      mode: 0o640,
+    });
+    let isOpen = false;
+    this.#early = 0;
+    stream.on('ready', () => {
+      isOpen = true;
+    });
+    stream.on('drop', () => this.#lose());
+    stream.on('error', (error: unknown) => {
+      this.#reason = messageOf(error);
+      // The stream would throw at the next line.
+      if (!isOpen && this.#stream === stream) {
+        this.#stream = undefined;
+        this.#retryAt = performance.now() + RETRY_MS;
+        for (; this.#early > 0; this.#early -= 1) this.#lose();
+      }
+      this.#tellSoon();
+    });
+    this.#stream = stream;
+  }
+
+  #lose(): void {
+    this.#lost += 1;
+    this.#onLost();
+    this.#tellSoon();
+  }
+
+  #tellSoon(): void {
+    const wait = Math.max(0, this.#toldAt + QUIET_MS - performance.now());
+    this.#tellTimer ??= setTimeout(() => this.#tell(), wait).unref();
+  }
+
+  #tell(): void {
+    const lost = this.#lost;
+    this.#tellTimer = undefined;
+    this.#toldAt = performance.now();
+    this.#lost = 0;
+    const where = this.#destination === 1 ? 'stdout' : this.#destination;
+    this.#log.error(
+      { lost, reason: this.#reason },
+      `lines for ${where} cannot be written now; requests are served without them. Check log.access, its folder and the disk`,
+    );
+  }
 }

@@ -3,12 +3,10 @@ import type { Socket } from 'node:net';
 import { GatewayError } from '../base/errors.ts';
 import { reportError } from '../base/report-error.ts';
 import { ClientExchange, type ExchangeOwner } from './client-exchange.ts';
-import { ClientResponse } from './client-response.ts';
+import { ClientResponse, sendRawProblem } from './client-response.ts';
 import type { Gateway } from './gateway.ts';
-import { lingerOn } from './linger.ts';
-import { sendRawProblem } from './problem.ts';
-import type { RequestHead } from './request-head.ts';
-import { RequestReader, type RequestReceiver } from './request-reader.ts';
+import { lingerOn } from './pace.ts';
+import { type RequestHead, RequestReader, type RequestReceiver } from './request-reader.ts';
 
 const EMPTY = Buffer.alloc(0);
 /** Bytes of later requests that are read from a connection during an exchange. */

@@ -5,9 +5,8 @@ import { Cancellation } from '../base/cancellation.ts';
 import { GatewayError } from '../base/errors.ts';
 import type { BodySource } from '../transport/request-body.ts';
 import type { ClientResponse } from './client-response.ts';
-import { closeWhenIdle } from './linger.ts';
-import { type Pace, watchPace } from './pace.ts';
-import type { RequestHead } from './request-head.ts';
+import { closeWhenIdle, type Pace, watchPace } from './pace.ts';
+import type { RequestHead } from './request-reader.ts';
 
 /** Until a deployment sets another one. */
 const PACE: Pace = { idleMs: 30_000, minRate: 240 };

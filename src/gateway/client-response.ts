@@ -1,8 +1,10 @@
 import type { Socket } from 'node:net';
+import type { GatewayError } from '../base/errors.ts';
 import { STATUS_CODES } from '../base/node-http.ts';
-import { MAX_PIECES } from '../base/pieces.ts';
-import { fieldValue, type RawHeaders } from '../base/raw-headers.ts';
-import type { RequestHead } from './request-head.ts';
+import { fieldValue, type RawHeaders, withoutField } from '../base/raw-headers.ts';
+import { MAX_PIECES } from '../http1/body-reader.ts';
+import { lingerOn } from './pace.ts';
+import type { RequestHead } from './request-reader.ts';
 
 const CONTINUE = 'HTTP/1.1 100 Continue\r\n\r\n';
 /** Bytes of pieces that wait for the end of a turn. */
@@ -177,19 +179,19 @@ export class ClientResponse {
 }
 
 /** The reason phrase of a status; empty if it has none. */
-export function reasonOf(status: number): string {
+function reasonOf(status: number): string {
   return STATUS_CODES[status] ?? '';
 }
 
 /** The lines of these fields, each with its CRLF. */
-export function linesOf(fields: RawHeaders): string {
+function linesOf(fields: RawHeaders): string {
   let lines = '';
   for (let at = 0; at + 1 < fields.length; at += 2) lines += `${fields[at]}: ${fields[at + 1]}\r\n`;
   return lines;
 }
 
 /** The line of the field Date (RFC 9110 §6.6.1). */
-export function dateLine(): string {
+function dateLine(): string {
   const now = Date.now();
   const second = Math.floor(now / 1000);
   if (second !== dateSecond) {
@@ -197,4 +199,62 @@ export function dateLine(): string {
     date = `Date: ${new Date(now).toUTCString()}\r\n`;
   }
   return date;
+}
+
+interface Problem {
+  readonly status: number;
+  readonly headers: RawHeaders;
+  readonly body: string;
+}
+
+/**
+ * Sends an error of the gateway: problem+json (RFC 9457), Proxy-Status (RFC 9209) and `fields`, a flat
+ * list.
+ */
+export function sendProblem(
+  response: ClientResponse,
+  error: GatewayError,
+  requestId: string,
+  fields: RawHeaders = [],
+): void {
+  const { status, headers, body } = problemOf(error, requestId);
+  response.begin(status, reasonOf(status), [...headers, ...fields]);
+  response.end(Buffer.from(body), []);
+}
+
+/** Does the same on a connection on which no request could be read, and closes it. */
+export function sendRawProblem(socket: Socket, error: GatewayError, requestId: string): void {
+  const { status, headers, body } = problemOf(error, requestId);
+  const lines = `${linesOf(headers)}${dateLine()}Connection: close\r\n`;
+  socket.end(`HTTP/1.1 ${status} ${reasonOf(status)}\r\n${lines}\r\n${body}`);
+  lingerOn(socket);
+}
+
+function problemOf(error: GatewayError, requestId: string): Problem {
+  const { code, detail, kind, proxyError } = error;
+  const { status, title } = kind;
+  const body = `${JSON.stringify({ status, code, title, detail, requestId })}\n`;
+  return {
+    status,
+    body,
+    headers: [
+      ...headersOf(error),
+      'content-type',
+      'application/problem+json',
+      'content-length',
+      String(Buffer.byteLength(body)),
+      'cache-control',
+      'no-store',
+      'proxy-status',
+      `digest-gateway; error=${proxyError}`,
+      'x-request-id',
+      requestId,
+    ],
+  };
+}
+
+/** Returns the headers of the error's code; a Retry-After of the error itself takes the place of the code's. */
+function headersOf({ kind: { headers = [] }, retryAfter }: GatewayError): RawHeaders {
+  if (retryAfter === undefined) return headers;
+  return ['retry-after', String(retryAfter), ...withoutField(headers, 'retry-after')];
 }

@@ -1,13 +1,15 @@
 import { isNativeError } from 'node:util/types';
+import { putBounded } from '../base/bounded-map.ts';
 import type { Clock } from '../base/clock.ts';
 import type { GatewayError } from '../base/errors.ts';
 import type { Log } from '../base/log.ts';
+import { LogThrottle } from '../base/log-throttle.ts';
 import { describeError } from '../base/report-error.ts';
 
-/** Time between two log lines about the same error of the same deployment, in milliseconds. */
-const QUIET_MS = 10_000;
 /** Distinct errors that are kept for the console. */
 const REMEMBERED = 50;
+/** Errors of deployments whose log lines are throttled: enough for 1,000 deployments that fail in a few ways each. */
+const MAX_THROTTLED = 4_096;
 
 /** All errors of one code at one deployment. */
 export interface RecentError {
@@ -25,19 +27,20 @@ export interface RecentError {
 
 /**
  * Logs errors: internal errors at level error, those of the upstream, the audit log and overload (502 and
- * above) as warnings, those of clients at debug. A warning is logged at most once per interval, because an
- * upstream that is down must not fill the log. Keeps the latest ones.
+ * above) as warnings, those of clients at debug. Warnings of one code at one deployment are throttled. Keeps the latest
+ * errors.
  */
 export class ErrorLog {
   readonly #log: Log;
   readonly #clock: Clock;
   /** By deployment and code, the newest last. */
   readonly #recent = new Map<string, RecentError>();
-  readonly #logged = new Map<string, { at: number; suppressed: number }>();
+  readonly #throttle: LogThrottle;
 
   constructor(log: Log, clock: Clock) {
     this.#log = log;
     this.#clock = clock;
+    this.#throttle = new LogThrottle(clock, MAX_THROTTLED);
   }
 
   /** The recent errors, the newest first. */
@@ -56,16 +59,9 @@ export class ErrorLog {
       this.#log.debug({ deployment, code, requestId }, detail);
       return;
     }
-    const key = `${deployment} ${error.code}`;
-    const now = this.#clock.now();
-    const last = this.#logged.get(key);
-    if (last !== undefined && now - last.at < QUIET_MS) {
-      last.suppressed += 1;
-      return;
-    }
-    this.#logged.set(key, { at: now, suppressed: 0 });
+    const suppressed = this.#throttle.admit(`${deployment} ${error.code}`);
+    if (suppressed === undefined) return;
     const { code, detail, cause } = error;
-    const suppressed = last?.suppressed ?? 0;
     this.#log.warn({ deployment, code, requestId, suppressed, cause: causeText(cause) }, detail);
   }
 
@@ -74,18 +70,9 @@ export class ErrorLog {
     const key = `${deployment} ${error.code}`;
     const count = (this.#recent.get(key)?.count ?? 0) + 1;
     const { code, detail, kind } = error;
-    this.#recent.delete(key);
-    this.#recent.set(key, {
-      deployment,
-      code,
-      title: kind.title,
-      detail,
-      count,
-      at: this.#clock.now(),
-      requestId,
-    });
-    const [oldest] = this.#recent.keys();
-    if (this.#recent.size > REMEMBERED && oldest !== undefined) this.#recent.delete(oldest);
+    const at = this.#clock.now();
+    const recent = { deployment, code, title: kind.title, detail, count, at, requestId };
+    putBounded(this.#recent, key, recent, REMEMBERED);
   }
 }
 
@@ -94,4 +81,66 @@ function causeText(cause: unknown): string | undefined {
   if (!isNativeError(cause)) return undefined;
   const code = 'code' in cause && typeof cause.code === 'string' ? `${cause.code}: ` : '';
   return `${code}${cause.message}`;
+}
+
+/** Distinct pairs of client and code that are kept. */
+const KEPT = 10_000;
+/** Length of a reason, in characters. */
+const LONGEST_DETAIL = 500;
+
+/** All refusals of one code for one client. */
+export interface ClientRefusal {
+  readonly code: string;
+  readonly title: string;
+  readonly count: number;
+  /** The last one; in Unix milliseconds. */
+  readonly lastAt: number;
+  readonly deployment: string;
+  readonly detail: string;
+  readonly requestId: string;
+}
+
+export type CountedRefusal = readonly [client: string, refusal: ClientRefusal];
+
+/** Requests that the gateway refused, by client and code, in memory that does not grow. */
+export class ClientRefusals {
+  /** The pair that was counted last is the last one. */
+  readonly #byPair = new Map<string, CountedRefusal>();
+
+  /** `client`: its id; empty: it is not known. */
+  add(client: string, deployment: string, { code, kind, detail }: GatewayError, requestId: string): void {
+    const pair = `${client} ${code}`;
+    const count = (this.#byPair.get(pair)?.[1].count ?? 0) + 1;
+    const refusal = {
+      code,
+      title: kind.title,
+      count,
+      lastAt: Date.now(),
+      deployment,
+      detail: detail.slice(0, LONGEST_DETAIL),
+      requestId,
+    };
+    putBounded(this.#byPair, pair, [client, refusal], KEPT);
+  }
+
+  /** Adds those that another process has counted before it ended. */
+  keep(counted: readonly CountedRefusal[]): void {
+    for (const [client, refusal] of counted) {
+      const pair = `${client} ${refusal.code}`;
+      const known = this.#byPair.get(pair)?.[1];
+      const last = known === undefined || known.lastAt < refusal.lastAt ? refusal : known;
+      const count = refusal.count + (known?.count ?? 0);
+      putBounded(this.#byPair, pair, [client, { ...last, count }], KEPT);
+    }
+  }
+
+  /** All of them, the pair that was counted last at the end. */
+  get all(): CountedRefusal[] {
+    return [...this.#byPair.values()];
+  }
+
+  /** The refusals of a client, the latest first. */
+  of(client: string): ClientRefusal[] {
+    return this.all.flatMap(([its, refusal]) => (its === client ? [refusal] : [])).reverse();
+  }
 }

@@ -14,15 +14,20 @@ import type { DeploymentRules } from '../policy/rules.ts';
 import type { Tracing } from '../tracing/tracing.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import { AccessLog, type AccessTarget, UNREADABLE } from './access-log.ts';
-import { checkHost, checkSite } from './browsers.ts';
 import { CLIENT_CLOSED, type ClientExchange } from './client-exchange.ts';
-import { type ClientRefusal, ClientRefusals, type CountedRefusal } from './client-refusals.ts';
-import { ErrorLog, type RecentError } from './error-log.ts';
+import { sendProblem } from './client-response.ts';
+import { ClientRefusals, ErrorLog } from './error-log.ts';
 import { countDownForwards, outboundHeaders, type ResponseFilter } from './headers.ts';
 import type { Pace } from './pace.ts';
-import { sendProblem } from './problem.ts';
-import { checkAuthority, checkConnect, checkMethod, checkUpgrade } from './request-checks.ts';
-import type { RequestHead } from './request-head.ts';
+import {
+  checkAuthority,
+  checkConnect,
+  checkHost,
+  checkMethod,
+  checkSite,
+  checkUpgrade,
+} from './request-checks.ts';
+import type { RequestHead } from './request-reader.ts';
 import {
   type Arrival,
   auditUnavailable,
@@ -70,64 +75,29 @@ export interface GatewayDeps {
 
 /** The data plane: passes a client request to its upstream and the response back. */
 export class Gateway {
-  readonly #audit: Audit;
-  readonly #clock: Clock;
-  readonly #log: Log;
-  readonly #metrics: Metrics;
-  readonly #limits: Limits;
-  readonly #tracing: Tracing | undefined;
-  readonly #accessLog: AccessLog;
-  readonly #errors: ErrorLog;
-  readonly #refusals = new ClientRefusals();
+  readonly #deps: GatewayDeps;
+  readonly accessLog: AccessLog;
+  readonly errors: ErrorLog;
+  readonly refusals = new ClientRefusals();
   readonly #plane: DataPlane;
   #options: GatewayOptions;
   #ending = false;
   #refusing = false;
 
   constructor(options: GatewayOptions, deps: GatewayDeps) {
-    const { audit, clock, log, metrics, bufferGc, limits, tracing } = deps;
-    this.#audit = audit;
+    const { audit, clock, log, metrics, bufferGc } = deps;
+    this.#deps = deps;
     this.#options = options;
-    this.#clock = clock;
-    this.#log = log;
-    this.#metrics = metrics;
-    this.#limits = limits;
-    this.#tracing = tracing;
-    this.#accessLog = new AccessLog(log, () => metrics.accessLogLost.inc());
-    this.#accessLog.configure(options.accessLog);
-    this.#errors = new ErrorLog(log, clock);
+    this.accessLog = new AccessLog(log, () => metrics.accessLogLost.inc());
+    this.accessLog.configure(options.accessLog);
+    this.errors = new ErrorLog(log, clock);
     this.#plane = { bufferGc, audited: audit.enabled, isEnding: () => this.#ending };
   }
 
   /** Replaces the options for later requests. */
   configure(options: GatewayOptions): void {
     this.#options = options;
-    this.#accessLog.configure(options.accessLog);
-  }
-
-  /** Opens the file of the access log by its name again, after a rotation. */
-  reopenAccessLog(): void {
-    this.#accessLog.reopen();
-  }
-
-  /** Writes the last lines of the access log, for two seconds at most. */
-  close(): Promise<void> {
-    return this.#accessLog.close();
-  }
-
-  /** Recent errors, the newest first. */
-  get recentErrors(): readonly RecentError[] {
-    return this.#errors.recent;
-  }
-
-  /** Refusals of a client since the start, the latest first. */
-  refusalsOf(client: string): ClientRefusal[] {
-    return this.#refusals.of(client);
-  }
-
-  /** All refusals since the start, for the process that goes on when this one ends. */
-  get countedRefusals(): CountedRefusal[] {
-    return this.#refusals.all;
+    this.accessLog.configure(options.accessLog);
   }
 
   /** Makes every later response the last one of its connection. */
@@ -147,8 +117,8 @@ export class Gateway {
     const { method, headers } = request;
     const requestId = requestIdOf(joinedValue(headers, 'x-request-id'));
     const arrival = { requestId, method, address: socket.remoteAddress ?? '' };
-    const trace = this.#tracing?.request(headers, { 'digest_gateway.request_id': requestId });
-    const record = new RequestRecord(this.#audit, this.#clock, arrival, trace);
+    const trace = this.#deps.tracing?.request(headers, { 'digest_gateway.request_id': requestId });
+    const record = new RequestRecord(this.#deps.audit, this.#deps.clock, arrival, trace);
     let permit: Permit | undefined;
     let metrics: DeploymentMetrics | undefined;
     let error: GatewayError | undefined;
@@ -157,13 +127,14 @@ export class Gateway {
       this.#admit();
       checkConnect(request);
       const target = parseTarget(request.target, fieldValue(headers, 'host'));
-      record.targeted(target.path);
+      record.target = target.path;
       checkMethod(request);
       checkUpgrade(request);
       checkHost(this.#options.hosts, target);
       const identified = this.#options.identification.identify(socket, headers);
       const { client, address, ambient } = identified instanceof Promise ? await identified : identified;
-      record.identified(client.id, address);
+      record.client = client.id;
+      record.address = address;
       if (ambient) checkSite(request, target, socket, this.#options.identification);
       const found = this.#options.routes.find(target);
       record.deployment = found.name;
@@ -172,9 +143,10 @@ export class Gateway {
       const hasBody = request.body !== 0;
       const grant = decide(found.rules, client, { method, target: target.path, headers: fields, hasBody });
       this.#countDropped(fields, grant, found.name, client.id);
-      record.granted(grant.site, grant.operation);
-      permit = this.#limits.take(client.id, found.name);
-      metrics = this.#metrics.deployment(found.name);
+      record.site = grant.site;
+      record.operation = grant.operation;
+      permit = this.#deps.limits.take(client.id, found.name);
+      metrics = this.#deps.metrics.deployment(found.name);
       metrics.requestsInFlight.inc();
       await this.#forward(found, exchange, grant, permit, record);
     } catch (thrown) {
@@ -183,9 +155,9 @@ export class Gateway {
       // meanwhile.
       endIfLast(exchange, failure, this.#ending, record.client !== '');
       error = await this.#recordFailure(failure, record);
-      if (error.code === 'internal-error') this.#metrics.internalErrors.inc();
-      this.#errors.add(record.deployment, error, requestId);
-      this.#refusals.add(record.client, record.deployment, error, requestId);
+      if (error.code === 'internal-error') this.#deps.metrics.internalErrors.inc();
+      this.errors.add(record.deployment, error, requestId);
+      this.refusals.add(record.client, record.deployment, error, requestId);
       fail(exchange, error, requestId, permit);
     } finally {
       exchange.linger();
@@ -199,7 +171,7 @@ export class Gateway {
         error !== undefined && (!hasHead || error.kind.status === CLIENT_CLOSED.kind.status)
           ? error.kind.status
           : sent;
-      const durationMs = this.#clock.now() - record.begun;
+      const durationMs = this.#deps.clock.now() - record.begun;
       this.#end(record, request, {
         status,
         code: error?.code ?? '',
@@ -213,7 +185,7 @@ export class Gateway {
   #unsent({ response, cancellation }: ClientExchange, record: RequestRecord): GatewayError | undefined {
     if (response.isFinished) return undefined;
     const error = cancellation.reason ?? CLIENT_CLOSED;
-    this.#errors.add(record.deployment, error, record.requestId);
+    this.errors.add(record.deployment, error, record.requestId);
     return error;
   }
 
@@ -222,19 +194,19 @@ export class Gateway {
    * response.
    */
   async refuse(refusal: GatewayError, arrival: Arrival): Promise<GatewayError> {
-    const record = new RequestRecord(this.#audit, this.#clock, arrival);
-    const failure = this.#audit.refusing ? auditUnavailable() : refusal;
+    const record = new RequestRecord(this.#deps.audit, this.#deps.clock, arrival);
+    const failure = this.#deps.audit.refusing ? auditUnavailable() : refusal;
     const error = await this.#recordFailure(failure, record);
     const { status } = error.kind;
-    this.#metrics.deployment('').operation('').requests('', status, error.code).inc();
-    this.#accessLog.add({ ...UNREADABLE, address: arrival.address, status });
+    this.#deps.metrics.deployment('').operation('').requests('', status, error.code).inc();
+    this.accessLog.add({ ...UNREADABLE, address: arrival.address, status });
     return error;
   }
 
   /** Waits until the error has its audit record; resolves to the error for the response. */
   async #recordFailure(error: GatewayError, record: RequestRecord): Promise<GatewayError> {
     if (error.code === 'audit-unavailable') {
-      this.#audit.missed();
+      this.#deps.audit.missed();
       return error;
     }
     if (record.isRecorded) return error;
@@ -256,7 +228,7 @@ export class Gateway {
   ): Promise<void> {
     const { cancellation } = exchange;
     const { method } = exchange.request;
-    const metrics = this.#metrics.deployment(name);
+    const metrics = this.#deps.metrics.deployment(name);
     const body = exchange.bodySource((count, framing) => {
       record.bytesIn += count;
       this.#plane.bufferGc.add(count, record.bytesIn);
@@ -291,11 +263,11 @@ export class Gateway {
 
   #countDropped(fields: RawHeaders, { headers }: Grant, deployment: string, client: string): void {
     const dropped = (fields.length - headers.length) / 2;
-    if (dropped > 0) this.#metrics.requestFieldsDropped.inc({ deployment, client }, dropped);
+    if (dropped > 0) this.#deps.metrics.requestFieldsDropped.inc({ deployment, client }, dropped);
   }
 
   #admit(): void {
-    if (this.#audit.refusing) throw auditUnavailable();
+    if (this.#deps.audit.refusing) throw auditUnavailable();
     if (this.#refusing) {
       throw new GatewayError('draining', 'This gateway is shutting down. Send the request again.');
     }
@@ -304,22 +276,22 @@ export class Gateway {
   /** Counts, records, traces and logs the outcome of a request. */
   #end(record: RequestRecord, request: RequestHead, end: RequestEnd): void {
     const { status, code, durationMs, bytes } = end;
-    const metrics = this.#metrics.deployment(record.deployment);
+    const metrics = this.#deps.metrics.deployment(record.deployment);
     const operation = metrics.operation(record.operation);
     operation.requests(record.client, status, code).inc();
     operation.duration.observe(durationMs / 1000, record.trace?.traceId, record.requestId);
     metrics.responseBytes.inc(bytes);
     if (record.outcome !== '') metrics.outcome(record.outcome).inc();
     record.ended(status, code, durationMs);
-    if (!this.#options.logRequests && !this.#accessLog.enabled) return;
+    if (!this.#options.logRequests && !this.accessLog.enabled) return;
     const path = pathOf(request.target);
-    if (this.#options.logRequests) logRequest(this.#log, record, path, end);
-    if (!this.#accessLog.enabled) return;
+    if (this.#options.logRequests) logRequest(this.#deps.log, record, path, end);
+    if (!this.accessLog.enabled) return;
     const { address, client, method } = record;
     const { httpVersion, headers } = request;
     const referer = joinedValue(headers, 'referer');
     const userAgent = joinedValue(headers, 'user-agent');
-    this.#accessLog.add({ address, client, method, path, httpVersion, status, bytes, referer, userAgent });
+    this.accessLog.add({ address, client, method, path, httpVersion, status, bytes, referer, userAgent });
   }
 }
 

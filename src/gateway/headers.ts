@@ -1,5 +1,5 @@
 import { FieldNames, fieldValues, joinedValue, type RawHeaders } from '../base/raw-headers.ts';
-import { ORIGIN_FIELDS } from '../http1/origin-fields.ts';
+import { ORIGIN_FIELDS } from '../http1/fields.ts';
 import { TRACE_HEADERS } from '../tracing/tracing.ts';
 
 /** Fields of one connection only (RFC 9110 §7.6.1), removed in both directions. */

@@ -6,18 +6,33 @@ import {
   type SecureContextOptions,
   type Server as TlsServer,
 } from 'node:tls';
+import { certificatesIn } from '../base/guarded-file.ts';
 import { openPort } from '../base/open-port.ts';
 import { ClientConnection, type ConnectionOptions } from './client-connection.ts';
-import { type ConnectionLimitOptions, ConnectionLimits } from './connection-limits.ts';
 import type { Gateway } from './gateway.ts';
-import { type ListenTls, trustsLess } from './listen-tls.ts';
 
 /** How long connections may take to end their TLS handshake once the port is closed, in milliseconds. */
 const HANDSHAKE_MS = 1_000;
 /** Longest interval of the check for late request heads and idle connections, in milliseconds. */
 const TICK_MS = 1_000;
 
-export interface ListenerOptions extends ConnectionLimitOptions, ConnectionOptions {
+/** TLS settings of the data plane; texts are PEM. */
+export interface ListenTls {
+  readonly cert: string;
+  readonly key: string;
+  /** Authorities of client certificates; undefined: clients are not asked for a certificate. */
+  readonly clientCa: string | undefined;
+  readonly minVersion: 'TLSv1.2' | 'TLSv1.3';
+  /** Expiry of the certificate, in seconds of Unix time. */
+  readonly expires: number;
+}
+
+export interface ListenerOptions extends ConnectionOptions {
+  /** Maximum number of open connections from one address, so that it cannot take all of them. */
+  readonly connectionsPerAddress: number;
+  /** True if many clients may share an address, such as a trusted proxy's; it is not limited then. */
+  readonly isShared: (address: string) => boolean;
+  readonly onRefused: (reason: 'total' | 'address') => void;
   /** Undefined for plain HTTP. */
   readonly tls: ListenTls | undefined;
   /** Maximum number of open connections. */
@@ -36,6 +51,8 @@ export class Listener {
   /** Sockets in a TLS handshake by their peer: TLS replaces a socket by its own. */
   readonly #handshakes = new Map<string, Socket>();
   readonly #connections = new Set<ClientConnection>();
+  /** Numbers of open connections by address. */
+  readonly #perAddress = new Map<string, number>();
   #tls: ListenTls | undefined;
   #ticks: NodeJS.Timeout | undefined;
 
@@ -60,12 +77,11 @@ export class Listener {
     this.#server = this.#tlsServer ?? createServer(settings);
     this.#server.maxConnections = options.connections;
     this.#server.on('drop', () => options.onRefused('total'));
-    const limits = new ConnectionLimits(options);
     this.#server.on('connection', (socket: Socket) => {
       this.#sockets.add(socket);
       socket.once('close', () => this.#sockets.delete(socket));
       if (this.#tlsServer !== undefined) this.#beginHandshake(socket);
-      limits.admit(socket);
+      this.#limit(socket);
     });
     this.#server.on(options.tls === undefined ? 'connection' : 'secureConnection', (socket: Socket) =>
       this.#open(socket),
@@ -129,6 +145,24 @@ export class Listener {
     clearInterval(this.#ticks);
   }
 
+  /** Counts a connection until it closes. Above the limit it is destroyed without a response, which would cost too much. */
+  #limit(socket: Socket): void {
+    const { connectionsPerAddress, isShared, onRefused } = this.#options;
+    const address = socket.remoteAddress ?? '';
+    const open = this.#perAddress.get(address) ?? 0;
+    if (open >= connectionsPerAddress && !isShared(address)) {
+      socket.destroy();
+      onRefused('address');
+      return;
+    }
+    this.#perAddress.set(address, open + 1);
+    socket.once('close', () => {
+      const left = (this.#perAddress.get(address) ?? 0) - 1;
+      if (left > 0) this.#perAddress.set(address, left);
+      else this.#perAddress.delete(address);
+    });
+  }
+
   #beginHandshake(socket: Socket): void {
     const peer = peerOf(socket);
     this.#handshakes.set(peer, socket);
@@ -162,4 +196,18 @@ function secureContext({ cert, key, clientCa, minVersion }: ListenTls): SecureCo
   return clientCa === undefined
     ? context
     : { ...context, ca: clientCa, secureOptions: constants.SSL_OP_NO_TICKET };
+}
+
+/**
+ * True if `after` may refuse a connection that `before` allows: its version of TLS is too old, or the authority
+ * of its client certificate was removed.
+ */
+function trustsLess(before: ListenTls, after: ListenTls): boolean {
+  if (before.minVersion < after.minVersion) return true;
+  const kept = new Set(fingerprintsIn(after.clientCa));
+  return fingerprintsIn(before.clientCa).some((fingerprint) => !kept.has(fingerprint));
+}
+
+function fingerprintsIn(pem: string | undefined): string[] {
+  return (certificatesIn(pem ?? '') ?? []).map(({ fingerprint256 }) => fingerprint256);
 }

@@ -23,19 +23,23 @@ export interface Arrival {
 export class RequestRecord implements ExchangeFacts, Waiter {
   readonly #audit: Audit;
   readonly #clock: Clock;
-  readonly #arrival: Arrival;
-  readonly #begun: number;
+  readonly requestId: string;
+  readonly method: string;
+  /** Arrival time on the gateway's clock, in milliseconds. */
+  readonly begun: number;
   /** Undefined if tracing is off. */
   readonly trace: TracedWork | undefined;
+  /** The client's own address, also behind trusted proxies; that of the connection until it is identified. */
+  address: string;
   /** Empty until known, or if there is none. */
   client = '';
   deployment = '';
+  site = '';
   operation = '';
+  /** The request target, once it is parsed. */
+  target = '';
   /** Outcome of the upstream's response, a name of the configuration. */
   outcome = '';
-  #address: string;
-  #site = '';
-  #target = '';
   attempts = 0;
   firstAttemptAt = 0;
   leftAt: number | undefined;
@@ -44,7 +48,8 @@ export class RequestRecord implements ExchangeFacts, Waiter {
   credential: CredentialUsed | undefined;
   #upstreamStatus = 0;
   #access = 0;
-  #isRecorded = false;
+  /** True if the response has been passed to the audit log. */
+  isRecorded = false;
   #auditSpan: TracedWork | undefined;
   #onWritten: (() => void) | undefined;
   #onUnwritten: ((error: GatewayError) => void) | undefined;
@@ -56,49 +61,11 @@ export class RequestRecord implements ExchangeFacts, Waiter {
   constructor(audit: Audit, clock: Clock, arrival: Arrival, trace?: TracedWork) {
     this.#audit = audit;
     this.#clock = clock;
-    this.#arrival = arrival;
-    this.#address = arrival.address;
-    this.#begun = clock.now();
+    this.requestId = arrival.requestId;
+    this.method = arrival.method;
+    this.address = arrival.address;
+    this.begun = clock.now();
     this.trace = trace;
-  }
-
-  /** Arrival time on the gateway's clock, in milliseconds. */
-  get begun(): number {
-    return this.#begun;
-  }
-
-  get method(): string {
-    return this.#arrival.method;
-  }
-
-  /** The client's own address, also behind trusted proxies; that of the connection until it is identified. */
-  get address(): string {
-    return this.#address;
-  }
-
-  get requestId(): string {
-    return this.#arrival.requestId;
-  }
-
-  /** True if the response has been passed to the audit log. */
-  get isRecorded(): boolean {
-    return this.#isRecorded;
-  }
-
-  /** Called when the request target has been parsed. */
-  targeted(target: string): void {
-    this.#target = target;
-  }
-
-  /** `address`: the client's own address, also behind trusted proxies. */
-  identified(client: string, address: string): void {
-    this.client = client;
-    this.#address = address;
-  }
-
-  granted(site: string, operation: string): void {
-    this.#site = site;
-    this.operation = operation;
   }
 
   /**
@@ -133,7 +100,7 @@ export class RequestRecord implements ExchangeFacts, Waiter {
     if (this.#access === 0) return;
     this.#audit.outcome({
       access: this.#access,
-      requestId: this.#arrival.requestId,
+      requestId: this.requestId,
       status,
       code,
       outcome: this.outcome,
@@ -144,7 +111,7 @@ export class RequestRecord implements ExchangeFacts, Waiter {
 
   #endTrace(trace: TracedWork, status: number, code: string): void {
     trace.describe({
-      'http.request.method': this.#arrival.method,
+      'http.request.method': this.method,
       'http.response.status_code': status,
       'digest_gateway.client': this.client,
       'digest_gateway.deployment': this.deployment,
@@ -158,14 +125,14 @@ export class RequestRecord implements ExchangeFacts, Waiter {
     if (this.#audit.enabled) this.#auditSpan = this.trace?.child('audit');
     const reached = this.attempts > 0;
     const facts = {
-      requestId: this.#arrival.requestId,
-      method: this.#arrival.method,
-      address: this.#address,
+      requestId: this.requestId,
+      method: this.method,
+      address: this.address,
       client: this.client,
       deployment: this.deployment,
-      site: this.#site,
+      site: this.site,
       operation: this.operation,
-      target: this.#target,
+      target: this.target,
       status,
       code,
       traceId: this.trace?.traceId,
@@ -180,7 +147,7 @@ export class RequestRecord implements ExchangeFacts, Waiter {
         : undefined,
       credential: this.credential,
     };
-    this.#isRecorded = true;
+    this.isRecorded = true;
     return new Promise((resolve, reject) => {
       this.#onWritten = resolve;
       this.#onUnwritten = reject;

@@ -1,5 +1,5 @@
 import { GatewayError } from '../base/errors.ts';
-import { PrefixMap } from '../base/prefix-map.ts';
+import { PrefixMap } from '../policy/path.ts';
 import { splitAuthority, type Target } from './target.ts';
 
 /** The criteria that select a deployment: its host, its path prefix, or its upstream's name. */

@@ -1,7 +1,7 @@
 import { asGatewayError, GatewayError } from '../base/errors.ts';
 import { expectGatewayError } from '../base/expected-errors.ts';
-import { PIECE_OVERHEAD } from '../base/pieces.ts';
 import type { RawHeaders } from '../base/raw-headers.ts';
+import { PIECE_OVERHEAD } from '../http1/body-reader.ts';
 
 /** Bytes of a body that wait for its reader; then the upstream is paused. */
 const MAX_BUFFERED = 64 * 1024;

@@ -1,6 +1,12 @@
 import type { RawHeaders } from '../base/raw-headers.ts';
 import { CR, CRLF_LENGTH, fieldLines, LF, MalformedMessage, sectionEnd } from './fields.ts';
 
+/** Memory of each piece of a body beside its bytes; a body that comes byte by byte takes a hundred times its size. */
+export const PIECE_OVERHEAD = 512;
+
+/** Maximum number of pieces of a body that wait for the receiver to read, however small they are. */
+export const MAX_PIECES = 256;
+
 /** The longest line before a chunk in bytes: its size and extensions. */
 const MAX_CHUNK_LINE = 4 * 1024;
 

@@ -1,6 +1,6 @@
+import { hash, randomBytes } from 'node:crypto';
 import type { JWTPayload } from 'jose';
-import type { Address, Network } from '../base/network.ts';
-import { NetworkMap } from '../base/network-map.ts';
+import { type Address, type Network, NetworkMap } from '../base/network.ts';
 import type { Client } from '../policy/client.ts';
 import {
   type CertificateRule,
@@ -9,7 +9,7 @@ import {
   indexKeysOfRule,
   type PresentedCertificate,
 } from './certificates.ts';
-import { claimValues, fitsToken, type TokenRule } from './token-rule.ts';
+import type { PresentedKey } from './presented.ts';
 
 /** The conditions that identify a client: all that it lists must hold, and it lists at least one. */
 export interface ClientDescription extends Client {
@@ -161,4 +161,56 @@ function file<T>(map: Map<string, T[]>, key: string, value: T): void {
   const filed = map.get(key);
   if (filed === undefined) map.set(key, [value]);
   else filed.push(value);
+}
+
+/** The API keys of all clients. */
+export class ApiKeys {
+  readonly #salt = randomBytes(16).toString('hex');
+  readonly #owners = new Map<string, Ranked>();
+
+  /** Adds the keys of a client. */
+  add(client: Ranked): void {
+    for (const hex of client.client.identify.apiKeySha256 ?? []) this.#owners.set(this.#blind(hex), client);
+  }
+
+  /**
+   * Returns the client that owns the key; undefined if no client does, or another one than the
+   * request claims. The work is the same for every key and id, so that its time reveals nothing about them.
+   */
+  ownerOf({ id, key }: PresentedKey): Ranked | undefined {
+    const owner = this.#owners.get(this.#blind(hash('sha256', key)));
+    return id === undefined || id === owner?.client.id ? owner : undefined;
+  }
+
+  /** Salts the hash with a secret, so that the timing of a map lookup reveals nothing about a key. */
+  #blind(sha256: string): string {
+    return hash('sha256', this.#salt + sha256);
+  }
+}
+
+/** Conditions on the claims of a client's verified token. */
+export interface TokenRule {
+  readonly issuer: string;
+  readonly audience: string;
+  readonly subject?: string | undefined;
+  /** Each claim must equal the value, or be a list that contains it. */
+  readonly claims?: Readonly<Record<string, string | number | boolean>> | undefined;
+}
+
+/** True if the claims of a verified token match the rule. */
+export function fitsToken(rule: TokenRule, payload: JWTPayload): boolean {
+  return (
+    payload.iss === rule.issuer &&
+    claimValues(payload, 'aud').includes(rule.audience) &&
+    (rule.subject === undefined || payload.sub === rule.subject) &&
+    Object.entries(rule.claims ?? {}).every(([name, wanted]) => claimValues(payload, name).includes(wanted))
+  );
+}
+
+/** Returns the values of a claim: one, those of a list, or `undefined` if it is absent. */
+function claimValues(payload: JWTPayload, name: string): readonly unknown[] {
+  const claim = Object.hasOwn(payload, name) ? payload[name] : undefined;
+  // Scopes are separated by spaces (RFC 8693 §4.2).
+  if (name === 'scope' && typeof claim === 'string') return claim.split(' ');
+  return Array.isArray(claim) ? claim : [claim];
 }

@@ -1,14 +1,16 @@
 import type { Socket } from 'node:net';
 import type { JWTPayload } from 'jose';
+import { GatewayError } from '../base/errors.ts';
 import { type Address, parseAddress } from '../base/network.ts';
 import type { RawHeaders } from '../base/raw-headers.ts';
 import type { Steps } from '../base/steps.ts';
 import { ANONYMOUS, type Client } from '../policy/client.ts';
-import { ApiKeys } from './api-keys.ts';
 import { certificateEnd, type PresentedCertificate, presentedCertificate } from './certificates.ts';
 import {
+  ApiKeys,
   type ClientDescription,
   ConnectionIndex,
+  fitsToken,
   type Peer,
   presentsCertificate,
   type Ranked,
@@ -17,8 +19,6 @@ import {
 } from './client-index.ts';
 import { forwardedClient, isTrusted, type ProxySettings } from './forwarded.ts';
 import { type Presented, type PresentedKey, presentedIdentity } from './presented.ts';
-import { type Proof, proofOf, unknownClient } from './refusal.ts';
-import { fitsToken } from './token-rule.ts';
 import type { Tokens } from './tokens.ts';
 
 /** A request whose fields present no identity. */
@@ -66,29 +66,6 @@ interface Origin extends Peer {
   latest: Caller | undefined;
 }
 
-/** Indexes of the clients by their kind of identification. */
-interface Indexes {
-  /** Clients identified by the connection alone. */
-  readonly byConnection: ConnectionIndex;
-  /** Clients with a token and without an API key. */
-  readonly byToken: TokenIndex;
-  /** Clients with an API key, by id. */
-  readonly withKey: Map<string, Ranked>;
-  readonly keys: ApiKeys;
-}
-
-function fileClient(client: Ranked, { byConnection, byToken, withKey, keys }: Indexes): void {
-  const { id, identify } = client.client;
-  if (identify.apiKeySha256 !== undefined) {
-    withKey.set(id, client);
-    keys.add(id, identify.apiKeySha256);
-  } else if (identify.jwt !== undefined) {
-    byToken.add(client);
-  } else {
-    byConnection.add(client);
-  }
-}
-
 /**
  * Identifies the client of a request: the first one that lists exactly what the request presents (API key, token,
  * certificate), and has its address. What is known of a connection is kept with it.
@@ -96,31 +73,37 @@ function fileClient(client: Ranked, { byConnection, byToken, withKey, keys }: In
 export class Identification {
   readonly #settings: IdentificationSettings;
   readonly #deps: IdentificationDeps;
-  readonly #indexes: Indexes;
+  /** Clients identified by the connection alone. */
+  readonly #byConnection = new ConnectionIndex();
+  /** Clients with a token and without an API key. */
+  readonly #byToken = new TokenIndex();
+  /** Clients with an API key. */
+  readonly #byKey = new ApiKeys();
   readonly #connections = new WeakMap<Socket, Connection>();
 
-  private constructor(settings: IdentificationSettings, deps: IdentificationDeps, indexes: Indexes) {
+  private constructor(settings: IdentificationSettings, deps: IdentificationDeps) {
     this.#settings = settings;
     this.#deps = deps;
-    this.#indexes = indexes;
   }
 
   static *build(settings: IdentificationSettings, deps: IdentificationDeps): Steps<Identification> {
-    const indexes = {
-      byConnection: new ConnectionIndex(),
-      byToken: new TokenIndex(),
-      withKey: new Map<string, Ranked>(),
-      keys: new ApiKeys(),
-    };
+    const built = new Identification(settings, deps);
     for (const { identify } of settings.clients) {
-      if (identify.apiKeySha256 === undefined) indexes.byToken.expect(identify.jwt);
+      if (identify.apiKeySha256 === undefined) built.#byToken.expect(identify.jwt);
       yield;
     }
     for (const [rank, client] of settings.clients.entries()) {
-      fileClient(rankClient(client, rank), indexes);
+      built.#add(rankClient(client, rank));
       yield;
     }
-    return new Identification(settings, deps, indexes);
+    return built;
+  }
+
+  #add(client: Ranked): void {
+    const { apiKeySha256, jwt } = client.client.identify;
+    if (apiKeySha256 !== undefined) this.#byKey.add(client);
+    else if (jwt !== undefined) this.#byToken.add(client);
+    else this.#byConnection.add(client);
   }
 
   /**
@@ -158,7 +141,7 @@ export class Identification {
 
   #originOf(address: Address | undefined, certificate: PresentedCertificate, isProxied: boolean): Origin {
     const peer = { address, certificate, isProxied };
-    const client = this.#indexes.byConnection.first(peer)?.client ?? this.#anonymousAt(peer);
+    const client = this.#byConnection.first(peer)?.client ?? this.#anonymousAt(peer);
     const ambient = client && { client, address: address?.toString() ?? '', ambient: true };
     return { ...peer, ambient, latest: undefined };
   }
@@ -189,13 +172,12 @@ export class Identification {
     if ('unavailable' in verdict) throw verdict.unavailable;
     if ('rejected' in verdict) return this.#refuse(origin, presented, verdict.rejected);
     const { payload } = verdict;
-    const found =
-      owner === undefined ? this.#indexes.byToken.first(payload, origin) : fitting(owner, payload);
+    const found = owner === undefined ? this.#byToken.first(payload, origin) : fitting(owner, payload);
     return found === undefined ? this.#refuse(origin, presented) : callerOf(found, origin);
   }
 
   #ownerOf(key: PresentedKey, origin: Origin): Ranked | undefined {
-    const owner = this.#indexes.withKey.get(this.#indexes.keys.ownerOf(key) ?? '');
+    const owner = this.#byKey.ownerOf(key);
     return owner?.holds(origin) === true ? owner : undefined;
   }
 
@@ -221,4 +203,46 @@ function hasToken({ client: { identify } }: Ranked): boolean {
 function fitting(client: Ranked, payload: JWTPayload): Ranked | undefined {
   const { jwt } = client.client.identify;
   return jwt !== undefined && fitsToken(jwt, payload) ? client : undefined;
+}
+
+/** The data of a request that can identify its sender. */
+interface Evidence extends Peer, Presented {
+  /** The reason why the token is invalid; undefined if it is valid or was not checked. */
+  readonly whyRejected: string | undefined;
+}
+
+/** The kind of proof in a refused request, beside its address. */
+type Proof = 'none' | 'malformed' | 'api-key' | 'token' | 'certificate';
+
+/** Returns the kind of proof that a request contained, for metrics. */
+function proofOf({ key, token, malformed, certificate }: Evidence): Proof {
+  if (malformed !== undefined) return 'malformed';
+  if (key !== undefined) return 'api-key';
+  if (token !== undefined) return 'token';
+  return certificate === undefined ? 'none' : 'certificate';
+}
+
+/**
+ * Creates the error for an unidentified request. It lists the kinds of proof in the request, so that the
+ * sender can see the missing one. It does not reveal which of them was right, or anything about configured
+ * clients.
+ */
+function unknownClient(evidence: Evidence): GatewayError {
+  const shown = [...shownOf(evidence)].join(', ');
+  return new GatewayError(
+    'client-unknown',
+    `The request does not identify a configured client. It has ${shown}. Send everything that the configuration lists for the client under identify, and no other key, token or certificate.`,
+  );
+}
+
+function* shownOf({ address, key, token, malformed, whyRejected, certificate }: Evidence): Generator<string> {
+  yield address === undefined ? 'no address (the proxy did not send it)' : `the address ${address}`;
+  if (malformed !== undefined) yield malformed;
+  else if (key === undefined) yield 'no API key';
+  else yield key.id === undefined ? 'an API key' : 'a client id with an API key';
+  if (token !== undefined) yield `a Bearer token${whyRejected === undefined ? '' : ` that ${whyRejected}`}`;
+  if (certificate === undefined) return;
+  yield 'refused' in certificate
+    ? `a certificate that was not accepted (${certificate.refused})`
+    : 'a certificate';
 }

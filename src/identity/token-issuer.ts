@@ -45,11 +45,6 @@ export interface IssuerSettings {
   readonly jwksUrl: string;
 }
 
-export interface IssuerDeps {
-  /** Called when the keys become unreachable or reachable again; once for each change. */
-  readonly onReachable: (reachable: boolean, reason: string) => void;
-}
-
 /** Result of verifying a token; `unavailable`: the keys cannot be fetched. */
 export type TokenVerdict =
   | { readonly payload: JWTPayload }
@@ -69,14 +64,18 @@ export function claimedIssuer(token: string): string | undefined {
 /** Verifies the tokens of one issuer with its published keys, which jose fetches and caches. */
 export class TokenIssuer {
   readonly #issuer: string;
-  readonly #onReachable: IssuerDeps['onReachable'];
+  readonly #onReachable: (reachable: boolean, reason: string) => void;
   readonly #keys: ReturnType<typeof createRemoteJWKSet>;
   /** Written by jose: the keys, and in `uat` the time of the fetch. Empty before the first one. */
   readonly #cache: Partial<ExportedJWKSCache> = {};
   #failedAt = Number.NEGATIVE_INFINITY;
   #reachable = true;
 
-  constructor({ issuer, jwksUrl }: IssuerSettings, { onReachable }: IssuerDeps) {
+  /** `onReachable` is called when the keys become unreachable or reachable again; once for each change. */
+  constructor(
+    { issuer, jwksUrl }: IssuerSettings,
+    onReachable: (reachable: boolean, reason: string) => void,
+  ) {
     this.#issuer = issuer;
     this.#onReachable = onReachable;
     this.#keys = createRemoteJWKSet(new URL(jwksUrl), {

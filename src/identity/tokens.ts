@@ -1,10 +1,5 @@
 import type { IssuerSettings, TokenIssuer, TokenVerdict } from './token-issuer.ts';
 
-export interface TokensDeps {
-  /** Called when the keys of an issuer become unreachable or reachable again. */
-  readonly onReachable: (issuer: string, reachable: boolean, reason: string) => void;
-}
-
 interface Loaded {
   readonly claimedIssuer: (token: string) => string | undefined;
   readonly issuers: ReadonlyMap<string, TokenIssuer>;
@@ -13,12 +8,16 @@ interface Loaded {
 /** The configured token issuers. */
 export class Tokens {
   readonly #settings: readonly IssuerSettings[];
-  readonly #deps: TokensDeps;
+  readonly #onReachable: (issuer: string, reachable: boolean, reason: string) => void;
   #loaded: Promise<Loaded> | undefined;
 
-  constructor(issuers: readonly IssuerSettings[], deps: TokensDeps) {
+  /** `onReachable` is called when the keys of an issuer become unreachable or reachable again. */
+  constructor(
+    issuers: readonly IssuerSettings[],
+    onReachable: (issuer: string, reachable: boolean, reason: string) => void,
+  ) {
     this.#settings = issuers;
-    this.#deps = deps;
+    this.#onReachable = onReachable;
   }
 
   /** False if no issuer is configured, so that no token can be right. */
@@ -47,9 +46,7 @@ export class Tokens {
       issuers: new Map(
         this.#settings.map((settings) => {
           const { issuer } = settings;
-          const onReachable = (reachable: boolean, reason: string) =>
-            this.#deps.onReachable(issuer, reachable, reason);
-          return [issuer, new TokenIssuer(settings, { onReachable })];
+          return [issuer, new TokenIssuer(settings, (...state) => this.#onReachable(issuer, ...state))];
         }),
       ),
     }));

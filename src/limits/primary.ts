@@ -1,4 +1,4 @@
-import { StoreServer } from '../base/store-server.ts';
+import { StoreServer } from '../base/message-calls.ts';
 import { LIMITS, settleForm } from './channel.ts';
 import type { Clocks } from './local-limit.ts';
 import { MemoryLimitStore } from './memory.ts';

@@ -1,7 +1,6 @@
 import { STATUS_CODES } from '../base/node-http.ts';
-import type { HistogramSeries } from './histogram.ts';
 import type { AttemptResult, ChallengeReason, Metrics, RetryReason } from './metrics.ts';
-import type { Series } from './series.ts';
+import type { HistogramSeries, Series } from './series.ts';
 
 /** The series of one deployment that requests change, each resolved once. */
 export class DeploymentMetrics {

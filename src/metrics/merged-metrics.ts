@@ -1,11 +1,144 @@
 import { type Metric, Registry, type RegistryContentType } from 'prom-client';
-import {
-  type MetricSample,
-  type MetricSnapshot,
-  mergeSnapshots,
-  type RegistrySnapshot,
-  takeSnapshot,
-} from './registry-snapshot.ts';
+import type { Exemplar } from './series.ts';
+
+type Labels = Readonly<Record<string, string | number>>;
+
+/** How the values that several processes have for one series become one. `first`: that of the first process. */
+export type MergeRule = 'sum' | 'min' | 'max' | 'first';
+
+/** One value of a metric, as prom-client represents it. */
+export interface MetricSample {
+  /** Name of the series if it is not that of the metric, such as `…_bucket`. */
+  readonly metricName?: string;
+  readonly labels: Labels;
+  /** Labels of a histogram's series, one object for all its values; `labels` has the bound of the bucket only. */
+  readonly sharedLabels?: Labels;
+  readonly value: number;
+  readonly exemplar?: Exemplar;
+}
+
+/** A metric with its values at one moment. */
+export interface MetricSnapshot {
+  readonly name: string;
+  readonly help: string;
+  readonly type: 'counter' | 'gauge' | 'histogram';
+  readonly aggregator: MergeRule;
+  readonly values: readonly MetricSample[];
+}
+
+/** The metrics of one process at one moment: plain data that can be sent to another process. */
+export type RegistrySnapshot = readonly MetricSnapshot[];
+
+/** Metrics of prom-client, whose types do not have this method of histograms. */
+interface Readable {
+  get(): Promise<unknown>;
+  getForPromString?(): Promise<unknown>;
+}
+
+/** Returns the names of the counters and histograms, whose values must outlive their process. */
+export function countNames(registry: Registry<RegistryContentType>): string[] {
+  const metrics = registry.getMetricsAsArray() as unknown as Pick<MetricSnapshot, 'name' | 'type'>[];
+  return metrics.filter(({ type }) => type !== 'gauge').map(({ name }) => name);
+}
+
+/** Reads a registry. `names`: only these metrics, as far as it has them; undefined: all. */
+export async function takeSnapshot(
+  registry: Registry<RegistryContentType>,
+  names?: readonly string[],
+): Promise<RegistrySnapshot> {
+  const metrics =
+    names === undefined
+      ? registry.getMetricsAsArray()
+      : names.flatMap((name) => registry.getSingleMetric(name) ?? []);
+  const read = (metrics as unknown as Readable[]).map(
+    (metric) => metric.getForPromString?.() ?? metric.get(),
+  );
+  return (await Promise.all(read)).map((metric) => copyOf(metric as MetricSnapshot));
+}
+
+/** prom-client changes its values in place, and represents what is absent as undefined or null. */
+function copyOf({ name, help, type, aggregator, values }: MetricSnapshot): MetricSnapshot {
+  const copies: MetricSample[] = [];
+  for (const { metricName, labels, sharedLabels, value, exemplar } of values) {
+    // The mean of nothing is NaN, which would become the maximum of all processes.
+    if (Number.isNaN(value)) continue;
+    if (metricName === undefined) copies.push({ labels, value });
+    else
+      copies.push({
+        metricName,
+        labels,
+        ...(sharedLabels && { sharedLabels }),
+        value,
+        ...(exemplar && { exemplar }),
+      });
+  }
+  return { name, help, type, aggregator, values: copies };
+}
+
+/** Merges the metrics of several processes, each metric by its rule. */
+function mergeSnapshots(snapshots: readonly RegistrySnapshot[]): RegistrySnapshot {
+  if (snapshots.length === 1) return snapshots[0] ?? [];
+  const byName = Map.groupBy(snapshots.flat(), ({ name }) => name);
+  return Array.from(byName.values(), mergeMetric);
+}
+
+const MERGED: Readonly<Record<MergeRule, (value: number, other: number) => number>> = {
+  sum: (value, other) => value + other,
+  min: Math.min,
+  max: Math.max,
+  first: (value) => value,
+};
+
+/** A sample while the values of several processes are merged. */
+type MergedSample = { -readonly [Key in keyof MetricSample]: MetricSample[Key] };
+
+/** prom-client's own aggregation loses exemplars, and makes a key of all labels for each bucket. */
+function mergeMetric(metrics: readonly MetricSnapshot[]): MetricSnapshot {
+  const [first] = metrics as readonly [MetricSnapshot];
+  if (metrics.length === 1) return first;
+  const merged = MERGED[first.aggregator];
+  const byKey = new Map<string, MergedSample>();
+  for (const { values } of metrics) {
+    for (const [key, sample] of keyed(values)) {
+      const known = byKey.get(key);
+      if (known === undefined) {
+        byKey.set(key, { ...sample });
+        continue;
+      }
+      known.value = merged(known.value, sample.value);
+      const { exemplar } = sample;
+      if (exemplar !== undefined && isLater(exemplar, known.exemplar)) known.exemplar = exemplar;
+    }
+  }
+  return { ...first, values: [...byKey.values()] };
+}
+
+/** Yields each sample with a key that other processes have for the same one. */
+function* keyed(samples: readonly MetricSample[]): Generator<[string, MetricSample]> {
+  let shared: Labels | undefined;
+  let sharedKey = '';
+  for (const sample of samples) {
+    const { metricName = '', labels, sharedLabels } = sample;
+    if (sharedLabels !== shared) {
+      shared = sharedLabels;
+      sharedKey = sharedLabels === undefined ? '' : keyOf(sharedLabels);
+    }
+    yield [`${sharedKey}${metricName}\0${keyOf(labels)}`, sample];
+  }
+}
+
+function isLater({ timestamp }: Exemplar, other: Exemplar | undefined): boolean {
+  return other === undefined || timestamp > other.timestamp;
+}
+
+/** Returns the same text for the same labels in any order. No label has a NUL: they are names of the configuration. */
+export function keyOf(labels: Labels): string {
+  const names = Object.keys(labels);
+  if (names.length > 1) names.sort();
+  let key = '';
+  for (const name of names) key += `${name}\0${labels[name]}\0`;
+  return key;
+}
 
 /** The text of `/metrics`. */
 export interface MetricsText {

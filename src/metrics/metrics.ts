@@ -1,9 +1,8 @@
 import { Counter, collectDefaultMetrics, Gauge, Registry, type RegistryContentType } from 'prom-client';
-import { LONGEST_TIMER_MS } from '../base/timer.ts';
+import { LONGEST_TIMER_MS } from '../base/clock.ts';
 import { DeploymentMetrics } from './deployment-metrics.ts';
-import { SeriesHistogram } from './histogram.ts';
-import type { MergeRule } from './registry-snapshot.ts';
-import { SeriesCounter, SeriesGauge } from './series.ts';
+import type { MergeRule } from './merged-metrics.ts';
+import { SeriesHistogram, type WithSeries, withSeries } from './series.ts';
 
 /** Result of one exchange with the upstream. */
 export type AttemptResult = 'ok' | 'challenged' | 'stale' | 'refused' | 'error';
@@ -79,8 +78,8 @@ export class Metrics {
     'Wait for a connection to the upstream, of requests that found all connections in use',
     ['deployment'],
   );
-  readonly requestsInFlight = new SeriesGauge<'deployment'>(
-    this.#described('requests_in_flight', 'Requests in flight', ['deployment'], 'sum'),
+  readonly requestsInFlight = withSeries(
+    this.#gauge('requests_in_flight', 'Requests in flight', ['deployment'], 'sum'),
   );
   readonly requestBytes = this.#seriesCounter(
     'request_bytes_total',
@@ -326,8 +325,8 @@ export class Metrics {
     return new Counter(this.#described(name, help, labelNames, aggregator));
   }
 
-  #seriesCounter<T extends string>(name: string, help: string, labelNames: T[]): SeriesCounter<T> {
-    return new SeriesCounter(this.#described(name, help, labelNames, 'sum'));
+  #seriesCounter<T extends string>(name: string, help: string, labelNames: T[]): WithSeries<T> {
+    return withSeries(this.#counter(name, help, labelNames));
   }
 
   #gauge<T extends string>(name: string, help: string, labelNames: T[], aggregator: MergeRule): Gauge<T> {

@@ -1,5 +1,5 @@
-import type { Exemplar } from './histogram.ts';
-import { keyOf, type MetricSample, type MetricSnapshot, type RegistrySnapshot } from './registry-snapshot.ts';
+import { keyOf, type MetricSample, type MetricSnapshot, type RegistrySnapshot } from './merged-metrics.ts';
+import type { Exemplar } from './series.ts';
 
 type Labels = NonNullable<MetricSample['sharedLabels']>;
 

@@ -1,4 +1,4 @@
-import { Counter, Gauge } from 'prom-client';
+import { type Counter, type Gauge, Histogram, type HistogramConfiguration } from 'prom-client';
 
 type Labels<T extends string> = Readonly<Record<T, string>>;
 
@@ -26,50 +26,130 @@ export class Series {
   }
 }
 
-/** The series of one metric. */
-class SeriesList<T extends string> {
-  readonly #all: [Labels<T>, Series][] = [];
+/** A counter or gauge with series for the request path. */
+export type WithSeries<T extends string> = (Counter<T> | Gauge<T>) & {
+  /** Creates a series, for the caller to keep. It appears in the metric after its first `inc`. */
+  series(labels: Labels<T>): Series;
+};
 
-  add(labels: Labels<T>): Series {
-    const series = new Series();
-    this.#all.push([labels, series]);
+/** Adds the values of series to a counter or gauge whenever it is read. */
+export function withSeries<T extends string>(metric: Counter<T> | Gauge<T>): WithSeries<T> {
+  const all: [Labels<T>, Series][] = [];
+  return Object.assign(metric, {
+    series: (labels: Labels<T>): Series => {
+      const series = new Series();
+      all.push([labels, series]);
+      return series;
+    },
+    // prom-client calls it before it reads the metric.
+    collect: (): void => {
+      for (const [labels, series] of all) {
+        const sum = series.take();
+        if (sum !== undefined) metric.inc(labels, sum);
+      }
+    },
+  });
+}
+
+/** Characters that the labels of an exemplar may have together, names included (OpenMetrics 1.0, Exemplars). */
+const LONGEST_LABELS = 128;
+
+/** A value with the trace and the request that it comes from. */
+export interface Exemplar {
+  /** Without `request_id` if the client chose one that is too long. */
+  readonly labelSet: { readonly trace_id: string; readonly request_id?: string };
+  readonly value: number;
+  /** Unix seconds. */
+  readonly timestamp: number;
+}
+
+/** One series of a histogram. */
+export class HistogramSeries {
+  readonly #bounds: readonly number[];
+  /** Observations by bucket, not cumulative; the last bucket has no bound. */
+  readonly #counts: number[];
+  #exemplars: (Exemplar | undefined)[] | undefined;
+  #sum = 0;
+  #count = 0;
+
+  /** `bounds`: upper bounds of the buckets, ascending. */
+  constructor(bounds: readonly number[]) {
+    this.#bounds = bounds;
+    this.#counts = new Array(bounds.length + 1).fill(0);
+  }
+
+  /** With `traceId`, the trace and its request become the exemplar of the value's bucket. */
+  observe(value: number, traceId?: string, requestId = ''): void {
+    const bounds = this.#bounds;
+    let bucket = 0;
+    while (bucket < bounds.length && value > (bounds[bucket] ?? 0)) bucket += 1;
+    this.#counts[bucket] = (this.#counts[bucket] ?? 0) + 1;
+    this.#sum += value;
+    this.#count += 1;
+    if (traceId === undefined) return;
+    this.#exemplars ??= [];
+    const labelSet = exemplarLabels(traceId, requestId);
+    this.#exemplars[bucket] = { labelSet, value, timestamp: Date.now() / 1000 };
+  }
+
+  /** Returns the values of the series as prom-client represents them; none before the first observation. */
+  values<T extends string>(name: string, labels: Labels<T>) {
+    if (this.#count === 0) return [];
+    let cumulative = 0;
+    const buckets = this.#counts.map((count, bucket) => {
+      cumulative += count;
+      const le = this.#bounds[bucket] ?? '+Inf';
+      const exemplar = this.#exemplars?.[bucket];
+      return {
+        metricName: `${name}_bucket`,
+        labels: { le },
+        sharedLabels: labels,
+        value: cumulative,
+        exemplar,
+      };
+    });
+    return [
+      ...buckets,
+      { metricName: `${name}_sum`, labels: {}, sharedLabels: labels, value: this.#sum },
+      { metricName: `${name}_count`, labels: {}, sharedLabels: labels, value: this.#count },
+    ];
+  }
+}
+
+function exemplarLabels(trace_id: string, request_id: string): Exemplar['labelSet'] {
+  const length = 'trace_id'.length + trace_id.length + 'request_id'.length + request_id.length;
+  return request_id === '' || length > LONGEST_LABELS ? { trace_id } : { trace_id, request_id };
+}
+
+/**
+ * A histogram with series for the request path: prom-client builds a key of all labels for each observation,
+ * and another one of its bucket's bound. Only what `series` observe is in it.
+ */
+export class SeriesHistogram<T extends string> extends Histogram<T> {
+  readonly #configuration: SeriesHistogramConfiguration<T>;
+  readonly #series: [Labels<T>, HistogramSeries][] = [];
+
+  constructor(configuration: SeriesHistogramConfiguration<T>) {
+    super(configuration);
+    this.#configuration = configuration;
+  }
+
+  /** Creates a series, for the caller to keep. It appears in the metric after its first observation. */
+  series(labels: Labels<T>): HistogramSeries {
+    const series = new HistogramSeries(this.#configuration.buckets);
+    this.#series.push([labels, series]);
     return series;
   }
 
-  addTo(metric: Counter<T> | Gauge<T>): void {
-    for (const [labels, series] of this.#all) {
-      const sum = series.take();
-      if (sum !== undefined) metric.inc(labels, sum);
-    }
+  /** Replaces a method of prom-client from which it makes both its text and the result of `get`. */
+  async getForPromString() {
+    const { name, help } = this.#configuration;
+    const values = this.#series.flatMap(([labels, series]) => series.values(name, labels));
+    return { name, help, type: 'histogram', aggregator: 'sum', values };
   }
 }
 
-/** A counter with series for the request path. */
-export class SeriesCounter<T extends string> extends Counter<T> {
-  readonly #series = new SeriesList<T>();
-
-  /** Creates a series, for the caller to keep. It appears in the metric after its first `inc`. */
-  series(labels: Labels<T>): Series {
-    return this.#series.add(labels);
-  }
-
-  /** prom-client calls it before it reads the metric. */
-  collect(): void {
-    this.#series.addTo(this);
-  }
-}
-
-/** A gauge with series for the request path. */
-export class SeriesGauge<T extends string> extends Gauge<T> {
-  readonly #series = new SeriesList<T>();
-
-  /** Creates a series, for the caller to keep. It appears in the metric after its first `inc`. */
-  series(labels: Labels<T>): Series {
-    return this.#series.add(labels);
-  }
-
-  /** prom-client calls it before it reads the metric. */
-  collect(): void {
-    this.#series.addTo(this);
-  }
+interface SeriesHistogramConfiguration<T extends string> extends HistogramConfiguration<T> {
+  /** Upper bounds, ascending. */
+  readonly buckets: number[];
 }

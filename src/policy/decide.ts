@@ -1,15 +1,21 @@
 import { GatewayError } from '../base/errors.ts';
 import type { RawHeaders } from '../base/raw-headers.ts';
 import type { Operation } from './catalogue.ts';
-import { type Client, forbidden, includes, isRestricted, type Rule, readsQuery, rulesFor } from './client.ts';
+import {
+  type Client,
+  forbidden,
+  includes,
+  isRestricted,
+  type ParameterLimit,
+  type Rule,
+  readsQuery,
+  rulesFor,
+} from './client.ts';
 import { type JudgedFields, judgeFields } from './fields.ts';
-import { ruleWithin } from './limit.ts';
-import { checkForm, missing } from './parameter.ts';
-import { isAmbiguous, splitTarget } from './path.ts';
-import { Query } from './query.ts';
-import { withoutPrefix } from './rewrite.ts';
-import type { DeploymentRules } from './rules.ts';
-import { siteOf, withSite } from './site.ts';
+import { checkForm, itemsOf, missing } from './parameter.ts';
+import { isAmbiguous, splitTarget, withoutPrefix, withSite } from './path.ts';
+import { parameterInvalid, Query } from './query.ts';
+import type { DeploymentRules, Sites } from './rules.ts';
 import { hidesQuery } from './spelling.ts';
 
 /** The parts of a request that policy checks. */
@@ -59,51 +65,22 @@ export function decide(rules: DeploymentRules, client: Client, request: Request)
   const fields = allowed.some((rule) => isGuarded(rules, rule)) ? judgeFields(request, rules) : undefined;
   const fitting = fields === undefined ? allowed : withoutSecondTarget(rules, allowed, fields, query);
   const isChecked = rules.sites !== undefined || (operation !== undefined && operation.parameters.length > 0);
-  const [first] = fitting;
-  if (first !== undefined && !isChecked && !fitting.some(readsQuery)) {
-    const headers = headersFor(rules, first, request, fields);
-    return {
-      site: '',
-      credential: rules.credential,
-      operation: operation?.name ?? '',
-      noTotalTimeout: operation?.noTotalTimeout ?? false,
-      target,
-      headers,
-      parameters: NO_PARAMETERS,
-      rule: first,
-    };
+  let [rule] = fitting;
+  let site: Site | undefined;
+  let parameters = NO_PARAMETERS;
+  if (rule === undefined || isChecked || fitting.some(readsQuery)) {
+    const readable = withClearQuery(rules, fitting, { path, query, isChecked });
+    site = rules.sites && siteOf(rules.sites, query, readable);
+    rule = ruleWithin(client, readable, site?.name, query);
+    parameters = parametersOf(operation, query, rules.sites?.parameter, site);
   }
-  const readable = withClearQuery(rules, fitting, { path, query, isChecked });
-  return judgeQuery(rules, client, { target, query, operation, fitting: readable, request, fields });
-}
-
-interface Judged {
-  readonly target: string;
-  readonly query: Query;
-  readonly operation: Operation | undefined;
-  readonly fitting: readonly Rule[];
-  readonly request: Request;
-  readonly fields: JudgedFields | undefined;
-}
-
-function judgeQuery(
-  rules: DeploymentRules,
-  client: Client,
-  { target, query, operation, fitting, request, fields }: Judged,
-): Grant {
-  const { sites, credential } = rules;
-  const site = sites && siteOf(sites, query, fitting);
-  const rule = ruleWithin(client, fitting, { site: site?.name, query });
-  const parameters = new Map<string, string>();
-  if (sites !== undefined && site !== undefined) parameters.set(sites.parameter, site.name);
-  if (operation !== undefined) readParameters(operation, query, parameters);
   return {
     site: site?.name ?? '',
-    credential: site === undefined ? credential : (sites?.credentials.get(site.name) ?? ''),
+    credential: site === undefined ? rules.credential : site.credential,
     operation: operation?.name ?? '',
     noTotalTimeout: operation?.noTotalTimeout ?? false,
-    target: sites !== undefined && site?.injected ? withSite(target, sites.parameter, site.name) : target,
-    headers: headersFor(rules, rule, request, fields),
+    target: site?.added === undefined ? target : withSite(target, site.added, site.name),
+    headers: fields !== undefined && isGuarded(rules, rule) ? fields.kept : request.headers,
     parameters,
     rule,
   };
@@ -112,15 +89,6 @@ function judgeQuery(
 /** True if a request under the rule may not do everything at the upstream. */
 function isGuarded({ unlistedOperations, isOwnPath }: DeploymentRules, rule: Rule): boolean {
   return unlistedOperations === 'deny' || isOwnPath !== undefined || isRestricted(rule);
-}
-
-function headersFor(
-  rules: DeploymentRules,
-  rule: Rule,
-  { headers }: Request,
-  fields: JudgedFields | undefined,
-): RawHeaders {
-  return fields !== undefined && isGuarded(rules, rule) ? fields.kept : headers;
 }
 
 /** Undefined if the operation is unlisted and that is allowed. */
@@ -212,8 +180,16 @@ function withClearQuery(
   throw error;
 }
 
-function readParameters({ parameters }: Operation, query: Query, values: Map<string, string>): void {
-  for (const parameter of parameters) {
+/** Reads and checks the site and the parameters of the operation; decoded values by name. */
+function parametersOf(
+  operation: Operation | undefined,
+  query: Query,
+  siteParameter: string | undefined,
+  site: Site | undefined,
+): ReadonlyMap<string, string> {
+  const values = new Map<string, string>();
+  if (siteParameter !== undefined && site !== undefined) values.set(siteParameter, site.name);
+  for (const parameter of operation?.parameters ?? []) {
     if (values.has(parameter.name)) continue;
     const value = query.decode(parameter.name);
     if (value === undefined) {
@@ -223,6 +199,7 @@ function readParameters({ parameters }: Operation, query: Query, values: Map<str
     checkForm(parameter, value);
     values.set(parameter.name, value);
   }
+  return values;
 }
 
 function ambiguousPath(): GatewayError {
@@ -237,4 +214,83 @@ function hiddenQuery(): GatewayError {
     'bad-request',
     'The path has an encoded ?, # or & (%3F, %23 or %26), which some servers decode before they look for the query, and a rule depends on the query. Leave it out of the path.',
   );
+}
+
+/**
+ * Returns the first rule that holds for the site, if the deployment has sites, and for the parameters.
+ * @throws GatewayError `client-forbidden` or `parameter-invalid`, for the first rule of the site
+ */
+function ruleWithin(client: Client, rules: readonly Rule[], site: string | undefined, query: Query): Rule {
+  let failure: GatewayError | undefined;
+  for (const rule of rules) {
+    if (site !== undefined && !includes(rule.sites, site)) continue;
+    try {
+      for (const limit of rule.parameters) checkLimit(client, limit, query);
+      return rule;
+    } catch (error) {
+      if (!(error instanceof GatewayError)) throw error;
+      failure ??= error;
+    }
+  }
+  throw failure ?? forbidden(client, 'may not use this site');
+}
+
+function checkLimit(client: Client, { name, max, values }: ParameterLimit, query: Query): void {
+  const value = values === undefined ? query.decode(name) : query.decodeExactly(name);
+  if (value === undefined) {
+    if (values !== undefined) throw forbidden(client, `may not leave out the parameter ${name}`);
+    return;
+  }
+  if (max !== undefined) {
+    // A value that is no list has no number of items.
+    itemsOf(name, value);
+    // Some servers separate at each comma, also at one between quotes.
+    const items = value.split(',').length;
+    if (items > max) {
+      throw parameterInvalid(name, `has ${items} items: this client may send at most ${max} at once`);
+    }
+  }
+  if (values === undefined || values.has(value)) return;
+  if (!value.startsWith("'") || !itemsOf(name, value).every((item) => values.has(item))) {
+    throw forbidden(client, `may not send this value of the parameter ${name}`);
+  }
+}
+
+/** The site of a request. */
+interface Site {
+  readonly name: string;
+  readonly credential: string;
+  /** The parameter that the upstream request must add; undefined: the request contains the site. */
+  readonly added?: string;
+}
+
+/**
+ * Returns the site that a query names; without one, the only site that the rules allow, if injection is on.
+ * @throws GatewayError `site-required`, `site-unknown`, `parameter-invalid`
+ */
+function siteOf(sites: Sites, query: Query, rules: readonly Rule[]): Site {
+  const { parameter, credentials } = sites;
+  const name = query.decodeExactly(parameter);
+  if (name === undefined) return onlySite(sites, rules);
+  if (name === '') throw required(parameter, 'is empty: name a site');
+  const credential = credentials.get(name);
+  if (credential !== undefined) return { name, credential };
+  throw new GatewayError('site-unknown', `The parameter ${parameter} names a site that is not configured.`);
+}
+
+function onlySite({ parameter, credentials, inject }: Sites, rules: readonly Rule[]): Site {
+  if (!inject) throw required(parameter, 'is missing: name a site');
+  const allowed = new Set(
+    rules.flatMap(({ sites }) => Array.from(sites === '*' ? credentials.keys() : sites)),
+  );
+  const [name] = allowed;
+  const credential = credentials.get(name ?? '');
+  if (name !== undefined && credential !== undefined && allowed.size === 1) {
+    return { name, credential, added: parameter };
+  }
+  throw required(parameter, 'is missing, and more than one site is possible: name one');
+}
+
+function required(parameter: string, reason: string): GatewayError {
+  return new GatewayError('site-required', `The parameter ${parameter} ${reason}.`);
 }

@@ -35,3 +35,54 @@ export function isPlainSegment(segment: string): boolean {
   }
   return decoded !== '.' && decoded !== '..' && !/[/\\%;?#\p{Cc}]/u.test(decoded);
 }
+
+/**
+ * Removes the prefix that only clients see from a target (path and query). Targets without it are returned
+ * unchanged, because requests for the upstream's URL or a deployment's own host need no prefix.
+ */
+export function withoutPrefix(target: string, prefix: string | undefined): string {
+  if (prefix === undefined || !target.startsWith(prefix)) return target;
+  const rest = target.slice(prefix.length);
+  if (rest === '' || rest.startsWith('?')) return `/${rest}`;
+  return rest.startsWith('/') ? rest : target;
+}
+
+/** Adds the site before the other parameters, since servers may ignore the last of many; no other byte changes. */
+export function withSite(target: string, parameter: string, site: string): string {
+  const mark = target.indexOf('?');
+  const added = `${parameter}=${encodeURIComponent(site)}`;
+  if (mark === -1) return `${target}?${added}`;
+  const rest = target.slice(mark + 1);
+  return `${target.slice(0, mark)}?${added}${rest === '' ? '' : `&${rest}`}`;
+}
+
+/** Maps prefixes to values. A lookup costs one step per distinct length, not per prefix. */
+export class PrefixMap<T> {
+  readonly #values = new Map<string, T>();
+  /** Distinct lengths, the longest first. */
+  readonly #lengths: readonly number[];
+
+  /** The first entry of a prefix wins. */
+  constructor(entries: Iterable<readonly [prefix: string, value: T]>) {
+    for (const [prefix, value] of entries) if (!this.#values.has(prefix)) this.#values.set(prefix, value);
+    const lengths = new Set(Array.from(this.#values.keys(), ({ length }) => length));
+    this.#lengths = [...lengths].sort((a, b) => b - a);
+  }
+
+  get size(): number {
+    return this.#values.size;
+  }
+
+  /**
+   * Returns the value of the longest prefix of the text for which `mayEnd` is true; undefined if there is
+   * none.
+   */
+  longest(text: string, mayEnd: (text: string, length: number) => boolean = () => true): T | undefined {
+    for (const length of this.#lengths) {
+      if (length > text.length || !mayEnd(text, length)) continue;
+      const value = this.#values.get(text.slice(0, length));
+      if (value !== undefined) return value;
+    }
+    return undefined;
+  }
+}

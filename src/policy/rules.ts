@@ -1,9 +1,7 @@
-import { PrefixMap } from '../base/prefix-map.ts';
 import type { FieldNames } from '../base/raw-headers.ts';
-import { noForms } from './body-type.ts';
 import { Catalogue, type OperationSettings } from './catalogue.ts';
-import { allowedFields } from './fields.ts';
-import { withoutPrefix } from './rewrite.ts';
+import { allowedFields, noForms } from './fields.ts';
+import { PrefixMap, withoutPrefix } from './path.ts';
 import { foldPath, resolvedReadings } from './spelling.ts';
 
 /** The configuration of a deployment, as far as policy needs it. */

@@ -63,9 +63,9 @@ export function connectCommands(options: RedisOptions, scripts: Scripts): Comman
   const client: ClientOptions = { ...clientOptions(options), retryStrategy: pause, scripts };
   switch (servers.kind) {
     case 'single':
-      return bearing(new Redis({ ...client, ...servers.address, db: servers.database }));
+      return withErrorListener(new Redis({ ...client, ...servers.address, db: servers.database }));
     case 'sentinel':
-      return bearing(
+      return withErrorListener(
         new Redis({
           ...client,
           ...sentinelOptions(options, servers),
@@ -81,7 +81,7 @@ export function connectCommands(options: RedisOptions, scripts: Scripts): Comman
         clusterRetryStrategy: pause,
         slotsRefreshTimeout: SILENCE_MS,
         scripts,
-      }).on('+node', (node: Redis) => bearing(node));
+      }).on('+node', (node: Redis) => withErrorListener(node));
   }
 }
 
@@ -94,9 +94,9 @@ export function connectMessages(options: RedisOptions, commands: Commands): Redi
   const client: ClientOptions = { ...clientOptions(options), retryStrategy: null };
   switch (servers.kind) {
     case 'single':
-      return bearing(new Redis({ ...client, ...servers.address }));
+      return withErrorListener(new Redis({ ...client, ...servers.address }));
     case 'sentinel':
-      return bearing(
+      return withErrorListener(
         new Redis({
           ...client,
           ...sentinelOptions(options, servers),
@@ -104,7 +104,7 @@ export function connectMessages(options: RedisOptions, commands: Commands): Redi
         }),
       );
     case 'cluster':
-      return bearing(new Redis({ ...client, ...anyNode(commands, servers.nodes) }));
+      return withErrorListener(new Redis({ ...client, ...anyNode(commands, servers.nodes) }));
   }
 }
 
@@ -112,7 +112,7 @@ export function connectMessages(options: RedisOptions, commands: Commands): Redi
  * Adds an error listener to each socket. ioredis listens for the first error only; TLS can have two (the
  * check of the certificate, then the server's alert), and an error without a listener is uncaught.
  */
-function bearing(connection: Redis): Redis {
+function withErrorListener(connection: Redis): Redis {
   return connection.on('error', () => connection.stream?.on('error', () => undefined));
 }
 

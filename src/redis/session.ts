@@ -1,14 +1,16 @@
-import type { ClientContext, Result } from 'ioredis';
+import type { ClientContext, Redis, Result } from 'ioredis';
 import { messageOf } from '../base/error-code.ts';
 import { isolate } from '../base/report-error.ts';
 import { RedisClient } from './client.ts';
-import { type Commands, connectMessages, type RedisOptions, type Scripts } from './connection.ts';
-import { RedisSubscription } from './subscription.ts';
+import { type Commands, connectMessages, ended, type RedisOptions, type Scripts } from './connection.ts';
 
 /** Interval of the heartbeat, in milliseconds. */
 const BEAT_MS = 1_000;
 /** Lifetime of a pulse key in Redis, in milliseconds. */
 const PULSE_MS = 10_000;
+
+/** Pause between two attempts to subscribe, in milliseconds. */
+const RETRY_MS = 200;
 
 /**
  * (pulse key; ms, channel, message) → 1 if the last pulse still exists. Fails unless Redis takes writes and
@@ -55,7 +57,10 @@ export interface SessionOptions {
 export class RedisSession {
   readonly #options: SessionOptions;
   readonly #client: RedisClient;
-  readonly #subscription: RedisSubscription;
+  /** The connection for messages, replaced by a new one whenever it ends. */
+  #messages: Redis;
+  #subscribed = false;
+  #retry: NodeJS.Timeout | undefined;
   readonly #timer: NodeJS.Timeout;
   readonly #known = Promise.withResolvers<void>();
   #up: boolean | undefined;
@@ -68,7 +73,7 @@ export class RedisSession {
   #closed = false;
 
   constructor(options: SessionOptions) {
-    const { redis, scripts, channel, ownChannel } = options;
+    const { redis, scripts } = options;
     this.#options = options;
     this.#client = new RedisClient(redis, { ...scripts, beatPulse });
     const { commands } = this.#client;
@@ -77,18 +82,7 @@ export class RedisSession {
       this.#look();
     });
     commands.on('ready', () => this.#look()).on('close', () => this.#look());
-    this.#subscription = new RedisSubscription({
-      connect: () => connectMessages(redis, commands),
-      channels: [channel, ownChannel],
-      // Called by the parser of ioredis: an error would leave it between two replies.
-      onMessage: (at, message) =>
-        at === ownChannel ? this.#echo.resolve() : isolate(() => options.onMessage(message)),
-      onSubscribed: () => {
-        this.#mayHaveMissed = true;
-        this.#look();
-      },
-      onError: (error) => this.#client.noteError(error),
-    });
+    this.#messages = this.#subscribe();
     this.#timer = setInterval(() => void this.#beat(), BEAT_MS);
   }
 
@@ -112,13 +106,44 @@ export class RedisSession {
   async close(): Promise<void> {
     this.#closed = true;
     clearInterval(this.#timer);
+    clearTimeout(this.#retry);
     this.#known.resolve();
-    await Promise.all([this.#subscription.close(), this.#client.close()]);
+    await Promise.all([ended(this.#messages), this.#client.close()]);
+  }
+
+  #subscribe(): Redis {
+    const { redis, channel, ownChannel, onMessage } = this.#options;
+    const connection = connectMessages(redis, this.#client.commands);
+    connection.on('error', (error: Error) => this.#client.noteError(error));
+    // Called by the parser of ioredis: an error would leave it between two replies.
+    connection.on('message', (at: string, message: string) =>
+      at === ownChannel ? this.#echo.resolve() : isolate(() => onMessage(message)),
+    );
+    connection.once('ready', async () => {
+      try {
+        await connection.subscribe(channel, ownChannel);
+        this.#subscribed = true;
+        // Messages since the end of the last subscription are lost.
+        this.#mayHaveMissed = true;
+        this.#look();
+      } catch (error) {
+        this.#client.noteError(error instanceof Error ? error : new Error(String(error)));
+        connection.disconnect();
+      }
+    });
+    connection.once('end', () => {
+      this.#subscribed = false;
+      if (this.#closed) return;
+      this.#retry = setTimeout(() => {
+        this.#messages = this.#subscribe();
+      }, RETRY_MS);
+    });
+    return connection;
   }
 
   /** Called when a connection changes its state. */
   #look(): void {
-    const complete = this.#client.commands.status === 'ready' && this.#subscription.subscribed;
+    const complete = this.#client.commands.status === 'ready' && this.#subscribed;
     if (complete || this.#up === true) void this.#beat();
   }
 
@@ -144,7 +169,7 @@ export class RedisSession {
     await Promise.all(keys.map((key) => this.#beatOn(commands, key)));
     this.#beaten = new Set(keys);
     // A half-open connection would stay subscribed forever without messages.
-    const deaf = setTimeout(() => this.#subscription.renew(), redis.timeoutMs);
+    const deaf = setTimeout(() => this.#messages.disconnect(), redis.timeoutMs);
     await this.#echo.promise.finally(() => clearTimeout(deaf));
   }
 

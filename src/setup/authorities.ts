@@ -1,5 +1,5 @@
 import { isNativeError } from 'node:util/types';
-import { certificatesIn, readPem } from '../base/pem.ts';
+import { certificatesIn, readPem } from '../base/guarded-file.ts';
 import { slices } from '../base/steps.ts';
 import type { Issue, Path } from '../config/issues.ts';
 import type { Config } from '../config/schema.ts';

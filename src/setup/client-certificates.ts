@@ -1,5 +1,5 @@
 import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto';
-import { readPem } from '../base/pem.ts';
+import { readPem } from '../base/guarded-file.ts';
 import { Secret } from '../base/secret.ts';
 import { slices } from '../base/steps.ts';
 import type { Issue } from '../config/issues.ts';

@@ -1,10 +1,10 @@
 import { createPrivateKey, type KeyObject, type X509Certificate } from 'node:crypto';
 import { createSecureContext } from 'node:tls';
 import { isNativeError } from 'node:util/types';
-import { certificatesIn, type PemGuard, readPem } from '../base/pem.ts';
+import { certificatesIn, type PemGuard, readPem } from '../base/guarded-file.ts';
 import type { Issue } from '../config/issues.ts';
 import type { Listen } from '../config/listen.ts';
-import type { ListenTls } from '../gateway/listen-tls.ts';
+import type { ListenTls } from '../gateway/listener.ts';
 
 export interface ListenTlsResult {
   /** Undefined without a section, or if there are issues. */

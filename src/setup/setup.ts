@@ -9,7 +9,7 @@ import { type Pieces, toPieces } from '../config/transfer.ts';
 import { CredentialError, type CredentialSet, readCredentials } from '../credentials/credentials.ts';
 import { type ProcessContext, SourceReader } from '../credentials/sources.ts';
 import { CredentialVersions } from '../credentials/versions.ts';
-import type { ListenTls } from '../gateway/listen-tls.ts';
+import type { ListenTls } from '../gateway/listener.ts';
 import type { ClientCertificate } from '../transport/upstream-tls.ts';
 import { readAudit } from './audit.ts';
 import { readAuditSinks } from './audit-sinks.ts';

@@ -1,10 +1,10 @@
 import type { Socket } from 'node:net';
 import type { Clock } from '../base/clock.ts';
 import { asGatewayError, GatewayError } from '../base/errors.ts';
-import { closeSocket } from './close-socket.ts';
-import type { Connect } from './connector.ts';
-import type { ExchangeConnection, ExchangeProgress, UpstreamExchange } from './exchange.ts';
-import { connectionEnded } from './network-error.ts';
+import type { ResponseSource } from '../handshake/response.ts';
+import { type Connect, closeSocket } from './connector.ts';
+import { connectionEnded } from './errors.ts';
+import type { ExchangeProgress, UpstreamExchange } from './exchange.ts';
 import { isLastRequest, StreamedRequest, writeRequest } from './request-writer.ts';
 import { ResponseReader } from './response-reader.ts';
 
@@ -52,7 +52,7 @@ export interface ConnectionOwner {
 }
 
 /** One connection to the upstream, from connecting to closing. It carries one exchange at a time. */
-export class Connection implements ExchangeConnection {
+export class Connection implements ResponseSource {
   readonly #settings: ConnectionSettings;
   readonly #owner: ConnectionOwner;
   /** For the pool: when it was taken for an exchange; undefined: it is free. */
@@ -67,8 +67,10 @@ export class Connection implements ExchangeConnection {
   #exchange: UpstreamExchange | undefined;
   #isClosed = false;
   #wasUsed = false;
-  #progress: ExchangeProgress = 'unsent';
-  #isReused = false;
+  /** How far its exchange is. */
+  progress: ExchangeProgress = 'unsent';
+  /** True if it was idle before its exchange. */
+  isReused = false;
   #isPaused = false;
   /** True while the body of a request is being sent. */
   #isSending = false;
@@ -102,14 +104,6 @@ export class Connection implements ExchangeConnection {
     return this.#wasUsed;
   }
 
-  get progress(): ExchangeProgress {
-    return this.#progress;
-  }
-
-  get isReused(): boolean {
-    return this.#isReused;
-  }
-
   /** For the pool: whether the last response was HTTP/1.0; undefined: none has come since the last call. */
   takeIsHttp10(): boolean | undefined {
     return this.#reader.takeIsHttp10();
@@ -139,8 +133,8 @@ export class Connection implements ExchangeConnection {
   begin(exchange: UpstreamExchange): void {
     this.#exchange = exchange;
     this.#wasUsed = true;
-    this.#isReused = this.#idleUntil > 0;
-    this.#progress = 'unsent';
+    this.isReused = this.#idleUntil > 0;
+    this.progress = 'unsent';
     this.clientTicks = 0;
     exchange.enter(this);
     if (this.#socket === undefined) return;
@@ -151,7 +145,7 @@ export class Connection implements ExchangeConnection {
 
   /** Closes the connection. The exchange on it, if there is one, fails with this error. */
   close(error?: GatewayError): void {
-    if (error !== undefined) this.#exchange?.onError(error, this.#progress);
+    if (error !== undefined) this.#exchange?.onError(error, this.progress);
     this.#end();
   }
 
@@ -160,6 +154,7 @@ export class Connection implements ExchangeConnection {
     this.#exchange?.request.cancellation.cancel(error);
   }
 
+  /** The exchange is given up: closes the connection unless it is still being made. */
   abandon(): void {
     this.#exchange = undefined;
     if (this.#socket !== undefined) this.#end();
@@ -224,7 +219,7 @@ export class Connection implements ExchangeConnection {
     }
     try {
       this.#reader.begin(request.method, exchange);
-      this.#progress = 'sent';
+      this.progress = 'sent';
       writeRequest(socket, request, request.body, this.#settings.host);
       this.#restartTimeout();
     } catch (error) {
@@ -242,7 +237,7 @@ export class Connection implements ExchangeConnection {
         // Bytes of the upstream before this moment are no response to this request.
         if (!isBegun) this.#reader.begin(exchange.request.method, exchange);
         isBegun = true;
-        if (this.#progress === 'unsent') this.#progress = 'sent';
+        if (this.progress === 'unsent') this.progress = 'sent';
         this.#restartTimeout();
       };
       for await (const piece of body) {
@@ -277,7 +272,7 @@ export class Connection implements ExchangeConnection {
       this.#lose(connectionEnded());
       return;
     }
-    this.#progress = 'responding';
+    this.progress = 'responding';
     const { progress } = reader;
     try {
       reader.read(bytes);

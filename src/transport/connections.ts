@@ -4,15 +4,13 @@ import type { Credential, CredentialSet } from '../credentials/credentials.ts';
 import type { Exchange, ExchangeRequest, Lost } from '../handshake/exchange.ts';
 import { IDEMPOTENT } from '../handshake/request.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
-import type { HistogramSeries } from '../metrics/histogram.ts';
-import { closeSocket } from './close-socket.ts';
+import type { HistogramSeries } from '../metrics/series.ts';
 import { Connection, type ConnectionSettings, type ConnectionStats, slowestOf } from './connection.ts';
-import { connector } from './connector.ts';
+import { closeSocket, connector } from './connector.ts';
 import { type Egress, isOnThisHost } from './egress.ts';
+import { tooSlowForItsShare, upstreamError, waitedTooLong } from './errors.ts';
 import { type ExchangeObserver, UpstreamExchange } from './exchange.ts';
 import { FairQueue } from './fair-queue.ts';
-import { upstreamError } from './network-error.ts';
-import { tooSlowForItsShare, waitedTooLong } from './overload-errors.ts';
 import { lengthRequired } from './request-writer.ts';
 import type { TlsSeen, UpstreamTls } from './upstream-tls.ts';
 

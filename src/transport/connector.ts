@@ -1,16 +1,17 @@
 import { type LookupAddress, lookup } from 'node:dns';
 import { isIP, connect as openTcp, type Socket, type TcpNetConnectOpts } from 'node:net';
-import { connect as openTls, type TLSSocket, type ConnectionOptions as TlsConnectOpts } from 'node:tls';
+import { connect as openTls, TLSSocket, type ConnectionOptions as TlsConnectOpts } from 'node:tls';
 import type { Clock } from '../base/clock.ts';
 import { errorCode } from '../base/error-code.ts';
 import type { Credential } from '../credentials/credentials.ts';
-import { closeSocket } from './close-socket.ts';
-import { addressMissing, type Egress, leavingFrom } from './egress.ts';
-import { PinMissing, showsPin } from './pins.ts';
+import { type Egress, leavingFrom } from './egress.ts';
+import { addressMissing } from './errors.ts';
 import { ProxyTunnel } from './proxy-tunnel.ts';
 import {
   checkServerName,
+  PinMissing,
   secureContextFor,
+  showsPin,
   type TlsSeen,
   tlsSeenOn,
   type UpstreamTls,
@@ -21,7 +22,7 @@ const MAX_ADDRESSES = 8;
 /** The part of the time for a connection after which the next address of a name is tried. */
 const ATTEMPTS_IN_TIME = 5;
 /** Idle time, in milliseconds, after which the system probes whether the peer is still there. */
-export const KEEP_ALIVE_MS = 60_000;
+const KEEP_ALIVE_MS = 60_000;
 
 export interface ConnectorOptions {
   /** `https://host:port`. */
@@ -183,4 +184,21 @@ function surfaceAlerts(socket: TLSSocket): void {
   socket.on('error', (error) => {
     if (errorCode(error).includes('_ALERT_')) socket.destroy(error);
   });
+}
+
+/** The longest that a closure alert may take to leave, in milliseconds. */
+const ALERT_TIME = 1_000;
+
+/**
+ * Closes a connection to a server. Over TLS it sends a closure alert first (RFC 9112 §9.8), unless bytes wait to be sent:
+ * a server that does not read them would not read the alert either.
+ */
+export function closeSocket(socket: Socket): void {
+  if (!(socket instanceof TLSSocket) || socket.writableLength > 0 || socket.destroyed) {
+    socket.destroy();
+    return;
+  }
+  const timer = setTimeout(() => socket.destroy(), ALERT_TIME);
+  socket.once('close', () => clearTimeout(timer));
+  socket.destroySoon();
 }

@@ -1,6 +1,5 @@
 import { createSocket } from 'node:dgram';
 import { isIPv6 } from 'node:net';
-import { GatewayError } from '../base/errors.ts';
 import type { ProxyOptions } from './proxy-tunnel.ts';
 
 /** How connections to an upstream leave. */
@@ -34,14 +33,4 @@ export function isOnThisHost(address: string): Promise<boolean> {
     };
     socket.once('error', tell(false)).bind({ port: 0, address, exclusive: true }, tell(true));
   });
-}
-
-/** The failure of a connection from an address that this host does not have. */
-export function addressMissing(cause: unknown): GatewayError {
-  return new GatewayError(
-    'upstream-unreachable',
-    'This host does not have the address that requests to this upstream leave from (egress.localAddress). Add it to an interface, or correct it.',
-    cause,
-    { proxyError: 'proxy_configuration_error' },
-  );
 }

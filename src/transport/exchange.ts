@@ -1,20 +1,15 @@
+import type { Cancellable } from '../base/cancellation.ts';
 import type { ErrorCode, GatewayError } from '../base/errors.ts';
 import type { RawHeaders } from '../base/raw-headers.ts';
 import type { ExchangeRequest, Lost } from '../handshake/exchange.ts';
 import { type ResponseSource, UpstreamResponse } from '../handshake/response.ts';
+import type { Connection } from './connection.ts';
+import { isConnectionLost, upstreamError } from './errors.ts';
 import type { FairQueue, Queued } from './fair-queue.ts';
-import { isConnectionLost, upstreamError } from './network-error.ts';
 import type { ResponseReceiver } from './response-reader.ts';
 
 /** How far the exchange on a connection is: `responding` from the first byte of the response on. */
 export type ExchangeProgress = 'unsent' | 'sent' | 'responding';
-
-/** The connection that an exchange is on. `abandon` closes it unless it is still being made. */
-export interface ExchangeConnection extends ResponseSource {
-  readonly progress: ExchangeProgress;
-  /** True if the connection was idle before this exchange. */
-  readonly isReused: boolean;
-}
 
 /** Is told of the results of all exchanges with one upstream. */
 export interface ExchangeObserver {
@@ -28,7 +23,9 @@ export interface ExchangeObserver {
 const FAULTS: ReadonlySet<ErrorCode> = new Set(['upstream-unreachable', 'upstream-tls', 'upstream-timeout']);
 
 /** One request: it waits for a connection, goes out on one, and its response is returned at the head. */
-export class UpstreamExchange implements ResponseReceiver, ResponseSource, Queued<UpstreamExchange> {
+export class UpstreamExchange
+  implements ResponseReceiver, ResponseSource, Queued<UpstreamExchange>, Cancellable
+{
   readonly request: ExchangeRequest;
   readonly client: string;
   /** When it began to wait; undefined: it found a connection that it can have. */
@@ -39,7 +36,7 @@ export class UpstreamExchange implements ResponseReceiver, ResponseSource, Queue
   readonly #observer: ExchangeObserver;
   readonly #resolve: (result: UpstreamResponse | Lost) => void;
   readonly #reject: (error: GatewayError) => void;
-  #connection: ExchangeConnection | undefined;
+  #connection: Connection | undefined;
   /** Undefined until its head came. */
   #response: UpstreamResponse | undefined;
 
@@ -58,16 +55,19 @@ export class UpstreamExchange implements ResponseReceiver, ResponseSource, Queue
     this.#resolve = resolve;
     this.#reject = reject;
     waiting.add(this);
-    request.cancellation.onCancel((reason) => {
-      const connection = this.#connection;
-      this.#leave();
-      if (connection !== undefined) this.#observe(reason, connection.progress);
-      this.#fail(reason);
-    });
+    request.cancellation.add(this);
+  }
+
+  /** The request was cancelled. */
+  cancel(reason: GatewayError): void {
+    const connection = this.#connection;
+    this.#leave();
+    if (connection !== undefined) this.#observe(reason, connection.progress);
+    this.#fail(reason);
   }
 
   /** It was taken from the queue for this connection. */
-  enter(connection: ExchangeConnection): void {
+  enter(connection: Connection): void {
     this.#connection = connection;
   }
 
@@ -96,7 +96,7 @@ export class UpstreamExchange implements ResponseReceiver, ResponseSource, Queue
   }
 
   /** The connection failed, or was not made. */
-  onConnectionError(thrown: unknown, { progress, isReused }: ExchangeConnection): void {
+  onConnectionError(thrown: unknown, { progress, isReused }: Connection): void {
     const error = upstreamError(thrown);
     const broke = isConnectionLost(thrown);
     const sent = progress === 'sent';
@@ -157,6 +157,6 @@ export class UpstreamExchange implements ResponseReceiver, ResponseSource, Queue
   #release(): void {
     // The connection may be another exchange's from now on.
     this.#connection = undefined;
-    this.request.cancellation.onCancel(undefined);
+    this.request.cancellation.remove(this);
   }
 }

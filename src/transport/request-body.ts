@@ -1,8 +1,8 @@
 import type { Readable } from 'node:stream';
 import type { Cancellation } from '../base/cancellation.ts';
 import { GatewayError } from '../base/errors.ts';
-import { PIECE_OVERHEAD } from '../base/pieces.ts';
 import { NO_BODY, type RequestBody } from '../handshake/request.ts';
+import { PIECE_OVERHEAD } from '../http1/body-reader.ts';
 
 /** A body that was received, with the memory that it takes. */
 export type ReceivedBody =
@@ -109,12 +109,18 @@ export function receiveBody(
   if (declared > limits.replayUpTo) return { kind: 'streamed', chunks, progress, spilled: false };
   const share = new BodyShare(memory);
   return new Promise((resolve, reject) => {
-    const fail = (error: unknown): void => {
-      share.release();
-      reject(error);
+    const work = {
+      cancel: (error: unknown): void => {
+        cancellation.remove(work);
+        share.release();
+        reject(error);
+      },
     };
-    cancellation.onCancel(fail);
-    keepOrStream(chunks, progress, limits.replayUpTo, share).then(resolve, fail);
+    cancellation.add(work);
+    keepOrStream(chunks, progress, limits.replayUpTo, share).then((body) => {
+      cancellation.remove(work);
+      resolve(body);
+    }, work.cancel);
   });
 }
 

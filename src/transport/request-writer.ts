@@ -1,8 +1,9 @@
 import type { Socket } from 'node:net';
 import { GatewayError } from '../base/errors.ts';
-import { MAX_PIECES } from '../base/pieces.ts';
 import { FieldNames, fieldValue, isFieldValue, isToken } from '../base/raw-headers.ts';
 import type { Message } from '../handshake/exchange.ts';
+import { MAX_PIECES } from '../http1/body-reader.ts';
+import { contentLength } from '../http1/fields.ts';
 
 /** Methods that say what content means. Content of another one may confuse the upstream (RFC 9110 §9.3.1). */
 const WITH_CONTENT: ReadonlySet<string> = new Set(['PUT', 'POST', 'PATCH', 'QUERY', 'PROPFIND', 'PROPPATCH']);
@@ -141,9 +142,8 @@ function isOwnField(name: string): boolean {
 function declaredLength({ headers }: Message): number | undefined {
   const value = fieldValue(headers, 'content-length');
   if (value === undefined) return undefined;
-  const length = Number(value);
-  if (!/^\d+$/.test(value) || !Number.isSafeInteger(length))
-    throw new TypeError('Content-Length is malformed.');
+  const length = contentLength(value);
+  if (length === undefined) throw new TypeError('Content-Length is malformed.');
   return length;
 }
 

@@ -1,11 +1,13 @@
-import { hash, type X509Certificate } from 'node:crypto';
+import { createHash, hash, X509Certificate } from 'node:crypto';
 import {
   checkServerIdentity,
   createSecureContext,
+  type DetailedPeerCertificate,
   type PeerCertificate,
   type SecureContext,
   type TLSSocket,
 } from 'node:tls';
+import { GatewayError } from '../base/errors.ts';
 import type { Secret } from '../base/secret.ts';
 
 /** Client certificate for upstreams that request one. */
@@ -103,4 +105,74 @@ function chainFrom(certificate: X509Certificate): CertificateSeen[] {
     next = subject === issuer ? undefined : seen.issuerCertificate;
   }
   return chain;
+}
+
+/** Longer chains than that are nobody's. */
+const MAX_CHAIN = 16;
+
+/** No key of the peer's chain is pinned. */
+export class PinMissing extends GatewayError {
+  constructor() {
+    super(
+      'upstream-tls',
+      'The TLS connection to the upstream cannot be trusted: no key in its certificate chain is in tls.pinSha256. Ask its operator whether its key has changed and what the new pin is; if not, another server is answering in its place.',
+      undefined,
+      { proxyError: 'tls_certificate_error' },
+    );
+  }
+}
+
+/** Base64 of the SHA-256 of a certificate's SubjectPublicKeyInfo, as RFC 7469 §2.4 has it. */
+export function pinOf(certificate: X509Certificate): string {
+  const key = certificate.publicKey.export({ type: 'spki', format: 'der' });
+  return createHash('sha256').update(key).digest('base64');
+}
+
+/** True if the certificate of the peer, or one that vouches for it, has one of these keys. */
+export function showsPin(peer: DetailedPeerCertificate, pins: readonly string[]): boolean {
+  try {
+    return signedChain(peer).some((each) => pins.includes(pinOf(each)));
+  } catch {
+    // The peer sent a certificate with a kind of key that OpenSSL does not know.
+    return false;
+  }
+}
+
+/**
+ * The certificates from the peer's own up, as far as each is signed by the next. Node links them by name only,
+ * and the peer chooses what it sends: without the signatures anybody could append the pinned certificate.
+ */
+function signedChain(peer: DetailedPeerCertificate): X509Certificate[] {
+  const chain: X509Certificate[] = [];
+  let next: DetailedPeerCertificate | undefined = peer;
+  while (next?.raw !== undefined && chain.length < MAX_CHAIN) {
+    const certificate = new X509Certificate(next.raw);
+    const below = chain.at(-1);
+    if (below !== undefined && !below.verify(certificate.publicKey)) break;
+    chain.push(certificate);
+    // A root names itself as its issuer.
+    next = next.issuerCertificate === next ? undefined : next.issuerCertificate;
+  }
+  return chain;
+}
+
+const DAY_MS = 86_400_000;
+/** Remaining days of an upstream's certificate below which `doctor` and the console warn. */
+const SOON_DAYS = 30;
+
+export interface Expiry {
+  /** Negative if it has expired. */
+  readonly daysLeft: number;
+  readonly isSoon: boolean;
+  /** For example `expires 2026-12-01, 9 days left`. */
+  readonly text: string;
+}
+
+/** Judges the expiry of a certificate; both times are Unix milliseconds. */
+export function expiryOf(expiresAt: number, now: number): Expiry {
+  const daysLeft = Math.floor((expiresAt - now) / DAY_MS);
+  const date = new Date(expiresAt).toISOString().slice(0, 10);
+  const left = `${daysLeft} day${daysLeft === 1 ? '' : 's'} left`;
+  const text = daysLeft < 0 ? `expired on ${date}` : `expires ${date}, ${left}`;
+  return { daysLeft, isSoon: daysLeft < SOON_DAYS, text };
 }

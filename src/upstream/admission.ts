@@ -1,5 +1,5 @@
 import { type ClientState, PerClient } from '../base/per-client.ts';
-import { tooManyRequests, waitTooLong } from '../transport/overload-errors.ts';
+import { tooManyRequests, waitTooLong } from '../transport/errors.ts';
 
 /** Requests that a client may have here for each connection: one on it, 16 that wait. */
 const MAX_PER_CONNECTION = 17;

@@ -1,6 +1,6 @@
 import type { Clock } from '../base/clock.ts';
 import { reportError } from '../base/report-error.ts';
-import { NonceCounters } from '../challenges/nonce-factory.ts';
+import { NonceCounters } from '../challenges/nonce.ts';
 import { type ChallengeStore, serializeKey } from '../challenges/store/store.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
 import type { Metrics } from '../metrics/metrics.ts';

@@ -20,7 +20,7 @@ export function upstreamTooSlow(totalTimeout: number): GatewayError {
 export function circuitOpen(retryAfterMs: number): GatewayError {
   return new GatewayError(
     'upstream-circuit-open',
-    'Requests are kept away from this upstream, since most of the last ones failed. Try again later.',
+    'The circuit to this upstream is open: most recent requests failed. Try again later.',
     undefined,
     { retryAfter: Math.max(1, Math.ceil(retryAfterMs / 1000)) },
   );

@@ -1,3 +1,4 @@
+import { putBounded } from '../base/bounded-map.ts';
 import type { Clock } from '../base/clock.ts';
 import { GatewayError } from '../base/errors.ts';
 import { CredentialCircuit } from './credential-circuit.ts';
@@ -65,13 +66,7 @@ export class RefusedTargets {
 
   #circuit(key: string, perMinute: number): CredentialCircuit {
     const circuit = this.#circuits.get(key) ?? new CredentialCircuit(this.#clock, perMinute);
-    this.#circuits.set(key, circuit);
-    if (this.#circuits.size > MAX_KEYS) {
-      for (const oldest of this.#circuits.keys()) {
-        this.#circuits.delete(oldest);
-        break;
-      }
-    }
+    putBounded(this.#circuits, key, circuit, MAX_KEYS);
     return circuit;
   }
 }

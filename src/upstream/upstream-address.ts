@@ -1,20 +1,21 @@
+import { Cancellation } from '../base/cancellation.ts';
 import type { Clock } from '../base/clock.ts';
-import type { GatewayError } from '../base/errors.ts';
+import { GatewayError } from '../base/errors.ts';
+import { reportError } from '../base/report-error.ts';
 import type { NoncePool } from '../challenges/pool.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
 import type { AttemptBudget } from '../handshake/attempt-budget.ts';
 import type { UpstreamRequest } from '../handshake/request.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
-import type { HistogramSeries } from '../metrics/histogram.ts';
+import type { HistogramSeries } from '../metrics/series.ts';
 import { type ConnectionOptions, Connections } from '../transport/connections.ts';
 import type { ExchangeObserver } from '../transport/exchange.ts';
-import { AddressHealth, type HealthChange, type HealthOptions } from './address-health.ts';
-import { Circuit, type CircuitOptions, type CircuitState } from './circuit.ts';
+import { AddressState, type CircuitOptions, type HealthOptions, type StatusChange } from './address-state.ts';
 import type { UpstreamCredential, VersionTest } from './credential.ts';
 import type { CredentialRegistry } from './credential-registry.ts';
 import type { Transport, VersionOptions } from './credential-version.ts';
 import { circuitOpen } from './errors.ts';
-import { type CheckPace, HealthCheck } from './health-check.ts';
+import { type CheckPace, checkAddress } from './health-check.ts';
 import type { VersionState } from './versions.ts';
 
 /** Options of one address of an upstream. */
@@ -25,20 +26,12 @@ export interface AddressOptions extends ConnectionOptions, VersionOptions {
   readonly health: HealthOptions;
 }
 
-/** An event of one address. */
-interface AddressEvent {
+/** The status of one address changed. */
+export interface AddressChange extends StatusChange {
   readonly deployment: string;
   /** Host and port. */
   readonly address: string;
 }
-
-export interface CircuitChange extends AddressEvent {
-  readonly state: CircuitState;
-  /** The last failure. */
-  readonly reason: string;
-}
-
-export interface AddressHealthChange extends AddressEvent, HealthChange {}
 
 export interface AddressDeps {
   readonly clock: Clock;
@@ -48,9 +41,7 @@ export interface AddressDeps {
   readonly credentials: CredentialRegistry;
   readonly checkPace: CheckPace;
   /** Called after each change. */
-  readonly onCircuit: (change: CircuitChange) => void;
-  /** Called after each change. */
-  readonly onAddressHealth: (change: AddressHealthChange) => void;
+  readonly onAddress: (change: AddressChange) => void;
 }
 
 /** State of one version of a credential. */
@@ -72,44 +63,34 @@ export interface VersionChoice {
   readonly version: string;
 }
 
-/** One address of a deployment's upstream: its connections, its circuit, its health, and what is known of each credential. */
+/** The reason with which a check under way is cancelled that is not needed any more. */
+const ENDED = new GatewayError('draining', 'The health check has ended.');
+
+/** One address of a deployment's upstream: its connections, its state, and what is known of each credential. */
 export class UpstreamAddress implements ExchangeObserver {
   /** Host and port. */
   readonly address: string;
   readonly connections: Connections;
-  readonly circuit: Circuit;
-  readonly health: AddressHealth;
+  readonly state: AddressState;
   readonly #options: AddressOptions;
   readonly #deps: AddressDeps;
   readonly #transport: Transport;
   readonly #credentials = new Map<string, UpstreamCredential>();
-  readonly #check: HealthCheck | undefined;
-  /** The detail of the last failure. */
-  #lastFailure = '';
+  /** Cancelled when the checks end. */
+  readonly #checks = new Cancellation();
 
   constructor(options: AddressOptions, deps: AddressDeps, sets: readonly CredentialSet[]) {
-    const { deployment, origin, circuit, health } = options;
-    const { clock, queueWait, checkPace, onCircuit, onAddressHealth } = deps;
+    const { origin, circuit, health } = options;
+    const { clock, queueWait } = deps;
     const address = new URL(origin).host;
     this.address = address;
     this.#options = options;
     this.#deps = deps;
     this.connections = new Connections(options, clock, { observer: this, queueWait });
-    this.circuit = new Circuit(circuit, clock, (state) => {
-      onCircuit({ deployment, address, state, reason: this.#lastFailure });
-      // Otherwise each waiting request would time out in its turn.
-      if (state === 'open') this.connections.refuseWaiting(circuitOpen(this.circuit.retryAfterMs));
-    });
-    this.health = new AddressHealth(health, clock, (change) =>
-      onAddressHealth({ deployment, address, ...change }),
-    );
+    this.state = new AddressState(circuit, health, clock);
     this.#transport = { options, address, exchange: this.connections.exchange };
     for (const set of sets) this.#use(set);
-    const { interval, path } = health;
-    this.#check =
-      interval === undefined
-        ? undefined
-        : new HealthCheck(interval, path, this.connections, this.health, checkPace);
+    void this.#runChecks();
   }
 
   get credentials(): CredentialState[] {
@@ -179,29 +160,25 @@ export class UpstreamAddress implements ExchangeObserver {
     if (credential === undefined) {
       throw new TypeError(`deployment ${this.#options.deployment} has no credential ${name}`);
     }
-    const trial = this.circuit.admit();
-    if (trial === undefined) throw circuitOpen(this.circuit.retryAfterMs);
+    this.#changed(this.state.admit(request));
     try {
       return await credential.send(request, budget, this.#transport);
     } finally {
-      if (trial > 0) this.circuit.endTrial(trial);
+      this.state.leave(request);
     }
   }
 
   responded(status: number): void {
-    this.circuit.responded(status);
-    this.health.responded();
+    this.#changed(this.state.responded(status));
   }
 
   failed({ detail }: GatewayError, sent: boolean): void {
-    this.#lastFailure = detail;
-    this.circuit.failed();
-    this.health.failed(sent ? 'request' : 'connection', detail);
+    this.#changed(this.state.failed(sent ? 'request' : 'connection', detail));
   }
 
   /** Ends the health checks; for an upstream that is about to close. */
   endChecks(): void {
-    this.#check?.close();
+    this.#checks.cancel(ENDED);
   }
 
   /** Resolves when the connections are closed. The caller sends no requests any more. */
@@ -210,6 +187,29 @@ export class UpstreamAddress implements ExchangeObserver {
     await Promise.all(Array.from(this.#credentials.values(), (each) => this.#release(each)));
     // Only requests of the gateway's own can be under way. The upstream may never respond to them.
     await this.connections.destroy();
+  }
+
+  async #runChecks(): Promise<void> {
+    const { interval, path } = this.#options.health;
+    if (interval === undefined) return;
+    const { checkPace } = this.#deps;
+    const options = path === undefined ? { interval } : { interval, path };
+    while (this.#checks.reason === undefined) {
+      try {
+        const changes = checkAddress(this.state, options, this.connections, checkPace, this.#checks);
+        for await (const change of changes) this.#changed(change);
+      } catch (error) {
+        // A defect in one check must not leave the address unchecked.
+        reportError(error);
+      }
+    }
+  }
+
+  #changed(change: StatusChange | undefined): void {
+    if (change === undefined) return;
+    this.#deps.onAddress({ deployment: this.#options.deployment, address: this.address, ...change });
+    // Otherwise each waiting request would time out in its turn.
+    if (change.after.circuit === 'open') this.connections.refuseWaiting(circuitOpen(this.state.retryAfterMs));
   }
 
   #use(set: CredentialSet): UpstreamCredential {

@@ -289,7 +289,7 @@ export class Upstream {
    */
   #check(client: string): void {
     const address = this.#choose();
-    if (address?.circuit.isAdmitting !== true) throw circuitOpen(this.#retryAfterMs);
+    if (address?.state.isAdmitting !== true) throw circuitOpen(this.#retryAfterMs);
     this.#admission.check(client, address.connections);
   }
 
@@ -331,12 +331,12 @@ export class Upstream {
   #choose(except?: UpstreamAddress): UpstreamAddress | undefined {
     const [first] = this.addresses;
     if (this.addresses.length === 1) return first;
-    const usable = this.addresses.filter((each) => each !== except && each.circuit.isAdmitting);
+    const usable = this.addresses.filter((each) => each !== except && each.state.isAdmitting);
     return preferredOf(usable);
   }
 
   get #retryAfterMs(): number {
-    return Math.min(...this.addresses.map(({ circuit }) => circuit.retryAfterMs));
+    return Math.min(...this.addresses.map(({ state }) => state.retryAfterMs));
   }
 
   /** Resolves when the requests under way are done and the connections closed. The caller sends no new ones. */
@@ -354,8 +354,8 @@ export class Upstream {
 /** The first address that is settled, else the first that is not failing, else the first. */
 function preferredOf(addresses: readonly UpstreamAddress[]): UpstreamAddress | undefined {
   return (
-    addresses.find(({ health }) => health.isSettled) ??
-    addresses.find(({ health }) => health.state !== 'failing') ??
+    addresses.find(({ state }) => state.isSettled) ??
+    addresses.find(({ state }) => state.health !== 'failing') ??
     addresses[0]
   );
 }

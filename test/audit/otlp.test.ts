@@ -5,7 +5,7 @@ import { exportRequest } from '../../src/audit/sinks/otlp.ts';
 import type { PlacedRecord } from '../../src/audit/sinks/record-source.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { REPLICA, recordAccess } from '../support/audit-log.ts';
-import { useClosing } from '../support/closing.ts';
+import { closing } from '../support/closing.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
 import { linesIn, type OtlpReceiver, type OtlpReply, otlpTo, startOtlp } from '../support/otlp-receiver.ts';
 import { freePort } from '../support/server-process.ts';
@@ -13,7 +13,6 @@ import { linesOf, recordMany, SINK, storedSeq, useSinks } from '../support/sink-
 import { until } from '../support/until.ts';
 
 const scene = useSinks();
-const closing = useClosing();
 const TRACE = '0af7651916cd43dd8448eb211c80319c';
 
 async function receiver(options: Parameters<typeof startOtlp>[0] = {}): Promise<OtlpReceiver> {

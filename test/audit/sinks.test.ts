@@ -7,8 +7,9 @@ import { NotRegularError } from '../../src/audit/segments/segment-reader.ts';
 import { RecordSource } from '../../src/audit/sinks/record-source.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { AUDIT_KEY, REPLICA, recordAccess, recordsIn } from '../support/audit-log.ts';
-import { useClosing } from '../support/closing.ts';
+import { closing } from '../support/closing.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
+import { listenOnLoopback } from '../support/loopback-server.ts';
 import { freePort } from '../support/server-process.ts';
 import {
   linesOf,
@@ -24,7 +25,6 @@ import { receivedIn, type SyslogServer } from '../support/syslog-server.ts';
 import { until } from '../support/until.ts';
 
 const scene = useSinks();
-const closing = useClosing();
 const FIRST = '000000000001.jsonl';
 const SMALL = { segment: { size: 2_000, age: 1e9, keep: 1e9 } };
 /** Closed segments are removed at the next closing. */
@@ -143,9 +143,8 @@ describe('a syslog sink', () => {
   test('is not trusted when it closes without reading', async () => {
     const { open, follow } = await scene();
     const server = createServer((socket) => socket.on('error', () => undefined).end());
-    const port = await freePort();
-    server.listen(port, '127.0.0.1');
-    closing.push(() => server.close());
+    const { port, close } = await listenOnLoopback(server);
+    closing.push(close);
     const audit = await open();
     await recordMany(audit, 10);
     const followed = follow(syslogTo(port));

@@ -20,11 +20,10 @@ import {
   recordsIn,
   useFolders,
 } from '../support/audit-log.ts';
-import { useClosing } from '../support/closing.ts';
+import { closing } from '../support/closing.ts';
 import { until } from '../support/until.ts';
 
 const folder = useFolders();
-const closing = useClosing();
 const keys = [auditKeys(new Secret(AUDIT_KEY))] as const;
 const FIRST = '000000000001.jsonl';
 const DAY = 86_400_000;

@@ -1,21 +1,34 @@
 import { expect, test } from '@jest/globals';
 import { InFlight } from '../../src/base/in-flight.ts';
 
-test('resolves at once if nothing is under way, and else when the last of it is over', async () => {
+test('everyone who waits for the end of all uses gets it with the last one', async () => {
   const inFlight = new InFlight();
   await inFlight.idle();
   inFlight.enter();
   inFlight.enter();
-  let resolved = 0;
-  const waiting = [1, 2].map(() =>
-    inFlight.idle().then(() => {
-      resolved += 1;
-    }),
-  );
+  const events: string[] = [];
+  const waiting = ['one', 'two'].map((name) => inFlight.idle().then(() => events.push(name)));
   inFlight.leave();
-  await Promise.resolve();
-  expect([inFlight.count, resolved]).toEqual([1, 0]);
+  await new Promise(setImmediate);
+  events.push('last');
   inFlight.leave();
   await Promise.all(waiting);
-  expect([inFlight.count, resolved]).toEqual([0, 2]);
+  expect(events).toEqual(['last', 'one', 'two']);
+});
+
+test('a use that begins after all have ended is waited for, too', async () => {
+  const inFlight = new InFlight();
+  inFlight.enter();
+  const first = inFlight.idle();
+  inFlight.leave();
+  await first;
+  inFlight.enter();
+  let isIdle = false;
+  const second = inFlight.idle().then(() => {
+    isIdle = true;
+  });
+  await new Promise(setImmediate);
+  expect(isIdle).toBe(false);
+  inFlight.leave();
+  await second;
 });

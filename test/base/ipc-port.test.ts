@@ -2,10 +2,8 @@ import { once } from 'node:events';
 import { createServer } from 'node:net';
 import { expect, test } from '@jest/globals';
 import { CallClient } from '../../src/base/message-calls.ts';
-import { useClosing } from '../support/closing.ts';
+import { closing } from '../support/closing.ts';
 import { startPrimary } from '../support/process-ports.ts';
-
-const closing = useClosing();
 
 // Node.js waits for the handle to be taken before it tells that the channel is closed (node:cluster sends connections so).
 test('a call to a process that hangs with a handle on its way fails when the process is killed', async () => {

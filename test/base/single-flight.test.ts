@@ -3,7 +3,7 @@ import { Cancellation } from '../../src/base/cancellation.ts';
 import { GatewayError } from '../../src/base/errors.ts';
 import { SingleFlight } from '../../src/base/single-flight.ts';
 
-const follow = (flights: SingleFlight) => flights.follow(new Cancellation());
+const follow = <T>(flights: SingleFlight<T>) => flights.follow(new Cancellation());
 
 test.each(['check', 'proceed'] as const)('one leads, the others hear how it ended: %s', async (landing) => {
   const flights = new SingleFlight();
@@ -12,7 +12,7 @@ test.each(['check', 'proceed'] as const)('one leads, the others hear how it ende
   const followers = [follow(flights), follow(flights)];
   flight.land(landing);
   expect(await Promise.all(followers)).toEqual([landing, landing]);
-  expect([flights.busy, await follow(flights)]).toEqual([false, 'check']);
+  expect([flights.busy, await follow(flights)]).toEqual([false, 'late']);
 });
 
 test('a second call to land ends no later flight', async () => {
@@ -27,6 +27,16 @@ test('a second call to land ends no later flight', async () => {
   expect(await follower).toBe('check');
 });
 
+test('a leader that passes its flight on gives it to the first follower, and the others wait on', async () => {
+  const flights = new SingleFlight<string>();
+  const flight = flights.lead();
+  expect(flight.passOn('nobody')).toBe(false);
+  const [first, second] = [follow(flights), follow(flights)];
+  expect([flight.passOn('leads'), await first, flights.busy]).toEqual([true, 'leads', true]);
+  flight.land('done');
+  expect([await second, flight.passOn('over')]).toEqual(['done', false]);
+});
+
 test('a follower waits as long as the leader says, and no longer than its request', async () => {
   jest.useFakeTimers();
   try {
@@ -35,7 +45,7 @@ test('a follower waits as long as the leader says, and no longer than its reques
     const cancellation = new Cancellation();
     const [patient, given] = [follow(flights), flights.follow(cancellation)];
     cancellation.cancel(new GatewayError('client-closed', 'gone'));
-    expect(await given).toBe('check');
+    expect(await given).toBe('late');
     jest.advanceTimersByTime(2_000);
     expect(await patient).toBe('late');
   } finally {

@@ -1,6 +1,6 @@
 import { expect, test } from '@jest/globals';
 import { Secret } from '../../src/base/secret.ts';
-import { AdoptionGuard } from '../../src/challenges/adoption-guard.ts';
+import { AdoptionGuard } from '../../src/challenges/shared-challenges.ts';
 import type { AlgorithmName } from '../../src/digest/algorithms.ts';
 import type { Credential } from '../../src/digest/authorization.ts';
 import { type Challenge, parseChallenges } from '../../src/digest/challenge.ts';

@@ -4,11 +4,10 @@ import { ChannelChallengeStore } from '../../src/challenges/store/channel.ts';
 import { primaryChallenges } from '../../src/challenges/store/primary.ts';
 import { writeParked } from '../../src/challenges/store/stored-form.ts';
 import { aged, learned, parked } from '../support/challenges.ts';
-import { useClosing } from '../support/closing.ts';
+import { closing } from '../support/closing.ts';
 import { portPair } from '../support/process-ports.ts';
 import { until } from '../support/until.ts';
 
-const closing = useClosing();
 const LONG_MS = 60_000;
 const call = { kind: 'call', session: 's', id: 1, name: 'load', body: { key: 'k' }, sentAt: Date.now() };
 const toPrimary = (message: unknown) => ({ service: 'challenges', side: 'client', message });

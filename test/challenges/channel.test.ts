@@ -4,11 +4,10 @@ import { CALL_DEADLINE_MS, CALLS_AT_MOST, type ProcessPort } from '../../src/bas
 import { ChannelChallengeStore } from '../../src/challenges/store/channel.ts';
 import { primaryChallenges } from '../../src/challenges/store/primary.ts';
 import { learned, parked, recalled } from '../support/challenges.ts';
-import { useClosing } from '../support/closing.ts';
+import { closing } from '../support/closing.ts';
 import { type PrimaryProcess, portPair, startPrimary } from '../support/process-ports.ts';
 import { until } from '../support/until.ts';
 
-const closing = useClosing();
 const LONG_MS = 60_000;
 
 /** A store at the port, and the names of its calls that failed. */

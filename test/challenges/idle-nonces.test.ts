@@ -1,6 +1,5 @@
 import { describe, expect, test } from '@jest/globals';
-import type { Nonce, NonceAttempt } from '../../src/challenges/nonce.ts';
-import { NonceCounters } from '../../src/challenges/nonce-factory.ts';
+import { type Nonce, type NonceAttempt, NonceCounters } from '../../src/challenges/nonce.ts';
 import { NoncePool, type PoolOptions } from '../../src/challenges/pool.ts';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
 import type { HeldChallenge, NoncePolicy } from '../../src/challenges/store/store.ts';

@@ -1,8 +1,7 @@
 import { describe, expect, test } from '@jest/globals';
 import { Cancellation } from '../../src/base/cancellation.ts';
 import { Secret } from '../../src/base/secret.ts';
-import { Nonce } from '../../src/challenges/nonce.ts';
-import { NonceCounters } from '../../src/challenges/nonce-factory.ts';
+import { Nonce, NonceCounters } from '../../src/challenges/nonce.ts';
 import { PendingChallenge } from '../../src/challenges/pending-challenges.ts';
 import { NoncePool } from '../../src/challenges/pool.ts';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';

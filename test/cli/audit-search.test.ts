@@ -1,20 +1,17 @@
-import { type ChildProcess, spawn } from 'node:child_process';
+import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
-import { afterEach, describe, expect, test } from '@jest/globals';
+import { describe, expect, test } from '@jest/globals';
 import type { AccessFacts } from '../../src/audit/record.ts';
 import { CLIENTS, CREDENTIALS, DEPLOYMENTS } from '../config/texts.ts';
 import { AUDIT_KEY, openTestAudit, recordAccess, useFolders } from '../support/audit-log.ts';
+import { closing } from '../support/closing.ts';
 import { gateway, PROGRAM } from '../support/program.ts';
 import { until } from '../support/until.ts';
 
 const folder = useFolders();
-const children: ChildProcess[] = [];
-afterEach(() => {
-  for (const child of children.splice(0)) child.kill('SIGKILL');
-});
 
 async function place(
   ...records: Partial<AccessFacts>[]
@@ -192,7 +189,7 @@ describe('audit tail', () => {
     const child = spawn(process.execPath, [PROGRAM, 'audit', 'tail', '-f', '--json', '--config', config], {
       stdio: ['ignore', 'pipe', 'inherit'],
     });
-    children.push(child);
+    closing.push(() => child.kill('SIGKILL'));
     const seen: string[] = [];
     createInterface(child.stdout).on('line', (line) => seen.push(JSON.parse(line).requestId));
     await until(() => seen.length === 1);

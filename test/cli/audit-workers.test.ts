@@ -8,12 +8,11 @@ import type { Audit } from '../../src/audit/audit.ts';
 import { served } from '../config/issue-lines.ts';
 import { CREDENTIALS, DEPLOYMENTS } from '../config/texts.ts';
 import { AUDIT_KEY, openTestAudit, recordAccess, useFolders } from '../support/audit-log.ts';
-import { useClosing } from '../support/closing.ts';
+import { closing } from '../support/closing.ts';
 import { gateway, PROGRAM } from '../support/program.ts';
 import { until } from '../support/until.ts';
 
 const folder = useFolders();
-const closing = useClosing();
 let config: string;
 let log: string;
 

@@ -2,13 +2,12 @@ import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, test } from '@jest/globals';
 import { AUDIT_KEY, openTestAudit, useFolders } from '../support/audit-log.ts';
-import { useClosing } from '../support/closing.ts';
+import { closing } from '../support/closing.ts';
 import { startGatewayProcess } from '../support/gateway-process.ts';
 import { PROGRAM, runProgram } from '../support/program.ts';
 import { onTerminal } from './terminal.ts';
 
 // Hooks run in this order: folders go when nothing writes there any more.
-const closing = useClosing();
 const folder = useFolders();
 
 /** A valid configuration, changed by `changes`; `locked`: this process writes to its audit log. */

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { expect, test } from '@jest/globals';
-import { useClosing } from '../support/closing.ts';
+import { closing } from '../support/closing.ts';
 import { type GatewayProcess, startGatewayProcess } from '../support/gateway-process.ts';
 import { until } from '../support/until.ts';
 
@@ -55,8 +55,6 @@ async function openNotifySocket(): Promise<NotifySocket> {
     },
   };
 }
-
-const closing = useClosing();
 
 /** A gateway as systemd starts it, with these variables. */
 async function start(

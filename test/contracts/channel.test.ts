@@ -1,5 +1,4 @@
-import type { ProcessPort } from '../../src/base/message-calls.ts';
-import type { Closable, StoreServer } from '../../src/base/store-server.ts';
+import type { Closable, ProcessPort, StoreServer } from '../../src/base/message-calls.ts';
 import { ChannelChallengeStore } from '../../src/challenges/store/channel.ts';
 import { primaryChallenges } from '../../src/challenges/store/primary.ts';
 import { ChannelLimitStore } from '../../src/limits/channel.ts';

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from '@jest/globals';
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from '@jest/globals';
 import type { LimitStore, Report } from '../../src/limits/store.ts';
+import { closing } from '../support/closing.ts';
 import { end, limit, limitsOf, today, unused } from '../support/limited.ts';
 import { until } from '../support/until.ts';
 
@@ -17,7 +18,6 @@ export function keepsTheLimitContract(where: string, openPlace: () => Promise<Li
     let place: LimitPlace;
     let client: string;
     let name: string;
-    const closing: (() => Promise<void>)[] = [];
     beforeAll(async () => {
       place = await openPlace();
     });
@@ -25,9 +25,6 @@ export function keepsTheLimitContract(where: string, openPlace: () => Promise<Li
     beforeEach(() => {
       client = randomUUID();
       name = `client:${client}`;
-    });
-    afterEach(async () => {
-      for (const close of closing.splice(0)) await close();
     });
 
     function openStore(): LimitStore {
@@ -122,7 +119,7 @@ export function keepsTheLimitContract(where: string, openPlace: () => Promise<Li
     async function twoProcesses(settings: Parameters<typeof limit>[0]) {
       const [one, other] = [0, 1].map(() => limitsOf({ [client]: limit(settings) }, {}, () => place.open()));
       if (one === undefined || other === undefined) throw new Error('no scene');
-      closing.unshift(...[one, other].map((scene) => () => scene.limits.close()));
+      closing.push(...[one, other].map((scene) => () => scene.limits.close()));
       for (const _round of [1, 2]) for (const { limits } of [one, other]) await limits.restore();
       return { one, other };
     }

@@ -4,7 +4,7 @@ import { Secret } from '../../src/base/secret.ts';
 import { LEARNED_MS } from '../../src/challenges/store/store.ts';
 import { storeKeys } from '../../src/challenges/store/value-signer.ts';
 import { aged, learned, parked, recalled } from '../support/challenges.ts';
-import { useClosing } from '../support/closing.ts';
+import { closing } from '../support/closing.ts';
 import { type RedisServer, startRedis } from '../support/redis.ts';
 import { openWatched, single, type WatchedStore } from '../support/redis-store.ts';
 import { until } from '../support/until.ts';
@@ -16,7 +16,6 @@ const PAUSE_MS = 200;
 /** Parked challenges that one call passes over. */
 const TAKEN_AT_MOST = 8;
 
-const closing = useClosing();
 let redis: RedisServer;
 /** Of one test alone. */
 let key: string;

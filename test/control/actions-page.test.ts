@@ -1,9 +1,10 @@
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { afterEach, beforeAll, describe, expect, test } from '@jest/globals';
+import { beforeAll, describe, expect, test } from '@jest/globals';
 import type { Page } from 'playwright-core';
 import { AUDIT_KEY, auditOptions, recordsIn, useFolders } from '../support/audit-log.ts';
 import { builtConsole, type Look } from '../support/browser.ts';
+import { closing } from '../support/closing.ts';
 import { READ_TOKEN, signIn, TOKEN, TOKEN_HASHES } from '../support/operator.ts';
 import { checkLooks, LOOKS, usePages } from '../support/pages.ts';
 import { authors, openScene, type RunningScene } from '../support/scene.ts';
@@ -14,14 +15,9 @@ const folderOf = useFolders();
 const openPage = usePages();
 const [PHONE, WIDE] = LOOKS;
 let consoleFolder: string;
-const pairs: RunningScene[] = [];
 
 beforeAll(async () => {
   consoleFolder = await builtConsole();
-});
-
-afterEach(async () => {
-  for (const pair of pairs.splice(0)) await pair.close();
 });
 
 interface Scene extends RunningScene {
@@ -64,7 +60,7 @@ async function start(control: Record<string, unknown> = { actions: true }): Prom
     consoleFolder,
     consolePace: { sampleMs: 1_000, tickMs: 100 },
   });
-  pairs.push(pair);
+  closing.push(pair.close);
   return { ...pair, log };
 }
 

@@ -1,29 +1,19 @@
-import { afterEach, beforeAll, describe, expect, test } from '@jest/globals';
+import { beforeAll, describe, expect, test } from '@jest/globals';
 import type { Page } from 'playwright-core';
 import { SERIES } from '../../src/control/view.ts';
 import type { Metrics } from '../../src/metrics/metrics.ts';
 import { builtConsole } from '../support/browser.ts';
+import { closing } from '../support/closing.ts';
 import { checkLooks, LOOKS, setLook, usePages } from '../support/pages.ts';
 import { until } from '../support/until.ts';
-import {
-  type ControlChange,
-  countedMetrics,
-  healthyDeployment,
-  type RunningControl,
-  startControl,
-} from './console-source.ts';
+import { type ControlChange, countedMetrics, healthyDeployment, startControl } from './console-source.ts';
 
 const openPage = usePages();
 const [PHONE, WIDE] = LOOKS;
 let consoleFolder: string;
-const controls: RunningControl[] = [];
 
 beforeAll(async () => {
   consoleFolder = await builtConsole();
-});
-
-afterEach(async () => {
-  await Promise.all(controls.splice(0).map((control) => control.close()));
 });
 
 /** A control plane with these deployments, whose charts get many points in a short time. */
@@ -41,7 +31,7 @@ async function start(names: readonly string[], change: ControlChange = {}) {
     ...change,
     console: { values, condition, ...change.console },
   });
-  controls.push(control);
+  closing.push(() => control.close());
   return { origin: control.origin, metrics };
 }
 
@@ -71,6 +61,17 @@ function historyFrom(first: number) {
     SERIES.map((name) => [name, numbers.map((number) => (name === '2xx' ? number : 0))]),
   );
   return { range: '15m', times: numbers.map((number) => (1_800_000_000 + 5 * number) * 1000), series };
+}
+
+/** 60 points of 5 s, of which one has responses: 10 failures a second, which took 3 ms. */
+function historyWithFailures() {
+  const values: Record<string, number> = { '5xx': 10, p50: 0.003, p95: 0.003, p99: 0.003 };
+  const series = SERIES.map((name) => [
+    name,
+    Array.from({ length: 60 }, (_, at) => (at === 20 ? (values[name] ?? 0) : 0)),
+  ]);
+  const times = Array.from({ length: 60 }, (_, at) => (1_800_000_000 + 5 * at) * 1000);
+  return { range: '15m', times, series: Object.fromEntries(series) };
 }
 
 /** Counts the pixels of the second chart that have the colour of p50. */
@@ -114,12 +115,9 @@ test('the range is chosen by keyboard, stays in the address, and is fetched for 
 });
 
 test('one crosshair goes through all charts, by pointer and by keyboard, with its time', async () => {
-  const { origin, metrics } = await start(['a']);
-  request(metrics, 'a', '200', 0.2);
-  await until(async () => (await pointsOf(origin, 'a')) > 3);
-  for (let count = 0; count < 50; count += 1) request(metrics, 'a', '503', 0.003);
-  await until(async () => (await pointsOf(origin, 'a')) > 30);
+  const { origin } = await start(['a']);
   const { page } = await openPage(WIDE);
+  await page.route('**/api/history?*', (route) => route.fulfill({ json: historyWithFailures() }));
   await page.goto(`${origin}/#/deployments/a`);
   const slider = page.getByRole('slider', { name: 'Time' });
   await slider.waitFor();

@@ -1,11 +1,12 @@
 import { readdirSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
-import { afterEach, beforeAll, expect, test } from '@jest/globals';
+import { beforeAll, expect, test } from '@jest/globals';
 import type { Page } from 'playwright-core';
 import type { ConsoleSource } from '../../src/control/snapshot.ts';
 import type { Metrics } from '../../src/metrics/metrics.ts';
 import { builtConsole, type Look } from '../support/browser.ts';
+import { closing } from '../support/closing.ts';
 import { checkLooks, LOOKS, usePages } from '../support/pages.ts';
 import { startSwitchedRelay } from '../support/relay.ts';
 import {
@@ -13,7 +14,6 @@ import {
   countedMetrics,
   HandWrittenAudit,
   healthyDeployment,
-  type RunningControl,
   recentError,
   sourceWith,
   startControl,
@@ -22,19 +22,14 @@ import {
 const openPage = usePages();
 const [PHONE, WIDE] = LOOKS;
 let consoleFolder: string;
-const controls: RunningControl[] = [];
 
 beforeAll(async () => {
   consoleFolder = await builtConsole();
 });
 
-afterEach(async () => {
-  await Promise.all(controls.splice(0).map((control) => control.close()));
-});
-
 async function start(change: ControlChange): Promise<string> {
   const control = await startControl({ consoleFolder, ...change });
-  controls.push(control);
+  closing.push(() => control.close());
   return control.origin;
 }
 

@@ -1,7 +1,7 @@
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, afterEach, beforeAll, expect, test } from '@jest/globals';
+import { afterAll, beforeAll, expect, test } from '@jest/globals';
 import type { Page } from 'playwright-core';
 import { auditKeys } from '../../src/audit/keys.ts';
 import { Secret } from '../../src/base/secret.ts';
@@ -9,6 +9,7 @@ import { AUDIT_BOUNDS } from '../../src/control/audit-api.ts';
 import type { ExplanationView } from '../../src/control/client-view.ts';
 import { AUDIT_KEY, auditOptions, facts, openTestAudit } from '../support/audit-log.ts';
 import { builtConsole } from '../support/browser.ts';
+import { closing } from '../support/closing.ts';
 import { writeLog } from '../support/many-records.ts';
 import { checkLooks, LOOKS, usePages } from '../support/pages.ts';
 import { authors, openScene } from '../support/scene.ts';
@@ -40,7 +41,6 @@ const openPage = usePages();
 const [PHONE, WIDE] = LOOKS;
 let consoleFolder: string;
 let directory: string;
-const closing: (() => Promise<void>)[] = [];
 
 // One log for all tests: 4,000 requests of two replicas over four days, and some of today.
 beforeAll(async () => {
@@ -64,10 +64,6 @@ beforeAll(async () => {
     audit.outcome({ access, requestId, status, code, outcome: '', bytes, durationMs: 42.5 });
   }
   await audit.close();
-});
-
-afterEach(async () => {
-  for (const close of closing.splice(0)) await close();
 });
 
 afterAll(async () => {
@@ -222,7 +218,7 @@ test('a request of a running gateway has the rule that decides on it', async () 
     top: { anonymous: false, clients },
     consoleFolder,
   });
-  closing.unshift(pair.close);
+  closing.push(pair.close);
   const send = async (requestId: string, method: string): Promise<void> => {
     const response = await pair.get(authors, { method, headers: { 'x-request-id': requestId } });
     await response.arrayBuffer();

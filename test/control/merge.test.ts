@@ -107,8 +107,11 @@ describe('the readiness of workers', () => {
       'u:443 has been failing for 9 s: timeout',
     ],
     [
-      [{ circuit: 'half-open' }, { circuit: 'open' }],
-      'u:443 gets few requests, since most of the last ones failed (circuit open)',
+      [
+        { health: 'failing', age: 3, circuit: 'half-open', reason: 'refused' },
+        { health: 'failing', age: 9.5, circuit: 'open', reason: 'timeout' },
+      ],
+      'u:443 has been failing for 9 s (circuit open): timeout',
     ],
     [[{ age: 3 }, { age: 5 }], ''],
   ] as const)('with an address as in %j says %j', (addresses, detail) => {

@@ -1,21 +1,16 @@
-import { afterEach, describe, expect, test } from '@jest/globals';
+import { describe, expect, test } from '@jest/globals';
 import { monotonicClock } from '../../src/base/clock.ts';
 import { Secret } from '../../src/base/secret.ts';
 import type { RedisStoreOptions } from '../../src/challenges/store/redis.ts';
 import { storeKeys } from '../../src/challenges/store/value-signer.ts';
 import { examineRedis } from '../../src/doctor/redis.ts';
+import { closing } from '../support/closing.ts';
 import { type RedisServer, type RedisSetup, startRedis } from '../support/redis.ts';
 import { redisOptions, single } from '../support/redis-store.ts';
 
-const open: RedisServer[] = [];
-
-afterEach(async () => {
-  for (const server of open.splice(0)) await server.close();
-});
-
 async function start(setup: RedisSetup = {}): Promise<RedisServer> {
   const server = await startRedis(setup);
-  open.push(server);
+  closing.push(() => server.close());
   return server;
 }
 

@@ -1,9 +1,8 @@
 import { expect, test } from '@jest/globals';
 import { WorkerVersions } from '../../src/fleet/worker-versions.ts';
-import { useClosing } from '../support/closing.ts';
+import { closing } from '../support/closing.ts';
 import { credentialSet, type RunningGateway, startGateway } from '../support/gateway.ts';
 
-const closing = useClosing();
 const NAMES = ['a', 'b'];
 const CHOICES = NAMES.map((name) => ({ deployment: name, credential: name, version: '2' }));
 

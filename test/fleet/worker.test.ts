@@ -15,11 +15,10 @@ import { Worker } from '../../src/fleet/worker.ts';
 import { Metrics } from '../../src/metrics/metrics.ts';
 import { toTransfer } from '../../src/setup/transfer.ts';
 import { auditOptions, useFolders } from '../support/audit-log.ts';
-import { useClosing } from '../support/closing.ts';
+import { closing } from '../support/closing.ts';
 import { setupFor } from '../support/gateway.ts';
 import { portPair } from '../support/process-ports.ts';
 
-const closing = useClosing();
 const folderOf = useFolders();
 
 test('a report has what was asked for, and nothing that takes longer', async () => {

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { expect, test } from '@jest/globals';
 import { defaultSettings } from '../../src/simulator/settings.ts';
 import { AUDIT_KEY } from '../support/audit-log.ts';
-import { useClosing } from '../support/closing.ts';
+import { closing } from '../support/closing.ts';
 import { type GatewayProcess, startGatewayProcess } from '../support/gateway-process.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
 import { linesIn, startOtlp } from '../support/otlp-receiver.ts';
@@ -16,7 +16,6 @@ import { until } from '../support/until.ts';
 
 const MEBIBYTE = 2 ** 20;
 const REPLICA = 'gw';
-const closing = useClosing();
 
 interface Scene {
   readonly folder: string;

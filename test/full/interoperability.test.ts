@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { afterAll, describe, expect, test } from '@jest/globals';
 import { algorithmNames, type BehaviourChange, defaultSettings } from '../../src/simulator/settings.ts';
-import { useClosing } from '../support/closing.ts';
+import { closing } from '../support/closing.ts';
 import { type RunningGateway, startGateway, type TestDeployment } from '../support/gateway.ts';
 import { echoOf, type RealServer, startApache, startLighttpd } from '../support/real-server.ts';
 import { repository } from '../support/repository.ts';
@@ -52,8 +52,6 @@ const serverProfiles: Readonly<Record<string, BehaviourChange>> = {
   'Flask-HTTPAuth': { opaque: true, requireMatchingOpaque: true, requireCookie: true, staleFlag: 'never' },
   'one-time nonces, next not named': { oneTimeNonces: true },
 };
-
-const closing = useClosing();
 
 const FILE = join(repository, 'docs/interoperability.md');
 /** Set by "npm run docs:interop": the page is written, and not compared. */

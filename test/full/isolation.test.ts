@@ -1,5 +1,5 @@
 import { expect, test } from '@jest/globals';
-import { useClosing } from '../support/closing.ts';
+import { closing } from '../support/closing.ts';
 import { type RunningGateway, startGateway } from '../support/gateway.ts';
 import { startArrivals } from '../support/load.ts';
 import { until } from '../support/until.ts';
@@ -15,8 +15,6 @@ import {
 const REQUESTS = 50;
 /** Requests that the other one has at least. */
 const FAULTY_REQUESTS = 10;
-
-const closing = useClosing();
 
 /** The status of a response whose body came whole. */
 async function ask({ origin }: RunningGateway, target: string): Promise<number> {

@@ -7,7 +7,7 @@ import { delimiter, dirname, join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { defaultSettings } from '../../src/simulator/settings.ts';
-import { useClosing } from '../support/closing.ts';
+import { closing } from '../support/closing.ts';
 import { startGatewayProcess } from '../support/gateway-process.ts';
 import {
   installPackage,
@@ -30,7 +30,6 @@ const OLDEST_NODE = {
 };
 const hasOldestNode = process.platform === 'linux' && process.arch === 'x64';
 
-const closing = useClosing();
 let root: string;
 let app: string;
 let program: string;

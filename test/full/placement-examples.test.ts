@@ -8,7 +8,7 @@ import { parse, parseAllDocuments } from 'yaml';
 import { parseConfig } from '../../src/config/load.ts';
 import type { KeyPair } from '../../src/simulator/certificates.ts';
 import { auditOptions, recordsIn, useFolders } from '../support/audit-log.ts';
-import { useClosing } from '../support/closing.ts';
+import { closing } from '../support/closing.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
 import { gateway, runCommand } from '../support/program.ts';
 import { repository } from '../support/repository.ts';
@@ -33,7 +33,6 @@ interface SidecarPod {
   readonly volumes: readonly Named[];
 }
 
-const closing = useClosing();
 const folder = useFolders();
 
 /** The gateway of an example, with free ports and the simulator as its upstream. */

@@ -2,13 +2,11 @@ import { once } from 'node:events';
 import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { describe, expect, test } from '@jest/globals';
 import { type ErrorCode, errorKinds, GatewayError } from '../../src/base/errors.ts';
-import { ClientResponse } from '../../src/gateway/client-response.ts';
-import { sendProblem, sendRawProblem } from '../../src/gateway/problem.ts';
-import { requestHead } from '../../src/gateway/request-head.ts';
-import { useClosing } from '../support/closing.ts';
+import { ClientResponse, sendProblem, sendRawProblem } from '../../src/gateway/client-response.ts';
+import { requestHead } from '../../src/gateway/request-reader.ts';
+import { closing } from '../support/closing.ts';
 import { RawClient, type RawResponse, valuesOf } from '../support/raw-client.ts';
 
-const closing = useClosing();
 const KEPT = 'Connection: keep-alive\r\n';
 
 /** The response that a client reads when the server responds like this. */

@@ -114,7 +114,7 @@ test('a request that is cancelled while the body of a challenge is read ends wit
   const gone = new GatewayError('client-closed', 'gone');
   scene.replies.push(() => {
     const unread = new UpstreamResponse(401, '', [], true, new ScriptedSource());
-    cancellation.onCancel((reason) => unread.fail(reason));
+    cancellation.add({ cancel: (reason) => unread.fail(reason) });
     setImmediate(() => cancellation.cancel(gone));
     return unread;
   });

@@ -1,7 +1,7 @@
 import { Cancellation } from '../../src/base/cancellation.ts';
 import { GatewayError } from '../../src/base/errors.ts';
 import { Secret } from '../../src/base/secret.ts';
-import { NonceCounters } from '../../src/challenges/nonce-factory.ts';
+import { NonceCounters } from '../../src/challenges/nonce.ts';
 import type { NoncePool } from '../../src/challenges/pool.ts';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
 import type { NoncePolicy } from '../../src/challenges/store/store.ts';

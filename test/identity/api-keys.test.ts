@@ -1,14 +1,16 @@
 import { hash } from 'node:crypto';
 import { describe, expect, test } from '@jest/globals';
-import { ApiKeys } from '../../src/identity/api-keys.ts';
+import { ApiKeys, rankClient } from '../../src/identity/client-index.ts';
 import { presentedIdentity } from '../../src/identity/presented.ts';
 
 const basic = (text: string) => `Basic ${Buffer.from(text).toString('base64')}`;
 const raw = (headers: Record<string, string>) => Object.entries(headers).flat();
 const keys = new ApiKeys();
-keys.add('reporting', [hash('sha256', 'old'), hash('sha256', 'new')]);
-keys.add('importer', [hash('sha256', 'pass:word ü')]);
-keys.add('keyless', []);
+const owned = { reporting: ['old', 'new'], importer: ['pass:word ü'], keyless: [] };
+for (const [id, secrets] of Object.entries(owned)) {
+  const apiKeySha256 = secrets.map((secret) => hash('sha256', secret));
+  keys.add(rankClient({ id, allow: [], identify: { apiKeySha256 } }, 0));
+}
 
 describe('whose the key of a request is', () => {
   test.each([
@@ -30,7 +32,7 @@ describe('whose the key of a request is', () => {
     ['a wrong key', { authorization: basic('reporting:wrong') }, undefined],
   ])('%s', (_title, headers, owner) => {
     const key = presentedIdentity(raw(headers), true)?.key;
-    expect(key && keys.ownerOf(key)).toBe(owner);
+    expect(key && keys.ownerOf(key)?.client.id).toBe(owner);
   });
 
   test.each([

@@ -110,6 +110,15 @@ test('a certificate without subject or names has none, and fits no rule about th
   }
 });
 
+test.each([
+  ['with every attribute of the certificate', 'CN=reporting+OU=x', true],
+  ['with one more that has no known name', 'CN=reporting+OU=x+NOSUCH=x', false],
+  ['with one more that is no attribute', 'CN=reporting+OU=x+y', false],
+])('a rule %s: %s', (_title, subject, fits) => {
+  const read = readAccepted(withNames(nameOf([[utf8('2.5.4.3', 'reporting'), utf8('2.5.4.11', 'x')]])));
+  expect(certificateTest({ subject })(read)).toBe(fits);
+});
+
 test.each(['2.5.4', '0.9.2342.19200300.100.1', '1.3.6.1.4.1.311.60.2.1', '1.2.643.100'])(
   'every attribute under %s fits the subject that OpenSSL prints',
   (arc) => {

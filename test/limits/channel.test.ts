@@ -2,12 +2,10 @@ import { expect, test } from '@jest/globals';
 import type { ProcessPort } from '../../src/base/message-calls.ts';
 import { ChannelLimitStore } from '../../src/limits/channel.ts';
 import { primaryLimits } from '../../src/limits/primary.ts';
-import { useClosing } from '../support/closing.ts';
+import { closing } from '../support/closing.ts';
 import { limit, limitsOf, realClocks, unused } from '../support/limited.ts';
 import { portPair, startPrimary } from '../support/process-ports.ts';
 import { until } from '../support/until.ts';
-
-const closing = useClosing();
 
 /** A process that is limited to 40 requests a day, which it shares through the port. */
 function processAt(port: ProcessPort) {

@@ -206,6 +206,28 @@ test('requests that move to a process that has had none pass while the limit has
   expect(fresh.passing(20)).toBe(20);
 });
 
+test('bursts within the limit pass, though most of each comes to one process', async () => {
+  const clocks = clocksAt();
+  const store = new MemoryLimitStore(clocks);
+  const settings = { a: limit({ rate: { perSecond: 100, burst: 100 } }) };
+  const busy = limitsOf(settings, {}, () => store, clocks);
+  const other = limitsOf(settings, {}, () => store.join(), clocks);
+  open.push({ ...busy, store: heldStore() }, { ...other, store: heldStore() });
+  const settle = async (): Promise<void> => {
+    for (const { limits } of [busy, other]) await limits.restore();
+  };
+  await settle();
+  const passed: number[] = [];
+  for (let second = 0; second < 5; second += 1) {
+    passed.push(busy.passing(64) + other.passing(16));
+    await settle();
+    clocks.pass(1_000);
+    await settle();
+  }
+  // Nothing is known of the processes before the first one.
+  expect(passed.slice(1)).toEqual([80, 80, 80, 80]);
+});
+
 test.each([
   { limit: 20, requests: [10, 10] },
   { limit: 20, requests: [16, 4] },

@@ -1,6 +1,7 @@
 import { describe, expect, test } from '@jest/globals';
 import fc from 'fast-check';
 import { RateLimited } from '../../src/limits/limits.ts';
+import { Slots } from '../../src/limits/slots.ts';
 import { end, headersOf, limit, limitsOf } from '../support/limited.ts';
 
 const DAY_MS = 86_400_000;
@@ -86,6 +87,15 @@ describe('concurrent requests', () => {
     end(third);
     expect(passing(9)).toBe(9);
   });
+});
+
+test('a lower limit of concurrent requests holds at once, whatever part of the old one this process had', () => {
+  const slots = new Slots(20);
+  for (let count = 0; count < 20; count += 1) slots.take();
+  slots.accept(0, 0.5, 20);
+  slots.change(15);
+  while (!slots.open) slots.release();
+  expect(slots.inFlight).toBe(14);
 });
 
 describe('a day', () => {

@@ -1,6 +1,7 @@
 import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals';
 import { openRedisLimits } from '../../src/limits/redis.ts';
 import type { LimitStore, Report } from '../../src/limits/store.ts';
+import { closing } from '../support/closing.ts';
 import { limit, limitsOf, today, unused } from '../support/limited.ts';
 import { type RedisServer, startRedis } from '../support/redis.ts';
 import { redisOptions, single } from '../support/redis-store.ts';
@@ -10,10 +11,8 @@ beforeAll(async () => {
   redis = await startRedis();
 });
 afterAll(() => redis.close());
-const closing: (() => Promise<void>)[] = [];
 const rejections: number[] = [];
 afterEach(async () => {
-  for (const close of closing.splice(0)) await close();
   rejections.length = 0;
   await redis.command('FLUSHALL');
 });
@@ -81,7 +80,7 @@ describe('what a stranger writes', () => {
 
   test('as a full bucket at every report lets one process admit no more than its limit', async () => {
     const scene = limitsOf({ a: limit({ rate: { perSecond: 0.001, burst: 20 }, daily: 25 }) }, {}, openStore);
-    closing.unshift(() => scene.limits.close());
+    closing.push(() => scene.limits.close());
     let passed = 0;
     for (let round = 1; round <= 10; round += 1) {
       await redis.command('DEL', key);

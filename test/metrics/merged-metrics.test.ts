@@ -1,9 +1,8 @@
 import { describe, expect, test } from '@jest/globals';
 import fc from 'fast-check';
 import { Registry } from 'prom-client';
-import { MergedMetrics } from '../../src/metrics/merged-metrics.ts';
+import { MergedMetrics, type RegistrySnapshot, takeSnapshot } from '../../src/metrics/merged-metrics.ts';
 import { Metrics } from '../../src/metrics/metrics.ts';
-import { type RegistrySnapshot, takeSnapshot } from '../../src/metrics/registry-snapshot.ts';
 
 const BUILD = { version: 'test', node: 'v0' };
 const newMetrics = () => new Metrics(BUILD);

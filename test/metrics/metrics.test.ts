@@ -1,7 +1,7 @@
 import { describe, expect, test } from '@jest/globals';
 import { Histogram, Registry, type RegistryContentType } from 'prom-client';
-import { type Exemplar, SeriesHistogram } from '../../src/metrics/histogram.ts';
 import { Metrics } from '../../src/metrics/metrics.ts';
+import { type Exemplar, SeriesHistogram } from '../../src/metrics/series.ts';
 
 const newMetrics = () => new Metrics({ version: 'test', node: 'v0' });
 

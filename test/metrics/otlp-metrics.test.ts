@@ -1,9 +1,8 @@
 import { expect, test } from '@jest/globals';
 import { JsonMetricsSerializer } from '@opentelemetry/otlp-transformer';
-import { MergedMetrics } from '../../src/metrics/merged-metrics.ts';
+import { MergedMetrics, type RegistrySnapshot } from '../../src/metrics/merged-metrics.ts';
 import { Metrics } from '../../src/metrics/metrics.ts';
 import { metricsRequest } from '../../src/metrics/otlp-metrics.ts';
-import type { RegistrySnapshot } from '../../src/metrics/registry-snapshot.ts';
 import { metricsOf, seriesOfExport, seriesOfText } from '../support/otlp-receiver.ts';
 
 type ResourceMetrics = Parameters<typeof JsonMetricsSerializer.serializeRequest>[0];

@@ -5,13 +5,12 @@ import { describe, expect, test } from '@jest/globals';
 import { Pool } from 'undici';
 import type { Snapshot } from '../../src/control/view.ts';
 import { AUDIT_KEY, recordsIn, useFolders } from '../support/audit-log.ts';
-import { useClosing } from '../support/closing.ts';
+import { closing } from '../support/closing.ts';
 import { act, OF_PROGRAM, post, TOKEN_HASHES, type Told } from '../support/operator.ts';
 import { type FleetScene, startScene } from '../support/scene.ts';
 import { authors } from '../support/simulator.ts';
 import { until } from '../support/until.ts';
 
-const closing = useClosing();
 const folderOf = useFolders();
 const OLD = 'demo-api-key';
 const NEW = 'another-api-key';

@@ -5,7 +5,7 @@ import { beforeAll, expect, test } from '@jest/globals';
 import type { Page } from 'playwright-core';
 import { auditOptions, useFolders } from '../support/audit-log.ts';
 import { builtConsole } from '../support/browser.ts';
-import { useClosing } from '../support/closing.ts';
+import { closing } from '../support/closing.ts';
 import { setupFor } from '../support/gateway.ts';
 import { startLoad } from '../support/load.ts';
 import { usePages } from '../support/pages.ts';
@@ -15,7 +15,6 @@ import { authors, type RunningScene, type SceneOptions, startScene } from '../su
 import { until } from '../support/until.ts';
 
 const folder = useFolders();
-const closing = useClosing();
 const openPage = usePages();
 let consoleFolder: string;
 

@@ -3,14 +3,12 @@ import { Agent, type ClientRequest, type IncomingMessage, request } from 'node:h
 import { text } from 'node:stream/consumers';
 import { setTimeout as delay } from 'node:timers/promises';
 import { describe, expect, test } from '@jest/globals';
-import { useClosing } from '../support/closing.ts';
+import { closing } from '../support/closing.ts';
 import { type GatewayProcess, startGatewayProcess } from '../support/gateway-process.ts';
 import { startHaProxy } from '../support/haproxy.ts';
 import { authors, type RunningScene, startScene } from '../support/scene.ts';
 import { freePort } from '../support/server-process.ts';
 import { until } from '../support/until.ts';
-
-const closers = useClosing();
 
 interface Ports {
   readonly listen: number;
@@ -28,14 +26,14 @@ async function serve(
     { upstream: { origin, ca: simulator.ca } },
     { ...top, ...listening },
   );
-  closers.push(() => gateway.kill());
+  closing.push(() => gateway.kill());
   return gateway;
 }
 
 /** One client that keeps its connection. */
 function keptAgent(): Agent {
   const agent = new Agent({ keepAlive: true, maxSockets: 1 });
-  closers.push(() => agent.destroy());
+  closing.push(() => agent.destroy());
   return agent;
 }
 
@@ -129,7 +127,7 @@ test('two gateways behind HAProxy are drained and restarted in turn, and no requ
     places.map(({ listen, control }, index) => ({ name: `g${index}`, port: listen, controlPort: control })),
     { defaults: ['retries 0', 'timeout server 60s'] },
   );
-  closers.push(() => balancer.close());
+  closing.push(() => balancer.close());
   const isUp = (index: number) => async () => (await balancer.statusOf(`g${index}`)) === 'UP';
   for (const index of running.keys()) await until(isUp(index));
 

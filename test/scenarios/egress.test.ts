@@ -1,14 +1,13 @@
-import { afterEach, describe, expect, test } from '@jest/globals';
+import { describe, expect, test } from '@jest/globals';
 import { Secret } from '../../src/base/secret.ts';
 import type { BehaviourChange } from '../../src/simulator/settings.ts';
-import { addressMissing } from '../../src/transport/egress.ts';
 import {
-  noCredential,
+  addressMissing,
+  proxyAuthenticationError,
   proxyRefuses,
-  proxyRefusesCredential,
-  weakProxyChallenge,
-} from '../../src/transport/proxy-errors.ts';
-import { whyNoTls } from '../../src/transport/tls-errors.ts';
+  whyNoTls,
+} from '../../src/transport/errors.ts';
+import { closing } from '../support/closing.ts';
 import { authors, problemOf, type RunningScene, startScene } from '../support/scene.ts';
 import { proxyAccount, type Squid, type SquidOptions, startSquid, type Tunnelled } from '../support/squid.ts';
 import { until } from '../support/until.ts';
@@ -104,19 +103,13 @@ interface ProxiedOptions {
   readonly settings?: Record<string, unknown>;
 }
 
-const open: Squid[] = [];
-
-afterEach(async () => {
-  for (const squid of open.splice(0)) await squid.close();
-});
-
 /** A gateway that reaches the simulator through Squid only. */
 async function startProxiedPair(
   squidOptions: SquidOptions,
   options: ProxiedOptions = {},
 ): Promise<ProxiedPair> {
   const squid = await startSquid(squidOptions);
-  open.push(squid);
+  closing.push(() => squid.close());
   const { behaviour = {}, settings = {} } = options;
   const password = 'password' in options ? options.password : proxyAccount.password;
   const ownCa = squidOptions.tls === true ? squid.ca : undefined;
@@ -257,7 +250,7 @@ describe('a forward proxy (Squid)', () => {
         expect(problem).toMatchObject({
           status: 502,
           code: 'upstream-unreachable',
-          detail: proxyRefusesCredential().detail,
+          detail: proxyAuthenticationError('credential-refused').detail,
         });
       }
       expect(JSON.stringify(gateway.logged)).not.toContain('guess');
@@ -284,7 +277,9 @@ describe('a forward proxy (Squid)', () => {
 
     test('a missing credential', async () => {
       const { get } = await startProxiedPair({ auth: 'digest' }, { password: undefined });
-      expect((await problemOf(await get(authors))).detail).toBe(noCredential().detail);
+      expect((await problemOf(await get(authors))).detail).toBe(
+        proxyAuthenticationError('no-credential').detail,
+      );
     });
 
     test('Digest with an algorithm that the deployment does not allow, which it does not answer', async () => {
@@ -292,7 +287,9 @@ describe('a forward proxy (Squid)', () => {
         { auth: 'digest' },
         { behaviour: { algorithms: ['SHA-256'] }, settings: { digest: { algorithms: ['SHA-256'] } } },
       );
-      expect((await problemOf(await get(authors))).detail).toBe(weakProxyChallenge().detail);
+      expect((await problemOf(await get(authors))).detail).toBe(
+        proxyAuthenticationError('weak-challenge').detail,
+      );
       await end();
       await until(async () => (await squid.log()).length > 0);
       expect((await squid.log()).map(({ status, user }) => [status, user])).toEqual([[407, '-']]);

@@ -2,11 +2,11 @@ import { constants, createGzip } from 'node:zlib';
 import { describe, expect, test } from '@jest/globals';
 import { EventSource } from 'undici';
 import { auditOptions, recordsIn, useFolders } from '../support/audit-log.ts';
-import { useClosing } from '../support/closing.ts';
+import { closing } from '../support/closing.ts';
 import { type RunningGateway, startGateway } from '../support/gateway.ts';
 import { startConnections, type UpstreamConnection } from '../support/scripted-upstream.ts';
 import { until } from '../support/until.ts';
-import { useClients } from '../support/wire.ts';
+import { connect } from '../support/wire.ts';
 
 const TOTAL_MS = 500;
 const REQUESTS = 'digest_gateway_requests_total';
@@ -16,8 +16,6 @@ const OK = 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok';
 const TYPE = 'Content-Type: text/event-stream';
 
 // Hooks run in this order: clients go first, and folders when nothing writes there any more.
-const connect = useClients();
-const closing = useClosing();
 const folder = useFolders();
 
 /** How an upstream writes a body of unknown length. */

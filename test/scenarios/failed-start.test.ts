@@ -1,36 +1,31 @@
-import { once } from 'node:events';
 import { writeFile } from 'node:fs/promises';
-import { type AddressInfo, createServer, type Server } from 'node:net';
+import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from '@jest/globals';
 import { useFolders } from '../support/audit-log.ts';
 import { startGatewayProcess } from '../support/gateway-process.ts';
+import { type LoopbackServer, listenOnLoopback } from '../support/loopback-server.ts';
 import { type CommandEnd, PROGRAM, runCommand } from '../support/program.ts';
 import { type RedisServer, startRedis } from '../support/redis.ts';
 
 const folder = useFolders();
-let taken: Server;
+let taken: LoopbackServer;
 /** A server that accepts connections and says nothing. */
-let silent: Server;
+let silent: LoopbackServer;
 let redis: RedisServer;
 beforeAll(async () => {
-  [taken, silent] = [createServer(), createServer()];
-  for (const server of [taken, silent]) await once(server.listen(0, '127.0.0.1'), 'listening');
+  [taken, silent] = await Promise.all([listenOnLoopback(createServer()), listenOnLoopback(createServer())]);
   redis = await startRedis();
 });
 afterAll(async () => {
-  taken.close();
-  silent.close();
-  await redis.close();
+  await Promise.all([taken.close(), silent.close(), redis.close()]);
 });
-
-const portOf = (server: Server): number => (server.address() as AddressInfo).port;
 
 const REDIS = {
   'no Redis': () => undefined,
   Redis: () => redis.url,
   'a Redis that is gone': () => 'redis://127.0.0.1:1',
-  'a Redis that hangs': () => `redis://127.0.0.1:${portOf(silent)}`,
+  'a Redis that hangs': () => `redis://127.0.0.1:${silent.port}`,
 };
 
 /** Runs `serve` to its end. */
@@ -65,12 +60,12 @@ test.each([
   'serve ends with status 1 when %s.port is taken: %d workers, with %s',
   async (plane, workers, store) => {
     const url = REDIS[store]();
-    const top = { workers, [plane]: { port: portOf(taken) }, ...(url !== undefined && { redis: { url } }) };
+    const top = { workers, [plane]: { port: taken.port }, ...(url !== undefined && { redis: { url } }) };
     const { status, printed } = await serve(top);
     const last = JSON.parse(printed.trimEnd().split('\n').at(-1) ?? '');
     expect(last).toMatchObject({
       level: 'error',
-      msg: expect.stringMatching(`^${plane}\\.port: .*\\b${portOf(taken)} of 127\\.0\\.0\\.1\\b`),
+      msg: expect.stringMatching(`^${plane}\\.port: .*\\b${taken.port} of 127\\.0\\.0\\.1\\b`),
     });
     expect(printed).not.toContain('    at ');
     expect(status).toBe(1);
@@ -105,8 +100,8 @@ test.each([1, 2])(
 
 test('serve ends after drain.timeout when its start failed and something stays open', async () => {
   const open = '--import=data:text/javascript,setInterval(()=>{},1e6)';
-  const top = { listen: { port: portOf(taken) }, drain: { timeout: '200ms' } };
+  const top = { listen: { port: taken.port }, drain: { timeout: '200ms' } };
   const { status, printed } = await serve(top, ['env', `NODE_OPTIONS=${open}`, PROGRAM]);
-  expect(printed).toMatch(new RegExp(`listen\\.port: .*\\b${portOf(taken)}\\b`));
+  expect(printed).toMatch(new RegExp(`listen\\.port: .*\\b${taken.port}\\b`));
   expect(status).toBe(1);
 });

@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { describe, expect, test } from '@jest/globals';
 import { Pool } from 'undici';
-import { useClosing } from '../support/closing.ts';
+import { closing } from '../support/closing.ts';
 import { type RunningGateway, setupFor, startGateway } from '../support/gateway.ts';
 import { type GatewayProcess, startGatewayProcess } from '../support/gateway-process.ts';
 import { type RedisServer, startRedis } from '../support/redis.ts';
@@ -9,8 +9,6 @@ import { redisOptions, single } from '../support/redis-store.ts';
 import { authors, problemOf, type RunningScene, startScene } from '../support/scene.ts';
 import { startSimulator } from '../support/simulator.ts';
 import { until } from '../support/until.ts';
-
-const start = useLimitedProcesses();
 
 interface Asked {
   readonly status: number;
@@ -37,49 +35,46 @@ const CALL_MS = 500;
 const PAUSE_MS = 40;
 
 /** Starts processes on one Redis, with the same limits; all end after the test, however it went. */
-function useLimitedProcesses(): (count: number, limits: object) => Promise<LimitedProcesses> {
-  const closing = useClosing();
-  return async (count, limits) => {
-    const [redis, simulator] = await Promise.all([
-      startRedis(),
-      startSimulator({
-        deployments: { upstream: { kind: 'submissions', family: 'manuscripts', testPaths: true } },
-      }),
-    ]);
-    closing.push(
-      () => redis.close(),
-      () => simulator.close(),
+async function start(count: number, limits: object): Promise<LimitedProcesses> {
+  const [redis, simulator] = await Promise.all([
+    startRedis(),
+    startSimulator({
+      deployments: { upstream: { kind: 'submissions', family: 'manuscripts', testPaths: true } },
+    }),
+  ]);
+  closing.push(
+    () => redis.close(),
+    () => simulator.close(),
+  );
+  const startOne = async (): Promise<LimitedProcess> => {
+    const gateway = await startGatewayProcess(
+      {
+        upstream: {
+          origin: simulator.deployments.upstream.origin,
+          ca: simulator.ca,
+          settings: { limits },
+        },
+      },
+      { redis: { url: redis.url, keyPrefix: 'test', timeout: `${CALL_MS}ms` } },
     );
-    const start = async (): Promise<LimitedProcess> => {
-      const gateway = await startGatewayProcess(
-        {
-          upstream: {
-            origin: simulator.deployments.upstream.origin,
-            ca: simulator.ca,
-            settings: { limits },
-          },
-        },
-        { redis: { url: redis.url, keyPrefix: 'test', timeout: `${CALL_MS}ms` } },
-      );
-      const client = new Pool(gateway.origin);
-      closing.push(
-        () => gateway.close(),
-        () => client.close(),
-      );
-      return {
-        ...gateway,
-        ask: async () => {
-          const begun = performance.now();
-          const answer = await client.request({ path: '/status/204', method: 'GET' });
-          await answer.body.dump();
-          const [, left] = /;r=(\d+)/.exec(String(answer.headers['ratelimit'])) ?? [];
-          return { status: answer.statusCode, ms: performance.now() - begun, left: Number(left) };
-        },
-      };
+    const client = new Pool(gateway.origin);
+    closing.push(
+      () => gateway.close(),
+      () => client.close(),
+    );
+    return {
+      ...gateway,
+      ask: async () => {
+        const begun = performance.now();
+        const answer = await client.request({ path: '/status/204', method: 'GET' });
+        await answer.body.dump();
+        const [, left] = /;r=(\d+)/.exec(String(answer.headers['ratelimit'])) ?? [];
+        return { status: answer.statusCode, ms: performance.now() - begun, left: Number(left) };
+      },
     };
-    const processes = await Promise.all(Array.from({ length: count }, start));
-    return { redis, processes };
   };
+  const processes = await Promise.all(Array.from({ length: count }, startOne));
+  return { redis, processes };
 }
 
 interface Load {
@@ -246,8 +241,6 @@ describe('limits.concurrent counts a request no longer', () => {
 });
 
 describe('what was used of a limit', () => {
-  const closing = useClosing();
-
   async function scene(): Promise<{ redis: RedisServer; simulator: RunningScene['simulator'] }> {
     const redis = await startRedis();
     closing.push(() => redis.close());

@@ -2,7 +2,7 @@ import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect, test } from '@jest/globals';
 import { useFolders } from '../support/audit-log.ts';
-import { useClosing } from '../support/closing.ts';
+import { closing } from '../support/closing.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
 import {
   type MetricsRequest,
@@ -17,7 +17,6 @@ import { authors, startScene } from '../support/scene.ts';
 import { freePort } from '../support/server-process.ts';
 import { until } from '../support/until.ts';
 
-const closing = useClosing();
 const folder = useFolders();
 
 /** Longer than a test: exports at the start and at the end only. */

@@ -4,7 +4,7 @@ import { describe, expect, test } from '@jest/globals';
 import { Tracing } from '../../src/tracing/tracing.ts';
 import { auditOptions, useFolders } from '../support/audit-log.ts';
 import { basic } from '../support/client-call.ts';
-import { useClosing } from '../support/closing.ts';
+import { closing } from '../support/closing.ts';
 import { setupFor, startGateway } from '../support/gateway.ts';
 import { RawClient } from '../support/raw-client.ts';
 import { recordTraces } from '../support/recorded-traces.ts';
@@ -65,7 +65,6 @@ describe('the log', () => {
 });
 
 describe('the metrics', () => {
-  const closing = useClosing();
   const wire = useWire({ settings: { match: { pathPrefix: '/api/' } } });
 
   /** Every series of the gateway in /metrics, without its value; those of Node.js come and go with what it does. */

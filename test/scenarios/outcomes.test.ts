@@ -6,7 +6,7 @@ import { stringify } from 'yaml';
 import type { BehaviourChange, Fault } from '../../src/simulator/settings.ts';
 import { Tracing } from '../../src/tracing/tracing.ts';
 import { AUDIT_KEY, auditOptions, recordsIn, useFolders } from '../support/audit-log.ts';
-import { useClosing } from '../support/closing.ts';
+import { closing } from '../support/closing.ts';
 import { credentialSet, type RunningGateway, setupFor, startGateway } from '../support/gateway.ts';
 import { gateway as program } from '../support/program.ts';
 import { recordTraces } from '../support/recorded-traces.ts';
@@ -15,7 +15,6 @@ import { startUpstream } from '../support/scripted-upstream.ts';
 import { until } from '../support/until.ts';
 
 const folder = useFolders();
-const closing = useClosing();
 
 const NAME = 'submissions';
 const THROTTLED = { name: 'throttled', status: [400, 429], bodyContains: 'Too many calls' };

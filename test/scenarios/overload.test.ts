@@ -2,7 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { describe, expect, test } from '@jest/globals';
 import { monotonicClock } from '../../src/base/clock.ts';
 import { type Called, call } from '../support/client-call.ts';
-import { useClosing } from '../support/closing.ts';
+import { closing } from '../support/closing.ts';
 import { startGateway } from '../support/gateway.ts';
 import { startUpstream } from '../support/scripted-upstream.ts';
 import { until } from '../support/until.ts';
@@ -19,7 +19,6 @@ type Client = keyof typeof CLIENTS;
  * The first request, which obtains a nonce, is over.
  */
 function useSlowUpstream() {
-  const closing = useClosing();
   return async (connections: number, clock = monotonicClock) => {
     const held: { target: string; res: ServerResponse }[] = [];
     const seen: string[] = [];

@@ -6,6 +6,7 @@ import { afterEach, beforeEach, expect, test } from '@jest/globals';
 import { Redis } from 'ioredis';
 import { defaultSettings } from '../../src/simulator/settings.ts';
 import { type Simulator, startSimulator } from '../../src/simulator/simulator.ts';
+import { closing } from '../support/closing.ts';
 import { type GatewayProcess, startGatewayProcess } from '../support/gateway-process.ts';
 import { type RedisServer, startRedis } from '../support/redis.ts';
 import { authors } from '../support/scene.ts';
@@ -35,12 +36,10 @@ function formsOf(secret: string): string[] {
 }
 
 let folder: string;
-const closing: (() => Promise<void>)[] = [];
 beforeEach(async () => {
   folder = await mkdtemp(join(tmpdir(), 'marked-'));
 });
 afterEach(async () => {
-  for (const close of closing.splice(0).reverse()) await close();
   await rm(folder, { recursive: true });
 });
 

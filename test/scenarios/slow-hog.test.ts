@@ -1,8 +1,8 @@
 import { once } from 'node:events';
-import { connect, type Socket } from 'node:net';
-import { afterEach, expect, test } from '@jest/globals';
+import { connect } from 'node:net';
+import { expect, test } from '@jest/globals';
 import { call } from '../support/client-call.ts';
-import { useClosing } from '../support/closing.ts';
+import { closing } from '../support/closing.ts';
 import { startGateway } from '../support/gateway.ts';
 import { startUpstream } from '../support/scripted-upstream.ts';
 import { until } from '../support/until.ts';
@@ -14,11 +14,6 @@ const CLIENTS = { hog: '127.0.0.2', other: '127.0.0.3' };
 const CHALLENGE = 'Digest realm="r", nonce="n", qop="auth"';
 
 // The gateway waits for the requests under way, so their clients go first.
-const sockets: Socket[] = [];
-afterEach(() => {
-  for (const socket of sockets.splice(0)) socket.destroy();
-});
-const closing = useClosing();
 
 /** A gateway with two clients, whose upstream reads bodies to their end and sends a large response to /large. */
 async function start() {
@@ -60,7 +55,7 @@ async function start() {
     /** Sends this as the hog, and does not read what comes. */
     hog: async (...parts: (string | Buffer)[]) => {
       const socket = connect({ port: gateway.port, host: '127.0.0.1', localAddress: CLIENTS.hog });
-      sockets.push(socket);
+      closing.push(() => socket.destroy());
       socket.on('error', () => {});
       await once(socket, 'connect');
       socket.pause();

@@ -7,13 +7,12 @@ import { pathToFileURL } from 'node:url';
 import { expect, test } from '@jest/globals';
 import { defaultSettings } from '../../src/simulator/settings.ts';
 import { useFolders } from '../support/audit-log.ts';
-import { useClosing } from '../support/closing.ts';
+import { closing } from '../support/closing.ts';
 import { type GatewayProcess, startGatewayProcess } from '../support/gateway-process.ts';
 import { authors } from '../support/scene.ts';
 import { startUpstream } from '../support/scripted-upstream.ts';
 import { startSimulator } from '../support/simulator.ts';
 
-const closing = useClosing();
 const folder = useFolders();
 
 /** One export of an SDK, as OTLP/HTTP carries it. */

@@ -11,7 +11,7 @@ import { auditKeys } from '../../src/audit/keys.ts';
 import { verify } from '../../src/audit/reader/verify.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { AUDIT_KEY, recordsIn, useFolders } from '../support/audit-log.ts';
-import { useClosing } from '../support/closing.ts';
+import { closing } from '../support/closing.ts';
 import { metricOf } from '../support/gateway.ts';
 import { type GatewayProcess, startGatewayProcess } from '../support/gateway-process.ts';
 import { PROGRAM } from '../support/program.ts';
@@ -25,7 +25,6 @@ const SERVER = fileURLToPath(new URL('../support/audited-server.ts', import.meta
 const OK = 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok';
 const SECRET = 'correct-horse-battery-staple';
 
-const closing = useClosing();
 // Hooks run in this order: folders go when nothing writes there any more.
 const folder = useFolders();
 

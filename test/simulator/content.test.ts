@@ -3,13 +3,11 @@ import { submissions } from '../../src/simulator/content.ts';
 import { toJson, toXml } from '../../src/simulator/documents.ts';
 import { readIds } from '../../src/simulator/operations.ts';
 import type { BehaviourChange } from '../../src/simulator/settings.ts';
-import { authors, authorsPath, type Seen, user, useSessions } from './session.ts';
-
-const open = useSessions();
+import { authors, authorsPath, openSession, type Seen, user } from './session.ts';
 
 /** Answers in one go to a request for the authors with this query. */
 async function authorsOf(query: string, behaviour: BehaviourChange = {}): Promise<Seen> {
-  const { challenge, answered } = await open(behaviour);
+  const { challenge, answered } = await openSession(behaviour);
   return answered(await challenge(), { target: `${authorsPath}?${query}` });
 }
 
@@ -61,7 +59,7 @@ describe('authors by submission identifier', () => {
   });
 
   test('HEAD is GET without the body', async () => {
-    const { challenge, answered } = await open();
+    const { challenge, answered } = await openSession();
     const target = `${authorsPath}?ids=%27DEMO-2026-0001%27&site_name=demo`;
     const get = await answered(await challenge(), { target });
     const head = await answered(await challenge(), { target, method: 'HEAD' }, { method: 'HEAD' });
@@ -83,14 +81,14 @@ describe('authors by submission identifier', () => {
   });
 
   test('other methods are refused', async () => {
-    const { challenge, answered } = await open();
+    const { challenge, answered } = await openSession();
     const seen = await answered(await challenge(), { method: 'DELETE' }, { method: 'DELETE' });
     expect([seen.status, seen.headers['allow']]).toEqual([405, 'GET, HEAD']);
   });
 });
 
 test('abstracts by identifier have the Content-Type of their own', async () => {
-  const { challenge, answered, simulator, ask } = await open({ kind: 'abstracts' });
+  const { challenge, answered, simulator, ask } = await openSession({ kind: 'abstracts' });
   expect(simulator.deployments.abstracts.family).toBe('abstracts');
   const target = '/api/manuscripts/v3/abstracts/full/abstractsbyid?site_name=demo&ids=%27A-1001%27';
   const seen = await answered(await challenge(), { target });
@@ -104,7 +102,7 @@ describe('the checks come in their order', () => {
   const wrongSite = `${authorsPath}?ids=%27DEMO-2026-0001%27&site_name=other`;
 
   test('a wrong site is 500, after Digest', async () => {
-    const { challenge, answered, simulator } = await open();
+    const { challenge, answered, simulator } = await openSession();
     const seen = await answered(await challenge(), { target: wrongSite });
     expect(seen.status).toBe(500);
     expect(seen.headers).toMatchObject({
@@ -124,7 +122,7 @@ describe('the checks come in their order', () => {
       { ...user, sites: ['demo'] },
       { username: 'two', password: 'pw', sites: ['a', 'b'] },
     ];
-    const { challenge, answered } = await open({ accounts });
+    const { challenge, answered } = await openSession({ accounts });
     const two = { username: 'two', password: 'pw' };
     for (const [site, status] of Object.entries({ a: 200, b: 200, demo: 500 })) {
       const target = `${authorsPath}?ids=%27DEMO-2026-0001%27&site_name=${site}`;
@@ -135,7 +133,7 @@ describe('the checks come in their order', () => {
   test('while a password is changed both are right, for each algorithm', async () => {
     const accounts = [{ ...user, otherPasswords: ['new'], sites: ['demo'] }];
     for (const algorithm of ['MD5', 'SHA-256-sess'] as const) {
-      const { challenge, answered, simulator } = await open({
+      const { challenge, answered, simulator } = await openSession({
         accounts,
         qop: 'auth',
         algorithms: [algorithm],
@@ -151,7 +149,9 @@ describe('the checks come in their order', () => {
   });
 
   test('an unregistered address is refused after Digest and before the site', async () => {
-    const { challenge, answered, simulator, ask } = await open({ allowedAddresses: ['10.0.0.0/8', '::1'] });
+    const { challenge, answered, simulator, ask } = await openSession({
+      allowedAddresses: ['10.0.0.0/8', '::1'],
+    });
     expect((await ask(wrongSite)).status).toBe(401);
     expect((await answered(await challenge(), { target: wrongSite })).status).toBe(403);
     simulator.set('submissions', { addressRefusalStatus: 404 });
@@ -166,7 +166,7 @@ describe('the checks come in their order', () => {
   });
 
   test('another path is 404, after Digest', async () => {
-    const { challenge, answered, ask } = await open({ testPaths: false });
+    const { challenge, answered, ask } = await openSession({ testPaths: false });
     expect((await ask('/echo')).status).toBe(401);
     const seen = await answered(await challenge(), { target: '/echo' });
     expect([seen.status, seen.headers['content-type']]).toEqual([404, 'application/xml;charset=UTF-8']);

@@ -3,15 +3,13 @@ import { describe, expect, test } from '@jest/globals';
 import { Faults } from '../../src/simulator/faults.ts';
 import type { BehaviourChange } from '../../src/simulator/settings.ts';
 import { answer } from '../support/digest-client.ts';
-import { authors, type Session, user, useSessions } from './session.ts';
+import { authors, openSession, type Session, user } from './session.ts';
 
 type FaultInput = NonNullable<BehaviourChange['faults']>[number];
 
-const open = useSessions();
-
 /** A session with a challenge in hand, whose next answers have the faults. */
 async function opened(...faults: FaultInput[]) {
-  const session = await open();
+  const session = await openSession();
   const offered = await session.challenge();
   session.simulator.set('submissions', { faults });
   return { ...session, get: () => session.answered(offered), offered };
@@ -135,7 +133,7 @@ describe('in the answer', () => {
 
 describe('which requests a fault hits', () => {
   test('only accepted ones, or only the others', async () => {
-    const session = await open({ faults: [{ kind: 'status', when: 'authenticated' }] });
+    const session = await openSession({ faults: [{ kind: 'status', when: 'authenticated' }] });
     const offered = await session.challenge();
     expect((await session.answered(offered)).status).toBe(503);
     session.simulator.set('submissions', { faults: [{ kind: 'status', when: 'unauthenticated' }] });

@@ -1,12 +1,11 @@
 import { describe, expect, test } from '@jest/globals';
 import type { BehaviourChange } from '../../src/simulator/settings.ts';
 import { answer } from '../support/digest-client.ts';
-import { authors, connect, type Seen, type Session, user, useSessions } from './session.ts';
+import { authors, connect, openSession, type Seen, type Session, user } from './session.ts';
 
-const opening = useSessions();
 let session: Session;
 const open = async (behaviour: BehaviourChange = {}) => {
-  session = await opening(behaviour);
+  session = await openSession(behaviour);
   return session;
 };
 

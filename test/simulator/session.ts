@@ -1,7 +1,7 @@
-import { afterEach } from '@jest/globals';
 import { type Dispatcher, Pool } from 'undici';
 import { type DeploymentSettings, defaultSettings } from '../../src/simulator/settings.ts';
 import type { Simulator } from '../../src/simulator/simulator.ts';
+import { closing } from '../support/closing.ts';
 import { type AnswerParts, answer, type Challenge, readChallenges } from '../support/digest-client.ts';
 import { startSimulator } from '../support/simulator.ts';
 
@@ -35,10 +35,10 @@ export interface Session {
   challenge(target?: string): Promise<Challenge>;
   /** The same request with an answer to the challenge. */
   answered(challenge: Challenge, parts?: Partial<AnswerParts>, ask?: Ask): Promise<Seen>;
-  close(): Promise<void>;
 }
 
-async function openSession(
+/** Opens a session, which is closed after the test. */
+export async function openSession(
   settings: Partial<DeploymentSettings> = {},
   options: Pool.Options = {},
 ): Promise<Session> {
@@ -67,6 +67,10 @@ async function openSession(
       challenges: readChallenges([lines].flat()),
     };
   };
+  closing.push(async () => {
+    await pool.destroy();
+    await simulator.close();
+  });
   return {
     simulator,
     pool,
@@ -85,23 +89,6 @@ async function openSession(
       const whole = { method, target: authors, ...user, ...body, ...parts };
       return ask(whole.target, { ...rest, headers: { ...headers, authorization: answer(challenge, whole) } });
     },
-    close: async () => {
-      await pool.destroy();
-      await simulator.close();
-    },
-  };
-}
-
-/** Opens sessions and closes them after each test. */
-export function useSessions(): typeof openSession {
-  const opened: Session[] = [];
-  afterEach(async () => {
-    await Promise.all(opened.splice(0).map((session) => session.close()));
-  });
-  return async (settings, options) => {
-    const session = await openSession(settings, options);
-    opened.push(session);
-    return session;
   };
 }
 

@@ -1,12 +1,10 @@
 import { describe, expect, test } from '@jest/globals';
-import { authors, useSessions } from './session.ts';
-
-const open = useSessions();
+import { authors, openSession } from './session.ts';
 
 const put = (body: string) => ({ method: 'PUT', body });
 
 async function opened() {
-  const session = await open();
+  const session = await openSession();
   const { sidePort } = session.simulator;
   const side = async (path: string, init: RequestInit = {}) => {
     const response = await fetch(`http://127.0.0.1:${sidePort}${path}`, {

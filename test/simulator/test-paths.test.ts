@@ -2,9 +2,8 @@ import { createHash } from 'node:crypto';
 import { Readable } from 'node:stream';
 import { describe, expect, test } from '@jest/globals';
 import { answer } from '../support/digest-client.ts';
-import { type Session, user, useSessions } from './session.ts';
+import { openSession, type Session, user } from './session.ts';
 
-const open = useSessions();
 const sha256 = (body: Buffer | string) => createHash('sha256').update(body).digest('hex');
 
 async function authorized({ challenge }: Session, method: string, target: string) {
@@ -12,7 +11,7 @@ async function authorized({ challenge }: Session, method: string, target: string
 }
 
 test('/echo says what arrived, byte for byte', async () => {
-  const { challenge, answered } = await open();
+  const { challenge, answered } = await openSession();
   const target = "/echo?x=%27a%27&y='b'&z=%c3";
   const body = 'a body with ü';
   const seen = await answered(
@@ -31,7 +30,7 @@ test('/echo says what arrived, byte for byte', async () => {
 });
 
 test('/echo takes a chunked body', async () => {
-  const session = await open();
+  const session = await openSession();
   const headers = await authorized(session, 'POST', '/echo');
   const body = Readable.from(['one ', 'two ', 'three']);
   const seen = await session.pool.request({ path: '/echo', method: 'POST', headers, body });
@@ -40,7 +39,7 @@ test('/echo takes a chunked body', async () => {
 
 describe('/bytes/N', () => {
   test('has a Content-Length', async () => {
-    const { challenge, answered } = await open();
+    const { challenge, answered } = await openSession();
     for (const length of [0, 1, 65_536, 200_001]) {
       const seen = await answered(await challenge(), { target: `/bytes/${length}` });
       expect(seen.headers['content-length']).toBe(String(length));
@@ -50,7 +49,7 @@ describe('/bytes/N', () => {
   });
 
   test('chunked, it ends with a checksum as trailer', async () => {
-    const { challenge, answered } = await open();
+    const { challenge, answered } = await openSession();
     const seen = await answered(await challenge(), { target: '/bytes/100000?chunked' });
     expect(seen.headers).not.toHaveProperty('content-length');
     expect(seen.headers['trailer']).toBe('X-Checksum');
@@ -59,7 +58,7 @@ describe('/bytes/N', () => {
   });
 
   test('a client that leaves is counted', async () => {
-    const session = await open();
+    const session = await openSession();
     const target = '/bytes/200000000';
     const headers = await authorized(session, 'GET', target);
     const { body } = await session.pool.request({ path: target, method: 'GET', headers });
@@ -81,19 +80,19 @@ test.each([
   [418, 11],
   [503, 11],
 ])('/status/%i has %i bytes', async (status, length) => {
-  const { challenge, answered } = await open();
+  const { challenge, answered } = await openSession();
   const seen = await answered(await challenge(), { target: `/status/${status}` });
   expect([seen.status, seen.body.length]).toEqual([status, length]);
 });
 
 test('/status/199 and /nothing are refused', async () => {
-  const { challenge, answered } = await open();
+  const { challenge, answered } = await openSession();
   expect((await answered(await challenge(), { target: '/status/199' })).status).toBe(400);
   expect((await answered(await challenge(), { target: '/nothing' })).status).toBe(404);
 });
 
 test('/early-hints sends 103 first', async () => {
-  const session = await open();
+  const session = await openSession();
   const headers = await authorized(session, 'GET', '/early-hints');
   const early: unknown[] = [];
   const seen = await session.pool.request({
@@ -107,7 +106,7 @@ test('/early-hints sends 103 first', async () => {
 });
 
 test('/headers sends what it is asked for', async () => {
-  const { challenge, answered } = await open();
+  const { challenge, answered } = await openSession();
   const target = '/headers?X-One=1&Set-Cookie=a%3D1&Set-Cookie=b%3D2';
   const seen = await answered(await challenge(), { target });
   expect(seen.headers).toMatchObject({ 'x-one': '1', 'set-cookie': ['a=1', 'b=2'] });

@@ -7,9 +7,7 @@ import { describe, expect, test } from '@jest/globals';
 import { Agent, request } from 'undici';
 import { type BehaviourChange, defaultSettings } from '../../src/simulator/settings.ts';
 import { startSimulator } from '../../src/simulator/simulator.ts';
-import { authors, connect, useSessions } from './session.ts';
-
-const open = useSessions();
+import { authors, connect, openSession } from './session.ts';
 
 describe('the certificate', () => {
   test.each([
@@ -17,13 +15,13 @@ describe('the certificate', () => {
     ['foreign', 'UNABLE_TO_VERIFY_LEAF_SIGNATURE'],
     ['wrong-host', 'ERR_TLS_CERT_ALTNAME_INVALID'],
   ] satisfies [BehaviourChange['tls'], string][])('%s', async (tls, code) => {
-    const { ask, simulator } = await open({ tls });
+    const { ask, simulator } = await openSession({ tls });
     await expect(ask(authors)).rejects.toMatchObject({ code });
     expect(simulator.counts('submissions')).toMatchObject({ connections: 1, requests: 0 });
   });
 
   test('is good by default, also for localhost, and can change while running', async () => {
-    const { ask, simulator } = await open();
+    const { ask, simulator } = await openSession();
     expect((await ask(authors)).status).toBe(401);
     const dispatcher = new Agent({ connect: { ca: simulator.ca } });
     const named = await request(`https://localhost:${simulator.deployments.submissions.port}/`, {
@@ -43,7 +41,7 @@ describe('the certificate', () => {
 });
 
 test('the youngest version can be limited, and the limit can change while running', async () => {
-  const { ask, simulator } = await open({ tlsMaxVersion: 'TLSv1.2' });
+  const { ask, simulator } = await openSession({ tlsMaxVersion: 'TLSv1.2' });
   expect((await ask(authors)).status).toBe(401);
   const strict = () => connect(simulator, { connect: { ca: simulator.ca, minVersion: 'TLSv1.3' } });
   const refused = strict();

@@ -21,8 +21,7 @@ const REASONS: Readonly<Record<string, readonly string[]>> = {
   'audit/segments/sink-position.ts': [PARSES],
   'audit/sinks/otlp.ts': [PARSES],
   'audit/stream/collected-file.ts': [PARSES],
-  'base/guarded-file.ts': [PARSES],
-  'base/pem.ts': [PARSES],
+  'base/guarded-file.ts': [PARSES, PARSES],
   'cli/audit-tail.ts': [PARSES],
   'cli/demo.ts': [LAST],
   'cli/tracing.ts': [PARSES],
@@ -42,7 +41,7 @@ const REASONS: Readonly<Record<string, readonly string[]>> = {
   'setup/listen-tls.ts': [PARSES],
   'simulator/settings.ts': [PARSES],
   'simulator/verification.ts': [PARSES],
-  'transport/pins.ts': [PARSES],
+  'transport/upstream-tls.ts': [PARSES],
   'upstream/body-start.ts': [PARSES],
 };
 

@@ -1,5 +1,5 @@
 import { setTimeout as delay, setImmediate as nextTurn } from 'node:timers/promises';
-import { openRedisStore, type RedisStoreOptions } from '../../src/challenges/store/redis.ts';
+import { RedisChallengeStore, type RedisStoreOptions } from '../../src/challenges/store/redis.ts';
 import type { ChallengeStore } from '../../src/challenges/store/store.ts';
 import type { RedisServers } from '../../src/redis/connection.ts';
 import { until } from './until.ts';
@@ -26,7 +26,7 @@ export function openWatched(servers: RedisServers, more: Partial<RedisStoreOptio
   const rejections: [kind: string, reason: string][] = [];
   const failures: { operation: string; error: unknown }[] = [];
   const changes: string[] = [];
-  const store = openRedisStore(redisOptions(servers, more), {
+  const store = new RedisChallengeStore(redisOptions(servers, more), {
     onUp: (up, reason) => states.push(up ? 'up' : (reason ?? 'no reason')),
     onError: (operation, error) => failures.push({ operation, error }),
     onRejected: (kind, reason) => rejections.push([kind, reason]),

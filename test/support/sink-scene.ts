@@ -7,7 +7,7 @@ import type { SinkOptions, SyslogOptions } from '../../src/audit/sinks/options.t
 import { SinkSet, type SinkStatus } from '../../src/audit/sinks/sink-set.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { AUDIT_KEY, openTestAudit, REPLICA, recordAccess, useFolders } from './audit-log.ts';
-import { useClosing } from './closing.ts';
+import { closing } from './closing.ts';
 import { readLines } from './recorded-requests.ts';
 import { type SyslogOptions as ServerOptions, type SyslogServer, startSyslog } from './syslog-server.ts';
 import { until } from './until.ts';
@@ -34,7 +34,6 @@ export interface SinkScene {
 }
 
 export function useSinks(): () => Promise<SinkScene> {
-  const closing = useClosing();
   // Hooks run in this order: folders go when nothing uses them any more.
   const folder = useFolders();
   return async () => {

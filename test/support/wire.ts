@@ -1,4 +1,5 @@
 import { afterAll, afterEach, beforeAll, beforeEach } from '@jest/globals';
+import { closing } from './closing.ts';
 import { type RunningGateway, startGateway } from './gateway.ts';
 import { RawClient, type RawResponse } from './raw-client.ts';
 import { openScene, type RunningScene, type SceneOptions } from './scene.ts';
@@ -17,7 +18,6 @@ export interface Wire {
 /** Starts one for the tests of a file, or one for each of them. */
 export function useWire(options: SceneOptions = {}, per: 'file' | 'test' = 'file'): Wire {
   // Clients are closed before the gateway, which would wait for them.
-  const connect = useClients();
   const running = useRunning(() => openScene(options), per);
   return {
     get simulator() {
@@ -79,17 +79,11 @@ export function useRunning<T extends { close(): Promise<void> }>(
   };
 }
 
-/** Opens raw clients, with `ca` (PEM) over TLS; what a test leaves open is closed after it. */
-export function useClients(): (port: number, ca?: string) => Promise<RawClient> {
-  const clients: RawClient[] = [];
-  afterEach(() => {
-    for (const client of clients.splice(0)) client.close();
-  });
-  return async (port, ca) => {
-    const client = await RawClient.open(port, ca);
-    clients.push(client);
-    return client;
-  };
+/** Opens a raw client, with `ca` (PEM) over TLS; what a test leaves open is closed after it. */
+export async function connect(port: number, ca?: string): Promise<RawClient> {
+  const client = await RawClient.open(port, ca);
+  closing.push(() => client.close());
+  return client;
 }
 
 /** The request as the simulator's /echo saw it. */

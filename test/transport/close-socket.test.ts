@@ -5,8 +5,8 @@ import { connect as connectTls, createServer as createTlsServer, type TLSSocket 
 import { describe, expect, test } from '@jest/globals';
 import { Cancellation } from '../../src/base/cancellation.ts';
 import { GatewayError } from '../../src/base/errors.ts';
-import { closeSocket } from '../../src/transport/close-socket.ts';
-import { useClosing } from '../support/closing.ts';
+import { closeSocket } from '../../src/transport/connector.ts';
+import { closing } from '../support/closing.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
 import { listenOnLoopback } from '../support/loopback-server.ts';
 import type { UpstreamConnection } from '../support/scripted-upstream.ts';
@@ -21,7 +21,6 @@ const certificates = createTestAuthority().then(async (authority) => ({
   ca: authority.ca,
   pair: await authority.server(),
 }));
-const closing = useClosing();
 
 /** Keeps the bytes of clients on their way to the upstream; resolves with them when the first connection has ended. */
 function tap(): { through: (port: number) => Promise<number>; sent: Promise<Buffer> } {
@@ -30,6 +29,7 @@ function tap(): { through: (port: number) => Promise<number>; sent: Promise<Buff
     const pieces: Buffer[] = [];
     client.on('data', (piece: Buffer) => pieces.push(piece));
     client.on('close', () => resolve(Buffer.concat(pieces)));
+    closing.push(() => upstream.destroy());
     for (const socket of [client, upstream]) socket.on('error', () => socket.destroy());
     client.pipe(upstream).pipe(client);
   };

@@ -1,20 +1,15 @@
 import { once } from 'node:events';
-import { type AddressInfo, createServer, type Server } from 'node:net';
-import { afterEach, describe, expect, test } from '@jest/globals';
+import { type AddressInfo, createServer } from 'node:net';
+import { describe, expect, test } from '@jest/globals';
 import { monotonicClock } from '../../src/base/clock.ts';
 import { errorCode } from '../../src/base/error-code.ts';
 import { connector } from '../../src/transport/connector.ts';
-
-const servers: Server[] = [];
-
-afterEach(() => {
-  for (const server of servers.splice(0)) server.close();
-});
+import { closing } from '../support/closing.ts';
 
 /** A server on one loopback address; the port is the same for all of a test. */
 async function listen(address: string, port = 0): Promise<number> {
   const server = createServer((socket) => socket.end()).listen(port, address);
-  servers.push(server);
+  closing.push(() => server.close());
   await once(server, 'listening');
   return (server.address() as AddressInfo).port;
 }

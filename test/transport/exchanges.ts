@@ -7,7 +7,7 @@ import type { ExchangeRequest } from '../../src/handshake/exchange.ts';
 import type { UpstreamResponse } from '../../src/handshake/response.ts';
 import type { KeyPair } from '../../src/simulator/certificates.ts';
 import { type ConnectionOptions, Connections } from '../../src/transport/connections.ts';
-import { useClosing } from '../support/closing.ts';
+import { closing } from '../support/closing.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
 import {
   type ScriptedConnections,
@@ -61,7 +61,6 @@ export function useExchanges(): StartScene {
     ca = authority.ca;
     pair = await authority.server();
   });
-  const closing = useClosing();
   return async (script, options = {}) => {
     const {
       tls = true,

@@ -7,8 +7,7 @@ import { afterEach, describe, expect, test } from '@jest/globals';
 import { Cancellation } from '../../src/base/cancellation.ts';
 import { monotonicClock } from '../../src/base/clock.ts';
 import { Connections } from '../../src/transport/connections.ts';
-import { pinOf } from '../../src/transport/pins.ts';
-import type { TlsSeen } from '../../src/transport/upstream-tls.ts';
+import { pinOf, type TlsSeen } from '../../src/transport/upstream-tls.ts';
 
 const algorithm = { name: 'ECDSA', namedCurve: 'P-256', hash: 'SHA-256' };
 

@@ -6,23 +6,19 @@ import { fieldValue, type RawHeaders } from '../../src/base/raw-headers.ts';
 import { Secret } from '../../src/base/secret.ts';
 import type { AlgorithmName } from '../../src/digest/algorithms.ts';
 import {
+  proxyAuthenticationError,
+  proxyError,
+  proxyRefuses,
+  proxyTooSlow,
+} from '../../src/transport/errors.ts';
+import {
   type Connect,
   type ProxyAccount,
   ProxyAuthentication,
-} from '../../src/transport/proxy-authentication.ts';
-import {
-  passwordNeeded,
-  proxyAlwaysStale,
-  proxyError,
-  proxyProofInvalid,
-  proxyRefuses,
-  proxyRefusesCredential,
-  proxyTooSlow,
-  unusableProxyChallenge,
-  weakProxyChallenge,
-} from '../../src/transport/proxy-errors.ts';
-import { type ProxyOptions, ProxyTunnel } from '../../src/transport/proxy-tunnel.ts';
-import { useClosing } from '../support/closing.ts';
+  type ProxyOptions,
+  ProxyTunnel,
+} from '../../src/transport/proxy-tunnel.ts';
+import { closing } from '../support/closing.ts';
 import { type ScriptedUpstream, startRawUpstream, startUpstream } from '../support/scripted-upstream.ts';
 import { proxyAccount, type Squid, type SquidOptions, startSquid } from '../support/squid.ts';
 import { until } from '../support/until.ts';
@@ -32,8 +28,6 @@ const credential = { ...named, username: proxyAccount.username, password: new Se
 const URI = 'upstream.example:443';
 const ALGORITHMS: readonly AlgorithmName[] = ['SHA-512-256', 'SHA-256', 'MD5'];
 const proxyDefaults = { credential: 'proxy', algorithms: ALGORITHMS, allowPlaintext: false, ca: undefined };
-
-const closing = useClosing();
 
 function tunnelThrough(
   proxy: string,
@@ -166,10 +160,22 @@ describe('a proxy that answers', () => {
   });
 
   test('gives each CONNECT under way a nonce of its own', async () => {
-    const { proxy, heads } = await scripted(asks(DIGEST), asks(DIGEST.replace('"n"', '"other"')), OK);
+    let issued = 0;
+    const sent: string[] = [];
+    const proxy = await startRawUpstream((head) => {
+      const [, nonce] = /nonce="(n\d+)"/.exec(head) ?? [];
+      if (nonce !== undefined) {
+        sent.push(`${nonce} ${/nc=\d+/.exec(head)?.[0]}`);
+        return OK;
+      }
+      issued += 1;
+      return asks(`Digest realm="r", nonce="n${issued}", qop="auth"`);
+    });
+    closing.push(() => proxy.close());
     const tunnel = tunnelThrough(proxy.origin);
+    expect(await outcome(tunnel)).toBe('open');
     expect(await Promise.all([outcome(tunnel), outcome(tunnel)])).toEqual(['open', 'open']);
-    expect(heads.slice(2).map((head) => /nc=\d+/.exec(head)?.[0])).toEqual(['nc=00000001', 'nc=00000001']);
+    expect(sent.sort()).toEqual(['n1 nc=00000001', 'n1 nc=00000002', 'n2 nc=00000001']);
   });
 
   test('that forgets its nonces and does not say stale refuses no credential', async () => {
@@ -195,7 +201,7 @@ describe('a proxy that answers', () => {
     const { proxy, heads } = await scripted(asks(DIGEST), OK, asks(DIGEST.replace('"n"', '"n2"')));
     const tunnel = tunnelThrough(proxy.origin, { now: () => now });
     expect(await outcome(tunnel)).toBe('open');
-    const refused = proxyRefusesCredential().detail;
+    const refused = proxyAuthenticationError('credential-refused').detail;
     // The nonce that was known, then a challenge of its own.
     expect([await outcome(tunnel), await outcome(tunnel), heads.length]).toEqual([refused, refused, 4]);
     now = 30_000;
@@ -207,11 +213,11 @@ describe('a proxy that answers', () => {
     [
       '200 with a wrong rspauth',
       [asks(DIGEST), 'HTTP/1.1 200 OK\r\nProxy-Authentication-Info: rspauth="00"\r\n\r\n'],
-      proxyProofInvalid(),
+      proxyAuthenticationError('proof-invalid'),
     ],
-    ['407 without any challenge', [asks()], unusableProxyChallenge()],
-    ['407 with another scheme', [asks('NTLM')], unusableProxyChallenge()],
-    ['stale again and again', [asks(stale)], proxyAlwaysStale()],
+    ['407 without any challenge', [asks()], proxyAuthenticationError('unusable-challenge')],
+    ['407 with another scheme', [asks('NTLM')], proxyAuthenticationError('unusable-challenge')],
+    ['stale again and again', [asks(stale)], proxyAuthenticationError('always-stale')],
     ['403', ['HTTP/1.1 403 No\r\n\r\n'], proxyRefuses(403)],
     ['502', ['HTTP/1.1 502 No\r\n\r\n'], proxyRefuses(502)],
     ['302', ['HTTP/1.1 302 No\r\n\r\n'], proxyRefuses(302)],
@@ -236,7 +242,9 @@ describe('a proxy that answers', () => {
     ],
   ])('with %s gets nothing of the credential', async (_name, algorithms, challenges) => {
     const { proxy, heads } = await scripted(asks(...challenges), OK);
-    expect(await outcome(tunnelThrough(proxy.origin, { algorithms }))).toBe(weakProxyChallenge().detail);
+    expect(await outcome(tunnelThrough(proxy.origin, { algorithms }))).toBe(
+      proxyAuthenticationError('weak-challenge').detail,
+    );
     expect(heads).toEqual([expect.not.stringMatching(/authorization/i)]);
   });
 
@@ -270,7 +278,7 @@ describe('a proxy that answers', () => {
     let now = 0;
     const { proxy, heads } = await scripted(asks(DIGEST));
     const tunnel = tunnelThrough(proxy.origin, { now: () => now });
-    const refused = proxyRefusesCredential().detail;
+    const refused = proxyAuthenticationError('credential-refused').detail;
     expect([await outcome(tunnel), await outcome(tunnel), heads.length]).toEqual([refused, refused, 2]);
     now = 30_000;
     expect([await outcome(tunnel), await outcome(tunnel), heads.length]).toEqual([refused, refused, 4]);
@@ -284,7 +292,7 @@ describe('a proxy that answers', () => {
       { proxy: options, origin: 'https://a', localAddress: undefined, timeout: 5000 },
       { clock: monotonicClock, credential: () => current },
     );
-    expect(await outcome(tunnel)).toBe(proxyRefusesCredential().detail);
+    expect(await outcome(tunnel)).toBe(proxyAuthenticationError('credential-refused').detail);
     current = { ...named, username: 'next-user', password: new Secret('next-word') };
     expect(await outcome(tunnel)).toBe('open');
     expect(heads[3]).toContain('username="next-user"');
@@ -345,7 +353,7 @@ test('a hash of the password answers Digest of its realm, and nothing else', asy
     'Digest realm="r", nonce="n", qop="auth", algorithm=SHA-256',
     'Basic realm="r"',
   ]) {
-    await expect(answerTo(account, line)).rejects.toThrow(passwordNeeded().detail);
+    await expect(answerTo(account, line)).rejects.toThrow(proxyAuthenticationError('password-needed').detail);
   }
 });
 

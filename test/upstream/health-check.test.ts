@@ -1,17 +1,22 @@
 import { afterEach, beforeEach, describe, expect, jest, test } from '@jest/globals';
+import { Cancellation } from '../../src/base/cancellation.ts';
 import { GatewayError } from '../../src/base/errors.ts';
-import { AddressHealth } from '../../src/upstream/address-health.ts';
-import { CheckPace, HealthCheck } from '../../src/upstream/health-check.ts';
+import { AddressState, type StatusChange } from '../../src/upstream/address-state.ts';
+import { CheckPace, checkAddress } from '../../src/upstream/health-check.ts';
 
 const INTERVAL = 10_000;
 const clock = { now: () => Date.now() };
-const open: HealthCheck[] = [];
+const CIRCUIT = { failures: 0.5, minimum: 20, window: 10_000, open: 5_000, statuses: [] };
+const HEALTH = { interval: INTERVAL, failback: 30_000 };
+const ended = new GatewayError('draining', 'ended');
+let checks = new Cancellation();
 
 beforeEach(() => {
   jest.useFakeTimers();
+  checks = new Cancellation();
 });
 afterEach(() => {
-  for (const check of open.splice(0)) check.close();
+  checks.cancel(ended);
   jest.useRealTimers();
 });
 
@@ -28,13 +33,14 @@ function scene({ addresses = 1, works = (): boolean => true } = {}) {
       throw new Error('no request was to be sent');
     },
   };
-  const health = Array.from(
-    { length: addresses },
-    () => new AddressHealth({ interval: INTERVAL, failback: 30_000 }, clock, () => {}),
-  );
-  for (const each of health) open.push(new HealthCheck(INTERVAL, undefined, connections, each, pace));
+  const changes: StatusChange[] = [];
+  const check = async (state: AddressState): Promise<void> => {
+    for await (const change of checkAddress(state, HEALTH, connections, pace, checks)) changes.push(change);
+  };
+  const states = Array.from({ length: addresses }, () => new AddressState(CIRCUIT, HEALTH, clock));
+  const all = Promise.all(states.map(check));
   const pass = (ms: number): Promise<void> => jest.advanceTimersByTimeAsync(ms);
-  return { times, health, pass };
+  return { times, states, changes, all, pass };
 }
 
 describe('an address is checked', () => {
@@ -48,10 +54,10 @@ describe('an address is checked', () => {
   });
 
   test('not while client requests show its state', async () => {
-    const { times, health, pass } = scene();
+    const { times, states, pass } = scene();
     await pass(1_100);
     for (let step = 0; step < 60; step += 1) {
-      health[0]?.responded();
+      states[0]?.responded(200);
       await pass(1_000);
     }
     expect(times).toHaveLength(1);
@@ -61,16 +67,25 @@ describe('an address is checked', () => {
 
   test('again soon when a check of a healthy address failed, until it counts as failing', async () => {
     let works = true;
-    const { times, health, pass } = scene({ works: () => works });
+    const { times, states, changes, pass } = scene({ works: () => works });
     await pass(1_100);
     works = false;
     // 9 to 11 s to the first failure, then about 1 s each to the others.
     await pass(11_000 + 2 * 1_200);
-    expect(health[0]?.state).toBe('failing');
+    expect(states[0]?.health).toBe('failing');
+    expect(changes.map(({ after }) => after.health)).toEqual(['healthy', 'failing']);
     const [first = 0, second = 0, third = 0] = times.slice(1);
     expect(Math.max(second - first, third - second)).toBeLessThan(1_200);
     await pass(4_000);
     expect(times).toHaveLength(4);
+  });
+
+  test('no more once they end, which needs no timer', async () => {
+    const { times, all, pass } = scene();
+    await pass(1_100);
+    checks.cancel(ended);
+    await all;
+    expect([times.length, jest.getTimerCount()]).toEqual([1, 0]);
   });
 
   test('at most 20 times per second in the whole process', async () => {

@@ -1,7 +1,8 @@
+import type { Cancellable } from '../../../src/base/cancellation.ts';
 import { GatewayError } from '../../../src/base/errors.ts';
 import type { Exchange, ExchangeRequest, Lost } from '../../../src/handshake/exchange.ts';
 import { type ResponseSource, UpstreamResponse } from '../../../src/handshake/response.ts';
-import { isConnectionLost, upstreamError } from '../../../src/transport/network-error.ts';
+import { isConnectionLost, upstreamError } from '../../../src/transport/errors.ts';
 import { hostOf, type Network } from '../network.ts';
 import type { Planned, SimulatedProcess } from '../world.ts';
 import type { UpstreamReply } from './server.ts';
@@ -48,7 +49,7 @@ export class UpstreamConnections {
 }
 
 /** One request and its response. */
-class SimulatedExchange implements ResponseSource {
+class SimulatedExchange implements ResponseSource, Cancellable {
   readonly #connections: UpstreamConnections;
   readonly #request: ExchangeRequest;
   readonly #resolve: (result: UpstreamResponse | Lost) => void;
@@ -74,7 +75,7 @@ class SimulatedExchange implements ResponseSource {
 
   begin(): void {
     const { request, connections } = { request: this.#request, connections: this.#connections };
-    request.cancellation.onCancel((reason) => this.#fail(reason));
+    request.cancellation.add(this);
     if (this.#over) return;
     this.#reused = request.freshConnection !== true && connections.idle > 0;
     if (this.#reused) {
@@ -99,7 +100,7 @@ class SimulatedExchange implements ResponseSource {
     const request = this.#request;
     const refusal = request.refusal?.();
     if (refusal !== undefined) {
-      this.#fail(refusal);
+      this.cancel(refusal);
       return;
     }
     this.#progress = 'sent';
@@ -160,8 +161,15 @@ class SimulatedExchange implements ResponseSource {
     this.#close(undefined);
   }
 
+  /** Also at a timeout. */
+  cancel(error: GatewayError): void {
+    if (!this.#close(undefined)) return;
+    if (this.#response === undefined) this.#reject(error);
+    else this.#response.fail(error);
+  }
+
   #timedOut(): void {
-    this.#fail(
+    this.cancel(
       new GatewayError('upstream-timeout', 'The upstream did not respond in time (timeouts.response).'),
     );
   }
@@ -178,7 +186,7 @@ class SimulatedExchange implements ResponseSource {
     const thrown = Object.assign(new Error(code), { code });
     const error = upstreamError(thrown);
     if (this.#progress === 'responding') {
-      this.#fail(error);
+      this.cancel(error);
       return;
     }
     const sent = this.#progress === 'sent';
@@ -193,19 +201,13 @@ class SimulatedExchange implements ResponseSource {
     if (this.#close(undefined)) this.#resolve(lost);
   }
 
-  #fail(error: GatewayError): void {
-    if (!this.#close(undefined)) return;
-    if (this.#response === undefined) this.#reject(error);
-    else this.#response.fail(error);
-  }
-
   /** False: it is over already. */
   #close(reply: UpstreamReply | undefined): boolean {
     if (this.#over) return false;
     this.#over = true;
     this.#cancelTimer();
     this.#forget?.();
-    this.#request.cancellation.onCancel(undefined);
+    this.#request.cancellation.remove(this);
     if (this.#progress !== 'unsent') this.#connections.listener.ended(this.#request, reply);
     return true;
   }

@@ -1,4 +1,4 @@
-import { inTime } from '../../base/in-time.ts';
+import { inTime } from '../../base/clock.ts';
 import { callEach, isolate, reportError } from '../../base/report-error.ts';
 import type { Waiter } from '../audit.ts';
 import { BatchTimer, tellRecorded } from '../release-queue.ts';

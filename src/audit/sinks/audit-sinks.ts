@@ -1,9 +1,9 @@
 import { extname } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { Worker } from 'node:worker_threads';
+import { inTime } from '../../base/clock.ts';
 import { messageOf } from '../../base/error-code.ts';
 import { ignoreAbort } from '../../base/expected-errors.ts';
-import { inTime } from '../../base/in-time.ts';
 import type { Log } from '../../base/log.ts';
 import { toPlain } from '../../base/plain-form.ts';
 import type { Metrics } from '../../metrics/metrics.ts';

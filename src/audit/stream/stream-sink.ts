@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises';
+import { inTime } from '../../base/clock.ts';
 import { messageOf } from '../../base/error-code.ts';
-import { inTime } from '../../base/in-time.ts';
 import type { Log } from '../../base/log.ts';
 import type { AuditSink, LossRecorder } from '../audit.ts';
 import type { AuditKeys } from '../keys.ts';

@@ -149,16 +149,14 @@ export class ChannelChallengeStore implements ChallengeStore {
   }
 }
 
-function readHeldReply(reply: AgedValue | undefined, elapsedMs: number): AgedChallenge | undefined {
-  return reply && readable(readHeld(reply.value, reply.ageMs + elapsedMs));
-}
+const readHeldReply = replyOf(readHeld);
+const readParkedReply = replyOf(readParked);
+const readLearnedReply = replyOf(readLearned);
 
-function readParkedReply(reply: AgedValue | undefined, elapsedMs: number): ParkedChallenge | undefined {
-  return reply && readable(readParked(reply.value, reply.ageMs + elapsedMs));
-}
-
-function readLearnedReply(reply: AgedValue | undefined, elapsedMs: number): Learned | undefined {
-  return reply && readable(readLearned(reply.value, reply.ageMs + elapsedMs));
+/** Reads the value of a reply, which became older on its way; undefined: there is none. */
+function replyOf<T>(read: (text: string, ageMs: number) => T | undefined) {
+  return (reply: AgedValue | undefined, elapsedMs: number): T | undefined =>
+    reply && readable(read(reply.value, reply.ageMs + elapsedMs));
 }
 
 /** @throws Error if the value could not be read */

@@ -1,6 +1,6 @@
 import { type Clock, monotonicClock } from '../../base/clock.ts';
-import { type StoreFunction, StoreServer } from '../../base/store-server.ts';
-import { ChangePause } from './change-pause.ts';
+import { type StoreFunction, StoreServer } from '../../base/message-calls.ts';
+import { ChangePause } from './change-feed.ts';
 import { type AgedValue, type CallForms, CHALLENGES, type Change, callForms, readable } from './channel.ts';
 import { MemoryChallengeStore } from './memory.ts';
 import type { AgedChallenge, ChallengeStore } from './store.ts';

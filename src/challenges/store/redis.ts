@@ -46,15 +46,6 @@ export interface RedisStoreEvents {
   onRejected(kind: ValueKind, reason: RejectionReason): void;
 }
 
-/**
- * A store in Redis, which connects by itself for as long as it is open: Redis may be absent at the start and
- * go away at any time. Each call ends within `timeoutMs`. Whatever somebody else writes there, a caller gets what a
- * gateway could have written, and with keys only what one wrote.
- */
-export function openRedisStore(options: RedisStoreOptions, events: RedisStoreEvents): ChallengeStore {
-  return new RedisChallengeStore(options, events);
-}
-
 /** Where the parts of one challenge key live, all on one node of a Cluster. */
 interface Places {
   readonly base: string;
@@ -78,7 +69,12 @@ const loaded = z.tuple([z.string(), milliseconds, milliseconds, z.string()]);
 const inTheWay = z.tuple([z.string(), z.unknown(), z.unknown(), z.string()]);
 const taken = z.tuple([z.string(), milliseconds]);
 
-class RedisChallengeStore implements ChallengeStore {
+/**
+ * A store in Redis, which connects by itself for as long as it is open: Redis may be absent at the start and
+ * go away at any time. Each call ends within `timeoutMs`. Whatever somebody else writes there, a caller gets what a
+ * gateway could have written, and with keys only what one wrote.
+ */
+export class RedisChallengeStore implements ChallengeStore {
   /** Names this process among all. */
   readonly #process = randomUUID();
   /** Unix time in milliseconds. Signed as of then, the name of this process is one text, which Redis recognises. */

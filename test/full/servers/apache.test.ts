@@ -3,7 +3,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { describe, expect, test } from '@jest/globals';
 import { Pool } from 'undici';
 import { Secret } from '../../../src/base/secret.ts';
-import { useClosing } from '../../support/closing.ts';
+import { closing } from '../../support/closing.ts';
 import { credentialSet } from '../../support/gateway.ts';
 import { makeClientCertificate } from '../../support/issued-certificates.ts';
 import { startArrivals } from '../../support/load.ts';
@@ -73,8 +73,6 @@ describe('plain clients', () => {
 });
 
 describe('the proof in rspauth', () => {
-  const closing = useClosing();
-
   /** Somebody between gateway and Apache, who passes everything on but for what `change` does to the proof. */
   async function startBetween(
     { deployment: { origin, ca = '' } }: RealServer,

@@ -8,7 +8,7 @@ import { startUpstream } from '../../support/scripted-upstream.ts';
 import { type ServerProcess, startServer } from '../../support/server-process.ts';
 import { SMUGGLING_SHAPES } from '../../support/smuggling-shapes.ts';
 import { needPackages } from '../../support/system-packages.ts';
-import { useClients, useRunning } from '../../support/wire.ts';
+import { connect, useRunning } from '../../support/wire.ts';
 
 /** A reverse proxy from the system's packages, which keeps its connections to one server and refuses one path. */
 interface ReverseProxy {
@@ -123,7 +123,6 @@ interface Chain {
   close(): Promise<void>;
 }
 
-const connect = useClients();
 const shapes = SMUGGLING_SHAPES.map((shape, index) => ({ ...shape, index }));
 
 /** Sends the shape, then an ordinary last request; resolves to all that comes back. */

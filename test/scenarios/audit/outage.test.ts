@@ -23,12 +23,11 @@ import { injectFault } from '../../support/inject-fault.ts';
 import { authors, openScene, type RunningScene, startScene } from '../../support/scene.ts';
 import { needPackages } from '../../support/system-packages.ts';
 import { until } from '../../support/until.ts';
-import { codeOf, useClients } from '../../support/wire.ts';
+import { codeOf, connect } from '../../support/wire.ts';
 
 const folder = useFolders();
 
 const run = promisify(execFile);
-const connect = useClients();
 const SEGMENT = join(REPLICA, '000000000001.jsonl');
 let pair: RunningScene;
 

@@ -12,7 +12,7 @@ import { StreamSink } from '../../../src/audit/stream/stream-sink.ts';
 import { Secret } from '../../../src/base/secret.ts';
 import type { RedisServers } from '../../../src/redis/connection.ts';
 import { AUDIT_KEY, openTestAudit, REPLICA, recordAccess, useFolders } from '../../support/audit-log.ts';
-import { useClosing } from '../../support/closing.ts';
+import { closing } from '../../support/closing.ts';
 import { PROGRAM } from '../../support/program.ts';
 import { type RedisServer, startRedis } from '../../support/redis.ts';
 import { redisOptions, single } from '../../support/redis-store.ts';
@@ -47,7 +47,6 @@ export interface Collector {
 
 /** Sets scenes; what is opened ends after the test. */
 export function useStreams(): (settings?: readonly string[]) => Promise<StreamScene> {
-  const closing = useClosing();
   // Hooks run in this order: folders go when nothing writes there any more.
   const folder = useFolders();
   return async (settings = []) => {

@@ -14,7 +14,7 @@ import {
   recordsIn,
   useFolders,
 } from '../../support/audit-log.ts';
-import { useClosing } from '../../support/closing.ts';
+import { closing } from '../../support/closing.ts';
 import { startGatewayProcess } from '../../support/gateway-process.ts';
 import { gateway } from '../../support/program.ts';
 import { moveSlot, type RedisServer, startRedisCluster, startRedisSentinel } from '../../support/redis.ts';
@@ -466,7 +466,6 @@ async function pendingOf(redis: RedisServer): Promise<string> {
 
 describe('the stream', () => {
   const KEY = 'test:v2:{audit}:records';
-  const closing = useClosing();
   // Hooks run in this order: folders go when nothing writes there any more.
 
   /** Numbers of the records in the order of a collector. */

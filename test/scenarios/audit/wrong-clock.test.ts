@@ -2,7 +2,7 @@ import { readdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterEach, expect, jest, test } from '@jest/globals';
 import { AUDIT_KEY, openTestAudit, REPLICA, recordAccess, useFolders } from '../../support/audit-log.ts';
-import { useClosing } from '../../support/closing.ts';
+import { closing } from '../../support/closing.ts';
 import { startGatewayProcess } from '../../support/gateway-process.ts';
 import { gateway as runProgram } from '../../support/program.ts';
 import { startScene } from '../../support/scene.ts';
@@ -10,7 +10,6 @@ import { until } from '../../support/until.ts';
 import { setWallClock } from '../../support/wall-clock.ts';
 
 const folder = useFolders();
-const closing = useClosing();
 const DAY_MS = 86_400_000;
 afterEach(() => {
   jest.useRealTimers();

@@ -81,13 +81,31 @@ describe('responses of an upstream', () => {
   });
 
   test('open it with a status that the configuration lists', async () => {
-    const { outcomes, messages } = await startAvailability({
+    const { outcomes, messages, check } = await startAvailability({
       settings: { circuit: { ...CIRCUIT, minimum: 3, statuses: [503] } },
     });
     // The challenge of the first one is a response without a failure.
     expect(await outcomes(3, '/status/503')).toEqual(['503', '503', '503 upstream-circuit-open']);
     expect(messages()).toContain(OPENED);
+    expect((await check()).detail).toMatch(/failing for .* \(circuit open\): .*503/);
   });
+});
+
+test('a check shows without any request that the address is back, and the next request closes the circuit', async () => {
+  const { outcomes, relays, messages, advance, check } = await startAvailability({
+    modes: ['refusing'],
+    settings: { circuit: CIRCUIT, health: { interval: '50ms' } },
+  });
+  expect(await outcomes(4)).toEqual(Array(4).fill('502 upstream-unreachable'));
+  const [relay] = relays;
+  await relay?.set('open');
+  await until(() => (relay?.connections ?? 0) >= 3);
+  expect((await check()).detail).toContain('circuit open');
+  advance(5_000);
+  await until(async () => (await check()).ok);
+  expect(messages()).not.toContain(CLOSED);
+  expect(await outcomes(1)).toEqual(['200']);
+  expect(messages()).toContain(CLOSED);
 });
 
 test('requests that wait for a connection are refused when it opens, or go to another address', async () => {

@@ -3,7 +3,7 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { describe, expect, test } from '@jest/globals';
 import { auditOptions, recordsIn, useFolders } from '../../support/audit-log.ts';
-import { useClosing } from '../../support/closing.ts';
+import { closing } from '../../support/closing.ts';
 import { startGateway } from '../../support/gateway.ts';
 import { outcomeOf } from '../../support/scene.ts';
 import { startUpstream } from '../../support/scripted-upstream.ts';
@@ -11,7 +11,6 @@ import { until } from '../../support/until.ts';
 import { startAvailability } from './availability-scene.ts';
 
 const newFolder = useFolders();
-const closing = useClosing();
 const POST = { method: 'POST', body: 'x' };
 const MOVED = [
   'digest_gateway_retries_total',

@@ -1,6 +1,5 @@
 import { describe, expect, test } from '@jest/globals';
-import { upstreamError } from '../../../src/transport/network-error.ts';
-import { whyNoTls } from '../../../src/transport/tls-errors.ts';
+import { upstreamError, whyNoTls } from '../../../src/transport/errors.ts';
 import { until } from '../../support/until.ts';
 import { startAvailability } from './availability-scene.ts';
 

@@ -1,13 +1,12 @@
 import { createServer, type Socket } from 'node:net';
 import { describe, expect, test } from '@jest/globals';
-import { useClosing } from '../../support/closing.ts';
+import { closing } from '../../support/closing.ts';
 import { startGateway } from '../../support/gateway.ts';
 import { listenOnLoopback } from '../../support/loopback-server.ts';
 import { outcomeOf } from '../../support/scene.ts';
 import { startRawUpstream } from '../../support/scripted-upstream.ts';
 import { startAvailability } from './availability-scene.ts';
 
-const closing = useClosing();
 /** High enough that no circuit opens here. */
 const circuit = { minimum: 1_000_000 };
 const retries = (reason: string) =>

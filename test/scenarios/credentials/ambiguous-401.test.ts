@@ -14,7 +14,7 @@ import { startServerScene } from '../../support/server-scene.ts';
 import { until } from '../../support/until.ts';
 
 const NAME = 'submissions';
-const RTT_MS = 150;
+const RTT_MS = 100;
 const CROWD = 20;
 
 type Upstream = [string, BehaviourChange];

@@ -8,11 +8,10 @@ import { noAudit } from '../../../src/audit/audit.ts';
 import { Metrics } from '../../../src/metrics/metrics.ts';
 import type { AppSetup } from '../../../src/setup/setup.ts';
 import { SetupSource } from '../../../src/setup/setup-source.ts';
-import { useClosing } from '../../support/closing.ts';
+import { closing } from '../../support/closing.ts';
 import { setupFor, startGateway, writeConfig } from '../../support/gateway.ts';
 import { until } from '../../support/until.ts';
 
-const closing = useClosing();
 const ORIGIN = 'https://a.example.org';
 
 async function folderOf(): Promise<string> {

@@ -4,14 +4,13 @@ import { pathToFileURL } from 'node:url';
 import { expect, test } from '@jest/globals';
 import { defaultSettings } from '../../../src/simulator/settings.ts';
 import { useFolders } from '../../support/audit-log.ts';
-import { useClosing } from '../../support/closing.ts';
+import { closing } from '../../support/closing.ts';
 import { startGatewayProcess } from '../../support/gateway-process.ts';
 import { SOURCE_PROGRAM } from '../../support/program.ts';
 import { repository } from '../../support/repository.ts';
 import { authors, startSimulator } from '../../support/simulator.ts';
 import { until } from '../../support/until.ts';
 
-const closing = useClosing();
 const folder = useFolders();
 const NAME = 'submissions';
 

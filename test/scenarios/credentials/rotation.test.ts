@@ -1,6 +1,6 @@
 import { describe, expect, test } from '@jest/globals';
 import type { BehaviourChange } from '../../../src/simulator/settings.ts';
-import { useClosing } from '../../support/closing.ts';
+import { closing } from '../../support/closing.ts';
 import { credentialSet, startGateway } from '../../support/gateway.ts';
 import { startArrivals } from '../../support/load.ts';
 import { startRedis } from '../../support/redis.ts';
@@ -8,7 +8,6 @@ import { redisOptions, single } from '../../support/redis-store.ts';
 import { authors, type RunningScene, startScene } from '../../support/scene.ts';
 import { until } from '../../support/until.ts';
 
-const closing = useClosing();
 const OLD = 'demo-api-key';
 const NEW = 'another-api-key';
 const NAME = 'submissions';

@@ -3,7 +3,7 @@ import { request } from 'node:http';
 import { join } from 'node:path';
 import { expect, test } from '@jest/globals';
 import { useFolders } from '../../support/audit-log.ts';
-import { useClosing } from '../../support/closing.ts';
+import { closing } from '../../support/closing.ts';
 import { type RunningGateway, startGateway } from '../../support/gateway.ts';
 import { startRedis } from '../../support/redis.ts';
 import { redisOptions, single } from '../../support/redis-store.ts';
@@ -12,7 +12,6 @@ import { authors, type FleetScene, startScene } from '../../support/scene.ts';
 import { freePort } from '../../support/server-process.ts';
 import { until } from '../../support/until.ts';
 
-const closing = useClosing();
 const folderOf = useFolders();
 const OLD = 'demo-api-key';
 const NEW = 'another-api-key';

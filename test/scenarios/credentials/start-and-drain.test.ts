@@ -4,13 +4,11 @@ import { join } from 'node:path';
 import { expect, test } from '@jest/globals';
 import { SetupSource } from '../../../src/setup/setup-source.ts';
 import { defaultSettings } from '../../../src/simulator/settings.ts';
-import { useClosing } from '../../support/closing.ts';
+import { closing } from '../../support/closing.ts';
 import { startGateway, writeConfig } from '../../support/gateway.ts';
 import { startScene } from '../../support/scene.ts';
 import { authors, startSimulator } from '../../support/simulator.ts';
 import { until } from '../../support/until.ts';
-
-const closing = useClosing();
 
 /** A password in a file, and accounts of the upstream that have another one. */
 async function setPassword() {

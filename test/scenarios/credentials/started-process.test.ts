@@ -1,6 +1,6 @@
 import { describe, expect, test } from '@jest/globals';
 import { monotonicClock } from '../../../src/base/clock.ts';
-import { useClosing } from '../../support/closing.ts';
+import { closing } from '../../support/closing.ts';
 import { readChallenges } from '../../support/digest-client.ts';
 import { type RunningGateway, startGateway } from '../../support/gateway.ts';
 import { startRedis } from '../../support/redis.ts';
@@ -9,8 +9,6 @@ import { seesRedis } from '../../support/replicas.ts';
 import { problemOf } from '../../support/scene.ts';
 import { startUpstream } from '../../support/scripted-upstream.ts';
 import { until } from '../../support/until.ts';
-
-const closing = useClosing();
 
 /** An upstream that forgets its nonces when it is told to, and never says stale. */
 async function startForgetful() {

@@ -1,27 +1,24 @@
 import { once } from 'node:events';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { setTimeout as delay, setImmediate as nextTurn } from 'node:timers/promises';
-import { describe, expect, test } from '@jest/globals';
-import { useClosing } from '../../support/closing.ts';
+import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
+import { closing } from '../../support/closing.ts';
 import { startGateway } from '../../support/gateway.ts';
-import { createTestAuthority, writeTlsFiles } from '../../support/issued-certificates.ts';
+import { createTestAuthority, type TlsFiles, writeTlsFiles } from '../../support/issued-certificates.ts';
 import { type RawClient, valuesOf } from '../../support/raw-client.ts';
 import { startUpstream } from '../../support/scripted-upstream.ts';
 import { until } from '../../support/until.ts';
-import { codeOf, useClients } from '../../support/wire.ts';
+import { codeOf, connect } from '../../support/wire.ts';
 
-const IDLE_MS = 800;
+const IDLE_MS = 500;
 const STEP_MS = IDLE_MS / 40;
 /** More than all buffers on the way of a body. */
 const LARGE = 32 * 2 ** 20;
 const KEPT = 1024;
 /** Above 1 MiB and below 1 GiB per second. */
-const READ_PER_MS = 10_000;
+const READ_PER_MS = 16_000;
 const CHALLENGE = 'Digest realm="r", nonce="n", qop="auth"';
 const REQUESTS = 'digest_gateway_requests_total';
-
-const connect = useClients();
-const closing = useClosing();
 
 const post = (length: number): string => `POST /up HTTP/1.1\r\nHost: x\r\nContent-Length: ${length}\r\n\r\n`;
 
@@ -33,6 +30,15 @@ describe.each([
   ['TCP', false],
   ['TLS', true],
 ])('a client over %s', (_transport, overTls) => {
+  let ca: string;
+  let files: TlsFiles;
+  beforeAll(async () => {
+    const authority = await createTestAuthority();
+    ca = authority.ca;
+    files = await writeTlsFiles(await authority.server(), ca);
+  });
+  afterAll(() => files.remove());
+
   /** A gateway that wants this rate of a client. */
   async function start(minRate: string, serve = reply) {
     const upstream = await startUpstream((req, res) => {
@@ -42,9 +48,6 @@ describe.each([
       else serve(req, res);
     });
     closing.push(() => upstream.close());
-    const authority = await createTestAuthority();
-    const files = await writeTlsFiles(await authority.server(), authority.ca);
-    closing.push(() => files.remove());
     const settings = {
       tls: { allowPlaintext: true },
       timeouts: { idle: `${IDLE_MS}ms`, total: '60s' },
@@ -55,7 +58,7 @@ describe.each([
       { listen: { port: 0, ...(overTls && { tls: files.section }) } },
     );
     closing.push(() => gateway.close());
-    const client = await connect(gateway.port, overTls ? authority.ca : undefined);
+    const client = await connect(gateway.port, overTls ? ca : undefined);
     return { gateway, client };
   }
 

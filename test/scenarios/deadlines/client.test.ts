@@ -1,13 +1,13 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { describe, expect, test } from '@jest/globals';
 import { recordsIn, useFolders } from '../../support/audit-log.ts';
-import { useClosing } from '../../support/closing.ts';
+import { closing } from '../../support/closing.ts';
 import { startGateway } from '../../support/gateway.ts';
 import { createTestAuthority, writeTlsFiles } from '../../support/issued-certificates.ts';
 import { valuesOf } from '../../support/raw-client.ts';
 import { startUpstream } from '../../support/scripted-upstream.ts';
 import { until } from '../../support/until.ts';
-import { codeOf, useClients } from '../../support/wire.ts';
+import { codeOf, connect } from '../../support/wire.ts';
 import {
   type AuditedGateway,
   errorsLogged,
@@ -20,8 +20,6 @@ import {
 
 const REQUESTS = 'digest_gateway_requests_total';
 // Hooks run in this order: clients go first, and folders when nothing writes there any more.
-const connect = useClients();
-const closing = useClosing();
 const folder = useFolders();
 
 describe('a client that stops', () => {
@@ -54,7 +52,6 @@ describe('a client that stops', () => {
       settings,
       timeout,
       directory: await folder(),
-      closing,
     });
     return { ...scene, reached: reached.promise, gone: gone.promise };
   }

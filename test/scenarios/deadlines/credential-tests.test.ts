@@ -1,10 +1,8 @@
 import { describe, expect, test } from '@jest/globals';
-import { useClosing } from '../../support/closing.ts';
+import { closing } from '../../support/closing.ts';
 import { startGateway } from '../../support/gateway.ts';
 import { startConnections } from '../../support/scripted-upstream.ts';
 import { ask, challenge, isSigned, OK, OTHERS, OTHERS_MS } from './deadlines.ts';
-
-const closing = useClosing();
 
 describe('the first request after a start, if the upstream does not answer it, holds others once', () => {
   test.each([

@@ -1,5 +1,6 @@
 import { expect } from '@jest/globals';
 import { auditOptions } from '../../support/audit-log.ts';
+import { closing } from '../../support/closing.ts';
 import { type RunningGateway, startGateway } from '../../support/gateway.ts';
 import { startConnections, type UpstreamConnection } from '../../support/scripted-upstream.ts';
 
@@ -41,8 +42,6 @@ export interface DeadlineOptions {
   readonly timeout: Timeout;
   /** Of the audit log. */
   readonly directory: string;
-  /** Gets what ends the parts, in the order in which they began. */
-  readonly closing: (() => unknown)[];
 }
 
 /**
@@ -50,7 +49,7 @@ export interface DeadlineOptions {
  * a nonce and a free connection.
  */
 export async function startDeadlines(options: DeadlineOptions): Promise<AuditedGateway> {
-  const { origin, ca, settings, timeout, directory, closing } = options;
+  const { origin, ca, settings, timeout, directory } = options;
   const other = await startConnections(answering);
   closing.push(() => other.close());
   const timeouts = { connect: OTHERS, response: OTHERS, idle: OTHERS, total: OTHERS, [timeout]: OWN };

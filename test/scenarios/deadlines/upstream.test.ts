@@ -3,7 +3,7 @@ import { type AddressInfo, connect as connectTcp, createServer, type Socket } fr
 import { setTimeout as delay } from 'node:timers/promises';
 import { describe, expect, test } from '@jest/globals';
 import { recordsIn, useFolders } from '../../support/audit-log.ts';
-import { useClosing } from '../../support/closing.ts';
+import { closing } from '../../support/closing.ts';
 import { createTestAuthority } from '../../support/issued-certificates.ts';
 import { startConnections, type UpstreamConnection } from '../../support/scripted-upstream.ts';
 import {
@@ -33,7 +33,6 @@ const plaintext = { tls: { allowPlaintext: true } };
 type Fault = (connection: UpstreamConnection, head: string) => Promise<unknown>;
 
 // Hooks run in this order: folders go when nothing writes there any more.
-const closing = useClosing();
 const folder = useFolders();
 
 interface Scene extends AuditedGateway {
@@ -58,7 +57,6 @@ async function start(timeout: Timeout, fault: Fault): Promise<Scene> {
       settings: plaintext,
       timeout,
       directory: await folder(),
-      closing,
     })),
     reached: reached.promise,
   };
@@ -240,7 +238,6 @@ test('a TLS handshake that does not end ends by timeouts.connect: 504 upstream-t
     settings: {},
     timeout: 'connect',
     directory,
-    closing,
   });
   // The connection that is open is busy, so the next request needs another one.
   const first = ask(gateway, '/up/held');

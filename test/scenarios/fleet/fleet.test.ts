@@ -1,204 +1,31 @@
 import { randomUUID } from 'node:crypto';
-import { once } from 'node:events';
-import { readFile, writeFile } from 'node:fs/promises';
-import { request } from 'node:http';
-import { join } from 'node:path';
-import { setTimeout as delay } from 'node:timers/promises';
-import { connect } from 'node:tls';
-import { afterAll, describe, expect, test } from '@jest/globals';
-import { Client } from 'undici';
-import { parse, stringify } from 'yaml';
-import {
-  AUDIT_KEY,
-  type OpenedAudit,
-  openTestAudit,
-  recordsIn,
-  useFolders,
-  useFoldersOfAll,
-} from '../../support/audit-log.ts';
-import { useClosing } from '../../support/closing.ts';
-import { metricOf } from '../../support/gateway.ts';
+import { describe, expect, test } from '@jest/globals';
+import { type OpenedAudit, openTestAudit } from '../../support/audit-log.ts';
+import { closing } from '../../support/closing.ts';
 import { startGatewayProcess } from '../../support/gateway-process.ts';
-import { createTestAuthority, writeTlsFiles } from '../../support/issued-certificates.ts';
-import { OF_PROGRAM, post, TOKEN_HASHES } from '../../support/operator.ts';
-import { gateway as run } from '../../support/program.ts';
+import { OF_PROGRAM } from '../../support/operator.ts';
 import { startRedis } from '../../support/redis.ts';
 import { type FleetScene, openScene } from '../../support/scene.ts';
-import { freePort } from '../../support/server-process.ts';
 import { authors } from '../../support/simulator.ts';
 import { until } from '../../support/until.ts';
+import {
+  accessRecords,
+  allowNobody,
+  isThere,
+  isWhole,
+  metric,
+  readiness,
+  reload,
+  requestsOnNewConnections,
+  rewrite,
+  type SharedFleet,
+  startClients,
+  statusOnNewConnection,
+  untilReplaced,
+  useSharedFleet,
+} from './shared-fleet.ts';
 
-const closing = useClosing();
-const folderOf = useFolders();
-const folderOfAll = useFoldersOfAll();
-
-/** The fleet of all tests that need no settings of their own at the start. */
-interface SharedFleet extends FleetScene {
-  /** The directory of its audit log. */
-  readonly log: string;
-  /** The content of its configuration's file. */
-  readonly configuration: string;
-}
-
-let shared: SharedFleet | undefined;
-afterAll(async () => {
-  await shared?.gateway.drain();
-  expect(await shared?.gateway.ended).toBe(shared && 0);
-  await shared?.[Symbol.asyncDispose]();
-});
-
-/** The shared fleet with two workers and its own configuration, which tests may change; the first test starts it. */
-async function sharedFleet(listen = { port: 0 }): Promise<SharedFleet> {
-  shared ??= await startShared(listen);
-  const fleet = shared;
-  const { configFile } = fleet.gateway;
-  await until(
-    async () =>
-      (await fleet.gateway.workers()).length === 2 && (await metric(fleet, 'digest_gateway_workers')) === 2,
-  );
-  if ((await readFile(configFile, 'utf8')) !== fleet.configuration) {
-    await writeFile(configFile, fleet.configuration);
-    expect(await reload(fleet)).toBe(200);
-  }
-  await until(() => isWhole(fleet));
-  return fleet;
-}
-
-/** The shared fleet for a test that ends it. */
-async function takeFleet(): Promise<SharedFleet> {
-  const fleet = await sharedFleet();
-  shared = undefined;
-  return fleet;
-}
-
-async function startShared(listen: { port: number }): Promise<SharedFleet> {
-  const folder = await folderOfAll();
-  const top = { listen, audit: await auditIn(folder), control: { port: 0, ...TOKEN_HASHES } };
-  const scene = await openScene({ workers: 2, top });
-  const configuration = await readFile(scene.gateway.configFile, 'utf8');
-  return { ...scene, log: join(folder, 'log'), configuration };
-}
-
-function metric({ gateway }: FleetScene, name: string, labels: Record<string, string> = {}): Promise<number> {
-  return metricOf(gateway.control, name, labels, OF_PROGRAM);
-}
-
-async function reload({ gateway }: FleetScene): Promise<number> {
-  return (await post(`${gateway.control}/api/reload`, undefined, OF_PROGRAM)).status;
-}
-
-/** Milliseconds from a response to the next request of its client. */
-const PAUSE_MS = 10;
-
-/** Milliseconds that the upstream takes: most connections have an exchange under way, and few processors do. */
-const EXCHANGE_MS = 50;
-
-/** Clients that send requests until they are stopped; one connection each. */
-function startClients({ gateway, simulator }: FleetScene, count: number) {
-  simulator.set('submissions', { faults: [{ kind: 'delay', ms: EXCHANGE_MS }] });
-  // Each connects after the one before it: one worker would accept them all if they came at once.
-  const begun = Array.from({ length: count }, () => Promise.withResolvers<void>());
-  const outcomes: Record<string, number> = {};
-  const failures: number[] = [];
-  let isGoing = true;
-  const client = async (_: unknown, index: number): Promise<void> => {
-    failures[index] = 0;
-    await begun[index - 1]?.promise;
-    const connection = new Client(gateway.origin);
-    while (isGoing) {
-      const outcome = await connection
-        .request({ path: authors, method: 'GET' })
-        .then(async ({ statusCode, body }) => {
-          await body.text();
-          return String(statusCode);
-        })
-        .catch((error) => String(error.code ?? error));
-      begun[index]?.resolve();
-      outcomes[outcome] = (outcomes[outcome] ?? 0) + 1;
-      if (outcome !== '200') failures[index] = (failures[index] ?? 0) + 1;
-      // Workers that start need the processors, too.
-      await delay(PAUSE_MS);
-    }
-    begun[index]?.resolve();
-    await connection.close();
-  };
-  const clients = Promise.all(Array.from({ length: count }, client));
-  return {
-    outcomes,
-    /** Failed requests of each client. */
-    failures,
-    async stop() {
-      isGoing = false;
-      await clients;
-      simulator.set('submissions', { faults: [] });
-      return outcomes;
-    },
-  };
-}
-
-/** Settings of an audit log in a new folder. */
-async function auditIn(folder: string): Promise<Record<string, unknown>> {
-  const keyFile = join(folder, 'audit.key');
-  await writeFile(keyFile, AUDIT_KEY, { mode: 0o600 });
-  return { directory: join(folder, 'log'), keyFile, replica: 'r1', durability: 'write' };
-}
-
-/** Longer than any response takes: then the connection is lost, and nobody has closed it. */
-const LOST_MS = 60_000;
-
-/** Sends a request on a connection of its own; resolves to its status, or the error that ended the connection. */
-function statusOnNewConnection(origin: string): Promise<number | string | undefined> {
-  return new Promise((resolve) => {
-    const signal = AbortSignal.timeout(LOST_MS);
-    request(`${origin}${authors}`, { agent: false, signal }, (response) => {
-      response.resume().once('close', () => resolve(response.complete ? response.statusCode : 'broken'));
-    })
-      .once('error', ({ code, message }: NodeJS.ErrnoException) => resolve(code ?? message))
-      .end();
-  });
-}
-
-/** Sends so many requests, each on a new connection. */
-async function requestsOnNewConnections(scene: FleetScene, count: number): Promise<void> {
-  for (let sent = 0; sent < count; sent += 1)
-    expect(await statusOnNewConnection(scene.gateway.origin)).toBe(200);
-}
-
-async function readiness({
-  gateway,
-}: FleetScene): Promise<{ status: string; checks: { name: string; ok: boolean; detail: string }[] }> {
-  return (await (await fetch(`${gateway.control}/readyz`)).json()) as never;
-}
-
-async function isWhole(scene: FleetScene): Promise<boolean> {
-  // Metrics and state come from every process: while one is missing, nobody needs to ask.
-  if ((await scene.gateway.workers()).length !== 2) return false;
-  const { status } = await readiness(scene);
-  return status === 'ready' && (await metric(scene, 'digest_gateway_workers')) === 2;
-}
-
-/** Changes the configuration's file. */
-async function rewrite(
-  { gateway }: FleetScene,
-  change: (config: Record<string, unknown>) => void,
-): Promise<void> {
-  const config = parse(await readFile(gateway.configFile, 'utf8'));
-  change(config);
-  await writeFile(gateway.configFile, stringify(config));
-}
-
-function isThere(pid: number): Promise<boolean> {
-  return readFile(`/proc/${pid}/stat`).then(
-    () => true,
-    () => false,
-  );
-}
-
-/** How many responses its workers have recorded. */
-async function accessRecords({ log }: SharedFleet): Promise<number> {
-  const records = await Promise.all(['r1@1', 'r1@2'].map((replica) => recordsIn(log, replica)));
-  return records.flat().filter(({ kind }) => kind === 'access').length;
-}
+const { sharedFleet, takeFleet } = useSharedFleet();
 
 /** Puts a deployment that no worker has heard of in the place of the present one. */
 async function withNewDeployment(fleet: SharedFleet, settings: Record<string, unknown>): Promise<void> {
@@ -309,25 +136,8 @@ describe('a worker that ends', () => {
     expect(await requests()).toBe(before + 10);
     const [victim = 0] = await scene.gateway.workers();
     process.kill(victim, 'SIGKILL');
-    await until(async () => !(await scene.gateway.workers()).includes(victim));
-    await until(() => isWhole(scene));
+    await untilReplaced(scene, victim);
     expect(await requests()).toBe(before + 10);
-  });
-
-  test('holds only what it has accepted: each connection gets a response or is closed', async () => {
-    const scene = await sharedFleet();
-    for (let round = 0; round < 3; round += 1) {
-      const [victim = 0] = await scene.gateway.workers();
-      process.kill(victim, 'SIGSTOP');
-      const ofOthers = Array.from({ length: 10 }, () => statusOnNewConnection(scene.gateway.origin));
-      expect(new Set(await Promise.all(ofOthers))).toEqual(new Set([200]));
-      process.kill(victim, 'SIGCONT');
-      const outcomes = Array.from({ length: 50 }, () => statusOnNewConnection(scene.gateway.origin));
-      process.kill(victim, 'SIGKILL');
-      for (const outcome of await Promise.all(outcomes))
-        expect([200, 'broken', 'ECONNRESET']).toContain(outcome);
-      await until(() => isWhole(scene));
-    }
   });
 });
 
@@ -339,73 +149,6 @@ test('workers end with their primary, and leave the port', async () => {
   const next = await sharedFleet({ port: Number(new URL(scene.gateway.origin).port) });
   expect(next.gateway.origin).toBe(scene.gateway.origin);
   await requestsOnNewConnections(next, 2);
-});
-
-test('a worker that hangs is replaced', async () => {
-  const scene = await sharedFleet();
-  const hangs = () => metric(scene, 'digest_gateway_worker_exits_total', { reason: 'hang' });
-  const before = await hangs();
-  const [victim = 0] = await scene.gateway.workers();
-  process.kill(victim, 'SIGSTOP');
-  await until(() =>
-    scene.gateway.logged.some(
-      ({ msg, worker }) => worker !== undefined && msg === 'a worker does not answer, and is killed',
-    ),
-  );
-  await until(async () => !(await scene.gateway.workers()).includes(victim));
-  await until(() => isWhole(scene));
-  expect(await hangs()).toBe(before + 1);
-  await requestsOnNewConnections(scene, 4);
-});
-
-describe('a reload', () => {
-  test('is active in all workers, or in none, and loses no request', async () => {
-    const scene = await sharedFleet();
-    const { gateway } = scene;
-    const clients = startClients(scene, 4);
-    for (let round = 0; round < 3; round += 1) {
-      await rewrite(scene, (config) => {
-        config['anonymous'] = 'perhaps';
-      });
-      expect(await reload(scene)).toBe(422);
-      expect((await readiness(scene)).status).toBe('degraded');
-      await rewrite(scene, (config) => {
-        config['anonymous'] = true;
-        config['log'] = { level: round % 2 === 0 ? 'debug' : 'info' };
-      });
-      expect(await reload(scene)).toBe(200);
-    }
-    expect(Object.keys(await clients.stop())).toEqual(['200']);
-    await rewrite(scene, (config) => {
-      config['anonymous'] = false;
-      config['clients'] = [
-        { id: 'nobody', identify: { addresses: ['192.0.2.1'] }, allow: [{ deployment: 'submissions' }] },
-      ];
-    });
-    expect(await reload(scene)).toBe(200);
-    for (let sent = 0; sent < 6; sent += 1) {
-      const response = await fetch(`${gateway.origin}${authors}`, { headers: { connection: 'close' } });
-      expect(response.status).toBe(401);
-      await response.text();
-    }
-  });
-});
-
-test('a reload is in force beside a worker that hangs', async () => {
-  const scene = await sharedFleet();
-  const [victim = 0] = await scene.gateway.workers();
-  process.kill(victim, 'SIGSTOP');
-  // Nobody needs to wait until it is found to hang.
-  closing.push(() => process.kill(victim, 'SIGKILL'));
-  await rewrite(scene, (config) => {
-    config['anonymous'] = false;
-    config['clients'] = [
-      { id: 'nobody', identify: { addresses: ['192.0.2.1'] }, allow: [{ deployment: 'submissions' }] },
-    ];
-  });
-  process.kill(scene.gateway.pid, 'SIGHUP');
-  await until(async () => (await statusOnNewConnection(scene.gateway.origin)) === 401);
-  expect(await scene.gateway.workers()).toContain(victim);
 });
 
 test('a worker that cannot be started is tried again, and the others serve', async () => {
@@ -426,6 +169,26 @@ test('a worker that cannot be started is tried again, and the others serve', asy
   await until(() => isWhole(scene));
 });
 
+test('a worker that hangs holds no reload back, and is replaced', async () => {
+  const scene = await sharedFleet();
+  const hangs = () => metric(scene, 'digest_gateway_worker_exits_total', { reason: 'hang' });
+  const before = await hangs();
+  const [victim = 0] = await scene.gateway.workers();
+  process.kill(victim, 'SIGSTOP');
+  await allowNobody(scene);
+  process.kill(scene.gateway.pid, 'SIGHUP');
+  await until(async () => (await statusOnNewConnection(scene.gateway.origin)) === 401);
+  expect(await scene.gateway.workers()).toContain(victim);
+  await until(() =>
+    scene.gateway.logged.some(
+      ({ msg, worker }) => worker !== undefined && msg === 'a worker does not answer, and is killed',
+    ),
+  );
+  await untilReplaced(scene, victim);
+  expect(await hangs()).toBe(before + 1);
+  await requestsOnNewConnections(await sharedFleet(), 4);
+});
+
 test('a port that is taken ends the start with its reason', async () => {
   const scene = await sharedFleet();
   const port = Number(new URL(scene.gateway.origin).port);
@@ -434,116 +197,6 @@ test('a port that is taken ends the start with its reason', async () => {
     { workers: 2, listen: { port } },
   );
   await expect(second).rejects.toThrow('listen.port');
-});
-
-test('a worker that starts after a reload serves as the others do what only a restart changes', async () => {
-  const authority = await createTestAuthority();
-  const files = await writeTlsFiles(await authority.server(), authority.ca);
-  closing.push(() => files.remove());
-  const folder = await folderOf();
-  const password = join(folder, 'password');
-  await writeFile(password, 'demo-password', { mode: 0o600 });
-  const other = await freePort();
-  await using scene = await openScene({
-    workers: 2,
-    top: {
-      listen: { port: 0, tls: files.section },
-      credentials: { extra: { username: { value: 'u' }, password: { file: password } } },
-    },
-  });
-  const { gateway } = scene;
-  const reloads = () => gateway.logged.filter(({ msg }) => msg === 'configuration reloaded').length;
-  const isTls = async (): Promise<boolean> => {
-    const socket = connect({
-      port: Number(new URL(gateway.origin).port),
-      host: '127.0.0.1',
-      ca: authority.ca,
-    });
-    const seen = await once(socket, 'secureConnect').then(
-      () => true,
-      () => false,
-    );
-    // A reset before the server has the end of the handshake leaves it waiting for that until its timeout.
-    socket.resume().end();
-    if (!socket.closed) await once(socket, 'close');
-    return seen;
-  };
-  const replaceWorkers = async (): Promise<void> => {
-    for (const victim of await scene.gateway.workers()) {
-      process.kill(victim, 'SIGKILL');
-      await until(async () => !(await scene.gateway.workers()).includes(victim) && (await isWhole(scene)));
-    }
-  };
-  await rewrite(scene, (config) => {
-    config['listen'] = { port: other };
-  });
-  process.kill(gateway.pid, 'SIGHUP');
-  await until(() => reloads() === 1);
-  await replaceWorkers();
-  for (let opened = 0; opened < 8; opened += 1) expect(await isTls()).toBe(true);
-  expect(await statusOnNewConnection(`http://127.0.0.1:${other}`)).toBe('ECONNREFUSED');
-  // A credential changes while the key of the certificate cannot be read.
-  await writeFile(files.section.keyFile, 'no key', { mode: 0o600 });
-  await writeFile(password, 'another');
-  await until(() => reloads() === 2);
-  await replaceWorkers();
-  for (let opened = 0; opened < 8; opened += 1) expect(await isTls()).toBe(true);
-});
-
-test('SIGUSR2 replaces the workers, and no client notices', async () => {
-  await using scene = await takeFleet();
-  const old = await scene.gateway.workers();
-  const requests = () => metric(scene, 'digest_gateway_requests_total');
-  const counted = await requests();
-  const clients = startClients(scene, 6);
-  await until(() => (clients.outcomes['200'] ?? 0) > 20);
-  process.kill(scene.gateway.pid, 'SIGUSR2');
-  // Another one meanwhile is ignored: four workers in all have written records.
-  await until(() => scene.gateway.logged.some(({ msg }) => msg === 'upgrade: starting new workers'));
-  process.kill(scene.gateway.pid, 'SIGUSR2');
-  await until(async () => {
-    const now = await scene.gateway.workers();
-    return now.length === 2 && now.every((pid) => !old.includes(pid));
-  });
-  const before = clients.outcomes['200'] ?? 0;
-  await until(() => (clients.outcomes['200'] ?? 0) > before + 20);
-  const { 200: answered, ...others } = await clients.stop();
-  expect(others).toEqual({});
-  await until(() => isWhole(scene));
-  // The last report of a worker holds what it has counted.
-  await until(async () => (await requests()) === counted + (answered ?? 0));
-  const verified = await run(['audit', 'verify', '--config', scene.gateway.configFile]);
-  expect(verified).toMatchObject({ status: 0, stdout: expect.stringContaining('1 replica with 4 workers') });
-  await scene.gateway.drain();
-  expect(await scene.gateway.ended).toBe(0);
-});
-
-test('SIGTERM: clients that leave in time notice nothing', async () => {
-  await using scene = await openScene({ workers: 2, top: { drain: { delay: '3s', timeout: '20s' } } });
-  const clients = startClients(scene, 6);
-  await until(() => (clients.outcomes['200'] ?? 0) > 20);
-  const drained = scene.gateway.drain();
-  await until(async () => (await readiness(scene)).status === 'unready');
-  expect((await fetch(`${scene.gateway.control}/livez`)).status).toBe(200);
-  expect(Object.keys(await clients.stop())).toEqual(['200']);
-  await drained;
-  expect(await scene.gateway.ended).toBe(0);
-  expect(scene.gateway.logged.map(({ msg }) => msg)).toContain('stopped');
-});
-
-test('SIGTERM in an upgrade ends old and new workers', async () => {
-  await using scene = await takeFleet();
-  process.kill(scene.gateway.pid, 'SIGUSR2');
-  await until(async () => (await scene.gateway.workers()).length > 2);
-  const all = await scene.gateway.workers();
-  await scene.gateway.drain();
-  expect(await scene.gateway.ended).toBe(0);
-  await until(async () => !(await Promise.all(all.map(isThere))).includes(true));
-  // A line about one worker with a reason says that it was not closed, or ended by itself.
-  const complaints = scene.gateway.logged.filter(
-    ({ worker, reason }) => worker !== undefined && reason !== undefined,
-  );
-  expect(complaints).toEqual([]);
 });
 
 test('replicas with workers share nonces through Redis', async () => {

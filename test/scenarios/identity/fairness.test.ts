@@ -1,29 +1,25 @@
 import { once } from 'node:events';
-import { connect } from 'node:net';
+import { connect as connectTcp } from 'node:net';
 import { afterEach, describe, expect, test } from '@jest/globals';
 import { call } from '../../support/client-call.ts';
+import { closing } from '../../support/closing.ts';
 import { openScene } from '../../support/scene.ts';
 import { until } from '../../support/until.ts';
-import { codeOf, useClients, useRunning } from '../../support/wire.ts';
+import { codeOf, connect, useRunning } from '../../support/wire.ts';
 
 const brief = { headersTimeout: '300ms', headerSize: '2KiB' };
 const running = useRunning(() => openScene({ top: { listen: { port: 0, limits: brief } } }));
 const few = { connections: 30, connectionsPerAddress: 10 };
 const trustedProxies = ['127.0.9.1'];
 const limited = useRunning(() => openScene({ top: { listen: { port: 0, limits: few, trustedProxies } } }));
-const open = useClients();
 const REFUSED = 'digest_gateway_connections_refused_total';
-const drips: NodeJS.Timeout[] = [];
-
-afterEach(() => {
-  for (const drip of drips.splice(0)) clearInterval(drip);
-});
 
 /** A client that sends a byte of a head that never ends, time and again. */
 async function slowloris() {
-  const client = await open(running().gateway.port);
+  const client = await connect(running().gateway.port);
   await client.send('GET / HTTP/1.1\r\nHost: x\r\nX-Slow: ');
-  drips.push(setInterval(() => void client.send('a'), 20));
+  const drip = setInterval(() => void client.send('a'), 20);
+  closing.push(() => clearInterval(drip));
   return client;
 }
 
@@ -40,13 +36,13 @@ describe('a head that does not end', () => {
   });
 
   test('nor begin closes the connection', async () => {
-    const client = await open(running().gateway.port);
+    const client = await connect(running().gateway.port);
     expect((await client.answer()).status).toBe(408);
     await client.end();
   });
 
   test('has no more time after a response on the same connection', async () => {
-    const client = await open(running().gateway.port);
+    const client = await connect(running().gateway.port);
     await client.send('GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n');
     await client.answer();
     await client.send('GET / HTTP/1.1\r\nHost: ');
@@ -72,12 +68,10 @@ test('a head that is too large is refused, the largest allowed one is served', a
 });
 
 describe('connections', () => {
-  const sockets: ReturnType<typeof connect>[] = [];
+  const sockets: ReturnType<typeof connectTcp>[] = [];
   afterEach(async () => {
-    const closing = sockets
-      .splice(0)
-      .map((socket) => (socket.closed ? undefined : once(socket.destroy(), 'close')));
-    await Promise.all(closing);
+    const open = sockets.splice(0).filter(({ closed }) => !closed);
+    await Promise.all(open.map((socket) => once(socket.destroy(), 'close')));
     const { gateway } = limited();
     await until(
       async () => (await call(gateway, { from: '127.0.5.1' }).catch(() => undefined))?.status === 200,
@@ -90,7 +84,7 @@ describe('connections', () => {
     const before = await gateway.metric(REFUSED);
     let closed = 0;
     for (let index = 0; index < count; index += 1) {
-      const socket = connect({ host: '127.0.0.1', port: gateway.port, localAddress });
+      const socket = connectTcp({ host: '127.0.0.1', port: gateway.port, localAddress });
       sockets.push(socket);
       socket.on('error', () => undefined);
       socket.resume().once('close', () => {

@@ -2,7 +2,7 @@ import { hash } from 'node:crypto';
 import { describe, expect, test } from '@jest/globals';
 import { basic, requestsOf } from '../../support/client-call.ts';
 import { openScene } from '../../support/scene.ts';
-import { codeOf, useClients, useRunning } from '../../support/wire.ts';
+import { codeOf, connect, useRunning } from '../../support/wire.ts';
 
 const KEY = 'dgk_0123456789abcdef0123456789abcdef01234567';
 const OTHER = 'dgk_ffffffffffffffffffffffffffffffffffffffff';
@@ -14,7 +14,6 @@ const near = { id: 'near', identify: { addresses: ['127.0.0.0/8'] }, allow };
 const jwt = { issuer: 'https://issuer.invalid/', audience: 'gateway' };
 const bearer = { id: 'bearer', identify: { jwt }, allow };
 
-const connect = useClients();
 const known = useRunning(() => openScene({ top: { anonymous: false, clients: [near, keyed, other] } }));
 const anonymous = useRunning(() => openScene({ top: { anonymous: true, clients: [keyed, other] } }));
 const tokens = useRunning(() =>

@@ -1,12 +1,11 @@
 import { describe, expect, test } from '@jest/globals';
-import { useClosing } from '../../support/closing.ts';
+import { closing } from '../../support/closing.ts';
 import { type RunningGateway, startGateway } from '../../support/gateway.ts';
 import { authors, startScene } from '../../support/scene.ts';
 
 const NAME = 'submissions';
 /** As libmicrohttpd 0.9.75: one nonce for all who ask within a second, counts that rise, and no stale. */
 const upstream = { qop: 'auth', nc: 'rising', sharedNonceMs: 1_000, staleFlag: 'never' } as const;
-const closing = useClosing();
 
 async function get({ origin }: Pick<RunningGateway, 'origin'>, path = authors): Promise<number> {
   const answer = await fetch(`${origin}${path}`);

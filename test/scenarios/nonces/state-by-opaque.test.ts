@@ -1,13 +1,11 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { describe, expect, test } from '@jest/globals';
-import { useClosing } from '../../support/closing.ts';
+import { closing } from '../../support/closing.ts';
 import { readChallenges } from '../../support/digest-client.ts';
 import { type RunningGateway, startGateway } from '../../support/gateway.ts';
 import { startUpstream } from '../../support/scripted-upstream.ts';
 
 const CROWD = 2;
-
-const closing = useClosing();
 
 interface Held {
   readonly nc: number;

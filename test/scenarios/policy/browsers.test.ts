@@ -1,19 +1,19 @@
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { type AddressInfo, connect, createServer } from 'node:net';
-import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
+import { type AddressInfo, connect as connectTcp, createServer } from 'node:net';
+import { beforeEach, describe, expect, test } from '@jest/globals';
 import type { Look } from '../../support/browser.ts';
+import { closing } from '../../support/closing.ts';
 import { type RunningGateway, startGateway } from '../../support/gateway.ts';
 import { usePages } from '../../support/pages.ts';
 import { openScene } from '../../support/scene.ts';
 import { startUpstream } from '../../support/scripted-upstream.ts';
 import { until } from '../../support/until.ts';
-import { codeOf, echoOf, useClients, useRunning } from '../../support/wire.ts';
+import { codeOf, connect, echoOf, useRunning } from '../../support/wire.ts';
 
 describe('requests of browsers', () => {
   const KEY = 'a-key-of-a-client';
-  const connect = useClients();
   const named = useRunning(() =>
     openScene({
       settings: { match: { pathPrefix: '/', host: 'submissions.gateway.internal' } },
@@ -154,13 +154,9 @@ describe('pages in a browser', () => {
     }),
   );
   const openPage = usePages();
-  const closing: (() => Promise<unknown>)[] = [];
 
   beforeEach(() => {
     seen.length = 0;
-  });
-  afterEach(async () => {
-    for (const close of closing.splice(0).reverse()) await close();
   });
 
   /** A gateway whose only client is known by its address. */
@@ -262,7 +258,7 @@ describe('pages in a browser', () => {
   async function startRebinding(to: number) {
     let target = to;
     const server = createServer((socket) => {
-      const other = connect(target, '127.0.0.1');
+      const other = connectTcp(target, '127.0.0.1');
       socket.pipe(other).pipe(socket);
       socket.on('error', () => other.destroy());
       other.on('error', () => socket.destroy());

@@ -7,7 +7,7 @@ import { type RunningGateway, setupFor, startGateway } from '../../support/gatew
 import type { RawResponse } from '../../support/raw-client.ts';
 import { startScene } from '../../support/scene.ts';
 import { startSimulator } from '../../support/simulator.ts';
-import { codeOf, echoOf, useClients, useRunning, useWire } from '../../support/wire.ts';
+import { codeOf, connect, echoOf, useRunning, useWire } from '../../support/wire.ts';
 
 /** Deployments with rules, in front of a simulator that echoes what it is asked. */
 interface RulesScene {
@@ -54,7 +54,6 @@ const SETTINGS = {
 /** Starts it for the tests of a file. */
 function useRules(): RulesScene {
   const running = useRunning(start);
-  const connect = useClients();
   return {
     get gateway() {
       return running().gateway;

@@ -6,7 +6,7 @@ import type { RedisStoreOptions } from '../../../src/challenges/store/redis.ts';
 import { openRedisLimits } from '../../../src/limits/redis.ts';
 import { createCertificates } from '../../../src/simulator/certificates.ts';
 import { aged, parked } from '../../support/challenges.ts';
-import { useClosing } from '../../support/closing.ts';
+import { closing } from '../../support/closing.ts';
 import { unused } from '../../support/limited.ts';
 import {
   loseNode,
@@ -33,7 +33,6 @@ const certificates = createCertificates();
 
 describe('a Cluster', () => {
   // Undone however the test ends, since the tests that follow use the same Cluster.
-  const closing = useClosing();
   let cluster: RedisCluster;
   let watched: WatchedStore;
   let other: WatchedStore;

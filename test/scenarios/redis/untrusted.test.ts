@@ -6,7 +6,7 @@ import { Secret } from '../../../src/base/secret.ts';
 import type { RedisStoreOptions } from '../../../src/challenges/store/redis.ts';
 import { storeKeys } from '../../../src/challenges/store/value-signer.ts';
 import { aged, learned, parked, recalled } from '../../support/challenges.ts';
-import { useClosing } from '../../support/closing.ts';
+import { closing } from '../../support/closing.ts';
 import { type RedisServer, startRedis } from '../../support/redis.ts';
 import { openWatched, redisOptions, single, type WatchedStore } from '../../support/redis-store.ts';
 import { seesRedis } from '../../support/replicas.ts';
@@ -74,8 +74,6 @@ function sharedText(challenge: string, cookies: readonly string[] = []): string 
 const LONG_MS = 60_000;
 const keysOf = (...digits: string[]) =>
   storeKeys(new Secret(digits.map((digit) => digit.repeat(64)).join('\n')));
-
-const closing = useClosing();
 
 async function openRedis(prefix?: string): Promise<{ redis: RedisServer; intruder: Intruder }> {
   const redis = await startRedis();

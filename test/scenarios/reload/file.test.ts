@@ -8,7 +8,7 @@ import type { ReadinessView } from '../../../src/control/readiness.ts';
 import type { Snapshot } from '../../../src/control/view.ts';
 import { defaultSettings } from '../../../src/simulator/settings.ts';
 import { AUDIT_KEY, recordsIn } from '../../support/audit-log.ts';
-import { useClosing } from '../../support/closing.ts';
+import { closing } from '../../support/closing.ts';
 import { metricOf } from '../../support/gateway.ts';
 import { type GatewayProcess, startGatewayProcess } from '../../support/gateway-process.ts';
 import { authors } from '../../support/scene.ts';
@@ -19,8 +19,6 @@ const NAME = 'upstream';
 const token = 'a-long-random-token';
 const tokenSha256 = createHash('sha256').update(token).digest('hex');
 const headers = { authorization: `Bearer ${token}` };
-
-const closing = useClosing();
 
 interface Config {
   readonly deployments: Record<string, Record<string, unknown>>;

@@ -10,13 +10,12 @@ import { describe, expect, test } from '@jest/globals';
 import type { AuditOptions } from '../../../src/audit/audit.ts';
 import type { BehaviourChange } from '../../../src/simulator/settings.ts';
 import { AUDIT_KEY, auditOptions, recordsIn, useFolders } from '../../support/audit-log.ts';
-import { useClosing } from '../../support/closing.ts';
+import { closing } from '../../support/closing.ts';
 import { setupFor, type TestDeployment, type TopLevel } from '../../support/gateway.ts';
 import { createTestAuthority, writeTlsFiles } from '../../support/issued-certificates.ts';
 import { type RunningScene, startScene } from '../../support/scene.ts';
 import { until } from '../../support/until.ts';
 
-const closing = useClosing();
 // Hooks run in this order: folders go when nothing writes there any more.
 const folders = useFolders();
 

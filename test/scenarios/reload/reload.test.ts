@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { describe, expect, test } from '@jest/globals';
 import { parse, stringify } from 'yaml';
-import { useClosing } from '../../support/closing.ts';
+import { closing } from '../../support/closing.ts';
 import { credentialSet, setupFor } from '../../support/gateway.ts';
 import { type GatewayProcess, startGatewayProcess } from '../../support/gateway-process.ts';
 import { authors, problemOf, type RunningScene, type SceneOptions, startScene } from '../../support/scene.ts';
@@ -33,13 +33,20 @@ describe('a reload', () => {
   });
 
   test('keeps connections and nonces of unchanged deployments, and nonces of changed ones', async () => {
-    const { simulator, gateway, get } = await startScene({ behaviour: { qop: 'auth', nc: 'window' } });
+    // A health check connects, too.
+    const health = { interval: 'off' };
+    const { simulator, gateway, get } = await startScene({
+      behaviour: { qop: 'auth', nc: 'window' },
+      settings: { health },
+    });
     const { origin } = simulator.deployments.submissions;
     expect((await get(authors)).status).toBe(200);
-    const reloadWith = (settings: Record<string, unknown>) =>
-      gateway.app.reload(async () =>
+    const reloadWith = (changed: Record<string, unknown>) => {
+      const settings = { health, ...changed };
+      return gateway.app.reload(async () =>
         setupFor({ submissions: { origin, ca: simulator.ca, settings } }, {}, gateway.versions),
       );
+    };
     const opened = simulator.counts('submissions').connections;
     const grown: number[] = [];
     for (const settings of [{}, { match: { pathPrefix: '/api/' } }, { connections: 7 }]) {
@@ -256,8 +263,6 @@ describe('a failure', () => {
 
 describe('overlapping:', () => {
   const execute = promisify(execFile);
-
-  const closing = useClosing();
 
   const lines = ({ logged }: GatewayProcess, msg: string): Record<string, unknown>[] =>
     logged.filter((line) => line['msg'] === msg);

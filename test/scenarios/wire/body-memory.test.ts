@@ -14,9 +14,7 @@ import { type RunningScene, startScene } from '../../support/scene.ts';
 import { startUpstream } from '../../support/scripted-upstream.ts';
 import { startSimulator } from '../../support/simulator.ts';
 import { until } from '../../support/until.ts';
-import { codeOf, echoOf, useClients, useRunning } from '../../support/wire.ts';
-
-const connect = useClients();
+import { codeOf, connect, echoOf, useRunning } from '../../support/wire.ts';
 
 describe('bodies that are kept', () => {
   const SIZE = 60 * 1024;

@@ -3,14 +3,13 @@ import { beforeEach, describe, expect, test } from '@jest/globals';
 import { startGateway } from '../../support/gateway.ts';
 import { authors, type RunningScene, startScene } from '../../support/scene.ts';
 import { startUpstream } from '../../support/scripted-upstream.ts';
-import { codeOf, useClients, useRunning } from '../../support/wire.ts';
+import { codeOf, connect, useRunning } from '../../support/wire.ts';
 
 describe('a client', () => {
   const IN_FLIGHT = 'digest_gateway_requests_in_flight';
   const REQUESTS = 'digest_gateway_requests_total';
   const SMALL = 1_000;
   const LARGE = 5_000_000;
-  const connect = useClients();
   let arrived: (req: IncomingMessage) => void = () => undefined;
 
   const scene = useRunning(async () => {

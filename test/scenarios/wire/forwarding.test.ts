@@ -6,17 +6,15 @@ import { type AddressInfo, connect as connectTcp } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { connect as connectTls } from 'node:tls';
 import { describe, expect, test } from '@jest/globals';
-import { useClosing } from '../../support/closing.ts';
+import { closing } from '../../support/closing.ts';
 import { startGateway } from '../../support/gateway.ts';
 import { createTestAuthority, writeTlsFiles } from '../../support/issued-certificates.ts';
 import { valuesOf } from '../../support/raw-client.ts';
 import { needPackages } from '../../support/system-packages.ts';
-import { codeOf, echoOf, useClients, useReplies, useRunning, useWire } from '../../support/wire.ts';
+import { codeOf, connect, echoOf, useReplies, useRunning, useWire } from '../../support/wire.ts';
 
 const wire = useWire();
 const raw = useReplies();
-const connect = useClients();
-const closing = useClosing();
 
 /** Values of a field that the upstream saw, in their order. */
 async function seen(name: string, head: string): Promise<string[]> {

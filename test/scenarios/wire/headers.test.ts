@@ -1,6 +1,6 @@
 import { describe, expect, test } from '@jest/globals';
 import { type RawResponse, valuesOf } from '../../support/raw-client.ts';
-import { echoOf, useClients, useReplies, useWire } from '../../support/wire.ts';
+import { connect, echoOf, useReplies, useWire } from '../../support/wire.ts';
 
 describe('header lines', () => {
   const wire = useWire({
@@ -79,7 +79,6 @@ describe('header lines', () => {
     });
   });
 
-  const connect = useClients();
   const raw = useReplies();
 
   /** The client's response when the upstream responds like this. */

@@ -4,7 +4,7 @@ import { METHODS } from 'node:http';
 import { describe, expect, test } from '@jest/globals';
 import { startGateway } from '../../support/gateway.ts';
 import { valuesOf } from '../../support/raw-client.ts';
-import { codeOf, echoOf, useClients, useWire } from '../../support/wire.ts';
+import { codeOf, connect, echoOf, useWire } from '../../support/wire.ts';
 
 const wire = useWire();
 
@@ -138,7 +138,6 @@ describe('TRACE', () => {
 });
 
 describe('CONNECT', () => {
-  const connect = useClients();
   const CONNECT = 'CONNECT submissions.example.org:443 HTTP/1.1\r\nHost: submissions.example.org:443\r\n\r\n';
 
   test('is refused with a reason and an alternative', async () => {

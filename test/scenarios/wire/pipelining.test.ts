@@ -5,7 +5,7 @@ import { createTestAuthority, writeTlsFiles } from '../../support/issued-certifi
 import { type RawClient, valuesOf } from '../../support/raw-client.ts';
 import { startUpstream } from '../../support/scripted-upstream.ts';
 import { until } from '../../support/until.ts';
-import { codeOf, useClients, useRunning, useWire } from '../../support/wire.ts';
+import { codeOf, connect as open, useRunning, useWire } from '../../support/wire.ts';
 
 describe('pipelining', () => {
   const HOST = 'Host: x\r\n';
@@ -71,7 +71,6 @@ describe('pipelining', () => {
     ['TCP', false],
     ['TLS', true],
   ])('over %s', (_transport, overTls) => {
-    const open = useClients();
     const scene = useRunning(() => start(overTls));
     const connect = (): Promise<RawClient> => open(scene().gateway.port, scene().ca);
 

@@ -1,13 +1,10 @@
 import { expect, test } from '@jest/globals';
 import { call } from '../../support/client-call.ts';
-import { useClosing } from '../../support/closing.ts';
+import { closing } from '../../support/closing.ts';
 import { startGateway } from '../../support/gateway.ts';
 import { startUpstream } from '../../support/scripted-upstream.ts';
 import { until } from '../../support/until.ts';
-import { codeOf, useClients } from '../../support/wire.ts';
-
-const connect = useClients();
-const closing = useClosing();
+import { codeOf, connect } from '../../support/wire.ts';
 
 const CHALLENGE = 'Digest realm="r", nonce="n", qop="auth"';
 

@@ -11,13 +11,12 @@ import { startGateway } from '../../support/gateway.ts';
 import { valuesOf } from '../../support/raw-client.ts';
 import { startRawUpstream, startUpstream } from '../../support/scripted-upstream.ts';
 import { needPackages } from '../../support/system-packages.ts';
-import { codeOf, echoOf, useClients, useRunning, useWire } from '../../support/wire.ts';
+import { codeOf, connect, echoOf, useRunning, useWire } from '../../support/wire.ts';
 
 describe('a body that may have to be sent again', () => {
   const LIMIT = 64 * 1024;
   const settings = { body: { replayUpTo: LIMIT, max: '8MiB' } };
   const wire = useWire({ settings });
-  const connect = useClients();
   const sha256 = (bytes: Buffer) => createHash('sha256').update(bytes).digest('hex');
 
   /** Bytes that differ, so that a lost or doubled piece changes the hash. */
@@ -130,7 +129,6 @@ describe('a body that may have to be sent again', () => {
       readonly length: number;
     }
     const seen: Seen[] = [];
-    const connect = useClients();
     const scene = useRunning(async () => {
       const upstream = await startUpstream(async (req, res) => {
         const authenticated = req.headers.authorization !== undefined;
@@ -332,7 +330,6 @@ describe('a body above body.max', () => {
 
 describe('Expect: 100-continue', () => {
   const run = promisify(execFile);
-  const connect = useClients();
   // A gateway with a healthy nonce would send a large body without the challenge that these tests look for.
   const wire = useWire({ settings: { body: { replayUpTo: '64KiB', max: '1MiB' } } }, 'test');
   const LARGE = 200_000;

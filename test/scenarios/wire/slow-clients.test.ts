@@ -1,13 +1,14 @@
 import { once } from 'node:events';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { setTimeout as delay } from 'node:timers/promises';
-import { afterEach, describe, expect, test } from '@jest/globals';
+import { describe, expect, test } from '@jest/globals';
+import { closing } from '../../support/closing.ts';
 import { type RunningGateway, startGateway } from '../../support/gateway.ts';
 import { createTestAuthority, writeTlsFiles } from '../../support/issued-certificates.ts';
 import type { RawClient } from '../../support/raw-client.ts';
 import { startUpstream } from '../../support/scripted-upstream.ts';
 import { until } from '../../support/until.ts';
-import { useClients, useRunning } from '../../support/wire.ts';
+import { connect, useRunning } from '../../support/wire.ts';
 
 const IN_FLIGHT = 'digest_gateway_requests_in_flight';
 const REQUESTS = 'digest_gateway_requests_total';
@@ -17,7 +18,6 @@ const LARGE = 64 * 2 ** 20;
 /** Less than the gateway keeps of one response, so that the upstream is done with it at once. */
 const SMALL = 32 * 1024;
 const block = Buffer.alloc(2 ** 16);
-const connect = useClients();
 let requests = 0;
 
 async function respond(req: IncomingMessage, res: ServerResponse): Promise<void> {
@@ -39,11 +39,6 @@ async function respond(req: IncomingMessage, res: ServerResponse): Promise<void>
 }
 
 const upstream = useRunning(() => startUpstream((req, res) => void respond(req, res)));
-const open: RunningGateway[] = [];
-
-afterEach(async () => {
-  for (const gateway of open.splice(0)) await gateway.close();
-});
 
 async function start(idle: string, more: Record<string, unknown> = {}, top: Record<string, unknown> = {}) {
   const gateway = await startSilent(idle, more, top);
@@ -56,7 +51,7 @@ async function start(idle: string, more: Record<string, unknown> = {}, top: Reco
 async function startSilent(idle: string, more: Record<string, unknown>, top: Record<string, unknown>) {
   const settings = { tls: { allowPlaintext: true }, timeouts: { idle }, ...more };
   const gateway = await startGateway({ upstream: { origin: upstream().origin, settings } }, top);
-  open.push(gateway);
+  closing.push(() => gateway.close());
   return gateway;
 }
 
@@ -171,7 +166,7 @@ test('a client that keeps its side open after the last response holds no connect
     { upstream: { origin: upstream().origin, settings: { tls: { allowPlaintext: true } } } },
     { listen: { port: 0, limits } },
   );
-  open.push(gateway);
+  closing.push(() => gateway.close());
   for (let round = 0; round < 3; round += 1) {
     const client = await connect(gateway.port);
     await client.send('GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n');

@@ -1,5 +1,6 @@
-import { connect, type Socket } from 'node:net';
-import { afterEach, describe, expect, test } from '@jest/globals';
+import { connect } from 'node:net';
+import { describe, expect, test } from '@jest/globals';
+import { closing } from '../../support/closing.ts';
 import { startGatewayProcess } from '../../support/gateway-process.ts';
 import { startRawUpstream } from '../../support/scripted-upstream.ts';
 import { useRunning } from '../../support/wire.ts';
@@ -42,16 +43,11 @@ describe('a gateway that gets one-byte chunks', () => {
     return { gateway, close };
   });
 
-  const sockets: Socket[] = [];
-  afterEach(() => {
-    for (const socket of sockets.splice(0)) socket.destroy();
-  });
-
   /** Sends a request; resolves to the status line and the length of what came when `isWhole` says that it is all. */
   function ask(from: string, request: Buffer, isWhole: (tail: string) => boolean): Promise<[string, number]> {
     const { hostname, port } = new URL(scene().gateway.origin);
     const socket = connect({ host: hostname, port: Number(port), localAddress: from });
-    sockets.push(socket);
+    closing.push(() => socket.destroy());
     return new Promise((resolve, reject) => {
       let [start, tail, length] = ['', '', 0];
       socket.on('data', (bytes: Buffer) => {

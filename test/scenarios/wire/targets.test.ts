@@ -6,7 +6,7 @@ import { defaultSettings } from '../../../src/simulator/settings.ts';
 import { startGateway } from '../../support/gateway.ts';
 import { startSimulator } from '../../support/simulator.ts';
 import { needPackages } from '../../support/system-packages.ts';
-import { codeOf, echoOf, useClients, useRunning, useWire } from '../../support/wire.ts';
+import { codeOf, connect, echoOf, useRunning, useWire } from '../../support/wire.ts';
 
 const run = promisify(execFile);
 
@@ -102,7 +102,6 @@ describe('a request goes to its deployment', () => {
   const SUBMISSION = `${AUTHORS}?ids=%27DEMO-2026-0001%27&site_name=demo&external_id=123`;
   const ABSTRACT = '/api/abstracts/v3/abstracts/full/abstractsbyid?site_name=demo&ids=%27A-1001%27';
 
-  const connect = useClients();
   const scene = useRunning(async () => {
     const simulator = await startSimulator(defaultSettings());
     const { submissions, abstracts } = simulator.deployments;

@@ -1,15 +1,14 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { describe, expect, test } from '@jest/globals';
 import { auditOptions, recordsIn, useFolders } from '../../support/audit-log.ts';
-import { useClosing } from '../../support/closing.ts';
+import { closing } from '../../support/closing.ts';
 import { type RunningGateway, startGateway } from '../../support/gateway.ts';
 import { type RawResponse, valuesOf } from '../../support/raw-client.ts';
 import { startConnections, startUpstream, type UpstreamConnection } from '../../support/scripted-upstream.ts';
 import { until } from '../../support/until.ts';
-import { codeOf, useClients, useReplies, useRunning, useWire } from '../../support/wire.ts';
+import { codeOf, connect, useReplies, useRunning, useWire } from '../../support/wire.ts';
 
 const OK = 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok';
-const connect = useClients();
 const folder = useFolders();
 
 describe('the gateway', () => {
@@ -17,7 +16,6 @@ describe('the gateway', () => {
   const CHALLENGE =
     'HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Digest realm="x", nonce="n", qop="auth"\r\n';
 
-  const closing = useClosing();
   // Hooks run in this order: folders go when nothing writes there any more.
 
   /** A gateway before an upstream whose connections follow the script. */

@@ -1,8 +1,12 @@
 import { readFileSync, rmSync } from 'node:fs';
-import { dirname } from 'node:path';
+import { dirname, join } from 'node:path';
+import { missingTests, namedTests } from '../conformance.ts';
+import { repository } from '../repository.ts';
 
 /** Prints, after everything else, what did not run, what ran again, and the one line that CI reads: `N passed, N failed`. */
 export default class CountReporter {
+  #error;
+
   onRunComplete(_contexts, results) {
     const tests = results.testResults.flatMap((file) => file.testResults);
     const again = tests.filter(({ status, invocations }) => status === 'passed' && invocations > 1);
@@ -12,11 +16,25 @@ export default class CountReporter {
     for (const reason of new Set(missing)) {
       print(`not run: ${missing.filter((other) => other === reason).length} tests of ${reason}`);
     }
+    const gone = missingTests(namedTests(), (path) => titlesIn(results, path));
+    for (const test of gone) print(`docs/generate/conformance/ names a test that is gone: ${test}`);
+    if (gone.length > 0) this.#error = new Error('tests that docs/generate/conformance/ names are gone');
     // A suite that could not even load has no test to count, and must not look like a pass.
-    const failed = results.numFailedTests + results.numRuntimeErrorTestSuites;
+    const failed = results.numFailedTests + results.numRuntimeErrorTestSuites + gone.length;
     print(`${again.length} ran again, ${missing.length} not run`);
     print(`\n${results.numPassedTests} passed, ${failed} failed`);
   }
+
+  /** Jest ends with status 1 if there is one. */
+  getLastError() {
+    return this.#error;
+  }
+}
+
+/** The titles of a file's tests; undefined: it did not run, or could not be loaded. */
+function titlesIn(results, path) {
+  const file = results.testResults.find(({ testFilePath }) => testFilePath === join(repository, path));
+  return file?.testExecError ? undefined : file?.testResults.map(({ title }) => title);
 }
 
 function print(line) {

@@ -1,6 +1,6 @@
 import { expect, test } from '@jest/globals';
 import { GatewayError } from '../../src/base/errors.ts';
-import { connectionEnded, isConnectionLost, upstreamError } from '../../src/transport/network-error.ts';
+import { connectionEnded, isConnectionLost, upstreamError } from '../../src/transport/errors.ts';
 
 function coded(code: string, message = 'x'): Error {
   return Object.assign(new Error(message), { code });

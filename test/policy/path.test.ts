@@ -1,5 +1,5 @@
 import { expect, test } from '@jest/globals';
-import { withoutPrefix } from '../../src/policy/rewrite.ts';
+import { withoutPrefix } from '../../src/policy/path.ts';
 
 test.each([
   ['/gw/a?b=%27', '/gw', '/a?b=%27'],

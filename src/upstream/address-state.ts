@@ -1,0 +1,279 @@
+import type { Clock } from '../base/clock.ts';
+import { RollingCount } from '../base/rolling-count.ts';
+import { circuitOpen } from './errors.ts';
+
+/** Failures in a row, of exchanges and checks, after which a healthy address is failing. */
+const FAILURES_IN_A_ROW = 3;
+
+export interface CircuitOptions {
+  /** Share of failures in the window that opens the circuit, between 0 and 1. */
+  readonly failures: number;
+  /** The fewest exchanges in the window that can open it. */
+  readonly minimum: number;
+  /** In milliseconds. */
+  readonly window: number;
+  /** How long it stays open, in milliseconds. */
+  readonly open: number;
+  /** Statuses of responses that count as failures. */
+  readonly statuses: readonly number[];
+}
+
+export interface HealthOptions {
+  /** Milliseconds between two checks; undefined: none. */
+  readonly interval: number | undefined;
+  /** Target of the GET that a check sends; undefined: a check only connects. */
+  readonly path?: string;
+  /** How long an address must be healthy after a failure before requests prefer it again, in milliseconds. */
+  readonly failback: number;
+}
+
+export type HealthState = 'unknown' | 'healthy' | 'failing';
+export type CircuitState = 'closed' | 'open' | 'half-open';
+
+/** What users see of an address. */
+export interface AddressStatus {
+  readonly health: HealthState;
+  readonly circuit: CircuitState;
+}
+
+/**
+ * `failing`: requests prefer other addresses. `open`: it gets no request for a while, since most exchanges failed.
+ * `half-open`: it gets one request at a time, the trial, until one gets a response. `recovering`: the same, but a check
+ * has succeeded since. A check closes no circuit: what it asks can work while requests time out, and they would all come
+ * back at once.
+ */
+type Phase = 'unknown' | 'healthy' | 'failing' | 'open' | 'half-open' | 'recovering';
+
+const STATUS: Readonly<Record<Phase, AddressStatus>> = {
+  unknown: { health: 'unknown', circuit: 'closed' },
+  healthy: { health: 'healthy', circuit: 'closed' },
+  failing: { health: 'failing', circuit: 'closed' },
+  open: { health: 'failing', circuit: 'open' },
+  'half-open': { health: 'failing', circuit: 'half-open' },
+  recovering: { health: 'healthy', circuit: 'half-open' },
+};
+
+/**
+ * `response`, `failure`: of an exchange of a client request. `listed`: a response whose status counts as a failure.
+ * `check`, `check-failed`: of a check. `in-a-row`: a failure that is the third one in a row, or a later one. `rate`: one
+ * with which most exchanges of the window have failed. `trial`: a request is admitted after the time of an open circuit.
+ */
+type AddressEvent =
+  | 'response'
+  | 'listed'
+  | 'failure'
+  | 'check'
+  | 'check-failed'
+  | 'in-a-row'
+  | 'rate'
+  | 'trial';
+
+/** All transitions. Other events change nothing, such as a late response to a request from before the circuit opened. */
+const TRANSITIONS: Readonly<Record<Phase, Partial<Record<AddressEvent, Phase>>>> = {
+  unknown: {
+    response: 'healthy',
+    listed: 'healthy',
+    check: 'healthy',
+    failure: 'failing',
+    'check-failed': 'failing',
+    rate: 'open',
+  },
+  healthy: { 'in-a-row': 'failing', rate: 'open' },
+  failing: { response: 'healthy', listed: 'healthy', check: 'healthy', rate: 'open' },
+  open: { trial: 'half-open', check: 'recovering' },
+  'half-open': { response: 'healthy', check: 'recovering', failure: 'open', listed: 'open' },
+  recovering: { response: 'healthy', failure: 'open', listed: 'open', 'in-a-row': 'half-open' },
+};
+
+/** `request`: the address answered one, or failed to; `connection`: one was made, or could not be. */
+export type Evidence = 'request' | 'connection';
+
+export interface StatusChange {
+  readonly before: AddressStatus;
+  readonly after: AddressStatus;
+  /** The last failure; empty unless the address is failing. */
+  readonly reason: string;
+}
+
+/**
+ * What is known of one address of an upstream from client requests and checks, and which requests it gets. It gets each
+ * result when the head comes or the exchange fails, so that a long body delays nothing (docs/decisions/own-circuit.md).
+ * Methods return the change that they caused.
+ */
+export class AddressState {
+  readonly #circuit: CircuitOptions;
+  readonly #health: HealthOptions;
+  readonly #statuses: ReadonlySet<number>;
+  readonly #clock: Clock;
+  readonly #responses: RollingCount;
+  readonly #failures: RollingCount;
+  #phase: Phase = 'unknown';
+  /** When the health that users see changed last. */
+  #since: number;
+  #wasFailing = false;
+  #failuresInARow = 0;
+  #lastFailureAt = 0;
+  #lastFailure = '';
+  /** The strongest evidence among the failures since the last success. */
+  #failedBy: Evidence = 'connection';
+  #openUntil = 0;
+  /** The request that is the trial; undefined: none is. */
+  #trial: object | undefined;
+  #hasTraffic = false;
+
+  constructor(circuit: CircuitOptions, health: HealthOptions, clock: Clock) {
+    this.#circuit = circuit;
+    this.#health = health;
+    this.#statuses = new Set(circuit.statuses);
+    this.#clock = clock;
+    this.#responses = new RollingCount(circuit.window);
+    this.#failures = new RollingCount(circuit.window);
+    this.#since = clock.now();
+  }
+
+  get health(): HealthState {
+    return STATUS[this.#phase].health;
+  }
+
+  get circuit(): CircuitState {
+    return STATUS[this.#phase].circuit;
+  }
+
+  /** The last failure, for operators; empty unless the address is failing. */
+  get reason(): string {
+    return this.health === 'failing' ? this.#lastFailure : '';
+  }
+
+  /** Milliseconds since the health changed last. */
+  get age(): number {
+    return this.#clock.now() - this.#since;
+  }
+
+  /**
+   * True if requests may prefer the address: it was never failing, or has been healthy for `failback`; without checks
+   * also if it has been left alone for so long, since only a request can show that it is back.
+   */
+  get isSettled(): boolean {
+    const { interval, failback } = this.#health;
+    if (!this.#wasFailing) return true;
+    if (this.health === 'healthy') return this.age >= failback;
+    return interval === undefined && this.#msSinceFailure >= failback;
+  }
+
+  /** True if the last result was a failure, and the address is not failing yet. */
+  get isInDoubt(): boolean {
+    return this.#failuresInARow > 0 && this.health !== 'failing';
+  }
+
+  /** True if a request would be admitted now. */
+  get isAdmitting(): boolean {
+    return this.circuit === 'closed' || (this.#trial === undefined && this.retryAfterMs === 0);
+  }
+
+  /** Milliseconds until a request may be admitted; 0: one may be now, or a trial is under way. */
+  get retryAfterMs(): number {
+    return this.#phase === 'open' ? Math.max(0, this.#openUntil - this.#clock.now()) : 0;
+  }
+
+  /** True if client requests have shown the state since the last call. */
+  takeTraffic(): boolean {
+    const had = this.#hasTraffic;
+    this.#hasTraffic = false;
+    return had;
+  }
+
+  /**
+   * Admits a request, as the trial if the circuit is not closed. The caller calls `leave` when it is over.
+   * @throws GatewayError `upstream-circuit-open`
+   */
+  admit(request: object): StatusChange | undefined {
+    if (this.circuit === 'closed') return undefined;
+    if (!this.isAdmitting) throw circuitOpen(this.retryAfterMs);
+    this.#trial = request;
+    return this.#after('trial');
+  }
+
+  /** A request is over. If it was the trial and showed nothing, the next one is another trial. */
+  leave(request: object): void {
+    if (this.#trial === request) this.#trial = undefined;
+  }
+
+  /** An exchange of a client request got a response. */
+  responded(status: number): StatusChange | undefined {
+    this.#hasTraffic = true;
+    const isListed = this.#statuses.has(status);
+    if (isListed) this.#note('request', `The upstream responded with ${status} (circuit.statuses).`);
+    this.#failuresInARow = 0;
+    if (isListed) return this.#count(this.#failures) ?? this.#after('listed');
+    return this.#count(this.#responses) ?? this.#after('response');
+  }
+
+  /** An exchange of a client request failed: no connection, a broken one, or a timeout. `reason`: for operators. */
+  failed(evidence: Evidence, reason: string): StatusChange | undefined {
+    this.#hasTraffic = true;
+    this.#note(evidence, reason);
+    return this.#count(this.#failures) ?? this.#after('failure') ?? this.#afterRow();
+  }
+
+  /** A check succeeded. It changes nothing before the time of an open circuit has passed, and while a request is the trial. */
+  checked(evidence: Evidence): StatusChange | undefined {
+    // A connection shows little while requests get no response over it.
+    const isWeak = evidence === 'connection' && this.#failedBy === 'request';
+    const isTooSoon = isWeak && this.#msSinceFailure < this.#health.failback;
+    if (this.health === 'failing' && (isTooSoon || !this.isAdmitting)) return undefined;
+    this.#failuresInARow = 0;
+    return this.#after('check');
+  }
+
+  /** A check failed. It opens no circuit: a wrong `health.path` must not keep requests away. */
+  checkFailed(evidence: Evidence, reason: string): StatusChange | undefined {
+    this.#note(evidence, reason);
+    return this.#after('check-failed') ?? this.#afterRow();
+  }
+
+  get #msSinceFailure(): number {
+    return this.#clock.now() - this.#lastFailureAt;
+  }
+
+  #note(evidence: Evidence, reason: string): void {
+    if (this.#failuresInARow === 0 || evidence === 'request') this.#failedBy = evidence;
+    this.#failuresInARow += 1;
+    this.#lastFailureAt = this.#clock.now();
+    this.#lastFailure = reason;
+  }
+
+  /** Counts the result of an exchange while the circuit is closed. */
+  #count(results: RollingCount): StatusChange | undefined {
+    if (this.circuit !== 'closed') return undefined;
+    const now = this.#clock.now();
+    results.add(now);
+    if (results !== this.#failures) return undefined;
+    const failed = results.sum(now);
+    const all = failed + this.#responses.sum(now);
+    const { minimum, failures } = this.#circuit;
+    return all >= minimum && failed >= all * failures ? this.#after('rate') : undefined;
+  }
+
+  #afterRow(): StatusChange | undefined {
+    return this.#failuresInARow >= FAILURES_IN_A_ROW ? this.#after('in-a-row') : undefined;
+  }
+
+  #after(event: AddressEvent): StatusChange | undefined {
+    const from = this.#phase;
+    const to = TRANSITIONS[from][event];
+    if (to === undefined) return undefined;
+    const before = STATUS[from];
+    const after = STATUS[to];
+    const now = this.#clock.now();
+    this.#phase = to;
+    if (after.health !== before.health) this.#since = now;
+    this.#wasFailing ||= after.health === 'failing';
+    if (to === 'open') this.#openUntil = now + this.#circuit.open;
+    if (after.circuit !== 'half-open') this.#trial = undefined;
+    if (before.circuit !== 'closed' && after.circuit === 'closed') {
+      this.#responses.clear();
+      this.#failures.clear();
+    }
+    return { before, after, reason: this.reason };
+  }
+}

@@ -1,0 +1,17 @@
+import { expect, test } from '@jest/globals';
+import { LogThrottle } from '../../src/base/log-throttle.ts';
+
+test('lets one line in 10 s through for each thing, and counts the others', () => {
+  const clock = { time: 0, now: () => clock.time };
+  const throttle = new LogThrottle(clock, 10);
+  expect(['a', 'b', 'a', 'a'].map((key) => throttle.admit(key))).toEqual([0, 0, undefined, undefined]);
+  clock.time = 9_999;
+  expect(throttle.admit('a')).toBeUndefined();
+  clock.time = 10_000;
+  expect(['a', 'b', 'a'].map((key) => throttle.admit(key))).toEqual([3, 0, undefined]);
+});
+
+test('forgets the thing that was logged longest ago when there are too many', () => {
+  const throttle = new LogThrottle({ now: () => 0 }, 2);
+  expect(['a', 'b', 'c', 'b', 'a'].map((key) => throttle.admit(key))).toEqual([0, 0, 0, undefined, 0]);
+});

@@ -1,0 +1,337 @@
+import { describe, expect, test } from '@jest/globals';
+import fc from 'fast-check';
+import { GatewayError } from '../../src/base/errors.ts';
+import { AddressState, type StatusChange } from '../../src/upstream/address-state.ts';
+
+const CIRCUIT = { failures: 0.5, minimum: 4, window: 10_000, open: 5_000, statuses: [503] };
+/** With this one, no circuit opens. */
+const NEVER = { ...CIRCUIT, minimum: 1_000_000 };
+const FAILBACK = 30_000;
+
+const UNKNOWN = { health: 'unknown', circuit: 'closed' };
+const HEALTHY = { health: 'healthy', circuit: 'closed' };
+const FAILING = { health: 'failing', circuit: 'closed' };
+const OPEN = { health: 'failing', circuit: 'open' };
+const HALF_OPEN = { health: 'failing', circuit: 'half-open' };
+const RECOVERING = { health: 'healthy', circuit: 'half-open' };
+
+function scene({ circuit = CIRCUIT, isChecked = true } = {}) {
+  const clock = { time: 0, now: () => clock.time };
+  const health = { interval: isChecked ? 10_000 : undefined, failback: FAILBACK };
+  const state = new AddressState(circuit, health, clock);
+  const fail = (times: number): StatusChange[] =>
+    Array.from({ length: times }, () => state.failed('connection', 'refused') ?? []).flat();
+  const respond = (times: number): void => {
+    for (let count = 0; count < times; count += 1) state.responded(200);
+  };
+  /** Opens the circuit, and lets its time pass. */
+  const openForItsTime = (): void => {
+    fail(4);
+    clock.time += CIRCUIT.open;
+  };
+  /** True if this request is admitted; the change that it causes is dropped. */
+  const admits = (request: object = {}): boolean => {
+    try {
+      state.admit(request);
+      return true;
+    } catch (error) {
+      if (error instanceof GatewayError && error.code === 'upstream-circuit-open') return false;
+      throw error;
+    }
+  };
+  return { clock, state, fail, respond, openForItsTime, admits };
+}
+
+describe('the health of an address', () => {
+  test('is unknown, then what the first result shows', () => {
+    const failing = scene().state;
+    expect([failing.health, failing.isSettled]).toEqual(['unknown', true]);
+    const failed = failing.checkFailed('connection', 'refused');
+    expect(failed).toEqual({ before: UNKNOWN, after: FAILING, reason: 'refused' });
+    const healthy = scene().state;
+    expect(healthy.responded(200)).toEqual({ before: UNKNOWN, after: HEALTHY, reason: '' });
+  });
+
+  test('is failing after three failures in a row, of requests and checks together', () => {
+    const { state } = scene({ circuit: NEVER });
+    state.responded(200);
+    state.failed('request', 'a');
+    state.failed('request', 'a');
+    state.responded(200);
+    state.failed('request', 'b');
+    state.checkFailed('connection', 'c');
+    expect([state.health, state.isInDoubt]).toEqual(['healthy', true]);
+    state.failed('request', 'd');
+    expect([state.health, state.reason, state.isInDoubt]).toEqual(['failing', 'd', false]);
+    state.failed('request', 'e');
+    expect(state.reason).toBe('e');
+  });
+
+  test('is healthy after any response', () => {
+    const { state } = scene();
+    state.failed('request', 'a');
+    state.responded(503);
+    expect([state.health, state.reason]).toEqual(['healthy', '']);
+  });
+
+  test('is healthy after a connection if it failed for want of one', () => {
+    const { state, fail } = scene();
+    fail(1);
+    state.checked('connection');
+    expect(state.health).toBe('healthy');
+  });
+
+  test('is not healthy after a mere connection while requests get no response, but for failback', () => {
+    const { state, clock } = scene();
+    state.failed('request', 'no response');
+    clock.time = 29_999;
+    state.checked('connection');
+    expect(state.health).toBe('failing');
+    clock.time = 30_000;
+    state.checked('connection');
+    expect(state.health).toBe('healthy');
+  });
+
+  test('is healthy at once after a check that got a response', () => {
+    const { state } = scene();
+    state.failed('request', 'no response');
+    state.checked('request');
+    expect(state.health).toBe('healthy');
+  });
+
+  test('is settled again when it has been healthy for failback', () => {
+    const { state, clock, fail } = scene();
+    fail(1);
+    clock.time = 10_000;
+    state.responded(200);
+    clock.time = 39_999;
+    expect([state.isSettled, state.age]).toEqual([false, 29_999]);
+    clock.time = 40_000;
+    expect(state.isSettled).toBe(true);
+  });
+
+  test('is settled without checks when it has been left alone for failback', () => {
+    const { state, clock, fail } = scene({ isChecked: false });
+    fail(1);
+    clock.time = 29_999;
+    expect(state.isSettled).toBe(false);
+    clock.time = 30_000;
+    expect(state.isSettled).toBe(true);
+    fail(1);
+    expect(state.isSettled).toBe(false);
+  });
+
+  test('tells once that client requests have shown it', () => {
+    const { state } = scene();
+    state.checked('connection');
+    expect(state.takeTraffic()).toBe(false);
+    state.responded(200);
+    expect([state.takeTraffic(), state.takeTraffic()]).toEqual([true, false]);
+    state.failed('request', 'a');
+    expect(state.takeTraffic()).toBe(true);
+  });
+});
+
+describe('a closed circuit', () => {
+  test('opens when enough exchanges of the window have failed, of an address that is failing then', () => {
+    const { state, fail, respond } = scene();
+    respond(2);
+    expect([...fail(1), state.circuit]).toEqual(['closed']);
+    expect(fail(1)).toEqual([{ before: HEALTHY, after: OPEN, reason: 'refused' }]);
+    expect([state.circuit, state.health]).toEqual(['open', 'failing']);
+  });
+
+  test('stays closed below the minimum, and below the share', () => {
+    const few = scene();
+    few.fail(3);
+    expect(few.state.circuit).toBe('closed');
+    const mostly = scene();
+    mostly.respond(10);
+    mostly.fail(9);
+    expect(mostly.state.circuit).toBe('closed');
+  });
+
+  test('forgets failures that have left the window', () => {
+    const { state, clock, fail } = scene();
+    fail(3);
+    clock.time = 10_000;
+    fail(3);
+    expect(state.circuit).toBe('closed');
+  });
+
+  test('counts a status that is listed as a failure, and names it', () => {
+    const { state } = scene();
+    for (let count = 0; count < 3; count += 1) state.responded(503);
+    expect([state.circuit, state.health]).toEqual(['closed', 'healthy']);
+    expect(state.responded(503)?.reason).toContain('503');
+    expect(state.circuit).toBe('open');
+  });
+
+  test('opens by no check', () => {
+    const { state } = scene();
+    for (let count = 0; count < 8; count += 1) state.checkFailed('request', 'no');
+    expect([state.circuit, state.health]).toEqual(['closed', 'failing']);
+  });
+});
+
+describe('an open circuit', () => {
+  test('refuses until its time has passed, and says how long that is', () => {
+    const { state, clock, fail, admits } = scene();
+    fail(4);
+    clock.time = 1_000;
+    expect([admits(), state.isAdmitting, state.retryAfterMs]).toEqual([false, false, 4_000]);
+    clock.time = 5_000;
+    expect([state.isAdmitting, state.retryAfterMs]).toEqual([true, 0]);
+  });
+
+  test('takes no notice of exchanges that began before', () => {
+    const { state, fail, respond } = scene();
+    fail(4);
+    respond(1);
+    expect([state.circuit, state.health]).toEqual(['open', 'failing']);
+  });
+
+  test('admits one trial; its response closes the circuit, with all failures forgotten', () => {
+    const { state, openForItsTime, fail, admits } = scene();
+    openForItsTime();
+    expect(state.admit({})).toEqual({ before: OPEN, after: HALF_OPEN, reason: 'refused' });
+    expect([admits(), state.isAdmitting]).toEqual([false, false]);
+    expect(state.responded(401)).toEqual({ before: HALF_OPEN, after: HEALTHY, reason: '' });
+    expect([admits(), admits()]).toEqual([true, true]);
+    fail(3);
+    expect(state.circuit).toBe('closed');
+  });
+
+  test.each([
+    ['fails', (state: AddressState) => state.failed('request', 'no response')],
+    ['gets a status that is listed', (state: AddressState) => state.responded(503)],
+  ])('opens again for its time when the trial %s', (_how, end) => {
+    const { state, openForItsTime, admits } = scene();
+    openForItsTime();
+    admits();
+    end(state);
+    expect([state.circuit, state.retryAfterMs, admits()]).toEqual(['open', 5_000, false]);
+  });
+
+  test('makes the next request the trial if one ends without a result', () => {
+    const { state, openForItsTime, admits } = scene();
+    openForItsTime();
+    const [first, second] = [{}, {}];
+    admits(first);
+    state.leave(first);
+    expect(admits(second)).toBe(true);
+    // The first request ends again, in vain: it is not the trial any more.
+    state.leave(first);
+    expect(admits()).toBe(false);
+  });
+
+  test('is half-open after a check, of a healthy address, if its time has passed and no request is the trial', () => {
+    const { state, clock, fail, admits } = scene();
+    fail(4);
+    clock.time = 4_999;
+    expect([state.checked('connection'), state.circuit]).toEqual([undefined, 'open']);
+    clock.time = 5_000;
+    const trial = {};
+    admits(trial);
+    expect([state.checked('connection'), state.circuit]).toEqual([undefined, 'half-open']);
+    state.leave(trial);
+    expect(state.checked('connection')).toEqual({ before: HALF_OPEN, after: RECOVERING, reason: '' });
+  });
+
+  test('gets one request at a time after a check, which may find more than requests do', () => {
+    const { state, clock, openForItsTime, fail, admits } = scene();
+    openForItsTime();
+    expect(state.checked('request')).toEqual({ before: OPEN, after: RECOVERING, reason: '' });
+    clock.time += FAILBACK;
+    expect([state.isSettled, state.isAdmitting]).toEqual([true, true]);
+    expect([admits(), admits()]).toEqual([true, false]);
+    expect(fail(1)).toEqual([{ before: RECOVERING, after: OPEN, reason: 'refused' }]);
+    expect([state.isSettled, state.retryAfterMs]).toEqual([false, CIRCUIT.open]);
+    clock.time += CIRCUIT.open;
+    state.checked('request');
+    admits();
+    expect(state.responded(200)).toEqual({ before: RECOVERING, after: HEALTHY, reason: '' });
+  });
+
+  test('is of a failing address again when checks fail after one has succeeded', () => {
+    const { state, openForItsTime } = scene();
+    openForItsTime();
+    state.checked('request');
+    expect([state.checkFailed('request', 'a'), state.checkFailed('request', 'b')]).toEqual([
+      undefined,
+      undefined,
+    ]);
+    expect(state.checkFailed('request', 'c')).toEqual({ before: RECOVERING, after: HALF_OPEN, reason: 'c' });
+  });
+
+  test('is not kept open by checks that fail', () => {
+    const { state, clock, openForItsTime, admits } = scene();
+    openForItsTime();
+    state.checkFailed('request', 'no such path');
+    expect(admits()).toBe(true);
+    state.checkFailed('request', 'no such path');
+    clock.time += 1;
+    expect(state.responded(200)?.after).toEqual(HEALTHY);
+  });
+
+  test('stays open after a mere connection while requests get no response, but for failback', () => {
+    const { state, clock } = scene();
+    for (let count = 0; count < 4; count += 1) state.failed('request', 'no response');
+    clock.time = FAILBACK - 1;
+    expect(state.checked('connection')).toBeUndefined();
+    clock.time = FAILBACK;
+    expect(state.checked('connection')?.after).toEqual(RECOVERING);
+  });
+});
+
+/** An event, by what it does to a state; `running` are the requests that were admitted. */
+type Event = (state: AddressState, running: object[]) => StatusChange | undefined;
+
+const EVENTS: readonly Event[] = [
+  (state) => state.checked('request'),
+  (state) => state.checked('connection'),
+  (state) => state.checkFailed('request', 'c'),
+  (state) => state.failed('request', 'f'),
+  (state) => state.failed('connection', 'n'),
+  (state) => state.responded(200),
+  (state) => state.responded(503),
+  (state, running) => {
+    state.leave(running.pop() ?? {});
+    return undefined;
+  },
+  (state, running) => {
+    if (!state.isAdmitting) {
+      expect(() => state.admit({})).toThrow(GatewayError);
+      return undefined;
+    }
+    const request = {};
+    running.push(request);
+    const change = state.admit(request);
+    expect(state.isAdmitting).toBe(state.circuit === 'closed');
+    return change;
+  },
+];
+
+test('whatever happens, changes follow each other, and an address whose circuit is open is failing for its time', () => {
+  const step = fc.record({ event: fc.constantFrom(...EVENTS), seconds: fc.constantFrom(0, 0, 1, 5, 30) });
+  fc.assert(
+    fc.property(fc.array(step, { maxLength: 100 }), (steps) => {
+      const { state, clock } = scene();
+      const running: object[] = [];
+      let last: StatusChange['after'] = { health: 'unknown', circuit: 'closed' };
+      for (const { event, seconds } of steps) {
+        clock.time += seconds * 1_000;
+        const { retryAfterMs } = state;
+        const change = event(state, running);
+        expect(change?.before ?? last).toEqual(last);
+        last = change?.after ?? last;
+        expect([state.health, state.circuit]).toEqual([last.health, last.circuit]);
+        // Whatever comes before its time, it stays open.
+        expect(retryAfterMs > 0 && state.circuit !== 'open').toBe(false);
+        expect(state.circuit !== 'open' || state.health === 'failing').toBe(true);
+        expect(state.reason !== '').toBe(state.health === 'failing');
+      }
+    }),
+    { numRuns: 500 },
+  );
+});
