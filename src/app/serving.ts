@@ -41,7 +41,7 @@ export interface Serving {
    */
   observe(names?: readonly string[]): Promise<void>;
   report(): Promise<PlaneReport>;
-  /** Tests a version at its upstream: `CredentialSelector.test`. */
+  /** Tests a version at its upstream: `UpstreamCredential.test`. */
   testVersion(choice: DeploymentVersion): Promise<VersionTest>;
   /**
    * Puts versions that are known to be accepted in use in every process: all of them, or none.

@@ -133,7 +133,7 @@ export class UpstreamCredential {
   }
 
   /**
-   * Sends a client's request with the version that is in use.
+   * Sends a client's request, in handshakes with the version that is usable then, until there is a response.
    * @throws GatewayError when there is no response; `upstream-credential-refused`, `upstream-target-refused`
    * @throws TypeError when the transport is not attached
    */
@@ -152,10 +152,18 @@ export class UpstreamCredential {
     const call: Sending = { request, budget, exchange, transport, ...state };
     requests.enter();
     this.#underWay += 1;
+    let options = FROM_POOL;
     try {
-      const response = await this.#send(call);
-      refusedTargets.accepted(request);
-      return response;
+      for (;;) {
+        const version = this.#usableNow(call) ?? (await this.#usable(call));
+        if (version !== call.version) options = this.#firstOptions(version);
+        call.version = version;
+        if (call.isLate) options = { ...options, ignoresDoubt: true };
+        const result = await handshake(version.on(transport), call, options);
+        if (result === 'interrupted') this.#interrupted(call);
+        else if (result.kind === 'refused') options = await this.#afterRefusal(version, result, call);
+        else return this.#responded(version, call, result);
+      }
     } catch (error) {
       refusedTargets.note(request, error, count);
       throw error;
@@ -166,25 +174,10 @@ export class UpstreamCredential {
     }
   }
 
-  /** The handshakes of one request, each with the version that is usable then. */
-  async #send(call: Sending): Promise<UpstreamResponse> {
-    let options = FROM_POOL;
-    for (;;) {
-      const version = this.#usableNow(call) ?? (await this.#usable(call));
-      if (version !== call.version) options = this.#firstOptions(version);
-      call.version = version;
-      if (call.isLate) options = { ...options, ignoresDoubt: true };
-      const result = await handshake(version.on(call.transport), call, options);
-      if (result === 'interrupted') {
-        this.#waiting.endTest(call, 'check');
-        call.version = undefined;
-      } else if (result.kind === 'response') {
-        this.#responded(version, call, result);
-        return result;
-      } else {
-        options = await this.#afterRefusal(version, result, call);
-      }
-    }
+  /** The version was refused, or began to be verified, before an attempt went out. */
+  #interrupted(call: Sending): void {
+    this.#waiting.endTest(call, 'check');
+    call.version = undefined;
   }
 
   /** How the first handshake with a version begins. */
@@ -220,16 +213,19 @@ export class UpstreamCredential {
     }
   }
 
-  #responded(version: CredentialVersion, call: Sending, { status }: UpstreamResponse): void {
+  #responded(version: CredentialVersion, call: Sending, response: UpstreamResponse): UpstreamResponse {
+    const { request } = call;
+    this.#deps.refusedTargets.accepted(request);
     if (!version.health.accepted) {
       this.#waiting.endTest(call, 'proceed');
-      return;
+      return response;
     }
     this.#waiting.endTest(call, 'check');
     this.#waiting.endAnyTest();
-    if (status < 300 && call.request.method === 'GET') this.#questions.lastTarget = call.request.target;
+    if (response.status < 300 && request.method === 'GET') this.#questions.lastTarget = request.target;
     this.versions.accept(version);
     this.#tryCandidates();
+    return response;
   }
 
   /**
