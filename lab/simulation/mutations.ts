@@ -167,14 +167,6 @@ export const MUTATIONS: readonly Mutation[] = [
     first: 801,
   },
   {
-    name: 'unclear-probe-of-another',
-    breaks: 'a probe without a verdict makes another version unknown, too',
-    file: 'src/upstream/verifier.ts',
-    find: "    if (reply.kind === 'unclear') version.health.reset();\n    else if",
-    replace: '    if',
-    first: 1_401,
-  },
-  {
     name: 'refused-while-unknown',
     breaks: 'a request fails as refused only if every version of its credential is',
     file: 'src/upstream/credential.ts',

@@ -276,8 +276,8 @@ export class UpstreamCredential {
       this.versions.refuse(version, refused.number);
       return;
     }
-    await this.#verifyFor(version, refused, call);
-    budget.confirmed ||= refused.isOwn && health.accepted;
+    // What nobody has found out yet confirms nothing.
+    if (await this.#verifyFor(version, refused, call)) budget.confirmed ||= refused.isOwn && health.accepted;
     // The request does not fail while another version may be accepted.
     const isOpen = (): boolean => budget.left <= 0 && hasOthers && !health.accepted && !health.refused;
     if (isOpen() && this.#waiting.isBusy) await this.#waiting.follow(call);
@@ -286,19 +286,21 @@ export class UpstreamCredential {
     await this.#waiting.follow(call);
   }
 
-  async #verifyFor(version: CredentialVersion, refused: Refused, call: Sending): Promise<void> {
+  /** False: nothing has been found out for as long as the request may wait. */
+  async #verifyFor(version: CredentialVersion, refused: Refused, call: Sending): Promise<boolean> {
     const { health } = version;
     while (!this.#isExplained(version, refused)) {
       if (this.#isAlone(call) && canAnswer(refused, this.#deps.clock.now())) {
         if (call.flight === undefined) this.#waiting.beginTest(call);
-        return;
+        return true;
       }
       this.#waiting.endTest(call, 'check');
       if (!this.#waiting.isBusy)
         this.#verifier.begin(version, call.request.target, evidenceOf(refused, health));
-      if ((await this.#waiting.follow(call)) !== 'check') return;
+      if ((await this.#waiting.follow(call)) !== 'check') return false;
       call.budget.confirmed = health.accepted;
     }
+    return true;
   }
 
   /** True if it is known what a refusal says, or nothing more can be found out. */

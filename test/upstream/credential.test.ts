@@ -409,6 +409,17 @@ describe('a refusal', () => {
     probed.release();
   });
 
+  test('while the gateway finds out for longer than that, and refused once more: the target is not at fault', async () => {
+    const timeouts = { connect: 20, response: 20, idle: 20 };
+    const scene = await warm({ ...OTHER, policy: 'single-use', options: { timeouts } });
+    const probed = held(lost());
+    scene.replies.push(challenge('n2'), challenge('n3'), probed.reply, challenge('n4'));
+    expect(await scene.send()).toBe('upstream-protocol');
+    expect(scene.sent).toEqual(['GET /x', 'GET /x n2:1', 'HEAD /x fresh', 'GET /x n3:1']);
+    scene.replies.push(lost());
+    probed.release();
+  });
+
   test('while the request that finds out is under way, others wait for it', async () => {
     const scene = await used();
     const second = held(answered());
