@@ -1,19 +1,13 @@
+import { randomBytes } from 'node:crypto';
 import { type Request, type RequestHandler, Router } from 'express';
 import { z } from 'zod';
 import type { Clock } from '../base/clock.ts';
 import { RollingCount } from '../base/rolling-count.ts';
-import type {
-  ActionName,
-  ActionResultView,
-  ActionsView,
-  PendingActionView,
-  PromotedView,
-} from './action-view.ts';
+import type { LocatedIssue } from '../config/issues.ts';
 import { type Admission, type Caller, callerOf } from './admission.ts';
-import { Confirmations, VALID_MS } from './confirmations.ts';
-import { ControlError, sendControlError } from './control-error.ts';
-import { jsonBody } from './json-body.ts';
+import { ControlError, handler, jsonBody, sendProblem } from './control-error.ts';
 import { Slots } from './slots.ts';
+import type { ActionName, ActionResultView, ActionsView, PendingActionView, PromotedView } from './view.ts';
 
 /** Longest name in a request, in characters. */
 const LONGEST = 256;
@@ -78,7 +72,7 @@ export interface GatewayActions {
   perform(request: ActionRequest, actor: Actor): Promise<ActionOutcome>;
 }
 
-export interface ActionsOptions {
+interface ActionsOptions {
   readonly admission: Admission;
   /** Undefined: they are off. */
   readonly actions: GatewayActions | undefined;
@@ -169,19 +163,6 @@ function hasBody({ headers }: Request): boolean {
   return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0;
 }
 
-/** Passes refusals on as problem documents, and other errors as one that says nothing of their cause. */
-export function handler(onError: (error: unknown) => void, handle: RequestHandler): RequestHandler {
-  return async (req, res, next) => {
-    res.set('cache-control', 'no-store');
-    try {
-      await handle(req, res, next);
-    } catch (error) {
-      if (!(error instanceof ControlError)) onError(error);
-      if (!res.headersSent) sendControlError(res, error instanceof ControlError ? error : 'action-failed');
-    }
-  };
-}
-
 function given(actions: GatewayActions | undefined): GatewayActions {
   if (actions === undefined) throw new ControlError('actions-off');
   return actions;
@@ -191,4 +172,103 @@ function allowedView(actions: GatewayActions | undefined, caller: Caller | undef
   if (actions === undefined) return { allowed: false, reason: new ControlError('actions-off').message };
   if (caller?.access !== 'full') return { allowed: false, reason: new ControlError('read-only').message };
   return { allowed: true, reason: '' };
+}
+
+/** How long an action waits for its confirmation, in milliseconds. */
+const VALID_MS = 60_000;
+/** Actions of one session, and of all sessions, that wait at the same time. */
+const OF_SESSION = 8;
+const IN_ALL = 64;
+
+interface Pending<T> {
+  readonly session: string;
+  readonly until: number;
+  readonly value: T;
+}
+
+/**
+ * Actions that wait for a confirmation. Each has an unguessable id, valid once, for a minute, for the session that began
+ * it.
+ */
+class Confirmations<T> {
+  readonly #clock: Clock;
+  /** The oldest first. */
+  readonly #pending = new Map<string, Pending<T>>();
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  /** Keeps a value until it is confirmed; returns its id. Undefined: too many wait. */
+  add(session: string, value: T): string | undefined {
+    this.#dropExpired();
+    const own = [...this.#pending.values()].filter((each) => each.session === session).length;
+    if (own >= OF_SESSION || this.#pending.size >= IN_ALL) return undefined;
+    const id = randomBytes(24).toString('base64url');
+    this.#pending.set(id, { session, until: this.#clock.now() + VALID_MS, value });
+    return id;
+  }
+
+  /** Takes the value of this id, which no longer waits. Undefined: it is unknown, expired, or of another session. */
+  take(session: string, id: string): T | undefined {
+    this.#dropExpired();
+    const found = this.#pending.get(id);
+    if (found?.session !== session) return undefined;
+    this.#pending.delete(id);
+    return found.value;
+  }
+
+  #dropExpired(): void {
+    const now = this.#clock.now();
+    for (const [id, { until }] of this.#pending) {
+      if (until > now) return;
+      this.#pending.delete(id);
+    }
+  }
+}
+
+/** The result of a reload. */
+export type ReloadResult = Reloaded | ReloadRefused;
+
+export interface Reloaded {
+  readonly result: 'success';
+  /** Names of the changed sections and entries. */
+  readonly changed: readonly string[];
+  /** Keys that differ from those at the start, and change with a restart only. */
+  readonly needsRestart: readonly string[];
+  /** Settings that work but should be changed, and parts of the configuration that were not applied. */
+  readonly warnings: readonly string[];
+}
+
+export interface ReloadRefused {
+  readonly result: 'failure';
+  /** 409: no reload is possible now; 422: the configuration is invalid; 500: an unexpected error. */
+  readonly status: 409 | 422 | 500;
+  readonly reason: string;
+  readonly issues: readonly LocatedIssue[];
+}
+
+/** Maximum number of issues in a response; the log has all. */
+const MOST_ISSUES = 100;
+/** Maximum number of requested reloads that are not finished. */
+const MOST_PENDING = 8;
+
+/** Serves `POST /api/reload`. `reload` is called with the address of the client, and never rejects. */
+export function reloadHandler(reload: (address: string) => Promise<ReloadResult>): RequestHandler {
+  const pending = new Slots(MOST_PENDING);
+  return async (req, res) => {
+    using slot = pending.take();
+    if (slot === undefined) {
+      res.set('retry-after', '5');
+      sendProblem(res, 429, 'Other reloads are not finished yet. Retry later.');
+      return;
+    }
+    const outcome = await reload(req.socket.remoteAddress ?? '');
+    if (outcome.result === 'success') {
+      res.set('cache-control', 'no-store').json(outcome);
+      return;
+    }
+    const { status, reason, issues } = outcome;
+    sendProblem(res, status, reason, status === 422 ? { issues: issues.slice(0, MOST_ISSUES) } : {});
+  };
 }

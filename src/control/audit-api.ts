@@ -9,7 +9,7 @@ import type { AdminDetails } from '../audit/record.ts';
 import { putBounded } from '../base/bounded-map.ts';
 import { type PageRequest, ParameterError, readExport, readRequest, readSearch } from './audit-query.ts';
 import type { RequestRow, SearchView } from './audit-view.ts';
-import { sendProblem } from './problem.ts';
+import { sendProblem } from './control-error.ts';
 import { Slots } from './slots.ts';
 
 /** For so long the same query is not new, in milliseconds. */

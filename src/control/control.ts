@@ -7,8 +7,14 @@ import type { Clock } from '../base/clock.ts';
 import { createServer } from '../base/node-http.ts';
 import { openPort } from '../base/open-port.ts';
 import type { MetricsFormat, MetricsText } from '../metrics/merged-metrics.ts';
-import type { PromotedView } from './action-view.ts';
-import { actionsRouter, type GatewayActions, type Promotion, promotionRouter } from './actions.ts';
+import {
+  actionsRouter,
+  type GatewayActions,
+  type Promotion,
+  promotionRouter,
+  type ReloadResult,
+  reloadHandler,
+} from './actions.ts';
 import { admission } from './admission.ts';
 import { AUDIT_BOUNDS, type AuditApiOptions, LONG_PATHS } from './audit-api.ts';
 import { Console, type ConsolePace } from './console.ts';
@@ -17,9 +23,9 @@ import { describeApi, type Offer } from './openapi.ts';
 import { Pages } from './pages.ts';
 import { type Queries, queriesRouter } from './queries.ts';
 import { readiness, readinessText } from './readiness.ts';
-import { type ReloadResult, reloadHandler } from './reload.ts';
 import { Slots } from './slots.ts';
 import type { ConsoleSource } from './snapshot.ts';
+import type { PromotedView } from './view.ts';
 
 export interface ControlOptions {
   /** The tokens that everything but health requires; undefined: none. */

@@ -1,6 +1,5 @@
-import { count } from '../base/units.ts';
+import { count, span } from '../base/units.ts';
 import type { VersionState } from '../upstream/credential-selector.ts';
-import { span } from './span.ts';
 
 /** The state of a credential version for people; `rejected`: its trial failed, and another one stays in use. */
 export type CredentialStatus = VersionState | 'rejected';
