@@ -1,7 +1,8 @@
+import { span } from '../../../base/units.ts';
 import type { CredentialView, DeploymentView } from '../../view.ts';
+import { date } from '../format.ts';
 import { ActionButton, useAllowed } from './action.tsx';
-import { Credentials } from './deployment-facts.tsx';
-import type { Column } from './table.tsx';
+import { type Column, Table } from './table.tsx';
 
 interface CredentialActionsProps {
   readonly deployment: DeploymentView;
@@ -40,4 +41,45 @@ function VersionButton({
       body={{ action: isFallback ? 'roll-back' : 'promote', deployment, credential, version }}
     />
   );
+}
+
+/** The versions of each credential: those of the configuration, and one that is kept as a fallback. */
+function Credentials({
+  credentials,
+  now,
+  actions,
+}: {
+  readonly credentials: readonly CredentialView[];
+  readonly now: number;
+  /** Undefined: there are none. */
+  readonly actions: Column<CredentialView> | undefined;
+}) {
+  const columns: readonly Column<CredentialView>[] = [
+    { label: 'Credential', cell: ({ name }) => name },
+    {
+      label: 'Version',
+      cell: ({ version, role }) => (role === undefined ? version : `${version} (${role})`),
+    },
+    { label: 'State', cell: stateText },
+    {
+      label: 'Changed',
+      cell: ({ changedAt }) =>
+        changedAt === undefined ? 'unknown' : `${date(changedAt)}, ${span((now - changedAt) / 1000)} ago`,
+    },
+    ...(actions === undefined ? [] : [actions]),
+  ];
+  return (
+    <Table
+      label="Credentials"
+      columns={columns}
+      rows={credentials}
+      keyOf={({ name, version }) => `${name} ${version}`}
+      empty="No credentials."
+    />
+  );
+}
+
+function stateText({ status, state, refused }: CredentialView) {
+  if (refused) return <span class="broken">{state}: tried twice a minute only</span>;
+  return <span class={status === 'rejected' ? 'degraded' : ''}>{state}</span>;
 }
