@@ -11,8 +11,7 @@ import { SourceReader } from '../credentials/sources.ts';
 import type { RedisOptions } from '../redis/connection.ts';
 import { readAuditKey } from '../setup/audit.ts';
 import { readRedis } from '../setup/redis.ts';
-import { CommandError } from './command-error.ts';
-import { type Io, processContext } from './io.ts';
+import { CommandError, type Io, processContext } from './io.ts';
 
 /** The audit section of a configuration, with its keys. */
 export interface AuditConfig extends Omit<NonNullable<Config['audit']>, 'keyFile'> {
@@ -91,4 +90,15 @@ export async function requireReplica(directory: string, replica: string | undefi
 /** Collects the values of an option that can be repeated. */
 export function collectFiles(value: string, before: readonly string[]): string[] {
   return [...before, value];
+}
+
+/** Makes the parser of an option's value from one that throws a RangeError with the right form. */
+export function argument<T>(parse: (text: string) => T): (text: string) => T {
+  return (text) => {
+    try {
+      return parse(text);
+    } catch (error) {
+      throw error instanceof RangeError ? new InvalidArgumentError(error.message) : error;
+    }
+  };
 }

@@ -6,19 +6,18 @@ import { instantAfter, instantAt } from '../audit/reader/query.ts';
 import { allRecords, type RawRecord } from '../audit/reader/search.ts';
 import { CollectedFile, CollectionProgress, collect } from '../audit/shipping/collector.ts';
 import { RedisStream } from '../audit/shipping/redis-stream.ts';
+import { BufferGc } from '../base/buffer-gc.ts';
 import { messageOf } from '../base/error-code.ts';
-import { argument } from './argument.ts';
 import {
+  argument,
   collectFiles,
   openAuditConfig,
   replicaOption,
   requireReplica,
   streamRedisOf,
 } from './audit-config.ts';
-import { bufferGc } from './buffer-gc.ts';
-import { CommandError } from './command-error.ts';
-import { type ExitStatus, type Io, note, print, type Run } from './io.ts';
-import { printLines, writeLines } from './print-lines.ts';
+import { printLines, writeLines } from './audit-format.ts';
+import { CommandError, type ExitStatus, type Io, note, print, type Run } from './io.ts';
 import { ReadProgress } from './progress.ts';
 import { shutdownSignal } from './shutdown-signal.ts';
 
@@ -78,7 +77,7 @@ async function exportFiles(io: Io, options: ExportArguments): Promise<ExitStatus
     replica,
     shown: output !== undefined || !io.stdout.isTTY,
   });
-  const gc = bufferGc();
+  const gc = new BufferGc();
   let status: ExitStatus = 0;
   const records = allRecords({
     directory,
