@@ -2,7 +2,8 @@ import { resolve } from 'node:path';
 import { isNativeError } from 'node:util/types';
 import { InvalidArgumentError, Option } from 'commander';
 import { type AuditKeys, auditKeys } from '../audit/keys.ts';
-import { parseProcessName, processOf } from '../audit/replica-name.ts';
+import { replicaCriterion } from '../audit/reader/query.ts';
+import { processOf } from '../audit/replica-name.ts';
 import { foldersIn } from '../audit/segments/segment.ts';
 import { ConfigError, type LocatedIssue } from '../config/issues.ts';
 import { loadLocated } from '../config/load.ts';
@@ -68,12 +69,7 @@ export async function streamRedisOf(io: Io, file: string): Promise<RedisOptions>
 /** The option `--replica`; `what` it selects. */
 export function replicaOption(what: string): Option {
   const description = `${what} of this replica with its workers (gateway-1), or of one worker (gateway-1@2)`;
-  return new Option('--replica <name>', description).argParser(replicaName);
-}
-
-function replicaName(value: string): string {
-  if (parseProcessName(value) !== undefined) return value;
-  throw new InvalidArgumentError('a replica is gateway-1, or one worker of it gateway-1@2');
+  return new Option('--replica <name>', description).argParser(argument(replicaCriterion));
 }
 
 /**

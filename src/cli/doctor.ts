@@ -53,7 +53,7 @@ function painted({ stdout: stream }: Io, report: Report): string {
 }
 
 /** Colours a text, or returns it unchanged. */
-export type Paint = (mark: Mark, text: string) => string;
+type Paint = (mark: Mark, text: string) => string;
 
 /** Formats the report as text lines: the findings of each deployment, with the advice under each problem. */
 export function reportLines(report: Report, paint: Paint): string[] {

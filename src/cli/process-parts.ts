@@ -7,7 +7,7 @@ import { CommandError, type Io } from './io.ts';
 import { startTracing } from './tracing.ts';
 import { packageVersion } from './version.ts';
 
-export interface ThisProcess extends ProcessParts {
+interface ThisProcess extends ProcessParts {
   /** Sends the last traces and stops the SDK. */
   readonly stopTracing: () => Promise<void>;
 }

@@ -72,20 +72,32 @@ export interface GatewayActions {
   perform(request: ActionRequest, actor: Actor): Promise<ActionOutcome>;
 }
 
-interface ActionsOptions {
+export interface ActionsOptions {
   readonly admission: Admission;
-  /** Undefined: they are off. */
+  /** Undefined: actions are off. */
   readonly actions: GatewayActions | undefined;
   readonly clock: Clock;
+  /** Reads the configuration again for a client at this address. Never rejects. */
+  readonly reload: (address: string) => Promise<ReloadResult>;
+  /**
+   * Puts a version of a credential in use for a client at this address.
+   * @throws ControlError if it is refused
+   */
+  readonly promote: (promotion: Promotion, address: string) => Promise<PromotedView>;
+  /** Called with unexpected errors, which are reported nowhere else. */
   readonly onError: (error: unknown) => void;
 }
 
+const RELOAD = '/api/reload';
+const PROMOTE = '/api/credentials/:name/promote';
+
 /**
- * Serves `/api/actions`. An action is described first, which changes nothing, and carried out when the id of that
- * response is confirmed: a page of another site can read no response, so it never learns an id.
+ * Serves what changes the gateway: `/api/reload` and `/api/credentials/NAME/promote`, which need the token itself and no
+ * confirmation, and `/api/actions`. There an action is described first, which changes nothing, and carried out when the
+ * id of that response is confirmed: a page of another site can read no response, so it never learns an id.
  */
 export function actionsRouter(options: ActionsOptions): Router {
-  const { admission, actions, clock, onError } = options;
+  const { admission, actions, clock, reload, promote, onError } = options;
   const confirmations = new Confirmations<ActionRequest>(clock);
   const recent = new RollingCount(MINUTE_MS);
   const running = new Set<ActionName>();
@@ -120,6 +132,11 @@ export function actionsRouter(options: ActionsOptions): Router {
     if (gone.signal.aborted) afterwards?.();
     else res.json({ action, ...result } satisfies ActionResultView);
   });
+  router.post(RELOAD, admission.changes, reloadHandler(reload));
+  router.post(PROMOTE, admission.changes, bodyIfAny(), handler(onError, promotionHandler(promote)));
+  router.all([RELOAD, PROMOTE], (_req, res) => {
+    res.set('allow', 'POST').sendStatus(405);
+  });
   router.get('/api/actions', admission.reads, (_req, res) => {
     res.set('cache-control', 'no-store').json(allowedView(actions, callerOf(res)));
   });
@@ -130,33 +147,21 @@ export function actionsRouter(options: ActionsOptions): Router {
 
 const promotionSchema = z.strictObject({ version: name.optional() });
 
-/** Serves `POST /api/credentials/NAME/promote`, which needs no confirmation, as it needs the token itself. */
-export function promotionRouter(
-  admission: Admission,
-  promote: (promotion: Promotion, address: string) => Promise<PromotedView>,
-  onError: (error: unknown) => void,
-): Router {
-  const router = Router();
-  const path = '/api/credentials/:name/promote';
-  const read = jsonBody('action-invalid');
+function promotionHandler(promote: ActionsOptions['promote']): RequestHandler {
   const running = new Slots(1);
-  router.post(
-    path,
-    admission.changes,
-    (req, res, next) => (hasBody(req) ? read(req, res, next) : next()),
-    handler(onError, async (req, res) => {
-      const { data } = promotionSchema.safeParse(req.body ?? {});
-      const credential = name.safeParse(req.params['name']).data;
-      if (data === undefined || credential === undefined) throw new ControlError('action-invalid');
-      using slot = running.take();
-      if (slot === undefined) throw new ControlError('action-running');
-      res.json(await promote({ credential, version: data.version }, req.socket.remoteAddress ?? ''));
-    }),
-  );
-  router.all(path, (_req, res) => {
-    res.set('allow', 'POST').sendStatus(405);
-  });
-  return router;
+  return async (req, res) => {
+    const { data } = promotionSchema.safeParse(req.body ?? {});
+    const credential = name.safeParse(req.params['name']).data;
+    if (data === undefined || credential === undefined) throw new ControlError('action-invalid');
+    using slot = running.take();
+    if (slot === undefined) throw new ControlError('action-running');
+    res.json(await promote({ credential, version: data.version }, req.socket.remoteAddress ?? ''));
+  };
+}
+
+function bodyIfAny(): RequestHandler {
+  const read = jsonBody('action-invalid');
+  return (req, res, next) => (hasBody(req) ? read(req, res, next) : next());
 }
 
 function hasBody({ headers }: Request): boolean {
@@ -253,8 +258,7 @@ const MOST_ISSUES = 100;
 /** Maximum number of requested reloads that are not finished. */
 const MOST_PENDING = 8;
 
-/** Serves `POST /api/reload`. `reload` is called with the address of the client, and never rejects. */
-export function reloadHandler(reload: (address: string) => Promise<ReloadResult>): RequestHandler {
+function reloadHandler(reload: ActionsOptions['reload']): RequestHandler {
   const pending = new Slots(MOST_PENDING);
   return async (req, res) => {
     using slot = pending.take();

@@ -83,11 +83,8 @@ const WAITING = 2 ** 20;
 /** Maximum number of audit lines in one tick; 10,000 lines a minute still fit. */
 const AUDIT_LINES = 200;
 
-interface LiveStreamOptions {
-  readonly source: ConsoleSource;
+interface LiveStreamOptions extends Pick<ConsoleOptions, 'source' | 'tickMs' | 'onError'> {
   readonly sampler: Sampler;
-  readonly tickMs: number;
-  readonly onError: (error: unknown) => void;
 }
 
 /** Server-sent events for every open console. One timer serves all; it stops when no console is open. */

@@ -30,7 +30,7 @@ export interface Queries {
   client(name: string): Promise<ClientDetailView | undefined>;
 }
 
-export interface QueriesOptions {
+interface QueriesOptions {
   readonly admission: Admission;
   readonly queries: Queries;
   readonly onError: (error: unknown) => void;

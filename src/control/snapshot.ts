@@ -82,18 +82,14 @@ export async function takeDetail(
 }
 
 /** The metrics' counts now, and of the last seconds and the last minute. */
-export interface Counts {
+interface Counts {
   readonly now: Totals;
   readonly recent: Totals;
   readonly minute: Totals;
 }
 
 /** Returns what the console shows of a state. */
-export function consoleView(
-  state: GatewayState,
-  counts: Counts,
-  source: Omit<ConsoleSource, 'state' | 'values' | 'settings' | 'auditLines'>,
-): Snapshot {
+function consoleView(state: GatewayState, counts: Counts, source: ConsoleSource): Snapshot {
   const errors = errorsIn(readiness(state));
   const deployments = state.deployments.map((each) =>
     deploymentView(each, errors.deployments.get(each.name) ?? '', counts),

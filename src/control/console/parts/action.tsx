@@ -4,7 +4,7 @@ import type { ActionResultView, ActionsView, PendingActionView } from '../../vie
 import { type Fetched, messageOf, post, useFetch } from '../api.ts';
 
 /** An action with its target, as `/api/actions` takes it. */
-export interface ActionBody {
+interface ActionBody {
   readonly action: PendingActionView['action'];
   readonly deployment?: string;
   readonly credential?: string;
@@ -21,7 +21,7 @@ export function useAllowed(): Fetched<ActionsView> {
   return useFetch<ActionsView>('/api/actions');
 }
 
-export interface ActionProps {
+interface ActionProps {
   /** Text of the button. */
   readonly label: string;
   /** Names the button where several have the same text. */
