@@ -20,7 +20,7 @@ import { WORDS } from '../control/words.ts';
 import { examine, type Report } from '../doctor/doctor.ts';
 import type { Finding } from '../doctor/finding.ts';
 import type { AppSetup } from '../setup/setup.ts';
-import type { VersionTest } from '../upstream/credential-selector.ts';
+import type { VersionTest } from '../upstream/credential.ts';
 import { doctorInput } from './doctor-input.ts';
 import type { DeploymentVersion, Serving } from './worker.ts';
 

@@ -3,8 +3,8 @@ import { dirname, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, test } from '@jest/globals';
 
-/** Imports go to a lower floor only; rooms on one floor don't import each other. */
-const FLOORS: Readonly<Record<string, number>> = {
+/** Imports go to a lower layer only; folders of one layer don't import each other. */
+const LAYERS: Readonly<Record<string, number>> = {
   base: 0,
   digest: 1,
   http1: 1,
@@ -32,12 +32,12 @@ const FLOORS: Readonly<Record<string, number>> = {
   cli: 10,
 };
 
-/** Folders of a room, and the room's own files (''), in their order: each imports from earlier ones and itself only. */
-const FOLDERS: Readonly<Record<string, readonly (readonly string[])[]>> = {
+/** Subfolders of a folder, and its own files (''), in their order: each imports from earlier ones and itself only. */
+const SUBFOLDERS: Readonly<Record<string, readonly (readonly string[])[]>> = {
   audit: [[''], ['segments'], ['journal', 'reader'], ['shipping']],
 };
 
-/** Rooms that compute only: no I/O, clock or randomness. */
+/** Folders that compute only: no I/O, clock or randomness. */
 const PURE_IMPORTS: Readonly<Record<string, readonly string[]>> = {
   digest: ['node:crypto'],
   policy: [],
@@ -56,26 +56,26 @@ function importsOf(file: string, text: string): Import[] {
   return Array.from(statements, ([, specifier = '']) => ({ file, specifier }));
 }
 
-/** The room of a path below src: its folder. */
-function roomOf(path: string): string {
+/** The folder of a path below src. */
+function folderOf(path: string): string {
   const [first = ''] = path.split('/');
   return first;
 }
 
-/** Imports within a room that do not keep the order of its folders. */
-function folderViolations(imports: readonly Import[]): string[] {
+/** Imports within a folder that do not keep the order of its subfolders. */
+function subfolderViolations(imports: readonly Import[]): string[] {
   return imports.flatMap(({ file, specifier }) => {
     const target = specifier.startsWith('.') ? join(dirname(file), specifier) : '';
-    const order = FOLDERS[roomOf(file)];
-    if (order === undefined || roomOf(target) !== roomOf(file)) return [];
-    const [from, to] = [folderOf(file), folderOf(target)];
+    const order = SUBFOLDERS[folderOf(file)];
+    if (order === undefined || folderOf(target) !== folderOf(file)) return [];
+    const [from, to] = [subfolderOf(file), subfolderOf(target)];
     const earlier = rankOf(order, to) < rankOf(order, from);
     return from === to || earlier ? [] : [`${file} -> ${target}`];
   });
 }
 
-/** The folder of a path inside its room; empty: it stands in the room itself. */
-function folderOf(path: string): string {
+/** The subfolder of a path in its folder; empty: it stands in the folder itself. */
+function subfolderOf(path: string): string {
   return path.split('/').slice(1, -1).join('/');
 }
 
@@ -86,33 +86,35 @@ function rankOf(order: readonly (readonly string[])[], folder: string): number {
 
 function violations(imports: readonly Import[]): string[] {
   return imports.flatMap(({ file, specifier }) => {
-    const from = roomOf(file);
+    const from = folderOf(file);
     if (!specifier.startsWith('.')) {
       const allowed = PURE_IMPORTS[from];
       return allowed === undefined || allowed.includes(specifier) ? [] : [`${file} -> ${specifier}`];
     }
     const target = join(dirname(file), specifier);
-    const to = roomOf(target);
-    const lower = (FLOORS[to] ?? Number.NaN) < (FLOORS[from] ?? Number.NaN);
+    const to = folderOf(target);
+    const lower = (LAYERS[to] ?? Number.NaN) < (LAYERS[from] ?? Number.NaN);
     return from === to || lower ? [] : [`${file} -> ${target}`];
   });
 }
 
-describe('the floors of src', () => {
+describe('the layers of src', () => {
   const imports = files.flatMap((file) => importsOf(file, readFileSync(join(root, file), 'utf8')));
 
-  test('every file stands in a room with a floor', () => {
-    expect(files.filter((file) => FLOORS[roomOf(file)] === undefined)).toEqual([]);
+  test('every file stands in a folder with a layer', () => {
+    expect(files.filter((file) => LAYERS[folderOf(file)] === undefined)).toEqual([]);
     expect(imports.length).toBeGreaterThan(files.length);
   });
 
-  test('imports go to a lower floor only', () => expect(violations(imports)).toEqual([]));
+  test('imports go to a lower layer only', () => expect(violations(imports)).toEqual([]));
 
-  test('imports between the folders of a room go one way', () => {
-    expect(folderViolations(imports)).toEqual([]);
-    const inFolders = files.filter((file) => FOLDERS[roomOf(file)] !== undefined);
+  test('imports between the subfolders of a folder go one way', () => {
+    expect(subfolderViolations(imports)).toEqual([]);
+    const inSubfolders = files.filter((file) => SUBFOLDERS[folderOf(file)] !== undefined);
     expect(
-      inFolders.filter((file) => Number.isNaN(rankOf(FOLDERS[roomOf(file)] ?? [], folderOf(file)))),
+      inSubfolders.filter((file) =>
+        Number.isNaN(rankOf(SUBFOLDERS[folderOf(file)] ?? [], subfolderOf(file))),
+      ),
     ).toEqual([]);
   });
 
@@ -120,7 +122,7 @@ describe('the floors of src', () => {
     const touching = files.filter((file) =>
       /\bprocess\./.test(withoutComments(readFileSync(join(root, file), 'utf8'))),
     );
-    expect(touching.filter((file) => roomOf(file) !== 'cli')).toEqual([]);
+    expect(touching.filter((file) => folderOf(file) !== 'cli')).toEqual([]);
   });
 
   test('the check sees what it forbids', () => {
@@ -133,8 +135,8 @@ describe('the floors of src', () => {
     expect(violations(importsOf('gateway/a.ts', "export { b } from '../digest/b.ts';"))).toEqual([]);
     const back = importsOf('audit/a.ts', "import { b } from './segments/b.ts';");
     const across = importsOf('audit/reader/a.ts', "import { b } from '../journal/b.ts';");
-    expect(folderViolations([...back, ...across])).toHaveLength(2);
-    expect(folderViolations(importsOf('audit/shipping/a.ts', "import { b } from '../audit.ts';"))).toEqual(
+    expect(subfolderViolations([...back, ...across])).toHaveLength(2);
+    expect(subfolderViolations(importsOf('audit/shipping/a.ts', "import { b } from '../audit.ts';"))).toEqual(
       [],
     );
   });

@@ -2,6 +2,7 @@ import { afterEach, describe, expect, test } from '@jest/globals';
 import { propagation, ROOT_CONTEXT, SpanKind } from '@opentelemetry/api';
 import { Cancellation } from '../../src/base/cancellation.ts';
 import { GatewayError } from '../../src/base/errors.ts';
+import { chooseChallenge } from '../../src/handshake/account.ts';
 import { UpstreamResponse } from '../../src/handshake/response.ts';
 import { TracedWork } from '../../src/tracing/tracing.ts';
 import { recordTraces } from '../support/recorded-traces.ts';
@@ -37,7 +38,7 @@ describe('a trace', () => {
   });
 
   test.each([true, false])('goes on at the upstream: %p', async (forwardTrace) => {
-    const scene = new HandshakeScene({ options: { tracing: { deployment: 'd', forwardTrace } } });
+    const scene = new HandshakeScene({ options: { forwardTrace } });
     const { trace, spans } = traced();
     scene.replies.push(answered());
     await scene.send({ trace, headers: ['x-a', 'b'] });
@@ -54,22 +55,18 @@ describe('a trace', () => {
     scene.replies.push(first.reply, () => {
       throw new GatewayError('upstream-timeout', 'late');
     });
-    const failing = scene.send({ trace });
+    const failing = scene.handshake({ trace });
     await first.came;
-    const waiting = scene.send({ trace }, { cancellation });
+    const waiting = scene.handshake({ trace, cancellation });
     cancellation.cancel(new GatewayError('client-closed', 'gone'));
-    expect(await waiting).toBe('upstream-timeout');
+    await expect(waiting).rejects.toMatchObject({ code: 'upstream-timeout' });
     first.release();
-    expect(await failing).toBe('upstream-tls');
+    await expect(failing).rejects.toMatchObject({ code: 'upstream-tls' });
     expect(spans.map(({ name, attributes }) => [name, attributes['error.type']])).toEqual([
-      ...[
-        ['challenge', undefined],
-        ['challenge', 'client-closed'],
-      ],
-      ...[
-        ['exchange', 'upstream-timeout'],
-        ['exchange', 'upstream-tls'],
-      ],
+      ['challenge', undefined],
+      ['challenge', 'client-closed'],
+      ['exchange', 'upstream-timeout'],
+      ['exchange', 'upstream-tls'],
     ]);
   });
 });
@@ -84,20 +81,13 @@ test('an exchange that fails counts as an error', async () => {
 });
 
 test('the algorithms of the deployment decide which challenge is answered', () => {
-  const { client } = new HandshakeScene({ options: { algorithms: ['MD5'] } });
+  const { account } = new HandshakeScene({ options: { algorithms: ['MD5'] } });
   const chosenOf = (...names: string[]): string | undefined => {
     const lines = names.map((name) => `Digest realm="r", nonce="${name}", algorithm=${name}`);
     const headers = lines.flatMap((line) => ['WWW-Authenticate', line]);
-    return client.choose(new UpstreamResponse(401, '', headers, true, undefined))?.nonce;
+    return chooseChallenge(account, new UpstreamResponse(401, '', headers, true, undefined))?.nonce;
   };
   expect([chosenOf('SHA-256', 'MD5'), chosenOf('SHA-256')]).toEqual(['MD5', undefined]);
-});
-
-test('a credential that was refused keeps further attempts from the upstream', () => {
-  const { client } = new HandshakeScene();
-  expect(client.refusal()).toBeUndefined();
-  client.health.refuse(client.health.attempt());
-  expect(client.refusal()?.code).toBe('upstream-credential-refused');
 });
 
 test('a challenge is returned once its body was read', async () => {
@@ -128,6 +118,6 @@ test('a request that is cancelled while the body of a challenge is read ends wit
     setImmediate(() => cancellation.cancel(gone));
     return unread;
   });
-  expect(await scene.send({}, { cancellation })).toBe('client-closed');
+  expect(await scene.send({ cancellation })).toBe('client-closed');
   expect([scene.facts.challenged, scene.events]).toEqual([true, ['attempt error']]);
 });
