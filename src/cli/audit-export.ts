@@ -1,5 +1,4 @@
 import { open } from 'node:fs/promises';
-import { isNativeError } from 'node:util/types';
 import { type Command, InvalidArgumentError } from 'commander';
 import { findingText } from '../audit/findings.ts';
 import { instantAfter, instantAt } from '../audit/reader/query.ts';
@@ -107,7 +106,7 @@ async function exportFiles(io: Io, options: ExportArguments): Promise<ExitStatus
     return status;
   }
   const file = await open(output, 'wx', 0o600).catch((error) => {
-    throw new CommandError(1, `${output} cannot be made: ${isNativeError(error) ? error.message : error}`);
+    throw new CommandError(1, `${output} cannot be made: ${messageOf(error)}`);
   });
   await writeLines(asLines(records), file.createWriteStream());
   return status;

@@ -10,15 +10,43 @@ interface CredentialActionsProps {
   readonly now: number;
 }
 
-/** The credential versions of a deployment, with buttons to promote them or to roll back, if this session may. */
+/**
+ * The versions of each credential of a deployment: those of the configuration, and one that is kept as a fallback; with
+ * buttons to promote them or to roll back, if this session may.
+ */
 export function CredentialActions({ deployment, now }: CredentialActionsProps) {
-  const { name, credentials } = deployment;
-  const column: Column<CredentialView> = {
-    label: 'Action',
-    cell: (each) => <VersionButton deployment={name} credential={each} />,
-  };
-  const actions = useAllowed().data?.allowed === true ? column : undefined;
-  return <Credentials credentials={credentials} now={now} actions={actions} />;
+  const mayAct = useAllowed().data?.allowed === true;
+  const columns: readonly Column<CredentialView>[] = [
+    { label: 'Credential', cell: ({ name }) => name },
+    {
+      label: 'Version',
+      cell: ({ version, role }) => (role === undefined ? version : `${version} (${role})`),
+    },
+    { label: 'State', cell: stateText },
+    {
+      label: 'Changed',
+      cell: ({ changedAt }) =>
+        changedAt === undefined ? 'unknown' : `${date(changedAt)}, ${span((now - changedAt) / 1000)} ago`,
+    },
+    {
+      label: 'Action',
+      cell: (each) => <VersionButton deployment={deployment.name} credential={each} />,
+    },
+  ];
+  return (
+    <Table
+      label="Credentials"
+      columns={mayAct ? columns : columns.slice(0, -1)}
+      rows={deployment.credentials}
+      keyOf={({ name, version }) => `${name} ${version}`}
+      empty="No credentials."
+    />
+  );
+}
+
+function stateText({ status, state, refused }: CredentialView) {
+  if (refused) return <span class="broken">{state}: tried twice a minute only</span>;
+  return <span class={status === 'rejected' ? 'degraded' : ''}>{state}</span>;
 }
 
 interface VersionProps {
@@ -41,45 +69,4 @@ function VersionButton({
       body={{ action: isFallback ? 'roll-back' : 'promote', deployment, credential, version }}
     />
   );
-}
-
-/** The versions of each credential: those of the configuration, and one that is kept as a fallback. */
-function Credentials({
-  credentials,
-  now,
-  actions,
-}: {
-  readonly credentials: readonly CredentialView[];
-  readonly now: number;
-  /** Undefined: there are none. */
-  readonly actions: Column<CredentialView> | undefined;
-}) {
-  const columns: readonly Column<CredentialView>[] = [
-    { label: 'Credential', cell: ({ name }) => name },
-    {
-      label: 'Version',
-      cell: ({ version, role }) => (role === undefined ? version : `${version} (${role})`),
-    },
-    { label: 'State', cell: stateText },
-    {
-      label: 'Changed',
-      cell: ({ changedAt }) =>
-        changedAt === undefined ? 'unknown' : `${date(changedAt)}, ${span((now - changedAt) / 1000)} ago`,
-    },
-    ...(actions === undefined ? [] : [actions]),
-  ];
-  return (
-    <Table
-      label="Credentials"
-      columns={columns}
-      rows={credentials}
-      keyOf={({ name, version }) => `${name} ${version}`}
-      empty="No credentials."
-    />
-  );
-}
-
-function stateText({ status, state, refused }: CredentialView) {
-  if (refused) return <span class="broken">{state}: tried twice a minute only</span>;
-  return <span class={status === 'rejected' ? 'degraded' : ''}>{state}</span>;
 }
