@@ -1,10 +1,9 @@
 import type { Audit } from '../audit/audit.ts';
 import type { Log } from '../base/log.ts';
-import { NoncePools } from '../challenges/pools.ts';
 import type { ChallengeStore, NoncePolicy } from '../challenges/store/store.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import type { Tracing } from '../tracing/tracing.ts';
-import { CredentialSelectors, type DeploymentRotation } from '../upstream/credential-selectors.ts';
+import { CredentialRegistry, type DeploymentRotation } from '../upstream/credential-registry.ts';
 import { CheckPace } from '../upstream/health-check.ts';
 import type { PauseNews } from '../upstream/pauses.ts';
 import type { CredentialNews } from '../upstream/rotation.ts';
@@ -27,10 +26,9 @@ export function openUpstreamDeps(
   const { onPolicyStep, onBound, onRotation, onHealth } = events;
   const { onAddress, onPause } = events;
   const ofCredentials = { onPolicyStep, onBound, onRotation, onHealth };
-  const pools = new NoncePools(store);
-  const selectors = new CredentialSelectors({ pools, clock, metrics, tracing, ...ofCredentials });
+  const credentials = new CredentialRegistry({ store, clock, metrics, tracing, ...ofCredentials });
   const checkPace = new CheckPace(clock);
-  return { selectors, clock, metrics, bodyMemory, checkPace, onAddress, onPause };
+  return { credentials, clock, metrics, bodyMemory, checkPace, onAddress, onPause };
 }
 
 /** Reports events of upstreams and their credentials to log, metrics and audit log. */

@@ -8,7 +8,7 @@ import type { CountedRefusal } from '../gateway/error-log.ts';
 import type { ListenTls } from '../gateway/listener.ts';
 import type { RegistrySnapshot } from '../metrics/merged-metrics.ts';
 import type { AppSetup } from '../setup/setup.ts';
-import type { VersionTest } from '../upstream/credential-selector.ts';
+import type { VersionTest } from '../upstream/credential.ts';
 import type { VersionChoice } from '../upstream/upstream-address.ts';
 
 /** A configuration that was activated. */

@@ -25,7 +25,7 @@ import type { MergedMetrics } from '../metrics/merged-metrics.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import { toTransfer } from '../setup/transfer.ts';
-import type { VersionTest } from '../upstream/credential-selector.ts';
+import type { VersionTest } from '../upstream/credential.ts';
 import { activateIn } from './activation.ts';
 import { freeNumber, type IdleLogs } from './idle-logs.ts';
 import { RemoteWorker } from './remote-worker.ts';

@@ -1,6 +1,6 @@
 import type { DeploymentVersion, Worker } from '../app/worker.ts';
 import { messageOf } from '../base/error-code.ts';
-import type { VersionTest } from '../upstream/credential-selector.ts';
+import type { VersionTest } from '../upstream/credential.ts';
 import type { RemoteWorker } from './remote-worker.ts';
 
 const STATE_ONLY = { metrics: [], withState: true, withLines: false } as const;

@@ -1,0 +1,186 @@
+import { useCallback, useEffect, useState } from 'preact/hooks';
+import type { SearchView } from '../../audit-view.ts';
+import { ApiError, callApi, messageOf } from '../api.ts';
+import { count, counted, momentWithSeconds } from '../format.ts';
+
+/** Results after which a search pauses until more are asked for. */
+const PAGE = 50;
+/** Time after which the server tells how far it is, in seconds: doubled with each step, since each has a cost. */
+const STEP_SECONDS = { first: 2, most: 20 } as const;
+/** Pause before a search is sent again that found no free place, in milliseconds. */
+const AGAIN_MS = 1_000;
+const TOO_MANY = 429;
+
+type Rows = SearchView['rows'];
+
+interface SearchState {
+  readonly rows: Rows;
+  /** Everything newer than this was searched; null: the whole time range. */
+  readonly searchedTo: string | null;
+  readonly recordsRead: number;
+  readonly notes: readonly string[];
+  /** `paused`: a page is full; `stopped`: by the reader. */
+  readonly stage: 'searching' | 'paused' | 'stopped' | 'done' | 'failed';
+  /** A sentence if it failed. */
+  readonly error?: string;
+}
+
+export interface Search extends SearchState {
+  /** Goes on where the search paused or was stopped. */
+  more(): void;
+  stop(): void;
+}
+
+interface Progress extends SearchState {
+  readonly path: string;
+  readonly cursor: string | null;
+}
+
+/**
+ * Searches the audit log step by step, until a page is full or the whole log was searched. The search ends when the
+ * component goes or the path changes. `path`: with the criteria as its query.
+ */
+export function useSearch(path: string): Search {
+  const [progress, setProgress] = useState<Progress>(() => begin(path));
+  const [round, setRound] = useState({ path, number: 0, from: begin(path), stopped: false });
+  const current = progress.path === path ? progress : begin(path);
+  useEffect(() => {
+    const from = round.path === path ? round.from : begin(path);
+    if (round.path === path && round.stopped) return;
+    const aborting = new AbortController();
+    void run(from, aborting.signal, setProgress);
+    return () => aborting.abort();
+  }, [path, round]);
+  const again = useCallback(
+    (stopped: boolean) => {
+      const stage = stopped ? 'stopped' : 'searching';
+      setProgress({ ...current, stage });
+      setRound(({ number }) => ({ path, number: number + 1, from: { ...current, stage }, stopped }));
+    },
+    [path, current],
+  );
+  return { ...current, more: () => again(false), stop: () => again(true) };
+}
+
+function begin(path: string): Progress {
+  const nothing = { rows: [], searchedTo: null, recordsRead: 0, notes: [], cursor: null };
+  return { path, ...nothing, stage: 'searching' };
+}
+
+async function run(from: Progress, signal: AbortSignal, show: (progress: Progress) => void): Promise<void> {
+  const full = from.rows.length + PAGE;
+  let progress = from;
+  let seconds: number = STEP_SECONDS.first;
+  try {
+    while (progress.stage === 'searching') {
+      const query = `limit=${full - progress.rows.length}&seconds=${seconds}`;
+      const step = await nextStep(progress, query, signal);
+      seconds = Math.min(2 * seconds, STEP_SECONDS.most);
+      if (signal.aborted) return;
+      progress = added(progress, step, full);
+      show(progress);
+    }
+  } catch (error) {
+    if (signal.aborted) return;
+    show({ ...progress, stage: 'failed', error: messageOf(error) });
+  }
+}
+
+async function nextStep({ path, cursor }: Progress, query: string, signal: AbortSignal): Promise<SearchView> {
+  const separator = path.includes('?') ? '&' : '?';
+  const after = cursor === null ? '' : `&cursor=${cursor}`;
+  const url = `${path}${separator}${query}${after}`;
+  for (;;) {
+    try {
+      return await callApi<SearchView>(url, { signal });
+    } catch (error) {
+      if (!(error instanceof ApiError) || error.status !== TOO_MANY) throw error;
+      await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
+      signal.throwIfAborted();
+    }
+  }
+}
+
+function added(
+  before: Progress,
+  { rows, cursor, searchedTo, recordsRead, notes }: SearchView,
+  full: number,
+): Progress {
+  const all = [...before.rows, ...rows];
+  return {
+    path: before.path,
+    rows: all,
+    cursor,
+    searchedTo,
+    recordsRead: before.recordsRead + recordsRead,
+    notes: [...new Set([...before.notes, ...notes])],
+    stage: cursor === null ? 'done' : all.length >= full ? 'paused' : 'searching',
+  };
+}
+
+interface SearchProgressProps {
+  readonly search: Search;
+  /** Noun for what is found. */
+  readonly noun: string;
+  /** Start of the sentence that names the searched range. */
+  readonly range: string;
+}
+
+/** The progress of a search in a sentence, with buttons to stop and to continue. */
+export function SearchProgress({ search, noun, range }: SearchProgressProps) {
+  const { stage, error, notes } = search;
+  return (
+    <>
+      <div class="filters">
+        <span role="status">{sentence(search, noun, range)}</span>
+        {stage === 'searching' && (
+          <button type="button" onClick={search.stop}>
+            Stop
+          </button>
+        )}
+        {stage === 'stopped' && (
+          <button type="button" onClick={search.more}>
+            Go on
+          </button>
+        )}
+        {stage === 'failed' && (
+          <button type="button" onClick={search.more}>
+            Try again
+          </button>
+        )}
+      </div>
+      {error !== undefined && stage === 'failed' && (
+        <p class="broken" role="alert">
+          {error}
+        </p>
+      )}
+      {notes.length > 0 && (
+        <ul class="notes degraded" aria-label="Parts of the log that were not searched">
+          {notes.map((note) => (
+            <li key={note}>{note}</li>
+          ))}
+        </ul>
+      )}
+    </>
+  );
+}
+
+/** The button below the results that loads the next page. */
+export function MoreButton({ search }: { readonly search: Search }) {
+  if (search.stage !== 'paused') return null;
+  return (
+    <button type="button" class="more" onClick={search.more}>
+      Show older ones
+    </button>
+  );
+}
+
+function sentence({ stage, rows, recordsRead, searchedTo }: Search, noun: string, range: string): string {
+  const found = rows.length === 0 ? `No ${noun}` : counted(rows.length, noun);
+  const back = searchedTo === null ? '' : ` back to ${momentWithSeconds(Date.parse(searchedTo))}`;
+  const read = `${count(recordsRead)} records read`;
+  if (stage === 'searching')
+    return recordsRead === 0 ? 'Searching …' : `Searching${back}: ${found} yet, ${read} …`;
+  if (stage === 'done') return `${found}. ${range} was searched, ${read}.`;
+  return `${found}${back}, ${read}.`;
+}
