@@ -1,7 +1,7 @@
 import { z } from 'zod';
-import { configSchema } from '../../src/config/schema.ts';
 import { withoutTransforms } from '../../src/config/schema-paths.ts';
 import { SOURCE_TITLE, source } from '../../src/config/secret-source.ts';
+import { configSchema } from '../../src/config/section-issues.ts';
 import { generatedFrom, page, wrap } from './markdown.ts';
 
 const INTRODUCTION = [

@@ -21,7 +21,7 @@ import { examine, type Report } from '../doctor/doctor.ts';
 import type { Finding } from '../doctor/finding.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import type { VersionTest } from '../upstream/credential.ts';
-import { doctorInput } from './doctor-input.ts';
+import { doctorInput } from './deployments.ts';
 import type { DeploymentVersion, Serving } from './worker.ts';
 
 /** Maximum time of doctor, in milliseconds. */
@@ -31,7 +31,7 @@ const TEST_MS = 20_000;
 /** Deployments that are examined at once; each opens connections of its own. */
 const EXAMINED = 50;
 
-export interface ActionsDeps {
+interface ActionsDeps {
   readonly serving: Pick<Serving, 'testVersion' | 'promote'>;
   readonly audit: Audit;
   readonly log: Log;

@@ -15,16 +15,14 @@ import { type GatewayState, mergeStates } from '../control/state.ts';
 import type { ListenTls } from '../gateway/listener.ts';
 import type { RegistrySnapshot } from '../metrics/merged-metrics.ts';
 import { compileRules } from '../policy/rules.ts';
+import { watchListenTls } from '../setup/listen-tls.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import type { SetupSource } from '../setup/setup-source.ts';
 import { Actions } from './actions.ts';
 import type { ProcessParts } from './compose.ts';
-import { consoleSource } from './console.ts';
-import { watchListenTls } from './listen-tls.ts';
+import { consoleSource, queriesOf } from './console.ts';
 import { MetricsExport } from './metrics-export.ts';
-import { queriesOf } from './queries.ts';
-import { type ReloadCause, Reloads } from './reloads.ts';
-import type { ServiceManager } from './service-manager.ts';
+import { type ReloadCause, Reloads, type ServiceManager } from './reloads.ts';
 import type { Activation, Serving } from './worker.ts';
 
 /** The parts of this process, whose audit log the app closes, and what is around them. */

@@ -8,17 +8,18 @@ import { StreamSink } from '../audit/shipping/stream-sink.ts';
 import type { BufferGc } from '../base/buffer-gc.ts';
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
+import { LogThrottle } from '../base/log-throttle.ts';
+import { describeError } from '../base/report-error.ts';
 import { MergedMetrics } from '../metrics/merged-metrics.ts';
 import { type BuildInfo, Metrics } from '../metrics/metrics.ts';
 import type { RedisOptions } from '../redis/connection.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import type { Tracing } from '../tracing/tracing.ts';
 import { DataPlane } from './data-plane.ts';
-import type { SharedStores } from './store.ts';
-import { uncaughtErrors } from './uncaught.ts';
+import type { SharedStores } from './stores.ts';
 
 /** What the process itself gives. */
-export interface ProcessOptions {
+interface ProcessOptions {
   /** Number of the worker; left out: it is no worker. */
   readonly worker?: number | undefined;
   readonly log: Log;
@@ -93,4 +94,25 @@ function openStream(
   const keys = auditKeys(key);
   const stream = new RedisStream(redis, [keys]);
   return new StreamSink({ folder: join(directory, replica), replica, keys, maxLength }, { stream, log });
+}
+
+/** Distinct errors whose log lines are throttled. */
+const MAX_THROTTLED = 50;
+
+/**
+ * Creates the handler of errors that reach no caller. It counts each error and logs it with its stack,
+ * equal ones at most once per interval. It never throws, because nothing would catch its errors.
+ */
+function uncaughtErrors(log: Log, clock: Clock, metrics: Metrics): (error: unknown) => void {
+  const throttle = new LogThrottle(clock, MAX_THROTTLED);
+  return (error) => {
+    try {
+      metrics.internalErrors.inc();
+      const cause = describeError(error);
+      const suppressed = throttle.admit(cause);
+      if (suppressed !== undefined) log.error({ suppressed, cause }, 'internal error; the gateway continues');
+    } catch {
+      // An error here would end the process.
+    }
+  };
 }

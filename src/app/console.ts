@@ -1,14 +1,27 @@
-import type { Client } from '../config/clients.ts';
 import type { Config } from '../config/schema.ts';
+import type {
+  ClientDetailView,
+  ClientUse,
+  ExplanationView,
+  LimitUseView,
+  OperationView,
+  ParameterLimitView,
+  RefusalView,
+  RuleView,
+} from '../control/client-view.ts';
+import { ControlError } from '../control/control-error.ts';
+import type { ExplainRequest, Queries } from '../control/queries.ts';
 import type { ConsoleSource } from '../control/snapshot.ts';
 import type { GatewayState } from '../control/state.ts';
 import type { ReadMetrics } from '../control/totals.ts';
 import type { DeploymentSettings, LimitsView } from '../control/view.ts';
 import type { BuildInfo } from '../metrics/metrics.ts';
+import { ANONYMOUS, type Client, type Names, type ParameterLimit } from '../policy/client.ts';
 import type { AppSetup } from '../setup/setup.ts';
+import { clientConditions, clientIn, explain } from './explanation.ts';
 import type { Serving } from './worker.ts';
 
-export interface ConsoleParts {
+interface ConsoleParts {
   readonly values: ReadMetrics;
   readonly serving: Serving;
   readonly build: BuildInfo;
@@ -60,10 +73,142 @@ function deploymentSettings(name: string, { deployments, clients }: Config): Dep
   };
 }
 
-function limitsView({ rate, concurrent, daily }: NonNullable<Client['limits']>): LimitsView {
+function limitsView({
+  rate,
+  concurrent,
+  daily,
+}: NonNullable<Config['clients'][number]['limits']>): LimitsView {
   return {
     ...(rate !== undefined && { perSecond: rate.perSecond, burst: rate.burst }),
     ...(concurrent !== undefined && { concurrent }),
     ...(daily !== undefined && { daily }),
+  };
+}
+
+/** Values of a parameter that are shown; a list can have thousands. */
+const VALUES = 20;
+
+interface QueriesDeps {
+  readonly serving: Pick<Serving, 'workers' | 'former'>;
+  /** Returns the active setup. */
+  readonly setup: () => AppSetup;
+}
+
+/** Answers the console's questions about clients and rules from the active configuration. */
+export function queriesOf({ serving, setup }: QueriesDeps): Queries {
+  return {
+    explain: (request) => explained(setup().config, request),
+    client: async (id) => {
+      const { config } = setup();
+      const client = clientIn(config, id);
+      if (client === undefined) return undefined;
+      return { ...detailOf(config, client), ...(await clientUse(serving, id)) };
+    },
+  };
+}
+
+/** What the workers that answer in time know of a client, and those that have drained knew. */
+async function clientUse(serving: QueriesDeps['serving'], client: string): Promise<ClientUse> {
+  const asked = await Promise.allSettled(serving.workers.map((worker) => worker.clientUse(client)));
+  const uses = asked.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []));
+  return mergeClientUse([...uses, { limits: null, refusals: serving.former.refusals(client) }]);
+}
+
+/** Merges what processes know of a client. Their limits are shared, so the one that knows of the most use is right. */
+function mergeClientUse(uses: readonly ClientUse[]): ClientUse {
+  const limits = uses.flatMap((use) => use.limits ?? []);
+  const byCode = Map.groupBy(
+    uses.flatMap(({ refusals }) => refusals),
+    ({ code }) => code,
+  );
+  return {
+    limits: limits.length === 0 ? null : limits.reduce(mostUsed),
+    refusals: Array.from(byCode.values(), added).sort((a, b) => b.lastAt - a.lastAt),
+  };
+}
+
+function mostUsed(a: LimitUseView, b: LimitUseView): LimitUseView {
+  return {
+    rate: a.rate && b.rate && { ...a.rate, left: Math.min(a.rate.left, b.rate.left) },
+    concurrent: a.concurrent &&
+      b.concurrent && {
+        ...a.concurrent,
+        inFlight: Math.max(a.concurrent.inFlight, b.concurrent.inFlight),
+      },
+    daily: a.daily && b.daily && { ...a.daily, used: Math.max(a.daily.used, b.daily.used) },
+  };
+}
+
+function added(same: readonly RefusalView[]): RefusalView {
+  const last = same.reduce((a, b) => (b.lastAt > a.lastAt ? b : a));
+  return { ...last, count: same.reduce((sum, { count }) => sum + count, 0) };
+}
+
+function explained(
+  config: Config,
+  { client: id, deployment, method, target }: ExplainRequest,
+): ExplanationView {
+  const client = clientIn(config, id === '' ? undefined : id);
+  if (client === undefined) throw new ControlError('client-unknown');
+  const settings = deployment === '' ? undefined : config.deployments[deployment];
+  if (deployment !== '' && settings === undefined) throw new ControlError('target-unknown');
+  const host = settings?.match.host ?? 'localhost';
+  const explanation = explain(config, { client, method, target, host });
+  const { parameters, drops, identifiedBy, ...shown } = { ...NOTHING, ...explanation };
+  return { ...shown, parameters: Object.entries(parameters) };
+}
+
+const NOTHING = {
+  status: 0,
+  code: '',
+  detail: '',
+  operation: '',
+  site: '',
+  siteAdded: false,
+  credential: '',
+  sends: '',
+  drops: [],
+  parameters: {},
+  limits: [],
+} as const;
+
+function detailOf(config: Config, client: Client): Pick<ClientDetailView, 'id' | 'identifiedBy' | 'rules'> {
+  const index = config.clients.findIndex(({ id }) => id === client.id);
+  return {
+    id: client.id,
+    identifiedBy: clientConditions(config, client),
+    rules: client.allow.map(
+      (rule, at): RuleView => ({
+        path: client === ANONYMOUS ? 'anonymous' : `clients[${index}].allow[${at}]`,
+        deployment: rule.deployment,
+        sites: listOf(rule.sites),
+        operations: operationsOf(config, rule.deployment, rule.operations),
+        methods: listOf(rule.methods),
+        parameters: rule.parameters.map(parameterView),
+      }),
+    ),
+  };
+}
+
+function listOf(names: Names): string[] | null {
+  return names === '*' ? null : [...names];
+}
+
+function operationsOf({ deployments }: Config, deployment: string, names: Names): OperationView[] | null {
+  if (names === '*') return null;
+  const listed = deployments[deployment]?.operations ?? {};
+  return Array.from(names, (name) => {
+    const { method = '', path = '' } = listed[name] ?? {};
+    return { name, method, path };
+  });
+}
+
+function parameterView({ name, max, values }: ParameterLimit): ParameterLimitView {
+  const all = values && [...values];
+  return {
+    name,
+    max: max ?? null,
+    values: all?.slice(0, VALUES) ?? null,
+    moreValues: Math.max(0, (all?.length ?? 0) - VALUES),
   };
 }

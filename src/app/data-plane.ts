@@ -24,7 +24,6 @@ import type { Tracing } from '../tracing/tracing.ts';
 import { BodyMemory } from '../transport/request-body.ts';
 import type { VersionTest } from '../upstream/credential.ts';
 import type { Upstream, UpstreamDeps } from '../upstream/upstream.ts';
-import { auditLines } from './audit-lines.ts';
 import { changesOf } from './changes.ts';
 import {
   buildDeployments,
@@ -35,13 +34,12 @@ import {
   restoreAll,
   testTarget,
   versionsInUse,
+  warnOfMissingAddresses,
   withOther,
 } from './deployments.ts';
-import { warnOfMissingAddresses } from './egress.ts';
 import { setCounts, setGauges } from './gauges.ts';
 import { buildIdentification } from './identity.ts';
-import { limitsOptions, openLimits } from './limits.ts';
-import { openStore, type SharedStores } from './store.ts';
+import { limitsOptions, openLimits, openStore, type SharedStores } from './stores.ts';
 import { openUpstreamDeps } from './upstream-events.ts';
 import type {
   Activation,
@@ -51,9 +49,9 @@ import type {
   Worker,
   WorkerReport,
 } from './worker.ts';
-import { workerState } from './worker-state.ts';
+import { auditLines, workerState } from './worker-state.ts';
 
-export interface DataPlaneDeps {
+interface DataPlaneDeps {
   /** Number of the worker; left out: this process serves itself. */
   readonly worker?: number | undefined;
   readonly clock: Clock;

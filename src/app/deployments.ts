@@ -1,7 +1,9 @@
 import { isIPv6 } from 'node:net';
 import { isDeepStrictEqual } from 'node:util';
+import type { Log } from '../base/log.ts';
 import { type Steps, slices } from '../base/steps.ts';
 import type { Config } from '../config/schema.ts';
+import type { DoctorInput } from '../doctor/doctor.ts';
 import { probeOf } from '../doctor/probe.ts';
 import type { Deployment, GatewayOptions } from '../gateway/gateway.ts';
 import { ResponseFilter } from '../gateway/headers.ts';
@@ -11,8 +13,9 @@ import type { Identification } from '../identity/identification.ts';
 import { compileRules } from '../policy/rules.ts';
 import { type DeploymentSetup, deploymentIn, deploymentsOf } from '../setup/deployments.ts';
 import type { AppSetup } from '../setup/setup.ts';
+import type { Egress } from '../transport/egress.ts';
+import type { UpstreamTls } from '../transport/upstream-tls.ts';
 import { Upstream, type UpstreamDeps, type UpstreamOptions } from '../upstream/upstream.ts';
-import { egressOf, upstreamTlsOf } from './egress.ts';
 
 /**
  * Builds the deployments of a setup. A running deployment with unchanged options keeps its upstream, which
@@ -112,7 +115,7 @@ export function testTarget(settings: Config['deployments'][string], credential: 
 }
 
 /** Returns the options of a deployment's upstream. */
-export function upstreamOptions(deployment: DeploymentSetup): UpstreamOptions {
+function upstreamOptions(deployment: DeploymentSetup): UpstreamOptions {
   const { name, settings } = deployment;
   const { digest, timeouts } = settings;
   return {
@@ -160,4 +163,58 @@ export async function closeAll(deployments: readonly Deployment[]): Promise<void
     await pause();
   }
   await Promise.all(closed);
+}
+
+/** Returns the TLS options of a deployment's upstream. */
+function upstreamTlsOf({ settings: { tls }, ca, clientCertificate }: DeploymentSetup): UpstreamTls {
+  return {
+    ca,
+    minVersion: tls.minVersion,
+    serverName: tls.serverName,
+    pins: tls.pinSha256 ?? [],
+    clientCertificate,
+  };
+}
+
+/** Returns the egress options of a deployment. */
+function egressOf({ settings: { digest, egress }, proxyCa: ca }: DeploymentSetup): Egress {
+  const { localAddress, proxy } = egress;
+  if (proxy === undefined) return { localAddress, proxy };
+  const { url: origin, credential, allowPlaintext } = proxy;
+  const { algorithms } = digest;
+  return { localAddress, proxy: { origin, credential, algorithms, allowPlaintext, ca } };
+}
+
+/**
+ * Logs deployments without their local address. The gateway starts anyway, because the address may be added
+ * later.
+ */
+export async function warnOfMissingAddresses(log: Log, deployments: readonly Deployment[]): Promise<void> {
+  for (const { name, upstream } of deployments) {
+    if ((await upstream.hasEgressAddress()) !== false) continue;
+    log.warn(
+      { deployment: name },
+      'egress.localAddress is not an address of this host; requests fail until it is',
+    );
+  }
+}
+
+/**
+ * Selects the parts of a setup that doctor examines. `only`: an existing deployment, or undefined for all.
+ */
+export function doctorInput(setup: AppSetup, only?: string): DoctorInput {
+  const deployments = [...deploymentsOf(setup)]
+    .filter(({ name }) => only === undefined || name === only)
+    .flatMap((deployment) => {
+      const { name, settings, credentials, proxyCredential } = deployment;
+      const options = upstreamOptions(deployment);
+      return settings.baseUrl.map((origin) => ({
+        name,
+        settings,
+        connection: { ...options, origin },
+        credentials,
+        proxyCredential,
+      }));
+    });
+  return { deployments, redis: setup.redis, auditDirectory: setup.config.audit?.directory };
 }

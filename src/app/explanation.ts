@@ -13,7 +13,7 @@ import { compileRules } from '../policy/rules.ts';
 import { IDENTIFIED_BY_NOTHING, identifiedBy } from './identified-by.ts';
 
 /** A request to explain. */
-export interface ExplainedRequest {
+interface ExplainedRequest {
   readonly client: Client;
   readonly method: string;
   readonly target: string;

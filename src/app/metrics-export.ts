@@ -14,7 +14,7 @@ const LONGEST_ASKED_MS = 300_000;
 /** The longest time of the last export, in milliseconds: orchestrators wait only a few seconds longer than the drain takes. */
 const LAST_MS = 5_000;
 
-export interface MetricsExportDeps {
+interface MetricsExportDeps {
   readonly build: BuildInfo;
   readonly log: Log;
   readonly metrics: Metrics;

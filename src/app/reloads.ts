@@ -12,8 +12,15 @@ import type { Metrics } from '../metrics/metrics.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import type { SetupSource } from '../setup/setup-source.ts';
 import { type Pinned, pin } from './pin.ts';
-import type { ServiceManager } from './service-manager.ts';
 import type { Activation } from './worker.ts';
+
+/** Receives the states of the gateway, as systemd does (sd_notify(3)). `status` is a line for people. */
+export interface ServiceManager {
+  /** Both planes listen, or a reload has ended. */
+  ready(status: string): void;
+  reloading(): void;
+  stopping(): void;
+}
 
 /** The cause of a reload. `credentials`: their sources have changed. */
 export interface ReloadCause {
@@ -22,7 +29,7 @@ export interface ReloadCause {
   readonly address?: string;
 }
 
-export interface ReloadsDeps {
+interface ReloadsDeps {
   /** Undefined: the configuration is not in a file. */
   readonly source: SetupSource | undefined;
   /** True: the file is read again when it changes. */

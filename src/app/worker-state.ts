@@ -1,6 +1,8 @@
-import type { Audit } from '../audit/audit.ts';
+import { z } from 'zod';
+import type { Audit, RecentRecord } from '../audit/audit.ts';
 import type { Clock } from '../base/clock.ts';
 import type { Config } from '../config/schema.ts';
+import type { AuditLines } from '../control/snapshot.ts';
 import type {
   AuditState,
   CredentialVersionState,
@@ -9,12 +11,13 @@ import type {
   Stage,
   WorkerState,
 } from '../control/state.ts';
+import type { AuditLine } from '../control/view.ts';
 import type { RecentError } from '../gateway/error-log.ts';
 import type { Deployment } from '../gateway/gateway.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import type { CredentialState } from '../upstream/upstream-address.ts';
 
-export interface WorkerParts {
+interface WorkerParts {
   /** Number of the worker; left out: this process serves itself. */
   readonly worker?: number | undefined;
   readonly stage: Stage;
@@ -133,4 +136,32 @@ function isReachable({ health }: DeploymentState['addresses'][number]): boolean 
 
 function listOf<T>(value: T | undefined): T[] {
   return value === undefined ? [] : [value];
+}
+
+const text = z.string().default('');
+
+/** The fields of a record for the console; admin records have few of them. */
+const shown = z.object({
+  kind: text,
+  requestId: text,
+  client: text,
+  deployment: text,
+  site: text,
+  operation: text,
+  method: text,
+  path: text,
+  status: z.number().default(0),
+  code: text,
+  event: text,
+});
+
+/** Returns the lines after this position, oldest first (0: all that are kept), and the position after them. */
+export function auditLines(audit: Audit, from: number): AuditLines {
+  const { records, position } = audit.recent.since(from);
+  return { lines: records.map(lineOf), position };
+}
+
+function lineOf({ seq, at, record }: RecentRecord): AuditLine {
+  const { event, operation, ...line } = shown.parse(JSON.parse(`{${record}`));
+  return { seq, time: new Date(at).toISOString(), ...line, operation: operation || event };
 }

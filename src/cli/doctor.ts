@@ -1,6 +1,6 @@
 import { styleText } from 'node:util';
 import type { Command } from 'commander';
-import { doctorInput } from '../app/doctor-input.ts';
+import { doctorInput } from '../app/deployments.ts';
 import { monotonicClock } from '../base/clock.ts';
 import { count } from '../base/units.ts';
 import { examine, type Report } from '../doctor/doctor.ts';

@@ -1,6 +1,6 @@
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
-import type { ServiceManager } from '../app/service-manager.ts';
+import type { ServiceManager } from '../app/reloads.ts';
 import { timerDelay } from '../base/clock.ts';
 import { messageOf } from '../base/error-code.ts';
 import type { Log } from '../base/log.ts';

@@ -1,12 +1,12 @@
 import { z } from 'zod';
 import { ORIGIN_FIELDS } from '../http1/fields.ts';
+import { isOverride } from '../policy/fields.ts';
 import { circuitSchema, healthSchema, retrySchema } from './availability.ts';
 import { type Accepted, type CrossIssue, crossChecked } from './cross-check.ts';
 import { addressFamilyIssues, egressSchema } from './egress.ts';
 import { limitsSchema } from './limits.ts';
 import { operationsIssues, operationsSchema } from './operations.ts';
 import { outcomesIssues, outcomesSchema } from './outcomes.ts';
-import { restrictedSchema } from './restricted.ts';
 import { plaintextTlsIssues, upstreamTlsSchema } from './upstream-tls.ts';
 import {
   duration,
@@ -340,3 +340,36 @@ export function credentialsOf({
   const ofSites = Object.values(sites).map((site) => site.credential);
   return credential === undefined ? [...new Set(ofSites)] : [credential];
 }
+
+const NAME = /^[A-Za-z\d-]{1,64}$/;
+
+/** Schema of what restricted clients may send to a deployment beyond the usual. */
+const restrictedSchema = () =>
+  z.strictObject(
+    {
+      fields: listOf(
+        text(
+          'the name of a header field: letters, digits and "-" only, and none that names another method, path or host',
+          (name) => NAME.test(name) && !isOverride(name),
+        ),
+      ).describe(
+        'Header fields of requests, such as `SOAPAction`. Of a client with any restriction only these and the [usual ones](policy.md#fields) reach the upstream.',
+      ),
+      bodyTypes: listOf(
+        text('a content type without parameters, such as text/plain', /^[\w!#$&^.+-]+\/[\w!#$&^.+-]+$/),
+      ).describe(
+        'Content types of bodies that the upstream does not read as forms. Where a rule of the client depends on the query, bodies of only these and the [known ones](policy.md#fields) are let through.',
+      ),
+      parameterNames: listOf(
+        text(
+          'the name of a parameter, in which brackets come in pairs, such as page[size]',
+          /^[\w\-.~]+(?:\[[\w\-.~]*\])*$/,
+        ),
+      ).describe(
+        'Query parameters that have brackets or dots in their names. Where a rule depends on the query, other such names are refused.',
+      ),
+    },
+    { error: SECTION },
+  );
+
+const listOf = (item: z.ZodType<string>) => z.array(item, { error: 'a list of names' }).default([]);

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { configSchema } from './schema.ts';
+import { configSchema } from './section-issues.ts';
 
 /** The values that `parseDuration` and `parseSize` accept as text. */
 const DURATION = '^\\d{1,16}(?:ms|s|m|h|d)$';

@@ -4,8 +4,9 @@ import { isNativeError } from 'node:util/types';
 import type { z } from 'zod';
 import { errorCode } from '../base/error-code.ts';
 import { ConfigError, type Issue, type LocatedIssue } from './issues.ts';
-import { type Config, configSchema } from './schema.ts';
+import type { Config } from './schema.ts';
 import { schemaIssues } from './schema-issues.ts';
+import { configSchema } from './section-issues.ts';
 import { readYaml, type YamlSource } from './yaml-source.ts';
 
 /** A valid configuration with the source positions of its parts. */

@@ -2,12 +2,10 @@ import { z } from 'zod';
 import { auditSchema } from './audit.ts';
 import { clientSchema, jwtSchema } from './clients.ts';
 import { credentialSchema, sealedSchema } from './credential.ts';
-import { crossChecked } from './cross-check.ts';
 import { deploymentSchema } from './deployment.ts';
 import { listener, listenSchema } from './listen.ts';
 import { metricsSchema } from './metrics.ts';
 import { redisSchema } from './redis.ts';
-import { sectionIssues } from './section-issues.ts';
 import {
   duration,
   durationOrZero,
@@ -185,6 +183,3 @@ export const sectionsSchema = (folder: string) =>
 
 /** A valid configuration: durations in ms, sizes in bytes, defaults filled in, absolute file names. */
 export type Config = z.output<ReturnType<typeof sectionsSchema>>;
-
-/** Schema of the configuration, with the checks of its sections against each other. */
-export const configSchema = (folder: string) => crossChecked(sectionsSchema(folder), sectionIssues);

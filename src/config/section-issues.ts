@@ -1,8 +1,11 @@
 import { isLoopbackHost, parseAddress } from '../base/network.ts';
 import { clientIssues } from './client-issues.ts';
-import { type Accepted, type CrossIssue, keyList } from './cross-check.ts';
+import { type Accepted, type CrossIssue, crossChecked, keyList } from './cross-check.ts';
 import type { Path } from './issues.ts';
-import type { Config } from './schema.ts';
+import { type Config, sectionsSchema } from './schema.ts';
+
+/** Schema of the configuration, with the checks of its sections against each other. */
+export const configSchema = (folder: string) => crossChecked(sectionsSchema(folder), sectionIssues);
 
 /** Checks the sections of a configuration against each other. */
 export function* sectionIssues(config: Accepted<Config>): Generator<CrossIssue> {

@@ -27,10 +27,9 @@ import type { AppSetup } from '../setup/setup.ts';
 import { toTransfer } from '../setup/transfer.ts';
 import type { VersionTest } from '../upstream/credential.ts';
 import { activateIn } from './activation.ts';
-import { freeNumber, type IdleLogs } from './idle-logs.ts';
+import { freeNumber, type IdleLogs, WorkerHeads } from './audit-logs.ts';
 import { RemoteWorker } from './remote-worker.ts';
 import { Reports } from './reports.ts';
-import { WorkerHeads } from './worker-heads.ts';
 import { WorkerVersions } from './worker-versions.ts';
 
 /** Wait before a worker that has ended is replaced, in milliseconds: doubled with each failure. */
@@ -42,7 +41,7 @@ const CLOSE_MS = 15_000;
 /** Interval in which counters and histograms of the workers are read: a worker that is killed loses no more. */
 const KEEP_MS = 5_000;
 
-export interface FleetDeps {
+interface FleetDeps {
   readonly clock: Clock;
   readonly log: Log;
   /** The log of the primary, which records the ends of workers. */

@@ -35,7 +35,7 @@ export interface WorkerLife {
   drain(options: DrainOptions): Promise<WorkerReport>;
 }
 
-export interface WorkerStart {
+interface WorkerStart {
   readonly protocol: number;
   /** Names the audit folder of this worker; no other process has the same. */
   readonly number: number;
@@ -44,7 +44,7 @@ export interface WorkerStart {
   readonly setup: TransferredSetup;
 }
 
-export interface ListenFailure {
+interface ListenFailure {
   readonly message: string;
   /** True: the message names the key of the configuration and the remedy. */
   readonly isPortError: boolean;

@@ -24,7 +24,7 @@ const OPEN_MS = 120_000;
 /** Maximum wait for a report, in milliseconds; the one before is used then. */
 const REPORT_MS = 1_000;
 
-export interface RemoteWorkerOptions {
+interface RemoteWorkerOptions {
   /** Names the worker among those that run; no other process uses the same audit folder. */
   readonly number: number;
   readonly onReport: (report: WorkerReport) => void;
@@ -33,7 +33,7 @@ export interface RemoteWorkerOptions {
 }
 
 /** Contents of a report. `withLines`: new audit lines. */
-export interface Wanted extends Omit<ReportOptions, 'auditFrom'> {
+interface Wanted extends Omit<ReportOptions, 'auditFrom'> {
   readonly withLines: boolean;
 }
 

@@ -1,6 +1,6 @@
-import { auditLines } from '../app/audit-lines.ts';
 import { setAuditCounts } from '../app/gauges.ts';
 import type { FormerWorkers, WantedMetrics, WorkerReport } from '../app/worker.ts';
+import { auditLines } from '../app/worker-state.ts';
 import type { Audit } from '../audit/audit.ts';
 import type { Clock } from '../base/clock.ts';
 import type { AuditLines } from '../control/snapshot.ts';
@@ -16,7 +16,7 @@ const LINES_MS = 10_000;
 /** Number of audit lines that are kept. */
 const LINES_KEPT = 500;
 
-export interface ReportsDeps {
+interface ReportsDeps {
   readonly clock: Clock;
   /** The log of the primary. */
   readonly audit: Audit;

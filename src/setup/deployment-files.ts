@@ -2,9 +2,8 @@ import { slices } from '../base/steps.ts';
 import type { Issue } from '../config/issues.ts';
 import type { Config } from '../config/schema.ts';
 import { issueOf, type SourceReader } from '../credentials/sources.ts';
-import { readAuthorityOf } from './authorities.ts';
-import { CertificateIssue, readClientCertificate } from './client-certificates.ts';
 import type { DeploymentFiles } from './deployments.ts';
+import { CertificateIssue, readAuthorityOf, readClientCertificate } from './tls-files.ts';
 
 /**
  * Reads the files of all deployments. `uid`: the user of this process; without one, owners of files are not checked.

@@ -1,12 +1,15 @@
 import { createPrivateKey, type KeyObject, type X509Certificate } from 'node:crypto';
 import { createSecureContext } from 'node:tls';
+import { isDeepStrictEqual } from 'node:util';
 import { isNativeError } from 'node:util/types';
+import { FileWatch } from '../base/file-watch.ts';
 import { certificatesIn, type PemGuard, readPem } from '../base/guarded-file.ts';
+import type { Log } from '../base/log.ts';
 import type { Issue } from '../config/issues.ts';
 import type { Listen } from '../config/listen.ts';
 import type { ListenTls } from '../gateway/listener.ts';
 
-export interface ListenTlsResult {
+interface ListenTlsResult {
   /** Undefined without a section, or if there are issues. */
   readonly tls: ListenTls | undefined;
   readonly issues: readonly Issue[];
@@ -17,7 +20,7 @@ export interface ListenTlsResult {
 type FileKey = 'certFile' | 'keyFile' | 'clientCaFile';
 
 /** Returns the files that `listen.tls` names. */
-export function listenTlsFiles(section: Listen['tls']): string[] {
+function listenTlsFiles(section: Listen['tls']): string[] {
   const { certFile, keyFile, clientCaFile } = section ?? {};
   return [certFile, keyFile?.file, clientCaFile].filter((file) => file !== undefined);
 }
@@ -127,4 +130,41 @@ function pairIssue(
 function expiryWarnings(validTo: Date): Issue[] {
   if (validTo.getTime() > Date.now()) return [];
   return [{ path: pathOf('certFile'), message: `expired at ${validTo.toISOString()}: replace it` }];
+}
+
+interface ListenTlsDeps {
+  readonly log: Log;
+  /** The user of this process; undefined: owners of files are not checked. */
+  readonly uid: number | undefined;
+  /** Replaces the certificate of the data plane. */
+  readonly renew: (tls: ListenTls) => void;
+}
+
+/**
+ * Replaces the data plane's certificate when its files change. `known`: the certificate that was read last.
+ */
+export function watchListenTls(
+  section: Listen['tls'],
+  known: ListenTls | undefined,
+  { log, uid, renew }: ListenTlsDeps,
+): FileWatch {
+  let current = known;
+  let lastReason = '';
+  return new FileWatch(listenTlsFiles(section), async () => {
+    const { tls, issues } = await readListenTls(section, uid);
+    if (tls === undefined) {
+      // Certificate and key are two files; between their changes they do not match.
+      const reason = issues.map(({ message }) => message).join('; ');
+      const msg = 'changed files of listen.tls cannot be used; keeping the current certificate';
+      if (reason !== lastReason) log.warn({ reason }, msg);
+      lastReason = reason;
+      return false;
+    }
+    lastReason = '';
+    if (isDeepStrictEqual(tls, current)) return true;
+    current = tls;
+    renew(tls);
+    log.info({ expires: new Date(tls.expires * 1000) }, 'certificate of the data plane replaced');
+    return true;
+  });
 }

@@ -6,8 +6,7 @@ import type { SecretSource } from '../config/secret-source.ts';
 import { issueOf, type SourceReader } from '../credentials/sources.ts';
 import type { ReceiverTls } from '../receivers/connections.ts';
 import type { OtlpReceiver } from '../receivers/otlp.ts';
-import { readAuthority } from './authorities.ts';
-import { CertificateIssue, readClientCertificate } from './client-certificates.ts';
+import { CertificateIssue, readAuthority, readClientCertificate } from './tls-files.ts';
 
 type OtlpSection = NonNullable<Config['metrics']['otlp']>;
 type TlsSection = OtlpSection['tls'];

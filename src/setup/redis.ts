@@ -4,7 +4,7 @@ import { type StoreKey, storeKeys } from '../challenges/store/value-signer.ts';
 import type { Issue } from '../config/issues.ts';
 import type { Config } from '../config/schema.ts';
 import { issueOf, type SourceReader } from '../credentials/sources.ts';
-import { readAuthorityOf } from './authorities.ts';
+import { readAuthorityOf } from './tls-files.ts';
 
 export interface RedisSetup {
   /** Undefined without Redis. */

@@ -1,4 +1,4 @@
-import { doctorInput } from '../../src/app/doctor-input.ts';
+import { doctorInput } from '../../src/app/deployments.ts';
 import { monotonicClock } from '../../src/base/clock.ts';
 import { examine, type Report } from '../../src/doctor/doctor.ts';
 import type { Finding } from '../../src/doctor/finding.ts';

@@ -1,11 +1,11 @@
-import { expect, test } from '@jest/globals';
+import { describe, expect, test } from '@jest/globals';
 import { pino } from 'pino';
 import { openDataPlane, openParts } from '../../src/app/compose.ts';
 import type { WantedMetrics, WorkerReport } from '../../src/app/worker.ts';
 import { BufferGc } from '../../src/base/buffer-gc.ts';
 import { monotonicClock } from '../../src/base/clock.ts';
 import { bothOf, PROTOCOL, WorkerCalls } from '../../src/fleet/protocol.ts';
-import { WorkerProcess } from '../../src/fleet/worker.ts';
+import { setupOfWorker, WorkerProcess } from '../../src/fleet/worker.ts';
 import { toTransfer } from '../../src/setup/transfer.ts';
 import { auditOptions, useFolders } from '../support/audit-log.ts';
 import { closing } from '../support/closing.ts';
@@ -78,4 +78,29 @@ test('two reports in one have the metrics of both', () => {
   // A name may be that of a gauge.
   expect(bothOf('counts', ['a'])).toBe('all');
   expect(bothOf(['a'], 'all')).toBe('all');
+});
+
+describe('the setup of a worker', () => {
+  test('has its part of connections and memory, at least 1, and an audit folder of its own', async () => {
+    const setup = {
+      ...(await setupFor(
+        {
+          a: { origin: 'https://a.example.org', settings: { connections: 2 } },
+          b: {
+            origin: 'https://b.example.org',
+            settings: { connections: 10, match: { pathPrefix: '/b' } },
+          },
+        },
+        { listen: { port: 0, limits: { connections: 100, connectionsPerAddress: 10, bodyMemory: '4MiB' } } },
+      )),
+      audit: auditOptions('/log'),
+    };
+    const { config, audit } = setupOfWorker(setup, 3, 4);
+    const { connections, connectionsPerAddress, bodyMemory } = config.listen.limits;
+    expect([connections, connectionsPerAddress, bodyMemory]).toEqual([25, 10, 2 ** 20]);
+    expect(config.deployments['a']?.connections).toBe(1);
+    expect(config.deployments['b']?.connections).toBe(3);
+    expect(audit?.replica).toBe('r1@3');
+    expect(setupOfWorker({ ...setup, audit: undefined }, 1, 1).audit).toBeUndefined();
+  });
 });

@@ -1,6 +1,6 @@
 import { describe, expect, test } from '@jest/globals';
 import { noAudit } from '../../src/audit/audit.ts';
-import { IdleLogs } from '../../src/fleet/idle-logs.ts';
+import { IdleLogs } from '../../src/fleet/audit-logs.ts';
 
 describe('audit logs of workers that do not run', () => {
   /** Records what is opened and closed; the log of worker 9 cannot be opened. */
