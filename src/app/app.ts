@@ -14,7 +14,7 @@ import type { OfferedDeployment } from '../control/openapi.ts';
 import { conditionWith } from '../control/readiness.ts';
 import type { ReloadResult } from '../control/reload.ts';
 import type { ListenTls } from '../gateway/listener.ts';
-import type { MergedMetrics, RegistrySnapshot } from '../metrics/merged-metrics.ts';
+import type { MergedMetrics } from '../metrics/merged-metrics.ts';
 import type { BuildInfo, Metrics } from '../metrics/metrics.ts';
 import { compileRules } from '../policy/rules.ts';
 import type { AppSetup } from '../setup/setup.ts';
@@ -23,7 +23,6 @@ import { Actions } from './actions.ts';
 import { consoleSource } from './console.ts';
 import { sinkChecks, withCheck } from './health.ts';
 import { watchListenTls } from './listen-tls.ts';
-import { MetricsExport } from './metrics-export.ts';
 import { queriesOf } from './queries.ts';
 import { type ReloadCause, Reloads } from './reloads.ts';
 import type { ServiceManager } from './service-manager.ts';
@@ -65,7 +64,6 @@ export class App {
   #since = Date.now();
   #listening: { readonly address: string; readonly port: number };
   #tlsWatch: FileWatch | undefined;
-  #metricsExport: MetricsExport | undefined;
   #closing: Promise<void> | undefined;
   readonly #drainRequested = Promise.withResolvers<void>();
 
@@ -106,7 +104,6 @@ export class App {
     };
     this.#tlsWatch = watchListenTls(config.listen.tls, listenTls, { log, uid, renew });
     this.#reloads.ready();
-    if (this.#closing === undefined) this.#metricsExport = this.#exportMetrics();
     return addresses;
   }
 
@@ -162,20 +159,8 @@ export class App {
     await Promise.all([this.#tlsWatch?.close(), this.#reloads.close()]);
     await this.#control.close();
     await audit.close('stop');
-    // The sinks get the last records, too, and the receiver of metrics the last counts.
+    // The sinks get the last records, too.
     await auditSinks?.close();
-    await this.#metricsExport?.close();
-  }
-
-  /** Starts sending the metrics; undefined: there is nowhere to send them. */
-  #exportMetrics(): MetricsExport | undefined {
-    const { build, log, metrics, merged } = this.#deps;
-    const options = this.#setup.metricsExport;
-    const read = async (): Promise<RegistrySnapshot> => {
-      await this.#observe();
-      return merged.snapshot();
-    };
-    return options && new MetricsExport(options, { build, log, metrics, read });
   }
 
   async #openPlanes() {

@@ -5,7 +5,6 @@ import { credentialSchema, sealedSchema } from './credential.ts';
 import { crossChecked } from './cross-check.ts';
 import { deploymentSchema } from './deployment.ts';
 import { listener, listenSchema } from './listen.ts';
-import { metricsSchema } from './metrics.ts';
 import { redisSchema } from './redis.ts';
 import { sectionIssues } from './section-issues.ts';
 import {
@@ -112,9 +111,6 @@ export const sectionsSchema = (folder: string) =>
         )
         .prefault({})
         .describe('The log on stderr: JSON lines, or readable lines on a terminal.'),
-      metrics: metricsSchema(folder)
-        .prefault({})
-        .describe('Where metrics are sent, besides `/metrics`. Changing it needs a restart.'),
       drain: z
         .strictObject(
           {

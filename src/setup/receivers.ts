@@ -9,7 +9,8 @@ import type { ReceiverTls } from '../receivers/tls.ts';
 import { readAuthority } from './authorities.ts';
 import { CertificateIssue, readClientCertificate } from './client-certificates.ts';
 
-type OtlpSection = NonNullable<Config['metrics']['otlp']>;
+export type SinkSection = NonNullable<NonNullable<Config['audit']>['sinks']>[number];
+type OtlpSection = NonNullable<SinkSection['otlp']>;
 type TlsSection = OtlpSection['tls'];
 
 /** Reads the certificates, keys and secrets of receivers, and collects the issues with them. */

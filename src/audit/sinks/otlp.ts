@@ -19,7 +19,7 @@ export class OtlpDelivery implements Delivery<readonly PlacedRecord[]> {
   readonly #client: OtlpClient;
 
   constructor(options: OtlpOptions) {
-    this.#client = new OtlpClient(options, 'rejectedLogRecords');
+    this.#client = new OtlpClient(options);
   }
 
   async deliver(records: readonly PlacedRecord[], signal: AbortSignal): Promise<number> {
