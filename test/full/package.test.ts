@@ -59,6 +59,7 @@ describe('the tarball', () => {
         'deploy/systemd/digest-gateway.service',
         'dist/cli/digest-gateway.js',
         'dist/console/index.html',
+        'dist/digest-gateway.1',
         'docs/operations.md',
         'docs/runbook.md',
       ]),
