@@ -69,9 +69,10 @@ function forThisMachine(): Admission {
 function forHolders(guard: Guard, pages: Pages): Admission {
   const router = Router();
   router.get('/login', (_req, res) => pages.sendLogin(res, 200, ''));
-  router.post('/login', express.urlencoded({ extended: false, limit: '4kb' }), async (req, res) => {
+  router.post('/login', express.urlencoded({ extended: false, limit: '4kb' }), (req, res) => {
     const token: unknown = req.body?.token;
-    const verdict = await guard.tryToken(typeof token === 'string' ? token : '', addressOf(req));
+    const given = typeof token === 'string' ? token : '';
+    const verdict = guard.tryToken(given, addressOf(req), performance.now());
     if (isAccess(verdict)) {
       const { session, lifetimeMs } = guard.openSession(verdict, Date.now());
       res.cookie(COOKIE, session, { ...cookieFor(req), maxAge: lifetimeMs });
@@ -88,26 +89,26 @@ function forHolders(guard: Guard, pages: Pages): Admission {
     res.redirect(303, '/login');
   });
   return {
-    reads: async (req, res, next) => {
-      const found = await callerFrom(req, guard);
+    reads: (req, res, next) => {
+      const found = callerFrom(req, guard);
       if (typeof found !== 'object') return refuse(res, found);
       Object.assign(res.locals, { caller: found });
       next();
     },
-    looks: async (req, res, next) => {
-      if (typeof (await callerFrom(req, guard)) === 'object') next();
+    looks: (req, res, next) => {
+      if (typeof callerFrom(req, guard) === 'object') next();
       else res.redirect(303, '/login');
     },
-    changes: async (req, res, next) => {
+    changes: (req, res, next) => {
       if (isCrossSite(req)) return sendControlError(res, 'cross-site');
-      const verdict = await verdictOnToken(req, guard);
+      const verdict = verdictOnToken(req, guard);
       if (verdict === 'read') return sendControlError(res, 'read-only');
       if (verdict === 'full') next();
       else refuse(res, verdict);
     },
-    acts: async (req, res, next) => {
+    acts: (req, res, next) => {
       if (isCrossSite(req)) return sendControlError(res, 'cross-site');
-      const found = await callerFrom(req, guard);
+      const found = callerFrom(req, guard);
       if (typeof found !== 'object') return refuse(res, found);
       if (found.access !== 'full') return sendControlError(res, 'read-only');
       // A browser adds the cookie to any request, so the request must say where it comes from.
@@ -120,9 +121,9 @@ function forHolders(guard: Guard, pages: Pages): Admission {
 }
 
 /** Returns the sender; or the verdict on its token, if it has neither a session nor a right token. */
-async function callerFrom(req: Request, guard: Guard): Promise<Caller | 'wrong' | number> {
+function callerFrom(req: Request, guard: Guard): Caller | 'wrong' | number {
   // A token may allow more than the session that a browser adds.
-  const verdict = await verdictOnToken(req, guard);
+  const verdict = verdictOnToken(req, guard);
   if (isAccess(verdict)) return { access: verdict, by: 'token', id: `token ${verdict}` };
   const session = parseCookie(req.headers.cookie ?? '')[COOKIE];
   const access = session === undefined ? undefined : guard.accessOf(session, Date.now());
@@ -130,9 +131,9 @@ async function callerFrom(req: Request, guard: Guard): Promise<Caller | 'wrong' 
   return { access, by: 'session', id: createHash('sha256').update(session).digest('base64url') };
 }
 
-async function verdictOnToken(req: Request, guard: Guard): Promise<Verdict> {
+function verdictOnToken(req: Request, guard: Guard): Verdict {
   const token = /^Bearer (.+)$/i.exec(req.headers.authorization ?? '')?.[1];
-  return token === undefined ? 'wrong' : guard.tryToken(token, addressOf(req));
+  return token === undefined ? 'wrong' : guard.tryToken(token, addressOf(req), performance.now());
 }
 
 function isAccess(verdict: Verdict): verdict is Access {
