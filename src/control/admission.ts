@@ -1,5 +1,4 @@
 import { createHash } from 'node:crypto';
-import { parseCookie } from 'cookie';
 import express, { type Request, type RequestHandler, type Response, Router } from 'express';
 import { isLoopbackHost } from '../base/network.ts';
 import { sendControlError } from './control-error.ts';
@@ -125,10 +124,16 @@ function callerFrom(req: Request, guard: Guard): Caller | 'wrong' | number {
   // A token may allow more than the session that a browser adds.
   const verdict = verdictOnToken(req, guard);
   if (isAccess(verdict)) return { access: verdict, by: 'token', id: `token ${verdict}` };
-  const session = parseCookie(req.headers.cookie ?? '')[COOKIE];
+  const session = cookieIn(req.headers.cookie ?? '');
   const access = session === undefined ? undefined : guard.accessOf(session, Date.now());
   if (session === undefined || access === undefined) return verdict;
   return { access, by: 'session', id: createHash('sha256').update(session).digest('base64url') };
+}
+
+/** The value of the session's cookie, which has no character that would be quoted or encoded. */
+function cookieIn(field: string): string | undefined {
+  const pairs = field.split(';').map((pair) => pair.trim());
+  return pairs.find((pair) => pair.startsWith(`${COOKIE}=`))?.slice(COOKIE.length + 1);
 }
 
 function verdictOnToken(req: Request, guard: Guard): Verdict {
