@@ -26,8 +26,8 @@ test('each walk has its number of exchanges', () => {
     ['a cached nonce', 1],
     ['no nonce and no connection (cold)', 2],
     ['a stale nonce', 2],
-    ['a candidate that is refused', 4],
-    ['a password that changed to `next`', 7],
+    ['a candidate that is refused', 3],
+    ['a password that changed to `next`', 5],
   ]);
 });
 

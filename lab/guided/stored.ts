@@ -1,6 +1,6 @@
 import { createHmac, hkdfSync } from 'node:crypto';
 import { auditKeys } from '../../src/audit/keys.ts';
-import { CollectionProgress } from '../../src/audit/stream/collector.ts';
+import { CollectionProgress } from '../../src/audit/shipping/collector.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { ChangeFeed } from '../../src/challenges/store/change-feed.ts';
 import type { HeldChallenge } from '../../src/challenges/store/store.ts';

@@ -2,7 +2,6 @@ import { Cancellation } from '../../src/base/cancellation.ts';
 import { monotonicClock } from '../../src/base/clock.ts';
 import { asGatewayError, GatewayError } from '../../src/base/errors.ts';
 import { Secret } from '../../src/base/secret.ts';
-import { NoncePools } from '../../src/challenges/pools.ts';
 import type { ChallengeStore } from '../../src/challenges/store/store.ts';
 import type { Credential, CredentialSet } from '../../src/credentials/credentials.ts';
 import { AttemptBudget } from '../../src/handshake/attempt-budget.ts';
@@ -11,7 +10,8 @@ import { Limits } from '../../src/limits/limits.ts';
 import type { LimitSettings } from '../../src/limits/settings.ts';
 import type { LimitStore } from '../../src/limits/store.ts';
 import { Metrics } from '../../src/metrics/metrics.ts';
-import { CredentialSelectors, type SelectorUse } from '../../src/upstream/credential-selectors.ts';
+import type { UpstreamCredential } from '../../src/upstream/credential.ts';
+import { CredentialRegistry } from '../../src/upstream/credential-registry.ts';
 import type { Transport, VersionOptions } from '../../src/upstream/credential-version.ts';
 import { Deadlines } from '../../src/upstream/deadlines.ts';
 import { RetryBudget } from '../../src/upstream/retry-budget.ts';
@@ -74,7 +74,7 @@ export class Gateway {
   readonly #deps: GatewayDeps;
   readonly #settings: GatewaySettings;
   readonly #store: ChallengeStore;
-  readonly #selectors: CredentialSelectors;
+  readonly #registry: CredentialRegistry;
   readonly #limits: Limits;
   readonly #deadlines: Deadlines;
   readonly #retries: RetryBudget;
@@ -82,7 +82,7 @@ export class Gateway {
   readonly #versions = new Map<string, string>();
   #held: HeldPasswords;
   #transport: Transport;
-  #use: SelectorUse;
+  #inUse: UpstreamCredential;
   readonly #retiring: Promise<void>[] = [];
   #isDraining = false;
 
@@ -95,8 +95,8 @@ export class Gateway {
     this.#held = held;
     const clock = monotonicClock;
     this.#store = openStore();
-    this.#selectors = new CredentialSelectors({
-      pools: new NoncePools(this.#store),
+    this.#registry = new CredentialRegistry({
+      store: this.#store,
       clock,
       metrics,
       tracing: undefined,
@@ -117,17 +117,17 @@ export class Gateway {
       metrics.deployment(DEPLOYMENT).retries,
     );
     this.#transport = this.#newTransport();
-    this.#use = this.#selectors.use(this.#set, this.#transport, settings.attemptsWhenRefused);
+    this.#inUse = this.#registry.use(this.#set, this.#transport, settings.attemptsWhenRefused);
   }
 
   /** Takes over what other processes share. */
   async start(): Promise<void> {
-    await Promise.all([this.#limits.restore(), this.#use.selector.current.restore()]);
+    await Promise.all([this.#limits.restore(), this.#inUse.versions.inUse.restore()]);
   }
 
   /** True if every version of the credential counts as refused. */
   get isRefused(): boolean {
-    return this.#use.selector.isRefused;
+    return this.#inUse.versions.areRefused;
   }
 
   get held(): HeldPasswords {
@@ -152,26 +152,27 @@ export class Gateway {
   /** The sources of the credential hold other passwords. */
   offer(held: HeldPasswords): void {
     this.#held = held;
-    this.#use.selector.offer(this.#set);
+    this.#inUse.offer(this.#set);
   }
 
   /** Another configuration takes the place of this one: other connections, the same credential. */
   async reload(): Promise<void> {
     const transport = this.#newTransport();
-    const use = this.#selectors.use(this.#set, transport, this.#settings.attemptsWhenRefused);
-    await use.selector.current.restore();
+    const credential = this.#registry.use(this.#set, transport, this.#settings.attemptsWhenRefused);
+    await credential.versions.inUse.restore();
     // As a configuration that was prepared when the shutdown began.
-    if (this.#isDraining) return use.end();
-    const former = this.#use;
-    this.#use = use;
+    if (this.#isDraining) return this.#registry.release(credential, transport);
+    const [former, formerTransport] = [this.#inUse, this.#transport];
+    this.#inUse = credential;
     this.#transport = transport;
-    this.#retiring.push(former.end());
+    this.#retiring.push(this.#registry.release(former, formerTransport));
   }
 
   /** Ends the gateway when its requests have ended. */
   async drain(): Promise<void> {
     this.#isDraining = true;
-    await Promise.all([this.#use.end(), ...this.#retiring]);
+    const ended = this.#registry.release(this.#inUse, this.#transport);
+    await Promise.all([ended, ...this.#retiring]);
     await Promise.all([this.#store.close(), this.#limits.close()]);
   }
 
@@ -208,20 +209,17 @@ export class Gateway {
     const giveUp = (): void =>
       cancellation.cancel(new GatewayError('request-timeout', 'The client is gone.'));
     const timer = givesUpAfter === undefined ? undefined : setTimeout(giveUp, givesUpAfter);
-    const use = this.#use;
+    const credential = this.#inUse;
     const transport = this.#transport;
-    use.enter();
     this.#retries.onRequest(monotonicClock.now());
     const headers = ['x-request', String(id)];
-    const request = { method, target, headers, body: bodyOf(body), client, trace: undefined };
+    const request = { method, target, headers, body: bodyOf(body), cancellation, client, trace: undefined };
     try {
       const budget = new AttemptBudget(this.#retries);
-      const { exchange } = transport;
-      const response = await use.selector.send({ request, cancellation, budget, transport, exchange });
+      const response = await credential.send(request, budget, transport);
       record.status = response.status;
       await response.skip();
     } finally {
-      use.leave();
       clearTimeout(timer);
       this.#deadlines.end(deadline);
     }

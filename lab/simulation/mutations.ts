@@ -72,9 +72,9 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     name: 'attempt-budget',
     breaks: 'a request makes two authenticated attempts at most',
-    file: 'src/handshake/send-authenticated.ts',
-    find: 'this.#lastAttempt = Math.min(budget.limit, budget.answered + turn.attempts);',
-    replace: 'this.#lastAttempt = budget.answered + 2 * turn.attempts;',
+    file: 'src/handshake/attempt-budget.ts',
+    find: 'constructor(retries: Retries = ONE_REPEAT, attempts = ATTEMPTS) {',
+    replace: 'constructor(retries: Retries = ONE_REPEAT, attempts = 2 * ATTEMPTS) {',
   },
   {
     name: 'credential-circuit',
@@ -138,9 +138,10 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     name: 'no-probe',
     breaks: 'a credential that was accepted is refused by a probe only',
-    file: 'src/handshake/credential-check.ts',
-    find: '      if (!health.accepted && !attempt.own) return true;',
-    replace: '      return false;',
+    file: 'src/upstream/verifier.ts',
+    find: '      const verdict = await verify({ ...questions, version, evidence, hasRoom: () => circuit.hasRoom });',
+    replace:
+      "      const verdict = { kind: 'refused' as const, attempt: version.health.lastAttempt, successor: undefined };",
   },
   {
     name: 'waiters-forgotten',
@@ -152,33 +153,25 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     name: 'probe-never-lands',
     breaks: 'requests that wait for a probe go on when it has ended',
-    file: 'src/upstream/credential-selector.ts',
-    find: "        version.health.reset();\n      })\n      .finally(() => flight.land('check'));",
-    replace: '        version.health.reset();\n      })\n      .finally(() => undefined);',
+    file: 'src/upstream/verifier.ts',
+    find: '        version.health.inDoubt = false;\n        end();',
+    replace: '        version.health.inDoubt = false;',
   },
   {
     name: 'unclear-probe-refuses',
     breaks: 'a probe without a verdict leaves a credential unknown',
-    file: 'src/upstream/credential-selector.ts',
-    find: "    if (first.kind === 'unclear') return version.health.reset();",
-    replace: "    if (first.kind === 'unclear') return version.refuse(version.health.lastAttempt);",
-    first: 1_001,
-  },
-  {
-    name: 'unclear-probe-of-another',
-    breaks: 'a probe without a verdict makes another version unknown, too',
-    file: 'src/upstream/credential-selector.ts',
-    find: "    if (result.kind === 'unclear') version.health.reset();\n",
-    replace: '',
-    first: 4_001,
+    file: 'src/upstream/verifier.ts',
+    find: "      } else if (verdict.kind === 'unclear') {\n        version.health.reset();",
+    replace:
+      "      } else if (verdict.kind === 'unclear') {\n        versions.refuse(version, version.health.lastAttempt);",
+    first: 801,
   },
   {
     name: 'refused-while-unknown',
     breaks: 'a request fails as refused only if every version of its credential is',
-    file: 'src/upstream/credential-selector.ts',
-    find: '    if (this.isRefused) return credentialRefused();',
-    replace: '    if (this.current.health.refused) return credentialRefused();',
-    first: 1_501,
+    file: 'src/upstream/credential.ts',
+    find: '    if (this.versions.areRefused) throw credentialRefused();',
+    replace: '    if (version.health.refused) throw credentialRefused();',
   },
   {
     name: 'heartbeat-goes-on',

@@ -9,8 +9,6 @@ import type { SimulatedProcess, World } from './world.ts';
 const ANSWERED_AT_MOST = 2;
 const SENT_AT_MOST = 3;
 const IN_ROTATION = 2;
-/** One more of a request that tried out a candidate in vain. */
-const IN_TRIAL = 1;
 
 /** One client request and what became of it. */
 export interface RequestRecord {
@@ -197,8 +195,7 @@ export class Observer {
     record[kind] += 1;
     const promotions = this.#promotions.get(record.process) ?? [];
     const isRotation = promotions.some((at) => at >= record.begunAt);
-    const isTrial = record.refusals.some((verdict) => verdict === 'password' || verdict === 'busy');
-    if (record[kind] <= limit + (isRotation ? IN_ROTATION : 0) + (isTrial ? IN_TRIAL : 0)) return;
+    if (record[kind] <= limit + (isRotation ? IN_ROTATION : 0)) return;
     this.violate(
       'a request makes two authenticated attempts at most',
       `request ${record.id}: ${record[kind]} ${kind}`,

@@ -79,7 +79,7 @@ export function installVirtualGlobals(): void {
 
 function installTimers(): void {
   const real = { setTimeout, setInterval, setImmediate, clearTimeout, clearImmediate };
-  const realTurn = timersPromises.setImmediate;
+  const { setImmediate: realTurn, setTimeout: realPause } = timersPromises;
   const timer =
     (fallback: typeof setTimeout | typeof setInterval, repeats: boolean) =>
     (call: Call, ms = 1, ...args: unknown[]): unknown => {
@@ -112,7 +112,11 @@ function installTimers(): void {
     if (currentProcess() === undefined) return realTurn();
     return new Promise((resolve) => void immediate(() => resolve()));
   };
-  Object.assign(timersPromises, { setImmediate: turn });
+  const pause: typeof realPause = (ms, value, options) => {
+    if (currentProcess() === undefined) return realPause(ms, value, options);
+    return new Promise((resolve) => void setTimeout(() => resolve(value as never), ms));
+  };
+  Object.assign(timersPromises, { setImmediate: turn, setTimeout: pause });
   const realDeadline = AbortSignal.timeout;
   AbortSignal.timeout = (ms) => {
     if (currentProcess() === undefined) return realDeadline(ms);

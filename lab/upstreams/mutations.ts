@@ -33,9 +33,9 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     name: 'refusal-passed-on',
     breaks: 'a 401 of the upstream does not reach a client',
-    file: 'src/handshake/digest-client.ts',
-    find: '    return status === RESPONSES[this.options.field].challenged;',
-    replace: '    return status === 407;',
+    file: 'src/handshake/account.ts',
+    find: '  return status === RESPONSES[field].challenged;',
+    replace: '  return status === 407;',
   },
   {
     name: 'challenge-leaks',

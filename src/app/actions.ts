@@ -14,15 +14,15 @@ import type {
   Promotion,
 } from '../control/actions.ts';
 import { ControlError } from '../control/control-error.ts';
-import type { PlaneReport } from '../control/merge.ts';
 import type { ReloadResult } from '../control/reload.ts';
-import type { CredentialView } from '../control/view.ts';
+import { type CredentialVersionState, type GatewayState, statusOf } from '../control/state.ts';
+import { WORDS } from '../control/words.ts';
 import { examine, type Report } from '../doctor/doctor.ts';
 import type { Finding } from '../doctor/finding.ts';
 import type { AppSetup } from '../setup/setup.ts';
-import type { VersionTest } from '../upstream/credential-selector.ts';
+import type { VersionTest } from '../upstream/credential.ts';
 import { doctorInput } from './doctor-input.ts';
-import type { DeploymentVersion, Serving } from './serving.ts';
+import type { DeploymentVersion, Serving } from './worker.ts';
 
 /** Maximum time of doctor, in milliseconds. */
 const DOCTOR_MS = 30_000;
@@ -37,7 +37,7 @@ export interface ActionsDeps {
   readonly log: Log;
   /** Returns the active setup. */
   readonly setup: () => AppSetup;
-  readonly report: () => Promise<PlaneReport>;
+  readonly state: () => Promise<GatewayState>;
   /** Never rejects. */
   readonly reload: (address: string) => Promise<ReloadResult>;
   readonly isDraining: () => boolean;
@@ -194,28 +194,30 @@ export class Actions implements GatewayActions {
   async #version(
     { deployment, credential }: VersionRequest,
     version: string | undefined,
-  ): Promise<CredentialView> {
-    const { condition } = await this.#deps.report();
-    const facts = condition.deployments.find(({ name }) => name === deployment);
-    const versions = facts?.credentials.filter(({ name }) => name === credential) ?? [];
+  ): Promise<CredentialVersionState> {
+    const { deployments } = await this.#deps.state();
+    const found = deployments.find(({ name }) => name === deployment);
+    const versions = found?.credentials.filter((each) => each.credential === credential) ?? [];
     if (versions.length === 0) throw new ControlError('target-unknown');
     if (version === undefined) {
-      const fallback = versions.find(({ state }) => state === 'kept as fallback');
+      const fallback = versions.find(({ state }) => state === 'fallback');
       if (fallback === undefined) throw new ControlError('no-fallback');
       return fallback;
     }
-    const found = versions.find((each) => each.version === version);
-    if (found === undefined) throw new ControlError('target-unknown');
-    if (found.state === 'in use') throw new ControlError('version-in-use');
-    return found;
+    const chosen = versions.find((each) => each.version === version);
+    if (chosen === undefined) throw new ControlError('target-unknown');
+    if (chosen.state === 'in-use') throw new ControlError('version-in-use');
+    return chosen;
   }
 
-  #planVersion(request: VersionRequest, { version, state }: CredentialView): ActionPlan {
+  #planVersion(request: VersionRequest, chosen: CredentialVersionState): ActionPlan {
     const { deployment, credential } = request;
+    const { version } = chosen;
+    const status = WORDS.credential[statusOf(chosen)];
     return {
       request: { ...request, version },
       effects: [
-        `The gateway tests version ${version} of ${credential}, which is ${state}, at ${deployment} with a request of its own.`,
+        `The gateway tests version ${version} of ${credential}, which is ${status}, at ${deployment} with a request of its own.`,
         'If the upstream accepts it, every request from then on uses it, in all workers of this gateway. Otherwise nothing changes.',
         'The version that is in use now is kept as fallback, and is used again if the upstream refuses this one.',
         'It holds until a restart, which starts with the current version of the configuration. Other replicas choose for themselves.',
@@ -266,23 +268,23 @@ export class Actions implements GatewayActions {
     readonly version: string;
     readonly deployments: readonly string[];
   }> {
-    const { condition } = await this.#deps.report();
-    const held = condition.deployments.flatMap(({ name: deployment, credentials }) =>
-      credentials.filter(({ name }) => name === credential).map((each) => ({ deployment, ...each })),
+    const { deployments } = await this.#deps.state();
+    const held = deployments.flatMap(({ name: deployment, credentials }) =>
+      credentials.filter((each) => each.credential === credential).map((each) => ({ deployment, ...each })),
     );
     if (held.length === 0) throw new ControlError('target-unknown');
     const chosen = version ?? held.find(({ state }) => UNUSED.includes(state))?.version;
     if (chosen === undefined) throw new ControlError('no-next-version');
     const ofVersion = held.filter((each) => each.version === chosen);
     if (ofVersion.length === 0) throw new ControlError('target-unknown');
-    const unused = ofVersion.filter(({ state }) => state !== 'in use');
+    const unused = ofVersion.filter(({ state }) => state !== 'in-use');
     if (unused.length === 0) throw new ControlError('version-in-use');
     return { version: chosen, deployments: unused.map(({ deployment }) => deployment) };
   }
 }
 
 /** States of a next version that is not in use. */
-const UNUSED: readonly CredentialView['state'][] = ['waits to be tried', 'waits for the upstream'];
+const UNUSED: readonly CredentialVersionState['state'][] = ['candidate', 'waiting'];
 
 const RELOAD = [
   'The gateway reads its configuration again, with the secrets and certificates that it names.',

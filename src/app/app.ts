@@ -1,7 +1,7 @@
 import type { AddressInfo } from 'node:net';
 import type { Audit } from '../audit/audit.ts';
 import { auditKeys, Pseudonyms } from '../audit/keys.ts';
-import type { AuditSinks } from '../audit/sinks/audit-sinks.ts';
+import { AuditSinks } from '../audit/shipping/audit-sinks.ts';
 import { monotonicClock } from '../base/clock.ts';
 import type { FileWatch } from '../base/file-watch.ts';
 import type { Log } from '../base/log.ts';
@@ -9,38 +9,27 @@ import { parseAddress } from '../base/network.ts';
 import type { AuditLogAccess } from '../control/audit-api.ts';
 import { CONSOLE_PACE, type ConsolePace } from '../control/console.ts';
 import { ControlPlane } from '../control/control.ts';
-import type { PlaneReport } from '../control/merge.ts';
 import type { OfferedDeployment } from '../control/openapi.ts';
-import { conditionWith } from '../control/readiness.ts';
 import type { ReloadResult } from '../control/reload.ts';
+import { type GatewayState, mergeStates } from '../control/state.ts';
 import type { ListenTls } from '../gateway/listener.ts';
-import type { MergedMetrics } from '../metrics/merged-metrics.ts';
-import type { BuildInfo, Metrics } from '../metrics/metrics.ts';
 import { compileRules } from '../policy/rules.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import type { SetupSource } from '../setup/setup-source.ts';
 import { Actions } from './actions.ts';
+import type { ProcessParts } from './compose.ts';
 import { consoleSource } from './console.ts';
-import { sinkChecks, withCheck } from './health.ts';
 import { watchListenTls } from './listen-tls.ts';
 import { queriesOf } from './queries.ts';
 import { type ReloadCause, Reloads } from './reloads.ts';
 import type { ServiceManager } from './service-manager.ts';
-import type { Activation, Serving } from './serving.ts';
+import type { Activation, Serving } from './worker.ts';
 
-export interface AppDeps {
+/** The parts of this process, whose audit log the app closes, and what is around them. */
+export interface AppDeps extends Pick<ProcessParts, 'log' | 'build' | 'audit' | 'metrics' | 'merged'> {
   readonly serving: Serving;
-  readonly log: Log;
-  readonly build: BuildInfo;
   /** The user of this process; undefined: owners of files are not checked. */
   readonly uid: number | undefined;
-  /** The audit log of this process, which the app closes. */
-  readonly audit: Audit;
-  /** Sends the audit logs to receivers; the app closes it. Undefined: no sinks are configured. */
-  readonly auditSinks?: AuditSinks | undefined;
-  /** The metrics of this process, and of all processes of the gateway. */
-  readonly metrics: Metrics;
-  readonly merged: MergedMetrics;
   /** Folder of the built console. */
   readonly consoleFolder: string;
   readonly consolePace?: ConsolePace;
@@ -59,6 +48,8 @@ export class App {
   readonly #setup: AppSetup;
   readonly #control: ControlPlane;
   readonly #reloads: Reloads;
+  /** Undefined: no sinks are configured. */
+  readonly #auditSinks: AuditSinks | undefined;
   #active: AppSetup;
   /** Time of its activation, in Unix milliseconds. */
   #since = Date.now();
@@ -77,6 +68,7 @@ export class App {
     const active = (): AppSetup => this.#active;
     const deciding = { source, watchFile, log, metrics, audit, serviceManager, active, activate };
     this.#reloads = new Reloads(deciding);
+    this.#auditSinks = openSinks(setup, log);
     this.#control = this.#openControl();
   }
 
@@ -85,14 +77,14 @@ export class App {
    * @throws Error if a port cannot be opened; nothing stays open then
    */
   async start(): Promise<{ listen: AddressInfo; control: AddressInfo }> {
-    const { serving, log, build, uid, audit, auditSinks } = this.#deps;
+    const { serving, log, build, uid, audit } = this.#deps;
     const { config, listenTls } = this.#setup;
     const addresses = await this.#openPlanes().catch(async (error) => {
       // A connection to Redis that stays open would keep the process from ending.
       serving.hurry();
       await Promise.all([serving.drain(), this.#reloads.close()]);
       await audit.close();
-      await auditSinks?.close();
+      await this.#auditSinks?.close();
       throw error;
     });
     this.#listening = addresses.listen;
@@ -152,7 +144,7 @@ export class App {
   }
 
   async #drain(): Promise<void> {
-    const { serving, serviceManager, audit, auditSinks } = this.#deps;
+    const { serving, serviceManager, audit } = this.#deps;
     serviceManager?.stopping();
     this.#reloads.refuse();
     await serving.drain();
@@ -160,7 +152,7 @@ export class App {
     await this.#control.close();
     await audit.close('stop');
     // The sinks get the last records, too.
-    await auditSinks?.close();
+    await this.#auditSinks?.close();
   }
 
   async #openPlanes() {
@@ -174,11 +166,11 @@ export class App {
     };
   }
 
-  async #report(): Promise<PlaneReport> {
-    const report = await this.#deps.serving.report();
-    const sinks = sinkChecks(this.#deps.auditSinks?.states ?? []);
-    const readiness = [this.#reloads.check, ...sinks].reduce(withCheck, report.readiness);
-    return { ...report, readiness, condition: conditionWith(readiness, report.condition.deployments) };
+  async #state(): Promise<GatewayState> {
+    const { serving } = this.#deps;
+    const sinks = (this.#auditSinks?.states ?? []).map(({ name, failing = null }) => ({ name, failing }));
+    const state = mergeStates(await serving.states(), serving.former.errors);
+    return { ...state, workers: serving.workersState, configuration: this.#reloads.state, sinks };
   }
 
   #createActions(): Actions {
@@ -188,7 +180,7 @@ export class App {
       audit,
       log,
       setup: () => this.#active,
-      report: () => this.#report(),
+      state: () => this.#state(),
       reload: (address) => this.reload(undefined, { by: 'api', address }),
       isDraining: () => this.#closing !== undefined,
       drain: () => this.#drainRequested.resolve(),
@@ -196,9 +188,9 @@ export class App {
   }
 
   async #observe(names?: readonly string[]): Promise<void> {
-    const { serving, auditSinks, metrics } = this.#deps;
+    const { serving, metrics } = this.#deps;
     await serving.observe(names);
-    auditSinks?.observe(metrics);
+    this.#auditSinks?.observe(metrics);
   }
 
   #openControl(): ControlPlane {
@@ -216,7 +208,6 @@ export class App {
         return merged.text(format);
       },
       live: () => serving.live,
-      readiness: async () => (await this.#report()).readiness,
       reload: (address) => this.reload(undefined, { by: 'api', address }),
       promote: (promotion, address) => actions.promoteEverywhere(promotion, address),
       console: consoleSource({
@@ -228,7 +219,7 @@ export class App {
         build,
         setup,
         configuredAt: () => this.#since,
-        report: () => this.#report(),
+        state: () => this.#state(),
       }),
       audit: {
         log: auditLogAccess(this.#setup, this.#deps.audit, () => this.#active),
@@ -270,4 +261,11 @@ function offerOf({ config: { deployments } }: AppSetup): OfferedDeployment[] {
     const rules = compileRules(name, deployment, deployments);
     return { rules, host: pathPrefix === undefined ? host : undefined };
   });
+}
+
+/** Starts sending the logs of this replica and its workers; undefined: there is nowhere to send them. */
+function openSinks({ audit, auditSinks: sinks }: AppSetup, log: Log): AuditSinks | undefined {
+  if (audit === undefined || sinks.length === 0) return undefined;
+  const { directory, replica, key } = audit;
+  return new AuditSinks({ directory, replica, key, sinks }, log);
 }

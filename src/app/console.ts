@@ -1,17 +1,12 @@
-import type { Clock } from '../base/clock.ts';
 import type { Client } from '../config/clients.ts';
 import type { Config } from '../config/schema.ts';
-import type { PlaneReport } from '../control/merge.ts';
-import type { ConsoleSource, DeploymentFacts } from '../control/snapshot.ts';
+import type { ConsoleSource } from '../control/snapshot.ts';
+import type { GatewayState } from '../control/state.ts';
 import type { ReadMetrics } from '../control/totals.ts';
-import type { CredentialView, DeploymentSettings, ErrorView, LimitsView } from '../control/view.ts';
-import type { RecentError } from '../gateway/error-log.ts';
-import type { Deployment } from '../gateway/gateway.ts';
+import type { DeploymentSettings, LimitsView } from '../control/view.ts';
 import type { BuildInfo } from '../metrics/metrics.ts';
 import type { AppSetup } from '../setup/setup.ts';
-import type { CredentialState } from '../upstream/upstream-address.ts';
-import { isReachable, isServing } from './health.ts';
-import type { Serving } from './serving.ts';
+import type { Serving } from './worker.ts';
 
 export interface ConsoleParts {
   readonly values: ReadMetrics;
@@ -20,12 +15,12 @@ export interface ConsoleParts {
   /** The active setup, and its time of activation in Unix milliseconds. */
   readonly setup: () => AppSetup;
   readonly configuredAt: () => number;
-  readonly report: () => Promise<PlaneReport>;
+  readonly state: () => Promise<GatewayState>;
 }
 
 /** Makes the console's view of the gateway. */
 export function consoleSource(parts: ConsoleParts): ConsoleSource {
-  const { values, serving, build, setup, configuredAt, report } = parts;
+  const { values, serving, build, setup, configuredAt, state } = parts;
   return {
     values,
     version: build.version,
@@ -33,42 +28,10 @@ export function consoleSource(parts: ConsoleParts): ConsoleSource {
     tokenAsked: setup().config.control.tokenSha256 !== undefined,
     startedAt: Date.now(),
     configuredAt,
-    report,
+    state,
     clients: () => setup().config.clients.map(({ id }) => id),
     settings: (deployment) => deploymentSettings(deployment, setup().config),
     auditLines: (position) => serving.auditLines(position),
-  };
-}
-
-/** Returns the state of a deployment for the console, but for its errors. */
-export function deploymentFacts(
-  { name, upstream }: Deployment,
-  setup: AppSetup,
-): Omit<DeploymentFacts, 'error'> {
-  const { noncePolicy, nonceAgeMs, nonceLifetimeMs, credentials, tlsSeen } = upstream;
-  const { connected, running, pending, limit } = upstream.connectionStats;
-  return {
-    name,
-    origin: setup.config.deployments[name]?.baseUrl.join(', ') ?? '',
-    serving: credentials.some(isServing) && isReachable(upstream),
-    connections: { open: connected, busy: running, queued: pending, limit },
-    nonce: {
-      policy: noncePolicy,
-      ...(nonceAgeMs !== undefined && { age: nonceAgeMs / 1000 }),
-      ...(nonceLifetimeMs !== undefined && { lifetime: nonceLifetimeMs / 1000 }),
-    },
-    credentials: credentials.map((each) => credentialView(each, setup)),
-    addresses: upstream.addresses.map(({ address, state: { health, age, circuit } }) => ({
-      address,
-      health,
-      age: age / 1000,
-      circuit,
-    })),
-    outcomes: upstream.outcomes?.names ?? [],
-    ...(tlsSeen !== undefined && {
-      certificateExpiresAt: tlsSeen.expiresAt,
-      tls: { protocol: tlsSeen.protocol, chain: tlsSeen.chain },
-    }),
   };
 }
 
@@ -103,36 +66,4 @@ function limitsView({ rate, concurrent, daily }: NonNullable<Client['limits']>):
     ...(concurrent !== undefined && { concurrent }),
     ...(daily !== undefined && { daily }),
   };
-}
-
-const STATES: Readonly<Record<CredentialState['state'], CredentialView['state']>> = {
-  'in-use': 'in use',
-  refused: 'refused',
-  candidate: 'waits to be tried',
-  waiting: 'waits for the upstream',
-  fallback: 'kept as fallback',
-};
-
-function credentialView(
-  { credential, version, state, inUse, rejected }: CredentialState,
-  { credentials }: AppSetup,
-): CredentialView {
-  const set = credentials.get(credential);
-  const isCurrent = set?.current.version === version;
-  const known = isCurrent ? set.current : set?.next?.version === version ? set.next : undefined;
-  return {
-    name: credential,
-    version,
-    state: rejected ? 'rejected by the upstream' : STATES[state],
-    refused: inUse && state === 'refused',
-    ...(known !== undefined && { role: isCurrent ? 'current' : 'next' }),
-    ...(known?.changedAt !== undefined && { changedAt: known.changedAt.getTime() }),
-  };
-}
-
-/** Converts times from the gateway's clock, which has no date. */
-export function errorView(error: RecentError, clock: Clock): ErrorView {
-  const { deployment, code, title, detail, count, at, requestId } = error;
-  const lastAt = Date.now() - (clock.now() - at);
-  return { deployment, code, title, advice: detail, count, lastAt, requestId };
 }

@@ -7,12 +7,10 @@ import { ignoreAbort } from '../base/expected-errors.ts';
 import type { Log } from '../base/log.ts';
 import { reportError } from '../base/report-error.ts';
 import { runAtOnce, runInSlices, slices } from '../base/steps.ts';
-import { NoncePools } from '../challenges/pools.ts';
 import type { ChallengeStore } from '../challenges/store/store.ts';
 import type { ClientUse } from '../control/client-view.ts';
-import type { PlaneReport } from '../control/merge.ts';
-import { conditionWith } from '../control/readiness.ts';
 import type { AuditLines } from '../control/snapshot.ts';
+import type { WorkerState } from '../control/state.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
 import { keepInUse } from '../credentials/versions.ts';
 import type { CountedRefusal } from '../gateway/error-log.ts';
@@ -20,17 +18,15 @@ import { type Deployment, Gateway, type GatewayOptions } from '../gateway/gatewa
 import { Listener, type ListenTls } from '../gateway/listener.ts';
 import type { Identification } from '../identity/identification.ts';
 import type { Limits } from '../limits/limits.ts';
+import { countNames, takeSnapshot } from '../metrics/merged-metrics.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import type { Tracing } from '../tracing/tracing.ts';
 import { BodyMemory } from '../transport/request-body.ts';
-import type { VersionTest } from '../upstream/credential-selector.ts';
-import { CredentialSelectors } from '../upstream/credential-selectors.ts';
-import { CheckPace } from '../upstream/health-check.ts';
+import type { VersionTest } from '../upstream/credential.ts';
 import type { Upstream, UpstreamDeps } from '../upstream/upstream.ts';
+import { auditLines } from './audit-lines.ts';
 import { changesOf } from './changes.ts';
-import { deploymentFacts, errorView } from './console.ts';
-import { auditLines, auditView } from './console-audit.ts';
 import {
   buildDeployments,
   closeAll,
@@ -43,14 +39,24 @@ import {
   withOther,
 } from './deployments.ts';
 import { warnOfMissingAddresses } from './egress.ts';
-import { observeCounts, observeGauges, readiness } from './health.ts';
+import { setCounts, setGauges } from './gauges.ts';
 import { buildIdentification } from './identity.ts';
 import { limitsOptions, openLimits } from './limits.ts';
-import type { Activation, DeploymentVersion, Serving } from './serving.ts';
 import { openStore, type SharedStores } from './store.ts';
-import { UpstreamEvents } from './upstream-events.ts';
+import { openUpstreamDeps } from './upstream-events.ts';
+import type {
+  Activation,
+  DeploymentVersion,
+  ReportOptions,
+  Serving,
+  Worker,
+  WorkerReport,
+} from './worker.ts';
+import { workerState } from './worker-state.ts';
 
 export interface DataPlaneDeps {
+  /** Number of the worker; left out: this process serves itself. */
+  readonly worker?: number | undefined;
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: Metrics;
@@ -81,7 +87,7 @@ export interface Prepared extends Generation {
 }
 
 /** Serves requests under one configuration at a time: builds and connects its parts, and replaces them. */
-export class DataPlane implements Serving {
+export class DataPlane implements Serving, Worker {
   readonly #audit: Audit;
   readonly #metrics: Metrics;
   readonly #deps: DataPlaneDeps;
@@ -114,7 +120,8 @@ export class DataPlane implements Serving {
       this.#storeUp = up;
     };
     this.#store = openStore(setup.redis, { stores, metrics, log, onUp: onStore });
-    this.#upstreamDeps = this.#openUpstreamDeps();
+    const bodyMemory = new BodyMemory(setup.config.listen.limits.bodyMemory);
+    this.#upstreamDeps = openUpstreamDeps(this.#store, { ...deps, bodyMemory });
     const deployments = runAtOnce(buildDeployments(setup, this.#upstreamDeps, []));
     const identification = runAtOnce(buildIdentification(setup.config, this.#identityDeps));
     this.#active = { setup, deployments, identification };
@@ -193,7 +200,7 @@ export class DataPlane implements Serving {
     this.#active = { setup, deployments, identification };
     this.#gateway.configure(gateway);
     applyLimits();
-    this.renewTls(setup.listenTls);
+    this.#renewTls(setup.listenTls);
     this.#audit.configure(setup.config.audit);
     this.#deps.log.level = setup.config.log.level;
     this.#retire(before, deployments);
@@ -241,13 +248,17 @@ export class DataPlane implements Serving {
   }
 
   async promote(choices: readonly DeploymentVersion[]): Promise<void> {
-    const missing = this.missing(choices);
+    const missing = this.#missing(choices);
     if (missing !== undefined) throw new Error(missing);
     for (const { deployment, ...choice } of choices) this.#upstreamOf(deployment)?.promote(choice);
   }
 
-  /** Says which of these versions is not there; undefined: all are. */
-  missing(choices: readonly DeploymentVersion[]): string | undefined {
+  async missing(choices: readonly DeploymentVersion[]): Promise<string | undefined> {
+    return this.#missing(choices);
+  }
+
+  /** Synchronous, so that nothing changes between the check and the promotion. */
+  #missing(choices: readonly DeploymentVersion[]): string | undefined {
     const found = choices.find(({ deployment, ...choice }) => !this.#upstreamOf(deployment)?.has(choice));
     return found && `${found.deployment} has no version ${found.version} of ${found.credential}`;
   }
@@ -261,51 +272,66 @@ export class DataPlane implements Serving {
     return { limits: this.#limits.useOf(client) ?? null, refusals: this.#gateway.refusals.of(client) };
   }
 
-  /** Uses another certificate for new connections. */
-  renewTls(tls: ListenTls | undefined): void {
+  readonly workers: readonly Worker[] = [this];
+
+  readonly former = { errors: [], refusals: () => [] };
+
+  async renewTls(tls: ListenTls): Promise<void> {
+    this.#renewTls(tls);
+  }
+
+  #renewTls(tls: ListenTls | undefined): void {
     if (tls === undefined) return;
     this.#listener.renewTls(tls);
     this.#metrics.listenCertificateExpiry.set(tls.expires);
   }
 
-  reopenAccessLog(): void {
+  async reopenAccessLog(): Promise<void> {
     this.#gateway.accessLog.reopen();
   }
 
   /** Gauges of thousands of deployments take long to read, so only a scrape, which wants all metrics, reads them. */
   async observe(names?: readonly string[]): Promise<void> {
-    const { deployments } = this.#active;
-    observeCounts(this.#metrics, deployments, this.#audit);
-    if (names === undefined) await observeGauges(this.#metrics, deployments);
+    setCounts(this.#metrics, this.#active.deployments, this.#audit);
+    if (names === undefined) setGauges(this.#metrics, (await this.state()).deployments);
   }
 
   auditLines(position: number): AuditLines {
     return auditLines(this.#audit, position);
   }
 
-  async report(): Promise<PlaneReport> {
-    const stage = !this.#live ? 'starting' : this.#closing === undefined ? 'serving' : 'draining';
-    const { setup, deployments } = this.#active;
-    const audit = this.#audit;
-    const parts = {
-      stage,
-      storeUp: this.#storeUp,
-      audit,
-      deployments,
-      wanted: setup.config.readiness,
-    } as const;
-    const state = await readiness(parts);
+  async report({ auditFrom, metrics, withState }: ReportOptions): Promise<WorkerReport> {
+    const { registry } = this.#metrics;
+    const names = metrics === 'counts' ? countNames(registry) : metrics === 'all' ? undefined : metrics;
+    await this.observe(names);
+    const { lines, position } =
+      auditFrom === undefined ? { lines: [], position: undefined } : this.auditLines(auditFrom);
     return {
-      readiness: state,
-      condition: conditionWith(
-        state,
-        deployments.map((each) => deploymentFacts(each, setup)),
-      ),
-      errors: this.#gateway.errors.recent.map((error) => errorView(error, this.#deps.clock)),
-      audit: audit.enabled ? auditView(audit) : null,
-      storeUp: setup.redis === undefined ? null : this.#storeUp,
+      state: withState ? await this.state() : undefined,
+      metrics: await takeSnapshot(registry, names),
+      lines,
+      refusals: [],
+      auditPosition: position,
+      auditHead: this.#audit.head,
     };
   }
+
+  state(): Promise<WorkerState> {
+    const stage = !this.#live ? 'starting' : this.#closing === undefined ? 'serving' : 'draining';
+    return workerState({
+      ...this.#active,
+      ...this.#deps,
+      stage,
+      storeUp: this.#storeUp,
+      errors: this.#gateway.errors.recent,
+    });
+  }
+
+  async states(): Promise<WorkerState[]> {
+    return [await this.state()];
+  }
+
+  readonly workersState = null;
 
   /**
    * Shuts down as a load balancer requires: reports not ready, serves for `drain.delay`, then accepts no
@@ -318,7 +344,7 @@ export class DataPlane implements Serving {
   }
 
   /** Ends the delay of `drain`, now or when it begins, and connections without a request. */
-  hurry(): void {
+  async hurry(): Promise<void> {
     this.#hurry.abort();
   }
 
@@ -361,19 +387,5 @@ export class DataPlane implements Serving {
 
   get #identityDeps() {
     return { log: this.#deps.log, metrics: this.#metrics };
-  }
-
-  #openUpstreamDeps(): UpstreamDeps {
-    const { clock, log, tracing } = this.#deps;
-    const metrics = this.#metrics;
-    const pools = new NoncePools(this.#store);
-    const events = new UpstreamEvents({ audit: this.#audit, log, metrics });
-    const { onPolicyStep, onBound, onRotation, onHealth } = events;
-    const { onAddress, onPause } = events;
-    const ofCredentials = { onPolicyStep, onBound, onRotation, onHealth };
-    const selectors = new CredentialSelectors({ pools, clock, metrics, tracing, ...ofCredentials });
-    const bodyMemory = new BodyMemory(this.#setup.config.listen.limits.bodyMemory);
-    const checkPace = new CheckPace(clock);
-    return { selectors, clock, metrics, bodyMemory, checkPace, onAddress, onPause };
   }
 }

@@ -1,9 +1,7 @@
 import { isIPv6 } from 'node:net';
 import { isDeepStrictEqual } from 'node:util';
 import { type Steps, slices } from '../base/steps.ts';
-import { credentialsOf } from '../config/deployment.ts';
 import type { Config } from '../config/schema.ts';
-import type { CredentialSet } from '../credentials/credentials.ts';
 import { probeOf } from '../doctor/probe.ts';
 import type { Deployment, GatewayOptions } from '../gateway/gateway.ts';
 import { ResponseFilter } from '../gateway/headers.ts';
@@ -11,6 +9,7 @@ import { canonicalHost } from '../gateway/request-checks.ts';
 import { Routes } from '../gateway/routes.ts';
 import type { Identification } from '../identity/identification.ts';
 import { compileRules } from '../policy/rules.ts';
+import { type DeploymentSetup, deploymentIn, deploymentsOf } from '../setup/deployments.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import { Upstream, type UpstreamDeps, type UpstreamOptions } from '../upstream/upstream.ts';
 import { egressOf, upstreamTlsOf } from './egress.ts';
@@ -27,27 +26,26 @@ export function* buildDeployments(
   running: readonly Deployment[],
   built: Deployment[] = [],
 ): Steps<Deployment[]> {
-  const { deployments } = setup.config;
   const upstreams = new Map(running.map((each) => [each.name, each.upstream]));
-  for (const [name, deployment] of Object.entries(deployments)) {
-    const options = upstreamOptions(setup, name, deployment);
-    const sets = credentialSets(setup, name);
+  for (const deployment of deploymentsOf(setup)) {
+    const { name, settings, credentials: sets, proxyCredential } = deployment;
+    const options = upstreamOptions(deployment);
     const known = upstreams.get(name);
     // A change of operations or paths moves the neutral target, and the one before still is one: connections stay.
     const before = known && { ...known.options, neutralTarget: options.neutralTarget };
     const kept = isDeepStrictEqual(before, options) ? known : undefined;
-    const rules = compileRules(name, deployment, deployments);
+    const rules = compileRules(name, settings, setup.config.deployments);
     const upstream = kept ?? new Upstream(options, deps, sets, known);
     for (const set of sets) if (!upstream.uses(set.name)) upstream.offer(set);
-    if (kept === undefined) offerProxyCredential(setup, deployment, upstream);
-    const { pathPrefix, host } = deployment.match;
-    const responseFilter = new ResponseFilter(deployment.passOriginFields);
+    if (kept === undefined && proxyCredential !== undefined) upstream.offerProxy(proxyCredential);
+    const { pathPrefix, host } = settings.match;
+    const responseFilter = new ResponseFilter(settings.passOriginFields);
     built.push({
       name,
       host: pathPrefix === undefined ? host : undefined,
       rules,
       responseFilter,
-      pace: { idleMs: deployment.timeouts.idle, minRate: deployment.body.minRate },
+      pace: { idleMs: settings.timeouts.idle, minRate: settings.body.minRate },
       upstream,
     });
     yield;
@@ -59,23 +57,15 @@ export function* buildDeployments(
 export function offerCredentials(setup: AppSetup, deployment: Deployment): void {
   const { name, upstream } = deployment;
   dropUnknownCredentials(setup, deployment);
-  for (const set of credentialSets(setup, name)) upstream.offer(set);
-  const settings = setup.config.deployments[name];
-  if (settings !== undefined) offerProxyCredential(setup, settings, upstream);
+  const { credentials = [], proxyCredential } = deploymentIn(setup, name) ?? {};
+  for (const set of credentials) upstream.offer(set);
+  if (proxyCredential !== undefined) upstream.offerProxy(proxyCredential);
 }
 
 /** Removes credentials that the active setup does not have. */
 export function dropUnknownCredentials(setup: AppSetup, { name, upstream }: Deployment): void {
-  upstream.keepOnly(new Set(credentialSets(setup, name).map((set) => set.name)));
-}
-
-function offerProxyCredential(
-  { credentials }: AppSetup,
-  { egress }: Config['deployments'][string],
-  upstream: Upstream,
-): void {
-  const set = credentials.get(egress.proxy?.credential ?? '');
-  if (set !== undefined) upstream.offerProxy(set);
+  const { credentials = [] } = deploymentIn(setup, name) ?? {};
+  upstream.keepOnly(new Set(credentials.map((set) => set.name)));
 }
 
 /** Returns the options of the gateway for a setup and its deployments. */
@@ -102,15 +92,6 @@ export function gatewayOptions(
   };
 }
 
-/** Returns the credentials that a deployment's requests use. */
-export function credentialSets({ config, credentials }: AppSetup, name: string): CredentialSet[] {
-  return credentialsOf(config.deployments[name] ?? {}).map((credential) => {
-    const set = credentials.get(credential);
-    if (set === undefined) throw new TypeError(`no credential ${credential} was read for deployment ${name}`);
-    return set;
-  });
-}
-
 /** Returns the versions in use of each credential. */
 export function versionsInUse(deployments: readonly Deployment[]): Map<string, Set<string>> {
   const versions = new Map<string, Set<string>>();
@@ -131,28 +112,25 @@ export function testTarget(settings: Config['deployments'][string], credential: 
 }
 
 /** Returns the options of a deployment's upstream. */
-export function upstreamOptions(
-  setup: AppSetup,
-  name: string,
-  deployment: Config['deployments'][string],
-): UpstreamOptions {
-  const { digest, timeouts } = deployment;
+export function upstreamOptions(deployment: DeploymentSetup): UpstreamOptions {
+  const { name, settings } = deployment;
+  const { digest, timeouts } = settings;
   return {
     deployment: name,
-    origins: deployment.baseUrl,
+    origins: settings.baseUrl,
     ...digest,
-    neutralTarget: deployment.health.path ?? probeOf(deployment, undefined).target,
-    connections: deployment.connections,
+    neutralTarget: settings.health.path ?? probeOf(settings, undefined).target,
+    connections: settings.connections,
     timeouts,
-    retry: deployment.retry,
-    circuit: deployment.circuit,
-    health: deployment.health,
+    retry: settings.retry,
+    circuit: settings.circuit,
+    health: settings.health,
     totalTimeout: timeouts.total,
-    body: deployment.body,
-    outcomes: deployment.outcomes,
-    tls: upstreamTlsOf(setup, name, deployment),
-    egress: egressOf(setup, name, deployment),
-    forwardTrace: deployment.forwardTrace,
+    body: settings.body,
+    outcomes: settings.outcomes,
+    tls: upstreamTlsOf(deployment),
+    egress: egressOf(deployment),
+    forwardTrace: settings.forwardTrace,
   };
 }
 

@@ -1,30 +1,26 @@
 import type { Log } from '../base/log.ts';
-import type { Config } from '../config/schema.ts';
 import type { Deployment } from '../gateway/gateway.ts';
-import type { AppSetup } from '../setup/setup.ts';
+import type { DeploymentSetup } from '../setup/deployments.ts';
 import type { Egress } from '../transport/egress.ts';
 import type { UpstreamTls } from '../transport/upstream-tls.ts';
 
-type Settings = Config['deployments'][string];
-
 /** Returns the TLS options of a deployment's upstream. */
-export function upstreamTlsOf(setup: AppSetup, deployment: string, { tls }: Settings): UpstreamTls {
+export function upstreamTlsOf({ settings: { tls }, ca, clientCertificate }: DeploymentSetup): UpstreamTls {
   return {
-    ca: setup.authorities.get(deployment),
+    ca,
     minVersion: tls.minVersion,
     serverName: tls.serverName,
     pins: tls.pinSha256 ?? [],
-    clientCertificate: setup.clientCertificates.get(deployment),
+    clientCertificate,
   };
 }
 
 /** Returns the egress options of a deployment. */
-export function egressOf(setup: AppSetup, deployment: string, { digest, egress }: Settings): Egress {
+export function egressOf({ settings: { digest, egress }, proxyCa: ca }: DeploymentSetup): Egress {
   const { localAddress, proxy } = egress;
   if (proxy === undefined) return { localAddress, proxy };
   const { url: origin, credential, allowPlaintext } = proxy;
   const { algorithms } = digest;
-  const ca = setup.proxyAuthorities.get(deployment);
   return { localAddress, proxy: { origin, credential, algorithms, allowPlaintext, ca } };
 }
 

@@ -1,9 +1,12 @@
 import type { Config } from '../config/schema.ts';
 import type {
   ClientDetailView,
+  ClientUse,
   ExplanationView,
+  LimitUseView,
   OperationView,
   ParameterLimitView,
+  RefusalView,
   RuleView,
 } from '../control/client-view.ts';
 import { ControlError } from '../control/control-error.ts';
@@ -11,13 +14,13 @@ import type { ExplainRequest, Queries } from '../control/queries.ts';
 import { ANONYMOUS, type Client, type Names, type ParameterLimit } from '../policy/client.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import { clientConditions, clientIn, explain } from './explanation.ts';
-import type { Serving } from './serving.ts';
+import type { Serving } from './worker.ts';
 
 /** Values of a parameter that are shown; a list can have thousands. */
 const VALUES = 20;
 
 export interface QueriesDeps {
-  readonly serving: Pick<Serving, 'clientUse'>;
+  readonly serving: Pick<Serving, 'workers' | 'former'>;
   /** Returns the active setup. */
   readonly setup: () => AppSetup;
 }
@@ -30,9 +33,46 @@ export function queriesOf({ serving, setup }: QueriesDeps): Queries {
       const { config } = setup();
       const client = clientIn(config, id);
       if (client === undefined) return undefined;
-      return { ...detailOf(config, client), ...(await serving.clientUse(id)) };
+      return { ...detailOf(config, client), ...(await clientUse(serving, id)) };
     },
   };
+}
+
+/** What the workers that answer in time know of a client, and those that have drained knew. */
+async function clientUse(serving: QueriesDeps['serving'], client: string): Promise<ClientUse> {
+  const asked = await Promise.allSettled(serving.workers.map((worker) => worker.clientUse(client)));
+  const uses = asked.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []));
+  return mergeClientUse([...uses, { limits: null, refusals: serving.former.refusals(client) }]);
+}
+
+/** Merges what processes know of a client. Their limits are shared, so the one that knows of the most use is right. */
+function mergeClientUse(uses: readonly ClientUse[]): ClientUse {
+  const limits = uses.flatMap((use) => use.limits ?? []);
+  const byCode = Map.groupBy(
+    uses.flatMap(({ refusals }) => refusals),
+    ({ code }) => code,
+  );
+  return {
+    limits: limits.length === 0 ? null : limits.reduce(mostUsed),
+    refusals: Array.from(byCode.values(), added).sort((a, b) => b.lastAt - a.lastAt),
+  };
+}
+
+function mostUsed(a: LimitUseView, b: LimitUseView): LimitUseView {
+  return {
+    rate: a.rate && b.rate && { ...a.rate, left: Math.min(a.rate.left, b.rate.left) },
+    concurrent: a.concurrent &&
+      b.concurrent && {
+        ...a.concurrent,
+        inFlight: Math.max(a.concurrent.inFlight, b.concurrent.inFlight),
+      },
+    daily: a.daily && b.daily && { ...a.daily, used: Math.max(a.daily.used, b.daily.used) },
+  };
+}
+
+function added(same: readonly RefusalView[]): RefusalView {
+  const last = same.reduce((a, b) => (b.lastAt > a.lastAt ? b : a));
+  return { ...last, count: same.reduce((sum, { count }) => sum + count, 0) };
 }
 
 function explained(

@@ -4,15 +4,16 @@ import { FileWatch } from '../base/file-watch.ts';
 import type { Log } from '../base/log.ts';
 import { reportError } from '../base/report-error.ts';
 import { ConfigError, formatIssue, type LocatedIssue } from '../config/issues.ts';
-import { type Check, detailOf, simpleCheck } from '../control/readiness.ts';
+import { configurationCheck } from '../control/readiness.ts';
 import type { Reloaded, ReloadRefused, ReloadResult } from '../control/reload.ts';
+import type { ConfigurationState } from '../control/state.ts';
 import { type CredentialWatch, watchCredentials } from '../credentials/watch.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import type { SetupSource } from '../setup/setup-source.ts';
 import { type Pinned, pin } from './pin.ts';
 import type { ServiceManager } from './service-manager.ts';
-import type { Activation } from './serving.ts';
+import type { Activation } from './worker.ts';
 
 /** The cause of a reload. `credentials`: their sources have changed. */
 export interface ReloadCause {
@@ -100,21 +101,15 @@ export class Reloads {
     });
   }
 
-  /** The configuration's check in the readiness. */
-  get check(): Check {
-    const error =
-      this.#refusal &&
-      `the new configuration is refused, and the one before stays in use: ${this.#refusal.shown}`;
-    const keys = this.#needsRestart;
-    const warnings =
-      keys.length > 0 ? [`changed in the file, but a restart is needed: ${keys.join(', ')}`] : [];
-    return { ...simpleCheck('configuration', error), warnings };
+  get state(): ConfigurationState {
+    return { refused: this.#refusal?.shown ?? null, needsRestart: this.#needsRestart };
   }
 
   /** One line about the configuration, for the service manager. */
   get #status(): string {
-    const { check } = this;
-    return [check.ok ? 'serving' : detailOf(check), ...check.warnings].join('; ');
+    const { ok, detail, warning } = configurationCheck(this.state);
+    const line = ok ? 'serving' : detail;
+    return warning === undefined ? line : `${line}; ${warning}`;
   }
 
   /** Refuses later reloads, but for changed credentials: a gateway that drains still serves. */

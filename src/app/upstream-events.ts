@@ -1,20 +1,38 @@
 import type { Audit } from '../audit/audit.ts';
 import type { Log } from '../base/log.ts';
-import type { NoncePolicy } from '../challenges/store/store.ts';
+import type { ChallengeStore, NoncePolicy } from '../challenges/store/store.ts';
 import type { Metrics } from '../metrics/metrics.ts';
-import type { DeploymentRotation } from '../upstream/credential-selectors.ts';
+import type { Tracing } from '../tracing/tracing.ts';
+import { CredentialRegistry, type DeploymentRotation } from '../upstream/credential-registry.ts';
+import { CheckPace } from '../upstream/health-check.ts';
 import type { PauseNews } from '../upstream/pauses.ts';
 import type { CredentialNews } from '../upstream/rotation.ts';
+import type { UpstreamDeps } from '../upstream/upstream.ts';
 import type { AddressChange } from '../upstream/upstream-address.ts';
 
-export interface EventSinks {
+interface EventSinks {
   readonly audit: Audit;
   readonly log: Log;
   readonly metrics: Metrics;
 }
 
+/** What all upstreams of a process share, with the events of which it tells log, metrics and audit log. */
+export function openUpstreamDeps(
+  store: ChallengeStore,
+  deps: EventSinks & Pick<UpstreamDeps, 'clock' | 'bodyMemory'> & { readonly tracing: Tracing | undefined },
+): UpstreamDeps {
+  const { audit, log, metrics, clock, tracing, bodyMemory } = deps;
+  const events = new UpstreamEvents({ audit, log, metrics });
+  const { onPolicyStep, onBound, onRotation, onHealth } = events;
+  const { onAddress, onPause } = events;
+  const ofCredentials = { onPolicyStep, onBound, onRotation, onHealth };
+  const credentials = new CredentialRegistry({ store, clock, metrics, tracing, ...ofCredentials });
+  const checkPace = new CheckPace(clock);
+  return { credentials, clock, metrics, bodyMemory, checkPace, onAddress, onPause };
+}
+
 /** Reports events of upstreams and their credentials to log, metrics and audit log. */
-export class UpstreamEvents {
+class UpstreamEvents {
   readonly #sinks: EventSinks;
 
   constructor(sinks: EventSinks) {

@@ -1,9 +1,12 @@
 import type { Log } from '../base/log.ts';
+import { callEach } from '../base/report-error.ts';
 import type { Secret } from '../base/secret.ts';
 import type { PlacedFinding } from './findings.ts';
 import type { AccessFacts, AdminDetails, OutcomeFacts } from './record.ts';
-import { ReleaseQueue } from './release-queue.ts';
 import type { Head } from './seal.ts';
+
+/** Turns of the event loop that a batch stays open at most. */
+const MOST_TURNS = 8;
 
 export interface AuditOptions {
   readonly directory: string;
@@ -45,7 +48,7 @@ export interface Audit {
   /** Why old segments are not removed; undefined: they are. */
   readonly retentionHeld: string | undefined;
   /** The copy of the log elsewhere; undefined: there is none. */
-  readonly sink: Pick<AuditSink, 'failing' | 'failures'> | undefined;
+  readonly sink: Pick<AuditSink, 'failing' | 'failures' | 'lag'> | undefined;
   /** True while nothing can be written and `onFailure` is `refuse`: requests are to be refused. */
   readonly refusing: boolean;
   /** Records since the start; and failures: records not written in time or at all, and outages. */
@@ -96,12 +99,20 @@ export interface RecentRecords {
   since(position: number): { readonly records: readonly RecentRecord[]; readonly position: number };
 }
 
+/** What a copy of the log lacks. */
+export interface SinkLag {
+  /** Since when the oldest record waits, in Unix milliseconds; undefined: none does. */
+  readonly since: number | undefined;
+  readonly records: number;
+}
+
 /** A copy of the log elsewhere. */
 export interface AuditSink {
   /** Why nothing arrives there; undefined: it does. */
   readonly failing: string | undefined;
   /** Attempts that failed. */
   readonly failures: number;
+  readonly lag: SinkLag;
   /** Called once, before `sealed`. */
   open(log: LossRecorder): void;
   /** Called when a batch is in the file. */
@@ -116,6 +127,63 @@ export interface LossRecorder {
    * @returns false if it cannot be recorded now
    */
   recordLoss(lost: Pick<Head, 'seq' | 'hmac'>): Promise<boolean>;
+}
+
+/** Ends a batch with the current turn of the event loop, or with a later one while each turn brings more. */
+export class BatchTimer {
+  readonly #count: () => number;
+  readonly #onEnd: () => void;
+  #running = false;
+
+  /** `count`: how many the batch has by now. */
+  constructor(count: () => number, onEnd: () => void) {
+    this.#count = count;
+    this.#onEnd = onEnd;
+  }
+
+  /** Does nothing while it is running. */
+  start(): void {
+    if (this.#running) return;
+    this.#running = true;
+    this.#wait(this.#count(), 1);
+  }
+
+  #wait(before: number, turn: number): void {
+    setImmediate(() => {
+      const now = this.#count();
+      if (now > before && turn < MOST_TURNS) {
+        this.#wait(now, turn + 1);
+        return;
+      }
+      this.#running = false;
+      this.#onEnd();
+    });
+  }
+}
+
+/** Releases responses that wait for no file in batches: released one by one, they cost more CPU time. */
+export class ReleaseQueue {
+  #waiting: Waiter[] = [];
+  readonly #timer = new BatchTimer(
+    () => this.#waiting.length,
+    () => this.#release(),
+  );
+
+  add(waiter: Waiter): void {
+    this.#waiting.push(waiter);
+    this.#timer.start();
+  }
+
+  #release(): void {
+    const waiting = this.#waiting;
+    this.#waiting = [];
+    callEach(waiting, tellRecorded);
+  }
+}
+
+/** Releases a waiter: its record is written. */
+export function tellRecorded(waiter: Waiter): void {
+  waiter.recorded();
 }
 
 const releases = new ReleaseQueue();

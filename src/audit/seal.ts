@@ -2,12 +2,10 @@ import { createHmac, hash, timingSafeEqual } from 'node:crypto';
 import type { AuditKeys } from './keys.ts';
 import { parseProcessName } from './replica-name.ts';
 
-/**
- * Bytes of records that the writer puts under one seal; a larger batch is sealed in parts. Earlier versions put up to
- * `LARGEST_BATCH` under one seal, so a reader has to keep as much.
- */
+/** Bytes of records that the writer puts under one seal; a larger batch is sealed in parts, of one record at least. */
 export const MOST_BATCH = 1024 * 1024;
-export const LARGEST_BATCH = 32 * 1024 * 1024;
+/** Bytes of lines without a seal that a reader keeps: a header, and a batch or the longest line. */
+export const LARGEST_BATCH = 2 * MOST_BATCH;
 
 /**
  * A line that covers the lines since the previous seal, and through `hmac` everything before them. A seal with
@@ -42,7 +40,7 @@ const SHAPE = /^\{"seal":\[(\d{1,15}),(\d{1,15})\],"sha256":"([\w-]{43})","hmac"
 /** Makes the seal for the lines of a batch. */
 export function sealFor(
   keys: AuditKeys,
-  chain: { readonly replica: string; readonly previous: string },
+  chain: Chain,
   range: { readonly first: number; readonly last: number },
   batch: Buffer,
 ): Seal {
@@ -52,7 +50,7 @@ export function sealFor(
 
 function hmacOf(
   keys: AuditKeys,
-  { replica, previous }: { readonly replica: string; readonly previous: string },
+  { replica, previous }: Chain,
   { first, last, sha256 }: Omit<Seal, 'hmac'>,
 ): string {
   const text = `${replica}\n${previous}\n${first}\n${last}\n${sha256}`;
@@ -72,18 +70,26 @@ export function parseSeal(line: string): Seal | undefined {
   return { first: Number(first), last: Number(last), sha256, hmac };
 }
 
-/** True if the seal is for just these lines. It may be forged: see `isAuthentic`. */
-export function isSealOf({ sha256 }: Seal, lines: Buffer): boolean {
-  return hash('sha256', lines, 'base64url') === sha256;
+/** The place of a seal in a chain. */
+export interface Chain {
+  readonly replica: string;
+  /** `hmac` of the previous seal. */
+  readonly previous: string;
 }
 
-/** True if the key made the seal, as a part of that chain. */
-export function isAuthentic(
-  keys: AuditKeys,
-  chain: { readonly replica: string; readonly previous: string },
-  seal: Seal,
-): boolean {
-  return timingSafeEqual(Buffer.from(hmacOf(keys, chain, seal)), Buffer.from(seal.hmac));
+/** `fits`: the seal is for just these lines; `authentic`: one of the keys made it, as a part of that chain. */
+export interface SealCheck {
+  readonly fits: boolean;
+  readonly authentic: boolean;
+}
+
+/** Checks a seal and the lines before it. Without keys, no seal is authentic. */
+export function checkSeal(keys: readonly AuditKeys[], chain: Chain, seal: Seal, lines: Buffer): SealCheck {
+  const given = Buffer.from(seal.hmac);
+  return {
+    fits: hash('sha256', lines, 'base64url') === seal.sha256,
+    authentic: keys.some((key) => timingSafeEqual(Buffer.from(hmacOf(key, chain, seal)), given)),
+  };
 }
 
 /** The form in which a head is logged and given to `audit verify --head`. */

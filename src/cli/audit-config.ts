@@ -10,7 +10,6 @@ import type { Config } from '../config/schema.ts';
 import { SourceReader } from '../credentials/sources.ts';
 import type { RedisOptions } from '../redis/connection.ts';
 import { readAuditKey } from '../setup/audit.ts';
-import { readAuthorities } from '../setup/authorities.ts';
 import { readRedis } from '../setup/redis.ts';
 import { CommandError } from './command-error.ts';
 import { type Io, processContext } from './io.ts';
@@ -61,13 +60,9 @@ export async function streamRedisOf(io: Io, file: string): Promise<RedisOptions>
     throw new ConfigError([locate({ path: ['audit', 'stream'], message })]);
   }
   const offered = processContext(io);
-  const authorities = await readAuthorities(config, offered.uid);
   const reader = new SourceReader(offered, config.sealed);
-  const { options, issues } = await readRedis(config.redis, authorities.redis, reader);
-  const inRedis = authorities.issues.filter(({ path }) => path[0] === 'redis');
-  if (options === undefined || issues.length > 0 || inRedis.length > 0) {
-    throw new ConfigError([...inRedis, ...issues].map(locate));
-  }
+  const { options, issues } = await readRedis(config.redis, reader, offered.uid);
+  if (options === undefined || issues.length > 0) throw new ConfigError(issues.map(locate));
   return options;
 }
 

@@ -2,11 +2,10 @@ import { open } from 'node:fs/promises';
 import { isNativeError } from 'node:util/types';
 import { type Command, InvalidArgumentError } from 'commander';
 import { findingText } from '../audit/findings.ts';
-import { instantAfter, instantAt } from '../audit/reader/instant.ts';
+import { instantAfter, instantAt } from '../audit/reader/query.ts';
 import { allRecords, type RawRecord } from '../audit/reader/search.ts';
-import { CollectedFile } from '../audit/stream/collected-file.ts';
-import { CollectionProgress, collect, type Reached } from '../audit/stream/collector.ts';
-import { RedisStream } from '../audit/stream/redis-stream.ts';
+import { CollectedFile, CollectionProgress, collect } from '../audit/shipping/collector.ts';
+import { RedisStream } from '../audit/shipping/redis-stream.ts';
 import { messageOf } from '../base/error-code.ts';
 import { argument } from './argument.ts';
 import {
@@ -130,8 +129,7 @@ async function follow(io: Io, { config, key, output, group: name }: ExportArgume
   let rejected = 0;
   try {
     // An entry must not be acknowledged before its text is taken.
-    const write = (text: string, reached: ReadonlyMap<string, Reached>): Promise<void> =>
-      file === undefined ? print(io, text) : file.append(text, reached);
+    const write = (text: string): Promise<void> => (file === undefined ? print(io, text) : file.append(text));
     // Only the first, second, fourth, … is noted, so that a flooded stream does not flood the log.
     const onRejected = (id: string, reason: string): void => {
       rejected += 1;

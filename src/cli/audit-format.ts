@@ -1,5 +1,5 @@
-import { COLUMNS, csvHeader, foundCsv, foundJson } from '../audit/reader/found-text.ts';
 import type { AccessLine, Found } from '../audit/reader/query.ts';
+import { COLUMNS, csvHeader, foundCsv, foundJson } from '../audit/reader/query.ts';
 import { alignColumns } from './table.ts';
 
 export type Format = 'json' | 'csv' | 'table';

@@ -1,8 +1,13 @@
 import { type Command, Option } from 'commander';
 import { findingText } from '../audit/findings.ts';
-import { addressCriterion, statusCriterion } from '../audit/reader/criteria.ts';
-import { instantAfter, instantAt } from '../audit/reader/instant.ts';
-import { type Query, recordedForms } from '../audit/reader/query.ts';
+import {
+  addressCriterion,
+  instantAfter,
+  instantAt,
+  type Query,
+  recordedForms,
+  statusCriterion,
+} from '../audit/reader/query.ts';
 import { search } from '../audit/reader/search.ts';
 import { argument } from './argument.ts';
 import { collectFiles, openAuditConfig, replicaOption, requireReplica } from './audit-config.ts';

@@ -6,7 +6,7 @@ import { isSelected, processOf } from '../audit/replica-name.ts';
 import { formatHead, type Head, parseHead } from '../audit/seal.ts';
 import { ClockCheck } from '../audit/segments/clock-check.ts';
 import { foldersIn } from '../audit/segments/segment.ts';
-import { RedisStream } from '../audit/stream/redis-stream.ts';
+import { RedisStream } from '../audit/shipping/redis-stream.ts';
 import { messageOf } from '../base/error-code.ts';
 import { count } from '../base/units.ts';
 import {

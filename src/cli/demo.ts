@@ -112,8 +112,8 @@ async function demoSetup(io: Io, simulator: Simulator, freePorts: boolean): Prom
     if (deployment !== undefined) deployment.baseUrl = [origin];
   }
   if (freePorts) config.listen.port = config.control.port = 0;
-  const authorities = new Map(Object.keys(config.deployments).map((name) => [name, simulator.ca]));
-  return { ...setup, authorities };
+  const files = new Map(Array.from(setup.files, ([name, each]) => [name, { ...each, ca: simulator.ca }]));
+  return { ...setup, files };
 }
 
 async function show(io: Io, url: string): Promise<void> {

@@ -2,21 +2,18 @@ import cluster from 'node:cluster';
 import { availableParallelism } from 'node:os';
 import { fileURLToPath } from 'node:url';
 import { App, type AppDeps } from '../app/app.ts';
-import type { Serving } from '../app/serving.ts';
+import { openAuditLog, openDataPlane, type ProcessParts } from '../app/compose.ts';
 import { processOf } from '../audit/replica-name.ts';
 import { foldersIn } from '../audit/segments/segment.ts';
-import { AuditSinks } from '../audit/sinks/audit-sinks.ts';
-import { monotonicClock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import { primaryChallenges } from '../challenges/store/primary.ts';
 import { Fleet } from '../fleet/fleet.ts';
 import { IdleLogs } from '../fleet/idle-logs.ts';
 import { replicaOf } from '../fleet/worker-setup.ts';
 import { primaryLimits } from '../limits/primary.ts';
-import { MergedMetrics } from '../metrics/merged-metrics.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import { type Io, processContext } from './io.ts';
-import { dataPlane, openAuditLog, type ProcessParts, processParts } from './process-parts.ts';
+import { processParts } from './process-parts.ts';
 import { systemdOf } from './systemd.ts';
 
 export interface GatewayProcess {
@@ -36,32 +33,19 @@ export async function gatewayProcess(
 ): Promise<GatewayProcess> {
   const parts = await processParts(io, setup);
   if (setup.audit === undefined) parts.log.warn('no audit section in the configuration; nothing is recorded');
-  const { log, build, audit, metrics, stopTracing } = parts;
-  const merged = new MergedMetrics(metrics.registry);
-  const fleet = fleetOf(setup, parts, merged);
-  const serving: Serving = fleet ?? dataPlane(setup, parts);
+  const { log, stopTracing } = parts;
+  const fleet = fleetOf(setup, parts);
   // dist/ is two folders up from src/cli/ in a checkout, and from dist/cli/ in the package.
   const consoleFolder = fileURLToPath(new URL('../../dist/console', import.meta.url));
   const { uid } = processContext(io);
   const serviceManager = systemdOf(io.env, log);
-  const app = new App(setup, {
-    serving,
-    log,
-    build,
-    uid,
-    audit,
-    auditSinks: auditSinksOf(setup, log),
-    metrics,
-    merged,
-    consoleFolder,
-    serviceManager,
-    ...reloading,
-  });
+  const serving = fleet ?? openDataPlane(setup, parts);
+  const app = new App(setup, { ...parts, serving, uid, consoleFolder, serviceManager, ...reloading });
   return { app, log, upgrade: fleet && (() => fleet.upgrade()), stopTracing };
 }
 
 /** Creates the workers that the configuration asks for; undefined: it asks for none. */
-function fleetOf(setup: AppSetup, parts: ProcessParts, merged: MergedMetrics): Fleet | undefined {
+function fleetOf(setup: AppSetup, parts: ProcessParts): Fleet | undefined {
   const { workers } = setup.config;
   if (workers === 1) return undefined;
   // Workers accept from one socket. One that hangs accepts nothing, so no connection is lost to it. `setupPrimary`
@@ -69,15 +53,13 @@ function fleetOf(setup: AppSetup, parts: ProcessParts, merged: MergedMetrics): F
   cluster.schedulingPolicy = cluster.SCHED_NONE;
   // The name as it was given: after an upgrade, a symbolic link in it leads to the new version.
   cluster.setupPrimary({ exec: process.argv[1], args: ['worker'], serialization: 'advanced' });
-  const clock = monotonicClock;
+  const { clock } = parts;
   const shared = [
     primaryChallenges(clock),
     primaryLimits({ now: () => clock.now(), epoch: () => Date.now() }),
   ];
   return new Fleet(setup, {
-    clock,
     ...parts,
-    merged,
     workers: workers === 'auto' ? availableParallelism() : workers,
     fork: () => cluster.fork(),
     idleLogs: idleLogs(setup, parts.log),
@@ -98,13 +80,6 @@ function idleLogs({ audit, redis }: AppSetup, log: Log): IdleLogs {
     open: (number) =>
       openAuditLog(audit && { ...audit, replica: replicaOf(audit.replica, number) }, redis, log),
   });
-}
-
-/** Starts sending the logs of this replica and its workers; undefined: there is nowhere to send them. */
-function auditSinksOf({ audit, auditSinks: sinks }: AppSetup, log: Log): AuditSinks | undefined {
-  if (audit === undefined || sinks.length === 0) return undefined;
-  const { directory, replica, key } = audit;
-  return new AuditSinks({ directory, replica, key, sinks }, log);
 }
 
 /** Formats an address as a URL. */

@@ -1,11 +1,12 @@
 import type { Command } from 'commander';
+import { openDataPlane } from '../app/compose.ts';
 import { ipcPort } from '../base/ipc-port.ts';
 import { ChannelChallengeStore } from '../challenges/store/channel.ts';
-import { Worker } from '../fleet/worker.ts';
+import { WorkerProcess } from '../fleet/worker.ts';
 import { ChannelLimitStore } from '../limits/channel.ts';
 import { CommandError } from './command-error.ts';
 import type { Io, Run } from './io.ts';
-import { dataPlane, processParts } from './process-parts.ts';
+import { processParts } from './process-parts.ts';
 import { packageVersion } from './version.ts';
 
 /** `worker`: serves requests for the process that has started it; `serve` starts it with `workers`. */
@@ -23,7 +24,7 @@ async function worker(io: Io): Promise<void> {
   let stopTracing = (): Promise<void> => Promise.resolve();
   const version = await packageVersion();
   const port = ipcPort(process);
-  const serving = new Worker({
+  const serving = new WorkerProcess({
     port,
     version,
     open: async (setup, number) => {
@@ -33,7 +34,7 @@ async function worker(io: Io): Promise<void> {
       const onError = (operation: string): void => metrics.storeErrors.inc({ operation });
       const challenges = new ChannelChallengeStore(port, onError);
       const openLimits = (): ChannelLimitStore => new ChannelLimitStore(port);
-      return { plane: dataPlane(setup, parts, { challenges, openLimits }), audit, metrics };
+      return { plane: openDataPlane(setup, parts, { challenges, openLimits }), audit };
     },
   });
   await serving.run();

@@ -2,7 +2,7 @@ import { hash } from 'node:crypto';
 import { once } from 'node:events';
 import { type Request, type RequestHandler, type Response, Router } from 'express';
 import type { AuditKeys } from '../audit/keys.ts';
-import { cursorOf } from '../audit/reader/position.ts';
+import { cursorOf } from '../audit/reader/newest-first.ts';
 import type { Found } from '../audit/reader/query.ts';
 import { exportInThread, searchInThread, type ThreadPage } from '../audit/reader/search-thread.ts';
 import type { AdminDetails } from '../audit/record.ts';

@@ -1,9 +1,16 @@
 import { z } from 'zod';
 import type { AuditKeys } from '../audit/keys.ts';
-import { addressCriterion, statusCriterion } from '../audit/reader/criteria.ts';
-import { instantAfter, instantAt } from '../audit/reader/instant.ts';
-import { type Position, parseCursor } from '../audit/reader/position.ts';
-import { KINDS, type Query, REQUEST_CRITERIA, recordedForms } from '../audit/reader/query.ts';
+import { type Position, parseCursor } from '../audit/reader/newest-first.ts';
+import {
+  addressCriterion,
+  instantAfter,
+  instantAt,
+  KINDS,
+  type Query,
+  REQUEST_CRITERIA,
+  recordedForms,
+  statusCriterion,
+} from '../audit/reader/query.ts';
 import { parseProcessName } from '../audit/replica-name.ts';
 
 /** Results of one page. */

@@ -1,11 +1,14 @@
 import { expiryOf } from '../transport/upstream-tls.ts';
 import type { DeploymentInterval } from './interval.ts';
 import type { CodeCount, Condition, Problem, State } from './view.ts';
+import { WORDS } from './words.ts';
 
 /** Minimum number of requests for a judgement by shares. */
 const ENOUGH = 10;
 /** Share of refused requests from which a deployment is degraded. */
 const REFUSED_SHARE = 0.5;
+
+const { condition: words } = WORDS;
 
 interface Finding {
   readonly state: State;
@@ -36,10 +39,7 @@ export function conditionOf(evidence: DeploymentEvidence): Condition {
   ];
   if (findings.length > 0) return summarize(findings);
   const { requests, refused, seconds } = evidence.minute;
-  if (requests === 0) return { state: 'ok', reasons: ['No errors and no requests.'] };
-  const refusals = refused === 0 ? '' : `, ${refused} refused to clients`;
-  const served = `${countOf(requests, 'request')} in the last ${span(seconds)}: none failed${refusals}.`;
-  return { state: 'ok', reasons: [served] };
+  return { state: 'ok', reasons: [requests === 0 ? words.quiet : words.served(requests, refused, seconds)] };
 }
 
 /**
@@ -60,7 +60,7 @@ export function gatewayCondition(
   const theirs = notOk.map(
     ({ name, state }): Finding => ({
       state: allBroken ? 'broken' : 'degraded',
-      reason: `${name} is ${state}.`,
+      reason: words.deploymentNotOk(name, state),
     }),
   );
   const attention = warnings.map(sentence);
@@ -77,7 +77,7 @@ export function gatewayCondition(
   }
   return {
     state: 'ok',
-    reasons: [`${countOf(deployments.length, 'deployment')}, nothing wrong.`, ...attention],
+    reasons: [words.nothingWrong(deployments.length), ...attention],
     problems,
   };
 }
@@ -98,8 +98,8 @@ function* failing({ minute, titleOf }: DeploymentEvidence): Generator<Finding> {
   const causes = causesOf(errorCodes, titleOf);
   const whole = errors === requests;
   const reason = whole
-    ? `Every request of the last ${span(seconds)} failed: ${causes}.`
-    : `${errors} of ${countOf(requests, 'request')} in the last ${span(seconds)} failed: ${causes}.`;
+    ? words.allFailed(seconds, causes)
+    : words.someFailed(errors, requests, seconds, causes);
   yield { state: whole ? 'broken' : 'degraded', reason };
 }
 
@@ -109,7 +109,7 @@ function* refusing({ minute, titleOf }: DeploymentEvidence): Generator<Finding> 
   if (requests < ENOUGH || refused < requests * REFUSED_SHARE) return;
   yield {
     state: 'degraded',
-    reason: `${refused} of ${countOf(requests, 'request')} in the last ${span(seconds)} were refused to clients: ${causesOf(refusedCodes, titleOf)}.`,
+    reason: words.refused(refused, requests, seconds, causesOf(refusedCodes, titleOf)),
   };
 }
 
@@ -120,7 +120,7 @@ function causesOf(codes: readonly CodeCount[], titleOf: (code: string) => string
 function* certificate({ certificateExpiresAt, now }: DeploymentEvidence): Generator<Finding> {
   if (certificateExpiresAt === undefined) return;
   const { isSoon, text } = expiryOf(certificateExpiresAt, now);
-  if (isSoon) yield { state: 'degraded', reason: `The upstream's certificate ${text}.` };
+  if (isSoon) yield { state: 'degraded', reason: words.certificate(text) };
 }
 
 /** With single-use nonces a challenge for most requests is normal. */
@@ -129,7 +129,7 @@ function* nonces({ minute, policy }: DeploymentEvidence): Generator<Finding> {
   if (policy === 'single-use' || requests < ENOUGH || challenges * 2 < requests) return;
   yield {
     state: 'degraded',
-    reason: `The upstream asked for authentication again for ${challenges} of ${requests} requests: its nonces expire early.`,
+    reason: words.noncesExpire(challenges, requests),
   };
 }
 
@@ -143,12 +143,4 @@ function summarize(findings: readonly Finding[]): Condition {
 function sentence(text: string): string {
   const capital = text.charAt(0).toUpperCase() + text.slice(1);
   return /[.!?]$/.test(capital) ? capital : `${capital}.`;
-}
-
-function countOf(count: number, noun: string): string {
-  return `${count} ${noun}${count === 1 ? '' : 's'}`;
-}
-
-function span(seconds: number): string {
-  return seconds > 50 ? 'minute' : `${Math.max(1, Math.round(seconds))} s`;
 }

@@ -16,7 +16,7 @@ import type { TokenHashes } from './guard.ts';
 import { describeApi, type Offer } from './openapi.ts';
 import { Pages } from './pages.ts';
 import { type Queries, queriesRouter } from './queries.ts';
-import { type Readiness, readinessText, readinessView } from './readiness.ts';
+import { readiness, readinessText } from './readiness.ts';
 import { type ReloadResult, reloadHandler } from './reload.ts';
 import { Slots } from './slots.ts';
 import type { ConsoleSource } from './snapshot.ts';
@@ -31,7 +31,6 @@ export interface ControlOptions {
   /** Returns the current metrics of every process of the gateway. */
   readonly scrape: (format: MetricsFormat) => Promise<MetricsText>;
   readonly live: () => boolean;
-  readonly readiness: () => Promise<Readiness>;
   /** Reads the configuration again for a client at this address. Never rejects. */
   readonly reload: (address: string) => Promise<ReloadResult>;
   /**
@@ -127,10 +126,10 @@ export class ControlPlane {
         .send(options.live() ? 'ok\n' : 'not live\n');
     });
     app.get('/readyz', async (req, res) => {
-      const readiness = await options.readiness();
-      res.status(readiness.status === 'unready' ? 503 : 200);
-      if ('verbose' in req.query) res.type('text/plain').send(readinessText(readiness));
-      else res.json(readinessView(readiness));
+      const content = readiness(await options.console.state());
+      res.status(content.status === 'unready' ? 503 : 200);
+      if ('verbose' in req.query) res.type('text/plain').send(readinessText(content));
+      else res.json(content);
     });
     app.get('/openapi.json', guarded.reads, (_req, res) => {
       res.json(describeApi(options.offer()));

@@ -1,53 +1,22 @@
-import type { DeploymentFacts, GatewayCondition } from './snapshot.ts';
-import { span } from './span.ts';
-import type { AddressView } from './view.ts';
+import type {
+  AddressState,
+  AuditState,
+  ConfigurationState,
+  DeploymentState,
+  GatewayState,
+  SinkState,
+  WorkersState,
+} from './state.ts';
+import { WORDS } from './words.ts';
 
-/** One check of the readiness: plain data that can be sent to another process. */
-export interface Check {
-  readonly name: string;
-  readonly ok: boolean;
-  /** The errors and their effects, besides those that `upstream` shows. */
-  readonly errors: readonly string[];
-  /** Warnings although the check is ok. */
-  readonly warnings: readonly string[];
-  /** Only of a deployment. */
-  readonly upstream?: UpstreamCheck;
-}
-
-/** The state of everything that can keep requests from the upstream of a deployment. */
-export interface UpstreamCheck {
-  /** False if this host does not have the address of `egress.localAddress`: then all addresses fail. */
-  readonly egressPresent: boolean;
-  readonly addresses: readonly AddressCheck[];
-  readonly pauses: readonly PauseCheck[];
-}
-
-export interface AddressCheck extends AddressView {
-  /** Why it is failing; empty otherwise. */
-  readonly reason: string;
-}
-
-export interface PauseCheck {
-  /** Empty: the whole deployment. */
-  readonly credential: string;
-  readonly outcome: string;
-  /** Unix milliseconds. */
-  readonly until: number;
-}
-
+/** The JSON of `/readyz`. */
 export interface Readiness {
   /** `degraded`: a check fails, but requests are served. */
   readonly status: 'ready' | 'degraded' | 'unready';
   readonly checks: readonly Check[];
 }
 
-/** The JSON of `/readyz`. */
-export interface ReadinessView {
-  readonly status: Readiness['status'];
-  readonly checks: readonly CheckView[];
-}
-
-export interface CheckView {
+export interface Check {
   readonly name: string;
   readonly ok: boolean;
   /** The errors and their effects; empty when ok. */
@@ -59,49 +28,25 @@ export interface CheckView {
 }
 
 const DEPLOYMENT = 'deployment:';
+const { check: words } = WORDS;
 
-/** Returns the name of a deployment's check. */
-export function checkOf(deployment: string): string {
-  return `${DEPLOYMENT}${deployment}`;
-}
-
-/** Creates a check with at most one error. */
-export function simpleCheck(name: string, error?: string): Check {
-  return { name, ok: error === undefined, errors: error === undefined ? [] : [error], warnings: [] };
-}
-
-/** Creates the check of a deployment. */
-export function deploymentCheck(
-  deployment: string,
-  errors: readonly string[],
-  upstream: UpstreamCheck,
-): Check {
-  const isServing =
-    upstream.egressPresent && upstream.pauses.length === 0 && upstream.addresses.every(isWell);
-  return { name: checkOf(deployment), ok: errors.length === 0 && isServing, errors, warnings: [], upstream };
-}
-
-/** Returns the errors of a check in one line; empty when ok. */
-export function detailOf({ errors, upstream }: Check): string {
-  return [...errors, ...(upstream === undefined ? [] : upstreamErrors(upstream))].join('; ');
-}
-
-export function readinessView({ status, checks }: Readiness): ReadinessView {
-  return {
-    status,
-    checks: checks.map((check) => ({
-      name: check.name,
-      ok: check.ok,
-      detail: detailOf(check),
-      ...(check.warnings.length > 0 && { warning: check.warnings.join('; ') }),
-      ...(check.upstream && { addresses: check.upstream.addresses.map(addressText) }),
-    })),
-  };
+/** Returns the content of `/readyz`. */
+export function readiness(state: GatewayState): Readiness {
+  const { serves, workers, configuration, sinks, deployments } = state;
+  const checks = [
+    ...dataPlaneChecks(state),
+    ...sinks.map(sinkCheck).reverse(),
+    configurationCheck(configuration),
+    ...(workers === null ? [] : [workersCheck(workers)]),
+    ...sharedChecks(state),
+    ...deployments.map(deploymentCheck),
+  ];
+  const status = !serves ? 'unready' : checks.every(({ ok }) => ok) ? 'ready' : 'degraded';
+  return { status, checks };
 }
 
 /** Formats readiness as text: a line for each check, then the status. */
-export function readinessText(readiness: Readiness): string {
-  const { status, checks } = readinessView(readiness);
+export function readinessText({ status, checks }: Readiness): string {
   const lines = checks.flatMap(({ name, ok, detail, warning, addresses = [] }) => [
     ok ? `ok     ${name}` : `wrong  ${name}: ${detail}`,
     ...(warning === undefined ? [] : [`         ${warning}`]),
@@ -110,46 +55,99 @@ export function readinessText(readiness: Readiness): string {
   return `${[...lines, status].join('\n')}\n`;
 }
 
-/** Returns what the console shows of a readiness, with the facts of each deployment. */
-export function conditionWith(
-  { status, checks }: Readiness,
-  deployments: readonly Omit<DeploymentFacts, 'error'>[],
-): GatewayCondition {
-  const byName = new Map(checks.map((check) => [check.name, check]));
-  const own = checks.filter(({ name, ok }) => !ok && !name.startsWith(DEPLOYMENT));
+/** Returns the errors of the gateway itself, of each deployment by name, and the warnings of both. */
+export function errorsIn({ checks }: Readiness): {
+  readonly gateway: readonly string[];
+  readonly deployments: ReadonlyMap<string, string>;
+  readonly warnings: readonly string[];
+} {
+  const failed = checks.filter(({ ok }) => !ok);
+  const [theirs, own] = [
+    failed.filter(({ name }) => name.startsWith(DEPLOYMENT)),
+    failed.filter(({ name }) => !name.startsWith(DEPLOYMENT)),
+  ];
   return {
-    failedChecks: own.map(detailOf),
-    warnings: checks.flatMap(({ warnings }) => warnings),
-    served: status !== 'unready',
-    deployments: deployments.map((facts) => {
-      const check = byName.get(checkOf(facts.name));
-      return { ...facts, error: check === undefined ? '' : detailOf(check) };
-    }),
+    gateway: own.map(({ detail }) => detail),
+    deployments: new Map(theirs.map(({ name, detail }) => [name.slice(DEPLOYMENT.length), detail])),
+    warnings: checks.flatMap(({ warning }) => warning ?? []),
   };
 }
 
-function upstreamErrors({ egressPresent, addresses, pauses }: UpstreamCheck): string[] {
-  const ofAddresses = egressPresent
-    ? addresses.filter((each) => !isWell(each)).map(addressError)
-    : ['the address of egress.localAddress is not on this host: add it to an interface'];
-  return [...pauses.map(pauseText), ...ofAddresses];
+/** Returns the check of the configuration, which no worker knows of. */
+export function configurationCheck({ refused, needsRestart }: ConfigurationState): Check {
+  const errors = refused === null ? [] : [words.configurationRefused(refused)];
+  const warning = needsRestart.length > 0 && { warning: words.needsRestart(needsRestart) };
+  return { ...checkOf('configuration', errors), ...warning };
+}
+
+function checkOf(name: string, errors: readonly string[]): Check {
+  return { name, ok: errors.length === 0, detail: errors.join('; ') };
+}
+
+function dataPlaneChecks({ stage }: GatewayState): Check[] {
+  if (stage === 'absent') return [];
+  return [checkOf('data-plane', stage === 'serving' ? [] : [words[stage]])];
+}
+
+/** The checks of what the data planes share. */
+function sharedChecks({ stage, storeUp, audit }: GatewayState): Check[] {
+  if (stage === 'absent') return [];
+  return [
+    checkOf('store', storeUp === false ? [words.storeDown] : []),
+    checkOf('audit', [
+      ...(audit?.failing ?? []).map(words.auditFailing),
+      ...(audit?.retentionHeld ?? []).map(words.retentionHeld),
+    ]),
+    ...streamChecks(audit),
+  ];
+}
+
+function streamChecks(audit: AuditState | null): Check[] {
+  const failing = audit?.streamFailing ?? null;
+  return failing === null ? [] : [checkOf('audit-stream', failing.map(words.streamFailing))];
+}
+
+function sinkCheck({ name, failing }: SinkState): Check {
+  return checkOf(`audit-sink-${name}`, failing === null ? [] : [words.sinkFailing(failing)]);
+}
+
+/** The check of the workers, and of the primary's own audit log. */
+function workersCheck({ serving, configured, audit }: WorkersState): Check {
+  return checkOf('workers', [
+    ...(serving < configured ? [words.workersMissing(serving, configured)] : []),
+    ...(audit?.failing ?? []).map(words.primaryAuditFailing),
+    ...(audit?.retentionHeld ?? []).map(words.primaryRetentionHeld),
+    ...(audit?.streamFailing ?? []).map(words.primaryStreamFailing),
+  ]);
+}
+
+function deploymentCheck(state: DeploymentState): Check {
+  const { name, addresses } = state;
+  return {
+    ...checkOf(`${DEPLOYMENT}${name}`, [...credentialErrors(state), ...upstreamErrors(state)]),
+    addresses: addresses.map(({ address, health, age, circuit }) =>
+      words.address(address, health, age, circuit),
+    ),
+  };
+}
+
+function credentialErrors({ credentials }: DeploymentState): Set<string> {
+  return new Set(
+    credentials.flatMap(({ credential, inUse, serves, rejected }) => {
+      if (inUse && !serves) return [words.credentialRefused(credential)];
+      return rejected ? [words.credentialRejected(credential)] : [];
+    }),
+  );
+}
+
+/** Without the address that connections leave from, all addresses fail, which says nothing more. */
+function upstreamErrors({ egressPresent, addresses, pauses }: DeploymentState): string[] {
+  const paused = pauses.map(({ credential, outcome, until }) => words.paused(credential, outcome, until));
+  if (egressPresent === false) return [...paused, words.egressMissing];
+  return [...paused, ...addresses.flatMap(addressErrors)];
 }
 
 /** One that is healthy while its circuit is half-open waits for a request. */
-function isWell({ health }: AddressCheck): boolean {
-  return health !== 'failing';
-}
-
-function addressError({ address, age, circuit, reason }: AddressCheck): string {
-  const state = circuit === 'closed' ? '' : ` (circuit ${circuit})`;
-  return `${address} has been failing for ${span(age)}${state}: ${reason}`;
-}
-
-function addressText({ address, health, age, circuit }: AddressCheck): string {
-  return `${address} ${health} for ${span(age)}, circuit ${circuit}`;
-}
-
-function pauseText({ credential, outcome, until }: PauseCheck): string {
-  const which = credential === '' ? '' : `requests with the credential ${credential} are `;
-  return `${which}paused until ${new Date(until).toISOString()}, by outcome ${outcome}`;
+function addressErrors({ address, health, age, circuit, reason }: AddressState): string[] {
+  return health === 'failing' ? [words.addressFailing(address, age, circuit, reason)] : [];
 }

@@ -1,24 +1,31 @@
+import { findingText } from '../audit/findings.ts';
 import { titleOf } from '../base/errors.ts';
 import { conditionOf, gatewayCondition } from './condition.ts';
 import { clientInterval, deploymentInterval, rises, round } from './interval.ts';
+import { errorsIn, readiness } from './readiness.ts';
 import type { Sampler } from './sampler.ts';
+import {
+  type AuditState,
+  type CredentialVersionState,
+  type DeploymentState,
+  type ErrorState,
+  type GatewayState,
+  mergeAudits,
+  statusOf,
+} from './state.ts';
 import { noTotals, type ReadMetrics, type Totals } from './totals.ts';
 import type {
-  AddressView,
   AuditLine,
   AuditView,
   ClientView,
-  ConnectionsView,
   CredentialView,
   DeploymentDetail,
   DeploymentSettings,
   DeploymentView,
   ErrorView,
-  GatewayView,
-  NonceView,
   Snapshot,
-  TlsView,
 } from './view.ts';
+import { WORDS } from './words.ts';
 
 /** Current rates cover the last seconds; conditions are judged by the last minute. */
 const NOW_MS = 5_000;
@@ -33,51 +40,13 @@ export interface ConsoleSource {
   /** Unix milliseconds. */
   readonly startedAt: number;
   readonly configuredAt: () => number;
-  readonly report: () => Promise<ConsoleReport>;
+  readonly state: () => Promise<GatewayState>;
   /** Names of the configured clients. */
   readonly clients: () => readonly string[];
   /** Returns the limits of the configuration for a deployment; undefined: there is no such deployment. */
   readonly settings: (deployment: string) => DeploymentSettings | undefined;
   /** Returns the audit lines after a position, oldest first, as far as they are kept; 0 is before all. */
   readonly auditLines: (position: number) => AuditLines;
-}
-
-/** The state of the gateway at one moment. */
-export interface ConsoleReport {
-  readonly condition: GatewayCondition;
-  /** Recent errors, the newest first. */
-  readonly errors: readonly ErrorView[];
-  /** null if no audit log is configured. */
-  readonly audit: AuditView | null;
-  /** null without Redis. */
-  readonly storeUp: boolean | null;
-}
-
-export interface GatewayCondition {
-  /** Failing checks of the gateway itself. */
-  readonly failedChecks: readonly string[];
-  /** Warnings, which do not change the state. */
-  readonly warnings: readonly string[];
-  /** True if requests are served in spite of them. */
-  readonly served: boolean;
-  readonly deployments: readonly DeploymentFacts[];
-}
-
-export interface DeploymentFacts {
-  readonly name: string;
-  readonly origin: string;
-  /** The error of its credentials or connections; empty if there is none. */
-  readonly error: string;
-  /** True if requests are served in spite of it. */
-  readonly serving: boolean;
-  readonly connections: ConnectionsView;
-  readonly nonce: NonceView;
-  readonly credentials: readonly CredentialView[];
-  readonly addresses: readonly AddressView[];
-  /** Names of the configured outcomes. */
-  readonly outcomes: readonly string[];
-  readonly certificateExpiresAt?: number;
-  readonly tls?: TlsView;
 }
 
 export interface AuditLines {
@@ -88,20 +57,9 @@ export interface AuditLines {
 
 /** Collects everything that the console shows at this moment. */
 export async function takeSnapshot(source: ConsoleSource, sampler: Sampler): Promise<Snapshot> {
-  const [now, report] = await Promise.all([sampler.now(), source.report()]);
-  const { condition, errors, audit } = report;
-  const recent = sampler.before(now, NOW_MS);
-  const minute = sampler.before(now, MINUTE_MS);
-  const deployments = condition.deployments.map((facts) => deploymentView(facts, now, recent, minute));
-  return {
-    at: now.at,
-    tokenAsked: source.tokenAsked,
-    gateway: gatewayView(source, report, deployments),
-    deployments,
-    clients: clientViews(source.clients(), now, recent, minute),
-    errors,
-    audit,
-  };
+  const [now, state] = await Promise.all([sampler.now(), source.state()]);
+  const counts = { now, recent: sampler.before(now, NOW_MS), minute: sampler.before(now, MINUTE_MS) };
+  return consoleView(state, counts, source);
 }
 
 /** Collects the rest about one deployment; undefined: there is none of this name. */
@@ -110,31 +68,54 @@ export async function takeDetail(
   deployment: string,
 ): Promise<DeploymentDetail | undefined> {
   const settings = source.settings(deployment);
-  const { condition } = await source.report();
-  const facts = condition.deployments.find(({ name }) => name === deployment);
-  if (settings === undefined || facts === undefined) return undefined;
-  return { name: deployment, ...(facts.tls !== undefined && { tls: facts.tls }), settings };
+  const { deployments } = await source.state();
+  const found = deployments.find(({ name }) => name === deployment);
+  if (settings === undefined || found === undefined) return undefined;
+  return { name: deployment, ...(found.tls !== undefined && { tls: found.tls }), settings };
 }
 
-function gatewayView(
-  source: ConsoleSource,
-  { condition, storeUp }: ConsoleReport,
-  deployments: readonly DeploymentView[],
-): GatewayView {
-  const { failedChecks, served, warnings } = condition;
+/** The metrics' counts now, and of the last seconds and the last minute. */
+export interface Counts {
+  readonly now: Totals;
+  readonly recent: Totals;
+  readonly minute: Totals;
+}
+
+/** Returns what the console shows of a state. */
+export function consoleView(
+  state: GatewayState,
+  counts: Counts,
+  source: Omit<ConsoleSource, 'state' | 'values' | 'settings' | 'auditLines'>,
+): Snapshot {
+  const errors = errorsIn(readiness(state));
+  const deployments = state.deployments.map((each) =>
+    deploymentView(each, errors.deployments.get(each.name) ?? '', counts),
+  );
   return {
-    ...gatewayCondition(failedChecks, served, deployments, warnings),
-    version: source.version,
-    node: source.node,
-    startedAt: source.startedAt,
-    configuredAt: source.configuredAt(),
-    storeUp,
+    at: counts.now.at,
+    tokenAsked: source.tokenAsked,
+    gateway: {
+      ...gatewayCondition(errors.gateway, state.serves, deployments, errors.warnings),
+      version: source.version,
+      node: source.node,
+      startedAt: source.startedAt,
+      configuredAt: source.configuredAt(),
+      storeUp: state.storeUp,
+    },
+    deployments,
+    clients: clientViews(source.clients(), counts),
+    errors: state.errors.map(errorView),
+    audit: auditView([state.audit, state.workers?.audit].flatMap((audit) => audit ?? [])),
   };
 }
 
-function deploymentView(facts: DeploymentFacts, now: Totals, recent: Totals, minute: Totals): DeploymentView {
-  const { name, origin, error, serving, connections, nonce } = facts;
-  const { credentials, addresses, outcomes, certificateExpiresAt } = facts;
+/** `error`: what readiness says of it; empty if it is ok. */
+function deploymentView(
+  state: DeploymentState,
+  error: string,
+  { now, recent, minute }: Counts,
+): DeploymentView {
+  const { name, origin, serves, connections, nonce, outcomes, certificateExpiresAt } = state;
   const between = (from: Totals) =>
     deploymentInterval(from.deployments.get(name), now.deployments.get(name), now.at - from.at);
   const { requests, errors, challenges, latency, seconds } = between(recent);
@@ -144,12 +125,13 @@ function deploymentView(facts: DeploymentFacts, now: Totals, recent: Totals, min
   const condition = conditionOf({
     minute: lastMinute,
     error,
-    serving,
+    serving: serves,
     policy: nonce.policy,
     certificateExpiresAt,
     now: now.at,
-    titleOf: (code) => (code === '' ? 'an error of the upstream' : titleOf(code)),
+    titleOf: (code) => (code === '' ? WORDS.condition.upstreamError : titleOf(code)),
   });
+  const { connected, running, pending, limit } = connections;
   return {
     name,
     origin,
@@ -161,17 +143,50 @@ function deploymentView(facts: DeploymentFacts, now: Totals, recent: Totals, min
     },
     ...(latency !== undefined && { latency }),
     inFlight,
-    connections,
+    connections: { open: connected, busy: running, queued: pending, limit },
     nonce,
-    credentials,
-    addresses,
+    credentials: state.credentials.map(credentialView),
+    addresses: state.addresses.map(({ reason: _, ...view }) => view),
     outcomes: outcomes.map((each) => ({ name: each, lastMinute: lastMinute.outcomes.get(each) ?? 0 })),
     ...(certificateExpiresAt !== undefined && { certificateExpiresAt }),
   };
 }
 
+function credentialView(state: CredentialVersionState): CredentialView {
+  const { credential, version, inUse, role, changedAt } = state;
+  const status = statusOf(state);
+  return {
+    name: credential,
+    version,
+    status,
+    state: WORDS.credential[status],
+    refused: inUse && status === 'refused',
+    ...(role !== undefined && { role }),
+    ...(changedAt !== undefined && { changedAt }),
+  };
+}
+
+function errorView({ detail, ...error }: ErrorState): ErrorView {
+  return { ...error, title: titleOf(error.code), advice: detail };
+}
+
+function auditView(audits: readonly AuditState[]): AuditView | null {
+  if (audits.length === 0) return null;
+  const { records, failures, failing, integrityErrors } = mergeAudits(audits);
+  const altered = integrityErrors.map((each) => WORDS.chain.altered(findingText(each)));
+  return {
+    ...(failing.length > 0 && { failing: failing.join('; ') }),
+    records,
+    failures,
+    chain:
+      altered.length > 0
+        ? { state: 'altered', detail: altered.join(' ') }
+        : { state: 'intact', detail: WORDS.chain.intact },
+  };
+}
+
 /** The configured clients, then other clients that the metrics have counted. */
-function clientViews(known: readonly string[], now: Totals, recent: Totals, minute: Totals): ClientView[] {
+function clientViews(known: readonly string[], { now, recent, minute }: Counts): ClientView[] {
   const names = [...new Set([...known, ...[...now.clients.keys()].sort()])];
   return names.map((name) => {
     const totals = now.clients.get(name);

@@ -108,13 +108,10 @@ export interface NonceView {
 export interface CredentialView {
   readonly name: string;
   readonly version: string;
-  readonly state:
-    | 'in use'
-    | 'kept as fallback'
-    | 'waits to be tried'
-    | 'waits for the upstream'
-    | 'rejected by the upstream'
-    | 'refused';
+  readonly status: 'in-use' | 'fallback' | 'candidate' | 'waiting' | 'rejected' | 'refused';
+  /** The status for people. */
+  readonly state: string;
+  /** True if it is in use, and the upstream refuses it. */
   readonly refused: boolean;
   /** Its place in the configuration; undefined: it has left its sources, and is kept as a fallback. */
   readonly role?: 'current' | 'next';
@@ -162,12 +159,11 @@ export interface AuditView {
   readonly chain: ChainView;
 }
 
-/** Result of the latest check of the audit log's chain. */
+/** Result of the check of the audit log's chain at the start. */
 export interface ChainView {
-  readonly state: 'intact' | 'altered' | 'unchecked' | 'checking';
+  readonly state: 'intact' | 'altered';
   /** A sentence that explains the state. */
   readonly detail: string;
-  readonly checkedAt?: number;
 }
 
 /** One line of the audit log, reduced to the fields that the console shows. */

@@ -10,7 +10,7 @@ import { chooseFor } from '../digest/authorization.ts';
 import { type Challenge, offersScheme, parseChallenges } from '../digest/challenge.ts';
 import { anotherNonce } from '../handshake/another-nonce.ts';
 import { proveResponse } from '../handshake/proof.ts';
-import { NO_BODY, type UpstreamRequest } from '../handshake/request.ts';
+import { NO_BODY } from '../handshake/request.ts';
 import { signed, unsigned } from '../handshake/signing.ts';
 import { connectionFinding } from './connection-findings.ts';
 import { about, type Finding, fine, wrong } from './finding.ts';
@@ -113,7 +113,11 @@ export class CredentialExamination {
     if (challenge?.stale === true) return this.#nonceFor(challenge, response);
     if (challenge === undefined) return undefined;
     if (challenge.nonce === refused.challenge.nonce) {
-      const asked = await anotherNonce(refused, () => this.#ask(siteProbe));
+      const asked = await anotherNonce(
+        challenge.nonce,
+        () => this.#ask(siteProbe),
+        (each) => (each instanceof Nonce ? each.challenge.nonce : undefined),
+      );
       return asked instanceof Nonce && asked.challenge.nonce !== challenge.nonce ? asked : undefined;
     }
     // If the server issues the nonce of its refusal once more, it gives one to all who ask within a second, and the
@@ -226,12 +230,6 @@ function nonceFinding(reusable: boolean, nextnonce: boolean): Finding {
   return wrong('nonce', 'nonce-not-reusable', 'refused the second time, no nextnonce', facts);
 }
 
-function requestOf({ probe }: SiteProbe): UpstreamRequest {
-  return {
-    ...probe,
-    headers: ['user-agent', 'digest-gateway-doctor'],
-    body: NO_BODY,
-    client: '',
-    trace: undefined,
-  };
+function requestOf({ probe }: SiteProbe) {
+  return { ...probe, headers: ['user-agent', 'digest-gateway-doctor'], body: NO_BODY };
 }

@@ -1,4 +1,4 @@
-import type { Activation } from '../app/serving.ts';
+import type { Activation } from '../app/worker.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import { toTransfer } from '../setup/transfer.ts';
 import type { RemoteWorker } from './remote-worker.ts';

@@ -1,7 +1,15 @@
-import type { Worker } from 'node:cluster';
+import type { Worker as ClusterWorker } from 'node:cluster';
 import type { AddressInfo } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
-import type { Activation, DeploymentVersion, Serving } from '../app/serving.ts';
+import type {
+  Activation,
+  DeploymentVersion,
+  FormerWorkers,
+  Serving,
+  WantedMetrics,
+  Worker,
+} from '../app/worker.ts';
+import { auditState } from '../app/worker-state.ts';
 import type { Audit } from '../audit/audit.ts';
 import type { Clock } from '../base/clock.ts';
 import { messageOf } from '../base/error-code.ts';
@@ -9,19 +17,17 @@ import { ignoreAbort } from '../base/expected-errors.ts';
 import type { Log } from '../base/log.ts';
 import type { ProcessPort } from '../base/message-calls.ts';
 import { reportError } from '../base/report-error.ts';
-import type { ClientUse } from '../control/client-view.ts';
-import type { PlaneReport } from '../control/merge.ts';
 import type { AuditLines } from '../control/snapshot.ts';
+import type { WorkerState, WorkersState } from '../control/state.ts';
 import { keepInUse } from '../credentials/versions.ts';
 import type { ListenTls } from '../gateway/listener.ts';
 import type { MergedMetrics } from '../metrics/merged-metrics.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import { toTransfer } from '../setup/transfer.ts';
-import type { VersionTest } from '../upstream/credential-selector.ts';
+import type { VersionTest } from '../upstream/credential.ts';
 import { activateIn } from './activation.ts';
 import { freeNumber, type IdleLogs } from './idle-logs.ts';
-import type { WantedMetrics } from './protocol.ts';
 import { RemoteWorker } from './remote-worker.ts';
 import { Reports } from './reports.ts';
 import { WorkerHeads } from './worker-heads.ts';
@@ -46,7 +52,7 @@ export interface FleetDeps {
   /** Number of workers. */
   readonly workers: number;
   /** Starts the process of a worker. */
-  readonly fork: () => Worker;
+  readonly fork: () => ClusterWorker;
   /** Serves what workers without Redis share. */
   readonly share: (port: ProcessPort) => void;
   readonly idleLogs: IdleLogs;
@@ -108,12 +114,12 @@ export class Fleet implements Serving {
       }
       throw failed.reason;
     }
-    const [first] = startedOf(started);
-    if (first === undefined) throw new TypeError('a fleet has at least one worker');
+    const address = startedOf(started)[0]?.address;
+    if (address === undefined) throw new TypeError('a fleet has at least one worker');
     this.#isLive = true;
     this.#keepLogs();
     void this.#keepCounts();
-    return first.address;
+    return address;
   }
 
   activate(setup: AppSetup): Promise<Activation> {
@@ -124,23 +130,27 @@ export class Fleet implements Serving {
 
   renewTls(tls: ListenTls): void {
     this.#setup = { ...this.#setup, listenTls: tls };
-    for (const worker of this.#workers.keys()) worker.renewTls(tls);
+    for (const worker of this.#workers.keys()) worker.begin((plane) => plane.renewTls(tls));
   }
 
   reopenAccessLog(): void {
-    for (const worker of this.#workers.keys()) worker.reopenAccessLog();
+    for (const worker of this.#workers.keys()) worker.begin((plane) => plane.reopenAccessLog());
   }
 
   observe(names?: readonly string[]): Promise<void> {
     return this.#update(names ?? 'all', false);
   }
 
-  async report(): Promise<PlaneReport> {
+  async states(): Promise<WorkerState[]> {
     await this.#update([], true);
     // After an upgrade, others serve in the place of those that drain.
-    const told = this.#closing === undefined ? this.#of('serving') : [...this.#workers.keys()];
-    const wanted = this.#closing === undefined ? this.#deps.workers : 0;
-    return this.#reports.merge(told, this.#of('serving').length, wanted);
+    const counting = this.#closing === undefined ? this.#of('serving') : this.#workers.keys();
+    return [...counting].flatMap(({ state }) => state ?? []);
+  }
+
+  get workersState(): WorkersState {
+    const configured = this.#closing === undefined ? this.#deps.workers : 0;
+    return { serving: this.#of('serving').length, configured, audit: auditState(this.#deps.audit) };
   }
 
   testVersion(choice: DeploymentVersion): Promise<VersionTest> {
@@ -151,8 +161,12 @@ export class Fleet implements Serving {
     return this.#versions.promote([...this.#of('opening'), ...this.#of('serving')], choices);
   }
 
-  clientUse(client: string): Promise<ClientUse> {
-    return this.#reports.clientUse([...this.#of('serving'), ...this.#of('draining')], client);
+  get workers(): Worker[] {
+    return [...this.#of('serving'), ...this.#of('draining')].map(({ plane }) => plane);
+  }
+
+  get former(): FormerWorkers {
+    return this.#reports.former(this.#closing === undefined ? this.#of('draining') : []);
   }
 
   /**
@@ -172,13 +186,9 @@ export class Fleet implements Serving {
     this.#isRenewing = false;
     const failed = started.find((each) => each.status === 'rejected');
     const renewed = startedOf(started).map(({ worker }) => worker);
-    if (failed === undefined) {
-      audit.admin('upgrade', { result: 'success' });
-      log.info('upgrade: the new workers serve; the old ones drain');
-    } else {
-      audit.admin('upgrade', { result: 'failure' });
-      log.error({ reason: messageOf(failed.reason) }, 'upgrade failed; keeping the old workers');
-    }
+    audit.admin('upgrade', { result: failed === undefined ? 'success' : 'failure' });
+    if (failed === undefined) log.info('upgrade: the new workers serve; the old ones drain');
+    else log.error({ reason: messageOf(failed.reason) }, 'upgrade failed; keeping the old workers');
     const old = this.#of('serving').filter((worker) => !renewed.includes(worker));
     const leaving = failed === undefined ? old : renewed;
     const drained = Promise.all(leaving.map((worker) => this.#drainWorker(worker, false)));
@@ -195,7 +205,7 @@ export class Fleet implements Serving {
   }
 
   hurry(): void {
-    for (const worker of this.#workers.keys()) worker.hurry();
+    for (const worker of this.#workers.keys()) worker.begin((plane) => plane.hurry());
   }
 
   /** Asks all workers for a report. */
@@ -258,20 +268,18 @@ export class Fleet implements Serving {
   }
 
   #onEnd(worker: RemoteWorker, how: string, begun: number): void {
-    const { log, audit, metrics, merged, clock } = this.#deps;
+    const { log, audit, metrics, clock } = this.#deps;
     const { number, pid } = worker;
     const stage = this.#workers.get(worker);
     this.#workers.delete(worker);
-    merged.ended(number);
+    this.#reports.ended(worker);
     this.#heads.recordEnd(worker);
     if (stage !== 'serving') return;
     if (clock.now() - begun > STEADY_MS) this.#failures = 0;
     if (!worker.hangs) metrics.workerExits.inc({ reason: 'crash' });
     audit.admin('worker-end', { worker: number, how });
-    log.error(
-      { worker: number, pid, how },
-      'a worker has ended; its open exchanges are lost, another one is started',
-    );
+    const msg = 'a worker has ended; its open exchanges are lost, another one is started';
+    log.error({ worker: number, pid, how }, msg);
     this.#fill();
   }
 
@@ -296,10 +304,7 @@ export class Fleet implements Serving {
       // An upgrade may have started enough of them.
       if (this.#isRenewing || this.#missing < 0 || this.#closing !== undefined) return;
       const { worker } = await this.#startWorker();
-      if (this.#missing < -1) {
-        await this.#drainWorker(worker, false);
-        return;
-      }
+      if (this.#missing < -1) return await this.#drainWorker(worker, false);
       log.info('another worker serves in the place of one that has ended');
       this.#keepLogs();
     } catch (error) {
@@ -351,10 +356,9 @@ export class Fleet implements Serving {
     }
     this.#setStage(worker, 'draining');
     const { delay: delayMs, timeout } = this.#setup.config.drain;
-    const problem = await worker.drain(withDelay, delayMs + timeout + CLOSE_MS);
-    if (problem === undefined) return;
-    const { number } = worker;
-    this.#deps.log.warn({ worker: number, reason: problem }, 'a worker was not closed as it should be');
+    const reason = await worker.drain(withDelay, delayMs + timeout + CLOSE_MS);
+    if (reason === undefined) return;
+    this.#deps.log.warn({ worker: worker.number, reason }, 'a worker was not closed as it should be');
   }
 
   /** A worker that has ended is no longer there. */

@@ -1,26 +1,24 @@
 import type { AddressInfo } from 'node:net';
-import type { DeploymentVersion } from '../app/serving.ts';
-import type { Head } from '../audit/seal.ts';
+import {
+  type ReportOptions,
+  type WantedMetrics,
+  WORKER_METHODS,
+  type Worker,
+  type WorkerReport,
+} from '../app/worker.ts';
 import { answerCall, CallClient, type ProcessPort, readRequest } from '../base/message-calls.ts';
-import type { ClientUse } from '../control/client-view.ts';
-import type { PlaneReport } from '../control/merge.ts';
-import type { AuditLine } from '../control/view.ts';
-import type { CountedRefusal } from '../gateway/error-log.ts';
-import type { ListenTls } from '../gateway/listener.ts';
-import type { RegistrySnapshot } from '../metrics/merged-metrics.ts';
 import type { TransferredSetup } from '../setup/transfer.ts';
-import type { VersionTest } from '../upstream/credential-selector.ts';
 
 /** Version of what primary and workers call of each other. In an upgrade, they can be of different versions of the program. */
-export const PROTOCOL = 5;
+export const PROTOCOL = 6;
 
 /** Name of the service that each worker is for its primary. */
 const SERVICE = 'worker';
 /** Name in the message of a worker that serves calls from now on. */
 const READY = 'worker ready';
 
-/** Functions of a worker. */
-export interface WorkerFunctions {
+/** The life of a worker's process. */
+export interface WorkerLife {
   /** Builds the data plane. */
   open(start: WorkerStart): Promise<void>;
   /** Opens the port that the workers share; resolves to its address, or why it cannot be opened. */
@@ -33,19 +31,8 @@ export interface WorkerFunctions {
   abandon(): void;
   /** Activates at once what was prepared; resolves when credentials and limits are applied. */
   commit(): Promise<void>;
-  renewTls(tls: ListenTls): void;
-  reopenAccessLog(): void;
-  report(options: ReportOptions): Promise<WorkerReport>;
-  testVersion(choice: DeploymentVersion): Promise<VersionTest>;
-  /** Says which of these versions is not there; undefined: all are. */
-  missing(choices: readonly DeploymentVersion[]): string | undefined;
-  /** Puts these versions in use, or none of them. */
-  promote(choices: readonly DeploymentVersion[]): Promise<void>;
-  clientUse(client: string): Promise<ClientUse>;
   /** Drains and closes everything; resolves to the last report. */
   drain(options: DrainOptions): Promise<WorkerReport>;
-  /** Skips the delay of the drain. */
-  hurry(): void;
 }
 
 export interface WorkerStart {
@@ -63,17 +50,6 @@ export interface ListenFailure {
   readonly isPortError: boolean;
 }
 
-export interface ReportOptions {
-  /** Audit lines after this position are reported; undefined: none. */
-  readonly auditFrom: number | undefined;
-  readonly metrics: WantedMetrics;
-  /** True: the state of the data plane is reported, too. */
-  readonly withState: boolean;
-}
-
-/** Names of metrics; `counts`: all counters and histograms; `all`: these and the gauges. */
-export type WantedMetrics = readonly string[] | 'counts' | 'all';
-
 /** The metrics of two reports in one. */
 export function bothOf(one: WantedMetrics, other: WantedMetrics): WantedMetrics {
   if (one === other) return one;
@@ -85,29 +61,24 @@ export interface DrainOptions extends ReportOptions {
   readonly withDelay: boolean;
 }
 
-export interface WorkerReport {
-  /** Undefined: it was not asked for. */
-  readonly state: PlaneReport | undefined;
-  readonly metrics: RegistrySnapshot;
-  readonly lines: readonly AuditLine[];
-  /** Refusals of clients, in the last report of a worker: the primary goes on with them. */
-  readonly refusals: readonly CountedRefusal[];
-  /** Position after these lines; undefined: none were asked for. */
-  readonly auditPosition: number | undefined;
-  /** The end of its audit log; undefined: none is written. */
-  readonly auditHead: Head | undefined;
-}
+type Name = keyof WorkerLife;
+type Body<Of extends Name> = Parameters<WorkerLife[Of]>[0];
+type Result<Of extends Name> = Awaited<ReturnType<WorkerLife[Of]>>;
 
-type Name = keyof WorkerFunctions;
-type Body<Of extends Name> = Parameters<WorkerFunctions[Of]>[0];
-type Result<Of extends Name> = Awaited<ReturnType<WorkerFunctions[Of]>>;
-
-/** Calls the functions of one worker. */
+/** Calls one worker. */
 export class WorkerCalls {
+  /** Each call rejects with the error of the method, when the process ends, and after its deadline. */
+  readonly plane: Worker;
   readonly #calls: CallClient;
 
   constructor(port: ProcessPort) {
-    this.#calls = new CallClient({ port, service: SERVICE });
+    const calls = new CallClient({ port, service: SERVICE });
+    this.#calls = calls;
+    const methods = Object.entries(WORKER_METHODS).map(([name, deadlineMs]) => [
+      name,
+      (body: unknown) => calls.call(name, body, deadlineMs),
+    ]);
+    this.plane = Object.fromEntries(methods);
   }
 
   /**
@@ -138,9 +109,16 @@ function isReady(message: unknown): boolean {
   return typeof message === 'object' && message !== null && 'service' in message && message.service === READY;
 }
 
-/** Serves the calls of the primary. Both ends have the same protocol, which `open` checks. */
-export function serveWorker(port: ProcessPort, functions: WorkerFunctions): void {
-  const byName = new Map(Object.entries(functions) as [string, (body: unknown) => unknown][]);
+/**
+ * Serves the calls of the primary. Both ends have the same protocol, which `open` checks. `plane` throws until it is
+ * open.
+ */
+export function serveWorker(port: ProcessPort, life: WorkerLife, plane: () => Worker): void {
+  const methods = Object.keys(WORKER_METHODS) as (keyof Worker)[];
+  const byName = new Map<string, (body: never) => unknown>([
+    ...Object.entries(life),
+    ...methods.map((name) => [name, (body: never) => plane()[name](body)] as const),
+  ]);
   port.onMessage((message) => {
     const request = readRequest(SERVICE, message);
     if (request?.kind !== 'call') return;
@@ -148,7 +126,7 @@ export function serveWorker(port: ProcessPort, functions: WorkerFunctions): void
     void answerCall(port, SERVICE, request, () => {
       const serve = byName.get(name);
       if (serve === undefined) throw new Error('the worker does not know this function');
-      return serve(body);
+      return serve(body as never);
     });
   });
   port.post({ service: READY });

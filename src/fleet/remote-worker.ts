@@ -1,26 +1,16 @@
-import type { Worker } from 'node:cluster';
+import type { Worker as ClusterWorker } from 'node:cluster';
 import type { AddressInfo } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
-import type { DeploymentVersion } from '../app/serving.ts';
+import type { ReportOptions, Worker, WorkerReport } from '../app/worker.ts';
 import type { Head } from '../audit/seal.ts';
 import { ignoreAbort } from '../base/expected-errors.ts';
 import { ipcPort } from '../base/ipc-port.ts';
 import { NO_REPLY, type ProcessPort } from '../base/message-calls.ts';
 import { PortError } from '../base/open-port.ts';
 import { isolate, reportError } from '../base/report-error.ts';
-import type { ClientUse } from '../control/client-view.ts';
-import type { PlaneReport } from '../control/merge.ts';
-import type { ListenTls } from '../gateway/listener.ts';
+import type { WorkerState } from '../control/state.ts';
 import type { TransferredSetup } from '../setup/transfer.ts';
-import type { VersionTest } from '../upstream/credential-selector.ts';
-import {
-  bothOf,
-  isServed,
-  PROTOCOL,
-  type ReportOptions,
-  WorkerCalls,
-  type WorkerReport,
-} from './protocol.ts';
+import { bothOf, isServed, PROTOCOL, WorkerCalls } from './protocol.ts';
 import { WorkerError } from './worker-error.ts';
 
 /** Interval of the calls that show whether the worker answers, in milliseconds. */
@@ -61,7 +51,9 @@ export class RemoteWorker {
   readonly port: ProcessPort;
   /** Resolves to how the process ended, when it has. */
   readonly ended: Promise<string>;
-  readonly #worker: Worker;
+  /** Its data plane. */
+  readonly plane: Worker;
+  readonly #worker: ClusterWorker;
   readonly #options: RemoteWorkerOptions;
   readonly #calls: WorkerCalls;
   readonly #isServed: Promise<void>;
@@ -74,13 +66,13 @@ export class RemoteWorker {
   #beats: NodeJS.Timeout | undefined;
   #auditFrom = 0;
   #auditHead: Head | undefined;
-  #state: PlaneReport | undefined;
+  #state: WorkerState | undefined;
   #reporting: Promise<void> = Promise.resolve();
   #queued: QueuedReport | undefined;
   #isGone = false;
   #hasEnded = false;
 
-  constructor(worker: Worker, options: RemoteWorkerOptions) {
+  constructor(worker: ClusterWorker, options: RemoteWorkerOptions) {
     this.#worker = worker;
     this.#options = options;
     this.number = options.number;
@@ -88,6 +80,7 @@ export class RemoteWorker {
     this.pid = child.pid ?? 0;
     this.port = ipcPort(child);
     this.#calls = new WorkerCalls(this.port);
+    this.plane = this.#calls.plane;
     this.#isServed = isServed(this.port);
     this.ended = new Promise((resolve) => {
       worker.once('disconnect', () => {
@@ -132,7 +125,7 @@ export class RemoteWorker {
   }
 
   /** The latest state; undefined: none was reported. */
-  get state(): PlaneReport | undefined {
+  get state(): WorkerState | undefined {
     return this.#state;
   }
 
@@ -180,39 +173,13 @@ export class RemoteWorker {
     return this.#calls.call('commit');
   }
 
-  /** @throws Error if the process ends */
-  testVersion(choice: DeploymentVersion): Promise<VersionTest> {
-    return this.#calls.call('testVersion', choice);
-  }
-
-  /**
-   * Says which of these versions it does not have; undefined: it has all.
-   * @throws Error if the process ends
-   */
-  missing(choices: readonly DeploymentVersion[]): Promise<string | undefined> {
-    return this.#calls.call('missing', choices);
-  }
-
-  /** @throws Error if it has not all of these versions, or the process ends */
-  promote(choices: readonly DeploymentVersion[]): Promise<void> {
-    return this.#calls.call('promote', choices);
-  }
-
-  /** @throws Error if the process ends, or does not answer in time */
-  clientUse(client: string): Promise<ClientUse> {
-    return this.#calls.call('clientUse', client, REPORT_MS);
-  }
-
   abandon(): void {
     this.#calls.call('abandon').catch(this.#ignoreEnd);
   }
 
-  renewTls(tls: ListenTls): void {
-    this.#calls.call('renewTls', tls).catch(this.#ignoreEnd);
-  }
-
-  reopenAccessLog(): void {
-    this.#calls.call('reopenAccessLog').catch(this.#ignoreEnd);
+  /** Begins something whose result nobody waits for; the end of the process is the end of it, too. */
+  begin(act: (plane: Worker) => Promise<void>): void {
+    act(this.plane).catch(this.#ignoreEnd);
   }
 
   /** Asks for a report; after a while without one, the one before is kept. Never rejects. */
@@ -242,11 +209,6 @@ export class RemoteWorker {
     await this.ended;
     clearTimeout(timer);
     return problem;
-  }
-
-  /** Skips the delay of the drain. */
-  hurry(): void {
-    this.#calls.call('hurry').catch(this.#ignoreEnd);
   }
 
   kill(): void {
@@ -290,8 +252,8 @@ export class RemoteWorker {
   async #update({ wanted: { metrics, withState, withLines } }: QueuedReport): Promise<void> {
     this.#queued = undefined;
     const auditFrom = withLines ? this.#auditFrom : undefined;
-    await this.#calls
-      .call('report', { auditFrom, metrics, withState })
+    await this.plane
+      .report({ auditFrom, metrics, withState })
       .then((report) => this.#accept(report), this.#ignoreEnd);
   }
 

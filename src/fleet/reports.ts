@@ -1,16 +1,14 @@
-import { auditLines, auditView } from '../app/console-audit.ts';
-import { observeAudit, withCheck } from '../app/health.ts';
+import { auditLines } from '../app/audit-lines.ts';
+import { setAuditCounts } from '../app/gauges.ts';
+import type { FormerWorkers, WantedMetrics, WorkerReport } from '../app/worker.ts';
 import type { Audit } from '../audit/audit.ts';
 import type { Clock } from '../base/clock.ts';
-import type { ClientUse } from '../control/client-view.ts';
-import { mergeAudit, mergeClientUse, mergeReports, type PlaneReport } from '../control/merge.ts';
-import { type Check, conditionWith, simpleCheck } from '../control/readiness.ts';
 import type { AuditLines } from '../control/snapshot.ts';
+import { type ErrorState, mergeErrors } from '../control/state.ts';
 import type { AuditLine } from '../control/view.ts';
 import { ClientRefusals } from '../gateway/error-log.ts';
 import type { MergedMetrics } from '../metrics/merged-metrics.ts';
 import type { Metrics } from '../metrics/metrics.ts';
-import type { WantedMetrics, WorkerReport } from './protocol.ts';
 import type { RemoteWorker } from './remote-worker.ts';
 
 /** For so long after the console has asked for audit lines, workers send them, in milliseconds. */
@@ -32,6 +30,8 @@ export class Reports {
   readonly #lines = new RecentLines();
   /** Of workers that have drained. */
   readonly #refusals = new ClientRefusals();
+  /** Of workers that have ended. */
+  #errors: readonly ErrorState[] = [];
   #linesWantedAt = Number.NEGATIVE_INFINITY;
   #ownLinesFrom = 0;
 
@@ -61,7 +61,7 @@ export class Reports {
   ): Promise<void> {
     const { metrics, audit, clock } = this.#deps;
     metrics.workers.set(serving);
-    observeAudit(metrics, audit);
+    setAuditCounts(metrics, audit);
     const withLines = clock.now() - this.#linesWantedAt < LINES_MS;
     if (withLines) {
       const { lines, position } = auditLines(audit, this.#ownLinesFrom);
@@ -71,27 +71,18 @@ export class Reports {
     await Promise.all(workers.map((worker) => worker.update({ metrics: names, withState, withLines })));
   }
 
-  /**
-   * Merges the limits and refusals of a client from these workers, and the refusals of those that have drained; omits a
-   * worker that does not respond in time.
-   */
-  async clientUse(workers: readonly RemoteWorker[], client: string): Promise<ClientUse> {
-    const asked = await Promise.allSettled(workers.map((worker) => worker.clientUse(client)));
-    const uses = asked.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []));
-    return mergeClientUse([...uses, { limits: null, refusals: this.#refusals.of(client) }]);
+  /** Keeps the counts and errors of a worker that has ended. */
+  ended({ number, state }: RemoteWorker): void {
+    this.#deps.merged.ended(number);
+    this.#errors = mergeErrors([...this.#errors, ...(state?.errors ?? [])]);
   }
 
-  /** Merges the latest states of these workers. `serving`: so many serve; `wanted`: and so many should. */
-  merge(workers: readonly RemoteWorker[], serving: number, wanted: number): PlaneReport {
-    const reports = workers.flatMap(({ number, state }) =>
-      state === undefined ? [] : [{ worker: number, ...state }],
-    );
-    const merged = mergeReports(reports);
-    const { audit } = this.#deps;
-    const readiness = withCheck(merged.readiness, workersCheck(serving, wanted, audit));
-    const condition = conditionWith(readiness, merged.condition.deployments);
-    const views = [merged.audit, audit.enabled ? auditView(audit) : null].flatMap((view) => view ?? []);
-    return { ...merged, readiness, condition, audit: mergeAudit(views) };
+  /** What workers knew that have ended, or are about to. */
+  former(leaving: readonly RemoteWorker[]): FormerWorkers {
+    return {
+      errors: [...this.#errors, ...leaving.flatMap(({ state }) => state?.errors ?? [])],
+      refusals: (client) => this.#refusals.of(client),
+    };
   }
 }
 
@@ -110,17 +101,4 @@ export class RecentLines {
     const missing = Math.max(0, this.#count - position);
     return { lines: missing === 0 ? [] : this.#lines.slice(-missing), position: this.#count };
   }
-}
-
-/** Returns the check of the workers, and of the primary's own audit log, in the readiness. */
-function workersCheck(serving: number, wanted: number, { failing, retentionHeld, sink }: Audit): Check {
-  const missing = `${serving} of ${wanted} workers serve; the others are being started`;
-  const check = simpleCheck('workers', serving < wanted ? missing : undefined);
-  const errors = [
-    ...check.errors,
-    ...(failing === undefined ? [] : [`the primary's audit log cannot be written: ${failing}`]),
-    ...(retentionHeld === undefined ? [] : [`the primary: ${retentionHeld}`]),
-    ...(sink?.failing === undefined ? [] : [`the primary cannot reach the audit stream: ${sink.failing}`]),
-  ];
-  return { ...check, ok: errors.length === 0, errors };
 }

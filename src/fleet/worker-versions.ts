@@ -1,12 +1,13 @@
-import type { DeploymentVersion } from '../app/serving.ts';
+import type { DeploymentVersion, Worker } from '../app/worker.ts';
 import { messageOf } from '../base/error-code.ts';
-import type { CredentialView } from '../control/view.ts';
-import type { VersionTest } from '../upstream/credential-selector.ts';
+import type { VersionTest } from '../upstream/credential.ts';
 import type { RemoteWorker } from './remote-worker.ts';
 
 const STATE_ONLY = { metrics: [], withState: true, withLines: false } as const;
 
-type Member = Pick<RemoteWorker, 'number' | 'isGone' | 'missing' | 'promote'>;
+interface Member extends Pick<RemoteWorker, 'number' | 'isGone'> {
+  readonly plane: Pick<Worker, 'missing' | 'promote'>;
+}
 
 /** Keeps the versions of credentials that workers use the same. */
 export class WorkerVersions {
@@ -17,7 +18,7 @@ export class WorkerVersions {
   async test(workers: readonly RemoteWorker[], choice: DeploymentVersion): Promise<VersionTest> {
     // A worker that was started later does not have a version that has left its sources.
     if ((await failuresOf(workers, (worker) => requireAll(worker, [choice]))).length > 0) return 'unknown';
-    return (await workers[0]?.testVersion(choice)) ?? 'unclear';
+    return (await workers[0]?.plane.testVersion(choice)) ?? 'unclear';
   }
 
   /**
@@ -28,7 +29,7 @@ export class WorkerVersions {
     const [lacking] = await failuresOf(workers, (worker) => requireAll(worker, choices));
     if (lacking !== undefined) throw new Error(`nothing has changed: ${lacking.reason}`);
     this.#promotions += 1;
-    const failed = await failuresOf(workers, (worker) => worker.promote(choices));
+    const failed = await failuresOf(workers, ({ plane }) => plane.promote(choices));
     if (failed.length === 0) return;
     const used = workers.filter((worker) => !worker.isGone && !failed.some((each) => each.worker === worker));
     const inUse =
@@ -41,9 +42,9 @@ export class WorkerVersions {
     await Promise.all(workers.map((worker) => worker.update(STATE_ONLY)));
     const versions = new Map<string, Set<string>>();
     for (const { state } of workers) {
-      for (const { credentials } of state?.condition.deployments ?? []) {
-        for (const { name, version } of credentials.filter(isInUse)) {
-          versions.set(name, (versions.get(name) ?? new Set()).add(version));
+      for (const { credentials } of state?.deployments ?? []) {
+        for (const { credential, version } of credentials.filter(({ inUse }) => inUse)) {
+          versions.set(credential, (versions.get(credential) ?? new Set()).add(version));
         }
       }
     }
@@ -64,12 +65,8 @@ export class WorkerVersions {
   }
 }
 
-function isInUse({ state, refused }: CredentialView): boolean {
-  return state === 'in use' || refused;
-}
-
 async function requireAll(worker: Member, choices: readonly DeploymentVersion[]): Promise<void> {
-  const missing = await worker.missing(choices);
+  const missing = await worker.plane.missing(choices);
   if (missing !== undefined) throw new Error(missing);
 }
 
@@ -89,10 +86,12 @@ async function failuresOf<W extends Member>(
 async function adoptVersions(worker: RemoteWorker, other: RemoteWorker | undefined): Promise<void> {
   // The latest report may be from before a promotion.
   await other?.update(STATE_ONLY);
-  const deployments = other?.state?.condition.deployments ?? [];
+  const deployments = other?.state?.deployments ?? [];
   const choices = deployments.flatMap(({ name: deployment, credentials }) =>
-    credentials.filter(isInUse).map(({ name: credential, version }) => ({ deployment, credential, version })),
+    credentials
+      .filter(({ inUse }) => inUse)
+      .map(({ credential, version }) => ({ deployment, credential, version })),
   );
   // A version that the new configuration does not have is refused, and stays out of use.
-  await Promise.allSettled(choices.map((choice) => worker.promote([choice])));
+  await Promise.allSettled(choices.map((choice) => worker.plane.promote([choice])));
 }

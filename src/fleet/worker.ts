@@ -1,19 +1,11 @@
 import type { DataPlane, Prepared } from '../app/data-plane.ts';
+import type { WorkerReport } from '../app/worker.ts';
 import type { Audit } from '../audit/audit.ts';
 import type { IpcPort } from '../base/ipc-port.ts';
 import { PortError } from '../base/open-port.ts';
-import { countNames, takeSnapshot } from '../metrics/merged-metrics.ts';
-import type { Metrics } from '../metrics/metrics.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import { fromTransfer } from '../setup/transfer.ts';
-import {
-  type DrainOptions,
-  PROTOCOL,
-  type ReportOptions,
-  serveWorker,
-  type WorkerFunctions,
-  type WorkerReport,
-} from './protocol.ts';
+import { type DrainOptions, PROTOCOL, serveWorker, type WorkerLife } from './protocol.ts';
 import { setupOfWorker } from './worker-setup.ts';
 
 export interface WorkerDeps {
@@ -25,15 +17,14 @@ export interface WorkerDeps {
   readonly open: (setup: AppSetup, number: number) => Promise<OpenPlane>;
 }
 
-/** The data plane of this process with its audit log and metrics. */
+/** The data plane of this process with its audit log. */
 export interface OpenPlane {
   readonly plane: DataPlane;
   readonly audit: Audit;
-  readonly metrics: Metrics;
 }
 
 /** Serves requests on behalf of a primary, in a process of its own. */
-export class Worker {
+export class WorkerProcess {
   readonly #deps: WorkerDeps;
   readonly #ended = Promise.withResolvers<void>();
   #open: OpenPlane | undefined;
@@ -43,7 +34,7 @@ export class Worker {
 
   constructor(deps: WorkerDeps) {
     this.#deps = deps;
-    serveWorker(deps.port, this.#functions);
+    serveWorker(deps.port, this.#life, () => this.#opened.plane);
   }
 
   /** Serves until the primary ends it; resolves when everything is closed. */
@@ -51,7 +42,7 @@ export class Worker {
     return this.#ended.promise;
   }
 
-  get #functions(): WorkerFunctions {
+  get #life(): WorkerLife {
     return {
       open: async ({ protocol, number, workers, setup }) => {
         if (protocol !== PROTOCOL) {
@@ -84,13 +75,6 @@ export class Worker {
         this.#opened.plane.commit(prepared);
         await this.#opened.plane.settle(prepared);
       },
-      reopenAccessLog: () => this.#opened.plane.reopenAccessLog(),
-      renewTls: (tls) => this.#opened.plane.renewTls(tls),
-      report: (options) => this.#report(options),
-      testVersion: (choice) => this.#opened.plane.testVersion(choice),
-      missing: (choices) => this.#opened.plane.missing(choices),
-      promote: (choices) => this.#opened.plane.promote(choices),
-      clientUse: (client) => this.#opened.plane.clientUse(client),
       drain: async (options) => {
         try {
           return await this.#drain(options);
@@ -99,7 +83,6 @@ export class Worker {
           setImmediate(() => void this.#deps.port.flushed().then(this.#ended.resolve));
         }
       },
-      hurry: () => this.#opened.plane.hurry(),
     };
   }
 
@@ -115,25 +98,8 @@ export class Worker {
   async #drain({ withDelay, ...options }: DrainOptions): Promise<WorkerReport> {
     const { plane, audit } = this.#opened;
     await plane.drain(withDelay);
-    const last = await this.#report(options);
+    const last = await plane.report(options);
     await audit.close('stop');
     return { ...last, refusals: plane.countedRefusals, auditHead: audit.head };
-  }
-
-  async #report({ auditFrom, metrics, withState }: ReportOptions): Promise<WorkerReport> {
-    const { plane, audit, metrics: own } = this.#opened;
-    const { registry } = own;
-    const names = metrics === 'counts' ? countNames(registry) : metrics === 'all' ? undefined : metrics;
-    await plane.observe(names);
-    const { lines, position } =
-      auditFrom === undefined ? { lines: [], position: undefined } : plane.auditLines(auditFrom);
-    return {
-      state: withState ? await plane.report() : undefined,
-      metrics: await takeSnapshot(registry, names),
-      lines,
-      refusals: [],
-      auditPosition: position,
-      auditHead: audit.head,
-    };
   }
 }

@@ -1,5 +1,4 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Nonce } from '../challenges/nonce.ts';
 
 /** So often another nonce is asked for: for more than a second, whatever the pauses. */
 const TIMES = 8;
@@ -11,17 +10,17 @@ const PAUSE_MS = 130;
 
 /**
  * Asks until a nonce comes that is not the refused one. Servers that give one nonce to all who ask within a second refuse
- * it to all but the first, so the refusal says nothing of the credential. Returns what was asked for last: that nonce, the
- * refused one once more, or what stands in the place of a nonce.
+ * it to all but the first, so the refusal says nothing of the credential. Returns what was asked for last. `nonceOf`: its
+ * nonce; undefined: it has none.
  */
-export async function anotherNonce<Other>(
-  refused: Nonce,
-  ask: () => Promise<Nonce | Other>,
-): Promise<Nonce | Other> {
+export async function anotherNonce<Asked>(
+  refused: string,
+  ask: () => Promise<Asked>,
+  nonceOf: (asked: Asked) => string | undefined,
+): Promise<Asked> {
   for (let left = TIMES; ; left -= 1) {
     await sleep(PAUSE_MS * (1 + Math.random()));
     const asked = await ask();
-    const isSame = asked instanceof Nonce && asked.challenge.nonce === refused.challenge.nonce;
-    if (!isSame || left <= 1) return asked;
+    if (nonceOf(asked) !== refused || left <= 1) return asked;
   }
 }

@@ -17,27 +17,25 @@ const ONE_REPEAT: Retries = { attempts: 1, take: () => true, count() {} };
 
 /** Authenticated attempts that the upstream answers, for one client request. */
 const ATTEMPTS = 2;
-/** Times that one client request asks for a challenge. */
-const QUESTIONS = 4;
 
 /**
  * Bounds the exchanges of one client request, however many versions of a credential and addresses it tries: two
  * authenticated attempts that get a response, and the repeats of those whose connection broke. A rotation adds two: with
  * the version that the upstream has accepted in place of the first one, whose first nonce may be refused like any other.
- * A candidate that was tried out in vain adds one, if the nonce of the version in use is refused after it.
+ * A refusal that names the nonce once more proves nothing, and adds one.
  */
 export class AttemptBudget {
   readonly #retries: Retries;
-  #limit = ATTEMPTS;
-  #owesAttempt = false;
+  #limit: number;
+  #isNamedAgain = false;
   /** Authenticated attempts that the upstream answered. */
   answered = 0;
   /** True if the upstream called the nonce of every refused attempt stale. */
   onlyStale = true;
   /** True if the credential was found good after an attempt of this request was refused. */
   confirmed = false;
-  /** Times that the upstream was asked for a challenge. */
-  asked = 0;
+  /** How long the request has waited for others that find out about the credential, in milliseconds. */
+  waitedMs = 0;
   /** Times that the request was sent again because its connection broke. */
   #repeats = 0;
   /** The last exchange that got no response; undefined: none, or it has been made up for. */
@@ -45,44 +43,32 @@ export class AttemptBudget {
   /** True if a body that is not kept was sent, so that the request cannot be sent again. */
   bodySent = false;
 
-  constructor(retries: Retries = ONE_REPEAT) {
+  /** `attempts`: authenticated ones that may be answered. */
+  constructor(retries: Retries = ONE_REPEAT, attempts = ATTEMPTS) {
     this.#retries = retries;
+    this.#limit = attempts;
   }
 
-  get limit(): number {
-    return this.#limit;
+  /** Attempts that may still be answered. */
+  get left(): number {
+    return this.#limit - this.answered;
   }
 
+  /** True if no attempt can follow. */
   get spent(): boolean {
-    return this.answered >= this.#limit || this.bodySent;
+    return this.left <= 0 || this.bodySent;
   }
 
-  /** True if only a rotation can add attempts. */
-  get noneLeft(): boolean {
-    return this.answered >= this.#limit && !this.bodySent;
-  }
-
-  /** Another version of the credential has just been accepted; counts once. */
+  /** Another version of the credential has just been accepted; at most four attempts in all. */
   extendForRotation(): void {
-    this.#limit = 2 * ATTEMPTS;
-    this.#owesAttempt = false;
+    this.#limit = Math.min(2 * ATTEMPTS, this.answered + ATTEMPTS);
   }
 
-  /** The request gave an attempt to a candidate, in vain. */
-  oweAttempt(): void {
-    this.#owesAttempt = true;
-  }
-
-  /** Gives that attempt back, once; false: there is none. */
-  takeOwed(): boolean {
-    if (!this.#owesAttempt) return false;
-    this.#owesAttempt = false;
+  /** An attempt was refused with the nonce that it used; counts once, if no attempt is left. */
+  extendForNamedAgain(): void {
+    if (this.#isNamedAgain || this.left > 0) return;
+    this.#isNamedAgain = true;
     this.#limit += 1;
-    return true;
-  }
-
-  get mayAsk(): boolean {
-    return this.asked < QUESTIONS;
   }
 
   /** True if an exchange may only go out on a new connection. */

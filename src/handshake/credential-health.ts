@@ -1,21 +1,21 @@
 /** Statuses of a lock-out, throttling or an intermediary, which can come before the credential is looked at. */
 export const SAYS_NOTHING: ReadonlySet<number> = new Set([403, 429, 502, 503, 504]);
 
+/** A server can respond so to a method of the gateway's own choice before it looks at the credential. */
+export const METHOD_REFUSED: ReadonlySet<number> = new Set([405, 501]);
+
 /**
  * Health of one version of a credential at the upstream: unknown, accepted or refused. Responses can overtake
  * each other, so the order in which the attempts were sent counts.
  */
 export class CredentialHealth {
+  /** True while the gateway finds out whether the upstream accepts it, so that no attempt of a client goes out. */
+  inDoubt = false;
   #sent = 0;
   #lastAccepted = 0;
   #lastRefused = 0;
   #resetAfter = 0;
   #refused = false;
-
-  /** True if nothing has been seen of it yet: no attempt was accepted or refused, or made unknown by a reset. */
-  get untried(): boolean {
-    return this.#lastAccepted === 0 && this.#lastRefused === 0 && this.#resetAfter === 0;
-  }
 
   /** True if the upstream refuses it, as far as is known. */
   get refused(): boolean {

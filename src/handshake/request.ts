@@ -1,3 +1,4 @@
+import type { Cancellation } from '../base/cancellation.ts';
 import type { RawHeaders } from '../base/raw-headers.ts';
 import type { TracedWork } from '../tracing/tracing.ts';
 import type { ExchangeOptions } from './exchange.ts';
@@ -12,6 +13,7 @@ export interface UpstreamRequest extends ExchangeOptions {
   readonly target: string;
   readonly headers: RawHeaders;
   readonly body: RequestBody;
+  readonly cancellation: Cancellation;
   /** Span of the client request; undefined: not traced. */
   readonly trace: TracedWork | undefined;
 }

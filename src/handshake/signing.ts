@@ -9,8 +9,11 @@ import type { RequestBody, UpstreamRequest } from './request.ts';
 /** Header field of the credentials: for an upstream, or for a proxy (RFC 9110 §11.6.2, §11.7.2). */
 export type CredentialsField = 'authorization' | 'proxy-authorization';
 
+/** The parts of a request that are sent. */
+type Unsigned = Pick<UpstreamRequest, 'method' | 'target' | 'headers' | 'body'>;
+
 /** Returns the request as it is: the upstream asks for authentication if it wants any. */
-export function unsigned({ method, target, headers, body }: UpstreamRequest): Message {
+export function unsigned({ method, target, headers, body }: Unsigned): Message {
   return { method, target, headers, body: payload(body) };
 }
 
@@ -19,7 +22,7 @@ export function unsigned({ method, target, headers, body }: UpstreamRequest): Me
  * @throws GatewayError `body-too-large` or `overloaded` when the answer needs a body that is not in memory
  */
 export function signed(
-  request: UpstreamRequest,
+  request: Unsigned,
   nonce: Nonce,
   nc: number,
   field: CredentialsField = 'authorization',
@@ -32,7 +35,7 @@ export function signed(
 }
 
 /** Returns a request without a body that makes the upstream ask for authentication. */
-export function challengeRequest({ target, headers }: UpstreamRequest, method: string): Message {
+export function challengeRequest({ target, headers }: Unsigned, method: string): Message {
   return { method, target, headers: withoutField(headers, 'content-length'), body: null };
 }
 

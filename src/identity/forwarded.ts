@@ -38,10 +38,7 @@ const UNNAMED = Symbol('unnamed');
  * Yields the hops of the header, the latest first. A malformed field line yields one unnamed hop and ends
  * the list, because the hops before it cannot be trusted.
  */
-function* hops(
-  header: ForwardedHeader,
-  lines: readonly string[],
-): Generator<Address | typeof UNNAMED> {
+function* hops(header: ForwardedHeader, lines: readonly string[]): Generator<Address | typeof UNNAMED> {
   for (const line of lines.toReversed()) {
     const nodes = header === 'Forwarded' ? forwardedNodes(line) : line.split(',').map((node) => node.trim());
     if (nodes === undefined) {

@@ -1,5 +1,5 @@
 import { STATUS_CODES } from '../base/node-http.ts';
-import type { AttemptResult, Metrics, RetryReason } from './metrics.ts';
+import type { AttemptResult, ChallengeReason, Metrics, RetryReason } from './metrics.ts';
 import type { HistogramSeries, Series } from './series.ts';
 
 /** The series of one deployment that requests change, each resolved once. */
@@ -10,6 +10,7 @@ export class DeploymentMetrics {
   readonly upstreamDuration: HistogramSeries;
   readonly queueWait: HistogramSeries;
   readonly upstreamAttempts: Readonly<Record<AttemptResult, Series>>;
+  readonly challenges: Readonly<Record<ChallengeReason, Series>>;
   readonly retries: Readonly<Record<RetryReason | 'denied', Series>>;
   readonly #metrics: Metrics;
   readonly #deployment: string;
@@ -32,6 +33,13 @@ export class DeploymentMetrics {
       stale: attempts('stale'),
       refused: attempts('refused'),
       error: attempts('error'),
+    };
+    const challenges = (reason: ChallengeReason): Series => metrics.challenges.series({ deployment, reason });
+    this.challenges = {
+      cold: challenges('cold'),
+      stale: challenges('stale'),
+      single_use: challenges('single_use'),
+      ahead: challenges('ahead'),
     };
     const retries = (reason: RetryReason | 'denied'): Series =>
       metrics.retries.series({ deployment, reason });

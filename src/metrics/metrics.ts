@@ -118,7 +118,7 @@ export class Metrics {
     'Workers that ended by themselves, or gave no sign of life and were replaced',
     ['reason'],
   );
-  readonly challenges = this.#counter('challenges_total', 'Challenges obtained from the upstream', [
+  readonly challenges = this.#seriesCounter('challenges_total', 'Challenges obtained from the upstream', [
     'deployment',
     'reason',
   ]);

@@ -1,8 +1,8 @@
 import type { Agent, Dispatcher } from 'undici';
 import { errorCode, messageOf } from '../base/error-code.ts';
 import type { Secret } from '../base/secret.ts';
-import { agentFor, askedWait, loadUndici, RetryLater } from './http.ts';
-import type { ReceiverTls } from './tls.ts';
+import type { ReceiverTls } from './connections.ts';
+import { agentFor, askedWait, loadUndici, RetryLater } from './connections.ts';
 
 /** Bytes of a response up to which it is read. */
 const LONGEST_RESPONSE = 64 * 1024;

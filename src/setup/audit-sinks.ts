@@ -1,4 +1,4 @@
-import type { SinkOptions } from '../audit/sinks/options.ts';
+import type { SinkOptions } from '../audit/shipping/sink-set.ts';
 import type { Issue, Path } from '../config/issues.ts';
 import type { SourceReader } from '../credentials/sources.ts';
 import { ReceiverReading, type SinkSection } from './receivers.ts';

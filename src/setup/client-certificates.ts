@@ -1,44 +1,10 @@
 import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto';
 import { readPem } from '../base/guarded-file.ts';
 import { Secret } from '../base/secret.ts';
-import { slices } from '../base/steps.ts';
-import type { Issue } from '../config/issues.ts';
 import type { Config } from '../config/schema.ts';
 import type { SecretSource } from '../config/secret-source.ts';
-import { issueOf, type SourceReader } from '../credentials/sources.ts';
+import type { SourceReader } from '../credentials/sources.ts';
 import type { ClientCertificate } from '../transport/upstream-tls.ts';
-
-export interface ClientCertificates {
-  /** By name of the deployment, for deployments with `tls.certFile`. */
-  readonly byDeployment: ReadonlyMap<string, ClientCertificate>;
-  readonly issues: readonly Issue[];
-}
-
-/**
- * Reads the client certificates for upstream services; each must belong to its private key. `uid` is the user
- * of this process; without one, owners of files are not checked.
- */
-export async function readClientCertificates(
-  { deployments }: Pick<Config, 'deployments'>,
-  reader: SourceReader,
-  uid: number | undefined,
-): Promise<ClientCertificates> {
-  const byDeployment = new Map<string, ClientCertificate>();
-  const issues: Issue[] = [];
-  const pause = slices();
-  for (const [name, { tls }] of Object.entries(deployments)) {
-    await pause();
-    const path = ['deployments', name, 'tls'];
-    try {
-      const certificate = await readClientCertificate(tls, reader, uid);
-      if (certificate !== undefined) byDeployment.set(name, certificate);
-    } catch (error) {
-      if (!(error instanceof CertificateIssue)) throw error;
-      issues.push(issueOf([...path, error.key], error.cause ?? error));
-    }
-  }
-  return { byDeployment, issues };
-}
 
 type ClientCertificateSection = Pick<Config['deployments'][string]['tls'], TlsKey>;
 type TlsKey = 'certFile' | 'keyFile' | 'keyPassphrase';

@@ -4,8 +4,8 @@ import type { Issue, Path } from '../config/issues.ts';
 import type { Config } from '../config/schema.ts';
 import type { SecretSource } from '../config/secret-source.ts';
 import { issueOf, type SourceReader } from '../credentials/sources.ts';
+import type { ReceiverTls } from '../receivers/connections.ts';
 import type { OtlpReceiver } from '../receivers/otlp.ts';
-import type { ReceiverTls } from '../receivers/tls.ts';
 import { readAuthority } from './authorities.ts';
 import { CertificateIssue, readClientCertificate } from './client-certificates.ts';
 

@@ -4,6 +4,7 @@ import { type StoreKey, storeKeys } from '../challenges/store/value-signer.ts';
 import type { Issue } from '../config/issues.ts';
 import type { Config } from '../config/schema.ts';
 import { issueOf, type SourceReader } from '../credentials/sources.ts';
+import { readAuthorityOf } from './authorities.ts';
 
 export interface RedisSetup {
   /** Undefined without Redis. */
@@ -12,13 +13,13 @@ export interface RedisSetup {
 }
 
 /**
- * Reads the passwords of Redis and its Sentinels, and the keys for values; `ca` is the content of its
- * `tls.caFile`.
+ * Reads the authorities and passwords of Redis and its Sentinels, and the keys for values. `uid`: the user of this
+ * process; without one, owners of files are not checked.
  */
 export async function readRedis(
   section: Config['redis'],
-  ca: string | undefined,
   reader: SourceReader,
+  uid: number | undefined,
 ): Promise<RedisSetup> {
   const issues: Issue[] = [];
   if (section === undefined) return { options: undefined, issues };
@@ -34,6 +35,7 @@ export async function readRedis(
       return undefined;
     }
   };
+  const ca = await readAuthorityOf(tls?.caFile, ['redis', 'tls'], uid, issues);
   const password = await read('password');
   const sentinelPassword = await read('sentinelPassword');
   const keys = keyFile === undefined ? [] : await readKeys(keyFile, reader, issues);

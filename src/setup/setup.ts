@@ -1,5 +1,5 @@
 import type { AuditOptions } from '../audit/audit.ts';
-import type { SinkOptions } from '../audit/sinks/options.ts';
+import type { SinkOptions } from '../audit/shipping/sink-set.ts';
 import type { RedisStoreOptions } from '../challenges/store/redis.ts';
 import { ConfigError, type Issue, type LocatedIssue } from '../config/issues.ts';
 import { type LocatedConfig, loadLocated } from '../config/load.ts';
@@ -10,11 +10,10 @@ import { CredentialError, type CredentialSet, readCredentials } from '../credent
 import { type ProcessContext, SourceReader } from '../credentials/sources.ts';
 import { CredentialVersions } from '../credentials/versions.ts';
 import type { ListenTls } from '../gateway/listener.ts';
-import type { ClientCertificate } from '../transport/upstream-tls.ts';
 import { readAudit } from './audit.ts';
 import { readAuditSinks } from './audit-sinks.ts';
-import { readAuthorities } from './authorities.ts';
-import { readClientCertificates } from './client-certificates.ts';
+import { readDeploymentFiles } from './deployment-files.ts';
+import type { DeploymentFiles } from './deployments.ts';
 import { readListenTls } from './listen-tls.ts';
 import { readRedis } from './redis.ts';
 import { configWarnings } from './warnings.ts';
@@ -24,12 +23,8 @@ export interface AppSetup {
   readonly config: Config;
   /** By name of the credential. */
   readonly credentials: ReadonlyMap<string, CredentialSet>;
-  /** PEM of the authorities of upstream services, by name of the deployment. */
-  readonly authorities: ReadonlyMap<string, string>;
-  /** By name of the deployment. */
-  readonly clientCertificates: ReadonlyMap<string, ClientCertificate>;
-  /** PEM of the authorities of proxies, by name of the deployment. */
-  readonly proxyAuthorities: ReadonlyMap<string, string>;
+  /** By name of the deployment; `deploymentsOf` joins them with the rest. */
+  readonly files: ReadonlyMap<string, DeploymentFiles>;
   /** Undefined without Redis. */
   readonly redis: RedisStoreOptions | undefined;
   /** Undefined if the data plane is plain HTTP. */
@@ -99,18 +94,16 @@ async function readContents(
   versions: CredentialVersions,
 ): Promise<AppSetup> {
   const reader = new SourceReader(context, config.sealed);
-  const [credentials, authorities, clientCertificates, listenTls] = await Promise.all([
+  const [credentials, deployments, listenTls] = await Promise.all([
     readCredentials(config.credentials, reader, versions).catch(orCredentialError),
-    readAuthorities(config, context.uid),
-    readClientCertificates(config, reader, context.uid),
+    readDeploymentFiles(config.deployments, reader, context.uid),
     readListenTls(config.listen.tls, context.uid),
   ]);
-  const redis = await readRedis(config.redis, authorities.redis, reader);
+  const redis = await readRedis(config.redis, reader, context.uid);
   const audit = await readAudit(config.audit, reader);
   const auditSinks = await readAuditSinks(config.audit?.sinks ?? [], reader, context.uid);
   const issues = [
-    ...authorities.issues,
-    ...clientCertificates.issues,
+    ...deployments.issues,
     ...listenTls.issues,
     ...redis.issues,
     ...audit.issues,
@@ -125,9 +118,7 @@ async function readContents(
   return {
     config,
     credentials: credentials.byName,
-    authorities: authorities.byDeployment,
-    clientCertificates: clientCertificates.byDeployment,
-    proxyAuthorities: authorities.proxies,
+    files: deployments.files,
     redis: redis.options,
     listenTls: listenTls.tls,
     audit: audit.options,

@@ -8,18 +8,21 @@ import { type ErrorCode, GatewayError } from '../base/errors.ts';
 import { isExposed } from '../base/network.ts';
 import { request as requestInClear } from '../base/node-http.ts';
 import { fieldValues, type RawHeaders } from '../base/raw-headers.ts';
+import { SingleFlight } from '../base/single-flight.ts';
 import { NoncePool } from '../challenges/pool.ts';
 import { SharedChallenges } from '../challenges/shared-challenges.ts';
 import { MemoryChallengeStore } from '../challenges/store/memory.ts';
 import type { Credential } from '../credentials/credentials.ts';
 import type { AlgorithmName } from '../digest/algorithms.ts';
 import { offersScheme } from '../digest/challenge.ts';
+import type { Account, Call, HandshakeMetrics } from '../handshake/account.ts';
 import { AttemptBudget } from '../handshake/attempt-budget.ts';
-import { DigestClient, type DigestListener, DigestState } from '../handshake/digest-client.ts';
+import { CredentialHealth } from '../handshake/credential-health.ts';
+import { alwaysStale, noDigest, refusedAgain } from '../handshake/errors.ts';
 import type { Exchange } from '../handshake/exchange.ts';
+import { type HandshakeOptions, handshake, type Refused } from '../handshake/handshake.ts';
 import { NO_BODY } from '../handshake/request.ts';
 import { UpstreamResponse } from '../handshake/response.ts';
-import { sendAuthenticated, type Turn } from '../handshake/send-authenticated.ts';
 import { leavingFrom } from './egress.ts';
 import {
   ProxyError,
@@ -155,7 +158,18 @@ function authorityOf(origin: string): string {
 const TRIAL_INTERVAL_MS = 30_000;
 /** The longest that tunnels wait for another one that tests the credential, in milliseconds. */
 const PATIENCE_MS = 1_000;
-const TURN: Turn = { ownNonce: false, attempts: 2 };
+/** Attempts to make a tunnel are not counted. */
+const UNCOUNTED = { inc(): void {} };
+const METRICS: HandshakeMetrics = {
+  upstreamAttempts: {
+    ok: UNCOUNTED,
+    challenged: UNCOUNTED,
+    stale: UNCOUNTED,
+    refused: UNCOUNTED,
+    error: UNCOUNTED,
+  },
+  challenges: { cold: UNCOUNTED, stale: UNCOUNTED, single_use: UNCOUNTED, ahead: UNCOUNTED },
+};
 
 /** Errors of the Digest client, as errors of the proxy. */
 const PROXY_ERRORS: Partial<Record<ErrorCode, ProxyRefusal>> = {
@@ -189,14 +203,14 @@ export interface ProxyReply {
 export type Connect = (headers: RawHeaders) => Promise<ProxyReply>;
 
 /** Authenticates to one proxy with one credential, for every connection to one upstream. */
-export class ProxyAuthentication implements DigestListener {
-  readonly hasAlternatives = false;
-  readonly isReplaced = false;
-  readonly isInUse = true;
+export class ProxyAuthentication {
   readonly #account: ProxyAccount;
   readonly #clock: Clock;
-  readonly #state = new DigestState();
-  readonly #digest: DigestClient | undefined;
+  readonly #health = new CredentialHealth();
+  /** Undefined: there is no credential. */
+  readonly #digest: Account | undefined;
+  /** Of the tunnel that tests an unknown credential, while others wait for it. */
+  readonly #flights = new SingleFlight();
   #basicAccepted = false;
   /** A refused credential is kept back until then, on the clock. */
   #nextTrial = Number.NEGATIVE_INFINITY;
@@ -204,7 +218,7 @@ export class ProxyAuthentication implements DigestListener {
   constructor(account: ProxyAccount, clock: Clock) {
     this.#account = account;
     this.#clock = clock;
-    this.#digest = account.credential && this.#digestClient(account.credential);
+    this.#digest = account.credential && this.#digestAccount(account.credential);
   }
 
   get credential(): Credential | undefined {
@@ -222,12 +236,12 @@ export class ProxyAuthentication implements DigestListener {
     }
     if (!mayAnswer) return openUnauthenticated(connect, 'plaintext');
     if (this.#clock.now() < this.#nextTrial) throw proxyAuthenticationError('credential-refused');
-    if (this.#state.health.refused) this.#state.health.reset();
+    if (this.#health.refused) this.#health.reset();
     if (this.#basicAccepted && 'password' in credential) return this.#openWithBasic(connect, credential);
     return this.#openWithDigest(connect, credential, this.#digest);
   }
 
-  async #openWithDigest(connect: Connect, credential: Credential, client: DigestClient): Promise<Socket> {
+  async #openWithDigest(connect: Connect, credential: Credential, account: Account): Promise<Socket> {
     let last: ProxyReply | undefined;
     const exchange: Exchange = async ({ headers }) => {
       last?.socket.destroy();
@@ -238,15 +252,12 @@ export class ProxyAuthentication implements DigestListener {
       return new UpstreamResponse(status, '', fields, true, undefined);
     };
     const target = this.#account.authority;
-    const call = {
-      request: { method: 'CONNECT', target, headers: [], body: NO_BODY, client: '', trace: undefined },
-      cancellation: new Cancellation(),
-      budget: new AttemptBudget(),
-      exchange,
-    };
+    const request = { method: 'CONNECT', target, headers: [], body: NO_BODY, client: '', trace: undefined };
+    const cancellation = new Cancellation();
+    const call = { request: { ...request, cancellation }, budget: new AttemptBudget(), exchange };
     try {
-      const response = await sendAuthenticated(client, call, TURN);
-      if (response === 'refused' || last === undefined) throw proxyAuthenticationError('credential-refused');
+      await this.#handshake(account, call);
+      if (last === undefined) throw proxyAuthenticationError('credential-refused');
       return tunnelOf(last);
     } catch (error) {
       last?.socket.destroy();
@@ -257,6 +268,42 @@ export class ProxyAuthentication implements DigestListener {
       if (!('password' in credential)) throw proxyAuthenticationError('password-needed');
       return this.#openWithBasic(connect, credential);
     }
+  }
+
+  /**
+   * Resolves when the proxy has responded to an attempt. One tunnel at a time tests an unknown credential. A refused
+   * attempt with a nonce from earlier is followed by one with a fresh nonce, which shows whether the password is refused.
+   */
+  async #handshake(account: Account, call: Call): Promise<void> {
+    if (this.#flights.busy) await this.#flights.follow(call.request.cancellation, PATIENCE_MS);
+    const flight = this.#health.accepted || this.#flights.busy ? undefined : this.#flights.lead();
+    try {
+      let options: HandshakeOptions = {};
+      for (;;) {
+        const result = await handshake(account, call, options);
+        if (result === 'interrupted') throw proxyAuthenticationError('credential-refused');
+        if (result.kind === 'response') break;
+        options = this.#afterRefusal(result, call);
+      }
+    } finally {
+      flight?.land('check');
+    }
+    // An attempt that was under way when another one was refused can show that the credential is good.
+    if (this.#health.accepted) this.#nextTrial = Number.NEGATIVE_INFINITY;
+  }
+
+  /** Returns how the next attempt begins. @throws GatewayError when none can follow */
+  #afterRefusal(refused: Refused, { budget }: Call): HandshakeOptions {
+    const { isStale, isEvidence, number, challenge, inHand } = refused;
+    if (isStale) throw alwaysStale();
+    // The refused attempt answered a challenge of its own, so the password was changed.
+    if (isEvidence && !this.#health.isSuperseded(number)) {
+      if (this.#health.refuse(number)) this.#pause();
+      throw proxyAuthenticationError('credential-refused');
+    }
+    if (challenge === undefined) throw noDigest();
+    if (budget.spent) throw refusedAgain();
+    return { challenge: inHand, freshNonce: true };
   }
 
   async #openWithBasic(connect: Connect, credential: PasswordCredential): Promise<Socket> {
@@ -272,7 +319,7 @@ export class ProxyAuthentication implements DigestListener {
     return tunnel;
   }
 
-  #digestClient(credential: Credential): DigestClient {
+  #digestAccount(credential: Credential): Account {
     const clock = this.#clock;
     const { algorithms } = this.#account;
     const pool = new NoncePool({
@@ -288,45 +335,24 @@ export class ProxyAuthentication implements DigestListener {
       onBound: () => {},
       renew: undefined,
     });
-    const tracing = { deployment: '', forwardTrace: false };
-    return new DigestClient(
-      {
-        credential,
-        algorithms,
-        requireQop: true,
-        patienceMs: PATIENCE_MS,
-        field: 'proxy-authorization',
-        address: '',
-        tracing,
-      },
-      { pool, state: this.#state, listener: this, clock },
-    );
-  }
-
-  /** A nonce from earlier was refused: whether the password is, only an answer to a fresh challenge shows. */
-  confirm(): void {
-    this.#state.health.reset();
-  }
-
-  /** The refused attempt answered a challenge of its own, so the password was changed. */
-  onUnconfirmed(): void {
-    const { health } = this.#state;
-    if (health.refuse(health.lastAttempt)) this.#pause();
+    return {
+      credential,
+      pool,
+      health: this.#health,
+      clock,
+      algorithms,
+      requireQop: true,
+      field: 'proxy-authorization',
+      address: '',
+      metrics: METRICS,
+      deployment: '',
+      forwardTrace: false,
+    };
   }
 
   #pause(): void {
     this.#nextTrial = this.#clock.now() + TRIAL_INTERVAL_MS;
   }
-
-  /** An attempt that was under way when another one was refused can show that the credential is good. */
-  onAccepted(): void {
-    this.#nextTrial = Number.NEGATIVE_INFINITY;
-  }
-
-  onAttempt(): void {}
-  onChallenge(): void {}
-  onSuccess(): void {}
-  onRefused(): void {}
 }
 
 /** Makes a tunnel without any credential; `whenAsked`: the error if the proxy asks for one. */

@@ -1,39 +1,36 @@
 import { randomBytes } from 'node:crypto';
-import { Cancellation } from '../base/cancellation.ts';
+import type { Cancellation } from '../base/cancellation.ts';
 import type { Clock } from '../base/clock.ts';
 import { expectGatewayError } from '../base/expected-errors.ts';
-import type { SingleFlight } from '../base/single-flight.ts';
 import type { Nonce, NonceCounters } from '../challenges/nonce.ts';
-import type { NoncePool } from '../challenges/pool.ts';
-import type { NoncePools, PoolUse } from '../challenges/pools.ts';
-import { type NoncePolicy, serializeKey } from '../challenges/store/store.ts';
+import type { PendingChallenge } from '../challenges/pending-challenges.ts';
+import { NoncePool } from '../challenges/pool.ts';
+import { SharedChallenges } from '../challenges/shared-challenges.ts';
+import { type ChallengeStore, type NoncePolicy, serializeKey } from '../challenges/store/store.ts';
 import type { Credential } from '../credentials/credentials.ts';
 import type { AlgorithmName } from '../digest/algorithms.ts';
-import type { CredentialHealth } from '../handshake/credential-health.ts';
 import {
-  type ProbeOptions,
-  type ProbeResult,
-  probeCredential,
-  UNCLEAR,
-} from '../handshake/credential-probe.ts';
-import { DigestClient, type DigestListener, DigestState } from '../handshake/digest-client.ts';
-import type { Exchange } from '../handshake/exchange.ts';
+  type Account,
+  type Call,
+  chooseChallenge,
+  discard,
+  type HandshakeMetrics,
+  isChallenge,
+  sendMessage,
+  takeChallenge,
+} from '../handshake/account.ts';
+import { anotherNonce } from '../handshake/another-nonce.ts';
+import { AttemptBudget, type Retries } from '../handshake/attempt-budget.ts';
+import { CredentialHealth, METHOD_REFUSED, SAYS_NOTHING } from '../handshake/credential-health.ts';
+import type { Exchange, Lost } from '../handshake/exchange.ts';
+import { type HandshakeOptions, handshake } from '../handshake/handshake.ts';
 import { NO_BODY } from '../handshake/request.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
-import { type Call, type Outcome, sendAuthenticated, type Turn } from '../handshake/send-authenticated.ts';
-import type { AttemptResult, ChallengeReason, Metrics } from '../metrics/metrics.ts';
+import { unsigned } from '../handshake/signing.ts';
 import type { Tracing } from '../tracing/tracing.ts';
 import type { ConnectionOptions } from '../transport/connections.ts';
 import { type Egress, egressAddress } from '../transport/egress.ts';
 import { trustOf, type UpstreamTls } from '../transport/upstream-tls.ts';
-import { upstreamTooSlow } from './errors.ts';
-import type { CredentialNews } from './rotation.ts';
-import type { VersionOwner } from './version-owner.ts';
-
-/** The longest that requests wait for another one that finds out whether an unknown credential is good. */
-const PATIENCE_MS = 10_000;
-/** Between two notes for other processes that the upstream accepts a version, in milliseconds. */
-const NOTE_EVERY_MS = 3_000;
 
 /** Renewal of nonces before they expire: false: none; true: with a HEAD of the last target that succeeded; or with this request. */
 export type RenewAhead = boolean | { readonly method: string; readonly path: string };
@@ -54,21 +51,6 @@ export interface VersionOptions {
   readonly forwardTrace: boolean;
 }
 
-export interface VersionDeps {
-  readonly pools: NoncePools;
-  /** Of all versions of a credential. */
-  readonly counters: NonceCounters;
-  readonly clock: Clock;
-  readonly metrics: Metrics;
-  readonly tracing: Tracing | undefined;
-  /** Called after a step of the nonce policy. */
-  readonly onPolicyStep: (deployment: string, policy: NoncePolicy, from: NoncePolicy) => void;
-  /** Called when nonces turn out to serve only the process that obtained them, or every one again. */
-  readonly onBound: (deployment: string) => void;
-  /** Called when the upstream begins to refuse a version, and when it accepts it again. */
-  readonly onHealth: (news: CredentialNews) => void;
-}
-
 /** Settings and connections of one upstream. */
 export interface Transport {
   readonly options: VersionOptions;
@@ -77,107 +59,114 @@ export interface Transport {
   readonly exchange: Exchange;
 }
 
-/** A client request, over the connections of one upstream. */
-export interface ClientCall extends Call {
-  readonly transport: Transport;
+export interface VersionDeps {
+  readonly store: ChallengeStore;
+  /** Of all versions of a credential. */
+  readonly counters: NonceCounters;
+  readonly clock: Clock;
+  readonly metrics: HandshakeMetrics;
+  readonly tracing: Tracing | undefined;
+  /** Called after a step of the nonce policy. */
+  readonly onPolicyStep: (deployment: string, policy: NoncePolicy, from: NoncePolicy) => void;
+  /** Called when nonces turn out to serve only the process that obtained them, or every one again. */
+  readonly onBound: (deployment: string) => void;
 }
 
-/** A version on one transport. */
+/** A request of the gateway's own that shows whether the upstream accepts a version. */
+export interface Question {
+  readonly method: string;
+  readonly target: string;
+  readonly cancellation: Cancellation;
+  /** How its challenge is obtained. */
+  readonly options?: HandshakeOptions;
+}
+
+export type Reply =
+  /** The upstream accepted an answer to a challenge of its own. */
+  | { readonly kind: 'accepted'; readonly status: number }
+  /** It refused it; with its number, that of the attempts, and the response, whose challenge can be answered. */
+  | {
+      readonly kind: 'refused';
+      readonly attempt: number;
+      readonly attempts: number;
+      readonly inHand: UpstreamResponse | undefined;
+    }
+  /**
+   * Nothing is known: the connection broke, the nonce was stale at once, or the response says nothing; its status is 0 if
+   * none came. `isUnprotected`: the upstream asked for no authentication.
+   */
+  | { readonly kind: 'unclear'; readonly status: number; readonly isUnprotected: boolean };
+
+export const UNCLEAR: Reply = { kind: 'unclear', status: 0, isUnprotected: false };
+
+const NO_RETRIES: Retries = { attempts: 0, take: () => false, count() {} };
+
+/** The pool of a version for transports with the same settings. */
+interface VersionPool {
+  /** The settings on which it depends. */
+  readonly settings: string;
+  readonly pool: NoncePool;
+  restored: Promise<void> | undefined;
+}
+
 interface Attachment {
   readonly transport: Transport;
-  readonly use: PoolUse;
-  readonly client: DigestClient;
+  readonly account: Account;
+  readonly pool: VersionPool;
 }
 
-/**
- * One version of a credential at one upstream: its nonces, and whether the upstream accepts it, which holds for all
- * transports.
- */
-export class CredentialVersion implements DigestListener {
+/** One version of a credential at one upstream: its nonces, its health, and questions whether the upstream accepts it. */
+export class CredentialVersion {
   readonly version: string;
-  readonly #state = new DigestState();
+  readonly health = new CredentialHealth();
+  /** From `serializeKey`. */
+  readonly key: string;
+  /** When the upstream was last found to refuse it. */
+  refusedAt = Number.NEGATIVE_INFINITY;
+  /** True if that was reported, and not that the upstream accepts it again. */
+  isRefusalReported = false;
   readonly #credential: Credential;
-  readonly #key: string;
-  /**
-   * Of the notes that the upstream accepts the credential. Without a version: each gateway numbers them by itself. In a
-   * rotation, there are others of the version, under `#key`.
-   */
-  readonly #noteKey: string;
-  readonly #deployment: string;
   readonly #deps: VersionDeps;
-  readonly #owner: VersionOwner;
   /** The latest last: it carries the gateway's own requests, since the connections of an earlier one may close. */
   readonly #attachments: Attachment[] = [];
-  /** The path of the last GET that succeeded, without its query. */
-  #lastPath: string | undefined;
-  #refusalReported = false;
-  #refusedAt = Number.NEGATIVE_INFINITY;
-  /** When it was noted for other processes that the upstream accepts it. */
-  #notedAt = Number.NEGATIVE_INFINITY;
-  /** True while a nonce is being renewed. */
-  #renewing = false;
 
   constructor(
     credential: Credential,
     { deployment, origin, egress, tls }: Pick<VersionOptions, 'deployment' | 'origin' | 'egress' | 'tls'>,
     deps: VersionDeps,
-    owner: VersionOwner,
   ) {
     this.version = credential.version;
     this.#credential = credential;
-    this.#deployment = deployment;
     this.#deps = deps;
-    this.#owner = owner;
-    const key = {
+    this.key = serializeKey({
       deployment,
       origin,
       credential: credential.name,
       credentialVersion: credential.version,
       egressAddress: egressAddress(egress),
       trust: trustOf(tls),
-    };
-    this.#key = serializeKey(key);
-    this.#noteKey = serializeKey({ ...key, credentialVersion: '' });
-  }
-
-  get health(): CredentialHealth {
-    return this.#state.health;
-  }
-
-  get flights(): SingleFlight {
-    return this.#state.flights;
-  }
-
-  /** Requests go out over this transport from now on; those of others may still be under way. */
-  attach(transport: Transport): void {
-    const { noncePolicy, algorithms, renewAhead } = transport.options;
-    const { pools, counters, clock, onPolicyStep, onBound } = this.#deps;
-    const use = pools.use({
-      key: this.#key,
-      credential: this.#credential,
-      counters,
-      algorithms,
-      clock,
-      newCnonce: () => randomBytes(16).toString('hex'),
-      random: Math.random,
-      policy: noncePolicy,
-      onStep: (policy, from) => onPolicyStep(this.#deployment, policy, from),
-      onBound: () => onBound(this.#deployment),
-      renew: renewAhead === false ? undefined : (nonce) => this.#renewAhead(nonce),
     });
-    const { timeouts, forwardTrace } = transport.options;
-    const client = new DigestClient(
-      {
-        credential: this.#credential,
-        algorithms,
-        patienceMs: Math.min(PATIENCE_MS, timeouts.response),
-        field: 'authorization',
-        address: transport.address,
-        tracing: { deployment: this.#deployment, forwardTrace },
-      },
-      { pool: use.pool, state: this.#state, listener: this, clock },
-    );
-    this.#attachments.push({ transport, use, client });
+  }
+
+  /** Requests go out over this transport from now on; `renew` asks for a nonce that takes the place of this one. */
+  attach(transport: Transport, renew: (nonce: Nonce) => Promise<void>): void {
+    const { address, options } = transport;
+    const { deployment, algorithms, forwardTrace } = options;
+    const { clock, metrics } = this.#deps;
+    const pool = this.#poolFor(options, renew);
+    const account: Account = {
+      credential: this.#credential,
+      pool: pool.pool,
+      health: this.health,
+      clock,
+      algorithms,
+      field: 'authorization',
+      address,
+      metrics,
+      deployment,
+      forwardTrace,
+    };
+    this.#attachments.push({ transport, account, pool });
   }
 
   /**
@@ -186,213 +175,163 @@ export class CredentialVersion implements DigestListener {
    */
   async detach(transport: Transport): Promise<void> {
     const at = this.#attachments.findIndex((each) => each.transport === transport);
-    const [attachment] = at === -1 ? [] : this.#attachments.splice(at, 1);
-    await attachment?.use.end();
+    const [left] = at === -1 ? [] : this.#attachments.splice(at, 1);
+    if (left === undefined || this.#attachments.some(({ pool }) => pool === left.pool)) return;
+    await left.pool.pool.handOver();
+    if (this.#attachments.length === 0) this.#deps.store.release(this.key);
   }
 
-  /** The nonces for requests over this transport; undefined: it is not attached. */
-  poolOn(transport: Transport): NoncePool | undefined {
-    return this.#on(transport)?.client.pool;
-  }
-
-  /**
-   * Sends a client request with this version.
-   * @throws TypeError when the transport of the call is not attached
-   */
-  send(call: ClientCall, turn: Turn): Promise<Outcome> {
-    const attachment = this.#on(call.transport);
-    if (attachment === undefined) throw new TypeError(`version ${this.version} has no such transport`);
-    return sendAuthenticated(attachment.client, call, turn);
-  }
-
-  /** Discards a response that no client gets, and counts the attempt. */
-  async discard(response: UpstreamResponse): Promise<void> {
-    await response.discard();
-    this.onAttempt(response.isWhole ? 'ok' : 'error');
+  /** For handshakes over this transport. @throws TypeError when it is not attached */
+  on(transport: Transport): Account {
+    const account = this.#attachments.find((each) => each.transport === transport)?.account;
+    if (account === undefined) throw new TypeError(`version ${this.version} has no such transport`);
+    return account;
   }
 
   /** Takes over nonces that other processes share, and what was learned about the upstream with another version. */
   async restore(former?: CredentialVersion): Promise<void> {
-    const learned = former === undefined ? undefined : former.#latest?.client.pool;
-    await Promise.all(this.#attachments.map(({ use }) => use.restore(learned)));
+    const learned = former === undefined ? undefined : former.#attachments.at(-1)?.account.pool;
+    const pools = new Set(this.#attachments.map(({ pool }) => pool));
+    await Promise.all(
+      Array.from(pools, (each) => {
+        each.restored ??= each.pool.restore(learned);
+        return each.restored;
+      }),
+    );
   }
 
-  /** Drops idle nonces that an upstream has dropped, too: `NoncePool.dropIdle`. */
+  /** Looks up what another process learned or shared: `NoncePool.adopt`. */
+  adopt(): void {
+    for (const pool of new Set(this.#attachments.map(({ account }) => account.pool))) void pool.adopt();
+  }
+
+  /** Drops idle nonces that the upstream has dropped, too: `NoncePool.dropIdle`. */
   dropIdle(): void {
-    for (const { client } of this.#attachments) client.pool.dropIdle();
+    for (const { account } of this.#attachments) account.pool.dropIdle();
   }
 
   /**
-   * Asks the upstream for a challenge and answers it, at a neutral target: whether it accepts a target of a client says
-   * nothing of the credential. If that shows nothing, once more on a new connection with GET, since not every server
-   * supports HEAD; if the neutral target wants no authentication, with the path of `target`.
+   * Asks the upstream for a challenge and answers it once. A nonce that is accepted serves client requests from then
+   * on. A refusal that names the very nonce that it refuses proves nothing, since some servers give one nonce to all who
+   * ask within a second: then the next nonce is answered, too.
    */
-  async probe(target: string): Promise<ProbeResult> {
-    const transport = this.#latest?.transport;
-    if (transport === undefined) return UNCLEAR;
-    const { renewAhead, neutralTarget } = transport.options;
-    const options = { replaces: undefined, reason: 'stale', triesEachNonce: true } as const;
-    const known = this.#probePath(transport.options);
-    const path = known ?? neutralTarget;
-    const first = await this.#probe(path, options, false);
-    if (first.kind !== 'unclear') return first;
-    const method = typeof renewAhead === 'object' ? renewAhead.method : 'GET';
-    const second = await this.#probe(path, options, true, method);
-    if (second.kind !== 'unclear' || !second.isUnprotected || known !== undefined) return second;
-    return this.#probe(target, options, true, method);
-  }
-
-  /** The attempt of this number showed that the upstream refuses it. */
-  refuse(attempt: number): void {
-    if (this.health.refuse(attempt)) this.#tell(true);
-  }
-
-  get hasAlternatives(): boolean {
-    return this.#owner.hasAlternatives(this);
-  }
-
-  get isReplaced(): boolean {
-    return this.#owner.isReplaced(this);
-  }
-
-  confirm(target: string, refused?: number): void {
-    this.#owner.confirm(this, target, refused);
-  }
-
-  onAttempt(result: AttemptResult): void {
-    this.#deps.metrics.deployment(this.#deployment).upstreamAttempts[result].inc();
-  }
-
-  onChallenge(reason: ChallengeReason): void {
-    this.#deps.metrics.challenges.inc({ deployment: this.#deployment, reason });
-  }
-
-  onSuccess(target: string): void {
-    this.#lastPath = target;
-  }
-
-  onAccepted(status: number): void {
-    const isNews = this.#refusalReported;
-    if (isNews) this.#tell(false);
-    this.#owner.accepted(this, status);
-    this.#noteAccepted(isNews);
-  }
-
-  /** Makes it unknown if another process has seen the upstream accept the credential since it was refused here. */
-  async resetIfAcceptedSince(): Promise<boolean> {
-    if (!(await this.#isNotedSince(this.#noteKey)) || !this.health.refused) return false;
-    this.health.reset();
-    return true;
-  }
-
-  /** True if another process has seen the upstream accept this version since it was refused here. */
-  isAcceptedSince(): Promise<boolean> {
-    return this.#isNotedSince(this.#key);
-  }
-
-  /** True if this process is the one to try it for so long. Without the store, none is. Never rejects. */
-  leadTrial(ms: number): Promise<boolean> {
-    return this.#deps.pools.lead(`${this.#key} next`, ms);
-  }
-
-  async #isNotedSince(key: string): Promise<boolean> {
-    const asked = this.#deps.clock.now();
-    const ago = await this.#deps.pools.acceptedAgo(key);
-    // The answer may come late, so it counts from the question on.
-    return typeof ago === 'number' && asked - ago > this.#refusedAt;
-  }
-
-  get isInUse(): boolean {
-    return this.#owner.isInUse(this);
-  }
-
-  onUnconfirmed(): void {
-    this.#owner.unconfirmed();
-  }
-
-  onRefused(): void {
-    this.#tell(true);
-    this.#owner.refused(this);
-  }
-
-  /** `isNews`: others may think that it is refused. */
-  #noteAccepted(isNews: boolean): void {
-    const { clock, pools } = this.#deps;
-    const now = clock.now();
-    if (!isNews && now - this.#notedAt < NOTE_EVERY_MS) return;
-    this.#notedAt = now;
-    void pools.noteAccepted(this.#noteKey);
-    if (this.hasAlternatives) void pools.noteAccepted(this.#key);
-  }
-
-  get #latest(): Attachment | undefined {
-    return this.#attachments.at(-1);
-  }
-
-  #on(transport: Transport): Attachment | undefined {
-    return this.#attachments.find((each) => each.transport === transport);
-  }
-
-  /** The path that probes use; undefined: none is known. */
-  #probePath({ renewAhead }: VersionOptions): string | undefined {
-    return typeof renewAhead === 'object' ? renewAhead.path : this.#lastPath;
-  }
-
-  async #probe(
-    target: string,
-    options: Omit<ProbeOptions, 'call' | 'freshConnection'>,
-    freshConnection: boolean,
-    otherMethod?: string,
-  ): Promise<ProbeResult> {
-    const latest = this.#latest;
+  async ask(question: Question): Promise<Reply> {
+    const latest = this.#attachments.at(-1);
     if (latest === undefined) return UNCLEAR;
-    const { client, transport } = latest;
-    const { renewAhead, timeouts } = transport.options;
-    const method = otherMethod ?? (typeof renewAhead === 'object' ? renewAhead.method : 'HEAD');
-    const [path = ''] = target.split('?');
-    const trace = this.#deps.tracing?.background('challenge', {
-      'digest_gateway.deployment': this.#deployment,
-    });
-    const request = { method, target: path, headers: [], body: NO_BODY, client: '', trace };
-    const cancellation = new Cancellation();
-    const limit = 2 * timeouts.response;
-    const timer = setTimeout(() => cancellation.cancel(upstreamTooSlow(limit)), limit);
+    const { account } = latest;
+    const { options } = question;
+    const trace = this.#background();
     try {
-      const call = { request, cancellation, exchange: transport.exchange };
-      return await probeCredential(client, { ...options, call, freshConnection });
+      const call = callOf(question, latest, trace);
+      const result = await handshake(account, call, { reason: 'stale', ...options, verifies: true });
+      if (result === 'interrupted') return UNCLEAR;
+      if (result.kind === 'response') return await replyOf(account, result, call);
+      const { isNamedAgain, isStale, attempt, number, inHand } = result;
+      if (isStale) return UNCLEAR;
+      if (!isNamedAgain) return { kind: 'refused', attempt: number, attempts: 1, inHand };
+      const asked = await anotherNonce(
+        attempt.nonce.challenge.nonce,
+        () => this.#askAlone(account, call),
+        (each) => nonceIn(account, each),
+      );
+      if (asked.kind === 'lost') return UNCLEAR;
+      if (!isChallenge(account, asked)) return await replyOf(account, asked, call);
+      const again = callOf(question, latest, trace);
+      const answered = await handshake(account, again, { reason: 'stale', challenge: asked, verifies: true });
+      if (answered === 'interrupted') return UNCLEAR;
+      if (answered.kind === 'response') return await replyOf(account, answered, again);
+      if (answered.isStale) return UNCLEAR;
+      return { kind: 'refused', attempt: answered.number, attempts: 2, inHand: answered.inHand };
     } catch (error) {
       expectGatewayError(error);
       // Counted as an attempt that failed.
       return UNCLEAR;
     } finally {
-      clearTimeout(timer);
       trace?.end();
     }
   }
 
-  #tell(refused: boolean): void {
-    this.#refusalReported = refused;
-    if (refused) this.#refusedAt = this.#deps.clock.now();
-    this.#deps.onHealth({
-      deployment: this.#deployment,
-      credential: this.#credential.name,
-      version: this.version,
-      refused,
-    });
+  /** Obtains a nonce that takes the place of this one. One without a count is not tried: see `NoncePool.acceptUntried`. */
+  async renew(replaces: Nonce, question: Question): Promise<Reply> {
+    const latest = this.#attachments.at(-1);
+    if (latest === undefined) return UNCLEAR;
+    const { account } = latest;
+    const trace = this.#background();
+    const pending: PendingChallenge = account.pool.open(replaces);
+    try {
+      const asked = await this.#askAlone(account, callOf(question, latest, trace));
+      const challenge = asked.kind === 'lost' ? undefined : chooseChallenge(account, asked);
+      if (challenge === undefined || asked.kind === 'lost') return UNCLEAR;
+      const nonce = takeChallenge(account, pending, challenge, asked, { reason: 'ahead', trace });
+      if (!nonce.shareable) return await this.ask({ ...question, options: { nonce, pending } });
+      account.pool.acceptUntried(pending);
+      return { kind: 'accepted', status: asked.status };
+    } catch (error) {
+      expectGatewayError(error);
+      return UNCLEAR;
+    } finally {
+      account.pool.close(pending);
+      trace?.end();
+    }
   }
 
-  async #renewAhead(replaces: Nonce): Promise<void> {
-    const latest = this.#latest;
-    const path = latest && this.#probePath(latest.transport.options);
-    if (path === undefined || this.#renewing || !this.#owner.isInUse(this)) return;
-    if (!this.health.accepted || this.flights.busy) return;
-    const options = { replaces, reason: 'ahead', triesEachNonce: false } as const;
-    this.#renewing = true;
-    const { kind } = await this.#probe(path, options, false).finally(() => {
-      this.#renewing = false;
-    });
-    if (kind !== 'refused' || !this.health.accepted) return;
-    this.#owner.unconfirmed();
-    if (!this.flights.busy) this.#owner.confirm(this, path);
+  async #askAlone(account: Account, call: Call): Promise<UpstreamResponse | Lost> {
+    const asked = await sendMessage(account, unsigned(call.request), call, false);
+    if (asked.kind === 'response' && isChallenge(account, asked))
+      account.metrics.upstreamAttempts.challenged.inc();
+    return asked;
   }
+
+  #background() {
+    const deployment = this.#attachments.at(-1)?.transport.options.deployment ?? '';
+    return this.#deps.tracing?.background('challenge', { 'digest_gateway.deployment': deployment });
+  }
+
+  #poolFor(options: VersionOptions, renew: (nonce: Nonce) => Promise<void>): VersionPool {
+    const { deployment, algorithms, noncePolicy, renewAhead } = options;
+    const { store, counters, clock, onPolicyStep, onBound } = this.#deps;
+    const settings = JSON.stringify([noncePolicy, algorithms, renewAhead !== false]);
+    const known = this.#attachments.find(({ pool }) => pool.settings === settings);
+    if (known !== undefined) return known.pool;
+    const pool = new NoncePool({
+      sharedChallenges: new SharedChallenges({ key: this.key, store }),
+      credential: this.#credential,
+      counters,
+      algorithms,
+      clock,
+      newCnonce: () => randomBytes(16).toString('hex'),
+      random: Math.random,
+      policy: noncePolicy,
+      onStep: (policy, from) => onPolicyStep(deployment, policy, from),
+      onBound: () => onBound(deployment),
+      renew: renewAhead === false ? undefined : renew,
+    });
+    return { settings, pool, restored: undefined };
+  }
+}
+
+function callOf(
+  { method, target, cancellation }: Question,
+  { transport }: Attachment,
+  trace: Call['request']['trace'],
+): Call {
+  return {
+    request: { method, target, headers: [], body: NO_BODY, cancellation, client: '', trace },
+    exchange: transport.exchange,
+    budget: new AttemptBudget(NO_RETRIES, 1),
+  };
+}
+
+async function replyOf(account: Account, response: UpstreamResponse, { budget }: Call): Promise<Reply> {
+  await discard(account, response);
+  const { status } = response;
+  const isUnprotected = budget.answered === 0;
+  const saysNothing = isUnprotected || SAYS_NOTHING.has(status) || METHOD_REFUSED.has(status);
+  return saysNothing || !account.health.accepted
+    ? { kind: 'unclear', status, isUnprotected }
+    : { kind: 'accepted', status };
+}
+
+function nonceIn(account: Account, asked: UpstreamResponse | Lost): string | undefined {
+  return asked.kind === 'lost' ? undefined : chooseChallenge(account, asked)?.nonce;
 }

@@ -26,17 +26,23 @@ export class RefusedTargets {
   readonly #perTarget: number;
   readonly #circuits = new Map<string, CredentialCircuit>();
   #forgetAt = Number.NEGATIVE_INFINITY;
+  /** Refusals so far. */
+  count = 0;
 
   constructor(clock: Clock, perTarget: number) {
     this.#clock = clock;
     this.#perTarget = Math.max(MIN_PER_TARGET, perTarget);
   }
 
-  /** A request ended with this error, which counts if the upstream refused its target. */
-  note({ client, target }: Targeted, error: unknown): void {
+  /**
+   * A request ended with this error, which counts if the upstream refused its target. `before`: `count` when it began. What
+   * hits requests that are under way at the same time is one event for their target.
+   */
+  note({ client, target }: Targeted, error: unknown, before: number): void {
     if (!(error instanceof GatewayError) || error.code !== 'upstream-target-refused') return;
     this.#forgetAt = this.#clock.now() + MINUTE_MS;
-    this.#circuit(target.slice(0, MAX_KEY_LENGTH), this.#perTarget).attempted();
+    if (before === this.count) this.#circuit(target.slice(0, MAX_KEY_LENGTH), this.#perTarget).attempted();
+    this.count += 1;
     this.#circuit(pathKey(client, target), PER_PATH).attempted();
   }
 

@@ -4,17 +4,19 @@ import { GatewayError } from '../base/errors.ts';
 import { reportError } from '../base/report-error.ts';
 import type { NoncePool } from '../challenges/pool.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
+import type { AttemptBudget } from '../handshake/attempt-budget.ts';
+import type { UpstreamRequest } from '../handshake/request.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
-import type { Call } from '../handshake/send-authenticated.ts';
 import type { HistogramSeries } from '../metrics/series.ts';
 import { type ConnectionOptions, Connections } from '../transport/connections.ts';
 import type { ExchangeObserver } from '../transport/exchange.ts';
 import { AddressState, type CircuitOptions, type HealthOptions, type StatusChange } from './address-state.ts';
-import type { VersionState, VersionTest } from './credential-selector.ts';
-import type { CredentialSelectors, SelectorUse } from './credential-selectors.ts';
-import type { CredentialVersion, Transport, VersionOptions } from './credential-version.ts';
+import type { UpstreamCredential, VersionTest } from './credential.ts';
+import type { CredentialRegistry } from './credential-registry.ts';
+import type { Transport, VersionOptions } from './credential-version.ts';
 import { circuitOpen } from './errors.ts';
 import { type CheckPace, checkAddress } from './health-check.ts';
+import type { VersionState } from './versions.ts';
 
 /** Options of one address of an upstream. */
 export interface AddressOptions extends ConnectionOptions, VersionOptions {
@@ -36,14 +38,11 @@ export interface AddressDeps {
   /** Observes the seconds of requests that had to wait for a connection. */
   readonly queueWait: HistogramSeries;
   /** Shared by all upstreams of this process, as the next one is. */
-  readonly selectors: CredentialSelectors;
+  readonly credentials: CredentialRegistry;
   readonly checkPace: CheckPace;
   /** Called after each change. */
   readonly onAddress: (change: AddressChange) => void;
 }
-
-/** A client request, before it is known over which connections it goes. */
-export type AddressCall = Omit<Call, 'exchange'>;
 
 /** State of one version of a credential. */
 export interface CredentialState {
@@ -67,7 +66,7 @@ export interface VersionChoice {
 /** The reason with which a check under way is cancelled that is not needed any more. */
 const ENDED = new GatewayError('draining', 'The health check has ended.');
 
-/** One address of a deployment's upstream: its connections, its state, and a selector for each credential. */
+/** One address of a deployment's upstream: its connections, its state, and what is known of each credential. */
 export class UpstreamAddress implements ExchangeObserver {
   /** Host and port. */
   readonly address: string;
@@ -76,7 +75,7 @@ export class UpstreamAddress implements ExchangeObserver {
   readonly #options: AddressOptions;
   readonly #deps: AddressDeps;
   readonly #transport: Transport;
-  readonly #selectors = new Map<string, SelectorUse>();
+  readonly #credentials = new Map<string, UpstreamCredential>();
   /** Cancelled when the checks end. */
   readonly #checks = new Cancellation();
 
@@ -90,74 +89,64 @@ export class UpstreamAddress implements ExchangeObserver {
     this.connections = new Connections(options, clock, { observer: this, queueWait });
     this.state = new AddressState(circuit, health, clock);
     this.#transport = { options, address, exchange: this.connections.exchange };
-    for (const set of sets) this.#selectors.set(set.name, this.#selectorOf(set));
+    for (const set of sets) this.#use(set);
     void this.#runChecks();
   }
 
   get credentials(): CredentialState[] {
-    return Array.from(this.#selectors, ([credential, { selector }]) =>
-      selector.versions.map((each) => ({
+    return Array.from(this.#credentials, ([credential, { versions }]) =>
+      versions.all.map((each) => ({
         credential,
         version: each.version,
-        state: selector.stateOf(each),
-        inUse: selector.isInUse(each),
-        serves: !selector.isRefused,
-        rejected: selector.isRejected(each),
+        state: versions.stateOf(each),
+        inUse: each === versions.inUse,
+        serves: !versions.areRefused,
+        rejected: versions.rotation.stateOf(each) === 'rejected',
       })),
     ).flat();
   }
 
   /** The nonce pools of the versions in use. */
   get pools(): NoncePool[] {
-    return this.#inUse.flatMap((version) => version.poolOn(this.#transport) ?? []);
+    return Array.from(this.#credentials.values(), (each) => each.poolOn(this.#transport) ?? []).flat();
   }
 
   /** Takes over nonces that other processes share; for the start. */
   async restore(): Promise<void> {
-    await Promise.all(this.#inUse.map((version) => version.restore()));
+    await Promise.all(Array.from(this.#credentials.values(), ({ versions }) => versions.inUse.restore()));
   }
 
   uses(credential: string): boolean {
-    return this.#selectors.has(credential);
+    return this.#credentials.has(credential);
   }
 
   /** Takes over the versions that the sources of a credential hold now; a credential that is new here is used at once. */
   offer(set: CredentialSet): void {
-    const known = this.#selectors.get(set.name);
-    known?.selector.offer(set);
-    if (known !== undefined) return;
-    const added = this.#selectorOf(set);
-    this.#selectors.set(set.name, added);
-    void added.selector.current.restore();
+    const known = this.#credentials.get(set.name);
+    if (known === undefined) void this.#use(set).versions.inUse.restore();
+    else known.offer(set);
   }
 
-  /** Tests a version of a credential: `CredentialSelector.test`. */
+  /** Tests a version of a credential: `UpstreamCredential.test`. */
   async testVersion({ credential, version }: VersionChoice, target: string): Promise<VersionTest> {
-    const use = this.#selectors.get(credential);
-    if (use === undefined) return 'unknown';
-    use.enter();
-    try {
-      return await use.selector.test(version, target);
-    } finally {
-      use.leave();
-    }
+    return (await this.#credentials.get(credential)?.test(version, target, this.#transport)) ?? 'unknown';
   }
 
   has({ credential, version }: VersionChoice): boolean {
-    return this.#selectors.get(credential)?.selector.has(version) ?? false;
+    return this.#credentials.get(credential)?.versions.named(version) !== undefined;
   }
 
   /** Puts a version of a credential in use that is known to be accepted, if it is there. */
   promote({ credential, version }: VersionChoice): void {
-    this.#selectors.get(credential)?.selector.promote(version);
+    this.#credentials.get(credential)?.promote(version);
   }
 
   /** Drops every credential but these; the caller sends no new requests with them. */
   keepOnly(names: ReadonlySet<string>): void {
-    for (const [name, use] of this.#selectors) {
+    for (const [name, credential] of this.#credentials) {
       if (names.has(name)) continue;
-      this.#selectors.delete(name);
-      void use.end();
+      this.#credentials.delete(name);
+      void this.#release(credential);
     }
   }
 
@@ -166,21 +155,16 @@ export class UpstreamAddress implements ExchangeObserver {
    * @throws GatewayError `upstream-circuit-open`; when there is no response
    * @throws TypeError when the deployment has no such credential
    */
-  async send(call: AddressCall, credential: string): Promise<UpstreamResponse> {
-    const use = this.#selectors.get(credential);
-    if (use === undefined) {
-      throw new TypeError(`deployment ${this.#options.deployment} has no credential ${credential}`);
+  async send(request: UpstreamRequest, budget: AttemptBudget, name: string): Promise<UpstreamResponse> {
+    const credential = this.#credentials.get(name);
+    if (credential === undefined) {
+      throw new TypeError(`deployment ${this.#options.deployment} has no credential ${name}`);
     }
-    this.#changed(this.state.admit(call));
-    use.enter();
+    this.#changed(this.state.admit(request));
     try {
-      const transport = this.#transport;
-      const { exchange } = transport;
-      const { request, cancellation, budget } = call;
-      return await use.selector.send({ request, cancellation, budget, transport, exchange });
+      return await credential.send(request, budget, this.#transport);
     } finally {
-      use.leave();
-      this.state.leave(call);
+      this.state.leave(request);
     }
   }
 
@@ -200,7 +184,7 @@ export class UpstreamAddress implements ExchangeObserver {
   /** Resolves when the connections are closed. The caller sends no requests any more. */
   async close(): Promise<void> {
     this.endChecks();
-    await Promise.all(Array.from(this.#selectors.values(), (use) => use.end()));
+    await Promise.all(Array.from(this.#credentials.values(), (each) => this.#release(each)));
     // Only requests of the gateway's own can be under way. The upstream may never respond to them.
     await this.connections.destroy();
   }
@@ -228,11 +212,14 @@ export class UpstreamAddress implements ExchangeObserver {
     if (change.after.circuit === 'open') this.connections.refuseWaiting(circuitOpen(this.state.retryAfterMs));
   }
 
-  get #inUse(): CredentialVersion[] {
-    return Array.from(this.#selectors.values(), ({ selector }) => selector.current);
+  #use(set: CredentialSet): UpstreamCredential {
+    const { attemptsWhenRefused } = this.#options;
+    const credential = this.#deps.credentials.use(set, this.#transport, attemptsWhenRefused);
+    this.#credentials.set(set.name, credential);
+    return credential;
   }
 
-  #selectorOf(set: CredentialSet): SelectorUse {
-    return this.#deps.selectors.use(set, this.#transport, this.#options.attemptsWhenRefused);
+  #release(credential: UpstreamCredential): Promise<void> {
+    return this.#deps.credentials.release(credential, this.#transport);
   }
 }

@@ -22,13 +22,12 @@ import {
 } from '../transport/request-body.ts';
 import type { TlsSeen } from '../transport/upstream-tls.ts';
 import { Admission, type ClientLoad } from './admission.ts';
-import type { VersionTest } from './credential-selector.ts';
+import type { VersionTest } from './credential.ts';
 import { type Deadline, Deadlines } from './deadlines.ts';
 import { circuitOpen } from './errors.ts';
 import { type OutcomeOptions, Outcomes, type OutcomesDeps } from './outcomes.ts';
 import { RetryBudget, type RetryOptions } from './retry-budget.ts';
 import {
-  type AddressCall,
   type AddressDeps,
   type AddressOptions,
   type CredentialState,
@@ -75,7 +74,6 @@ export interface UpstreamDeps extends Omit<AddressDeps, 'queueWait'>, OutcomesDe
 /** A client request from `begin` to `end`, and what it takes of its upstream meanwhile. */
 export interface ActiveRequest extends UpstreamRequest {
   readonly source: BodySource | undefined;
-  readonly cancellation: Cancellation;
   readonly facts: ExchangeFacts;
   /** None until it was received, as far as it can be kept. */
   body: ReceivedBody;
@@ -201,7 +199,7 @@ export class Upstream {
     for (const { connections } of this.addresses) connections.offer(set);
   }
 
-  /** Tests a version at the preferred address: `CredentialSelector.test`. */
+  /** Tests a version at the preferred address: `UpstreamCredential.test`. */
   testVersion(choice: VersionChoice, target: string): Promise<VersionTest> {
     return this.preferred.testVersion(choice, target);
   }
@@ -261,8 +259,7 @@ export class Upstream {
       if (request.deadline !== undefined) request.deadline.body = request.body;
     }
     const address = this.#admit(request);
-    const call = { request, cancellation, budget: new AttemptBudget(this.#retries) };
-    const response = await this.#sendOrMove(call, credential, address);
+    const response = await this.#sendOrMove(request, credential, address);
     request.response = response;
     this.outcomes?.classify(response, credential);
     if (response.isWhole) this.end(request);
@@ -315,13 +312,18 @@ export class Upstream {
   }
 
   /** Sends a request to this address; if it gets no response there, once to another one. */
-  #sendOrMove(call: AddressCall, credential: string, address: UpstreamAddress): Promise<UpstreamResponse> {
-    const sent = address.send(call, credential);
+  #sendOrMove(
+    request: ActiveRequest,
+    credential: string,
+    address: UpstreamAddress,
+  ): Promise<UpstreamResponse> {
+    const budget = new AttemptBudget(this.#retries);
+    const sent = address.send(request, budget, credential);
     if (this.addresses.length === 1) return sent;
     return sent.catch((error) => {
       const other = this.#choose(address);
-      if (other === undefined || !call.budget.takeMove(call.request, error)) throw error;
-      return other.send(call, credential);
+      if (other === undefined || !budget.takeMove(request, error)) throw error;
+      return other.send(request, budget, credential);
     });
   }
 

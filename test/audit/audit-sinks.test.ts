@@ -1,6 +1,6 @@
 import { expect, test } from '@jest/globals';
 import { pino } from 'pino';
-import { AuditSinks } from '../../src/audit/sinks/audit-sinks.ts';
+import { AuditSinks } from '../../src/audit/shipping/audit-sinks.ts';
 import { Metrics } from '../../src/metrics/metrics.ts';
 import { REPLICA, useFolders } from '../support/audit-log.ts';
 import { SINK, syslogTo } from '../support/sink-scene.ts';

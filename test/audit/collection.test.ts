@@ -1,12 +1,11 @@
-import { readFile, rename, writeFile } from 'node:fs/promises';
+import { copyFile, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, test } from '@jest/globals';
 import { auditKeys } from '../../src/audit/keys.ts';
 import { RecordText, recordLine } from '../../src/audit/record.ts';
 import { GENESIS, sealFor, sealLine } from '../../src/audit/seal.ts';
-import { CollectedFile } from '../../src/audit/stream/collected-file.ts';
-import { CollectionProgress } from '../../src/audit/stream/collector.ts';
-import type { StreamEntry } from '../../src/audit/stream/redis-stream.ts';
+import { CollectedFile, CollectionProgress } from '../../src/audit/shipping/collector.ts';
+import type { StreamEntry } from '../../src/audit/shipping/redis-stream.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { AUDIT_KEY, useFolders } from '../support/audit-log.ts';
 
@@ -55,6 +54,14 @@ describe('the progress of a collection', () => {
   test('takes each record once', () => {
     expect(taken(batch(1), batch(2, 4), batch(1), batch(2, 4), batch(5))).toMatchObject({
       numbers: [[1], [2, 3, 4], [], [], [5]],
+      notes: [],
+    });
+  });
+
+  test('takes no record twice after a clock was set back', () => {
+    const ahead = { late: 60 };
+    expect(taken(batch(1, 2, ahead), batch(3), batch(1, 2, ahead), batch(3), batch(4))).toMatchObject({
+      numbers: [[1, 2], [3], [], [], [4]],
       notes: [],
     });
   });
@@ -113,34 +120,35 @@ describe('the progress of a collection', () => {
 });
 
 describe('the file of a collector', () => {
-  const reached = (seq: number) => new Map([['r1', { seq, time: '', head: 0, hmac: HMAC }]]);
-
-  test('counts lines whose progress was not stored, and cuts off an incomplete line', async () => {
+  test('says how far each replica was collected, and loses an incomplete line', async () => {
     const path = join(await folder(), 'all.jsonl');
     const file = await CollectedFile.open(path);
-    await file.append(lineOf(1), reached(1));
+    await file.append(lineOf(1));
     await file.close();
-    const whole = lineOf(1) + lineOf(2) + lineOf(3);
+    const head = `${JSON.stringify({ kind: 'head', replica: 'r1', seq: 3, hmac: HMAC })}\n`;
+    const whole = lineOf(1) + lineOf(2) + lineOf(7, 7, 'r2') + lineOf(3) + head;
     await writeFile(path, `${whole}{"seq":4,"ti`);
     const again = await CollectedFile.open(path);
-    expect(again.reached.get('r1')).toMatchObject({ seq: 3, time: '2026-01-01T00:00:03.000Z' });
+    expect([...again.reached]).toEqual([
+      ['r1', { seq: 3, time: '2026-01-01T00:00:03.000Z', head: 3 }],
+      ['r2', { seq: 7, time: '2026-01-01T00:00:07.000Z', head: 0 }],
+    ]);
     expect(await readFile(path, 'utf8')).toBe(whole);
-    await again.append(lineOf(4), reached(4));
+    await again.append(lineOf(4));
     await again.close();
     expect(await readFile(path, 'utf8')).toBe(whole + lineOf(4));
   });
 
-  test('can be moved away: its records stay collected', async () => {
-    const path = join(await folder(), 'all.jsonl');
-    const file = await CollectedFile.open(path);
-    await file.append(lineOf(1) + lineOf(2), reached(2));
+  test('needs nothing beside it: a copy says the same', async () => {
+    const directory = await folder();
+    const file = await CollectedFile.open(join(directory, 'all.jsonl'));
+    await file.append(lineOf(1) + lineOf(2));
     await file.close();
-    await rename(path, `${path}.1`);
-    const again = await CollectedFile.open(path);
-    expect(again.reached.get('r1')?.seq).toBe(2);
-    await again.append(lineOf(3), reached(3));
-    await again.close();
-    expect(await readFile(path, 'utf8')).toBe(lineOf(3));
+    const copied = join(directory, 'copy.jsonl');
+    await copyFile(join(directory, 'all.jsonl'), copied);
+    const copy = await CollectedFile.open(copied);
+    expect(copy.reached.get('r1')).toMatchObject({ seq: 2 });
+    await copy.close();
   });
 
   test.each(['what somebody wrote down\n', 'not even a line'])(

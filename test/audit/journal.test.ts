@@ -1,8 +1,7 @@
 import { afterEach, describe, expect, jest, test } from '@jest/globals';
-import { PendingRecords, Timestamp } from '../../src/audit/journal/batch.ts';
+import { LineBuffer, PendingRecords, Timestamp } from '../../src/audit/journal/batch.ts';
 import { RecordRing } from '../../src/audit/journal/file-audit.ts';
 import { type LeftOut, RefusalSample } from '../../src/audit/journal/refusal-sample.ts';
-import { LineBuffer } from '../../src/audit/line-buffer.ts';
 import { facts, openTestAudit, recordsIn, useFolders } from '../support/audit-log.ts';
 
 const LARGER_THAN_AT_FIRST = 200_000;
@@ -84,15 +83,6 @@ describe('the line buffer', () => {
     expect(lines.followedBy('first seal\n').toString()).toBe('record\nfirst seal\n');
     expect(lines.followedBy('other\n').toString()).toBe('record\nother\n');
     expect(lines.bytes.toString()).toBe('record\n');
-  });
-
-  test('drops its first lines', () => {
-    const lines = new LineBuffer();
-    lines.add('first\n');
-    lines.copy(Buffer.from('-second\n-'), 1, 8);
-    lines.drop('first\n'.length);
-    expect(lines.bytes.toString()).toBe('second\n');
-    expect(lines.size).toBe('second\n'.length);
   });
 
   test('is empty after it was cleared', () => {

@@ -4,8 +4,13 @@ import { describe, expect, test } from '@jest/globals';
 import type { Audit } from '../../src/audit/audit.ts';
 import type { PlacedFinding } from '../../src/audit/findings.ts';
 import { auditKeys } from '../../src/audit/keys.ts';
-import { type PageOptions, searchPage } from '../../src/audit/reader/newest-first.ts';
-import { cursorOf, type Position, parseCursor } from '../../src/audit/reader/position.ts';
+import {
+  cursorOf,
+  type PageOptions,
+  type Position,
+  parseCursor,
+  searchPage,
+} from '../../src/audit/reader/newest-first.ts';
 import type { Found, Query } from '../../src/audit/reader/query.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { AUDIT_KEY, facts, openTestAudit, useFolders } from '../support/audit-log.ts';

@@ -1,8 +1,8 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { describe, expect, test } from '@jest/globals';
 import { JsonLogsSerializer } from '@opentelemetry/otlp-transformer';
-import { exportRequest } from '../../src/audit/sinks/otlp.ts';
-import type { PlacedRecord } from '../../src/audit/sinks/record-source.ts';
+import { exportRequest } from '../../src/audit/shipping/otlp.ts';
+import type { PlacedRecord } from '../../src/audit/shipping/record-source.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { REPLICA, recordAccess } from '../support/audit-log.ts';
 import { closing } from '../support/closing.ts';

@@ -161,6 +161,7 @@ test('records that nobody waits for are written when there are many', async () =
   const sink: AuditSink = {
     failing: undefined,
     failures: 0,
+    lag: { since: undefined, records: 0 },
     open() {},
     sealed: ({ seq }) => sealed.push(seq),
     close: async () => undefined,

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { describe, expect, test } from '@jest/globals';
 import { auditKeys } from '../../src/audit/keys.ts';
 import { NotRegularError } from '../../src/audit/segments/segment-reader.ts';
-import { RecordSource } from '../../src/audit/sinks/record-source.ts';
+import { RecordSource } from '../../src/audit/shipping/record-source.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { AUDIT_KEY, REPLICA, recordAccess, recordsIn } from '../support/audit-log.ts';
 import { closing } from '../support/closing.ts';
@@ -238,7 +238,12 @@ describe('the position of a sink', () => {
     const second = follow(syslogTo(server.port));
     await until(async () => (await second.status()).delivered === 20);
     expect((await textsAt(server)).slice(20)).toEqual(await linesOf(directory));
-    expect(second.logged).toMatchObject([{ msg: 'audit records are sent to the sink again', from: 1 }]);
+    expect(second.logged).toMatchObject([
+      {
+        msg: 'audit records are sent to the sink again',
+        reason: 'the log lacks the seal of the position',
+      },
+    ]);
   });
 
   test('does not count for a log that was begun anew', async () => {
@@ -258,7 +263,12 @@ describe('the position of a sink', () => {
     const second = follow(syslogTo(server.port));
     await until(async () => (await second.status()).delivered === 40);
     expect((await textsAt(server)).slice(20)).toEqual(await linesOf(directory));
-    expect(second.logged).toMatchObject([{ msg: 'audit records are sent to the sink again', from: 0 }]);
+    expect(second.logged).toMatchObject([
+      {
+        msg: 'audit records are sent to the sink again',
+        reason: 'the log lacks the seal of the position',
+      },
+    ]);
   });
 
   test('is removed as soon as the log is another one', async () => {
@@ -355,6 +365,8 @@ describe('records of several segments', () => {
       replica: REPLICA,
       keys: auditKeys(new Secret(AUDIT_KEY)),
       start: undefined,
+      from: 0,
+      most: { records: 1_000, characters: 2 ** 19 },
       events: {
         onSkipped: (first, last) => skipped.push([first, last]),
         onDiverged: () => Promise.reject(new Error('diverged')),
@@ -373,7 +385,7 @@ describe('records of several segments', () => {
   }
 
   async function nextLines(source: RecordSource): Promise<string[]> {
-    return (await source.next())?.content.map(({ line }) => line) ?? [];
+    return (await source.next())?.content.records.map(({ line }) => line) ?? [];
   }
 
   test('are all sent when one cannot be read for a time', async () => {

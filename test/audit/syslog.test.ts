@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect, test } from '@jest/globals';
 import fc from 'fast-check';
-import { SyslogDelivery, SyslogFormat } from '../../src/audit/sinks/syslog.ts';
+import { SyslogDelivery, SyslogFormat } from '../../src/audit/shipping/syslog.ts';
 import { syslogTo } from '../support/sink-scene.ts';
 import { type SyslogServer, startSyslog } from '../support/syslog-server.ts';
 
@@ -31,7 +31,7 @@ test('rsyslog reads every record as it was sent', async () => {
   await fc.assert(
     fc.asyncProperty(records, async (sent) => {
       const before = (await server.received()).length;
-      await delivery.deliver(sent, AbortSignal.timeout(60_000));
+      await delivery.deliver({ batches: [], records: sent }, AbortSignal.timeout(60_000));
       const received = (await server.received()).slice(before);
       const escaped = (text: string): string => text.replace(/["\\\]]/g, '\\$&');
       expect(received.map(({ time, id, data, text }) => ({ time, id, data, text }))).toEqual(

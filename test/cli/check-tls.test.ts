@@ -43,10 +43,11 @@ test('a client certificate is read with its key, encrypted or not', async () => 
     await keep({ key, certificate });
     const secret = passphrase === undefined ? '' : ', keyPassphrase: { env: K }';
     const file = await configFile(`tls: { ${FILES}${secret} }`);
-    const { clientCertificates } = await readSetup(file, { environment });
-    expect(clientCertificates.get('d')?.chain).toBe(certificate);
-    expect(clientCertificates.get('d')?.key.reveal()).toMatch(/^-----BEGIN PRIVATE KEY-----\n/);
-    expect(JSON.stringify([...clientCertificates])).not.toContain('PRIVATE');
+    const { files } = await readSetup(file, { environment });
+    const read = files.get('d')?.clientCertificate;
+    expect(read?.chain).toBe(certificate);
+    expect(read?.key.reveal()).toMatch(/^-----BEGIN PRIVATE KEY-----\n/);
+    expect(JSON.stringify([...files])).not.toContain('PRIVATE');
   }
 });
 
@@ -114,8 +115,8 @@ test('the authority of a proxy is read', async () => {
   );
   const { ca } = await createCertificates();
   await writeFile(join(folder, 'ca.pem'), ca);
-  const { proxyAuthorities } = await readSetup(await configFile(proxy), { environment });
-  expect([...proxyAuthorities]).toEqual([['d', ca]]);
+  const { files } = await readSetup(await configFile(proxy), { environment });
+  expect([...files]).toEqual([['d', { ca: undefined, clientCertificate: undefined, proxyCa: ca }]]);
 });
 
 test('one pin alone, and a passphrase in the configuration, are ok with warnings', async () => {

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals';
 import { auditKeys, Pseudonyms } from '../../src/audit/keys.ts';
-import { cursorOf } from '../../src/audit/reader/position.ts';
+import { cursorOf } from '../../src/audit/reader/newest-first.ts';
 import type { AdminDetails } from '../../src/audit/record.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { AUDIT_BOUNDS, type AuditBounds } from '../../src/control/audit-api.ts';

@@ -6,7 +6,13 @@ import { builtConsole } from '../support/browser.ts';
 import { closing } from '../support/closing.ts';
 import { checkLooks, LOOKS, setLook, usePages } from '../support/pages.ts';
 import { until } from '../support/until.ts';
-import { type ControlChange, countedMetrics, healthyDeployment, startControl } from './console-source.ts';
+import {
+  type ControlChange,
+  countedMetrics,
+  failingDeployment,
+  healthyDeployment,
+  startControl,
+} from './console-source.ts';
 
 const openPage = usePages();
 const [PHONE, WIDE] = LOOKS;
@@ -19,17 +25,12 @@ beforeAll(async () => {
 /** A control plane with these deployments, whose charts get many points in a short time. */
 async function start(names: readonly string[], change: ControlChange = {}) {
   const { metrics, values } = countedMetrics();
-  const condition = async () => ({
-    failedChecks: [],
-    warnings: [],
-    served: true,
-    deployments: names.map(healthyDeployment),
-  });
+  const state = () => ({ deployments: names.map(healthyDeployment) });
   const control = await startControl({
     consoleFolder,
     pace: { sampleMs: 20, tickMs: 100 },
     ...change,
-    console: { values, condition, ...change.console },
+    console: { values, state, ...change.console },
   });
   closing.push(() => control.close());
   return { origin: control.origin, metrics };
@@ -262,20 +263,16 @@ test('the API refuses what does not exist', async () => {
 describe('the overview of 200 deployments', () => {
   const names = Array.from({ length: 200 }, (_, at) => `deployment-${String(at).padStart(3, '0')}`);
   const broken = 'deployment-150';
-  const condition = async () => ({
-    failedChecks: [],
-    warnings: [],
-    served: true,
+  const state = () => ({
     deployments: names.map((name, at) => ({
-      ...healthyDeployment(name),
-      ...(name === broken && { error: 'no address accepts a connection', serving: false }),
+      ...(name === broken ? failingDeployment(name, 'it accepts no connection') : healthyDeployment(name)),
       ...(at % 10 === 0 && { certificateExpiresAt: Date.now() + 86_400_000 }),
     })),
   });
 
   test('has the worst on top, sorts, filters and fits, on a phone and in a wide window', async () => {
     const { origin, metrics } = await start(names, {
-      console: { condition },
+      console: { state },
       pace: { sampleMs: 100, tickMs: 500 },
     });
     for (let count = 0; count < 30; count += 1) request(metrics, 'deployment-007');
@@ -290,7 +287,9 @@ describe('the overview of 200 deployments', () => {
       expect(await heads()).toHaveLength(200);
       // The banner stays small.
       const banner = await page.getByRole('region', { name: 'Problems now' }).innerText();
-      expect(banner).toMatch(/deployment-150: No address accepts a connection\.[\s\S]+ and 11 more$/);
+      expect(banner).toMatch(
+        /deployment-150: Deployment-150\.example\.org has been failing for 42 s: it accepts no connection\.[\s\S]+ and 11 more$/,
+      );
 
       await table.getByRole('button', { name: 'Deployment' }).click();
       expect((await heads())[0]).toBe('deployment-000');

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { beforeAll, expect, test } from '@jest/globals';
 import type { Page } from 'playwright-core';
-import type { ConsoleSource } from '../../src/control/snapshot.ts';
+import { finding } from '../../src/audit/findings.ts';
 import type { Metrics } from '../../src/metrics/metrics.ts';
 import { builtConsole, type Look } from '../support/browser.ts';
 import { closing } from '../support/closing.ts';
@@ -15,7 +15,7 @@ import {
   HandWrittenAudit,
   healthyDeployment,
   recentError,
-  sourceWith,
+  type SourceChange,
   startControl,
 } from './console-source.ts';
 
@@ -34,36 +34,46 @@ async function start(change: ControlChange): Promise<string> {
 }
 
 /** Everything that can be wrong, and something that is not. */
-function troubled(): { source: ConsoleSource; metrics: Metrics; audit: HandWrittenAudit } {
+function troubled(): { source: SourceChange; metrics: Metrics; audit: HandWrittenAudit } {
   const { metrics, values } = countedMetrics();
   const audit = new HandWrittenAudit(() => ({
     records: 3,
     failures: 1,
-    failing: 'the disk is full',
-    chain: { state: 'altered', detail: 'line 7 of 0001.jsonl does not fit its seal.', checkedAt: Date.now() },
+    failing: ['the disk is full'],
+    retentionHeld: [],
+    streamFailing: null,
+    integrityErrors: [
+      { ...finding('batch-altered', { from: 7, to: 7 }), replica: 'gateway', segment: '0001.jsonl', line: 7 },
+    ],
   }));
   audit.write({ client: 'reporting' }, { client: 'archive', status: 403, code: 'client-forbidden' });
-  const source = sourceWith({
+  const source: SourceChange = {
     values,
-    condition: async () => ({
-      failedChecks: ['Redis is not there: nonces are not shared'],
-      warnings: [],
-      served: true,
+    state: () => ({
+      storeUp: false,
+      errors: [recentError],
       deployments: [
         { ...healthyDeployment('submissions'), outcomes: ['throttled', 'maintenance'] },
         { ...healthyDeployment('reviews'), certificateExpiresAt: Date.now() + 3.5 * 86_400_000 },
         {
           ...healthyDeployment('abstracts'),
-          error: 'the upstream refuses the credential abstracts: check user name and password',
-          serving: false,
-          credentials: [{ name: 'abstracts', version: '1', state: 'refused', refused: true }],
+          serves: false,
+          credentials: [
+            {
+              credential: 'abstracts',
+              version: '1',
+              state: 'refused',
+              inUse: true,
+              serves: false,
+              rejected: false,
+            },
+          ],
         },
       ],
     }),
     clients: () => ['reporting', 'archive'],
-    errors: () => [recentError],
     audit,
-  });
+  };
   return { source, metrics, audit };
 }
 
@@ -97,9 +107,9 @@ test('every page tells what it is given, fits, is accessible, and nothing is ref
     expect(overview).toMatch(/abstracts\s+■ broken[\s\S]+reviews\s+▲ degraded[\s\S]+submissions\s+● ok/);
     expect(overview).toMatch(/The upstream's certificate expires \d{4}-\d\d-\d\d, 3 days left\./);
     expect(overview).toMatch(/3 deployments:\s+■ broken 1\s+▲ degraded 1\s+● ok 1/);
-    expect(overview).toContain(recentError.advice);
+    expect(overview).toContain(recentError.detail);
     expect(await problems(page).innerText()).toMatch(
-      /■ broken\s+abstracts: The upstream refuses the credential abstracts: check user name and password\.\s+▲ degraded\s+Redis is not there: nonces are not shared\.\s+▲ degraded\s+reviews$/,
+      /■ broken\s+abstracts: The upstream refuses the credential abstracts: check user name and password\.\s+▲ degraded\s+Redis is unreachable: nonces are not shared with other replicas\.\s+▲ degraded\s+The audit log cannot be written: the disk is full\.\s+▲ degraded\s+reviews$/,
     );
     expect(await page.getByRole('banner').innerText()).toMatch(/▲ degraded/);
     // On a phone, numbers stand beside their labels.
@@ -132,7 +142,7 @@ test('every page tells what it is given, fits, is accessible, and nothing is ref
     expect(archive).toMatch(/7\s+7\s+client-forbidden 7/);
   });
   await lookAt('/audit', (audit) => {
-    expect(audit).toMatch(/Chain altered: line 7 of 0001\.jsonl/);
+    expect(audit).toMatch(/Chain altered: gateway\/0001\.jsonl:7: /);
     expect(audit).toContain('Records cannot be written: the disk is full.');
   });
   expect(pageErrors).toEqual([]);

@@ -74,7 +74,10 @@ async function start(searches = AUDIT_BOUNDS.searches): Promise<string> {
   const audit = new HandWrittenAudit(() => ({
     records: 2,
     failures: 0,
-    chain: { state: 'intact', detail: 'the newest segment was verified at the start.' },
+    failing: [],
+    retentionHeld: [],
+    streamFailing: null,
+    integrityErrors: [],
   }));
   audit.write({ client: 'reporting' });
   const control = await startControl({
@@ -82,12 +85,7 @@ async function start(searches = AUDIT_BOUNDS.searches): Promise<string> {
     console: {
       audit,
       clients: () => ['reporting', 'archive'],
-      condition: async () => ({
-        failedChecks: [],
-        warnings: [],
-        served: true,
-        deployments: [healthyDeployment('submissions')],
-      }),
+      state: () => ({ deployments: [healthyDeployment('submissions')] }),
     },
     queries: { explain: () => REFUSED, client: async () => undefined },
     audit: {

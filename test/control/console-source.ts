@@ -3,44 +3,51 @@ import { CONSOLE_PACE, type ConsolePace } from '../../src/control/console.ts';
 import { type ControlOptions, ControlPlane } from '../../src/control/control.ts';
 import { ControlError } from '../../src/control/control-error.ts';
 import type { Queries } from '../../src/control/queries.ts';
-import type {
-  AuditLines,
-  ConsoleReport,
-  ConsoleSource,
-  DeploymentFacts,
-} from '../../src/control/snapshot.ts';
+import type { AuditLines, ConsoleSource } from '../../src/control/snapshot.ts';
+import type { AuditState, DeploymentState, ErrorState, GatewayState } from '../../src/control/state.ts';
 import type { ReadMetrics } from '../../src/control/totals.ts';
-import type { AuditLine, AuditView, DeploymentSettings, ErrorView } from '../../src/control/view.ts';
+import type { AuditLine, DeploymentSettings } from '../../src/control/view.ts';
 import { MergedMetrics, type MetricsFormat } from '../../src/metrics/merged-metrics.ts';
 import { Metrics } from '../../src/metrics/metrics.ts';
 
 const DAY_MS = 86_400_000;
 
 /** A deployment with nothing wrong. */
-export function healthyDeployment(name: string): DeploymentFacts {
+export function healthyDeployment(name: string): DeploymentState {
+  const accepted = { credential: name, serves: true, rejected: false };
   return {
     name,
     origin: `https://${name}.example.org`,
-    error: '',
-    serving: true,
-    connections: { open: 3, busy: 1, queued: 0, limit: 64 },
+    serves: true,
+    connections: { connected: 3, free: 2, running: 1, pending: 0, limit: 64 },
     nonce: { policy: 'shared', age: 42, lifetime: 300 },
     credentials: [
       {
-        name,
+        ...accepted,
         version: '3',
-        state: 'in use',
-        refused: false,
+        state: 'in-use',
+        inUse: true,
         role: 'current',
         changedAt: Date.now() - 12.5 * DAY_MS,
       },
-      { name, version: '4', state: 'waits to be tried', refused: false, role: 'next' },
+      { ...accepted, version: '4', state: 'candidate', inUse: false, role: 'next' },
     ],
-    addresses: [{ address: `${name}.example.org`, health: 'healthy', age: 42, circuit: 'closed' }],
+    addresses: [
+      { address: `${name}.example.org`, health: 'healthy', age: 42, circuit: 'closed', reason: '' },
+    ],
     outcomes: [],
+    pauses: [],
+    egressPresent: null,
     certificateExpiresAt: Date.now() + 89.5 * DAY_MS,
     tls: { protocol: 'TLSv1.3', chain: [certificate(`${name}.example.org`), certificate('Example CA')] },
   };
+}
+
+/** The same with an address that fails for this reason. */
+export function failingDeployment(name: string, reason: string): DeploymentState {
+  const healthy = healthyDeployment(name);
+  const addresses = healthy.addresses.map((each) => ({ ...each, health: 'failing' as const, reason }));
+  return { ...healthy, serves: false, addresses };
 }
 
 function certificate(subject: string) {
@@ -70,18 +77,28 @@ export function countedMetrics() {
 }
 
 /** Changes of a test to the source of a console. */
-export interface SourceChange extends Partial<ConsoleSource> {
-  readonly condition?: () => Promise<ConsoleReport['condition']>;
-  readonly errors?: () => readonly ErrorView[];
-  readonly storeUp?: () => boolean | null;
+export interface SourceChange extends Partial<Omit<ConsoleSource, 'state'>> {
+  readonly state?: () => Partial<GatewayState>;
   readonly audit?: HandWrittenAudit;
 }
 
-const WELL = { failedChecks: [], warnings: [], served: true, deployments: [] };
+/** The state of an empty gateway with nothing wrong. */
+export const WELL: GatewayState = {
+  worker: 0,
+  stage: 'serving',
+  serves: true,
+  storeUp: null,
+  audit: null,
+  deployments: [],
+  errors: [],
+  workers: null,
+  configuration: { refused: null, needsRestart: [] },
+  sinks: [],
+};
 
 /** The source of a console of an empty gateway, with the changes of a test. */
 export function sourceWith(change: SourceChange = {}): ConsoleSource {
-  const { condition, errors, storeUp, audit, ...others } = change;
+  const { state, audit, ...others } = change;
   return {
     values: countedMetrics().values,
     version: '1.2.3',
@@ -89,12 +106,7 @@ export function sourceWith(change: SourceChange = {}): ConsoleSource {
     tokenAsked: false,
     startedAt: Date.now(),
     configuredAt: () => Date.now(),
-    report: async () => ({
-      condition: (await condition?.()) ?? WELL,
-      errors: errors?.() ?? [],
-      audit: audit?.view() ?? null,
-      storeUp: storeUp?.() ?? null,
-    }),
+    state: async () => ({ ...WELL, audit: audit?.state() ?? null, ...state?.() }),
     clients: () => [],
     settings: () => SETTINGS,
     auditLines: (position) => audit?.since(position) ?? { lines: [], position: 0 },
@@ -105,10 +117,10 @@ export function sourceWith(change: SourceChange = {}): ConsoleSource {
 /** An audit log that a test writes by hand. */
 export class HandWrittenAudit {
   readonly #lines: AuditLine[] = [];
-  readonly view: () => AuditView;
+  readonly state: () => AuditState;
 
-  constructor(view: () => AuditView) {
-    this.view = view;
+  constructor(state: () => AuditState) {
+    this.state = state;
   }
 
   write(...changes: Partial<AuditLine>[]): void {
@@ -144,11 +156,10 @@ const LINE: AuditLine = {
   requestId: '',
 };
 
-export const recentError: ErrorView = {
+export const recentError: ErrorState = {
   deployment: 'abstracts',
   code: 'upstream-unreachable',
-  title: 'Upstream unreachable',
-  advice: 'The upstream refuses connections. Check baseUrl, and whether it runs.',
+  detail: 'The upstream refuses connections. Check baseUrl, and whether it runs.',
   count: 12,
   lastAt: Date.now(),
   requestId: 'request-of-the-error',
@@ -188,7 +199,6 @@ export async function startControl({
     queries: NO_QUERIES,
     clock: monotonicClock,
     live: () => true,
-    readiness: async () => ({ status: 'ready', checks: [] }),
     reload: async () => ({ result: 'success', changed: [], needsRestart: [], warnings: [] }),
     promote: async ({ credential, version = '2' }) => ({
       result: 'success',

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { afterEach, describe, expect, test } from '@jest/globals';
-import { type Readiness, simpleCheck } from '../../src/control/readiness.ts';
+import type { GatewayState } from '../../src/control/state.ts';
 import { startControl } from './console-source.ts';
 
 const token = 'a-long-random-token';
@@ -8,49 +8,62 @@ let close: (() => Promise<void>) | undefined;
 
 afterEach(() => close?.());
 
-async function start(readiness: Readiness, tokenSha256?: string): Promise<string> {
-  const live = (): boolean => readiness.status !== 'unready';
-  const control = await startControl({ tokenSha256, live, readiness: async () => readiness });
+async function start(state: Partial<GatewayState> = {}, tokenSha256?: string): Promise<string> {
+  const live = (): boolean => state.serves !== false;
+  const control = await startControl({ tokenSha256, live, console: { state: () => state } });
   close = () => control.close();
   return control.origin;
 }
 
-const ready: Readiness = { status: 'ready', checks: [simpleCheck('data-plane')] };
-
 describe('health', () => {
   test.each([
-    ['ready', 200],
-    ['degraded', 200],
-    ['unready', 503],
-  ] as const)('readiness %s answers %d with every check', async (status, wanted) => {
-    const readiness = { ...ready, status };
-    const answer = await fetch(`${await start(readiness)}/readyz`);
+    [{ storeUp: true }, 'ready', 200],
+    [{ storeUp: false }, 'degraded', 200],
+    [{ serves: false, storeUp: true }, 'unready', 503],
+  ] as const)('readiness of %j is %s and answers %d with every check', async (state, status, wanted) => {
+    const answer = await fetch(`${await start(state)}/readyz`);
+    const detail = state.storeUp ? '' : expect.stringContaining('Redis is unreachable');
     expect([answer.status, await answer.json()]).toEqual([
       wanted,
-      { status, checks: [{ name: 'data-plane', ok: true, detail: '' }] },
+      {
+        status,
+        checks: [
+          { name: 'data-plane', ok: true, detail: '' },
+          { name: 'configuration', ok: true, detail: '' },
+          { name: 'store', ok: state.storeUp, detail },
+          { name: 'audit', ok: true, detail: '' },
+        ],
+      },
     ]);
   });
 
   test('readiness tells people a line for each check', async () => {
-    const broken = simpleCheck('store', 'Redis is not there');
-    const origin = await start({ status: 'degraded', checks: [...ready.checks, broken] });
+    const origin = await start({ storeUp: false });
     const answer = await fetch(`${origin}/readyz?verbose`);
     expect([answer.status, answer.headers.get('content-type')]).toEqual([200, 'text/plain; charset=utf-8']);
-    expect(await answer.text()).toBe('ok     data-plane\nwrong  store: Redis is not there\ndegraded\n');
+    expect(await answer.text()).toBe(
+      [
+        'ok     data-plane',
+        'ok     configuration',
+        'wrong  store: Redis is unreachable: nonces are not shared with other replicas',
+        'ok     audit',
+        'degraded\n',
+      ].join('\n'),
+    );
     await close?.();
-    const unready = await start({ status: 'unready', checks: [broken] });
+    const unready = await start({ serves: false, storeUp: false });
     expect((await fetch(`${unready}/readyz?verbose`)).status).toBe(503);
   });
 
   test('liveness follows the planes', async () => {
-    expect((await fetch(`${await start(ready)}/livez`)).status).toBe(200);
+    expect((await fetch(`${await start()}/livez`)).status).toBe(200);
     await close?.();
-    expect((await fetch(`${await start({ ...ready, status: 'unready' })}/livez`)).status).toBe(503);
+    expect((await fetch(`${await start({ serves: false })}/livez`)).status).toBe(503);
   });
 });
 
 test('metrics are in the format of Prometheus, under the names of the contract', async () => {
-  const answer = await fetch(`${await start(ready)}/metrics`);
+  const answer = await fetch(`${await start()}/metrics`);
   expect(answer.headers.get('content-type')).toMatch(/^text\/plain; version=0\.0\.4/);
   const text = await answer.text();
   expect(text).toContain('digest_gateway_build_info{version="test",node="v0"} 1');
@@ -70,13 +83,13 @@ test('metrics are in the format of Prometheus, under the names of the contract',
 });
 
 test('the description of the API is JSON and names the version', async () => {
-  const answer = await fetch(`${await start(ready)}/openapi.json`);
+  const answer = await fetch(`${await start()}/openapi.json`);
   expect(answer.headers.get('content-type')).toMatch(/^application\/json/);
   expect(await answer.json()).toMatchObject({ openapi: '3.1.0', info: { version: '1.2.3' } });
 });
 
 test('helmet guards every answer, and nothing names the framework', async () => {
-  const { headers, status } = await fetch(`${await start(ready)}/nothing`);
+  const { headers, status } = await fetch(`${await start()}/nothing`);
   expect(status).toBe(404);
   expect(headers.get('x-powered-by')).toBeNull();
   expect(headers.get('content-security-policy')).toContain("default-src 'none'");
@@ -84,7 +97,7 @@ test('helmet guards every answer, and nothing names the framework', async () => 
 });
 
 test('with a token, metrics need it and health does not', async () => {
-  const origin = await start(ready, createHash('sha256').update(token).digest('hex'));
+  const origin = await start({}, createHash('sha256').update(token).digest('hex'));
   const ask = (authorization?: string) =>
     fetch(`${origin}/metrics`, authorization === undefined ? {} : { headers: { authorization } });
   expect((await ask()).status).toBe(401);

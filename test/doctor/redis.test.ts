@@ -66,6 +66,13 @@ describe('Redis', () => {
     expect(JSON.stringify([without, wrong])).not.toContain('marked-secret');
   });
 
+  test('that has no AUTH and repeats what was sent with it', async () => {
+    const server = await start({ settings: ['rename-command AUTH ""'] });
+    const finding = await examine(server, { password: new Secret('marked-secret') });
+    expect(finding.saw).toContain("unknown command 'auth'");
+    expect(JSON.stringify(finding)).not.toContain('marked-secret');
+  });
+
   test('that takes no writes', async () => {
     const server = await start({ settings: ['replicaof 127.0.0.1 1', 'replica-serve-stale-data yes'] });
     expect((await examine(server)).problem).toBe('redis-not-writable');

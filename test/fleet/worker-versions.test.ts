@@ -1,4 +1,5 @@
 import { expect, test } from '@jest/globals';
+import type { DeploymentVersion } from '../../src/app/worker.ts';
 import { WorkerVersions } from '../../src/fleet/worker-versions.ts';
 import { closing } from '../support/closing.ts';
 import { credentialSet, type RunningGateway, startGateway } from '../support/gateway.ts';
@@ -26,18 +27,20 @@ async function offer(gateway: RunningGateway, name: string, next?: string): Prom
 const workerOf = (number: number, { plane }: RunningGateway, afterCheck = async () => {}) => ({
   number,
   isGone: false,
-  missing: async (choices: typeof CHOICES) => {
-    const missing = plane.missing(choices);
-    await afterCheck();
-    return missing;
+  plane: {
+    missing: async (choices: readonly DeploymentVersion[]) => {
+      const missing = await plane.missing(choices);
+      await afterCheck();
+      return missing;
+    },
+    promote: (choices: readonly DeploymentVersion[]) => plane.promote(choices),
   },
-  promote: (choices: typeof CHOICES) => plane.promote(choices),
 });
 
 async function inUse({ plane }: RunningGateway): Promise<string[]> {
-  const { condition } = await plane.report();
-  return condition.deployments.flatMap(({ name, credentials }) =>
-    credentials.flatMap(({ state, version }) => (state === 'in use' ? [`${name} ${version}`] : [])),
+  const { deployments } = await plane.state();
+  return deployments.flatMap(({ name, credentials }) =>
+    credentials.flatMap(({ state, version }) => (state === 'in-use' ? [`${name} ${version}`] : [])),
   );
 }
 
@@ -76,8 +79,10 @@ test('a promotion reaches the workers that remain when one ends', async () => {
   const ended = {
     number: 2,
     isGone: true,
-    missing: () => Promise.reject(new Error('the process has ended')),
-    promote: () => Promise.reject(new Error('the process has ended')),
+    plane: {
+      missing: () => Promise.reject(new Error('the process has ended')),
+      promote: () => Promise.reject(new Error('the process has ended')),
+    },
   };
   await new WorkerVersions().promote([workerOf(1, whole), ended], CHOICES);
   expect(await inUse(whole)).toEqual(['a 2', 'b 2']);

@@ -1,18 +1,11 @@
 import { expect, test } from '@jest/globals';
 import { pino } from 'pino';
-import { DataPlane } from '../../src/app/data-plane.ts';
-import { openAudit } from '../../src/audit/journal/file-audit.ts';
+import { openDataPlane, openParts } from '../../src/app/compose.ts';
+import type { WantedMetrics, WorkerReport } from '../../src/app/worker.ts';
 import { BufferGc } from '../../src/base/buffer-gc.ts';
 import { monotonicClock } from '../../src/base/clock.ts';
-import {
-  bothOf,
-  PROTOCOL,
-  type WantedMetrics,
-  WorkerCalls,
-  type WorkerReport,
-} from '../../src/fleet/protocol.ts';
-import { Worker } from '../../src/fleet/worker.ts';
-import { Metrics } from '../../src/metrics/metrics.ts';
+import { bothOf, PROTOCOL, WorkerCalls } from '../../src/fleet/protocol.ts';
+import { WorkerProcess } from '../../src/fleet/worker.ts';
 import { toTransfer } from '../../src/setup/transfer.ts';
 import { auditOptions, useFolders } from '../support/audit-log.ts';
 import { closing } from '../support/closing.ts';
@@ -29,16 +22,16 @@ test('a report has what was asked for, and nothing that takes longer', async () 
   const pair = portPair();
   closing.push(async () => pair.close());
   const [client, server] = pair.ports;
-  const worker = new Worker({
+  const worker = new WorkerProcess({
     port: { ...server, flushed: () => Promise.resolve() },
     version: 'test',
     open: async (own) => {
       const log = pino({}, { write: () => {} });
-      const metrics = new Metrics({ version: 'test', node: 'v0' });
-      const audit = await openAudit(auditOptions(folder), { log });
+      const build = { version: 'test', node: 'v0' };
       const bufferGc = new BufferGc(() => {});
-      const deps = { log, metrics, audit, bufferGc, clock: monotonicClock, tracing: undefined };
-      return { plane: new DataPlane(own, { ...deps, uncaught: () => {} }), audit, metrics };
+      const options = { worker: 1, log, build, clock: monotonicClock, tracing: undefined, bufferGc };
+      const parts = await openParts(own, options);
+      return { plane: openDataPlane(own, parts), audit: parts.audit };
     },
   });
   const calls = new WorkerCalls(client);
@@ -51,7 +44,7 @@ test('a report has what was asked for, and nothing that takes longer', async () 
   closing.push(end);
   await calls.call('open', { protocol: PROTOCOL, number: 1, workers: 1, setup: toTransfer(setup) });
   const ask = async (metrics: WantedMetrics, withState = false) => {
-    const report = await calls.call('report', { auditFrom: undefined, metrics, withState });
+    const report = await calls.plane.report({ auditFrom: undefined, metrics, withState });
     const valuesOf = (name: string) =>
       report.metrics.find((each) => each.name === `digest_gateway_${name}`)?.values;
     return { ...report, valuesOf, types: new Set(report.metrics.map(({ type }) => type)) };
@@ -73,9 +66,9 @@ test('a report has what was asked for, and nothing that takes longer', async () 
 
   const state = await ask([], true);
   expect(state.metrics).toEqual([]);
-  expect(state.state?.condition.deployments).toMatchObject([{ name: 'a' }]);
+  expect(state.state?.deployments).toMatchObject([{ name: 'a' }]);
 
-  expect((await end()).state?.readiness.status).toBe('unready');
+  expect((await end()).state?.serves).toBe(false);
   await worker.run();
 });
 

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { auditKeys } from '../../src/audit/keys.ts';
 import { verify } from '../../src/audit/reader/verify.ts';
-import { S3Delivery } from '../../src/audit/sinks/s3.ts';
+import { S3Delivery } from '../../src/audit/shipping/s3.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { AUDIT_KEY, REPLICA, recordAccess, useFolders } from '../support/audit-log.ts';
 import { positionOf, recordMany, type SinkScene, storedSeq, useSinks } from '../support/sink-scene.ts';
@@ -132,7 +132,12 @@ describe('a bucket', () => {
     await writeFile(file, JSON.stringify({ ...position, key: 'f'.repeat(16) }));
     const second = follow(s3To(server, bucket.name));
     await until(async () => (await bucket.keys()).length === names.length);
-    expect(second.logged).toMatchObject([{ msg: 'audit records are sent to the sink again', from: 0 }]);
+    expect(second.logged).toMatchObject([
+      {
+        msg: 'audit records are sent to the sink again',
+        reason: 'the log is not the one that the position belongs to',
+      },
+    ]);
   });
 
   test('gets the files that are there; the records of a segment that is gone do not count as delivered', async () => {

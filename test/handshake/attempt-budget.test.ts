@@ -1,4 +1,5 @@
 import { describe, expect, test } from '@jest/globals';
+import { Cancellation } from '../../src/base/cancellation.ts';
 import { GatewayError } from '../../src/base/errors.ts';
 import { AttemptBudget } from '../../src/handshake/attempt-budget.ts';
 import type { Lost } from '../../src/handshake/exchange.ts';
@@ -9,6 +10,7 @@ const request = (method = 'GET'): UpstreamRequest => ({
   target: '/',
   headers: [],
   body: NO_BODY,
+  cancellation: new Cancellation(),
   client: '',
   trace: undefined,
 });
@@ -39,31 +41,37 @@ function budgetOf(attempts: number, left = attempts) {
 }
 
 describe('attempts', () => {
-  test('are two, and four in a rotation', () => {
+  test('are two, and two more in a rotation: four in all', () => {
+    const budget = new AttemptBudget();
+    const left = [budget.left];
+    for (const answered of [1, 2, 3]) {
+      budget.answered = answered;
+      if (answered > 1) budget.extendForRotation();
+      left.push(budget.left);
+    }
+    expect(left).toEqual([2, 1, 2, 1]);
+    budget.answered = 4;
+    budget.extendForRotation();
+    expect([budget.left, budget.spent]).toEqual([0, true]);
+  });
+
+  test('are one more, once, if none is left when a refusal names the nonce again', () => {
     const budget = new AttemptBudget();
     budget.answered = 1;
-    expect([budget.limit, budget.spent, budget.noneLeft]).toEqual([2, false, false]);
+    budget.extendForNamedAgain();
+    expect(budget.left).toBe(1);
     budget.answered = 2;
-    expect([budget.spent, budget.noneLeft]).toEqual([true, true]);
-    budget.extendForRotation();
-    budget.extendForRotation();
-    expect([budget.limit, budget.spent, budget.noneLeft]).toEqual([4, false, false]);
+    budget.extendForNamedAgain();
+    expect(budget.left).toBe(1);
+    budget.answered = 3;
+    budget.extendForNamedAgain();
+    expect([budget.left, budget.spent]).toEqual([0, true]);
   });
 
-  test('are over once a body that is not kept was sent, which a rotation does not change', () => {
+  test('are over once a body that is not kept was sent', () => {
     const budget = new AttemptBudget();
     budget.bodySent = true;
-    expect([budget.spent, budget.noneLeft]).toEqual([true, false]);
-    budget.answered = 2;
-    expect(budget.noneLeft).toBe(false);
-  });
-
-  test('ask for a challenge four times at most', () => {
-    const budget = new AttemptBudget();
-    budget.asked = 3;
-    expect(budget.mayAsk).toBe(true);
-    budget.asked = 4;
-    expect(budget.mayAsk).toBe(false);
+    expect([budget.left, budget.spent]).toEqual([2, true]);
   });
 });
 

@@ -34,15 +34,3 @@ test('after a reset the credential has to prove itself again, and earlier attemp
   expect([health.refused, health.accepted, health.isSuperseded(late)]).toEqual([false, false, true]);
   expect(health.isSuperseded(health.attempt())).toBe(false);
 });
-
-test.each<[string, (health: CredentialHealth) => unknown]>([
-  ['accepted', (health) => health.accept(health.attempt())],
-  ['refused', (health) => health.refuse(health.attempt())],
-  ['made unknown', (health) => health.reset()],
-])('is no longer untried once it was %s', (_title, happen) => {
-  const health = new CredentialHealth();
-  health.attempt();
-  expect(health.untried).toBe(true);
-  happen(health);
-  expect(health.untried).toBe(false);
-});

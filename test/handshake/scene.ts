@@ -1,22 +1,21 @@
 import { Cancellation } from '../../src/base/cancellation.ts';
 import { GatewayError } from '../../src/base/errors.ts';
 import { Secret } from '../../src/base/secret.ts';
-import { NoncePool } from '../../src/challenges/pool.ts';
-import { SharedChallenges } from '../../src/challenges/shared-challenges.ts';
+import { NonceCounters } from '../../src/challenges/nonce.ts';
+import type { NoncePool } from '../../src/challenges/pool.ts';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
 import type { NoncePolicy } from '../../src/challenges/store/store.ts';
+import type { Account, HandshakeMetrics } from '../../src/handshake/account.ts';
 import { AttemptBudget } from '../../src/handshake/attempt-budget.ts';
-import { probeCredential } from '../../src/handshake/credential-probe.ts';
-import {
-  DigestClient,
-  type DigestClientOptions,
-  type DigestListener,
-  DigestState,
-} from '../../src/handshake/digest-client.ts';
+import type { CredentialHealth } from '../../src/handshake/credential-health.ts';
 import type { Exchange, ExchangeFacts, ExchangeRequest, Lost } from '../../src/handshake/exchange.ts';
+import { type HandshakeOptions, handshake, type Refused } from '../../src/handshake/handshake.ts';
 import { NO_BODY, type UpstreamRequest } from '../../src/handshake/request.ts';
 import { type ResponseSource, UpstreamResponse } from '../../src/handshake/response.ts';
-import { type Call, sendAuthenticated, type Turn } from '../../src/handshake/send-authenticated.ts';
+import { UpstreamCredential } from '../../src/upstream/credential.ts';
+import { CredentialCircuit } from '../../src/upstream/credential-circuit.ts';
+import { CredentialVersion, type Transport } from '../../src/upstream/credential-version.ts';
+import { RefusedTargets } from '../../src/upstream/refused-targets.ts';
 import { answer, type Challenge, readChallenges } from '../support/digest-client.ts';
 
 export const credential = {
@@ -113,14 +112,38 @@ export function held(reply: Reply): { readonly reply: Reply; release(): void; re
   };
 }
 
-export const FIRST: Turn = { ownNonce: false, attempts: 2 };
+/** Counts each event in a list of lines. */
+function metricsIn(events: string[]): HandshakeMetrics {
+  const counter = (line: string) => ({ inc: () => void events.push(line) });
+  const attempt = (result: string) => counter(`attempt ${result}`);
+  const obtained = (reason: string) => counter(`challenge ${reason}`);
+  return {
+    upstreamAttempts: {
+      ok: attempt('ok'),
+      challenged: attempt('challenged'),
+      stale: attempt('stale'),
+      refused: attempt('refused'),
+      error: attempt('error'),
+    },
+    challenges: {
+      cold: obtained('cold'),
+      stale: obtained('stale'),
+      single_use: obtained('single_use'),
+      ahead: obtained('ahead'),
+    },
+  };
+}
 
 export interface SceneOptions {
   readonly policy?: NoncePolicy | 'auto';
-  readonly options?: Partial<DigestClientOptions>;
+  readonly options?: Partial<Transport['options']>;
+  /** True: a former version can take the place of the one in use. */
+  readonly hasOther?: boolean;
+  /** Refused attempts that a minute may have. */
+  readonly attemptsWhenRefused?: number;
 }
 
-/** A Digest client with its pool, at an upstream that gives one reply after the other. */
+/** A credential at an upstream that gives one reply after the other. */
 export class HandshakeScene {
   readonly clock = { at: 1_000_000, now: () => this.clock.at };
   /** The replies that are left, in order. A request that finds none fails. */
@@ -128,7 +151,7 @@ export class HandshakeScene {
   /** Each request on one line, with nonce and count of its answer. `wrong`: other hash code computes another response. */
   readonly sent: string[] = [];
   readonly requests: ExchangeRequest[] = [];
-  /** Calls of the client to its listener. */
+  /** What was counted and reported. */
   readonly events: string[] = [];
   /** The responses that client requests got. */
   readonly responses: UpstreamResponse[] = [];
@@ -142,40 +165,82 @@ export class HandshakeScene {
   };
   /** The last error that a client request ended with. */
   error: GatewayError | undefined;
-  hasAlternatives = false;
-  isReplaced = false;
-  isInUse = true;
-  readonly client: DigestClient;
+  readonly credential: UpstreamCredential;
+  readonly transport: Transport;
 
-  constructor({ policy = 'auto', options = {} }: SceneOptions = {}) {
-    let cnonces = 0;
-    const pool = new NoncePool({
-      sharedChallenges: new SharedChallenges({ key: 'k', store: new MemoryChallengeStore() }),
-      credential,
-      algorithms: ['MD5', 'SHA-256'],
-      clock: this.clock,
-      newCnonce: () => {
-        cnonces += 1;
-        return `c${cnonces}`;
-      },
-      random: () => 0,
-      policy,
-      onStep: (step) => this.events.push(`policy ${step}`),
-      onBound: () => {},
-      renew: undefined,
-    });
-    this.client = new DigestClient(
-      {
-        credential,
+  constructor({
+    policy = 'auto',
+    options = {},
+    hasOther = false,
+    attemptsWhenRefused = 2,
+  }: SceneOptions = {}) {
+    const { clock, events } = this;
+    const store = new MemoryChallengeStore(clock);
+    this.transport = {
+      address: 'upstream:80',
+      exchange: this.exchange,
+      options: {
+        deployment: 'd',
+        origin: 'https://upstream:80',
+        egress: { localAddress: undefined, proxy: undefined },
+        tls: {
+          ca: undefined,
+          minVersion: 'TLSv1.2',
+          serverName: undefined,
+          pins: [],
+          clientCertificate: undefined,
+        },
         algorithms: ['MD5', 'SHA-256'],
-        patienceMs: 10_000,
-        field: 'authorization',
-        address: 'upstream:80',
-        tracing: { deployment: 'd', forwardTrace: true },
+        noncePolicy: policy,
+        renewAhead: false,
+        neutralTarget: '/neutral',
+        timeouts: { connect: 10_000, response: 10_000, idle: 10_000 },
+        forwardTrace: true,
         ...options,
       },
-      { pool, state: new DigestState(), listener: this.#listener(), clock: this.clock },
+    };
+    const deps = {
+      store,
+      clock,
+      counters: new NonceCounters(),
+      metrics: metricsIn(events),
+      tracing: undefined,
+      onPolicyStep: (_: string, step: NoncePolicy) => void events.push(`policy ${step}`),
+      onBound: () => {},
+    };
+    const former = hasOther ? [{ ...credential, version: '6', username: 'former' }] : [];
+    this.credential = new UpstreamCredential(
+      { name: 'main', current: credential, next: undefined, former },
+      {
+        deployment: 'd',
+        circuit: new CredentialCircuit(clock, attemptsWhenRefused),
+        refusedTargets: new RefusedTargets(clock, attemptsWhenRefused),
+        clock,
+        store,
+        key: 'k',
+        open: (each) => new CredentialVersion(each, this.transport.options, deps),
+        onRotation: ({ to, result }) => void events.push(`version ${to} ${result}`),
+        onHealth: ({ version, refused }) =>
+          void events.push(`version ${version} ${refused ? 'refused' : 'accepted'}`),
+      },
     );
+    this.credential.attach(this.transport);
+  }
+
+  get version(): CredentialVersion {
+    return this.credential.versions.inUse;
+  }
+
+  get account(): Account {
+    return this.version.on(this.transport);
+  }
+
+  get health(): CredentialHealth {
+    return this.version.health;
+  }
+
+  get pool(): NoncePool {
+    return this.account.pool;
   }
 
   readonly exchange: Exchange = async (request) => {
@@ -188,32 +253,40 @@ export class HandshakeScene {
     return reply(request);
   };
 
-  /** Sends a client request; resolves to `answered`, `refused`, or the code of its error. */
-  async send(
-    change: Partial<UpstreamRequest> = {},
-    { turn = FIRST, ...call }: Partial<Call> & { readonly turn?: Turn } = {},
-  ): Promise<string> {
-    const { exchange, facts } = this;
-    const request = {
+  /** A request of a client. */
+  request(change: Partial<UpstreamRequest> = {}): UpstreamRequest {
+    return {
       method: 'GET',
       target: '/x',
       headers: [],
       body: NO_BODY,
+      cancellation: new Cancellation(),
       client: 'c',
-      facts,
+      trace: undefined,
+      facts: this.facts,
       ...change,
     };
-    const given = {
-      request: { trace: undefined, ...request },
-      cancellation: new Cancellation(),
-      budget: new AttemptBudget(),
-      exchange,
-      ...call,
-    };
+  }
+
+  /** One handshake of a client request with the version in use; resolves to `response`, `interrupted`, or the refusal. */
+  async handshake(
+    change: Partial<UpstreamRequest> = {},
+    options?: HandshakeOptions,
+    budget = new AttemptBudget(),
+  ): Promise<'response' | 'interrupted' | Refused> {
+    const { exchange } = this;
+    const result = await handshake(
+      this.account,
+      { request: this.request(change), budget, exchange },
+      options,
+    );
+    return result !== 'interrupted' && result.kind === 'response' ? 'response' : result;
+  }
+
+  /** Sends a client request; resolves to `answered`, or the code of its error. */
+  async send(change: Partial<UpstreamRequest> = {}, budget = new AttemptBudget()): Promise<string> {
     try {
-      const outcome = await sendAuthenticated(this.client, given, turn);
-      if (outcome === 'refused') return outcome;
-      this.responses.push(outcome);
+      this.responses.push(await this.credential.send(this.request(change), budget, this.transport));
       return 'answered';
     } catch (error) {
       if (!(error instanceof GatewayError)) throw error;
@@ -230,53 +303,6 @@ export class HandshakeScene {
     for (const list of [this.sent, this.requests, this.events, this.responses]) list.length = 0;
     Object.assign(this.facts, { attempts: 0, challenged: false, credential: undefined, upstreamAddress: '' });
   }
-
-  /** Asks the upstream with a request of the gateway's own, as the owner of the credential does. */
-  async #confirm(target: string): Promise<void> {
-    const { client } = this;
-    const flight = client.flights.lead();
-    const request = { method: 'HEAD', target, headers: [], body: NO_BODY, client: '', trace: undefined };
-    const call = { request, cancellation: new Cancellation(), exchange: this.exchange };
-    const options = { call, freshConnection: false, replaces: undefined } as const;
-    try {
-      const result = await probeCredential(client, {
-        ...options,
-        ...{ reason: 'stale', triesEachNonce: true },
-      });
-      if (result.kind === 'refused') client.health.refuse(result.attempt);
-      if (result.kind === 'unclear') client.health.reset();
-    } catch {
-      client.health.reset();
-    } finally {
-      flight.land('check');
-    }
-  }
-
-  #listener(): DigestListener {
-    const { events } = this;
-    const scene = this;
-    return {
-      get hasAlternatives() {
-        return scene.hasAlternatives;
-      },
-      get isInUse() {
-        return scene.isInUse;
-      },
-      onRefused: () => events.push('refused'),
-      get isReplaced() {
-        return scene.isReplaced;
-      },
-      confirm: (target, refused) => {
-        events.push(`confirm ${target}${refused === undefined ? '' : ` ${refused}`}`);
-        void this.#confirm(target);
-      },
-      onAttempt: (result) => events.push(`attempt ${result}`),
-      onChallenge: (reason) => events.push(`challenge ${reason}`),
-      onSuccess: (target) => events.push(`success ${target}`),
-      onAccepted: (status) => events.push(`accepted ${status}`),
-      onUnconfirmed: () => events.push('unconfirmed'),
-    };
-  }
 }
 
 /** `GET /x n1:2` for an answer with nonce n1 and the second count. */
@@ -288,12 +314,14 @@ function lineOf({ method, target, headers, freshConnection }: ExchangeRequest): 
   const nonce = parameters?.get('nonce');
   const nc = parameters?.has('nc') ? `:${Number.parseInt(parameters.get('nc') ?? '', 16)}` : '';
   const wrong = parameters !== undefined && isRight(parameters, method, target) ? '' : ' wrong';
-  return `${method} ${target} ${nonce}${nc}${wrong}${fresh}`;
+  const user = parameters?.get('username') === 'u' ? '' : ` ${parameters?.get('username')}`;
+  return `${method} ${target} ${nonce}${nc}${user}${wrong}${fresh}`;
 }
 
 function isRight(parameters: Challenge, method: string, target: string): boolean {
   const nc = Number.parseInt(parameters.get('nc') ?? '1', 16);
   const cnonce = parameters.get('cnonce') ?? '';
-  const expected = answer(parameters, { method, target, username: 'u', password: 'p', nc, cnonce });
+  const username = parameters.get('username') ?? '';
+  const expected = answer(parameters, { method, target, username, password: 'p', nc, cnonce });
   return readChallenges([expected])[0]?.get('response') === parameters.get('response');
 }

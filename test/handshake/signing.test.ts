@@ -2,7 +2,7 @@ import { describe, expect, test } from '@jest/globals';
 import { GatewayError } from '../../src/base/errors.ts';
 import { Nonce } from '../../src/challenges/nonce.ts';
 import { parseChallenges } from '../../src/digest/challenge.ts';
-import { NO_BODY, type RequestBody, type UpstreamRequest } from '../../src/handshake/request.ts';
+import { NO_BODY, type RequestBody } from '../../src/handshake/request.ts';
 import { challengeRequest, signed, unsigned } from '../../src/handshake/signing.ts';
 import { answer, readChallenges } from '../support/digest-client.ts';
 import { credential } from './scene.ts';
@@ -15,9 +15,9 @@ const iterable = chunks();
 const kept: RequestBody = { kind: 'kept', bytes };
 const streamed = (spilled: boolean): RequestBody => ({ kind: 'streamed', chunks: iterable, spilled });
 
-function requestWith(body: RequestBody): UpstreamRequest {
+function requestWith(body: RequestBody) {
   const headers = ['x-a', '1', 'Content-Length', '4', 'x-b', '2'];
-  return { method: 'PUT', target: '/x', headers, body, client: 'c', trace: undefined };
+  return { method: 'PUT', target: '/x', headers, body };
 }
 
 function nonceOf(qop: string, cookies: readonly string[] = []): Nonce {

@@ -93,8 +93,8 @@ test.each([1, 2])('a client: what it may do, uses and was refused, with %d worke
   expect((await client('nobody')).status).toBe(404);
 });
 
-test('what a client was refused since the start stays when workers are replaced', async () => {
-  const { scene, send, client } = await start(2);
+test('what a client was refused since the start, and errors, stay when workers are replaced', async () => {
+  const { scene, control, send, client } = await start(2);
   for (let count = 0; count < 6; count += 1) expect(await send(`${PATH}/other`)).toBe(403);
   const old = await scene.gateway.workers();
   process.kill(scene.gateway.pid, 'SIGUSR2');
@@ -104,7 +104,11 @@ test('what a client was refused since the start stays when workers are replaced'
   });
   expect(await send(`${PATH}/other`)).toBe(403);
   const { refusals } = JSON.parse((await client('reporting')).text);
-  expect(refusals).toEqual([expect.objectContaining({ code: 'client-forbidden', count: 7 })]);
+  const seven = [expect.objectContaining({ code: 'client-forbidden', count: 7 })];
+  expect(refusals).toEqual(seven);
+  const headers = { authorization: `Bearer ${READ_TOKEN}` };
+  const snapshot = await (await fetch(`${control}/api/snapshot`, { headers })).json();
+  expect(snapshot).toMatchObject({ errors: seven });
 });
 
 test('a request is explained as the gateway decides it', async () => {

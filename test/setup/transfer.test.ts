@@ -39,7 +39,12 @@ test('a setup arrives as it was, with its secrets', async () => {
       tls: undefined,
       keys: storeKeys(new Secret('ab'.repeat(32))),
     },
-    clientCertificates: new Map([['d1', { chain: 'PEM', key: new Secret('the key') }]]),
+    files: new Map([
+      [
+        'd1',
+        { ca: 'PEM', clientCertificate: { chain: 'PEM', key: new Secret('the key') }, proxyCa: undefined },
+      ],
+    ]),
   };
   const arrived = await fromTransfer(structuredClone(toTransfer(setup)));
   const shown = { depth: 12, maxArrayLength: null, sorted: true };

@@ -60,8 +60,8 @@ describe('every page', () => {
     });
   });
 
-  test('the map in CONTRIBUTING.md has every room, each once', () => {
-    const rooms = readdirSync(join(repository, 'src'), { withFileTypes: true }).filter((each) =>
+  test('the map in CONTRIBUTING.md has every folder, each once', () => {
+    const folders = readdirSync(join(repository, 'src'), { withFileTypes: true }).filter((each) =>
       each.isDirectory(),
     );
     const [, map = ''] = /## The map\n([\s\S]*?)\n## /.exec(textOf('CONTRIBUTING.md')) ?? [];
@@ -69,7 +69,7 @@ describe('every page', () => {
       map.matchAll(/^\| \d+ \| ([^|]+) \|/gm),
       ([, cell = '']) => cell.match(/\w+(?=\/)/g) ?? [],
     );
-    expect(named.flat().toSorted()).toEqual(rooms.map(({ name }) => name).toSorted());
+    expect(named.flat().toSorted()).toEqual(folders.map(({ name }) => name).toSorted());
   });
 });
 

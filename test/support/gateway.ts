@@ -4,10 +4,9 @@ import { join } from 'node:path';
 import { pino } from 'pino';
 import { stringify } from 'yaml';
 import { App } from '../../src/app/app.ts';
-import { DataPlane } from '../../src/app/data-plane.ts';
-import { uncaughtErrors } from '../../src/app/uncaught.ts';
-import { type AuditOptions, noAudit } from '../../src/audit/audit.ts';
-import { openAudit } from '../../src/audit/journal/file-audit.ts';
+import { openDataPlane, openParts } from '../../src/app/compose.ts';
+import type { DataPlane } from '../../src/app/data-plane.ts';
+import type { AuditOptions } from '../../src/audit/audit.ts';
 import { BufferGc } from '../../src/base/buffer-gc.ts';
 import { type Clock, monotonicClock } from '../../src/base/clock.ts';
 import { logOptions } from '../../src/base/log.ts';
@@ -17,8 +16,6 @@ import type { ConsolePace } from '../../src/control/console.ts';
 import { type Credential, type CredentialSet, readCredentials } from '../../src/credentials/credentials.ts';
 import { SourceReader } from '../../src/credentials/sources.ts';
 import { CredentialVersions } from '../../src/credentials/versions.ts';
-import { MergedMetrics } from '../../src/metrics/merged-metrics.ts';
-import { Metrics } from '../../src/metrics/metrics.ts';
 import { type AppSetup, readSetup } from '../../src/setup/setup.ts';
 import type { SetupSource } from '../../src/setup/setup-source.ts';
 import type { Tracing } from '../../src/tracing/tracing.ts';
@@ -83,22 +80,13 @@ export async function startGateway(
   const logged: Record<string, unknown>[] = [];
   const log = pino(logOptions, { write: (line: string) => logged.push(JSON.parse(line)) });
   const build = { version: 'test', node: process.version };
-  const metrics = new Metrics(build);
-  const parts = { log, metrics, audit: audit === undefined ? noAudit : await openAudit(audit, { log }) };
-  const uncaught = uncaughtErrors(log, clock, metrics);
-  const plane = new DataPlane(setup, {
-    ...parts,
-    clock,
-    bufferGc: new BufferGc(() => {}),
-    uncaught,
-    tracing,
-  });
+  const bufferGc = new BufferGc(() => {});
+  const parts = await openParts(setup, { log, build, clock, tracing, bufferGc });
+  const plane = openDataPlane(setup, parts);
   const app = new App(setup, {
     ...parts,
     serving: plane,
-    build,
     uid: process.geteuid?.(),
-    merged: new MergedMetrics(metrics.registry),
     consoleFolder,
     ...(read && { source: read.source }),
     ...(consolePace !== undefined && { consolePace }),

@@ -3,8 +3,7 @@ import { createServer, type IncomingHttpHeaders, type RequestListener } from 'no
 import { createServer as createTlsServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { json } from 'node:stream/consumers';
-import type { OtlpOptions } from '../../src/audit/sinks/options.ts';
-import type { exportRequest } from '../../src/audit/sinks/otlp.ts';
+import type { exportRequest, OtlpOptions } from '../../src/audit/shipping/otlp.ts';
 import type { KeyPair } from '../../src/simulator/certificates.ts';
 import { SINK } from './sink-scene.ts';
 

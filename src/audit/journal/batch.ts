@@ -1,8 +1,12 @@
 import { reportError } from '../../base/report-error.ts';
 import type { Waiter } from '../audit.ts';
-import { LineBuffer } from '../line-buffer.ts';
 import { recordLine } from '../record.ts';
 
+const LEAST_BYTES = 64 * 1024;
+/** A buffer that a burst has made larger is given up when it is cleared. */
+const MOST_KEPT = 1024 * 1024;
+/** A UTF-16 code unit takes at most three bytes in UTF-8. */
+const BYTES_PER_UNIT = 3;
 /** Records without text that are kept at most. */
 const MOST_ENTRIES = 64;
 const SECOND_MS = 1000;
@@ -153,5 +157,49 @@ export class Timestamp {
     }
     this.#text = `${this.#start}${String(at % SECOND_MS).padStart(3, '0')}Z`;
     return this.#text;
+  }
+}
+
+/**
+ * Lines as bytes in one buffer that is used again and again. As strings they would live long enough to be copied by
+ * every garbage collection.
+ */
+export class LineBuffer {
+  #bytes = Buffer.allocUnsafeSlow(LEAST_BYTES);
+  #size = 0;
+
+  /** Bytes of all lines. */
+  get size(): number {
+    return this.#size;
+  }
+
+  /** The lines; valid until the next change. */
+  get bytes(): Buffer {
+    return this.#bytes.subarray(0, this.#size);
+  }
+
+  /** Adds a line, given with its line end. */
+  add(line: string): void {
+    this.#makeRoom(line.length * BYTES_PER_UNIT);
+    this.#size += this.#bytes.write(line, this.#size);
+  }
+
+  /** The lines and one more, which is not added; valid as long as `bytes`. */
+  followedBy(line: string): Buffer {
+    this.#makeRoom(line.length * BYTES_PER_UNIT);
+    return this.#bytes.subarray(0, this.#size + this.#bytes.write(line, this.#size));
+  }
+
+  clear(): void {
+    this.#size = 0;
+    if (this.#bytes.length > MOST_KEPT) this.#bytes = Buffer.allocUnsafeSlow(LEAST_BYTES);
+  }
+
+  #makeRoom(more: number): void {
+    const needed = this.#size + more;
+    if (needed <= this.#bytes.length) return;
+    const larger = Buffer.allocUnsafeSlow(Math.max(needed, this.#bytes.length * 2));
+    this.#bytes.copy(larger, 0, 0, this.#size);
+    this.#bytes = larger;
   }
 }

@@ -1,12 +1,13 @@
 import { join } from 'node:path';
-import type {
-  Audit,
-  AuditDeps,
-  AuditOptions,
-  LossRecorder,
-  RecentRecord,
-  RecentRecords,
-  Waiter,
+import {
+  type Audit,
+  type AuditDeps,
+  type AuditOptions,
+  type LossRecorder,
+  type RecentRecord,
+  type RecentRecords,
+  ReleaseQueue,
+  type Waiter,
 } from '../audit.ts';
 import { finding, type PlacedFinding } from '../findings.ts';
 import { type AuditKeys, auditKeys, Pseudonyms } from '../keys.ts';
@@ -17,7 +18,6 @@ import {
   RecordText,
   recordedTarget,
 } from '../record.ts';
-import { ReleaseQueue } from '../release-queue.ts';
 import { processOf } from '../replica-name.ts';
 import { formatHead, GENESIS, type Head } from '../seal.ts';
 import type { Recovered } from '../segments/recovery.ts';

@@ -1,7 +1,6 @@
 import { inTime } from '../../base/clock.ts';
 import { callEach, isolate, reportError } from '../../base/report-error.ts';
-import type { Waiter } from '../audit.ts';
-import { BatchTimer, tellRecorded } from '../release-queue.ts';
+import { BatchTimer, tellRecorded, type Waiter } from '../audit.ts';
 import type { Head } from '../seal.ts';
 import { type Batch, PendingRecords, tellUnrecorded } from './batch.ts';
 import { type ChainWriter, type WriteError, writeErrorOf } from './chain-writer.ts';

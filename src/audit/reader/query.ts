@@ -1,7 +1,11 @@
 import { isIPv4 } from 'node:net';
 import { parseAddress } from '../../base/network.ts';
+import { parseDuration } from '../../base/units.ts';
 import { type AuditKeys, Pseudonyms } from '../keys.ts';
 import type { LineHead } from '../line.ts';
+
+const TIME_FORMS =
+  'a time is 2026-03, 2026-03-01, 2026-03-01T08:00:00Z or "2d ago"; UTC unless it says otherwise';
 
 /** Kinds of records that a search returns: requests, events of the gateway itself (admin records), or both. */
 export const KINDS = ['requests', 'events', 'all'] as const;
@@ -201,4 +205,140 @@ function holdsText(value: unknown, text: string): boolean {
   if (typeof value === 'string') return value.toLowerCase().includes(text);
   if (typeof value === 'number') return String(value).includes(text);
   return value instanceof Object && Object.values(value).some((each) => holdsText(each, text));
+}
+
+/**
+ * Checks an address to search for: an IP address, or one as a log with pseudonyms has it.
+ * @throws RangeError with the right form
+ */
+export function addressCriterion(text: string): string {
+  if (parseAddress(text) !== undefined || /^hmac:[\w-]{22}$/.test(text)) return text;
+  throw new RangeError('an address is 192.0.2.7, 2001:db8::7, or hmac:… as the log has it');
+}
+
+/**
+ * Reads a status or a range of them: `404`, `4xx` or `400-499`.
+ * @throws RangeError with the right form
+ */
+export function statusCriterion(text: string): StatusRange {
+  const [, exact, hundred, from, to] = /^(?:([1-5]\d\d)|([1-5])xx|([1-5]\d\d)-([1-5]\d\d))$/.exec(text) ?? [];
+  if (exact !== undefined) return { from: Number(exact), to: Number(exact) };
+  if (hundred !== undefined) return { from: Number(hundred) * 100, to: Number(hundred) * 100 + 99 };
+  if (from === undefined || to === undefined) throw new RangeError('a status is 404, 4xx or 400-499');
+  return { from: Number(from), to: Number(to) };
+}
+
+/**
+ * Returns the start of a time or period as RFC 3339 in UTC, with milliseconds.
+ * @throws RangeError with the forms of a time
+ */
+export function instantAt(value: string): string {
+  return rangeOf(value).from;
+}
+
+/**
+ * Returns the end of a month or day, or the time itself, as RFC 3339 in UTC.
+ * @throws RangeError
+ */
+export function instantAfter(value: string): string {
+  return rangeOf(value).after;
+}
+
+function rangeOf(value: string): { from: string; after: string } {
+  const [, year, month, day] = /^(\d{4})-(\d\d)(?:-(\d\d))?$/.exec(value) ?? [];
+  if (year === undefined || month === undefined) {
+    const then = instant(value);
+    return { from: then, after: then };
+  }
+  const [first, index] = [Number(day ?? 1), Number(month) - 1];
+  const from = new Date(Date.UTC(Number(year), index, first));
+  // Date accepts the 31st of February as the 3rd of March.
+  if (from.getUTCMonth() !== index || from.getUTCDate() !== first) throw new RangeError(TIME_FORMS);
+  const after = day === undefined ? Date.UTC(Number(year), index + 1) : from.getTime() + 86_400_000;
+  return { from: from.toISOString(), after: new Date(after).toISOString() };
+}
+
+function instant(value: string): string {
+  const [, period] = /^(\d+[a-z]+)(?: ago)?$/.exec(value) ?? [];
+  if (period !== undefined) return new Date(Date.now() - ago(period)).toISOString();
+  const zoned = /^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d+)?)?$/.test(value) ? `${value}Z` : value;
+  const rfc3339 = /^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)$/.test(zoned);
+  const milliseconds = rfc3339 ? Date.parse(zoned) : Number.NaN;
+  if (Number.isNaN(milliseconds)) throw new RangeError(TIME_FORMS);
+  return new Date(milliseconds).toISOString();
+}
+
+function ago(value: string): number {
+  try {
+    return parseDuration(value);
+  } catch {
+    throw new RangeError(TIME_FORMS);
+  }
+}
+
+/** A column of the results, with its value for a request and for an event. */
+export interface Column {
+  readonly name: string;
+  readonly of: (found: FoundRequest) => string | number | undefined;
+  readonly ofEvent?: (event: Extract<Found, { event: unknown }>['event']) => string | number | undefined;
+}
+
+/** The columns of comma-separated values, in their order. */
+export const COLUMNS = [
+  { name: 'time', of: ({ access }) => access.time, ofEvent: ({ time }) => time },
+  { name: 'replica', of: ({ access }) => access.replica, ofEvent: ({ replica }) => replica },
+  { name: 'seq', of: ({ access }) => access.seq, ofEvent: ({ seq }) => seq },
+  { name: 'requestId', of: ({ access }) => access.requestId },
+  { name: 'client', of: ({ access }) => access.client },
+  { name: 'address', of: ({ access }) => access.address },
+  { name: 'deployment', of: ({ access }) => access.deployment },
+  { name: 'site', of: ({ access }) => access.site },
+  { name: 'operation', of: ({ access }) => access.operation },
+  { name: 'method', of: ({ access }) => access.method },
+  { name: 'status', of: ({ access, outcome }) => (outcome ?? access).status },
+  { name: 'code', of: ({ access, outcome }) => (outcome ?? access).code },
+  { name: 'bytesOut', of: ({ outcome }) => outcome?.bytes.out },
+  { name: 'bytesIn', of: ({ outcome }) => outcome?.bytes.in },
+  { name: 'durationMs', of: ({ outcome }) => outcome?.durationMs },
+  { name: 'upstreamStatus', of: ({ access }) => access.upstream?.status },
+  { name: 'attempts', of: ({ access }) => access.upstream?.attempts },
+  { name: 'credential', of: ({ access }) => access.credential?.name },
+  { name: 'credentialVersion', of: ({ access }) => access.credential?.version },
+  { name: 'path', of: ({ access }) => access.path },
+  { name: 'parameters', of: ({ access }) => JSON.stringify(access.parameters) },
+  { name: 'outcome', of: ({ outcome }) => outcome?.outcome },
+  { name: 'event', of: () => undefined, ofEvent: ({ event }) => event },
+  { name: 'details', of: () => undefined, ofEvent: detailsOf },
+] as const satisfies readonly Column[];
+
+function detailsOf({ seq, time, kind, replica, event, ...details }: Record<string, unknown>): string {
+  return JSON.stringify(details);
+}
+
+/** One line of JSON for what was found, with its line end. */
+export function foundJson(found: Found): string {
+  return `${JSON.stringify('event' in found ? found.event : { ...found.access, outcome: found.outcome })}\n`;
+}
+
+/** The names of the columns as a line of CSV. */
+export function csvHeader(): string {
+  return csvLine(COLUMNS.map(({ name }) => name));
+}
+
+/** A line of CSV (RFC 4180) for what was found. */
+export function foundCsv(found: Found): string {
+  return csvLine(
+    COLUMNS.map(({ of, ofEvent }: Column) => ('event' in found ? ofEvent?.(found.event) : of(found))),
+  );
+}
+
+/** A line of CSV (RFC 4180). */
+export function csvLine(cells: readonly (string | number | undefined)[]): string {
+  return `${cells.map((cell) => (typeof cell === 'string' ? csvCell(cell) : (cell ?? ''))).join(',')}\r\n`;
+}
+
+/** Marks formulas as text for spreadsheets, since clients choose the content of records. */
+function csvCell(text: string): string {
+  const harmless = /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
+  return /[",\r\n]/.test(harmless) ? `"${harmless.replaceAll('"', '""')}"` : harmless;
 }

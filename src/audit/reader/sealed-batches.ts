@@ -1,9 +1,11 @@
+import { join } from 'node:path';
+import { errorCode } from '../../base/error-code.ts';
 import type { AuditKeys } from '../keys.ts';
 import { headOf, type LineKind, linesOf } from '../line.ts';
-import { LineBuffer } from '../line-buffer.ts';
-import { isAuthentic, isSealOf, LARGEST_BATCH, parseSeal, SEAL_START, type Seal } from '../seal.ts';
-import { parseHeader, SEGMENT_START, type SegmentHeader } from '../segments/segment.ts';
-import { LogCursor } from './log-cursor.ts';
+import { parseSeal, type Seal } from '../seal.ts';
+import { ChainWalk, type WalkedBatch } from '../segments/chain-walk.ts';
+import { type Segment, type SegmentHeader, segmentsIn } from '../segments/segment.ts';
+import { lastSeal, SegmentReader } from '../segments/segment-reader.ts';
 
 /** A record as it is in the log, without its line end. */
 export interface NumberedLine {
@@ -32,27 +34,34 @@ export interface BatchesOptions {
   readonly keys: readonly AuditKeys[];
   /** Called with the records that a seal names if it is forged or does not fit its lines; the batch is left out. */
   readonly onForged: (range: { readonly first: number; readonly last: number }) => void;
+  /**
+   * Number of the last record that the writer has confirmed; what follows is not read, since the writer may take it back.
+   * Without it, everything under a seal is read.
+   */
+  readonly confirmed?: (() => number) | undefined;
+}
+
+interface OpenSegment {
+  readonly segment: Segment;
+  readonly reader: SegmentReader;
+  readonly walk: ChainWalk;
 }
 
 /**
- * Reads one replica's log batch by batch, as it grows. Lines that have no seal yet are not returned. In a segment that
- * is sealed with a key other than `keys`, only the digests are checked.
+ * Reads one replica's log batch by batch, as it grows, segment after segment. Lines that have no seal yet are not
+ * returned. In a segment that is sealed with a key other than `keys`, only the digests are checked. After a failure of
+ * the disk the same records come again, in another segment.
  */
 export class SealedBatches {
   readonly #options: BatchesOptions;
-  readonly #cursor: LogCursor;
-  /** The lines since the last seal. */
-  readonly #held = new LineBuffer();
-  #records: NumberedLine[] = [];
-  #previous: string | undefined;
-  #header: SegmentHeader | undefined;
-  #key: AuditKeys | 'unknown' | undefined;
+  readonly #seq: number;
+  #open: OpenSegment | undefined;
   #ready: SealedBatch[] = [];
 
   /** Starts at the beginning of the segment that holds record `seq`, or of the oldest one. */
   constructor(options: BatchesOptions, seq: number) {
     this.#options = options;
-    this.#cursor = new LogCursor(options.folder, seq);
+    this.#seq = seq;
   }
 
   /**
@@ -61,73 +70,95 @@ export class SealedBatches {
    */
   async next(): Promise<SealedBatch | undefined> {
     while (this.#ready.length === 0) {
-      const block = await this.#cursor.next();
-      if (block === undefined) return undefined;
-      this.#read(block);
-      this.#ready.reverse();
+      this.#open ??= await this.#openNext((segments) => holding(segments, this.#seq));
+      if (this.#open === undefined) return undefined;
+      const hasRead = (await this.#read(this.#open)) || (await this.#goOn(this.#open));
+      if (!hasRead) return undefined;
     }
     return this.#ready.pop();
   }
 
-  close(): Promise<void> {
-    return this.#cursor.close();
+  async close(): Promise<void> {
+    await this.#open?.reader.close();
   }
 
-  #read(block: Buffer): void {
-    for (const [start, end] of linesOf(block)) {
-      const head = headOf(block, start);
-      if (head !== undefined) {
-        this.#records.push({ ...head, line: block.toString('utf8', start, end) });
-        this.#hold(block, start, end + 1);
-      } else if (block.toString('latin1', start, start + SEAL_START.length) === SEAL_START) {
-        this.#readSeal(block.toString('latin1', start, end));
-      } else {
-        const line = block.toString('utf8', start, end);
-        const header = line.startsWith(SEGMENT_START) ? parseHeader(line) : undefined;
-        if (header !== undefined) this.#begin(header);
-        this.#hold(block, start, end + 1);
+  /** Reads the next block; false: there is none for now. */
+  async #read({ segment, reader, walk }: OpenSegment): Promise<boolean> {
+    // A record that the writer confirms while the file is being read may be another one than the one that was read.
+    const confirmed = segment.compressed ? undefined : this.#options.confirmed?.();
+    const read = await reader.next();
+    if (read === undefined) return false;
+    const block = confirmed === undefined ? read : read.subarray(0, confirmedEnd(read, confirmed));
+    if (block.length < read.length) reader.rewind(block.length);
+    for (const batch of walk.walk(block)) this.#take(batch, walk.header);
+    this.#ready.reverse();
+    return block.length > 0;
+  }
+
+  #take({ seal, previous, lines, trust }: WalkedBatch, header: SegmentHeader | undefined): void {
+    if (seal === undefined || header === undefined || trust === 'refused') {
+      this.#options.onForged({ first: seal?.first ?? 0, last: seal?.last ?? 0 });
+      return;
+    }
+    const records = Array.from(linesOf(lines)).flatMap(([start, end]) => {
+      const head = headOf(lines, start);
+      return head === undefined ? [] : [{ ...head, line: lines.toString('utf8', start, end) }];
+    });
+    this.#ready.push({ records, lines: lines.toString(), seal, previous, header });
+  }
+
+  /** Goes on with the next segment if this one no longer grows; false: it may. */
+  async #goOn(open: OpenSegment): Promise<boolean> {
+    const { first } = open.segment;
+    const replaced = await open.reader.replaced();
+    const later = (await segmentsIn(this.#options.folder)).some((segment) => segment.first > first);
+    if (!replaced && !later) return false;
+    // Lines may have been added since its end was read.
+    if (await this.#read(open)) return true;
+    await open.reader.close();
+    this.#open = await this.#openNext((segments) =>
+      segments.find((segment) => (replaced ? segment.first >= first : segment.first > first)),
+    );
+    return this.#open !== undefined;
+  }
+
+  async #openNext(
+    choose: (segments: readonly Segment[]) => Segment | undefined,
+  ): Promise<OpenSegment | undefined> {
+    const { folder, replica, keys } = this.#options;
+    for (;;) {
+      const segment = choose(await segmentsIn(folder));
+      if (segment === undefined) return undefined;
+      const { name, first } = segment;
+      try {
+        const reader = await SegmentReader.open(join(folder, name), { until: 'seal' });
+        const mostErrors = Number.POSITIVE_INFINITY;
+        return { segment, reader, walk: new ChainWalk({ keys, replica, first, mostErrors }) };
+      } catch (error) {
+        // Retention removed it since the folder was read.
+        if (errorCode(error) !== 'ENOENT') throw error;
       }
     }
   }
+}
 
-  /** Lines without a seal before a new segment were taken back by the writer, and come again. */
-  #begin(header: SegmentHeader): void {
-    const { replica, previous, key } = header;
-    this.#clear();
-    this.#header = header;
-    const { keys } = this.#options;
-    const ours = replica === this.#options.replica;
-    this.#previous = previous;
-    this.#key = ours ? (keys.find(({ id }) => id === key) ?? 'unknown') : undefined;
-  }
+function holding(segments: readonly Segment[], seq: number): Segment | undefined {
+  return segments.findLast(({ first }) => first <= seq) ?? segments[0];
+}
 
-  #hold(block: Buffer, start: number, end: number): void {
-    // If the first lines are dropped, no seal fits the rest.
-    if (this.#held.size + end - start > LARGEST_BATCH) this.#clear();
-    this.#held.copy(block, start, end);
+/** The end of the batches up to the record `confirmed`. An opening seal at the end goes with the batch after it. */
+function confirmedEnd(block: Buffer, confirmed: number): number {
+  for (let end = block.length; ; ) {
+    const start = lastSeal(block, end);
+    if (start === -1) return 0;
+    const seal = parseSeal(block.toString('latin1', start, block.indexOf('\n', start)));
+    // A seal that somebody changed is not taken back.
+    if (seal === undefined || (seal.last <= confirmed && seal.first <= seal.last)) return end;
+    end = start === 0 ? 0 : lastSealEnd(block, start);
   }
+}
 
-  #readSeal(line: string): void {
-    const seal = parseSeal(line);
-    const lines = this.#held.bytes;
-    const records = this.#records;
-    const [previous, header] = [this.#previous, this.#header];
-    const known = seal !== undefined && previous !== undefined && header !== undefined;
-    if (known && this.#isSealed(lines, seal, previous)) {
-      this.#ready.push({ records, lines: lines.toString(), seal, previous, header });
-    } else this.#options.onForged({ first: seal?.first ?? 0, last: seal?.last ?? 0 });
-    this.#clear();
-    if (seal !== undefined) this.#previous = seal.hmac;
-  }
-
-  #isSealed(lines: Buffer, seal: Seal, previous: string): boolean {
-    if (!isSealOf(seal, lines) || this.#key === undefined) return false;
-    const { replica } = this.#options;
-    return this.#key === 'unknown' || isAuthentic(this.#key, { replica, previous }, seal);
-  }
-
-  #clear(): void {
-    this.#held.clear();
-    this.#records = [];
-  }
+function lastSealEnd(block: Buffer, before: number): number {
+  const start = lastSeal(block, before);
+  return start === -1 ? 0 : block.indexOf('\n', start) + 1;
 }

@@ -15,7 +15,7 @@ import {
   patternsOf,
   type Query,
 } from './query.ts';
-import type { SealedBlock } from './sealed-blocks.ts';
+import type { SealedBlock } from './search.ts';
 
 /** How long after a response began its outcome is expected, in milliseconds of the log's own time. */
 const OUTCOME_WITHIN_MS = 3_600_000;

@@ -2,13 +2,12 @@ import { on } from 'node:events';
 import { extname } from 'node:path';
 import { Worker } from 'node:worker_threads';
 import type { AuditKeys } from '../keys.ts';
-import type { Page } from './newest-first.ts';
-import type { Position } from './position.ts';
+import type { Page, Position } from './newest-first.ts';
 import type { Query } from './query.ts';
 
 /** The worker has the extension of this file: .ts in a checkout, .js in the package. */
 const WORKER = new URL(`./search-worker${extname(import.meta.filename)}`, import.meta.url);
-/** Memory of a thread for objects. Its buffers are outside, 35 MiB at most for each segment that is read. */
+/** Memory of a thread for objects. Its buffers are outside, 6 MiB at most for each segment that is read. */
 const LIMITS = { maxOldGenerationSizeMb: 128, maxYoungGenerationSizeMb: 16, stackSizeMb: 4 };
 
 /** The log that is searched, and the criteria. */

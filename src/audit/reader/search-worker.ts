@@ -3,9 +3,8 @@ import { platform, setPriority } from 'node:os';
 import { type MessagePort, parentPort, workerData } from 'node:worker_threads';
 import { BufferGc } from '../../base/buffer-gc.ts';
 import { findingText } from '../findings.ts';
-import { csvHeader, csvLine, foundCsv, foundJson } from './found-text.ts';
 import { searchPage } from './newest-first.ts';
-import { timeOf } from './query.ts';
+import { csvHeader, csvLine, foundCsv, foundJson, timeOf } from './query.ts';
 import { type SearchOptions, search } from './search.ts';
 import type { ExportTask, PageTask, SearchTask, ThreadMessage, ThreadScope } from './search-thread.ts';
 

@@ -15,7 +15,7 @@ import {
   type RetiredEnd,
   type SetAside,
 } from '../segments/admin-records.ts';
-import { type ChainState, ChainWalk, walkFile } from '../segments/chain-walk.ts';
+import { type ChainState, ChainWalk, type WalkedBatch, walkFile } from '../segments/chain-walk.ts';
 import { digestOf } from '../segments/recovery.ts';
 import { foldersIn, isSetAside, isStray, type Segment, segmentsIn } from '../segments/segment.ts';
 
@@ -191,26 +191,16 @@ class LogCheck {
   async #check(folder: string, segment: Segment, newest: boolean): Promise<void> {
     const { name, first } = segment;
     const { keys, onBytes } = this.#options;
-    const walk = new ChainWalk({
-      keys,
-      replica: this.#replica,
-      first,
-      before: this.#state,
-      onError: (error) => this.#add(error, name, error.line),
-      onSeal: ({ last, hmac }) => {
-        this.#end = { replica: this.#replica, seq: last, hmac };
-        if (this.#named.has(last)) this.#seen.add(`${last}:${hmac}`);
-      },
-      onAdmin: (line, at) => this.#readAdmin(line, name, at),
-    });
-    let torn = 0;
+    const walk = new ChainWalk({ keys, replica: this.#replica, first, before: this.#state });
     try {
-      torn = await walkFile(walk, join(folder, name), onBytes);
+      for await (const batches of walkFile(walk, join(folder, name), onBytes)) {
+        for (const batch of batches) this.#readBatch(batch, name);
+      }
     } catch (error) {
       this.#hasLostSegment ||= errorCode(error) === 'ENOENT';
       this.#add(finding('segment-unreadable', { reason: messageOf(error) }), name, walk.lines + 1);
     }
-    this.#checkEnd(name, walk, torn, newest);
+    this.#checkEnd(name, walk, newest);
     this.#records += walk.records;
     this.#seals += walk.seals;
     if (walk.header !== undefined && walk.seals > 0) {
@@ -222,9 +212,18 @@ class LogCheck {
     if (walk.seals > 0) this.#stopped = walk.stopped;
   }
 
+  #readBatch({ seal, trust, admin, errors }: WalkedBatch, name: string): void {
+    for (const error of errors) this.#add(error, name, error.line);
+    for (const { line, at } of admin) this.#readAdmin(line, name, at);
+    if (seal === undefined || trust !== 'sealed') return;
+    const { last, hmac } = seal;
+    this.#end = { replica: this.#replica, seq: last, hmac };
+    if (this.#named.has(last)) this.#seen.add(`${last}:${hmac}`);
+  }
+
   /** The newest segment may end anywhere while the gateway runs, or if it was killed, but not if it stopped. */
-  #checkEnd(name: string, walk: ChainWalk, torn: number, newest: boolean): void {
-    const { unsealed: records, unsealedLine } = walk;
+  #checkEnd(name: string, walk: ChainWalk, newest: boolean): void {
+    const { unsealed: records, unsealedLine, torn } = walk;
     const stopped = walk.seals > 0 ? walk.stopped : this.#stopped;
     if (records > 0 && stopped) this.#add(finding('appended-after-stop', { records }), name, unsealedLine);
     else if (newest && (records > 0 || torn > 0)) {

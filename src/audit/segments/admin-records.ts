@@ -13,8 +13,8 @@ const retirement = z.object({
   seq: z.int(),
   segment: z.string(),
   /** Numbers of the first and last record of the segment, and `hmac` of the seals before its first and at its end. */
-  first: z.int().optional(),
-  previous: z.string().optional(),
+  first: z.int(),
+  previous: z.string(),
   last: z.int(),
   hmac: z.string(),
   /** The integrity error that the segment had when it was removed. */
@@ -28,11 +28,7 @@ const retirement = z.object({
   unsent: z.array(z.string()).optional(),
 });
 
-/**
- * The admin record `segment-retired`, written before a segment is removed for its age. It counts under a seal only.
- * Earlier versions wrote `segment`, `last` and `hmac` alone: such a record vouches for where the log begins, and for
- * everything since the previous one.
- */
+/** The admin record `segment-retired`, written before a segment is removed for its age. It counts under a seal only. */
 export type Retirement = z.infer<typeof retirement>;
 
 const setAside = z.object({
@@ -82,7 +78,7 @@ export function parseRetirement(line: string): Retirement | undefined {
   return parse('segment-retired', retirement, line);
 }
 
-/** The record as `recovered`; undefined: it is none, or one of an earlier version. */
+/** The record as `recovered`; undefined: it is none. */
 export function parseSetAside(line: string): SetAside | undefined {
   const record = parse('recovered', setAside, line);
   if (record === undefined) return undefined;

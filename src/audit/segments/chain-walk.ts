@@ -1,11 +1,12 @@
-import { createHash, type Hash, hash } from 'node:crypto';
+import { join } from 'node:path';
+import { reportDefect } from '../../base/expected-errors.ts';
 import { type Finding, finding } from '../findings.ts';
 import type { AuditKeys } from '../keys.ts';
 import { isAdmin, lineType, NEWLINE, seqEnd, seqOf } from '../line.ts';
-import { GENESIS, isAuthentic, LARGEST_BATCH, parseSeal, type Seal } from '../seal.ts';
+import { checkSeal, GENESIS, LARGEST_BATCH, parseSeal, type Seal } from '../seal.ts';
 import { isStop } from './admin-records.ts';
-import { parseHeader, type SegmentHeader } from './segment.ts';
-import { readBlocks } from './segment-reader.ts';
+import { parseHeader, type SegmentHeader, segmentName } from './segment.ts';
+import { SegmentReader } from './segment-reader.ts';
 
 /** Integrity errors of one segment that are reported. */
 const MOST_ERRORS = 20;
@@ -16,6 +17,26 @@ export interface IntegrityError extends Finding {
   readonly line: number;
 }
 
+/** Lines of a segment up to a seal, or after the last one. */
+export interface WalkedBatch {
+  /** Undefined: the line is no seal any more, or there is none. */
+  readonly seal: Seal | undefined;
+  /** `hmac` of the previous seal. */
+  readonly previous: string;
+  /** The lines before the seal; valid until the next block. */
+  readonly lines: Buffer;
+  /** `sealed`: a key made the seal for just these lines; `unchecked`: the key is unknown; `refused`: neither. */
+  readonly trust: 'sealed' | 'unchecked' | 'refused';
+  /** The admin records among the lines, with their numbers in the segment. */
+  readonly admin: readonly AdminLine[];
+  readonly errors: readonly IntegrityError[];
+}
+
+export interface AdminLine {
+  readonly line: string;
+  readonly at: number;
+}
+
 export interface WalkOptions {
   readonly keys: readonly AuditKeys[];
   readonly replica: string;
@@ -23,11 +44,8 @@ export interface WalkOptions {
   readonly first: number;
   /** Where the chain stood at the end of the previous segment; undefined: the header is believed. */
   readonly before?: ChainState | undefined;
-  readonly onError?: (error: IntegrityError) => void;
-  /** Called for a seal that a key made, on lines that are as they were sealed. */
-  readonly onSeal?: (seal: Seal) => void;
-  /** Called for a whole admin line under such a seal, with its number in the segment; before `onSeal`. */
-  readonly onAdmin?: (line: string, at: number) => void;
+  /** Integrity errors after which the rest of the segment is not read; without it, 20. */
+  readonly mostErrors?: number;
 }
 
 /** Where a chain stands between two segments. */
@@ -42,33 +60,37 @@ interface SealedEnd extends ChainState {
   readonly lines: number;
 }
 
+const NO_ADMIN: readonly AdminLine[] = [];
+const NO_ERRORS: readonly IntegrityError[] = [];
+
 /**
- * Follows the chain through one segment, line by line. After an integrity error the walk goes on with what the segment
- * itself says, so one changed byte is one error. Only lines under a seal that a key made are passed to `onAdmin` and
- * `onSeal`, and counted.
+ * Follows the chain through one segment, line by line, and checks each seal. After an integrity error the walk goes on
+ * with what the segment itself says, so one changed byte is one error. Only lines under a seal that a key made count.
  */
 export class ChainWalk {
   readonly #options: WalkOptions;
-  #sealing: AuditKeys | undefined;
+  /** The key that the header names; empty: it is unknown, or the header is not of this segment. */
+  #sealing: readonly AuditKeys[] = [];
+  #isOurs = false;
   #header: SegmentHeader | undefined;
   #previous: string;
   #nextSeq: number;
   #line = 0;
-  /** Hash of the lines since the last seal that were in earlier blocks. */
-  #hash: Hash | undefined;
   #batchLine = 1;
   #batchFirst: number | undefined;
   #batchRecords = 0;
-  #batchAdmin: { readonly line: string; readonly at: number }[] = [];
+  #batchAdmin: AdminLine[] | undefined;
+  #batchErrors: IntegrityError[] | undefined;
   #lastRecord: string | undefined;
   #offset = 0;
   #sealLineEnd = 0;
   #sealed: SealedEnd | undefined;
   #stopped = false;
   #errors = 0;
-  #over = false;
+  /** Records under seals of a key, such seals, and bytes at the end that are no whole line. */
   records = 0;
   seals = 0;
+  torn = 0;
 
   constructor(options: WalkOptions) {
     this.#options = options;
@@ -83,7 +105,7 @@ export class ChainWalk {
 
   /** True if the header is of this replica and names one of the keys. */
   get keyKnown(): boolean {
-    return this.#sealing !== undefined;
+    return this.#sealing.length > 0;
   }
 
   /** The state from which the next segment has to continue, as the segment itself says. */
@@ -120,41 +142,65 @@ export class ChainWalk {
     return this.#line;
   }
 
-  /** Takes the next whole lines. False: no gateway wrote what follows, so it need not be read. */
-  walk(block: Buffer): boolean {
-    if (this.#over) return false;
-    let batchStart = 0;
-    for (let start = 0; start < block.length && !this.#over; ) {
-      const end = block.indexOf(NEWLINE, start);
-      this.#line += 1;
-      const type = lineType(block, start, end);
-      if (this.#line === 1) this.#readHeader(block.toString('utf8', start, end));
-      else if (type === 'record') this.#readRecord(block, start, end);
-      else if (type === 'seal') {
-        const line = block.toString('latin1', start, end);
-        this.#readSeal(line, block.subarray(batchStart, start), this.#offset + end + 1);
-        batchStart = end + 1;
-      } else this.#report(finding('line-invalid'));
-      start = end + 1;
-    }
-    if (batchStart < block.length) {
-      this.#hash ??= createHash('sha256');
-      this.#hash.update(block.subarray(batchStart));
-    }
-    this.#offset += block.length;
-    if (!this.#over && this.#offset - this.#sealLineEnd > LARGEST_BATCH) this.#tooLarge();
-    return !this.#over;
+  /** True if no gateway wrote what follows, so that it need not be read. */
+  get isOver(): boolean {
+    return this.#errors > (this.#options.mostErrors ?? MOST_ERRORS);
   }
 
-  #tooLarge(): void {
-    this.#report(finding('batch-too-large'), this.#batchLine);
-    this.#over = true;
+  /** Takes the next block, which ends with a seal. */
+  walk(block: Buffer): WalkedBatch[] {
+    const batches: WalkedBatch[] = [];
+    let batchStart = 0;
+    for (let start = 0; start < block.length && !this.isOver; ) {
+      const end = block.indexOf(NEWLINE, start);
+      if (this.#readLine(block, start, end)) {
+        const line = block.toString('latin1', start, end);
+        batches.push(this.#readSeal(line, block.subarray(batchStart, start), this.#offset + end + 1));
+        batchStart = end + 1;
+      }
+      start = end + 1;
+    }
+    this.#offset += block.length;
+    if (this.isOver) batches.push(this.#unsealedBatch(block.subarray(batchStart)));
+    return batches;
+  }
+
+  /** Takes what follows the last seal. */
+  end(rest: Buffer): WalkedBatch {
+    const lines = rest.subarray(0, rest.lastIndexOf(NEWLINE) + 1);
+    this.torn = rest.length - lines.length;
+    for (let start = 0; start < lines.length && !this.isOver; ) {
+      const end = lines.indexOf(NEWLINE, start);
+      this.#readLine(lines, start, end);
+      start = end + 1;
+    }
+    if (lines.length > LARGEST_BATCH && !this.isOver) {
+      this.#report(finding('batch-too-large'), this.#batchLine);
+    }
+    return this.#unsealedBatch(lines);
+  }
+
+  #unsealedBatch(lines: Buffer): WalkedBatch {
+    const [previous, errors = NO_ERRORS] = [this.#previous, this.#batchErrors];
+    this.#batchErrors = undefined;
+    return { seal: undefined, previous, lines, trust: 'refused', admin: NO_ADMIN, errors };
+  }
+
+  /** Reads a line; true: it is a seal, which is left to the caller. */
+  #readLine(block: Buffer, start: number, end: number): boolean {
+    this.#line += 1;
+    const type = lineType(block, start, end);
+    if (this.#line === 1) this.#readHeader(block.toString('utf8', start, end));
+    else if (type === 'record') this.#readRecord(block, start, end);
+    else if (type === undefined) this.#report(finding('line-invalid'));
+    return type === 'seal';
   }
 
   #report(found: Finding, line = this.#line): void {
     this.#errors += 1;
-    this.#over ||= this.#errors > MOST_ERRORS;
-    this.#options.onError?.({ ...(this.#over ? finding('errors-omitted') : found), line });
+    const error = { ...(this.isOver ? finding('errors-omitted') : found), line };
+    this.#batchErrors ??= [];
+    this.#batchErrors.push(error);
   }
 
   #readHeader(line: string): void {
@@ -168,8 +214,9 @@ export class ChainWalk {
     if (replica !== this.#options.replica) this.#report(finding('replica-mismatch', { replica }));
     else if (first !== this.#options.first) this.#report(finding('segment-renamed', { first }));
     else {
-      this.#sealing = this.#options.keys.find(({ id }) => id === key);
-      if (this.#sealing === undefined) this.#report(finding('key-unknown', { key }));
+      this.#isOurs = true;
+      this.#sealing = this.#options.keys.filter(({ id }) => id === key);
+      if (!this.keyKnown) this.#report(finding('key-unknown', { key }));
     }
     if (this.#options.before !== undefined && previous !== this.#options.before.previous) {
       this.#report(finding('chain-broken'));
@@ -194,90 +241,118 @@ export class ChainWalk {
     this.#lastRecord = undefined;
     if (!isAdmin(block, digitsEnd, end)) return;
     this.#lastRecord = block.toString('utf8', start, end);
+    this.#batchAdmin ??= [];
     this.#batchAdmin.push({ line: this.#lastRecord, at: this.#line });
   }
 
-  #readSeal(line: string, lines: Buffer, end: number): void {
-    const digest = this.#digest(lines);
+  #readSeal(line: string, lines: Buffer, end: number): WalkedBatch {
     const seal = parseSeal(line);
-    const batch = this.#takeBatch();
-    if (seal === undefined) {
-      this.#report(finding('seal-malformed'));
-      return;
+    const previous = this.#previous;
+    const [admin = NO_ADMIN, records, last] = [this.#batchAdmin, this.#batchRecords, this.#lastRecord];
+    const asSealed = seal !== undefined && this.#isSealed(seal, lines, end);
+    if (seal === undefined) this.#report(finding('seal-malformed'));
+    const isSealed = asSealed && this.keyKnown;
+    if (isSealed) {
+      this.seals += 1;
+      this.records += records;
     }
-    this.#sealLineEnd = end;
-    const asSealed = this.#fits(seal, digest, batch);
-    const authentic = this.#isAuthentic(seal);
-    this.#previous = seal.hmac;
-    this.#nextSeq = seal.last + 1;
-    if (!authentic) return;
-    this.#sealed = { ...this.state, bytes: end, lines: this.#line };
-    if (!asSealed) return;
-    this.seals += 1;
-    this.records += batch.records;
-    this.#stopped = batch.lastRecord !== undefined && isStop(batch.lastRecord);
-    for (const admin of batch.admin) this.#options.onAdmin?.(admin.line, admin.at);
-    this.#options.onSeal?.(seal);
+    this.#stopped = isSealed && last !== undefined && isStop(last);
+    const errors = this.#batchErrors ?? NO_ERRORS;
+    this.#begin();
+    const trust = isSealed ? 'sealed' : asSealed ? 'unchecked' : 'refused';
+    return { seal, previous, lines, trust, admin: isSealed ? admin : NO_ADMIN, errors };
   }
 
-  #takeBatch() {
-    const batch = {
-      from: this.#batchLine,
-      first: this.#batchFirst,
-      records: this.#batchRecords,
-      admin: this.#batchAdmin,
-      lastRecord: this.#lastRecord,
-    };
+  /** Begins the lines after a seal. */
+  #begin(): void {
     this.#batchLine = this.#line + 1;
     this.#batchFirst = undefined;
     this.#batchRecords = 0;
-    this.#batchAdmin = [];
+    this.#batchAdmin = undefined;
+    this.#batchErrors = undefined;
     this.#lastRecord = undefined;
-    this.#stopped = false;
-    return batch;
   }
 
-  #fits(seal: Seal, digest: string, { from, first }: { from: number; first: number | undefined }): boolean {
-    if (seal.sha256 !== digest) {
+  /** True if the seal is for just these lines, and the key of the segment made it, unless that is unknown. */
+  #isSealed(seal: Seal, lines: Buffer, end: number): boolean {
+    const chain = { replica: this.#options.replica, previous: this.#previous };
+    const { fits, authentic } = checkSeal(this.#sealing, chain, seal, lines);
+    this.#sealLineEnd = end;
+    const asSealed = this.#isOfBatch(seal, fits);
+    if (this.keyKnown && !authentic) this.#report(finding('seal-invalid'));
+    this.#previous = seal.hmac;
+    this.#nextSeq = seal.last + 1;
+    if (authentic) this.#sealed = { ...this.state, bytes: end, lines: this.#line };
+    return asSealed && (authentic || (this.#isOurs && !this.keyKnown));
+  }
+
+  #isOfBatch(seal: Seal, fits: boolean): boolean {
+    if (!fits) {
+      const from = this.#batchLine;
       this.#report(finding('batch-altered', { from, to: this.#line - 1 }), from);
       return false;
     }
-    if ((first ?? this.#nextSeq) === seal.first && this.#nextSeq === seal.last + 1) return true;
+    if ((this.#batchFirst ?? this.#nextSeq) === seal.first && this.#nextSeq === seal.last + 1) return true;
     this.#report(finding('seal-range-invalid'));
     return false;
-  }
-
-  #isAuthentic(seal: Seal): boolean {
-    if (this.#sealing === undefined) return false;
-    const chain = { replica: this.#options.replica, previous: this.#previous };
-    if (isAuthentic(this.#sealing, chain, seal)) return true;
-    this.#report(finding('seal-invalid'));
-    return false;
-  }
-
-  #digest(batch: Buffer): string {
-    if (this.#hash === undefined) return hash('sha256', batch, 'base64url');
-    const digest = this.#hash.update(batch).digest('base64url');
-    this.#hash = undefined;
-    return digest;
   }
 }
 
 /**
- * Walks through a segment file; `onBytes` is called for each block, with its bytes and how many bytes of the file it took.
- * @returns how many bytes at the end are no whole line
+ * Walks through a segment file, block by block; the last batch is what follows the last seal.
  * @throws Error if the file cannot be read or decompressed
  */
-export async function walkFile(
+export async function* walkFile(
   walk: ChainWalk,
   path: string,
   onBytes?: (count: number, stored: number) => void,
-): Promise<number> {
-  let torn = 0;
-  for await (const { bytes, whole, stored } of readBlocks(path)) {
-    onBytes?.(bytes.length, stored);
-    if (!whole) torn = bytes.length;
-    else if (!walk.walk(bytes)) break;
+): AsyncGenerator<readonly WalkedBatch[], void> {
+  const reader = await SegmentReader.open(path, { until: 'seal' });
+  try {
+    for (let bytes = await reader.next(); bytes !== undefined; bytes = await reader.next()) {
+      onBytes?.(bytes.length, reader.stored());
+      yield walk.walk(bytes);
+      if (walk.isOver) return;
+    }
+    onBytes?.(reader.rest.length, reader.stored());
+    yield [walk.end(reader.rest)];
+  } finally {
+    await reader.close();
   }
-  return torn;
+}
+
+/** The log of a replica, with the keys to check it. */
+export interface Archive {
+  readonly folder: string;
+  readonly replica: string;
+  readonly keys: AuditKeys;
+}
+
+/** The header of the segment with that first record; undefined: no seal of the key covers it. */
+export type SealedHeaders = (first: number) => Promise<SegmentHeader | undefined>;
+
+/** Reads each header once: under a seal it does not change. */
+export function sealedHeaders(archive: Archive): SealedHeaders {
+  const known = new Map<number, SegmentHeader>();
+  return async (first) => {
+    const header = known.get(first) ?? (await sealedHeader(archive, segmentName(first), first));
+    if (header !== undefined) known.set(first, header);
+    return header;
+  };
+}
+
+/** The header of a segment, if a seal of the key covers it. */
+export async function sealedHeader(
+  { folder, replica, keys }: Archive,
+  name: string,
+  first: number,
+): Promise<SegmentHeader | undefined> {
+  const walk = new ChainWalk({ keys: [keys], replica, first });
+  try {
+    for await (const _ of walkFile(walk, join(folder, name))) if (walk.seals > 0) break;
+  } catch (error) {
+    reportDefect(error);
+    // A segment that cannot be read has no header to trust.
+  }
+  return walk.seals > 0 ? walk.header : undefined;
 }

@@ -1,21 +1,16 @@
-import { createHmac, timingSafeEqual } from 'node:crypto';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { reportDefect } from '../../base/expected-errors.ts';
 import type { AuditKeys } from '../keys.ts';
-import { type SealedHeaders, sealedHeaders } from './sealed-headers.ts';
+import { type SealedHeaders, sealedHeaders } from './chain-walk.ts';
 import { MOST_SEQ, segmentsIn } from './segment.ts';
-import { readSmall, writeSmall } from './sink-position.ts';
+import { SignedFile } from './signed-file.ts';
 
 const DAY_MS = 86_400_000;
 /** Beyond the age of a segment, no more than this lies between two, in milliseconds; otherwise the clock may be wrong. */
 const MOST_GAP_MS = 7 * DAY_MS;
 
-const stored = z.strictObject({
-  segment: z.int().min(1).max(MOST_SEQ),
-  ms: z.int().min(0),
-  mac: z.string(),
-});
+const counted = z.strictObject({ segment: z.int().min(1).max(MOST_SEQ), ms: z.int().min(0) });
 
 export interface ClockCheckOptions {
   readonly folder: string;
@@ -38,14 +33,20 @@ interface Gap {
  */
 export class ClockCheck {
   readonly #options: ClockCheckOptions;
-  readonly #path: string;
+  readonly #file: SignedFile<z.infer<typeof counted>>;
   readonly #headers: SealedHeaders;
   /** Until when the time is in the file, on the monotonic clock. */
   #countedTo: number | undefined;
 
   constructor(options: ClockCheckOptions) {
     this.#options = options;
-    this.#path = join(options.folder, 'clock');
+    const { folder, replica, keys } = options;
+    this.#file = new SignedFile({
+      path: join(folder, 'clock'),
+      key: keys.sinkPosition,
+      schema: counted,
+      textOf: ({ segment, ms }) => ['clock', replica, segment, ms].join('\n'),
+    });
     this.#headers = sealedHeaders(options);
   }
 
@@ -62,7 +63,7 @@ export class ClockCheck {
     }
     const now = performance.now();
     const total = Math.round(ms + now - (this.#countedTo ?? now));
-    await this.#write(gap, total);
+    await this.#file.write({ segment: gap.segment, ms: total });
     this.#countedTo = now;
     return total < DAY_MS ? gap.days : undefined;
   }
@@ -76,7 +77,7 @@ export class ClockCheck {
   async accept(): Promise<boolean> {
     const gap = await this.#newestGap();
     if (gap === undefined || (await this.#accepted(gap)) >= DAY_MS) return false;
-    await this.#write(gap, DAY_MS);
+    await this.#file.write({ segment: gap.segment, ms: DAY_MS });
     return true;
   }
 
@@ -102,25 +103,7 @@ export class ClockCheck {
 
   /** For how long it has been seen, in milliseconds. A file that no gateway wrote says nothing. */
   async #accepted({ segment }: Gap): Promise<number> {
-    const text = await readSmall(this.#path).catch(reportDefect);
-    if (text === undefined) return 0;
-    try {
-      const found = stored.parse(JSON.parse(text));
-      const mac = this.#mac(found.segment, found.ms);
-      const isSigned =
-        mac.length === found.mac.length && timingSafeEqual(Buffer.from(mac), Buffer.from(found.mac));
-      return isSigned && found.segment === segment ? found.ms : 0;
-    } catch {
-      return 0;
-    }
-  }
-
-  #write({ segment }: Gap, ms: number): Promise<void> {
-    return writeSmall(this.#path, JSON.stringify({ segment, ms, mac: this.#mac(segment, ms) }));
-  }
-
-  #mac(segment: number, ms: number): string {
-    const text = ['clock', this.#options.replica, segment, ms].join('\n');
-    return createHmac('sha256', this.#options.keys.sinkPosition).update(text).digest('base64url');
+    const { value, isSigned } = (await this.#file.read().catch(reportDefect)) ?? {};
+    return isSigned === true && value?.segment === segment ? value.ms : 0;
   }
 }

@@ -5,7 +5,7 @@ import { messageOf } from '../../base/error-code.ts';
 import { finding } from '../findings.ts';
 import type { AuditKeys } from '../keys.ts';
 import { countLines } from '../line.ts';
-import { GENESIS, LARGEST_BATCH } from '../seal.ts';
+import { GENESIS } from '../seal.ts';
 import { parseRetirement, type RetiredEnd, type SetAside } from './admin-records.ts';
 import { type ChainState, ChainWalk, type IntegrityError, walkFile } from './chain-walk.ts';
 import { MOST_SEQ, type Segment, segmentsIn, setAsideName } from './segment.ts';
@@ -13,6 +13,8 @@ import { syncDirectory } from './segment-file.ts';
 import { NotRegularError, openRegular } from './segment-reader.ts';
 
 const COPY_BYTES = 64 * 1024;
+/** Bytes after the last seal that a killed process, or a machine without power, can have left. */
+const MOST_TAIL = 32 * 1024 * 1024;
 /** Files without any seal of the key that one start sets aside at most. A crash leaves one. */
 const MOST_SET_ASIDE = 20;
 /** Record numbers that must be left after a segment of another key, which cannot be checked. */
@@ -112,18 +114,14 @@ async function recoverFrom(
 async function walkThrough({ folder, replica, keys }: RecoveryOptions, { name, first }: Segment) {
   const errors: IntegrityError[] = [];
   let retired: RetiredEnd | undefined;
-  const walk = new ChainWalk({
-    keys: [keys],
-    replica,
-    first,
-    onError: (error) => errors.push(error),
-    onAdmin: (line) => {
-      const { last, hmac } = parseRetirement(line) ?? {};
-      if (last !== undefined && hmac !== undefined) retired = { last, hmac };
-    },
-  });
+  const walk = new ChainWalk({ keys: [keys], replica, first });
   try {
-    await walkFile(walk, join(folder, name));
+    for await (const batches of walkFile(walk, join(folder, name))) {
+      for (const batch of batches) {
+        errors.push(...batch.errors);
+        for (const { line } of batch.admin) retired = endOf(line) ?? retired;
+      }
+    }
   } catch (error) {
     const { code = '' } = error as NodeJS.ErrnoException;
     // A file that is no segment is set aside; one that cannot be read now may be a segment.
@@ -134,6 +132,12 @@ async function walkThrough({ folder, replica, keys }: RecoveryOptions, { name, f
   return { walk, errors, retired: retired ?? walk.header?.retired };
 }
 
+/** The end of the segment that a record says was removed; undefined: it says nothing of that. */
+function endOf(line: string): RetiredEnd | undefined {
+  const { last, hmac } = parseRetirement(line) ?? {};
+  return last === undefined || hmac === undefined ? undefined : { last, hmac };
+}
+
 /** The integrity error of a file that has more bytes after its last seal than a killed process can have left. */
 async function tailError(
   path: string,
@@ -141,7 +145,7 @@ async function tailError(
   walk: ChainWalk,
 ): Promise<IntegrityError | undefined> {
   const { bytes = 0, lines = 0 } = walk.sealed ?? {};
-  if (compressed || (await lstat(path)).size - bytes <= LARGEST_BATCH) return undefined;
+  if (compressed || (await lstat(path)).size - bytes <= MOST_TAIL) return undefined;
   return { ...finding('batch-too-large'), line: lines + 1 };
 }
 
@@ -154,7 +158,7 @@ async function setAsideWhole(path: string, { name }: Segment, lines: number): Pr
   else await rename(path, join(path, '..', file));
   await syncDirectory(join(path, '..'));
   if (empty) return undefined;
-  const readable = found.isFile() && found.size <= LARGEST_BATCH;
+  const readable = found.isFile() && found.size <= MOST_TAIL;
   return { ...aside, sha256: readable ? await digestOf(join(path, '..', file)) : '' };
 }
 
@@ -193,17 +197,8 @@ async function copyFrom(path: string, from: number, to: string) {
 
 /** SHA-256 of a file's content, base64url. */
 export async function digestOf(path: string): Promise<string> {
+  await using handle = await openRegular(path);
   const digest = createHash('sha256');
-  const handle = await openRegular(path);
-  const chunk = Buffer.allocUnsafeSlow(COPY_BYTES);
-  try {
-    for (let at = 0; ; ) {
-      const { bytesRead } = await handle.read(chunk, 0, COPY_BYTES, at);
-      if (bytesRead === 0) return digest.digest('base64url');
-      digest.update(chunk.subarray(0, bytesRead));
-      at += bytesRead;
-    }
-  } finally {
-    await handle.close();
-  }
+  for await (const chunk of handle.createReadStream()) digest.update(chunk as Buffer);
+  return digest.digest('base64url');
 }

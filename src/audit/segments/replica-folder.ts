@@ -59,18 +59,27 @@ export async function makeFolder(folder: string): Promise<void> {
   }
 }
 
-/** Keeps other processes from writing to a folder. */
+/** Keeps other processes from writing to a folder, or to a file. */
 export interface Lock {
   release(): void;
 }
 
 /**
- * Takes the lock of a folder: the kernel's lock on an SQLite file. It ends with the process, however the process ends,
- * and unlike a process number it cannot be mistaken, not even between containers.
+ * Takes the lock of a folder.
  * @throws Error if another process has it; it says what to do
  */
 export function lockFolder(folder: string): Lock {
-  const file = join(folder, 'lock');
+  const owner =
+    'belongs to another gateway that is running: stop that one, or give each its own audit.replica';
+  return lockFile(join(folder, 'lock'), `${folder} ${owner}`);
+}
+
+/**
+ * Takes a lock: the kernel's lock on an SQLite file. It ends with the process, however the process ends, and unlike a
+ * process number it cannot be mistaken, not even between containers. `taken`: the message if another process has it.
+ * @throws Error
+ */
+export function lockFile(file: string, taken: string): Lock {
   // SQLite would follow a link and change the file that it leads to.
   if (lstatSync(file, { throwIfNoEntry: false })?.isFile() === false) {
     throw new Error(`${file} is no regular file: remove it`);
@@ -81,11 +90,7 @@ export function lockFolder(folder: string): Lock {
     chmodSync(file, 0o600);
   } catch (error) {
     database.close();
-    if (!isBusy(error)) throw error;
-    throw new Error(
-      `${folder} belongs to another gateway that is running: stop that one, or give each its own audit.replica`,
-      { cause: error },
-    );
+    throw isBusy(error) ? new Error(taken, { cause: error }) : error;
   }
   return {
     release: () => {

@@ -9,10 +9,9 @@ import type { Log } from '../../base/log.ts';
 import { finding } from '../findings.ts';
 import type { AuditKeys } from '../keys.ts';
 import { GENESIS } from '../seal.ts';
-import { parseRetirement, type RetiredEnd, type Retirement } from './admin-records.ts';
-import { ChainWalk, type IntegrityError, walkFile } from './chain-walk.ts';
+import type { RetiredEnd, Retirement } from './admin-records.ts';
+import { type Archive, ChainWalk, type IntegrityError, sealedHeader, walkFile } from './chain-walk.ts';
 import { ClockCheck } from './clock-check.ts';
-import { sealedHeader } from './sealed-headers.ts';
 import {
   compressedName,
   indexName,
@@ -24,7 +23,7 @@ import {
 } from './segment.ts';
 import { syncDirectory } from './segment-file.ts';
 import { openRegular, readBlocks } from './segment-reader.ts';
-import { PositionFile } from './sink-position.ts';
+import { PositionFile } from './signed-file.ts';
 import { indexClosed } from './time-index.ts';
 
 /** Interval at which segments are checked for their age, in milliseconds. */
@@ -55,10 +54,7 @@ export interface RetentionDeps {
 }
 
 /** The content of the record `segment-retired` for a segment that is about to be removed. */
-export type Retired = Omit<Retirement, 'event' | 'seq' | 'first' | 'previous'> & {
-  readonly first: number;
-  readonly previous: string;
-};
+export type Retired = Omit<Retirement, 'event' | 'seq'>;
 
 /** Compresses and indexes closed segments and removes old ones, one at a time, in the background. */
 export class Retention {
@@ -180,9 +176,6 @@ async function sizeOf(path: string): Promise<number> {
   }
 }
 
-/** The log of a replica, with the keys to check it. */
-type Archive = Pick<RetentionOptions, 'folder' | 'replica' | 'keys'>;
-
 /**
  * Compresses every closed segment; the newest one is open. A segment with an integrity error stays as it is.
  * @returns the names of the segments with integrity errors
@@ -279,7 +272,7 @@ async function describe(
   const [error] = unchecked ? [] : errors;
   const cut = hmac === state.previous ? undefined : 'its end is not what the next segment continues';
   const altered = error === undefined ? cut : `line ${error.line} ${error.message}`;
-  const known = await isKnownStart(archive, { first, previous }, end);
+  const known = isKnownStart({ first, previous }, end);
   return {
     segment: segment.name,
     first,
@@ -293,19 +286,11 @@ async function describe(
 }
 
 /** True if every record before that one was retired, as the newest header or a record says. */
-async function isKnownStart(
-  archive: Archive,
+function isKnownStart(
   { first, previous }: { readonly first: number; readonly previous: string },
   end: RetiredEnd | undefined,
-): Promise<boolean> {
-  const fits = ({ last, hmac }: RetiredEnd): boolean => last === first - 1 && hmac === previous;
-  if ((previous === GENESIS && first === 1) || (end !== undefined && fits(end))) return true;
-  // Headers of earlier versions do not say it.
-  for (const segment of await segmentsIn(archive.folder)) {
-    const { retirements } = await check(archive, segment);
-    if (retirements.some(fits)) return true;
-  }
-  return false;
+): boolean {
+  return (previous === GENESIS && first === 1) || (end?.last === first - 1 && end.hmac === previous);
 }
 
 /** Removes a retired segment with its index and the files that were set aside from it. */
@@ -320,20 +305,17 @@ async function remove(folder: string, { segment, first }: Retired): Promise<void
 
 async function check({ folder, replica, keys }: Archive, { name, first }: Segment) {
   const errors: IntegrityError[] = [];
-  const retirements: RetiredEnd[] = [];
-  const onError = (error: IntegrityError): void => void errors.push(error);
-  const onAdmin = (line: string): void => {
-    const retirement = parseRetirement(line);
-    if (retirement !== undefined) retirements.push(retirement);
-  };
-  const walk = new ChainWalk({ keys: [keys], replica, first, onError, onAdmin });
+  const walk = new ChainWalk({ keys: [keys], replica, first });
   try {
-    const torn = await walkFile(walk, join(folder, name));
-    if (torn > 0) onError({ ...finding('line-torn', { bytes: torn }), line: walk.lines + 1 });
+    for await (const batches of walkFile(walk, join(folder, name))) {
+      for (const batch of batches) errors.push(...batch.errors);
+    }
+    const { torn: bytes } = walk;
+    if (bytes > 0) errors.push({ ...finding('line-torn', { bytes }), line: walk.lines + 1 });
   } catch (error) {
-    onError({ ...finding('segment-unreadable', { reason: messageOf(error) }), line: walk.lines + 1 });
+    errors.push({ ...finding('segment-unreadable', { reason: messageOf(error) }), line: walk.lines + 1 });
   }
   const records = walk.unsealed;
-  if (records > 0) onError({ ...finding('records-unsealed', { records }), line: walk.unsealedLine });
-  return { header: walk.header, state: walk.state, errors, retirements };
+  if (records > 0) errors.push({ ...finding('records-unsealed', { records }), line: walk.unsealedLine });
+  return { header: walk.header, state: walk.state, errors };
 }

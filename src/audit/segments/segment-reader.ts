@@ -1,9 +1,11 @@
 import { constants } from 'node:fs';
-import { type FileHandle, open } from 'node:fs/promises';
+import { type FileHandle, lstat, open } from 'node:fs/promises';
 import { pipeline } from 'node:stream';
 import { createZstdDecompress, constants as zlib } from 'node:zlib';
 import { errorCode } from '../../base/error-code.ts';
+import { ignoreSystemError } from '../../base/expected-errors.ts';
 import { NEWLINE } from '../line.ts';
+import { LARGEST_BATCH, SEAL_START } from '../seal.ts';
 
 const COMPRESSED = '.zst';
 const CHUNK_BYTES = 64 * 1024;
@@ -11,61 +13,146 @@ const CHUNK_BYTES = 64 * 1024;
 export const LONGEST_LINE = 1024 * 1024;
 /** Memory that decompression may take, as a power of two. The gateway's own segments take 2 MiB. */
 const WINDOW_LOG = 23;
+const SEAL_LINE = Buffer.from(`\n${SEAL_START}`);
 const { O_NOFOLLOW, O_NONBLOCK, O_RDONLY } = constants;
 
-/** Whole lines of a segment; the last block may be an incomplete line. */
+export interface ReaderOptions {
+  /** How blocks end: with the last whole line that was read, or with the last seal. */
+  readonly until: 'line' | 'seal';
+  /** Bytes to skip in a plain file. */
+  readonly from?: number;
+}
+
+/** Reads a segment block by block, and a plain one on as it grows. */
+export class SegmentReader {
+  readonly #source: Source;
+  readonly #until: 'line' | 'seal';
+  #held: Buffer = Buffer.allocUnsafeSlow(2 * CHUNK_BYTES);
+  #size = 0;
+  /** Bytes of the last block, and up to the end of the last whole line. */
+  #given = 0;
+  #lines = 0;
+  #storedBefore = 0;
+
+  private constructor(source: Source, until: 'line' | 'seal') {
+    this.#source = source;
+    this.#until = until;
+  }
+
+  /** @throws Error if there is no such file, or it cannot be read */
+  static async open(file: string, { until, from = 0 }: ReaderOptions): Promise<SegmentReader> {
+    return new SegmentReader(await openSource(file, from), until);
+  }
+
+  /**
+   * The next block, valid until the next call; undefined: there is none for now. More than `LARGEST_BATCH` without a
+   * seal, or a line longer than `LONGEST_LINE`, ends the reading.
+   * @throws Error if the file cannot be read or decompressed
+   */
+  async next(): Promise<Buffer | undefined> {
+    this.#drop();
+    while (this.#lines <= LARGEST_BATCH && this.#size - this.#lines <= LONGEST_LINE) {
+      const chunk = await this.#source.read();
+      if (chunk === undefined) return undefined;
+      this.#add(chunk);
+      this.#given = this.#until === 'line' ? this.#lines : sealEnd(this.#held, this.#lines);
+      if (this.#given > 0) return this.#held.subarray(0, this.#given);
+    }
+    return undefined;
+  }
+
+  /** What was read behind the last block. */
+  get rest(): Buffer {
+    return this.#held.subarray(this.#given, this.#size);
+  }
+
+  /** Bytes of the file, compressed or not, that were read since the last call. */
+  stored(): number {
+    const before = this.#storedBefore;
+    this.#storedBefore = this.#source.position();
+    return this.#storedBefore - before;
+  }
+
+  /** Takes back what follows the first `kept` bytes of the last block: a plain file is read again from there. */
+  rewind(kept: number): void {
+    this.#source.rewind(this.#size - kept);
+    this.#size = kept;
+    this.#given = kept;
+    this.#lines = kept;
+  }
+
+  /** True if the path leads to another file by now, or the file became shorter. */
+  replaced(): Promise<boolean> {
+    return this.#source.replaced();
+  }
+
+  close(): Promise<void> {
+    return this.#source.close();
+  }
+
+  #drop(): void {
+    this.#held.copyWithin(0, this.#given, this.#size);
+    this.#size -= this.#given;
+    this.#lines -= this.#given;
+    this.#given = 0;
+  }
+
+  #add(chunk: Buffer): void {
+    const needed = this.#size + chunk.length;
+    if (needed > this.#held.length) {
+      // It begins small: megabytes for each short segment keep the GC busy.
+      const larger = Buffer.allocUnsafeSlow(Math.max(needed, 2 * this.#held.length));
+      this.#held.copy(larger, 0, 0, this.#size);
+      this.#held = larger;
+    }
+    chunk.copy(this.#held, this.#size);
+    const end = chunk.lastIndexOf(NEWLINE) + 1;
+    if (end > 0) this.#lines = this.#size + end;
+    this.#size = needed;
+  }
+}
+
+/** Index of the last seal in whole lines before `end`; -1: there is none. */
+export function lastSeal(lines: Buffer, end: number): number {
+  // A negative offset would count from the end.
+  const before = end < 2 ? -1 : lines.lastIndexOf(SEAL_LINE, end - 2);
+  if (before !== -1) return before + 1;
+  return end > 0 && lines.toString('latin1', 0, SEAL_START.length) === SEAL_START ? 0 : -1;
+}
+
+/** Index of the next seal after the line at `at`, in lines that end with a seal. */
+export function nextSeal(lines: Buffer, at: number): number {
+  return lines.indexOf(SEAL_LINE, at) + 1;
+}
+
+/** The end of the line of the last seal before `end`; 0: there is none. */
+function sealEnd(lines: Buffer, end: number): number {
+  const seal = lastSeal(lines, end);
+  return seal === -1 ? 0 : lines.indexOf(NEWLINE, seal) + 1;
+}
+
+/** Whole lines of a file; the last block may be an incomplete line. */
 export interface Block {
   readonly bytes: Buffer;
   readonly whole: boolean;
-  /** Bytes of the file, compressed or not, that were read since the last block. */
-  readonly stored: number;
-}
-
-/** An open segment. */
-interface Source {
-  /** Its content, uncompressed. */
-  readonly chunks: AsyncIterable<Buffer>;
-  /** Returns how many bytes of the file have been read. */
-  readonly position: () => number;
 }
 
 /**
- * Reads a segment in blocks that end with a line. All blocks use the same memory: each is valid until the next is
+ * Reads a file in blocks that end with a line. All blocks use the same memory: each is valid until the next is
  * requested. A line longer than 1 MiB ends the reading, as a last block that is not whole. `from`: bytes to skip, in a
  * plain file.
  * @throws Error if the file cannot be read or decompressed
  */
 export async function* readBlocks(file: string, from = 0): AsyncGenerator<Block, void> {
-  let held: Buffer = Buffer.allocUnsafeSlow(2 * CHUNK_BYTES);
-  let size = 0;
-  let told = 0;
-  const { chunks, position } = await openSegment(file, from);
-  const stored = (): number => {
-    const before = told;
-    told = position();
-    return told - before;
-  };
-  for await (const chunk of chunks) {
-    const end = chunk.lastIndexOf(NEWLINE) + 1;
-    const whole = end === 0 ? 0 : size + end;
-    if (size + chunk.length > held.length) held = grown(held, size);
-    chunk.copy(held, size);
-    size += chunk.length;
-    if (whole > 0) {
-      yield { bytes: held.subarray(0, whole), whole: true, stored: stored() };
-      held.copyWithin(0, whole, size);
-      size -= whole;
+  const reader = await SegmentReader.open(file, { until: 'line', from });
+  try {
+    for (let bytes = await reader.next(); bytes !== undefined; bytes = await reader.next()) {
+      yield { bytes, whole: true };
     }
-    if (size > LONGEST_LINE) break;
+    if (reader.rest.length > 0) yield { bytes: reader.rest, whole: false };
+  } finally {
+    await reader.close();
   }
-  if (size > 0) yield { bytes: held.subarray(0, size), whole: false, stored: stored() };
-}
-
-/** A larger buffer with the same content. It begins small: a megabyte for each short segment keeps the GC busy. */
-function grown(held: Buffer, size: number): Buffer {
-  const larger = Buffer.allocUnsafeSlow(Math.min(2 * held.length, LONGEST_LINE + CHUNK_BYTES));
-  held.copy(larger, 0, 0, size);
-  return larger;
 }
 
 /**
@@ -93,34 +180,50 @@ export class NotRegularError extends Error {
   }
 }
 
-async function openSegment(file: string, start: number): Promise<Source> {
+/** An open segment. */
+interface Source {
+  /** The next bytes of its content, uncompressed; undefined: there are none for now. */
+  read(): Promise<Buffer | undefined>;
+  /** How many bytes of the file have been read. */
+  position(): number;
+  rewind(bytes: number): void;
+  replaced(): Promise<boolean>;
+  close(): Promise<void>;
+}
+
+async function openSource(file: string, from: number): Promise<Source> {
   const compressed = file.endsWith(COMPRESSED);
   try {
     const handle = await openRegular(file);
-    return compressed ? compressedSource(handle) : plainSource(handle, start);
+    return compressed ? compressedSource(handle) : await plainSource(file, handle, from);
   } catch (error) {
     // A running gateway may have compressed it since the folder was read.
     if (compressed || errorCode(error) !== 'ENOENT') throw error;
-    return openSegment(`${file}${COMPRESSED}`, start);
+    return openSource(`${file}${COMPRESSED}`, from);
   }
 }
 
-function plainSource(handle: FileHandle, start: number): Source {
-  let position = start;
-  const chunks = async function* (): AsyncGenerator<Buffer, void> {
-    const chunk = Buffer.allocUnsafeSlow(CHUNK_BYTES);
-    try {
-      for (;;) {
-        const { bytesRead } = await handle.read(chunk, 0, CHUNK_BYTES, position);
-        if (bytesRead === 0) return;
-        position += bytesRead;
-        yield chunk.subarray(0, bytesRead);
-      }
-    } finally {
-      await handle.close();
-    }
+async function plainSource(path: string, handle: FileHandle, from: number): Promise<Source> {
+  const { ino } = await handle.stat();
+  const chunk = Buffer.allocUnsafeSlow(CHUNK_BYTES);
+  let position = from;
+  return {
+    async read() {
+      const { bytesRead } = await handle.read(chunk, 0, CHUNK_BYTES, position);
+      position += bytesRead;
+      return bytesRead === 0 ? undefined : chunk.subarray(0, bytesRead);
+    },
+    position: () => position - from,
+    rewind: (bytes) => {
+      position -= bytes;
+    },
+    async replaced() {
+      // A file that is gone was compressed or removed; the open handle still reads it to its end.
+      const now = await lstat(path).catch(ignoreSystemError);
+      return now !== undefined && (now.ino !== ino || now.size < position);
+    },
+    close: () => handle.close(),
   };
-  return { chunks: chunks(), position: () => position - start };
 }
 
 function compressedSource(handle: FileHandle): Source {
@@ -130,5 +233,12 @@ function compressedSource(handle: FileHandle): Source {
     params: { [zlib.ZSTD_d_windowLogMax]: WINDOW_LOG },
   });
   // If one of them ends early, the pipeline ends the other; the consumer of `stream` gets the error.
-  return { chunks: pipeline(plain, stream, () => undefined), position: () => plain.bytesRead };
+  const chunks: AsyncIterator<Buffer> = pipeline(plain, stream, () => undefined)[Symbol.asyncIterator]();
+  return {
+    read: async () => (await chunks.next()).value,
+    position: () => plain.bytesRead,
+    rewind: () => undefined,
+    replaced: () => Promise.resolve(false),
+    close: async () => void (await chunks.return?.()),
+  };
 }

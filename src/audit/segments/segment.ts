@@ -21,7 +21,7 @@ const header = z.object({
   key: z.string().regex(/^[0-9a-f]{16}$/),
   /** When the segment was begun, RFC 3339. */
   opened: z.iso.datetime(),
-  /** The last record that retention had removed; absent: none, or the segment is of an earlier version. */
+  /** The last record that retention had removed; absent: none. */
   retired: z.object({ last: seq, hmac }).optional(),
 });
 
@@ -40,8 +40,6 @@ const PLAIN = '.jsonl';
 const COMPRESSED = '.jsonl.zst';
 const INDEX = '.index';
 const SET_ASIDE = '.unsealed';
-/** The suffix in earlier versions. */
-const SET_ASIDE_BEFORE = '.torn';
 const NAME = /^(\d{12,15})\.jsonl(\.zst)?$/;
 
 /** Returns the file name of a segment by the number of its first record. */
@@ -75,11 +73,11 @@ export function parseHeader(line: string): SegmentHeader | undefined {
 }
 
 /**
- * The segments in a replica's folder in their order. If a segment is there plain and compressed, the plain file counts.
+ * The segments in a replica's folder in their order; none if there is no folder. If a segment is there plain and compressed, the plain file counts.
  * A number has one spelling, so another file cannot take the place of a segment.
  */
 export async function segmentsIn(folder: string): Promise<Segment[]> {
-  const names = (await readdir(folder)).sort();
+  const names = (await readdir(folder).catch(noneIfAbsent)).sort();
   const found = new Map<number, Segment>();
   for (const name of names) {
     const match = NAME.exec(name);
@@ -114,7 +112,7 @@ export async function segmentSizes(directory: string, selected?: string): Promis
 
 /** True for a file with lines that a start set aside. */
 export function isSetAside(name: string): boolean {
-  return name.endsWith(SET_ASIDE) || name.endsWith(SET_ASIDE_BEFORE);
+  return name.endsWith(SET_ASIDE);
 }
 
 /** True for a name that looks like a segment's and is not spelled as the gateway spells it. */
@@ -133,13 +131,15 @@ export function setAsideName(segment: string, from: number): string {
  * `selected`: only those of this replica and its workers, or of this worker.
  */
 export async function foldersIn(directory: string, selected?: string): Promise<string[]> {
-  const entries = await readdir(directory, { withFileTypes: true }).catch((error): Dirent[] => {
-    if (errorCode(error) === 'ENOENT') return [];
-    throw error;
-  });
+  const entries: Dirent[] = await readdir(directory, { withFileTypes: true }).catch(noneIfAbsent);
   return entries
     .filter((entry) => entry.isDirectory())
     .map(({ name }) => name)
     .filter((name) => isSelected(selected, name))
     .sort(byProcess);
+}
+
+function noneIfAbsent(error: unknown): [] {
+  if (errorCode(error) !== 'ENOENT') throw error;
+  return [];
 }

@@ -2,7 +2,7 @@ import { mkdir, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { AwsClient } from 'aws4fetch';
-import type { S3Options } from '../../../src/audit/sinks/options.ts';
+import type { S3Options } from '../../../src/audit/shipping/s3.ts';
 import { Secret } from '../../../src/base/secret.ts';
 import { freePort, type ServerProcess, startServer } from '../../support/server-process.ts';
 import { SINK } from '../../support/sink-scene.ts';

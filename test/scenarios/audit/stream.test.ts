@@ -3,8 +3,8 @@ import { join } from 'node:path';
 import { describe, expect, test } from '@jest/globals';
 import { auditKeys } from '../../../src/audit/keys.ts';
 import type { Verified } from '../../../src/audit/reader/verify.ts';
-import type { RedisStream } from '../../../src/audit/stream/redis-stream.ts';
-import { StreamSink } from '../../../src/audit/stream/stream-sink.ts';
+import type { RedisStream } from '../../../src/audit/shipping/redis-stream.ts';
+import { StreamSink } from '../../../src/audit/shipping/stream-sink.ts';
 import { Secret } from '../../../src/base/secret.ts';
 import {
   AUDIT_KEY,
@@ -206,6 +206,7 @@ test('leaves the position in Redis while it cannot record a loss', async () => {
     {
       failing: undefined,
       failures: 0,
+      lag: sink.lag,
       open: () =>
         sink.open({
           recordLoss: () => {
@@ -336,6 +337,8 @@ test('serves requests while the stream is unreachable, and finds a cut-off log b
       },
     );
     const failures = () => served.metric('digest_gateway_audit_failures_total', { sink: 'redis' });
+    const lag = (unit: 'seconds' | 'records') =>
+      served.metric(`digest_gateway_audit_sink_lag_${unit}`, { sink: 'redis' });
     const ask = async () => (await fetch(`${served.origin}${authors}`)).status;
     const isHere = async () =>
       (await (await fetch(`${served.control}/readyz`)).text()).includes('"audit-stream","ok":true');
@@ -345,9 +348,13 @@ test('serves requests while the stream is unreachable, and finds a cut-off log b
     expect(await ask()).toBe(200);
     await until(async () => (await failures()) > 0);
     expect(await isHere()).toBe(false);
+    expect(await lag('seconds')).toBeGreaterThan(0);
+    expect(await lag('records')).toBeGreaterThan(0);
     expect(await ask()).toBe(200);
     await scene.redis.restart();
     await until(isHere);
+    await until(async () => (await lag('records')) === 0);
+    expect(await lag('seconds')).toBe(0);
   }
   const sent = await sentTo(scene.redis);
   expect(sent).toEqual(upTo(sent.length));

@@ -63,7 +63,7 @@ test('a rotated secret whose activation fails is activated again until it is in 
     return { settled: Promise.resolve() };
   });
   await rotate('two');
-  await until(() => reloads.check.ok && seen.length === 3, 20_000);
+  await until(() => reloads.state.refused === null && seen.length === 3, 20_000);
   expect(seen).toEqual(['2', '2', '2']);
   // Logged once, not at each attempt.
   expect(refusals()).toBe(1);
@@ -91,8 +91,8 @@ test('a configuration that is prepared and abandoned leaves no credential behind
   const b = { username: { value: 'b' }, password: { value: 'secret' } };
   const next = await setupFor({ a: { origin: ORIGIN, settings: more } }, { credentials: { b } });
   const credentials = async (): Promise<string[]> => {
-    const { condition } = await gateway.plane.report();
-    return condition.deployments.flatMap((each) => each.credentials.map(({ name }) => name));
+    const { deployments } = await gateway.plane.state();
+    return deployments.flatMap((each) => each.credentials.map(({ credential }) => credential));
   };
   const prepared = await gateway.plane.prepare(next);
   expect(await credentials()).toEqual(['a', 'b']);

@@ -14,13 +14,10 @@ import { until } from '../../support/until.ts';
 const folder = useFolders();
 const NAME = 'submissions';
 
-/** Only probes open a place in the pool with an argument. */
 const SCRIPT = `
-  import { NoncePool } from '${pathToFileURL(join(repository, 'src/challenges/pool.ts'))}';
-  const { open } = NoncePool.prototype;
-  NoncePool.prototype.open = function (...args) {
-    if (args.length > 0) throw new TypeError('a defect in a probe');
-    return open.call(this);
+  import { Questions } from '${pathToFileURL(join(repository, 'src/upstream/questions.ts'))}';
+  Questions.prototype.probe = async () => {
+    throw new TypeError('a defect in a probe');
   };`;
 
 test('a defect in a probe is logged and counted, and ends only the request that it was for', async () => {

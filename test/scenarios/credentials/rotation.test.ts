@@ -126,8 +126,7 @@ test('tries a version again at the change if the upstream did not know it before
   const pair = await startScene();
   expect((await pair.get(authors)).status).toBe(200);
   await offer(pair, NEW);
-  for (let count = 0; count < 3; count += 1) expect((await pair.get(authors)).status).toBe(200);
-  expect(await rotations(pair, 'refused')).toBe(1);
+  await until(async () => (await rotations(pair, 'refused')) === 1);
   accept(pair, NEW);
   expect((await pair.get(authors)).status).toBe(200);
   expect(await rotations(pair, 'promoted')).toBe(1);
@@ -189,6 +188,7 @@ test('reports a wrong candidate to the operator, never to a client', async () =>
   await offer(pair, 'wrong');
   const answers = await Promise.all(Array.from({ length: 50 }, () => pair.get(authors)));
   expect(answers.map(({ status }) => status)).toEqual(Array(50).fill(200));
+  await until(async () => (await rotations(pair, 'refused')) === 1);
   expect(pair.simulator.counts(NAME).refused['wrong-response']).toBe(1);
   expect([await stateOf(pair, OLD), await stateOf(pair, 'wrong')]).toEqual(['in-use', 'refused']);
   const { status, checks } = await readiness(pair);
@@ -224,7 +224,8 @@ test('a next version waits for its day without an alarm, and is tried again afte
     for (let count = 0; count < 5; count += 1) expect((await pair.get(authors)).status).toBe(200);
   };
   await serve();
-  expect([refused(), await rotations(pair, 'waiting')]).toEqual([1, 1]);
+  await until(async () => (await rotations(pair, 'waiting')) === 1);
+  expect(refused()).toBe(1);
   expect([await stateOf(pair, OLD), await stateOf(pair, NEW)]).toEqual(['in-use', 'waiting']);
   expect((await readiness(pair)).status).toBe('ready');
   expect(pair.gateway.logged.filter(({ level }) => level === 'error' || level === 'warn')).toEqual([]);
@@ -246,15 +247,11 @@ test('a next version that waits is tried at once when it is made the current one
   const pair = await startScene();
   expect((await pair.get(authors)).status).toBe(200);
   await offer(pair, OLD, NEW);
-  for (let count = 0; count < 3; count += 1) expect((await pair.get(authors)).status).toBe(200);
-  expect(await stateOf(pair, NEW)).toBe('waiting');
+  await until(async () => (await stateOf(pair, NEW)) === 'waiting');
   accept(pair, OLD, NEW);
   await offer(pair, NEW);
-  expect(await stateOf(pair, NEW)).toBe('candidate');
-  await until(async () => {
-    expect((await pair.get(authors)).status).toBe(200);
-    return (await stateOf(pair, NEW)) === 'in-use';
-  });
+  await until(async () => (await stateOf(pair, NEW)) === 'in-use');
+  expect((await pair.get(authors)).status).toBe(200);
 });
 
 test('does not promote a candidate that Digest accepts and the service refuses', async () => {
@@ -270,50 +267,29 @@ test('does not promote a candidate that Digest accepts and the service refuses',
   const set = await credentialSet(pair.gateway, NAME, OLD, NEW);
   if (set.next === undefined) throw new Error('no next');
   pair.gateway.plane.offer({ ...set, next: { ...set.next, username: 'demo-user-2' } });
-  for (let count = 0; count < 3; count += 1) {
+  await until(async () => {
     const answer = await pair.get(authors);
     expect([answer.status, await answer.text()]).toEqual([200, expect.stringContaining('Lindqvist')]);
-  }
-  expect([await rotations(pair, 'waiting'), await stateOf(pair, OLD)]).toEqual([1, 'in-use']);
+    return (await rotations(pair, 'waiting')) === 1;
+  });
+  expect(await stateOf(pair, OLD)).toBe('in-use');
 });
 
-test('repeats a trial without evidence a second later', async () => {
+test('no client notices that a trial meets errors, and it is repeated a second later', async () => {
   let now = 0;
   const pair = await startScene({ clock: { now: () => now } });
   expect((await pair.get(authors)).status).toBe(200);
   accept(pair, OLD, NEW);
-  pair.simulator.set(NAME, { faults: [{ kind: 'status', status: 503, when: 'authenticated', times: 2 }] });
+  pair.simulator.set(NAME, { faults: [{ kind: 'status', status: 503, when: 'authenticated', times: 1 }] });
   await offer(pair, NEW);
-  const seen = [(await pair.get(authors)).status, (await pair.get(authors)).status];
-  expect([seen, await stateOf(pair, NEW)]).toEqual([[503, 200], 'candidate']);
+  await until(async () => (await pair.gateway.metric('digest_gateway_upstream_attempts_total')) >= 4);
+  expect([(await pair.get(authors)).status, await stateOf(pair, NEW)]).toEqual([200, 'candidate']);
   now += 1_000;
-  expect([(await pair.get(authors)).status, await stateOf(pair, NEW), await stateOf(pair, OLD)]).toEqual([
-    200,
-    'in-use',
-    'fallback',
-  ]);
-});
-
-test('hides a connection that breaks during the trial from the client', async () => {
-  const pair = await startScene();
-  expect((await pair.get(authors)).status).toBe(200);
-  // The question of the trial, and its repetition.
-  pair.simulator.set(NAME, { faults: [{ kind: 'reset-before-head', times: 2 }] });
-  await offer(pair, 'wrong');
-  expect([(await pair.get(authors)).status, await stateOf(pair, 'wrong')]).toEqual([200, 'candidate']);
-});
-
-test('tries no candidate with a request that cannot be sent twice', async () => {
-  const pair = await startScene({
-    behaviour: { testPaths: true },
-    settings: { body: { replayUpTo: '1KiB' } },
+  await until(async () => {
+    expect((await pair.get(authors)).status).toBe(200);
+    return (await stateOf(pair, NEW)) === 'in-use';
   });
-  expect((await pair.get(authors)).status).toBe(200);
-  await offer(pair, 'wrong');
-  const large = await pair.get('/echo', { method: 'POST', body: 'x'.repeat(4096) });
-  expect([large.status, await rotations(pair, 'refused')]).toEqual([200, 0]);
-  const small = await pair.get('/echo', { method: 'POST', body: 'x' });
-  expect([small.status, await rotations(pair, 'refused')]).toEqual([200, 1]);
+  expect(await stateOf(pair, OLD)).toBe('fallback');
 });
 
 function tell(

@@ -41,19 +41,25 @@ describe('the first request after a start, if the upstream does not answer it, h
 
 test('a credential that is in doubt, whose test the upstream does not answer, holds others once', async () => {
   let nonces = 0;
+  let isTesting = false;
   const testing = Promise.withResolvers<void>();
   const upstream = await startConnections(async (connection) => {
     for (let head = await connection.request(); head !== undefined; head = await connection.request()) {
       const signed = isSigned(head);
       nonces += 1;
       // The gateway tests the credential with a HEAD, since a path may answer 401 whatever the credential is.
-      if (head.startsWith('HEAD ')) testing.resolve();
-      else if (signed && !head.startsWith('GET /refused')) await connection.write(OK);
+      if (head.startsWith('HEAD ')) {
+        isTesting = true;
+        testing.resolve();
+      }
+      // Nor is the second attempt of a request answered that has waited for the test as long as it may.
+      if (isTesting && /^(HEAD|GET \/refused) ?/.test(head)) continue;
+      if (signed && !head.startsWith('GET /refused')) await connection.write(OK);
       else await connection.write(challenge(`${nonces}`));
     }
   });
   closing.push(() => upstream.close());
-  const timeouts = { response: OTHERS, idle: OTHERS, total: OTHERS };
+  const timeouts = { response: OTHERS, idle: OTHERS, total: '1m' };
   const settings = { tls: { allowPlaintext: true }, timeouts };
   const gateway = await startGateway({ up: { origin: upstream.origin, settings } });
   closing.push(() => gateway.close());

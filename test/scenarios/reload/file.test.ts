@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, test } from '@jest/globals';
 import { parse, stringify } from 'yaml';
-import type { ReadinessView } from '../../../src/control/readiness.ts';
+import type { Readiness } from '../../../src/control/readiness.ts';
 import type { Snapshot } from '../../../src/control/view.ts';
 import { defaultSettings } from '../../../src/simulator/settings.ts';
 import { AUDIT_KEY, recordsIn } from '../../support/audit-log.ts';
@@ -34,8 +34,8 @@ interface Scene {
   changed(deployment: object, sections?: object): Config;
   write(config: object): Promise<void>;
   post(): Promise<Response>;
-  ready(): Promise<ReadinessView>;
-  check(): Promise<ReadinessView['checks'][number] | undefined>;
+  ready(): Promise<Readiness>;
+  check(): Promise<Readiness['checks'][number] | undefined>;
   metric(name: string, labels?: Record<string, string>): Promise<number>;
   /** How many lines of the log have this message. */
   lines(msg: string): Record<string, unknown>[];
@@ -60,7 +60,7 @@ async function start(args: readonly string[] = [], top: object = {}): Promise<Sc
   );
   closing.push(() => gateway.close());
   const first: Config = parse(await readFile(gateway.configFile, 'utf8'));
-  const ready = async () => (await (await fetch(`${gateway.control}/readyz`)).json()) as ReadinessView;
+  const ready = async () => (await (await fetch(`${gateway.control}/readyz`)).json()) as Readiness;
   return {
     gateway,
     auditFolder,

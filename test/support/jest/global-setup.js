@@ -11,7 +11,7 @@ import { repository } from '../repository.ts';
 const ENTRIES = {
   main: 'src/cli/main.ts',
   'load-worker': 'src/config/load-worker.ts',
-  'sink-thread': 'src/audit/sinks/sink-thread.ts',
+  'sink-thread': 'src/audit/shipping/sink-thread.ts',
   'search-worker': 'src/audit/reader/search-worker.ts',
 };
 

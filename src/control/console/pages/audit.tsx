@@ -1,6 +1,6 @@
 import { useState } from 'preact/hooks';
 import type { AuditLine, AuditView, ChainView } from '../../view.ts';
-import { count, counted, moment, timeOfDay } from '../format.ts';
+import { count, counted, timeOfDay } from '../format.ts';
 import { auditLines, snapshot } from '../live.ts';
 import { clientLink, deploymentLink, requestLink, searchLink } from '../parts/links.tsx';
 import { type Column, Table } from '../parts/table.tsx';
@@ -21,8 +21,6 @@ const KINDS = [
 const CHAIN: Readonly<Record<ChainView['state'], string>> = {
   intact: 'ok',
   altered: 'broken',
-  unchecked: 'muted',
-  checking: 'muted',
 };
 
 const COLUMNS: readonly Column<AuditLine>[] = [
@@ -106,12 +104,10 @@ function NewLines({ audit }: { readonly audit: AuditView }) {
 }
 
 function Chain({ audit: { chain, records, failures, failing } }: { readonly audit: AuditView }) {
-  const checked = chain.checkedAt === undefined ? '' : ` Checked ${moment(chain.checkedAt)}.`;
   return (
     <>
       <p class={CHAIN[chain.state]}>
         Chain {chain.state}: {chain.detail}
-        {checked}
       </p>
       <p class="muted">
         {counted(records, 'record')} since the start, {count(failures)} not written.

@@ -27,10 +27,10 @@ interface VersionProps {
 
 function VersionButton({
   deployment,
-  credential: { name: credential, version, state, refused },
+  credential: { name: credential, version, status, refused },
 }: VersionProps) {
-  if (state === 'in use' || refused) return null;
-  const isFallback = state === 'kept as fallback';
+  if (status === 'in-use' || refused) return null;
+  const isFallback = status === 'fallback';
   const label = isFallback ? 'Roll back' : 'Promote';
   const object = `version ${version} of ${credential} at ${deployment}`;
   return (

@@ -122,9 +122,9 @@ export function Credentials({
   );
 }
 
-function stateText({ state, refused }: CredentialView) {
+function stateText({ status, state, refused }: CredentialView) {
   if (refused) return <span class="broken">{state}: tried twice a minute only</span>;
-  return <span class={state === 'rejected by the upstream' ? 'degraded' : ''}>{state}</span>;
+  return <span class={status === 'rejected' ? 'degraded' : ''}>{state}</span>;
 }
 
 /** The chain of the last full TLS handshake. */

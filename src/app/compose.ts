@@ -1,0 +1,96 @@
+import { join } from 'node:path';
+import { isNativeError } from 'node:util/types';
+import { type Audit, type AuditOptions, type AuditSink, noAudit } from '../audit/audit.ts';
+import { openAudit } from '../audit/journal/file-audit.ts';
+import { auditKeys } from '../audit/keys.ts';
+import { RedisStream } from '../audit/shipping/redis-stream.ts';
+import { StreamSink } from '../audit/shipping/stream-sink.ts';
+import type { BufferGc } from '../base/buffer-gc.ts';
+import type { Clock } from '../base/clock.ts';
+import type { Log } from '../base/log.ts';
+import { MergedMetrics } from '../metrics/merged-metrics.ts';
+import { type BuildInfo, Metrics } from '../metrics/metrics.ts';
+import type { RedisOptions } from '../redis/connection.ts';
+import type { AppSetup } from '../setup/setup.ts';
+import type { Tracing } from '../tracing/tracing.ts';
+import { DataPlane } from './data-plane.ts';
+import type { SharedStores } from './store.ts';
+import { uncaughtErrors } from './uncaught.ts';
+
+/** What the process itself gives. */
+export interface ProcessOptions {
+  /** Number of the worker; left out: it is no worker. */
+  readonly worker?: number | undefined;
+  readonly log: Log;
+  readonly build: BuildInfo;
+  readonly clock: Clock;
+  /** Undefined if tracing is off. */
+  readonly tracing: Tracing | undefined;
+  readonly bufferGc: BufferGc;
+}
+
+/** Parts of every process of the gateway. A worker makes a data plane of them, a process that listens for control an `App`. */
+export interface ProcessParts extends ProcessOptions {
+  readonly audit: Audit;
+  readonly metrics: Metrics;
+  /** The metrics of all processes of the gateway. */
+  readonly merged: MergedMetrics;
+  /** Counts and logs an error that reached no caller. Never throws. */
+  readonly uncaught: (error: unknown) => void;
+}
+
+/** An audit log that cannot be written; the message names the key of the configuration and the reason. */
+export class AuditLogError extends Error {
+  override readonly name = 'AuditLogError';
+}
+
+/**
+ * Opens what a process of the gateway has, whether it serves itself, is the primary or a worker.
+ * @throws AuditLogError
+ */
+export async function openParts(setup: AppSetup, options: ProcessOptions): Promise<ProcessParts> {
+  const { worker, log, build, clock } = options;
+  const audit = await openAuditLog(setup.audit, setup.redis, log);
+  const isPrimary = worker === undefined && setup.config.workers !== 1;
+  const metrics = new Metrics(build, { withLoop: !isPrimary });
+  const merged = new MergedMetrics(metrics.registry);
+  return { ...options, audit, metrics, merged, uncaught: uncaughtErrors(log, clock, metrics) };
+}
+
+/** Creates the data plane of this process. `stores`: those that it shares with others. */
+export function openDataPlane(setup: AppSetup, parts: ProcessParts, stores?: SharedStores): DataPlane {
+  return new DataPlane(setup, { ...parts, stores });
+}
+
+/**
+ * Opens the audit log of this process, or one that a worker has left. `options` undefined: nothing is recorded.
+ * @throws AuditLogError
+ */
+export async function openAuditLog(
+  options: AuditOptions | undefined,
+  redis: RedisOptions | undefined,
+  log: Log,
+): Promise<Audit> {
+  if (options === undefined) return noAudit;
+  const sink =
+    redis && options.stream?.redis === true ? openStream(options, options.stream, redis, log) : undefined;
+  try {
+    return await openAudit(options, { log, ...(sink && { sink }) });
+  } catch (error) {
+    await sink?.close();
+    // `check` cannot detect this: the disk is full, or another gateway writes to the folder.
+    const reason = isNativeError(error) ? error.message : error;
+    throw new AuditLogError(`audit.directory: ${reason}`, { cause: error });
+  }
+}
+
+function openStream(
+  { directory, replica, key }: AuditOptions,
+  { maxLength }: { readonly maxLength: number },
+  redis: RedisOptions,
+  log: Log,
+): AuditSink {
+  const keys = auditKeys(key);
+  const stream = new RedisStream(redis, [keys]);
+  return new StreamSink({ folder: join(directory, replica), replica, keys, maxLength }, { stream, log });
+}

@@ -1,0 +1,126 @@
+import type { Audit } from '../audit/audit.ts';
+import { NONCE_POLICIES } from '../challenges/store/store.ts';
+import type { AddressState, CredentialVersionState, DeploymentState } from '../control/state.ts';
+import type { Deployment } from '../gateway/gateway.ts';
+import type { Metrics } from '../metrics/metrics.ts';
+
+/** Values of the label `state` of `credential_state`. */
+const CREDENTIAL_STATES = [
+  'in-use',
+  'candidate',
+  'waiting',
+  'fallback',
+  'refused',
+] as const satisfies readonly CredentialVersionState['state'][];
+
+const HEALTH_STATES = ['unknown', 'healthy', 'failing'] as const satisfies readonly AddressState['health'][];
+
+const CIRCUIT_VALUES = { closed: 0, 'half-open': 0.5, open: 1 } as const satisfies Record<
+  AddressState['circuit'],
+  number
+>;
+
+const CONNECTION_STATES = ['connected', 'free', 'running', 'pending', 'limit'] as const;
+
+/** Sets the gauges that are read, not counted. Those of deployments, versions and states that are gone disappear. */
+export function setGauges(metrics: Metrics, deployments: readonly DeploymentState[]): void {
+  resetAll(metrics);
+  for (const state of deployments) {
+    setNonces(metrics, state);
+    setConnections(metrics, state);
+    setCredentials(metrics, state);
+    setAddresses(metrics, state);
+    const { name: deployment, outcomes, pauses, egressPresent } = state;
+    if (outcomes.length > 0) metrics.paused.set({ deployment }, pauses.length > 0 ? 1 : 0);
+    if (egressPresent !== null) metrics.egressAddressPresent.set({ deployment }, egressPresent ? 1 : 0);
+  }
+}
+
+/** Sets the counters that requests do not change themselves. */
+export function setCounts(metrics: Metrics, deployments: readonly Deployment[], audit: Audit): void {
+  setAuditCounts(metrics, audit);
+  for (const { name: deployment, upstream } of deployments) {
+    // Prometheus sees no increase in a counter that first appears with 1.
+    for (const name of upstream.outcomes?.names ?? []) metrics.deployment(deployment).outcome(name).inc(0);
+  }
+}
+
+/** The log keeps these counts itself, which costs least on the request path. */
+export function setAuditCounts(metrics: Metrics, { counts, sink }: Audit): void {
+  const { auditRecords, auditFailures, auditSinkLagSeconds, auditSinkLagRecords } = metrics;
+  auditRecords.reset();
+  auditRecords.inc(counts.records);
+  auditFailures.reset();
+  auditFailures.inc({ sink: 'file' }, counts.failures);
+  if (sink === undefined) return;
+  const { since, records } = sink.lag;
+  auditFailures.inc({ sink: 'redis' }, sink.failures);
+  auditSinkLagSeconds.set(
+    { sink: 'redis' },
+    since === undefined ? 0 : Math.max(0, Date.now() - since) / 1000,
+  );
+  auditSinkLagRecords.set({ sink: 'redis' }, records);
+}
+
+function resetAll(metrics: Metrics): void {
+  const { nonceAge, nonceLifetime, noncePolicy, credentialState, circuitState, paused } = metrics;
+  const { upstreamConnections, upstreamCertificateExpiry, upstreamHealth, egressAddressPresent } = metrics;
+  for (const gauge of [
+    nonceAge,
+    nonceLifetime,
+    noncePolicy,
+    credentialState,
+    circuitState,
+    upstreamConnections,
+    upstreamHealth,
+    upstreamCertificateExpiry,
+    egressAddressPresent,
+    paused,
+  ]) {
+    gauge.reset();
+  }
+}
+
+function setNonces(metrics: Metrics, { name: deployment, nonce }: DeploymentState): void {
+  const { nonceAge, nonceLifetime, noncePolicy } = metrics;
+  for (const policy of NONCE_POLICIES) {
+    noncePolicy.set({ deployment, policy }, policy === nonce.policy ? 1 : 0);
+  }
+  if (nonce.age !== undefined) nonceAge.set({ deployment }, nonce.age);
+  if (nonce.lifetime !== undefined) nonceLifetime.set({ deployment }, nonce.lifetime);
+}
+
+function setCredentials(metrics: Metrics, { name: deployment, credentials }: DeploymentState): void {
+  const { credentialState, circuitState } = metrics;
+  for (const { credential, version, state } of credentials) {
+    for (const label of CREDENTIAL_STATES) {
+      credentialState.set({ deployment, credential, version, state: label }, label === state ? 1 : 0);
+    }
+  }
+  const isRefused = credentials.some(({ serves }) => !serves);
+  circuitState.set({ deployment, circuit: 'credential' }, isRefused ? 1 : 0);
+}
+
+function setAddresses(
+  { circuitState, upstreamHealth }: Metrics,
+  { name: deployment, addresses }: DeploymentState,
+): void {
+  for (const { address, circuit, health } of addresses) {
+    circuitState.set({ deployment, circuit: address }, CIRCUIT_VALUES[circuit]);
+    for (const state of HEALTH_STATES) {
+      upstreamHealth.set({ deployment, address, state }, state === health ? 1 : 0);
+    }
+  }
+}
+
+function setConnections(
+  metrics: Metrics,
+  { name: deployment, connections, certificateExpiresAt }: DeploymentState,
+): void {
+  for (const state of CONNECTION_STATES) {
+    metrics.upstreamConnections.set({ deployment, state }, connections[state]);
+  }
+  if (certificateExpiresAt !== undefined) {
+    metrics.upstreamCertificateExpiry.set({ deployment }, certificateExpiresAt / 1000);
+  }
+}

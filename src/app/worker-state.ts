@@ -1,0 +1,136 @@
+import type { Audit } from '../audit/audit.ts';
+import type { Clock } from '../base/clock.ts';
+import type { Config } from '../config/schema.ts';
+import type {
+  AuditState,
+  CredentialVersionState,
+  DeploymentState,
+  ErrorState,
+  Stage,
+  WorkerState,
+} from '../control/state.ts';
+import type { RecentError } from '../gateway/error-log.ts';
+import type { Deployment } from '../gateway/gateway.ts';
+import type { AppSetup } from '../setup/setup.ts';
+import type { CredentialState } from '../upstream/upstream-address.ts';
+
+export interface WorkerParts {
+  /** Number of the worker; left out: this process serves itself. */
+  readonly worker?: number | undefined;
+  readonly stage: Stage;
+  readonly storeUp: boolean;
+  readonly audit: Audit;
+  readonly setup: AppSetup;
+  readonly deployments: readonly Deployment[];
+  readonly errors: readonly RecentError[];
+  readonly clock: Clock;
+}
+
+/** Reads the state of a data plane from its parts. */
+export async function workerState(parts: WorkerParts): Promise<WorkerState> {
+  const { worker = 0, stage, storeUp, audit, setup, errors, clock } = parts;
+  const deployments = await Promise.all(parts.deployments.map((each) => deploymentState(each, setup)));
+  return {
+    worker,
+    stage,
+    serves:
+      stage === 'serving' &&
+      !audit.refusing &&
+      deployments.some(canServe) &&
+      reaches(deployments, setup.config.readiness),
+    storeUp: setup.redis === undefined ? null : storeUp,
+    audit: auditState(audit),
+    deployments,
+    errors: errors.map((error) => errorState(error, clock)),
+  };
+}
+
+/** Returns the state of an audit log; null: nothing is recorded. */
+export function auditState(audit: Audit): AuditState | null {
+  if (!audit.enabled) return null;
+  const { counts, failing, retentionHeld, sink, integrityError } = audit;
+  return {
+    records: counts.records,
+    failures: counts.failures,
+    failing: listOf(failing),
+    retentionHeld: listOf(retentionHeld),
+    streamFailing: sink === undefined ? null : listOf(sink.failing),
+    integrityErrors: listOf(integrityError),
+  };
+}
+
+async function deploymentState({ name, upstream }: Deployment, setup: AppSetup): Promise<DeploymentState> {
+  const { noncePolicy, nonceAgeMs, nonceLifetimeMs, credentials, outcomes, tlsSeen } = upstream;
+  const egressPresent = await upstream.hasEgressAddress();
+  const addresses = upstream.addresses.map(({ address, state: { health, age, circuit, reason } }) => ({
+    address,
+    health,
+    age: age / 1000,
+    circuit,
+    reason,
+  }));
+  return {
+    name,
+    origin: setup.config.deployments[name]?.baseUrl.join(', ') ?? '',
+    serves: credentials.some(isServing) && addresses.some(isReachable),
+    connections: upstream.connectionStats,
+    nonce: {
+      policy: noncePolicy,
+      ...(nonceAgeMs !== undefined && { age: nonceAgeMs / 1000 }),
+      ...(nonceLifetimeMs !== undefined && { lifetime: nonceLifetimeMs / 1000 }),
+    },
+    credentials: credentials.map((each) => credentialState(each, setup)),
+    addresses,
+    outcomes: outcomes?.names ?? [],
+    pauses: (outcomes?.pauses ?? []).map(({ credential = '', outcome, remainingMs }) => ({
+      credential,
+      outcome,
+      until: Date.now() + remainingMs,
+    })),
+    egressPresent: egressPresent ?? null,
+    ...(tlsSeen !== undefined && {
+      certificateExpiresAt: tlsSeen.expiresAt,
+      tls: { protocol: tlsSeen.protocol, chain: tlsSeen.chain },
+    }),
+  };
+}
+
+function credentialState(state: CredentialState, { credentials }: AppSetup): CredentialVersionState {
+  const { credential, version } = state;
+  const set = credentials.get(credential);
+  const isCurrent = set?.current.version === version;
+  const known = isCurrent ? set.current : set?.next?.version === version ? set.next : undefined;
+  return {
+    ...state,
+    ...(known !== undefined && { role: isCurrent ? 'current' : 'next' }),
+    ...(known?.changedAt !== undefined && { changedAt: known.changedAt.getTime() }),
+  };
+}
+
+/** Converts the time from the gateway's clock, which has no date. */
+function errorState({ title: _, at, ...error }: RecentError, clock: Clock): ErrorState {
+  return { ...error, lastAt: Date.now() - (clock.now() - at) };
+}
+
+/** True if requests can leave, and the upstream does not refuse every version of every credential. */
+function canServe({ egressPresent, credentials }: DeploymentState): boolean {
+  return egressPresent !== false && credentials.some(isServing);
+}
+
+function isServing({ inUse, serves }: CredentialState): boolean {
+  return inUse && serves;
+}
+
+function reaches(deployments: readonly DeploymentState[], wanted: Config['readiness']): boolean {
+  const isReached = ({ addresses }: DeploymentState): boolean => addresses.some(isReachable);
+  if (wanted === 'any-upstream') return deployments.some(isReached);
+  return wanted === 'gateway' || deployments.every(isReached);
+}
+
+function isReachable({ health }: DeploymentState['addresses'][number]): boolean {
+  return health !== 'failing';
+}
+
+function listOf<T>(value: T | undefined): T[] {
+  return value === undefined ? [] : [value];
+}

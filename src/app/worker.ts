@@ -1,0 +1,136 @@
+import type { AddressInfo } from 'node:net';
+import type { Head } from '../audit/seal.ts';
+import type { ClientUse, RefusalView } from '../control/client-view.ts';
+import type { AuditLines } from '../control/snapshot.ts';
+import type { ErrorState, WorkerState, WorkersState } from '../control/state.ts';
+import type { AuditLine } from '../control/view.ts';
+import type { CountedRefusal } from '../gateway/error-log.ts';
+import type { ListenTls } from '../gateway/listener.ts';
+import type { RegistrySnapshot } from '../metrics/merged-metrics.ts';
+import type { AppSetup } from '../setup/setup.ts';
+import type { VersionTest } from '../upstream/credential.ts';
+import type { VersionChoice } from '../upstream/upstream-address.ts';
+
+/** A configuration that was activated. */
+export interface Activation {
+  /** Names of the changed sections and entries. */
+  readonly changed: readonly string[];
+  /** Resolves when credentials and limits are applied; rejects if some are not. */
+  readonly settled: Promise<void>;
+}
+
+/** A version of a credential at a deployment, by their names. */
+export interface DeploymentVersion extends VersionChoice {
+  readonly deployment: string;
+}
+
+/** Names of metrics; `counts`: all counters and histograms; `all`: these and the gauges. */
+export type WantedMetrics = readonly string[] | 'counts' | 'all';
+
+export interface ReportOptions {
+  /** Audit lines after this position are reported; undefined: none. */
+  readonly auditFrom: number | undefined;
+  readonly metrics: WantedMetrics;
+  /** True: the state of the data plane is reported, too. */
+  readonly withState: boolean;
+}
+
+export interface WorkerReport {
+  /** Undefined: it was not asked for. */
+  readonly state: WorkerState | undefined;
+  readonly metrics: RegistrySnapshot;
+  readonly lines: readonly AuditLine[];
+  /** Refusals of clients, in the last report of a worker: the primary goes on with them. */
+  readonly refusals: readonly CountedRefusal[];
+  /** Position after these lines; undefined: none were asked for. */
+  readonly auditPosition: number | undefined;
+  /** The end of its audit log; undefined: none is written. */
+  readonly auditHead: Head | undefined;
+}
+
+/**
+ * What a process that serves requests answers and does: `DataPlane` in that process, a proxy of it in the primary.
+ * Arguments and results are plain data. Each method has a line in `WORKER_METHODS`.
+ */
+export interface Worker {
+  report(options: ReportOptions): Promise<WorkerReport>;
+  /** Returns the limits and refusals of a client. */
+  clientUse(client: string): Promise<ClientUse>;
+  /** Tests a version at its upstream: `CredentialSelector.test`. */
+  testVersion(choice: DeploymentVersion): Promise<VersionTest>;
+  /** Says which of these versions is not there; undefined: all are. */
+  missing(choices: readonly DeploymentVersion[]): Promise<string | undefined>;
+  /**
+   * Puts versions in use that are known to be accepted.
+   * @throws Error if it has not all of them; then none is in use
+   */
+  promote(choices: readonly DeploymentVersion[]): Promise<void>;
+  /** Uses another certificate for new connections. */
+  renewTls(tls: ListenTls): Promise<void>;
+  /** Opens the file of the access log again, which may have been renamed. */
+  reopenAccessLog(): Promise<void>;
+  /** Skips the delay of the drain. */
+  hurry(): Promise<void>;
+}
+
+/**
+ * The methods of a worker, with the maximum wait of the primary for each in milliseconds. Without a limit, the worker
+ * answers or is ended.
+ */
+export const WORKER_METHODS = {
+  report: Number.POSITIVE_INFINITY,
+  clientUse: 1_000,
+  testVersion: Number.POSITIVE_INFINITY,
+  missing: Number.POSITIVE_INFINITY,
+  promote: Number.POSITIVE_INFINITY,
+  renewTls: Number.POSITIVE_INFINITY,
+  reopenAccessLog: Number.POSITIVE_INFINITY,
+  hurry: Number.POSITIVE_INFINITY,
+} as const satisfies Record<keyof Worker, number>;
+
+/** What workers knew that serve no more. */
+export interface FormerWorkers {
+  readonly errors: readonly ErrorState[];
+  refusals(client: string): readonly RefusalView[];
+}
+
+/** The part of the gateway that serves requests: a data plane in this process, or one in each worker. */
+export interface Serving {
+  /** True from the opening of the port to the end of the drain. */
+  readonly live: boolean;
+  /** Returns the audit lines of all processes after a position. */
+  auditLines(position: number): AuditLines;
+  /**
+   * Opens the port of the data plane.
+   * @throws Error if it cannot be opened; nothing stays open then
+   */
+  start(): Promise<AddressInfo>;
+  /** @throws Error if the setup cannot be activated; the active one stays then */
+  activate(setup: AppSetup): Promise<Activation>;
+  /** Uses another certificate for new connections. */
+  renewTls(tls: ListenTls): void;
+  /**
+   * Updates the metrics that are read, not counted. `names`: only these are wanted, counters or what requests change;
+   * undefined: all.
+   */
+  observe(names?: readonly string[]): Promise<void>;
+  /** Returns the state of each worker that counts now. */
+  states(): Promise<readonly WorkerState[]>;
+  /** What the primary knows beside its workers; null: there is none. */
+  readonly workersState: WorkersState | null;
+  /** Tests a version at its upstream: `CredentialSelector.test`. */
+  testVersion(choice: DeploymentVersion): Promise<VersionTest>;
+  /**
+   * Puts versions that are known to be accepted in use in every process: all of them, or none.
+   * @throws Error if a process has not all of them; the message says where they are in use, if they are anywhere
+   */
+  promote(choices: readonly DeploymentVersion[]): Promise<void>;
+  /** Those that answer questions: this data plane, or a proxy of each worker's. */
+  readonly workers: readonly Worker[];
+  readonly former: FormerWorkers;
+  /** Opens the file of the access log again, which may have been renamed. */
+  reopenAccessLog(): void;
+  /** Drains as `DataPlane.drain`. */
+  drain(): Promise<void>;
+  hurry(): void;
+}

@@ -1,0 +1,155 @@
+import { createHmac, type KeyObject, timingSafeEqual } from 'node:crypto';
+import { constants } from 'node:fs';
+import { open, rename, rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { z } from 'zod';
+import { errorCode } from '../../base/error-code.ts';
+import type { AuditKeys } from '../keys.ts';
+import { MOST_SEQ } from './segment.ts';
+import { openRegular } from './segment-reader.ts';
+
+/** The largest file that is read, in bytes. */
+const LARGEST = 4096;
+const { O_CREAT, O_NOFOLLOW, O_TRUNC, O_WRONLY } = constants;
+
+export interface SignedFileOptions<T> {
+  readonly path: string;
+  readonly key: KeyObject;
+  readonly schema: z.ZodType<T>;
+  /** The text that is signed: all values, and what tells the file from others. */
+  readonly textOf: (value: T) => string;
+}
+
+/** A small file beside a log with values that nobody without the key can change unnoticed. */
+export class SignedFile<T extends object> {
+  readonly #options: SignedFileOptions<T>;
+
+  constructor(options: SignedFileOptions<T>) {
+    this.#options = options;
+  }
+
+  /**
+   * The values, and whether the key signed them; undefined: there is no file.
+   * @throws Error if the file cannot be read, or has another form
+   */
+  async read(): Promise<{ readonly value: T; readonly isSigned: boolean } | undefined> {
+    const { path } = this.#options;
+    const text = await readSmall(path);
+    if (text === undefined) return undefined;
+    const parsed = this.#parse(text);
+    if (parsed === undefined) throw new Error(`${path} is no such file as a gateway writes`);
+    const [given, right] = [Buffer.from(parsed.mac), Buffer.from(this.#mac(parsed.value))];
+    const isSigned = given.length === right.length && timingSafeEqual(given, right);
+    return { value: parsed.value, isSigned };
+  }
+
+  /**
+   * Replaces the file, durably: after a crash there is the old one or the new one.
+   * @throws Error of the file system
+   */
+  async write(value: T): Promise<void> {
+    const { path } = this.#options;
+    const temporary = `${path}.tmp`;
+    // Something else than a file may stand there.
+    await rm(temporary, { force: true, recursive: true });
+    const handle = await open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0o600);
+    try {
+      await handle.writeFile(`${JSON.stringify({ ...value, mac: this.#mac(value) })}\n`);
+      // Without this, some file systems keep the name and lose the content when the machine fails.
+      await handle.datasync();
+    } finally {
+      await handle.close();
+    }
+    await rename(temporary, path);
+  }
+
+  #parse(text: string): { value: T; mac: string } | undefined {
+    try {
+      const { mac, ...value } = JSON.parse(text);
+      return { value: this.#options.schema.parse(value), mac: String(mac) };
+    } catch {
+      // The message would quote the content.
+      return undefined;
+    }
+  }
+
+  #mac(value: T): string {
+    const { key, textOf } = this.#options;
+    return createHmac('sha256', key).update(textOf(value)).digest('base64url');
+  }
+}
+
+/** Undefined: there is no file. */
+async function readSmall(path: string): Promise<string | undefined> {
+  try {
+    await using handle = await openRegular(path);
+    const { bytesRead, buffer } = await handle.read(Buffer.alloc(LARGEST), 0, LARGEST, 0);
+    return buffer.toString('utf8', 0, bytesRead);
+  } catch (error) {
+    if (errorCode(error) !== 'ENOENT') throw error;
+    return undefined;
+  }
+}
+
+const seal = z.string().regex(/^[\w-]{43}$/);
+const position = z.strictObject({
+  seq: z.int().min(0).max(MOST_SEQ),
+  hmac: z.union([seal, z.literal('')]),
+  key: z.string().regex(/^[0-9a-f]{16}$/),
+});
+
+/** How far a sink has got with the log of one process: everything up to a seal was delivered. */
+export interface SinkPosition {
+  /** Number of the last record. */
+  readonly seq: number;
+  /** `hmac` of the seal. */
+  readonly hmac: string;
+}
+
+/** A position as it was found; `key`: id of the key that signed it, if that is not the present one. */
+export interface FoundPosition {
+  readonly position: SinkPosition;
+  readonly key: string | undefined;
+}
+
+/** The file with the position of one sink in the folder of one process. */
+export class PositionFile {
+  readonly #path: string;
+  readonly #keys: AuditKeys;
+  readonly #file: SignedFile<z.infer<typeof position>>;
+
+  constructor(folder: string, sink: string, replica: string, keys: AuditKeys) {
+    this.#path = join(folder, `${sink}.sink`);
+    this.#keys = keys;
+    this.#file = new SignedFile({
+      path: this.#path,
+      key: keys.sinkPosition,
+      schema: position,
+      textOf: ({ seq, hmac, key }) => [sink, replica, seq, hmac, key].join('\n'),
+    });
+  }
+
+  /**
+   * Reads the position; undefined: there is no file.
+   * @throws Error if the file cannot be read, or no gateway wrote it as it is
+   */
+  async read(): Promise<FoundPosition | undefined> {
+    const found = await this.#file.read();
+    if (found === undefined) return undefined;
+    const { key, ...rest } = found.value;
+    // Another key signed it, so its signature cannot be checked: the caller compares it with the log.
+    if (key !== this.#keys.id) return { position: rest, key };
+    if (!found.isSigned) throw new Error(`${this.#path} has no valid signature`);
+    return { position: rest, key: undefined };
+  }
+
+  /** @throws Error of the file system */
+  write({ seq, hmac }: SinkPosition): Promise<void> {
+    return this.#file.write({ seq, hmac, key: this.#keys.id });
+  }
+
+  /** Removes the position, if there is one. */
+  async remove(): Promise<void> {
+    await rm(this.#path, { force: true });
+  }
+}

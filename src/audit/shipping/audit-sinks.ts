@@ -1,0 +1,140 @@
+import { extname } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { Worker } from 'node:worker_threads';
+import { inTime } from '../../base/clock.ts';
+import { messageOf } from '../../base/error-code.ts';
+import { ignoreAbort } from '../../base/expected-errors.ts';
+import type { Log } from '../../base/log.ts';
+import { toPlain } from '../../base/plain-form.ts';
+import type { Metrics } from '../../metrics/metrics.ts';
+import type { SinkStatus } from './sink-set.ts';
+import type { ThreadData, ThreadMessage } from './sink-thread.ts';
+
+/** The thread has the extension of this file: .ts in a checkout, .js in the package. */
+const THREAD = new URL(`./sink-thread${extname(import.meta.filename)}`, import.meta.url);
+/** How long the rest of the logs may be sent when the gateway ends, and then the end of the thread, in milliseconds. */
+const GRACE_MS = 5_000;
+const END_MS = 2_000;
+/** Pause before a thread that ended by itself is replaced, in milliseconds. */
+const RESTART_MS = 5_000;
+/** Memory of the thread, in MiB. A delivery of 1,000 large records has 40 MiB, and is there a few times. */
+const MOST_MEMORY = 256;
+
+const NOTHING: SinkStatus = {
+  failing: undefined,
+  since: undefined,
+  behind: 0,
+  delivered: 0,
+  failures: 0,
+  skipped: 0,
+};
+
+/** State of a sink for health checks. */
+export interface SinkState {
+  readonly name: string;
+  readonly failing: string | undefined;
+}
+
+/** The status of a sink whose thread ended by itself; its counts are added up elsewhere. */
+function failedStatus({ behind, since = Date.now() }: SinkStatus = NOTHING): SinkStatus {
+  return { ...NOTHING, failing: 'its thread failed', behind, since };
+}
+
+/**
+ * Sends the logs of this replica to its sinks, in a thread that reads the files. So neither requests nor their records
+ * wait for a sink, and a sink that hangs costs no memory here.
+ */
+export class AuditSinks {
+  readonly #data: ThreadData;
+  readonly #log: Log;
+  #thread: Worker;
+  #ended: Promise<unknown>;
+  #latest: Readonly<Record<string, SinkStatus>> = {};
+  /** Counts of threads that ended by themselves. */
+  readonly #before = new Map<string, SinkStatus>();
+  readonly #closing = new AbortController();
+  #closed: Promise<void> | undefined;
+
+  constructor(data: ThreadData, log: Log) {
+    this.#data = data;
+    this.#log = log;
+    [this.#thread, this.#ended] = this.#start();
+  }
+
+  get states(): SinkState[] {
+    return this.#data.sinks.map(({ name }) => ({ name, failing: this.#latest[name]?.failing }));
+  }
+
+  /** Sets the metrics of all sinks. */
+  observe(metrics: Metrics): void {
+    const { auditSinkLagSeconds, auditSinkLagRecords } = metrics;
+    const { auditSinkDelivered, auditSinkFailures, auditSinkSkipped } = metrics;
+    for (const counter of [auditSinkDelivered, auditSinkFailures, auditSinkSkipped]) counter.reset();
+    for (const { name: sink } of this.#data.sinks) {
+      const { since, behind, delivered, failures, skipped } = this.#latest[sink] ?? NOTHING;
+      const before = this.#before.get(sink) ?? NOTHING;
+      // Counted here, so that the lag of a thread that hangs grows, too.
+      const lag = since === undefined ? 0 : Math.max(0, Date.now() - since) / 1000;
+      auditSinkLagSeconds.set({ sink }, lag);
+      auditSinkLagRecords.set({ sink }, behind);
+      auditSinkDelivered.inc({ sink }, before.delivered + delivered);
+      auditSinkFailures.inc({ sink }, before.failures + failures);
+      auditSinkSkipped.inc({ sink }, before.skipped + skipped);
+    }
+  }
+
+  /** Sends what is left for some seconds, and ends the thread. The rest is sent after the next start. */
+  close(): Promise<void> {
+    this.#closed ??= this.#close();
+    return this.#closed;
+  }
+
+  async #close(): Promise<void> {
+    this.#closing.abort();
+    this.#thread.postMessage(GRACE_MS);
+    await inTime(this.#ended, GRACE_MS + END_MS);
+    await this.#thread.terminate();
+    const waiting = Object.entries(this.#latest).filter(([, { behind }]) => behind > 0);
+    for (const [sink, { behind }] of waiting) {
+      this.#log.warn({ sink, records: behind }, 'audit records are sent to the sink after the next start');
+    }
+  }
+
+  #start(): [Worker, Promise<unknown>] {
+    const resourceLimits = { maxOldGenerationSizeMb: MOST_MEMORY };
+    const thread = new Worker(THREAD, { workerData: toPlain(this.#data), resourceLimits });
+    thread.on('message', (message: ThreadMessage) => this.#onMessage(message));
+    thread.on('error', (error) => {
+      this.#log.error({ reason: messageOf(error) }, 'thread of the audit sinks failed; it starts again');
+    });
+    const ended = new Promise((resolve) => {
+      thread.once('exit', resolve);
+    });
+    void ended.then(() => this.#restart());
+    return [thread, ended];
+  }
+
+  async #restart(): Promise<void> {
+    const { signal } = this.#closing;
+    if (signal.aborted) return;
+    for (const [sink, status] of Object.entries(this.#latest)) {
+      const { delivered, failures, skipped } = this.#before.get(sink) ?? NOTHING;
+      this.#before.set(sink, {
+        ...NOTHING,
+        delivered: delivered + status.delivered,
+        failures: failures + status.failures,
+        skipped: skipped + status.skipped,
+      });
+    }
+    // The status stays until the next thread tells its own; otherwise the lag would be 0 between threads.
+    const entries = this.#data.sinks.map(({ name }) => [name, failedStatus(this.#latest[name])] as const);
+    this.#latest = Object.fromEntries(entries);
+    await delay(RESTART_MS, undefined, { signal }).catch(ignoreAbort);
+    if (!signal.aborted) [this.#thread, this.#ended] = this.#start();
+  }
+
+  #onMessage(message: ThreadMessage): void {
+    if (message.kind === 'log') this.#log[message.level](message.fields, message.msg);
+    else this.#latest = message.sinks;
+  }
+}

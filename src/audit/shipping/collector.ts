@@ -1,0 +1,272 @@
+import { constants, type FileHandle, open } from 'node:fs/promises';
+import { setTimeout as delay } from 'node:timers/promises';
+import { z } from 'zod';
+import { messageOf } from '../../base/error-code.ts';
+import { ignoreAbort, reportDefect } from '../../base/expected-errors.ts';
+import type { AuditKeys } from '../keys.ts';
+import { headOf, linesOf } from '../line.ts';
+import { checkSeal, parseSeal, type Seal } from '../seal.ts';
+import { type Lock, lockFile } from '../segments/replica-folder.ts';
+import { readBlocks } from '../segments/segment-reader.ts';
+import type { RedisStream, StreamEntry, StreamRead } from './redis-stream.ts';
+
+/** Pause after a failure of Redis, in milliseconds. */
+const RETRY_MS = 250;
+/** The consumer name, always the same, so that a new process finds the entries that the previous one had received. */
+const CONSUMER = 'collector';
+
+export interface CollectorDeps {
+  readonly stream: RedisStream;
+  readonly progress: CollectionProgress;
+  /** Stores lines durably; their entries are acknowledged when it resolves. */
+  readonly write: (text: string) => Promise<void>;
+  /** Called with the reason when Redis cannot be read; with undefined when it can. */
+  readonly onState: (reason: string | undefined) => void;
+}
+
+/**
+ * Collects the entries of the stream until the signal is aborted. Each consumer group receives every entry.
+ * @throws Error if `write` does
+ */
+export async function collect(group: string, deps: CollectorDeps, signal: AbortSignal): Promise<void> {
+  const { stream, onState } = deps;
+  let failing = true;
+  let taken = true;
+  while (!signal.aborted) {
+    let read: StreamRead;
+    try {
+      // Redis may have restarted without the group.
+      if (failing) await stream.openGroup(group);
+      read = await stream.read(group, CONSUMER, taken ? 'taken' : 'new');
+    } catch (error) {
+      failing = true;
+      // Entries may have been delivered when the connection failed.
+      taken = true;
+      onState(messageOf(error));
+      await delay(RETRY_MS, undefined, { signal }).catch(ignoreAbort);
+      continue;
+    }
+    if (failing) onState(undefined);
+    failing = false;
+    taken = await store(group, deps, read, taken);
+  }
+}
+
+/** Stores and acknowledges entries; resolves to true if there may be more that were delivered and not acknowledged. */
+async function store(
+  group: string,
+  { stream, progress, write }: CollectorDeps,
+  { entries, more }: StreamRead,
+  taken: boolean,
+): Promise<boolean> {
+  if (entries.length === 0) return more;
+  const text = entries.map((entry) => progress.take(entry)).join('');
+  if (text !== '') await write(text);
+  const ids = entries.map(({ id }) => id);
+  // Entries that are not acknowledged come again, and are recognised.
+  await stream.acknowledge(group, ids).catch(reportDefect);
+  return more || taken;
+}
+
+/** How far one replica's log was collected. */
+export interface Reached {
+  readonly seq: number;
+  /** The latest time of a record. */
+  readonly time: string;
+  /** Number of the last record for which a head was collected. */
+  readonly head: number;
+}
+
+interface Collected {
+  readonly seq: number;
+  readonly time: string;
+  readonly line: string;
+}
+
+const NOTHING: Reached = { seq: 0, time: '', head: 0 };
+
+export interface ProgressOptions {
+  readonly keys: readonly AuditKeys[];
+  /** How far earlier runs collected. */
+  readonly reached: Iterable<readonly [replica: string, Reached]>;
+  /** Called if records are missing, or come again with another content. */
+  readonly onNote: (note: string) => void;
+  /** Called for an entry that no gateway wrote, or that was changed; it is left out. */
+  readonly onRejected: (id: string, reason: string) => void;
+}
+
+/**
+ * How far each replica's log was collected, so that nothing is collected twice. Only batches under a seal of a key count,
+ * so a forged entry changes nothing.
+ */
+export class CollectionProgress {
+  readonly #replicas: Map<string, Reached>;
+  readonly #options: ProgressOptions;
+
+  constructor(options: ProgressOptions) {
+    this.#options = options;
+    this.#replicas = new Map(options.reached);
+  }
+
+  get replicas(): ReadonlyMap<string, Reached> {
+    return this.#replicas;
+  }
+
+  /** The new records of an entry as lines with their line ends, and a line with the head if the entry asks for it. */
+  take(entry: StreamEntry): string {
+    if (entry.gone) return '';
+    const { replica, anchor } = entry;
+    const lines = Buffer.from(entry.lines);
+    const seal = this.#sealOf(entry, lines);
+    if (seal === undefined) return '';
+    const before = this.#replicas.get(replica) ?? NOTHING;
+    // A later record with the same number: the machine lost the end of its log and wrote other records instead.
+    const fresh = recordsIn(lines).filter(({ seq, time }) => seq > before.seq || time > before.time);
+    const last = fresh.at(-1);
+    if (last === undefined) return '';
+    this.#tell(replica, before, fresh[0]?.seq ?? last.seq);
+    const told = anchor && last.seq > Math.min(before.head, last.seq - 1);
+    const head = told ? last.seq : Math.min(before.head, last.seq);
+    this.#replicas.set(replica, { seq: last.seq, time: later(before.time, last.time), head });
+    const end = told ? `${JSON.stringify({ kind: 'head', replica, seq: seal.last, hmac: seal.hmac })}\n` : '';
+    return `${fresh.map(({ line }) => `${line}\n`).join('')}${end}`;
+  }
+
+  #tell(replica: string, before: Reached, first: number): void {
+    if (first <= before.seq) {
+      this.#options.onNote(
+        `${replica}: record ${first} comes a second time with another content: its log lost its end`,
+      );
+    } else if (before.seq > 0 && first > before.seq + 1) {
+      this.#options.onNote(
+        `${replica}: records ${before.seq + 1} to ${first - 1} are no longer in the stream: they are in its files`,
+      );
+    }
+  }
+
+  /** The seal of an entry, if a key made it for these lines. */
+  #sealOf({ id, replica, seal: line, previous, tooLarge }: StreamEntry, lines: Buffer): Seal | undefined {
+    const seal = parseSeal(line);
+    const reject = (reason: string): undefined => void this.#options.onRejected(id, reason);
+    if (tooLarge) return reject('it is larger than a batch can be');
+    if (seal === undefined) return reject('it has no seal');
+    const { fits, authentic } = checkSeal(this.#options.keys, { replica, previous }, seal, lines);
+    if (!fits) return reject('its lines are not those of its seal');
+    return authentic ? seal : reject('no key that is known made its seal');
+  }
+}
+
+function recordsIn(lines: Buffer): Collected[] {
+  return Array.from(linesOf(lines)).flatMap(([start, end]) => {
+    const head = headOf(lines, start);
+    return head === undefined ? [] : [{ ...head, line: lines.toString('utf8', start, end) }];
+  });
+}
+
+/** All times have the same length, so comparing texts compares times. A clock that is set back counts for nothing. */
+function later(a: string, b: string): string {
+  return a > b ? a : b;
+}
+
+const line = z.object({
+  kind: z.string(),
+  replica: z.string(),
+  seq: z.number(),
+  time: z.string().optional(),
+});
+
+const LINE_STARTS = ['{"seq":', '{"kind'] as const;
+
+/** The file that the records of all replicas are collected in, by one collector. Its lines say how far that has got. */
+export class CollectedFile {
+  readonly #file: FileHandle;
+  readonly #lock: Lock;
+  /** How far each replica had been collected when the file was opened. */
+  readonly reached: ReadonlyMap<string, Reached>;
+
+  private constructor(file: FileHandle, lock: Lock, reached: ReadonlyMap<string, Reached>) {
+    this.#file = file;
+    this.#lock = lock;
+    this.reached = reached;
+  }
+
+  /**
+   * Opens or creates the file, and reads it to its end. An incomplete line of a collector that was killed is cut off.
+   * @throws Error if another collector writes to it, or it holds anything else; it says what to do
+   */
+  static async open(path: string): Promise<CollectedFile> {
+    const owner = 'belongs to another audit export that is running: stop that one, or name another file';
+    const lock = lockFile(`${path}.lock`, `${path} ${owner}`);
+    try {
+      const flags = constants.O_WRONLY | constants.O_APPEND | constants.O_CREAT;
+      const file = await open(path, flags, 0o600);
+      const reached = new Map<string, Reached>();
+      try {
+        await file.truncate(await readCollected(path, reached));
+        return new CollectedFile(file, lock, reached);
+      } catch (error) {
+        await file.close();
+        throw error;
+      }
+    } catch (error) {
+      lock.release();
+      throw error;
+    }
+  }
+
+  /** Appends lines; resolves when they are durable. */
+  async append(text: string): Promise<void> {
+    await this.#file.appendFile(text);
+    await this.#file.datasync();
+  }
+
+  async close(): Promise<void> {
+    this.#lock.release();
+    await this.#file.close();
+  }
+}
+
+/** Notes the progress of the lines in a file; resolves to the end of the last whole one. */
+async function readCollected(path: string, reached: Map<string, Reached>): Promise<number> {
+  let end = 0;
+  for await (const { bytes, whole } of readBlocks(path)) {
+    if (whole ? !noteAll(bytes, reached) : !beginsLine(bytes)) {
+      throw new Error(`${path} holds something else than records of an audit log: name another file`);
+    }
+    if (whole) end += bytes.length;
+  }
+  return end;
+}
+
+/** Notes the progress of lines; false: a line is not a collector's. */
+function noteAll(bytes: Buffer, reached: Map<string, Reached>): boolean {
+  for (const [start, end] of linesOf(bytes)) {
+    if (!note(bytes.toString('utf8', start, end), reached)) return false;
+  }
+  return true;
+}
+
+/** True if an incomplete line may be a collector's. */
+function beginsLine(bytes: Buffer): boolean {
+  const text = bytes.toString('latin1', 0, LINE_STARTS[0].length);
+  return LINE_STARTS.some((start) => start.startsWith(text));
+}
+
+/** Notes the progress of a line; false: it is not a collector's. */
+function note(text: string, reached: Map<string, Reached>): boolean {
+  const parsed = line.safeParse(jsonOf(text));
+  if (!parsed.success) return false;
+  const { kind, replica, seq, time = '' } = parsed.data;
+  const before = reached.get(replica) ?? NOTHING;
+  if (kind === 'head') reached.set(replica, { ...before, head: seq });
+  else reached.set(replica, { ...before, seq, time: later(before.time, time) });
+  return true;
+}
+
+function jsonOf(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,267 @@
+import { setTimeout as delay } from 'node:timers/promises';
+import { messageOf } from '../../base/error-code.ts';
+import { ignoreAbort, reportDefect } from '../../base/expected-errors.ts';
+import { RetryLater } from '../../receivers/connections.ts';
+import type { PositionFile, SinkPosition } from '../segments/signed-file.ts';
+
+/** Interval at which a log that has nothing new is read again, in milliseconds. */
+const POLL_MS = 500;
+/** Least interval at which the position is stored while there is more to send, in milliseconds. */
+const STORE_EVERY_MS = 1_000;
+/** Pause after the first failure, and the longest one, in milliseconds. */
+const FIRST_PAUSE_MS = 250;
+const LONGEST_PAUSE_MS = 30_000;
+/** How long records are gathered after the writer has told of some, in milliseconds. */
+const GATHER_MS = 20;
+/** The longest pause that a receiver can ask for, in milliseconds. */
+const LONGEST_ASKED_MS = 300_000;
+
+/** A part of one process's log that is delivered as a whole. */
+export interface Unit<T> {
+  readonly content: T;
+  /** Records in it; 0: there is nothing to deliver, but the position moves. */
+  readonly records: number;
+  /** Since when it could be sent, in Unix milliseconds. */
+  readonly since: number;
+  /** The position after it. */
+  readonly position: SinkPosition;
+}
+
+/** The log of one process, in order, from the position of a sink on. */
+export interface Source<T> {
+  /**
+   * The next unit; undefined: there is none yet.
+   * @throws Error if a file cannot be read; it may be called again
+   */
+  next(): Promise<Unit<T> | undefined>;
+  /** Records after this position that could be sent. */
+  behind(position: SinkPosition | undefined): Promise<number>;
+  /**
+   * Called after a unit was not confirmed, if the receiver keeps the position itself: the next unit begins where that is
+   * by then. Otherwise the same unit is delivered again.
+   */
+  returnToPosition?(): Promise<void>;
+  close(): Promise<void>;
+}
+
+/** Sends units to one receiver. */
+export interface Delivery<T> {
+  /**
+   * Resolves when the receiver has confirmed the content, to the number of records that it refused for good or
+   * that are gone. Ends soon after `signal` is aborted.
+   * @throws Error with a reason that holds no secret
+   */
+  deliver(content: T, signal: AbortSignal): Promise<number>;
+  close(): Promise<void>;
+}
+
+/** Where the state of sinks is told. */
+export type SinkLog = Readonly<Record<'info' | 'warn' | 'error', (fields: object, msg: string) => void>>;
+
+/** Options of every kind of sink. */
+export interface CommonOptions {
+  readonly name: string;
+  /** How long one delivery may take, in milliseconds. */
+  readonly timeout: number;
+}
+
+export interface FollowerOptions {
+  readonly sink: string;
+  /** The process whose log is followed. */
+  readonly replica: string;
+  /** How long one delivery may take, in milliseconds. */
+  readonly timeout: number;
+}
+
+export interface FollowerDeps<T> {
+  readonly source: Source<T>;
+  readonly delivery: Delivery<T>;
+  /** Undefined: the receiver keeps the position. */
+  readonly file?: PositionFile;
+  /** Where the source begins. */
+  readonly position?: SinkPosition | undefined;
+  readonly log: SinkLog;
+  readonly random?: () => number;
+}
+
+/**
+ * Sends the log of one process to one sink: reads a unit, delivers it until the receiver confirms it, and then moves the
+ * position. A crash or an outage means that units are sent again, never that one is lost.
+ */
+export class Follower<T> {
+  readonly #options: FollowerOptions;
+  readonly #deps: FollowerDeps<T>;
+  readonly #ended = new AbortController();
+  /** Ends the pause between two readings. */
+  #wake = new AbortController();
+  #isIdle = false;
+  #hasNews = false;
+  #finishing = false;
+  /** The unit that is being delivered. */
+  #unit: Unit<T> | undefined;
+  #position: SinkPosition | undefined;
+  #stored: SinkPosition | undefined;
+  #storedAt = Number.NEGATIVE_INFINITY;
+  #failuresInRow = 0;
+  #since: number | undefined;
+  readonly #running: Promise<void>;
+  /** Why nothing arrives; undefined: it does. */
+  failing: string | undefined;
+  /** Records that were delivered, attempts that failed, and records that the receiver refused for good or that are gone. */
+  readonly counts = { delivered: 0, failures: 0, refused: 0 };
+
+  constructor(options: FollowerOptions, deps: FollowerDeps<T>) {
+    this.#options = options;
+    this.#deps = deps;
+    this.#position = deps.position;
+    this.#stored = deps.position;
+    this.#running = this.#run();
+  }
+
+  /** Since when the oldest unit waits, or nothing can be read, in Unix milliseconds; undefined: neither is known. */
+  get since(): number | undefined {
+    return this.#since;
+  }
+
+  /** Records that are not delivered yet. */
+  behind(): Promise<number> {
+    return this.#deps.source.behind(this.#position);
+  }
+
+  /** Reads the log again soon: there are new records. */
+  wake(): void {
+    this.#hasNews = true;
+    if (this.#isIdle) this.#wake.abort();
+  }
+
+  /** Delivers what is there, until the signal is aborted, and closes. */
+  async finish(signal: AbortSignal): Promise<void> {
+    this.#finishing = true;
+    this.#wake.abort();
+    const end = (): void => this.#ended.abort();
+    if (signal.aborted) end();
+    else signal.addEventListener('abort', end, { once: true });
+    await this.#running;
+    signal.removeEventListener('abort', end);
+  }
+
+  async #run(): Promise<void> {
+    const { signal } = this.#ended;
+    while (!signal.aborted) {
+      try {
+        if (await this.#step()) break;
+      } catch (error) {
+        if (signal.aborted) break;
+        await this.#waitAfter(error);
+      }
+    }
+    await this.#store().catch(reportDefect);
+    await this.#deps.source.close();
+  }
+
+  /** Delivers the next unit, or waits for one; true: everything is delivered, and no more is to be. */
+  async #step(): Promise<boolean> {
+    this.#unit ??= await this.#deps.source.next();
+    if (this.#unit === undefined) {
+      this.#since = undefined;
+      await this.#store();
+      this.#recover();
+      if (this.#finishing) return true;
+      await this.#idle();
+      return false;
+    }
+    this.#since = this.#unit.since;
+    await this.#deliver(this.#unit);
+    this.#unit = undefined;
+    if (performance.now() - this.#storedAt > STORE_EVERY_MS) await this.#store();
+    this.#recover();
+    return false;
+  }
+
+  async #deliver({ content, records, position }: Unit<T>): Promise<void> {
+    const refused = records > 0 ? await this.#confirmed(content) : 0;
+    this.counts.delivered += records - refused;
+    this.counts.refused += refused;
+    this.#position = position;
+    if (refused === 0) return;
+    const { sink, replica } = this.#options;
+    const msg = 'audit records were refused for good or are gone; they are not sent to the sink again';
+    this.#deps.log.error({ sink, log: replica, records: refused, of: records, last: position.seq }, msg);
+  }
+
+  async #confirmed(content: T): Promise<number> {
+    const { timeout } = this.#options;
+    const late = AbortSignal.timeout(timeout);
+    try {
+      return await this.#deps.delivery.deliver(content, AbortSignal.any([this.#ended.signal, late]));
+    } catch (error) {
+      if (!late.aborted) throw error;
+      throw new Error(`not confirmed within ${timeout} ms`, { cause: error });
+    }
+  }
+
+  /** Stores the position, if it has moved. */
+  async #store(): Promise<void> {
+    if (this.#position === undefined || this.#position === this.#stored) return;
+    const position = this.#position;
+    await this.#deps.file?.write(position);
+    this.#stored = position;
+    this.#storedAt = performance.now();
+  }
+
+  /** Waits until the next attempt after a failure. */
+  async #waitAfter(error: unknown): Promise<void> {
+    const { source } = this.#deps;
+    this.#fail(error);
+    if (source.returnToPosition !== undefined) {
+      this.#unit = undefined;
+      await source.returnToPosition().catch(reportDefect);
+    }
+    await this.#pause(this.#pauseAfter(error));
+  }
+
+  #fail(error: unknown): void {
+    const { sink, replica } = this.#options;
+    this.counts.failures += 1;
+    this.#failuresInRow += 1;
+    this.#since ??= Date.now();
+    const reason = messageOf(error);
+    if (this.failing === undefined) {
+      const msg = 'audit sink gets nothing; records are sent when it is back';
+      this.#deps.log.warn({ sink, log: replica, reason }, msg);
+    }
+    this.failing = reason;
+  }
+
+  #recover(): void {
+    this.#failuresInRow = 0;
+    if (this.failing === undefined) return;
+    const { sink, replica } = this.#options;
+    this.failing = undefined;
+    this.#deps.log.info({ sink, log: replica, seq: this.#position?.seq }, 'audit sink gets records again');
+  }
+
+  /** Doubles with each failure. The random part keeps replicas from coming back all at once. */
+  #pauseAfter(error: unknown): number {
+    if (error instanceof RetryLater) return Math.min(error.after, LONGEST_ASKED_MS);
+    const longest = Math.min(FIRST_PAUSE_MS * 2 ** (this.#failuresInRow - 1), LONGEST_PAUSE_MS);
+    return longest * (0.5 + (this.#deps.random ?? Math.random)() / 2);
+  }
+
+  /** Waits for new records, and then for those that come with them. */
+  async #idle(): Promise<void> {
+    this.#isIdle = true;
+    if (!this.#hasNews) await this.#pause(POLL_MS);
+    this.#isIdle = false;
+    if (!this.#hasNews) return;
+    this.#hasNews = false;
+    await this.#pause(GATHER_MS);
+  }
+
+  async #pause(milliseconds: number): Promise<void> {
+    this.#wake = new AbortController();
+    // At the end there is one last attempt at once, and then one at a time as long as it is allowed.
+    const signals = this.#finishing ? [this.#ended.signal] : [this.#ended.signal, this.#wake.signal];
+    await delay(milliseconds, undefined, { signal: AbortSignal.any(signals) }).catch(ignoreAbort);
+  }
+}

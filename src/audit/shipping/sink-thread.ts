@@ -1,0 +1,56 @@
+import { setInterval as every } from 'node:timers/promises';
+import { parentPort, workerData } from 'node:worker_threads';
+import { fromPlain } from '../../base/plain-form.ts';
+import type { Secret } from '../../base/secret.ts';
+import { auditKeys } from '../keys.ts';
+import type { SinkLog } from './follower.ts';
+
+import { type SinkOptions, SinkSet, type SinkStatus } from './sink-set.ts';
+
+/** Interval at which the status is told, in milliseconds. */
+const STATUS_EVERY_MS = 1_000;
+
+/** The data of the thread, in its plain form. */
+export interface ThreadData {
+  readonly directory: string;
+  readonly replica: string;
+  readonly key: Secret;
+  readonly sinks: readonly SinkOptions[];
+}
+
+/** A message of the thread. */
+export type ThreadMessage =
+  | { readonly kind: 'log'; readonly level: keyof SinkLog; readonly fields: object; readonly msg: string }
+  | { readonly kind: 'status'; readonly sinks: Readonly<Record<string, SinkStatus>> };
+
+// This module runs in the thread of audit-sinks.ts.
+const { key, ...options } = fromPlain(workerData) as ThreadData;
+const log: SinkLog = { info: logger('info'), warn: logger('warn'), error: logger('error') };
+const set = new SinkSet({ ...options, keys: auditKeys(key) }, log);
+const ended = new AbortController();
+// The message says for how many milliseconds the rest may be sent.
+parentPort?.once('message', (graceMs: number) => void finish(graceMs));
+try {
+  for await (const _ of every(STATUS_EVERY_MS, undefined, { signal: ended.signal })) await tell();
+} catch (error) {
+  if (!ended.signal.aborted) throw error;
+}
+
+async function finish(graceMs: number): Promise<void> {
+  await set.finish(AbortSignal.timeout(graceMs));
+  ended.abort();
+  await tell();
+  parentPort?.close();
+}
+
+async function tell(): Promise<void> {
+  post({ kind: 'status', sinks: await set.status() });
+}
+
+function logger(level: keyof SinkLog) {
+  return (fields: object, msg: string): void => post({ kind: 'log', level, fields, msg });
+}
+
+function post(message: ThreadMessage): void {
+  parentPort?.postMessage(message);
+}

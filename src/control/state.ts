@@ -1,0 +1,333 @@
+import { findingText, type PlacedFinding } from '../audit/findings.ts';
+import type { ConnectionStats } from '../transport/connection.ts';
+import type { CredentialState } from '../upstream/upstream-address.ts';
+import type { AddressView, NonceView, TlsView } from './view.ts';
+
+/** Distinct errors that are kept. */
+const ERRORS = 50;
+
+/** `absent`: no worker has reported. The worst first. */
+const STAGES = ['draining', 'starting', 'absent', 'serving'] as const;
+export type Stage = (typeof STAGES)[number];
+
+/**
+ * What a worker knows about its data plane, or several of them merged: plain data, in which nothing is undefined. Enums
+ * and numbers; the only sentences are reasons of errors, which others have written.
+ */
+export interface WorkerState {
+  /** Number of the worker; 0: this process serves itself. */
+  readonly worker: number;
+  readonly stage: Stage;
+  /** True if requests are served: as many upstreams are reachable as `readiness` wants, and nothing else is in the way. */
+  readonly serves: boolean;
+  /** Whether Redis is reachable; null: none is configured. */
+  readonly storeUp: boolean | null;
+  /** null: no audit log is configured. */
+  readonly audit: AuditState | null;
+  readonly deployments: readonly DeploymentState[];
+  /** Recent errors, the newest first. */
+  readonly errors: readonly ErrorState[];
+}
+
+/** The state of the whole gateway at one moment. */
+export interface GatewayState extends WorkerState {
+  /** null: this process serves itself. */
+  readonly workers: WorkersState | null;
+  readonly configuration: ConfigurationState;
+  readonly sinks: readonly SinkState[];
+}
+
+/** What the primary knows beside its workers. */
+export interface WorkersState {
+  /** Running and configured workers. */
+  readonly serving: number;
+  readonly configured: number;
+  /** The primary's own log; null: no audit log is configured. */
+  readonly audit: AuditState | null;
+}
+
+export interface ConfigurationState {
+  /** Why the last configuration was refused; null: it was not. */
+  readonly refused: string | null;
+  /** Keys that differ in the file, and that only a restart changes. */
+  readonly needsRestart: readonly string[];
+}
+
+export interface SinkState {
+  readonly name: string;
+  /** Why it gets nothing; null: it does. */
+  readonly failing: string | null;
+}
+
+/** The audit log of one process, or of several. Lists of reasons are empty while there is none. */
+export interface AuditState {
+  readonly records: number;
+  readonly failures: number;
+  /** Why nothing can be written. */
+  readonly failing: readonly string[];
+  /** Why old segments are not removed. */
+  readonly retentionHeld: readonly string[];
+  /** Why the stream in Redis gets nothing; null: there is no stream. */
+  readonly streamFailing: readonly string[] | null;
+  /** Found in the newest segment at the start. */
+  readonly integrityErrors: readonly PlacedFinding[];
+}
+
+export interface DeploymentState {
+  readonly name: string;
+  readonly origin: string;
+  /** True if an address is reachable and the upstream accepts a credential. */
+  readonly serves: boolean;
+  /** Of all addresses. */
+  readonly connections: ConnectionStats;
+  readonly nonce: NonceView;
+  /** At the preferred address. */
+  readonly credentials: readonly CredentialVersionState[];
+  readonly addresses: readonly AddressState[];
+  /** Names of the configured outcomes. */
+  readonly outcomes: readonly string[];
+  readonly pauses: readonly PauseState[];
+  /** False if this host lacks the address of `egress.localAddress`: then all addresses fail. null: none is configured. */
+  readonly egressPresent: boolean | null;
+  /** Unix milliseconds. */
+  readonly certificateExpiresAt?: number;
+  readonly tls?: TlsView;
+}
+
+export interface CredentialVersionState extends CredentialState {
+  /** Its place in the configuration; undefined: it has left its sources, and is kept as a fallback. */
+  readonly role?: 'current' | 'next';
+  /** Unix milliseconds. */
+  readonly changedAt?: number;
+}
+
+export interface AddressState extends AddressView {
+  /** Why it is failing; empty otherwise. */
+  readonly reason: string;
+}
+
+export interface PauseState {
+  /** Empty: the whole deployment. */
+  readonly credential: string;
+  readonly outcome: string;
+  /** Unix milliseconds. */
+  readonly until: number;
+}
+
+/** All errors of one code and deployment. */
+export interface ErrorState {
+  /** Empty if the error belongs to no deployment. */
+  readonly deployment: string;
+  readonly code: string;
+  /** What happened and what to do. */
+  readonly detail: string;
+  readonly count: number;
+  /** Unix milliseconds. */
+  readonly lastAt: number;
+  readonly requestId: string;
+}
+
+/** The worst first. */
+const HEALTH = ['failing', 'unknown', 'healthy'] as const satisfies readonly AddressView['health'][];
+const CIRCUIT = ['open', 'half-open', 'closed'] as const satisfies readonly AddressView['circuit'][];
+const CREDENTIAL = ['refused', 'rejected', 'waiting', 'candidate', 'fallback', 'in-use'] as const;
+const POLICY = ['single-use', 'exclusive', 'shared'] as const satisfies readonly NonceView['policy'][];
+
+/** The status of a credential version: its state, or that its trial failed. */
+export function statusOf({ state, rejected }: CredentialState): CredentialState['state'] | 'rejected' {
+  return rejected ? 'rejected' : state;
+}
+
+/**
+ * Merges the states of workers, whose order does not matter. Of one, it is that one. `formerErrors`: of workers that
+ * serve no more.
+ */
+export function mergeStates(
+  states: readonly WorkerState[],
+  formerErrors: readonly ErrorState[] = [],
+): WorkerState {
+  const inOrder = states.toSorted((a, b) => a.worker - b.worker);
+  const deployments = inOrder.flatMap((state) => state.deployments);
+  const audits = inOrder.flatMap(({ audit }) => audit ?? []);
+  return {
+    worker: inOrder[0]?.worker ?? 0,
+    stage:
+      inOrder.length === 0
+        ? 'absent'
+        : worst(
+            STAGES,
+            inOrder.map(({ stage }) => stage),
+          ),
+    serves: inOrder.some(({ serves }) => serves),
+    storeUp: every(inOrder.map(({ storeUp }) => storeUp)),
+    audit: audits.length === 0 ? null : mergeAudits(audits),
+    deployments: mergeBy(deployments, ({ name }) => name, mergeDeployments),
+    errors: mergeErrors([...inOrder.flatMap(({ errors }) => errors), ...formerErrors]),
+  };
+}
+
+/** Adds up the states of audit logs, of which there is at least one. */
+export function mergeAudits(audits: readonly AuditState[]): AuditState {
+  const streams = audits.flatMap(({ streamFailing }) => (streamFailing === null ? [] : [streamFailing]));
+  const findings = audits.flatMap(({ integrityErrors }) => integrityErrors);
+  return {
+    records: audits.reduce((sum, { records }) => sum + records, 0),
+    failures: audits.reduce((sum, { failures }) => sum + failures, 0),
+    failing: distinct(audits.flatMap(({ failing }) => failing)),
+    retentionHeld: distinct(audits.flatMap(({ retentionHeld }) => retentionHeld)),
+    streamFailing: streams.length === 0 ? null : distinct(streams.flat()),
+    integrityErrors: mergeBy(findings, findingText, ([first]) => first),
+  };
+}
+
+function mergeDeployments(states: readonly [DeploymentState, ...DeploymentState[]]): DeploymentState {
+  const [{ name, origin }] = states;
+  const credentials = states.flatMap((each) => each.credentials);
+  const addresses = states.flatMap((each) => each.addresses);
+  const pauses = states.flatMap((each) => each.pauses);
+  const certificateExpiresAt = least(states.map((each) => each.certificateExpiresAt));
+  const tls = mergeTls(states.flatMap((each) => each.tls ?? []));
+  return {
+    name,
+    origin,
+    serves: states.some(({ serves }) => serves),
+    connections: mergeConnections(states.map(({ connections }) => connections)),
+    nonce: mergeNonces(states.map(({ nonce }) => nonce)),
+    credentials: mergeBy(
+      credentials,
+      ({ credential, version }) => `${credential} ${version}`,
+      mergeCredentials,
+    ),
+    addresses: mergeBy(addresses, ({ address }) => address, mergeAddresses),
+    outcomes: distinct(states.flatMap(({ outcomes }) => outcomes)),
+    pauses: mergeBy(pauses, ({ credential, outcome }) => `${credential} ${outcome}`, latestPause),
+    egressPresent: every(states.map(({ egressPresent }) => egressPresent)),
+    ...(certificateExpiresAt !== undefined && { certificateExpiresAt }),
+    ...(tls !== undefined && { tls }),
+  };
+}
+
+function mergeAddresses(states: readonly [AddressState, ...AddressState[]]): AddressState {
+  const health = worst(
+    HEALTH,
+    states.map((each) => each.health),
+  );
+  const oldest = states.filter((each) => each.health === health).reduce((a, b) => (b.age > a.age ? b : a));
+  const circuit = worst(
+    CIRCUIT,
+    states.map((each) => each.circuit),
+  );
+  return { ...oldest, circuit };
+}
+
+function latestPause(pauses: readonly [PauseState, ...PauseState[]]): PauseState {
+  return pauses.reduce((a, b) => (b.until > a.until ? b : a));
+}
+
+function mergeConnections(all: readonly ConnectionStats[]): ConnectionStats {
+  const sum = (name: keyof ConnectionStats): number => all.reduce((total, each) => total + each[name], 0);
+  return {
+    connected: sum('connected'),
+    free: sum('free'),
+    running: sum('running'),
+    pending: sum('pending'),
+    limit: sum('limit'),
+  };
+}
+
+/** The chain whose first certificate expires first. */
+function mergeTls(views: readonly TlsView[]): TlsView | undefined {
+  const expiryOf = ({ chain }: TlsView): number => chain[0]?.expiresAt ?? Number.POSITIVE_INFINITY;
+  return views.toSorted((a, b) => expiryOf(a) - expiryOf(b))[0];
+}
+
+/** The strictest policy, the youngest nonce, the shortest lifetime. */
+function mergeNonces(nonces: readonly NonceView[]): NonceView {
+  const age = least(nonces.map((nonce) => nonce.age));
+  const lifetime = least(nonces.map((nonce) => nonce.lifetime));
+  return {
+    policy: worst(
+      POLICY,
+      nonces.map(({ policy }) => policy),
+    ),
+    ...(age !== undefined && { age }),
+    ...(lifetime !== undefined && { lifetime }),
+  };
+}
+
+/** In use if it is in one process; the upstream accepts it if it does in all. */
+function mergeCredentials(
+  states: readonly [CredentialVersionState, ...CredentialVersionState[]],
+): CredentialVersionState {
+  const [{ credential, version }] = states;
+  const status = worst(CREDENTIAL, states.map(statusOf));
+  const { state, rejected } = states.find((each) => statusOf(each) === status) ?? states[0];
+  const role = states.find((each) => each.role !== undefined)?.role;
+  const changedAt = least(states.map((each) => each.changedAt));
+  return {
+    credential,
+    version,
+    state,
+    rejected,
+    inUse: states.some(({ inUse }) => inUse),
+    serves: states.every(({ serves }) => serves),
+    ...(role !== undefined && { role }),
+    ...(changedAt !== undefined && { changedAt }),
+  };
+}
+
+/** Adds up errors of one deployment and code; the newest first, and no more than are kept. */
+export function mergeErrors(errors: readonly ErrorState[]): ErrorState[] {
+  const merged = mergeBy(
+    errors,
+    ({ deployment, code }) => `${deployment} ${code}`,
+    (same) => ({
+      ...same.reduce((a, b) => (newestFirst(a, b) <= 0 ? a : b)),
+      count: same.reduce((sum, { count }) => sum + count, 0),
+    }),
+  );
+  return merged.sort(newestFirst).slice(0, ERRORS);
+}
+
+function newestFirst(a: ErrorState, b: ErrorState): number {
+  return (
+    b.lastAt - a.lastAt ||
+    compare(a.deployment, b.deployment) ||
+    compare(a.code, b.code) ||
+    compare(a.requestId, b.requestId)
+  );
+}
+
+/** Merges the items of each key; the keys keep the order in which they appear first. */
+function mergeBy<Item>(
+  items: readonly Item[],
+  keyOf: (item: Item) => string,
+  merge: (items: readonly [Item, ...Item[]]) => Item,
+): Item[] {
+  const groups = Map.groupBy(items, keyOf);
+  return Array.from(groups.values(), (group) => merge(group as [Item, ...Item[]]));
+}
+
+/** Returns the first of these values that occurs. */
+function worst<Value>(values: readonly NoInfer<Value>[], occurring: readonly Value[]): Value {
+  return occurring.reduce((a, b) => (values.indexOf(b) < values.indexOf(a) ? b : a));
+}
+
+/** Whether it is true wherever it is known; null: it is known nowhere. */
+function every(all: readonly (boolean | null)[]): boolean | null {
+  const known = all.filter((each) => each !== null);
+  return known.length === 0 ? null : known.every(Boolean);
+}
+
+function least(values: readonly (number | undefined)[]): number | undefined {
+  const known = values.filter((value) => value !== undefined);
+  return known.length === 0 ? undefined : Math.min(...known);
+}
+
+function distinct(texts: readonly string[]): string[] {
+  return [...new Set(texts)];
+}
+
+function compare(a: string, b: string): number {
+  return a < b ? -1 : Number(a > b);
+}

@@ -1,0 +1,172 @@
+import type { Clock } from '../base/clock.ts';
+import { asGatewayError } from '../base/errors.ts';
+import { fieldValues } from '../base/raw-headers.ts';
+import { cookiePairs } from '../challenges/cookies.ts';
+import type { Nonce } from '../challenges/nonce.ts';
+import type { PendingChallenge } from '../challenges/pending-challenges.ts';
+import type { NoncePool } from '../challenges/pool.ts';
+import type { Credential } from '../credentials/credentials.ts';
+import type { AlgorithmName } from '../digest/algorithms.ts';
+import { chooseFor } from '../digest/authorization.ts';
+import { type Challenge, parseChallenges } from '../digest/challenge.ts';
+import type { AttemptResult, ChallengeReason } from '../metrics/metrics.ts';
+import type { TracedWork } from '../tracing/tracing.ts';
+import type { AttemptBudget } from './attempt-budget.ts';
+import type { CredentialHealth } from './credential-health.ts';
+import type { Exchange, ExchangeFacts, ExchangeRequest, Lost, Message } from './exchange.ts';
+import type { UpstreamRequest } from './request.ts';
+import type { UpstreamResponse } from './response.ts';
+import type { CredentialsField } from './signing.ts';
+
+/** RFC 9110 §11.6, §11.7: what stands in responses, of an upstream and of a proxy. */
+export const RESPONSES = {
+  authorization: { challenged: 401, challenges: 'www-authenticate', proof: 'authentication-info' },
+  'proxy-authorization': {
+    challenged: 407,
+    challenges: 'proxy-authenticate',
+    proof: 'proxy-authentication-info',
+  },
+} as const;
+
+/** Counts one event. */
+interface Counter {
+  inc(): void;
+}
+
+/** Counters of a deployment; each is counted where the result is seen. */
+export interface HandshakeMetrics {
+  readonly upstreamAttempts: Readonly<Record<AttemptResult, Counter>>;
+  readonly challenges: Readonly<Record<ChallengeReason, Counter>>;
+}
+
+/** What a handshake needs of one version of a credential at one server. It is passive: whoever owns it decides. */
+export interface Account {
+  readonly credential: Credential;
+  readonly pool: NoncePool;
+  readonly health: CredentialHealth;
+  readonly clock: Clock;
+  /** Algorithms that may be used. */
+  readonly algorithms: readonly AlgorithmName[];
+  /** True: a challenge without qop is not answered; left out: it is. */
+  readonly requireQop?: boolean;
+  readonly field: CredentialsField;
+  /** Host and port of the server. */
+  readonly address: string;
+  readonly metrics: HandshakeMetrics;
+  /** For the spans of exchanges. */
+  readonly deployment: string;
+  /** True: the server is told of the trace. */
+  readonly forwardTrace: boolean;
+}
+
+/** A request, how its messages go out, and how many there may be. */
+export interface Call {
+  readonly request: UpstreamRequest;
+  readonly budget: AttemptBudget;
+  readonly exchange: Exchange;
+}
+
+/** True if the server asks for authentication, or refuses it. */
+export function isChallenge({ field }: Account, { status }: UpstreamResponse): boolean {
+  return status === RESPONSES[field].challenged;
+}
+
+/** Returns the challenge to answer in a response; undefined: none may be answered. */
+export function chooseChallenge(
+  { credential, algorithms, requireQop = false, field }: Account,
+  { headers }: UpstreamResponse,
+): Challenge | undefined {
+  const lines = fieldValues(headers, RESPONSES[field].challenges);
+  const challenges = parseChallenges(lines).filter(({ qop }) => !requireQop || qop.length > 0);
+  return chooseFor(credential, challenges, algorithms);
+}
+
+/** Returns the nonce with which a challenge is answered, that came in this response, and counts the challenge. */
+export function takeChallenge(
+  { pool, metrics }: Account,
+  pending: PendingChallenge,
+  challenge: Challenge,
+  { headers }: UpstreamResponse,
+  { reason, trace }: { readonly reason: ChallengeReason; readonly trace: TracedWork | undefined },
+): Nonce {
+  metrics.challenges[reason].inc();
+  trace?.event('challenge', { 'digest_gateway.reason': reason });
+  return pool.offer(pending, { challenge, cookies: cookiePairs(fieldValues(headers, 'set-cookie')) });
+}
+
+/** Reads a response that no client gets, as far as that is worth it, and counts the attempt. */
+export async function discard({ metrics }: Account, response: UpstreamResponse): Promise<void> {
+  await response.discard();
+  metrics.upstreamAttempts[response.isWhole ? 'ok' : 'error'].inc();
+}
+
+/**
+ * Sends one message and traces it. It counts an attempt without a response; others are counted by who reads the
+ * response. A challenge is returned when its body was read, or its connection closed.
+ * @throws GatewayError as `Exchange` does
+ */
+export async function sendMessage(
+  account: Account,
+  message: Message,
+  call: Call,
+  freshConnection: boolean,
+  refusal = call.request.refusal,
+): Promise<UpstreamResponse | Lost> {
+  const { method, target, body } = message;
+  const { request, exchange } = call;
+  const { client, cancellation, noTotalTimeout, facts, interim, trace } = request;
+  const span = trace && spanOf(account, message, trace);
+  const headers =
+    span !== undefined && account.forwardTrace ? [...message.headers, ...span.headers()] : message.headers;
+  if (facts !== undefined) noteAttempt(account, facts);
+  try {
+    const sent: ExchangeRequest = {
+      client,
+      method,
+      target,
+      headers,
+      body,
+      cancellation,
+      freshConnection,
+      noTotalTimeout,
+      refusal,
+      facts,
+      interim,
+    };
+    const result = await exchange(sent);
+    if (result.kind === 'lost') {
+      account.metrics.upstreamAttempts.error.inc();
+      span?.end(result.error.code);
+      return result;
+    }
+    if (isChallenge(account, result)) {
+      if (facts !== undefined) facts.challenged = true;
+      if (!result.isWhole) {
+        await result.discard();
+        if (cancellation.reason !== undefined) throw cancellation.reason;
+      }
+    }
+    span?.describe({ 'http.response.status_code': result.status });
+    span?.end();
+    return result;
+  } catch (error) {
+    account.metrics.upstreamAttempts.error.inc();
+    span?.end(asGatewayError(error).code);
+    throw error;
+  }
+}
+
+function noteAttempt({ clock, credential, address }: Account, facts: ExchangeFacts): void {
+  if (facts.attempts === 0) facts.firstAttemptAt = clock.now();
+  facts.attempts += 1;
+  facts.credential = credential;
+  facts.upstreamAddress = address;
+}
+
+function spanOf({ deployment, field }: Account, { method, headers }: Message, trace: TracedWork): TracedWork {
+  return trace.call('exchange', {
+    'http.request.method': method,
+    'digest_gateway.deployment': deployment,
+    'digest_gateway.authenticated': headers.includes(field),
+  });
+}

@@ -1,0 +1,357 @@
+import { asGatewayError } from '../base/errors.ts';
+import { Nonce, type NonceAttempt } from '../challenges/nonce.ts';
+import type { PendingChallenge } from '../challenges/pending-challenges.ts';
+import type { Challenge } from '../digest/challenge.ts';
+import type { ChallengeReason } from '../metrics/metrics.ts';
+import {
+  type Account,
+  type Call,
+  chooseChallenge,
+  discard,
+  isChallenge,
+  RESPONSES,
+  sendMessage,
+  takeChallenge,
+} from './account.ts';
+import { METHOD_REFUSED, SAYS_NOTHING } from './credential-health.ts';
+import { cannotRepeat, credentialRefused, noDigest } from './errors.ts';
+import type { Lost, Message, Refusal } from './exchange.ts';
+import { proveResponse } from './proof.ts';
+import type { UpstreamResponse } from './response.ts';
+import { challengeRequest, signed, unsigned } from './signing.ts';
+
+/** How a handshake begins. */
+export interface HandshakeOptions {
+  /** A known nonce that its owner has just found good. */
+  readonly nonce?: Nonce | undefined;
+  /** A response whose challenge is answered first; left out: a nonce is taken from the pool, or asked for. */
+  readonly challenge?: UpstreamResponse | undefined;
+  /** True: each attempt goes out with a nonce that was obtained for it. Left out: the first may use a known one. */
+  readonly freshNonce?: boolean;
+  /** True: attempts go out although the version is refused or in doubt, to find out. */
+  readonly verifies?: boolean;
+  /** True: they go out although it is in doubt. */
+  readonly ignoresDoubt?: boolean;
+  /** The challenge that others wait for, or that takes the place of a nonce; the caller closes it. */
+  readonly pending?: PendingChallenge;
+  /** True: the challenge is asked for on a new connection. */
+  readonly freshConnection?: boolean;
+  /** Why a challenge is obtained; left out: as the attempts so far say. */
+  readonly reason?: ChallengeReason;
+}
+
+/** A 401 to an authenticated attempt. What it says of the credential is for its owner to decide. */
+export interface Refused {
+  readonly kind: 'refused';
+  readonly attempt: NonceAttempt;
+  /** From `CredentialHealth`. */
+  readonly number: number;
+  /** True if the nonce was obtained for this request, and no other one has used it. */
+  readonly isOwn: boolean;
+  /** True if the nonce had just been found good, or obtained for this attempt. */
+  readonly isGoodNonce: boolean;
+  /** RFC 7616 §3.3: true if the digest was right. */
+  readonly isStale: boolean;
+  /** True if it names the very nonce that it refuses: some servers give one nonce to all who ask within a second. */
+  readonly isNamedAgain: boolean;
+  /** True if it shows that the upstream refuses the credential, the target, or a nonce that it has just issued. */
+  readonly isEvidence: boolean;
+  /** Undefined: none that may be answered. */
+  readonly challenge: Challenge | undefined;
+  /** The response, whose challenge can be answered; undefined: other requests use the server's state of it. */
+  readonly inHand: UpstreamResponse | undefined;
+}
+
+/** `interrupted`: the version is refused or in doubt, so nothing more was sent. */
+export type HandshakeResult = UpstreamResponse | Refused | 'interrupted';
+
+/** The next step of a request: an attempt with this nonce, or without one to be asked for it; or the end. */
+type Step = Nonce | 'ask' | HandshakeResult;
+/** A step that is known at once costs no turn of the microtask queue. */
+type Next = Step | Promise<Step>;
+
+const NO_OPTIONS: HandshakeOptions = {};
+const NONE: readonly string[] = [];
+
+/**
+ * Sends a request with a known nonce, or without one to be asked for it, then answers the challenge, in as many
+ * exchanges as the authentication takes (RFC 7616 §3.3 to §3.6). It answers a nonce that is called stale, within the
+ * budget of the request, and returns any other refusal.
+ * @throws GatewayError when there is no response: `upstream-no-digest` for a 401 without a usable challenge,
+ *   `upstream-protocol` when the body cannot be sent again, `upstream-proof-invalid`, and what the exchange throws
+ */
+export async function handshake(
+  account: Account,
+  call: Call,
+  options: HandshakeOptions = NO_OPTIONS,
+): Promise<HandshakeResult> {
+  const steps = new Handshake(account, call, options);
+  try {
+    let next = steps.begin();
+    for (;;) {
+      const step = next instanceof Promise ? await next : next;
+      if (step === 'ask') next = steps.ask();
+      else if (step instanceof Nonce) next = steps.attempt(step);
+      else return step;
+    }
+  } finally {
+    steps.end();
+  }
+}
+
+/** The steps of one request with one version of a credential. */
+class Handshake {
+  readonly #account: Account;
+  readonly #call: Call;
+  readonly #options: HandshakeOptions;
+  /** The challenge that this request obtains; undefined: none yet. */
+  #pending: PendingChallenge | undefined;
+  /** Methods with which a challenge is still to be asked for without the body, in this order. */
+  #askWith: readonly string[];
+
+  constructor(account: Account, call: Call, options: HandshakeOptions) {
+    const { request } = call;
+    this.#account = account;
+    this.#call = call;
+    this.#options = options;
+    this.#pending = options.pending;
+    // A body that is not kept can be sent once, so the challenge is asked for first: with HEAD, which has no effects, and
+    // with the method itself where the upstream wants authentication for that one only.
+    this.#askWith = request.body.kind === 'streamed' ? ['HEAD', request.method] : NONE;
+  }
+
+  /** Chooses the nonce of the first attempt: a known one, one that another request obtains meanwhile, or none. */
+  begin(): Next {
+    const { pool, health } = this.#account;
+    const { nonce, challenge: response, freshNonce = false } = this.#options;
+    if (this.#isInterrupted) return 'interrupted';
+    if (nonce !== undefined) return nonce;
+    const challenge = response && chooseChallenge(this.#account, response);
+    if (challenge !== undefined) return this.#answer(challenge, response as UpstreamResponse);
+    // A known nonce may cost an attempt, so another one has to be left.
+    if (freshNonce || this.#call.budget.left < 2) return 'ask';
+    if (this.#askWith.length > 0) return (health.accepted ? pool.healthy : undefined) ?? 'ask';
+    return pool.reserve() ?? (this.#pending === undefined ? this.#enter() : 'ask');
+  }
+
+  /** Waits for the challenge that another request obtains, or gets the duty to obtain one: `NoncePool.enter`. */
+  async #enter(): Promise<Step> {
+    const { cancellation, trace } = this.#call.request;
+    const span = trace?.child('challenge');
+    try {
+      const entry = await this.#account.pool.enter(cancellation);
+      if (entry instanceof Nonce) return entry;
+      this.#pending = entry;
+      return 'ask';
+    } finally {
+      span?.end(cancellation.reason?.code);
+    }
+  }
+
+  /** Sends the request without authentication, and at first without a body that is not kept. */
+  async ask(): Promise<Step> {
+    const { budget, request } = this.#call;
+    const { pool } = this.#account;
+    if (this.#isInterrupted) return 'interrupted';
+    const [method] = this.#askWith;
+    const result = await (method === undefined
+      ? this.#exchange(unsigned(request), this.#options.freshConnection)
+      : this.#askWithoutBody(method));
+    // Some servers close the connection at a HEAD.
+    if (result.kind === 'lost') {
+      this.#askWith = this.#askWith.slice(1);
+      return this.#afterLoss(result, 'ask', method);
+    }
+    if (isChallenge(this.#account, result)) {
+      this.#account.metrics.upstreamAttempts.challenged.inc();
+      const challenge = chooseChallenge(this.#account, result);
+      if (challenge === undefined) throw noDigest();
+      const nonce = this.#answer(challenge, result);
+      if (!budget.bodySent) return nonce;
+      pool.acceptUntried(this.#pending as PendingChallenge);
+      throw cannotRepeat();
+    }
+    this.#askWith = this.#askWith.slice(1);
+    if (method === undefined) {
+      if (this.#pending !== undefined) pool.unchallenged(this.#pending);
+      return result;
+    }
+    await discard(this.#account, result);
+    return this.#askWith.length > 0 ? 'ask' : (pool.reserve() ?? 'ask');
+  }
+
+  #askWithoutBody(method: string): Promise<UpstreamResponse | Lost> {
+    const { request, budget } = this.#call;
+    const call = { ...this.#call, request: { ...request, interim: undefined } };
+    return sendMessage(this.#account, challengeRequest(request, method), call, budget.needsFreshConnection);
+  }
+
+  /** Sends the request with this nonce, unless the version is in doubt or the nonce is no longer good. */
+  attempt(nonce: Nonce): Next {
+    const { pool, health } = this.#account;
+    if (this.#isInterrupted) return 'interrupted';
+    const begun = pool.begin(nonce);
+    // The nonce was refused meanwhile, or belongs to another process now.
+    if (begun === undefined)
+      return this.#isOwn(nonce) || nonce === this.#options.nonce ? 'ask' : this.begin();
+    return this.#send(begun, health.attempt());
+  }
+
+  /** Ends the part of this request in the pool. */
+  end(): void {
+    const pending = this.#pending;
+    if (pending !== undefined && pending !== this.#options.pending) this.#account.pool.close(pending);
+  }
+
+  async #send(attempt: NonceAttempt, number: number): Promise<Step> {
+    const { request, budget } = this.#call;
+    const { pool, field } = this.#account;
+    const { nonce, nc } = attempt;
+    const message = signed(request, nonce, nc, field);
+    let result: UpstreamResponse | Lost;
+    try {
+      result = await this.#exchange(message, false, this.#attemptRefusal);
+      if (result.kind === 'response' && !isChallenge(this.#account, result)) {
+        this.#accept(attempt, number, result);
+        return result;
+      }
+    } catch (error) {
+      // It waited for a connection while others found that the credential is refused, so nothing of it left.
+      if (asGatewayError(error).code !== 'upstream-credential-refused') throw error;
+      budget.bodySent = false;
+      pool.abandon(attempt);
+      return 'interrupted';
+    } finally {
+      attempt.end();
+    }
+    if (result.kind === 'lost') {
+      pool.abandon(attempt);
+      return this.#afterLoss(result, this.#isOwn(nonce) ? 'ask' : undefined);
+    }
+    budget.answered += 1;
+    const refused = this.#refused(attempt, number, result);
+    const { challenge, isStale } = refused;
+    if (challenge !== undefined && budget.bodySent) this.#leave(challenge, result);
+    if (!isStale || challenge === undefined || budget.spent) return refused;
+    return refused.inHand === undefined ? 'ask' : this.#answer(challenge, result);
+  }
+
+  /** Takes over what a response shows that is no challenge. @throws GatewayError `upstream-proof-invalid` */
+  #accept(attempt: NonceAttempt, number: number, response: UpstreamResponse): void {
+    const { pool, health, field, metrics } = this.#account;
+    const { request, budget } = this.#call;
+    const sent = { uri: request.target, nc: attempt.nc };
+    const { status } = response;
+    const saysNothing =
+      SAYS_NOTHING.has(status) || (this.#options.verifies === true && METHOD_REFUSED.has(status));
+    try {
+      proveResponse(response, RESPONSES[field].proof, attempt.nonce, sent, (nextnonce) => {
+        if (!saysNothing) health.accept(number);
+        pool.accept(attempt, this.#pending, nextnonce);
+      });
+    } catch (error) {
+      metrics.upstreamAttempts.error.inc();
+      throw error;
+    }
+    budget.answered += 1;
+  }
+
+  /** True if the version is refused or in doubt, so that its owner decides what follows. */
+  get #isInterrupted(): boolean {
+    const { refused, inDoubt } = this.#account.health;
+    const { verifies = false, ignoresDoubt = false } = this.#options;
+    return !verifies && (refused || (inDoubt && !ignoresDoubt));
+  }
+
+  /** Asked before an attempt leaves: for the request, and whether the credential was refused meanwhile. */
+  get #attemptRefusal(): Refusal | undefined {
+    const ofRequest = this.#call.request.refusal;
+    if (this.#options.verifies === true) return ofRequest;
+    const { health } = this.#account;
+    return () => ofRequest?.() ?? (health.refused ? credentialRefused() : undefined);
+  }
+
+  #exchange(
+    message: Message,
+    freshConnection = false,
+    refusal = this.#call.request.refusal,
+  ): Promise<UpstreamResponse | Lost> {
+    const { budget, request } = this.#call;
+    const isFresh = freshConnection || budget.needsFreshConnection;
+    if (request.body.kind === 'streamed' && message.body !== null)
+      return this.#stream(message, isFresh, refusal);
+    return sendMessage(this.#account, message, this.#call, isFresh, refusal);
+  }
+
+  /** Sends a body that is not kept, which can be sent again only if no byte of it left. */
+  async #stream(
+    message: Message,
+    freshConnection: boolean,
+    refusal: Refusal | undefined,
+  ): Promise<UpstreamResponse | Lost> {
+    const { budget } = this.#call;
+    budget.bodySent = true;
+    const result = await sendMessage(this.#account, message, this.#call, freshConnection, refusal);
+    if (result.kind === 'lost') budget.bodySent = result.sent;
+    return result;
+  }
+
+  /**
+   * Repeats a request whose connection broke before any response, on a new connection. A nonce with a count is not
+   * used again, since the upstream may have seen the count or not.
+   */
+  #afterLoss(lost: Lost, next: Step | undefined, method = this.#call.request.method): Next {
+    if (!this.#call.budget.takeRepeat({ method }, lost)) throw lost.error;
+    return next ?? this.begin();
+  }
+
+  /** Takes the nonce of a refused attempt out of use, and returns the facts of the refusal. */
+  #refused(attempt: NonceAttempt, number: number, response: UpstreamResponse): Refused {
+    const { pool, metrics, field } = this.#account;
+    const { budget } = this.#call;
+    const { nonce } = attempt;
+    const isOwn = this.#isOwn(nonce);
+    const challenge = chooseChallenge(this.#account, response);
+    const isStale = challenge?.stale === true;
+    pool.refuse(attempt, isStale, challenge);
+    metrics.upstreamAttempts[!isStale && isOwn ? 'refused' : 'stale'].inc();
+    budget.onlyStale &&= isStale;
+    // A forward proxy cannot be asked for another nonce at a target of the gateway's own.
+    const isNamedAgain = field === 'authorization' && !isStale && challenge?.nonce === nonce.challenge.nonce;
+    const isEvidence = isOwn && !isStale && !isNamedAgain;
+    const isContested =
+      challenge !== undefined && nonce.sharesStateWith(challenge) && pool.isContested(attempt);
+    return {
+      kind: 'refused',
+      attempt,
+      number,
+      isOwn,
+      isGoodNonce: isEvidence || nonce === this.#options.nonce,
+      isStale,
+      isNamedAgain,
+      isEvidence,
+      challenge,
+      inHand: challenge === undefined || isContested ? undefined : response,
+    };
+  }
+
+  /** Leaves a challenge to other requests that this one, whose body is gone, cannot answer. */
+  #leave(challenge: Challenge, response: UpstreamResponse): void {
+    this.#answer(challenge, response);
+    this.#account.pool.acceptUntried(this.#pending as PendingChallenge);
+  }
+
+  /** Returns the nonce with which a challenge is answered. */
+  #answer(challenge: Challenge, response: UpstreamResponse): Nonce {
+    const { pool } = this.#account;
+    const { budget, request } = this.#call;
+    const cold: ChallengeReason = pool.policy === 'single-use' ? 'single_use' : 'cold';
+    const reason = this.#options.reason ?? (budget.answered > 0 ? 'stale' : cold);
+    this.#pending ??= pool.open();
+    return takeChallenge(this.#account, this.#pending, challenge, response, { reason, trace: request.trace });
+  }
+
+  #isOwn(nonce: Nonce): boolean {
+    return nonce === this.#pending?.nonce;
+  }
+}

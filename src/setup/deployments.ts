@@ -1,0 +1,60 @@
+import { credentialsOf } from '../config/deployment.ts';
+import type { Config } from '../config/schema.ts';
+import type { CredentialSet } from '../credentials/credentials.ts';
+import type { ClientCertificate } from '../transport/upstream-tls.ts';
+
+/** The content of the files that the section of a deployment names. */
+export interface DeploymentFiles {
+  /** PEM of the authorities of its upstream; undefined: those of Node.js. */
+  readonly ca: string | undefined;
+  readonly clientCertificate: ClientCertificate | undefined;
+  /** PEM of the authorities of its proxy. */
+  readonly proxyCa: string | undefined;
+}
+
+/** A deployment with everything that its section names. */
+export interface DeploymentSetup extends DeploymentFiles {
+  readonly name: string;
+  readonly settings: Config['deployments'][string];
+  /** Those that its requests use. */
+  readonly credentials: readonly CredentialSet[];
+  /** Undefined: its proxy asks for none, or there is no proxy. */
+  readonly proxyCredential: CredentialSet | undefined;
+}
+
+/** What is read for the deployments of a configuration. */
+interface DeploymentParts {
+  readonly config: Pick<Config, 'deployments'>;
+  readonly credentials: ReadonlyMap<string, CredentialSet>;
+  /** By name of the deployment. */
+  readonly files: ReadonlyMap<string, DeploymentFiles>;
+}
+
+const NO_FILES: DeploymentFiles = { ca: undefined, clientCertificate: undefined, proxyCa: undefined };
+
+/** Yields the deployments of a setup, in the order of the configuration. */
+export function* deploymentsOf(setup: DeploymentParts): Generator<DeploymentSetup> {
+  for (const [name, settings] of Object.entries(setup.config.deployments)) {
+    yield joined(setup, name, settings);
+  }
+}
+
+/** Returns a deployment of a setup; undefined: it has none of this name. */
+export function deploymentIn(setup: DeploymentParts, name: string): DeploymentSetup | undefined {
+  const settings = setup.config.deployments[name];
+  return settings && joined(setup, name, settings);
+}
+
+function joined(
+  { credentials, files }: DeploymentParts,
+  name: string,
+  settings: Config['deployments'][string],
+): DeploymentSetup {
+  const sets = credentialsOf(settings).map((credential) => {
+    const set = credentials.get(credential);
+    if (set === undefined) throw new TypeError(`no credential ${credential} was read for deployment ${name}`);
+    return set;
+  });
+  const proxyCredential = credentials.get(settings.egress.proxy?.credential ?? '');
+  return { name, settings, ...(files.get(name) ?? NO_FILES), credentials: sets, proxyCredential };
+}

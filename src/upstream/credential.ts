@@ -1,0 +1,337 @@
+import { InFlight } from '../base/in-flight.ts';
+import { reportError } from '../base/report-error.ts';
+import type { Nonce } from '../challenges/nonce.ts';
+import type { NoncePool } from '../challenges/pool.ts';
+import type { CredentialSet } from '../credentials/credentials.ts';
+import type { AttemptBudget } from '../handshake/attempt-budget.ts';
+import {
+  cannotRepeat,
+  credentialRefused,
+  noDigest,
+  refusedAgain,
+  targetRefused,
+} from '../handshake/errors.ts';
+import { type HandshakeOptions, handshake, type Refused } from '../handshake/handshake.ts';
+import type { UpstreamRequest } from '../handshake/request.ts';
+import type { UpstreamResponse } from '../handshake/response.ts';
+import type { CredentialCircuit } from './credential-circuit.ts';
+import type { CredentialVersion, Reply, Transport } from './credential-version.ts';
+import { Questions } from './questions.ts';
+import { canAnswer, errorAfter, evidenceOf, optionsAfter } from './refusal.ts';
+import type { RefusedTargets } from './refused-targets.ts';
+import { Trials } from './trial.ts';
+import { Verifier } from './verifier.ts';
+import { Versions, type VersionsDeps } from './versions.ts';
+import { type Sending, Waiting } from './waiting.ts';
+
+/**
+ * Result of a test that an operator asked for. `unknown`: there is no such version; `spent`: the upstream has seen as many
+ * refused attempts in this minute as it may.
+ */
+export type VersionTest = Reply['kind'] | 'unknown' | 'in-use' | 'spent';
+
+export interface CredentialDeps extends VersionsDeps {
+  /** Bounds the attempts with a credential of which every version is refused. */
+  readonly circuit: CredentialCircuit;
+  readonly refusedTargets: RefusedTargets;
+}
+
+const FROM_POOL: HandshakeOptions = {};
+const ASK_FIRST: HandshakeOptions = { freshNonce: true };
+
+/**
+ * All that is known of one credential at one upstream: its versions, which of them is in use, and whether the upstream
+ * accepts it. Requests are sent with the version in use; when one is refused, they wait for one verification.
+ */
+export class UpstreamCredential {
+  readonly versions: Versions;
+  readonly #deps: CredentialDeps;
+  readonly #questions: Questions;
+  readonly #trials: Trials;
+  readonly #waiting = new Waiting();
+  readonly #verifier: Verifier;
+  /** The requests over each transport. */
+  readonly #requests = new Map<Transport, InFlight>();
+  /** Client requests under way, over any transport. */
+  #underWay = 0;
+  /** True while a nonce is being renewed. */
+  #isRenewing = false;
+
+  constructor(set: CredentialSet, deps: CredentialDeps) {
+    this.#deps = deps;
+    this.versions = new Versions(set, deps, (version, nonce) => this.#renew(version, nonce));
+    this.#questions = new Questions(deps.circuit, () => this.versions.latestTransport);
+    const { versions } = this;
+    this.#verifier = new Verifier({ ...deps, versions, questions: this.#questions, waiting: this.#waiting });
+    this.#trials = new Trials(this.versions, this.#questions, deps.clock);
+  }
+
+  /** The nonces of the version in use, for requests over this transport; undefined: it is not attached. */
+  poolOn(transport: Transport): NoncePool | undefined {
+    return this.#requests.has(transport) ? this.versions.inUse.on(transport).pool : undefined;
+  }
+
+  /** Takes over the versions that the sources of the credential hold now. A new one is tried before it is used. */
+  offer(set: CredentialSet): void {
+    this.versions.offer(set);
+    this.#trials.expedite();
+    this.#tryCandidates();
+  }
+
+  /** An upstream uses this credential from now on. */
+  attach(transport: Transport): void {
+    this.#requests.set(transport, new InFlight());
+    this.versions.attach(transport);
+  }
+
+  /** Resolves when no request over this transport is under way. */
+  async idle(transport: Transport): Promise<void> {
+    await this.#requests.get(transport)?.idle();
+  }
+
+  /** An upstream uses it no more. Resolves when the nonces that nobody uses are left to other processes. */
+  async detach(transport: Transport): Promise<void> {
+    this.#requests.delete(transport);
+    await this.versions.detach(transport);
+  }
+
+  /** Takes over what other processes have seen: `SharedEvidence.catchUp`. */
+  async catchUp(): Promise<void> {
+    await this.versions.shared.catchUp();
+    this.#tryCandidates();
+  }
+
+  /**
+   * Tests a version with a request of the gateway's own, which does not reach the clients. `target`: of that request,
+   * unless a better one is known.
+   */
+  async test(name: string, target: string, transport: Transport): Promise<VersionTest> {
+    const version = this.versions.named(name);
+    if (version === undefined) return 'unknown';
+    if (version === this.versions.inUse) return 'in-use';
+    if (!this.#deps.circuit.hasRoom) return 'spent';
+    const requests = this.#requests.get(transport);
+    requests?.enter();
+    try {
+      const reply = await this.#questions.withDeadline((each) =>
+        this.#questions.probe(version, target, each),
+      );
+      this.#questions.count(reply);
+      if (reply.kind === 'refused') this.versions.refuse(version, reply.attempt);
+      return reply.kind;
+    } finally {
+      requests?.leave();
+    }
+  }
+
+  /** Puts a version in use that is known to be accepted, if it is there. */
+  promote(name: string): void {
+    const version = this.versions.named(name);
+    if (version === undefined || version === this.versions.inUse) return;
+    if (version.health.refused) version.health.reset();
+    this.versions.promote(version);
+  }
+
+  /**
+   * Sends a client's request, in handshakes with the version that is usable then, until there is a response.
+   * @throws GatewayError when there is no response; `upstream-credential-refused`, `upstream-target-refused`
+   * @throws TypeError when the transport is not attached
+   */
+  async send(
+    request: UpstreamRequest,
+    budget: AttemptBudget,
+    transport: Transport,
+  ): Promise<UpstreamResponse> {
+    const { refusedTargets } = this.#deps;
+    if (refusedTargets.bars(request)) throw targetRefused();
+    const requests = this.#requests.get(transport);
+    if (requests === undefined) throw new TypeError('the credential has no such transport');
+    const { exchange } = transport;
+    const { count } = refusedTargets;
+    const state = { flight: undefined, version: undefined, isLate: false };
+    const call: Sending = { request, budget, exchange, transport, ...state };
+    requests.enter();
+    this.#underWay += 1;
+    let options = FROM_POOL;
+    try {
+      for (;;) {
+        const version = this.#usableNow(call) ?? (await this.#usable(call));
+        if (version !== call.version) options = this.#firstOptions(version);
+        call.version = version;
+        if (call.isLate) options = { ...options, ignoresDoubt: true };
+        const result = await handshake(version.on(transport), call, options);
+        if (result === 'interrupted') this.#interrupted(call);
+        else if (result.kind === 'refused') options = await this.#afterRefusal(version, result, call);
+        else return this.#responded(version, call, result);
+      }
+    } catch (error) {
+      refusedTargets.note(request, error, count);
+      throw error;
+    } finally {
+      this.#waiting.endTest(call, 'check');
+      this.#underWay -= 1;
+      requests.leave();
+    }
+  }
+
+  /** The version was refused, or began to be verified, before an attempt went out. */
+  #interrupted(call: Sending): void {
+    this.#waiting.endTest(call, 'check');
+    call.version = undefined;
+  }
+
+  /** How the first handshake with a version begins. */
+  #firstOptions({ health }: CredentialVersion): HandshakeOptions {
+    // A known nonce may cost an attempt, and one is left then: too few to try two versions.
+    return !health.accepted && this.versions.rotation.hasOthers ? ASK_FIRST : FROM_POOL;
+  }
+
+  /** Undefined: the request has to wait, or begins to test the version. */
+  #usableNow({ flight, version }: Sending): CredentialVersion | undefined {
+    const { inUse, rotation } = this.versions;
+    if (flight !== undefined && version !== undefined && rotation.stateOf(version) !== undefined)
+      return version;
+    return inUse.health.accepted && !this.#waiting.isBusy ? inUse : undefined;
+  }
+
+  /**
+   * The version for a request: waits while another request tests it, or a verification runs. An unknown one is tested by
+   * the first request.
+   * @throws GatewayError `upstream-credential-refused` when every version is
+   */
+  async #usable(call: Sending): Promise<CredentialVersion> {
+    for (;;) {
+      if (this.#waiting.isBusy && (await this.#waiting.enter(call)) === 'check') continue;
+      const { inUse, rotation } = this.versions;
+      const version = inUse.health.refused ? rotation.others.find(({ health }) => !health.refused) : inUse;
+      if (version === undefined) {
+        await this.#verifier.tryRefused(call);
+        continue;
+      }
+      if (!version.health.accepted && !this.#waiting.isBusy) this.#waiting.beginTest(call);
+      return version;
+    }
+  }
+
+  #responded(version: CredentialVersion, call: Sending, response: UpstreamResponse): UpstreamResponse {
+    const { request } = call;
+    this.#deps.refusedTargets.accepted(request);
+    if (!version.health.accepted) {
+      this.#waiting.endTest(call, 'proceed');
+      return response;
+    }
+    this.#waiting.endTest(call, 'check');
+    this.#waiting.endAnyTest();
+    if (response.status < 300 && request.method === 'GET') this.#questions.lastTarget = request.target;
+    this.versions.accept(version);
+    this.#tryCandidates();
+    return response;
+  }
+
+  /**
+   * Decides what follows a refusal: returns how the next handshake of the request begins.
+   * @throws GatewayError when none can follow
+   */
+  async #afterRefusal(
+    version: CredentialVersion,
+    refused: Refused,
+    call: Sending,
+  ): Promise<HandshakeOptions> {
+    const { clock, circuit } = this.#deps;
+    const { budget } = call;
+    const since = clock.now();
+    if (refused.isEvidence && !version.health.refused) circuit.attempted();
+    if (!refused.isStale) await this.#explain(version, refused, call);
+    if (version.health.refused || this.versions.isReplaced(version)) return this.#goOn(version, call);
+    if (refused.challenge === undefined) throw noDigest();
+    if (refused.isNamedAgain && refused.isOwn) budget.extendForNamedAgain();
+    if (budget.spent) throw errorAfter(refused, budget);
+    const { pool } = version.on(call.transport);
+    return optionsAfter(refused, { pool, since, now: clock.now(), tests: call.flight !== undefined });
+  }
+
+  /** The version is refused or replaced. @throws GatewayError when the request has no attempt for another one */
+  async #goOn(version: CredentialVersion, call: Sending): Promise<HandshakeOptions> {
+    const { budget } = call;
+    this.#waiting.endTest(call, 'check');
+    if (!this.versions.isReplaced(version) && budget.spent) await this.#verifier.tryUnknown(call);
+    // The attempts that are added go out with another version, which the upstream has accepted.
+    if (this.versions.isReplaced(version)) budget.extendForRotation();
+    if (!budget.spent) return FROM_POOL;
+    if (this.versions.areRefused) throw credentialRefused();
+    throw budget.bodySent ? cannotRepeat() : refusedAgain();
+  }
+
+  /** Waits until it is known whether the version is refused, or something else explains the refusal. */
+  async #explain(version: CredentialVersion, refused: Refused, call: Sending): Promise<void> {
+    const { health } = version;
+    const { budget } = call;
+    const { inUse, rotation } = this.versions;
+    const { hasOthers } = rotation;
+    // A second refusal of a credential that was found good in between says nothing new of it.
+    if (budget.spent && budget.confirmed && !hasOthers && !health.refused) return;
+    const isNew = !health.accepted && !health.isSuperseded(refused.number);
+    if (refused.isEvidence && isNew && version !== inUse) {
+      // Another version is in use, so that one refusal is enough.
+      this.versions.refuse(version, refused.number);
+      return;
+    }
+    // What nobody has found out yet confirms nothing.
+    if (await this.#verifyFor(version, refused, call)) budget.confirmed ||= refused.isOwn && health.accepted;
+    // The request does not fail while another version may be accepted.
+    const isOpen = (): boolean => budget.left <= 0 && hasOthers && !health.accepted && !health.refused;
+    if (isOpen() && this.#waiting.isBusy) await this.#waiting.follow(call);
+    if (!isOpen() || this.#waiting.isBusy) return;
+    this.#verifier.begin(version, call.request.target);
+    await this.#waiting.follow(call);
+  }
+
+  /** False: nothing has been found out for as long as the request may wait. */
+  async #verifyFor(version: CredentialVersion, refused: Refused, call: Sending): Promise<boolean> {
+    const { health } = version;
+    while (!this.#isExplained(version, refused)) {
+      if (this.#isAlone(call) && canAnswer(refused, this.#deps.clock.now())) {
+        if (call.flight === undefined) this.#waiting.beginTest(call);
+        return true;
+      }
+      this.#waiting.endTest(call, 'check');
+      if (!this.#waiting.isBusy)
+        this.#verifier.begin(version, call.request.target, evidenceOf(refused, health));
+      if ((await this.#waiting.follow(call)) !== 'check') return false;
+      call.budget.confirmed = health.accepted;
+    }
+    return true;
+  }
+
+  /** True if it is known what a refusal says, or nothing more can be found out. */
+  #isExplained(version: CredentialVersion, { number, isOwn }: Refused): boolean {
+    const { accepted, refused } = version.health;
+    if (refused || version.health.isSuperseded(number) || this.versions.isReplaced(version)) return true;
+    // A nonce that others have used says nothing of a version that is unknown.
+    return !accepted && !isOwn;
+  }
+
+  /** True if no other request and no other version can be hit by what this request does. */
+  #isAlone({ flight }: Sending): boolean {
+    const isFree = !this.#waiting.isBusy || flight !== undefined;
+    return isFree && !this.versions.rotation.hasOthers && this.#underWay <= 1;
+  }
+
+  #tryCandidates(): void {
+    if (this.versions.rotation.hasCandidates) void this.#trials.run().catch(reportError);
+  }
+
+  /** Replaces a nonce before the upstream refuses it. */
+  async #renew(version: CredentialVersion, replaces: Nonce): Promise<void> {
+    const { health } = version;
+    if (this.#isRenewing || version !== this.versions.inUse) return;
+    if (!health.accepted || this.#waiting.isBusy) return;
+    this.#isRenewing = true;
+    const reply = await this.#questions.renew(version, replaces).finally(() => {
+      this.#isRenewing = false;
+    });
+    if (reply?.kind !== 'refused' || !health.accepted) return;
+    this.#questions.count(reply);
+    if (!this.#waiting.isBusy) this.#verifier.begin(version, '/');
+  }
+}

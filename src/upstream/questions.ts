@@ -1,0 +1,104 @@
+import { Cancellation } from '../base/cancellation.ts';
+import type { Nonce } from '../challenges/nonce.ts';
+import type { UpstreamResponse } from '../handshake/response.ts';
+import type { CredentialCircuit } from './credential-circuit.ts';
+import type { CredentialVersion, Question, Reply, Transport } from './credential-version.ts';
+import { upstreamTooSlow } from './errors.ts';
+
+/** Requests of the gateway's own about the versions of one credential: where they go, and for how long. */
+export class Questions {
+  readonly #circuit: CredentialCircuit;
+  /** Carries them; undefined: none can be asked. */
+  readonly #transport: () => Transport | undefined;
+  /** Target of the last GET of a client that succeeded; undefined: none has. */
+  lastTarget: string | undefined;
+
+  constructor(circuit: CredentialCircuit, transport: () => Transport | undefined) {
+    this.#circuit = circuit;
+    this.#transport = transport;
+  }
+
+  /** Does something with a deadline of its own: twice what one response may take. */
+  async withDeadline<T>(work: (cancellation: Cancellation) => Promise<T>): Promise<T> {
+    const cancellation = new Cancellation();
+    const limit = 2 * (this.#options?.timeouts.response ?? 0);
+    const timer = setTimeout(() => cancellation.cancel(upstreamTooSlow(limit)), limit);
+    try {
+      return await work(cancellation);
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  /** Counts the attempts that the upstream has refused. */
+  count(reply: Reply): void {
+    if (reply.kind === 'refused') this.#circuit.attempted(reply.attempts);
+  }
+
+  /**
+   * Asks whether the upstream accepts a version, at a neutral target: whether it accepts a target of a client says nothing
+   * of the credential. If that shows nothing, once more on a new connection with GET, since not every server supports HEAD;
+   * if the neutral target wants no authentication, with the path of `target`. `inHand`: a response whose challenge is
+   * answered first.
+   */
+  async probe(
+    version: CredentialVersion,
+    target: string,
+    cancellation: Cancellation,
+    inHand?: UpstreamResponse,
+  ): Promise<Reply> {
+    const known = this.#knownPath;
+    const path = known ?? this.#options?.neutralTarget ?? '/';
+    const head: Question = { method: this.#method ?? 'HEAD', target: path, cancellation };
+    const get = { ...head, method: this.#method ?? 'GET', options: { freshConnection: true } };
+    if (inHand !== undefined) {
+      const reply = await version.ask({ ...head, options: { challenge: inHand } });
+      if (reply.kind !== 'unclear') return reply;
+    }
+    // The state of a connection must not speak against a version that was accepted.
+    const options = { freshConnection: version.health.accepted };
+    const first = await version.ask({ ...head, options });
+    if (first.kind !== 'unclear') return first;
+    const second = await version.ask(get);
+    if (second.kind !== 'unclear' || !second.isUnprotected || known !== undefined) return second;
+    return version.ask({ ...get, target: pathOf(target) });
+  }
+
+  /** Does something with requests where the version in use has succeeded, as far as is known, the preferred one first. */
+  ahead<T>(work: (questions: readonly Question[]) => Promise<T>): Promise<T> {
+    const { renewAhead, neutralTarget = '/' } = this.#options ?? {};
+    const target = typeof renewAhead === 'object' ? renewAhead.path : (this.lastTarget ?? neutralTarget);
+    const methods = this.#method === undefined ? ['HEAD', 'GET'] : [this.#method];
+    return this.withDeadline((cancellation) =>
+      work(methods.map((method) => ({ method, target, cancellation }))),
+    );
+  }
+
+  /** Obtains a nonce that takes the place of this one; undefined: no path for that is known. */
+  async renew(version: CredentialVersion, replaces: Nonce): Promise<Reply | undefined> {
+    const target = this.#knownPath;
+    if (target === undefined) return undefined;
+    const method = this.#method ?? 'HEAD';
+    return this.withDeadline((cancellation) => version.renew(replaces, { method, target, cancellation }));
+  }
+
+  get #options() {
+    return this.#transport()?.options;
+  }
+
+  get #knownPath(): string | undefined {
+    const { renewAhead } = this.#options ?? {};
+    if (typeof renewAhead === 'object') return renewAhead.path;
+    return this.lastTarget === undefined ? undefined : pathOf(this.lastTarget);
+  }
+
+  /** Undefined: none is configured. */
+  get #method(): string | undefined {
+    const { renewAhead } = this.#options ?? {};
+    return typeof renewAhead === 'object' ? renewAhead.method : undefined;
+  }
+}
+
+function pathOf(target: string): string {
+  return target.split('?', 1)[0] ?? '';
+}

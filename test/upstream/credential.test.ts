@@ -1,0 +1,562 @@
+import { setImmediate as turn } from 'node:timers/promises';
+import { describe, expect, test } from '@jest/globals';
+import { Cancellation } from '../../src/base/cancellation.ts';
+import { GatewayError } from '../../src/base/errors.ts';
+import { AttemptBudget } from '../../src/handshake/attempt-budget.ts';
+import {
+  answered,
+  challenge,
+  credential,
+  delayed,
+  HandshakeScene,
+  held,
+  lost,
+  type Reply,
+  type SceneOptions,
+  stale,
+} from '../handshake/scene.ts';
+import { until } from '../support/until.ts';
+
+const SLOW_MS = 5_000;
+
+/** A known nonce, and nothing known of the credential. */
+async function unknown(options?: SceneOptions, parameters?: string): Promise<HandshakeScene> {
+  const scene = new HandshakeScene(options);
+  await scene.warmUp('n1', parameters);
+  scene.health.reset();
+  return scene;
+}
+
+/** A nonce that two requests have used. */
+async function used(options?: SceneOptions): Promise<HandshakeScene> {
+  const scene = new HandshakeScene(options);
+  await scene.warmUp();
+  scene.replies.push(answered());
+  await scene.send();
+  for (const list of [scene.sent, scene.events]) list.length = 0;
+  return scene;
+}
+
+async function warm(options?: SceneOptions): Promise<HandshakeScene> {
+  const scene = new HandshakeScene(options);
+  await scene.warmUp();
+  return scene;
+}
+
+const cold = async (options?: SceneOptions): Promise<HandshakeScene> => new HandshakeScene(options);
+
+const OTHER = { hasOther: true };
+const REFUSED = 'upstream-credential-refused';
+const TARGET = 'upstream-target-refused';
+
+/** A reply that takes long, so that its challenge may have been dropped. */
+const slow =
+  (reply: Reply): ((scene: HandshakeScene) => Reply) =>
+  (scene) =>
+    delayed(scene, SLOW_MS, reply);
+
+type Rule = [
+  what: string,
+  start: (options?: SceneOptions) => Promise<HandshakeScene>,
+  options: SceneOptions,
+  exchanges: [sent: string, reply: Reply | ((scene: HandshakeScene) => Reply)][],
+  result: string,
+];
+
+/** What one request costs, and how it ends. `former` answers with the other version. */
+const rules: Rule[] = [
+  [
+    'an unknown version that is refused once, and found good: the request goes on',
+    cold,
+    {},
+    [
+      ['GET /x', challenge('n1')],
+      ['GET /x n1:1', challenge('n2')],
+      ['HEAD /neutral', challenge('n3')],
+      ['HEAD /neutral n3:1', answered()],
+      ['GET /x n2:1', answered()],
+    ],
+    'answered',
+  ],
+  [
+    'an unknown version that is refused twice',
+    cold,
+    {},
+    [
+      ['GET /x', challenge('n1')],
+      ['GET /x n1:1', challenge('n2')],
+      ['HEAD /neutral', challenge('n3')],
+      ['HEAD /neutral n3:1', challenge('n4')],
+    ],
+    REFUSED,
+  ],
+  [
+    'an unknown version that is refused once: the other one answers the challenge in hand',
+    cold,
+    OTHER,
+    [
+      ['GET /x', challenge('n1')],
+      ['GET /x n1:1', challenge('n2')],
+      ['HEAD /neutral n2:1 former', answered()],
+      ['GET /x n2:2 former', answered()],
+    ],
+    'answered',
+  ],
+  [
+    'refused twice, and found good in between: the upstream refuses the target',
+    cold,
+    {},
+    [
+      ['GET /x', challenge('n1')],
+      ['GET /x n1:1', challenge('n2')],
+      ['HEAD /neutral', challenge('n3')],
+      ['HEAD /neutral n3:1', answered()],
+      ['GET /x n2:1', challenge('n4')],
+    ],
+    TARGET,
+  ],
+  [
+    'refused by a 401 that names the nonce again: that proves nothing, and costs no attempt',
+    cold,
+    {},
+    [
+      ['GET /x', challenge('n1')],
+      ['GET /x n1:1', challenge('n1')],
+      ['HEAD /neutral', challenge('n2')],
+      ['HEAD /neutral n2:1', answered()],
+      ['GET /x', challenge('n2')],
+      ['GET /x n2:2', challenge('n2')],
+      ['GET /x', challenge('n3')],
+      ['GET /x n3:1', answered()],
+    ],
+    'answered',
+  ],
+  [
+    'a nonce that was used once, refused after long: the request answers the challenge in hand',
+    warm,
+    {},
+    [
+      ['GET /x n1:2', slow(challenge('n2'))],
+      ['GET /x n2:1', answered()],
+    ],
+    'answered',
+  ],
+  [
+    'a nonce that was used twice, refused at once: the request answers the challenge in hand',
+    used,
+    {},
+    [
+      ['GET /x n1:3', challenge('n2')],
+      ['GET /x n2:1', answered()],
+    ],
+    'answered',
+  ],
+  [
+    'a nonce that was used twice, refused after long: the gateway asks',
+    used,
+    {},
+    [
+      ['GET /x n1:3', slow(challenge('n2'))],
+      ['HEAD /x fresh', challenge('n3')],
+      ['HEAD /x n3:1', answered()],
+      ['GET /x', challenge('n4')],
+      ['GET /x n4:1', answered()],
+    ],
+    'answered',
+  ],
+  [
+    'with another version at hand, the gateway asks at once',
+    warm,
+    OTHER,
+    [
+      ['GET /x n1:2', challenge('n2')],
+      ['HEAD /x fresh', challenge('n3')],
+      ['HEAD /x n3:1', answered()],
+      ['GET /x n2:1', answered()],
+    ],
+    'answered',
+  ],
+  [
+    'refused in fact: the other version answers the challenge in hand, and the request its nonce',
+    warm,
+    OTHER,
+    [
+      ['GET /x n1:2', challenge('n2')],
+      ['HEAD /x fresh', challenge('n3')],
+      ['HEAD /x n3:1', challenge('n4')],
+      ['HEAD /x n4:1 former', answered()],
+      ['GET /x n4:2 former', answered()],
+    ],
+    'answered',
+  ],
+  [
+    'the challenge in hand is stale: the other version asks for one',
+    warm,
+    OTHER,
+    [
+      ['GET /x n1:2', challenge('n2')],
+      ['HEAD /x fresh', challenge('n3')],
+      ['HEAD /x n3:1', challenge('n4')],
+      ['HEAD /x n4:1 former', stale('n5')],
+      ['HEAD /x', challenge('n6')],
+      ['HEAD /x n6:1 former', answered()],
+      ['GET /x n6:2 former', answered()],
+    ],
+    'answered',
+  ],
+  [
+    'the nonce of the other version is refused as well: the request has two attempts with it',
+    warm,
+    OTHER,
+    [
+      ['GET /x n1:2', challenge('n2')],
+      ['HEAD /x fresh', challenge('n3')],
+      ['HEAD /x n3:1', challenge('n4')],
+      ['HEAD /x n4:1 former', answered()],
+      ['GET /x n4:2 former', stale('n5')],
+      ['GET /x n5:1 former', answered()],
+    ],
+    'answered',
+  ],
+  [
+    'all versions are refused: the one in use is asked once more',
+    warm,
+    { ...OTHER, attemptsWhenRefused: 9 },
+    [
+      ['GET /x n1:2', challenge('n2')],
+      ['HEAD /x fresh', challenge('n3')],
+      ['HEAD /x n3:1', challenge('n4')],
+      ['HEAD /x n4:1 former', challenge('n5')],
+      ['HEAD /x fresh', challenge('n6')],
+      ['HEAD /x n6:1', challenge('n7')],
+    ],
+    REFUSED,
+  ],
+  [
+    'the questions of the gateway show nothing: the request goes on',
+    used,
+    {},
+    [
+      ['GET /x n1:3', slow(challenge('n2'))],
+      ['HEAD /x fresh', lost()],
+      ['GET /x fresh', lost()],
+      ['GET /x', challenge('n3')],
+      ['GET /x n3:1', answered()],
+    ],
+    'answered',
+  ],
+  [
+    'twice, with the credential found good in between: it is not asked for again',
+    used,
+    {},
+    [
+      ['GET /x n1:3', slow(challenge('n2'))],
+      ['HEAD /x fresh', challenge('n3')],
+      ['HEAD /x n3:1', answered()],
+      ['GET /x', challenge('n4')],
+      ['GET /x n4:1', challenge('n5')],
+    ],
+    TARGET,
+  ],
+  [
+    'a nonce of the request, of a version that was accepted: the gateway asks',
+    warm,
+    { policy: 'single-use' },
+    [
+      ['GET /x', challenge('n2')],
+      ['GET /x n2:1', challenge('n3')],
+      ['HEAD /x fresh', challenge('n4')],
+      ['HEAD /x n4:1', answered()],
+      ['GET /x n3:1', answered()],
+    ],
+    'answered',
+  ],
+];
+
+test.each(rules)('%s', async (_what, start, options, exchanges, result) => {
+  const scene = await start(options);
+  for (const [, reply] of exchanges) {
+    scene.replies.push((request) => {
+      // A rule of this table makes its reply when the exchange comes.
+      const made = (reply as (given: unknown) => unknown)(reply.length === 0 ? request : scene);
+      return typeof made === 'function' ? made(request) : made;
+    });
+  }
+  expect(await scene.send()).toBe(result);
+  expect(scene.sent).toEqual(exchanges.map(([sent]) => sent));
+});
+
+describe('an unknown version', () => {
+  test('is tested by one request while the others wait', async () => {
+    const scene = await unknown();
+    const first = held(answered());
+    scene.replies.push(first.reply, answered(), answered());
+    const outcomes = ['/a', '/b', '/c'].map((target) => scene.send({ target }));
+    await first.came;
+    expect(scene.sent).toEqual(['GET /a n1:2']);
+    first.release();
+    expect(await Promise.all(outcomes)).toEqual(['answered', 'answered', 'answered']);
+    expect(scene.sent).toEqual(['GET /a n1:2', 'GET /b n1:3', 'GET /c n1:4']);
+  });
+
+  test('that is refused is refused for all who waited', async () => {
+    const scene = await unknown();
+    const first = held(challenge('n2'));
+    scene.replies.push(first.reply, challenge('n3'), challenge('n4'), challenge('n5'));
+    const outcomes = ['/a', '/b'].map((target) => scene.send({ target }));
+    await first.came;
+    first.release();
+    expect(await Promise.all(outcomes)).toEqual([REFUSED, REFUSED]);
+    expect(scene.sent).toEqual(['GET /a n1:2', 'GET /a n2:1', 'HEAD /x', 'HEAD /x n4:1']);
+  });
+
+  test.each<[string, Reply, string[]]>([
+    ['the response to the first says nothing', answered(503), ['answered', 'answered']],
+    ['the first fails', lost({ broke: false }), ['upstream-unreachable', 'answered']],
+  ])('is tested by the next request if %s', async (_what, reply, expected) => {
+    const scene = await unknown();
+    const first = held(reply);
+    scene.replies.push(first.reply, ...(expected[0] === 'answered' ? [] : [challenge('n2')]), answered());
+    const outcomes = ['/a', '/b'].map((target) => scene.send({ target }));
+    await first.came;
+    first.release();
+    expect(await Promise.all(outcomes)).toEqual(expected);
+    expect(scene.health.accepted).toBe(true);
+  });
+
+  test('keeps nobody waiting for longer than a response may take', async () => {
+    const scene = await unknown({ options: { timeouts: { connect: 20, response: 20, idle: 20 } } });
+    const [first, second] = [held(answered()), held(answered())];
+    scene.replies.push(first.reply, second.reply, answered());
+    const testing = scene.send({ target: '/a' });
+    await first.came;
+    const waiting = scene.send({ target: '/b' });
+    await second.came;
+    expect(scene.sent).toEqual(['GET /a n1:2', 'GET /b n1:3']);
+    // Nor for a test that takes longer already.
+    const late = scene.send({ target: '/c' });
+    await until(() => scene.sent.at(-1) === 'GET /c n1:4');
+    first.release();
+    second.release();
+    expect(await Promise.all([testing, waiting, late])).toEqual(['answered', 'answered', 'answered']);
+  });
+
+  test('that an attempt from before shows to be good keeps nobody waiting for the test', async () => {
+    const scene = await warm();
+    const [earlier, testing] = [held(answered()), held(answered())];
+    scene.replies.push(earlier.reply, testing.reply, answered());
+    const first = scene.send({ target: '/c' });
+    await earlier.came;
+    scene.health.reset();
+    const second = scene.send({ target: '/a' });
+    await testing.came;
+    const waiting = scene.send({ target: '/b' });
+    await turn();
+    earlier.release();
+    expect(await Promise.all([first, waiting])).toEqual(['answered', 'answered']);
+    expect(scene.sent).toEqual(['GET /c n1:2', 'GET /a n1:3', 'GET /b n1:4']);
+    testing.release();
+    expect(await second).toBe('answered');
+  });
+
+  test('ends the wait of a request that is cancelled, with the reason', async () => {
+    const scene = await unknown();
+    const first = held(answered());
+    const cancellation = new Cancellation();
+    scene.replies.push(first.reply);
+    const testing = scene.send();
+    await first.came;
+    const waiting = scene.send({ cancellation });
+    cancellation.cancel(new GatewayError('client-closed', 'gone'));
+    expect(await waiting).toBe('client-closed');
+    first.release();
+    await testing;
+    expect(scene.sent).toHaveLength(1);
+  });
+});
+
+describe('a refusal', () => {
+  test('of two requests at once: the gateway finds out once', async () => {
+    const scene = await used();
+    const [first, second] = [held(challenge('n2')), held(challenge('n3'))];
+    scene.replies.push(first.reply, second.reply, challenge('n4'), answered(), answered(), answered());
+    const outcomes = ['/a', '/b'].map((target) => scene.send({ target }));
+    first.release();
+    second.release();
+    expect(await Promise.all(outcomes)).toEqual(['answered', 'answered']);
+    expect(scene.sent.filter((line) => line.startsWith('HEAD'))).toEqual(['HEAD /x fresh', 'HEAD /x n4:1']);
+  });
+
+  test('while the gateway finds out: requests with another nonce wait for it', async () => {
+    const scene = await used(OTHER);
+    const probed = held(answered());
+    scene.replies.push(challenge('n2'), challenge('n3'), probed.reply, answered(), answered());
+    const outcome = scene.send({ target: '/a' });
+    await probed.came;
+    const waiting = scene.send({ target: '/b' });
+    await turn();
+    expect(scene.sent.at(-1)).toBe('HEAD /x n3:1');
+    probed.release();
+    expect(await Promise.all([outcome, waiting])).toEqual(['answered', 'answered']);
+  });
+
+  test('while the gateway finds out for longer than a request may wait: it goes on', async () => {
+    const scene = await used({ ...OTHER, options: { timeouts: { connect: 20, response: 20, idle: 20 } } });
+    const probed = held(answered());
+    scene.replies.push(challenge('n2'), challenge('n3'), probed.reply, answered());
+    expect(await scene.send()).toBe('answered');
+    expect(scene.sent.at(-1)).toBe('GET /x n2:1');
+    probed.release();
+  });
+
+  test('while the gateway finds out for longer than that, and refused once more: the target is not at fault', async () => {
+    const timeouts = { connect: 20, response: 20, idle: 20 };
+    const scene = await warm({ ...OTHER, policy: 'single-use', options: { timeouts } });
+    const probed = held(lost());
+    scene.replies.push(challenge('n2'), challenge('n3'), probed.reply, challenge('n4'));
+    expect(await scene.send()).toBe('upstream-protocol');
+    expect(scene.sent).toEqual(['GET /x', 'GET /x n2:1', 'HEAD /x fresh', 'GET /x n3:1']);
+    scene.replies.push(lost());
+    probed.release();
+  });
+
+  test('while the request that finds out is under way, others wait for it', async () => {
+    const scene = await used();
+    const second = held(answered());
+    scene.replies.push(challenge('n2'), second.reply, answered());
+    const testing = scene.send({ target: '/a' });
+    await second.came;
+    const waiting = scene.send({ target: '/b' });
+    await turn();
+    expect(scene.sent).toEqual(['GET /a n1:3', 'GET /a n2:1']);
+    second.release();
+    expect(await Promise.all([testing, waiting])).toEqual(['answered', 'answered']);
+    expect(scene.sent.at(-1)).toBe('GET /b n2:2');
+  });
+
+  test('while other requests are under way: the gateway finds out with one of its own', async () => {
+    const scene = await used();
+    const other = held(answered());
+    scene.replies.push(other.reply, challenge('n2'), challenge('n3'), answered(), answered());
+    const busy = scene.send({ target: '/a' });
+    await other.came;
+    expect(await scene.send({ target: '/b' })).toBe('answered');
+    expect(scene.sent.slice(1)).toEqual(['GET /b n1:4', 'HEAD /x fresh', 'HEAD /x n3:1', 'GET /b n2:1']);
+    other.release();
+    await busy;
+  });
+
+  test.each([
+    [99, ['GET /a n2:1']],
+    [100, ['GET /a', 'GET /a n3:1']],
+  ])('%i ms after the attempt, although a later one was accepted: it is void', async (ms, sent) => {
+    const scene = await used();
+    const first = held(challenge('n2'));
+    scene.replies.push(first.reply, answered(), ...(sent.length === 1 ? [] : [challenge('n3')]), answered());
+    const outcome = scene.send({ target: '/a' });
+    await first.came;
+    await scene.send({ target: '/b' });
+    scene.clock.at += ms;
+    first.release();
+    expect(await outcome).toBe('answered');
+    expect(scene.sent.slice(2)).toEqual(sent);
+  });
+
+  test('after the version was refused: the request goes no further', async () => {
+    const scene = await used();
+    const first = held(challenge('n2'));
+    scene.replies.push(first.reply, challenge('n3'), challenge('n4'));
+    const outcome = scene.send();
+    await first.came;
+    scene.health.refuse(scene.health.attempt());
+    first.release();
+    expect(await outcome).toBe(REFUSED);
+    expect(scene.sent.slice(1)).toEqual(['HEAD /x', 'HEAD /x n3:1']);
+  });
+
+  test('that was sent before a reset says nothing', async () => {
+    const scene = await warm({ policy: 'single-use' });
+    const reset: Reply = (...args) => {
+      scene.health.reset();
+      return challenge('n3')(...args);
+    };
+    scene.replies.push(challenge('n2'), reset, answered());
+    expect(await scene.send()).toBe('answered');
+    expect(scene.sent).toEqual(['GET /x', 'GET /x n2:1', 'GET /x n3:1']);
+  });
+
+  test('of the last attempt, with another version at hand: one more question if the first shows nothing', async () => {
+    const scene = await warm(OTHER);
+    scene.replies.push(challenge('n2'), challenge('n3'), lost(), lost(), challenge('n4'), answered());
+    expect(await scene.send({}, new AttemptBudget(undefined, 1))).toBe('upstream-protocol');
+    expect(scene.sent.slice(2)).toEqual(['HEAD /x fresh', 'GET /x fresh', 'HEAD /x', 'HEAD /x n4:1']);
+  });
+});
+
+describe('a new version', () => {
+  const NEW = { ...credential, version: '8', username: 'new' };
+  const offer = (scene: HandshakeScene, change: object) =>
+    scene.credential.offer({ name: 'main', current: credential, next: undefined, ...change });
+  const happened = async (scene: HandshakeScene, event: string): Promise<void> => {
+    for (let turns = 0; turns < 100 && !scene.events.includes(event); turns += 1) await turn();
+    expect(scene.events).toContain(event);
+  };
+
+  test.each([
+    ['the current one', { current: NEW }, 'version 8 refused'],
+    ['the next one', { next: NEW }, 'version 8 waiting'],
+  ])('%s is asked about in the background, and rejected by one refusal', async (_what, change, event) => {
+    const scene = await warm();
+    scene.replies.push(challenge('n2'), challenge('n3'));
+    offer(scene, change);
+    await happened(scene, event);
+    expect(scene.sent).toEqual(['HEAD /x', 'HEAD /x n2:1 new']);
+    scene.replies.push(answered());
+    expect([await scene.send(), scene.sent.at(-1)]).toEqual(['answered', 'GET /x n1:2']);
+  });
+
+  test('takes over once the upstream accepts it, with the query of the last request that succeeded', async () => {
+    const scene = await warm();
+    scene.replies.push(answered(), challenge('n2'), answered(), answered());
+    await scene.send({ target: '/x?q=1' });
+    offer(scene, { current: NEW });
+    await happened(scene, 'version 8 promoted');
+    expect(await scene.send()).toBe('answered');
+    expect(scene.sent.slice(1)).toEqual(['HEAD /x?q=1', 'HEAD /x?q=1 n2:1 new', 'GET /x n2:2 new']);
+  });
+
+  test('is not asked about before the version in use is accepted', async () => {
+    const scene = await cold();
+    offer(scene, { current: NEW });
+    await turn();
+    expect(scene.sent).toEqual([]);
+    scene.replies.push(challenge('n1'), answered(), challenge('n2'), answered());
+    await scene.send();
+    await happened(scene, 'version 8 promoted');
+  });
+
+  test('of which nothing was found out is asked about again after a second, then less often', async () => {
+    const scene = await warm();
+    const busy = (): Reply[] => [challenge('n2'), answered(503)];
+    scene.replies.push(...busy());
+    offer(scene, { current: NEW });
+    for (const [wait, exchanges] of [
+      [0, 2],
+      [999, 0],
+      [1, 2],
+      [1_999, 0],
+      [1, 2],
+    ] as const) {
+      scene.clock.at += wait;
+      if (wait > 0) {
+        scene.sent.length = 0;
+        scene.replies.push(answered(), ...(exchanges > 0 ? busy() : []));
+        await scene.send();
+        scene.sent.shift();
+      }
+      // Also what follows the last reply.
+      for (let turns = 0; turns < 20; turns += 1) await turn();
+      expect(scene.sent).toHaveLength(exchanges);
+    }
+  });
+});

@@ -1,0 +1,134 @@
+import { expect, test } from '@jest/globals';
+import { UpstreamResponse } from '../../src/handshake/response.ts';
+import type { Reply } from '../../src/upstream/credential-version.ts';
+import { type Evidence, verify } from '../../src/upstream/verification.ts';
+
+const response = (name: string) => new UpstreamResponse(401, name, [], true, undefined);
+const refusal = (attempt: number, name?: string): Evidence => ({
+  kind: 'refused',
+  attempt,
+  attempts: 1,
+  inHand: name === undefined ? undefined : response(name),
+});
+const accepted: Reply = { kind: 'accepted', status: 200 };
+const unclear: Reply = { kind: 'unclear', status: 0, isUnprotected: false };
+const refused = (name?: string): Reply => refusal(9, name);
+const EVIDENCE = refusal(3, 'c0');
+
+/**
+ * The rules of evidence: replies to the questions in order, each `VERSION`, or `VERSION CHALLENGE` if the challenge in hand
+ * is answered; then what is found.
+ */
+const rows: [
+  what: string,
+  evidence: Evidence | undefined,
+  others: string[],
+  room: boolean,
+  asked: [string, Reply][],
+  verdict: string,
+][] = [
+  ['accepted', undefined, ['2'], true, [['1', accepted]], 'accepted'],
+  ['nothing is known', undefined, ['2'], true, [['1', unclear]], 'unclear'],
+  [
+    'refused: the next version answers the challenge in hand',
+    undefined,
+    ['2'],
+    true,
+    [
+      ['1', refused('c1')],
+      ['2 c1', accepted],
+    ],
+    'refused 9, successor 2',
+  ],
+  [
+    'refused with a challenge that cannot be answered: the next version asks',
+    undefined,
+    ['2'],
+    true,
+    [
+      ['1', refused()],
+      ['2', accepted],
+    ],
+    'refused 9, successor 2',
+  ],
+  [
+    'all others refused or unclear: it is asked once more',
+    undefined,
+    ['2', '3'],
+    true,
+    [
+      ['1', refused('c1')],
+      ['2 c1', refused('c2')],
+      ['3 c2', unclear],
+      ['1', accepted],
+    ],
+    'accepted',
+  ],
+  [
+    'refused twice',
+    undefined,
+    [],
+    true,
+    [
+      ['1', refused('c1')],
+      ['1', refused('c2')],
+    ],
+    'refused 9',
+  ],
+  [
+    'refused, then unclear',
+    undefined,
+    [],
+    true,
+    [
+      ['1', refused()],
+      ['1', unclear],
+    ],
+    'refused 9',
+  ],
+  ['refused, and the minute is used up', undefined, [], false, [['1', refused()]], 'refused 9'],
+  [
+    'unknown: the evidence counts as the first question',
+    EVIDENCE,
+    ['2'],
+    true,
+    [['2 c0', accepted]],
+    'refused 3, successor 2',
+  ],
+  ['unknown, and accepted then', EVIDENCE, [], false, [['1', accepted]], 'accepted'],
+  ['unknown, and refused then', EVIDENCE, [], false, [['1', refused()]], 'refused 3'],
+  ['unknown, and nothing is known', EVIDENCE, [], true, [['1', unclear]], 'unclear'],
+  [
+    'unknown, and nothing is known, and the minute is used up',
+    EVIDENCE,
+    [],
+    false,
+    [['1', unclear]],
+    'refused 3',
+  ],
+];
+
+test.each(rows)('%s', async (_what, evidence, others, room, asked, expected) => {
+  const questions: string[] = [];
+  const left = [...asked];
+  const verdict = await verify<string>({
+    version: '1',
+    evidence,
+    others,
+    hasRoom: () => room,
+    ask: async (version, inHand) => {
+      questions.push(inHand === undefined ? version : `${version} ${inHand.reason}`);
+      const [, reply] = left.shift() ?? [];
+      if (reply === undefined) throw new Error(`no reply to ${questions.at(-1)}`);
+      return reply;
+    },
+    settle: () => {},
+  });
+  expect(questions).toEqual(asked.map(([question]) => question));
+  const { kind } = verdict;
+  const found =
+    kind === 'refused'
+      ? `refused ${verdict.attempt}${verdict.successor === undefined ? '' : `, successor ${verdict.successor}`}`
+      : kind;
+  expect(found).toBe(expected);
+});
