@@ -4,7 +4,6 @@ import { monotonicClock } from '../base/clock.ts';
 import { messageOf } from '../base/error-code.ts';
 import type { Log } from '../base/log.ts';
 import { count } from '../base/units.ts';
-import type { ActionName, FindingView, PromotedView } from '../control/action-view.ts';
 import type {
   ActionOutcome,
   ActionPlan,
@@ -12,10 +11,11 @@ import type {
   Actor,
   GatewayActions,
   Promotion,
+  ReloadResult,
 } from '../control/actions.ts';
 import { ControlError } from '../control/control-error.ts';
-import type { ReloadResult } from '../control/reload.ts';
 import { type CredentialVersionState, type GatewayState, statusOf } from '../control/state.ts';
+import type { ActionName, FindingView, PromotedView } from '../control/view.ts';
 import { WORDS } from '../control/words.ts';
 import { examine, type Report } from '../doctor/doctor.ts';
 import type { Finding } from '../doctor/finding.ts';

@@ -2,7 +2,8 @@ import { resolve } from 'node:path';
 import { isNativeError } from 'node:util/types';
 import { InvalidArgumentError, Option } from 'commander';
 import { type AuditKeys, auditKeys } from '../audit/keys.ts';
-import { parseProcessName, processOf } from '../audit/replica-name.ts';
+import { replicaCriterion } from '../audit/reader/query.ts';
+import { processOf } from '../audit/replica-name.ts';
 import { foldersIn } from '../audit/segments/segment.ts';
 import { ConfigError, type LocatedIssue } from '../config/issues.ts';
 import { loadLocated } from '../config/load.ts';
@@ -11,8 +12,7 @@ import { SourceReader } from '../credentials/sources.ts';
 import type { RedisOptions } from '../redis/connection.ts';
 import { readAuditKey } from '../setup/audit.ts';
 import { readRedis } from '../setup/redis.ts';
-import { CommandError } from './command-error.ts';
-import { type Io, processContext } from './io.ts';
+import { CommandError, type Io, processContext } from './io.ts';
 
 /** The audit section of a configuration, with its keys. */
 export interface AuditConfig extends Omit<NonNullable<Config['audit']>, 'keyFile'> {
@@ -69,12 +69,7 @@ export async function streamRedisOf(io: Io, file: string): Promise<RedisOptions>
 /** The option `--replica`; `what` it selects. */
 export function replicaOption(what: string): Option {
   const description = `${what} of this replica with its workers (gateway-1), or of one worker (gateway-1@2)`;
-  return new Option('--replica <name>', description).argParser(replicaName);
-}
-
-function replicaName(value: string): string {
-  if (parseProcessName(value) !== undefined) return value;
-  throw new InvalidArgumentError('a replica is gateway-1, or one worker of it gateway-1@2');
+  return new Option('--replica <name>', description).argParser(argument(replicaCriterion));
 }
 
 /**
@@ -91,4 +86,15 @@ export async function requireReplica(directory: string, replica: string | undefi
 /** Collects the values of an option that can be repeated. */
 export function collectFiles(value: string, before: readonly string[]): string[] {
   return [...before, value];
+}
+
+/** Makes the parser of an option's value from one that throws a RangeError with the right form. */
+export function argument<T>(parse: (text: string) => T): (text: string) => T {
+  return (text) => {
+    try {
+      return parse(text);
+    } catch (error) {
+      throw error instanceof RangeError ? new InvalidArgumentError(error.message) : error;
+    }
+  };
 }

@@ -1,24 +1,22 @@
 import { open } from 'node:fs/promises';
-import { isNativeError } from 'node:util/types';
 import { type Command, InvalidArgumentError } from 'commander';
 import { findingText } from '../audit/findings.ts';
 import { instantAfter, instantAt } from '../audit/reader/query.ts';
 import { allRecords, type RawRecord } from '../audit/reader/search.ts';
 import { CollectedFile, CollectionProgress, collect } from '../audit/shipping/collector.ts';
 import { RedisStream } from '../audit/shipping/redis-stream.ts';
+import { BufferGc } from '../base/buffer-gc.ts';
 import { messageOf } from '../base/error-code.ts';
-import { argument } from './argument.ts';
 import {
+  argument,
   collectFiles,
   openAuditConfig,
   replicaOption,
   requireReplica,
   streamRedisOf,
 } from './audit-config.ts';
-import { bufferGc } from './buffer-gc.ts';
-import { CommandError } from './command-error.ts';
-import { type ExitStatus, type Io, note, print, type Run } from './io.ts';
-import { printLines, writeLines } from './print-lines.ts';
+import { printLines, writeLines } from './audit-format.ts';
+import { CommandError, type ExitStatus, type Io, note, print, type Run } from './io.ts';
 import { ReadProgress } from './progress.ts';
 import { shutdownSignal } from './shutdown-signal.ts';
 
@@ -78,7 +76,7 @@ async function exportFiles(io: Io, options: ExportArguments): Promise<ExitStatus
     replica,
     shown: output !== undefined || !io.stdout.isTTY,
   });
-  const gc = bufferGc();
+  const gc = new BufferGc();
   let status: ExitStatus = 0;
   const records = allRecords({
     directory,
@@ -108,7 +106,7 @@ async function exportFiles(io: Io, options: ExportArguments): Promise<ExitStatus
     return status;
   }
   const file = await open(output, 'wx', 0o600).catch((error) => {
-    throw new CommandError(1, `${output} cannot be made: ${isNativeError(error) ? error.message : error}`);
+    throw new CommandError(1, `${output} cannot be made: ${messageOf(error)}`);
   });
   await writeLines(asLines(records), file.createWriteStream());
   return status;

@@ -9,12 +9,10 @@ import {
   statusCriterion,
 } from '../audit/reader/query.ts';
 import { search } from '../audit/reader/search.ts';
-import { argument } from './argument.ts';
-import { collectFiles, openAuditConfig, replicaOption, requireReplica } from './audit-config.ts';
-import { type Format, formatted } from './audit-format.ts';
-import { bufferGc } from './buffer-gc.ts';
+import { BufferGc } from '../base/buffer-gc.ts';
+import { argument, collectFiles, openAuditConfig, replicaOption, requireReplica } from './audit-config.ts';
+import { type Format, formatted, printLines } from './audit-format.ts';
 import { type ExitStatus, type Io, note, type Run } from './io.ts';
-import { printLines } from './print-lines.ts';
 import { ReadProgress } from './progress.ts';
 
 interface SearchArguments extends Omit<Query, 'address'> {
@@ -76,7 +74,7 @@ async function runSearch(
   const query = address === undefined ? given : { ...given, address: recordedForms(address, keys) };
   await requireReplica(directory, query.replica);
   using progress = await ReadProgress.of(io.stderr, directory, { replica: query.replica });
-  const gc = bufferGc();
+  const gc = new BufferGc();
   let status: ExitStatus = 0;
   let cut = 0;
   const found = search({

@@ -7,6 +7,7 @@ import { formatHead, type Head, parseHead } from '../audit/seal.ts';
 import { ClockCheck } from '../audit/segments/clock-check.ts';
 import { foldersIn } from '../audit/segments/segment.ts';
 import { RedisStream } from '../audit/shipping/redis-stream.ts';
+import { BufferGc } from '../base/buffer-gc.ts';
 import { messageOf } from '../base/error-code.ts';
 import { count } from '../base/units.ts';
 import {
@@ -19,9 +20,7 @@ import {
 import { registerExport } from './audit-export.ts';
 import { registerSearch } from './audit-search.ts';
 import { registerTail } from './audit-tail.ts';
-import { bufferGc } from './buffer-gc.ts';
-import { CommandError } from './command-error.ts';
-import { type ExitStatus, type Io, note, print, type Run } from './io.ts';
+import { CommandError, type ExitStatus, type Io, note, print, type Run } from './io.ts';
 import { ReadProgress } from './progress.ts';
 
 interface VerifyArguments {
@@ -85,7 +84,7 @@ async function runVerify(io: Io, options: VerifyArguments): Promise<ExitStatus> 
   const { directory, keys, stream } = config;
   const heads = [...head, ...(stream?.redis === true ? await headsInStream(io, file, config, replica) : [])];
   using progress = await ReadProgress.of(io.stderr, directory, { replica });
-  const gc = bufferGc();
+  const gc = new BufferGc();
   const onBytes = (count: number, stored: number): void => {
     gc.add(count);
     progress.add(count, stored);

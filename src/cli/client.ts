@@ -1,11 +1,15 @@
+import { hash, randomBytes } from 'node:crypto';
 import { type Command, InvalidArgumentError } from 'commander';
 import { stringify } from 'yaml';
+import { IDENTIFIED_BY_NOTHING, identifiedBy } from '../app/identified-by.ts';
 import { Network } from '../base/network.ts';
 import { isClientId } from '../config/clients.ts';
-import { type ApiKey, createApiKey, shownOnce } from './api-key.ts';
-import { listClients } from './client-list.ts';
-import { rotateClient } from './client-rotate.ts';
-import { type Io, print, type Run } from './io.ts';
+import { ConfigError, type LocatedIssue } from '../config/issues.ts';
+import { type LocatedConfig, loadConfig, loadLocated } from '../config/load.ts';
+import type { Config } from '../config/schema.ts';
+import { ANONYMOUS, ANY_DEPLOYMENT, type Names, type Rule } from '../policy/client.ts';
+import { CommandError, type Io, print, type Run } from './io.ts';
+import { alignColumns } from './table.ts';
 
 /** `client add|rotate|list`: creates API keys for clients of the gateway, and lists the clients. */
 export function registerClient(program: Command, run: Run): void {
@@ -77,4 +81,148 @@ function addNetwork(written: string, before: string[]): string[] {
     if (error instanceof RangeError) throw new InvalidArgumentError(`It ${error.message}.`);
     throw error;
   }
+}
+
+interface RotateOptions {
+  readonly config: string;
+  readonly json?: boolean;
+}
+
+/** `client rotate NAME`: creates a key beside those that a client has, and prints where its hash goes. */
+async function rotateClient(
+  io: Io,
+  id: string,
+  { config: file, json = false }: RotateOptions,
+): Promise<void> {
+  const { place, hashes } = keysOf(await loadLocated(file), id, file);
+  const key = createApiKey();
+  const text = json
+    ? JSON.stringify({
+        apiKey: key.apiKey,
+        path: place.path,
+        line: place.line,
+        apiKeySha256: [key.apiKeySha256, ...hashes],
+      })
+    : instructions(id, key, hashes, place);
+  await print(io, `${text}\n`);
+}
+
+interface ClientKeys {
+  readonly place: LocatedIssue;
+  readonly hashes: readonly string[];
+}
+
+function keysOf({ config, locate }: LocatedConfig, id: string, file: string): ClientKeys {
+  const index = config.clients.findIndex((client) => client.id === id);
+  if (index === -1) {
+    const known = config.clients.map((client) => client.id).join(', ') || 'no clients';
+    throw new CommandError(
+      2,
+      `${file} has no client ${id}, but ${known}: name one of these, or run client add ${id}`,
+    );
+  }
+  const path = ['clients', index, 'identify', 'apiKeySha256'];
+  const hashes = config.clients[index]?.identify.apiKeySha256;
+  if (hashes === undefined) {
+    const message = `is missing: ${id} has no API key to rotate; client add ${id} creates one`;
+    throw new ConfigError([locate({ path, key: path, message })]);
+  }
+  return { place: locate({ path, key: path, message: '' }), hashes };
+}
+
+function instructions(
+  id: string,
+  key: ApiKey,
+  hashes: readonly string[],
+  { file, line, path }: LocatedIssue,
+): string {
+  const [old, use] = hashes.length === 1 ? ['the old key', 'both'] : [`the ${hashes.length} old keys`, 'all'];
+  return [
+    ...shownOnce(`The new API key of ${id}`, key),
+    `1. In ${file}, line ${line}, put its hash beside that of ${old}, then reload, so that ${use} work (${path}):`,
+    '',
+    `    apiKeySha256: [${[key.apiKeySha256, ...hashes].join(', ')}]`,
+    '',
+    `2. Give the key to ${id}, which sends it in place of ${old}.`,
+    '3. When it does, keep the new hash alone, and reload:',
+    '',
+    `    apiKeySha256: ${key.apiKeySha256}`,
+  ].join('\n');
+}
+
+type Client = Config['clients'][number];
+
+/** Hex digits of a hash that tell keys apart. */
+const SHOWN_DIGITS = 8;
+
+/** `client list`: who is configured, how clients are identified, and what they may do. */
+async function listClients(
+  io: Io,
+  { config: file, json = false }: { config: string; json?: boolean },
+): Promise<void> {
+  const { clients, anonymous } = await loadConfig(file);
+  const text = json
+    ? JSON.stringify({ clients: clients.map(plain), anonymous }, withoutSets, 2)
+    : table(clients, anonymous).join('\n');
+  await print(io, `${text}\n`);
+}
+
+function plain({ id, identify, allow, limits }: Client): object {
+  const addresses = identify.addresses?.map(String);
+  return { id, identify: { ...identify, ...(addresses && { addresses }) }, allow, limits };
+}
+
+function withoutSets(_key: string, value: unknown): unknown {
+  return value instanceof Set ? [...value] : value;
+}
+
+function table(clients: readonly Client[], anonymous: boolean): string[] {
+  const rows = clients.map(({ id, identify, allow }) => [
+    id,
+    identifiedBy(identify, keyText).join('\n'),
+    allow.length === 0 ? 'nothing: no rule under allow' : allow.map(ruleText).join('\n'),
+  ]);
+  if (anonymous) rows.push([ANONYMOUS.id, IDENTIFIED_BY_NOTHING, ANONYMOUS.allow.map(ruleText).join('\n')]);
+  return alignColumns([['CLIENT', 'IDENTIFIED BY', 'ALLOWED'], ...rows]);
+}
+
+function keyText(hashes: readonly string[]): string {
+  return `API key ${hashes.map((hex) => `${hex.slice(0, SHOWN_DIGITS)}…`).join(', ')}`;
+}
+
+function ruleText({ deployment, sites, operations, methods, parameters }: Rule): string {
+  const limits = [
+    namesText('sites', sites),
+    namesText('operations', operations),
+    namesText('methods', methods),
+    ...parameters.map(({ name }) => `limits of ${name}`),
+  ].filter((part) => part !== undefined);
+  const name = deployment === ANY_DEPLOYMENT ? 'every deployment' : deployment;
+  return limits.length === 0 ? name : `${name}: ${limits.join('; ')}`;
+}
+
+function namesText(what: string, names: Names): string | undefined {
+  return names === '*' ? undefined : `${what} ${[...names].join(', ')}`;
+}
+
+/** Bytes of randomness in a key, which cannot be guessed. */
+const KEY_BYTES = 20;
+/** Identifies the key for people and secret scanners. */
+const PREFIX = 'dgk_';
+
+/** An API key of a client, and its hash for the configuration. */
+interface ApiKey {
+  readonly apiKey: string;
+  readonly apiKeySha256: string;
+}
+
+/** Creates an API key. It is stored nowhere. */
+function createApiKey(): ApiKey {
+  const apiKey = `${PREFIX}${randomBytes(KEY_BYTES).toString('hex')}`;
+  return { apiKey, apiKeySha256: hash('sha256', apiKey) };
+}
+
+/** Returns the lines that show a key, which nobody can show again. */
+function shownOnce(title: string, { apiKey }: ApiKey): string[] {
+  return [`${title}. It is shown once and stored nowhere:`, '', `    ${apiKey}`, ''];
 }

@@ -6,8 +6,7 @@ import { count } from '../base/units.ts';
 import { examine, type Report } from '../doctor/doctor.ts';
 import type { Finding, Mark } from '../doctor/finding.ts';
 import { readSetup } from '../setup/setup.ts';
-import { CommandError } from './command-error.ts';
-import { type ExitStatus, type Io, print, processContext, type Run } from './io.ts';
+import { CommandError, type ExitStatus, type Io, print, processContext, type Run } from './io.ts';
 import { alignColumns } from './table.ts';
 
 /** Width of the longest mark, so that columns start at the same place in every report. */
@@ -54,7 +53,7 @@ function painted({ stdout: stream }: Io, report: Report): string {
 }
 
 /** Colours a text, or returns it unchanged. */
-export type Paint = (mark: Mark, text: string) => string;
+type Paint = (mark: Mark, text: string) => string;
 
 /** Formats the report as text lines: the findings of each deployment, with the advice under each problem. */
 export function reportLines(report: Report, paint: Paint): string[] {

@@ -6,8 +6,7 @@ import { PortError } from '../base/open-port.ts';
 import { describeError } from '../base/report-error.ts';
 import { ConfigError, formatIssue } from '../config/issues.ts';
 import { WorkerError } from '../fleet/worker-error.ts';
-import { CommandError } from './command-error.ts';
-import { type ExitStatus, type Io, note } from './io.ts';
+import { CommandError, type ExitStatus, type Io, note } from './io.ts';
 
 /** Returns the exit status of a command that failed with this error. */
 export function statusOf(error: unknown): ExitStatus {

@@ -3,8 +3,7 @@ import { clientIn, type Explanation, explain, type Granted, type Refused } from 
 import { isFieldValue, isToken } from '../base/raw-headers.ts';
 import { loadConfig } from '../config/load.ts';
 import { isMethod } from '../config/operations.ts';
-import { CommandError } from './command-error.ts';
-import { type ExitStatus, type Io, print, type Run } from './io.ts';
+import { CommandError, type ExitStatus, type Io, print, type Run } from './io.ts';
 import { alignColumns } from './table.ts';
 
 interface Options {

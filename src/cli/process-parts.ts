@@ -1,14 +1,13 @@
 import { AuditLogError, openParts, type ProcessParts } from '../app/compose.ts';
+import { BufferGc } from '../base/buffer-gc.ts';
 import { monotonicClock } from '../base/clock.ts';
 import { createLog, type Log } from '../base/log.ts';
 import type { AppSetup } from '../setup/setup.ts';
-import { bufferGc } from './buffer-gc.ts';
-import { CommandError } from './command-error.ts';
-import type { Io } from './io.ts';
+import { CommandError, type Io } from './io.ts';
 import { startTracing } from './tracing.ts';
 import { packageVersion } from './version.ts';
 
-export interface ThisProcess extends ProcessParts {
+interface ThisProcess extends ProcessParts {
   /** Sends the last traces and stops the SDK. */
   readonly stopTracing: () => Promise<void>;
 }
@@ -24,7 +23,7 @@ export async function processParts(io: Io, setup: AppSetup, worker?: number): Pr
   logWarnings(log);
   const build = { version: await packageVersion(), node: process.version };
   const { tracing, stop: stopTracing } = await startTracing(io.env, build.version, log);
-  const options = { worker, log, build, clock: monotonicClock, tracing, bufferGc: bufferGc() };
+  const options = { worker, log, build, clock: monotonicClock, tracing, bufferGc: new BufferGc() };
   const parts = await openParts(setup, options).catch((error) => {
     throw error instanceof AuditLogError ? new CommandError(2, error.message, error) : error;
   });

@@ -17,7 +17,7 @@ interface Sdk {
   shutdown(): Promise<void>;
 }
 
-export interface ProcessTracing {
+interface ProcessTracing {
   /** Undefined if no SDK is registered. */
   readonly tracing: Tracing | undefined;
   /** Sends the last traces and stops the SDK that the gateway started. Never rejects. */

@@ -4,8 +4,7 @@ import { ipcPort } from '../base/ipc-port.ts';
 import { ChannelChallengeStore } from '../challenges/store/channel.ts';
 import { WorkerProcess } from '../fleet/worker.ts';
 import { ChannelLimitStore } from '../limits/channel.ts';
-import { CommandError } from './command-error.ts';
-import type { Io, Run } from './io.ts';
+import { CommandError, type Io, type Run } from './io.ts';
 import { processParts } from './process-parts.ts';
 import { packageVersion } from './version.ts';
 

@@ -1,19 +1,13 @@
+import { randomBytes } from 'node:crypto';
 import { type Request, type RequestHandler, Router } from 'express';
 import { z } from 'zod';
 import type { Clock } from '../base/clock.ts';
 import { RollingCount } from '../base/rolling-count.ts';
-import type {
-  ActionName,
-  ActionResultView,
-  ActionsView,
-  PendingActionView,
-  PromotedView,
-} from './action-view.ts';
+import type { LocatedIssue } from '../config/issues.ts';
 import { type Admission, type Caller, callerOf } from './admission.ts';
-import { Confirmations, VALID_MS } from './confirmations.ts';
-import { ControlError, sendControlError } from './control-error.ts';
-import { jsonBody } from './json-body.ts';
+import { ControlError, handler, jsonBody, sendProblem } from './control-error.ts';
 import { Slots } from './slots.ts';
+import type { ActionName, ActionResultView, ActionsView, PendingActionView, PromotedView } from './view.ts';
 
 /** Longest name in a request, in characters. */
 const LONGEST = 256;
@@ -80,18 +74,30 @@ export interface GatewayActions {
 
 export interface ActionsOptions {
   readonly admission: Admission;
-  /** Undefined: they are off. */
+  /** Undefined: actions are off. */
   readonly actions: GatewayActions | undefined;
   readonly clock: Clock;
+  /** Reads the configuration again for a client at this address. Never rejects. */
+  readonly reload: (address: string) => Promise<ReloadResult>;
+  /**
+   * Puts a version of a credential in use for a client at this address.
+   * @throws ControlError if it is refused
+   */
+  readonly promote: (promotion: Promotion, address: string) => Promise<PromotedView>;
+  /** Called with unexpected errors, which are reported nowhere else. */
   readonly onError: (error: unknown) => void;
 }
 
+const RELOAD = '/api/reload';
+const PROMOTE = '/api/credentials/:name/promote';
+
 /**
- * Serves `/api/actions`. An action is described first, which changes nothing, and carried out when the id of that
- * response is confirmed: a page of another site can read no response, so it never learns an id.
+ * Serves what changes the gateway: `/api/reload` and `/api/credentials/NAME/promote`, which need the token itself and no
+ * confirmation, and `/api/actions`. There an action is described first, which changes nothing, and carried out when the
+ * id of that response is confirmed: a page of another site can read no response, so it never learns an id.
  */
 export function actionsRouter(options: ActionsOptions): Router {
-  const { admission, actions, clock, onError } = options;
+  const { admission, actions, clock, reload, promote, onError } = options;
   const confirmations = new Confirmations<ActionRequest>(clock);
   const recent = new RollingCount(MINUTE_MS);
   const running = new Set<ActionName>();
@@ -126,6 +132,11 @@ export function actionsRouter(options: ActionsOptions): Router {
     if (gone.signal.aborted) afterwards?.();
     else res.json({ action, ...result } satisfies ActionResultView);
   });
+  router.post(RELOAD, admission.changes, reloadHandler(reload));
+  router.post(PROMOTE, admission.changes, bodyIfAny(), handler(onError, promotionHandler(promote)));
+  router.all([RELOAD, PROMOTE], (_req, res) => {
+    res.set('allow', 'POST').sendStatus(405);
+  });
   router.get('/api/actions', admission.reads, (_req, res) => {
     res.set('cache-control', 'no-store').json(allowedView(actions, callerOf(res)));
   });
@@ -136,50 +147,25 @@ export function actionsRouter(options: ActionsOptions): Router {
 
 const promotionSchema = z.strictObject({ version: name.optional() });
 
-/** Serves `POST /api/credentials/NAME/promote`, which needs no confirmation, as it needs the token itself. */
-export function promotionRouter(
-  admission: Admission,
-  promote: (promotion: Promotion, address: string) => Promise<PromotedView>,
-  onError: (error: unknown) => void,
-): Router {
-  const router = Router();
-  const path = '/api/credentials/:name/promote';
-  const read = jsonBody('action-invalid');
+function promotionHandler(promote: ActionsOptions['promote']): RequestHandler {
   const running = new Slots(1);
-  router.post(
-    path,
-    admission.changes,
-    (req, res, next) => (hasBody(req) ? read(req, res, next) : next()),
-    handler(onError, async (req, res) => {
-      const { data } = promotionSchema.safeParse(req.body ?? {});
-      const credential = name.safeParse(req.params['name']).data;
-      if (data === undefined || credential === undefined) throw new ControlError('action-invalid');
-      using slot = running.take();
-      if (slot === undefined) throw new ControlError('action-running');
-      res.json(await promote({ credential, version: data.version }, req.socket.remoteAddress ?? ''));
-    }),
-  );
-  router.all(path, (_req, res) => {
-    res.set('allow', 'POST').sendStatus(405);
-  });
-  return router;
+  return async (req, res) => {
+    const { data } = promotionSchema.safeParse(req.body ?? {});
+    const credential = name.safeParse(req.params['name']).data;
+    if (data === undefined || credential === undefined) throw new ControlError('action-invalid');
+    using slot = running.take();
+    if (slot === undefined) throw new ControlError('action-running');
+    res.json(await promote({ credential, version: data.version }, req.socket.remoteAddress ?? ''));
+  };
+}
+
+function bodyIfAny(): RequestHandler {
+  const read = jsonBody('action-invalid');
+  return (req, res, next) => (hasBody(req) ? read(req, res, next) : next());
 }
 
 function hasBody({ headers }: Request): boolean {
   return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0;
-}
-
-/** Passes refusals on as problem documents, and other errors as one that says nothing of their cause. */
-export function handler(onError: (error: unknown) => void, handle: RequestHandler): RequestHandler {
-  return async (req, res, next) => {
-    res.set('cache-control', 'no-store');
-    try {
-      await handle(req, res, next);
-    } catch (error) {
-      if (!(error instanceof ControlError)) onError(error);
-      if (!res.headersSent) sendControlError(res, error instanceof ControlError ? error : 'action-failed');
-    }
-  };
 }
 
 function given(actions: GatewayActions | undefined): GatewayActions {
@@ -191,4 +177,102 @@ function allowedView(actions: GatewayActions | undefined, caller: Caller | undef
   if (actions === undefined) return { allowed: false, reason: new ControlError('actions-off').message };
   if (caller?.access !== 'full') return { allowed: false, reason: new ControlError('read-only').message };
   return { allowed: true, reason: '' };
+}
+
+/** How long an action waits for its confirmation, in milliseconds. */
+const VALID_MS = 60_000;
+/** Actions of one session, and of all sessions, that wait at the same time. */
+const OF_SESSION = 8;
+const IN_ALL = 64;
+
+interface Pending<T> {
+  readonly session: string;
+  readonly until: number;
+  readonly value: T;
+}
+
+/**
+ * Actions that wait for a confirmation. Each has an unguessable id, valid once, for a minute, for the session that began
+ * it.
+ */
+class Confirmations<T> {
+  readonly #clock: Clock;
+  /** The oldest first. */
+  readonly #pending = new Map<string, Pending<T>>();
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  /** Keeps a value until it is confirmed; returns its id. Undefined: too many wait. */
+  add(session: string, value: T): string | undefined {
+    this.#dropExpired();
+    const own = [...this.#pending.values()].filter((each) => each.session === session).length;
+    if (own >= OF_SESSION || this.#pending.size >= IN_ALL) return undefined;
+    const id = randomBytes(24).toString('base64url');
+    this.#pending.set(id, { session, until: this.#clock.now() + VALID_MS, value });
+    return id;
+  }
+
+  /** Takes the value of this id, which no longer waits. Undefined: it is unknown, expired, or of another session. */
+  take(session: string, id: string): T | undefined {
+    this.#dropExpired();
+    const found = this.#pending.get(id);
+    if (found?.session !== session) return undefined;
+    this.#pending.delete(id);
+    return found.value;
+  }
+
+  #dropExpired(): void {
+    const now = this.#clock.now();
+    for (const [id, { until }] of this.#pending) {
+      if (until > now) return;
+      this.#pending.delete(id);
+    }
+  }
+}
+
+/** The result of a reload. */
+export type ReloadResult = Reloaded | ReloadRefused;
+
+export interface Reloaded {
+  readonly result: 'success';
+  /** Names of the changed sections and entries. */
+  readonly changed: readonly string[];
+  /** Keys that differ from those at the start, and change with a restart only. */
+  readonly needsRestart: readonly string[];
+  /** Settings that work but should be changed, and parts of the configuration that were not applied. */
+  readonly warnings: readonly string[];
+}
+
+export interface ReloadRefused {
+  readonly result: 'failure';
+  /** 409: no reload is possible now; 422: the configuration is invalid; 500: an unexpected error. */
+  readonly status: 409 | 422 | 500;
+  readonly reason: string;
+  readonly issues: readonly LocatedIssue[];
+}
+
+/** Maximum number of issues in a response; the log has all. */
+const MOST_ISSUES = 100;
+/** Maximum number of requested reloads that are not finished. */
+const MOST_PENDING = 8;
+
+function reloadHandler(reload: ActionsOptions['reload']): RequestHandler {
+  const pending = new Slots(MOST_PENDING);
+  return async (req, res) => {
+    using slot = pending.take();
+    if (slot === undefined) {
+      res.set('retry-after', '5');
+      sendProblem(res, 429, 'Other reloads are not finished yet. Retry later.');
+      return;
+    }
+    const outcome = await reload(req.socket.remoteAddress ?? '');
+    if (outcome.result === 'success') {
+      res.set('cache-control', 'no-store').json(outcome);
+      return;
+    }
+    const { status, reason, issues } = outcome;
+    sendProblem(res, status, reason, status === 422 ? { issues: issues.slice(0, MOST_ISSUES) } : {});
+  };
 }

@@ -1,10 +1,9 @@
 import { createHash } from 'node:crypto';
 import express, { type Request, type RequestHandler, type Response, Router } from 'express';
 import { isLoopbackHost } from '../base/network.ts';
-import { sendControlError } from './control-error.ts';
+import { sendControlError, sendProblem } from './control-error.ts';
 import { type Access, Guard, type TokenHashes, type Verdict } from './guard.ts';
 import type { Pages } from './pages.ts';
-import { sendProblem } from './problem.ts';
 
 const COOKIE = 'digest-gateway-session';
 

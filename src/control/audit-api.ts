@@ -9,7 +9,7 @@ import type { AdminDetails } from '../audit/record.ts';
 import { putBounded } from '../base/bounded-map.ts';
 import { type PageRequest, ParameterError, readExport, readRequest, readSearch } from './audit-query.ts';
 import type { RequestRow, SearchView } from './audit-view.ts';
-import { sendProblem } from './problem.ts';
+import { sendProblem } from './control-error.ts';
 import { Slots } from './slots.ts';
 
 /** For so long the same query is not new, in milliseconds. */
@@ -71,7 +71,8 @@ export class AuditApi {
   readonly #options: AuditApiOptions;
   readonly #searches: Slots;
   readonly #exports: Slots;
-  readonly #recent = new RecentQueries();
+  /** When a query was recorded, by its hash: a page that repeats its search must not flood the audit log. */
+  readonly #recorded = new Map<string, number>();
   readonly #closing = new AbortController();
 
   constructor(options: AuditApiOptions) {
@@ -182,7 +183,12 @@ export class AuditApi {
   /** Records a search, unless the same address sent it, or another page of it, a short time ago. */
   #recordOnce(req: Request, log: AuditLogAccess): void {
     const details = detailsOf(req, log, {});
-    if (this.#recent.isNew(JSON.stringify(details), Date.now())) log.record('audit-search', details);
+    const query = hash('sha256', JSON.stringify(details), 'base64url');
+    const now = Date.now();
+    const before = this.#recorded.get(query);
+    if (before !== undefined && now - before < KNOWN_MS) return;
+    putBounded(this.#recorded, query, now, MOST_KNOWN);
+    log.record('audit-search', details);
   }
 
   #viewOf({ page, notes, cut }: ThreadPage): SearchView {
@@ -252,18 +258,4 @@ function traceUrlOf(
   return template.replace(/\{(traceId|requestId|time)\}/g, (_placeholder, name: string) =>
     encodeURIComponent(values[name] ?? ''),
   );
-}
-
-/** Remembers recent queries, so that a page that repeats its search does not flood the audit log. */
-class RecentQueries {
-  readonly #seen = new Map<string, number>();
-
-  /** True if the query was not seen in the last ten minutes. `now`: Unix milliseconds. */
-  isNew(query: string, now: number): boolean {
-    const key = hash('sha256', query, 'base64url');
-    const before = this.#seen.get(key);
-    if (before !== undefined && now - before < KNOWN_MS) return false;
-    putBounded(this.#seen, key, now, MOST_KNOWN);
-    return true;
-  }
 }

@@ -9,15 +9,15 @@ import {
   type Query,
   REQUEST_CRITERIA,
   recordedForms,
+  replicaCriterion,
   statusCriterion,
 } from '../audit/reader/query.ts';
-import { parseProcessName } from '../audit/replica-name.ts';
 
 /** Results of one page. */
 const MOST_RESULTS = 200;
 const RESULTS = 50;
-/** Longest time of one page, in milliseconds. */
-export const MOST_BUDGET_MS = 20_000;
+/** Longest time of one page. */
+const MOST_SECONDS = 20;
 const LONGEST = 512;
 
 /** A parameter of the URL, which `parse` reads or refuses with a RangeError. */
@@ -46,11 +46,6 @@ const whole = (most: number) => {
     .refine((number) => number <= most, { error });
 };
 
-const replica = parsed((name) => {
-  if (parseProcessName(name) !== undefined) return name;
-  throw new RangeError('a replica is gateway-1, or one worker of it gateway-1@2');
-});
-
 const cursor = parsed((given) => {
   const position = parseCursor(given);
   if (position !== undefined) return position;
@@ -70,7 +65,7 @@ const criteria = {
   outcome: text.exactOptional(),
   kind: z.enum(KINDS, { error: `is one of ${KINDS.join(', ')}` }).exactOptional(),
   text: text.exactOptional(),
-  replica: replica.exactOptional(),
+  replica: parsed(replicaCriterion).exactOptional(),
   from: parsed(instantAt).exactOptional(),
   to: parsed(instantAfter).exactOptional(),
 };
@@ -78,8 +73,8 @@ const criteria = {
 const FORMATS = ['csv', 'jsonl'] as const;
 const paging = {
   cursor: cursor.optional(),
-  limit: whole(MOST_RESULTS).optional(),
-  seconds: whole(MOST_BUDGET_MS / 1000).optional(),
+  limit: whole(MOST_RESULTS).default(RESULTS),
+  seconds: whole(MOST_SECONDS).default(MOST_SECONDS),
 };
 
 const searchParameters = z.strictObject({ ...criteria, ...paging });
@@ -103,7 +98,7 @@ export interface PageRequest {
   readonly budgetMs: number;
 }
 
-export interface ExportRequest {
+interface ExportRequest {
   readonly query: Query;
   readonly format: (typeof FORMATS)[number];
 }
@@ -122,7 +117,7 @@ export class ParameterError extends Error {
 /** Reads the parameters of a search. @throws ParameterError */
 export function readSearch(parameters: unknown, keys: readonly AuditKeys[]): PageRequest {
   const { cursor: after, limit, seconds, ...given } = read(searchParameters, parameters);
-  return { query: queryOf(given, keys), ...pageOf({ after, limit, seconds }) };
+  return { query: queryOf(given, keys), limit, after, budgetMs: seconds * 1000 };
 }
 
 /** Reads the parameters of an export. @throws ParameterError */
@@ -135,17 +130,7 @@ export function readExport(parameters: unknown, keys: readonly AuditKeys[]): Exp
 export function readRequest(requestId: string, parameters: unknown): PageRequest {
   const all = { ...(parameters as object), requestId };
   const { cursor: after, limit, seconds, ...given } = read(requestParameters, all);
-  return { query: queryOf(given, []), ...pageOf({ after, limit, seconds }) };
-}
-
-interface Paging {
-  readonly after?: Position | undefined;
-  readonly limit?: number | undefined;
-  readonly seconds?: number | undefined;
-}
-
-function pageOf({ after, limit = RESULTS, seconds }: Paging): Omit<PageRequest, 'query'> {
-  return { after, limit, budgetMs: seconds === undefined ? MOST_BUDGET_MS : seconds * 1000 };
+  return { query: queryOf(given, []), limit, after, budgetMs: seconds * 1000 };
 }
 
 function queryOf({ from, to, identifier, address, ...given }: Criteria, keys: readonly AuditKeys[]): Query {

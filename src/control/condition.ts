@@ -1,5 +1,5 @@
 import { expiryOf } from '../transport/upstream-tls.ts';
-import type { DeploymentInterval } from './interval.ts';
+import type { DeploymentInterval } from './totals.ts';
 import type { CodeCount, Condition, Problem, State } from './view.ts';
 import { WORDS } from './words.ts';
 

@@ -1,14 +1,13 @@
+import type { ServerResponse } from 'node:http';
 import { type Request, type Response, Router } from 'express';
 import type { Admission } from './admission.ts';
 import { AuditApi, type AuditApiOptions } from './audit-api.ts';
-import type { Histories } from './history.ts';
-import { LiveStream } from './live-stream.ts';
+import { sendProblem } from './control-error.ts';
+import { type Histories, Sampler } from './history.ts';
 import type { Pages } from './pages.ts';
-import { sendProblem } from './problem.ts';
-import { Sampler } from './sampler.ts';
-import { type ConsoleSource, takeDetail } from './snapshot.ts';
+import { type ConsoleSource, takeDetail, takeSnapshot } from './snapshot.ts';
 import { readTotals } from './totals.ts';
-import { RANGES } from './view.ts';
+import { RANGES, type Tick } from './view.ts';
 
 export interface ConsolePace {
   /** Intervals of the charts' points and of the stream's snapshots, in milliseconds. */
@@ -18,7 +17,7 @@ export interface ConsolePace {
 
 export const CONSOLE_PACE: ConsolePace = { sampleMs: 5_000, tickMs: 1_000 };
 
-export interface ConsoleOptions extends ConsolePace {
+interface ConsoleOptions extends ConsolePace {
   readonly source: ConsoleSource;
   readonly pages: Pages;
   readonly admission: Admission;
@@ -48,7 +47,7 @@ export class Console {
       next();
     });
     router.get('/api/snapshot', async (_req, res) => {
-      res.json(await stream.snapshot());
+      res.json(await takeSnapshot(source, sampler));
     });
     router.get('/api/history', (req, res) => sendHistory(req, res, sampler.histories));
     router.get('/api/deployments/:name', async (req, res) => {
@@ -75,4 +74,98 @@ function sendHistory({ query }: Request, res: Response, histories: Histories): v
   else if (deployment === undefined) res.json(histories.sparklines());
   else if (typeof deployment === 'string') res.json(histories.read(deployment, known));
   else sendProblem(res, 400, 'deployment must be given once.');
+}
+
+/** Maximum number of open event streams. */
+const VIEWERS = 50;
+/** Maximum number of unsent bytes for one viewer. */
+const WAITING = 2 ** 20;
+/** Maximum number of audit lines in one tick; 10,000 lines a minute still fit. */
+const AUDIT_LINES = 200;
+
+interface LiveStreamOptions extends Pick<ConsoleOptions, 'source' | 'tickMs' | 'onError'> {
+  readonly sampler: Sampler;
+}
+
+/** Server-sent events for every open console. One timer serves all; it stops when no console is open. */
+class LiveStream {
+  readonly #options: LiveStreamOptions;
+  readonly #viewers = new Set<ServerResponse>();
+  #timer: NodeJS.Timeout | undefined;
+  #ticking = false;
+  #auditUntil = 0;
+
+  constructor(options: LiveStreamOptions) {
+    this.#options = options;
+  }
+
+  /** Starts the event stream, or responds 503 when too many are open. */
+  add(res: ServerResponse): void {
+    if (this.#viewers.size >= VIEWERS) {
+      res.writeHead(503, { 'content-type': 'text/plain', 'retry-after': '30' });
+      res.end('Too many consoles are open. Close one.\n');
+      return;
+    }
+    res.writeHead(200, { 'content-type': 'text/event-stream', 'cache-control': 'no-store' });
+    if (this.#viewers.size === 0) this.#start();
+    res.write(event('audit', this.#auditBefore()));
+    this.#viewers.add(res);
+    res.on('close', () => {
+      this.#viewers.delete(res);
+      if (this.#viewers.size === 0) this.#stop();
+    });
+    void this.#tick();
+  }
+
+  close(): void {
+    for (const viewer of this.#viewers) viewer.end();
+    this.#stop();
+  }
+
+  #start(): void {
+    const { source, tickMs } = this.#options;
+    this.#auditUntil = source.auditLines(0).position;
+    this.#timer = setInterval(() => void this.#tick(), tickMs).unref();
+  }
+
+  #stop(): void {
+    clearInterval(this.#timer);
+    this.#timer = undefined;
+  }
+
+  /** Returns the audit lines that earlier ticks have sent. */
+  #auditBefore() {
+    const { lines, position } = this.#options.source.auditLines(0);
+    const sent = lines.length - (position - this.#auditUntil);
+    return lines.slice(Math.max(0, sent - AUDIT_LINES), Math.max(0, sent));
+  }
+
+  async #tick(): Promise<void> {
+    if (this.#ticking) return;
+    this.#ticking = true;
+    try {
+      const text = event('tick', await this.#nextTick());
+      for (const viewer of this.#viewers) {
+        // A viewer that reconnects gets everything again.
+        if (viewer.writableLength > WAITING) viewer.destroy();
+        else viewer.write(text);
+      }
+    } catch (error) {
+      this.#options.onError(error);
+    } finally {
+      this.#ticking = false;
+    }
+  }
+
+  async #nextTick(): Promise<Tick> {
+    const { source, sampler } = this.#options;
+    const snapshot = await takeSnapshot(source, sampler);
+    const audit = source.auditLines(this.#auditUntil);
+    this.#auditUntil = audit.position;
+    return { snapshot, audit: audit.lines.slice(-AUDIT_LINES) };
+  }
+}
+
+function event(name: string, data: unknown): string {
+  return `event: ${name}\ndata: ${JSON.stringify(data)}\n\n`;
 }

@@ -1,5 +1,5 @@
-import type { Response } from 'express';
-import { sendProblem } from './problem.ts';
+import express, { type RequestHandler, type Response } from 'express';
+import { STATUS_CODES } from '../base/node-http.ts';
 
 /** Every reason for which the control plane refuses an action or a question: its stable code, HTTP status, and what to do. */
 const ERRORS = {
@@ -50,7 +50,7 @@ const ERRORS = {
   'action-failed': [500, 'The action failed for an unexpected reason, which the log describes.'],
 } as const satisfies Record<string, readonly [status: number, detail: string]>;
 
-export type ControlErrorCode = keyof typeof ERRORS;
+type ControlErrorCode = keyof typeof ERRORS;
 
 /** An action, or a question of the console, that is refused. The message says why and what to do. */
 export class ControlError extends Error {
@@ -72,4 +72,47 @@ export function sendControlError(res: Response, error: ControlErrorCode | Contro
   const { code, status, message } = typeof error === 'string' ? new ControlError(error) : error;
   if (status === 429) res.set('retry-after', '60');
   sendProblem(res, status, message, { code });
+}
+
+/** Passes refusals on as problem documents, and other errors as one that says nothing of their cause. */
+export function handler(onError: (error: unknown) => void, handle: RequestHandler): RequestHandler {
+  return async (req, res, next) => {
+    res.set('cache-control', 'no-store');
+    try {
+      await handle(req, res, next);
+    } catch (error) {
+      if (!(error instanceof ControlError)) onError(error);
+      if (!res.headersSent) sendControlError(res, error instanceof ControlError ? error : 'action-failed');
+    }
+  };
+}
+
+/** Sends problem+json (RFC 9457 §4.2.1: without a type, the title is the phrase of the status). */
+export function sendProblem(res: Response, status: number, detail: string, extensions: object = {}): void {
+  res
+    .status(status)
+    .set('cache-control', 'no-store')
+    .type('application/problem+json')
+    .send(`${JSON.stringify({ status, title: STATUS_CODES[status], detail, ...extensions })}\n`);
+}
+
+const parse = express.json({ limit: '16kb', type: () => true });
+
+/**
+ * Reads a body of JSON. Any other Content-Type is refused: a form of another site can send text, and a page there would
+ * have to ask first. `invalid`: code of the response to a body that is no JSON.
+ */
+export function jsonBody(invalid: ControlErrorCode): RequestHandler {
+  return (req, res, next) => {
+    const type = (req.headers['content-type'] ?? '').toLowerCase();
+    if (!/^application\/json(?:$|\s*;)/.test(type)) return sendControlError(res, 'json-required');
+    parse(req, res, (error?: unknown) => {
+      if (isSyntax(error)) sendControlError(res, invalid);
+      else next(error);
+    });
+  };
+}
+
+function isSyntax(error: unknown): boolean {
+  return typeof error === 'object' && error !== null && 'status' in error && error.status === 400;
 }

@@ -3,12 +3,10 @@ import type { Server } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import express, { type NextFunction, type Request, type RequestHandler, type Response } from 'express';
 import helmet from 'helmet';
-import type { Clock } from '../base/clock.ts';
 import { createServer } from '../base/node-http.ts';
 import { openPort } from '../base/open-port.ts';
 import type { MetricsFormat, MetricsText } from '../metrics/merged-metrics.ts';
-import type { PromotedView } from './action-view.ts';
-import { actionsRouter, type GatewayActions, type Promotion, promotionRouter } from './actions.ts';
+import { type ActionsOptions, actionsRouter } from './actions.ts';
 import { admission } from './admission.ts';
 import { AUDIT_BOUNDS, type AuditApiOptions, LONG_PATHS } from './audit-api.ts';
 import { Console, type ConsolePace } from './console.ts';
@@ -17,27 +15,16 @@ import { describeApi, type Offer } from './openapi.ts';
 import { Pages } from './pages.ts';
 import { type Queries, queriesRouter } from './queries.ts';
 import { readiness, readinessText } from './readiness.ts';
-import { type ReloadResult, reloadHandler } from './reload.ts';
 import { Slots } from './slots.ts';
 import type { ConsoleSource } from './snapshot.ts';
 
-export interface ControlOptions {
+export interface ControlOptions extends Omit<ActionsOptions, 'admission'> {
   /** The tokens that everything but health requires; undefined: none. */
   readonly tokens: TokenHashes | undefined;
-  /** Undefined: actions are off. */
-  readonly actions: GatewayActions | undefined;
   readonly queries: Queries;
-  readonly clock: Clock;
   /** Returns the current metrics of every process of the gateway. */
   readonly scrape: (format: MetricsFormat) => Promise<MetricsText>;
   readonly live: () => boolean;
-  /** Reads the configuration again for a client at this address. Never rejects. */
-  readonly reload: (address: string) => Promise<ReloadResult>;
-  /**
-   * Puts a version of a credential in use for a client at this address.
-   * @throws ControlError if it is refused
-   */
-  readonly promote: (promotion: Promotion, address: string) => Promise<PromotedView>;
   /** Returns the current offer of the data plane. */
   readonly offer: () => Offer;
   readonly console: ConsoleSource;
@@ -47,12 +34,10 @@ export interface ControlOptions {
   readonly consoleFolder: string;
   readonly pace: ConsolePace;
   readonly timeouts?: ControlTimeouts;
-  /** Called with unexpected errors of the control plane, which are reported nowhere else. */
-  readonly onError: (error: unknown) => void;
 }
 
 /** Timeouts in milliseconds. */
-export interface ControlTimeouts {
+interface ControlTimeouts {
   /** Time from the opening of a connection, or the end of a response, to the end of a request's headers. */
   readonly headers: number;
   /** Time without a byte in either direction during a request. */
@@ -138,14 +123,8 @@ export class ControlPlane {
       const { contentType, text } = await options.scrape(metricsFormat(req));
       res.vary('accept').type(contentType).send(text);
     });
-    app.post('/api/reload', guarded.changes, reloadHandler(options.reload));
-    app.all('/api/reload', (_req, res) => {
-      res.set('allow', 'POST').sendStatus(405);
-    });
-    const { actions, queries, clock } = options;
-    app.use(promotionRouter(guarded, options.promote, onError));
-    app.use(actionsRouter({ admission: guarded, actions, clock, onError }));
-    app.use(queriesRouter({ admission: guarded, queries, onError }));
+    app.use(actionsRouter({ ...options, admission: guarded }));
+    app.use(queriesRouter({ ...options, admission: guarded }));
     app.use(this.#console.router);
     app.use((_req, res) => {
       res

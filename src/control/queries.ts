@@ -1,10 +1,8 @@
 import { Router } from 'express';
 import { z } from 'zod';
-import { handler } from './actions.ts';
 import type { Admission } from './admission.ts';
 import type { ClientDetailView, ExplanationView } from './client-view.ts';
-import { ControlError } from './control-error.ts';
-import { jsonBody } from './json-body.ts';
+import { ControlError, handler, jsonBody } from './control-error.ts';
 
 /** Longest name and longest target in a request, in characters. */
 const LONGEST_NAME = 256;
@@ -32,7 +30,7 @@ export interface Queries {
   client(name: string): Promise<ClientDetailView | undefined>;
 }
 
-export interface QueriesOptions {
+interface QueriesOptions {
   readonly admission: Admission;
   readonly queries: Queries;
   readonly onError: (error: unknown) => void;

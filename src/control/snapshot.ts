@@ -1,9 +1,8 @@
 import { findingText } from '../audit/findings.ts';
 import { titleOf } from '../base/errors.ts';
 import { conditionOf, gatewayCondition } from './condition.ts';
-import { clientInterval, deploymentInterval, rises, round } from './interval.ts';
+import type { Sampler } from './history.ts';
 import { errorsIn, readiness } from './readiness.ts';
-import type { Sampler } from './sampler.ts';
 import {
   type AuditState,
   type CredentialVersionState,
@@ -13,7 +12,15 @@ import {
   mergeAudits,
   statusOf,
 } from './state.ts';
-import { noTotals, type ReadMetrics, type Totals } from './totals.ts';
+import {
+  clientInterval,
+  deploymentInterval,
+  noTotals,
+  type ReadMetrics,
+  rises,
+  round,
+  type Totals,
+} from './totals.ts';
 import type {
   AuditLine,
   AuditView,
@@ -75,18 +82,14 @@ export async function takeDetail(
 }
 
 /** The metrics' counts now, and of the last seconds and the last minute. */
-export interface Counts {
+interface Counts {
   readonly now: Totals;
   readonly recent: Totals;
   readonly minute: Totals;
 }
 
 /** Returns what the console shows of a state. */
-export function consoleView(
-  state: GatewayState,
-  counts: Counts,
-  source: Omit<ConsoleSource, 'state' | 'values' | 'settings' | 'auditLines'>,
-): Snapshot {
+function consoleView(state: GatewayState, counts: Counts, source: ConsoleSource): Snapshot {
   const errors = errorsIn(readiness(state));
   const deployments = state.deployments.map((each) =>
     deploymentView(each, errors.deployments.get(each.name) ?? '', counts),

@@ -1,6 +1,6 @@
 /*
- * The JSON of `/api` for the console. The page in `console/` shares these types and names with the gateway
- * and no other file, so this file imports nothing.
+ * The JSON of `/api` for the console. The page in `console/` shares these types and names, so this file
+ * imports nothing.
  */
 
 /** `ok`; `degraded`: an error, but requests are served; `broken`: requests are not served. */
@@ -34,7 +34,7 @@ export interface Problem {
   readonly deployment?: string;
 }
 
-export interface GatewayView extends Condition {
+interface GatewayView extends Condition {
   /** The gravest first. */
   readonly problems: readonly Problem[];
   readonly version: string;
@@ -63,7 +63,7 @@ export interface DeploymentView extends Condition {
 }
 
 /** Connections to all addresses of an upstream, of all processes. */
-export interface ConnectionsView {
+interface ConnectionsView {
   readonly open: number;
   /** Those of them that carry a request. */
   readonly busy: number;
@@ -118,7 +118,7 @@ export interface CredentialView {
   readonly changedAt?: number;
 }
 
-export interface OutcomeView {
+interface OutcomeView {
   readonly name: string;
   readonly lastMinute: number;
 }
@@ -270,4 +270,56 @@ export interface Tick {
   readonly snapshot: Snapshot;
   /** Lines since the last tick, oldest first; limited to the newest ones. */
   readonly audit: readonly AuditLine[];
+}
+
+export type ActionName = 'reload' | 'promote' | 'roll-back' | 'drain' | 'doctor';
+
+/** Answers whether this token or session may act. */
+export interface ActionsView {
+  readonly allowed: boolean;
+  /** Why not; empty if it is allowed. */
+  readonly reason: string;
+}
+
+/** An action that waits for its confirmation. */
+export interface PendingActionView {
+  readonly id: string;
+  readonly action: ActionName;
+  /** Sentences that tell what the action will do. */
+  readonly effects: readonly string[];
+  /** How long it may be confirmed, in seconds. */
+  readonly validSeconds: number;
+}
+
+/** An action that was carried out. */
+export interface ActionResultView {
+  readonly action: ActionName;
+  /** One sentence. */
+  readonly result: string;
+  readonly notes: readonly string[];
+  /** Only of `doctor`. */
+  readonly findings?: readonly FindingView[];
+}
+
+/** The response to `POST /api/credentials/NAME/promote`. */
+export interface PromotedView {
+  readonly result: 'success';
+  readonly credential: string;
+  readonly version: string;
+  /** The deployments that use this version from now on, and did not before. */
+  readonly deployments: readonly string[];
+}
+
+/** A finding of doctor. */
+export interface FindingView {
+  /** Name of the deployment; empty: it is about the gateway itself. */
+  readonly deployment: string;
+  readonly origin: string;
+  readonly mark: 'ok' | 'warn' | 'fail';
+  readonly check: string;
+  /** The credential or site that it is about; empty: none. */
+  readonly subject: string;
+  readonly saw: string;
+  /** Empty if nothing is to be done. */
+  readonly advice: string;
 }

@@ -1,9 +1,5 @@
-import { count } from '../base/units.ts';
-import type { VersionState } from '../upstream/versions.ts';
-import { span } from './span.ts';
-
-/** The state of a credential version for people; `rejected`: its trial failed, and another one stays in use. */
-export type CredentialStatus = VersionState | 'rejected';
+import { count, span } from '../base/units.ts';
+import type { CredentialView } from './view.ts';
 
 /**
  * Every sentence in the views of a state: readiness and console. No other code reads them, so that they can be
@@ -50,7 +46,7 @@ export const WORDS = {
     waiting: 'waits for the upstream',
     rejected: 'rejected by the upstream',
     refused: 'refused',
-  } satisfies Record<CredentialStatus, string>,
+  } satisfies Record<CredentialView['status'], string>,
   chain: {
     intact:
       'the newest segment was verified at the start; run digest-gateway audit verify to check the whole log.',

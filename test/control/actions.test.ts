@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, test } from '@jest/globals';
-import type { PromotedView } from '../../src/control/action-view.ts';
 import type { ActionOutcome, ActionRequest, GatewayActions } from '../../src/control/actions.ts';
 import { ControlError } from '../../src/control/control-error.ts';
+import type { PromotedView } from '../../src/control/view.ts';
 import {
   act,
   OF_PROGRAM,

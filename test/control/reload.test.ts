@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { afterEach, describe, expect, test } from '@jest/globals';
-import type { ReloadResult } from '../../src/control/reload.ts';
+import type { ReloadResult } from '../../src/control/actions.ts';
 import { until } from '../support/until.ts';
 import { type RunningControl, startControl } from './console-source.ts';
 

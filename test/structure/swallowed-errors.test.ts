@@ -25,7 +25,7 @@ const REASONS: Readonly<Record<string, readonly string[]>> = {
   'cli/demo.ts': [LAST],
   'cli/tracing.ts': [PARSES],
   'config/yaml-source.ts': [PARSES],
-  'control/console/router.tsx': [PARSES],
+  'control/console/app.tsx': [PARSES],
   'credentials/identity.ts': [PARSES],
   'credentials/sealed-file.ts': [PARSES],
   'credentials/sealed-form.ts': [PARSES],

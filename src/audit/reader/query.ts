@@ -3,6 +3,7 @@ import { parseAddress } from '../../base/network.ts';
 import { parseDuration } from '../../base/units.ts';
 import { type AuditKeys, Pseudonyms } from '../keys.ts';
 import type { LineHead } from '../line.ts';
+import { parseProcessName } from '../replica-name.ts';
 
 const TIME_FORMS =
   'a time is 2026-03, 2026-03-01, 2026-03-01T08:00:00Z or "2d ago"; UTC unless it says otherwise';
@@ -226,6 +227,15 @@ export function statusCriterion(text: string): StatusRange {
   if (hundred !== undefined) return { from: Number(hundred) * 100, to: Number(hundred) * 100 + 99 };
   if (from === undefined || to === undefined) throw new RangeError('a status is 404, 4xx or 400-499');
   return { from: Number(from), to: Number(to) };
+}
+
+/**
+ * Checks the name of a replica or of one worker.
+ * @throws RangeError with the right form
+ */
+export function replicaCriterion(text: string): string {
+  if (parseProcessName(text) !== undefined) return text;
+  throw new RangeError('a replica is gateway-1, or one worker of it gateway-1@2');
 }
 
 /**

@@ -92,7 +92,7 @@ function optionsOf(
   { directory, keys, query }: ThreadScope,
   notes: Set<string>,
 ): Omit<SearchOptions, 'onCut'> {
-  const gc = new BufferGc(() => void globalThis.gc?.({ type: 'minor' }));
+  const gc = new BufferGc();
   return {
     directory,
     keys,

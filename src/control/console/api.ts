@@ -34,6 +34,21 @@ export async function callApi<Data>(path: string, init: RequestInit = {}): Promi
   return (await response.json()) as Data;
 }
 
+/** Posts JSON to the control plane: `callApi`. */
+export function post<Data>(path: string, body: object, signal?: AbortSignal): Promise<Data> {
+  return callApi<Data>(path, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify(body),
+    ...(signal !== undefined && { signal }),
+  });
+}
+
+/** The sentence of an error. */
+export function messageOf(reason: unknown): string {
+  return reason instanceof Error ? reason.message : String(reason);
+}
+
 async function reasonOf(response: Response): Promise<string> {
   const type = response.headers.get('content-type') ?? '';
   if (type.includes('json')) {
@@ -78,8 +93,7 @@ export function useFetch<Data>(path: string | undefined, everyMs?: number): Fetc
       },
       (reason: unknown) => {
         if (signal.aborted) return;
-        const error = reason instanceof Error ? reason.message : String(reason);
-        setResult((before) => ({ ...(before.path === path && before), path, error }));
+        setResult((before) => ({ ...(before.path === path && before), path, error: messageOf(reason) }));
       },
     );
     return () => aborting.abort();

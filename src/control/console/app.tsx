@@ -1,13 +1,56 @@
+import { computed } from '@preact/signals';
+import { type ComponentType, render } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
+import { address, type PageProps } from './address.ts';
 import { moment, timeOfDay } from './format.ts';
-import { connection, snapshot } from './live.ts';
-import { Badge } from './parts/badge.tsx';
-import { Banner } from './parts/banner.tsx';
+import { connection, follow, snapshot } from './live.ts';
+import { ActionsPage } from './pages/actions.tsx';
+import { AuditPage } from './pages/audit.tsx';
+import { ClientPage } from './pages/client.tsx';
+import { ClientsPage } from './pages/clients.tsx';
+import { DeploymentPage } from './pages/deployment.tsx';
+import { OverviewPage } from './pages/overview.tsx';
+import { PolicyPage } from './pages/policy.tsx';
+import { RequestPage } from './pages/request.tsx';
+import { Badge, Banner } from './parts/state.tsx';
 import { ThemeChoice } from './parts/theme.tsx';
-import { PAGES, route } from './router.tsx';
+
+interface PageEntry {
+  /** Path behind `#`; a segment with a colon is a parameter. */
+  readonly path: string;
+  /** Heading of the page; without one, its first parameter. */
+  readonly title?: string;
+  /** True if the navigation bar links to it. */
+  readonly listed?: boolean;
+  readonly page: ComponentType<PageProps>;
+}
+
+/**
+ * All pages, in the order of the navigation bar. To add one: a file in `pages/` that exports a component with
+ * `PageProps`, and a line here. The frame below shows heading, banner and navigation.
+ */
+const PAGES: readonly PageEntry[] = [
+  { path: '/', title: 'Overview', listed: true, page: OverviewPage },
+  { path: '/deployments/:name', page: DeploymentPage },
+  { path: '/clients', title: 'Clients', listed: true, page: ClientsPage },
+  { path: '/clients/:name', page: ClientPage },
+  { path: '/policy', title: 'Policy', listed: true, page: PolicyPage },
+  { path: '/audit', title: 'Audit', listed: true, page: AuditPage },
+  { path: '/requests/:id', page: RequestPage },
+  { path: '/actions', title: 'Actions', listed: true, page: ActionsPage },
+];
+
+interface Route extends PageProps {
+  /** Undefined if there is no such page. */
+  readonly entry: PageEntry | undefined;
+  readonly title: string;
+}
+
+/** The page that the address names. */
+const route = computed<Route>(() => routeOf(address.value));
 
 /** The frame of every page: header, navigation, banner, heading, footer. */
-export function App() {
+function App() {
   const { connected } = connection.value;
   return (
     <div class={connected ? 'frame' : 'frame stale'}>
@@ -104,3 +147,40 @@ function Footer() {
     </footer>
   );
 }
+
+function routeOf({ path, query }: typeof address.value): Route {
+  for (const entry of PAGES) {
+    const params = match(entry.path, path);
+    if (params === undefined) continue;
+    return { entry, params, query, title: entry.title ?? Object.values(params)[0] ?? '' };
+  }
+  return { entry: undefined, params: {}, query, title: 'No such page' };
+}
+
+function match(pattern: string, path: string): Record<string, string> | undefined {
+  const wanted = pattern.split('/');
+  const given = path.split('/');
+  if (wanted.length !== given.length) return undefined;
+  const params: Record<string, string> = {};
+  for (const [index, segment] of wanted.entries()) {
+    const value = decoded(given[index] ?? '');
+    if (value === undefined) return undefined;
+    if (segment.startsWith(':')) params[segment.slice(1)] = value;
+    else if (segment !== value) return undefined;
+  }
+  return params;
+}
+
+function decoded(segment: string): string | undefined {
+  try {
+    return decodeURIComponent(segment);
+  } catch {
+    return undefined;
+  }
+}
+
+const place = document.getElementById('app');
+if (place === null) throw new Error('index.html has no #app');
+place.replaceChildren();
+render(<App />, place);
+follow();

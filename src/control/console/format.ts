@@ -1,4 +1,4 @@
-import { span } from '../span.ts';
+import { span } from '../../base/units.ts';
 
 const digits = new Intl.NumberFormat('en', { maximumFractionDigits: 0 });
 const clock = new Intl.DateTimeFormat('en-GB', { timeStyle: 'medium' });

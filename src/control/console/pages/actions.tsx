@@ -2,7 +2,7 @@ import type { ComponentChildren } from 'preact';
 import { useState } from 'preact/hooks';
 import { snapshot } from '../live.ts';
 import { ActionButton, Results, useAllowed } from '../parts/action.tsx';
-import { CredentialActions } from '../parts/credential-actions.tsx';
+import { CredentialActions } from '../parts/credentials.tsx';
 import { deploymentLink } from '../parts/links.tsx';
 
 /** Actions on the gateway. Each one shows its effects and waits for a confirmation. */

@@ -5,13 +5,12 @@ import type {
   RefusalView,
   RuleView,
 } from '../../client-view.ts';
+import type { PageProps } from '../address.ts';
 import { useFetch } from '../api.ts';
 import { ago, count, rate } from '../format.ts';
 import { snapshot } from '../live.ts';
-import { type Fact, Facts } from '../parts/facts.tsx';
 import { deploymentLink, requestLink } from '../parts/links.tsx';
-import { type Column, Table } from '../parts/table.tsx';
-import type { PageProps } from '../router.tsx';
+import { type Column, type Fact, Facts, Table } from '../parts/table.tsx';
 
 const EVERY_MS = 5_000;
 

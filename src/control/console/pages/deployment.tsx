@@ -1,15 +1,25 @@
 import type { ComponentChildren } from 'preact';
 import { useId } from 'preact/hooks';
-import type { DeploymentDetail, DeploymentView } from '../../view.ts';
+import { span } from '../../../base/units.ts';
+import type {
+  AddressView,
+  CertificateView,
+  DeploymentDetail,
+  DeploymentSettings,
+  DeploymentView,
+  LimitsView,
+  TlsView,
+} from '../../view.ts';
+import type { PageProps } from '../address.ts';
 import { useFetch } from '../api.ts';
+import { bytes, count, counted, date, latency, rate } from '../format.ts';
 import { snapshot } from '../live.ts';
 import { Results } from '../parts/action.tsx';
-import { Badge } from '../parts/badge.tsx';
-import { CredentialActions } from '../parts/credential-actions.tsx';
-import { Charts } from '../parts/deployment-charts.tsx';
-import { Addresses, Certificates, limitFacts, nonceFacts, trafficFacts } from '../parts/deployment-facts.tsx';
-import { Facts } from '../parts/facts.tsx';
-import type { PageProps } from '../router.tsx';
+import { Charts } from '../parts/charts.tsx';
+import { CredentialActions } from '../parts/credentials.tsx';
+import { clientLink } from '../parts/links.tsx';
+import { Badge } from '../parts/state.tsx';
+import { type Column, type Fact, Facts, Table } from '../parts/table.tsx';
 
 /** Certificates and limits seldom change. */
 const DETAIL_MS = 30_000;
@@ -75,4 +85,148 @@ function Panel({ title, width, children }: PanelProps) {
       {children}
     </section>
   );
+}
+
+function trafficFacts(view: DeploymentView): Fact[] {
+  const { perSecond, inFlight, latency: taken, connections } = view;
+  const { open, busy, queued, limit } = connections;
+  return [
+    ['Upstream', view.origin],
+    ['Requests', `${rate(perSecond.requests)} per second, ${count(inFlight)} in flight`],
+    ['Errors', `${rate(perSecond.errors)} per second`],
+    ['Latency', taken === undefined ? 'none ended in the last seconds' : latencyText(taken)],
+    ['Connections', `${count(open)} open, ${count(busy)} busy, ${count(limit)} at most`],
+    ['Queue', `${counted(queued, 'request')} waiting for a connection`],
+    ['Outcomes', outcomesText(view.outcomes)],
+  ];
+}
+
+function latencyText({ p50, p95, p99 }: NonNullable<DeploymentView['latency']>): string {
+  return `p50 ${latency(p50)}, p95 ${latency(p95)}, p99 ${latency(p99)}`;
+}
+
+function outcomesText(outcomes: DeploymentView['outcomes']): string {
+  if (outcomes.length === 0) return 'none configured';
+  const counts = outcomes.map(({ name, lastMinute }) => `${name} ${count(lastMinute)}`);
+  return `${counts.join(', ')} in the last minute`;
+}
+
+const POLICIES: Readonly<Record<string, string>> = {
+  shared: 'used concurrently',
+  exclusive: 'one request at a time',
+  'single-use': 'used once',
+};
+
+function nonceFacts({ nonce, perSecond }: DeploymentView): Fact[] {
+  const { policy, age, lifetime } = nonce;
+  return [
+    ['Policy', `${policy}: ${POLICIES[policy] ?? ''}`],
+    ['Age', age === undefined ? 'none in use' : `${span(age)} old`],
+    ['Lifetime', lifetime === undefined ? 'not learned yet' : span(lifetime)],
+    ['Challenges', `${rate(perSecond.challenges)} per second`],
+  ];
+}
+
+const ADDRESSES: readonly Column<AddressView>[] = [
+  { label: 'Address', cell: ({ address }) => address },
+  {
+    label: 'Health',
+    cell: ({ health, age }) => (
+      <span class={health === 'failing' ? 'broken' : ''}>
+        {health} for {span(age)}
+      </span>
+    ),
+  },
+  {
+    label: 'Circuit',
+    cell: ({ circuit }) =>
+      circuit === 'closed' ? (
+        'closed'
+      ) : (
+        <span class="broken">{circuit}: one request at a time, until it responds</span>
+      ),
+  },
+];
+
+export function Addresses({ addresses }: { readonly addresses: readonly AddressView[] }) {
+  return (
+    <Table
+      label="Addresses"
+      columns={ADDRESSES}
+      rows={addresses}
+      keyOf={({ address }) => address}
+      empty="No addresses."
+    />
+  );
+}
+
+/** The chain of the last full TLS handshake. */
+export function Certificates({ tls, now }: { readonly tls: TlsView | undefined; readonly now: number }) {
+  if (tls === undefined) return <p class="muted">No TLS handshake yet.</p>;
+  const columns: readonly Column<CertificateView>[] = [
+    { label: 'Certificate', cell: ({ subject }) => nameText(subject) },
+    { label: 'Issuer', cell: ({ issuer }) => nameText(issuer) },
+    { label: 'Valid from', cell: ({ validFrom }) => date(validFrom), class: 'whole' },
+    {
+      label: 'Expires',
+      cell: ({ expiresAt }) =>
+        expiresAt <= now ? (
+          <span class="broken">expired on {date(expiresAt)}</span>
+        ) : (
+          `${date(expiresAt)}, in ${span((expiresAt - now) / 1000)}`
+        ),
+    },
+  ];
+  return (
+    <>
+      <p class="muted">{tls.protocol}, as the upstream sent them, its own certificate first.</p>
+      <Table
+        label="Certificates"
+        columns={columns}
+        rows={tls.chain}
+        keyOf={({ subject, issuer }) => `${subject} ${issuer}`}
+        empty="No certificates."
+      />
+    </>
+  );
+}
+
+/** A distinguished name has one attribute on each line. */
+function nameText(name: string): string {
+  return name.trim().replaceAll('\n', ', ') || 'no name';
+}
+
+export function limitFacts(settings: DeploymentSettings): Fact[] {
+  const { connections, timeouts, body, retries, limits, clients } = settings;
+  const { connect, response, idle, total } = timeouts;
+  return [
+    ['Requests', limits === undefined ? 'no limit for all clients together' : limitsText(limits)],
+    ...clients.map(
+      ({ client, limits: own }): Fact => [
+        'Client',
+        <>
+          {clientLink(client)}: {limitsText(own)}
+        </>,
+      ],
+    ),
+    ['Connections', `${count(connections)} of one process to each address`],
+    [
+      'Timeouts',
+      `connect ${span(connect)}, response ${span(response)}, idle ${span(idle)}, total ${span(total)}`,
+    ],
+    ['Body', `${bytes(body.max)} at most, ${bytes(body.replayUpTo)} kept for a challenge`],
+    ['Rate of clients', body.minRate === 0 ? 'any' : `${bytes(body.minRate)} per second at least`],
+    ['Retries', counted(retries, 'time')],
+  ];
+}
+
+function limitsText({ perSecond, burst, concurrent, daily }: LimitsView): string {
+  return [
+    perSecond !== undefined && `${rate(perSecond)} per second`,
+    burst !== undefined && `bursts of ${count(burst)}`,
+    concurrent !== undefined && `${count(concurrent)} at a time`,
+    daily !== undefined && `${count(daily)} per day`,
+  ]
+    .filter(Boolean)
+    .join(', ');
 }

@@ -1,10 +1,10 @@
 import { useEffect, useId, useState } from 'preact/hooks';
 import type { ExplanationView } from '../../client-view.ts';
+import { changeQuery, type PageProps } from '../address.ts';
+import { messageOf, post } from '../api.ts';
 import { snapshot } from '../live.ts';
-import { post } from '../parts/action.tsx';
-import { type Fact, Facts } from '../parts/facts.tsx';
 import { clientLink, deploymentLink } from '../parts/links.tsx';
-import { changeQuery, type PageProps } from '../router.tsx';
+import { type Fact, Facts } from '../parts/table.tsx';
 
 const METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'];
 const FIELDS = ['client', 'deployment', 'method', 'target'] as const;
@@ -25,7 +25,7 @@ export function PolicyPage({ query }: PageProps) {
     post<ExplanationView>('/api/policy/explain', asked, ended.signal).then(
       setExplanation,
       (reason: unknown) => {
-        if (!ended.signal.aborted) setError(reason instanceof Error ? reason.message : String(reason));
+        if (!ended.signal.aborted) setError(messageOf(reason));
       },
     );
     return () => ended.abort();

@@ -1,12 +1,12 @@
+import { useEffect, useState } from 'preact/hooks';
 import type { RequestRow } from '../../audit-view.ts';
-import { momentWithSeconds } from '../format.ts';
-import { Decision } from '../parts/decision.tsx';
-import { type Fact, Facts } from '../parts/facts.tsx';
+import type { ExplanationView } from '../../client-view.ts';
+import type { PageProps } from '../address.ts';
+import { messageOf, post } from '../api.ts';
+import { latency, momentWithSeconds } from '../format.ts';
 import { clientLink, deploymentLink, searchLink } from '../parts/links.tsx';
-import { MoreButton, SearchProgress } from '../parts/search-progress.tsx';
-import { Timing } from '../parts/timing.tsx';
-import type { PageProps } from '../router.tsx';
-import { useSearch } from '../search.ts';
+import { MoreButton, SearchProgress, useSearch } from '../parts/search.tsx';
+import { type Fact, Facts } from '../parts/table.tsx';
 
 /** Around the time of a record that a link names, in milliseconds. Records of one request are near to each other. */
 const NEAR_MS = 3_600_000;
@@ -125,4 +125,131 @@ function traceOf({ traceId, traceUrl }: RequestRow) {
       {traceId}
     </a>
   );
+}
+
+const WIDTH = 1000;
+const HEIGHT = 18;
+
+interface Part {
+  readonly label: string;
+  readonly colour: string;
+  readonly ms: number;
+}
+
+/** Where the time of a request went, as a bar with its parts in words. */
+function Timing({ row }: { readonly row: RequestRow }) {
+  const parts = partsOf(row);
+  const total = parts.reduce((sum, { ms }) => sum + ms, 0);
+  if (row.outcome === undefined) return null;
+  const starts = parts.map((_, index) => parts.slice(0, index).reduce((sum, { ms }) => sum + ms, 0));
+  const scale = total === 0 ? 0 : WIDTH / total;
+  return (
+    <figure class="timing">
+      <figcaption>
+        <span class="title">
+          {latency(row.outcome.durationMs / 1000)} from its arrival to the end of its response
+        </span>
+        {parts.map(({ label, colour, ms }) => (
+          <span key={label} class={`key ${colour}`}>
+            {label} {latency(ms / 1000)}
+          </span>
+        ))}
+      </figcaption>
+      <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} preserveAspectRatio="none" aria-hidden="true">
+        {parts.map(({ label, colour, ms }, index) => (
+          <rect
+            key={label}
+            x={(starts[index] ?? 0) * scale}
+            width={ms * scale}
+            height={HEIGHT}
+            style={`fill: var(--${colour})`}
+          />
+        ))}
+      </svg>
+    </figure>
+  );
+}
+
+/** The log has times in milliseconds, so the parts are about right, and together the duration. */
+function partsOf({ time, upstream, outcome }: RequestRow): Part[] {
+  if (outcome === undefined) return [];
+  const { durationMs } = outcome;
+  if (upstream === undefined) return [{ label: 'gateway', colour: 'blue', ms: durationMs }];
+  const head = Math.min(upstream.durationMs, durationMs);
+  const body = clamp(Date.parse(outcome.time) - Date.parse(time), durationMs - head);
+  return [
+    { label: 'gateway', colour: 'blue', ms: durationMs - head - body },
+    { label: 'upstream, until its response began', colour: 'orange', ms: head },
+    { label: 'response', colour: 'violet', ms: body },
+  ];
+}
+
+function clamp(value: number, most: number): number {
+  return Math.min(Math.max(value, 0), most);
+}
+
+/**
+ * The decision of the current policy on a recorded request. The audit log does not record the rule that applied, and
+ * the configuration may have changed since.
+ */
+export function Decision({ row }: { readonly row: RequestRow }) {
+  const [explained, setExplained] = useState<ExplanationView | string>();
+  const { client, deployment, method, path } = row;
+  const target = targetOf(row);
+  useEffect(() => {
+    if (client === '' || path === '') return;
+    const aborting = new AbortController();
+    const { signal } = aborting;
+    const request = { client, deployment, method, target };
+    post<ExplanationView>('/api/policy/explain', request, signal).then(setExplained, (reason: unknown) => {
+      if (!signal.aborted) setExplained(messageOf(reason));
+    });
+    return () => aborting.abort();
+  }, [client, deployment, method, path, target]);
+  if (client === '' || path === '') return <>no client was identified</>;
+  if (explained === undefined) return <>…</>;
+  return (
+    <>
+      {typeof explained === 'string' ? explained : verdictOf(explained)}
+      <div class="muted small">
+        Under the present configuration, which may differ from that of the time.
+        {isPartial(row) && ' The values that are not recorded were left out.'}
+      </div>
+    </>
+  );
+}
+
+function verdictOf({ allowed, rule, status, code, detail }: ExplanationView) {
+  if (allowed) {
+    return (
+      <>
+        allowed by <code>{rule}</code>
+      </>
+    );
+  }
+  return (
+    <>
+      refused with {status} {code}
+      {rule !== '' && (
+        <>
+          {' '}
+          by <code>{rule}</code>
+        </>
+      )}
+      : {detail}
+    </>
+  );
+}
+
+function isPartial({ parameters, cut }: RequestRow): boolean {
+  return cut === true || Object.values(parameters).includes(null);
+}
+
+function targetOf({ path, parameters }: RequestRow): string {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(parameters)) {
+    if (value === null) continue;
+    for (const each of [value].flat()) query.append(name, each);
+  }
+  return query.size === 0 ? path : `${path}?${query}`;
 }

@@ -1,10 +1,10 @@
 import { signal } from '@preact/signals';
 import { useEffect, useRef, useState } from 'preact/hooks';
-import type { ActionResultView, ActionsView, PendingActionView } from '../../action-view.ts';
-import { callApi, type Fetched, useFetch } from '../api.ts';
+import type { ActionResultView, ActionsView, PendingActionView } from '../../view.ts';
+import { type Fetched, messageOf, post, useFetch } from '../api.ts';
 
 /** An action with its target, as `/api/actions` takes it. */
-export interface ActionBody {
+interface ActionBody {
   readonly action: PendingActionView['action'];
   readonly deployment?: string;
   readonly credential?: string;
@@ -21,7 +21,7 @@ export function useAllowed(): Fetched<ActionsView> {
   return useFetch<ActionsView>('/api/actions');
 }
 
-export interface ActionProps {
+interface ActionProps {
   /** Text of the button. */
   readonly label: string;
   /** Names the button where several have the same text. */
@@ -108,10 +108,6 @@ function ConfirmDialog({ title, body, onClose }: ConfirmProps) {
   );
 }
 
-function messageOf(reason: unknown): string {
-  return reason instanceof Error ? reason.message : String(reason);
-}
-
 function addResult(result: ActionResultView): void {
   results.value = [result, ...results.value].slice(0, KEPT);
 }
@@ -161,14 +157,4 @@ function Findings({ findings }: { readonly findings: NonNullable<ActionResultVie
       ))}
     </ul>
   );
-}
-
-/** Posts JSON to the control plane: `callApi`. */
-export function post<Data>(path: string, body: object, ended?: AbortSignal): Promise<Data> {
-  return callApi<Data>(path, {
-    method: 'POST',
-    headers: { 'content-type': 'application/json' },
-    body: JSON.stringify(body),
-    ...(ended !== undefined && { signal: ended }),
-  });
 }

@@ -12,7 +12,7 @@ export interface Column<Row> {
   readonly class?: string;
 }
 
-export interface TableProps<Row> {
+interface TableProps<Row> {
   /** Names the table for screen readers. */
   readonly label: string;
   /** The first column names its row. */
@@ -158,4 +158,20 @@ function sorted<Row>(
 function compare(a: string | number, b: string | number): number {
   if (typeof a === 'string' || typeof b === 'string') return String(a).localeCompare(String(b), 'en');
   return a - b;
+}
+
+export type Fact = readonly [term: string, description: ComponentChildren];
+
+/** A list of terms with their descriptions. */
+export function Facts({ facts }: { readonly facts: readonly Fact[] }) {
+  return (
+    <dl>
+      {facts.map(([term, description], index) => (
+        <div key={`${term} ${index}`}>
+          <dt>{term}</dt>
+          <dd>{description}</dd>
+        </div>
+      ))}
+    </dl>
+  );
 }

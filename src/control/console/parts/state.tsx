@@ -1,8 +1,19 @@
-import type { Problem } from '../../view.ts';
+import type { Problem, State } from '../../view.ts';
 import { counted } from '../format.ts';
 import { snapshot } from '../live.ts';
-import { Badge } from './badge.tsx';
 import { deploymentLink } from './links.tsx';
+
+/** A shape for each state, for people who do not see the difference between the colours. */
+const MARKS: Readonly<Record<State, string>> = { ok: '●', degraded: '▲', broken: '■' };
+
+/** Shows a state: its word, shape and colour. */
+export function Badge({ state }: { readonly state: State }) {
+  return (
+    <span class={`badge ${state}`}>
+      {MARKS[state]} {state}
+    </span>
+  );
+}
 
 /** Maximum number of lines, and of deployments in one line. */
 const LINES = 6;
