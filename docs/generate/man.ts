@@ -1,12 +1,13 @@
 import { commandLine } from '../../src/cli/main.ts';
+import { packageVersion } from '../../src/cli/version.ts';
 import { type DescribedCommand, describedCommands } from './commands.ts';
 
-/** The text of docs/digest-gateway.1, in the macros of man(7). */
-export async function manPage(version: string): Promise<string> {
+/** The manual page that the npm package has, in the macros of man(7). */
+async function manPage(version: string): Promise<string> {
   const program = await commandLine();
   const commands = describedCommands(program);
   return lines([
-    String.raw`.\" Generated from the commands by "npm run docs". Do not edit.`,
+    String.raw`.\" Generated from the commands by "npm pack". Do not edit.`,
     `.TH DIGEST\\-GATEWAY 1 "" "digest\\-gateway ${roff(version)}" "User Commands"`,
     '.SH NAME',
     `digest\\-gateway \\- ${roff('answer HTTP Digest challenges for clients that cannot')}`,
@@ -62,3 +63,5 @@ function lines(all: readonly string[]): string {
   });
   return `${broken.map((line) => line.trimEnd()).join('\n')}\n`;
 }
+
+process.stdout.write(await manPage(await packageVersion()));

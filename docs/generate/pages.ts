@@ -1,4 +1,3 @@
-import { packageVersion } from '../../src/cli/version.ts';
 import { configJsonSchema } from '../../src/config/json-schema.ts';
 import { cliPage } from './cli.ts';
 import { configurationPage } from './configuration.ts';
@@ -6,14 +5,12 @@ import { conformancePage } from './conformance.ts';
 import { errorsPage } from './errors.ts';
 import { findingsPage } from './findings.ts';
 import { licencesPage } from './licences.ts';
-import { manPage } from './man.ts';
 
 /** Every generated file with its text, by its name in the repository. */
 export async function generatedPages(): Promise<Map<string, string>> {
   return new Map([
     ['docs/configuration.md', configurationPage()],
     ['docs/cli.md', await cliPage()],
-    ['docs/digest-gateway.1', await manPage(await packageVersion())],
     ['docs/errors.md', errorsPage()],
     ['docs/audit-findings.md', findingsPage()],
     ['docs/conformance.md', conformancePage()],

@@ -1,4 +1,3 @@
-import { SingleBar } from 'cli-progress';
 import { getBorderCharacters, table } from 'table';
 import type { Held } from '../../test/full/held-resources.ts';
 import { COUNTS, startLeakScene } from '../../test/full/leak-scene.ts';
@@ -45,19 +44,11 @@ try {
 }
 
 async function run(count: number): Promise<void> {
-  const bar = new SingleBar({
-    stream: process.stderr,
-    format: '{value} of {total} requests',
-    noTTYOutput: true,
-    notTTYSchedule: SHOWN_EVERY_MS,
-  });
-  const { done } = scene.mix;
-  bar.start(requests, done);
-  const timer = setInterval(() => bar.update(scene.mix.done), 200);
+  const show = (): boolean => process.stderr.write(`${scene.mix.done} of ${requests} requests\n`);
+  const timer = setInterval(show, SHOWN_EVERY_MS);
   await scene.mix.run(count);
   clearInterval(timer);
-  bar.update(scene.mix.done);
-  bar.stop();
+  show();
 }
 
 function print(columns: Readonly<Record<'start' | 'before' | 'after', Held>>): void {

@@ -13,7 +13,6 @@ import { ControlPlane } from '../control/control.ts';
 import type { OfferedDeployment } from '../control/openapi.ts';
 import { type GatewayState, mergeStates } from '../control/state.ts';
 import type { ListenTls } from '../gateway/listener.ts';
-import type { RegistrySnapshot } from '../metrics/merged-metrics.ts';
 import { compileRules } from '../policy/rules.ts';
 import { watchListenTls } from '../setup/listen-tls.ts';
 import type { AppSetup } from '../setup/setup.ts';
@@ -21,7 +20,6 @@ import type { SetupSource } from '../setup/setup-source.ts';
 import { Actions } from './actions.ts';
 import type { ProcessParts } from './compose.ts';
 import { consoleSource, queriesOf } from './console.ts';
-import { MetricsExport } from './metrics-export.ts';
 import { type ReloadCause, Reloads, type ServiceManager } from './reloads.ts';
 import type { Activation, Serving } from './worker.ts';
 
@@ -55,7 +53,6 @@ export class App {
   #since = Date.now();
   #listening: { readonly address: string; readonly port: number };
   #tlsWatch: FileWatch | undefined;
-  #metricsExport: MetricsExport | undefined;
   #closing: Promise<void> | undefined;
   readonly #drainRequested = Promise.withResolvers<void>();
 
@@ -97,7 +94,6 @@ export class App {
     };
     this.#tlsWatch = watchListenTls(config.listen.tls, listenTls, { log, uid, renew });
     this.#reloads.ready();
-    if (this.#closing === undefined) this.#metricsExport = this.#exportMetrics();
     return addresses;
   }
 
@@ -153,20 +149,8 @@ export class App {
     await Promise.all([this.#tlsWatch?.close(), this.#reloads.close()]);
     await this.#control.close();
     await audit.close('stop');
-    // The sinks get the last records, too, and the receiver of metrics the last counts.
+    // The sinks get the last records, too.
     await this.#auditSinks?.close();
-    await this.#metricsExport?.close();
-  }
-
-  /** Starts sending the metrics; undefined: there is nowhere to send them. */
-  #exportMetrics(): MetricsExport | undefined {
-    const { build, log, metrics, merged } = this.#deps;
-    const options = this.#setup.metricsExport;
-    const read = async (): Promise<RegistrySnapshot> => {
-      await this.#observe();
-      return merged.snapshot();
-    };
-    return options && new MetricsExport(options, { build, log, metrics, read });
   }
 
   async #openPlanes() {

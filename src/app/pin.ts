@@ -10,7 +10,6 @@ const RESTART_ONLY = {
   listen: ['hosts', 'trustedProxies', 'forwardedHeader'],
   workers: [],
   control: [],
-  metrics: [],
   redis: [],
   audit: ['parameters', 'pseudonymise'],
 } as const satisfies { [Section in keyof Config]?: readonly string[] };
@@ -48,7 +47,6 @@ export function pin(running: AppSetup, next: AppSetup): Pinned {
       ...(pseudonymise && { pseudonymise }),
     },
     auditSinks: running.auditSinks,
-    metricsExport: running.metricsExport,
     source: {
       file: next.source.file,
       config: withSections(running.source.config, next.source.config, (before, after) =>

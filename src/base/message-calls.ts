@@ -47,12 +47,12 @@ export type CallReply = z.output<typeof reply>;
 const envelope = z.object({ service: name, side: z.enum(['client', 'server']), message: z.unknown() });
 
 /** Sends a message of a client to the server of this service. */
-export function postRequest(port: ProcessPort, service: string, message: CallRequest): boolean {
+function postRequest(port: ProcessPort, service: string, message: CallRequest): boolean {
   return port.post({ service, side: 'client', message });
 }
 
 /** Sends a message of the server of this service to a client. */
-export function postReply(port: ProcessPort, service: string, message: CallReply): boolean {
+function postReply(port: ProcessPort, service: string, message: CallReply): boolean {
   const short =
     message.kind === 'error' ? { ...message, reason: message.reason.slice(0, LONGEST_REASON) } : message;
   return port.post({ service, side: 'server', message: short });

@@ -1,31 +1,27 @@
-import { SingleBar } from 'cli-progress';
 import { segmentSizes } from '../audit/segments/segment.ts';
 import type { Output } from './io.ts';
 
 const MIB = 1024 * 1024;
 /** Uncompressed bytes before anything is shown, so that a short command shows nothing. */
 const SILENT = 16 * MIB;
+const SHOWN_EVERY_MS = 100;
+/** Puts the cursor of a terminal at the start of its line, and clears the line. */
+const CLEAR_LINE = '\x1b[G\x1b[K';
 
 /** Shows on stderr how much of an audit log has been read, and about how long the rest takes, if that is a terminal. */
 export class ReadProgress implements Disposable {
-  readonly #bar: SingleBar;
+  readonly #stream: Output;
   readonly #begun = performance.now();
   /** Sizes of the files that are read, in bytes; undefined: nothing is shown. */
   readonly #sizes: ReadonlyMap<string, number> | undefined;
   #total: number;
   #done = 0;
   #uncompressed = 0;
+  #isShown = false;
+  #shownAt = Number.NEGATIVE_INFINITY;
 
   private constructor(stream: Output, sizes: ReadonlyMap<string, number> | undefined) {
-    this.#bar = new SingleBar({
-      stream,
-      format: '{percentage}% of {total} MiB read, about {left} left',
-      clearOnComplete: true,
-      // The library turns line wrapping off otherwise, and leaves it off after Ctrl-C.
-      linewrap: true,
-      // The library takes the first Ctrl-C for itself otherwise.
-      gracefulExit: false,
-    });
+    this.#stream = stream;
     this.#sizes = sizes;
     this.#total = [...(sizes?.values() ?? [])].reduce((sum, size) => sum + size, 0);
   }
@@ -49,14 +45,17 @@ export class ReadProgress implements Disposable {
     if (this.#sizes === undefined) return;
     this.#uncompressed += bytes;
     this.#done += stored;
-    if (this.#uncompressed < SILENT) return;
+    const now = performance.now();
+    if (this.#uncompressed < SILENT || now - this.#shownAt < SHOWN_EVERY_MS) return;
+    this.#shownAt = now;
+    this.#isShown = true;
     // The segment that a gateway writes to grows meanwhile.
     const total = Math.max(this.#total, this.#done);
-    const read = Math.floor(this.#done / MIB);
-    const payload = { left: this.#timeLeft(total) };
-    if (this.#bar.isActive) this.#bar.update(read, payload);
-    else this.#bar.start(Math.ceil(total / MIB), read, payload);
-    this.#bar.setTotal(Math.ceil(total / MIB));
+    const percentage = Math.floor((this.#done / total) * 100);
+    const left = this.#timeLeft(total);
+    this.#stream.write(
+      `${CLEAR_LINE}${percentage}% of ${Math.ceil(total / MIB)} MiB read, about ${left} left`,
+    );
   }
 
   /** Takes a file that is not read from the total. */
@@ -66,14 +65,14 @@ export class ReadProgress implements Disposable {
 
   /** Removes the line from the terminal, before something else is printed. The next bytes show it again. */
   hide(): void {
-    this.#bar.stop();
+    if (this.#isShown) this.#stream.write(CLEAR_LINE);
+    this.#isShown = false;
   }
 
   [Symbol.dispose](): void {
     this.hide();
   }
 
-  /** The estimate of the library begins anew whenever the line is shown again, this one does not. */
   #timeLeft(total: number): string {
     const seconds = (performance.now() - this.#begun) / 1000;
     const left = this.#done === 0 ? 0 : (seconds * (total - this.#done)) / this.#done;

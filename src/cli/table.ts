@@ -1,4 +1,9 @@
-import { getBorderCharacters, table } from 'table';
+import { stripVTControlCharacters } from 'node:util';
+
+/** Characters that take two columns of a terminal: emoji, and those of East Asia. */
+const WIDE =
+  /\p{Emoji_Presentation}|[\p{Script=Han}\p{Script=Hangul}\p{Script=Hiragana}\p{Script=Katakana}\u3000-\u303e\uff01-\uff60\uffe0-\uffe6]/u;
+const GAP = 2;
 
 /**
  * Aligns cells in columns by their width on a terminal, two spaces apart. Line breaks in a cell are kept.
@@ -11,14 +16,32 @@ export function alignColumns(
   rows: readonly (readonly string[])[],
   leastWidths: readonly number[] = [],
 ): string[] {
-  if (rows.length === 0) return [];
-  // The library has exact widths only, at which it would break longer cells. A row of spaces gives the least.
-  const spacer = (rows[0] ?? []).map((_, index) => ' '.repeat(leastWidths[index] ?? 0));
-  const text = table([...rows, spacer], {
-    border: getBorderCharacters('void'),
-    columnDefault: { paddingLeft: 0, paddingRight: 2 },
-    drawHorizontalLine: () => false,
+  const cells = rows.map((row) => row.map((cell) => cell.split('\n')));
+  const widths: number[] = [];
+  for (const [column, lines] of cells.flatMap((row) => [...row.entries()])) {
+    const known = widths[column] ?? leastWidths[column] ?? 0;
+    widths[column] = lines.reduce((widest, line) => Math.max(widest, widthOf(line)), known);
+  }
+  return cells.flatMap((row) => {
+    const height = row.reduce((highest, { length }) => Math.max(highest, length), 0);
+    return Array.from({ length: height }, (_, at) =>
+      row
+        .map((lines, column) => padded(lines[at] ?? '', (widths[column] ?? 0) + GAP))
+        .join('')
+        .trimEnd(),
+    );
   });
-  const lines = text.split('\n').map((line) => line.trimEnd());
-  return lines.slice(0, -2);
+}
+
+function padded(text: string, width: number): string {
+  return text + ' '.repeat(width - widthOf(text));
+}
+
+function widthOf(text: string): number {
+  if (/^[ -~]*$/.test(text)) return text.length;
+  let width = 0;
+  for (const { segment } of new Intl.Segmenter().segment(stripVTControlCharacters(text))) {
+    width += WIDE.test(segment) ? 2 : 1;
+  }
+  return width;
 }

@@ -90,7 +90,7 @@ const s3 = (folder: string) =>
     { error: SECTION },
   );
 
-const otlp = (folder: string) => z.strictObject(otlpReceiver(folder, 'logs'), { error: SECTION });
+const otlp = (folder: string) => z.strictObject(otlpReceiver(folder), { error: SECTION });
 
 /** Schema of the sinks of the audit log. `folder` is the base of relative file names. */
 export const auditSinksSchema = (folder: string) => {

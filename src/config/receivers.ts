@@ -36,11 +36,11 @@ const FIELD_NAMES = {
 };
 
 /** The keys of a receiver of OTLP over HTTP. */
-export const otlpReceiver = (folder: string, signal: 'logs' | 'metrics') => ({
+export const otlpReceiver = (folder: string) => ({
   endpoint: text(
-    `the http:// or https:// address of OTLP ${signal}, such as https://collector.internal:4318/v1/${signal}`,
+    'the http:// or https:// address of OTLP logs, such as https://collector.internal:4318/v1/logs',
     isEndpoint,
-  ).describe(`The receiver, with the path, which is \`/v1/${signal}\` at most of them.`),
+  ).describe('The receiver, with the path, which is `/v1/logs` at most of them.'),
   headers: record(source(folder), FIELD_NAMES)
     .prefault({})
     .describe('Header fields of each request by name, such as `authorization`.'),

@@ -1,4 +1,3 @@
-import { closest, distance } from 'fastest-levenshtein';
 import type { z } from 'zod';
 import { listNames } from './cross-check.ts';
 import type { Issue, Path } from './issues.ts';
@@ -100,15 +99,32 @@ function nearestKey(name: string, known: readonly string[]): string | undefined 
   const lower = name.toLowerCase();
   const near = known.filter((key) => isNear(lower, key.toLowerCase()));
   const candidates = near.length > 0 ? near : known.filter((key) => isPart(lower, key.toLowerCase()));
-  return candidates.length === 0 ? undefined : closest(name, candidates);
+  return candidates.toSorted((a, b) => distance(name, a) - distance(name, b))[0];
 }
 
 /** A third of the letters may differ, and one of a short name. */
 function isNear(name: string, key: string): boolean {
-  return distance(name, key) <= Math.max(1, Math.floor(Math.min(name.length, key.length) / 3));
+  const most = Math.max(1, Math.floor(Math.min(name.length, key.length) / 3));
+  return Math.abs(name.length - key.length) <= most && distance(name, key) <= most;
 }
 
 function isPart(name: string, key: string): boolean {
   const [short, long] = name.length < key.length ? [name, key] : [key, name];
   return short.length >= SHORTEST_PART && long.includes(short);
+}
+
+/** The Levenshtein distance: how many letters to insert, remove or replace. */
+function distance(a: string, b: string): number {
+  let row = Array.from({ length: b.length + 1 }, (_, at) => at);
+  for (let i = 0; i < a.length; i += 1) {
+    let last = i + 1;
+    const next = [last];
+    for (let j = 0; j < b.length; j += 1) {
+      const replaced = (row[j] ?? 0) + (a[i] === b[j] ? 0 : 1);
+      last = Math.min(last + 1, (row[j + 1] ?? 0) + 1, replaced);
+      next.push(last);
+    }
+    row = next;
+  }
+  return row[b.length] ?? 0;
 }

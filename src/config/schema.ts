@@ -4,7 +4,6 @@ import { clientSchema, jwtSchema } from './clients.ts';
 import { credentialSchema, sealedSchema } from './credential.ts';
 import { deploymentSchema } from './deployment.ts';
 import { listener, listenSchema } from './listen.ts';
-import { metricsSchema } from './metrics.ts';
 import { redisSchema } from './redis.ts';
 import {
   duration,
@@ -110,9 +109,6 @@ export const sectionsSchema = (folder: string) =>
         )
         .prefault({})
         .describe('The log on stderr: JSON lines, or readable lines on a terminal.'),
-      metrics: metricsSchema(folder)
-        .prefault({})
-        .describe('Where metrics are sent, besides `/metrics`. Changing it needs a restart.'),
       drain: z
         .strictObject(
           {

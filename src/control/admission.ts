@@ -1,5 +1,4 @@
 import { createHash } from 'node:crypto';
-import { parseCookie } from 'cookie';
 import express, { type Request, type RequestHandler, type Response, Router } from 'express';
 import { isLoopbackHost } from '../base/network.ts';
 import { sendControlError, sendProblem } from './control-error.ts';
@@ -68,9 +67,10 @@ function forThisMachine(): Admission {
 function forHolders(guard: Guard, pages: Pages): Admission {
   const router = Router();
   router.get('/login', (_req, res) => pages.sendLogin(res, 200, ''));
-  router.post('/login', express.urlencoded({ extended: false, limit: '4kb' }), async (req, res) => {
+  router.post('/login', express.urlencoded({ extended: false, limit: '4kb' }), (req, res) => {
     const token: unknown = req.body?.token;
-    const verdict = await guard.tryToken(typeof token === 'string' ? token : '', addressOf(req));
+    const given = typeof token === 'string' ? token : '';
+    const verdict = guard.tryToken(given, addressOf(req), performance.now());
     if (isAccess(verdict)) {
       const { session, lifetimeMs } = guard.openSession(verdict, Date.now());
       res.cookie(COOKIE, session, { ...cookieFor(req), maxAge: lifetimeMs });
@@ -87,26 +87,26 @@ function forHolders(guard: Guard, pages: Pages): Admission {
     res.redirect(303, '/login');
   });
   return {
-    reads: async (req, res, next) => {
-      const found = await callerFrom(req, guard);
+    reads: (req, res, next) => {
+      const found = callerFrom(req, guard);
       if (typeof found !== 'object') return refuse(res, found);
       Object.assign(res.locals, { caller: found });
       next();
     },
-    looks: async (req, res, next) => {
-      if (typeof (await callerFrom(req, guard)) === 'object') next();
+    looks: (req, res, next) => {
+      if (typeof callerFrom(req, guard) === 'object') next();
       else res.redirect(303, '/login');
     },
-    changes: async (req, res, next) => {
+    changes: (req, res, next) => {
       if (isCrossSite(req)) return sendControlError(res, 'cross-site');
-      const verdict = await verdictOnToken(req, guard);
+      const verdict = verdictOnToken(req, guard);
       if (verdict === 'read') return sendControlError(res, 'read-only');
       if (verdict === 'full') next();
       else refuse(res, verdict);
     },
-    acts: async (req, res, next) => {
+    acts: (req, res, next) => {
       if (isCrossSite(req)) return sendControlError(res, 'cross-site');
-      const found = await callerFrom(req, guard);
+      const found = callerFrom(req, guard);
       if (typeof found !== 'object') return refuse(res, found);
       if (found.access !== 'full') return sendControlError(res, 'read-only');
       // A browser adds the cookie to any request, so the request must say where it comes from.
@@ -119,19 +119,25 @@ function forHolders(guard: Guard, pages: Pages): Admission {
 }
 
 /** Returns the sender; or the verdict on its token, if it has neither a session nor a right token. */
-async function callerFrom(req: Request, guard: Guard): Promise<Caller | 'wrong' | number> {
+function callerFrom(req: Request, guard: Guard): Caller | 'wrong' | number {
   // A token may allow more than the session that a browser adds.
-  const verdict = await verdictOnToken(req, guard);
+  const verdict = verdictOnToken(req, guard);
   if (isAccess(verdict)) return { access: verdict, by: 'token', id: `token ${verdict}` };
-  const session = parseCookie(req.headers.cookie ?? '')[COOKIE];
+  const session = cookieIn(req.headers.cookie ?? '');
   const access = session === undefined ? undefined : guard.accessOf(session, Date.now());
   if (session === undefined || access === undefined) return verdict;
   return { access, by: 'session', id: createHash('sha256').update(session).digest('base64url') };
 }
 
-async function verdictOnToken(req: Request, guard: Guard): Promise<Verdict> {
+/** The value of the session's cookie, which has no character that would be quoted or encoded. */
+function cookieIn(field: string): string | undefined {
+  const pairs = field.split(';').map((pair) => pair.trim());
+  return pairs.find((pair) => pair.startsWith(`${COOKIE}=`))?.slice(COOKIE.length + 1);
+}
+
+function verdictOnToken(req: Request, guard: Guard): Verdict {
   const token = /^Bearer (.+)$/i.exec(req.headers.authorization ?? '')?.[1];
-  return token === undefined ? 'wrong' : guard.tryToken(token, addressOf(req));
+  return token === undefined ? 'wrong' : guard.tryToken(token, addressOf(req), performance.now());
 }
 
 function isAccess(verdict: Verdict): verdict is Access {

@@ -1,14 +1,8 @@
 import { createHash, createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
-import { createRequire } from 'node:module';
-import type { RateLimiterMemory } from 'rate-limiter-flexible';
 
-const require = createRequire(import.meta.url);
-/** By itself: the index also loads the limiters of a dozen databases. */
-const Limiter: typeof RateLimiterMemory = require('rate-limiter-flexible/lib/RateLimiterMemory.js');
-
-/** Wrong tokens from one address before further ones must wait, and the waiting time in seconds. */
+/** Wrong tokens from one address within this time before further ones must wait for its end. */
 const FAILURES = 10;
-const WAIT_SECONDS = 60;
+const WAIT_MS = 60_000;
 /** Number of failure counters. Addresses are hashed onto them, which bounds the memory. */
 const COUNTS = 4096;
 const SESSION_MS = 12 * 3_600_000;
@@ -18,6 +12,13 @@ export type Access = 'full' | 'read';
 
 /** Result of a token check; a number means too many wrong tokens, and is the time to wait in seconds. */
 export type Verdict = Access | 'wrong' | number;
+
+/** Wrong tokens since the first of them. */
+interface Failures {
+  count: number;
+  /** When they are forgotten, in milliseconds of a monotonic clock. */
+  readonly until: number;
+}
 
 /** SHA-256 of the tokens, in hex. */
 export interface TokenHashes {
@@ -31,7 +32,7 @@ export class Guard {
   readonly #hashes: readonly (readonly [Access, Buffer])[];
   /** Random for each process, so that a restart ends every session. */
   readonly #sessionKey = randomBytes(32);
-  readonly #failures = new Limiter({ points: FAILURES, duration: WAIT_SECONDS });
+  readonly #failures = new Map<number, Failures>();
 
   constructor({ full, read }: TokenHashes) {
     const ofRead = read === undefined ? [] : [['read', Buffer.from(read, 'hex')] as const];
@@ -40,17 +41,19 @@ export class Guard {
 
   /**
    * Checks a token. A right one passes in spite of earlier failures, because clients may share an
-   * address.
+   * address. `now`: milliseconds of a monotonic clock.
    */
-  async tryToken(token: string, address: string): Promise<Verdict> {
+  tryToken(token: string, address: string, now: number): Verdict {
     const hash = createHash('sha256').update(token).digest();
     for (const [access, wanted] of this.#hashes) if (timingSafeEqual(hash, wanted)) return access;
-    const count = this.#seal(address).readUInt32BE() % COUNTS;
-    const failures = await this.#failures.get(count);
-    if (failures !== null && failures.consumedPoints >= FAILURES) {
-      return Math.ceil(failures.msBeforeNext / 1000);
+    const place = this.#seal(address).readUInt32BE() % COUNTS;
+    const failures = this.#failures.get(place);
+    if (failures === undefined || now >= failures.until) {
+      this.#failures.set(place, { count: 1, until: now + WAIT_MS });
+      return 'wrong';
     }
-    await this.#failures.penalty(count);
+    if (failures.count >= FAILURES) return Math.ceil((failures.until - now) / 1000);
+    failures.count += 1;
     return 'wrong';
   }
 

@@ -32,16 +32,13 @@ export function forwardedClient(settings: ProxySettings, headers: RawHeaders): A
 }
 
 /** A hop without a usable address: unknown, obfuscated (RFC 7239 §6), or malformed. */
-export const UNNAMED = Symbol('unnamed');
+const UNNAMED = Symbol('unnamed');
 
 /**
  * Yields the hops of the header, the latest first. A malformed field line yields one unnamed hop and ends
  * the list, because the hops before it cannot be trusted.
  */
-export function* hops(
-  header: ForwardedHeader,
-  lines: readonly string[],
-): Generator<Address | typeof UNNAMED> {
+function* hops(header: ForwardedHeader, lines: readonly string[]): Generator<Address | typeof UNNAMED> {
   for (const line of lines.toReversed()) {
     const nodes = header === 'Forwarded' ? forwardedNodes(line) : line.split(',').map((node) => node.trim());
     if (nodes === undefined) {

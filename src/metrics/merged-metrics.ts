@@ -132,7 +132,7 @@ function isLater({ timestamp }: Exemplar, other: Exemplar | undefined): boolean 
 }
 
 /** Returns the same text for the same labels in any order. No label has a NUL: they are names of the configuration. */
-export function keyOf(labels: Labels): string {
+function keyOf(labels: Labels): string {
   const names = Object.keys(labels);
   if (names.length > 1) names.sort();
   let key = '';

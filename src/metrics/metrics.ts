@@ -248,11 +248,6 @@ export class Metrics {
     'Audit records that never reach a sink: removed before they were sent, without a valid seal, or refused by it',
     ['sink'],
   );
-  readonly metricsExportFailures = this.#counter(
-    'metrics_export_failures_total',
-    'Exports of the metrics that their receiver did not confirm, or refused in part',
-    [],
-  );
   readonly internalErrors = this.#counter(
     'internal_errors_total',
     'Errors of the gateway itself: requests that ended with internal-error, and errors beside any request',

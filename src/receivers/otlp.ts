@@ -21,23 +21,18 @@ export interface OtlpReceiver {
   readonly tls: ReceiverTls | undefined;
 }
 
-/** The field of a response with the number of items that the receiver refused for good. */
-type RejectedField = 'rejectedLogRecords' | 'rejectedDataPoints';
-
 /** Sends requests of OTLP over HTTP, in the JSON encoding, to one receiver. */
 export class OtlpClient {
   readonly #receiver: OtlpReceiver;
-  readonly #rejectedField: RejectedField;
   readonly #agent: Agent;
 
-  constructor(receiver: OtlpReceiver, rejectedField: RejectedField) {
+  constructor(receiver: OtlpReceiver) {
     this.#receiver = receiver;
-    this.#rejectedField = rejectedField;
     this.#agent = agentFor(receiver.tls);
   }
 
   /**
-   * Resolves when the receiver has confirmed the request, to the number of items that it refused for good.
+   * Resolves when the receiver has confirmed the request, to the number of log records that it refused for good.
    * @throws RetryLater if the receiver says when to try again
    * @throws Error with a reason that holds no secret
    */
@@ -46,7 +41,7 @@ export class OtlpClient {
     const { statusCode } = response;
     const text = await this.#read(response, signal);
     if (statusCode >= 200 && statusCode < 300) {
-      const rejected = rejectedIn(text, this.#rejectedField);
+      const rejected = rejectedIn(text);
       if (rejected === undefined) throw this.#failed(`status ${statusCode} without a response of OTLP`);
       return rejected;
     }
@@ -97,13 +92,13 @@ export class OtlpClient {
   }
 }
 
-/** The number of items that the receiver refused for good; undefined: this is no response of OTLP. */
-function rejectedIn(text: string, field: RejectedField): number | undefined {
+/** The number of log records that the receiver refused for good; undefined: this is no response of OTLP. */
+function rejectedIn(text: string): number | undefined {
   if (text === '') return 0;
   try {
     const response = JSON.parse(text);
     if (typeof response !== 'object' || response === null || Array.isArray(response)) return undefined;
-    const rejected = Number(response.partialSuccess?.[field] ?? 0);
+    const rejected = Number(response.partialSuccess?.rejectedLogRecords ?? 0);
     return Number.isSafeInteger(rejected) && rejected >= 0 ? rejected : undefined;
   } catch {
     return undefined;

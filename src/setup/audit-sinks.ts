@@ -1,10 +1,7 @@
 import type { SinkOptions } from '../audit/shipping/sink-set.ts';
 import type { Issue, Path } from '../config/issues.ts';
-import type { Config } from '../config/schema.ts';
 import type { SourceReader } from '../credentials/sources.ts';
-import { ReceiverReading } from './receivers.ts';
-
-type SinkSection = NonNullable<NonNullable<Config['audit']>['sinks']>[number];
+import { ReceiverReading, type SinkSection } from './receivers.ts';
 
 const TIMEOUT_MS = 10_000;
 /** A segment can have hundreds of megabytes. */

@@ -8,7 +8,8 @@ import type { ReceiverTls } from '../receivers/connections.ts';
 import type { OtlpReceiver } from '../receivers/otlp.ts';
 import { CertificateIssue, readAuthority, readClientCertificate } from './tls-files.ts';
 
-type OtlpSection = NonNullable<Config['metrics']['otlp']>;
+export type SinkSection = NonNullable<NonNullable<Config['audit']>['sinks']>[number];
+type OtlpSection = NonNullable<SinkSection['otlp']>;
 type TlsSection = OtlpSection['tls'];
 
 /** Reads the certificates, keys and secrets of receivers, and collects the issues with them. */

@@ -11,19 +11,10 @@ export interface SecretUse {
 type Parts = Partial<Pick<Config['credentials'][string], 'username' | 'password' | 'ha1'>>;
 
 /** Yields each place that names the source of a secret, without the identity of the sealed file. */
-export function* secretUses({
-  credentials,
-  metrics,
-  redis,
-  audit,
-  deployments,
-}: Config): Generator<SecretUse> {
+export function* secretUses({ credentials, redis, audit, deployments }: Config): Generator<SecretUse> {
   for (const [name, { next = {}, ...current }] of Object.entries(credentials)) {
     yield* partUses(['credentials', name], current);
     yield* partUses(['credentials', name, 'next'], next);
-  }
-  for (const [name, field] of Object.entries(metrics.otlp?.headers ?? {})) {
-    yield* given(['metrics', 'otlp', 'headers', name], field);
   }
   yield* given(['redis', 'password'], redis?.password);
   yield* given(['redis', 'sentinelPassword'], redis?.sentinelPassword);

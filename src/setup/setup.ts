@@ -15,7 +15,6 @@ import { readAuditSinks } from './audit-sinks.ts';
 import { readDeploymentFiles } from './deployment-files.ts';
 import type { DeploymentFiles } from './deployments.ts';
 import { readListenTls } from './listen-tls.ts';
-import { type MetricsExportOptions, readMetricsExport } from './metrics.ts';
 import { readRedis } from './redis.ts';
 import { configWarnings } from './warnings.ts';
 
@@ -34,8 +33,6 @@ export interface AppSetup {
   readonly audit: AuditOptions | undefined;
   /** Empty in a worker: the primary sends the logs of all of them. */
   readonly auditSinks: readonly SinkOptions[];
-  /** Undefined in a worker, and if metrics are not sent: the primary sends those of all workers. */
-  readonly metricsExport: MetricsExportOptions | undefined;
   /** Settings that work but should be changed. */
   readonly warnings: readonly LocatedIssue[];
   /** The checked file, for other processes of this gateway. */
@@ -105,14 +102,12 @@ async function readContents(
   const redis = await readRedis(config.redis, reader, context.uid);
   const audit = await readAudit(config.audit, reader);
   const auditSinks = await readAuditSinks(config.audit?.sinks ?? [], reader, context.uid);
-  const metricsExport = await readMetricsExport(config, reader, context.uid);
   const issues = [
     ...deployments.issues,
     ...listenTls.issues,
     ...redis.issues,
     ...audit.issues,
     ...auditSinks.issues,
-    ...metricsExport.issues,
   ];
   if (credentials instanceof CredentialError) {
     issues.push(...credentials.issues);
@@ -128,7 +123,6 @@ async function readContents(
     listenTls: listenTls.tls,
     audit: audit.options,
     auditSinks: auditSinks.sinks,
-    metricsExport: metricsExport.options,
     warnings: await locate([...configWarnings(config), ...listenTls.warnings]),
     source: { file, config: pieces },
   };

@@ -11,7 +11,6 @@ const OPTIONAL = [
   'ioredis/',
   'jose/',
   'pino-pretty/',
-  'rate-limiter-flexible/index.js',
   'undici/',
 ];
 

@@ -17,6 +17,15 @@ test('columns are aligned by the width that cells have on a terminal', () => {
   expect(lines[1]).toContain(red);
 });
 
+test('a combined character takes one column, an emoji two', () => {
+  const lines = alignColumns([
+    ['cafe\u0301', 'x'],
+    ['🔑', 'x'],
+    ['👩‍💻', 'x'],
+  ]);
+  expect(lines).toEqual(['cafe\u0301  x', '🔑    x', '👩‍💻    x']);
+});
+
 test('a column is never narrower than asked for, and never cut', () => {
   expect(alignColumns([['a', 'b', 'c']], [3])).toEqual(['a    b  c']);
   expect(alignColumns([['four', 'b', 'c']], [3])).toEqual(['four  b  c']);

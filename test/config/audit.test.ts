@@ -114,6 +114,11 @@ const issues: Case[] = [
     ['3:74 audit.sinks[0].syslog.tls.certFile: is missing: keyFile needs it'],
   ],
   [
+    'with a sink without a key for its certificate',
+    with2('sinks: [{ name: a, otlp: { endpoint: "https://c/v1/logs", tls: { certFile: c } } }]'),
+    ['3:94 audit.sinks[0].otlp.tls.keyFile: is missing: certFile needs it'],
+  ],
+  [
     'with a bucket that does not say whether it locks',
     with2(
       'sinks: [{ name: a, s3: { bucket: abc, region: r, accessKeyId: { env: A }, secretAccessKey: { env: B } } }]',

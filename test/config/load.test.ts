@@ -38,7 +38,6 @@ describe('a valid configuration', () => {
     const config = parseConfig(`${CREDENTIALS}\n${DEPLOYMENTS}\n${CLIENTS}`, 'c.yaml');
     expect(config).toEqual({
       listen: { address: '127.0.0.1', port: 8080, ...LISTEN_DEFAULTS },
-      metrics: {},
       drain: { delay: 5_000, timeout: 30_000 },
       workers: 1,
       readiness: 'gateway',
@@ -126,7 +125,6 @@ describe('a valid configuration', () => {
     ].join('\n');
     expect(parseConfig(text, '/srv/gateway/c.yaml')).toEqual({
       listen: { address: '::1', port: 0, ...LISTEN_DEFAULTS },
-      metrics: {},
       drain: { delay: 0, timeout: 60_000 },
       workers: 1,
       readiness: 'gateway',

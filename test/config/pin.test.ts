@@ -61,7 +61,7 @@ test('each key of the schema is either in use or told to need a restart', async 
     else if (inTree !== undefined && path.length > 1)
       expect([path, inTree]).toEqual([path, { changed: true }]);
   }
-  expect([...keptSections].sort()).toEqual(['audit', 'control', 'listen', 'metrics', 'redis', 'workers']);
+  expect([...keptSections].sort()).toEqual(['audit', 'control', 'listen', 'redis', 'workers']);
 });
 
 test('workers read from the pieces what the primary uses', async () => {

@@ -93,6 +93,17 @@ test('wrong tokens are slowed down, and a session goes on meanwhile', async () =
   expect((await signIn(origin, token)).status).toBe(303);
 });
 
+test('wrong tokens of an address are counted for a minute from the first one', () => {
+  const guard = new Guard({ full: tokenSha256 });
+  const guesses = (now: number) =>
+    Array.from({ length: 11 }, () => guard.tryToken('guess', '192.0.2.1', now));
+  const tenWrong = Array.from({ length: 10 }, () => 'wrong');
+  expect(guesses(0)).toEqual([...tenWrong, 60]);
+  expect(guard.tryToken('guess', '192.0.2.1', 59_001)).toBe(1);
+  expect(guard.tryToken(token, '192.0.2.1', 59_001)).toBe('full');
+  expect(guesses(60_000)).toEqual([...tenWrong, 60]);
+});
+
 test('a form that is no token is refused', async () => {
   const origin = await start();
   const post = (body: string, type = 'application/x-www-form-urlencoded') =>

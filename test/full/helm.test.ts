@@ -273,7 +273,6 @@ describe('a change restarts the pods exactly if a reload does not suffice', () =
     ['listen.tls', { listen: { tls: { minVersion: 'TLSv1.3' } } }],
     ['listen.limits', { listen: { limits: { connections: 5 } } }],
     ['control', { control: { port: 9001 } }],
-    ['metrics', { metrics: { otlp: { endpoint: 'http://collector.monitoring:4318/v1/metrics' } } }],
     ['redis', { redis: { timeout: '200ms' } }],
     ['audit.segment', { audit: { segment: { keep: '30d' } } }],
   ])('%s', async (_, config) => {

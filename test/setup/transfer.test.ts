@@ -4,6 +4,7 @@ import { Secret } from '../../src/base/secret.ts';
 import { storeKeys } from '../../src/challenges/store/value-signer.ts';
 import { fromTransfer, toTransfer } from '../../src/setup/transfer.ts';
 import { setupFor } from '../support/gateway.ts';
+import { otlpTo } from '../support/otlp-receiver.ts';
 
 const DEPLOYMENTS = Object.fromEntries(
   Array.from({ length: 120 }, (_, at) => [
@@ -63,10 +64,11 @@ test('an object of another kind is refused rather than changed', async () => {
   expect(() => toTransfer(setup as never)).toThrow('URL');
 });
 
-test('a receiver of metrics and its secrets stay behind: the primary sends for all workers', async () => {
-  const endpoint = 'http://127.0.0.1:1/v1/metrics';
-  const metrics = { otlp: { endpoint, headers: { authorization: { value: 'Bearer t' } } } };
-  const setup = await setupFor({ d: { origin: 'https://u.example.org' } }, { metrics });
-  expect(setup.metricsExport?.headers.get('authorization')?.reveal()).toBe('Bearer t');
-  expect((await fromTransfer(toTransfer(setup))).metricsExport).toBeUndefined();
+test('audit sinks and their secrets stay behind: the primary sends for all workers', async () => {
+  const headers = new Map([['authorization', new Secret('Bearer t')]]);
+  const auditSinks = [otlpTo({ endpoint: 'http://127.0.0.1:1/v1/logs' }, { headers })];
+  const setup = { ...(await setupFor({ d: { origin: 'https://u.example.org' } })), auditSinks };
+  const transferred = toTransfer(setup);
+  expect(transferred.rest.filter((piece) => Buffer.from(piece).includes('Bearer t'))).toEqual([]);
+  expect((await fromTransfer(transferred)).auditSinks).toEqual([]);
 });

@@ -4,12 +4,10 @@ import { createServer as createTlsServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { json } from 'node:stream/consumers';
 import type { exportRequest, OtlpOptions } from '../../src/audit/shipping/otlp.ts';
-import type { metricsRequest } from '../../src/metrics/otlp-metrics.ts';
 import type { KeyPair } from '../../src/simulator/certificates.ts';
 import { SINK } from './sink-scene.ts';
 
 type ExportRequest = ReturnType<typeof exportRequest>;
-export type MetricsRequest = ReturnType<typeof metricsRequest>;
 export type ReceivedLog = ExportRequest['resourceLogs'][number]['scopeLogs'][number]['logRecords'][number];
 
 /** The reply to a request; `break` closes its connection, `hang` keeps it open. */
@@ -18,22 +16,18 @@ export type OtlpReply =
   | 'break'
   | 'hang';
 
-/** A receiver of OTLP over HTTP in JSON. */
-export interface OtlpServer<Request> {
+/** A receiver of OTLP logs: over HTTP in JSON. */
+export interface OtlpReceiver {
   readonly port: number;
   readonly endpoint: string;
   /** Requests that were read to their end, in order. */
-  readonly requests: readonly { readonly headers: IncomingHttpHeaders; readonly request: Request }[];
+  readonly requests: readonly { readonly headers: IncomingHttpHeaders; readonly request: ExportRequest }[];
   /** Replies to the next requests, one each; afterwards each gets an empty response with 200. */
   readonly replies: OtlpReply[];
-  /** Ends at once with all its connections, as a program that is killed. */
-  close(): Promise<void>;
-}
-
-/** A receiver of OTLP logs. */
-export interface OtlpReceiver extends OtlpServer<ExportRequest> {
   /** Records that were confirmed, in order. */
   readonly confirmed: readonly ReceivedLog[];
+  /** Ends at once with all its connections, as a program that is killed. */
+  close(): Promise<void>;
 }
 
 interface ServerOptions {
@@ -41,33 +35,17 @@ interface ServerOptions {
   readonly pair?: KeyPair;
 }
 
-export async function startOtlp(options: ServerOptions = {}): Promise<OtlpReceiver> {
+export async function startOtlp({ port = 0, pair }: ServerOptions = {}): Promise<OtlpReceiver> {
+  const path = '/v1/logs';
+  const requests: { headers: IncomingHttpHeaders; request: ExportRequest }[] = [];
   const confirmed: ReceivedLog[] = [];
-  const server = await startServer<ExportRequest>('/v1/logs', options, ({ resourceLogs }) => {
-    const scopes = resourceLogs.flatMap(({ scopeLogs }) => scopeLogs);
-    confirmed.push(...scopes.flatMap(({ logRecords }) => logRecords));
-  });
-  return { ...server, confirmed };
-}
-
-/** A receiver of OTLP metrics. */
-export function startOtlpMetrics(options: ServerOptions = {}): Promise<OtlpServer<MetricsRequest>> {
-  return startServer('/v1/metrics', options);
-}
-
-async function startServer<Request>(
-  path: string,
-  { port = 0, pair }: ServerOptions,
-  onConfirmed: (request: Request) => void = () => {},
-): Promise<OtlpServer<Request>> {
-  const requests: { headers: IncomingHttpHeaders; request: Request }[] = [];
   const replies: OtlpReply[] = [];
   const listener: RequestListener = async (req, res) => {
     if (req.method !== 'POST' || req.url !== path) {
       res.writeHead(404).end();
       return;
     }
-    const request = (await json(req)) as Request;
+    const request = (await json(req)) as ExportRequest;
     requests.push({ headers: req.headers, request });
     const reply = replies.shift() ?? {};
     if (reply === 'hang') return;
@@ -76,7 +54,8 @@ async function startServer<Request>(
       return;
     }
     const { status = 200, headers = {}, body = '{}' } = reply;
-    if (status === 200) onConfirmed(request);
+    const scopes = request.resourceLogs.flatMap(({ scopeLogs }) => scopeLogs);
+    if (status === 200) confirmed.push(...scopes.flatMap(({ logRecords }) => logRecords));
     res.writeHead(status, { 'content-type': 'application/json', ...headers }).end(body);
   };
   const server = pair === undefined ? createServer(listener) : createTlsServer(pair, listener);
@@ -88,6 +67,7 @@ async function startServer<Request>(
     endpoint: `${pair === undefined ? 'http' : 'https'}://127.0.0.1:${own}${path}`,
     requests,
     replies,
+    confirmed,
     async close() {
       if (!server.listening) return;
       const closed = once(server, 'close');
@@ -117,59 +97,4 @@ export function otlpTo(
     tls: undefined,
     ...change,
   };
-}
-
-/** Values by the name of their series and its labels, as `/metrics` writes them; the labels are sorted. */
-export type SeriesValues = Readonly<Record<string, number>>;
-
-/** The metrics of an export. */
-export function metricsOf({ resourceMetrics }: MetricsRequest) {
-  const scopes = resourceMetrics.flatMap(({ scopeMetrics }) => scopeMetrics);
-  return scopes.flatMap(({ metrics }) => metrics);
-}
-
-/** The values of the gateway's own metrics in the text of `/metrics`. */
-export function seriesOfText(text: string): SeriesValues {
-  const lines = text.split('\n').filter((line) => line.startsWith('digest_gateway_'));
-  return Object.fromEntries(
-    lines.map((line) => {
-      const [, name = '', labels = '', value] = /^(\w+)(?:\{(.*)\})? (\S+)$/.exec(line) ?? [];
-      const pairs = Array.from(labels.matchAll(/(\w+)="([^"]*)"/g), ([, key, text]) => `${key}=${text}`);
-      return [keyOf(name, pairs), Number(value)];
-    }),
-  );
-}
-
-/** The values of the gateway's own metrics in an export. A histogram has the series that `/metrics` has for it. */
-export function seriesOfExport(request: MetricsRequest): SeriesValues {
-  const own = metricsOf(request).filter(({ name }) => name.startsWith('digest_gateway_'));
-  return Object.fromEntries(own.flatMap((metric) => [...seriesOf(metric)]));
-}
-
-function* seriesOf(metric: ReturnType<typeof metricsOf>[number]): Generator<[string, number]> {
-  const { name } = metric;
-  if (!('histogram' in metric)) {
-    const { dataPoints } = 'gauge' in metric ? metric.gauge : metric.sum;
-    for (const { attributes, asDouble } of dataPoints)
-      yield [keyOf(name, pairsOf(attributes)), Number(asDouble)];
-    return;
-  }
-  for (const { attributes, count, sum, bucketCounts, explicitBounds } of metric.histogram.dataPoints) {
-    const pairs = pairsOf(attributes);
-    let cumulative = 0;
-    for (const [at, observed] of bucketCounts.entries()) {
-      cumulative += Number(observed);
-      yield [keyOf(`${name}_bucket`, [...pairs, `le=${explicitBounds[at] ?? '+Inf'}`]), cumulative];
-    }
-    yield [keyOf(`${name}_sum`, pairs), Number(sum)];
-    yield [keyOf(`${name}_count`, pairs), Number(count)];
-  }
-}
-
-function pairsOf(attributes: readonly { key: string; value: { stringValue: string } }[]): string[] {
-  return attributes.map(({ key, value }) => `${key}=${value.stringValue}`);
-}
-
-function keyOf(name: string, pairs: readonly string[]): string {
-  return [name, ...pairs.toSorted()].join(' ');
 }

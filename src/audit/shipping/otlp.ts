@@ -22,7 +22,7 @@ export class OtlpDelivery implements Delivery<Shipment> {
   readonly #client: OtlpClient;
 
   constructor(options: OtlpOptions) {
-    this.#client = new OtlpClient(options, 'rejectedLogRecords');
+    this.#client = new OtlpClient(options);
   }
 
   async deliver({ records }: Shipment, signal: AbortSignal): Promise<number> {

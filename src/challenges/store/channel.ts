@@ -46,7 +46,7 @@ export const callForms = {
 export type CallForms = typeof callForms;
 
 /** The event that the store sends when a challenge was replaced or something was learned. */
-export const changeForm = z.object({ changed: key });
+const changeForm = z.object({ changed: key });
 export type Change = z.input<typeof changeForm>;
 
 /**

@@ -173,7 +173,6 @@ describe('POST /api/reload', () => {
         {},
         {
           listen: { port: 1, hosts: ['gateway.internal'], limits: { connections: 100 } },
-          metrics: { otlp: { endpoint: 'http://127.0.0.1:1/v1/metrics' } },
           redis: { url: 'redis://127.0.0.1:1' },
           audit: {
             directory: auditFolder,
@@ -184,7 +183,7 @@ describe('POST /api/reload', () => {
         },
       ),
     );
-    const keys = ['listen.port', 'listen.limits.connections', 'metrics.otlp', 'redis', 'audit.replica'];
+    const keys = ['listen.port', 'listen.limits.connections', 'redis', 'audit.replica'];
     expect(await (await post()).json()).toMatchObject({
       result: 'success',
       changed: ['listen', 'audit'],

@@ -1,0 +1,24 @@
+import { expect, test } from '@jest/globals';
+import { Secret } from '../../src/base/secret.ts';
+import { SourceReader } from '../../src/credentials/sources.ts';
+import { readAuditSinks } from '../../src/setup/audit-sinks.ts';
+
+test('secrets and files of a receiver that cannot be read or used are issues', async () => {
+  const headers = {
+    authorization: { env: 'MISSING' },
+    'x-key': { value: new Secret('marked\nsecret') },
+  };
+  const otlp = { endpoint: 'http://127.0.0.1:1/v1/logs', headers, tls: { caFile: '/nothing.pem' } };
+  const reader = new SourceReader({ environment: {} }, undefined);
+  const { issues } = await readAuditSinks([{ name: 'a', otlp }], reader, undefined);
+  const path = ['audit', 'sinks', 0, 'otlp'];
+  expect(issues).toMatchObject([
+    { path: [...path, 'headers', 'authorization'], message: expect.stringContaining('MISSING') },
+    {
+      path: [...path, 'headers', 'x-key'],
+      message: 'has a character that a header field cannot have',
+    },
+    { path: [...path, 'tls', 'caFile'], message: expect.stringContaining('does not exist') },
+  ]);
+  expect(JSON.stringify(issues)).not.toContain('marked');
+});
