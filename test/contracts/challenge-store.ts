@@ -193,6 +193,11 @@ export function keepsTheContract(name: string, openPlace: () => Promise<StorePla
       expect(await leader.lead(key, LONG_MS)).toBe(false);
     });
 
+    test('one that leads for hours keeps away another one that asks for a minute', async () => {
+      expect(await one.lead(key, 6 * 60 * 60_000)).toBe(true);
+      expect(await other.lead(key, 60_000)).toBe(false);
+    });
+
     test('a change is told to the others, and not to who made it', async () => {
       const heard: string[] = [];
       for (const used of [key, `${key} `]) await other.load(used);

@@ -32,8 +32,8 @@ local run = type(info) == 'string' and string.match(info, 'run_id:(%w+)')
 
 /** Bytes of the name of a leader, with its signature. */
 const LONGEST_LEADER = 256;
-/** A lock that stays longer than it was asked for and so many milliseconds is not of a gateway's making. */
-const LOCK_EXCESS_MS = 60 * 60_000;
+/** A leader for longer, in milliseconds, is not of a gateway's making: the longest time is six hours. */
+const LONGEST_LEAD_MS = 24 * 60 * 60_000;
 
 /** shared(key) → false: none is held; or value, max, ms left, nonce. */
 const SHARED = `
@@ -134,7 +134,7 @@ local length = redis.pcall('STRLEN', KEYS[2])
 if ARGV[3] ~= '1' and type(length) == 'number' and length > 0 and length <= ${LONGEST_LEADER} then
   local left = redis.call('PTTL', KEYS[2])
   local leader = redis.call('GET', KEYS[2])
-  if leader ~= ARGV[1] and left >= 0 and left <= ARGV[2] + ${LOCK_EXCESS_MS} then return leader end
+  if leader ~= ARGV[1] and left >= 0 and left <= ${LONGEST_LEAD_MS} then return leader end
 end
 redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])
 return 1`,
