@@ -55,6 +55,8 @@ export async function* checkAddress(
   while (ended.reason === undefined) {
     if (!state.takeTraffic()) {
       await pause(pace.delay(), ended);
+      // The end wakes those that wait for their turn: all of them would connect at once.
+      if (ended.reason !== undefined) return;
       const problem = await problemOf(connections, path, ended);
       if (ended.reason !== undefined) return;
       const change = problem === undefined ? state.checked(evidence) : state.checkFailed(evidence, problem);

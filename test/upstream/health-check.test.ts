@@ -80,6 +80,15 @@ describe('an address is checked', () => {
     expect(times).toHaveLength(4);
   });
 
+  test('not when they end while many of them wait for their turn', async () => {
+    const { times, all, pass } = scene({ addresses: 200 });
+    await pass(1_100);
+    const begun = times.length;
+    checks.cancel(ended);
+    await all;
+    expect([begun > 0, begun < 200, times.length]).toEqual([true, true, begun]);
+  });
+
   test('no more once they end, which needs no timer', async () => {
     const { times, all, pass } = scene();
     await pass(1_100);
