@@ -50,22 +50,31 @@ export async function* checkAddress(
   pace: CheckPace,
   ended: Cancellation,
 ): AsyncGenerator<StatusChange> {
-  const evidence: Evidence = path === undefined ? 'connection' : 'request';
   await pause(Math.random() * Math.min(interval, SOON_MS), ended);
   while (ended.reason === undefined) {
     if (!state.takeTraffic()) {
       await pause(pace.delay(), ended);
-      // The end wakes those that wait for their turn: all of them would connect at once.
-      if (ended.reason !== undefined) return;
-      const problem = await problemOf(connections, path, ended);
-      if (ended.reason !== undefined) return;
-      const change = problem === undefined ? state.checked(evidence) : state.checkFailed(evidence, problem);
+      const change = await checkOnce(state, connections, path, ended);
       if (change !== undefined) yield change;
     }
     // Replicas that started together do not check together for ever.
     const jitter = 0.9 + Math.random() * 0.2;
     await pause((state.isInDoubt ? Math.min(interval, SOON_MS) : interval) * jitter, ended);
   }
+}
+
+async function checkOnce(
+  state: AddressState,
+  connections: CheckedConnections,
+  path: string | undefined,
+  ended: Cancellation,
+): Promise<StatusChange | undefined> {
+  // The end wakes those that wait for their turn: all of them would connect at once.
+  if (ended.reason !== undefined) return undefined;
+  const evidence: Evidence = path === undefined ? 'connection' : 'request';
+  const problem = await problemOf(connections, path, ended);
+  if (ended.reason !== undefined) return undefined;
+  return problem === undefined ? state.checked(evidence) : state.checkFailed(evidence, problem);
 }
 
 /** Resolves after `ms` milliseconds, or when the checks end. It keeps no process alive. */
