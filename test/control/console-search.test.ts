@@ -13,6 +13,7 @@ import { closing } from '../support/closing.ts';
 import { writeLog } from '../support/many-records.ts';
 import { checkLooks, LOOKS, usePages } from '../support/pages.ts';
 import { authors, openScene } from '../support/scene.ts';
+import { until } from '../support/until.ts';
 import { HandWrittenAudit, healthyDeployment, startControl } from './console-source.ts';
 
 const keys = auditKeys(new Secret(AUDIT_KEY));
