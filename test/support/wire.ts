@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeAll, beforeEach } from '@jest/globals';
+import { afterAll, beforeAll, beforeEach } from '@jest/globals';
 import { closing } from './closing.ts';
 import { type RunningGateway, startGateway } from './gateway.ts';
 import { RawClient, type RawResponse } from './raw-client.ts';
@@ -68,11 +68,19 @@ export function useRunning<T extends { close(): Promise<void> }>(
   per: 'file' | 'test' = 'file',
 ): () => T {
   let running: T | undefined;
-  const [before, after] = per === 'file' ? [beforeAll, afterAll] : [beforeEach, afterEach];
-  before(async () => {
-    running = await start();
-  });
-  after(() => running?.close());
+  if (per === 'file') {
+    beforeAll(async () => {
+      running = await start();
+    });
+    afterAll(() => running?.close());
+  } else {
+    beforeEach(async () => {
+      const started = await start();
+      running = started;
+      // Behind the clients of the test, for which it would wait.
+      closing.push(() => started.close());
+    });
+  }
   return () => {
     if (running === undefined) throw new Error('not started yet');
     return running;
