@@ -248,7 +248,7 @@ export class Actions implements GatewayActions {
     const untilRefused = async (): Promise<VersionTest> => {
       for (const choice of choices) {
         const test = await this.#deps.serving.testVersion(choice);
-        if (over.signal.aborted || (test !== 'accepted' && test !== 'in-use')) return test;
+        if (over.signal.aborted || (test !== 'accepted')) return test;
       }
       return 'accepted';
     };

@@ -560,3 +560,45 @@ describe('a new version', () => {
     }
   });
 });
+
+describe('a refused version that an operator asks about', () => {
+  /** The upstream refuses it, which has cost two attempts. */
+  async function refused(attemptsWhenRefused: number): Promise<HandshakeScene> {
+    const scene = new HandshakeScene({ attemptsWhenRefused });
+    scene.replies.push(challenge('n1'), challenge('n2'), challenge('n3'), challenge('n4'));
+    expect(await scene.send()).toBe(REFUSED);
+    for (const list of [scene.sent, scene.events]) list.length = 0;
+    return scene;
+  }
+
+  const ask = ({ credential: asked, transport, version }: HandshakeScene): Promise<string> =>
+    asked.test(version.version, '/neutral', transport);
+
+  test('serves at once when it is accepted again, although no attempt of a client is due', async () => {
+    const scene = await refused(3);
+    expect([await scene.send(), scene.sent]).toEqual([REFUSED, []]);
+    scene.replies.push(challenge('n5'), answered(), answered());
+    expect(await ask(scene)).toBe('accepted');
+    expect(scene.events).toContain(`version ${scene.version.version} accepted`);
+    expect(await scene.send()).toBe('answered');
+    expect(scene.sent).toEqual(['HEAD /neutral', 'HEAD /neutral n5:1', 'GET /x n5:2']);
+  });
+
+  test('costs no more attempts than a minute may have', async () => {
+    const scene = await refused(3);
+    scene.replies.push(challenge('n5'), challenge('n6'));
+    expect([await ask(scene), await ask(scene)]).toEqual(['refused', 'spent']);
+    expect(scene.sent).toHaveLength(2);
+    scene.clock.at += 60_000;
+    scene.replies.push(challenge('n7'), challenge('n8'));
+    expect(await ask(scene)).toBe('refused');
+  });
+
+  test('is tried by the next request here when another process has found it accepted', async () => {
+    const scene = await refused(2);
+    scene.credential.promote(scene.version.version);
+    expect([scene.health.refused, scene.credential.versions.areRefused]).toEqual([false, false]);
+    scene.replies.push(challenge('n5'), answered());
+    expect(await scene.send()).toBe('answered');
+  });
+});
