@@ -6,12 +6,14 @@ import { monotonicClock } from '../base/clock.ts';
 import type { FileWatch } from '../base/file-watch.ts';
 import type { Log } from '../base/log.ts';
 import { parseAddress } from '../base/network.ts';
+import { reportError } from '../base/report-error.ts';
 import type { ReloadResult } from '../control/actions.ts';
 import type { AuditLogAccess } from '../control/audit-api.ts';
 import { CONSOLE_PACE, type ConsolePace } from '../control/console.ts';
 import { ControlPlane } from '../control/control.ts';
 import type { OfferedDeployment } from '../control/openapi.ts';
 import { type GatewayState, mergeStates } from '../control/state.ts';
+import { withdrawnBetween } from '../credentials/credentials.ts';
 import type { ListenTls } from '../gateway/listener.ts';
 import { compileRules } from '../policy/rules.ts';
 import { watchListenTls } from '../setup/listen-tls.ts';
@@ -20,6 +22,7 @@ import type { SetupSource } from '../setup/setup-source.ts';
 import { Actions } from './actions.ts';
 import type { ProcessParts } from './compose.ts';
 import { consoleSource, queriesOf } from './console.ts';
+import { usedAt } from './credential-actions.ts';
 import { type ReloadCause, Reloads, type ServiceManager } from './reloads.ts';
 import type { Activation, Serving } from './worker.ts';
 
@@ -129,16 +132,31 @@ export class App {
   /** @throws Error if the setup cannot be activated; the active one stays then */
   async #activate(setup: AppSetup): Promise<Activation> {
     const { serving } = this.#deps;
-    const { listenTls: before } = this.#active;
+    const before = this.#active;
     const activation = await serving.activate(setup);
     // The certificate was renewed meanwhile: what the setup has is older.
     const { listenTls: renewed } = this.#active;
-    this.#active = renewed === before ? setup : { ...setup, listenTls: renewed };
-    if (renewed !== undefined && renewed !== before) serving.renewTls(renewed);
+    const isRenewed = renewed !== undefined && renewed !== before.listenTls;
+    this.#active = isRenewed ? { ...setup, listenTls: renewed } : setup;
+    if (isRenewed) serving.renewTls(renewed);
+    void this.#warnOfWithdrawn(before, setup).catch(reportError);
     this.#since = Date.now();
     this.#deps.audit.configure(setup.config.audit);
     this.#deps.log.level = setup.config.log.level;
     return activation;
+  }
+
+  /** A next version that was withdrawn may have become the one in use shortly before. */
+  async #warnOfWithdrawn({ credentials: before }: AppSetup, { credentials }: AppSetup): Promise<void> {
+    const withdrawn = withdrawnBetween(before, credentials);
+    if (withdrawn.length === 0) return;
+    const state = await this.#state();
+    for (const { name: credential, version } of withdrawn) {
+      const deployments = usedAt(state, credential, version);
+      const msg =
+        'next version withdrawn, but it is in use, and stays until the upstream refuses it or a restart';
+      if (deployments.length > 0) this.#deps.log.warn({ credential, version, deployments }, msg);
+    }
   }
 
   async #drain(): Promise<void> {
@@ -172,13 +190,15 @@ export class App {
   }
 
   #createActions(): Actions {
-    const { serving, audit, log } = this.#deps;
+    const { serving, audit, log, source } = this.#deps;
     return new Actions({
       serving,
       audit,
       log,
       setup: () => this.#active,
       state: () => this.#state(),
+      context: source?.context,
+      readCredentials: () => this.#reloads.readCredentials(),
       reload: (address) => this.reload(undefined, { by: 'api', address }),
       isDraining: () => this.#closing !== undefined,
       drain: () => this.#drainRequested.resolve(),
@@ -207,7 +227,7 @@ export class App {
       },
       live: () => serving.live,
       reload: (address) => this.reload(undefined, { by: 'api', address }),
-      promote: (promotion, address) => actions.promoteEverywhere(promotion, address),
+      credentials: actions,
       console: consoleSource({
         values: async (names) => {
           await this.#observe(names);

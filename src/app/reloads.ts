@@ -108,6 +108,16 @@ export class Reloads {
     });
   }
 
+  /** Reads the credentials again at once. Resolves when a change of them is in use, or refused. */
+  async readCredentials(): Promise<void> {
+    const { source } = this.#deps;
+    if (source === undefined || this.#closed) return;
+    const before = this.#credentialWatch;
+    this.#credentialWatch = this.#watchCredentials(source);
+    await before?.close();
+    await this.#credentialWatch.firstRead;
+  }
+
   get state(): ConfigurationState {
     return { refused: this.#refusal?.shown ?? null, needsRestart: this.#needsRestart };
   }

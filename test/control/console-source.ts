@@ -200,12 +200,16 @@ export async function startControl({
     clock: monotonicClock,
     live: () => true,
     reload: async () => ({ result: 'success', changed: [], needsRestart: [], warnings: [] }),
-    promote: async ({ credential, version = '2' }) => ({
-      result: 'success',
-      credential,
-      version,
-      deployments: ['d'],
-    }),
+    credentials: {
+      promote: async ({ credential, version = '2' }) => ({
+        result: 'success',
+        credential,
+        version,
+        deployments: ['d'],
+      }),
+      retry: async (credential) => ({ result: 'success', credential, deployments: ['d'] }),
+      withdraw: async (credential) => ({ result: 'success', credential, version: '2', deployments: [] }),
+    },
     offer: () => ({ version: '1.2.3', listen: { address: '127.0.0.1', port: 8080 }, deployments: [] }),
     consoleFolder: '',
     audit: { log: undefined, traceUrl: undefined },
