@@ -109,6 +109,24 @@ describe('actions', () => {
     expect(pageErrors).toEqual([]);
   });
 
+  test('a refused credential is retried, and a next version of the configuration is not withdrawn here', async () => {
+    const scene = await start();
+    scene.simulator.set(NAME, { accounts: [{ username: 'demo-user', password: 'lost', sites: ['demo'] }] });
+    expect((await scene.get(authors)).status).toBe(502);
+    const { page, pageErrors } = await signedIn(scene, `/deployments/${NAME}`);
+    await page.getByRole('button', { name: `Withdraw version 2 of ${NAME}` }).click();
+    await page.getByText(`remove it there, and reload`).waitFor();
+    await page.getByRole('button', { name: 'Close' }).click();
+    scene.simulator.set(NAME, { accounts: [{ username: 'demo-user', password: OLD, sites: ['demo'] }] });
+    const effects = await confirmed(page, `Retry ${NAME} now`);
+    expect(effects).toMatch(/asks submissions with requests of its own/);
+    await page.getByText('The credential is accepted again at submissions.').waitFor();
+    await page.getByRole('row', { name: /^submissions 1 .*in use/ }).waitFor();
+    expect((await scene.get(authors)).status).toBe(200);
+    expect(await actionsIn(scene)).toEqual(['retry session']);
+    expect(pageErrors).toEqual([]);
+  });
+
   test('reload and doctor show their results, and drain ends the gateway', async () => {
     const scene = await start();
     const { page } = await signedIn(scene, '/actions');
