@@ -55,7 +55,10 @@ async function start(control: Record<string, unknown> = { actions: true }): Prom
         },
       ],
     },
-    settings: { operations: { none: { method: 'POST', path: '/api/none' } } },
+    settings: {
+      operations: { none: { method: 'POST', path: '/api/none' } },
+      digest: { attemptsWhenRefused: 60 },
+    },
     audit: auditOptions(log),
     consoleFolder,
     consolePace: { sampleMs: 1_000, tickMs: 100 },
@@ -124,7 +127,8 @@ describe('actions', () => {
     await page.getByRole('row', { name: /^submissions 1 .*in use/ }).waitFor();
     expect((await scene.get(authors)).status).toBe(200);
     expect(await actionsIn(scene)).toEqual(['retry session']);
-    expect(pageErrors).toEqual([]);
+    // The browser notes the refusal.
+    expect(pageErrors).toEqual([expect.stringContaining('status of 409')]);
   });
 
   test('reload and doctor show their results, and drain ends the gateway', async () => {
