@@ -8,6 +8,7 @@ export interface Guard {
   /** The user of this process; undefined: the file's owner is not checked. */
   readonly uid?: number | undefined;
   readonly readableByOthers: boolean;
+  readonly writableByOthers?: boolean;
   /** Maximum size in bytes. */
   readonly largest: number;
 }
@@ -53,12 +54,15 @@ function whyClosed(error: unknown): string {
   }
 }
 
-function fileIssue(stats: Stats, { uid, readableByOthers, largest }: Guard): string | undefined {
+function fileIssue(
+  stats: Stats,
+  { uid, readableByOthers, writableByOthers = false, largest }: Guard,
+): string | undefined {
   if (!stats.isFile()) {
     return 'is not a regular file: name one';
   }
   // Group read permission is accepted, because orchestrators use it to give a root-owned file to a process.
-  if ((stats.mode & 0o022) !== 0) {
+  if (!writableByOthers && (stats.mode & 0o022) !== 0) {
     return `can be written by others: run chmod ${readableByOthers ? 'go-w' : '600'} on it`;
   }
   if (!readableByOthers && (stats.mode & 0o004) !== 0) {

@@ -1,18 +1,28 @@
 import { parentPort, workerData } from 'node:worker_threads';
+import type { FileTrust } from './include.ts';
 import { ConfigError, type Issue, type LocatedIssue } from './issues.ts';
 import { loadLocated } from './load.ts';
 import { type Pieces, toPieces } from './transfer.ts';
 
+/** Data of the thread. */
+export interface LoadRequest {
+  readonly file: string;
+  readonly trust: FileTrust;
+}
+
 /** First message of the thread: the configuration or its issues. */
-export type LoadResult = { readonly pieces: Pieces } | { readonly issues: readonly LocatedIssue[] };
+export type LoadResult =
+  | { readonly pieces: Pieces; readonly warnings: readonly Issue[]; readonly fileState: string }
+  | { readonly issues: readonly LocatedIssue[] };
 
 // This module runs in the thread of load-background.ts.
 try {
-  const { tree, locate } = await loadLocated(String(workerData));
+  const { file, trust }: LoadRequest = workerData;
+  const { tree, locate, warnings, fileState } = await loadLocated(file, trust);
   const pieces = toPieces(tree);
   parentPort?.on('message', (issues: readonly Issue[]) => parentPort?.postMessage(issues.map(locate)));
   post(
-    { pieces },
+    { pieces, warnings, fileState },
     pieces.map(({ buffer }) => buffer),
   );
 } catch (error) {

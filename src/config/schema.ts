@@ -3,6 +3,7 @@ import { auditSchema } from './audit.ts';
 import { clientSchema, jwtSchema } from './clients.ts';
 import { credentialSchema, sealedSchema } from './credential.ts';
 import { deploymentSchema } from './deployment.ts';
+import { includeSchema } from './include.ts';
 import { listener, listenSchema } from './listen.ts';
 import { redisSchema } from './redis.ts';
 import {
@@ -53,6 +54,11 @@ const workers = (): z.ZodType<number | 'auto'> => {
 export const sectionsSchema = (folder: string) =>
   z.strictObject(
     {
+      include: includeSchema()
+        .exactOptional()
+        .describe(
+          'Further files with `clients`, `credentials` and `deployments`, and nothing else: a name such as `clients.d/*.yaml`, or a list. `*` stands for any characters in the last part of a name. The files are added in the order of their names to what this file has; a name that comes twice is refused. File names in them are relative to the folder of this file, too. At most 1000 files and 64 MiB.',
+        ),
       listen: listenSchema(folder)
         .prefault({})
         .describe('The data plane, to which clients send their requests.'),

@@ -35,6 +35,8 @@ export interface AppSetup {
   readonly auditSinks: readonly SinkOptions[];
   /** Settings that work but should be changed. */
   readonly warnings: readonly LocatedIssue[];
+  /** State of the file and those that it includes before they were read, as `stateOf` has it. */
+  readonly fileState: string;
   /** The checked file, for other processes of this gateway. */
   readonly source: { readonly file: string; readonly config: Pieces };
 }
@@ -49,7 +51,7 @@ export async function readSetup(
   context: ProcessContext,
   versions: CredentialVersions = new CredentialVersions(),
 ): Promise<AppSetup> {
-  return readSetupOf(await loadLocated(file), context, versions);
+  return readSetupOf(await loadLocated(file, context), context, versions);
 }
 
 /**
@@ -57,12 +59,14 @@ export async function readSetup(
  * @throws ConfigError with every issue, each at its place in the file
  */
 export function readSetupOf(
-  { config, file, tree, locate }: LocatedConfig,
+  { config, file, tree, locate, warnings, fileState }: LocatedConfig,
   context: ProcessContext,
   versions: CredentialVersions = new CredentialVersions(),
 ): Promise<AppSetup> {
   const located = {
     config,
+    warnings,
+    fileState,
     pieces: toPieces(tree),
     locate: async (issues: readonly Issue[]) => issues.map(locate),
   };
@@ -79,7 +83,7 @@ export async function readSetupInBackground(
   context: ProcessContext,
   versions: CredentialVersions,
 ): Promise<AppSetup> {
-  const located = await loadInBackground(file);
+  const located = await loadInBackground(file, context);
   try {
     return await readContents(file, located, context, versions);
   } finally {
@@ -89,7 +93,7 @@ export async function readSetupInBackground(
 
 async function readContents(
   file: string,
-  { config, pieces, locate }: Omit<BackgroundConfig, 'close'>,
+  { config, pieces, warnings, fileState, locate }: Omit<BackgroundConfig, 'close'>,
   context: ProcessContext,
   versions: CredentialVersions,
 ): Promise<AppSetup> {
@@ -123,7 +127,8 @@ async function readContents(
     listenTls: listenTls.tls,
     audit: audit.options,
     auditSinks: auditSinks.sinks,
-    warnings: await locate([...configWarnings(config), ...listenTls.warnings]),
+    warnings: await locate([...warnings, ...configWarnings(config), ...listenTls.warnings]),
+    fileState,
     source: { file, config: pieces },
   };
 }
