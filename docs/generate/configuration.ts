@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { asWritten } from '../../src/config/effective.ts';
 import { withoutTransforms } from '../../src/config/schema-paths.ts';
 import { SOURCE_TITLE, source } from '../../src/config/secret-source.ts';
 import { configSchema } from '../../src/config/section-issues.ts';
@@ -17,22 +18,6 @@ const INTRODUCTION = [
     'Editors with the YAML language server complete and check keys by [config/schema.json](../config/schema.json), a JSON Schema, if the first line of the file is `# yaml-language-server: $schema=PATH`. The schema accepts every valid configuration; `check` finds more, because it compares values with each other.',
   ),
 ];
-
-const UNITS = {
-  duration: [
-    ['d', 86_400_000],
-    ['h', 3_600_000],
-    ['m', 60_000],
-    ['s', 1000],
-    ['ms', 1],
-  ],
-  size: [
-    ['GiB', 2 ** 30],
-    ['MiB', 2 ** 20],
-    ['KiB', 2 ** 10],
-    ['B', 1],
-  ],
-} as const;
 
 /** The text of docs/configuration.md. */
 export function configurationPage(): string {
@@ -113,26 +98,17 @@ function unwrap(schema: unknown): Unwrapped {
   }
   if (schema instanceof z.ZodDefault || schema instanceof z.ZodPrefault) {
     const inner = schema.unwrap();
-    return { inner, required: false, written: asWritten(schema.def.defaultValue, inner) };
+    return { inner, required: false, written: defaultText(schema.def.defaultValue, inner) };
   }
   return { inner: schema, required: true, written: undefined };
 }
 
-function asWritten(value: unknown, schema: unknown): string | undefined {
+function defaultText(value: unknown, schema: unknown): string | undefined {
   if (Array.isArray(value)) {
     return `[${value.map((item) => (item === '*' ? '"*"' : item)).join(', ')}]`;
   }
-  if (typeof value === 'number') {
-    const unit = schema instanceof z.ZodType ? z.globalRegistry.get(schema)?.['unit'] : undefined;
-    return unit === 'duration' || unit === 'size' ? quantity(value, UNITS[unit]) : String(value);
-  }
   // A section whose keys have defaults of their own.
-  return typeof value === 'object' ? undefined : String(value);
-}
-
-function quantity(value: number, units: readonly (readonly [string, number])[]): string {
-  const [name, size] = units.find(([, each]) => value >= each && value % each === 0) ?? ['', 1];
-  return `${value / size}${name}`;
+  return typeof value === 'object' ? undefined : String(asWritten(value, schema));
 }
 
 function titleOf(schema: unknown): string | undefined {
