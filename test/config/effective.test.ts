@@ -5,6 +5,7 @@ import { describe, expect, test } from '@jest/globals';
 import { parse } from 'yaml';
 import { effectiveTree, effectiveYaml } from '../../src/config/effective.ts';
 import { loadConfig, locatedAlone, parseConfig } from '../../src/config/load.ts';
+import { toPieces, treeOf as treeOfPieces } from '../../src/config/transfer.ts';
 import { gateway } from '../support/program.ts';
 import { repository } from '../support/repository.ts';
 import { served } from './issue-lines.ts';
@@ -39,6 +40,11 @@ test.each(['example', 'minimal', 'demo'])('config/%s.yaml means the same with it
 test.each(FORMS)('%s means the same with its defaults', (form) => {
   const text = served(withMore(form));
   expect(parseConfig(effectiveYaml(treeOf(text)), 'c.yaml')).toEqual(parseConfig(text, 'c.yaml'));
+});
+
+test('the pieces of a tree give it again', async () => {
+  const tree = treeOf(await readFile(join(repository, 'config', 'example.yaml'), 'utf8'));
+  expect(treeOfPieces(toPieces(tree))).toEqual(tree);
 });
 
 test('has every default as one would write it', () => {
