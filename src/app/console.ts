@@ -117,10 +117,12 @@ function effectiveOf(setup: QueriesDeps['setup']): () => Promise<string> {
   return () => {
     const { config } = setup().source;
     if (written?.of !== config) {
-      const yaml = effectiveInBackground(config);
+      const yaml = effectiveInBackground(config).catch((error) => {
+        // The next question tries again.
+        written = undefined;
+        throw error;
+      });
       written = { of: config, yaml };
-      // The next question tries again.
-      yaml.catch(() => (written = undefined));
     }
     return written.yaml;
   };
