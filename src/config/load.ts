@@ -1,3 +1,4 @@
+import { existsSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { isNativeError } from 'node:util/types';
@@ -159,13 +160,17 @@ function decoded(content: Uint8Array, file: string): string {
 }
 
 function unreadable(file: string, error: unknown): ConfigError {
-  return new ConfigError([{ file, line: 1, column: 1, path: '', message: whyUnreadable(error) }]);
+  return new ConfigError([{ file, line: 1, column: 1, path: '', message: whyUnreadable(file, error) }]);
 }
 
-function whyUnreadable(error: unknown): string {
+function whyUnreadable(file: string, error: unknown): string {
   switch (errorCode(error)) {
     case 'ENOENT':
-      return 'there is no such file: name an existing one with --config';
+      return existsSync(dirname(file))
+        ? 'there is no such file: name an existing one with --config'
+        : `the folder ${dirname(file)} does not exist: name an existing file with --config`;
+    case 'ENOTDIR':
+      return 'is not in a folder: a part of its name is a file; name an existing file with --config';
     case 'EISDIR':
       return 'is a folder: name the file in it with --config';
     case 'EACCES':

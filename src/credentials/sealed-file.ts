@@ -19,7 +19,7 @@ export interface SealedSection {
 export interface FileSource {
   readonly file: string;
   /** Docker and Kubernetes set modes that let others read secrets. */
-  readonly readableByOthers?: boolean;
+  readonly readableByOthers?: boolean | 'never';
 }
 
 export type IdentitySource = { readonly env: string } | FileSource;

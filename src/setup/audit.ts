@@ -43,7 +43,7 @@ export async function readAudit(section: Config['audit'], reader: SourceReader):
 export async function readAuditKey(file: string, reader: SourceReader): Promise<Secret> {
   // For this user alone: a key that others can read is refused.
   const command = `(umask 077; openssl rand -hex 32 > ${file})`;
-  const { secret } = await reader.read({ file }).catch((error) => {
+  const { secret } = await reader.read({ file, readableByOthers: 'never' }).catch((error) => {
     const isMissing = isNativeError(error) && errorCode(error.cause) === 'ENOENT';
     throw isMissing ? new Error(`${file} does not exist: make it with ${command}`, { cause: error }) : error;
   });

@@ -56,7 +56,7 @@ export async function readRedis(
 async function readKeys(file: string, reader: SourceReader, issues: Issue[]): Promise<StoreKey[]> {
   const path = ['redis', 'keyFile'];
   try {
-    const { secret } = await reader.read({ file });
+    const { secret } = await reader.read({ file, readableByOthers: 'never' });
     return storeKeys(secret);
   } catch (error) {
     const message =
