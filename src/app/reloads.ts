@@ -9,8 +9,7 @@ import { configurationCheck } from '../control/readiness.ts';
 import type { ConfigurationState } from '../control/state.ts';
 import { type CredentialWatch, watchCredentials } from '../credentials/watch.ts';
 import type { Metrics } from '../metrics/metrics.ts';
-import type { AppSetup } from '../setup/setup.ts';
-import type { SetupSource } from '../setup/setup-source.ts';
+import type { AppSetup, SetupSource } from '../setup/setup.ts';
 import { type Pinned, pin } from './pin.ts';
 import type { Activation } from './worker.ts';
 

@@ -1,7 +1,6 @@
 import { Command, type OutputConfiguration } from 'commander';
 import { registerCompletion } from './completion.ts';
-import type { ExitStatus, Io, Run } from './io.ts';
-import { packageVersion } from './version.ts';
+import { type ExitStatus, type Io, packageVersion, type Run } from './io.ts';
 
 type Register = (program: Command, run: Run) => void;
 

@@ -3,9 +3,8 @@ import { BufferGc } from '../base/buffer-gc.ts';
 import { monotonicClock } from '../base/clock.ts';
 import { createLog, type Log } from '../base/log.ts';
 import type { AppSetup } from '../setup/setup.ts';
-import { CommandError, type Io } from './io.ts';
+import { CommandError, type Io, packageVersion } from './io.ts';
 import { startTracing } from './tracing.ts';
-import { packageVersion } from './version.ts';
 
 interface ThisProcess extends ProcessParts {
   /** Sends the last traces and stops the SDK. */

@@ -7,7 +7,7 @@ import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
 import { stringify } from 'yaml';
 import { loadConfig, loadLocated } from '../../src/config/load.ts';
 import { loadInBackground } from '../../src/config/load-background.ts';
-import { SetupSource } from '../../src/setup/setup-source.ts';
+import { SetupSource } from '../../src/setup/setup.ts';
 import { gateway } from '../support/program.ts';
 
 let folder: string;
