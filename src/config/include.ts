@@ -6,7 +6,7 @@ import { decodeUtf8, readGuardedFile } from '../base/guarded-file.ts';
 import { count } from '../base/units.ts';
 import type { Issue, LocatedIssue, Path } from './issues.ts';
 import { schemaIssues } from './schema-issues.ts';
-import { oneOrMore, record, SECTION, text } from './value-schemas.ts';
+import { record, SECTION } from './value-schemas.ts';
 import { readYaml, type YamlSource } from './yaml-source.ts';
 
 /** The sections that an included file may have. */
@@ -16,15 +16,6 @@ const MAX_FILES = 1_000;
 /** Of all included files together. */
 const MAX_BYTES = 64 * 2 ** 20;
 const WILDCARD = '*';
-const PATTERN =
-  'the name of a file, in whose last part * stands for any characters, such as clients.d/*.yaml';
-
-/** Schema of the names of included files. */
-export const includeSchema = () =>
-  oneOrMore(
-    text(PATTERN, (pattern) => basename(pattern) !== '' && !dirname(pattern).includes(WILDCARD)),
-    `${PATTERN}; or a list of them`,
-  );
 
 /** Who may have written the included files. */
 export interface FileTrust {

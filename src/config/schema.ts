@@ -1,9 +1,9 @@
+import { basename, dirname } from 'node:path';
 import { z } from 'zod';
 import { auditSchema } from './audit.ts';
 import { clientSchema, jwtSchema } from './clients.ts';
 import { credentialSchema, sealedSchema } from './credential.ts';
 import { deploymentSchema } from './deployment.ts';
-import { includeSchema } from './include.ts';
 import { listener, listenSchema } from './listen.ts';
 import { redisSchema } from './redis.ts';
 import {
@@ -13,6 +13,7 @@ import {
   fileName,
   flag,
   oneOf,
+  oneOrMore,
   record,
   SECTION,
   text,
@@ -49,6 +50,16 @@ const workers = (): z.ZodType<number | 'auto'> => {
   const error = `auto, or a whole number from 1 to ${MOST_WORKERS}`;
   return z.union([whole(1, MOST_WORKERS), z.literal('auto')], { error });
 };
+
+const PATTERN =
+  'the name of a file, in whose last part * stands for any characters, such as clients.d/*.yaml';
+
+/** Schema of the names of included files. */
+export const includeSchema = () =>
+  oneOrMore(
+    text(PATTERN, (pattern) => basename(pattern) !== '' && !dirname(pattern).includes('*')),
+    `${PATTERN}; or a list of them`,
+  );
 
 /** Schema of each section by itself. `folder` is the base of relative file names. */
 export const sectionsSchema = (folder: string) =>
