@@ -1,5 +1,5 @@
 import { readdir } from 'node:fs/promises';
-import { basename, dirname, isAbsolute, join } from 'node:path';
+import { basename, dirname, isAbsolute, join, resolve } from 'node:path';
 import { z } from 'zod';
 import { errorCode, messageOf } from '../base/error-code.ts';
 import { decodeUtf8, readGuardedFile } from '../base/guarded-file.ts';
@@ -10,11 +10,11 @@ import { record, SECTION } from './value-schemas.ts';
 import { readYaml, type YamlSource } from './yaml-source.ts';
 
 /** The sections that an included file may have. */
-export const PART_SECTIONS = ['clients', 'credentials', 'deployments'] as const;
+const PART_SECTIONS = ['clients', 'credentials', 'deployments'] as const;
 
 const MAX_FILES = 1_000;
-/** Of all included files together. */
-const MAX_BYTES = 64 * 2 ** 20;
+/** Of all included files together; parsed, YAML takes up to a hundred times as much memory. */
+const MAX_BYTES = 16 * 2 ** 20;
 const WILDCARD = '*';
 
 /** Who may have written the included files. */
@@ -52,7 +52,7 @@ export async function findParts(main: string, patterns: readonly string[]): Prom
     const path = patterns.length === 1 ? ['include'] : ['include', index];
     const whole = isAbsolute(pattern) ? pattern : join(dirname(main), pattern);
     try {
-      const matching = await filesLike(whole);
+      const matching = (await filesLike(whole)).filter((file) => resolve(file) !== resolve(main));
       for (const file of matching) files.add(file);
       if (matching.length === 0) warnings.push({ path, message: `matches no file: there is no ${whole}` });
     } catch (error) {

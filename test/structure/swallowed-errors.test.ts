@@ -23,7 +23,7 @@ const REASONS: Readonly<Record<string, readonly string[]>> = {
   'base/guarded-file.ts': [PARSES, PARSES],
   'cli/audit-tail.ts': [PARSES],
   'cli/demo.ts': [LAST],
-  'cli/tracing.ts': [PARSES],
+  'cli/process-parts.ts': [PARSES],
   'config/yaml-source.ts': [PARSES],
   'control/console/app.tsx': [PARSES],
   'credentials/sealed-file.ts': [PARSES, PARSES, PARSES],
