@@ -1,7 +1,7 @@
 import { execFile } from 'node:child_process';
 import { chmod, mkdir, mkdtemp, rm, symlink, truncate, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { join, relative } from 'node:path';
 import { promisify } from 'node:util';
 import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
 import { stringify } from 'yaml';
@@ -203,6 +203,17 @@ describe('include', () => {
         'gateway.yaml:2:5 include[0]: matches no file: there is no parts/*.yaml (warning)',
         'gateway.yaml:3:5 include[1]: matches no file: there is no none.d/*.yaml (warning)',
       ],
+    ]);
+  });
+
+  test('of a configuration on stdin starts at the current folder', async () => {
+    await writeAll({ 'a.yaml': 'clients: 5\n' });
+    const include = relative('.', part('*.yaml'));
+    const text = stringify({ ...WHOLE, include });
+    const { status, stdout } = await gateway(['check', '--no-secrets', '--config', '-'], {}, text);
+    expect([status, stdout]).toEqual([
+      2,
+      `${relative('.', part('a.yaml'))}:1:10 clients: must be a list of clients\n`,
     ]);
   });
 
