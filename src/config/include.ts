@@ -116,21 +116,24 @@ export async function readParts(
   const parts: Part[] = [];
   const issues: Issue[] = [];
   const located: LocatedIssue[] = [];
+  const guard = { ...trust, readableByOthers: true, writableByOthers: trust === undefined };
   let left = MAX_BYTES;
   for (const file of files) {
+    let text: string;
     try {
-      const guard = { ...trust, readableByOthers: true, writableByOthers: trust === undefined };
       const { bytes } = await readGuardedFile(file, { ...guard, largest: MAX_BYTES });
       left -= bytes.length;
       if (left < 0) throw new Error(`${file} and the files before it have more than ${MAX_BYTES} bytes`);
-      const source = readYaml(decodeUtf8(bytes, file), file);
-      const found = partIssues(source, main);
-      located.push(...source.syntaxIssues, ...found);
-      if (found.length === 0) parts.push({ source, sections: (source.value ?? {}) as PartSections });
+      text = decodeUtf8(bytes, file);
     } catch (error) {
       issues.push({ path: ['include'], message: messageOf(error) });
       if (left < 0) break;
+      continue;
     }
+    const source = readYaml(text, file);
+    const found = partIssues(source, main);
+    located.push(...source.syntaxIssues, ...found);
+    if (found.length === 0) parts.push({ source, sections: (source.value ?? {}) as PartSections });
   }
   return { parts, issues, located };
 }
