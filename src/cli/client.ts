@@ -100,6 +100,7 @@ async function rotateClient(
     ? JSON.stringify({
         apiKey: key.apiKey,
         path: place.path,
+        file: place.file,
         line: place.line,
         apiKeySha256: [key.apiKeySha256, ...hashes],
       })

@@ -27,7 +27,7 @@ import {
   withdraw,
 } from '../credentials/sealing.ts';
 import { describeSource, issueOf, SourceReader } from '../credentials/sources.ts';
-import { secretUses } from '../setup/secret-uses.ts';
+import { secretUses } from '../setup/warnings.ts';
 import { CommandError, type Io, note, print, processContext, type Run } from './io.ts';
 import { alignColumns } from './table.ts';
 

@@ -90,3 +90,9 @@ export interface ExplanationView {
   readonly parameters: readonly (readonly [name: string, value: string])[];
   readonly limits: readonly string[];
 }
+
+/** The configuration in use. */
+export interface ConfigurationView {
+  /** With defaults and included files, without secrets. */
+  readonly yaml: string;
+}

@@ -1,7 +1,7 @@
 import { isNativeError } from 'node:util/types';
 import { parseDocument, stringify } from 'yaml';
 import { z } from 'zod';
-import { errorCode } from '../base/error-code.ts';
+import { errorCode, messageOf } from '../base/error-code.ts';
 import { decodeUtf8, readGuardedFile } from '../base/guarded-file.ts';
 import { Secret } from '../base/secret.ts';
 
@@ -19,7 +19,7 @@ export interface SealedSection {
 export interface FileSource {
   readonly file: string;
   /** Docker and Kubernetes set modes that let others read secrets. */
-  readonly readableByOthers?: boolean;
+  readonly readableByOthers?: boolean | 'never';
 }
 
 export type IdentitySource = { readonly env: string } | FileSource;
@@ -160,10 +160,6 @@ function headerOf(sealed: Uint8Array): string {
 
 function isMissing(error: unknown): boolean {
   return isNativeError(error) && errorCode(error.cause) === 'ENOENT';
-}
-
-function messageOf(error: unknown): string {
-  return isNativeError(error) ? error.message : 'cannot be read';
 }
 
 /** Valid entry names: they need no quotes on a command line. */

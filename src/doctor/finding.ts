@@ -99,6 +99,15 @@ export const problems = {
     mark: 'fail',
     advice: 'Check the network of this host: it has no route to the address of the upstream.',
   },
+  'not-permitted': {
+    mark: 'fail',
+    advice:
+      'Let this user connect to host and port in {baseUrl}: a firewall or a security policy of this host refuses it.',
+  },
+  'no-files-left': {
+    mark: 'fail',
+    advice: 'Raise the limit of open files (ulimit -n, or LimitNOFILE of systemd), and run doctor again.',
+  },
   'connection-broken': {
     mark: 'fail',
     advice:
@@ -218,6 +227,11 @@ export const problems = {
   'redis-unreachable': {
     mark: 'fail',
     advice: 'Check the address and TLS settings under redis, and whether Redis runs.',
+  },
+  'redis-not-tls': {
+    mark: 'fail',
+    advice:
+      'Write redis:// in redis.url and leave redis.tls out if this Redis has no TLS, or name its TLS port.',
   },
   'redis-refused': {
     mark: 'fail',

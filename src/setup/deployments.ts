@@ -1,7 +1,9 @@
+import { slices } from '../base/steps.ts';
 import { credentialsOf } from '../config/deployment.ts';
 import type { Config } from '../config/schema.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
 import type { ClientCertificate } from '../transport/upstream-tls.ts';
+import type { ContentReading } from './content.ts';
 
 /** The content of the files that the section of a deployment names. */
 export interface DeploymentFiles {
@@ -10,6 +12,23 @@ export interface DeploymentFiles {
   readonly clientCertificate: ClientCertificate | undefined;
   /** PEM of the authorities of its proxy. */
   readonly proxyCa: string | undefined;
+}
+
+/** Reads the files of all deployments, by name of the deployment. */
+export async function readDeploymentFiles(
+  deployments: Config['deployments'],
+  reading: ContentReading,
+): Promise<ReadonlyMap<string, DeploymentFiles>> {
+  const files = new Map<string, DeploymentFiles>();
+  const pause = slices();
+  for (const [name, { tls, egress }] of Object.entries(deployments)) {
+    await pause();
+    const path = ['deployments', name];
+    const { ca, client } = await reading.tls(tls, [...path, 'tls']);
+    const proxyCa = await reading.authority(egress.proxy?.caFile, [...path, 'egress', 'proxy']);
+    files.set(name, { ca, clientCertificate: client, proxyCa });
+  }
+  return files;
 }
 
 /** A deployment with everything that its section names. */

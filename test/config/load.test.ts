@@ -303,6 +303,15 @@ describe('a file', () => {
     );
   });
 
+  test('in a folder that does not exist is an issue of the folder', async () => {
+    const file = join(folder, 'none', 'gateway.yaml');
+    expect(await failure(file)).toBe(
+      `ConfigError: ${file}:1:1 (file): the folder ${join(folder, 'none')} does not exist: name an existing file with --config`,
+    );
+    await writeFile(join(folder, 'a-file'), '');
+    expect(await failure(join(folder, 'a-file', 'c.yaml'))).toContain('a part of its name is a file');
+  });
+
   test('that is a folder is an issue', async () => {
     expect(await failure(folder)).toBe(
       `ConfigError: ${folder}:1:1 (file): is a folder: name the file in it with --config`,

@@ -2,6 +2,8 @@ import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { beforeAll, describe, expect, test } from '@jest/globals';
 import type { Page } from 'playwright-core';
+import { parse } from 'yaml';
+import { toPieces } from '../../src/config/transfer.ts';
 import { AUDIT_KEY, auditOptions, recordsIn, useFolders } from '../support/audit-log.ts';
 import { builtConsole, type Look } from '../support/browser.ts';
 import { closing } from '../support/closing.ts';
@@ -253,6 +255,32 @@ test('the form explains a request, and its address can be shared; the page of a 
   expect(pageErrors).toEqual([expect.stringContaining('404')]);
 });
 
+test('the configuration in use is shown with defaults and without secrets, to those who may read', async () => {
+  const scene = await start();
+  const { page, pageErrors } = await signedIn(scene, '/configuration', WIDE, READ_TOKEN);
+  const yaml = page.getByRole('region', { name: 'Configuration in use' }).locator('pre');
+  await yaml.waitFor();
+  const text = await yaml.innerText();
+  expect(parse(text)).toMatchObject({
+    readiness: 'gateway',
+    control: { tokenSha256: '<secret>', readTokenSha256: '<secret>' },
+    credentials: { [NAME]: { password: { value: '<secret>' } } },
+    deployments: { [NAME]: { health: { failback: '30s' } } },
+  });
+  expect(text).not.toMatch(/demo-user|api-key/);
+  const { setup, app } = scene.gateway;
+  await app.reload(async () => {
+    const source = {
+      ...setup.source,
+      config: toPieces({ ...(parse(text) as object), readiness: 'any-upstream' }),
+    };
+    return { ...setup, source };
+  });
+  await yaml.getByText('readiness: any-upstream').waitFor();
+  expect(pageErrors).toEqual([]);
+  expect((await fetch(`${scene.gateway.control}/api/configuration`)).status).toBe(401);
+});
+
 test('the pages fit and are accessible, the dialog too', async () => {
   const scene = await start();
   await scene.get(authors);
@@ -273,5 +301,8 @@ test('the pages fit and are accessible, the dialog too', async () => {
   await checkLooks(page);
   await page.goto(`${scene.gateway.control}/#/clients/reporting`);
   await page.getByRole('table', { name: 'Refusals' }).waitFor();
+  await checkLooks(page);
+  await page.goto(`${scene.gateway.control}/#/configuration`);
+  await page.locator('pre').waitFor();
   await checkLooks(page);
 });

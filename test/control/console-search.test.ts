@@ -88,7 +88,7 @@ async function start(searches = AUDIT_BOUNDS.searches): Promise<string> {
       clients: () => ['reporting', 'archive'],
       state: () => ({ deployments: [healthyDeployment('submissions')] }),
     },
-    queries: { explain: () => REFUSED, client: async () => undefined },
+    queries: { explain: () => REFUSED, client: async () => undefined, configuration: async () => '' },
     audit: {
       log: { directory, keys: [keys], recordedAddress: (address) => address, record: () => undefined },
       traceUrl: 'https://traces.example.org/trace/{traceId}',

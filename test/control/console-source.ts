@@ -170,6 +170,7 @@ const NO_QUERIES: Queries = {
     throw new ControlError('client-unknown');
   },
   client: async () => undefined,
+  configuration: async () => 'listen: {}\n',
 };
 
 export interface RunningControl {

@@ -8,6 +8,7 @@ import { ActionsPage } from './pages/actions.tsx';
 import { AuditPage } from './pages/audit.tsx';
 import { ClientPage } from './pages/client.tsx';
 import { ClientsPage } from './pages/clients.tsx';
+import { ConfigurationPage } from './pages/configuration.tsx';
 import { DeploymentPage } from './pages/deployment.tsx';
 import { OverviewPage } from './pages/overview.tsx';
 import { PolicyPage } from './pages/policy.tsx';
@@ -37,6 +38,7 @@ const PAGES: readonly PageEntry[] = [
   { path: '/policy', title: 'Policy', listed: true, page: PolicyPage },
   { path: '/audit', title: 'Audit', listed: true, page: AuditPage },
   { path: '/requests/:id', page: RequestPage },
+  { path: '/configuration', title: 'Configuration', listed: true, page: ConfigurationPage },
   { path: '/actions', title: 'Actions', listed: true, page: ActionsPage },
 ];
 

@@ -313,7 +313,7 @@ describe('the certificate of the gateway is replaced without a dropped connectio
     await until(() => told(KEPT));
     expect(pair.gateway.logged.find(({ msg }) => msg === KEPT)).toMatchObject({
       level: 'warn',
-      reason: `${keyFile} can be read by others: run chmod 600 on it, or say readableByOthers: true beside file`,
+      reason: `${keyFile} can be read by others: run chmod 600 on it, or write { file: NAME, readableByOthers: true }`,
     });
     expect(await served()).toBe('CN=first');
     await chmod(keyFile, 0o600);
