@@ -1,10 +1,10 @@
-import type { AddressInfo } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Audit } from '../audit/audit.ts';
 import type { BufferGc } from '../base/buffer-gc.ts';
 import type { Clock } from '../base/clock.ts';
 import { ignoreAbort } from '../base/expected-errors.ts';
 import type { Log } from '../base/log.ts';
+import type { OpenAddress } from '../base/open-port.ts';
 import { reportError } from '../base/report-error.ts';
 import { runAtOnce, runInSlices, slices } from '../base/steps.ts';
 import type { ChallengeStore } from '../challenges/store/store.ts';
@@ -143,12 +143,11 @@ export class DataPlane implements Serving, Worker {
    * Loads what other processes share, and opens the port.
    * @throws Error if the port cannot be opened; nothing stays open then
    */
-  async start(): Promise<AddressInfo> {
+  async start(): Promise<OpenAddress> {
     const { config } = this.#setup;
     const { deployments } = this.#active;
     await Promise.all([this.#limits.restore(), restoreAll(deployments)]);
-    const { address, port } = config.listen;
-    const listening = await this.#listener.listen(address, port);
+    const listening = await this.#listener.listen(config.listen);
     this.#live = true;
     this.#metrics.workers.set(1);
     this.#metrics.listenCertificateExpiry.set(this.#active.setup.listenTls?.expires ?? 0);

@@ -4,6 +4,7 @@ import {
   bindAddress,
   clientHost,
   duration,
+  fileMode,
   fileName,
   listOf,
   network,
@@ -18,10 +19,19 @@ import {
 export const listener = (defaultPort: number) => ({
   address: bindAddress()
     .default('127.0.0.1')
-    .describe('The address that it listens on. Changing it needs a restart.'),
+    .describe(
+      'The address that it listens on, or `unix:` and the path of a UNIX socket, which counts as loopback. The folder of the socket must exist. The file of an ended process is replaced. Changing it needs a restart.',
+    ),
   port: port()
     .default(defaultPort)
-    .describe('The port that it listens on; 0 takes any free port. Changing it needs a restart.'),
+    .describe(
+      'The port that it listens on; 0 takes any free port. It means nothing for a UNIX socket. Changing it needs a restart.',
+    ),
+  socketMode: fileMode()
+    .default('0660')
+    .describe(
+      'The permissions of the file of a UNIX socket, in quotes: who may write to it may connect. By default that is the user of the gateway, and its group. Changing it needs a restart.',
+    ),
 });
 
 const tls = (folder: string) =>
@@ -63,7 +73,9 @@ const limits = () =>
       connections: whole(1, 1_000_000).default(10_000).describe('The most connections of all clients.'),
       connectionsPerAddress: whole(1, 1_000_000)
         .default(1_000)
-        .describe('The most connections of one address. Trusted proxies have no such limit.'),
+        .describe(
+          'The most connections of one address. Trusted proxies and UNIX sockets have no such limit.',
+        ),
       bodyMemory: size()
         .default(64 * 2 ** 20)
         .describe(

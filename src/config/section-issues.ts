@@ -1,4 +1,5 @@
 import { isLoopbackHost, parseAddress } from '../base/network.ts';
+import { socketPath } from '../base/open-port.ts';
 import { clientIssues } from './client-issues.ts';
 import { type Accepted, type CrossIssue, crossChecked, keyList } from './cross-check.ts';
 import type { Path } from './issues.ts';
@@ -74,8 +75,14 @@ function* controlIssues({ control, ...sections }: Accepted<Config>): Generator<C
 }
 
 function* portIssues({ listen, control }: Accepted<Config>): Generator<CrossIssue> {
-  if (listen?.port === undefined || listen.address === undefined || listen.port === 0) return;
-  if (listen.port === control?.port && listen.address === control.address) {
+  if (listen?.port === undefined || listen.address === undefined) return;
+  if (socketPath(listen.address) !== undefined) {
+    if (listen.address === control?.address) {
+      yield { path: ['control', 'address'], message: 'is the socket of listen, too: give each its own' };
+    }
+    return;
+  }
+  if (listen.port !== 0 && listen.port === control?.port && listen.address === control.address) {
     yield { path: ['control', 'port'], message: 'is the port of listen, too: give each its own' };
   }
 }

@@ -1,13 +1,13 @@
 import { constants } from 'node:crypto';
 import { once } from 'node:events';
-import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
+import { createServer, type Server, type Socket } from 'node:net';
 import {
   createServer as createTlsServer,
   type SecureContextOptions,
   type Server as TlsServer,
 } from 'node:tls';
 import { certificatesIn } from '../base/guarded-file.ts';
-import { openPort } from '../base/open-port.ts';
+import { type OpenAddress, openPort, type PortOptions } from '../base/open-port.ts';
 import { ClientConnection, type ConnectionOptions } from './client-connection.ts';
 import type { Gateway } from './gateway.ts';
 
@@ -88,9 +88,9 @@ export class Listener {
     );
   }
 
-  /** Resolves when the port is open; rejects if it cannot be opened. */
-  async listen(address: string, port: number): Promise<AddressInfo> {
-    const opened = await openPort(this.#server, { address, port }, 'listen');
+  /** Resolves when the port or socket is open; rejects if it cannot be opened. */
+  async listen(place: PortOptions): Promise<OpenAddress> {
+    const opened = await openPort(this.#server, place, 'listen');
     const { headersTimeout, keepAliveTimeout } = this.#options;
     const interval = Math.min(headersTimeout, keepAliveTimeout, TICK_MS);
     this.#ticks = setInterval(() => this.#tick(), interval).unref();
@@ -148,7 +148,9 @@ export class Listener {
   /** Counts a connection until it closes. Above the limit it is destroyed without a response, which would cost too much. */
   #limit(socket: Socket): void {
     const { connectionsPerAddress, isShared, onRefused } = this.#options;
-    const address = socket.remoteAddress ?? '';
+    const address = socket.remoteAddress;
+    // Clients of a UNIX socket cannot be told apart.
+    if (address === undefined) return;
     const open = this.#perAddress.get(address) ?? 0;
     if (open >= connectionsPerAddress && !isShared(address)) {
       socket.destroy();
@@ -165,6 +167,8 @@ export class Listener {
 
   #beginHandshake(socket: Socket): void {
     const peer = peerOf(socket);
+    // No port tells the clients of a UNIX socket apart: their handshakes end by headersTimeout.
+    if (socket.remotePort === undefined) return;
     this.#handshakes.set(peer, socket);
     socket.once('close', () => {
       if (this.#handshakes.get(peer) === socket) this.#handshakes.delete(peer);

@@ -235,8 +235,17 @@ function unknownClient(evidence: Evidence): GatewayError {
   );
 }
 
-function* shownOf({ address, key, token, malformed, whyRejected, certificate }: Evidence): Generator<string> {
-  yield address === undefined ? 'no address (the proxy did not send it)' : `the address ${address}`;
+function* shownOf({
+  address,
+  isProxied,
+  key,
+  token,
+  malformed,
+  whyRejected,
+  certificate,
+}: Evidence): Generator<string> {
+  if (address !== undefined) yield `the address ${address}`;
+  else yield isProxied ? 'no address (the proxy did not send it)' : 'no address (it came over a UNIX socket)';
   if (malformed !== undefined) yield malformed;
   else if (key === undefined) yield 'no API key';
   else yield key.id === undefined ? 'an API key' : 'a client id with an API key';
