@@ -4,6 +4,7 @@ import type { BufferGc } from '../base/buffer-gc.ts';
 import type { Clock } from '../base/clock.ts';
 import { ignoreAbort } from '../base/expected-errors.ts';
 import type { Log } from '../base/log.ts';
+import { LogThrottle } from '../base/log-throttle.ts';
 import type { OpenAddress } from '../base/open-port.ts';
 import { reportError } from '../base/report-error.ts';
 import { runAtOnce, runInSlices, slices } from '../base/steps.ts';
@@ -50,6 +51,9 @@ import type {
   WorkerReport,
 } from './worker.ts';
 import { auditLines, workerState } from './worker-state.ts';
+
+/** Proxies and reasons whose log lines are throttled. */
+const MAX_THROTTLED = 50;
 
 interface DataPlaneDeps {
   /** Number of the worker; left out: this process serves itself. */
@@ -126,11 +130,19 @@ export class DataPlane implements Serving, Worker {
     const limits = this.#limits;
     const options = gatewayOptions(setup, deployments, identification);
     this.#gateway = new Gateway(options, { audit, clock, log, metrics, tracing, bufferGc, limits });
+    const proxyHeaders = new LogThrottle(clock, MAX_THROTTLED);
     this.#listener = new Listener(this.#gateway, {
       ...setup.config.listen.limits,
       tls: setup.listenTls,
       isShared: (address) => this.#active.identification.isShared(address),
       onRefused: (limit) => metrics.connectionsRefused.inc({ limit }),
+      proxyProtocol: setup.config.listen.proxyProtocol,
+      onProxyHeader: (reason, proxy) => {
+        metrics.proxyHeadersRefused.inc({ reason });
+        const suppressed = proxyHeaders.admit(`${proxy} ${reason}`);
+        if (suppressed !== undefined)
+          log.warn({ proxy, reason, suppressed }, 'connection without a valid PROXY header closed');
+      },
     });
   }
 

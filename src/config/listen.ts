@@ -100,6 +100,11 @@ export const listenSchema = (folder: string) =>
         .describe(
           'The host names by which clients may call the gateway; the hosts of deployments are added. Any other `Host` gets 421, which prevents DNS rebinding. Without it any host is accepted.',
         ),
+      proxyProtocol: listOf(network(), 'a list of at least one network, such as [10.0.0.7]')
+        .default([])
+        .describe(
+          'Load balancers that begin each connection with a header of the PROXY protocol (version 1 or 2), before TLS. The client has the address of the header. A connection of theirs without a valid header is closed; from all others a header is a malformed request. Changing it needs a restart.',
+        ),
       trustedProxies: listOf(network(), 'a list of at least one network, such as [10.0.0.7]')
         .default([])
         .describe(

@@ -77,6 +77,13 @@ function* controlIssues({ control, ...sections }: Accepted<Config>): Generator<C
 function* portIssues({ listen, control }: Accepted<Config>): Generator<CrossIssue> {
   if (listen?.port === undefined || listen.address === undefined) return;
   if (socketPath(listen.address) !== undefined) {
+    if ((listen.proxyProtocol?.length ?? 0) > 0) {
+      yield {
+        path: ['listen', 'proxyProtocol'],
+        message:
+          'names networks, and clients of a UNIX socket are of none: leave it out, or listen on a port',
+      };
+    }
     if (listen.address === control?.address) {
       yield { path: ['control', 'address'], message: 'is the socket of listen, too: give each its own' };
     }

@@ -6,10 +6,13 @@ import {
   type SecureContextOptions,
   type Server as TlsServer,
 } from 'node:tls';
+import { addressOf, announceAddress } from '../base/client-address.ts';
 import { certificatesIn } from '../base/guarded-file.ts';
+import { type Network, parseAddress } from '../base/network.ts';
 import { type OpenAddress, openPort, type PortOptions } from '../base/open-port.ts';
 import { ClientConnection, type ConnectionOptions } from './client-connection.ts';
 import type { Gateway } from './gateway.ts';
+import { type ProxyHeaderError, receiveProxyHeader } from './proxy-protocol.ts';
 
 /** How long connections may take to end their TLS handshake once the port is closed, in milliseconds. */
 const HANDSHAKE_MS = 1_000;
@@ -33,6 +36,10 @@ export interface ListenerOptions extends ConnectionOptions {
   /** True if many clients may share an address, such as a trusted proxy's; it is not limited then. */
   readonly isShared: (address: string) => boolean;
   readonly onRefused: (reason: 'total' | 'address') => void;
+  /** Networks from which each connection has to begin with a header of the PROXY protocol. */
+  readonly proxyProtocol: readonly Network[];
+  /** Called when a connection of a proxy is closed for its header. */
+  readonly onProxyHeader: (error: ProxyHeaderError, proxy: string) => void;
   /** Undefined for plain HTTP. */
   readonly tls: ListenTls | undefined;
   /** Maximum number of open connections. */
@@ -44,6 +51,8 @@ export class Listener {
   readonly #server: Server;
   /** The same server; undefined without TLS. */
   readonly #tlsServer: TlsServer | undefined;
+  /** Begins the TLS handshake of a socket; undefined without TLS. */
+  readonly #secure: ((socket: Socket) => void) | undefined;
   readonly #gateway: Gateway;
   readonly #options: ListenerOptions;
   /** All sockets, those in a TLS handshake among them. */
@@ -73,6 +82,8 @@ export class Listener {
       });
       // A handshake that takes too long leaves its socket open.
       this.#tlsServer.on('tlsClientError', (_error, socket) => socket.destroy());
+      this.#tlsServer.on('secureConnection', (socket: Socket) => this.#open(socket));
+      this.#secure = takeListener(this.#tlsServer);
     }
     this.#server = this.#tlsServer ?? createServer(settings);
     this.#server.maxConnections = options.connections;
@@ -80,12 +91,9 @@ export class Listener {
     this.#server.on('connection', (socket: Socket) => {
       this.#sockets.add(socket);
       socket.once('close', () => this.#sockets.delete(socket));
-      if (this.#tlsServer !== undefined) this.#beginHandshake(socket);
-      this.#limit(socket);
+      if (this.#isProxy(socket)) void this.#acceptProxied(socket);
+      else this.#accept(socket);
     });
-    this.#server.on(options.tls === undefined ? 'connection' : 'secureConnection', (socket: Socket) =>
-      this.#open(socket),
-    );
   }
 
   /** Resolves when the port or socket is open; rejects if it cannot be opened. */
@@ -145,12 +153,44 @@ export class Listener {
     clearInterval(this.#ticks);
   }
 
+  /** True if the connection has to begin with a header of the PROXY protocol. */
+  #isProxy({ remoteAddress }: Socket): boolean {
+    const { proxyProtocol } = this.#options;
+    if (proxyProtocol.length === 0 || remoteAddress === undefined) return false;
+    const address = parseAddress(remoteAddress);
+    return address !== undefined && proxyProtocol.some((network) => network.contains(address));
+  }
+
+  /** Accepts a connection when its header has come. Never rejects. */
+  async #acceptProxied(socket: Socket): Promise<void> {
+    const { headersTimeout, onProxyHeader } = this.#options;
+    const proxy = addressOf(socket);
+    const header = await receiveProxyHeader(socket, headersTimeout);
+    if (typeof header === 'object') {
+      if (header.address !== undefined) announceAddress(socket, header.address);
+      this.#accept(socket);
+      return;
+    }
+    socket.destroy();
+    if (header !== 'none') onProxyHeader(header, proxy);
+  }
+
+  #accept(socket: Socket): void {
+    this.#limit(socket);
+    if (socket.destroyed) return;
+    if (this.#secure === undefined) this.#open(socket);
+    else {
+      this.#beginHandshake(socket);
+      this.#secure(socket);
+    }
+  }
+
   /** Counts a connection until it closes. Above the limit it is destroyed without a response, which would cost too much. */
   #limit(socket: Socket): void {
     const { connectionsPerAddress, isShared, onRefused } = this.#options;
-    const address = socket.remoteAddress;
+    const address = addressOf(socket);
     // Clients of a UNIX socket cannot be told apart.
-    if (address === undefined) return;
+    if (address === '') return;
     const open = this.#perAddress.get(address) ?? 0;
     if (open >= connectionsPerAddress && !isShared(address)) {
       socket.destroy();
@@ -175,11 +215,21 @@ export class Listener {
     });
   }
 
+  /** The socket of TLS has the address that was announced for the one below it. */
+  #endHandshake(socket: Socket): void {
+    const peer = peerOf(socket);
+    const raw = this.#handshakes.get(peer);
+    if (raw !== undefined && this.#isProxy(raw)) announceAddress(socket, addressOf(raw));
+    this.#handshakes.delete(peer);
+  }
+
   #open(socket: Socket): void {
-    if (this.#tlsServer !== undefined) this.#handshakes.delete(peerOf(socket));
+    if (this.#tlsServer !== undefined) this.#endHandshake(socket);
     if (socket.destroyed) return;
     const connection = new ClientConnection(socket, this.#gateway, this.#options);
     this.#connections.add(connection);
+    // Behind a header of the PROXY protocol, it is paused.
+    if (socket.isPaused()) socket.resume();
     socket.once('close', () => this.#connections.delete(connection));
   }
 
@@ -187,6 +237,18 @@ export class Listener {
     const now = performance.now();
     for (const connection of this.#connections) connection.tick(now);
   }
+}
+
+/**
+ * Takes the listener with which a TLS server begins handshakes from it. It remains the server that listens, so that
+ * workers share the keys of its session tickets.
+ */
+function takeListener(server: TlsServer): (socket: Socket) => void {
+  const listeners = server.listeners('connection');
+  server.removeAllListeners('connection');
+  return (socket) => {
+    for (const listener of listeners) Reflect.apply(listener, server, [socket]);
+  };
 }
 
 function peerOf({ remoteAddress, remotePort }: Socket): string {

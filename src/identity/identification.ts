@@ -1,5 +1,6 @@
 import type { Socket } from 'node:net';
 import type { JWTPayload } from 'jose';
+import { addressOf } from '../base/client-address.ts';
 import { GatewayError } from '../base/errors.ts';
 import { type Address, parseAddress } from '../base/network.ts';
 import type { RawHeaders } from '../base/raw-headers.ts';
@@ -128,7 +129,7 @@ export class Identification {
   }
 
   #inspect(socket: Socket): Connection {
-    const address = parseAddress(socket.remoteAddress ?? '');
+    const address = parseAddress(addressOf(socket));
     const certificate = presentedCertificate(socket);
     const isProxy = address !== undefined && isTrusted(this.#settings, address);
     const origin = isProxy ? undefined : this.#originOf(address, certificate, false);

@@ -198,6 +198,11 @@ export class Metrics {
     'Client connections refused by a limit, by limit',
     ['limit'],
   );
+  readonly proxyHeadersRefused = this.#counter(
+    'proxy_headers_refused_total',
+    'Connections of listen.proxyProtocol that were closed for their PROXY header, by reason: malformed, unsupported, checksum, incomplete, or timeout',
+    ['reason'],
+  );
   readonly listenCertificateExpiry = this.#gauge(
     'listen_certificate_expiry_timestamp_seconds',
     'Expiry of the certificate of the data plane, in Unix time; 0 without TLS',

@@ -68,6 +68,13 @@ const exposure: Case[] = [
     `${RIGHT}\nlisten: { address: "unix:/a" }\ncontrol: { address: "unix:/a" }`,
     ['4:21 control.address: is the socket of listen, too: give each its own'],
   ],
+  [
+    'a UNIX socket with the PROXY protocol',
+    `${RIGHT}\nlisten: { address: "unix:/a", proxyProtocol: [10.0.0.7] }`,
+    [
+      '3:46 listen.proxyProtocol: names networks, and clients of a UNIX socket are of none: leave it out, or listen on a port',
+    ],
+  ],
   ['any free port for both planes', `${RIGHT}\nlisten: { port: 0 }\ncontrol: { port: 0 }`, []],
 ];
 

@@ -13,6 +13,7 @@ import { served } from './issue-lines.ts';
 import { CLIENTS, CREDENTIALS, DEPLOYMENTS, withMore } from './texts.ts';
 
 const LISTEN_DEFAULTS = {
+  proxyProtocol: [],
   socketMode: '0660',
   trustedProxies: [],
   forwardedHeader: 'X-Forwarded-For',
