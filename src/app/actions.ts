@@ -291,8 +291,8 @@ const RELOAD = [
   'If it is refused, nothing changes. Open connections and requests go on.',
 ];
 
-function findingsOf({ deployments, redis, audit }: Report): FindingView[] {
-  const ofGateway = [redis, audit].flatMap((finding) => (finding === null ? [] : [finding]));
+function findingsOf({ deployments, redis, audit, revocation }: Report): FindingView[] {
+  const ofGateway = [redis, audit, revocation].flatMap((finding) => (finding === null ? [] : [finding]));
   return [
     ...deployments.flatMap(({ name, origin, findings }) =>
       findings.map((finding) => findingView(finding, name, origin)),

@@ -38,7 +38,7 @@ import {
   warnOfMissingAddresses,
   withOther,
 } from './deployments.ts';
-import { setCounts, setGauges } from './gauges.ts';
+import { setCounts, setExpiries, setGauges } from './gauges.ts';
 import { buildIdentification } from './identity.ts';
 import { limitsOptions, openLimits, openStore, type SharedStores } from './stores.ts';
 import { openUpstreamDeps } from './upstream-events.ts';
@@ -162,7 +162,7 @@ export class DataPlane implements Serving, Worker {
     const listening = await this.#listener.listen(config.listen);
     this.#live = true;
     this.#metrics.workers.set(1);
-    this.#metrics.listenCertificateExpiry.set(this.#active.setup.listenTls?.expires ?? 0);
+    setExpiries(this.#metrics, this.#active.setup.listenTls);
     await warnOfMissingAddresses(this.#deps.log, deployments);
     return listening;
   }
@@ -291,7 +291,7 @@ export class DataPlane implements Serving, Worker {
   #renewTls(tls: ListenTls | undefined): void {
     if (tls === undefined) return;
     this.#listener.renewTls(tls);
-    this.#metrics.listenCertificateExpiry.set(tls.expires);
+    setExpiries(this.#metrics, tls);
   }
 
   async reopenAccessLog(): Promise<void> {

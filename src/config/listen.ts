@@ -48,6 +48,11 @@ const tls = (folder: string) =>
         .describe(
           'PEM: the authority that has to have signed the certificates of clients. With it clients are asked for a certificate, which counts until it ends, and TLS sessions are not resumed.',
         ),
+      crlFile: fileName(folder)
+        .exactOptional()
+        .describe(
+          'PEM: the lists of certificates that the authorities have revoked, one for each authority in `clientCaFile`. A client with a revoked certificate gets 401, and so does one with any certificate of an authority whose list has expired. Each change of the file closes open connections after their current response.',
+        ),
       minVersion: oneOf(['TLSv1.2', 'TLSv1.3'])
         .default('TLSv1.2')
         .describe('The oldest version of TLS that is accepted.'),
@@ -93,7 +98,7 @@ export const listenSchema = (folder: string) =>
       tls: tls(folder)
         .exactOptional()
         .describe(
-          'TLS for clients. The files are read again when they change and on SIGHUP; open connections stay, unless an authority was removed from `clientCaFile`.',
+          'TLS for clients. The files are read again when they change and on SIGHUP; open connections stay, unless an authority was removed from `clientCaFile`, or `crlFile` changed.',
         ),
       hosts: listOf(clientHost(), 'a list of at least one name, such as [gateway.internal]')
         .exactOptional()

@@ -14,6 +14,7 @@ export function* sectionIssues(config: Accepted<Config>): Generator<CrossIssue> 
   yield* exposureIssues(config);
   yield* controlIssues(config);
   yield* portIssues(config);
+  yield* revocationIssues(config);
   yield* clientIssues(config, isExposed(listen?.address));
   if (config.audit?.stream?.redis === true && !('redis' in config)) {
     yield {
@@ -72,6 +73,14 @@ function* controlIssues({ control, ...sections }: Accepted<Config>): Generator<C
       message: 'needs an audit log, which records each action: give audit',
     };
   }
+}
+
+function* revocationIssues({ listen }: Accepted<Config>): Generator<CrossIssue> {
+  if (listen?.tls === undefined || !('crlFile' in listen.tls) || 'clientCaFile' in listen.tls) return;
+  yield {
+    path: ['listen', 'tls', 'crlFile'],
+    message: 'needs listen.tls.clientCaFile: without it no client is asked for a certificate',
+  };
 }
 
 function* portIssues({ listen, control }: Accepted<Config>): Generator<CrossIssue> {

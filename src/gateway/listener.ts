@@ -6,6 +6,7 @@ import {
   type SecureContextOptions,
   type Server as TlsServer,
 } from 'node:tls';
+import { isDeepStrictEqual } from 'node:util';
 import { addressOf, announceAddress } from '../base/client-address.ts';
 import { certificatesIn } from '../base/guarded-file.ts';
 import { type Network, parseAddress } from '../base/network.ts';
@@ -25,6 +26,10 @@ export interface ListenTls {
   readonly key: string;
   /** Authorities of client certificates; undefined: clients are not asked for a certificate. */
   readonly clientCa: string | undefined;
+  /** Lists of revoked client certificates; undefined: none is checked. */
+  readonly crl: readonly string[] | undefined;
+  /** When the first of these lists expires, in seconds of Unix time; 0: never. */
+  readonly crlExpires: number;
   readonly minVersion: 'TLSv1.2' | 'TLSv1.3';
   /** Expiry of the certificate, in seconds of Unix time. */
   readonly expires: number;
@@ -107,7 +112,8 @@ export class Listener {
 
   /**
    * Replaces the certificate for new connections. Open connections keep theirs, but serve no further
-   * request if the new settings trust fewer client authorities or refuse older protocol versions.
+   * request if the new settings trust fewer client authorities, refuse older protocol versions, or have another list
+   * of revoked certificates.
    */
   renewTls(tls: ListenTls): void {
     if (this.#tlsServer === undefined || this.#tls === undefined) return;
@@ -255,21 +261,27 @@ function peerOf({ remoteAddress, remotePort }: Socket): string {
   return `${remoteAddress} ${remotePort}`;
 }
 
-function secureContext({ cert, key, clientCa, minVersion }: ListenTls): SecureContextOptions {
+function secureContext({ cert, key, clientCa, crl, minVersion }: ListenTls): SecureContextOptions {
   const context = { cert, key, minVersion };
   // The certificate of a resumed session is not verified again, and a ticket has none of those between it and its
   // authority, whose ends count too.
   return clientCa === undefined
     ? context
-    : { ...context, ca: clientCa, secureOptions: constants.SSL_OP_NO_TICKET };
+    : {
+        ...context,
+        ca: clientCa,
+        ...(crl !== undefined && { crl: [...crl] }),
+        secureOptions: constants.SSL_OP_NO_TICKET,
+      };
 }
 
 /**
- * True if `after` may refuse a connection that `before` allows: its version of TLS is too old, or the authority
- * of its client certificate was removed.
+ * True if `after` may refuse a connection that `before` allows: its version of TLS is too old, its certificate was
+ * revoked, or the authority of its client certificate was removed.
  */
 function trustsLess(before: ListenTls, after: ListenTls): boolean {
   if (before.minVersion < after.minVersion) return true;
+  if (after.crl !== undefined && !isDeepStrictEqual(before.crl, after.crl)) return true;
   const kept = new Set(fingerprintsIn(after.clientCa));
   return fingerprintsIn(before.clientCa).some((fingerprint) => !kept.has(fingerprint));
 }

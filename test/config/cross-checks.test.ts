@@ -75,6 +75,13 @@ const exposure: Case[] = [
       '3:46 listen.proxyProtocol: names networks, and clients of a UNIX socket are of none: leave it out, or listen on a port',
     ],
   ],
+  [
+    'revocation lists without an authority',
+    `${RIGHT}\nlisten: { tls: { certFile: a, keyFile: b, crlFile: c } }`,
+    [
+      '3:52 listen.tls.crlFile: needs listen.tls.clientCaFile: without it no client is asked for a certificate',
+    ],
+  ],
   ['any free port for both planes', `${RIGHT}\nlisten: { port: 0 }\ncontrol: { port: 0 }`, []],
 ];
 

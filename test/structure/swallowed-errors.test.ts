@@ -34,7 +34,7 @@ const REASONS: Readonly<Record<string, readonly string[]>> = {
   'policy/path.ts': [PARSES],
   'policy/query.ts': [PARSES],
   'receivers/otlp.ts': [PARSES],
-  'setup/listen-tls.ts': [PARSES],
+  'setup/listen-tls.ts': [PARSES, PARSES],
   'setup/tls-files.ts': [PARSES, PARSES],
   'simulator/settings.ts': [PARSES],
   'simulator/verification.ts': [PARSES],
