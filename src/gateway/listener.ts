@@ -62,7 +62,7 @@ export class Listener {
   readonly #options: ListenerOptions;
   /** All sockets, those in a TLS handshake among them. */
   readonly #sockets = new Set<Socket>();
-  /** Sockets in a TLS handshake by their peer: TLS replaces a socket by its own. */
+  /** Sockets before the end of their PROXY header or TLS handshake by their peer: TLS replaces a socket by its own. */
   readonly #handshakes = new Map<string, Socket>();
   readonly #connections = new Set<ClientConnection>();
   /** Numbers of open connections by address. */
@@ -171,7 +171,9 @@ export class Listener {
   async #acceptProxied(socket: Socket): Promise<void> {
     const { headersTimeout, onProxyHeader } = this.#options;
     const proxy = addressOf(socket);
+    this.#beginHandshake(socket);
     const header = await receiveProxyHeader(socket, headersTimeout);
+    this.#handshakes.delete(peerOf(socket));
     if (typeof header === 'object') {
       if (header.address !== undefined) announceAddress(socket, header.address);
       this.#accept(socket);

@@ -14,7 +14,7 @@ import {
   type TlsFiles,
   writeTlsFiles,
 } from '../../support/issued-certificates.ts';
-import { openScene, type RunningScene } from '../../support/scene.ts';
+import { authors, openScene, type RunningScene } from '../../support/scene.ts';
 import { until } from '../../support/until.ts';
 import { useRunning } from '../../support/wire.ts';
 
@@ -365,11 +365,14 @@ describe('listen.tls.crlFile', () => {
 
   test('ends the open connection of a certificate that a change of the file revokes', async () => {
     const { gateway, replace } = await start(await authority.revoke([]));
-    const agent = new Agent({ ...tls(renewed), keepAlive: true, maxSockets: 1 });
-    expect((await call(gateway, { agent })).status).toBe(200);
+    const open = connect({ host: '127.0.0.1', port: gateway.port, ...tls(renewed) });
+    open.write(`GET ${authors} HTTP/1.1\r\nHost: x\r\n\r\n`);
+    const [response] = (await once(open, 'data')) as [Buffer];
+    expect(response.toString('latin1')).toMatch(/^HTTP\/1\.1 200 /);
+    const closed = once(open.resume(), 'close');
     await replace(await authority.revoke([renewed]));
-    await until(async () => (await call(gateway, { agent })).status === 401);
-    agent.destroy();
+    await closed;
+    expect((await call(gateway, { tls: tls(renewed) })).status).toBe(401);
     expect((await call(gateway, { tls: tls(reporting) })).status).toBe(200);
   });
 

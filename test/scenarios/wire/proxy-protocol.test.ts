@@ -165,6 +165,21 @@ test('the header is in front of TLS, in a packet of its own or with the handshak
   expect(answer.status).toBe(200);
 });
 
+test('a connection that waits for its header does not hold up the end', async () => {
+  const patient = { ...listen, limits: { headersTimeout: '1h' } };
+  await using scene = await openScene({ top: { listen: patient, drain: { timeout: '1h' } } });
+  const { gateway } = scene;
+  const socket = connect(gateway.port, '127.0.0.1');
+  socket.on('error', () => socket.destroy());
+  socket.write('PROXY');
+  await once(socket, 'connect');
+  // The gateway accepts connections in their order.
+  const second = connect(gateway.port, '127.0.0.1');
+  second.write(V1 + REQUEST);
+  await once(second.resume(), 'close');
+  await expect(gateway.close()).resolves.toBeUndefined();
+});
+
 test('HAProxy is understood in both versions', async () => {
   const own = [{ id: 'own', identify: { addresses: ['127.0.5.7'] }, allow }];
   await using scene = await openScene({ top: { anonymous: false, clients: own, listen } });
