@@ -287,8 +287,8 @@ function withdrawEffects({ version, section, entries }: SealedNext): string[] {
   ];
 }
 
-function findingsOf({ deployments, redis, audit }: Report): FindingView[] {
-  const ofGateway = [redis, audit].flatMap((finding) => (finding === null ? [] : [finding]));
+function findingsOf({ deployments, redis, audit, revocation }: Report): FindingView[] {
+  const ofGateway = [redis, audit, revocation].flatMap((finding) => (finding === null ? [] : [finding]));
   return [
     ...deployments.flatMap(({ name, origin, findings }) =>
       findings.map((finding) => findingView(finding, name, origin)),

@@ -1,4 +1,3 @@
-import type { AddressInfo } from 'node:net';
 import type { Audit } from '../audit/audit.ts';
 import { auditKeys, Pseudonyms } from '../audit/keys.ts';
 import { AuditSinks } from '../audit/shipping/audit-sinks.ts';
@@ -7,6 +6,7 @@ import type { FileWatch } from '../base/file-watch.ts';
 import type { Log } from '../base/log.ts';
 import { parseAddress } from '../base/network.ts';
 import { reportError } from '../base/report-error.ts';
+import { type OpenAddress, removeStaleSocket } from '../base/open-port.ts';
 import type { ReloadResult } from '../control/actions.ts';
 import type { AuditLogAccess } from '../control/audit-api.ts';
 import { CONSOLE_PACE, type ConsolePace } from '../control/console.ts';
@@ -53,7 +53,7 @@ export class App {
   #active: AppSetup;
   /** Time of its activation, in Unix milliseconds. */
   #since = Date.now();
-  #listening: { readonly address: string; readonly port: number };
+  #listening: OpenAddress;
   #tlsWatch: FileWatch | undefined;
   #closing: Promise<void> | undefined;
   readonly #drainRequested = Promise.withResolvers<void>();
@@ -76,7 +76,7 @@ export class App {
    * Opens both planes; resolves to their addresses.
    * @throws Error if a port cannot be opened; nothing stays open then
    */
-  async start(): Promise<{ listen: AddressInfo; control: AddressInfo }> {
+  async start(): Promise<{ listen: OpenAddress; control: OpenAddress }> {
     const { serving, log, build, uid, audit } = this.#deps;
     const { config, listenTls } = this.#setup;
     const addresses = await this.#openPlanes().catch(async (error) => {
@@ -172,12 +172,14 @@ export class App {
 
   async #openPlanes() {
     const { serving } = this.#deps;
-    const { control } = this.#setup.config;
+    const { listen: dataPlane, control } = this.#setup.config;
+    await removeStaleSocket(dataPlane.address, 'listen');
+    await removeStaleSocket(control.address, 'control');
     const listen = await serving.start();
     await this.#reloads.start();
     return {
       listen,
-      control: await this.#control.listen(control.address, control.port),
+      control: await this.#control.listen(control),
     };
   }
 

@@ -216,5 +216,10 @@ export function doctorInput(setup: AppSetup, only?: string): DoctorInput {
         proxyCredential,
       }));
     });
-  return { deployments, redis: setup.redis, auditDirectory: setup.config.audit?.directory };
+  return {
+    deployments,
+    redis: setup.redis,
+    auditDirectory: setup.config.audit?.directory,
+    crlExpires: setup.listenTls?.crlExpires ?? 0,
+  };
 }

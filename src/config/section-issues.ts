@@ -1,4 +1,5 @@
 import { isLoopbackHost, parseAddress } from '../base/network.ts';
+import { socketPath } from '../base/open-port.ts';
 import { clientIssues } from './client-issues.ts';
 import { type Accepted, type CrossIssue, crossChecked, keyList } from './cross-check.ts';
 import type { Path } from './issues.ts';
@@ -13,6 +14,7 @@ export function* sectionIssues(config: Accepted<Config>): Generator<CrossIssue> 
   yield* exposureIssues(config);
   yield* controlIssues(config);
   yield* portIssues(config);
+  yield* revocationIssues(config);
   yield* clientIssues(config, isExposed(listen?.address));
   if (config.audit?.stream?.redis === true && !('redis' in config)) {
     yield {
@@ -73,9 +75,30 @@ function* controlIssues({ control, ...sections }: Accepted<Config>): Generator<C
   }
 }
 
+function* revocationIssues({ listen }: Accepted<Config>): Generator<CrossIssue> {
+  if (listen?.tls === undefined || !('crlFile' in listen.tls) || 'clientCaFile' in listen.tls) return;
+  yield {
+    path: ['listen', 'tls', 'crlFile'],
+    message: 'needs listen.tls.clientCaFile: without it no client is asked for a certificate',
+  };
+}
+
 function* portIssues({ listen, control }: Accepted<Config>): Generator<CrossIssue> {
-  if (listen?.port === undefined || listen.address === undefined || listen.port === 0) return;
-  if (listen.port === control?.port && listen.address === control.address) {
+  if (listen?.port === undefined || listen.address === undefined) return;
+  if (socketPath(listen.address) !== undefined) {
+    if ((listen.proxyProtocol?.length ?? 0) > 0) {
+      yield {
+        path: ['listen', 'proxyProtocol'],
+        message:
+          'names networks, and clients of a UNIX socket are of none: leave it out, or listen on a port',
+      };
+    }
+    if (listen.address === control?.address) {
+      yield { path: ['control', 'address'], message: 'is the socket of listen, too: give each its own' };
+    }
+    return;
+  }
+  if (listen.port !== 0 && listen.port === control?.port && listen.address === control.address) {
     yield { path: ['control', 'port'], message: 'is the port of listen, too: give each its own' };
   }
 }

@@ -20,6 +20,8 @@ export interface DoctorInput {
   readonly redis: RedisStoreOptions | undefined;
   /** Undefined without an audit log. */
   readonly auditDirectory: string | undefined;
+  /** When the first list of revoked client certificates expires, in seconds of Unix time; 0: never, or there is none. */
+  readonly crlExpires: number;
 }
 
 export interface Report {
@@ -31,21 +33,32 @@ export interface Report {
   /** null if Redis is not configured. */
   readonly redis: Finding | null;
   readonly audit: Finding | null;
+  /** null if no list of revoked client certificates expires. */
+  readonly revocation: Finding | null;
 }
 
 /** Examines all parts concurrently; ends within 10 s. */
 export async function examine(examined: DoctorInput, deps: DoctorDeps): Promise<Report> {
-  const { redis: redisOptions, auditDirectory } = examined;
+  const { redis: redisOptions, auditDirectory, crlExpires } = examined;
   const [redis, audit, deployments] = await Promise.all([
     redisOptions === undefined ? null : examineRedis(redisOptions, deps.clock),
     auditDirectory === undefined ? null : examineAudit(auditDirectory),
     Promise.all(examined.deployments.map((deployment) => examineDeployment(deployment, deps))),
   ]);
-  const all = [redis, audit, ...deployments.flatMap(({ findings }) => findings)];
+  const revocation = crlExpires === 0 ? null : examineRevocation(crlExpires, deps.wallTime());
+  const all = [redis, audit, revocation, ...deployments.flatMap(({ findings }) => findings)];
   const failures = all.filter((finding) => finding?.mark === 'fail').length;
   const warnings = all.filter((finding) => finding?.mark === 'warn').length;
   const mark = failures > 0 ? 'fail' : warnings > 0 ? 'warn' : 'ok';
-  return { mark, failures, warnings, deployments, redis, audit };
+  return { mark, failures, warnings, deployments, redis, audit, revocation };
+}
+
+/** Checks that no list of revoked client certificates has expired. `now` in Unix milliseconds. */
+export function examineRevocation(crlExpires: number, now: number): Finding {
+  const expires = new Date(crlExpires * 1000).toISOString();
+  const facts = { expires };
+  if (crlExpires * 1000 > now) return fine('revocation', `all lists are valid until ${expires}`, facts);
+  return wrong('revocation', 'crl-expired', `a list expired at ${expires}`, facts);
 }
 
 /** Time limit for a reply without TLS, in milliseconds. */

@@ -12,6 +12,7 @@ export type Check =
   | 'nonce'
   | 'access'
   | 'redis'
+  | 'revocation'
   | 'audit';
 
 /** Data of a finding for programs. Times are RFC 3339, durations in milliseconds, sizes in bytes. */
@@ -257,6 +258,11 @@ export const problems = {
   'audit-disk-full': {
     mark: 'warn',
     advice: 'Free space on the disk of audit.directory, or shorten audit.segment.keep.',
+  },
+  'crl-expired': {
+    mark: 'fail',
+    advice:
+      'Replace the list in listen.tls.crlFile by the next one of its authority: until then all of its certificates are refused.',
   },
   unknown: { mark: 'fail', advice: 'Report this to the maintainers of digest-gateway, with what was seen.' },
 } as const satisfies Record<string, Problem>;

@@ -99,7 +99,7 @@ export class AccessLog {
     const size = bytes === 0 ? '-' : bytes;
     // A referer can have a query of the client's user.
     const page = escaped(referer?.split('?', 1)[0] ?? '-');
-    return `${address} - ${client === '' ? '-' : client} [${this.#now()}] "${request}" ${status} ${size} "${page}" "${escaped(userAgent ?? '-')}"\n`;
+    return `${address === '' ? '-' : address} - ${client === '' ? '-' : client} [${this.#now()}] "${request}" ${status} ${size} "${page}" "${escaped(userAgent ?? '-')}"\n`;
   }
 
   /** Returns the time in UTC; formatted once a second. */

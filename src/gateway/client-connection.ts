@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import type { Socket } from 'node:net';
+import { addressOf } from '../base/client-address.ts';
 import { GatewayError } from '../base/errors.ts';
 import { reportError } from '../base/report-error.ts';
 import { ClientExchange, type ExchangeOwner } from './client-exchange.ts';
@@ -213,7 +214,7 @@ export class ClientConnection implements RequestReceiver, ExchangeOwner {
     if (this.#isClosing) return;
     this.refuseRest();
     const requestId = randomUUID();
-    const address = this.#socket.remoteAddress ?? '';
+    const address = addressOf(this.#socket);
     void this.#gateway
       .refuse(error, { requestId, method: '', address })
       .then((problem) => {

@@ -1,5 +1,6 @@
 import type { Audit } from '../audit/audit.ts';
 import type { BufferGc } from '../base/buffer-gc.ts';
+import { addressOf } from '../base/client-address.ts';
 import type { Clock } from '../base/clock.ts';
 import { asGatewayError, type ErrorCode, GatewayError } from '../base/errors.ts';
 import type { Log } from '../base/log.ts';
@@ -116,7 +117,7 @@ export class Gateway {
     const { request, socket } = exchange;
     const { method, headers } = request;
     const requestId = requestIdOf(joinedValue(headers, 'x-request-id'));
-    const arrival = { requestId, method, address: socket.remoteAddress ?? '' };
+    const arrival = { requestId, method, address: addressOf(socket) };
     const trace = this.#deps.tracing?.request(headers, { 'digest_gateway.request_id': requestId });
     const record = new RequestRecord(this.#deps.audit, this.#deps.clock, arrival, trace);
     let permit: Permit | undefined;

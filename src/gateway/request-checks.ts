@@ -1,5 +1,6 @@
 import { isIPv6, type Socket } from 'node:net';
 import { TLSSocket } from 'node:tls';
+import { addressOf } from '../base/client-address.ts';
 import { GatewayError } from '../base/errors.ts';
 import { fieldValues, joinedValue } from '../base/raw-headers.ts';
 import type { Identification } from '../identity/identification.ts';
@@ -146,7 +147,7 @@ function schemeOf(
   socket: Socket,
   identification: Pick<Identification, 'isShared'>,
 ): string | undefined {
-  if (absolute || identification.isShared(socket.remoteAddress ?? '')) return undefined;
+  if (absolute || identification.isShared(addressOf(socket))) return undefined;
   return socket instanceof TLSSocket ? 'https' : 'http';
 }
 

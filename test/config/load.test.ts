@@ -13,6 +13,8 @@ import { served } from './issue-lines.ts';
 import { CLIENTS, CREDENTIALS, DEPLOYMENTS, withMore } from './texts.ts';
 
 const LISTEN_DEFAULTS = {
+  proxyProtocol: [],
+  socketMode: '0660',
   trustedProxies: [],
   forwardedHeader: 'X-Forwarded-For',
   limits: {
@@ -41,7 +43,7 @@ describe('a valid configuration', () => {
       drain: { delay: 5_000, timeout: 30_000 },
       workers: 1,
       readiness: 'gateway',
-      control: { address: '127.0.0.1', port: 8081, actions: false },
+      control: { address: '127.0.0.1', port: 8081, socketMode: '0660', actions: false },
       clients: [{ id: 'c', identify: { addresses: [expect.any(Network)] }, allow: [] }],
       log: { level: 'info', requests: false },
       anonymous: false,
@@ -128,7 +130,13 @@ describe('a valid configuration', () => {
       drain: { delay: 0, timeout: 60_000 },
       workers: 1,
       readiness: 'gateway',
-      control: { address: '0.0.0.0', port: 9, tokenSha256: 'ab'.repeat(32), actions: false },
+      control: {
+        address: '0.0.0.0',
+        port: 9,
+        socketMode: '0660',
+        tokenSha256: 'ab'.repeat(32),
+        actions: false,
+      },
       clients: [
         {
           id: 'reporting',

@@ -221,6 +221,6 @@ export async function startControl({
     console,
     pace: { ...CONSOLE_PACE, ...change.pace },
   });
-  const { port } = await control.listen('127.0.0.1', 0);
+  const { port } = await control.listen({ address: '127.0.0.1', port: 0, socketMode: '0660' });
   return { origin: `http://127.0.0.1:${port}`, close: () => control.close() };
 }

@@ -35,7 +35,7 @@ const REASONS: Readonly<Record<string, readonly string[]>> = {
   'policy/query.ts': [PARSES],
   'receivers/otlp.ts': [PARSES],
   'setup/content.ts': [PARSES, PARSES],
-  'setup/listen-tls.ts': [PARSES],
+  'setup/listen-tls.ts': [PARSES, PARSES],
   'simulator/settings.ts': [PARSES],
   'simulator/verification.ts': [PARSES],
   'transport/upstream-tls.ts': [PARSES],
