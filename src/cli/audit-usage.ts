@@ -5,7 +5,6 @@ import { countUsage } from '../audit/reader/usage.ts';
 import {
   DEFAULT_FIELDS,
   identifierLists,
-  MAX_GROUPS,
   OTHER,
   statusText,
   USAGE_FIELDS,
@@ -14,9 +13,9 @@ import {
   type UsageRow,
   usageCsv,
   usageFields,
+  usageNotes,
 } from '../audit/reader/usage-table.ts';
 import { BufferGc } from '../base/buffer-gc.ts';
-import { count } from '../base/units.ts';
 import { loadConfig } from '../config/load.ts';
 import { argument, collectFiles, openAuditConfig, replicaOption, requireReplica } from './audit-config.ts';
 import { printable } from './audit-format.ts';
@@ -94,7 +93,7 @@ async function runUsage(io: Io, options: UsageArguments): Promise<ExitStatus> {
   });
   progress.hide();
   await print(io, textOf(usage, options));
-  for (const line of notesOf(usage)) note(io, line);
+  for (const line of usageNotes(usage)) note(io, line);
   return status;
 }
 
@@ -139,24 +138,4 @@ function usageJson({ by, rows, other, total, daily, namesOnly }: Usage): object 
     daily,
     namesOnly,
   };
-}
-
-function notesOf({ total, other, namesOnly }: Usage): string[] {
-  const notes: string[] = [];
-  if (namesOnly.length > 0) {
-    notes.push(
-      `the log has ${namesOnly.join(', ')} by name only: add ${namesOnly.length === 1 ? 'it' : 'them'} to audit.parameters to count identifiers from then on`,
-    );
-  }
-  if (total.uncounted > 0) {
-    notes.push(
-      `the identifiers of ${count(total.uncounted, 'request')} are not counted, or not all of them, since the log does not have the list whole`,
-    );
-  }
-  if (other !== undefined) {
-    notes.push(
-      `there are more than ${MAX_GROUPS} rows: the requests of the others are together in ${OTHER}; name fewer fields with --by`,
-    );
-  }
-  return notes;
 }

@@ -1,3 +1,4 @@
+import { count } from '../../base/units.ts';
 import { csvLine } from './query.ts';
 import {
   copyOf,
@@ -29,7 +30,7 @@ export function usageFields(text: string): UsageField[] {
 }
 
 /** Groups that are counted one by one; requests of further ones are counted together. */
-export const MAX_GROUPS = 50_000;
+const MAX_GROUPS = 50_000;
 /** Where no operation says which parameters are lists of identifiers. */
 const DEFAULT_LISTS = ['ids'];
 export const DAY_MS = 86_400_000;
@@ -87,7 +88,7 @@ export interface Usage {
   readonly by: readonly UsageField[];
   /** Those with the most requests first. */
   readonly rows: readonly UsageRow[];
-  /** Requests of the groups beyond the limit; undefined: there are none. */
+  /** Requests of the groups without a row; undefined: there are none. */
   readonly other: UsageRow | undefined;
   readonly total: UsageRow;
   readonly daily: readonly UsageDay[];
@@ -98,8 +99,10 @@ export interface Usage {
 export interface UsageTableOptions {
   readonly by: readonly UsageField[];
   readonly lists: IdentifierLists;
-  /** Groups at most; left out: `MAX_GROUPS`. */
+  /** Groups that are counted one by one; left out: 50,000. */
   readonly maxGroups?: number;
+  /** Rows of the result; left out: one for each group. */
+  readonly maxRows?: number;
 }
 
 /** A request whose group is known. */
@@ -127,9 +130,21 @@ class Counts {
     if (isUncounted) this.uncounted += 1;
     this.bytesIn += bytesIn;
     this.bytesOut += bytesOut;
-    if (status < 400) return;
+    if (status >= 400) this.#addErrors(status, 1);
+  }
+
+  addCounts(other: UsageCounts): void {
+    this.requests += other.requests;
+    this.identifiers += other.identifiers;
+    this.uncounted += other.uncounted;
+    this.bytesIn += other.bytesIn;
+    this.bytesOut += other.bytesOut;
+    for (const [status, count] of Object.entries(other.statuses)) this.#addErrors(Number(status), count);
+  }
+
+  #addErrors(status: number, count: number): void {
     this.#statuses ??= new Map();
-    this.#statuses.set(status, (this.#statuses.get(status) ?? 0) + 1);
+    this.#statuses.set(status, (this.#statuses.get(status) ?? 0) + count);
   }
 
   get counts(): UsageCounts {
@@ -159,6 +174,12 @@ class Days {
     this.#bits[at >> 3] = before | bit;
   }
 
+  merge(other: Days): void {
+    for (let at = 0; at < 8 * other.#bits.length; at += 1) {
+      if (((other.#bits[at >> 3] ?? 0) & (1 << (at % 8))) !== 0) this.add(other.#first + at);
+    }
+  }
+
   #makeRoom(day: number): void {
     const earlier = Math.max(0, Math.ceil((this.#first - day) / 8));
     const needed = Math.max(this.#bits.length, ((day - this.#first) >> 3) + 1) + earlier;
@@ -182,6 +203,11 @@ export class Group extends Counts {
     this.values = values;
   }
 
+  merge(other: Group): void {
+    this.addCounts(other.counts);
+    this.days.merge(other.days);
+  }
+
   get row(): UsageRow {
     return { values: this.values, ...this.counts, days: this.days.size };
   }
@@ -193,6 +219,7 @@ export class UsageTable {
   readonly #names: readonly NameField[];
   readonly #statusAt: number;
   readonly #maxGroups: number;
+  readonly #maxRows: number;
   readonly #lists: IdentifierLists;
   readonly #groups = new Map<string, Group>();
   readonly #all: Group[] = [];
@@ -202,12 +229,13 @@ export class UsageTable {
   readonly #members = new Map<string, readonly (readonly [name: string, member: string])[]>();
   readonly #namesOnly = new Set<string>();
 
-  constructor({ by, lists, maxGroups = MAX_GROUPS }: UsageTableOptions) {
+  constructor({ by, lists, maxGroups = MAX_GROUPS, maxRows = maxGroups }: UsageTableOptions) {
     this.#by = by;
     this.#names = by.filter((field) => field !== 'status');
     this.#statusAt = by.indexOf('status');
     this.#lists = lists;
     this.#maxGroups = maxGroups;
+    this.#maxRows = maxRows;
   }
 
   /** The group of a request; with a group by status, that of its other fields. */
@@ -257,11 +285,14 @@ export class UsageTable {
     }
   }
 
+  /** The result, after which nothing may be added. */
   usage(): Usage {
+    const rest = this.#all.sort(byRequests).splice(this.#maxRows);
+    for (const group of rest) this.#other.merge(group);
     const daily = [...this.#daily].sort(([a], [b]) => a - b);
     return {
       by: this.#by,
-      rows: this.#all.map(({ row }) => row).sort(byRequests),
+      rows: this.#all.map(({ row }) => row),
       other: this.#other.requests === 0 ? undefined : this.#other.row,
       total: this.#total.row,
       daily: daily.map(([day, { counts }]) => ({
@@ -295,7 +326,7 @@ export class UsageTable {
   }
 }
 
-function byRequests(a: UsageRow, b: UsageRow): number {
+function byRequests(a: Group, b: Group): number {
   return b.requests - a.requests || (a.values.join('\n') < b.values.join('\n') ? -1 : 1);
 }
 
@@ -315,5 +346,25 @@ const COUNTED = ['requests', 'identifiers', 'uncounted', 'bytesIn', 'bytesOut', 
 /** Statuses of errors with how often each came, the most frequent first: `404:10 429:2`. */
 export function statusText({ statuses }: UsageCounts): string {
   const found = Object.entries(statuses).sort(([, a], [, b]) => b - a);
-  return found.map(([status, count]) => `${status}:${count}`).join(' ');
+  return found.map((each) => each.join(':')).join(' ');
+}
+
+/** What a reader of the usage has to know, as clauses. */
+export function usageNotes({ total, other, namesOnly }: Usage): string[] {
+  const notes: string[] = [];
+  if (namesOnly.length > 0) {
+    const them = namesOnly.length === 1 ? 'it' : 'them';
+    notes.push(
+      `the log has ${namesOnly.join(', ')} by name only: add ${them} to audit.parameters to count identifiers from then on`,
+    );
+  }
+  if (total.uncounted > 0) {
+    notes.push(
+      `the identifiers of ${count(total.uncounted, 'request')} are not counted, or not all of them, since the log does not have the list whole`,
+    );
+  }
+  if (other !== undefined) {
+    notes.push(`there are more groups than rows: the others are together in ${OTHER}; name fewer fields`);
+  }
+  return notes;
 }
