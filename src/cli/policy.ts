@@ -4,6 +4,7 @@ import { isFieldValue, isToken } from '../base/raw-headers.ts';
 import { loadConfig } from '../config/load.ts';
 import { isMethod } from '../config/operations.ts';
 import { CommandError, type ExitStatus, type Io, print, type Run } from './io.ts';
+import { registerLearn } from './policy-learn.ts';
 import { registerReplay } from './policy-replay.ts';
 import { alignColumns } from './table.ts';
 
@@ -37,6 +38,7 @@ export function registerPolicy(program: Command, run: Run): void {
     .option('--json', 'print JSON')
     .action(run(runExplain));
   registerReplay(policy, run);
+  registerLearn(policy, run);
 }
 
 async function runExplain(io: Io, method: string, target: string, options: Options): Promise<ExitStatus> {
