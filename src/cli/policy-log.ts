@@ -95,14 +95,7 @@ export function wasServed({ access }: FoundRequest): boolean {
   return access.upstream !== undefined;
 }
 
-/** The end of a request: its outcome record, or the access record of a response that was whole at its head. */
-interface RequestEnd {
-  readonly status: number;
-  readonly bytes?: { readonly in: number };
-}
-
 /** The request as it is judged. */
 export function recordedRequest({ access, outcome }: FoundRequest): RecordedRequest {
-  const { bytes }: RequestEnd = outcome ?? access;
-  return { ...access, hasBody: bytes !== undefined && bytes.in > 0 };
+  return { ...access, hasBody: outcome !== undefined && outcome.bytes.in > 0 };
 }

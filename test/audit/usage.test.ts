@@ -31,8 +31,8 @@ interface Logged {
   readonly time?: string;
   /** Undefined: the process ended meanwhile. */
   readonly end?: { readonly status?: number; readonly in?: number; readonly out: number };
-  /** True: it is in the access record. */
-  readonly whole?: boolean;
+  /** True: it is in the access record; `corrected`: that has another end, which an outcome record corrects. */
+  readonly whole?: boolean | 'corrected';
 }
 
 const DAY = '2026-03-01T10:00:00.000Z';
@@ -40,8 +40,9 @@ const DAY = '2026-03-01T10:00:00.000Z';
 function accessText({ facts: change, end, whole = false }: Logged): string {
   const full = facts(change);
   const record = text.access(full, { address: full.address, ...recordedTarget(full.target, BY_VALUE) });
-  if (!whole || end === undefined) return record;
-  return `${record.slice(0, -1)},"bytes":{"in":${end.in ?? 0},"out":${end.out}},"durationMs":2.5}`;
+  if (whole === false || end === undefined) return record;
+  const out = whole === 'corrected' ? end.out + 1_000 : end.out;
+  return `${record.slice(0, -1)},"bytes":{"in":${end.in ?? 0},"out":${out}},"durationMs":2.5}`;
 }
 
 /** The records of requests that are all under way before the first one ends, with their times. */
@@ -133,6 +134,20 @@ describe('usage', () => {
     expect(daily).toMatchObject([
       { day: '2026-03-01', requests: 3, bytesOut: 30 },
       { day: '2026-03-02', requests: 2, bytesOut: 6 },
+    ]);
+  });
+
+  test('an outcome corrects a response that was whole at its head', async () => {
+    const directory = await logOf(
+      recordsOf([
+        { end: { out: 10 }, whole: true },
+        { end: { out: 5, status: 499 }, whole: 'corrected' },
+      ]),
+    );
+    const { rows } = await usageOf(directory, ['status']);
+    expect(rows.map(({ values, requests, bytesOut }) => [...values, requests, bytesOut])).toEqual([
+      ['200', 1, 10],
+      ['499', 1, 5],
     ]);
   });
 

@@ -113,6 +113,9 @@ export interface CountedRequest {
   readonly identifiers: number;
   /** True: a list of identifiers is not recorded, or not whole. */
   readonly isUncounted: boolean;
+  readonly status: number;
+  readonly bytesIn: number;
+  readonly bytesOut: number;
 }
 
 class Counts {
@@ -124,7 +127,7 @@ class Counts {
   /** Undefined until there is an error, as in most of many groups. */
   #statuses: Map<number, number> | undefined;
 
-  add({ identifiers, isUncounted }: CountedRequest, status: number, bytesIn: number, bytesOut: number): void {
+  add({ identifiers, isUncounted, status, bytesIn, bytesOut }: CountedRequest): void {
     this.requests += 1;
     this.identifiers += identifiers;
     if (isUncounted) this.uncounted += 1;
@@ -268,19 +271,19 @@ export class UsageTable {
     return { identifiers, isUncounted };
   }
 
-  add(request: CountedRequest, status: number, bytesIn: number, bytesOut: number): void {
-    const { day } = request;
+  add(request: CountedRequest): void {
+    const { day, status } = request;
     let daily = this.#daily.get(day);
     if (daily === undefined) {
       daily = new Counts();
       this.#daily.set(day, daily);
     }
-    daily.add(request, status, bytesIn, bytesOut);
+    daily.add(request);
     for (const group of [
       this.#statusAt === -1 ? request.group : this.#partOf(request.group, status),
       this.#total,
     ]) {
-      group.add(request, status, bytesIn, bytesOut);
+      group.add(request);
       group.days.add(day);
     }
   }

@@ -21,8 +21,11 @@ import {
 
 /** Requests of one process that wait for their outcome; the oldest is counted without it. */
 const MAX_OPEN = 10_000;
-/** How long after the day of a request its outcome is expected, in milliseconds of the log's own time. */
+/** Numbers of records for which a request that was whole at its head can be corrected by an outcome. */
+const CORRECTED_WITHIN = 65_536;
+/** How long after the time range outcomes and corrections are expected, in milliseconds of the log's own time. */
 const OUTCOME_WITHIN_MS = 3_600_000;
+const CORRECTION_WITHIN_MS = 300_000;
 const RECORD = '{"seq":';
 /** Second letters of kinds. */
 const ACCESS = 'c';
@@ -67,9 +70,12 @@ async function countLog(options: UsageOptions, replica: string, reader: UsageRea
   reader.end();
 }
 
-/** A request that waits for its outcome. */
+/** A request that is not counted yet, with its end as far as it is known. */
 interface OpenRequest extends CountedRequest {
-  readonly status: number;
+  readonly seq: number;
+  status: number;
+  bytesIn: number;
+  bytesOut: number;
 }
 
 /** Reads one process's log, block by block, and joins each request with its outcome. */
@@ -80,6 +86,9 @@ class UsageReader {
   readonly #scan = new RecordScan();
   /** Requests that wait for their outcome, by the number of their access record. */
   readonly #open = new Map<number, OpenRequest>();
+  /** Requests that were whole at their head, each at the rest of its number: one is counted when the next takes its place. */
+  readonly #whole = new Array<OpenRequest | undefined>(CORRECTED_WITHIN);
+  #hasWhole = false;
   #unsealed = 0;
   #day = '';
   #dayNumber = 0;
@@ -90,9 +99,9 @@ class UsageReader {
     this.#table = table;
   }
 
-  /** True if no request waits for its outcome. */
+  /** True if all requests are counted. */
   get complete(): boolean {
-    return this.#open.size === 0;
+    return this.#open.size === 0 && !this.#hasWhole;
   }
 
   /** How many records were left out since the last call, because no seal covers them as they are. */
@@ -120,19 +129,33 @@ class UsageReader {
 
   /** Counts the requests that are left at the end of the log. */
   end(): void {
-    for (const open of this.#open.values()) this.#table.add(open, open.status, 0, 0);
-    this.#open.clear();
+    this.#endWhole();
+    this.#endOpen(0);
+  }
+
+  #endWhole(): void {
+    for (const request of this.#whole) if (request !== undefined) this.#table.add(request);
+    this.#whole.fill(undefined);
+    this.#hasWhole = false;
+  }
+
+  /** Counts the oldest requests without their outcome; `kept`: how many go on waiting. */
+  #endOpen(kept: number): void {
+    for (const [seq, request] of this.#open) {
+      if (this.#open.size <= kept) return;
+      this.#open.delete(seq);
+      this.#table.add(request);
+    }
   }
 
   /** Gives up outcomes: those of too many requests, and behind the time range those that would have come by now. */
   #begin(overlapping: boolean): void {
-    const now = Date.parse(this.#scan.time);
-    for (const [seq, open] of this.#open) {
-      const isExpected = overlapping || !(now >= (open.day + 1) * DAY_MS + OUTCOME_WITHIN_MS);
-      if (isExpected && this.#open.size <= MAX_OPEN) return;
-      this.#open.delete(seq);
-      this.#table.add(open, open.status, 0, 0);
-    }
+    this.#endOpen(MAX_OPEN);
+    const { until } = this.#options.query;
+    if (overlapping || until === undefined) return;
+    const behind = Date.parse(this.#scan.time) - Date.parse(until);
+    if (behind >= CORRECTION_WITHIN_MS) this.#endWhole();
+    if (behind >= OUTCOME_WITHIN_MS) this.#endOpen(0);
   }
 
   #read(text: string, start: number, end: number, covers: (at: number) => boolean): void {
@@ -157,21 +180,35 @@ class UsageReader {
   #readAccess(text: string, start: number, end: number): void {
     const scan = this.#scan;
     scan.readAccess(text, start, end);
+    const { seq, status, bytesIn, bytesOut } = scan;
     const { identifiers, isUncounted } = this.#table.identifiersOf(scan);
     const group = this.#table.groupOf(scan);
-    const { status, bytesIn, bytesOut } = scan;
-    const open = { group, status, day: this.#dayOf(scan), identifiers, isUncounted };
-    if (bytesIn === -1) this.#open.set(scan.seq, open);
-    else this.#table.add(open, status, bytesIn, bytesOut);
+    const day = this.#dayOf(scan);
+    const request = { seq, group, day, identifiers, isUncounted, status, bytesIn, bytesOut };
+    if (bytesIn === -1) {
+      this.#open.set(seq, { ...request, bytesIn: 0, bytesOut: 0 });
+      return;
+    }
+    const place = seq % CORRECTED_WITHIN;
+    const before = this.#whole[place];
+    if (before !== undefined) this.#table.add(before);
+    this.#whole[place] = request;
+    this.#hasWhole = true;
   }
 
   #readOutcome(text: string, start: number, end: number): void {
     const scan = this.#scan;
     scan.readOutcome(text, start, end);
-    const open = this.#open.get(scan.access);
-    if (open === undefined) return;
-    this.#open.delete(scan.access);
-    this.#table.add(open, scan.status, scan.bytesIn, scan.bytesOut);
+    const { access, status, bytesIn, bytesOut } = scan;
+    const open = this.#open.get(access);
+    if (open !== undefined) {
+      this.#open.delete(access);
+      this.#table.add(Object.assign(open, { status, bytesIn, bytesOut }));
+      return;
+    }
+    // The client did not take all of a response that was whole at its head.
+    const whole = this.#whole[access % CORRECTED_WITHIN];
+    if (whole?.seq === access) Object.assign(whole, { status, bytesIn, bytesOut });
   }
 
   #dayOf(scan: RecordScan): number {
