@@ -1,5 +1,6 @@
 import type { Audit } from '../audit/audit.ts';
 import { auditKeys, Pseudonyms } from '../audit/keys.ts';
+import { identifierLists } from '../audit/reader/usage-table.ts';
 import { AuditSinks } from '../audit/shipping/audit-sinks.ts';
 import { monotonicClock } from '../base/clock.ts';
 import type { FileWatch } from '../base/file-watch.ts';
@@ -270,6 +271,7 @@ function auditLogAccess(
       const spelled = parseAddress(address)?.toString();
       return isHidden && spelled !== undefined ? pseudonyms.of(spelled) : address;
     },
+    lists: () => identifierLists(active().config.deployments),
     record: (event, details) => audit.admin(event, details),
   };
 }

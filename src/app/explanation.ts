@@ -138,7 +138,8 @@ type ExplainedRoutes = Routes<{ readonly name: string; readonly settings: Config
 /** Many deployments make many routes, which the console asks for with each request that it explains. */
 const knownRoutes = new WeakMap<Config, ExplainedRoutes>();
 
-function routesOf(config: Config): ExplainedRoutes {
+/** The routes of a configuration. */
+export function routesOf(config: Config): ExplainedRoutes {
   const known = knownRoutes.get(config);
   if (known !== undefined) return known;
   const routes: ExplainedRoutes = new Routes(

@@ -66,3 +66,35 @@ export interface EventRow {
   readonly event: string;
   readonly [detail: string]: unknown;
 }
+
+/** Usage by group, those with the most requests first. */
+export interface UsageView {
+  /** Names of the fields of the groups. */
+  readonly by: readonly string[];
+  readonly rows: readonly UsageRowView[];
+  /** What is in no row, since there are too many; null: nothing. */
+  readonly other: UsageRowView | null;
+  readonly total: UsageRowView;
+  readonly daily: readonly (UsageCountsView & { readonly day: string })[];
+  /** Sentences about what could not be counted, read or trusted. */
+  readonly notes: readonly string[];
+}
+
+interface UsageCountsView {
+  readonly requests: number;
+  readonly identifiers: number;
+  /** Requests with a list of identifiers of which nothing, or not all, is recorded. */
+  readonly uncounted: number;
+  readonly bytesIn: number;
+  readonly bytesOut: number;
+  /** Responses with a status from 400 on, and how many of each. */
+  readonly errors: number;
+  readonly statuses: Readonly<Record<string, number>>;
+}
+
+export interface UsageRowView extends UsageCountsView {
+  /** Values of the fields, in their order. */
+  readonly values: readonly string[];
+  /** Days (UTC) with a request. */
+  readonly days: number;
+}

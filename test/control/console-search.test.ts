@@ -90,7 +90,13 @@ async function start(searches = AUDIT_BOUNDS.searches): Promise<string> {
     },
     queries: { explain: () => REFUSED, client: async () => undefined, configuration: async () => '' },
     audit: {
-      log: { directory, keys: [keys], recordedAddress: (address) => address, record: () => undefined },
+      log: {
+        directory,
+        keys: [keys],
+        recordedAddress: (address) => address,
+        lists: () => ({}),
+        record: () => undefined,
+      },
       traceUrl: 'https://traces.example.org/trace/{traceId}',
       bounds: { ...AUDIT_BOUNDS, searches },
     },
