@@ -1,11 +1,11 @@
+import type { OtlpReceiver } from '../audit/shipping/otlp.ts';
+import type { ReceiverTls } from '../audit/shipping/receiver.ts';
 import { isFieldValue } from '../base/raw-headers.ts';
 import type { Secret } from '../base/secret.ts';
 import type { Issue, Path } from '../config/issues.ts';
 import type { Config } from '../config/schema.ts';
 import type { SecretSource } from '../config/secret-source.ts';
 import { issueOf, type SourceReader } from '../credentials/sources.ts';
-import type { ReceiverTls } from '../receivers/connections.ts';
-import type { OtlpReceiver } from '../receivers/otlp.ts';
 import { CertificateIssue, readAuthority, readClientCertificate } from './tls-files.ts';
 
 export type SinkSection = NonNullable<NonNullable<Config['audit']>['sinks']>[number];
