@@ -101,11 +101,11 @@ export class SearchJoin {
       if (head !== undefined) {
         const sealed = (): boolean => covers(at);
         this.#readRecord(head, { line: block.subarray(start, end), sealed, outcomesOnly });
-        if (!this.complete && covers(start)) yield* this.#settled(head.time);
       }
       start = end + 1;
     }
     if (this.complete) return;
+    // Once for a block: thousands may wait.
     const at = lastRecord(block);
     const head = headOf(block, at);
     if (head !== undefined && covers(at)) yield* this.#settled(head.time);
