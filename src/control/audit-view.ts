@@ -15,7 +15,7 @@ export interface SearchView {
   readonly notes: readonly string[];
 }
 
-/** The access record of a request, with its outcome record. */
+/** The access record of a request, with its end. */
 export interface RequestRow {
   readonly kind: 'access';
   readonly seq: number;
@@ -47,7 +47,6 @@ export interface RequestRow {
   readonly credential?: { readonly name: string; readonly version: string };
   /** Absent: the log does not have it. */
   readonly outcome?: {
-    readonly seq: number;
     readonly time: string;
     readonly status: number;
     readonly code: string;

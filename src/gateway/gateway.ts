@@ -253,7 +253,7 @@ export class Gateway {
       const response = await upstream.send(active, credential);
       const fields = writer.fieldsOf(response);
       if (permit !== undefined) fields.push(...permit.fields);
-      await record.responded(response.status);
+      await record.responded(response);
       const passing = writer.passOn(response, fields);
       if (passing !== undefined) await passing;
     } finally {

@@ -77,6 +77,13 @@ export class UpstreamResponse {
     return this.#pieces.length > (this.#withholdsLast && !this.isWhole ? 1 : 0);
   }
 
+  /** Bytes of the pieces that were not taken. */
+  get pendingBytes(): number {
+    let bytes = 0;
+    for (const { length } of this.#pieces) bytes += length;
+    return bytes;
+  }
+
   /** The error with which the response broke off; undefined: it did not. */
   get error(): GatewayError | undefined {
     return this.#error;

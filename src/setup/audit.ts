@@ -4,6 +4,7 @@ import { isNativeError } from 'node:util/types';
 import type { AuditOptions } from '../audit/audit.ts';
 import { auditKeys } from '../audit/keys.ts';
 import { folderIssue } from '../audit/segments/replica-folder.ts';
+import type { OtlpReceiver } from '../audit/shipping/otlp.ts';
 import type { SinkOptions } from '../audit/shipping/sink-set.ts';
 import { errorCode, messageOf } from '../base/error-code.ts';
 import { isFieldValue } from '../base/raw-headers.ts';
@@ -11,7 +12,6 @@ import type { Secret } from '../base/secret.ts';
 import type { Path } from '../config/issues.ts';
 import type { Config } from '../config/schema.ts';
 import type { SourceReader } from '../credentials/sources.ts';
-import type { OtlpReceiver } from '../receivers/otlp.ts';
 import type { ContentReading } from './content.ts';
 
 const TIMEOUT_MS = 10_000;
