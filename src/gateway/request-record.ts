@@ -46,6 +46,8 @@ export class RequestRecord implements ExchangeFacts, Waiter {
   challenged = false;
   upstreamAddress = '';
   credential: CredentialUsed | undefined;
+  /** The client's rule that names the credential; empty: none does. */
+  credentialRule = '';
   #upstreamStatus = 0;
   #access = 0;
   /** True if the response has been passed to the audit log. */
@@ -146,6 +148,7 @@ export class RequestRecord implements ExchangeFacts, Waiter {
           }
         : undefined,
       credential: this.credential,
+      credentialRule: this.credentialRule,
     };
     this.isRecorded = true;
     return new Promise((resolve, reject) => {
