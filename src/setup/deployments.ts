@@ -69,12 +69,8 @@ function joined(
 /** Returns the credentials that a deployment or a rule for it names, each with the sites that are sent with it. */
 function testSitesOf(settings: Config['deployments'][string], rules: readonly Rule[]): TestSites {
   const sites = Object.entries(settings.sites ?? {});
-  const found = new Map(
-    credentialsOf(settings).map((credential) => [
-      credential,
-      sites.flatMap(([site, each]) => (each.credential === credential ? [site] : [])),
-    ]),
-  );
+  const found = new Map<string, string[]>(credentialsOf(settings).map((credential) => [credential, []]));
+  for (const [site, { credential }] of sites) found.get(credential)?.push(site);
   for (const { credential, sites: allowed } of rules) {
     if (credential === undefined || found.has(credential)) continue;
     // One site is enough: a rule for all of them would be tested with hundreds.

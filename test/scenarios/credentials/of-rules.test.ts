@@ -1,5 +1,6 @@
 import { expect, test } from '@jest/globals';
 import { auditOptions, recordsIn, useFolders } from '../../support/audit-log.ts';
+import { setupFor } from '../../support/gateway.ts';
 import { authors, startScene } from '../../support/scene.ts';
 
 const folder = useFolders();
@@ -35,4 +36,27 @@ test('sends a request with the credential that a rule of its client names, and r
     { status: 502 },
   ]);
   expect(records[1]).not.toHaveProperty('credentialRule');
+});
+
+test('a reload gives the rules of a client another credential, and takes it back', async () => {
+  const credentials = { account: { username: { value: 'demo-user' }, password: { value: 'demo-api-key' } } };
+  const allowing = (rule: Record<string, unknown>) => ({
+    anonymous: false,
+    credentials,
+    clients: [
+      { id: 'c', identify: { addresses: ['127.0.0.0/8'] }, allow: [{ deployment: 'submissions', ...rule }] },
+    ],
+  });
+  await using scene = await startScene({ password: 'wrong', credentials, top: allowing({}) });
+  const { origin } = scene.simulator.deployments.submissions;
+  const reload = async (rule: Record<string, unknown>): Promise<void> => {
+    const submissions = { origin, ca: scene.simulator.ca, password: 'wrong' };
+    const setup = await setupFor({ submissions }, allowing(rule), scene.gateway.versions);
+    await scene.gateway.app.reload(() => Promise.resolve(setup));
+  };
+  expect((await scene.get(authors)).status).toBe(502);
+  await reload({ credential: 'account' });
+  expect((await scene.get(authors)).status).toBe(200);
+  await reload({});
+  expect((await scene.get(authors)).status).toBe(502);
 });
