@@ -187,6 +187,7 @@ const NOTHING = {
   site: '',
   siteAdded: false,
   credential: '',
+  credentialBy: '',
   sends: '',
   drops: [],
   parameters: {},
@@ -206,6 +207,7 @@ function detailOf(config: Config, client: Client): Pick<ClientDetailView, 'id' |
         operations: operationsOf(config, rule.deployment, rule.operations),
         methods: listOf(rule.methods),
         parameters: rule.parameters.map(parameterView),
+        credential: rule.credential ?? null,
       }),
     ),
   };

@@ -20,6 +20,7 @@ import type { Identification } from '../identity/identification.ts';
 import type { Limits } from '../limits/limits.ts';
 import { countNames, takeSnapshot } from '../metrics/merged-metrics.ts';
 import type { Metrics } from '../metrics/metrics.ts';
+import { deploymentIn } from '../setup/deployments.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import type { Tracing } from '../tracing/tracing.ts';
 import { BodyMemory } from '../transport/request-body.ts';
@@ -250,9 +251,9 @@ export class DataPlane implements Serving, Worker {
   async testVersion({ deployment, ...choice }: DeploymentVersion): Promise<VersionTest> {
     const { setup } = this.#active;
     const upstream = this.#upstreamOf(deployment);
-    const settings = setup.config.deployments[deployment];
-    if (upstream === undefined || settings === undefined) return 'unknown';
-    return upstream.testVersion(choice, testTarget(settings, choice.credential));
+    const found = deploymentIn(setup, deployment);
+    if (upstream === undefined || found === undefined) return 'unknown';
+    return upstream.testVersion(choice, testTarget(found, choice.credential));
   }
 
   async promote(choices: readonly DeploymentVersion[]): Promise<void> {

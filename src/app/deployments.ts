@@ -2,7 +2,6 @@ import { isIPv6 } from 'node:net';
 import { isDeepStrictEqual } from 'node:util';
 import type { Log } from '../base/log.ts';
 import { type Steps, slices } from '../base/steps.ts';
-import type { Config } from '../config/schema.ts';
 import type { DoctorInput } from '../doctor/doctor.ts';
 import { probeOf } from '../doctor/probe.ts';
 import type { Deployment, GatewayOptions } from '../gateway/gateway.ts';
@@ -109,9 +108,8 @@ export function versionsInUse(deployments: readonly Deployment[]): Map<string, S
 }
 
 /** Returns the target of a request that tests a credential of a deployment, without side effects. */
-export function testTarget(settings: Config['deployments'][string], credential: string): string {
-  const site = Object.entries(settings.sites ?? {}).find(([, each]) => each.credential === credential);
-  return probeOf(settings, site?.[0]).target;
+export function testTarget({ settings, testSites }: DeploymentSetup, credential: string): string {
+  return probeOf(settings, testSites.get(credential)?.[0]).target;
 }
 
 /** Returns the options of a deployment's upstream. */
@@ -206,13 +204,14 @@ export function doctorInput(setup: AppSetup, only?: string): DoctorInput {
   const deployments = [...deploymentsOf(setup)]
     .filter(({ name }) => only === undefined || name === only)
     .flatMap((deployment) => {
-      const { name, settings, credentials, proxyCredential } = deployment;
+      const { name, settings, credentials, testSites, proxyCredential } = deployment;
       const options = upstreamOptions(deployment);
       return settings.baseUrl.map((origin) => ({
         name,
         settings,
         connection: { ...options, origin },
         credentials,
+        testSites,
         proxyCredential,
       }));
     });

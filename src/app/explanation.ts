@@ -37,6 +37,8 @@ export interface Granted {
   readonly operation: string;
   readonly site: string;
   readonly credential: string;
+  /** Path of the part of the configuration that names the credential. */
+  readonly credentialBy: string;
   /** Method and URL of the upstream request, byte for byte. */
   readonly sends: string;
   /** True if the gateway adds the site. */
@@ -86,15 +88,21 @@ export function explain(
       headers: fields,
       hasBody: hasBody(headers),
     });
+    const decidingRule =
+      client === ANONYMOUS ? 'anonymous' : rulePath(config, client, client.allow.indexOf(rule));
     return {
       allowed: true,
       client: client.id,
       identifiedBy: identified,
       deployment,
-      rule: client === ANONYMOUS ? 'anonymous' : rulePath(config, client, client.allow.indexOf(rule)),
+      rule: decidingRule,
       operation: grant.operation,
       site: grant.site,
       credential: grant.credential,
+      credentialBy:
+        rule.credential === undefined
+          ? formatPath(['deployments', name, ...(grant.site === '' ? [] : ['sites', grant.site])])
+          : decidingRule,
       sends: `${method} ${settings.baseUrl[0]}${grant.target}`,
       siteAdded: grant.target !== withoutPrefix(parsed.path, rules.stripPrefix),
       drops: fields.filter((name, at) => at % 2 === 0 && !grant.headers.includes(name)),

@@ -20,6 +20,8 @@ export interface AccessFacts {
   readonly upstream: UpstreamFacts | undefined;
   /** Undefined: none was used. */
   readonly credential: CredentialName | undefined;
+  /** The client's rule that names the credential, such as `allow[0]`; empty: it is that of the site or deployment. */
+  readonly credentialRule: string;
   /** How the response ends if it is sent whole; undefined: not all of it is there yet, so an outcome record follows. */
   readonly end?: ResponseEnd | undefined;
 }
@@ -93,14 +95,15 @@ export class RecordText {
   }
 
   access(facts: AccessFacts, { address, path, parameters, cut }: RecordedRequest): string {
-    const { status, traceId, upstream, credential, end } = facts;
+    const { status, traceId, upstream, credential, credentialRule, end } = facts;
     return (
       `"kind":"access","requestId":${json(facts.requestId)}${this.#replicaField},"client":${this.#name(facts.client)}` +
       `,"address":${this.#name(address)},"deployment":${this.#name(facts.deployment)},"site":${this.#name(facts.site)}` +
       `,"operation":${this.#name(facts.operation)},"method":${this.#name(facts.method)},"path":${json(path)}` +
       `,"parameters":${parametersJson(parameters)}${cut ? ',"cut":true' : ''},"status":${status}` +
       `,"code":${this.#name(facts.code)}${end === undefined ? '' : this.#end(end)}${traceId === undefined ? '' : `,"traceId":${json(traceId)}`}${upstream === undefined ? '' : this.#upstream(upstream)}` +
-      `${credential === undefined ? '}' : this.#credential(credential)}`
+      `${credential === undefined ? '' : this.#credential(credential)}` +
+      `${credentialRule === '' ? '}' : `,"credentialRule":${this.#name(credentialRule)}}`}`
     );
   }
 
@@ -127,7 +130,7 @@ export class RecordText {
 
   /** Picks the fields: the object may have others that must not be recorded. */
   #credential({ name, version }: CredentialName): string {
-    return `,"credential":{"name":${this.#name(name)},"version":${this.#name(version)}}}`;
+    return `,"credential":{"name":${this.#name(name)},"version":${this.#name(version)}}`;
   }
 
   #name(name: string): string {

@@ -74,7 +74,7 @@ function explanationLines(explanation: Explanation): string[] {
 type Row = readonly [name: string, value: string];
 
 function grantRows(granted: Granted): Row[] {
-  const { client, identifiedBy, deployment, rule, operation, site, credential } = granted;
+  const { client, identifiedBy, deployment, rule, operation, site, credential, credentialBy } = granted;
   const { sends, siteAdded, drops, parameters, limits } = granted;
   return [
     ['allowed', `by ${rule}`],
@@ -83,7 +83,7 @@ function grantRows(granted: Granted): Row[] {
     ['deployment', deployment],
     ['operation', operation || 'none that is listed'],
     ['site', `${site}${siteAdded ? ' (added)' : ''}`],
-    ['credential', credential],
+    ['credential', `${credential}, named by ${credentialBy}`],
     ['sends', sends],
     ['drops', drops.join(', ')],
     ...limits.map((text): Row => ['limit', text]),

@@ -109,9 +109,13 @@ function isExposed(address: string | undefined): boolean {
 }
 
 /** Finds names of credentials that do not exist. */
-function* credentialIssues({ credentials, deployments = {} }: Accepted<Config>): Generator<CrossIssue> {
+function* credentialIssues({
+  credentials,
+  deployments = {},
+  clients = [],
+}: Accepted<Config>): Generator<CrossIssue> {
   if (credentials === undefined) return;
-  for (const { path, name } of credentialUses(deployments)) {
+  for (const { path, name } of [...credentialUses(deployments), ...ruleCredentials(clients)]) {
     if (name === undefined || Object.hasOwn(credentials, name)) continue;
     const known = keyList(credentials);
     const remedy = known === '' ? 'describe it under credentials' : `credentials has ${known}`;
@@ -129,6 +133,16 @@ function* credentialUses(deployments: Deployments): Generator<{ path: Path; name
       yield { path: [...path, 'sites', site, 'credential'], name: settings?.credential };
     }
     yield { path: [...path, 'egress', 'proxy', 'credential'], name: deployment?.egress?.proxy?.credential };
+  }
+}
+
+function* ruleCredentials(
+  clients: NonNullable<Accepted<Config>['clients']>,
+): Generator<{ path: Path; name: string | undefined }> {
+  for (const [index, client] of clients.entries()) {
+    for (const [at, rule] of (client?.allow ?? []).entries()) {
+      yield { path: ['clients', index, 'allow', at, 'credential'], name: rule?.credential };
+    }
   }
 }
 

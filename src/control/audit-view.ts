@@ -45,6 +45,8 @@ export interface RequestRow {
     readonly address: string;
   };
   readonly credential?: { readonly name: string; readonly version: string };
+  /** The client's rule that names the credential; absent: none does. */
+  readonly credentialRule?: string;
   /** Absent: the log does not have it. */
   readonly outcome?: {
     readonly time: string;

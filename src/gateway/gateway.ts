@@ -146,6 +146,7 @@ export class Gateway {
       this.#countDropped(fields, grant, found.name, client.id);
       record.site = grant.site;
       record.operation = grant.operation;
+      record.credentialRule = grant.credentialRule;
       permit = this.#deps.limits.take(client.id, found.name);
       metrics = this.#deps.metrics.deployment(found.name);
       metrics.requestsInFlight.inc();

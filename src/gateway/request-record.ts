@@ -48,6 +48,8 @@ export class RequestRecord implements ExchangeFacts, Waiter {
   challenged = false;
   upstreamAddress = '';
   credential: CredentialUsed | undefined;
+  /** The client's rule that names the credential; empty: none does. */
+  credentialRule = '';
   #upstreamStatus = 0;
   /** Number of the access record; 0: there is none. */
   #access = 0;
@@ -174,6 +176,7 @@ export class RequestRecord implements ExchangeFacts, Waiter {
               bytes: { in: this.bytesIn, out: bytesOut },
               durationMs: now - this.begun,
             },
+      credentialRule: this.credentialRule,
     };
     this.#recorded = facts;
     return new Promise((resolve, reject) => {

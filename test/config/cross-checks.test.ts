@@ -124,6 +124,11 @@ const credentials: Case[] = [
     ['6:17 deployments.d.credential: names a credential that does not exist: credentials has a'],
   ],
   [
+    'a credential that a rule names',
+    `${CREDENTIALS}\n${DEPLOYMENTS}\nclients: [{ id: c, identify: { addresses: [10.0.0.1] }, allow: [{ deployment: d, credential: b }] }]`,
+    ['3:94 clients[0].allow[0].credential: names a credential that does not exist: credentials has a'],
+  ],
+  [
     'a credential where there are none',
     DEPLOYMENTS,
     ['1:91 deployments.d.credential: names a credential that does not exist: describe it under credentials'],

@@ -33,6 +33,7 @@ const REFUSED: ExplanationView = {
   site: '',
   siteAdded: false,
   credential: '',
+  credentialBy: '',
   sends: '',
   parameters: [],
   limits: [],

@@ -71,6 +71,7 @@ export interface AccessLine {
     readonly address: string;
   };
   readonly credential?: { readonly name: string; readonly version: string };
+  readonly credentialRule?: string;
 }
 
 /** How a response ended. */
