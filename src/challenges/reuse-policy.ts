@@ -22,13 +22,17 @@ export interface ReuseRefusal {
   readonly lifetimeMs: number | undefined;
 }
 
+/** A step to a stricter policy. */
+export interface PolicyStep {
+  readonly policy: NoncePolicy;
+  readonly from: NoncePolicy;
+}
+
 export interface ReusePolicyOptions {
   /** `auto`: learned. */
   readonly policy: NoncePolicy | 'auto';
   /** Milliseconds on a clock that never goes back. */
   readonly now: () => number;
-  /** Called after a step that was learned here. */
-  readonly onStep: (policy: NoncePolicy, from: NoncePolicy) => void;
 }
 
 /**
@@ -36,8 +40,8 @@ export interface ReusePolicyOptions {
  * alone goes back.
  */
 export class ReusePolicy {
+  policy: NoncePolicy;
   readonly #options: ReusePolicyOptions;
-  #policy: NoncePolicy;
   /** First reuses that were refused, with none accepted in between. */
   #refusedReuses: number[] = [];
   /** Refusals of nonces that several requests used at once. */
@@ -45,36 +49,36 @@ export class ReusePolicy {
 
   constructor(options: ReusePolicyOptions) {
     this.#options = options;
-    this.#policy = options.policy === 'auto' ? 'shared' : options.policy;
-  }
-
-  get policy(): NoncePolicy {
-    return this.#policy;
+    this.policy = options.policy === 'auto' ? 'shared' : options.policy;
   }
 
   /** Takes over the policy that another process learned, or this one before its start. */
   adopt(policy: NoncePolicy): void {
-    if (this.#options.policy === 'auto' && policy !== this.#policy) this.#set(policy);
+    if (this.#options.policy === 'auto' && policy !== this.policy) this.#set(policy);
   }
 
   forget(): void {
     if (this.#options.policy === 'auto') this.#set('shared');
   }
 
-  /** The upstream refused a count that is lower than one that it accepted: it wants them in order. */
-  overtaken(): void {
-    if (this.#policy === 'shared') this.#step();
+  /**
+   * The upstream refused a count that is lower than one that it accepted: it wants them in order. Returns the step that this
+   * makes; undefined: none.
+   */
+  overtaken(): PolicyStep | undefined {
+    return this.policy === 'shared' ? this.#step() : undefined;
   }
 
-  /** A nonce was refused that had been accepted before. */
-  refused(refusal: ReuseRefusal): void {
-    if (this.#options.policy !== 'auto' || !isYoung(refusal)) return;
+  /** A nonce was refused that had been accepted before. Returns the step that this makes; undefined: none. */
+  refused(refusal: ReuseRefusal): PolicyStep | undefined {
+    if (this.#options.policy !== 'auto' || !isYoung(refusal)) return undefined;
     const { accepted, contested, counted } = refusal;
     if (accepted === 1) this.#refusedReuses = this.#withStrike(this.#refusedReuses);
-    if (contested && counted && this.#policy === 'shared') {
+    if (contested && counted && this.policy === 'shared') {
       this.#refusedWhenContested = this.#withStrike(this.#refusedWhenContested);
     }
-    if (Math.max(this.#refusedReuses.length, this.#refusedWhenContested.length) >= STRIKES) this.#step();
+    const strikes = Math.max(this.#refusedReuses.length, this.#refusedWhenContested.length);
+    return strikes >= STRIKES ? this.#step() : undefined;
   }
 
   /** A nonce was accepted that had been accepted before. */
@@ -87,16 +91,16 @@ export class ReusePolicy {
     return [...strikes.filter((at) => now - at < INTERVAL_MS), now];
   }
 
-  #step(): void {
-    const from = this.#policy;
+  #step(): PolicyStep | undefined {
+    const from = this.policy;
     const policy = NONCE_POLICIES[NONCE_POLICIES.indexOf(from) + 1];
-    if (this.#options.policy !== 'auto' || policy === undefined) return;
+    if (this.#options.policy !== 'auto' || policy === undefined) return undefined;
     this.#set(policy);
-    this.#options.onStep(policy, from);
+    return { policy, from };
   }
 
   #set(policy: NoncePolicy): void {
-    this.#policy = policy;
+    this.policy = policy;
     this.#refusedReuses = [];
     this.#refusedWhenContested = [];
   }

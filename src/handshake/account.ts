@@ -13,8 +13,7 @@ import type { AttemptResult, ChallengeReason } from '../metrics/metrics.ts';
 import type { TracedWork } from '../tracing/tracing.ts';
 import type { AttemptBudget } from './attempt-budget.ts';
 import type { CredentialHealth } from './credential-health.ts';
-import type { Exchange, ExchangeFacts, ExchangeRequest, Lost, Message } from './exchange.ts';
-import type { UpstreamRequest } from './request.ts';
+import type { Exchange, ExchangeFacts, ExchangeRequest, Lost, Message, UpstreamRequest } from './exchange.ts';
 import type { UpstreamResponse } from './response.ts';
 import type { CredentialsField } from './signing.ts';
 

@@ -79,7 +79,7 @@ export class Rotation<V> {
   }
 
   get hasCandidates(): boolean {
-    return this.#entries.some(({ state }) => state === 'candidate');
+    return this.hasOthers && this.#entries.some(({ state }) => state === 'candidate');
   }
 
   get hasOthers(): boolean {

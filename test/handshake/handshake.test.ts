@@ -3,7 +3,7 @@ import { Cancellation } from '../../src/base/cancellation.ts';
 import { GatewayError } from '../../src/base/errors.ts';
 import type { Nonce } from '../../src/challenges/nonce.ts';
 import { AttemptBudget } from '../../src/handshake/attempt-budget.ts';
-import type { RequestBody } from '../../src/handshake/request.ts';
+import type { RequestBody } from '../../src/handshake/exchange.ts';
 import { UpstreamResponse } from '../../src/handshake/response.ts';
 import {
   answered,
