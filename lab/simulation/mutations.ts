@@ -147,8 +147,8 @@ export const MUTATIONS: readonly Mutation[] = [
     name: 'waiters-forgotten',
     breaks: 'requests that wait for a challenge go on when it does not come',
     file: 'src/base/single-flight.ts',
-    find: "setTimeout(() => follower('late'), ms)",
-    replace: 'setTimeout(() => undefined, ms)',
+    find: "setTimeout(() => follower('late'), patienceMs)",
+    replace: 'setTimeout(() => undefined, patienceMs)',
   },
   {
     name: 'probe-never-lands',

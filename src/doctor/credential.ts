@@ -8,7 +8,7 @@ import type { Credential } from '../credentials/credentials.ts';
 import type { AlgorithmName } from '../digest/algorithms.ts';
 import { chooseFor } from '../digest/authorization.ts';
 import { type Challenge, offersScheme, parseChallenges } from '../digest/challenge.ts';
-import { anotherNonce } from '../handshake/another-nonce.ts';
+import { anotherNonce } from '../handshake/account.ts';
 import { NO_BODY } from '../handshake/exchange.ts';
 import { proveResponse } from '../handshake/proof.ts';
 import { signed, unsigned } from '../handshake/signing.ts';

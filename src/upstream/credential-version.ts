@@ -11,6 +11,7 @@ import type { Credential } from '../credentials/credentials.ts';
 import type { AlgorithmName } from '../digest/algorithms.ts';
 import {
   type Account,
+  anotherNonce,
   type Call,
   chooseChallenge,
   discard,
@@ -19,7 +20,6 @@ import {
   sendMessage,
   takeChallenge,
 } from '../handshake/account.ts';
-import { anotherNonce } from '../handshake/another-nonce.ts';
 import { AttemptBudget, type Retries } from '../handshake/attempt-budget.ts';
 import { CredentialHealth, METHOD_REFUSED, SAYS_NOTHING } from '../handshake/credential-health.ts';
 import { type Exchange, type Lost, NO_BODY } from '../handshake/exchange.ts';

@@ -79,6 +79,19 @@ describe('without a nonce', () => {
     expect(scene.sent).toEqual(['GET /a', 'GET /b']);
   });
 
+  test('all requests that wait go on at once when the upstream asks for nothing', async () => {
+    const scene = new HandshakeScene();
+    const [first, second] = [held(answered()), held(answered())];
+    scene.replies.push(first.reply, second.reply, answered());
+    const [a, b, c] = ['/a', '/b', '/c'].map((target) => scene.handshake({ target }));
+    await first.came;
+    first.release();
+    await second.came;
+    expect(await Promise.all([a, c])).toEqual(['response', 'response']);
+    second.release();
+    expect([await b, scene.sent]).toEqual(['response', ['GET /a', 'GET /b', 'GET /c']]);
+  });
+
   test('the first who waits obtains a challenge when that of another failed', async () => {
     const scene = new HandshakeScene();
     const first = held(lost({ broke: false }));
@@ -152,6 +165,14 @@ describe('the attempts that are left', () => {
     const budget = new AttemptBudget(undefined, attempts);
     expect(await scene.send({}, budget)).toBe('upstream-protocol');
     expect([scene.sent, budget.left]).toEqual([sent, 0]);
+  });
+
+  test('are fewer by one that was accepted, and by none without authentication', async () => {
+    const scene = new HandshakeScene();
+    const budget = new AttemptBudget();
+    scene.replies.push(answered(), challenge('n1'), answered());
+    expect([await scene.handshake({}, {}, budget), budget.answered]).toEqual(['response', 0]);
+    expect([await scene.handshake({}, {}, budget), budget.answered]).toEqual(['response', 1]);
   });
 });
 
