@@ -3,7 +3,7 @@ import type { Clock } from '../base/clock.ts';
 import type { Challenge } from '../digest/challenge.ts';
 import { Lifetime } from './lifetime.ts';
 import type { Nonce, NonceAttempt } from './nonce.ts';
-import { type PolicyStep, ReusePolicy, type ReuseRefusal } from './reuse-policy.ts';
+import { ReusePolicy, type ReuseRefusal } from './reuse-policy.ts';
 import type { SharedChallenges } from './shared-challenges.ts';
 import { LEARNED_MS, type Learned, type NoncePolicy } from './store/store.ts';
 
@@ -28,21 +28,10 @@ export interface LearningOptions {
   readonly policy: NoncePolicy | 'auto';
 }
 
-/** What was learned here from one event; the owner tells other processes, with `tell`. */
-export interface Lesson {
-  /** Steps of the reuse policy, in their order. */
-  readonly steps: readonly PolicyStep[];
-  /** True if nonces of other processes turned out to be of no use. */
-  readonly isBound: boolean;
-}
-
-const NO_STEPS: readonly PolicyStep[] = [];
-/** A lesson without consequences in this process. */
-const QUIET: Lesson = { steps: NO_STEPS, isBound: false };
-
 /**
  * Learns about an upstream's nonces from those that it accepts and refuses, here and in other processes. Everything is
- * forgotten together, an hour after the first of it was learned.
+ * forgotten together, an hour after the first of it was learned. What happens returns true if something was learned: then
+ * other processes are to be told, with `tell`.
  */
 export class Learning {
   readonly lifetime = new Lifetime();
@@ -66,8 +55,6 @@ export class Learning {
   #issuedSinceEvent = new WeakSet<Challenge>();
   /** Lessons of refusals that a changed password would explain as well; an accepted attempt confirms them. */
   #pending: { readonly since: number; readonly learn: () => void }[] = [];
-  /** The lesson of the event that is being looked at; undefined: none so far. */
-  #lesson: Lesson | undefined;
   /** How often something was learned here. */
   #changes = 0;
   /** True if the store has said what others learned. */
@@ -78,7 +65,7 @@ export class Learning {
   constructor(options: LearningOptions) {
     this.#options = options;
     const { policy, clock } = options;
-    this.#policy = new ReusePolicy({ policy, now: () => clock.now() });
+    this.#policy = new ReusePolicy(policy, clock);
   }
 
   get policy(): NoncePolicy {
@@ -114,39 +101,41 @@ export class Learning {
   }
 
   /** The upstream issued it; with another realm or algorithm it is another upstream, and nothing is known. */
-  issued({ challenge, shareable }: Nonce): Lesson | undefined {
+  issued({ challenge, shareable }: Nonce): boolean {
     const { realm, algorithm } = challenge;
     const about = { realm, algorithm: algorithm.token };
     if (this.#upstream !== undefined && !isSame(this.#upstream, about)) this.#forget();
     this.#upstream = about;
     const counted = !shareable;
-    if (this.#counted === counted) return undefined;
+    if (this.#counted === counted) return false;
     this.#counted = counted;
-    this.#note(QUIET);
-    return this.#takeLesson();
+    this.#note();
+    return true;
   }
 
   /** The upstream accepted an attempt. */
-  accepted({ nonce, nc, ageMs, isReuse, sentAt }: NonceAttempt): Lesson | undefined {
+  accepted({ nonce, nc, ageMs, isReuse, sentAt }: NonceAttempt): boolean {
+    const changes = this.#changes;
     if (this.#pending.length > 0) this.#learnPending(sentAt);
     nonce.noteAccepted(nc, this.#options.clock.now());
     const { ms } = this.lifetime;
     this.lifetime.accepted(ageMs);
-    if (nonce.isOutOfOrderRefused) this.#noteStep(this.#policy.overtaken());
+    if (nonce.isOutOfOrderRefused && this.#policy.overtaken()) this.#note();
     if (isReuse) this.#policy.reused();
     if (nonce.foreign) this.#foreignRefused = 0;
-    if (this.lifetime.ms !== ms) this.#note(QUIET);
-    return this.#lesson === undefined ? undefined : this.#takeLesson();
+    if (this.lifetime.ms !== ms) this.#note();
+    return this.#changes !== changes;
   }
 
   /**
    * The upstream refused the nonce of an attempt; `stale`: because it expired, as the upstream says. `challenge`: the
    * usable one that came with the refusal.
    */
-  refused(attempt: NonceAttempt, stale: boolean, challenge?: Challenge): Lesson | undefined {
+  refused(attempt: NonceAttempt, stale: boolean, challenge?: Challenge): boolean {
+    const changes = this.#changes;
     this.#learnRefused(attempt, stale);
     if (challenge !== undefined) this.#issuedSinceEvent.add(challenge);
-    return this.#takeLesson();
+    return this.#changes !== changes;
   }
 
   #learnRefused(attempt: NonceAttempt, stale: boolean): void {
@@ -155,7 +144,7 @@ export class Learning {
     const isExpiry = stale && this.lifetime.isAging(ageMs);
     if (!isExpiry) nonce.noteRefused(nc);
     const isStep = this.policy === 'shared' && nonce.isOutOfOrderRefused;
-    if (isStep) this.#noteStep(this.#policy.overtaken());
+    if (isStep && this.#policy.overtaken()) this.#note();
     if (!isStep && !nonce.retired && this.#isNewEvent(attempt)) this.#learnFrom(attempt, stale);
   }
 
@@ -255,8 +244,8 @@ export class Learning {
   #learnFromReuse(refusal: Omit<ReuseRefusal, 'lifetimeMs'>): void {
     const { ms: lifetimeMs } = this.lifetime;
     this.lifetime.refused(refusal.ageMs);
-    if (this.lifetime.ms !== lifetimeMs) this.#note(QUIET);
-    this.#noteStep(this.#policy.refused({ ...refusal, lifetimeMs }));
+    const isStep = this.#policy.refused({ ...refusal, lifetimeMs });
+    if (isStep || this.lifetime.ms !== lifetimeMs) this.#note();
   }
 
   #learnFromForeign(ageMs: number): void {
@@ -264,7 +253,7 @@ export class Learning {
     this.#foreignRefused += 1;
     if (!this.portable || this.#foreignRefused < BOUND_AFTER) return;
     this.portable = false;
-    this.#note({ steps: NO_STEPS, isBound: true });
+    this.#note();
   }
 
   #forget(): void {
@@ -279,23 +268,10 @@ export class Learning {
     return this.policy !== 'shared' || !this.portable || this.lifetime.ms !== undefined;
   }
 
-  #noteStep(step: PolicyStep | undefined): void {
-    if (step !== undefined) this.#note({ steps: [step], isBound: false });
-  }
-
-  /** Something was learned: it becomes part of the lesson. */
-  #note({ steps, isBound }: Lesson): void {
-    const known = this.#lesson ?? QUIET;
-    this.#lesson = { steps: [...known.steps, ...steps], isBound: known.isBound || isBound };
+  #note(): void {
     this.#learnedAt = this.#knowsSomething ? (this.#learnedAt ?? this.#options.clock.now()) : undefined;
     this.#changes += 1;
     this.#unconfirmed = 0;
-  }
-
-  #takeLesson(): Lesson | undefined {
-    const lesson = this.#lesson;
-    this.#lesson = undefined;
-    return lesson;
   }
 
   async #write(): Promise<void> {

@@ -1,7 +1,7 @@
 import type { Cancellation } from '../base/cancellation.ts';
 import type { Challenge } from '../digest/challenge.ts';
 import { IdleNonces } from './idle-nonces.ts';
-import { Learning, type LearningOptions, type Lesson } from './learning.ts';
+import { Learning, type LearningOptions } from './learning.ts';
 import { type Nonce, type NonceAttempt, NonceFactory, type NonceFactoryOptions } from './nonce.ts';
 import { PendingChallenge, PendingChallenges } from './pending-challenges.ts';
 import { Renewal, type RenewalDeps } from './renewal.ts';
@@ -177,7 +177,8 @@ export class NoncePool {
       if (!stale) this.#guard.refused();
       void this.#options.sharedChallenges.discard(nonce);
     }
-    this.#apply(this.#learning.refused(attempt, stale, challenge));
+    const { policy, portable } = this.#learning;
+    if (this.#learning.refused(attempt, stale, challenge)) this.#apply(policy, portable);
     if (!nonce.retired) this.#refusedInARow += 1;
     nonce.retire();
   }
@@ -216,7 +217,7 @@ export class NoncePool {
   offer(pending: PendingChallenge, held: HeldChallenge): Nonce {
     this.#guard.issued(held.challenge);
     const nonce = this.#factory.issued(held);
-    this.#apply(this.#learning.issued(nonce));
+    if (this.#learning.issued(nonce)) void this.#tell();
     pending.nonce = nonce;
     return nonce;
   }
@@ -230,9 +231,9 @@ export class NoncePool {
     if (nonce.uses > 0) this.#refusedInARow = 0;
     // Its own renewal is no use: a nonce that only renewals use would be renewed for ever.
     if (pending?.replaces === undefined) nonce.uses += 1;
-    const wasTaken = this.policy !== 'shared';
-    const lesson = this.#learning.accepted(attempt);
-    if (lesson !== undefined) this.#apply(lesson);
+    const { policy: from, portable } = this.#learning;
+    const wasTaken = from !== 'shared';
+    if (this.#learning.accepted(attempt)) this.#apply(from, portable);
     if (nonce.foreign) this.#guard.accepted();
     const next = nextnonce === undefined ? nonce : this.#factory.following(nonce, nextnonce);
     if (this.#closed) {
@@ -272,14 +273,14 @@ export class NoncePool {
     return undefined;
   }
 
-  /** Reports what was learned here, and tells other processes. */
-  #apply(lesson: Lesson | undefined): void {
-    if (lesson === undefined) return;
-    const { steps, isBound } = lesson;
-    const { onStep, onBound } = this.#options;
-    for (const { policy, from } of steps) onStep(policy, from);
-    if (steps.length > 0) this.#stopSharing();
-    if (isBound) onBound();
+  /** Something was learned here: reports it, and tells other processes. */
+  #apply(from: NoncePolicy, wasPortable: boolean): void {
+    const { policy, portable } = this.#learning;
+    if (policy !== from) {
+      this.#options.onStep(policy, from);
+      this.#stopSharing();
+    }
+    if (portable !== wasPortable) this.#options.onBound();
     void this.#tell();
   }
 

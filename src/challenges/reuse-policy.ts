@@ -1,3 +1,4 @@
+import type { Clock } from '../base/clock.ts';
 import { NONCE_POLICIES, type NoncePolicy } from './store/store.ts';
 
 /** A nonce is young below this age, in milliseconds … */
@@ -22,63 +23,52 @@ export interface ReuseRefusal {
   readonly lifetimeMs: number | undefined;
 }
 
-/** A step to a stricter policy. */
-export interface PolicyStep {
-  readonly policy: NoncePolicy;
-  readonly from: NoncePolicy;
-}
-
-export interface ReusePolicyOptions {
-  /** `auto`: learned. */
-  readonly policy: NoncePolicy | 'auto';
-  /** Milliseconds on a clock that never goes back. */
-  readonly now: () => number;
-}
-
 /**
  * Learns from the nonces that an upstream refuses how they may be used. Each step goes to a stricter policy; `forget`
  * alone goes back.
  */
 export class ReusePolicy {
   policy: NoncePolicy;
-  readonly #options: ReusePolicyOptions;
+  readonly #isLearned: boolean;
+  readonly #clock: Clock;
   /** First reuses that were refused, with none accepted in between. */
   #refusedReuses: number[] = [];
   /** Refusals of nonces that several requests used at once. */
   #refusedWhenContested: number[] = [];
 
-  constructor(options: ReusePolicyOptions) {
-    this.#options = options;
-    this.policy = options.policy === 'auto' ? 'shared' : options.policy;
+  /** `policy`: `auto` if it is learned. */
+  constructor(policy: NoncePolicy | 'auto', clock: Clock) {
+    this.#isLearned = policy === 'auto';
+    this.#clock = clock;
+    this.policy = policy === 'auto' ? 'shared' : policy;
   }
 
   /** Takes over the policy that another process learned, or this one before its start. */
   adopt(policy: NoncePolicy): void {
-    if (this.#options.policy === 'auto' && policy !== this.policy) this.#set(policy);
+    if (this.#isLearned && policy !== this.policy) this.#set(policy);
   }
 
   forget(): void {
-    if (this.#options.policy === 'auto') this.#set('shared');
+    if (this.#isLearned) this.#set('shared');
   }
 
   /**
-   * The upstream refused a count that is lower than one that it accepted: it wants them in order. Returns the step that this
-   * makes; undefined: none.
+   * The upstream refused a count that is lower than one that it accepted: it wants them in order. True if that makes a step.
    */
-  overtaken(): PolicyStep | undefined {
-    return this.policy === 'shared' ? this.#step() : undefined;
+  overtaken(): boolean {
+    return this.policy === 'shared' && this.#step();
   }
 
-  /** A nonce was refused that had been accepted before. Returns the step that this makes; undefined: none. */
-  refused(refusal: ReuseRefusal): PolicyStep | undefined {
-    if (this.#options.policy !== 'auto' || !isYoung(refusal)) return undefined;
+  /** A nonce was refused that had been accepted before. True if that makes a step. */
+  refused(refusal: ReuseRefusal): boolean {
+    if (!this.#isLearned || !isYoung(refusal)) return false;
     const { accepted, contested, counted } = refusal;
     if (accepted === 1) this.#refusedReuses = this.#withStrike(this.#refusedReuses);
     if (contested && counted && this.policy === 'shared') {
       this.#refusedWhenContested = this.#withStrike(this.#refusedWhenContested);
     }
     const strikes = Math.max(this.#refusedReuses.length, this.#refusedWhenContested.length);
-    return strikes >= STRIKES ? this.#step() : undefined;
+    return strikes >= STRIKES && this.#step();
   }
 
   /** A nonce was accepted that had been accepted before. */
@@ -87,16 +77,15 @@ export class ReusePolicy {
   }
 
   #withStrike(strikes: readonly number[]): number[] {
-    const now = this.#options.now();
+    const now = this.#clock.now();
     return [...strikes.filter((at) => now - at < INTERVAL_MS), now];
   }
 
-  #step(): PolicyStep | undefined {
-    const from = this.policy;
-    const policy = NONCE_POLICIES[NONCE_POLICIES.indexOf(from) + 1];
-    if (this.#options.policy !== 'auto' || policy === undefined) return undefined;
+  #step(): boolean {
+    const policy = NONCE_POLICIES[NONCE_POLICIES.indexOf(this.policy) + 1];
+    if (!this.#isLearned || policy === undefined) return false;
     this.#set(policy);
-    return { policy, from };
+    return true;
   }
 
   #set(policy: NoncePolicy): void {
