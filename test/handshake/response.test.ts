@@ -170,6 +170,7 @@ describe('the rest of a response', () => {
       await discarded;
       const isWhole = calls.length === 0;
       expect([response.isWhole, source.calls.filter((call) => call === 'abandon')]).toEqual([isWhole, calls]);
+      expect(jest.getTimerCount()).toBe(0);
     } finally {
       jest.useRealTimers();
     }
