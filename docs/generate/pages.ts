@@ -4,7 +4,6 @@ import { configurationPage } from './configuration.ts';
 import { conformancePage } from './conformance.ts';
 import { errorsPage } from './errors.ts';
 import { findingsPage } from './findings.ts';
-import { licencesPage } from './licences.ts';
 
 /** Every generated file with its text, by its name in the repository. */
 export async function generatedPages(): Promise<Map<string, string>> {
@@ -14,7 +13,6 @@ export async function generatedPages(): Promise<Map<string, string>> {
     ['docs/errors.md', errorsPage()],
     ['docs/audit-findings.md', findingsPage()],
     ['docs/conformance.md', conformancePage()],
-    ['docs/licences.md', licencesPage()],
     ['config/schema.json', `${JSON.stringify(configJsonSchema(), null, 2)}\n`],
   ]);
 }

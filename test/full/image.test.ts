@@ -2,7 +2,7 @@ import { chown, mkdir, readFile, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { parse } from 'yaml';
-import { lockedPackages } from '../support/installed-package.ts';
+import { lockedPackages } from '../../build/shipped.ts';
 import { repository } from '../support/repository.ts';
 import { authors } from '../support/scene.ts';
 import { until } from '../support/until.ts';
@@ -103,7 +103,7 @@ describe('the image', () => {
     const installed = new Set(files as string[]);
     const has = (name: string): boolean => installed.has(`${name}/package.json`);
     expect(Object.keys(dependencies).filter((name) => !has(name))).toEqual([]);
-    const locked = await lockedPackages();
+    const locked = lockedPackages();
     const ofDevelopment = Object.keys(devDependencies).filter((name) => locked[`node_modules/${name}`]?.dev);
     expect(ofDevelopment).toContain('jest');
     expect(ofDevelopment.filter(has)).toEqual([]);

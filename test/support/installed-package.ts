@@ -1,8 +1,9 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { cp, mkdir, readFile, symlink, writeFile } from 'node:fs/promises';
+import { cp, mkdir, symlink, writeFile } from 'node:fs/promises';
 import { delimiter, dirname, join } from 'node:path';
 import { text } from 'node:stream/consumers';
+import { type LockedPackages, lockedPackages } from '../../build/shipped.ts';
 import { repository } from './repository.ts';
 
 /** The parts of a checkout that `npm pack` needs, beside its node_modules. */
@@ -12,28 +13,15 @@ const SOURCES = [
   'LICENSE',
   'README.md',
   'SECURITY.md',
+  'build',
   'config',
   'deploy',
   'docs',
   'package.json',
   'package-lock.json',
   'src',
-  'tsconfig.build.json',
   'tsconfig.json',
 ];
-
-/** An entry of package-lock.json. */
-interface LockedPackage {
-  readonly dev?: boolean;
-  readonly [key: string]: unknown;
-}
-
-export type LockedPackages = Readonly<Record<string, LockedPackage>>;
-
-/** Returns the entries of the repository's package-lock.json by folder; the project itself is ''. */
-export async function lockedPackages(): Promise<LockedPackages> {
-  return JSON.parse(await readFile(join(repository, 'package-lock.json'), 'utf8')).packages;
-}
 
 /** Builds the package from a copy of the checkout, so that its dist/ stays as it is. Resolves to the tarball. */
 export async function packPackage(folder: string): Promise<{ tarball: string; files: string[] }> {
@@ -54,7 +42,7 @@ export async function packPackage(folder: string): Promise<{ tarball: string; fi
  * repository's lock. Resolves to the program.
  */
 export async function installPackage(tarball: string, folder: string): Promise<string> {
-  const { '': own = {}, ...others } = await lockedPackages();
+  const { '': own = {}, ...others } = lockedPackages();
   const production = Object.entries(others).filter(([, { dev }]) => dev !== true);
   const { devDependencies: _, ...gateway } = own;
   const resolved = `file:${tarball}`;

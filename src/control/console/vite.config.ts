@@ -15,6 +15,8 @@ export default defineConfig({
     target: 'es2022',
     // The content security policy allows no inline scripts and styles.
     assetsInlineLimit: 0,
+    // Their licences ask for it.
+    license: { fileName: 'licences.md' },
     modulePreload: { polyfill: false },
     rolldownOptions: { input: [here('index.html'), here('login.html')] },
   },

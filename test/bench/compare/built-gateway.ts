@@ -1,6 +1,6 @@
 import { copyFile, mkdir, readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { runCommand } from '../../support/program.ts';
+import { buildProgram } from '../../../build/program.ts';
 import { repository } from '../../support/repository.ts';
 
 /** Below node_modules, so that neither tests nor checks take its files for sources. */
@@ -11,7 +11,6 @@ const builds = new Map<string, Promise<readonly string[]>>();
 /**
  * Builds the package from the sources of a checkout, once a process, without the console's page. Resolves to the command
  * that runs it, with the flags of its own first line and the dependencies of this checkout.
- * @throws Error with the compiler's messages
  */
 export function builtGateway(checkout = repository): Promise<readonly string[]> {
   let build = builds.get(checkout);
@@ -27,12 +26,9 @@ async function buildGateway(checkout: string, folder: string): Promise<readonly 
   await rm(folder, { recursive: true, force: true });
   await mkdir(folder, { recursive: true });
   await copyFile(join(checkout, 'package.json'), join(folder, 'package.json'));
-  const dist = join(folder, 'dist');
-  const compiler = join(repository, 'node_modules/typescript/bin/tsc');
-  const project = join(checkout, 'tsconfig.build.json');
-  const { status, printed } = await runCommand(process.execPath, [compiler, '-p', project, '--outDir', dist]);
-  if (status !== 0) throw new Error(`TypeScript did not compile ${checkout}/src:\n${printed}`);
-  const program = join(dist, 'cli/digest-gateway.js');
+  const cli = join(folder, 'dist/cli');
+  await buildProgram(checkout, cli);
+  const program = join(cli, 'digest-gateway.js');
   return [process.execPath, ...flagsOf(await readFile(program, 'utf8')), program];
 }
 

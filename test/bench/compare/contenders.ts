@@ -42,22 +42,19 @@ export interface RunningContender {
 /** Connections of a contender to the upstream, at most. */
 const CONNECTIONS = 256;
 const PEERS = join(repository, 'test/bench/peers');
+/** The package installs no script, so its program stays where the one for this platform brings it. */
+const BUN = join(
+  PEERS,
+  `node_modules/@oven/bun-linux-${process.arch === 'arm64' ? 'aarch64' : 'x64'}/bin/bun`,
+);
 
 export const CONTENDERS: readonly Contender[] = [
   gateway('gateway', 'write'),
   gateway('gateway-no-audit', undefined),
   gateway('gateway-async', 'async'),
   gateway('gateway-fsync', 'fsync'),
-  {
-    name: 'go-reverse-proxy',
-    upstream: 'digest',
-    version: () => versionOf('go', ['version'], /go(\d[\d.]*)/),
-    prepare: async ({ port }, upstream) => [
-      await buildGo(),
-      ...[`${port}`, upstream.origin, upstream.caFile, `${CONNECTIONS}`],
-      ...[upstream.username, upstream.password],
-    ],
-  },
+  goProxy('go-reverse-proxy', []),
+  goProxy('go-plain', ['plain']),
   nodePeer('express-http-proxy.js', 'http-proxy', repository),
   nodePeer('http-proxy-middleware.js', 'http-proxy-middleware', PEERS),
   nodePeer('fastify-http-proxy.js', '@fastify/http-proxy', PEERS),
@@ -91,6 +88,18 @@ export const CONTENDERS: readonly Contender[] = [
   { ...floor('node-undici', 'node-undici.ts', []), onRequest: true },
   floor('node-undici-held', 'node-undici.ts', ['held']),
   { ...floor('node-sockets', 'node-sockets.ts', []), onRequest: true },
+  {
+    name: 'bun-fetch',
+    upstream: 'digest',
+    onRequest: true,
+    async version() {
+      return existsSync(BUN) ? (await runCommand(BUN, ['--version'])).printed.trim() : undefined;
+    },
+    prepare: async ({ port }, { origin, caFile, username, password }) => [
+      ...[BUN, join(PEERS, 'bun-fetch.ts')],
+      ...[`${port}`, origin, caFile, `${CONNECTIONS}`, username, password],
+    ],
+  },
   {
     name: 'node-hello',
     upstream: 'none',
@@ -167,6 +176,20 @@ function gateway(name: string, durability: Durability | undefined, checkout?: st
       ...(await builtGateway(checkout)),
       ...['serve', '--config'],
       await writeGatewayConfig(place, upstream, CONNECTIONS, durability),
+    ],
+  };
+}
+
+/** Go's reverse proxy with a Digest transport, tuned or as the usual ones are. */
+function goProxy(name: string, mode: readonly string[]): Contender {
+  return {
+    name,
+    upstream: 'digest',
+    version: () => versionOf('go', ['version'], /go(\d[\d.]*)/),
+    prepare: async ({ port }, upstream) => [
+      await buildGo(),
+      ...[`${port}`, upstream.origin, upstream.caFile, `${CONNECTIONS}`],
+      ...[upstream.username, upstream.password, ...mode],
     ],
   };
 }

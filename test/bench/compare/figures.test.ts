@@ -91,13 +91,19 @@ describe('a comparison', () => {
 });
 
 test('the table has a row for each contender, with marks, and says what is not installed', () => {
-  const lines = report(PLAN, ENTRANTS, MEASUREMENTS, comparison).split('\n');
+  const lines = report(
+    PLAN,
+    ENTRANTS,
+    MEASUREMENTS,
+    comparison,
+    compare(MEASUREMENTS, PLAN.cells, 'half'),
+  ).split('\n');
   expect(lines.slice(0, 6)).toEqual([
-    '       | us  | CPU x 2KB | ms at 700/s        | kB            | MiB',
-    '       |  32 |       32  |  p50  p99   p99 x  | heap external | 32 1000 peak',
-    'half   |  51 |  0.50±1%  | 1.00 2.00 2.00±0%  |  2.0      0.5 |  1    2    4',
-    'base   | 100 |  1.00±0%  | 1.00 1.00 1.00±0%  |               |',
-    'noise  | 300 | 2.00±45%? | 1.00 1.00 1.00±0%= |               |',
+    '       | us  | x half    | CPU x 2KB | ms at 700/s        | kB            | MiB',
+    '       |  32 |       32  |       32  |  p50  p99   p99 x  | heap external | 32 1000 peak',
+    'half   |  51 |  1.00±0%  |  0.50±1%  | 1.00 2.00 2.00±0%  |  2.0      0.5 |  1    2    4',
+    'base   | 100 |  2.00±1%  |  1.00±0%  | 1.00 1.00 1.00±0%  |               |',
+    'noise  | 300 | 4.00±46%? | 2.00±45%? | 1.00 1.00 1.00±0%= |               |',
     'absent | not installed: sh test/bench/install-peers.sh',
   ]);
   expect(lines).toContain('1 of 6 ratios are noise. Other programs took 0.2 cores, in one round up to 1.5.');

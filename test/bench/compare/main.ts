@@ -40,7 +40,7 @@ const FULL: Plan = {
   focus: {
     contenders: [
       ...['gateway', 'gateway-no-audit', 'go-reverse-proxy', 'express-http-proxy'],
-      ...['nginx', 'node-undici-held'],
+      ...['nginx', 'node-undici-held', 'go-plain'],
     ],
     cells: [
       { document: '2KB', connections: 1 },
@@ -66,6 +66,8 @@ const QUICK: Plan = {
 
 /** Ratios are to the first of these that is measured. */
 const REFERENCES = ['before', 'go-reverse-proxy', 'express-http-proxy'];
+/** Ratios of the main kind of load are to this one, too. */
+const PLAIN = 'go-plain';
 /** Load average before the run from which its figures are not worth much. */
 const BUSY_LOAD = 1;
 
@@ -108,8 +110,10 @@ async function run(options: Options, command: Command): Promise<void> {
     begun,
   );
   const comparison = compare(measurements, cellsOf(plan), reference);
+  const isPlainMeasured = installed.some(({ contender }) => contender.name === PLAIN);
+  const toPlain = isPlainMeasured ? compare(measurements, cellsOf(plan), PLAIN) : undefined;
   console.log(`${describeMachine(pinned)}\n`);
-  console.log(report(plan, entrants, measurements, comparison));
+  console.log(report(plan, entrants, measurements, comparison, toPlain));
   const folder = resolve(options.out);
   await mkdir(folder, { recursive: true });
   await writeFile(

@@ -1,6 +1,6 @@
 import { getBorderCharacters, type TableUserConfig, table } from 'table';
 import type { Contender } from './contenders.ts';
-import { type Comparison, countNoise, type Figure, type Figures } from './figures.ts';
+import { type CellFigures, type Comparison, countNoise, type Figure, type Figures } from './figures.ts';
 import { type AllocationSlice, MAIN_CELL, type Measurements, type Plan } from './measure.ts';
 import { NOISY_MARGIN, spreadOf } from './statistics.ts';
 
@@ -24,14 +24,18 @@ interface Column {
 const MARKS = { clear: ' ', same: '=', noisy: '?' } as const;
 const MIB = 2 ** 20;
 
-/** The table of a run, and what its signs mean. */
+/**
+ * The table of a run, and what its signs mean.
+ * @param second a comparison of the main kind of load with another reference
+ */
 export function report(
   plan: Plan,
   entrants: readonly Entrant[],
   measurements: Measurements,
   comparison: Comparison,
+  second: Comparison | undefined,
 ): string {
-  const groups = groupsOf(plan, measurements, comparison);
+  const groups = groupsOf(plan, measurements, comparison, second);
   const columns = groups.flatMap((group) => group.columns);
   const rows = entrants.map((entrant) => [
     titleOf(entrant),
@@ -93,10 +97,10 @@ function groupsOf(
   plan: Plan,
   { latencyRate, allocations, memory }: Measurements,
   { cpu, p50, p99 }: Comparison,
+  second: Comparison | undefined,
 ): Group[] {
-  const main = cpu.find(
-    ({ document, connections }) => document === MAIN_CELL.document && connections === MAIN_CELL.connections,
-  );
+  const main = mainCellOf(cpu);
+  const toSecond = second && mainCellOf(second.cpu);
   const documents = Map.groupBy(cpu, ({ document }) => document);
   const memoryColumn = (heading: string, field: 'steady' | 'crowd' | 'peak'): Column => ({
     heading,
@@ -115,6 +119,14 @@ function groupsOf(
         },
       ],
     },
+    ...(second === undefined || toSecond === undefined
+      ? []
+      : [
+          {
+            heading: `x ${second.reference}`,
+            columns: [ratioColumn(`${toSecond.connections}`, toSecond.figures)],
+          },
+        ]),
     ...[...documents].map(([document, cells]) => ({
       heading: `CPU x ${document}`,
       columns: cells.map(({ connections, figures }) => ratioColumn(`${connections}`, figures)),
@@ -136,6 +148,12 @@ function groupsOf(
       ],
     },
   ];
+}
+
+function mainCellOf(cells: readonly CellFigures[]): CellFigures | undefined {
+  return cells.find(
+    ({ document, connections }) => document === MAIN_CELL.document && connections === MAIN_CELL.connections,
+  );
 }
 
 function ratioColumn(heading: string, figures: Figures): Column {

@@ -1,6 +1,7 @@
 // A reverse proxy of Go's standard library with a Digest transport, for the benchmark.
 //
-// Arguments: port, origin of the upstream, file of its authority, most connections, user name, password.
+// Arguments: port, origin of the upstream, file of its authority, most connections, user name, password, and `plain` for
+// a proxy and a transport without tuning.
 package main
 
 import (
@@ -16,7 +17,7 @@ import (
 )
 
 func main() {
-	if len(os.Args) != 7 {
+	if len(os.Args) < 7 {
 		log.Fatal("arguments: port origin ca-file connections username password")
 	}
 	port, origin, caFile := os.Args[1], os.Args[2], os.Args[3]
@@ -42,17 +43,18 @@ func main() {
 		direct(request)
 		request.Host = upstream.Host
 	}
-	proxy.BufferPool = &bufferPool{}
-	proxy.Transport = &digestTransport{
-		username: os.Args[5],
-		password: os.Args[6],
-		next: &http.Transport{
-			TLSClientConfig:     &tls.Config{RootCAs: authorities},
-			MaxConnsPerHost:     connections,
-			MaxIdleConns:        connections,
-			MaxIdleConnsPerHost: connections,
-			DisableCompression:  true,
-		},
+	next := &http.Transport{
+		TLSClientConfig:     &tls.Config{RootCAs: authorities},
+		MaxConnsPerHost:     connections,
+		MaxIdleConns:        connections,
+		MaxIdleConnsPerHost: connections,
+		DisableCompression:  true,
+	}
+	if len(os.Args) > 7 && os.Args[7] == "plain" {
+		proxy.Transport = &plainTransport{username: os.Args[5], password: os.Args[6], next: next}
+	} else {
+		proxy.BufferPool = &bufferPool{}
+		proxy.Transport = &digestTransport{username: os.Args[5], password: os.Args[6], next: next}
 	}
 	log.Fatal(http.ListenAndServe("127.0.0.1:"+port, proxy))
 }

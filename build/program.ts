@@ -1,0 +1,68 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import { rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { rolldown } from 'rolldown';
+
+// `npm run build` writes the program into dist/cli. Tests and benchmarks run what the same function builds.
+
+/** What the processes and threads of the program load, by the names that they load it by. */
+const ENTRIES = {
+  main: 'src/cli/main.ts',
+  'load-worker': 'src/config/load-worker.ts',
+  'sink-thread': 'src/audit/shipping/sink-thread.ts',
+  'search-worker': 'src/audit/reader/search-worker.ts',
+};
+
+/** A folder of a package below node_modules, at the start of a file's path. */
+const PACKAGE = /^.*\/node_modules\/(?:@[^/]+\/)?[^/]+/;
+
+/**
+ * Writes the program of a checkout into few files in `folder`, which is two folders below that of package.json, because
+ * a process would spend more time loading a thousand modules than on all else of its start. Packages that package.json
+ * names as dependencies stay outside: what only some configurations need, and what a program shares with its host. All
+ * others become part of the program, with their licences in `licences.txt`.
+ */
+export async function buildProgram(checkout: string, folder: string): Promise<void> {
+  const { dependencies } = JSON.parse(readFileSync(join(checkout, 'package.json'), 'utf8'));
+  const input = Object.fromEntries(
+    Object.entries(ENTRIES).map(([name, file]) => [name, join(checkout, file)]),
+  );
+  const external = Object.keys(dependencies).map((name) => new RegExp(`^${name}(?:/|$)`));
+  // The warnings are about code of packages.
+  const build = await rolldown({ input, platform: 'node', external, onLog() {} });
+  const { output } = await build.write({
+    dir: folder,
+    entryFileNames: '[name].js',
+    chunkFileNames: '[name]-[hash].js',
+    sourcemap: true,
+    // With them, the package would be twice as large.
+    sourcemapExcludeSources: true,
+  });
+  const modules = output.flatMap((file) => (file.type === 'chunk' ? file.moduleIds : []));
+  await writeFile(join(folder, 'licences.txt'), licencesOf(modules));
+  // Not bundled: it has to start on a Node.js that cannot read the rest.
+  const entry = readFileSync(join(checkout, 'src/cli/digest-gateway.js'), 'utf8');
+  await writeFile(join(folder, 'digest-gateway.js'), entry.replace('./main.ts', './main.js'), {
+    mode: 0o755,
+  });
+}
+
+/** Returns the notices that the licences of the packages of these modules ask for. */
+function licencesOf(modules: readonly string[]): string {
+  const folders = new Set(modules.flatMap((file) => PACKAGE.exec(file) ?? []));
+  return [...folders].sort().map(noticeOf).join('\n');
+}
+
+function noticeOf(folder: string): string {
+  const { name, version, license } = JSON.parse(readFileSync(join(folder, 'package.json'), 'utf8'));
+  const file = readdirSync(folder).find((each) => /^licen[cs]e/i.test(each));
+  const text = file === undefined ? '' : `\n${readFileSync(join(folder, file), 'utf8').trim()}\n`;
+  return `# ${name} ${version} (${license})\n${text}`;
+}
+
+if (import.meta.main) {
+  const checkout = join(import.meta.dirname, '..');
+  const dist = join(checkout, 'dist');
+  await rm(dist, { recursive: true, force: true });
+  await buildProgram(checkout, join(dist, 'cli'));
+}
