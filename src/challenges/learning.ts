@@ -30,8 +30,8 @@ export interface LearningOptions {
 
 /**
  * Learns about an upstream's nonces from those that it accepts and refuses, here and in other processes. Everything is
- * forgotten together, an hour after the first of it was learned. What happens returns true if something was learned: then
- * other processes are to be told, with `tell`.
+ * forgotten together, an hour after the first of it was learned. `issued`, `accepted` and `refused` return true if
+ * something was learned, which other processes are then to be told, with `tell`.
  */
 export class Learning {
   readonly lifetime = new Lifetime();
