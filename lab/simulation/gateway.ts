@@ -5,7 +5,7 @@ import { Secret } from '../../src/base/secret.ts';
 import type { ChallengeStore } from '../../src/challenges/store/store.ts';
 import type { Credential, CredentialSet } from '../../src/credentials/credentials.ts';
 import { AttemptBudget } from '../../src/handshake/attempt-budget.ts';
-import { NO_BODY, type RequestBody } from '../../src/handshake/request.ts';
+import { NO_BODY, type RequestBody } from '../../src/handshake/exchange.ts';
 import { Limits } from '../../src/limits/limits.ts';
 import type { LimitSettings } from '../../src/limits/settings.ts';
 import type { LimitStore } from '../../src/limits/store.ts';

@@ -8,7 +8,7 @@ import { formatPath } from '../config/issues.ts';
 import type { Config } from '../config/schema.ts';
 import type { Credential, CredentialSet } from '../credentials/credentials.ts';
 import { METHOD_REFUSED } from '../handshake/credential-health.ts';
-import { NO_BODY } from '../handshake/request.ts';
+import { NO_BODY } from '../handshake/exchange.ts';
 import { unsigned } from '../handshake/signing.ts';
 import type { ConnectionOptions } from '../transport/connections.ts';
 import type { Egress } from '../transport/egress.ts';

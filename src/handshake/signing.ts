@@ -3,8 +3,7 @@ import { withoutField } from '../base/raw-headers.ts';
 import type { Nonce } from '../challenges/nonce.ts';
 import { hash } from '../digest/algorithms.ts';
 import { outOfBodyMemory } from './errors.ts';
-import type { Message } from './exchange.ts';
-import type { RequestBody, UpstreamRequest } from './request.ts';
+import type { Message, RequestBody, UpstreamRequest } from './exchange.ts';
 
 /** Header field of the credentials: for an upstream, or for a proxy (RFC 9110 §11.6.2, §11.7.2). */
 export type CredentialsField = 'authorization' | 'proxy-authorization';

@@ -1,8 +1,7 @@
 import type { Clock } from '../base/clock.ts';
 import { GatewayError } from '../base/errors.ts';
 import type { Credential, CredentialSet } from '../credentials/credentials.ts';
-import type { Exchange, ExchangeRequest, Lost } from '../handshake/exchange.ts';
-import { IDEMPOTENT } from '../handshake/request.ts';
+import { type Exchange, type ExchangeRequest, IDEMPOTENT, type Lost } from '../handshake/exchange.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
 import type { HistogramSeries } from '../metrics/series.ts';
 import { Connection, type ConnectionSettings, type ConnectionStats, slowestOf } from './connection.ts';

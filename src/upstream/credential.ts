@@ -11,8 +11,8 @@ import {
   refusedAgain,
   targetRefused,
 } from '../handshake/errors.ts';
+import type { UpstreamRequest } from '../handshake/exchange.ts';
 import { type HandshakeOptions, handshake, type Refused } from '../handshake/handshake.ts';
-import type { UpstreamRequest } from '../handshake/request.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
 import type { CredentialCircuit } from './credential-circuit.ts';
 import type { CredentialVersion, Reply, Transport } from './credential-version.ts';
@@ -20,7 +20,7 @@ import { Questions } from './questions.ts';
 import { canAnswer, errorAfter, evidenceOf, optionsAfter } from './refusal.ts';
 import type { RefusedTargets } from './refused-targets.ts';
 import { Trials } from './trial.ts';
-import { Verifier } from './verifier.ts';
+import { Verifier } from './verification.ts';
 import { Versions, type VersionsDeps } from './versions.ts';
 import { type Sending, Waiting } from './waiting.ts';
 

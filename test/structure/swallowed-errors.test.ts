@@ -38,7 +38,7 @@ const REASONS: Readonly<Record<string, readonly string[]>> = {
   'simulator/settings.ts': [PARSES],
   'simulator/verification.ts': [PARSES],
   'transport/upstream-tls.ts': [PARSES],
-  'upstream/body-start.ts': [PARSES],
+  'upstream/outcomes.ts': [PARSES],
 };
 
 /** Forms of code that goes on after an error without a look at it. */
