@@ -5,14 +5,14 @@ import { asGatewayError, type ErrorCode, GatewayError } from '../base/errors.ts'
 import type { Log } from '../base/log.ts';
 import { fieldValue, joinedValue, type RawHeaders } from '../base/raw-headers.ts';
 import type { Identification } from '../identity/identification.ts';
-import type { Limits } from '../limits/limits.ts';
-import type { Permit } from '../limits/permit.ts';
+import type { Limits, Permit } from '../limits/limits.ts';
 import type { DeploymentMetrics } from '../metrics/deployment-metrics.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import { decide, type Grant } from '../policy/decide.ts';
 import type { DeploymentRules } from '../policy/rules.ts';
 import type { Tracing } from '../tracing/tracing.ts';
-import type { Upstream } from '../upstream/upstream.ts';
+import type { BodySource } from '../transport/request-body.ts';
+import type { ActiveRequest, Upstream } from '../upstream/upstream.ts';
 import { AccessLog, type AccessTarget, UNREADABLE } from './access-log.ts';
 import { CLIENT_CLOSED, type ClientExchange } from './client-exchange.ts';
 import { sendProblem } from './client-response.ts';
@@ -121,6 +121,7 @@ export class Gateway {
     const record = new RequestRecord(this.#deps.audit, this.#deps.clock, arrival, trace);
     let permit: Permit | undefined;
     let metrics: DeploymentMetrics | undefined;
+    let sent: Sent | undefined;
     let error: GatewayError | undefined;
     try {
       checkAuthority(request);
@@ -148,8 +149,19 @@ export class Gateway {
       permit = this.#deps.limits.take(client.id, found.name);
       metrics = this.#deps.metrics.deployment(found.name);
       metrics.requestsInFlight.inc();
-      await this.#forward(found, exchange, grant, permit, record);
+      const writer = new ResponseWriter(exchange, record, found.responseFilter, this.#plane);
+      sent = {
+        upstream: found.upstream,
+        active: this.#begin(found, exchange, grant, record, writer, metrics),
+      };
+      const response = await found.upstream.send(sent.active, grant.credential);
+      const lines = writer.linesOf(response) + (permit?.lines ?? '');
+      await record.responded(response.status);
+      const passing = writer.passOn(response, lines);
+      if (passing !== undefined) await passing;
+      endSent(sent, record);
     } catch (thrown) {
+      if (sent !== undefined) endSent(sent, record);
       const failure = asGatewayError(thrown);
       // The connection is closed for further requests before the record is written, so that none is read
       // meanwhile.
@@ -165,12 +177,12 @@ export class Gateway {
       permit?.release();
       metrics?.requestsInFlight.inc(-1);
       error ??= this.#unsent(exchange, record);
-      const { hasHead, status: sent } = exchange.response;
+      const { hasHead, status: written } = exchange.response;
       // A client that has gone gets no status; one that leaves later has got another one than its request counts with.
       const status =
         error !== undefined && (!hasHead || error.kind.status === CLIENT_CLOSED.kind.status)
           ? error.kind.status
-          : sent;
+          : written;
       const durationMs = this.#deps.clock.now() - record.begun;
       this.#end(record, request, {
         status,
@@ -218,47 +230,43 @@ export class Gateway {
     }
   }
 
-  /** Sends a request to its upstream, records the response, and passes it on. */
-  async #forward(
-    { name, upstream, responseFilter }: Deployment,
+  /** Begins the upstream request. The caller sends and ends it. */
+  #begin(
+    { upstream }: Deployment,
     exchange: ClientExchange,
-    { target, headers, credential, noTotalTimeout }: Grant,
-    permit: Permit | undefined,
+    { target, headers, noTotalTimeout }: Grant,
     record: RequestRecord,
-  ): Promise<void> {
-    const { cancellation } = exchange;
-    const { method } = exchange.request;
-    const metrics = this.#deps.metrics.deployment(name);
-    const body = exchange.bodySource((count, framing) => {
-      record.bytesIn += count;
-      this.#plane.bufferGc.add(count, record.bytesIn);
-      metrics.requestBytes.inc(count + framing);
-    });
+    interim: ResponseWriter,
+    metrics: DeploymentMetrics,
+  ): ActiveRequest {
+    const { cancellation, request } = exchange;
     const { client, trace } = record;
-    const writer = new ResponseWriter(exchange, record, responseFilter, this.#plane);
-    const active = upstream.begin({
+    const body = request.body === 0 ? undefined : this.#bodyOf(exchange, record, metrics);
+    return upstream.begin({
       client,
-      method,
+      method: request.method,
       target,
       headers,
       body,
       trace,
       noTotalTimeout,
       facts: record,
-      interim: writer,
+      interim,
       cancellation,
     });
-    try {
-      const response = await upstream.send(active, credential);
-      const fields = writer.fieldsOf(response);
-      if (permit !== undefined) fields.push(...permit.fields);
-      await record.responded(response.status);
-      const passing = writer.passOn(response, fields);
-      if (passing !== undefined) await passing;
-    } finally {
-      record.outcome = active.response?.outcome ?? '';
-      upstream.end(active);
-    }
+  }
+
+  /** The body of a request, which is counted as it is read. */
+  #bodyOf(
+    exchange: ClientExchange,
+    record: RequestRecord,
+    metrics: DeploymentMetrics,
+  ): BodySource | undefined {
+    return exchange.bodySource((count, framing) => {
+      record.bytesIn += count;
+      this.#plane.bufferGc.add(count, record.bytesIn);
+      metrics.requestBytes.inc(count + framing);
+    });
   }
 
   #countDropped(fields: RawHeaders, { headers }: Grant, deployment: string, client: string): void {
@@ -340,5 +348,17 @@ function fail(
   const { socket, response } = exchange;
   if (socket.destroyed) return;
   if (response.hasHead) exchange.breakOff();
-  else sendProblem(response, error, requestId, permit?.fields);
+  else sendProblem(response, error, requestId, permit?.lines);
+}
+
+/** A request that was sent to an upstream. */
+interface Sent {
+  readonly upstream: Upstream;
+  readonly active: ActiveRequest;
+}
+
+/** The response has been passed on, or is not needed any more. Can be called again. */
+function endSent({ upstream, active }: Sent, record: RequestRecord): void {
+  record.outcome = active.response?.outcome ?? '';
+  upstream.end(active);
 }

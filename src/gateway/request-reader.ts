@@ -23,7 +23,8 @@ const KNOWN: ReadonlySet<string> = new Set(METHODS.filter((method) => method !==
  * RFC 9112 §3, with one space between the parts: servers differ about others. A target has no byte above 7E
  * (RFC 3986 §2).
  */
-const REQUEST_LINE = /^([A-Z-]+) ([\x21-\x7e]+) HTTP\/1\.([01])\r\n/;
+const REQUEST_LINE = /^[A-Z-]+ [\x21-\x7e]+ HTTP\/1\.[01]\r\n/;
+const VERSION_LENGTH = ' HTTP/1.1'.length;
 const START = /^[A-Z-]{1,20}(?: |$)/;
 const START_LENGTH = 21;
 
@@ -55,10 +56,14 @@ function isStartOfRequest(input: Buffer, at: number): boolean {
  * @throws MalformedMessage; GatewayError `bad-request`
  */
 export function requestHead(text: string): RequestHead {
-  const [line = '', method = '', target = '', minor] = REQUEST_LINE.exec(text) ?? [];
+  if (!REQUEST_LINE.test(text)) throw new MalformedMessage('start-line');
+  const methodEnd = text.indexOf(' ');
+  const lineEnd = text.indexOf('\r', methodEnd);
+  const method = text.slice(0, methodEnd);
   if (!KNOWN.has(method)) throw new MalformedMessage('start-line');
-  const headers = fieldLines(text, line.length);
-  const httpVersion = minor === '1' ? '1.1' : '1.0';
+  const target = text.slice(methodEnd + 1, lineEnd - VERSION_LENGTH);
+  const headers = fieldLines(text, lineEnd + CRLF_LENGTH);
+  const httpVersion = text[lineEnd - 1] === '1' ? '1.1' : '1.0';
   const expectation = httpVersion === '1.1' ? joinedValue(headers, 'expect') : undefined;
   return {
     method,

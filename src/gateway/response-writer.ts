@@ -5,7 +5,7 @@ import { fieldValue, joinedValue, type RawHeaders } from '../base/raw-headers.ts
 import type { InterimReceiver } from '../handshake/exchange.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
 import type { ClientExchange } from './client-exchange.ts';
-import { inboundHeaders, inboundTrailers, interimHeaders, type ResponseFilter } from './headers.ts';
+import { inboundLines, inboundTrailers, interimHeaders, type ResponseFilter } from './headers.ts';
 import type { RequestRecord } from './request-record.ts';
 
 /** The parts of the gateway that every response needs. */
@@ -47,25 +47,26 @@ export class ResponseWriter implements InterimReceiver {
   }
 
   /**
-   * Returns the fields of the response for the client.
+   * Returns the field lines of the response for the client.
    * @throws GatewayError `upstream-protocol`
    */
-  fieldsOf({ status, headers, isHttp11 }: UpstreamResponse): string[] {
+  linesOf(response: UpstreamResponse): string {
+    const { status, headers } = response;
     checkCoding(headers);
     const { httpVersion, method } = this.#exchange.request;
     const trailers = httpVersion === '1.1' && isChunked(status, method, headers);
-    return inboundHeaders(headers, this.#filter, status, this.#record.requestId, trailers, isHttp11);
+    return inboundLines(response, this.#filter, this.#record.requestId, trailers);
   }
 
   /**
    * Sends the response, whose record is written. Undefined: all of it has been written to the socket.
    * @throws GatewayError when the response breaks off
    */
-  passOn(response: UpstreamResponse, fields: RawHeaders): Promise<void> | undefined {
+  passOn(response: UpstreamResponse, lines: string): Promise<void> | undefined {
     if (this.#early !== undefined)
       for (const [status, early] of this.#early) this.#exchange.response.inform(status, early);
-    if (!response.isWhole) return this.#stream(response, fields);
-    this.#begin(response, fields);
+    if (!response.isWhole) return this.#stream(response, lines);
+    this.#begin(response, lines);
     this.#pass(response);
     return undefined;
   }
@@ -75,20 +76,20 @@ export class ResponseWriter implements InterimReceiver {
    * unknown, as with server-sent events, these may take long, so the head waits only until the end of this turn of the
    * event loop.
    */
-  async #stream(response: UpstreamResponse, fields: RawHeaders): Promise<void> {
+  async #stream(response: UpstreamResponse, lines: string): Promise<void> {
     const isComing = (): boolean => response.hasPieces || response.isWhole;
-    if (fieldValue(fields, 'content-length') !== undefined) while (!isComing()) await response.more();
+    if (hasLength(response.headers)) while (!isComing()) await response.more();
     else if (!isComing()) await nextTurn();
     if (response.error !== undefined) throw response.error;
-    this.#begin(response, fields);
+    this.#begin(response, lines);
     if (!isComing()) this.#exchange.response.flush();
     while (!this.#pass(response)) await response.more();
   }
 
-  #begin({ status, reason }: UpstreamResponse, fields: RawHeaders): void {
+  #begin({ status, reason, headers }: UpstreamResponse, lines: string): void {
     // A client that sees "Connection: close" sends its next request on another connection.
     if (this.#plane.isEnding()) this.#exchange.endConnection();
-    this.#exchange.response.begin(status, reason, fields);
+    this.#exchange.response.begin(status, reason, lines, hasLength(headers));
   }
 
   /** Sends what has come of the body; true: that was its end. The last piece leaves with the end, in one write. */
@@ -135,6 +136,9 @@ function checkCoding(headers: RawHeaders): void {
 }
 
 function isChunked(status: number, method: string | undefined, headers: RawHeaders): boolean {
-  if (method === 'HEAD' || status === 204 || status === 304) return false;
-  return fieldValue(headers, 'content-length') === undefined;
+  return method !== 'HEAD' && status !== 204 && status !== 304 && !hasLength(headers);
+}
+
+function hasLength(headers: RawHeaders): boolean {
+  return fieldValue(headers, 'content-length') !== undefined;
 }

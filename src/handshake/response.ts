@@ -37,6 +37,8 @@ export class UpstreamResponse {
   readonly headers: RawHeaders;
   /** False: HTTP/1.0. */
   readonly isHttp11: boolean;
+  /** The field lines of the head as they came; empty: they are not known. */
+  readonly lines: string;
   trailers: RawHeaders = [];
   /** Outcome of the configuration; empty: none, or it is not known yet. */
   outcome = '';
@@ -59,11 +61,13 @@ export class UpstreamResponse {
     headers: RawHeaders,
     isHttp11: boolean,
     source: ResponseSource | undefined,
+    lines = '',
   ) {
     this.status = status;
     this.reason = reason;
     this.headers = headers;
     this.isHttp11 = isHttp11;
+    this.lines = lines;
     this.#source = source;
   }
 

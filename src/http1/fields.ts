@@ -23,7 +23,7 @@ export class MalformedMessage extends Error {
 
 export const CRLF_LENGTH = 2;
 export const [LF, CR] = [0x0a, 0x0d];
-const [TAB, SPACE] = [0x09, 0x20];
+export const SPACE = 0x20;
 const SECTION_END = Buffer.from('\r\n\r\n');
 
 /**
@@ -76,14 +76,12 @@ export function fieldLines(text: string, from: number): RawHeaders {
 
 /** The text between two places, without spaces and tabs around it. */
 function withoutSpace(text: string, from: number, to: number): string {
-  let [start, end] = [from, to];
-  while (start < end && isSpace(text.charCodeAt(start))) start += 1;
-  while (end > start && isSpace(text.charCodeAt(end - 1))) end -= 1;
+  let start = from;
+  let end = to;
+  // No control character but the tab is in a field line.
+  while (start < end && text.charCodeAt(start) <= SPACE) start += 1;
+  while (end > start && text.charCodeAt(end - 1) <= SPACE) end -= 1;
   return text.slice(start, end);
-}
-
-function isSpace(code: number): boolean {
-  return code === SPACE || code === TAB;
 }
 
 const DIGITS = /^\d+$/;
@@ -121,7 +119,8 @@ export function hasConnectionField(trailers: RawHeaders): boolean {
 }
 
 function hasOneOf(fields: RawHeaders, names: FieldNames): boolean {
-  return fields.some((name, at) => at % 2 === 0 && names.has(name));
+  for (let at = 0; at < fields.length; at += 2) if (names.has(fields[at] ?? '')) return true;
+  return false;
 }
 
 /**

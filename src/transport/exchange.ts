@@ -6,7 +6,7 @@ import { type ResponseSource, UpstreamResponse } from '../handshake/response.ts'
 import type { Connection } from './connection.ts';
 import { isConnectionLost, upstreamError } from './errors.ts';
 import type { FairQueue, Queued } from './fair-queue.ts';
-import type { ResponseReceiver } from './response-reader.ts';
+import type { ResponseHead, ResponseReceiver } from './response-reader.ts';
 
 /** How far the exchange on a connection is: `responding` from the first byte of the response on. */
 export type ExchangeProgress = 'unsent' | 'sent' | 'responding';
@@ -80,9 +80,9 @@ export class UpstreamExchange
     this.request.interim?.information(status, headers);
   }
 
-  onHead(status: number, reason: string, headers: RawHeaders, isHttp11: boolean): void {
+  onHead({ status, reason, headers, isHttp11, lines }: ResponseHead): void {
     this.#observer.responded(status);
-    this.#response = new UpstreamResponse(status, reason, headers, isHttp11, this);
+    this.#response = new UpstreamResponse(status, reason, headers, isHttp11, this, lines);
     this.#resolve(this.#response);
   }
 

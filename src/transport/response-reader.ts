@@ -18,7 +18,9 @@ import {
  * RFC 9112 §4. Some servers leave out the space before an empty phrase. RTSP, ICY and HTTP/2.0 have lines of this form,
  * and are something else; so is a status below 100.
  */
-const STATUS_LINE = /^HTTP\/1\.([01]) ([1-9]\d\d)(?: ([^\r\n]*))?\r\n/;
+const STATUS_LINE = /^HTTP\/1\.[01] [1-9]\d\d(?: [^\r\n]*)?\r\n/;
+/** Where minor version, status and phrase are in it. */
+const [MINOR, STATUS, PHRASE] = ['HTTP/1.'.length, 'HTTP/1.1 '.length, 'HTTP/1.1 200 '.length];
 const STATUS_LINE_START = /^HTTP\/1\.[01] [1-9]\d\d[ \r]/;
 const ANY_STATUS_LINE = 'HTTP/1.1 200 ';
 const KEEP_ALIVE_TIMEOUT = /timeout=(\d+)/;
@@ -28,11 +30,14 @@ const FRAMING_TRAILER =
 const AMBIGUOUS_LENGTH =
   'The upstream sent a response whose length can be read in two ways: Content-Length is repeated, is no number, or comes with Transfer-Encoding, or Transfer-Encoding is malformed (RFC 9112 §6.3).';
 
-interface ResponseHead {
+export interface ResponseHead {
   readonly status: number;
   /** Latin-1 text; empty if it holds control characters, since no client could be sent it. */
   readonly reason: string;
   readonly headers: RawHeaders;
+  /** The lines of `headers`, as they came. */
+  readonly lines: string;
+  /** False: HTTP/1.0. */
   readonly isHttp11: boolean;
 }
 
@@ -53,13 +58,15 @@ interface Framing {
  * @throws MalformedMessage
  */
 function responseHead(text: string): ResponseHead {
-  const [line = '', minor, status, phrase = ''] = STATUS_LINE.exec(text) ?? [];
-  if (status === undefined) throw new MalformedMessage('start-line');
+  if (!STATUS_LINE.test(text)) throw new MalformedMessage('start-line');
+  const lineEnd = text.indexOf('\r');
+  const phrase = text.slice(PHRASE, lineEnd);
   return {
-    status: Number(status),
+    status: Number(text.slice(STATUS, STATUS + 3)),
     reason: isFieldValue(phrase) ? phrase : '',
-    headers: fieldLines(text, line.length),
-    isHttp11: minor === '1',
+    headers: fieldLines(text, lineEnd + CRLF_LENGTH),
+    lines: text.slice(lineEnd + CRLF_LENGTH),
+    isHttp11: text[MINOR] === '1',
   };
 }
 
@@ -76,15 +83,23 @@ function framingOf({ headers, isHttp11 }: ResponseHead): Framing {
   const codings = joinedValue(headers, 'transfer-encoding');
   const length = lengthOf(joinedValue(headers, 'content-length'));
   if (codings !== undefined && length !== undefined) throw ambiguousLength();
-  const options = `${joinedValue(headers, 'connection') ?? ''},${joinedValue(headers, 'proxy-connection') ?? ''}`;
-  const [, seconds] = KEEP_ALIVE_TIMEOUT.exec(joinedValue(headers, 'keep-alive') ?? '') ?? [];
+  const keepAlive = joinedValue(headers, 'keep-alive');
+  const seconds = keepAlive === undefined ? undefined : KEEP_ALIVE_TIMEOUT.exec(keepAlive)?.[1];
   return {
     length,
     codings,
     keepAliveSeconds: seconds === undefined ? undefined : Number(seconds),
     // RFC 9112 §6.1: HTTP/1.0 has no Transfer-Encoding, so the end of the body is uncertain.
-    isPersistent: persists(options, isHttp11) && (isHttp11 || codings === undefined),
+    isPersistent: persists(connectionOptions(headers), isHttp11) && (isHttp11 || codings === undefined),
   };
+}
+
+/** Some servers say it in Proxy-Connection. */
+function connectionOptions(headers: RawHeaders): string {
+  const options = joinedValue(headers, 'connection');
+  const ofProxy = joinedValue(headers, 'proxy-connection');
+  if (options === undefined || ofProxy === undefined) return options ?? ofProxy ?? '';
+  return `${options},${ofProxy}`;
 }
 
 function lengthOf(value: string | undefined): number | undefined {
@@ -160,8 +175,8 @@ const CHUNKS_BREAK_OFF = 'The response of the upstream ends before its last chun
 export interface ResponseReceiver extends BodyReceiver {
   /** An interim response (1xx), never 100 (Continue); any number of them, before the head. */
   onInformation(status: number, headers: RawHeaders): void;
-  /** The head of the final response; once. The reason phrase is Latin-1 text. `isHttp11`: false for HTTP/1.0. */
-  onHead(status: number, reason: string, headers: RawHeaders, isHttp11: boolean): void;
+  /** The head of the final response; once. */
+  onHead(head: ResponseHead): void;
 }
 
 /**
@@ -314,7 +329,7 @@ export class ResponseReader implements BodyReceiver {
   #takeHead(head: ResponseHead): void {
     this.#progress += 1;
     const { length, codings, isPersistent, keepAliveSeconds } = framingOf(head);
-    const { status, reason, headers, isHttp11 } = head;
+    const { status, isHttp11 } = head;
     this.#isPersistent = isPersistent;
     this.#keepAliveSeconds = keepAliveSeconds;
     this.#isHttp10 = !isHttp11;
@@ -334,7 +349,7 @@ export class ResponseReader implements BodyReceiver {
     }
     this.#state = 'body';
     if (body !== 0) this.#body.begin(body);
-    this.#receiver?.onHead(status, reason, headers, isHttp11);
+    this.#receiver?.onHead(head);
     if (body === 0 && this.isInBody) this.onEnd([]);
   }
 
