@@ -3,11 +3,13 @@ import type { BufferGc } from '../base/buffer-gc.ts';
 import type { Clock } from '../base/clock.ts';
 import { asGatewayError, type ErrorCode, GatewayError } from '../base/errors.ts';
 import type { Log } from '../base/log.ts';
-import { fieldValue, joinedValue, type RawHeaders } from '../base/raw-headers.ts';
-import type { Identification } from '../identity/identification.ts';
+import { fieldValue, joinedValue } from '../base/raw-headers.ts';
+import type { UpstreamResponse } from '../handshake/response.ts';
+import type { Caller, Identification } from '../identity/identification.ts';
 import type { Limits, Permit } from '../limits/limits.ts';
 import type { DeploymentMetrics } from '../metrics/deployment-metrics.ts';
 import type { Metrics } from '../metrics/metrics.ts';
+import type { Client } from '../policy/client.ts';
 import { decide, type Grant } from '../policy/decide.ts';
 import type { DeploymentRules } from '../policy/rules.ts';
 import type { Tracing } from '../tracing/tracing.ts';
@@ -39,7 +41,7 @@ import {
 } from './request-record.ts';
 import { type DataPlane, ResponseWriter } from './response-writer.ts';
 import type { Routes } from './routes.ts';
-import { parseTarget } from './target.ts';
+import { parseTarget, type Target } from './target.ts';
 
 export interface Deployment {
   readonly name: string;
@@ -113,84 +115,115 @@ export class Gateway {
 
   /** Handles one request until its response has been sent. If it rejects, the connection must be ended. */
   async handle(exchange: ClientExchange): Promise<void> {
-    const { request, socket } = exchange;
-    const { method, headers } = request;
-    const requestId = requestIdOf(joinedValue(headers, 'x-request-id'));
-    const arrival = { requestId, method, address: socket.remoteAddress ?? '' };
-    const trace = this.#deps.tracing?.request(headers, { 'digest_gateway.request_id': requestId });
-    const record = new RequestRecord(this.#deps.audit, this.#deps.clock, arrival, trace);
-    let permit: Permit | undefined;
-    let metrics: DeploymentMetrics | undefined;
-    let sent: Sent | undefined;
+    const passage = this.#passageOf(exchange);
     let error: GatewayError | undefined;
     try {
-      checkAuthority(request);
-      this.#admit();
-      checkConnect(request);
-      const target = parseTarget(request.target, fieldValue(headers, 'host'));
-      record.target = target.path;
-      checkMethod(request);
-      checkUpgrade(request);
-      checkHost(this.#options.hosts, target);
-      const identified = this.#options.identification.identify(socket, headers);
-      const { client, address, ambient } = identified instanceof Promise ? await identified : identified;
-      record.client = client.id;
-      record.address = address;
-      if (ambient) checkSite(request, target, socket, this.#options.identification);
-      const found = this.#options.routes.find(target);
-      record.deployment = found.name;
-      exchange.pace = found.pace;
-      const fields = fieldsFor(found, request, trace === undefined);
-      const hasBody = request.body !== 0;
-      const grant = decide(found.rules, client, { method, target: target.path, headers: fields, hasBody });
-      this.#countDropped(fields, grant, found.name, client.id);
-      record.site = grant.site;
-      record.operation = grant.operation;
-      permit = this.#deps.limits.take(client.id, found.name);
-      metrics = this.#deps.metrics.deployment(found.name);
-      metrics.requestsInFlight.inc();
-      const writer = new ResponseWriter(exchange, record, found.responseFilter, this.#plane);
-      sent = {
-        upstream: found.upstream,
-        active: this.#begin(found, exchange, grant, record, writer, metrics),
-      };
-      const response = await found.upstream.send(sent.active, grant.credential);
-      const lines = writer.linesOf(response) + (permit?.lines ?? '');
-      await record.responded(response.status);
-      const passing = writer.passOn(response, lines);
+      const target = this.#check(passage);
+      const identified = this.#options.identification.identify(exchange.socket, exchange.request.headers);
+      const caller = identified instanceof Promise ? await identified : identified;
+      const response = await this.#send(passage, target, caller);
+      const lines = linesFor(passage, response);
+      await passage.record.responded(response.status);
+      const passing = passage.writer?.passOn(response, lines);
       if (passing !== undefined) await passing;
-      endSent(sent, record);
+      endSent(passage);
     } catch (thrown) {
-      if (sent !== undefined) endSent(sent, record);
-      const failure = asGatewayError(thrown);
-      // The connection is closed for further requests before the record is written, so that none is read
-      // meanwhile.
-      endIfLast(exchange, failure, this.#ending, record.client !== '');
-      error = await this.#recordFailure(failure, record);
-      if (error.code === 'internal-error') this.#deps.metrics.internalErrors.inc();
-      this.errors.add(record.deployment, error, requestId);
-      this.refusals.add(record.client, record.deployment, error, requestId);
-      fail(exchange, error, requestId, permit);
+      endSent(passage);
+      error = await this.#fail(passage, asGatewayError(thrown));
     } finally {
       exchange.linger();
       await exchange.left();
-      permit?.release();
-      metrics?.requestsInFlight.inc(-1);
-      error ??= this.#unsent(exchange, record);
-      const { hasHead, status: written } = exchange.response;
-      // A client that has gone gets no status; one that leaves later has got another one than its request counts with.
-      const status =
-        error !== undefined && (!hasHead || error.kind.status === CLIENT_CLOSED.kind.status)
-          ? error.kind.status
-          : written;
-      const durationMs = this.#deps.clock.now() - record.begun;
-      this.#end(record, request, {
-        status,
-        code: error?.code ?? '',
-        durationMs,
-        bytes: record.bytesOut,
-      });
+      this.#end(passage, error);
     }
+  }
+
+  #passageOf(exchange: ClientExchange): Passage {
+    const { headers, method } = exchange.request;
+    const requestId = requestIdOf(joinedValue(headers, 'x-request-id'));
+    const arrival = { requestId, method, address: exchange.socket.remoteAddress ?? '' };
+    const trace = this.#deps.tracing?.request(headers, { 'digest_gateway.request_id': requestId });
+    const record = new RequestRecord(this.#deps.audit, this.#deps.clock, arrival, trace);
+    return { exchange, record, permit: undefined, metrics: undefined, writer: undefined, sent: undefined };
+  }
+
+  /** Checks everything that does not depend on the client. */
+  #check({ exchange: { request }, record }: Passage): Target {
+    checkAuthority(request);
+    this.#admit();
+    checkConnect(request);
+    const target = parseTarget(request.target, fieldValue(request.headers, 'host'));
+    record.target = target.path;
+    checkMethod(request);
+    checkUpgrade(request);
+    checkHost(this.#options.hosts, target);
+    return target;
+  }
+
+  /** Finds the deployment, decides, and sends the request to its upstream. */
+  #send(passage: Passage, target: Target, caller: Caller): Promise<UpstreamResponse> {
+    const { exchange, record } = passage;
+    const { request, socket } = exchange;
+    const { client } = caller;
+    record.client = client.id;
+    record.address = caller.address;
+    if (caller.ambient) checkSite(request, target, socket, this.#options.identification);
+    const found = this.#options.routes.find(target);
+    const { name, upstream } = found;
+    record.deployment = name;
+    exchange.pace = found.pace;
+    const grant = this.#decide(found, request, target.path, client, record);
+    passage.permit = this.#deps.limits.take(client.id, name);
+    passage.metrics = this.#deps.metrics.deployment(name);
+    passage.metrics.requestsInFlight.inc();
+    passage.writer = new ResponseWriter(exchange, record, found.responseFilter, this.#plane);
+    const active = upstream.begin({
+      client: client.id,
+      method: request.method,
+      target: grant.target,
+      headers: grant.headers,
+      body: request.body === 0 ? undefined : this.#bodyOf(exchange, record, passage.metrics),
+      trace: record.trace,
+      noTotalTimeout: grant.noTotalTimeout,
+      facts: record,
+      interim: passage.writer,
+      cancellation: exchange.cancellation,
+    });
+    passage.sent = { upstream, active };
+    return upstream.send(active, grant.credential);
+  }
+
+  #decide(
+    { name, rules, upstream }: Deployment,
+    request: RequestHead,
+    target: string,
+    client: Client,
+    record: RequestRecord,
+  ): Grant {
+    const { method } = request;
+    const keepTrace = record.trace === undefined && upstream.options.forwardTrace;
+    const headers = outboundHeaders(request.headers, request.httpVersion, keepTrace);
+    if (method === 'OPTIONS') countDownForwards(headers);
+    const grant = decide(rules, client, { method, target, headers, hasBody: request.body !== 0 });
+    const dropped = (headers.length - grant.headers.length) / 2;
+    if (dropped > 0) {
+      this.#deps.metrics.requestFieldsDropped.inc({ deployment: name, client: client.id }, dropped);
+    }
+    record.site = grant.site;
+    record.operation = grant.operation;
+    return grant;
+  }
+
+  /** Sends an error to the client, once it has its record. Resolves to the error that was sent. */
+  async #fail({ exchange, record, permit }: Passage, failure: GatewayError): Promise<GatewayError> {
+    // The connection is closed for further requests before the record is written, so that none is read
+    // meanwhile.
+    endIfLast(exchange, failure, this.#ending, record.client !== '');
+    const error = await this.#recordFailure(failure, record);
+    if (error.code === 'internal-error') this.#deps.metrics.internalErrors.inc();
+    this.errors.add(record.deployment, error, record.requestId);
+    this.refusals.add(record.client, record.deployment, error, record.requestId);
+    fail(exchange, error, record.requestId, permit);
+    return error;
   }
 
   /** Returns the reason why a response was not sent completely; undefined if it was. */
@@ -230,32 +263,6 @@ export class Gateway {
     }
   }
 
-  /** Begins the upstream request. The caller sends and ends it. */
-  #begin(
-    { upstream }: Deployment,
-    exchange: ClientExchange,
-    { target, headers, noTotalTimeout }: Grant,
-    record: RequestRecord,
-    interim: ResponseWriter,
-    metrics: DeploymentMetrics,
-  ): ActiveRequest {
-    const { cancellation, request } = exchange;
-    const { client, trace } = record;
-    const body = request.body === 0 ? undefined : this.#bodyOf(exchange, record, metrics);
-    return upstream.begin({
-      client,
-      method: request.method,
-      target,
-      headers,
-      body,
-      trace,
-      noTotalTimeout,
-      facts: record,
-      interim,
-      cancellation,
-    });
-  }
-
   /** The body of a request, which is counted as it is read. */
   #bodyOf(
     exchange: ClientExchange,
@@ -269,11 +276,6 @@ export class Gateway {
     });
   }
 
-  #countDropped(fields: RawHeaders, { headers }: Grant, deployment: string, client: string): void {
-    const dropped = (fields.length - headers.length) / 2;
-    if (dropped > 0) this.#deps.metrics.requestFieldsDropped.inc({ deployment, client }, dropped);
-  }
-
   #admit(): void {
     if (this.#deps.audit.refusing) throw auditUnavailable();
     if (this.#refusing) {
@@ -281,17 +283,36 @@ export class Gateway {
     }
   }
 
-  /** Counts, records, traces and logs the outcome of a request. */
-  #end(record: RequestRecord, request: RequestHead, end: RequestEnd): void {
-    const { status, code, durationMs, bytes } = end;
+  /** The response has left, or never will: counts, records, traces and logs the outcome of the request. */
+  #end({ exchange, record, permit, metrics }: Passage, failure: GatewayError | undefined): void {
+    permit?.release();
+    metrics?.requestsInFlight.inc(-1);
+    const error = failure ?? this.#unsent(exchange, record);
+    const { hasHead, status: written } = exchange.response;
+    // A client that has gone gets no status; one that leaves later has got another one than its request counts with.
+    const isUnanswered = error !== undefined && (!hasHead || error.kind.status === CLIENT_CLOSED.kind.status);
+    const end = {
+      status: isUnanswered ? error.kind.status : written,
+      code: error?.code ?? '',
+      durationMs: this.#deps.clock.now() - record.begun,
+      bytes: record.bytesOut,
+    };
+    this.#count(record, end);
+    record.ended(end.status, end.code, end.durationMs);
+    if (this.#options.logRequests || this.accessLog.enabled) this.#log(record, exchange.request, end);
+  }
+
+  #count(record: RequestRecord, { status, code, durationMs, bytes }: RequestEnd): void {
     const metrics = this.#deps.metrics.deployment(record.deployment);
     const operation = metrics.operation(record.operation);
     operation.requests(record.client, status, code).inc();
     operation.duration.observe(durationMs / 1000, record.trace?.traceId, record.requestId);
     metrics.responseBytes.inc(bytes);
     if (record.outcome !== '') metrics.outcome(record.outcome).inc();
-    record.ended(status, code, durationMs);
-    if (!this.#options.logRequests && !this.accessLog.enabled) return;
+  }
+
+  #log(record: RequestRecord, request: RequestHead, end: RequestEnd): void {
+    const { status, bytes } = end;
     const path = pathOf(request.target);
     if (this.#options.logRequests) logRequest(this.#deps.log, record, path, end);
     if (!this.accessLog.enabled) return;
@@ -301,14 +322,6 @@ export class Gateway {
     const userAgent = joinedValue(headers, 'user-agent');
     this.accessLog.add({ address, client, method, path, httpVersion, status, bytes, referer, userAgent });
   }
-}
-
-/** Returns the fields that the upstream gets unless a rule forbids one. */
-function fieldsFor({ upstream }: Deployment, request: RequestHead, untraced: boolean): RawHeaders {
-  const keepTrace = untraced && upstream.options.forwardTrace;
-  const fields = outboundHeaders(request.headers, request.httpVersion, keepTrace);
-  if (request.method === 'OPTIONS') countDownForwards(fields);
-  return fields;
 }
 
 /**
@@ -351,14 +364,25 @@ function fail(
   else sendProblem(response, error, requestId, permit?.lines);
 }
 
-/** A request that was sent to an upstream. */
-interface Sent {
-  readonly upstream: Upstream;
-  readonly active: ActiveRequest;
+/** A request on its way through the gateway. */
+interface Passage {
+  readonly exchange: ClientExchange;
+  readonly record: RequestRecord;
+  /** Undefined: no limit applies, or it was not admitted yet; the others, until it is sent. */
+  permit: Permit | undefined;
+  metrics: DeploymentMetrics | undefined;
+  writer: ResponseWriter | undefined;
+  sent: { readonly upstream: Upstream; readonly active: ActiveRequest } | undefined;
+}
+
+/** The field lines of a response for the client. */
+function linesFor({ writer, permit }: Passage, response: UpstreamResponse): string {
+  return `${writer?.linesOf(response) ?? ''}${permit?.lines ?? ''}`;
 }
 
 /** The response has been passed on, or is not needed any more. Can be called again. */
-function endSent({ upstream, active }: Sent, record: RequestRecord): void {
-  record.outcome = active.response?.outcome ?? '';
-  upstream.end(active);
+function endSent({ sent, record }: Passage): void {
+  if (sent === undefined) return;
+  record.outcome = sent.active.response?.outcome ?? '';
+  sent.upstream.end(sent.active);
 }

@@ -147,10 +147,12 @@ function keptLines(
     const isKept = !unwanted.has(name) && listed?.has(name.toLowerCase()) !== true;
     const usualEnd = at + name.length + ': '.length + value.length + CRLF_LENGTH;
     const isUsual = lines.charCodeAt(usualEnd - 1) === LF && lines.charCodeAt(at + name.length + 1) === SPACE;
-    if (!isKept || !isUsual) text += lines.slice(piece, at);
-    if (isKept && !isUsual) text += lineOf(name, value);
+    const before = at;
     at = isUsual ? usualEnd : lines.indexOf('\n', at) + 1;
-    if (!isKept || !isUsual) piece = at;
+    if (isKept && isUsual) continue;
+    text += lines.slice(piece, before);
+    if (isKept) text += lineOf(name, value);
+    piece = at;
   }
   return text + lines.slice(piece, at);
 }

@@ -74,6 +74,18 @@ export function fieldLines(text: string, from: number): RawHeaders {
   return fields;
 }
 
+/**
+ * True if so many field lines, each with its CRLF, and an empty line are from there to the end of the text. The number
+ * shows a value that holds the end of a line.
+ */
+export function areFieldLines(text: string, from: number, count: number): boolean {
+  FIELD_LINES.lastIndex = from;
+  if (!FIELD_LINES.test(text) || FIELD_LINES.lastIndex + CRLF_LENGTH !== text.length) return false;
+  let found = 0;
+  for (let at = text.indexOf('\n', from); at !== -1; at = text.indexOf('\n', at + 1)) found += 1;
+  return found === count + 1;
+}
+
 /** The text between two places, without spaces and tabs around it. */
 function withoutSpace(text: string, from: number, to: number): string {
   let start = from;

@@ -138,9 +138,10 @@ export class Limits {
     const first = ofClient ?? ofDeployment;
     if (first === undefined) return undefined;
     const second = ofClient === undefined ? undefined : ofDeployment;
-    const shortage = first.local.shortage();
+    const now = this.#deps.clocks.now();
+    const shortage = first.local.shortage(now);
     if (shortage !== undefined) this.#refuse(client, first, shortage, fieldsOf(first, second));
-    const secondShortage = second?.local.shortage();
+    const secondShortage = second?.local.shortage(now);
     if (second !== undefined && secondShortage !== undefined) {
       this.#refuse(client, second, secondShortage, fieldsOf(first, second));
     }
