@@ -32,7 +32,7 @@ export class ClientResponse {
   #isGathering = false;
   /** False: the connection ends after this response. */
   keepsConnection: boolean;
-  /** 0 until the head is there. */
+  /** 0 until the head is there, which cannot be replaced any more then. */
   status = 0;
   /** True if no byte follows. */
   isEnded = false;
@@ -52,11 +52,6 @@ export class ClientResponse {
     this.#kept = kept;
     this.#onWritten = onWritten;
     this.keepsConnection = request.isPersistent;
-  }
-
-  /** True if the final head cannot be replaced any more. */
-  get hasHead(): boolean {
-    return this.status !== 0;
   }
 
   /** Asks the client for its body. */

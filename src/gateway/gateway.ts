@@ -28,6 +28,8 @@ import {
   checkMethod,
   checkSite,
   checkUpgrade,
+  parseTarget,
+  type Target,
 } from './request-checks.ts';
 import type { RequestHead } from './request-reader.ts';
 import {
@@ -41,7 +43,6 @@ import {
 } from './request-record.ts';
 import { type DataPlane, ResponseWriter } from './response-writer.ts';
 import type { Routes } from './routes.ts';
-import { parseTarget, type Target } from './target.ts';
 
 export interface Deployment {
   readonly name: string;
@@ -49,6 +50,7 @@ export interface Deployment {
   readonly host: string | undefined;
   readonly rules: DeploymentRules;
   readonly responseFilter: ResponseFilter;
+  readonly metrics: DeploymentMetrics;
   readonly pace: Pace;
   readonly upstream: Upstream;
 }
@@ -173,15 +175,15 @@ export class Gateway {
     exchange.pace = found.pace;
     const grant = this.#decide(found, request, target.path, client, record);
     passage.permit = this.#deps.limits.take(client.id, name);
-    passage.metrics = this.#deps.metrics.deployment(name);
-    passage.metrics.requestsInFlight.inc();
+    passage.metrics = found.metrics;
+    found.metrics.requestsInFlight.inc();
     passage.writer = new ResponseWriter(exchange, record, found.responseFilter, this.#plane);
     const active = upstream.begin({
       client: client.id,
       method: request.method,
       target: grant.target,
       headers: grant.headers,
-      body: request.body === 0 ? undefined : this.#bodyOf(exchange, record, passage.metrics),
+      body: request.body === 0 ? undefined : this.#bodyOf(exchange, record, found.metrics),
       trace: record.trace,
       noTotalTimeout: grant.noTotalTimeout,
       facts: record,
@@ -288,22 +290,27 @@ export class Gateway {
     permit?.release();
     metrics?.requestsInFlight.inc(-1);
     const error = failure ?? this.#unsent(exchange, record);
-    const { hasHead, status: written } = exchange.response;
+    const { status: written } = exchange.response;
     // A client that has gone gets no status; one that leaves later has got another one than its request counts with.
-    const isUnanswered = error !== undefined && (!hasHead || error.kind.status === CLIENT_CLOSED.kind.status);
+    const isUnanswered =
+      error !== undefined && (written === 0 || error.kind.status === CLIENT_CLOSED.kind.status);
     const end = {
       status: isUnanswered ? error.kind.status : written,
       code: error?.code ?? '',
       durationMs: this.#deps.clock.now() - record.begun,
       bytes: record.bytesOut,
     };
-    this.#count(record, end);
+    this.#count(record, metrics ?? this.#deps.metrics.deployment(record.deployment), end);
     record.ended(end.status, end.code, end.durationMs);
-    if (this.#options.logRequests || this.accessLog.enabled) this.#log(record, exchange.request, end);
+    const { logRequests, accessLog } = this.#options;
+    if (logRequests || accessLog !== undefined) this.#log(record, exchange.request, end);
   }
 
-  #count(record: RequestRecord, { status, code, durationMs, bytes }: RequestEnd): void {
-    const metrics = this.#deps.metrics.deployment(record.deployment);
+  #count(
+    record: RequestRecord,
+    metrics: DeploymentMetrics,
+    { status, code, durationMs, bytes }: RequestEnd,
+  ): void {
     const operation = metrics.operation(record.operation);
     operation.requests(record.client, status, code).inc();
     operation.duration.observe(durationMs / 1000, record.trace?.traceId, record.requestId);
@@ -315,7 +322,7 @@ export class Gateway {
     const { status, bytes } = end;
     const path = pathOf(request.target);
     if (this.#options.logRequests) logRequest(this.#deps.log, record, path, end);
-    if (!this.accessLog.enabled) return;
+    if (this.#options.accessLog === undefined) return;
     const { address, client, method } = record;
     const { httpVersion, headers } = request;
     const referer = joinedValue(headers, 'referer');
@@ -346,7 +353,7 @@ function endIfLast(
   isKnown: boolean,
 ): void {
   const { socket, request, response } = exchange;
-  if (socket.destroyed || response.hasHead) return;
+  if (socket.destroyed || response.status !== 0) return;
   if (request.expectsContinue || ending || ENDS_CONNECTION.has(code)) exchange.endConnection();
   if (!isKnown) exchange.refuseChunks();
 }
@@ -360,7 +367,7 @@ function fail(
 ): void {
   const { socket, response } = exchange;
   if (socket.destroyed) return;
-  if (response.hasHead) exchange.breakOff();
+  if (response.status !== 0) exchange.breakOff();
   else sendProblem(response, error, requestId, permit?.lines);
 }
 

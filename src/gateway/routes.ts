@@ -1,6 +1,6 @@
 import { GatewayError } from '../base/errors.ts';
 import { PrefixMap } from '../policy/path.ts';
-import { splitAuthority, type Target } from './target.ts';
+import { splitAuthority, type Target } from './request-checks.ts';
 
 /** The criteria that select a deployment: its host, its path prefix, or its upstream's name. */
 export interface RouteMatch {

@@ -45,8 +45,8 @@ export interface ConnectionStats {
 
 /** The pool of a connection. */
 export interface ConnectionOwner {
-  /** The connection can carry an exchange. */
-  onFree(connection: Connection): void;
+  /** The connection can carry an exchange. `now`: on the clock of the process, in milliseconds. */
+  onFree(connection: Connection, now: number): void;
   /** The connection will carry no exchange any more; once. */
   onClosed(connection: Connection): void;
 }
@@ -106,7 +106,9 @@ export class Connection implements ResponseSource {
 
   /** For the pool: whether the last response was HTTP/1.0; undefined: none has come since the last call. */
   takeIsHttp10(): boolean | undefined {
-    return this.#reader.takeIsHttp10();
+    const { isHttp10 } = this.#reader;
+    this.#reader.isHttp10 = undefined;
+    return isHttp10;
   }
 
   /** True if it has been idle for so long that the upstream may be closing it. */
@@ -122,7 +124,7 @@ export class Connection implements ResponseSource {
   /** Connects, for this exchange first. */
   open(exchange: UpstreamExchange): void {
     this.#exchange = exchange;
-    exchange.enter(this);
+    exchange.connection = this;
     this.#settings.connect().then(
       (socket) => this.#connected(socket),
       (error) => this.#lose(error),
@@ -136,7 +138,7 @@ export class Connection implements ResponseSource {
     this.isReused = this.#idleUntil > 0;
     this.progress = 'unsent';
     this.clientTicks = 0;
-    exchange.enter(this);
+    exchange.connection = this;
     if (this.#socket === undefined) return;
     if (!this.#isReferenced) this.#socket.ref();
     this.#isReferenced = true;
@@ -312,20 +314,18 @@ export class Connection implements ResponseSource {
     const now = this.#settings.clock.now();
     this.#survives401 ||= this.#challengedAt !== undefined;
     this.#challengedAt = isChallenged ? now : undefined;
-    const idleTime = this.#idleTime();
+    const { keepAliveSeconds } = this.#reader;
+    const idleTime =
+      keepAliveSeconds === undefined
+        ? IDLE_TIME
+        : Math.min(keepAliveSeconds * 1000 - IDLE_MARGIN, MAX_IDLE_TIME);
     if (idleTime <= 0 || now >= this.#useUntil) {
       this.#end();
       return;
     }
     this.#idleUntil = now + idleTime;
-    this.resume();
-    this.#owner.onFree(this);
-  }
-
-  #idleTime(): number {
-    const { keepAliveSeconds } = this.#reader;
-    if (keepAliveSeconds === undefined) return IDLE_TIME;
-    return Math.min(keepAliveSeconds * 1000 - IDLE_MARGIN, MAX_IDLE_TIME);
+    if (this.#isPaused) this.resume();
+    this.#owner.onFree(this, now);
   }
 
   #restartTimeout(): void {

@@ -184,8 +184,11 @@ export interface ResponseReceiver extends BodyReceiver {
  * differently, because a client would be given the response to another request.
  */
 export class ResponseReader implements BodyReceiver {
-  /** `idle`: no response is due. `head`: the final head has not come. */
-  #state: 'idle' | 'head' | 'body' = 'idle';
+  // Only the reader changes these.
+  /** True if no response is due: `begin` was not called yet, or the response has ended. */
+  isIdle = true;
+  /** True if the head of the final response has been read, and the body has not ended. */
+  isInBody = false;
   readonly #body = new BodyReader(MAX_HEAD_BYTES);
   #receiver: ResponseReceiver | undefined;
   #method = '';
@@ -193,46 +196,19 @@ export class ResponseReader implements BodyReceiver {
   #partial: Buffer | undefined;
   #interim = 0;
   #interimBytes = 0;
-  #isPersistent = false;
-  #keepAliveSeconds: number | undefined;
-  #isHttp10: boolean | undefined;
-  #progress = 0;
-
-  /** True if no response is due: `begin` was not called yet, or the response has ended. */
-  get isIdle(): boolean {
-    return this.#state === 'idle';
-  }
-
-  /** True if the head of the final response has been read, and the body has not ended. */
-  get isInBody(): boolean {
-    return this.#state === 'body';
-  }
-
   /** True if the connection can carry another exchange after the response that was read last. */
-  get isPersistent(): boolean {
-    return this.#isPersistent;
-  }
-
+  isPersistent = false;
   /** Seconds after which the upstream closes the connection if it is idle; undefined: it does not say. */
-  get keepAliveSeconds(): number | undefined {
-    return this.#keepAliveSeconds;
-  }
-
-  /** Returns whether the response whose head was read last is HTTP/1.0; undefined: none was read since the last call. */
-  takeIsHttp10(): boolean | undefined {
-    const isHttp10 = this.#isHttp10;
-    this.#isHttp10 = undefined;
-    return isHttp10;
-  }
-
+  keepAliveSeconds: number | undefined;
+  /** True if the response whose head was read last is HTTP/1.0; undefined: none was read since its owner looked. */
+  isHttp10: boolean | undefined;
   /** Grows with the final head, and with each piece of a body. Interim responses put no timeout off. */
-  get progress(): number {
-    return this.#progress;
-  }
+  progress = 0;
 
   /** A request of this method is about to be written: its response goes to the receiver. */
   begin(method: string, receiver: ResponseReceiver): void {
-    this.#state = 'head';
+    this.isIdle = false;
+    this.isInBody = false;
     this.#receiver = receiver;
     this.#method = method;
     this.#interim = 0;
@@ -241,9 +217,10 @@ export class ResponseReader implements BodyReceiver {
 
   /** Passes nothing more on. The connection cannot be used any more. */
   stop(): void {
-    this.#state = 'idle';
+    this.isIdle = true;
+    this.isInBody = false;
     this.#receiver = undefined;
-    this.#isPersistent = false;
+    this.isPersistent = false;
     this.#body.stop();
   }
 
@@ -266,7 +243,7 @@ export class ResponseReader implements BodyReceiver {
     const input = this.#partial === undefined ? bytes : Buffer.concat([this.#partial, bytes]);
     this.#partial = undefined;
     let at = 0;
-    while (at < input.length && this.#state !== 'idle') {
+    while (at < input.length && !this.isIdle) {
       // Bytes that were searched before need not be searched again.
       const next = this.#step(input, at, at === 0 ? known : at);
       if (next === at) {
@@ -276,7 +253,7 @@ export class ResponseReader implements BodyReceiver {
       at = next;
     }
     // Bytes that follow a response would be taken for the response to the next request: response smuggling.
-    if (at < input.length) this.#isPersistent = false;
+    if (at < input.length) this.isPersistent = false;
   }
 
   /**
@@ -289,14 +266,14 @@ export class ResponseReader implements BodyReceiver {
       this.onEnd([]);
       return true;
     }
-    if (this.isInBody && !this.#isPersistent)
+    if (this.isInBody && !this.isPersistent)
       throw refusal(this.#body.isChunked ? CHUNKS_BREAK_OFF : TOO_SHORT, 'http_response_incomplete');
     return false;
   }
 
   /** Reads the next part and returns where it ends; where it begins: it has not come whole. */
   #step(input: Buffer, at: number, known: number): number {
-    if (this.#state === 'head') return this.#readHead(input, at, known);
+    if (!this.isInBody) return this.#readHead(input, at, known);
     return this.#body.read(input, at, known, this);
   }
 
@@ -327,12 +304,12 @@ export class ResponseReader implements BodyReceiver {
   }
 
   #takeHead(head: ResponseHead): void {
-    this.#progress += 1;
+    this.progress += 1;
     const { length, codings, isPersistent, keepAliveSeconds } = framingOf(head);
     const { status, isHttp11 } = head;
-    this.#isPersistent = isPersistent;
-    this.#keepAliveSeconds = keepAliveSeconds;
-    this.#isHttp10 = !isHttp11;
+    this.isPersistent = isPersistent;
+    this.keepAliveSeconds = keepAliveSeconds;
+    this.isHttp10 = !isHttp11;
     const chunked = codings !== undefined && isChunked(codings);
     // RFC 9112 §6.3: the first rule that applies.
     let body: BodyFraming = length ?? Number.POSITIVE_INFINITY;
@@ -341,13 +318,13 @@ export class ResponseReader implements BodyReceiver {
     } else if (status === 204 || status === 304) {
       body = 0;
       // One that announces a body may have it, and it would pass for the next response.
-      if (codings !== undefined || (length ?? 0) > 0) this.#isPersistent = false;
+      if (codings !== undefined || (length ?? 0) > 0) this.isPersistent = false;
     } else if (chunked) {
       body = 'chunked';
     } else if (length === undefined) {
-      this.#isPersistent = false;
+      this.isPersistent = false;
     }
-    this.#state = 'body';
+    this.isInBody = true;
     if (body !== 0) this.#body.begin(body);
     this.#receiver?.onHead(head);
     if (body === 0 && this.isInBody) this.onEnd([]);
@@ -355,15 +332,16 @@ export class ResponseReader implements BodyReceiver {
 
   /** For the reader of the body. */
   onData(piece: Buffer, framing: number): void {
-    this.#progress += 1;
+    this.progress += 1;
     this.#receiver?.onData(piece, framing);
   }
 
   /** For the reader of the body. */
   onEnd(trailers: RawHeaders): void {
-    if (!checkTrailers(trailers)) this.#isPersistent = false;
+    if (trailers.length > 0 && !checkTrailers(trailers)) this.isPersistent = false;
     const receiver = this.#receiver;
-    this.#state = 'idle';
+    this.isIdle = true;
+    this.isInBody = false;
     this.#receiver = undefined;
     receiver?.onEnd(trailers);
   }
