@@ -5,7 +5,7 @@ import type { ResponseSource } from '../handshake/response.ts';
 import { type Connect, closeSocket } from './connector.ts';
 import { connectionEnded } from './errors.ts';
 import type { ExchangeProgress, UpstreamExchange } from './exchange.ts';
-import { isLastRequest, StreamedRequest, writeRequest } from './request-writer.ts';
+import { isLastRequest, type OwnLines, StreamedRequest, writeRequest } from './request-writer.ts';
 import { ResponseReader } from './response-reader.ts';
 
 /** How long a connection is kept idle if the upstream does not say, in milliseconds, and at most. */
@@ -19,8 +19,7 @@ const SILENT_END = 1_000;
 const LONGEST_USE = 300_000;
 
 export interface ConnectionSettings {
-  /** Value of the Host field. */
-  readonly host: string;
+  readonly ownLines: OwnLines;
   readonly connect: Connect;
   /** Ticks from the last byte of the request to the head of the response. */
   readonly responseTicks: number;
@@ -222,7 +221,7 @@ export class Connection implements ResponseSource {
     try {
       this.#reader.begin(request.method, exchange);
       this.progress = 'sent';
-      writeRequest(socket, request, request.body, this.#settings.host);
+      writeRequest(socket, request, request.body, this.#settings.ownLines);
       this.#restartTimeout();
     } catch (error) {
       this.close(asGatewayError(error));
@@ -233,7 +232,7 @@ export class Connection implements ResponseSource {
     this.#isSending = true;
     try {
       const onSent = (): void => this.#onDrain?.();
-      const streamed = new StreamedRequest(socket, exchange.request, this.#settings.host, onSent);
+      const streamed = new StreamedRequest(socket, exchange.request, this.#settings.ownLines, onSent);
       let isBegun = false;
       const begin = (): void => {
         // Bytes of the upstream before this moment are no response to this request.

@@ -17,7 +17,7 @@ import { type Egress, isOnThisHost } from './egress.ts';
 import { tooSlowForItsShare, upstreamError, waitedTooLong } from './errors.ts';
 import { type ExchangeObserver, UpstreamExchange } from './exchange.ts';
 import { FairQueue } from './fair-queue.ts';
-import { lengthRequired } from './request-writer.ts';
+import { lengthRequired, ownLines } from './request-writer.ts';
 import type { TlsSeen, UpstreamTls } from './upstream-tls.ts';
 
 /**
@@ -112,7 +112,7 @@ export class Connections implements ConnectionOwner {
       Math.ceil(Math.min(timeouts.response, timeouts.idle) / TICKS_PER_TIMEOUT),
     );
     this.#settings = {
-      host: new URL(origin).host,
+      ownLines: ownLines(new URL(origin).host),
       connect,
       responseTicks: Math.ceil(timeouts.response / this.#tickMs),
       idleTicks: Math.ceil(timeouts.idle / this.#tickMs),

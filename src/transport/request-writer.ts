@@ -18,6 +18,21 @@ const OWN_FIELDS = new FieldNames([
   'transfer-encoding',
 ]);
 
+/** The end of the request line with the fields that are the same for all requests to a host. */
+export interface OwnLines {
+  /** For a request after which the connection stays open. */
+  readonly kept: string;
+  readonly last: string;
+}
+
+const OWN_LINES = 2;
+
+/** @param host value of the Host field */
+export function ownLines(host: string): OwnLines {
+  const start = ` HTTP/1.1\r\nhost: ${host}\r\nconnection: `;
+  return { kept: `${start}keep-alive\r\n`, last: `${start}close\r\n` };
+}
+
 /** Characters of the request line beside method and target. */
 const AROUND_TARGET = '  HTTP/1.1\r\n'.length;
 const NOT_IN_TARGET = /[^\x21-\x7e\x80-\xff]/;
@@ -45,15 +60,15 @@ export function lengthRequired({ body, headers }: Message): GatewayError | undef
 
 /**
  * Writes a request whose body is there, or has none.
- * @param host value of the Host field
+ * @param own from `ownLines`
  * @throws GatewayError `bad-request` if the body is not as long as declared; TypeError if the request is malformed.
  *   Nothing has been written then.
  */
-export function writeRequest(socket: Socket, message: Message, body: Buffer | null, host: string): void {
+export function writeRequest(socket: Socket, message: Message, body: Buffer | null, own: OwnLines): void {
   const size = body?.length ?? 0;
   if (body !== null && size !== (declaredLength(message) ?? size)) throw lengthMismatch();
   const hasLength = size > 0 || WITH_CONTENT.has(message.method);
-  const head = headOf(message, host, hasLength ? `content-length: ${size}\r\n` : '');
+  const head = headOf(message, own, hasLength ? `content-length: ${size}\r\n` : '');
   if (body === null || size === 0) {
     socket.write(head, 'latin1');
     return;
@@ -79,13 +94,13 @@ export class StreamedRequest {
    * @param onSent called when the socket has sent as many pieces as may wait
    * @throws TypeError if the request is malformed
    */
-  constructor(socket: Socket, message: Message, host: string, onSent: () => void) {
+  constructor(socket: Socket, message: Message, own: OwnLines, onSent: () => void) {
     this.#socket = socket;
     this.#onSent = onSent;
     this.#length = declaredLength(message);
     const framing =
       this.#length === undefined ? 'transfer-encoding: chunked\r\n' : `content-length: ${this.#length}\r\n`;
-    this.#head = headOf(message, host, framing);
+    this.#head = headOf(message, own, framing);
   }
 
   /**
@@ -120,14 +135,13 @@ export class StreamedRequest {
  * The whole head of a request.
  * @param framing line of the field for the length of the body; empty: none
  */
-function headOf(message: Message, host: string, framing: string): string {
+function headOf(message: Message, own: OwnLines, framing: string): string {
   const { method, target, headers } = message;
   if (!isToken(method) || !target.startsWith('/') || NOT_IN_TARGET.test(target)) {
     throw new TypeError('The request line is malformed.');
   }
-  const connection = isLastRequest(message) ? 'close' : 'keep-alive';
-  let head = `${method} ${target} HTTP/1.1\r\nhost: ${host}\r\nconnection: ${connection}\r\n`;
-  let lines = 2;
+  let head = `${method} ${target}${isLastRequest(message) ? own.last : own.kept}`;
+  let lines = OWN_LINES;
   for (let at = 0; at + 1 < headers.length; at += 2) {
     const name = headers[at] ?? '';
     if (!isToken(name)) throw new TypeError('The name of a header is malformed.');
