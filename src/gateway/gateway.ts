@@ -14,13 +14,14 @@ import { decide, type Grant } from '../policy/decide.ts';
 import type { DeploymentRules } from '../policy/rules.ts';
 import type { Tracing } from '../tracing/tracing.ts';
 import type { BodySource } from '../transport/request-body.ts';
-import type { ActiveRequest, Upstream } from '../upstream/upstream.ts';
+import type { Upstream } from '../upstream/upstream.ts';
 import { AccessLog, type AccessTarget, UNREADABLE } from './access-log.ts';
 import { CLIENT_CLOSED, type ClientExchange } from './client-exchange.ts';
 import { sendProblem } from './client-response.ts';
 import { ClientRefusals, ErrorLog } from './error-log.ts';
 import { countDownForwards, outboundHeaders, type ResponseFilter } from './headers.ts';
 import type { Pace } from './pace.ts';
+import { type DataPlane, Relay } from './relay.ts';
 import {
   checkAuthority,
   checkConnect,
@@ -41,7 +42,6 @@ import {
   RequestRecord,
   requestIdOf,
 } from './request-record.ts';
-import { type DataPlane, ResponseWriter } from './response-writer.ts';
 import type { Routes } from './routes.ts';
 
 export interface Deployment {
@@ -85,7 +85,6 @@ export class Gateway {
   readonly refusals = new ClientRefusals();
   readonly #plane: DataPlane;
   #options: GatewayOptions;
-  #ending = false;
   #refusing = false;
 
   constructor(options: GatewayOptions, deps: GatewayDeps) {
@@ -95,7 +94,7 @@ export class Gateway {
     this.accessLog = new AccessLog(log, () => metrics.accessLogLost.inc());
     this.accessLog.configure(options.accessLog);
     this.errors = new ErrorLog(log, clock);
-    this.#plane = { bufferGc, audited: audit.enabled, isEnding: () => this.#ending };
+    this.#plane = { bufferGc, audited: audit.enabled, isEnding: false };
   }
 
   /** Replaces the options for later requests. */
@@ -106,50 +105,50 @@ export class Gateway {
 
   /** Makes every later response the last one of its connection. */
   endConnections(): void {
-    this.#ending = true;
+    this.#plane.isEnding = true;
   }
 
   /** Refuses later requests. */
   refuseRequests(): void {
-    this.#ending = true;
+    this.#plane.isEnding = true;
     this.#refusing = true;
   }
 
   /** Handles one request until its response has been sent. If it rejects, the connection must be ended. */
   async handle(exchange: ClientExchange): Promise<void> {
-    const passage = this.#passageOf(exchange);
+    const relay = this.#relayOf(exchange);
     let error: GatewayError | undefined;
     try {
-      const target = this.#check(passage);
+      const target = this.#check(relay);
       const identified = this.#options.identification.identify(exchange.socket, exchange.request.headers);
       const caller = identified instanceof Promise ? await identified : identified;
-      const response = await this.#send(passage, target, caller);
-      const lines = linesFor(passage, response);
-      await passage.record.responded(response.status);
-      const passing = passage.writer?.passOn(response, lines);
+      const response = await this.#send(relay, target, caller);
+      const lines = relay.linesOf(response);
+      await relay.record.responded(response.status);
+      const passing = relay.passOn(response, lines);
       if (passing !== undefined) await passing;
-      endSent(passage);
+      relay.endUpstream();
     } catch (thrown) {
-      endSent(passage);
-      error = await this.#fail(passage, asGatewayError(thrown));
+      relay.endUpstream();
+      error = await this.#fail(relay, asGatewayError(thrown));
     } finally {
       exchange.linger();
       await exchange.left();
-      this.#end(passage, error);
+      this.#end(relay, error);
     }
   }
 
-  #passageOf(exchange: ClientExchange): Passage {
+  #relayOf(exchange: ClientExchange): Relay {
     const { headers, method } = exchange.request;
     const requestId = requestIdOf(joinedValue(headers, 'x-request-id'));
     const arrival = { requestId, method, address: exchange.socket.remoteAddress ?? '' };
     const trace = this.#deps.tracing?.request(headers, { 'digest_gateway.request_id': requestId });
     const record = new RequestRecord(this.#deps.audit, this.#deps.clock, arrival, trace);
-    return { exchange, record, permit: undefined, metrics: undefined, writer: undefined, sent: undefined };
+    return new Relay(exchange, record, this.#plane);
   }
 
   /** Checks everything that does not depend on the client. */
-  #check({ exchange: { request }, record }: Passage): Target {
+  #check({ exchange: { request }, record }: Relay): Target {
     checkAuthority(request);
     this.#admit();
     checkConnect(request);
@@ -162,36 +161,22 @@ export class Gateway {
   }
 
   /** Finds the deployment, decides, and sends the request to its upstream. */
-  #send(passage: Passage, target: Target, caller: Caller): Promise<UpstreamResponse> {
-    const { exchange, record } = passage;
-    const { request, socket } = exchange;
-    const { client } = caller;
+  #send(relay: Relay, target: Target, { client, address, ambient }: Caller): Promise<UpstreamResponse> {
+    const { exchange, record } = relay;
+    const { request } = exchange;
     record.client = client.id;
-    record.address = caller.address;
-    if (caller.ambient) checkSite(request, target, socket, this.#options.identification);
+    record.address = address;
+    if (ambient) checkSite(request, target, exchange.socket, this.#options.identification);
     const found = this.#options.routes.find(target);
-    const { name, upstream } = found;
-    record.deployment = name;
+    record.deployment = found.name;
     exchange.pace = found.pace;
+    relay.filter = found.responseFilter;
     const grant = this.#decide(found, request, target.path, client, record);
-    passage.permit = this.#deps.limits.take(client.id, name);
-    passage.metrics = found.metrics;
+    relay.permit = this.#deps.limits.take(client.id, found.name);
+    relay.metrics = found.metrics;
     found.metrics.requestsInFlight.inc();
-    passage.writer = new ResponseWriter(exchange, record, found.responseFilter, this.#plane);
-    const active = upstream.begin({
-      client: client.id,
-      method: request.method,
-      target: grant.target,
-      headers: grant.headers,
-      body: request.body === 0 ? undefined : this.#bodyOf(exchange, record, found.metrics),
-      trace: record.trace,
-      noTotalTimeout: grant.noTotalTimeout,
-      facts: record,
-      interim: passage.writer,
-      cancellation: exchange.cancellation,
-    });
-    passage.sent = { upstream, active };
-    return upstream.send(active, grant.credential);
+    const body = request.body === 0 ? undefined : this.#bodyOf(exchange, record, found.metrics);
+    return relay.send(found.upstream, grant, body);
   }
 
   #decide(
@@ -216,10 +201,10 @@ export class Gateway {
   }
 
   /** Sends an error to the client, once it has its record. Resolves to the error that was sent. */
-  async #fail({ exchange, record, permit }: Passage, failure: GatewayError): Promise<GatewayError> {
+  async #fail({ exchange, record, permit }: Relay, failure: GatewayError): Promise<GatewayError> {
     // The connection is closed for further requests before the record is written, so that none is read
     // meanwhile.
-    endIfLast(exchange, failure, this.#ending, record.client !== '');
+    endIfLast(exchange, failure, this.#plane.isEnding, record.client !== '');
     const error = await this.#recordFailure(failure, record);
     if (error.code === 'internal-error') this.#deps.metrics.internalErrors.inc();
     this.errors.add(record.deployment, error, record.requestId);
@@ -286,7 +271,7 @@ export class Gateway {
   }
 
   /** The response has left, or never will: counts, records, traces and logs the outcome of the request. */
-  #end({ exchange, record, permit, metrics }: Passage, failure: GatewayError | undefined): void {
+  #end({ exchange, record, permit, metrics }: Relay, failure: GatewayError | undefined): void {
     permit?.release();
     metrics?.requestsInFlight.inc(-1);
     const error = failure ?? this.#unsent(exchange, record);
@@ -369,27 +354,4 @@ function fail(
   if (socket.destroyed) return;
   if (response.status !== 0) exchange.breakOff();
   else sendProblem(response, error, requestId, permit?.lines);
-}
-
-/** A request on its way through the gateway. */
-interface Passage {
-  readonly exchange: ClientExchange;
-  readonly record: RequestRecord;
-  /** Undefined: no limit applies, or it was not admitted yet; the others, until it is sent. */
-  permit: Permit | undefined;
-  metrics: DeploymentMetrics | undefined;
-  writer: ResponseWriter | undefined;
-  sent: { readonly upstream: Upstream; readonly active: ActiveRequest } | undefined;
-}
-
-/** The field lines of a response for the client. */
-function linesFor({ writer, permit }: Passage, response: UpstreamResponse): string {
-  return `${writer?.linesOf(response) ?? ''}${permit?.lines ?? ''}`;
-}
-
-/** The response has been passed on, or is not needed any more. Can be called again. */
-function endSent({ sent, record }: Passage): void {
-  if (sent === undefined) return;
-  record.outcome = sent.active.response?.outcome ?? '';
-  sent.upstream.end(sent.active);
 }

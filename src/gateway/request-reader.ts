@@ -63,15 +63,19 @@ export function requestHead(text: string): RequestHead {
   if (!KNOWN.has(method)) throw new MalformedMessage('start-line');
   const target = text.slice(methodEnd + 1, lineEnd - VERSION_LENGTH);
   const headers = fieldLines(text, lineEnd + CRLF_LENGTH);
-  const httpVersion = text[lineEnd - 1] === '1' ? '1.1' : '1.0';
-  const expectation = httpVersion === '1.1' ? joinedValue(headers, 'expect') : undefined;
+  const isHttp11 = text[lineEnd - 1] === '1';
+  const httpVersion = isHttp11 ? '1.1' : '1.0';
+  const expectation = isHttp11 ? joinedValue(headers, 'expect') : undefined;
   return {
     method,
     target,
     httpVersion,
     headers,
     body: bodyFraming(headers, httpVersion),
-    isPersistent: isPersistent(joinedValue(headers, 'connection') ?? '', httpVersion, target),
+    // A proxy does not know whether another proxy in between passed on a Connection that it did not understand (RFC 9112
+    // §9.3, appendix C.2.2).
+    isPersistent:
+      persists(joinedValue(headers, 'connection') ?? '', isHttp11) && (isHttp11 || target.startsWith('/')),
     expectsContinue: expectation !== undefined && CONTINUE.test(expectation),
   };
 }
@@ -93,13 +97,6 @@ function lengthOf(value: string): number {
   const length = contentLength(value);
   if (length === undefined) throw badFraming('Content-Length is not one number (RFC 9110 §8.6).');
   return length;
-}
-
-function isPersistent(connection: string, httpVersion: string, target: string): boolean {
-  const isHttp11 = httpVersion === '1.1';
-  // A proxy does not know whether another proxy in between passed on a Connection that it did not understand (RFC 9112
-  // §9.3, appendix C.2.2).
-  return persists(connection, isHttp11) && (isHttp11 || target.startsWith('/'));
 }
 
 function badFraming(detail: string): GatewayError {

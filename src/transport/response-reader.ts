@@ -245,7 +245,10 @@ export class ResponseReader implements BodyReceiver {
     let at = 0;
     while (at < input.length && !this.isIdle) {
       // Bytes that were searched before need not be searched again.
-      const next = this.#step(input, at, at === 0 ? known : at);
+      const searched = at === 0 ? known : at;
+      const next = this.isInBody
+        ? this.#body.read(input, at, searched, this)
+        : this.#readHead(input, at, searched);
       if (next === at) {
         this.#partial = input.subarray(at);
         return;
@@ -271,12 +274,7 @@ export class ResponseReader implements BodyReceiver {
     return false;
   }
 
-  /** Reads the next part and returns where it ends; where it begins: it has not come whole. */
-  #step(input: Buffer, at: number, known: number): number {
-    if (!this.isInBody) return this.#readHead(input, at, known);
-    return this.#body.read(input, at, known, this);
-  }
-
+  /** Returns where the head ends; where it begins: it has not come whole. */
   #readHead(input: Buffer, at: number, known: number): number {
     const end = sectionEnd(input, at, known, MAX_HEAD_BYTES, 'head-size');
     if (end === -1) {

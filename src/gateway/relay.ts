@@ -4,8 +4,13 @@ import { GatewayError } from '../base/errors.ts';
 import { fieldValue, joinedValue, type RawHeaders } from '../base/raw-headers.ts';
 import type { InterimReceiver } from '../handshake/exchange.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
+import type { Permit } from '../limits/limits.ts';
+import type { DeploymentMetrics } from '../metrics/deployment-metrics.ts';
+import type { Grant } from '../policy/decide.ts';
+import type { BodySource } from '../transport/request-body.ts';
+import type { ActiveRequest, Upstream } from '../upstream/upstream.ts';
 import type { ClientExchange } from './client-exchange.ts';
-import { inboundLines, inboundTrailers, interimHeaders, type ResponseFilter } from './headers.ts';
+import { inboundLines, inboundTrailers, interimHeaders, ResponseFilter } from './headers.ts';
 import type { RequestRecord } from './request-record.ts';
 
 /** The parts of the gateway that every response needs. */
@@ -14,30 +19,68 @@ export interface DataPlane {
   /** True if responses must have audit records. */
   readonly audited: boolean;
   /** True if every response is the last one of its connection. */
-  isEnding(): boolean;
+  isEnding: boolean;
 }
 
-/** Passes an upstream's response to a client as it comes, and holds the upstream back while the client is slow. */
-export class ResponseWriter implements InterimReceiver {
-  readonly #exchange: ClientExchange;
-  readonly #record: RequestRecord;
-  readonly #filter: ResponseFilter;
+/** Until a deployment has another one. */
+const STRICTEST = new ResponseFilter();
+
+/**
+ * One request on its way through the gateway. It passes the upstream's response to the client as it comes, and holds the
+ * upstream back while the client is slow.
+ */
+export class Relay implements InterimReceiver {
+  readonly exchange: ClientExchange;
+  readonly record: RequestRecord;
   readonly #plane: DataPlane;
+  filter = STRICTEST;
+  /** Undefined until it is admitted; also if no limit applies. */
+  permit: Permit | undefined;
+  /** Those of the deployment, which count it as in flight; undefined until it is admitted. */
+  metrics: DeploymentMetrics | undefined;
+  /** Where it was sent, and as what; undefined: it was not. */
+  #upstream: Upstream | undefined;
+  #active: ActiveRequest | undefined;
   /** Interim responses that wait for the record of the response. */
   #early: [number, RawHeaders][] | undefined;
 
-  constructor(exchange: ClientExchange, record: RequestRecord, filter: ResponseFilter, plane: DataPlane) {
-    this.#exchange = exchange;
-    this.#record = record;
-    this.#filter = filter;
+  constructor(exchange: ClientExchange, record: RequestRecord, plane: DataPlane) {
+    this.exchange = exchange;
+    this.record = record;
     this.#plane = plane;
   }
 
+  /** Sends the request to its upstream, and returns the response at its head. `body`: undefined if it has none. */
+  send(upstream: Upstream, grant: Grant, body: BodySource | undefined): Promise<UpstreamResponse> {
+    const { exchange, record } = this;
+    this.#upstream = upstream;
+    this.#active = upstream.begin({
+      client: record.client,
+      method: record.method,
+      target: grant.target,
+      headers: grant.headers,
+      body,
+      trace: record.trace,
+      noTotalTimeout: grant.noTotalTimeout,
+      facts: record,
+      interim: this,
+      cancellation: exchange.cancellation,
+    });
+    return upstream.send(this.#active, grant.credential);
+  }
+
+  /** The response has been passed on, or is not needed any more. Can be called again. */
+  endUpstream(): void {
+    if (this.#active === undefined) return;
+    this.record.outcome = this.#active.response?.outcome ?? '';
+    this.#upstream?.end(this.#active);
+  }
+
   information(status: number, headers: RawHeaders): void {
-    const { request, response } = this.#exchange;
+    const { request, response } = this.exchange;
     // HTTP/1.0 has no interim responses (RFC 9110 §15.2).
     if (request.httpVersion !== '1.1') return;
-    const fields = interimHeaders(headers, this.#filter);
+    const fields = interimHeaders(headers, this.filter);
     if (this.#plane.audited) {
       this.#early ??= [];
       this.#early.push([status, fields]);
@@ -47,15 +90,16 @@ export class ResponseWriter implements InterimReceiver {
   }
 
   /**
-   * Returns the field lines of the response for the client.
+   * Returns the field lines of the response for the client, with those of its limits.
    * @throws GatewayError `upstream-protocol`
    */
   linesOf(response: UpstreamResponse): string {
     const { status, headers } = response;
     checkCoding(headers);
-    const { httpVersion, method } = this.#exchange.request;
+    const { httpVersion, method } = this.exchange.request;
     const trailers = httpVersion === '1.1' && isChunked(status, method, headers);
-    return inboundLines(response, this.#filter, this.#record.requestId, trailers);
+    const lines = inboundLines(response, this.filter, this.record.requestId, trailers);
+    return this.permit === undefined ? lines : lines + this.permit.lines;
   }
 
   /**
@@ -64,7 +108,7 @@ export class ResponseWriter implements InterimReceiver {
    */
   passOn(response: UpstreamResponse, lines: string): Promise<void> | undefined {
     if (this.#early !== undefined)
-      for (const [status, early] of this.#early) this.#exchange.response.inform(status, early);
+      for (const [status, early] of this.#early) this.exchange.response.inform(status, early);
     if (!response.isWhole) return this.#stream(response, lines);
     this.#begin(response, lines);
     this.#pass(response);
@@ -82,19 +126,19 @@ export class ResponseWriter implements InterimReceiver {
     else if (!isComing()) await nextTurn();
     if (response.error !== undefined) throw response.error;
     this.#begin(response, lines);
-    if (!isComing()) this.#exchange.response.flush();
+    if (!isComing()) this.exchange.response.flush();
     while (!this.#pass(response)) await response.more();
   }
 
   #begin({ status, reason, headers }: UpstreamResponse, lines: string): void {
     // A client that sees "Connection: close" sends its next request on another connection.
-    if (this.#plane.isEnding()) this.#exchange.endConnection();
-    this.#exchange.response.begin(status, reason, lines, hasLength(headers));
+    if (this.#plane.isEnding) this.exchange.endConnection();
+    this.exchange.response.begin(status, reason, lines, hasLength(headers));
   }
 
   /** Sends what has come of the body; true: that was its end. The last piece leaves with the end, in one write. */
   #pass(response: UpstreamResponse): boolean {
-    const client = this.#exchange.response;
+    const client = this.exchange.response;
     const { isWhole, trailers, headers } = response;
     const pieces = response.take();
     const last = isWhole ? pieces.pop() : undefined;
@@ -105,9 +149,9 @@ export class ResponseWriter implements InterimReceiver {
     }
     if (isWhole) {
       if (last !== undefined) this.#count(last);
-      client.end(last, trailers.length > 0 ? inboundTrailers(trailers, headers, this.#filter) : trailers);
+      client.end(last, trailers.length > 0 ? inboundTrailers(trailers, headers, this.filter) : trailers);
     } else if (!hasRoom) {
-      this.#exchange.limitStall();
+      this.exchange.limitStall();
       response.pause();
       client.whenDrained(() => response.resume());
     }
@@ -115,8 +159,8 @@ export class ResponseWriter implements InterimReceiver {
   }
 
   #count({ length }: Buffer): void {
-    this.#record.bytesOut += length;
-    this.#plane.bufferGc.add(length, this.#record.bytesOut);
+    this.record.bytesOut += length;
+    this.#plane.bufferGc.add(length, this.record.bytesOut);
   }
 }
 
