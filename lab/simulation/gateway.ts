@@ -180,7 +180,7 @@ export class Gateway {
   freeSlots(): number | undefined {
     try {
       const permit = this.#limits.take(LIMITED, DEPLOYMENT);
-      const [, free] = /"client-concurrent";r=(\d+)/.exec(permit?.fields.join(' ') ?? '') ?? [];
+      const [, free] = /"client-concurrent";r=(\d+)/.exec(permit?.lines ?? '') ?? [];
       permit?.release();
       return free === undefined ? undefined : Number(free) + 1;
     } catch {

@@ -93,7 +93,7 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     name: 'permit-not-released',
     breaks: 'a request that has ended gives its place in the limits back',
-    file: 'src/limits/permit.ts',
+    file: 'src/limits/limits.ts',
     find: '    releaseOne(this.#first);',
     replace: '    if (Math.random() > 0.2) releaseOne(this.#first);',
   },

@@ -47,6 +47,7 @@ export function* buildDeployments(
       host: pathPrefix === undefined ? host : undefined,
       rules,
       responseFilter,
+      metrics: deps.metrics.deployment(name),
       pace: { idleMs: settings.timeouts.idle, minRate: settings.body.minRate },
       upstream,
     });

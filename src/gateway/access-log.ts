@@ -55,11 +55,6 @@ export class AccessLog {
     this.#onLost = onLost;
   }
 
-  /** False: `add` does nothing. */
-  get enabled(): boolean {
-    return this.#writer !== undefined;
-  }
-
   /** Changes where lines go; undefined: nowhere. */
   configure(target: AccessTarget | undefined): void {
     if (fileOf(target) === fileOf(this.#target)) return;

@@ -160,7 +160,9 @@ export class ClientConnection implements RequestReceiver, ExchangeOwner {
   #read(chunk: Buffer): void {
     let at = 0;
     while (at < chunk.length) {
-      if (!this.#takesBytes) {
+      const exchange = this.#exchange;
+      const isWanted = exchange === undefined ? !this.#isClosing : !exchange.isComplete;
+      if (this.#isUnreadable || !isWanted) {
         this.#hold(at === 0 ? chunk : chunk.subarray(at));
         return;
       }
@@ -172,11 +174,6 @@ export class ClientConnection implements RequestReceiver, ExchangeOwner {
   #awaitHead(hasBegun: boolean): void {
     this.#awaitsHead = hasBegun;
     this.#waitsSince = performance.now();
-  }
-
-  get #takesBytes(): boolean {
-    if (this.#isUnreadable) return false;
-    return this.#exchange === undefined ? !this.#isClosing : !this.#exchange.isComplete;
   }
 
   #hold(bytes: Buffer): void {

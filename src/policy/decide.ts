@@ -13,7 +13,7 @@ import {
   rulesFor,
 } from './client.ts';
 import { type JudgedFields, judgeFields } from './fields.ts';
-import { checkForm, itemsOf, missing } from './parameter.ts';
+import { checkForm, checkList, itemsOf, missing } from './parameter.ts';
 import { isAmbiguous, splitTarget, withoutPrefix, withSite } from './path.ts';
 import { parameterInvalid, Query } from './query.ts';
 import type { DeploymentRules, Sites } from './rules.ts';
@@ -66,9 +66,7 @@ export function decide(rules: DeploymentRules, client: Client, request: Request)
   const operation = operationOf(rules, client, own, request.method, path);
   const allowed = withMethod(client, withOperation(client, own, operation), request.method);
   const mixed = differInCredential(own);
-  const fields = allowed.some((rule) => isGuarded(rules, rule, mixed))
-    ? judgeFields(request, rules)
-    : undefined;
+  const fields = isAnyGuarded(rules, allowed, mixed) ? judgeFields(request, rules) : undefined;
   const fitting =
     fields === undefined ? allowed : withoutSecondTarget(rules, allowed, fields, { query, mixed });
   const isChecked = rules.sites !== undefined || (operation !== undefined && operation.parameters.length > 0);
@@ -100,6 +98,11 @@ function credentialOf({ credential }: DeploymentRules, rule: Rule, site: Site | 
 
 function credentialRuleOf(client: Client, rule: Rule): string {
   return rule.credential === undefined ? '' : `allow[${client.allow.indexOf(rule)}]`;
+}
+
+function isAnyGuarded(deployment: DeploymentRules, rules: readonly Rule[], mixed: boolean): boolean {
+  for (const rule of rules) if (isGuarded(deployment, rule, mixed)) return true;
+  return false;
 }
 
 /** True if a request under the rule may not do everything at the upstream, or not with this credential. */
@@ -138,22 +141,31 @@ function withOperation(
   rules: readonly Rule[],
   operation: Operation | undefined,
 ): readonly Rule[] {
-  const fitting = keep(rules, ({ operations }) =>
-    operation === undefined ? operations === '*' : includes(operations, operation.name),
-  );
-  if (fitting.length === 0) throw forbidden(client, `may not use the operation ${operation?.name ?? ''}`);
+  const name = operation?.name;
+  const fitting = keep(rules, name, allowsOperation);
+  if (fitting.length === 0) throw forbidden(client, `may not use the operation ${name ?? ''}`);
   return fitting;
 }
 
+/** An operation that is not listed has no name. */
+function allowsOperation({ operations }: Rule, name: string | undefined): boolean {
+  return name === undefined ? operations === '*' : includes(operations, name);
+}
+
 function withMethod(client: Client, rules: readonly Rule[], method: string): readonly Rule[] {
-  const fitting = keep(rules, ({ methods }) => includes(methods, method));
+  const fitting = keep(rules, method, allowsMethod);
   if (fitting.length === 0) throw forbidden(client, `may not use the method ${method} here`);
   return fitting;
 }
 
-/** Returns the rules that pass the test; the same list, not a copy, if all do. */
-function keep(rules: readonly Rule[], test: (rule: Rule) => boolean): readonly Rule[] {
-  return rules.every(test) ? rules : rules.filter(test);
+function allowsMethod({ methods }: Rule, method: string): boolean {
+  return includes(methods, method);
+}
+
+/** Returns the rules that allow it; the same list, not a copy, if all do. */
+function keep<T>(rules: readonly Rule[], it: T, allows: (rule: Rule, it: T) => boolean): readonly Rule[] {
+  for (const rule of rules) if (!allows(rule, it)) return rules.filter((each) => allows(each, it));
+  return rules;
 }
 
 /**
@@ -265,9 +277,10 @@ function checkLimit(client: Client, { name, max, values }: ParameterLimit, query
   }
   if (max !== undefined) {
     // A value that is no list has no number of items.
-    itemsOf(name, value);
+    checkList(name, value);
     // Some servers separate at each comma, also at one between quotes.
-    const items = value.split(',').length;
+    let items = 1;
+    for (let comma = value.indexOf(','); comma !== -1; comma = value.indexOf(',', comma + 1)) items += 1;
     if (items > max) {
       throw parameterInvalid(name, `has ${items} items: this client may send at most ${max} at once`);
     }
