@@ -72,8 +72,9 @@ export function withdrawnBetween(
   after: ReadonlyMap<string, CredentialSet>,
 ): readonly Credential[] {
   return [...before.values()].flatMap(({ name, current, next }) => {
+    if (next === undefined) return [];
     const set = after.get(name);
-    const isWithdrawn = set?.current.version === current.version && set.next?.version !== next?.version;
-    return isWithdrawn && next !== undefined ? [next] : [];
+    const isWithdrawn = set?.current.version === current.version && set.next?.version !== next.version;
+    return isWithdrawn ? [next] : [];
   });
 }

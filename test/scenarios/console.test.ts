@@ -99,6 +99,7 @@ test('traffic: rates, latency, the nonce and the credential', () =>
     await open(page, 'Clients');
     await page
       .getByRole('row', { name: /^anonymous/ })
+      .locator('[data-label="Total"]')
       .getByText(answers.toLocaleString('en-US'), { exact: true })
       .waitFor();
   }));
