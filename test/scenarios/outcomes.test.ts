@@ -140,21 +140,31 @@ describe('the outcome of a response', () => {
         .split('\n')
         .map((line) => line.split(/ +/).slice(-2)[0]),
     ).toEqual(['OUTCOME', 'throttled', '-']);
-    expect(await audit(directory, 'search', '--outcome', 'maintenance', '--json')).toBe('');
+    const absent = await audited(directory, 'search', '--outcome', 'maintenance', '--json');
+    expect(absent).toMatchObject({
+      status: 0,
+      stdout: '',
+      stderr: expect.stringMatching(/^nothing found: /),
+    });
     expect(await audit(directory, 'tail')).toMatch(/ access {2}400 .* \(throttled\) \d+ B in /);
   });
 
-  /** The output of a command of `audit` for the log in this folder. */
+  /** The output of a command of `audit` that prints nothing else. */
   async function audit(directory: string, command: string, ...options: string[]): Promise<string> {
+    const { status, stdout, stderr } = await audited(directory, command, ...options);
+    expect([status, stderr]).toEqual([0, '']);
+    return stdout;
+  }
+
+  /** Runs a command of `audit` for the log in this folder. */
+  async function audited(directory: string, command: string, ...options: string[]) {
     const config = join(directory, 'gateway.yaml');
     await writeFile(join(directory, 'key'), AUDIT_KEY, { mode: 0o600 });
     const section = { directory: 'log', keyFile: 'key' };
     const credentials = { a: { username: { env: 'U' }, password: { env: 'P' } } };
     const deployments = { d: { baseUrl: 'https://a.example', match: { pathPrefix: '/' }, credential: 'a' } };
     await writeFile(config, stringify({ anonymous: true, credentials, deployments, audit: section }));
-    const { status, stdout, stderr } = await program(['audit', command, '--config', config, ...options]);
-    expect([status, stderr]).toEqual([0, '']);
-    return stdout;
+    return program(['audit', command, '--config', config, ...options]);
   }
 
   test('does not hold the response back: its first bytes arrive before its last ones are sent', async () => {
