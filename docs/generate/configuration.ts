@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { asWritten } from '../../src/config/effective.ts';
 import { withoutTransforms } from '../../src/config/schema-paths.ts';
 import { SOURCE_TITLE, source } from '../../src/config/secret-source.ts';
 import { configSchema } from '../../src/config/section-issues.ts';
@@ -14,25 +15,9 @@ const INTRODUCTION = [
     'Durations are written as `500ms`, `30s`, `5m`, `1h` or `1d`, sizes as `512B`, `64KiB`, `1MiB` or `2GiB`. File names are relative to the folder of the configuration file. `NAME` in a key stands for a name of your choice, `[]` for an item of a list. Keys without a default that are not required have no effect until they are set.',
   ),
   wrap(
-    'Editors with the YAML language server complete and check keys by [config/schema.json](../config/schema.json), a JSON Schema, if the first line of the file is `# yaml-language-server: $schema=PATH`. The schema accepts every valid configuration; `check` finds more, because it compares values with each other.',
+    'Editors with the YAML language server complete and check keys by [config/schema.json](../config/schema.json), a JSON Schema, if the first line of the file is `# yaml-language-server: $schema=PATH`. The schema accepts every valid configuration; `check` finds more, because it compares values with each other. `digest-gateway config schema --part` prints the schema of an included file.',
   ),
 ];
-
-const UNITS = {
-  duration: [
-    ['d', 86_400_000],
-    ['h', 3_600_000],
-    ['m', 60_000],
-    ['s', 1000],
-    ['ms', 1],
-  ],
-  size: [
-    ['GiB', 2 ** 30],
-    ['MiB', 2 ** 20],
-    ['KiB', 2 ** 10],
-    ['B', 1],
-  ],
-} as const;
 
 /** The text of docs/configuration.md. */
 export function configurationPage(): string {
@@ -113,26 +98,17 @@ function unwrap(schema: unknown): Unwrapped {
   }
   if (schema instanceof z.ZodDefault || schema instanceof z.ZodPrefault) {
     const inner = schema.unwrap();
-    return { inner, required: false, written: asWritten(schema.def.defaultValue, inner) };
+    return { inner, required: false, written: defaultText(schema.def.defaultValue, inner) };
   }
   return { inner: schema, required: true, written: undefined };
 }
 
-function asWritten(value: unknown, schema: unknown): string | undefined {
+function defaultText(value: unknown, schema: unknown): string | undefined {
   if (Array.isArray(value)) {
     return `[${value.map((item) => (item === '*' ? '"*"' : item)).join(', ')}]`;
   }
-  if (typeof value === 'number') {
-    const unit = schema instanceof z.ZodType ? z.globalRegistry.get(schema)?.['unit'] : undefined;
-    return unit === 'duration' || unit === 'size' ? quantity(value, UNITS[unit]) : String(value);
-  }
   // A section whose keys have defaults of their own.
-  return typeof value === 'object' ? undefined : String(value);
-}
-
-function quantity(value: number, units: readonly (readonly [string, number])[]): string {
-  const [name, size] = units.find(([, each]) => value >= each && value % each === 0) ?? ['', 1];
-  return `${value / size}${name}`;
+  return typeof value === 'object' ? undefined : String(asWritten(value, schema));
 }
 
 function titleOf(schema: unknown): string | undefined {

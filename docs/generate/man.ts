@@ -1,5 +1,5 @@
+import { packageVersion } from '../../src/cli/io.ts';
 import { commandLine } from '../../src/cli/main.ts';
-import { packageVersion } from '../../src/cli/version.ts';
 import { type DescribedCommand, describedCommands } from './commands.ts';
 
 /** The manual page that the npm package has, in the macros of man(7). */

@@ -18,7 +18,7 @@ test('native functions and helpers belong to their caller, and an unknown file t
   expect(phaseOf({ file: 'node:net', name: 'write' }, 'upstream write')).toBe('upstream write');
   expect(phaseOf({ file: 'base/secret.js', name: 'reveal' }, 'sign')).toBe('sign');
   expect(phaseOf({ file: '', name: '(garbage collector)' }, 'sign')).toBe('GC');
-  expect(phaseOf({ file: 'gateway/response-writer.js', name: '#pass' }, 'pipeline')).toBe('body');
-  expect(phaseOf({ file: 'gateway/response-writer.js', name: 'fieldsOf' }, 'pipeline')).toBe('head');
+  expect(phaseOf({ file: 'gateway/relay.js', name: '#pass' }, 'pipeline')).toBe('body');
+  expect(phaseOf({ file: 'gateway/relay.js', name: 'linesOf' }, 'pipeline')).toBe('head');
   expect(phaseOf({ file: 'unheard-of/file.js', name: 'work' }, 'pipeline')).toBe('other');
 });

@@ -37,17 +37,18 @@ interface Rule {
 
 /** The first rule that fits counts. Every file of `src/` has to exist: see `phase-rules.test.ts`. */
 export const RULES: readonly Rule[] = [
-  { file: 'gateway/response-writer', name: /^(#stream|#pass|#count)$/, phase: 'body' },
-  { file: 'gateway/response-writer', phase: 'head' },
+  { file: 'gateway/relay', name: /^(#stream|#pass|#count)$/, phase: 'body' },
+  { file: 'gateway/relay', name: /^(Relay|send|endUpstream)$/, phase: 'pipeline' },
+  { file: 'gateway/relay', phase: 'head' },
   { file: 'gateway/client-response', name: /^write$/, phase: 'body' },
   { file: 'gateway/client-response', phase: 'head' },
   { file: 'gateway/headers', name: /^outbound/, phase: 'upstream write' },
-  { file: 'gateway/headers', name: /^in(bound|terim)/, phase: 'head' },
+  { file: 'gateway/headers', name: /^(in(bound|terim)|keptLines|linesOf|lineOf|dateLine)/, phase: 'head' },
   { file: 'gateway/headers', phase: 'caller' },
   { file: 'gateway/routes', phase: 'policy' },
   { file: 'gateway/gateway', phase: 'pipeline' },
   { file: 'gateway/client-exchange', phase: 'pipeline' },
-  { file: 'gateway/request-record', name: /^requestIdOf$/, phase: 'pipeline' },
+  { file: 'gateway/request-record', name: /^(requestIdOf|newUuid)$/, phase: 'pipeline' },
   { file: 'gateway/request-record', phase: 'metrics' },
   { file: 'gateway/', phase: 'inbound parse' },
   { file: 'identity/', phase: 'identify' },

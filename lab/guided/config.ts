@@ -1,7 +1,7 @@
 import { inspect } from 'node:util';
 import { runInSlices } from '../../src/base/steps.ts';
 import { ConfigError, formatIssue, type LocatedIssue } from '../../src/config/issues.ts';
-import { type LocatedConfig, locatedIn } from '../../src/config/load.ts';
+import { type CheckedConfig, locatedAlone } from '../../src/config/load.ts';
 import { fromPieces, toPieces } from '../../src/config/transfer.ts';
 import { must, mustEqual, resultOf, withoutWarning } from './violation.ts';
 
@@ -17,8 +17,8 @@ const MOST_ISSUES_PER_BYTE = 4;
 const LONGEST_MESSAGE = 4_000;
 
 export async function check(input: Buffer): Promise<void> {
-  const outcome = withoutWarning(() => resultOf(() => locatedIn(input, FILE), ConfigError));
-  const again = resultOf(() => locatedIn(input, FILE), ConfigError);
+  const outcome = withoutWarning(() => resultOf(() => locatedAlone(input, FILE), ConfigError));
+  const again = resultOf(() => locatedAlone(input, FILE), ConfigError);
   mustEqual(shown(again), shown(outcome), 'two readings of a file are equal');
   checkSecrets(input.toString('utf8'), shown(outcome));
   if (outcome instanceof ConfigError) {
@@ -30,7 +30,7 @@ export async function check(input: Buffer): Promise<void> {
 }
 
 /** Everything about a result that could reach a screen or a log. */
-function shown(outcome: LocatedConfig | ConfigError): string {
+function shown(outcome: CheckedConfig | ConfigError): string {
   return outcome instanceof ConfigError
     ? `${outcome.message} ${JSON.stringify(outcome)}`
     : inspect(outcome.config, { depth: null });
@@ -65,7 +65,7 @@ function checkIssues(issues: readonly LocatedIssue[], input: Buffer): void {
   );
 }
 
-async function checkConfig({ config, tree }: LocatedConfig): Promise<void> {
+async function checkConfig({ config, tree }: CheckedConfig): Promise<void> {
   const transferred = await runInSlices(fromPieces(toPieces(tree), FILE));
   mustEqual(
     inspect(transferred, { depth: null }),

@@ -78,8 +78,8 @@ export const targets: readonly GuidedTarget[] = [
         name: 'encoding-unchecked',
         breaks: 'a file that is no UTF-8 is an issue',
         file: 'src/config/load.ts',
-        find: 'throw error instanceof ConfigError ? error : unreadable(file, error);',
-        replace: 'throw error;',
+        find: '.decode(content);\n  } catch (error) {\n    throw unreadable(file, error);',
+        replace: '.decode(content);\n  } catch (error) {\n    throw error;',
       },
       {
         name: 'parser-message',

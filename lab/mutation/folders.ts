@@ -10,7 +10,11 @@ export interface MutatedFolder {
 /** In the order in which they run. */
 export const folders: readonly MutatedFolder[] = [
   { name: 'digest', tests: ['test/digest/!(linear-time).test.ts'] },
-  { name: 'handshake', tests: ['test/handshake/*.test.ts'] },
+  {
+    name: 'handshake',
+    // The owner of a credential runs the recipe as it is used.
+    tests: ['test/handshake/*.test.ts', 'test/upstream/{credential,credential-version}.test.ts'],
+  },
   {
     name: 'audit/journal',
     tests: [

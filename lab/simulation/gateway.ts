@@ -5,7 +5,7 @@ import { Secret } from '../../src/base/secret.ts';
 import type { ChallengeStore } from '../../src/challenges/store/store.ts';
 import type { Credential, CredentialSet } from '../../src/credentials/credentials.ts';
 import { AttemptBudget } from '../../src/handshake/attempt-budget.ts';
-import { NO_BODY, type RequestBody } from '../../src/handshake/request.ts';
+import { NO_BODY, type RequestBody } from '../../src/handshake/exchange.ts';
 import { Limits } from '../../src/limits/limits.ts';
 import type { LimitSettings } from '../../src/limits/settings.ts';
 import type { LimitStore } from '../../src/limits/store.ts';
@@ -180,7 +180,7 @@ export class Gateway {
   freeSlots(): number | undefined {
     try {
       const permit = this.#limits.take(LIMITED, DEPLOYMENT);
-      const [, free] = /"client-concurrent";r=(\d+)/.exec(permit?.fields.join(' ') ?? '') ?? [];
+      const [, free] = /"client-concurrent";r=(\d+)/.exec(permit?.lines ?? '') ?? [];
       permit?.release();
       return free === undefined ? undefined : Number(free) + 1;
     } catch {

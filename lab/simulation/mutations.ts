@@ -93,7 +93,7 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     name: 'permit-not-released',
     breaks: 'a request that has ended gives its place in the limits back',
-    file: 'src/limits/permit.ts',
+    file: 'src/limits/limits.ts',
     find: '    releaseOne(this.#first);',
     replace: '    if (Math.random() > 0.2) releaseOne(this.#first);',
   },
@@ -138,32 +138,32 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     name: 'no-probe',
     breaks: 'a credential that was accepted is refused by a probe only',
-    file: 'src/upstream/verifier.ts',
+    file: 'src/upstream/verification.ts',
     find: '      const verdict = await verify({ ...questions, version, evidence, hasRoom: () => circuit.hasRoom });',
     replace:
-      "      const verdict = { kind: 'refused' as const, attempt: version.health.lastAttempt, successor: undefined };",
+      "      const verdict = { kind: 'refused' as const, attempt: version.health.attempt(), successor: undefined };",
   },
   {
     name: 'waiters-forgotten',
     breaks: 'requests that wait for a challenge go on when it does not come',
     file: 'src/base/single-flight.ts',
-    find: "setTimeout(() => follower('late'), ms)",
-    replace: 'setTimeout(() => undefined, ms)',
+    find: "setTimeout(() => follower('late'), patienceMs)",
+    replace: 'setTimeout(() => undefined, patienceMs)',
   },
   {
     name: 'probe-never-lands',
     breaks: 'requests that wait for a probe go on when it has ended',
-    file: 'src/upstream/verifier.ts',
+    file: 'src/upstream/verification.ts',
     find: '        version.health.inDoubt = false;\n        end();',
     replace: '        version.health.inDoubt = false;',
   },
   {
     name: 'unclear-probe-refuses',
     breaks: 'a probe without a verdict leaves a credential unknown',
-    file: 'src/upstream/verifier.ts',
+    file: 'src/upstream/verification.ts',
     find: "      } else if (verdict.kind === 'unclear') {\n        version.health.reset();",
     replace:
-      "      } else if (verdict.kind === 'unclear') {\n        versions.refuse(version, version.health.lastAttempt);",
+      "      } else if (verdict.kind === 'unclear') {\n        versions.refuse(version, version.health.attempt());",
     first: 801,
   },
   {

@@ -6,7 +6,7 @@ export const MUTATIONS: readonly Mutation[] = [
     name: 'surplus-kept',
     breaks: 'what follows a response is not taken for the response to the next request',
     file: 'src/transport/response-reader.ts',
-    find: '    if (at < input.length) this.#isPersistent = false;',
+    find: '    if (at < input.length) this.isPersistent = false;',
     replace: '    if (at < input.length) this.#partial = input.subarray(at);',
   },
   {

@@ -1,4 +1,3 @@
-import { setTimeout as delay } from 'node:timers/promises';
 import type { Audit } from '../audit/audit.ts';
 import { monotonicClock } from '../base/clock.ts';
 import { messageOf } from '../base/error-code.ts';
@@ -9,35 +8,28 @@ import type {
   ActionPlan,
   ActionRequest,
   Actor,
+  CredentialCommands,
   GatewayActions,
   Promotion,
   ReloadResult,
 } from '../control/actions.ts';
 import { ControlError } from '../control/control-error.ts';
-import { type CredentialVersionState, type GatewayState, statusOf } from '../control/state.ts';
-import type { ActionName, FindingView, PromotedView } from '../control/view.ts';
+import { type CredentialVersionState, statusOf } from '../control/state.ts';
+import type { ActionName, CredentialResultView, FindingView } from '../control/view.ts';
 import { WORDS } from '../control/words.ts';
 import { examine, type Report } from '../doctor/doctor.ts';
 import type { Finding } from '../doctor/finding.ts';
-import type { AppSetup } from '../setup/setup.ts';
-import type { VersionTest } from '../upstream/credential.ts';
+import { CredentialActions, type CredentialActionsDeps, type SealedNext } from './credential-actions.ts';
 import { doctorInput } from './deployments.ts';
-import type { DeploymentVersion, Serving } from './worker.ts';
 
 /** Maximum time of doctor, in milliseconds. */
 const DOCTOR_MS = 30_000;
-/** Maximum time of the tests of a version, in milliseconds: shorter than the idle timeout of the control plane. */
-const TEST_MS = 20_000;
 /** Deployments that are examined at once; each opens connections of its own. */
 const EXAMINED = 50;
 
-interface ActionsDeps {
-  readonly serving: Pick<Serving, 'testVersion' | 'promote'>;
+interface ActionsDeps extends CredentialActionsDeps {
   readonly audit: Audit;
   readonly log: Log;
-  /** Returns the active setup. */
-  readonly setup: () => AppSetup;
-  readonly state: () => Promise<GatewayState>;
   /** Never rejects. */
   readonly reload: (address: string) => Promise<ReloadResult>;
   readonly isDraining: () => boolean;
@@ -45,14 +37,19 @@ interface ActionsDeps {
   readonly drain: () => void;
 }
 
+type Sender = Pick<Actor, 'by' | 'address'>;
+/** A request whose action is recorded with what it finds out before. */
+type RecordedRequest = Exclude<ActionRequest, { readonly action: 'retry' | 'withdraw' }>;
 type VersionRequest = Extract<ActionRequest, { readonly action: 'promote' | 'roll-back' }>;
 
 /** The actions that an operator takes in the console. Each is recorded before it has an effect. */
-export class Actions implements GatewayActions {
+export class Actions implements GatewayActions, CredentialCommands {
   readonly #deps: ActionsDeps;
+  readonly #credentials: CredentialActions;
 
   constructor(deps: ActionsDeps) {
     this.#deps = deps;
+    this.#credentials = new CredentialActions(deps);
   }
 
   async plan(request: ActionRequest): Promise<ActionPlan> {
@@ -65,28 +62,66 @@ export class Actions implements GatewayActions {
       case 'doctor':
         return { request, effects: this.#doctorEffects(request.deployment) };
       case 'promote':
-        return this.#planVersion(request, await this.#version(request, request.version));
       case 'roll-back':
         return this.#planVersion(request, await this.#version(request, request.version));
+      case 'retry':
+        return { request, effects: retryEffects(await this.#credentials.refusedAt(request.credential)) };
+      case 'withdraw':
+        return {
+          request,
+          effects: withdrawEffects(await this.#credentials.withdrawable(request.credential)),
+        };
     }
   }
 
-  perform(request: ActionRequest, actor: Actor): Promise<ActionOutcome> {
+  async perform(request: ActionRequest, actor: Actor): Promise<ActionOutcome> {
+    if (request.action === 'retry') {
+      const { deployments } = await this.#retry(request.credential, actor);
+      return { result: `The credential is accepted again at ${deployments.join(', ')}.`, notes: [] };
+    }
+    if (request.action === 'withdraw') {
+      const { version, deployments: used } = await this.#withdraw(request.credential, actor);
+      const notes = used.map(
+        (deployment) => `It has become the version in use at ${deployment}, and stays there.`,
+      );
+      return { result: `Version ${version} of ${request.credential} is withdrawn.`, notes };
+    }
     return this.#recorded(request, actor, () => this.#perform(request, actor));
   }
 
-  /**
-   * Puts a version in use at every deployment that has it, if each upstream accepts it; otherwise nothing changes.
-   * @throws ControlError if it is refused
-   */
-  async promoteEverywhere(promotion: Promotion, address: string): Promise<PromotedView> {
+  async promote(promotion: Promotion, address: string): Promise<CredentialResultView> {
     const { credential } = promotion;
-    const { version, deployments } = await this.#promotable(promotion);
+    const { version, deployments } = await this.#credentials.promotable(promotion);
     const action = { action: 'promote', credential, version, deployments } as const;
     return this.#recorded(action, { by: 'token', address }, async () => {
-      const choices = deployments.map((deployment) => ({ deployment, credential, version }));
-      await this.#test(choices);
-      await this.#promoteAll(choices);
+      await this.#credentials.promote(deployments.map((deployment) => ({ deployment, credential, version })));
+      return { result: 'success', credential, version, deployments };
+    });
+  }
+
+  retry(credential: string, address: string): Promise<CredentialResultView> {
+    return this.#retry(credential, { by: 'token', address });
+  }
+
+  withdraw(credential: string, address: string): Promise<CredentialResultView> {
+    return this.#withdraw(credential, { by: 'token', address });
+  }
+
+  async #retry(credential: string, actor: Sender): Promise<CredentialResultView> {
+    const deployments = await this.#credentials.refusedAt(credential);
+    const action = { action: 'retry', credential, deployments } as const;
+    return this.#recorded(action, actor, async () => {
+      await this.#credentials.retry(credential, deployments);
+      return { result: 'success', credential, deployments };
+    });
+  }
+
+  async #withdraw(credential: string, actor: Sender): Promise<CredentialResultView> {
+    const next = await this.#credentials.withdrawable(credential);
+    const { version, entries } = next;
+    const action = { action: 'withdraw', credential, version, entries } as const;
+    return this.#recorded(action, actor, async () => {
+      const deployments = await this.#credentials.withdraw(credential, next);
       return { result: 'success', credential, version, deployments };
     });
   }
@@ -94,7 +129,7 @@ export class Actions implements GatewayActions {
   /** Writes a record before an action has an effect, and one of its result. */
   async #recorded<T>(
     action: { readonly action: ActionName },
-    { by, address }: Pick<Actor, 'by' | 'address'>,
+    { by, address }: Sender,
     act: () => Promise<T>,
   ): Promise<T> {
     const { audit, log } = this.#deps;
@@ -118,7 +153,7 @@ export class Actions implements GatewayActions {
     if (this.#deps.isDraining()) throw new ControlError('gateway-draining');
   }
 
-  #perform(request: ActionRequest, actor: Actor): Promise<ActionOutcome> {
+  #perform(request: RecordedRequest, actor: Actor): Promise<ActionOutcome> {
     switch (request.action) {
       case 'reload':
         return this.#reload(actor);
@@ -226,73 +261,34 @@ export class Actions implements GatewayActions {
   }
 
   async #promote({ deployment, credential, version = '' }: VersionRequest): Promise<ActionOutcome> {
-    const choice: DeploymentVersion = { deployment, credential, version };
-    await this.#test([choice]);
-    await this.#promoteAll([choice]);
+    await this.#credentials.promote([{ deployment, credential, version }]);
     return { result: `Version ${version} of ${credential} is in use at ${deployment}.`, notes: [] };
   }
-
-  /** @throws ControlError that says where the versions are in use, unless they are everywhere */
-  async #promoteAll(choices: readonly DeploymentVersion[]): Promise<void> {
-    await this.#deps.serving.promote(choices).catch((error: unknown) => {
-      throw new ControlError('action-failed', `The promotion failed: ${messageOf(error)}.`);
-    });
-  }
-
-  /**
-   * Tests versions one after the other, so that a wrong one costs one refused attempt.
-   * @throws ControlError unless each upstream accepts its version
-   */
-  async #test(choices: readonly DeploymentVersion[]): Promise<void> {
-    const over = new AbortController();
-    const untilRefused = async (): Promise<VersionTest> => {
-      for (const choice of choices) {
-        const test = await this.#deps.serving.testVersion(choice);
-        if (over.signal.aborted || (test !== 'accepted' && test !== 'in-use')) return test;
-      }
-      return 'accepted';
-    };
-    // A test that ends later changes nothing: the operator has been told that it failed.
-    const test = await Promise.race([
-      untilRefused(),
-      delay(TEST_MS, 'unclear' as const, { signal: over.signal }),
-    ]).finally(() => over.abort());
-    if (test === 'unknown') throw new ControlError('target-unknown');
-    if (test === 'spent') throw new ControlError('attempts-used-up');
-    if (test === 'refused') throw new ControlError('version-refused');
-    if (test === 'unclear') throw new ControlError('version-unclear');
-  }
-
-  /** The version, and the deployments that have it and do not use it yet. */
-  async #promotable({ credential, version }: Promotion): Promise<{
-    readonly version: string;
-    readonly deployments: readonly string[];
-  }> {
-    const { deployments } = await this.#deps.state();
-    const held = deployments.flatMap(({ name: deployment, credentials }) =>
-      credentials.filter((each) => each.credential === credential).map((each) => ({ deployment, ...each })),
-    );
-    if (held.length === 0) throw new ControlError('target-unknown');
-    const chosen = version ?? held.find(({ state }) => UNUSED.includes(state))?.version;
-    if (chosen === undefined) throw new ControlError('no-next-version');
-    const ofVersion = held.filter((each) => each.version === chosen);
-    if (ofVersion.length === 0) throw new ControlError('target-unknown');
-    const unused = ofVersion.filter(({ state }) => state !== 'in-use');
-    if (unused.length === 0) throw new ControlError('version-in-use');
-    return { version: chosen, deployments: unused.map(({ deployment }) => deployment) };
-  }
 }
-
-/** States of a next version that is not in use. */
-const UNUSED: readonly CredentialVersionState['state'][] = ['candidate', 'waiting'];
 
 const RELOAD = [
   'The gateway reads its configuration again, with the secrets and certificates that it names.',
   'If it is refused, nothing changes. Open connections and requests go on.',
 ];
 
-function findingsOf({ deployments, redis, audit }: Report): FindingView[] {
-  const ofGateway = [redis, audit].flatMap((finding) => (finding === null ? [] : [finding]));
+function retryEffects(deployments: readonly string[]): string[] {
+  return [
+    `The gateway asks ${deployments.join(', ')} with requests of its own whether a version of the credential is accepted.`,
+    'If one is, every request from then on uses it, in all workers of this gateway.',
+    'Each version that is still refused is a failed login there. A minute has no more of them than digest.attemptsWhenRefused allows.',
+  ];
+}
+
+function withdrawEffects({ version, section, entries }: SealedNext): string[] {
+  return [
+    `Version ${version} is removed from ${section.file} (${entries.join(', ')}), and dropped in all workers of this gateway.`,
+    'The version in use stays in use.',
+    'The secret cannot be restored from there: to use it later, seal it again.',
+  ];
+}
+
+function findingsOf({ deployments, redis, audit, revocation }: Report): FindingView[] {
+  const ofGateway = [redis, audit, revocation].flatMap((finding) => (finding === null ? [] : [finding]));
   return [
     ...deployments.flatMap(({ name, origin, findings }) =>
       findings.map((finding) => findingView(finding, name, origin)),

@@ -1,25 +1,28 @@
-import type { AddressInfo } from 'node:net';
 import type { Audit } from '../audit/audit.ts';
 import { auditKeys, Pseudonyms } from '../audit/keys.ts';
+import { identifierLists } from '../audit/reader/usage-table.ts';
 import { AuditSinks } from '../audit/shipping/audit-sinks.ts';
 import { monotonicClock } from '../base/clock.ts';
 import type { FileWatch } from '../base/file-watch.ts';
 import type { Log } from '../base/log.ts';
 import { parseAddress } from '../base/network.ts';
+import { type OpenAddress, removeStaleSocket } from '../base/open-port.ts';
+import { reportError } from '../base/report-error.ts';
 import type { ReloadResult } from '../control/actions.ts';
 import type { AuditLogAccess } from '../control/audit-api.ts';
 import { CONSOLE_PACE, type ConsolePace } from '../control/console.ts';
 import { ControlPlane } from '../control/control.ts';
 import type { OfferedDeployment } from '../control/openapi.ts';
 import { type GatewayState, mergeStates } from '../control/state.ts';
+import { withdrawnBetween } from '../credentials/credentials.ts';
 import type { ListenTls } from '../gateway/listener.ts';
 import { compileRules } from '../policy/rules.ts';
 import { watchListenTls } from '../setup/listen-tls.ts';
-import type { AppSetup } from '../setup/setup.ts';
-import type { SetupSource } from '../setup/setup-source.ts';
+import type { AppSetup, SetupSource } from '../setup/setup.ts';
 import { Actions } from './actions.ts';
 import type { ProcessParts } from './compose.ts';
 import { consoleSource, queriesOf } from './console.ts';
+import { usedAt } from './credential-actions.ts';
 import { type ReloadCause, Reloads, type ServiceManager } from './reloads.ts';
 import type { Activation, Serving } from './worker.ts';
 
@@ -51,7 +54,7 @@ export class App {
   #active: AppSetup;
   /** Time of its activation, in Unix milliseconds. */
   #since = Date.now();
-  #listening: { readonly address: string; readonly port: number };
+  #listening: OpenAddress;
   #tlsWatch: FileWatch | undefined;
   #closing: Promise<void> | undefined;
   readonly #drainRequested = Promise.withResolvers<void>();
@@ -74,7 +77,7 @@ export class App {
    * Opens both planes; resolves to their addresses.
    * @throws Error if a port cannot be opened; nothing stays open then
    */
-  async start(): Promise<{ listen: AddressInfo; control: AddressInfo }> {
+  async start(): Promise<{ listen: OpenAddress; control: OpenAddress }> {
     const { serving, log, build, uid, audit } = this.#deps;
     const { config, listenTls } = this.#setup;
     const addresses = await this.#openPlanes().catch(async (error) => {
@@ -129,16 +132,31 @@ export class App {
   /** @throws Error if the setup cannot be activated; the active one stays then */
   async #activate(setup: AppSetup): Promise<Activation> {
     const { serving } = this.#deps;
-    const { listenTls: before } = this.#active;
+    const before = this.#active;
     const activation = await serving.activate(setup);
     // The certificate was renewed meanwhile: what the setup has is older.
     const { listenTls: renewed } = this.#active;
-    this.#active = renewed === before ? setup : { ...setup, listenTls: renewed };
-    if (renewed !== undefined && renewed !== before) serving.renewTls(renewed);
+    const isRenewed = renewed !== undefined && renewed !== before.listenTls;
+    this.#active = isRenewed ? { ...setup, listenTls: renewed } : setup;
+    if (isRenewed) serving.renewTls(renewed);
+    void this.#warnOfWithdrawn(before, setup).catch(reportError);
     this.#since = Date.now();
     this.#deps.audit.configure(setup.config.audit);
     this.#deps.log.level = setup.config.log.level;
     return activation;
+  }
+
+  /** A next version that was withdrawn may have become the one in use shortly before. */
+  async #warnOfWithdrawn({ credentials: before }: AppSetup, { credentials }: AppSetup): Promise<void> {
+    const withdrawn = withdrawnBetween(before, credentials);
+    if (withdrawn.length === 0) return;
+    const state = await this.#state();
+    for (const { name: credential, version } of withdrawn) {
+      const deployments = usedAt(state, credential, version);
+      const msg =
+        'next version withdrawn, but it is in use, and stays until the upstream refuses it or a restart';
+      if (deployments.length > 0) this.#deps.log.warn({ credential, version, deployments }, msg);
+    }
   }
 
   async #drain(): Promise<void> {
@@ -155,12 +173,14 @@ export class App {
 
   async #openPlanes() {
     const { serving } = this.#deps;
-    const { control } = this.#setup.config;
+    const { listen: dataPlane, control } = this.#setup.config;
+    await removeStaleSocket(dataPlane.address, 'listen');
+    await removeStaleSocket(control.address, 'control');
     const listen = await serving.start();
     await this.#reloads.start();
     return {
       listen,
-      control: await this.#control.listen(control.address, control.port),
+      control: await this.#control.listen(control),
     };
   }
 
@@ -172,13 +192,15 @@ export class App {
   }
 
   #createActions(): Actions {
-    const { serving, audit, log } = this.#deps;
+    const { serving, audit, log, source } = this.#deps;
     return new Actions({
       serving,
       audit,
       log,
       setup: () => this.#active,
       state: () => this.#state(),
+      context: source?.context,
+      readCredentials: () => this.#reloads.readCredentials(),
       reload: (address) => this.reload(undefined, { by: 'api', address }),
       isDraining: () => this.#closing !== undefined,
       drain: () => this.#drainRequested.resolve(),
@@ -207,7 +229,7 @@ export class App {
       },
       live: () => serving.live,
       reload: (address) => this.reload(undefined, { by: 'api', address }),
-      promote: (promotion, address) => actions.promoteEverywhere(promotion, address),
+      credentials: actions,
       console: consoleSource({
         values: async (names) => {
           await this.#observe(names);
@@ -249,6 +271,7 @@ function auditLogAccess(
       const spelled = parseAddress(address)?.toString();
       return isHidden && spelled !== undefined ? pseudonyms.of(spelled) : address;
     },
+    lists: () => identifierLists(active().config.deployments),
     record: (event, details) => audit.admin(event, details),
   };
 }

@@ -1,4 +1,6 @@
+import { effectiveInBackground } from '../config/load-background.ts';
 import type { Config } from '../config/schema.ts';
+import type { Pieces } from '../config/transfer.ts';
 import type {
   ClientDetailView,
   ClientUse,
@@ -94,9 +96,11 @@ interface QueriesDeps {
   readonly setup: () => AppSetup;
 }
 
-/** Answers the console's questions about clients and rules from the active configuration. */
+/** Answers the console's questions about clients, rules and the configuration from the active setup. */
 export function queriesOf({ serving, setup }: QueriesDeps): Queries {
+  const effective = effectiveOf(setup);
   return {
+    configuration: effective,
     explain: (request) => explained(setup().config, request),
     client: async (id) => {
       const { config } = setup();
@@ -104,6 +108,23 @@ export function queriesOf({ serving, setup }: QueriesDeps): Queries {
       if (client === undefined) return undefined;
       return { ...detailOf(config, client), ...(await clientUse(serving, id)) };
     },
+  };
+}
+
+/** Writes each configuration once, whoever asks for it at the same time or later. */
+function effectiveOf(setup: QueriesDeps['setup']): () => Promise<string> {
+  let written: { readonly of: Pieces; readonly yaml: Promise<string> } | undefined;
+  return () => {
+    const { config } = setup().source;
+    if (written?.of !== config) {
+      const yaml = effectiveInBackground(config).catch((error) => {
+        // The next question tries again.
+        written = undefined;
+        throw error;
+      });
+      written = { of: config, yaml };
+    }
+    return written.yaml;
   };
 }
 
@@ -166,6 +187,7 @@ const NOTHING = {
   site: '',
   siteAdded: false,
   credential: '',
+  credentialBy: '',
   sends: '',
   drops: [],
   parameters: {},
@@ -185,6 +207,7 @@ function detailOf(config: Config, client: Client): Pick<ClientDetailView, 'id' |
         operations: operationsOf(config, rule.deployment, rule.operations),
         methods: listOf(rule.methods),
         parameters: rule.parameters.map(parameterView),
+        credential: rule.credential ?? null,
       }),
     ),
   };

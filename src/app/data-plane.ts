@@ -1,10 +1,11 @@
-import type { AddressInfo } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Audit } from '../audit/audit.ts';
 import type { BufferGc } from '../base/buffer-gc.ts';
 import type { Clock } from '../base/clock.ts';
 import { ignoreAbort } from '../base/expected-errors.ts';
 import type { Log } from '../base/log.ts';
+import { LogThrottle } from '../base/log-throttle.ts';
+import type { OpenAddress } from '../base/open-port.ts';
 import { reportError } from '../base/report-error.ts';
 import { runAtOnce, runInSlices, slices } from '../base/steps.ts';
 import type { ChallengeStore } from '../challenges/store/store.ts';
@@ -19,6 +20,7 @@ import type { Identification } from '../identity/identification.ts';
 import type { Limits } from '../limits/limits.ts';
 import { countNames, takeSnapshot } from '../metrics/merged-metrics.ts';
 import type { Metrics } from '../metrics/metrics.ts';
+import { deploymentIn } from '../setup/deployments.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import type { Tracing } from '../tracing/tracing.ts';
 import { BodyMemory } from '../transport/request-body.ts';
@@ -37,7 +39,7 @@ import {
   warnOfMissingAddresses,
   withOther,
 } from './deployments.ts';
-import { setCounts, setGauges } from './gauges.ts';
+import { setCounts, setExpiries, setGauges } from './gauges.ts';
 import { buildIdentification } from './identity.ts';
 import { limitsOptions, openLimits, openStore, type SharedStores } from './stores.ts';
 import { openUpstreamDeps } from './upstream-events.ts';
@@ -50,6 +52,9 @@ import type {
   WorkerReport,
 } from './worker.ts';
 import { auditLines, workerState } from './worker-state.ts';
+
+/** Proxies and reasons whose log lines are throttled. */
+const MAX_THROTTLED = 50;
 
 interface DataPlaneDeps {
   /** Number of the worker; left out: this process serves itself. */
@@ -126,11 +131,19 @@ export class DataPlane implements Serving, Worker {
     const limits = this.#limits;
     const options = gatewayOptions(setup, deployments, identification);
     this.#gateway = new Gateway(options, { audit, clock, log, metrics, tracing, bufferGc, limits });
+    const proxyHeaders = new LogThrottle(clock, MAX_THROTTLED);
     this.#listener = new Listener(this.#gateway, {
       ...setup.config.listen.limits,
       tls: setup.listenTls,
       isShared: (address) => this.#active.identification.isShared(address),
       onRefused: (limit) => metrics.connectionsRefused.inc({ limit }),
+      proxyProtocol: setup.config.listen.proxyProtocol,
+      onProxyHeader: (reason, proxy) => {
+        metrics.proxyHeadersRefused.inc({ reason });
+        const suppressed = proxyHeaders.admit(`${proxy} ${reason}`);
+        if (suppressed !== undefined)
+          log.warn({ proxy, reason, suppressed }, 'connection without a valid PROXY header closed');
+      },
     });
   }
 
@@ -143,15 +156,14 @@ export class DataPlane implements Serving, Worker {
    * Loads what other processes share, and opens the port.
    * @throws Error if the port cannot be opened; nothing stays open then
    */
-  async start(): Promise<AddressInfo> {
+  async start(): Promise<OpenAddress> {
     const { config } = this.#setup;
     const { deployments } = this.#active;
     await Promise.all([this.#limits.restore(), restoreAll(deployments)]);
-    const { address, port } = config.listen;
-    const listening = await this.#listener.listen(address, port);
+    const listening = await this.#listener.listen(config.listen);
     this.#live = true;
     this.#metrics.workers.set(1);
-    this.#metrics.listenCertificateExpiry.set(this.#active.setup.listenTls?.expires ?? 0);
+    setExpiries(this.#metrics, this.#active.setup.listenTls);
     await warnOfMissingAddresses(this.#deps.log, deployments);
     return listening;
   }
@@ -239,9 +251,9 @@ export class DataPlane implements Serving, Worker {
   async testVersion({ deployment, ...choice }: DeploymentVersion): Promise<VersionTest> {
     const { setup } = this.#active;
     const upstream = this.#upstreamOf(deployment);
-    const settings = setup.config.deployments[deployment];
-    if (upstream === undefined || settings === undefined) return 'unknown';
-    return upstream.testVersion(choice, testTarget(settings, choice.credential));
+    const found = deploymentIn(setup, deployment);
+    if (upstream === undefined || found === undefined) return 'unknown';
+    return upstream.testVersion(choice, testTarget(found, choice.credential));
   }
 
   async promote(choices: readonly DeploymentVersion[]): Promise<void> {
@@ -280,7 +292,7 @@ export class DataPlane implements Serving, Worker {
   #renewTls(tls: ListenTls | undefined): void {
     if (tls === undefined) return;
     this.#listener.renewTls(tls);
-    this.#metrics.listenCertificateExpiry.set(tls.expires);
+    setExpiries(this.#metrics, tls);
   }
 
   async reopenAccessLog(): Promise<void> {

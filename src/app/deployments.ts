@@ -2,7 +2,6 @@ import { isIPv6 } from 'node:net';
 import { isDeepStrictEqual } from 'node:util';
 import type { Log } from '../base/log.ts';
 import { type Steps, slices } from '../base/steps.ts';
-import type { Config } from '../config/schema.ts';
 import type { DoctorInput } from '../doctor/doctor.ts';
 import { probeOf } from '../doctor/probe.ts';
 import type { Deployment, GatewayOptions } from '../gateway/gateway.ts';
@@ -48,6 +47,7 @@ export function* buildDeployments(
       host: pathPrefix === undefined ? host : undefined,
       rules,
       responseFilter,
+      metrics: deps.metrics.deployment(name),
       pace: { idleMs: settings.timeouts.idle, minRate: settings.body.minRate },
       upstream,
     });
@@ -109,9 +109,8 @@ export function versionsInUse(deployments: readonly Deployment[]): Map<string, S
 }
 
 /** Returns the target of a request that tests a credential of a deployment, without side effects. */
-export function testTarget(settings: Config['deployments'][string], credential: string): string {
-  const site = Object.entries(settings.sites ?? {}).find(([, each]) => each.credential === credential);
-  return probeOf(settings, site?.[0]).target;
+export function testTarget({ settings, testSites }: DeploymentSetup, credential: string): string {
+  return probeOf(settings, testSites.get(credential)?.[0]).target;
 }
 
 /** Returns the options of a deployment's upstream. */
@@ -206,15 +205,21 @@ export function doctorInput(setup: AppSetup, only?: string): DoctorInput {
   const deployments = [...deploymentsOf(setup)]
     .filter(({ name }) => only === undefined || name === only)
     .flatMap((deployment) => {
-      const { name, settings, credentials, proxyCredential } = deployment;
+      const { name, settings, credentials, testSites, proxyCredential } = deployment;
       const options = upstreamOptions(deployment);
       return settings.baseUrl.map((origin) => ({
         name,
         settings,
         connection: { ...options, origin },
         credentials,
+        testSites,
         proxyCredential,
       }));
     });
-  return { deployments, redis: setup.redis, auditDirectory: setup.config.audit?.directory };
+  return {
+    deployments,
+    redis: setup.redis,
+    auditDirectory: setup.config.audit?.directory,
+    crlExpires: setup.listenTls?.crlExpires ?? 0,
+  };
 }

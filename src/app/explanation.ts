@@ -3,8 +3,8 @@ import { joinedValue, type RawHeaders } from '../base/raw-headers.ts';
 import { formatPath } from '../config/issues.ts';
 import type { Config } from '../config/schema.ts';
 import { outboundHeaders } from '../gateway/headers.ts';
+import { parseTarget } from '../gateway/request-checks.ts';
 import { Routes } from '../gateway/routes.ts';
-import { parseTarget } from '../gateway/target.ts';
 import type { LimitSettings } from '../limits/settings.ts';
 import { ANONYMOUS, type Client } from '../policy/client.ts';
 import { decide } from '../policy/decide.ts';
@@ -37,6 +37,8 @@ export interface Granted {
   readonly operation: string;
   readonly site: string;
   readonly credential: string;
+  /** Path of the part of the configuration that names the credential. */
+  readonly credentialBy: string;
   /** Method and URL of the upstream request, byte for byte. */
   readonly sends: string;
   /** True if the gateway adds the site. */
@@ -86,15 +88,21 @@ export function explain(
       headers: fields,
       hasBody: hasBody(headers),
     });
+    const decidingRule =
+      client === ANONYMOUS ? 'anonymous' : rulePath(config, client, client.allow.indexOf(rule));
     return {
       allowed: true,
       client: client.id,
       identifiedBy: identified,
       deployment,
-      rule: client === ANONYMOUS ? 'anonymous' : rulePath(config, client, client.allow.indexOf(rule)),
+      rule: decidingRule,
       operation: grant.operation,
       site: grant.site,
       credential: grant.credential,
+      credentialBy:
+        rule.credential === undefined
+          ? formatPath(['deployments', name, ...(grant.site === '' ? [] : ['sites', grant.site])])
+          : decidingRule,
       sends: `${method} ${settings.baseUrl[0]}${grant.target}`,
       siteAdded: grant.target !== withoutPrefix(parsed.path, rules.stripPrefix),
       drops: fields.filter((name, at) => at % 2 === 0 && !grant.headers.includes(name)),
@@ -138,7 +146,8 @@ type ExplainedRoutes = Routes<{ readonly name: string; readonly settings: Config
 /** Many deployments make many routes, which the console asks for with each request that it explains. */
 const knownRoutes = new WeakMap<Config, ExplainedRoutes>();
 
-function routesOf(config: Config): ExplainedRoutes {
+/** The routes of a configuration. */
+export function routesOf(config: Config): ExplainedRoutes {
   const known = knownRoutes.get(config);
   if (known !== undefined) return known;
   const routes: ExplainedRoutes = new Routes(

@@ -9,8 +9,7 @@ import { configurationCheck } from '../control/readiness.ts';
 import type { ConfigurationState } from '../control/state.ts';
 import { type CredentialWatch, watchCredentials } from '../credentials/watch.ts';
 import type { Metrics } from '../metrics/metrics.ts';
-import type { AppSetup } from '../setup/setup.ts';
-import type { SetupSource } from '../setup/setup-source.ts';
+import type { AppSetup, SetupSource } from '../setup/setup.ts';
 import { type Pinned, pin } from './pin.ts';
 import type { Activation } from './worker.ts';
 
@@ -32,7 +31,7 @@ export interface ReloadCause {
 interface ReloadsDeps {
   /** Undefined: the configuration is not in a file. */
   readonly source: SetupSource | undefined;
-  /** True: the file is read again when it changes. */
+  /** True: the file is read again when it, or one that it includes, changes. */
   readonly watchFile: boolean;
   readonly log: Log;
   readonly metrics: Metrics;
@@ -82,7 +81,7 @@ export class Reloads {
     const { source, watchFile } = this.#deps;
     if (source !== undefined && !this.#closed) {
       this.#credentialWatch = this.#watchCredentials(source);
-      if (watchFile) this.#fileWatch = new FileWatch([source.file], () => this.#readChanged(source));
+      if (watchFile) this.#fileWatch = new FileWatch(source.files, () => this.#readChanged(source));
     }
     this.#started.resolve();
     await this.#credentialWatch?.firstRead;
@@ -106,6 +105,16 @@ export class Reloads {
       if (read === undefined) return impossible(NO_FILE);
       return this.#reload(cause, read);
     });
+  }
+
+  /** Reads the credentials again at once. Resolves when a change of them is in use, or refused. */
+  async readCredentials(): Promise<void> {
+    const { source } = this.#deps;
+    if (source === undefined || this.#closed) return;
+    const before = this.#credentialWatch;
+    this.#credentialWatch = this.#watchCredentials(source);
+    await before?.close();
+    await this.#credentialWatch.firstRead;
   }
 
   get state(): ConfigurationState {

@@ -1,5 +1,5 @@
-import type { AddressInfo } from 'node:net';
 import type { Head } from '../audit/seal.ts';
+import type { OpenAddress } from '../base/open-port.ts';
 import type { ClientUse, RefusalView } from '../control/client-view.ts';
 import type { AuditLines } from '../control/snapshot.ts';
 import type { ErrorState, WorkerState, WorkersState } from '../control/state.ts';
@@ -104,7 +104,7 @@ export interface Serving {
    * Opens the port of the data plane.
    * @throws Error if it cannot be opened; nothing stays open then
    */
-  start(): Promise<AddressInfo>;
+  start(): Promise<OpenAddress>;
   /** @throws Error if the setup cannot be activated; the active one stays then */
   activate(setup: AppSetup): Promise<Activation>;
   /** Uses another certificate for new connections. */

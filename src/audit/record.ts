@@ -20,6 +20,20 @@ export interface AccessFacts {
   readonly upstream: UpstreamFacts | undefined;
   /** Undefined: none was used. */
   readonly credential: CredentialName | undefined;
+  /** The client's rule that names the credential, such as `allow[0]`; empty: it is that of the site or deployment. */
+  readonly credentialRule: string;
+  /** How the response ends if it is sent whole; undefined: not all of it is there yet, so an outcome record follows. */
+  readonly end?: ResponseEnd | undefined;
+}
+
+/** The end of a response. */
+export interface ResponseEnd {
+  /** Name of the outcome of the upstream's response; empty: there is none. */
+  readonly outcome: string;
+  /** Bytes of the body from the client, and of the upstream's body for the client. */
+  readonly bytes: { readonly in: number; readonly out: number };
+  /** Since the arrival of the request. */
+  readonly durationMs: number;
 }
 
 export interface UpstreamFacts {
@@ -41,16 +55,12 @@ export interface CredentialName {
 }
 
 /** The data of a request when its response has ended. */
-export interface OutcomeFacts {
+export interface OutcomeFacts extends ResponseEnd {
   /** Number of its access record. */
   readonly access: number;
   readonly requestId: string;
   readonly status: number;
   readonly code: string;
-  /** Name of the outcome of the upstream's response; empty: there is none. */
-  readonly outcome: string;
-  readonly bytes: { readonly in: number; readonly out: number };
-  readonly durationMs: number;
 }
 
 /** Details of an event of the gateway itself: names and numbers only. Undefined values are left out. */
@@ -85,28 +95,33 @@ export class RecordText {
   }
 
   access(facts: AccessFacts, { address, path, parameters, cut }: RecordedRequest): string {
-    const { status, traceId, upstream, credential } = facts;
+    const { status, traceId, upstream, credential, credentialRule, end } = facts;
     return (
       `"kind":"access","requestId":${json(facts.requestId)}${this.#replicaField},"client":${this.#name(facts.client)}` +
       `,"address":${this.#name(address)},"deployment":${this.#name(facts.deployment)},"site":${this.#name(facts.site)}` +
       `,"operation":${this.#name(facts.operation)},"method":${this.#name(facts.method)},"path":${json(path)}` +
       `,"parameters":${parametersJson(parameters)}${cut ? ',"cut":true' : ''},"status":${status}` +
-      `,"code":${this.#name(facts.code)}${traceId === undefined ? '' : `,"traceId":${json(traceId)}`}${upstream === undefined ? '' : this.#upstream(upstream)}` +
-      `${credential === undefined ? '}' : this.#credential(credential)}`
+      `,"code":${this.#name(facts.code)}${end === undefined ? '' : this.#end(end)}${traceId === undefined ? '' : `,"traceId":${json(traceId)}`}${upstream === undefined ? '' : this.#upstream(upstream)}` +
+      `${credential === undefined ? '' : this.#credential(credential)}` +
+      `${credentialRule === '' ? '}' : `,"credentialRule":${this.#name(credentialRule)}}`}`
     );
   }
 
-  outcome({ access, requestId, status, code, outcome, bytes, durationMs }: OutcomeFacts): string {
-    const named = outcome === '' ? '' : `,"outcome":${this.#name(outcome)}`;
+  outcome(facts: OutcomeFacts): string {
+    const { access, requestId, status, code } = facts;
     return (
       `"kind":"outcome","requestId":${json(requestId)}${this.#replicaField},"access":${access}` +
-      `,"status":${status},"code":${this.#name(code)}${named},"bytes":{"in":${bytes.in},"out":${bytes.out}}` +
-      `,"durationMs":${tenths(durationMs)}}`
+      `,"status":${status},"code":${this.#name(code)}${this.#end(facts)}}`
     );
   }
 
   admin(event: string, details: AdminDetails): string {
     return JSON.stringify({ kind: 'admin', replica: this.#replica, event, ...details }).slice(1);
+  }
+
+  #end({ outcome, bytes, durationMs }: ResponseEnd): string {
+    const named = outcome === '' ? '' : `,"outcome":${this.#name(outcome)}`;
+    return `${named},"bytes":{"in":${bytes.in},"out":${bytes.out}},"durationMs":${tenths(durationMs)}`;
   }
 
   #upstream({ status, attempts, challenged, durationMs, address }: UpstreamFacts): string {
@@ -115,7 +130,7 @@ export class RecordText {
 
   /** Picks the fields: the object may have others that must not be recorded. */
   #credential({ name, version }: CredentialName): string {
-    return `,"credential":{"name":${this.#name(name)},"version":${this.#name(version)}}}`;
+    return `,"credential":{"name":${this.#name(name)},"version":${this.#name(version)}}`;
   }
 
   #name(name: string): string {

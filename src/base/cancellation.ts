@@ -11,20 +11,16 @@ export interface Cancellable {
  * each request costs more than the rest of the gateway's own work.
  */
 export class Cancellation implements Cancellable {
-  #reason: GatewayError | undefined;
+  /** The reason of the cancellation, which only `cancel` sets; undefined if the request is not cancelled. */
+  reason: GatewayError | undefined;
   /** A request nearly always waits for one thing only, for which a field is enough. */
   #work: Cancellable | undefined;
   #others: Set<Cancellable> | undefined;
 
-  /** The reason of the cancellation; undefined if the request is not cancelled. */
-  get reason(): GatewayError | undefined {
-    return this.#reason;
-  }
-
   /** Cancels the request and its work. Only the first reason counts. */
   cancel(reason: GatewayError): void {
-    if (this.#reason !== undefined) return;
-    this.#reason = reason;
+    if (this.reason !== undefined) return;
+    this.reason = reason;
     const work = this.#work;
     const others = this.#others;
     if (others === undefined) {
@@ -38,7 +34,7 @@ export class Cancellation implements Cancellable {
 
   /** Adds work, which is cancelled with the request; at once if that is cancelled already. `remove` it when it is done. */
   add(work: Cancellable): void {
-    if (this.#reason !== undefined) work.cancel(this.#reason);
+    if (this.reason !== undefined) work.cancel(this.reason);
     else if (this.#work === undefined) this.#work = work;
     else this.#others = (this.#others ?? new Set()).add(work);
   }

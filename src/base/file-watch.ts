@@ -29,7 +29,7 @@ export async function stateOf(files: readonly string[]): Promise<string> {
  * file events miss replaced links in a path, and writes of other hosts to a network mount.
  */
 export class FileWatch {
-  readonly #files: readonly string[];
+  readonly #files: () => Promise<readonly string[]>;
   readonly #read: () => Promise<boolean>;
   readonly #intervalMs: number;
   /** State of the files at the last poll, and at the last successful read. */
@@ -44,15 +44,19 @@ export class FileWatch {
   readonly #firstRead = Promise.withResolvers<void>();
 
   /**
-   * `read` resolves to true if the files are usable. Otherwise it is called again, when they change and ever
+   * `files`: their names, or what finds them at each poll. `read` resolves to true if the files are usable. Otherwise it is called again, when they change and ever
    * less often meanwhile, until they are.
    */
-  constructor(files: readonly string[], read: () => Promise<boolean>, intervalMs = INTERVAL_MS) {
-    this.#files = files;
+  constructor(
+    files: readonly string[] | (() => Promise<readonly string[]>),
+    read: () => Promise<boolean>,
+    intervalMs = INTERVAL_MS,
+  ) {
+    this.#files = typeof files === 'function' ? files : async () => files;
     this.#read = read;
     this.#intervalMs = intervalMs;
-    if (files.length === 0) this.#firstRead.resolve();
-    this.#plan(0);
+    if (files.length === 0 && typeof files !== 'function') this.#firstRead.resolve();
+    else this.#plan(0);
   }
 
   /** Resolves when the files were read for the first time, usable or not, or will not be. */
@@ -73,7 +77,7 @@ export class FileWatch {
   }
 
   #plan(ms: number): void {
-    if (this.#closed || this.#files.length === 0) return;
+    if (this.#closed) return;
     this.#timer = setTimeout(() => {
       this.#polling = this.#poll()
         .catch((error) => {
@@ -86,7 +90,7 @@ export class FileWatch {
 
   /** Resolves to the time until the next poll, in milliseconds. */
   async #poll(): Promise<number> {
-    const state = await stateOf(this.#files);
+    const state = await stateOf(await this.#files());
     const settled = state === this.#seen;
     this.#seen = state;
     if (state === this.#done) return this.#intervalMs;

@@ -1,13 +1,16 @@
 import { X509Certificate } from 'node:crypto';
-import { constants, type Stats } from 'node:fs';
+import { constants, existsSync, type Stats } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
+import { dirname } from 'node:path';
 import { errorCode } from './error-code.ts';
 
 /** Conditions for reading a file. */
 export interface Guard {
   /** The user of this process; undefined: the file's owner is not checked. */
   readonly uid?: number | undefined;
-  readonly readableByOthers: boolean;
+  /** `never`: the configuration has no form that permits it. */
+  readonly readableByOthers: boolean | 'never';
+  readonly writableByOthers?: boolean;
   /** Maximum size in bytes. */
   readonly largest: number;
 }
@@ -27,7 +30,7 @@ export async function readGuardedFile(file: string, guard: Guard): Promise<Guard
     // Without O_NONBLOCK, opening a named pipe would block until a writer opens it.
     handle = await open(file, constants.O_RDONLY | constants.O_NONBLOCK);
   } catch (error) {
-    throw new Error(`${file} ${whyClosed(error)}`, { cause: error });
+    throw new Error(`${file} ${whyClosed(error, existsSync(dirname(file)))}`, { cause: error });
   }
   try {
     // Stats of the open handle: the path could be replaced between check and read.
@@ -42,10 +45,14 @@ export async function readGuardedFile(file: string, guard: Guard): Promise<Guard
   }
 }
 
-function whyClosed(error: unknown): string {
+function whyClosed(error: unknown, isFolderThere: boolean): string {
   switch (errorCode(error)) {
     case 'ENOENT':
-      return 'does not exist: create it, or name another file';
+      return isFolderThere
+        ? 'does not exist: create it, or name another file'
+        : 'is in a folder that does not exist: create the folder, or name another file';
+    case 'ENOTDIR':
+      return 'is not in a folder: a part of its name is a file; name another one';
     case 'EACCES':
       return 'may not be read by this user: make this user its owner';
     default:
@@ -53,16 +60,20 @@ function whyClosed(error: unknown): string {
   }
 }
 
-function fileIssue(stats: Stats, { uid, readableByOthers, largest }: Guard): string | undefined {
+function fileIssue(
+  stats: Stats,
+  { uid, readableByOthers, writableByOthers = false, largest }: Guard,
+): string | undefined {
   if (!stats.isFile()) {
     return 'is not a regular file: name one';
   }
   // Group read permission is accepted, because orchestrators use it to give a root-owned file to a process.
-  if ((stats.mode & 0o022) !== 0) {
-    return `can be written by others: run chmod ${readableByOthers ? 'go-w' : '600'} on it`;
+  if (!writableByOthers && (stats.mode & 0o022) !== 0) {
+    return `can be written by others: run chmod ${readableByOthers === true ? 'go-w' : '600'} on it`;
   }
-  if (!readableByOthers && (stats.mode & 0o004) !== 0) {
-    return 'can be read by others: run chmod 600 on it, or say readableByOthers: true beside file';
+  if (readableByOthers !== true && (stats.mode & 0o004) !== 0) {
+    const permitted = readableByOthers === 'never' ? '' : ', or write { file: NAME, readableByOthers: true }';
+    return `can be read by others: run chmod 600 on it${permitted}`;
   }
   if (uid !== undefined && stats.uid !== uid && stats.uid !== 0) {
     return 'belongs to another user, who could exchange it: make this user or root its owner';

@@ -10,39 +10,31 @@ export interface Linked<T> {
  * collected as garbage of one request.
  */
 export class LinkedQueue<T extends Linked<T>> {
-  #first: T | undefined;
+  /** The oldest item; undefined: there is none. Only the queue changes it, and the size. */
+  first: T | undefined;
+  size = 0;
   #last: T | undefined;
-  #size = 0;
-
-  /** The oldest item; undefined: there is none. */
-  get first(): T | undefined {
-    return this.#first;
-  }
-
-  get size(): number {
-    return this.#size;
-  }
 
   /** Adds an item that is in no queue. */
   add(item: T): void {
     item.previous = this.#last;
-    if (this.#last === undefined) this.#first = item;
+    if (this.#last === undefined) this.first = item;
     else this.#last.next = item;
     this.#last = item;
-    this.#size += 1;
+    this.size += 1;
   }
 
   /** Does nothing if the item is not in the queue. */
   remove(item: T): void {
     const { previous, next } = item;
-    if (previous === undefined && this.#first !== item) return;
-    if (previous === undefined) this.#first = next;
+    if (previous === undefined && this.first !== item) return;
+    if (previous === undefined) this.first = next;
     else previous.next = next;
     if (next === undefined) this.#last = previous;
     else next.previous = previous;
     // An item that is collected late must not keep others.
     item.previous = undefined;
     item.next = undefined;
-    this.#size -= 1;
+    this.size -= 1;
   }
 }

@@ -1,30 +1,86 @@
 import { once } from 'node:events';
-import type { AddressInfo, Server } from 'node:net';
+import { chmod, lstat, rm } from 'node:fs/promises';
+import { type AddressInfo, connect, type Server } from 'node:net';
 import { errorCode } from './error-code.ts';
+import { ignoreSystemError } from './expected-errors.ts';
 import { reportError } from './report-error.ts';
 
-/** A port that cannot be opened. The message names its key in the configuration, and the remedy. */
+/** A port or socket that cannot be opened. The message names its key in the configuration, and the remedy. */
 export class PortError extends Error {
   override readonly name = 'PortError';
 }
 
+/** Where a server listens. */
+export interface OpenAddress {
+  /** An IP address, or `unix:` and the path of a socket. */
+  readonly address: string;
+  /** 0 for a UNIX socket. */
+  readonly port: number;
+}
+
+export interface PortOptions extends OpenAddress {
+  /** The mode of the file of a UNIX socket, in octal. */
+  readonly socketMode: string;
+}
+
+/** The section of the configuration that has address and port. */
+export type PortSection = 'listen' | 'control';
+
+const UNIX = 'unix:';
+
+/** Returns the path of a UNIX socket; undefined for an IP address. */
+export function socketPath(address: string): string | undefined {
+  return address.startsWith(UNIX) ? address.slice(UNIX.length) : undefined;
+}
+
 /**
- * Opens the port of a server; resolves to its address. `section`: the section of the configuration that has
- * its address and port.
+ * Opens the port or UNIX socket of a server; resolves to its address.
  * @throws PortError, or another Error if the cause is unknown
  */
 export async function openPort(
   server: Server,
-  { address, port }: { readonly address: string; readonly port: number },
-  section: 'listen' | 'control',
-): Promise<AddressInfo> {
-  server.listen(port, address);
+  { address, port, socketMode }: PortOptions,
+  section: PortSection,
+): Promise<OpenAddress> {
+  const path = socketPath(address);
+  if (path === undefined) server.listen(port, address);
+  else server.listen(path);
   await once(server, 'listening').catch((error: unknown) => {
-    throw portError(error, address, port, section);
+    throw path === undefined ? portError(error, address, port, section) : socketError(error, path, section);
   });
   // An accept error must not end the process.
   server.on('error', reportError);
-  return server.address() as AddressInfo;
+  if (path === undefined) return server.address() as AddressInfo;
+  await chmod(path, Number.parseInt(socketMode, 8)).catch((error: unknown) => {
+    server.close();
+    throw error;
+  });
+  return { address, port: 0 };
+}
+
+/**
+ * Removes the file of a UNIX socket on which no process listens any more, as one that was killed leaves it. Call it
+ * before any process of the gateway listens.
+ * @throws PortError if another program listens on it, or the file is no socket
+ */
+export async function removeStaleSocket(address: string, section: PortSection): Promise<void> {
+  const path = socketPath(address);
+  const file = path === undefined ? undefined : await lstat(path).catch(ignoreSystemError);
+  if (path === undefined || file === undefined) return;
+  if (!file.isSocket()) {
+    throw new PortError(
+      `${section}.address: ${path} is a file, and not a socket: choose another path, or remove it`,
+    );
+  }
+  if ((await probeSocket(path)) === 'ECONNREFUSED') await rm(path, { force: true });
+}
+
+/** Resolves to the error of a connection to a UNIX socket; '' if there is none. */
+async function probeSocket(path: string): Promise<string> {
+  const socket = connect(path);
+  const code = await once(socket, 'connect').then(() => '', errorCode);
+  socket.destroy();
+  return code;
 }
 
 function portError(error: unknown, address: string, port: number, section: string): unknown {
@@ -43,6 +99,26 @@ function portError(error: unknown, address: string, port: number, section: strin
     case 'EACCES':
       return new PortError(
         `${section}.port: this user may not open port ${port}: choose one from 1024 on, or allow it`,
+        cause,
+      );
+    default:
+      return error;
+  }
+}
+
+function socketError(error: unknown, path: string, section: string): unknown {
+  const cause = { cause: error };
+  switch (errorCode(error)) {
+    case 'EADDRINUSE':
+      return new PortError(
+        `${section}.address: another program listens on ${path}: stop it, or choose another path`,
+        cause,
+      );
+    // libuv reports a folder that does not exist as EACCES.
+    case 'EACCES':
+    case 'EROFS':
+      return new PortError(
+        `${section}.address: the socket ${path} cannot be made: its folder must exist, and this user must be allowed to write to it`,
         cause,
       );
     default:

@@ -61,19 +61,30 @@ export function withoutField(headers: RawHeaders, name: string): string[] {
 /** Names of fields in lower case, to look names in any case up. */
 export class FieldNames {
   readonly #names: ReadonlySet<string>;
-  readonly #lengths: ReadonlySet<number>;
+  /** Lengths and first letters of the names: `shapeOf`. */
+  readonly #shapes = new Uint8Array(SHAPES);
 
   constructor(names: Iterable<string>) {
     this.#names = new Set(names);
-    this.#lengths = new Set(Array.from(this.#names, ({ length }) => length));
+    for (const name of this.#names) this.#shapes[shapeOf(name)] = 1;
   }
 
-  /** Most names have another length, and need not be put in lower case. */
+  /** Most names have another length or first letter, and need not be put in lower case. */
   has(name: string): boolean {
-    return this.#lengths.has(name.length) && this.#names.has(name.toLowerCase());
+    return this.#shapes[shapeOf(name)] === 1 && this.#names.has(name.toLowerCase());
   }
 }
 
+const SHAPES = 64 * 32;
+
+/** Length and first letter of a name as a number; other names may have the same. Case has no part in it. */
+function shapeOf(name: string): number {
+  return ((name.length << 5) | (name.charCodeAt(0) & 31)) & (SHAPES - 1);
+}
+
 function isNamed(field: string, name: string): boolean {
-  return field.length === name.length && field.toLowerCase() === name;
+  if (field.length !== name.length) return false;
+  if (field === name) return true;
+  // Differences in the first letter are found without a copy in lower case.
+  return ((field.charCodeAt(0) ^ name.charCodeAt(0)) & 31) === 0 && field.toLowerCase() === name;
 }

@@ -15,7 +15,6 @@ export interface Flight<T = Landing> {
 /** Lets one caller, the leader, do something while the others, the followers, wait. */
 export class SingleFlight<T = Landing> {
   #followers: Set<(result: T | 'late') => void> | undefined;
-  #patienceMs = 0;
   #begun = 0;
 
   get busy(): boolean {
@@ -23,14 +22,13 @@ export class SingleFlight<T = Landing> {
   }
 
   /**
-   * Begins a flight. Each follower waits at most `patienceMs` milliseconds.
+   * Begins a flight.
    * @throws TypeError if a flight is in progress
    */
-  lead(patienceMs = Number.POSITIVE_INFINITY): Flight<T> {
+  lead(): Flight<T> {
     if (this.busy) throw new TypeError('a flight is under way');
     const followers = new Set<(result: T | 'late') => void>();
     this.#followers = followers;
-    this.#patienceMs = patienceMs;
     this.#begun = monotonicClock.now();
     return {
       land: (result) => {
@@ -53,10 +51,10 @@ export class SingleFlight<T = Landing> {
   }
 
   /**
-   * Waits for the result of the current flight, at most `patienceMs` milliseconds and what the leader allows. Resolves
-   * to `late` after that, or at once if there is no flight or the follower's request is cancelled.
+   * Waits for the result of the current flight, at most `patienceMs` milliseconds. Resolves to `late` after that, or at
+   * once if there is no flight or the follower's request is cancelled.
    */
-  follow(cancellation: Cancellation, patienceMs = Number.POSITIVE_INFINITY): Promise<T | 'late'> {
+  follow(cancellation: Cancellation, patienceMs: number): Promise<T | 'late'> {
     const followers = this.#followers;
     if (followers === undefined) return Promise.resolve('late');
     return new Promise((resolve) => {
@@ -67,8 +65,7 @@ export class SingleFlight<T = Landing> {
         resolve(result);
       };
       const wait = { cancel: (): void => follower('late') };
-      const ms = Math.min(this.#patienceMs, patienceMs);
-      const timer = Number.isFinite(ms) ? setTimeout(() => follower('late'), ms) : undefined;
+      const timer = setTimeout(() => follower('late'), patienceMs);
       followers.add(follower);
       cancellation.add(wait);
     });

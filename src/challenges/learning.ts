@@ -26,23 +26,22 @@ export interface LearningOptions {
   readonly clock: Clock;
   /** `auto`: learned from refusals. */
   readonly policy: NoncePolicy | 'auto';
-  /** Called after a step of the policy that was learned here. */
-  readonly onStep: (policy: NoncePolicy, from: NoncePolicy) => void;
-  /** Called when it was learned here that nonces of other processes are of no use. */
-  readonly onBound: () => void;
-  /** Called after something was taken over that was learned elsewhere. */
-  readonly onAdopted: () => void;
 }
 
 /**
  * Learns about an upstream's nonces from those that it accepts and refuses, here and in other processes. Everything is
- * forgotten together, an hour after the first of it was learned.
+ * forgotten together, an hour after the first of it was learned. `issued`, `accepted` and `refused` return true if
+ * something was learned, which other processes are then to be told, with `tell`.
  */
 export class Learning {
   readonly lifetime = new Lifetime();
   readonly #options: LearningOptions;
   readonly #policy: ReusePolicy;
-  #portable = true;
+  /**
+   * True if a nonce is good for other processes, and theirs here. Some upstreams bind it to the address that asked for
+   * it (Tomcat does), and replicas may leave from several.
+   */
+  portable = true;
   /** Nonces of other processes that were refused since one was last accepted. */
   #foreignRefused = 0;
   /** When the first of what is known was learned, here or elsewhere; undefined: nothing is known. */
@@ -65,27 +64,12 @@ export class Learning {
 
   constructor(options: LearningOptions) {
     this.#options = options;
-    const { policy, clock, onStep } = options;
-    this.#policy = new ReusePolicy({
-      policy,
-      now: () => clock.now(),
-      onStep: (step, from) => {
-        onStep(step, from);
-        this.#tell();
-      },
-    });
+    const { policy, clock } = options;
+    this.#policy = new ReusePolicy(policy, clock);
   }
 
   get policy(): NoncePolicy {
     return this.#policy.policy;
-  }
-
-  /**
-   * True if a nonce is good for other processes, and theirs here. Some upstreams bind it to the address that asked for
-   * it (Tomcat does), and replicas may leave from several.
-   */
-  get portable(): boolean {
-    return this.#portable;
   }
 
   /** True if another process can hold a nonce that serves here, as far as it is known. */
@@ -117,36 +101,41 @@ export class Learning {
   }
 
   /** The upstream issued it; with another realm or algorithm it is another upstream, and nothing is known. */
-  issued({ challenge, shareable }: Nonce): void {
+  issued({ challenge, shareable }: Nonce): boolean {
     const { realm, algorithm } = challenge;
     const about = { realm, algorithm: algorithm.token };
     if (this.#upstream !== undefined && !isSame(this.#upstream, about)) this.#forget();
     this.#upstream = about;
     const counted = !shareable;
-    if (this.#counted === counted) return;
+    if (this.#counted === counted) return false;
     this.#counted = counted;
-    this.#tell();
+    this.#note();
+    return true;
   }
 
   /** The upstream accepted an attempt. */
-  accepted({ nonce, nc, ageMs, isReuse, sentAt }: NonceAttempt): void {
+  accepted({ nonce, nc, ageMs, isReuse, sentAt }: NonceAttempt): boolean {
+    const changes = this.#changes;
     if (this.#pending.length > 0) this.#learnPending(sentAt);
     nonce.noteAccepted(nc, this.#options.clock.now());
     const { ms } = this.lifetime;
     this.lifetime.accepted(ageMs);
-    if (nonce.isOutOfOrderRefused) this.#policy.overtaken();
+    if (nonce.isOutOfOrderRefused && this.#policy.overtaken()) this.#note();
     if (isReuse) this.#policy.reused();
     if (nonce.foreign) this.#foreignRefused = 0;
-    if (this.lifetime.ms !== ms) this.#tell();
+    if (this.lifetime.ms !== ms) this.#note();
+    return this.#changes !== changes;
   }
 
   /**
    * The upstream refused the nonce of an attempt; `stale`: because it expired, as the upstream says. `challenge`: the
    * usable one that came with the refusal.
    */
-  refused(attempt: NonceAttempt, stale: boolean, challenge?: Challenge): void {
+  refused(attempt: NonceAttempt, stale: boolean, challenge?: Challenge): boolean {
+    const changes = this.#changes;
     this.#learnRefused(attempt, stale);
     if (challenge !== undefined) this.#issuedSinceEvent.add(challenge);
+    return this.#changes !== changes;
   }
 
   #learnRefused(attempt: NonceAttempt, stale: boolean): void {
@@ -155,51 +144,63 @@ export class Learning {
     const isExpiry = stale && this.lifetime.isAging(ageMs);
     if (!isExpiry) nonce.noteRefused(nc);
     const isStep = this.policy === 'shared' && nonce.isOutOfOrderRefused;
-    if (isStep) this.#policy.overtaken();
+    if (isStep && this.#policy.overtaken()) this.#note();
     if (!isStep && !nonce.retired && this.#isNewEvent(attempt)) this.#learnFrom(attempt, stale);
   }
 
-  /** Takes over what others learned, or tells it to a store that has lost it. */
-  async ask(): Promise<void> {
+  /** Takes over what others learned, which it returns true for, or tells it to a store that has lost it. */
+  async ask(): Promise<boolean> {
     this.expire();
-    const isWanting = await this.#recall();
-    if (isWanting) await this.#write();
+    const found = await this.#recall();
+    if (found === 'nothing') await this.#write();
+    return found === 'adopted';
   }
 
-  /** True: the store is there, and holds nothing of it, or not the last that was learned here. */
-  async #recall(): Promise<boolean> {
+  /** Tells other processes what was learned here. Returns true if this took over what they learned. */
+  async tell(): Promise<boolean> {
+    // Others may know more than a process that has just started.
+    const isAdopted = !this.#asked && (await this.#recall()) === 'adopted';
+    void this.#write();
+    return isAdopted;
+  }
+
+  /**
+   * `nothing`: the store is there, and holds nothing of it, or not the last that was learned here. Undefined: there is
+   * nothing to take over from it now.
+   */
+  async #recall(): Promise<'adopted' | 'nothing' | undefined> {
     const changes = this.#changes;
     const reply = await this.#options.sharedChallenges.recall();
     this.#asked ||= reply !== undefined;
     // Something newer was learned here meanwhile.
-    if (reply === undefined || changes !== this.#changes) return false;
+    if (reply === undefined || changes !== this.#changes) return undefined;
     const { learned } = reply;
-    if (learned === undefined) return true;
+    if (learned === undefined) return 'nothing';
     const own = this.#learned && { ...this.#learned, ageMs: learned.ageMs };
     const isUnwritten = this.#unconfirmed > 0 && !isDeepStrictEqual(learned, own);
-    if (isUnwritten && this.#unconfirmed < WRITES_AT_MOST) return true;
+    if (isUnwritten && this.#unconfirmed < WRITES_AT_MOST) return 'nothing';
     this.#unconfirmed = 0;
-    this.#adopt(learned);
-    return false;
+    return this.#adopt(learned) ? 'adopted' : undefined;
   }
 
-  #adopt(learned: Learned): void {
+  /** False: it is of another upstream. */
+  #adopt(learned: Learned): boolean {
     const { realm, algorithm, policy, counted, portable, lifetimeMs, ageMs } = learned;
     this.#upstream ??= { realm, algorithm };
-    if (!isSame(this.#upstream, learned)) return;
+    if (!isSame(this.#upstream, learned)) return false;
     this.#counted = counted;
     this.#policy.adopt(policy);
-    this.#portable = portable;
+    this.portable = portable;
     this.lifetime.adopt(lifetimeMs);
     this.#learnedAt = this.#knowsSomething ? this.#options.clock.now() - ageMs : undefined;
-    this.#options.onAdopted();
+    return true;
   }
 
-  /** Takes over what was learned with another credential, for a pool that has learned nothing. */
-  inherit(former: Learning): void {
+  /** Takes over what was learned with another credential, for a pool that has learned nothing. Returns whether it did. */
+  inherit(former: Learning): boolean {
     former.expire();
     const learned = former.#learned;
-    if (this.#upstream === undefined && learned !== undefined) this.#adopt(learned);
+    return this.#upstream === undefined && learned !== undefined && this.#adopt(learned);
   }
 
   /**
@@ -243,22 +244,21 @@ export class Learning {
   #learnFromReuse(refusal: Omit<ReuseRefusal, 'lifetimeMs'>): void {
     const { ms: lifetimeMs } = this.lifetime;
     this.lifetime.refused(refusal.ageMs);
-    if (this.lifetime.ms !== lifetimeMs) this.#tell();
-    this.#policy.refused({ ...refusal, lifetimeMs });
+    const isStep = this.#policy.refused({ ...refusal, lifetimeMs });
+    if (isStep || this.lifetime.ms !== lifetimeMs) this.#note();
   }
 
   #learnFromForeign(ageMs: number): void {
     if (ageMs > EARLY * (this.lifetime.ms ?? SHORT_LIFE_MS)) return;
     this.#foreignRefused += 1;
-    if (!this.#portable || this.#foreignRefused < BOUND_AFTER) return;
-    this.#portable = false;
-    this.#options.onBound();
-    this.#tell();
+    if (!this.portable || this.#foreignRefused < BOUND_AFTER) return;
+    this.portable = false;
+    this.#note();
   }
 
   #forget(): void {
     this.#policy.forget();
-    this.#portable = true;
+    this.portable = true;
     this.#foreignRefused = 0;
     this.lifetime.forget();
     this.#learnedAt = undefined;
@@ -268,17 +268,10 @@ export class Learning {
     return this.policy !== 'shared' || !this.portable || this.lifetime.ms !== undefined;
   }
 
-  #tell(): void {
+  #note(): void {
     this.#learnedAt = this.#knowsSomething ? (this.#learnedAt ?? this.#options.clock.now()) : undefined;
     this.#changes += 1;
     this.#unconfirmed = 0;
-    void this.#share();
-  }
-
-  async #share(): Promise<void> {
-    // Others may know more than a process that has just started.
-    if (!this.#asked) await this.#recall();
-    await this.#write();
   }
 
   async #write(): Promise<void> {

@@ -9,18 +9,14 @@ const ENOUGH = 3;
 
 /** How long an upstream's nonces live, learned from the ages at which they are accepted and refused. */
 export class Lifetime {
-  #ms: number | undefined;
+  /** The youngest age at which a nonce was refused for its age; undefined: not known. */
+  ms: number | undefined;
   #oldestAccepted = 0;
   #tooEarly = 0;
 
-  /** The youngest age at which a nonce was refused for its age; undefined: not known. */
-  get ms(): number | undefined {
-    return this.#ms;
-  }
-
   /** True if a nonce of this age is to be renewed soon. */
   isAging(ageMs: number): boolean {
-    return this.#ms !== undefined && ageMs > AGING * this.#ms;
+    return this.ms !== undefined && ageMs > AGING * this.ms;
   }
 
   /** A nonce of this age was accepted. */
@@ -28,7 +24,7 @@ export class Lifetime {
     if (ageMs <= this.#oldestAccepted) return;
     this.#oldestAccepted = ageMs;
     this.#tooEarly = 0;
-    if (this.#ms !== undefined && ageMs > this.#ms) this.#ms = undefined;
+    if (this.ms !== undefined && ageMs > this.ms) this.ms = undefined;
   }
 
   /** A nonce of this age, used before, was refused. */
@@ -40,17 +36,17 @@ export class Lifetime {
       this.forget();
     }
     this.#tooEarly = 0;
-    this.#ms = Math.min(this.#ms ?? ageMs, ageMs, LONGEST_LIFE_MS);
+    this.ms = Math.min(this.ms ?? ageMs, ageMs, LONGEST_LIFE_MS);
   }
 
   /** Takes over the lifetime that another process learned, unless an older nonce was accepted here. */
   adopt(ms: number | undefined): void {
     const isLife = ms === undefined || (ms >= SHORTEST_LIFE_MS && ms <= LONGEST_LIFE_MS);
-    if (isLife && (ms === undefined || ms > this.#oldestAccepted)) this.#ms = ms;
+    if (isLife && (ms === undefined || ms > this.#oldestAccepted)) this.ms = ms;
   }
 
   forget(): void {
-    this.#ms = undefined;
+    this.ms = undefined;
     this.#oldestAccepted = 0;
     this.#tooEarly = 0;
   }

@@ -49,13 +49,16 @@ export class Nonce implements HeldChallenge {
   /** When the upstream issued it, on this process's clock. */
   readonly obtainedAt: number;
   readonly foreign: boolean;
+  /** Without qop there is no count, so nothing is lost when several processes use the nonce. */
+  readonly shareable: boolean;
+  /** Attempts that the upstream accepted. */
+  accepted = 0;
   /** When the upstream last accepted it, on this process's clock. */
   acceptedAt = Number.NEGATIVE_INFINITY;
   /** Client requests that it served. */
   uses = 0;
   /** True if a younger one was asked for to take its place. */
   renewed = false;
-  #accepted = 0;
   #highestAccepted = 0;
   #lowestRefused = Number.POSITIVE_INFINITY;
   #retired = false;
@@ -73,16 +76,12 @@ export class Nonce implements HeldChallenge {
     this.foreign = origin.foreign ?? false;
     this.#counter = origin.counter ?? new NonceCounter();
     this.answer = prepareAnswer(held.challenge, credential, origin.cnonce);
-  }
-
-  /** Attempts that the upstream accepted. */
-  get accepted(): number {
-    return this.#accepted;
+    this.shareable = this.answer.qop === undefined;
   }
 
   /** True while it has served no more requests than were under way with it at once. */
   get isFirstCrowd(): boolean {
-    return this.#accepted <= this.#mostUnderWay;
+    return this.accepted <= this.#mostUnderWay;
   }
 
   /** True if a count was refused although a higher one was accepted, whichever response came first. */
@@ -91,7 +90,7 @@ export class Nonce implements HeldChallenge {
   }
 
   noteAccepted(nc: number, now: number): void {
-    this.#accepted += 1;
+    this.accepted += 1;
     this.acceptedAt = now;
     this.#highestAccepted = Math.max(this.#highestAccepted, nc);
   }
@@ -132,11 +131,6 @@ export class Nonce implements HeldChallenge {
     // The upstream may issue the same nonce here once more.
     this.#counter.last = LAST_COUNT;
     return { challenge, cookies, cnonce, count, ageMs: now - this.obtainedAt };
-  }
-
-  /** Without qop there is no count, so nothing is lost when several processes use the nonce. */
-  get shareable(): boolean {
-    return this.answer.qop === undefined;
   }
 
   /**

@@ -16,8 +16,13 @@ const RESTORED_AT_MOST = 64;
 /** The options of all parts of a pool. Those by which the parts know each other are the pool's own. */
 export type PoolOptions = NonceFactoryOptions &
   AdoptionGuardOptions &
-  Omit<LearningOptions, 'onAdopted'> &
-  Omit<RenewalDeps, 'learning'>;
+  LearningOptions &
+  Omit<RenewalDeps, 'learning'> & {
+    /** Called after a step of the reuse policy that was learned here. */
+    readonly onStep: (policy: NoncePolicy, from: NoncePolicy) => void;
+    /** Called when it was learned here that nonces of other processes are of no use. */
+    readonly onBound: () => void;
+  };
 
 /**
  * The nonces of one key in this process. `reserve` answers at once; a request that finds no nonce waits for
@@ -41,15 +46,7 @@ export class NoncePool {
     this.#options = options;
     this.#factory = new NonceFactory(options);
     this.#guard = new AdoptionGuard(options);
-    const onStep = (policy: NoncePolicy, from: NoncePolicy): void => {
-      options.onStep(policy, from);
-      this.#stopSharing();
-    };
-    const onAdopted = (): void => {
-      if (this.policy !== 'shared') this.#stopSharing();
-      else if (!this.#learning.sharesNonces) this.#queue.stopWaiting();
-    };
-    this.#learning = new Learning({ ...options, onStep, onAdopted });
+    this.#learning = new Learning(options);
     this.#idle = new IdleNonces(this.#learning, options.renew);
     this.#renewal = new Renewal({ ...options, learning: this.#learning });
   }
@@ -83,8 +80,8 @@ export class NoncePool {
    * the start: no request waits for it.
    */
   async restore(former?: NoncePool): Promise<void> {
-    if (former !== undefined) this.#learning.inherit(former.#learning);
-    await this.#learning.ask();
+    if (former !== undefined && this.#learning.inherit(former.#learning)) this.#applyAdopted();
+    if (await this.#learning.ask()) this.#applyAdopted();
     if (this.#known !== undefined || !this.#learning.portable) return;
     if (this.policy !== 'shared') return this.#restoreIdle();
     const { sharedChallenges } = this.#options;
@@ -95,7 +92,7 @@ export class NoncePool {
 
   /** Looks up what another process learned or shared; a newer challenge takes the place of an older one. */
   async adopt(): Promise<void> {
-    await this.#learning.ask();
+    if (await this.#learning.ask()) this.#applyAdopted();
     if (!this.#learning.portable) return;
     const held = await this.#options.sharedChallenges.load();
     if (this.policy !== 'shared' || this.#closed) return;
@@ -180,7 +177,8 @@ export class NoncePool {
       if (!stale) this.#guard.refused();
       void this.#options.sharedChallenges.discard(nonce);
     }
-    this.#learning.refused(attempt, stale, challenge);
+    const { policy, portable } = this.#learning;
+    if (this.#learning.refused(attempt, stale, challenge)) this.#apply(policy, portable);
     if (!nonce.retired) this.#refusedInARow += 1;
     nonce.retire();
   }
@@ -219,7 +217,7 @@ export class NoncePool {
   offer(pending: PendingChallenge, held: HeldChallenge): Nonce {
     this.#guard.issued(held.challenge);
     const nonce = this.#factory.issued(held);
-    this.#learning.issued(nonce);
+    if (this.#learning.issued(nonce)) void this.#tell();
     pending.nonce = nonce;
     return nonce;
   }
@@ -233,8 +231,9 @@ export class NoncePool {
     if (nonce.uses > 0) this.#refusedInARow = 0;
     // Its own renewal is no use: a nonce that only renewals use would be renewed for ever.
     if (pending?.replaces === undefined) nonce.uses += 1;
-    const wasTaken = this.policy !== 'shared';
-    this.#learning.accepted(attempt);
+    const { policy: from, portable } = this.#learning;
+    const wasTaken = from !== 'shared';
+    if (this.#learning.accepted(attempt)) this.#apply(from, portable);
     if (nonce.foreign) this.#guard.accepted();
     const next = nextnonce === undefined ? nonce : this.#factory.following(nonce, nextnonce);
     if (this.#closed) {
@@ -272,6 +271,27 @@ export class NoncePool {
     if (this.#guard.fits(held.challenge)) return this.#factory.adopted(held);
     void this.#options.sharedChallenges.discard(held);
     return undefined;
+  }
+
+  /** Something was learned here: reports it, and tells other processes. */
+  #apply(from: NoncePolicy, wasPortable: boolean): void {
+    const { policy, portable } = this.#learning;
+    if (policy !== from) {
+      this.#options.onStep(policy, from);
+      this.#stopSharing();
+    }
+    if (portable !== wasPortable) this.#options.onBound();
+    void this.#tell();
+  }
+
+  async #tell(): Promise<void> {
+    if (await this.#learning.tell()) this.#applyAdopted();
+  }
+
+  /** Something was taken over that was learned elsewhere. */
+  #applyAdopted(): void {
+    if (this.policy !== 'shared') this.#stopSharing();
+    else if (!this.#learning.sharesNonces) this.#queue.stopWaiting();
   }
 
   /** Retires the nonce in use; requests that wait for one obtain their own. */

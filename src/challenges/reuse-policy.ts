@@ -1,3 +1,4 @@
+import type { Clock } from '../base/clock.ts';
 import { NONCE_POLICIES, type NoncePolicy } from './store/store.ts';
 
 /** A nonce is young below this age, in milliseconds … */
@@ -22,59 +23,52 @@ export interface ReuseRefusal {
   readonly lifetimeMs: number | undefined;
 }
 
-export interface ReusePolicyOptions {
-  /** `auto`: learned. */
-  readonly policy: NoncePolicy | 'auto';
-  /** Milliseconds on a clock that never goes back. */
-  readonly now: () => number;
-  /** Called after a step that was learned here. */
-  readonly onStep: (policy: NoncePolicy, from: NoncePolicy) => void;
-}
-
 /**
  * Learns from the nonces that an upstream refuses how they may be used. Each step goes to a stricter policy; `forget`
  * alone goes back.
  */
 export class ReusePolicy {
-  readonly #options: ReusePolicyOptions;
-  #policy: NoncePolicy;
+  policy: NoncePolicy;
+  readonly #isLearned: boolean;
+  readonly #clock: Clock;
   /** First reuses that were refused, with none accepted in between. */
   #refusedReuses: number[] = [];
   /** Refusals of nonces that several requests used at once. */
   #refusedWhenContested: number[] = [];
 
-  constructor(options: ReusePolicyOptions) {
-    this.#options = options;
-    this.#policy = options.policy === 'auto' ? 'shared' : options.policy;
-  }
-
-  get policy(): NoncePolicy {
-    return this.#policy;
+  /** `policy`: `auto` if it is learned. */
+  constructor(policy: NoncePolicy | 'auto', clock: Clock) {
+    this.#isLearned = policy === 'auto';
+    this.#clock = clock;
+    this.policy = policy === 'auto' ? 'shared' : policy;
   }
 
   /** Takes over the policy that another process learned, or this one before its start. */
   adopt(policy: NoncePolicy): void {
-    if (this.#options.policy === 'auto' && policy !== this.#policy) this.#set(policy);
+    if (this.#isLearned && policy !== this.policy) this.#set(policy);
   }
 
   forget(): void {
-    if (this.#options.policy === 'auto') this.#set('shared');
+    if (this.#isLearned) this.#set('shared');
   }
 
-  /** The upstream refused a count that is lower than one that it accepted: it wants them in order. */
-  overtaken(): void {
-    if (this.#policy === 'shared') this.#step();
+  /**
+   * The upstream refused a count that is lower than one that it accepted: it wants them in order. True if that makes a step.
+   */
+  overtaken(): boolean {
+    return this.policy === 'shared' && this.#step();
   }
 
-  /** A nonce was refused that had been accepted before. */
-  refused(refusal: ReuseRefusal): void {
-    if (this.#options.policy !== 'auto' || !isYoung(refusal)) return;
+  /** A nonce was refused that had been accepted before. True if that makes a step. */
+  refused(refusal: ReuseRefusal): boolean {
+    if (!this.#isLearned || !isYoung(refusal)) return false;
     const { accepted, contested, counted } = refusal;
     if (accepted === 1) this.#refusedReuses = this.#withStrike(this.#refusedReuses);
-    if (contested && counted && this.#policy === 'shared') {
+    if (contested && counted && this.policy === 'shared') {
       this.#refusedWhenContested = this.#withStrike(this.#refusedWhenContested);
     }
-    if (Math.max(this.#refusedReuses.length, this.#refusedWhenContested.length) >= STRIKES) this.#step();
+    const strikes = Math.max(this.#refusedReuses.length, this.#refusedWhenContested.length);
+    return strikes >= STRIKES && this.#step();
   }
 
   /** A nonce was accepted that had been accepted before. */
@@ -83,20 +77,19 @@ export class ReusePolicy {
   }
 
   #withStrike(strikes: readonly number[]): number[] {
-    const now = this.#options.now();
+    const now = this.#clock.now();
     return [...strikes.filter((at) => now - at < INTERVAL_MS), now];
   }
 
-  #step(): void {
-    const from = this.#policy;
-    const policy = NONCE_POLICIES[NONCE_POLICIES.indexOf(from) + 1];
-    if (this.#options.policy !== 'auto' || policy === undefined) return;
+  #step(): boolean {
+    const policy = NONCE_POLICIES[NONCE_POLICIES.indexOf(this.policy) + 1];
+    if (!this.#isLearned || policy === undefined) return false;
     this.#set(policy);
-    this.#options.onStep(policy, from);
+    return true;
   }
 
   #set(policy: NoncePolicy): void {
-    this.#policy = policy;
+    this.policy = policy;
     this.#refusedReuses = [];
     this.#refusedWhenContested = [];
   }

@@ -1,16 +1,17 @@
 import { resolve } from 'node:path';
-import { isNativeError } from 'node:util/types';
 import { InvalidArgumentError, Option } from 'commander';
 import { type AuditKeys, auditKeys } from '../audit/keys.ts';
 import { replicaCriterion } from '../audit/reader/query.ts';
 import { processOf } from '../audit/replica-name.ts';
 import { foldersIn } from '../audit/segments/segment.ts';
+import { messageOf } from '../base/error-code.ts';
 import { ConfigError, type LocatedIssue } from '../config/issues.ts';
 import { loadLocated } from '../config/load.ts';
 import type { Config } from '../config/schema.ts';
 import { SourceReader } from '../credentials/sources.ts';
 import type { RedisOptions } from '../redis/connection.ts';
 import { readAuditKey } from '../setup/audit.ts';
+import { ContentReading } from '../setup/content.ts';
 import { readRedis } from '../setup/redis.ts';
 import { CommandError, type Io, processContext } from './io.ts';
 
@@ -40,8 +41,7 @@ export async function openAuditConfig(
     try {
       return auditKeys(await readAuditKey(name, reader));
     } catch (error) {
-      const message = isNativeError(error) ? error.message : 'cannot be read';
-      throw new ConfigError([issue(message, ['audit', 'keyFile'])]);
+      throw new ConfigError([issue(messageOf(error), ['audit', 'keyFile'])]);
     }
   };
   const key = await read(keyFile);
@@ -59,10 +59,10 @@ export async function streamRedisOf(io: Io, file: string): Promise<RedisOptions>
     const message = 'is missing: there is no stream to follow; give { redis: true }';
     throw new ConfigError([locate({ path: ['audit', 'stream'], message })]);
   }
-  const offered = processContext(io);
-  const reader = new SourceReader(offered, config.sealed);
-  const { options, issues } = await readRedis(config.redis, reader, offered.uid);
-  if (options === undefined || issues.length > 0) throw new ConfigError(issues.map(locate));
+  const context = processContext(io);
+  const reading = new ContentReading(new SourceReader(context, config.sealed), context.uid);
+  const options = await readRedis(config.redis, reading);
+  if (options === undefined || reading.issues.length > 0) throw new ConfigError(reading.issues.map(locate));
   return options;
 }
 

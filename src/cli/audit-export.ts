@@ -16,9 +16,8 @@ import {
   streamRedisOf,
 } from './audit-config.ts';
 import { printLines, writeLines } from './audit-format.ts';
-import { CommandError, type ExitStatus, type Io, note, print, type Run } from './io.ts';
+import { CommandError, type ExitStatus, type Io, note, print, type Run, shutdownSignal } from './io.ts';
 import { ReadProgress } from './progress.ts';
-import { shutdownSignal } from './shutdown-signal.ts';
 
 interface ExportArguments {
   readonly config: string;

@@ -2,6 +2,7 @@ import { type Command, Option } from 'commander';
 import { findingText } from '../audit/findings.ts';
 import {
   addressCriterion,
+  type Found,
   instantAfter,
   instantAt,
   type Query,
@@ -9,7 +10,9 @@ import {
   statusCriterion,
 } from '../audit/reader/query.ts';
 import { search } from '../audit/reader/search.ts';
+import { foldersIn } from '../audit/segments/segment.ts';
 import { BufferGc } from '../base/buffer-gc.ts';
+import { listNames } from '../config/cross-check.ts';
 import { argument, collectFiles, openAuditConfig, replicaOption, requireReplica } from './audit-config.ts';
 import { type Format, formatted, printLines } from './audit-format.ts';
 import { type ExitStatus, type Io, note, type Run } from './io.ts';
@@ -100,8 +103,16 @@ async function runSearch(
     },
   });
   const format: Format = json === true ? 'json' : csv === true ? 'csv' : 'table';
-  await printLines(io, formatted(found, format), progress);
+  let isEmpty = true;
+  const seen = async function* (): AsyncGenerator<Found> {
+    for await (const each of found) {
+      isEmpty = false;
+      yield each;
+    }
+  };
+  await printLines(io, formatted(seen(), format), progress);
   progress.hide();
+  if (isEmpty) note(io, await nothingFound(directory, query));
   if (query.id === undefined) return status;
   if (parameters.length === 0) {
     note(io, 'audit.parameters is empty: no identifier is recorded, so none can be found');
@@ -113,4 +124,13 @@ async function runSearch(
     );
   }
   return status;
+}
+
+/** Says where was looked: in another folder, or in another time, the requests may be. */
+async function nothingFound(directory: string, { replica, since, until }: Query): Promise<string> {
+  const folders = await foldersIn(directory, replica);
+  if (folders.length === 0) return `nothing found: there is no audit log in ${directory}`;
+  const from = since === undefined ? '' : ` from ${since}`;
+  const to = until === undefined ? '' : ` before ${until}`;
+  return `nothing found: no request in ${directory} (${listNames(folders)})${from}${to} matches`;
 }

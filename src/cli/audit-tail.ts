@@ -141,10 +141,8 @@ function sentence(record: Record<string, unknown>): string {
   const start = `${time} ${replica} ${String(kind).padEnd(7)}`;
   if (kind === 'access') return `${start} ${accessSentence(rest)}`;
   if (kind === 'outcome') {
-    const { status, bytes, durationMs, requestId, code, outcome } = rest;
-    const { out } = bytes as { out: number };
-    const named = outcome === undefined ? '' : ` (${outcome})`;
-    return `${start} ${status}${code === '' ? '' : ` ${code}`}${named} ${out} B in ${durationMs} ms  ${requestId}`;
+    const { status, requestId, code } = rest;
+    return `${start} ${status}${code === '' ? '' : ` ${code}`}${endPhrase(rest)}  ${requestId}`;
   }
   const { event, ...details } = rest;
   const fields = Object.entries(details).map(([name, value]) => `${name}=${String(value)}`);
@@ -155,7 +153,14 @@ function accessSentence(record: Record<string, unknown>): string {
   const { status, code, client, address, method, path, parameters, requestId } = record;
   const target = targetOf({ path: String(path), parameters: parameters as Record<string, string | null> });
   const who = [client, address].filter((part) => part !== '').join('@');
-  return `${status}${code === '' ? '' : ` ${code}`} ${who} ${method} ${target}  ${requestId}`;
+  return `${status}${code === '' ? '' : ` ${code}`} ${who} ${method} ${target}${endPhrase(record)}  ${requestId}`;
+}
+
+/** The end of the response, with a space before it; empty if the record does not have it. */
+function endPhrase({ bytes, durationMs, outcome }: Record<string, unknown>): string {
+  if (!(bytes instanceof Object && 'out' in bytes)) return '';
+  const named = outcome === undefined ? '' : ` (${outcome})`;
+  return `${named} ${bytes.out} B in ${durationMs} ms`;
 }
 
 function count(value: string): number {

@@ -20,6 +20,7 @@ import {
 import { registerExport } from './audit-export.ts';
 import { registerSearch } from './audit-search.ts';
 import { registerTail } from './audit-tail.ts';
+import { registerUsage } from './audit-usage.ts';
 import { CommandError, type ExitStatus, type Io, note, print, type Run } from './io.ts';
 import { ReadProgress } from './progress.ts';
 
@@ -53,6 +54,7 @@ export function registerAudit(program: Command, run: Run): void {
   registerSearch(audit, run);
   registerTail(audit, run);
   registerExport(audit, run);
+  registerUsage(audit, run);
   audit
     .command('accept-clock')
     .description('let the gateway remove old segments, though its clock is far ahead of the audit log')

@@ -57,10 +57,15 @@ async function check(io: Io, { config: given, secrets }: CheckOptions): Promise<
   const isStdin = given === STDIN;
   const file = isStdin ? 'stdin' : given;
   try {
-    const located = isStdin ? locatedIn(await buffer(io.stdin), file) : await loadLocated(file);
+    const context = processContext(io);
+    // A pipeline has the files of its checkout, which belong to another user than those of the gateway.
+    const trust = secrets ? context : undefined;
+    const located = isStdin
+      ? await locatedIn(await buffer(io.stdin), file, trust)
+      : await loadLocated(file, trust);
     const warnings = secrets
-      ? (await readSetupOf(located, processContext(io))).warnings
-      : configWarnings(located.config).map(located.locate);
+      ? (await readSetupOf(located, context)).warnings
+      : [...located.warnings, ...configWarnings(located.config)].map(located.locate);
     return { file, config: located.config, issues: [], warnings };
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;

@@ -100,6 +100,7 @@ async function rotateClient(
     ? JSON.stringify({
         apiKey: key.apiKey,
         path: place.path,
+        file: place.file,
         line: place.line,
         apiKeySha256: [key.apiKeySha256, ...hashes],
       })
@@ -190,12 +191,13 @@ function keyText(hashes: readonly string[]): string {
   return `API key ${hashes.map((hex) => `${hex.slice(0, SHOWN_DIGITS)}…`).join(', ')}`;
 }
 
-function ruleText({ deployment, sites, operations, methods, parameters }: Rule): string {
+function ruleText({ deployment, sites, operations, methods, parameters, credential }: Rule): string {
   const limits = [
     namesText('sites', sites),
     namesText('operations', operations),
     namesText('methods', methods),
     ...parameters.map(({ name }) => `limits of ${name}`),
+    credential === undefined ? undefined : `credential ${credential}`,
   ].filter((part) => part !== undefined);
   const name = deployment === ANY_DEPLOYMENT ? 'every deployment' : deployment;
   return limits.length === 0 ? name : `${name}: ${limits.join('; ')}`;

@@ -1,7 +1,7 @@
 import { createInterface } from 'node:readline/promises';
 import { Writable } from 'node:stream';
 import { text } from 'node:stream/consumers';
-import { type Command, InvalidArgumentError } from 'commander';
+import { type Command, InvalidArgumentError, Option } from 'commander';
 import { Secret } from '../base/secret.ts';
 import { ConfigError } from '../config/issues.ts';
 import { type LocatedConfig, loadLocated } from '../config/load.ts';
@@ -15,7 +15,7 @@ import {
 } from '../credentials/reading.ts';
 import { ENTRY_NAME, type SealedEntry, SealedError, type SealedSection } from '../credentials/sealed-file.ts';
 import {
-  changeEntry,
+  changeEntries,
   type EntryChange,
   makeIdentity,
   promote,
@@ -24,9 +24,10 @@ import {
   SealingError,
   setNext,
   setTo,
+  withdraw,
 } from '../credentials/sealing.ts';
 import { describeSource, issueOf, SourceReader } from '../credentials/sources.ts';
-import { secretUses } from '../setup/secret-uses.ts';
+import { secretUses } from '../setup/warnings.ts';
 import { CommandError, type Io, note, print, processContext, type Run } from './io.ts';
 import { alignColumns } from './table.ts';
 
@@ -38,6 +39,7 @@ interface SealOptions {
 interface RotateOptions {
   readonly config: string;
   readonly promote?: boolean;
+  readonly withdraw?: boolean;
 }
 
 /** `credential seal|rotate|remove|list`: changes the sealed file and lists credentials with their sources. */
@@ -55,6 +57,7 @@ export function registerCredential(program: Command, run: Run): void {
     .action(run(sealOne));
   withEntry('rotate', 'store the next version of a secret from stdin beside the current one')
     .option('--promote', 'make the next version the current one instead')
+    .addOption(new Option('--withdraw', 'take the next version back instead').conflicts('promote'))
     .action(run(rotateOne));
   withEntry(
     'remove',
@@ -90,10 +93,18 @@ async function sealOne(
 async function rotateOne(
   io: Io,
   name: string,
-  { config: file, promote: now = false }: RotateOptions,
+  { config: file, promote: now = false, withdraw: isWithdrawn = false }: RotateOptions,
 ): Promise<void> {
   const located = await loadLocated(file);
   const section = sealedSection(located, file);
+  if (isWithdrawn) {
+    await withReadableErrors(located, async () => {
+      const { version } = await change(io, section, name, withdraw);
+      const line = `${section.file}: ${name}, version ${version} stays, the next version is withdrawn`;
+      await printLine(io, `${line}; a gateway that uses it already keeps it, and logs a warning`);
+    });
+    return;
+  }
   const step = now ? promote : setNext(await readSecretInput(io, `Next secret for ${name}: `), new Date());
   await withReadableErrors(located, async () => {
     const { version, next } = await change(io, section, name, step);
@@ -122,13 +133,14 @@ async function removeOne(
   });
 }
 
-function change<T extends SealedEntry | undefined>(
+async function change<T extends SealedEntry | undefined>(
   io: Io,
   section: SealedSection,
   name: string,
   step: EntryChange<T>,
 ): Promise<T> {
-  return changeEntry(section, new SourceReader(processContext(io), section), name, step);
+  const [entry] = await changeEntries(section, new SourceReader(processContext(io), section), [name], step);
+  return entry as T;
 }
 
 function sealedSection({ config }: LocatedConfig, file: string): SealedSection {

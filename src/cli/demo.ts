@@ -12,8 +12,7 @@ import { type AppSetup, readSetup } from '../setup/setup.ts';
 import { defaultSettings, demoPorts } from '../simulator/settings.ts';
 import { type Simulator, startSimulator } from '../simulator/simulator.ts';
 import { gatewayProcess, urlOf } from './gateway-process.ts';
-import { type Io, print, processContext, type Run } from './io.ts';
-import { shutdownSignal } from './shutdown-signal.ts';
+import { type Io, print, processContext, type Run, shutdownSignal } from './io.ts';
 import { addressRows } from './simulate.ts';
 import { alignColumns } from './table.ts';
 

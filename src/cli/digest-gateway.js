@@ -21,9 +21,22 @@ if (Number(process.versions.node.split('.')[0]) < OLDEST) {
   process.report.excludeEnv = true;
   // A reader such as `| head` may close the pipe early, which is not an error.
   process.stdout.on('error', (error) => process.exit(error.code === 'EPIPE' ? 0 : 1));
+  enterFolderOfUser();
   import('./main.ts')
     .then(({ main }) => main(process.argv.slice(2), process))
     .then((status) => {
       process.exitCode = status;
     });
+}
+
+/**
+ * npm runs the script `gateway` in the folder of the package. Names of files on the command line start where the user
+ * called it.
+ */
+function enterFolderOfUser() {
+  const { npm_lifecycle_event: script, npm_package_json: file, INIT_CWD: folder } = process.env;
+  if (script !== 'gateway' || file === undefined || folder === undefined) return;
+  const { realpathSync } = process.getBuiltinModule('node:fs');
+  const own = new URL('../../package.json', import.meta.url);
+  if (realpathSync(file) === realpathSync(own)) process.chdir(folder);
 }

@@ -23,11 +23,11 @@ export function printError(io: Io, error: unknown): void {
 }
 
 /** Logs an error that ends the process, in the format of its other lines: each issue of a configuration is one. */
-export function logError(io: Io, error: unknown): void {
+export function logError(io: Io, error: unknown, command: string): void {
   const log = createLog(io.stderr);
   if (error instanceof CommanderError) {
     if (error.exitCode !== 0)
-      log.error(`${error.message.replace(/^error: /, '')} (see digest-gateway --help)`);
+      log.error(`${error.message.replace(/^error: /, '')} (see digest-gateway ${command} --help)`);
   } else if (error instanceof ConfigError) {
     for (const issue of error.issues) log.error(formatIssue(issue));
   } else {

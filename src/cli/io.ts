@@ -1,3 +1,4 @@
+import { readFile } from 'node:fs/promises';
 import type { Readable, Writable } from 'node:stream';
 import type { ProcessContext } from '../credentials/sources.ts';
 
@@ -52,4 +53,25 @@ export class CommandError extends Error {
     super(message, cause === undefined ? undefined : { cause });
     this.status = status;
   }
+}
+
+/** Returns the version in package.json. */
+export async function packageVersion(): Promise<string> {
+  // package.json is two folders up from src/cli and from dist/cli.
+  const text = await readFile(new URL('../../package.json', import.meta.url), 'utf8');
+  const { version } = JSON.parse(text) as { version: string };
+  return version;
+}
+
+const SIGNALS = ['SIGTERM', 'SIGINT'] as const;
+
+/** Resolves with the next SIGTERM or SIGINT. A later one ends the process unless this is called again. */
+export function shutdownSignal(): Promise<NodeJS.Signals> {
+  return new Promise((resolve) => {
+    const heard = (signal: NodeJS.Signals): void => {
+      for (const each of SIGNALS) process.off(each, heard);
+      resolve(signal);
+    };
+    for (const each of SIGNALS) process.on(each, heard);
+  });
 }

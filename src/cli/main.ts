@@ -1,7 +1,6 @@
 import { Command, type OutputConfiguration } from 'commander';
 import { registerCompletion } from './completion.ts';
-import type { ExitStatus, Io, Run } from './io.ts';
-import { packageVersion } from './version.ts';
+import { type ExitStatus, type Io, packageVersion, type Run } from './io.ts';
 
 type Register = (program: Command, run: Run) => void;
 
@@ -40,7 +39,7 @@ export async function main(args: readonly string[], io: Io): Promise<ExitStatus>
     return status;
   } catch (error) {
     const { logError, printError, statusOf } = await import('./error-report.ts');
-    if (logs) logError(io, error);
+    if (logs) logError(io, error, args[0] ?? '');
     else printError(io, error);
     return statusOf(error);
   }
@@ -70,12 +69,18 @@ export async function commandLine(
     .description('Answers HTTP Digest challenges for clients that cannot, and alone holds the credentials.')
     .version(await packageVersion())
     .exitOverride()
-    .showHelpAfterError('(see digest-gateway --help)')
     .configureOutput(output);
   for (const load of commandsFor(name)) (await load())(program, run);
   registerCompletion(program, run, commandLine);
   registerHelp(program);
+  pointAtHelp(program, program.name());
   return program;
+}
+
+/** After wrong usage, each command names the help that describes it. */
+function pointAtHelp(command: Command, path: string): void {
+  command.showHelpAfterError(`(see ${path} --help)`);
+  for (const child of command.commands) pointAtHelp(child, `${path} ${child.name()}`);
 }
 
 /** Returns the commands to load if the first argument is `name`. */

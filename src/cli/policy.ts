@@ -4,6 +4,8 @@ import { isFieldValue, isToken } from '../base/raw-headers.ts';
 import { loadConfig } from '../config/load.ts';
 import { isMethod } from '../config/operations.ts';
 import { CommandError, type ExitStatus, type Io, print, type Run } from './io.ts';
+import { registerLearn } from './policy-learn.ts';
+import { registerReplay } from './policy-replay.ts';
 import { alignColumns } from './table.ts';
 
 interface Options {
@@ -15,13 +17,12 @@ interface Options {
 }
 
 /**
- * `policy explain`: explains the outcome of a request without sending it. Exit status 1: it would be
- * refused.
+ * Registers `policy` and its subcommands. `policy explain` explains the outcome of a request without sending it; exit
+ * status 1: it would be refused.
  */
 export function registerPolicy(program: Command, run: Run): void {
-  program
-    .command('policy')
-    .description('work on the rules of clients')
+  const policy = program.command('policy').description('work on the rules of clients');
+  policy
     .command('explain')
     .description('explain what the gateway would do with a request and why, without sending it')
     .argument('<method>', 'the HTTP method, such as GET')
@@ -36,6 +37,8 @@ export function registerPolicy(program: Command, run: Run): void {
     )
     .option('--json', 'print JSON')
     .action(run(runExplain));
+  registerReplay(policy, run);
+  registerLearn(policy, run);
 }
 
 async function runExplain(io: Io, method: string, target: string, options: Options): Promise<ExitStatus> {
@@ -71,7 +74,7 @@ function explanationLines(explanation: Explanation): string[] {
 type Row = readonly [name: string, value: string];
 
 function grantRows(granted: Granted): Row[] {
-  const { client, identifiedBy, deployment, rule, operation, site, credential } = granted;
+  const { client, identifiedBy, deployment, rule, operation, site, credential, credentialBy } = granted;
   const { sends, siteAdded, drops, parameters, limits } = granted;
   return [
     ['allowed', `by ${rule}`],
@@ -80,7 +83,7 @@ function grantRows(granted: Granted): Row[] {
     ['deployment', deployment],
     ['operation', operation || 'none that is listed'],
     ['site', `${site}${siteAdded ? ' (added)' : ''}`],
-    ['credential', credential],
+    ['credential', `${credential}, named by ${credentialBy}`],
     ['sends', sends],
     ['drops', drops.join(', ')],
     ...limits.map((text): Row => ['limit', text]),

@@ -1,11 +1,11 @@
 import { AuditLogError, openParts, type ProcessParts } from '../app/compose.ts';
 import { BufferGc } from '../base/buffer-gc.ts';
 import { monotonicClock } from '../base/clock.ts';
+import { messageOf } from '../base/error-code.ts';
 import { createLog, type Log } from '../base/log.ts';
 import type { AppSetup } from '../setup/setup.ts';
-import { CommandError, type Io } from './io.ts';
-import { startTracing } from './tracing.ts';
-import { packageVersion } from './version.ts';
+import { openTracing, type Tracing } from '../tracing/tracing.ts';
+import { CommandError, type Io, packageVersion } from './io.ts';
 
 interface ThisProcess extends ProcessParts {
   /** Sends the last traces and stops the SDK. */
@@ -38,4 +38,91 @@ export async function processParts(io: Io, setup: AppSetup, worker?: number): Pr
 function logWarnings(log: Log): void {
   process.removeAllListeners('warning');
   process.on('warning', ({ name, message }) => log.warn({ name }, message));
+}
+
+/** Any of these variables enables traces, as in the SDK's documentation. */
+const ENABLING = [
+  'OTEL_EXPORTER_OTLP_ENDPOINT',
+  'OTEL_EXPORTER_OTLP_TRACES_ENDPOINT',
+  'OTEL_TRACES_EXPORTER',
+];
+const SDK = '@opentelemetry/sdk-node';
+const NOT_STARTED = `no traces are sent: install ${SDK} beside digest-gateway, or unset the variables`;
+const NOT_REGISTERED = `no traces are sent: ${SDK} registered no tracer provider that digest-gateway can use; if "npm ls @opentelemetry/api" prints two versions, install both packages in one folder`;
+
+interface Sdk {
+  start(): void;
+  shutdown(): Promise<void>;
+}
+
+interface ProcessTracing {
+  /** Undefined if no SDK is registered. */
+  readonly tracing: Tracing | undefined;
+  /** Sends the last traces and stops the SDK that the gateway started. Never rejects. */
+  readonly stop: () => Promise<void>;
+}
+
+/**
+ * Uses the OpenTelemetry SDK that a module of `--import` registered. Otherwise starts the one that is
+ * installed beside the gateway, if the environment enables traces; it reads its settings from the
+ * environment. Logs why there are no traces although they are enabled. Never rejects.
+ */
+export async function startTracing(
+  environment: Readonly<Record<string, string | undefined>>,
+  version: string,
+  log: Log,
+  load: () => Promise<unknown> = () => import(SDK),
+): Promise<ProcessTracing> {
+  const idle = (): Promise<void> => Promise.resolve();
+  // A second SDK could not register.
+  const registered = openTracing(version);
+  const variables = ENABLING.filter((name) => (environment[name] ?? '') !== '');
+  const off = environment['OTEL_SDK_DISABLED'] === 'true' || environment['OTEL_TRACES_EXPORTER'] === 'none';
+  if (registered !== undefined || off || variables.length === 0) return { tracing: registered, stop: idle };
+  try {
+    const { NodeSDK } = (await load()) as { NodeSDK: new (options: { serviceName: string }) => Sdk };
+    const sdk = new NodeSDK({ serviceName: environment['OTEL_SERVICE_NAME'] ?? 'digest-gateway' });
+    sdk.start();
+    const tracing = openTracing(version);
+    if (tracing === undefined) log.warn({ variables }, NOT_REGISTERED);
+    // The SDK itself is silent unless OTEL_LOG_LEVEL is set.
+    else if ((environment['OTEL_LOG_LEVEL'] ?? '') === '') await logSdkErrors(log);
+    return { tracing, stop: () => shutDown(sdk, log) };
+  } catch (error) {
+    log.warn({ variables, reason: messageOf(error) }, NOT_STARTED);
+    return { tracing: undefined, stop: idle };
+  }
+}
+
+/**
+ * Logs errors and warnings of the SDK, such as a collector that cannot be reached. To be called after the
+ * SDK has started: the API keeps a newer copy of itself from registering anything after an older one.
+ */
+async function logSdkErrors(log: Log): Promise<void> {
+  const { DiagLogLevel, diag } = await import('@opentelemetry/api');
+  const warn = (text: string): void => log.warn({ reason: messageIn(text) }, 'OpenTelemetry SDK');
+  const ignore = (): void => undefined;
+  diag.setLogger(
+    { error: warn, warn, info: ignore, debug: ignore, verbose: ignore },
+    { logLevel: DiagLogLevel.WARN, suppressOverrideMessage: true },
+  );
+}
+
+/** Returns the message of an error, which the SDK reports as JSON or with its stack. */
+function messageIn(text: string): string {
+  try {
+    const { message } = JSON.parse(text) as { message?: unknown };
+    if (typeof message === 'string') return message;
+  } catch {
+    // Not JSON.
+  }
+  return text.split('\n', 1).join();
+}
+
+async function shutDown(sdk: Sdk, log: Log): Promise<void> {
+  try {
+    await sdk.shutdown();
+  } catch (error) {
+    log.warn({ reason: messageOf(error) }, 'the last traces could not be sent');
+  }
 }

@@ -1,10 +1,9 @@
 import type { Command } from 'commander';
 import type { App } from '../app/app.ts';
 import { formatIssue } from '../config/issues.ts';
-import { SetupSource } from '../setup/setup-source.ts';
+import { SetupSource } from '../setup/setup.ts';
 import { gatewayProcess, urlOf } from './gateway-process.ts';
-import { type Io, processContext, type Run } from './io.ts';
-import { shutdownSignal } from './shutdown-signal.ts';
+import { type Io, processContext, type Run, shutdownSignal } from './io.ts';
 
 interface ServeOptions {
   readonly config: string;

@@ -2,8 +2,7 @@ import type { Command } from 'commander';
 import { loadSettings } from '../config/load.ts';
 import { defaultSettings, demoPorts, simulatorSettings } from '../simulator/settings.ts';
 import { type Simulator, startSimulator } from '../simulator/simulator.ts';
-import { type Io, print, type Run } from './io.ts';
-import { shutdownSignal } from './shutdown-signal.ts';
+import { type Io, print, type Run, shutdownSignal } from './io.ts';
 import { alignColumns } from './table.ts';
 
 /** `simulate [--config FILE]`: runs the upstream simulator alone. */

@@ -4,9 +4,8 @@ import { ipcPort } from '../base/ipc-port.ts';
 import { ChannelChallengeStore } from '../challenges/store/channel.ts';
 import { WorkerProcess } from '../fleet/worker.ts';
 import { ChannelLimitStore } from '../limits/channel.ts';
-import { CommandError, type Io, type Run } from './io.ts';
+import { CommandError, type Io, packageVersion, type Run } from './io.ts';
 import { processParts } from './process-parts.ts';
-import { packageVersion } from './version.ts';
 
 /** `worker`: serves requests for the process that has started it; `serve` starts it with `workers`. */
 export function registerWorker(program: Command, run: Run): void {

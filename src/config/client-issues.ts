@@ -42,12 +42,14 @@ function* lackingClientIssues(
 }
 
 function* trustedProxyIssues({ listen }: Accepted<Config>): Generator<CrossIssue> {
-  for (const [index, network] of (listen?.trustedProxies ?? []).entries()) {
-    if (network?.bits !== 0) continue;
-    yield {
-      path: ['listen', 'trustedProxies', index],
-      message: 'is every address, so that everyone could claim any: name the proxies only',
-    };
+  for (const key of ['trustedProxies', 'proxyProtocol'] as const) {
+    for (const [index, network] of (listen?.[key] ?? []).entries()) {
+      if (network?.bits !== 0) continue;
+      yield {
+        path: ['listen', key, index],
+        message: 'is every address, so that everyone could claim any: name the proxies only',
+      };
+    }
   }
 }
 

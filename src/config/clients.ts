@@ -178,6 +178,11 @@ const rule = () =>
       parameters: parameters()
         .prefault({})
         .describe('Limits of query parameters, by name, for every request under this rule.'),
+      credential: text('the name of a credential')
+        .exactOptional()
+        .describe(
+          'The credential for requests under this rule. Without it that of the site, or of the deployment.',
+        ),
     },
     { error: SECTION },
   );

@@ -20,13 +20,16 @@ export interface LocatedIssue {
   readonly message: string;
 }
 
-/** An invalid configuration. The message contains every issue, one on each line, in the order of the file. */
+/** An invalid configuration. The message contains every issue, one on each line, in the order of each file. */
 export class ConfigError extends Error {
   override readonly name = 'ConfigError';
   readonly issues: readonly LocatedIssue[];
 
   constructor(issues: readonly LocatedIssue[]) {
-    const sorted = issues.toSorted((a, b) => a.line - b.line || a.column - b.column);
+    const byFile = Map.groupBy(issues, ({ file }) => file);
+    const sorted = [...byFile.values()].flatMap((of) =>
+      of.toSorted((a, b) => a.line - b.line || a.column - b.column),
+    );
     // One cause can produce equal issues: a broken bracket, or a value that an alias repeats.
     const distinct = new Map(sorted.map((issue) => [formatIssue(issue), issue]));
     super([...distinct.keys()].join('\n'));

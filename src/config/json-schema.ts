@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { configSchema } from './section-issues.ts';
+import { sectionsSchema } from './schema.ts';
 
 /** The values that `parseDuration` and `parseSize` accept as text. */
 const DURATION = '^\\d{1,16}(?:ms|s|m|h|d)$';
@@ -11,8 +11,23 @@ const SIZE = '^\\d{1,16}(?:B|KiB|MiB|GiB|TiB)?$';
  * checks of values against each other.
  */
 export function configJsonSchema(): object {
+  const schema = jsonSchemaOf(sectionsSchema('/'), 'Configuration of digest-gateway');
+  delete schema['required'];
+  // Included files may have all the deployments.
+  const anyOf = ['deployments', 'include'].map((key) => ({ required: [key], properties: { [key]: {} } }));
+  return { ...schema, anyOf };
+}
+
+/** Returns the JSON Schema of an included file. */
+export function partJsonSchema(): object {
+  const { clients, credentials, deployments } = sectionsSchema('/').shape;
+  const schema = z.strictObject({ clients, credentials, deployments: deployments.exactOptional() });
+  return jsonSchemaOf(schema, 'File that a configuration of digest-gateway includes');
+}
+
+function jsonSchemaOf(schema: z.ZodType, title: string): Record<string, unknown> {
   return {
-    ...z.toJSONSchema(configSchema('/'), {
+    ...z.toJSONSchema(schema, {
       io: 'input',
       target: 'draft-7',
       // The type of a value before its transform is exact; checks in code have no JSON Schema.
@@ -30,6 +45,6 @@ export function configJsonSchema(): object {
         Object.assign(jsonSchema, written);
       },
     }),
-    title: 'Configuration of digest-gateway',
+    title,
   };
 }

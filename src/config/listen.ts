@@ -4,6 +4,7 @@ import {
   bindAddress,
   clientHost,
   duration,
+  fileMode,
   fileName,
   listOf,
   network,
@@ -18,10 +19,19 @@ import {
 export const listener = (defaultPort: number) => ({
   address: bindAddress()
     .default('127.0.0.1')
-    .describe('The address that it listens on. Changing it needs a restart.'),
+    .describe(
+      'The address that it listens on, or `unix:` and the path of a UNIX socket, which counts as loopback. The folder of the socket must exist. The file of an ended process is replaced. Changing it needs a restart.',
+    ),
   port: port()
     .default(defaultPort)
-    .describe('The port that it listens on; 0 takes any free port. Changing it needs a restart.'),
+    .describe(
+      'The port that it listens on; 0 takes any free port. It means nothing for a UNIX socket. Changing it needs a restart.',
+    ),
+  socketMode: fileMode()
+    .default('0660')
+    .describe(
+      'The permissions of the file of a UNIX socket, in quotes: who may write to it may connect. By default that is the user of the gateway, and its group. Changing it needs a restart.',
+    ),
 });
 
 const tls = (folder: string) =>
@@ -37,6 +47,11 @@ const tls = (folder: string) =>
         .exactOptional()
         .describe(
           'PEM: the authority that has to have signed the certificates of clients. With it clients are asked for a certificate, which counts until it ends, and TLS sessions are not resumed.',
+        ),
+      crlFile: fileName(folder)
+        .exactOptional()
+        .describe(
+          'PEM: the lists of certificates that the authorities have revoked, one for each authority in `clientCaFile`. A client with a revoked certificate gets 401, and so does one with any certificate of an authority whose list has expired. Each change of the file closes open connections after their current response.',
         ),
       minVersion: oneOf(['TLSv1.2', 'TLSv1.3'])
         .default('TLSv1.2')
@@ -63,7 +78,9 @@ const limits = () =>
       connections: whole(1, 1_000_000).default(10_000).describe('The most connections of all clients.'),
       connectionsPerAddress: whole(1, 1_000_000)
         .default(1_000)
-        .describe('The most connections of one address. Trusted proxies have no such limit.'),
+        .describe(
+          'The most connections of one address. Trusted proxies and UNIX sockets have no such limit.',
+        ),
       bodyMemory: size()
         .default(64 * 2 ** 20)
         .describe(
@@ -81,12 +98,17 @@ export const listenSchema = (folder: string) =>
       tls: tls(folder)
         .exactOptional()
         .describe(
-          'TLS for clients. The files are read again when they change and on SIGHUP; open connections stay, unless an authority was removed from `clientCaFile`.',
+          'TLS for clients. The files are read again when they change and on SIGHUP; open connections stay, unless an authority was removed from `clientCaFile`, or `crlFile` changed.',
         ),
       hosts: listOf(clientHost(), 'a list of at least one name, such as [gateway.internal]')
         .exactOptional()
         .describe(
           'The host names by which clients may call the gateway; the hosts of deployments are added. Any other `Host` gets 421, which prevents DNS rebinding. Without it any host is accepted.',
+        ),
+      proxyProtocol: listOf(network(), 'a list of at least one network, such as [10.0.0.7]')
+        .default([])
+        .describe(
+          'Load balancers that begin each connection with a header of the PROXY protocol (version 1 or 2), before TLS. The client has the address of the header. A connection of theirs without a valid header is closed; from all others a header is a malformed request. Changing it needs a restart.',
         ),
       trustedProxies: listOf(network(), 'a list of at least one network, such as [10.0.0.7]')
         .default([])

@@ -2,8 +2,9 @@ import { once } from 'node:events';
 import { extname } from 'node:path';
 import { Worker } from 'node:worker_threads';
 import { runInSlices } from '../base/steps.ts';
+import type { FileTrust } from './include.ts';
 import { ConfigError, type Issue, type LocatedIssue } from './issues.ts';
-import type { LoadResult } from './load-worker.ts';
+import type { LoadRequest, LoadResult } from './load-worker.ts';
 import type { Config } from './schema.ts';
 import { fromPieces, type Pieces } from './transfer.ts';
 
@@ -15,6 +16,8 @@ export interface BackgroundConfig {
   readonly config: Config;
   /** The same, for further processes and threads. */
   readonly pieces: Pieces;
+  readonly warnings: readonly Issue[];
+  readonly fileState: string;
   /** Adds the places in the file to further issues. Must not be called again before it has resolved. */
   locate(issues: readonly Issue[]): Promise<readonly LocatedIssue[]>;
   /** Ends the worker thread, which holds the source positions. */
@@ -26,8 +29,9 @@ export interface BackgroundConfig {
  * the configuration is assembled in slices, so that the event loop is not blocked.
  * @throws ConfigError with every issue, or if the file cannot be read
  */
-export async function loadInBackground(file: string): Promise<BackgroundConfig> {
-  const worker = new Worker(WORKER, { workerData: file });
+export async function loadInBackground(file: string, trust: FileTrust): Promise<BackgroundConfig> {
+  const workerData: LoadRequest = { file, trust };
+  const worker = new Worker(WORKER, { workerData });
   try {
     // Rejects if an error ends the thread.
     const [result] = (await once(worker, 'message')) as [LoadResult];
@@ -35,7 +39,7 @@ export async function loadInBackground(file: string): Promise<BackgroundConfig> 
     const config = await runInSlices(fromPieces(result.pieces, file));
     return {
       config,
-      pieces: result.pieces,
+      ...result,
       async locate(issues) {
         if (issues.length === 0) return [];
         worker.postMessage(issues);
@@ -48,4 +52,13 @@ export async function loadInBackground(file: string): Promise<BackgroundConfig> 
     await worker.terminate();
     throw error;
   }
+}
+
+/** Writes a configuration as `effectiveYaml` does, in a thread: that of thousands of deployments takes seconds. */
+export async function effectiveInBackground(pieces: Pieces): Promise<string> {
+  const workerData: LoadRequest = { shown: pieces };
+  const worker = new Worker(WORKER, { workerData });
+  // Rejects if an error ends the thread.
+  const [yaml] = (await once(worker, 'message')) as [string];
+  return yaml;
 }

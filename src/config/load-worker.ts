@@ -1,23 +1,36 @@
 import { parentPort, workerData } from 'node:worker_threads';
+import { effectiveYaml } from './effective.ts';
+import type { FileTrust } from './include.ts';
 import { ConfigError, type Issue, type LocatedIssue } from './issues.ts';
 import { loadLocated } from './load.ts';
-import { type Pieces, toPieces } from './transfer.ts';
+import { type Pieces, toPieces, treeOf } from './transfer.ts';
 
-/** First message of the thread: the configuration or its issues. */
-export type LoadResult = { readonly pieces: Pieces } | { readonly issues: readonly LocatedIssue[] };
+/** Data of the thread: a file to load, or a configuration to write with its defaults. */
+export type LoadRequest = { readonly file: string; readonly trust: FileTrust } | { readonly shown: Pieces };
+
+/** First message of the thread that loads: the configuration or its issues. */
+export type LoadResult =
+  | { readonly pieces: Pieces; readonly warnings: readonly Issue[]; readonly fileState: string }
+  | { readonly issues: readonly LocatedIssue[] };
 
 // This module runs in the thread of load-background.ts.
-try {
-  const { tree, locate } = await loadLocated(String(workerData));
-  const pieces = toPieces(tree);
-  parentPort?.on('message', (issues: readonly Issue[]) => parentPort?.postMessage(issues.map(locate)));
-  post(
-    { pieces },
-    pieces.map(({ buffer }) => buffer),
-  );
-} catch (error) {
-  if (!(error instanceof ConfigError)) throw error;
-  post({ issues: error.issues }, []);
+const request: LoadRequest = workerData;
+if ('shown' in request) parentPort?.postMessage(effectiveYaml(treeOf(request.shown)));
+else await load(request.file, request.trust);
+
+async function load(file: string, trust: FileTrust): Promise<void> {
+  try {
+    const { tree, locate, warnings, fileState } = await loadLocated(file, trust);
+    const pieces = toPieces(tree);
+    parentPort?.on('message', (issues: readonly Issue[]) => parentPort?.postMessage(issues.map(locate)));
+    post(
+      { pieces, warnings, fileState },
+      pieces.map(({ buffer }) => buffer),
+    );
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error;
+    post({ issues: error.issues }, []);
+  }
 }
 
 function post(result: LoadResult, transferred: ArrayBuffer[]): void {

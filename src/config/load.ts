@@ -1,59 +1,81 @@
+import { existsSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { isNativeError } from 'node:util/types';
 import type { z } from 'zod';
 import { errorCode } from '../base/error-code.ts';
+import { stateOf } from '../base/file-watch.ts';
+import { type FileTrust, findParts, mergeParts, type Part, readParts } from './include.ts';
 import { ConfigError, type Issue, type LocatedIssue } from './issues.ts';
-import type { Config } from './schema.ts';
+import { type Config, includeSchema } from './schema.ts';
 import { schemaIssues } from './schema-issues.ts';
 import { configSchema } from './section-issues.ts';
 import { readYaml, type YamlSource } from './yaml-source.ts';
 
 /** A valid configuration with the source positions of its parts. */
-export interface LocatedConfig {
+export interface CheckedConfig {
   readonly config: Config;
   /** Its name; relative file names in it start at its folder. */
   readonly file: string;
-  /** The configuration as it is written: mappings, lists, texts, numbers, booleans and null. */
+  /** The configuration as it is written, with the included files: mappings, lists, texts, numbers, booleans and null. */
   readonly tree: unknown;
   /** Adds the place in the file to an issue that was found later, such as with a file that `config` names. */
   locate(issue: Issue): LocatedIssue;
 }
 
-/**
- * Parses a configuration. `file`: its name for messages; relative file names in it start at its folder.
- * @throws ConfigError with every issue: syntax, values, and values that do not fit each other
- */
-export function parseConfig(text: string, file: string): Config {
-  return parseLocated(text, file).config;
+export interface LocatedConfig extends CheckedConfig {
+  /** About the included files. */
+  readonly warnings: readonly Issue[];
+  /** State of the file and the included ones before they were read, as `stateOf` has it. */
+  readonly fileState: string;
 }
 
 /**
- * Reads the configuration in a file.
- * @throws ConfigError with every issue, or if the file cannot be read
+ * Parses a configuration that includes no files. `file`: its name for messages; relative file names in it start at its
+ * folder.
+ * @throws ConfigError with every issue: syntax, values, and values that do not fit each other
+ */
+export function parseConfig(text: string, file: string): Config {
+  return locatedAlone(Buffer.from(text), file).config;
+}
+
+/**
+ * Does the same with the content of a file, and keeps the source positions.
+ * @throws ConfigError with every issue
+ */
+export function locatedAlone(content: Uint8Array, file: string): CheckedConfig {
+  return checked(mainSource(decoded(content, file), file), [], file);
+}
+
+/**
+ * Reads the configuration in a file and the files that it includes.
+ * @throws ConfigError with every issue, or if a file cannot be read
  */
 export async function loadConfig(file: string): Promise<Config> {
   return (await loadLocated(file)).config;
 }
 
 /**
- * Does the same as `loadConfig`, and keeps the source positions for further issues.
- * @throws ConfigError with every issue, or if the file cannot be read
+ * Does the same as `loadConfig`, and keeps the source positions for further issues. `trust`: included files that others
+ * could exchange are refused; undefined: they are not.
+ * @throws ConfigError with every issue, or if a file cannot be read
  */
-export async function loadLocated(file: string): Promise<LocatedConfig> {
-  return parseLocated(await readText(file), file);
+export async function loadLocated(file: string, trust?: FileTrust): Promise<LocatedConfig> {
+  // Before the content is read: a file that changes in between is read again then.
+  const state = await stateOf([file]);
+  return assembled(await readText(file), file, trust, state);
 }
 
 /**
  * Does the same with the content of a file. `file`: its name for messages; relative file names in it start at its folder.
  * @throws ConfigError with every issue
  */
-export function locatedIn(content: Uint8Array, file: string): LocatedConfig {
-  try {
-    return parseLocated(decoded(content), file);
-  } catch (error) {
-    throw error instanceof ConfigError ? error : unreadable(file, error);
-  }
+export async function locatedIn(
+  content: Uint8Array,
+  file: string,
+  trust?: FileTrust,
+): Promise<LocatedConfig> {
+  return assembled(decoded(content, file), file, trust, '');
 }
 
 /**
@@ -61,7 +83,8 @@ export function locatedIn(content: Uint8Array, file: string): LocatedConfig {
  * @throws ConfigError with every issue, or if the file cannot be read
  */
 export async function loadSettings<T extends z.ZodType>(file: string, schema: T): Promise<z.output<T>> {
-  return parse(readYaml(await readText(file), file), schema);
+  const source = readYaml(await readText(file), file);
+  return parse(source.value, source.syntaxIssues, source.locate, schema);
 }
 
 /** The schema that was used last. To build one takes longer than to check a small configuration. */
@@ -72,43 +95,82 @@ function schemaOf(folder: string): ReturnType<typeof configSchema> {
   return built.schema;
 }
 
-function parseLocated(text: string, file: string): LocatedConfig {
+/** Parses a configuration, in which an empty file has no keys. */
+function mainSource(text: string, file: string): YamlSource {
   const source = readYaml(text, file);
-  // An empty file is a configuration without keys.
-  const tree = source.value === null ? {} : source.value;
-  const config = parse({ ...source, value: tree }, schemaOf(dirname(file)));
-  return { config, file, tree, locate: source.locate };
+  return source.value === null ? { ...source, value: {} } : source;
 }
 
-function parse<T extends z.ZodType>({ value, syntaxIssues, locate }: YamlSource, schema: T): z.output<T> {
+async function assembled(
+  text: string,
+  file: string,
+  trust: FileTrust | undefined,
+  mainState: string,
+): Promise<LocatedConfig> {
+  const main = mainSource(text, file);
+  const found = await findParts(file, patternsIn(main.value));
+  const states = found.files.length === 0 ? [mainState] : [mainState, await stateOf(found.files)];
+  const { parts, issues, located } = await readParts(file, found.files, trust);
+  const broken = [...[...found.issues, ...issues].map(main.locate), ...located];
+  // What such a file describes would be reported as missing.
+  if (broken.length > 0) throw new ConfigError([...main.syntaxIssues, ...broken]);
+  return { ...checked(main, parts, file), warnings: found.warnings, fileState: states.join(';') };
+}
+
+/** Returns the names of included files; none if they are not valid, which the schema reports. */
+function patternsIn(tree: unknown): readonly string[] {
+  const { include } = { include: undefined, ...(tree as object | undefined) };
+  return includeSchema().safeParse(include).data ?? [];
+}
+
+function checked(main: YamlSource, parts: readonly Part[], file: string): CheckedConfig {
+  const { tree, locate, duplicates } = mergeParts(main, parts);
+  const config = parse(tree, [...main.syntaxIssues, ...duplicates], locate, schemaOf(dirname(file)));
+  return { config, file, tree, locate };
+}
+
+/** `known`: issues that were found before. */
+function parse<T extends z.ZodType>(
+  tree: unknown,
+  known: readonly LocatedIssue[],
+  locate: YamlSource['locate'],
+  schema: T,
+): z.output<T> {
   // Without a value every key would be reported as missing.
-  if (value === undefined && syntaxIssues.length > 0) throw new ConfigError(syntaxIssues);
-  const result = schema.safeParse(value);
-  const found = schemaIssues(schema, value, result.error?.issues ?? []);
-  if (result.success && syntaxIssues.length === 0) return result.data;
-  throw new ConfigError([...syntaxIssues, ...found.map(locate)]);
+  if (tree === undefined && known.length > 0) throw new ConfigError(known);
+  const result = schema.safeParse(tree);
+  const found = schemaIssues(schema, tree, result.error?.issues ?? []);
+  if (result.success && known.length === 0) return result.data;
+  throw new ConfigError([...known, ...found.map(locate)]);
 }
 
 async function readText(file: string): Promise<string> {
+  const content = await readFile(file).catch((error: unknown) => {
+    throw unreadable(file, error);
+  });
+  return decoded(content, file);
+}
+
+function decoded(content: Uint8Array, file: string): string {
   try {
-    return decoded(await readFile(file));
+    return new TextDecoder('utf-8', { fatal: true }).decode(content);
   } catch (error) {
     throw unreadable(file, error);
   }
 }
 
-function decoded(content: Uint8Array): string {
-  return new TextDecoder('utf-8', { fatal: true }).decode(content);
-}
-
 function unreadable(file: string, error: unknown): ConfigError {
-  return new ConfigError([{ file, line: 1, column: 1, path: '', message: whyUnreadable(error) }]);
+  return new ConfigError([{ file, line: 1, column: 1, path: '', message: whyUnreadable(file, error) }]);
 }
 
-function whyUnreadable(error: unknown): string {
+function whyUnreadable(file: string, error: unknown): string {
   switch (errorCode(error)) {
     case 'ENOENT':
-      return 'there is no such file: name an existing one with --config';
+      return existsSync(dirname(file))
+        ? 'there is no such file: name an existing one with --config'
+        : `the folder ${dirname(file)} does not exist: name an existing file with --config`;
+    case 'ENOTDIR':
+      return 'is not in a folder: a part of its name is a file; name an existing file with --config';
     case 'EISDIR':
       return 'is a folder: name the file in it with --config';
     case 'EACCES':

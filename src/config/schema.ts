@@ -1,3 +1,4 @@
+import { basename, dirname } from 'node:path';
 import { z } from 'zod';
 import { auditSchema } from './audit.ts';
 import { clientSchema, jwtSchema } from './clients.ts';
@@ -12,6 +13,7 @@ import {
   fileName,
   flag,
   oneOf,
+  oneOrMore,
   record,
   SECTION,
   text,
@@ -49,10 +51,25 @@ const workers = (): z.ZodType<number | 'auto'> => {
   return z.union([whole(1, MOST_WORKERS), z.literal('auto')], { error });
 };
 
+const PATTERN =
+  'the name of a file, in whose last part * stands for any characters, such as clients.d/*.yaml';
+
+/** Schema of the names of included files. */
+export const includeSchema = () =>
+  oneOrMore(
+    text(PATTERN, (pattern) => basename(pattern) !== '' && !dirname(pattern).includes('*')),
+    `${PATTERN}; or a list of them`,
+  );
+
 /** Schema of each section by itself. `folder` is the base of relative file names. */
 export const sectionsSchema = (folder: string) =>
   z.strictObject(
     {
+      include: includeSchema()
+        .exactOptional()
+        .describe(
+          'Further files with `clients`, `credentials` and `deployments`, and nothing else: a name such as `clients.d/*.yaml`, or a list. `*` stands for any characters in the last part of a name. The files are added in the order of their names to what this file has; a name that comes twice is refused. File names in them are relative to the folder of this file, too. At most 1000 files and 16 MiB.',
+        ),
       listen: listenSchema(folder)
         .prefault({})
         .describe('The data plane, to which clients send their requests.'),

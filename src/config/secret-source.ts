@@ -45,6 +45,11 @@ export const source = (folder: string, expected = ANY) =>
     })
     .meta({ title: SOURCE_TITLE });
 
+/** True for the schema that `source` returns. */
+export function isSource(schema: z.ZodType): boolean {
+  return z.globalRegistry.get(schema)?.title === SOURCE_TITLE;
+}
+
 interface SourceFields {
   env?: string;
   file?: string;

@@ -1,4 +1,5 @@
 import { isLoopbackHost, parseAddress } from '../base/network.ts';
+import { socketPath } from '../base/open-port.ts';
 import { clientIssues } from './client-issues.ts';
 import { type Accepted, type CrossIssue, crossChecked, keyList } from './cross-check.ts';
 import type { Path } from './issues.ts';
@@ -13,6 +14,7 @@ export function* sectionIssues(config: Accepted<Config>): Generator<CrossIssue> 
   yield* exposureIssues(config);
   yield* controlIssues(config);
   yield* portIssues(config);
+  yield* revocationIssues(config);
   yield* clientIssues(config, isExposed(listen?.address));
   if (config.audit?.stream?.redis === true && !('redis' in config)) {
     yield {
@@ -73,9 +75,30 @@ function* controlIssues({ control, ...sections }: Accepted<Config>): Generator<C
   }
 }
 
+function* revocationIssues({ listen }: Accepted<Config>): Generator<CrossIssue> {
+  if (listen?.tls === undefined || !('crlFile' in listen.tls) || 'clientCaFile' in listen.tls) return;
+  yield {
+    path: ['listen', 'tls', 'crlFile'],
+    message: 'needs listen.tls.clientCaFile: without it no client is asked for a certificate',
+  };
+}
+
 function* portIssues({ listen, control }: Accepted<Config>): Generator<CrossIssue> {
-  if (listen?.port === undefined || listen.address === undefined || listen.port === 0) return;
-  if (listen.port === control?.port && listen.address === control.address) {
+  if (listen?.port === undefined || listen.address === undefined) return;
+  if (socketPath(listen.address) !== undefined) {
+    if ((listen.proxyProtocol?.length ?? 0) > 0) {
+      yield {
+        path: ['listen', 'proxyProtocol'],
+        message:
+          'names networks, and clients of a UNIX socket are of none: leave it out, or listen on a port',
+      };
+    }
+    if (listen.address === control?.address) {
+      yield { path: ['control', 'address'], message: 'is the socket of listen, too: give each its own' };
+    }
+    return;
+  }
+  if (listen.port !== 0 && listen.port === control?.port && listen.address === control.address) {
     yield { path: ['control', 'port'], message: 'is the port of listen, too: give each its own' };
   }
 }
@@ -86,9 +109,13 @@ function isExposed(address: string | undefined): boolean {
 }
 
 /** Finds names of credentials that do not exist. */
-function* credentialIssues({ credentials, deployments = {} }: Accepted<Config>): Generator<CrossIssue> {
+function* credentialIssues({
+  credentials,
+  deployments = {},
+  clients = [],
+}: Accepted<Config>): Generator<CrossIssue> {
   if (credentials === undefined) return;
-  for (const { path, name } of credentialUses(deployments)) {
+  for (const { path, name } of [...credentialUses(deployments), ...ruleCredentials(clients)]) {
     if (name === undefined || Object.hasOwn(credentials, name)) continue;
     const known = keyList(credentials);
     const remedy = known === '' ? 'describe it under credentials' : `credentials has ${known}`;
@@ -106,6 +133,16 @@ function* credentialUses(deployments: Deployments): Generator<{ path: Path; name
       yield { path: [...path, 'sites', site, 'credential'], name: settings?.credential };
     }
     yield { path: [...path, 'egress', 'proxy', 'credential'], name: deployment?.egress?.proxy?.credential };
+  }
+}
+
+function* ruleCredentials(
+  clients: NonNullable<Accepted<Config>['clients']>,
+): Generator<{ path: Path; name: string | undefined }> {
+  for (const [index, client] of clients.entries()) {
+    for (const [at, rule] of (client?.allow ?? []).entries()) {
+      yield { path: ['clients', index, 'allow', at, 'credential'], name: rule?.credential };
+    }
   }
 }
 

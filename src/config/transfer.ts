@@ -33,6 +33,29 @@ export function toPieces(tree: unknown): Pieces {
   return pieces;
 }
 
+/** Puts the pieces of a checked tree together again. */
+export function treeOf([rest, ...pieces]: Pieces): unknown {
+  const decoder = new TextDecoder();
+  const clients: unknown[] = [];
+  const named: Record<'credentials' | 'deployments', [string, unknown][]> = {
+    credentials: [],
+    deployments: [],
+  };
+  for (const bytes of pieces) {
+    const piece: Piece = JSON.parse(decoder.decode(bytes));
+    for (const [, client] of piece.clients ?? []) clients.push(client);
+    for (const key of ['credentials', 'deployments'] as const) {
+      for (const [name, value] of piece[key] ?? []) named[key].push([name, value]);
+    }
+  }
+  return {
+    ...JSON.parse(decoder.decode(rest)),
+    clients,
+    credentials: Object.fromEntries(named.credentials),
+    deployments: Object.fromEntries(named.deployments),
+  };
+}
+
 type Sections = Readonly<Record<string, unknown>>;
 
 /** Returns the second tree with what `change` makes of the small sections of both, as they are written. */

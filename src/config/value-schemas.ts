@@ -121,11 +121,23 @@ export const oneOrMore = <T>(item: z.ZodType<T>, expected: string) =>
 export const fileName = (folder: string): z.ZodType<string> =>
   text('the name of a file').transform((name) => resolve(folder, name));
 
+/** Longest path of a UNIX socket in bytes, on every system (macOS has the shortest). */
+const MAX_SOCKET_PATH = 103;
+
 export const bindAddress = (): z.ZodType<string> =>
   text(
-    'an IP address to listen on, such as 127.0.0.1 or ::1, or localhost',
-    (value) => value === 'localhost' || isIPv4(value) || isIPv6(value),
+    `an IP address to listen on, such as 127.0.0.1 or ::1, or localhost, or unix: and the whole path of a socket, of at most ${MAX_SOCKET_PATH} bytes, such as unix:/run/digest-gateway/data.sock`,
+    (value) => value === 'localhost' || isIPv4(value) || isIPv6(value) || isSocketAddress(value),
   );
+
+function isSocketAddress(value: string): boolean {
+  const [, path = ''] = /^unix:(\/.*[^/])$/.exec(value) ?? [];
+  return path !== '' && !path.includes('\0') && Buffer.byteLength(path) <= MAX_SOCKET_PATH;
+}
+
+/** Permissions of a file as chmod takes them. */
+export const fileMode = (): z.ZodType<string> =>
+  text('permissions of a file in octal and quotes, such as "0660"', (value) => /^0?[0-7]{3}$/.test(value));
 
 export const hostName = (): z.ZodType<string> =>
   text('a host name without scheme and port, such as submissions.gateway.internal', isHost).transform(

@@ -7,7 +7,13 @@ import type { LocatedIssue } from '../config/issues.ts';
 import { type Admission, type Caller, callerOf } from './admission.ts';
 import { ControlError, handler, jsonBody, sendProblem } from './control-error.ts';
 import { Slots } from './slots.ts';
-import type { ActionName, ActionResultView, ActionsView, PendingActionView, PromotedView } from './view.ts';
+import type {
+  ActionName,
+  ActionResultView,
+  ActionsView,
+  CredentialResultView,
+  PendingActionView,
+} from './view.ts';
 
 /** Longest name in a request, in characters. */
 const LONGEST = 256;
@@ -28,6 +34,8 @@ const requestSchema = z.discriminatedUnion('action', [
     credential: name,
     version: name.optional(),
   }),
+  z.strictObject({ action: z.literal('retry'), credential: name }),
+  z.strictObject({ action: z.literal('withdraw'), credential: name }),
 ]);
 
 /** An action with its target. */
@@ -61,6 +69,19 @@ export interface Promotion {
   readonly version: string | undefined;
 }
 
+/**
+ * What a program with the token does with a credential, everywhere in the gateway. `address`: that of the program. Each
+ * throws a ControlError that says what holds where, unless it holds everywhere.
+ */
+export interface CredentialCommands {
+  /** Puts a version in use. */
+  promote(promotion: Promotion, address: string): Promise<CredentialResultView>;
+  /** Asks the upstreams again that refuse the credential. */
+  retry(credential: string, address: string): Promise<CredentialResultView>;
+  /** Takes the next version back from the sealed file. */
+  withdraw(credential: string, address: string): Promise<CredentialResultView>;
+}
+
 /** The actions of a gateway. */
 export interface GatewayActions {
   /** @throws ControlError if the action is not possible now */
@@ -79,25 +100,22 @@ export interface ActionsOptions {
   readonly clock: Clock;
   /** Reads the configuration again for a client at this address. Never rejects. */
   readonly reload: (address: string) => Promise<ReloadResult>;
-  /**
-   * Puts a version of a credential in use for a client at this address.
-   * @throws ControlError if it is refused
-   */
-  readonly promote: (promotion: Promotion, address: string) => Promise<PromotedView>;
+  readonly credentials: CredentialCommands;
   /** Called with unexpected errors, which are reported nowhere else. */
   readonly onError: (error: unknown) => void;
 }
 
 const RELOAD = '/api/reload';
-const PROMOTE = '/api/credentials/:name/promote';
+const COMMANDS = ['promote', 'retry', 'withdraw'] as const satisfies (keyof CredentialCommands)[];
 
 /**
- * Serves what changes the gateway: `/api/reload` and `/api/credentials/NAME/promote`, which need the token itself and no
- * confirmation, and `/api/actions`. There an action is described first, which changes nothing, and carried out when the
- * id of that response is confirmed: a page of another site can read no response, so it never learns an id.
+ * Serves what changes the gateway: `/api/reload`, and `promote`, `retry` and `withdraw` under `/api/credentials/NAME/`,
+ * which need the token itself and no confirmation, and `/api/actions`. There an action is described first, which changes
+ * nothing, and carried out when the id of that response is confirmed: a page of another site can read no response, so it
+ * never learns an id.
  */
 export function actionsRouter(options: ActionsOptions): Router {
-  const { admission, actions, clock, reload, promote, onError } = options;
+  const { admission, actions, clock, reload, credentials, onError } = options;
   const confirmations = new Confirmations<ActionRequest>(clock);
   const recent = new RollingCount(MINUTE_MS);
   const running = new Set<ActionName>();
@@ -133,8 +151,14 @@ export function actionsRouter(options: ActionsOptions): Router {
     else res.json({ action, ...result } satisfies ActionResultView);
   });
   router.post(RELOAD, admission.changes, reloadHandler(reload));
-  router.post(PROMOTE, admission.changes, bodyIfAny(), handler(onError, promotionHandler(promote)));
-  router.all([RELOAD, PROMOTE], (_req, res) => {
+  const slots = new Slots(1);
+  const paths = COMMANDS.map((command) => {
+    const path = `/api/credentials/:name/${command}`;
+    const handle = credentialHandler(credentials, command, slots);
+    router.post(path, admission.changes, bodyIfAny(), handler(onError, handle));
+    return path;
+  });
+  router.all([RELOAD, ...paths], (_req, res) => {
     res.set('allow', 'POST').sendStatus(405);
   });
   router.get('/api/actions', admission.reads, (_req, res) => {
@@ -146,16 +170,27 @@ export function actionsRouter(options: ActionsOptions): Router {
 }
 
 const promotionSchema = z.strictObject({ version: name.optional() });
+const noOptions = z.strictObject({});
 
-function promotionHandler(promote: ActionsOptions['promote']): RequestHandler {
-  const running = new Slots(1);
+function credentialHandler(
+  credentials: CredentialCommands,
+  command: keyof CredentialCommands,
+  running: Slots,
+): RequestHandler {
   return async (req, res) => {
-    const { data } = promotionSchema.safeParse(req.body ?? {});
+    const schema: z.ZodType<{ version?: string | undefined }> =
+      command === 'promote' ? promotionSchema : noOptions;
+    const { data } = schema.safeParse(req.body ?? {});
     const credential = name.safeParse(req.params['name']).data;
     if (data === undefined || credential === undefined) throw new ControlError('action-invalid');
     using slot = running.take();
     if (slot === undefined) throw new ControlError('action-running');
-    res.json(await promote({ credential, version: data.version }, req.socket.remoteAddress ?? ''));
+    const address = req.socket.remoteAddress ?? '';
+    const done =
+      command === 'promote'
+        ? credentials.promote({ credential, version: data.version }, address)
+        : credentials[command](credential, address);
+    res.json(await done);
   };
 }
 

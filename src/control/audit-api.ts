@@ -4,11 +4,25 @@ import { type Request, type RequestHandler, type Response, Router } from 'expres
 import type { AuditKeys } from '../audit/keys.ts';
 import { cursorOf } from '../audit/reader/newest-first.ts';
 import type { Found } from '../audit/reader/query.ts';
-import { exportInThread, searchInThread, type ThreadPage } from '../audit/reader/search-thread.ts';
+import {
+  exportInThread,
+  searchInThread,
+  type ThreadPage,
+  type ThreadUsage,
+  usageInThread,
+} from '../audit/reader/search-thread.ts';
+import { type IdentifierLists, usageCsv, usageNotes } from '../audit/reader/usage-table.ts';
 import type { AdminDetails } from '../audit/record.ts';
 import { putBounded } from '../base/bounded-map.ts';
-import { type PageRequest, ParameterError, readExport, readRequest, readSearch } from './audit-query.ts';
-import type { RequestRow, SearchView } from './audit-view.ts';
+import {
+  type PageRequest,
+  ParameterError,
+  readExport,
+  readRequest,
+  readSearch,
+  readUsage,
+} from './audit-query.ts';
+import type { RequestRow, SearchView, UsageView } from './audit-view.ts';
 import { sendProblem } from './control-error.ts';
 import { Slots } from './slots.ts';
 
@@ -23,8 +37,10 @@ export interface AuditLogAccess {
   readonly keys: readonly [AuditKeys, ...AuditKeys[]];
   /** The form in which the log has the address of a client: as it is, or its pseudonym. */
   readonly recordedAddress: (address: string) => string;
-  /** Records a search or an export in the audit log. */
-  readonly record: (event: 'audit-search' | 'audit-export', details: AdminDetails) => void;
+  /** The parameters that are lists of identifiers by the configuration in use. */
+  readonly lists: () => IdentifierLists;
+  /** Records a search, an export or a report of usage in the audit log. */
+  readonly record: (event: 'audit-search' | 'audit-export' | 'audit-usage', details: AdminDetails) => void;
 }
 
 export interface AuditBounds {
@@ -61,11 +77,15 @@ export interface AuditApiOptions {
 const NO_LOG = 'This gateway has no audit log. Add an audit section to its configuration.';
 const TOO_SLOW =
   'The search found no place to stop in time, since the segments of the log are large. Name a replica, or use digest-gateway audit search.';
+const USAGE_TOO_SLOW =
+  'The usage was not counted in time, since the log is large. Name a shorter time range, or use digest-gateway audit usage.';
+/** Rows of a report of usage for the console; CSV has all of them. */
+const MAX_ROWS = 1_000;
 const TYPES = { csv: 'text/csv; charset=utf-8', jsonl: 'application/jsonl; charset=utf-8' };
 /** Paths under `/api` whose responses take longer than others. They have time limits of their own. */
 export const LONG_PATHS = /^\/api\/(?:audit|requests)\//;
 
-/** Serves the search in the audit log: `/audit/search`, `/audit/export` and `/requests/ID`. */
+/** Serves the search in the audit log: `/audit/search`, `/audit/export`, `/audit/usage` and `/requests/ID`. */
 export class AuditApi {
   readonly router = Router();
   readonly #options: AuditApiOptions;
@@ -87,6 +107,10 @@ export class AuditApi {
     this.router.get(
       '/audit/export',
       this.#handler((req, res, log) => this.#export(req, res, log)),
+    );
+    this.router.get(
+      '/audit/usage',
+      this.#handler((req, res, log) => this.#usage(req, res, log)),
     );
     this.router.get(
       '/requests/:id',
@@ -129,21 +153,52 @@ export class AuditApi {
   }
 
   async #sendPage(req: Request, res: Response, log: AuditLogAccess, request: PageRequest): Promise<void> {
-    using slot = this.#searches.take();
-    if (slot === undefined) return tooMany(res, 1, 'Other searches are under way. Retry later.');
-    const { searchMs } = this.#options.bounds;
     const { limit, after, budgetMs, query } = request;
-    this.#recordOnce(req, log);
-    const gone = this.#untilGone(req, res, searchMs + 5_000);
-    const timeout = AbortSignal.timeout(searchMs);
     const scope = { directory: log.directory, keys: log.keys, query };
     const task = { kind: 'page', limit, after, budgetMs } as const;
+    const found = await this.#inTime(req, res, TOO_SLOW, (signal) => {
+      this.#recordOnce(req, log, 'audit-search');
+      return searchInThread(scope, task, signal);
+    });
+    if (found !== undefined) res.json(this.#viewOf(found));
+  }
+
+  async #usage(req: Request, res: Response, log: AuditLogAccess): Promise<void> {
+    const { query, by, format } = readUsage(req.query);
+    const scope = { directory: log.directory, keys: log.keys, query };
+    const maxRows = format === 'csv' ? Number.POSITIVE_INFINITY : MAX_ROWS;
+    const task = { kind: 'usage', by, lists: log.lists(), maxRows } as const;
+    const counted = await this.#inTime(req, res, USAGE_TOO_SLOW, (signal) => {
+      this.#recordOnce(req, log, 'audit-usage');
+      return usageInThread(scope, task, signal);
+    });
+    if (counted === undefined) return;
+    if (format === 'json') res.json(usageView(counted));
+    else attach(res, 'usage', 'csv').send(usageCsv(counted.usage));
+  }
+
+  /** Runs a search in one of the slots; undefined: the response says why there is no result, or the client has gone. */
+  async #inTime<T>(
+    req: Request,
+    res: Response,
+    tooSlow: string,
+    run: (signal: AbortSignal) => Promise<T>,
+  ): Promise<T | undefined> {
+    using slot = this.#searches.take();
+    if (slot === undefined) {
+      tooMany(res, 1, 'Other searches are under way. Retry later.');
+      return undefined;
+    }
+    const { searchMs } = this.#options.bounds;
+    const gone = this.#untilGone(req, res, searchMs + 5_000);
+    const timeout = AbortSignal.timeout(searchMs);
     try {
-      res.json(this.#viewOf(await searchInThread(scope, task, AbortSignal.any([gone, timeout]))));
+      return await run(AbortSignal.any([gone, timeout]));
     } catch (error) {
-      if (gone.aborted) return;
+      if (gone.aborted) return undefined;
       if (!timeout.aborted) throw error;
-      sendProblem(res, 504, TOO_SLOW);
+      sendProblem(res, 504, tooSlow);
+      return undefined;
     }
   }
 
@@ -156,13 +211,9 @@ export class AuditApi {
     const gone = this.#untilGone(req, res, exportMs + stalledMs);
     const scope = { directory: log.directory, keys: log.keys, query };
     const task = { kind: 'export', format, most: exportResults, timeMs: exportMs } as const;
-    const time = new Date().toISOString().replace(/[-:]|\.\d+/g, '');
     try {
       for await (const piece of exportInThread(scope, task, gone)) {
-        if (!res.headersSent) {
-          res.set('content-type', TYPES[format]);
-          res.set('content-disposition', `attachment; filename="audit-${time}.${format}"`);
-        }
+        if (!res.headersSent) attach(res, 'audit', format);
         if (!res.write(piece)) await drained(res, gone, stalledMs);
       }
       res.end();
@@ -181,14 +232,14 @@ export class AuditApi {
   }
 
   /** Records a search, unless the same address sent it, or another page of it, a short time ago. */
-  #recordOnce(req: Request, log: AuditLogAccess): void {
+  #recordOnce(req: Request, log: AuditLogAccess, event: 'audit-search' | 'audit-usage'): void {
     const details = detailsOf(req, log, {});
-    const query = hash('sha256', JSON.stringify(details), 'base64url');
+    const query = hash('sha256', JSON.stringify([event, details]), 'base64url');
     const now = Date.now();
     const before = this.#recorded.get(query);
     if (before !== undefined && now - before < KNOWN_MS) return;
     putBounded(this.#recorded, query, now, MOST_KNOWN);
-    log.record('audit-search', details);
+    log.record(event, details);
   }
 
   #viewOf({ page, notes, cut }: ThreadPage): SearchView {
@@ -208,6 +259,19 @@ export class AuditApi {
       notes: [...notes, ...cutNote],
     };
   }
+}
+
+/** Makes the response a file with that kind of name; the time is that of the response. */
+function attach(res: Response, name: string, format: keyof typeof TYPES): Response {
+  const time = new Date().toISOString().replace(/[-:]|\.\d+/g, '');
+  res.set('content-type', TYPES[format]);
+  return res.set('content-disposition', `attachment; filename="${name}-${time}.${format}"`);
+}
+
+function usageView({ usage, notes }: ThreadUsage): UsageView {
+  const { by, rows, other = null, total, daily } = usage;
+  const sentences = usageNotes(usage).map((note) => `${note.charAt(0).toUpperCase()}${note.slice(1)}.`);
+  return { by, rows, other, total, daily, notes: [...notes, ...sentences] };
 }
 
 function rowOf(found: Found, template: string | undefined): SearchView['rows'][number] {

@@ -12,6 +12,7 @@ import {
   replicaCriterion,
   statusCriterion,
 } from '../audit/reader/query.ts';
+import { DEFAULT_FIELDS, type UsageField, usageFields } from '../audit/reader/usage-table.ts';
 
 /** Results of one page. */
 const MOST_RESULTS = 200;
@@ -71,6 +72,7 @@ const criteria = {
 };
 
 const FORMATS = ['csv', 'jsonl'] as const;
+const USAGE_FORMATS = ['json', 'csv'] as const;
 const paging = {
   cursor: cursor.optional(),
   limit: whole(MOST_RESULTS).default(RESULTS),
@@ -89,6 +91,14 @@ const requestParameters = z.strictObject({
   ...paging,
 });
 
+const usageParameters = z.strictObject({
+  by: parsed(usageFields).prefault(DEFAULT_FIELDS),
+  replica: criteria.replica,
+  from: criteria.from,
+  to: criteria.to,
+  format: z.enum(USAGE_FORMATS, { error: `is one of ${USAGE_FORMATS.join(', ')}` }).default('json'),
+});
+
 type Criteria = Omit<z.output<typeof exportParameters>, 'format'>;
 
 export interface PageRequest {
@@ -101,6 +111,12 @@ export interface PageRequest {
 interface ExportRequest {
   readonly query: Query;
   readonly format: (typeof FORMATS)[number];
+}
+
+export interface UsageRequest {
+  readonly query: Pick<Query, 'since' | 'until' | 'replica'>;
+  readonly by: readonly UsageField[];
+  readonly format: (typeof USAGE_FORMATS)[number];
 }
 
 /** The parameters of a request are wrong. The message says why, in sentences. */
@@ -131,6 +147,12 @@ export function readRequest(requestId: string, parameters: unknown): PageRequest
   const all = { ...(parameters as object), requestId };
   const { cursor: after, limit, seconds, ...given } = read(requestParameters, all);
   return { query: queryOf(given, []), limit, after, budgetMs: seconds * 1000 };
+}
+
+/** Reads the parameters of usage. @throws ParameterError */
+export function readUsage(parameters: unknown): UsageRequest {
+  const { by, format, ...given } = read(usageParameters, parameters);
+  return { query: queryOf(given, []), by, format };
 }
 
 function queryOf({ from, to, identifier, address, ...given }: Criteria, keys: readonly AuditKeys[]): Query {

@@ -15,7 +15,7 @@ export interface SearchView {
   readonly notes: readonly string[];
 }
 
-/** The access record of a request, with its outcome record. */
+/** The access record of a request, with its end. */
 export interface RequestRow {
   readonly kind: 'access';
   readonly seq: number;
@@ -45,9 +45,10 @@ export interface RequestRow {
     readonly address: string;
   };
   readonly credential?: { readonly name: string; readonly version: string };
+  /** The client's rule that names the credential; absent: none does. */
+  readonly credentialRule?: string;
   /** Absent: the log does not have it. */
   readonly outcome?: {
-    readonly seq: number;
     readonly time: string;
     readonly status: number;
     readonly code: string;
@@ -65,4 +66,36 @@ export interface EventRow {
   readonly replica: string;
   readonly event: string;
   readonly [detail: string]: unknown;
+}
+
+/** Usage by group, those with the most requests first. */
+export interface UsageView {
+  /** Names of the fields of the groups. */
+  readonly by: readonly string[];
+  readonly rows: readonly UsageRowView[];
+  /** What is in no row, since there are too many; null: nothing. */
+  readonly other: UsageRowView | null;
+  readonly total: UsageRowView;
+  readonly daily: readonly (UsageCountsView & { readonly day: string })[];
+  /** Sentences about what could not be counted, read or trusted. */
+  readonly notes: readonly string[];
+}
+
+interface UsageCountsView {
+  readonly requests: number;
+  readonly identifiers: number;
+  /** Requests with a list of identifiers of which nothing, or not all, is recorded. */
+  readonly uncounted: number;
+  readonly bytesIn: number;
+  readonly bytesOut: number;
+  /** Responses with a status from 400 on, and how many of each. */
+  readonly errors: number;
+  readonly statuses: Readonly<Record<string, number>>;
+}
+
+export interface UsageRowView extends UsageCountsView {
+  /** Values of the fields, in their order. */
+  readonly values: readonly string[];
+  /** Days (UTC) with a request. */
+  readonly days: number;
 }

@@ -24,6 +24,8 @@ export interface RuleView {
   readonly operations: readonly OperationView[] | null;
   readonly methods: readonly string[] | null;
   readonly parameters: readonly ParameterLimitView[];
+  /** null: that of the site or of the deployment. */
+  readonly credential: string | null;
 }
 
 /** An operation of a rule. */
@@ -85,8 +87,16 @@ export interface ExplanationView {
   readonly site: string;
   readonly siteAdded: boolean;
   readonly credential: string;
+  /** Path of the part of the configuration that names the credential. */
+  readonly credentialBy: string;
   /** Method and URL of the upstream request. */
   readonly sends: string;
   readonly parameters: readonly (readonly [name: string, value: string])[];
   readonly limits: readonly string[];
+}
+
+/** The configuration in use. */
+export interface ConfigurationView {
+  /** With defaults and included files, without secrets. */
+  readonly yaml: string;
 }

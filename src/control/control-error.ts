@@ -34,6 +34,11 @@ const ERRORS = {
     409,
     'No version waits to be tried. Put the next secret beside the current one first, or name the version.',
   ],
+  'not-refused': [409, 'No upstream refuses this credential, so there is nothing to retry.'],
+  'credential-refused': [409, 'The upstream still refuses every version of this credential.'],
+  'nothing-to-withdraw': [409, 'The credential has no next version, so there is nothing to withdraw.'],
+  'next-configured': [409, 'The next version is in the configuration: remove it there, and reload.'],
+  'next-in-use': [409, 'The next version is in use, so it is not withdrawn: roll back first.'],
   'version-refused': [409, 'The upstream refuses this version. Nothing has changed.'],
   'version-unclear': [
     409,
@@ -50,7 +55,7 @@ const ERRORS = {
   'action-failed': [500, 'The action failed for an unexpected reason, which the log describes.'],
 } as const satisfies Record<string, readonly [status: number, detail: string]>;
 
-type ControlErrorCode = keyof typeof ERRORS;
+export type ControlErrorCode = keyof typeof ERRORS;
 
 /** An action, or a question of the console, that is refused. The message says why and what to do. */
 export class ControlError extends Error {

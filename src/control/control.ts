@@ -1,10 +1,10 @@
 import { once } from 'node:events';
 import type { Server } from 'node:http';
-import type { AddressInfo, Socket } from 'node:net';
+import type { Socket } from 'node:net';
 import express, { type NextFunction, type Request, type RequestHandler, type Response } from 'express';
 import helmet from 'helmet';
 import { createServer } from '../base/node-http.ts';
-import { openPort } from '../base/open-port.ts';
+import { type OpenAddress, openPort, type PortOptions } from '../base/open-port.ts';
 import type { MetricsFormat, MetricsText } from '../metrics/merged-metrics.ts';
 import { type ActionsOptions, actionsRouter } from './actions.ts';
 import { admission } from './admission.ts';
@@ -157,9 +157,9 @@ export class ControlPlane {
     this.#server.setTimeout(timeouts.idle);
   }
 
-  /** Resolves when the port is open; rejects if it cannot be opened. */
-  listen(address: string, port: number): Promise<AddressInfo> {
-    return openPort(this.#server, { address, port }, 'control');
+  /** Resolves when the port or socket is open; rejects if it cannot be opened. */
+  listen(place: PortOptions): Promise<OpenAddress> {
+    return openPort(this.#server, place, 'control');
   }
 
   async close(): Promise<void> {

@@ -1,4 +1,5 @@
 import { type ErrorCode, type ErrorKind, errorKinds } from '../base/errors.ts';
+import { type OpenAddress, socketPath } from '../base/open-port.ts';
 import type { Operation } from '../policy/catalogue.ts';
 import { FORMS, type Parameter } from '../policy/parameter.ts';
 import type { DeploymentRules, Sites } from '../policy/rules.ts';
@@ -7,7 +8,7 @@ import type { DeploymentRules, Sites } from '../policy/rules.ts';
 export interface Offer {
   readonly version: string;
   /** Address and port of the data plane. */
-  readonly listen: { readonly address: string; readonly port: number };
+  readonly listen: OpenAddress;
   readonly deployments: readonly OfferedDeployment[];
 }
 
@@ -47,7 +48,7 @@ export function describeApi({ version, listen, deployments }: Offer): JsonObject
       const path = (rules.stripPrefix ?? '') + operation.path;
       const described = describeOperation(rules, operation, problems);
       paths[path] = {
-        ...(host !== undefined && { servers: [serverOf(host, listen.port)] }),
+        ...(host !== undefined && { servers: [serverOf({ ...listen, host })] }),
         [method.toLowerCase()]: described,
         ...paths[path],
       };
@@ -60,7 +61,7 @@ export function describeApi({ version, listen, deployments }: Offer): JsonObject
       version,
       description: 'The operations for internal clients. The gateway adds Digest.',
     },
-    servers: [serverOf(listen.address, listen.port)],
+    servers: [serverOf({ ...listen, host: listen.address })],
     paths,
     components: {
       schemas: { Problem: problemSchema() },
@@ -80,7 +81,14 @@ const SECURITY_SCHEMES = {
   certificate: { type: 'mutualTLS' },
 } as const;
 
-function serverOf(host: string, port: number): JsonObject {
+function serverOf({ address, port, host }: OpenAddress & { readonly host: string }): JsonObject {
+  const path = socketPath(address);
+  if (path !== undefined) {
+    return {
+      url: `http://${host === address ? 'localhost' : host}`,
+      description: `Over the UNIX socket ${path}.`,
+    };
+  }
   return {
     url: 'http://{host}:{port}',
     variables: { host: { default: host }, port: { default: String(port) } },

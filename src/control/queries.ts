@@ -1,7 +1,7 @@
 import { Router } from 'express';
 import { z } from 'zod';
 import type { Admission } from './admission.ts';
-import type { ClientDetailView, ExplanationView } from './client-view.ts';
+import type { ClientDetailView, ConfigurationView, ExplanationView } from './client-view.ts';
 import { ControlError, handler, jsonBody } from './control-error.ts';
 
 /** Longest name and longest target in a request, in characters. */
@@ -28,6 +28,8 @@ export interface Queries {
   explain(request: ExplainRequest): ExplanationView;
   /** Resolves to undefined if there is no such client. */
   client(name: string): Promise<ClientDetailView | undefined>;
+  /** Resolves to the configuration in use as YAML, with defaults and without secrets. */
+  configuration(): Promise<string>;
 }
 
 interface QueriesOptions {
@@ -36,7 +38,7 @@ interface QueriesOptions {
   readonly onError: (error: unknown) => void;
 }
 
-/** Serves `/api/policy/explain` and `/api/clients/NAME`. */
+/** Serves `/api/policy/explain`, `/api/clients/NAME` and `/api/configuration`. */
 export function queriesRouter({ admission, queries, onError }: QueriesOptions): Router {
   const router = Router();
   const explain = handler(onError, async (req, res) => {
@@ -52,5 +54,9 @@ export function queriesRouter({ admission, queries, onError }: QueriesOptions): 
     res.json(found);
   });
   router.get('/api/clients/:name', admission.reads, client);
+  const configuration = handler(onError, async (_req, res) => {
+    res.json({ yaml: await queries.configuration() } satisfies ConfigurationView);
+  });
+  router.get('/api/configuration', admission.reads, configuration);
   return router;
 }

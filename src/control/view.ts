@@ -272,7 +272,7 @@ export interface Tick {
   readonly audit: readonly AuditLine[];
 }
 
-export type ActionName = 'reload' | 'promote' | 'roll-back' | 'drain' | 'doctor';
+export type ActionName = 'reload' | 'promote' | 'roll-back' | 'retry' | 'withdraw' | 'drain' | 'doctor';
 
 /** Answers whether this token or session may act. */
 export interface ActionsView {
@@ -301,12 +301,16 @@ export interface ActionResultView {
   readonly findings?: readonly FindingView[];
 }
 
-/** The response to `POST /api/credentials/NAME/promote`. */
-export interface PromotedView {
+/** The response to `POST /api/credentials/NAME/promote`, `…/retry` and `…/withdraw`. */
+export interface CredentialResultView {
   readonly result: 'success';
   readonly credential: string;
-  readonly version: string;
-  /** The deployments that use this version from now on, and did not before. */
+  /** The version that was promoted or withdrawn. */
+  readonly version?: string;
+  /**
+   * The deployments that use this version from now on, and did not before; or whose upstreams accept the credential again;
+   * or at which the version that was withdrawn has become the one in use meanwhile, and stays.
+   */
   readonly deployments: readonly string[];
 }
 

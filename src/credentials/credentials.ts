@@ -65,3 +65,15 @@ export function keepInUse(
   }
   return kept;
 }
+
+/** The next versions that their sources held `before`, and do not hold `after`, though the current ones stay. */
+export function withdrawnBetween(
+  before: ReadonlyMap<string, CredentialSet>,
+  after: ReadonlyMap<string, CredentialSet>,
+): readonly Credential[] {
+  return [...before.values()].flatMap(({ name, current, next }) => {
+    const set = after.get(name);
+    const isWithdrawn = set?.current.version === current.version && set.next?.version !== next?.version;
+    return isWithdrawn && next !== undefined ? [next] : [];
+  });
+}

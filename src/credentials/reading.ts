@@ -189,6 +189,11 @@ export function sourcesOf({ next = {}, ...current }: CredentialSources): Source[
   return [current, next].flatMap((given: PartSources) => [given.username ?? [], proofSources(given)].flat());
 }
 
+/** Returns the entries of the sealed file from which the current version of a credential comes. */
+export function sealedEntriesOf({ next: _, ...current }: CredentialSources): string[] {
+  return sourcesOf(current).flatMap((source) => ('sealed' in source ? source.sealed : []));
+}
+
 /** Returns the sources of the password or of its hashes. */
 export function proofSources({ password, ha1 }: PartSources): Source[] {
   return [password, ha1?.md5, ha1?.sha256, ha1?.['sha512-256']].filter((source) => source !== undefined);

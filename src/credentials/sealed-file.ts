@@ -1,7 +1,7 @@
 import { isNativeError } from 'node:util/types';
 import { parseDocument, stringify } from 'yaml';
 import { z } from 'zod';
-import { errorCode } from '../base/error-code.ts';
+import { errorCode, messageOf } from '../base/error-code.ts';
 import { decodeUtf8, readGuardedFile } from '../base/guarded-file.ts';
 import { Secret } from '../base/secret.ts';
 
@@ -19,7 +19,7 @@ export interface SealedSection {
 export interface FileSource {
   readonly file: string;
   /** Docker and Kubernetes set modes that let others read secrets. */
-  readonly readableByOthers?: boolean;
+  readonly readableByOthers?: boolean | 'never';
 }
 
 export type IdentitySource = { readonly env: string } | FileSource;
@@ -162,10 +162,6 @@ function isMissing(error: unknown): boolean {
   return isNativeError(error) && errorCode(error.cause) === 'ENOENT';
 }
 
-function messageOf(error: unknown): string {
-  return isNativeError(error) ? error.message : 'cannot be read';
-}
-
 /** Valid entry names: they need no quotes on a command line. */
 export const ENTRY_NAME = /^[A-Za-z0-9][\w.-]{0,63}$/;
 
@@ -180,6 +176,8 @@ export interface SealedValue {
 export interface SealedEntry extends SealedValue {
   /** The next version. */
   readonly next: SealedValue | undefined;
+  /** The version of a next value that was withdrawn, which is not given again; undefined: none was. */
+  readonly withdrawn?: number | undefined;
 }
 
 export type SealedEntries = ReadonlyMap<string, SealedEntry>;
@@ -198,7 +196,7 @@ const sealedValue = z.strictObject({
 
 const sealedEntries = z.record(
   z.string().regex(ENTRY_NAME),
-  sealedValue.extend({ next: sealedValue.optional() }),
+  sealedValue.extend({ next: sealedValue.optional(), withdrawn: z.int().min(1).optional() }),
 );
 
 /** Parses the plain text of a sealed file, YAML or JSON; undefined if it is invalid. */
@@ -206,18 +204,18 @@ export function parseEntries(text: string): SealedEntries | undefined {
   const result = sealedEntries.safeParse(treeOf(text));
   if (!result.success) return undefined;
   return new Map(
-    Object.entries(result.data).map(([name, { next, ...current }]) => [
+    Object.entries(result.data).map(([name, { next, withdrawn, ...current }]) => [
       name,
-      { ...withoutNext(current), next: next && withoutNext(next) },
+      { ...withoutNext(current), next: next && withoutNext(next), withdrawn },
     ]),
   );
 }
 
 /** Formats the plain text of a sealed file as YAML, which operators may edit with `age`. */
 export function formatEntries(entries: SealedEntries): Secret {
-  const tree = [...entries].map(([name, { next, ...current }]) => [
+  const tree = [...entries].map(([name, { next, withdrawn, ...current }]) => [
     name,
-    { ...plain(current), ...(next && { next: plain(next) }) },
+    { ...plain(current), ...(next && { next: plain(next) }), ...(withdrawn && { withdrawn }) },
   ]);
   return new Secret(stringify(Object.fromEntries(tree)));
 }

@@ -51,34 +51,42 @@ export const promote: EntryChange = (entry, name) => {
   return { ...entry.next, next: undefined };
 };
 
+/** Removes the next value. */
+export const withdraw: EntryChange = (entry, name) => {
+  if (entry?.next === undefined) {
+    throw new SealingError(`${name} has no next version, so there is nothing to withdraw`);
+  }
+  return { ...entry, next: undefined, withdrawn: entry.next.version };
+};
+
 /** Removes the entry with all its versions. */
 export const remove: EntryChange<undefined> = (entry, name) => {
   if (entry === undefined) throw new SealingError(`there is no entry ${name}: credential list shows all`);
 };
 
 /**
- * Changes one entry of the sealed file, which is created if missing. Resolves to the new entry.
+ * Changes these entries of the sealed file in one step. The file is created if missing. Resolves to the new entries.
  * @throws SealedError, ReplaceError, SealingError
  */
-export async function changeEntry<T extends SealedEntry | undefined>(
+export async function changeEntries<T extends SealedEntry | undefined>(
   section: SealedSection,
   reader: SourceReader,
-  name: string,
+  names: readonly string[],
   change: EntryChange<T>,
-): Promise<T> {
+): Promise<readonly T[]> {
   const changed: T[] = [];
   await replaceFile(section.file, async () => {
     const identities = await readIdentities(section.identity, (source) => reader.read(source));
     const entries = new Map(await entriesOf(section, reader, identities));
-    const entry = change(entries.get(name), name);
-    changed.push(entry);
-    if (entry === undefined) entries.delete(name);
-    else entries.set(name, entry);
+    for (const name of names) {
+      const entry = change(entries.get(name), name);
+      changed.push(entry);
+      if (entry === undefined) entries.delete(name);
+      else entries.set(name, entry);
+    }
     return seal(entries, identities);
   });
-  const [entry] = changed;
-  if (changed.length === 0) throw new TypeError('the file was replaced without its content');
-  return entry as T;
+  return changed;
 }
 
 /**
@@ -127,7 +135,7 @@ async function entriesOf(
 }
 
 function highest(entry: SealedEntry | undefined): number {
-  return Math.max(entry?.version ?? 0, entry?.next?.version ?? 0);
+  return Math.max(entry?.version ?? 0, entry?.next?.version ?? 0, entry?.withdrawn ?? 0);
 }
 
 async function exists(file: string): Promise<boolean> {

@@ -1,4 +1,4 @@
-import { isNativeError } from 'node:util/types';
+import { messageOf } from '../base/error-code.ts';
 import { decodeUtf8, readGuardedFile } from '../base/guarded-file.ts';
 import { Secret } from '../base/secret.ts';
 import {
@@ -36,7 +36,7 @@ export interface Found {
 
 /** An issue with a part of the configuration; its message never contains a secret. */
 export interface CredentialIssue {
-  readonly path: readonly string[];
+  readonly path: readonly (string | number)[];
   readonly message: string;
 }
 
@@ -89,9 +89,9 @@ export class SourceReader {
 }
 
 /** Converts an error at a path to an issue. Errors of the sealed file are reported at its own path. */
-export function issueOf(path: readonly string[], error: unknown): CredentialIssue {
+export function issueOf(path: CredentialIssue['path'], error: unknown): CredentialIssue {
   if (error instanceof SealedError) return { path: ['sealed', error.part], message: error.message };
-  return { path, message: isNativeError(error) ? error.message : 'cannot be read' };
+  return { path, message: messageOf(error) };
 }
 
 /** Describes a source without its content. */

@@ -65,10 +65,14 @@ export function prepareAnswer(challenge: Challenge, credential: Credential, cnon
   const emptyBody = hash(algorithm.name, '');
   const { head, middle, tail } = fixedText(challenge, username, cnonce, qop);
 
+  const secret = `${ha1}:${nonce}:`;
+  const protection = `:${cnonce}:${qop}:`;
+
   const response = (a2: string, count: string, used: Qop | undefined): string => {
     const ha2 = hash(algorithm.name, a2);
-    const covered = used === undefined ? ha2 : `${count}:${cnonce}:${used}:${ha2}`;
-    return hash(algorithm.name, `${ha1}:${nonce}:${covered}`);
+    if (used === undefined) return hash(algorithm.name, `${secret}${ha2}`);
+    const behind = used === qop ? protection : `:${cnonce}:${used}:`;
+    return hash(algorithm.name, `${secret}${count}${behind}${ha2}`);
   };
 
   return {

@@ -8,7 +8,7 @@ import { formatPath } from '../config/issues.ts';
 import type { Config } from '../config/schema.ts';
 import type { Credential, CredentialSet } from '../credentials/credentials.ts';
 import { METHOD_REFUSED } from '../handshake/credential-health.ts';
-import { NO_BODY } from '../handshake/request.ts';
+import { NO_BODY } from '../handshake/exchange.ts';
 import { unsigned } from '../handshake/signing.ts';
 import type { ConnectionOptions } from '../transport/connections.ts';
 import type { Egress } from '../transport/egress.ts';
@@ -27,6 +27,8 @@ export interface ExaminedDeployment {
   readonly connection: ConnectionOptions;
   /** The credentials that its requests use. */
   readonly credentials: readonly CredentialSet[];
+  /** The sites that are sent with each credential. */
+  readonly testSites: ReadonlyMap<string, readonly string[]>;
   /** The credential of its proxy. */
   readonly proxyCredential: CredentialSet | undefined;
 }
@@ -178,11 +180,12 @@ class Examination {
   }
 }
 
-function credentialsIn({ settings, credentials }: ExaminedDeployment, method: string): ExaminedCredential[] {
+function credentialsIn(
+  { settings, credentials, testSites }: ExaminedDeployment,
+  method: string,
+): ExaminedCredential[] {
   return credentials.flatMap(({ name, current, next }) => {
-    const sites = Object.entries(settings.sites ?? {}).flatMap(([site, { credential }]) =>
-      credential === name ? [site] : [],
-    );
+    const sites = testSites.get(name) ?? [];
     const probes =
       sites.length === 0
         ? [{ site: undefined, probe: { ...probeOf(settings, undefined), method } }]

@@ -1,9 +1,11 @@
 import { randomUUID } from 'node:crypto';
+import { once } from 'node:events';
 import { rm, stat, statfs, writeFile } from 'node:fs/promises';
+import { connect } from 'node:net';
 import { dirname, join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import type { Clock } from '../base/clock.ts';
-import { errorCode } from '../base/error-code.ts';
+import { errorCode, messageOf } from '../base/error-code.ts';
 import { ignoreAbort } from '../base/expected-errors.ts';
 import type { RedisStoreOptions } from '../challenges/store/redis.ts';
 import { RedisSession } from '../redis/session.ts';
@@ -18,6 +20,8 @@ export interface DoctorInput {
   readonly redis: RedisStoreOptions | undefined;
   /** Undefined without an audit log. */
   readonly auditDirectory: string | undefined;
+  /** When the first list of revoked client certificates expires, in seconds of Unix time; 0: never, or there is none. */
+  readonly crlExpires: number;
 }
 
 export interface Report {
@@ -29,23 +33,36 @@ export interface Report {
   /** null if Redis is not configured. */
   readonly redis: Finding | null;
   readonly audit: Finding | null;
+  /** null if no list of revoked client certificates expires. */
+  readonly revocation: Finding | null;
 }
 
 /** Examines all parts concurrently; ends within 10 s. */
 export async function examine(examined: DoctorInput, deps: DoctorDeps): Promise<Report> {
-  const { redis: redisOptions, auditDirectory } = examined;
+  const { redis: redisOptions, auditDirectory, crlExpires } = examined;
   const [redis, audit, deployments] = await Promise.all([
     redisOptions === undefined ? null : examineRedis(redisOptions, deps.clock),
     auditDirectory === undefined ? null : examineAudit(auditDirectory),
     Promise.all(examined.deployments.map((deployment) => examineDeployment(deployment, deps))),
   ]);
-  const all = [redis, audit, ...deployments.flatMap(({ findings }) => findings)];
+  const revocation = crlExpires === 0 ? null : examineRevocation(crlExpires, deps.wallTime());
+  const all = [redis, audit, revocation, ...deployments.flatMap(({ findings }) => findings)];
   const failures = all.filter((finding) => finding?.mark === 'fail').length;
   const warnings = all.filter((finding) => finding?.mark === 'warn').length;
   const mark = failures > 0 ? 'fail' : warnings > 0 ? 'warn' : 'ok';
-  return { mark, failures, warnings, deployments, redis, audit };
+  return { mark, failures, warnings, deployments, redis, audit, revocation };
 }
 
+/** Checks that no list of revoked client certificates has expired. `now` in Unix milliseconds. */
+export function examineRevocation(crlExpires: number, now: number): Finding {
+  const expires = new Date(crlExpires * 1000).toISOString();
+  const facts = { expires };
+  if (crlExpires * 1000 > now) return fine('revocation', `all lists are valid until ${expires}`, facts);
+  return wrong('revocation', 'crl-expired', `a list expired at ${expires}`, facts);
+}
+
+/** Time limit for a reply without TLS, in milliseconds. */
+const PLAIN_MS = 500;
 /** Time limit for connecting to Redis, in milliseconds; the first attempt may fail. */
 const GRACE_MS = 2_000;
 
@@ -75,7 +92,11 @@ export async function examineRedis(redis: RedisStoreOptions, clock: Clock): Prom
     const late = pause(GRACE_MS, false, { signal: over.signal }).catch(
       (error: unknown) => ignoreAbort(error) ?? false,
     );
-    if (!(await Promise.race([up.promise, late]))) return unusable(problem);
+    if (!(await Promise.race([up.promise, late]))) {
+      return (await speaksPlainRedis(redis))
+        ? wrong('redis', 'redis-not-tls', 'it does not speak TLS')
+        : unusable(problem);
+    }
     const begun = clock.now();
     await session.call((commands) => commands.ping());
     const latencyMs = Math.round((clock.now() - begun) * 10) / 10;
@@ -91,12 +112,42 @@ export async function examineRedis(redis: RedisStoreOptions, clock: Clock): Prom
   }
 }
 
+/** Asks a server that should speak TLS without it, with nothing but a PING: it waits in silence for the end of a line. */
+async function speaksPlainRedis({ servers, tls }: RedisStoreOptions): Promise<boolean> {
+  if (servers.kind !== 'single' || tls === undefined) return false;
+  const socket = connect(servers.address);
+  try {
+    socket.write('PING\r\n');
+    const [reply] = await once(socket, 'data', { signal: AbortSignal.timeout(PLAIN_MS) });
+    return /^[+-]/.test(String(reply));
+  } catch (error) {
+    return ignoreAbort(error) ?? false;
+  } finally {
+    socket.destroy();
+  }
+}
+
 /** Classifies an error by the code that Redis puts at its start. */
 function unusable(problem: string): Finding {
   if (/^(NOAUTH|WRONGPASS|NOPERM|ERR AUTH)/.test(problem)) return wrong('redis', 'redis-refused', problem);
   if (/READONLY|MISCONF|OOM|NOREPLICAS/.test(problem)) return wrong('redis', 'redis-not-writable', problem);
-  return wrong('redis', 'redis-unreachable', problem);
+  const [, code = '', address = ''] = /\b(E[A-Z_]{4,})\b ?(\S*)/.exec(problem) ?? [];
+  const sentence = NETWORK[code];
+  return wrong('redis', 'redis-unreachable', sentence === undefined ? problem : sentence(address));
 }
+
+/** Sentences for the codes of network errors. `at`: host and port, as far as the error has them. */
+const NETWORK: Readonly<Record<string, (at: string) => string>> = {
+  ECONNREFUSED: (at) => `nothing listens at ${at}: the connection was refused`,
+  ENOTFOUND: (at) => `DNS does not know the name ${at}`,
+  EAI_AGAIN: (at) => `DNS did not answer for the name ${at}`,
+  ETIMEDOUT: () => 'no connection in time',
+  EHOSTUNREACH: (at) => `no route to ${at}`,
+  ENETUNREACH: (at) => `no route to ${at}`,
+  ECONNRESET: () => 'it ended the connection; it may want TLS, or none',
+  EACCES: (at) => `this host does not permit a connection to ${at}`,
+  EPERM: (at) => `this host does not permit a connection to ${at}`,
+};
 
 const MEBIBYTE = 2 ** 20;
 /** Free space in bytes below which a warning is given. */
@@ -117,6 +168,18 @@ export async function examineAudit(directory: string): Promise<Finding> {
   return freeBytes < SCARCE ? wrong('audit', 'audit-disk-full', saw, facts) : fine('audit', saw, facts);
 }
 
+/** Why a file cannot be created, by code. */
+const UNWRITABLE: Readonly<Record<string, string>> = {
+  EACCES: 'this user may not write there',
+  EPERM: 'this user may not write there',
+  EROFS: 'it is read-only',
+  ENOSPC: 'the disk is full',
+  EDQUOT: 'the quota is used up',
+  ENOTDIR: 'it is not a folder',
+  // Such as in /proc.
+  ENOENT: 'no file can be created there',
+};
+
 async function nearestExisting(path: string): Promise<string> {
   const code = await stat(path).then(() => '', errorCode);
   return code === 'ENOENT' && dirname(path) !== path ? nearestExisting(dirname(path)) : path;
@@ -132,6 +195,7 @@ async function whyUnwritable(directory: string): Promise<string | undefined> {
     await rm(file);
     return undefined;
   } catch (error) {
-    return errorCode(error) || 'unknown';
+    const code = errorCode(error);
+    return UNWRITABLE[code] ?? (code || messageOf(error));
   }
 }

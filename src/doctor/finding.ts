@@ -12,6 +12,7 @@ export type Check =
   | 'nonce'
   | 'access'
   | 'redis'
+  | 'revocation'
   | 'audit';
 
 /** Data of a finding for programs. Times are RFC 3339, durations in milliseconds, sizes in bytes. */
@@ -98,6 +99,15 @@ export const problems = {
   'no-route': {
     mark: 'fail',
     advice: 'Check the network of this host: it has no route to the address of the upstream.',
+  },
+  'not-permitted': {
+    mark: 'fail',
+    advice:
+      'Let this user connect to host and port in {baseUrl}: a firewall or a security policy of this host refuses it.',
+  },
+  'no-files-left': {
+    mark: 'fail',
+    advice: 'Raise the limit of open files (ulimit -n, or LimitNOFILE of systemd), and run doctor again.',
   },
   'connection-broken': {
     mark: 'fail',
@@ -219,6 +229,11 @@ export const problems = {
     mark: 'fail',
     advice: 'Check the address and TLS settings under redis, and whether Redis runs.',
   },
+  'redis-not-tls': {
+    mark: 'fail',
+    advice:
+      'Write redis:// in redis.url and leave redis.tls out if this Redis has no TLS, or name its TLS port.',
+  },
   'redis-refused': {
     mark: 'fail',
     advice: 'Check username and password under redis, and what the ACL of Redis lets this user do.',
@@ -243,6 +258,11 @@ export const problems = {
   'audit-disk-full': {
     mark: 'warn',
     advice: 'Free space on the disk of audit.directory, or shorten audit.segment.keep.',
+  },
+  'crl-expired': {
+    mark: 'fail',
+    advice:
+      'Replace the list in listen.tls.crlFile by the next one of its authority: until then all of its certificates are refused.',
   },
   unknown: { mark: 'fail', advice: 'Report this to the maintainers of digest-gateway, with what was seen.' },
 } as const satisfies Record<string, Problem>;

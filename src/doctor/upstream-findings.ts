@@ -27,6 +27,12 @@ const byCode: ReadonlyMap<string, Known> = new Map([
   ['ETIMEDOUT', ['connection-timeout', 'no connection in time']],
   ['EHOSTUNREACH', ['no-route', 'no route to the address']],
   ['ENETUNREACH', ['no-route', 'no route to the address']],
+  ['ECONNRESET', ['connection-broken', 'the upstream ended the connection']],
+  ['EPIPE', ['connection-broken', 'the upstream ended the connection']],
+  ['EACCES', ['not-permitted', 'this host does not permit the connection']],
+  ['EPERM', ['not-permitted', 'this host does not permit the connection']],
+  ['EMFILE', ['no-files-left', 'this process may not open any more files']],
+  ['ENFILE', ['no-files-left', 'this host may not open any more files']],
 ]);
 
 /** The same for the gateway's own codes. */

@@ -1,5 +1,4 @@
 import type { Worker as ClusterWorker } from 'node:cluster';
-import type { AddressInfo } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import type {
   Activation,
@@ -16,6 +15,7 @@ import { messageOf } from '../base/error-code.ts';
 import { ignoreAbort } from '../base/expected-errors.ts';
 import type { Log } from '../base/log.ts';
 import type { ProcessPort } from '../base/message-calls.ts';
+import type { OpenAddress } from '../base/open-port.ts';
 import { reportError } from '../base/report-error.ts';
 import type { AuditLines } from '../control/snapshot.ts';
 import type { WorkerState, WorkersState } from '../control/state.ts';
@@ -63,7 +63,7 @@ type Stage = 'starting' | 'opening' | 'serving' | 'draining';
 /** A worker that serves on this address. */
 interface StartedWorker {
   readonly worker: RemoteWorker;
-  readonly address: AddressInfo;
+  readonly address: OpenAddress;
 }
 
 /** Serves requests in worker processes, replaces those that end, and gives all of them the same configuration. */
@@ -103,7 +103,7 @@ export class Fleet implements Serving {
     return this.#reports.auditLines(position);
   }
 
-  async start(): Promise<AddressInfo> {
+  async start(): Promise<OpenAddress> {
     const started = await this.#startAll();
     const failed = started.find((each) => each.status === 'rejected');
     if (failed !== undefined) {

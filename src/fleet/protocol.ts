@@ -1,4 +1,3 @@
-import type { AddressInfo } from 'node:net';
 import {
   type ReportOptions,
   type WantedMetrics,
@@ -7,6 +6,7 @@ import {
   type WorkerReport,
 } from '../app/worker.ts';
 import { answerCall, CallClient, type ProcessPort, readRequest } from '../base/message-calls.ts';
+import type { OpenAddress } from '../base/open-port.ts';
 import type { TransferredSetup } from '../setup/transfer.ts';
 
 /** Version of what primary and workers call of each other. In an upgrade, they can be of different versions of the program. */
@@ -22,7 +22,7 @@ export interface WorkerLife {
   /** Builds the data plane. */
   open(start: WorkerStart): Promise<void>;
   /** Opens the port that the workers share; resolves to its address, or why it cannot be opened. */
-  listen(): Promise<AddressInfo | ListenFailure>;
+  listen(): Promise<OpenAddress | ListenFailure>;
   /** Does nothing, which shows that the event loop turns. */
   beat(): void;
   /** Builds another configuration beside the active one; resolves to the names of what changed. */

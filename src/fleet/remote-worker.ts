@@ -1,12 +1,11 @@
 import type { Worker as ClusterWorker } from 'node:cluster';
-import type { AddressInfo } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { ReportOptions, Worker, WorkerReport } from '../app/worker.ts';
 import type { Head } from '../audit/seal.ts';
 import { ignoreAbort } from '../base/expected-errors.ts';
 import { ipcPort } from '../base/ipc-port.ts';
 import { NO_REPLY, type ProcessPort } from '../base/message-calls.ts';
-import { PortError } from '../base/open-port.ts';
+import { type OpenAddress, PortError } from '../base/open-port.ts';
 import { isolate, reportError } from '../base/report-error.ts';
 import type { WorkerState } from '../control/state.ts';
 import type { TransferredSetup } from '../setup/transfer.ts';
@@ -150,7 +149,7 @@ export class RemoteWorker {
   }
 
   /** @throws Error if the port cannot be opened, or the process ends */
-  async listen(): Promise<AddressInfo> {
+  async listen(): Promise<OpenAddress> {
     const listening = await this.#calls.call('listen');
     if ('address' in listening) return listening;
     throw listening.isPortError ? new PortError(listening.message) : new Error(listening.message);

@@ -55,11 +55,6 @@ export class AccessLog {
     this.#onLost = onLost;
   }
 
-  /** False: `add` does nothing. */
-  get enabled(): boolean {
-    return this.#writer !== undefined;
-  }
-
   /** Changes where lines go; undefined: nowhere. */
   configure(target: AccessTarget | undefined): void {
     if (fileOf(target) === fileOf(this.#target)) return;
@@ -99,7 +94,7 @@ export class AccessLog {
     const size = bytes === 0 ? '-' : bytes;
     // A referer can have a query of the client's user.
     const page = escaped(referer?.split('?', 1)[0] ?? '-');
-    return `${address} - ${client === '' ? '-' : client} [${this.#now()}] "${request}" ${status} ${size} "${page}" "${escaped(userAgent ?? '-')}"\n`;
+    return `${address === '' ? '-' : address} - ${client === '' ? '-' : client} [${this.#now()}] "${request}" ${status} ${size} "${page}" "${escaped(userAgent ?? '-')}"\n`;
   }
 
   /** Returns the time in UTC; formatted once a second. */

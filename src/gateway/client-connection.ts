@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import type { Socket } from 'node:net';
+import { addressOf } from '../base/client-address.ts';
 import { GatewayError } from '../base/errors.ts';
 import { reportError } from '../base/report-error.ts';
 import { ClientExchange, type ExchangeOwner } from './client-exchange.ts';
@@ -159,7 +160,9 @@ export class ClientConnection implements RequestReceiver, ExchangeOwner {
   #read(chunk: Buffer): void {
     let at = 0;
     while (at < chunk.length) {
-      if (!this.#takesBytes) {
+      const exchange = this.#exchange;
+      const isWanted = exchange === undefined ? !this.#isClosing : !exchange.isComplete;
+      if (this.#isUnreadable || !isWanted) {
         this.#hold(at === 0 ? chunk : chunk.subarray(at));
         return;
       }
@@ -171,11 +174,6 @@ export class ClientConnection implements RequestReceiver, ExchangeOwner {
   #awaitHead(hasBegun: boolean): void {
     this.#awaitsHead = hasBegun;
     this.#waitsSince = performance.now();
-  }
-
-  get #takesBytes(): boolean {
-    if (this.#isUnreadable) return false;
-    return this.#exchange === undefined ? !this.#isClosing : !this.#exchange.isComplete;
   }
 
   #hold(bytes: Buffer): void {
@@ -213,7 +211,7 @@ export class ClientConnection implements RequestReceiver, ExchangeOwner {
     if (this.#isClosing) return;
     this.refuseRest();
     const requestId = randomUUID();
-    const address = this.#socket.remoteAddress ?? '';
+    const address = addressOf(this.#socket);
     void this.#gateway
       .refuse(error, { requestId, method: '', address })
       .then((problem) => {

@@ -120,7 +120,7 @@ export class ClientExchange {
     if (exchange.isComplete || exchange.hasLeft || socket.destroyed) return;
     // Bytes that wait here wait for the upstream, and a response that has begun has a limit of its own.
     const count = (): number | undefined =>
-      socket.isPaused() || exchange.isComplete || response.hasHead ? undefined : socket.bytesRead;
+      socket.isPaused() || exchange.isComplete || response.status !== 0 ? undefined : socket.bytesRead;
     exchange.#watch(watchPace(pace, count, (stalled) => cancellation.cancel(slowBody(pace, stalled))));
   }
 

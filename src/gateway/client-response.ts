@@ -1,8 +1,9 @@
 import type { Socket } from 'node:net';
 import type { GatewayError } from '../base/errors.ts';
 import { STATUS_CODES } from '../base/node-http.ts';
-import { fieldValue, type RawHeaders, withoutField } from '../base/raw-headers.ts';
+import { type RawHeaders, withoutField } from '../base/raw-headers.ts';
 import { MAX_PIECES } from '../http1/body-reader.ts';
+import { dateLine, linesOf } from './headers.ts';
 import { lingerOn } from './pace.ts';
 import type { RequestHead } from './request-reader.ts';
 
@@ -11,9 +12,7 @@ const CONTINUE = 'HTTP/1.1 100 Continue\r\n\r\n';
 const MOST_GATHERED = 64 * 1024;
 const CRLF = '\r\n';
 const CLOSED = 'Connection: close\r\n';
-
-let dateSecond = 0;
-let date = '';
+const CHUNKED = 'Transfer-Encoding: chunked\r\n';
 
 /**
  * The response of one exchange, written on the connection of its client (RFC 9112). Fields and their values are valid:
@@ -33,7 +32,7 @@ export class ClientResponse {
   #isGathering = false;
   /** False: the connection ends after this response. */
   keepsConnection: boolean;
-  /** 0 until the head is there. */
+  /** 0 until the head is there, which cannot be replaced any more then. */
   status = 0;
   /** True if no byte follows. */
   isEnded = false;
@@ -55,11 +54,6 @@ export class ClientResponse {
     this.keepsConnection = request.isPersistent;
   }
 
-  /** True if the final head cannot be replaced any more. */
-  get hasHead(): boolean {
-    return this.status !== 0;
-  }
-
   /** Asks the client for its body. */
   continue(): void {
     this.#isContinued = true;
@@ -71,22 +65,24 @@ export class ClientResponse {
     this.#socket.write(`HTTP/1.1 ${status} ${reasonOf(status)}\r\n${linesOf(fields)}\r\n`, 'latin1');
   }
 
-  /** Sets the head of the final response, which leaves with the first bytes of the body, or with `flush`. */
-  begin(status: number, reason: string, fields: RawHeaders): void {
+  /**
+   * Sets the head of the final response, which leaves with the first bytes of the body, or with `flush`.
+   * @param lines those of its fields, but for the connection and chunks
+   * @param hasLength true if Content-Length is one of them
+   */
+  begin(status: number, reason: string, lines: string, hasLength: boolean): void {
     const { method, httpVersion, expectsContinue } = this.#request;
     this.status = status;
-    let lines = linesOf(fields);
     this.#hasBody = method !== 'HEAD' && status !== 204 && status !== 304;
-    if (this.#hasBody && fieldValue(fields, 'content-length') === undefined) {
+    if (this.#hasBody && !hasLength) {
       // To HTTP/1.0, a body without a length ends with the connection.
       if (httpVersion === '1.1') this.#isChunked = true;
       else this.keepsConnection = false;
     }
     // A client that waits in vain for 100 may send its body or not: the next bytes can be either.
     if (expectsContinue && !this.#isContinued) this.keepsConnection = false;
-    if (this.#isChunked) lines += 'Transfer-Encoding: chunked\r\n';
-    if (fieldValue(fields, 'date') === undefined) lines += dateLine();
-    this.#head = `HTTP/1.1 ${status} ${reason}\r\n${lines}${this.keepsConnection ? this.#kept : CLOSED}\r\n`;
+    const ownLines = this.keepsConnection ? this.#kept : CLOSED;
+    this.#head = `HTTP/1.1 ${status} ${reason}\r\n${lines}${this.#isChunked ? CHUNKED : ''}${ownLines}\r\n`;
   }
 
   /** Sends what has not left yet: the head, and pieces that were gathered. */
@@ -183,42 +179,21 @@ function reasonOf(status: number): string {
   return STATUS_CODES[status] ?? '';
 }
 
-/** The lines of these fields, each with its CRLF. */
-function linesOf(fields: RawHeaders): string {
-  let lines = '';
-  for (let at = 0; at + 1 < fields.length; at += 2) lines += `${fields[at]}: ${fields[at + 1]}\r\n`;
-  return lines;
-}
-
-/** The line of the field Date (RFC 9110 §6.6.1). */
-function dateLine(): string {
-  const now = Date.now();
-  const second = Math.floor(now / 1000);
-  if (second !== dateSecond) {
-    dateSecond = second;
-    date = `Date: ${new Date(now).toUTCString()}\r\n`;
-  }
-  return date;
-}
-
 interface Problem {
   readonly status: number;
   readonly headers: RawHeaders;
   readonly body: string;
 }
 
-/**
- * Sends an error of the gateway: problem+json (RFC 9457), Proxy-Status (RFC 9209) and `fields`, a flat
- * list.
- */
+/** Sends an error of the gateway: problem+json (RFC 9457), Proxy-Status (RFC 9209) and `lines`, those of further fields. */
 export function sendProblem(
   response: ClientResponse,
   error: GatewayError,
   requestId: string,
-  fields: RawHeaders = [],
+  lines = '',
 ): void {
   const { status, headers, body } = problemOf(error, requestId);
-  response.begin(status, reasonOf(status), [...headers, ...fields]);
+  response.begin(status, reasonOf(status), `${linesOf(headers)}${lines}${dateLine()}`, true);
   response.end(Buffer.from(body), []);
 }
 

@@ -1,17 +1,20 @@
 import type { Audit } from '../audit/audit.ts';
 import type { BufferGc } from '../base/buffer-gc.ts';
+import { addressOf } from '../base/client-address.ts';
 import type { Clock } from '../base/clock.ts';
 import { asGatewayError, type ErrorCode, GatewayError } from '../base/errors.ts';
 import type { Log } from '../base/log.ts';
-import { fieldValue, joinedValue, type RawHeaders } from '../base/raw-headers.ts';
-import type { Identification } from '../identity/identification.ts';
-import type { Limits } from '../limits/limits.ts';
-import type { Permit } from '../limits/permit.ts';
+import { fieldValue, joinedValue } from '../base/raw-headers.ts';
+import type { UpstreamResponse } from '../handshake/response.ts';
+import type { Caller, Identification } from '../identity/identification.ts';
+import type { Limits, Permit } from '../limits/limits.ts';
 import type { DeploymentMetrics } from '../metrics/deployment-metrics.ts';
 import type { Metrics } from '../metrics/metrics.ts';
+import type { Client } from '../policy/client.ts';
 import { decide, type Grant } from '../policy/decide.ts';
 import type { DeploymentRules } from '../policy/rules.ts';
 import type { Tracing } from '../tracing/tracing.ts';
+import type { BodySource } from '../transport/request-body.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import { AccessLog, type AccessTarget, UNREADABLE } from './access-log.ts';
 import { CLIENT_CLOSED, type ClientExchange } from './client-exchange.ts';
@@ -19,6 +22,7 @@ import { sendProblem } from './client-response.ts';
 import { ClientRefusals, ErrorLog } from './error-log.ts';
 import { countDownForwards, outboundHeaders, type ResponseFilter } from './headers.ts';
 import type { Pace } from './pace.ts';
+import { type DataPlane, Relay } from './relay.ts';
 import {
   checkAuthority,
   checkConnect,
@@ -26,6 +30,8 @@ import {
   checkMethod,
   checkSite,
   checkUpgrade,
+  parseTarget,
+  type Target,
 } from './request-checks.ts';
 import type { RequestHead } from './request-reader.ts';
 import {
@@ -37,9 +43,7 @@ import {
   RequestRecord,
   requestIdOf,
 } from './request-record.ts';
-import { type DataPlane, ResponseWriter } from './response-writer.ts';
 import type { Routes } from './routes.ts';
-import { parseTarget } from './target.ts';
 
 export interface Deployment {
   readonly name: string;
@@ -47,6 +51,7 @@ export interface Deployment {
   readonly host: string | undefined;
   readonly rules: DeploymentRules;
   readonly responseFilter: ResponseFilter;
+  readonly metrics: DeploymentMetrics;
   readonly pace: Pace;
   readonly upstream: Upstream;
 }
@@ -81,7 +86,6 @@ export class Gateway {
   readonly refusals = new ClientRefusals();
   readonly #plane: DataPlane;
   #options: GatewayOptions;
-  #ending = false;
   #refusing = false;
 
   constructor(options: GatewayOptions, deps: GatewayDeps) {
@@ -91,7 +95,7 @@ export class Gateway {
     this.accessLog = new AccessLog(log, () => metrics.accessLogLost.inc());
     this.accessLog.configure(options.accessLog);
     this.errors = new ErrorLog(log, clock);
-    this.#plane = { bufferGc, audited: audit.enabled, isEnding: () => this.#ending };
+    this.#plane = { bufferGc, audited: audit.enabled, isEnding: false };
   }
 
   /** Replaces the options for later requests. */
@@ -102,83 +106,113 @@ export class Gateway {
 
   /** Makes every later response the last one of its connection. */
   endConnections(): void {
-    this.#ending = true;
+    this.#plane.isEnding = true;
   }
 
   /** Refuses later requests. */
   refuseRequests(): void {
-    this.#ending = true;
+    this.#plane.isEnding = true;
     this.#refusing = true;
   }
 
   /** Handles one request until its response has been sent. If it rejects, the connection must be ended. */
   async handle(exchange: ClientExchange): Promise<void> {
-    const { request, socket } = exchange;
-    const { method, headers } = request;
-    const requestId = requestIdOf(joinedValue(headers, 'x-request-id'));
-    const arrival = { requestId, method, address: socket.remoteAddress ?? '' };
-    const trace = this.#deps.tracing?.request(headers, { 'digest_gateway.request_id': requestId });
-    const record = new RequestRecord(this.#deps.audit, this.#deps.clock, arrival, trace);
-    let permit: Permit | undefined;
-    let metrics: DeploymentMetrics | undefined;
+    const relay = this.#relayOf(exchange);
     let error: GatewayError | undefined;
     try {
-      checkAuthority(request);
-      this.#admit();
-      checkConnect(request);
-      const target = parseTarget(request.target, fieldValue(headers, 'host'));
-      record.target = target.path;
-      checkMethod(request);
-      checkUpgrade(request);
-      checkHost(this.#options.hosts, target);
-      const identified = this.#options.identification.identify(socket, headers);
-      const { client, address, ambient } = identified instanceof Promise ? await identified : identified;
-      record.client = client.id;
-      record.address = address;
-      if (ambient) checkSite(request, target, socket, this.#options.identification);
-      const found = this.#options.routes.find(target);
-      record.deployment = found.name;
-      exchange.pace = found.pace;
-      const fields = fieldsFor(found, request, trace === undefined);
-      const hasBody = request.body !== 0;
-      const grant = decide(found.rules, client, { method, target: target.path, headers: fields, hasBody });
-      this.#countDropped(fields, grant, found.name, client.id);
-      record.site = grant.site;
-      record.operation = grant.operation;
-      permit = this.#deps.limits.take(client.id, found.name);
-      metrics = this.#deps.metrics.deployment(found.name);
-      metrics.requestsInFlight.inc();
-      await this.#forward(found, exchange, grant, permit, record);
+      const target = this.#check(relay);
+      const identified = this.#options.identification.identify(exchange.socket, exchange.request.headers);
+      const caller = identified instanceof Promise ? await identified : identified;
+      const response = await this.#send(relay, target, caller);
+      const lines = relay.linesOf(response);
+      await relay.record.responded(response);
+      const passing = relay.passOn(response, lines);
+      if (passing !== undefined) await passing;
+      relay.endUpstream();
     } catch (thrown) {
-      const failure = asGatewayError(thrown);
-      // The connection is closed for further requests before the record is written, so that none is read
-      // meanwhile.
-      endIfLast(exchange, failure, this.#ending, record.client !== '');
-      error = await this.#recordFailure(failure, record);
-      if (error.code === 'internal-error') this.#deps.metrics.internalErrors.inc();
-      this.errors.add(record.deployment, error, requestId);
-      this.refusals.add(record.client, record.deployment, error, requestId);
-      fail(exchange, error, requestId, permit);
+      relay.endUpstream();
+      error = await this.#fail(relay, asGatewayError(thrown));
     } finally {
       exchange.linger();
       await exchange.left();
-      permit?.release();
-      metrics?.requestsInFlight.inc(-1);
-      error ??= this.#unsent(exchange, record);
-      const { hasHead, status: sent } = exchange.response;
-      // A client that has gone gets no status; one that leaves later has got another one than its request counts with.
-      const status =
-        error !== undefined && (!hasHead || error.kind.status === CLIENT_CLOSED.kind.status)
-          ? error.kind.status
-          : sent;
-      const durationMs = this.#deps.clock.now() - record.begun;
-      this.#end(record, request, {
-        status,
-        code: error?.code ?? '',
-        durationMs,
-        bytes: record.bytesOut,
-      });
+      this.#end(relay, error);
     }
+  }
+
+  #relayOf(exchange: ClientExchange): Relay {
+    const { headers, method } = exchange.request;
+    const requestId = requestIdOf(joinedValue(headers, 'x-request-id'));
+    const arrival = { requestId, method, address: addressOf(exchange.socket) };
+    const trace = this.#deps.tracing?.request(headers, { 'digest_gateway.request_id': requestId });
+    const record = new RequestRecord(this.#deps.audit, this.#deps.clock, arrival, trace);
+    return new Relay(exchange, record, this.#plane);
+  }
+
+  /** Checks everything that does not depend on the client. */
+  #check({ exchange: { request }, record }: Relay): Target {
+    checkAuthority(request);
+    this.#admit();
+    checkConnect(request);
+    const target = parseTarget(request.target, fieldValue(request.headers, 'host'));
+    record.target = target.path;
+    checkMethod(request);
+    checkUpgrade(request);
+    checkHost(this.#options.hosts, target);
+    return target;
+  }
+
+  /** Finds the deployment, decides, and sends the request to its upstream. */
+  #send(relay: Relay, target: Target, { client, address, ambient }: Caller): Promise<UpstreamResponse> {
+    const { exchange, record } = relay;
+    const { request } = exchange;
+    record.client = client.id;
+    record.address = address;
+    if (ambient) checkSite(request, target, exchange.socket, this.#options.identification);
+    const found = this.#options.routes.find(target);
+    record.deployment = found.name;
+    exchange.pace = found.pace;
+    relay.filter = found.responseFilter;
+    const grant = this.#decide(found, request, target.path, client, record);
+    relay.permit = this.#deps.limits.take(client.id, found.name);
+    relay.metrics = found.metrics;
+    found.metrics.requestsInFlight.inc();
+    const body = request.body === 0 ? undefined : this.#bodyOf(exchange, record, found.metrics);
+    return relay.send(found.upstream, grant, body);
+  }
+
+  #decide(
+    { name, rules, upstream }: Deployment,
+    request: RequestHead,
+    target: string,
+    client: Client,
+    record: RequestRecord,
+  ): Grant {
+    const { method } = request;
+    const keepTrace = record.trace === undefined && upstream.options.forwardTrace;
+    const headers = outboundHeaders(request.headers, request.httpVersion, keepTrace);
+    if (method === 'OPTIONS') countDownForwards(headers);
+    const grant = decide(rules, client, { method, target, headers, hasBody: request.body !== 0 });
+    const dropped = (headers.length - grant.headers.length) / 2;
+    if (dropped > 0) {
+      this.#deps.metrics.requestFieldsDropped.inc({ deployment: name, client: client.id }, dropped);
+    }
+    record.site = grant.site;
+    record.operation = grant.operation;
+    record.credentialRule = grant.credentialRule;
+    return grant;
+  }
+
+  /** Sends an error to the client, once it has its record. Resolves to the error that was sent. */
+  async #fail({ exchange, record, permit }: Relay, failure: GatewayError): Promise<GatewayError> {
+    // The connection is closed for further requests before the record is written, so that none is read
+    // meanwhile.
+    endIfLast(exchange, failure, this.#plane.isEnding, record.client !== '');
+    const error = await this.#recordFailure(failure, record);
+    if (error.code === 'internal-error') this.#deps.metrics.internalErrors.inc();
+    this.errors.add(record.deployment, error, record.requestId);
+    this.refusals.add(record.client, record.deployment, error, record.requestId);
+    fail(exchange, error, record.requestId, permit);
+    return error;
   }
 
   /** Returns the reason why a response was not sent completely; undefined if it was. */
@@ -218,52 +252,17 @@ export class Gateway {
     }
   }
 
-  /** Sends a request to its upstream, records the response, and passes it on. */
-  async #forward(
-    { name, upstream, responseFilter }: Deployment,
+  /** The body of a request, which is counted as it is read. */
+  #bodyOf(
     exchange: ClientExchange,
-    { target, headers, credential, noTotalTimeout }: Grant,
-    permit: Permit | undefined,
     record: RequestRecord,
-  ): Promise<void> {
-    const { cancellation } = exchange;
-    const { method } = exchange.request;
-    const metrics = this.#deps.metrics.deployment(name);
-    const body = exchange.bodySource((count, framing) => {
+    metrics: DeploymentMetrics,
+  ): BodySource | undefined {
+    return exchange.bodySource((count, framing) => {
       record.bytesIn += count;
       this.#plane.bufferGc.add(count, record.bytesIn);
       metrics.requestBytes.inc(count + framing);
     });
-    const { client, trace } = record;
-    const writer = new ResponseWriter(exchange, record, responseFilter, this.#plane);
-    const active = upstream.begin({
-      client,
-      method,
-      target,
-      headers,
-      body,
-      trace,
-      noTotalTimeout,
-      facts: record,
-      interim: writer,
-      cancellation,
-    });
-    try {
-      const response = await upstream.send(active, credential);
-      const fields = writer.fieldsOf(response);
-      if (permit !== undefined) fields.push(...permit.fields);
-      await record.responded(response.status);
-      const passing = writer.passOn(response, fields);
-      if (passing !== undefined) await passing;
-    } finally {
-      record.outcome = active.response?.outcome ?? '';
-      upstream.end(active);
-    }
-  }
-
-  #countDropped(fields: RawHeaders, { headers }: Grant, deployment: string, client: string): void {
-    const dropped = (fields.length - headers.length) / 2;
-    if (dropped > 0) this.#deps.metrics.requestFieldsDropped.inc({ deployment, client }, dropped);
   }
 
   #admit(): void {
@@ -273,34 +272,50 @@ export class Gateway {
     }
   }
 
-  /** Counts, records, traces and logs the outcome of a request. */
-  #end(record: RequestRecord, request: RequestHead, end: RequestEnd): void {
-    const { status, code, durationMs, bytes } = end;
-    const metrics = this.#deps.metrics.deployment(record.deployment);
+  /** The response has left, or never will: counts, records, traces and logs the outcome of the request. */
+  #end({ exchange, record, permit, metrics }: Relay, failure: GatewayError | undefined): void {
+    permit?.release();
+    metrics?.requestsInFlight.inc(-1);
+    const error = failure ?? this.#unsent(exchange, record);
+    const { status: written } = exchange.response;
+    // A client that has gone gets no status; one that leaves later has got another one than its request counts with.
+    const isUnanswered =
+      error !== undefined && (written === 0 || error.kind.status === CLIENT_CLOSED.kind.status);
+    const end = {
+      status: isUnanswered ? error.kind.status : written,
+      code: error?.code ?? '',
+      durationMs: this.#deps.clock.now() - record.begun,
+      bytes: record.bytesOut,
+    };
+    this.#count(record, metrics ?? this.#deps.metrics.deployment(record.deployment), end);
+    record.ended(end.status, end.code, end.durationMs);
+    const { logRequests, accessLog } = this.#options;
+    if (logRequests || accessLog !== undefined) this.#log(record, exchange.request, end);
+  }
+
+  #count(
+    record: RequestRecord,
+    metrics: DeploymentMetrics,
+    { status, code, durationMs, bytes }: RequestEnd,
+  ): void {
     const operation = metrics.operation(record.operation);
     operation.requests(record.client, status, code).inc();
     operation.duration.observe(durationMs / 1000, record.trace?.traceId, record.requestId);
     metrics.responseBytes.inc(bytes);
     if (record.outcome !== '') metrics.outcome(record.outcome).inc();
-    record.ended(status, code, durationMs);
-    if (!this.#options.logRequests && !this.accessLog.enabled) return;
+  }
+
+  #log(record: RequestRecord, request: RequestHead, end: RequestEnd): void {
+    const { status, bytes } = end;
     const path = pathOf(request.target);
     if (this.#options.logRequests) logRequest(this.#deps.log, record, path, end);
-    if (!this.accessLog.enabled) return;
+    if (this.#options.accessLog === undefined) return;
     const { address, client, method } = record;
     const { httpVersion, headers } = request;
     const referer = joinedValue(headers, 'referer');
     const userAgent = joinedValue(headers, 'user-agent');
     this.accessLog.add({ address, client, method, path, httpVersion, status, bytes, referer, userAgent });
   }
-}
-
-/** Returns the fields that the upstream gets unless a rule forbids one. */
-function fieldsFor({ upstream }: Deployment, request: RequestHead, untraced: boolean): RawHeaders {
-  const keepTrace = untraced && upstream.options.forwardTrace;
-  const fields = outboundHeaders(request.headers, request.httpVersion, keepTrace);
-  if (request.method === 'OPTIONS') countDownForwards(fields);
-  return fields;
 }
 
 /**
@@ -325,7 +340,7 @@ function endIfLast(
   isKnown: boolean,
 ): void {
   const { socket, request, response } = exchange;
-  if (socket.destroyed || response.hasHead) return;
+  if (socket.destroyed || response.status !== 0) return;
   if (request.expectsContinue || ending || ENDS_CONNECTION.has(code)) exchange.endConnection();
   if (!isKnown) exchange.refuseChunks();
 }
@@ -339,6 +354,6 @@ function fail(
 ): void {
   const { socket, response } = exchange;
   if (socket.destroyed) return;
-  if (response.hasHead) exchange.breakOff();
-  else sendProblem(response, error, requestId, permit?.fields);
+  if (response.status !== 0) exchange.breakOff();
+  else sendProblem(response, error, requestId, permit?.lines);
 }

@@ -1,5 +1,6 @@
-import { FieldNames, fieldValues, joinedValue, type RawHeaders } from '../base/raw-headers.ts';
-import { ORIGIN_FIELDS } from '../http1/fields.ts';
+import { FieldNames, fieldValue, fieldValues, joinedValue, type RawHeaders } from '../base/raw-headers.ts';
+import type { UpstreamResponse } from '../handshake/response.ts';
+import { CRLF_LENGTH, LF, ORIGIN_FIELDS, SPACE } from '../http1/fields.ts';
 import { TRACE_HEADERS } from '../tracing/tracing.ts';
 
 /** Fields of one connection only (RFC 9110 §7.6.1), removed in both directions. */
@@ -84,6 +85,9 @@ export class ResponseFilter {
 
 const VIA = '1.1 digest-gateway';
 const VIA_HTTP_1_0 = '1.0 digest-gateway';
+/** Via, and the start of X-Request-Id. */
+const OWN_LINES = `via: ${VIA}\r\nx-request-id: `;
+const OWN_LINES_HTTP_1_0 = `via: ${VIA_HTTP_1_0}\r\nx-request-id: `;
 
 /**
  * Returns the headers of the upstream request: the client's without those for the gateway, plus Via.
@@ -91,8 +95,7 @@ const VIA_HTTP_1_0 = '1.0 digest-gateway';
  */
 export function outboundHeaders(raw: RawHeaders, httpVersion: string, keepTrace = false): string[] {
   const headers = without(raw, keepTrace ? NOT_OUTBOUND : NOT_OUTBOUND_NOR_TRACE, true);
-  headers.push('via', httpVersion === '1.1' ? VIA : VIA_HTTP_1_0);
-  return headers;
+  return headers.concat('via', httpVersion === '1.1' ? VIA : VIA_HTTP_1_0);
 }
 
 /**
@@ -108,24 +111,74 @@ export function countDownForwards(headers: string[]): void {
 }
 
 /**
- * Returns the headers of the client's response: the upstream's without those for the gateway, plus Via and
- * X-Request-Id.
+ * Returns the field lines of the client's response: the upstream's without those for the gateway, plus Via,
+ * X-Request-Id, and Date if it has none.
  * @param filter of the deployment
  * @param trailers true if the response can carry trailers, so that Trailer is kept
- * @param isHttp11 false if the upstream answered with HTTP/1.0
  */
-export function inboundHeaders(
-  raw: RawHeaders,
+export function inboundLines(
+  { status, headers, lines, isHttp11 }: UpstreamResponse,
   filter: ResponseFilter,
-  status: number,
   requestId: string,
   trailers: boolean,
-  isHttp11: boolean,
-): string[] {
-  const headers = without(raw, status === 204 ? filter.withoutContent : filter.any);
-  if (trailers) for (const value of fieldValues(raw, 'trailer')) headers.push('trailer', value);
-  headers.push('via', isHttp11 ? VIA : VIA_HTTP_1_0, 'x-request-id', requestId);
-  return headers;
+): string {
+  const listed = connectionListed(headers);
+  let text = keptLines(headers, lines, status === 204 ? filter.withoutContent : filter.any, listed);
+  if (trailers) for (const value of fieldValues(headers, 'trailer')) text += lineOf('trailer', value);
+  if (fieldValue(headers, 'date') === undefined || listed?.has('date') === true) text += dateLine();
+  return `${text}${isHttp11 ? OWN_LINES : OWN_LINES_HTTP_1_0}${requestId}\r\n`;
+}
+
+/** The lines of wanted fields. Those that stand together and have the usual form are passed on in one piece. */
+function keptLines(
+  headers: RawHeaders,
+  lines: string,
+  unwanted: FieldNames,
+  listed: ReadonlySet<string> | undefined,
+): string {
+  let text = '';
+  // Lines from `piece` to `at` are passed on as they came.
+  let piece = 0;
+  let at = 0;
+  for (let index = 0; index + 1 < headers.length; index += 2) {
+    const name = headers[index] ?? '';
+    const value = headers[index + 1] ?? '';
+    const isKept = !unwanted.has(name) && listed?.has(name.toLowerCase()) !== true;
+    const usualEnd = at + name.length + ': '.length + value.length + CRLF_LENGTH;
+    const isUsual = lines.charCodeAt(usualEnd - 1) === LF && lines.charCodeAt(at + name.length + 1) === SPACE;
+    const before = at;
+    at = isUsual ? usualEnd : lines.indexOf('\n', at) + 1;
+    if (isKept && isUsual) continue;
+    text += lines.slice(piece, before);
+    if (isKept) text += lineOf(name, value);
+    piece = at;
+  }
+  return text + lines.slice(piece, at);
+}
+
+/** The lines of these fields, each with its CRLF. */
+export function linesOf(fields: RawHeaders): string {
+  let lines = '';
+  for (let at = 0; at + 1 < fields.length; at += 2) lines += lineOf(fields[at] ?? '', fields[at + 1] ?? '');
+  return lines;
+}
+
+function lineOf(name: string, value: string): string {
+  return `${name}: ${value}\r\n`;
+}
+
+let dateSecond = 0;
+let date = '';
+
+/** The line of the field Date (RFC 9110 §6.6.1). */
+export function dateLine(): string {
+  const now = Date.now();
+  const second = Math.floor(now / 1000);
+  if (second !== dateSecond) {
+    dateSecond = second;
+    date = lineOf('Date', new Date(now).toUTCString());
+  }
+  return date;
 }
 
 /** Returns the headers of an interim response (1xx) for the client. */
@@ -148,13 +201,18 @@ function without(
   folded = false,
   listed = connectionListed(raw),
 ): string[] {
-  const kept: string[] = [];
+  // A list that grows would have room for 17 or 41 items.
+  const kept = new Array<string>(raw.length);
+  let count = 0;
   for (let index = 0; index + 1 < raw.length; index += 2) {
     const name = raw[index] ?? '';
     if (unwanted.has(name) || listed?.has(name.toLowerCase()) === true) continue;
     if (folded && name.includes('_') && isUnwantedFolded(name.replaceAll('_', '-'), unwanted)) continue;
-    kept.push(name, raw[index + 1] ?? '');
+    kept[count] = name;
+    kept[count + 1] = raw[index + 1] ?? '';
+    count += 2;
   }
+  kept.length = count;
   return kept;
 }
 

@@ -1,15 +1,19 @@
 import { constants } from 'node:crypto';
 import { once } from 'node:events';
-import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
+import { createServer, type Server, type Socket } from 'node:net';
 import {
   createServer as createTlsServer,
   type SecureContextOptions,
   type Server as TlsServer,
 } from 'node:tls';
+import { isDeepStrictEqual } from 'node:util';
+import { addressOf, announceAddress } from '../base/client-address.ts';
 import { certificatesIn } from '../base/guarded-file.ts';
-import { openPort } from '../base/open-port.ts';
+import { type Network, parseAddress } from '../base/network.ts';
+import { type OpenAddress, openPort, type PortOptions } from '../base/open-port.ts';
 import { ClientConnection, type ConnectionOptions } from './client-connection.ts';
 import type { Gateway } from './gateway.ts';
+import { type ProxyHeaderError, receiveProxyHeader } from './proxy-protocol.ts';
 
 /** How long connections may take to end their TLS handshake once the port is closed, in milliseconds. */
 const HANDSHAKE_MS = 1_000;
@@ -22,6 +26,10 @@ export interface ListenTls {
   readonly key: string;
   /** Authorities of client certificates; undefined: clients are not asked for a certificate. */
   readonly clientCa: string | undefined;
+  /** Lists of revoked client certificates; undefined: none is checked. */
+  readonly crl: readonly string[] | undefined;
+  /** When the first of these lists expires, in seconds of Unix time; 0: never. */
+  readonly crlExpires: number;
   readonly minVersion: 'TLSv1.2' | 'TLSv1.3';
   /** Expiry of the certificate, in seconds of Unix time. */
   readonly expires: number;
@@ -33,6 +41,10 @@ export interface ListenerOptions extends ConnectionOptions {
   /** True if many clients may share an address, such as a trusted proxy's; it is not limited then. */
   readonly isShared: (address: string) => boolean;
   readonly onRefused: (reason: 'total' | 'address') => void;
+  /** Networks from which each connection has to begin with a header of the PROXY protocol. */
+  readonly proxyProtocol: readonly Network[];
+  /** Called when a connection of a proxy is closed for its header. */
+  readonly onProxyHeader: (error: ProxyHeaderError, proxy: string) => void;
   /** Undefined for plain HTTP. */
   readonly tls: ListenTls | undefined;
   /** Maximum number of open connections. */
@@ -44,11 +56,13 @@ export class Listener {
   readonly #server: Server;
   /** The same server; undefined without TLS. */
   readonly #tlsServer: TlsServer | undefined;
+  /** Begins the TLS handshake of a socket; undefined without TLS. */
+  readonly #secure: ((socket: Socket) => void) | undefined;
   readonly #gateway: Gateway;
   readonly #options: ListenerOptions;
   /** All sockets, those in a TLS handshake among them. */
   readonly #sockets = new Set<Socket>();
-  /** Sockets in a TLS handshake by their peer: TLS replaces a socket by its own. */
+  /** Sockets before the end of their PROXY header or TLS handshake by their peer: TLS replaces a socket by its own. */
   readonly #handshakes = new Map<string, Socket>();
   readonly #connections = new Set<ClientConnection>();
   /** Numbers of open connections by address. */
@@ -73,6 +87,8 @@ export class Listener {
       });
       // A handshake that takes too long leaves its socket open.
       this.#tlsServer.on('tlsClientError', (_error, socket) => socket.destroy());
+      this.#tlsServer.on('secureConnection', (socket: Socket) => this.#open(socket));
+      this.#secure = takeListener(this.#tlsServer);
     }
     this.#server = this.#tlsServer ?? createServer(settings);
     this.#server.maxConnections = options.connections;
@@ -80,17 +96,14 @@ export class Listener {
     this.#server.on('connection', (socket: Socket) => {
       this.#sockets.add(socket);
       socket.once('close', () => this.#sockets.delete(socket));
-      if (this.#tlsServer !== undefined) this.#beginHandshake(socket);
-      this.#limit(socket);
+      if (this.#isProxy(socket)) void this.#acceptProxied(socket);
+      else this.#accept(socket);
     });
-    this.#server.on(options.tls === undefined ? 'connection' : 'secureConnection', (socket: Socket) =>
-      this.#open(socket),
-    );
   }
 
-  /** Resolves when the port is open; rejects if it cannot be opened. */
-  async listen(address: string, port: number): Promise<AddressInfo> {
-    const opened = await openPort(this.#server, { address, port }, 'listen');
+  /** Resolves when the port or socket is open; rejects if it cannot be opened. */
+  async listen(place: PortOptions): Promise<OpenAddress> {
+    const opened = await openPort(this.#server, place, 'listen');
     const { headersTimeout, keepAliveTimeout } = this.#options;
     const interval = Math.min(headersTimeout, keepAliveTimeout, TICK_MS);
     this.#ticks = setInterval(() => this.#tick(), interval).unref();
@@ -99,7 +112,8 @@ export class Listener {
 
   /**
    * Replaces the certificate for new connections. Open connections keep theirs, but serve no further
-   * request if the new settings trust fewer client authorities or refuse older protocol versions.
+   * request if the new settings trust fewer client authorities, refuse older protocol versions, or have another list
+   * of revoked certificates.
    */
   renewTls(tls: ListenTls): void {
     if (this.#tlsServer === undefined || this.#tls === undefined) return;
@@ -145,10 +159,46 @@ export class Listener {
     clearInterval(this.#ticks);
   }
 
+  /** True if the connection has to begin with a header of the PROXY protocol. */
+  #isProxy({ remoteAddress }: Socket): boolean {
+    const { proxyProtocol } = this.#options;
+    if (proxyProtocol.length === 0 || remoteAddress === undefined) return false;
+    const address = parseAddress(remoteAddress);
+    return address !== undefined && proxyProtocol.some((network) => network.contains(address));
+  }
+
+  /** Accepts a connection when its header has come. Never rejects. */
+  async #acceptProxied(socket: Socket): Promise<void> {
+    const { headersTimeout, onProxyHeader } = this.#options;
+    const proxy = addressOf(socket);
+    this.#beginHandshake(socket);
+    const header = await receiveProxyHeader(socket, headersTimeout);
+    this.#handshakes.delete(peerOf(socket));
+    if (typeof header === 'object') {
+      if (header.address !== undefined) announceAddress(socket, header.address);
+      this.#accept(socket);
+      return;
+    }
+    socket.destroy();
+    if (header !== 'none') onProxyHeader(header, proxy);
+  }
+
+  #accept(socket: Socket): void {
+    this.#limit(socket);
+    if (socket.destroyed) return;
+    if (this.#secure === undefined) this.#open(socket);
+    else {
+      this.#beginHandshake(socket);
+      this.#secure(socket);
+    }
+  }
+
   /** Counts a connection until it closes. Above the limit it is destroyed without a response, which would cost too much. */
   #limit(socket: Socket): void {
     const { connectionsPerAddress, isShared, onRefused } = this.#options;
-    const address = socket.remoteAddress ?? '';
+    const address = addressOf(socket);
+    // Clients of a UNIX socket cannot be told apart.
+    if (address === '') return;
     const open = this.#perAddress.get(address) ?? 0;
     if (open >= connectionsPerAddress && !isShared(address)) {
       socket.destroy();
@@ -165,17 +215,29 @@ export class Listener {
 
   #beginHandshake(socket: Socket): void {
     const peer = peerOf(socket);
+    // No port tells the clients of a UNIX socket apart: their handshakes end by headersTimeout.
+    if (socket.remotePort === undefined) return;
     this.#handshakes.set(peer, socket);
     socket.once('close', () => {
       if (this.#handshakes.get(peer) === socket) this.#handshakes.delete(peer);
     });
   }
 
+  /** The socket of TLS has the address that was announced for the one below it. */
+  #endHandshake(socket: Socket): void {
+    const peer = peerOf(socket);
+    const raw = this.#handshakes.get(peer);
+    if (raw !== undefined && this.#isProxy(raw)) announceAddress(socket, addressOf(raw));
+    this.#handshakes.delete(peer);
+  }
+
   #open(socket: Socket): void {
-    if (this.#tlsServer !== undefined) this.#handshakes.delete(peerOf(socket));
+    if (this.#tlsServer !== undefined) this.#endHandshake(socket);
     if (socket.destroyed) return;
     const connection = new ClientConnection(socket, this.#gateway, this.#options);
     this.#connections.add(connection);
+    // Behind a header of the PROXY protocol, it is paused.
+    if (socket.isPaused()) socket.resume();
     socket.once('close', () => this.#connections.delete(connection));
   }
 
@@ -185,25 +247,43 @@ export class Listener {
   }
 }
 
+/**
+ * Takes the listener with which a TLS server begins handshakes from it. It remains the server that listens, so that
+ * workers share the keys of its session tickets.
+ */
+function takeListener(server: TlsServer): (socket: Socket) => void {
+  const listeners = server.listeners('connection');
+  server.removeAllListeners('connection');
+  return (socket) => {
+    for (const listener of listeners) Reflect.apply(listener, server, [socket]);
+  };
+}
+
 function peerOf({ remoteAddress, remotePort }: Socket): string {
   return `${remoteAddress} ${remotePort}`;
 }
 
-function secureContext({ cert, key, clientCa, minVersion }: ListenTls): SecureContextOptions {
+function secureContext({ cert, key, clientCa, crl, minVersion }: ListenTls): SecureContextOptions {
   const context = { cert, key, minVersion };
   // The certificate of a resumed session is not verified again, and a ticket has none of those between it and its
   // authority, whose ends count too.
   return clientCa === undefined
     ? context
-    : { ...context, ca: clientCa, secureOptions: constants.SSL_OP_NO_TICKET };
+    : {
+        ...context,
+        ca: clientCa,
+        ...(crl !== undefined && { crl: [...crl] }),
+        secureOptions: constants.SSL_OP_NO_TICKET,
+      };
 }
 
 /**
- * True if `after` may refuse a connection that `before` allows: its version of TLS is too old, or the authority
- * of its client certificate was removed.
+ * True if `after` may refuse a connection that `before` allows: its version of TLS is too old, its certificate was
+ * revoked, or the authority of its client certificate was removed.
  */
 function trustsLess(before: ListenTls, after: ListenTls): boolean {
   if (before.minVersion < after.minVersion) return true;
+  if (after.crl !== undefined && !isDeepStrictEqual(before.crl, after.crl)) return true;
   const kept = new Set(fingerprintsIn(after.clientCa));
   return fingerprintsIn(before.clientCa).some((fingerprint) => !kept.has(fingerprint));
 }

@@ -23,7 +23,8 @@ const KNOWN: ReadonlySet<string> = new Set(METHODS.filter((method) => method !==
  * RFC 9112 §3, with one space between the parts: servers differ about others. A target has no byte above 7E
  * (RFC 3986 §2).
  */
-const REQUEST_LINE = /^([A-Z-]+) ([\x21-\x7e]+) HTTP\/1\.([01])\r\n/;
+const REQUEST_LINE = /^[A-Z-]+ [\x21-\x7e]+ HTTP\/1\.[01]\r\n/;
+const VERSION_LENGTH = ' HTTP/1.1'.length;
 const START = /^[A-Z-]{1,20}(?: |$)/;
 const START_LENGTH = 21;
 
@@ -55,18 +56,26 @@ function isStartOfRequest(input: Buffer, at: number): boolean {
  * @throws MalformedMessage; GatewayError `bad-request`
  */
 export function requestHead(text: string): RequestHead {
-  const [line = '', method = '', target = '', minor] = REQUEST_LINE.exec(text) ?? [];
+  if (!REQUEST_LINE.test(text)) throw new MalformedMessage('start-line');
+  const methodEnd = text.indexOf(' ');
+  const lineEnd = text.indexOf('\r', methodEnd);
+  const method = text.slice(0, methodEnd);
   if (!KNOWN.has(method)) throw new MalformedMessage('start-line');
-  const headers = fieldLines(text, line.length);
-  const httpVersion = minor === '1' ? '1.1' : '1.0';
-  const expectation = httpVersion === '1.1' ? joinedValue(headers, 'expect') : undefined;
+  const target = text.slice(methodEnd + 1, lineEnd - VERSION_LENGTH);
+  const headers = fieldLines(text, lineEnd + CRLF_LENGTH);
+  const isHttp11 = text[lineEnd - 1] === '1';
+  const httpVersion = isHttp11 ? '1.1' : '1.0';
+  const expectation = isHttp11 ? joinedValue(headers, 'expect') : undefined;
   return {
     method,
     target,
     httpVersion,
     headers,
     body: bodyFraming(headers, httpVersion),
-    isPersistent: isPersistent(joinedValue(headers, 'connection') ?? '', httpVersion, target),
+    // A proxy does not know whether another proxy in between passed on a Connection that it did not understand (RFC 9112
+    // §9.3, appendix C.2.2).
+    isPersistent:
+      persists(joinedValue(headers, 'connection') ?? '', isHttp11) && (isHttp11 || target.startsWith('/')),
     expectsContinue: expectation !== undefined && CONTINUE.test(expectation),
   };
 }
@@ -88,13 +97,6 @@ function lengthOf(value: string): number {
   const length = contentLength(value);
   if (length === undefined) throw badFraming('Content-Length is not one number (RFC 9110 §8.6).');
   return length;
-}
-
-function isPersistent(connection: string, httpVersion: string, target: string): boolean {
-  const isHttp11 = httpVersion === '1.1';
-  // A proxy does not know whether another proxy in between passed on a Connection that it did not understand (RFC 9112
-  // §9.3, appendix C.2.2).
-  return persists(connection, isHttp11) && (isHttp11 || target.startsWith('/'));
 }
 
 function badFraming(detail: string): GatewayError {

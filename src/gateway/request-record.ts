@@ -1,10 +1,12 @@
-import { randomUUID } from 'node:crypto';
+import { randomFillSync } from 'node:crypto';
 import type { Audit, Waiter } from '../audit/audit.ts';
+import type { AccessFacts } from '../audit/record.ts';
 import type { Clock } from '../base/clock.ts';
 import { GatewayError } from '../base/errors.ts';
 import type { Log } from '../base/log.ts';
 import { isToken } from '../base/raw-headers.ts';
 import type { CredentialUsed, ExchangeFacts } from '../handshake/exchange.ts';
+import type { UpstreamResponse } from '../handshake/response.ts';
 import type { TracedWork } from '../tracing/tracing.ts';
 
 /** Longest request id that is taken from a client, in characters. */
@@ -46,10 +48,13 @@ export class RequestRecord implements ExchangeFacts, Waiter {
   challenged = false;
   upstreamAddress = '';
   credential: CredentialUsed | undefined;
+  /** The client's rule that names the credential; empty: none does. */
+  credentialRule = '';
   #upstreamStatus = 0;
+  /** Number of the access record; 0: there is none. */
   #access = 0;
-  /** True if the response has been passed to the audit log. */
-  isRecorded = false;
+  /** Undefined: the response has not been passed to the audit log. */
+  #recorded: AccessFacts | undefined;
   #auditSpan: TracedWork | undefined;
   #onWritten: (() => void) | undefined;
   #onUnwritten: ((error: GatewayError) => void) | undefined;
@@ -68,18 +73,25 @@ export class RequestRecord implements ExchangeFacts, Waiter {
     this.trace = trace;
   }
 
+  /** True if the response has been passed to the audit log. */
+  get isRecorded(): boolean {
+    return this.#recorded !== undefined;
+  }
+
   /**
-   * Records the upstream's response. Resolves when the record is written, so that the response may leave.
+   * Records the upstream's response; if it is whole, so is its record. Resolves when the record is written, so that the
+   * response may leave.
    * @throws GatewayError `audit-unavailable`
    */
-  responded(status: number): Promise<void> {
+  responded({ status, isWhole, outcome, pendingBytes }: UpstreamResponse): Promise<void> {
     this.#upstreamStatus = status;
-    return this.#record(status, '');
+    this.outcome = outcome;
+    return this.#record(status, '', isWhole ? pendingBytes : undefined);
   }
 
   /** Does the same for an error response of the gateway. */
   failed(error: GatewayError): Promise<void> {
-    return this.#record(error.kind.status, error.code);
+    return this.#record(error.kind.status, error.code, this.bytesOut);
   }
 
   /** For the audit log. */
@@ -94,10 +106,10 @@ export class RequestRecord implements ExchangeFacts, Waiter {
     this.#onUnwritten?.(auditUnavailable());
   }
 
-  /** Records the outcome, if the response has a record, and ends the trace. */
+  /** Records the outcome, if the response has a record that does not say it already, and ends the trace. */
   ended(status: number, code: string, durationMs: number): void {
     if (this.trace !== undefined) this.#endTrace(this.trace, status, code);
-    if (this.#access === 0) return;
+    if (this.#access === 0 || this.#hasEndedAsRecorded(status, code)) return;
     this.#audit.outcome({
       access: this.#access,
       requestId: this.requestId,
@@ -107,6 +119,14 @@ export class RequestRecord implements ExchangeFacts, Waiter {
       bytes: { in: this.bytesIn, out: this.bytesOut },
       durationMs,
     });
+  }
+
+  #hasEndedAsRecorded(status: number, code: string): boolean {
+    const recorded = this.#recorded;
+    const bytes = recorded?.end?.bytes;
+    if (recorded === undefined || bytes === undefined) return false;
+    const isSame = recorded.status === status && recorded.code === code;
+    return isSame && bytes.in === this.bytesIn && bytes.out === this.bytesOut;
   }
 
   #endTrace(trace: TracedWork, status: number, code: string): void {
@@ -121,10 +141,12 @@ export class RequestRecord implements ExchangeFacts, Waiter {
     trace.end(code);
   }
 
-  #record(status: number, code: string): Promise<void> {
+  /** `bytesOut`: undefined if the response is not whole. */
+  #record(status: number, code: string, bytesOut: number | undefined): Promise<void> {
     if (this.#audit.enabled) this.#auditSpan = this.trace?.child('audit');
     const reached = this.attempts > 0;
-    const facts = {
+    const now = this.#clock.now();
+    const facts: AccessFacts = {
       requestId: this.requestId,
       method: this.method,
       address: this.address,
@@ -141,13 +163,22 @@ export class RequestRecord implements ExchangeFacts, Waiter {
             status: this.#upstreamStatus,
             attempts: this.attempts,
             challenged: this.challenged,
-            durationMs: this.#clock.now() - this.firstAttemptAt,
+            durationMs: now - this.firstAttemptAt,
             address: this.upstreamAddress,
           }
         : undefined,
       credential: this.credential,
+      end:
+        bytesOut === undefined
+          ? undefined
+          : {
+              outcome: this.outcome,
+              bytes: { in: this.bytesIn, out: bytesOut },
+              durationMs: now - this.begun,
+            },
+      credentialRule: this.credentialRule,
     };
-    this.isRecorded = true;
+    this.#recorded = facts;
     return new Promise((resolve, reject) => {
       this.#onWritten = resolve;
       this.#onUnwritten = reject;
@@ -164,10 +195,35 @@ export function auditUnavailable(): GatewayError {
   );
 }
 
+const DIGITS = Buffer.from('0123456789abcdef', 'latin1');
+/** A UUID of version 4 (RFC 9562 §5.4): the text, and where the digits of each byte are in it. */
+const UUID = Buffer.from('xxxxxxxx-xxxx-4xxx-xxxx-xxxxxxxxxxxx', 'latin1');
+const PLACES = [0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34];
+const [VERSION_AT, VARIANT_AT] = [14, 19];
+const RANDOM = Buffer.alloc(PLACES.length * 256);
+let used = RANDOM.length;
+
+/** Returns a new UUID. `randomUUID` allocates 600 bytes for each. */
+function newUuid(): string {
+  if (used === RANDOM.length) {
+    randomFillSync(RANDOM);
+    used = 0;
+  }
+  for (const at of PLACES) {
+    const byte = RANDOM[used] ?? 0;
+    used += 1;
+    UUID[at] = DIGITS[byte >> 4] ?? 0;
+    UUID[at + 1] = DIGITS[byte & 15] ?? 0;
+    if (at === VERSION_AT) UUID[at] = DIGITS[4] ?? 0;
+    if (at === VARIANT_AT) UUID[at] = DIGITS[8 | ((byte >> 4) & 3)] ?? 0;
+  }
+  return UUID.toString('latin1');
+}
+
 /** Returns the client's X-Request-Id if it is a token (RFC 9110 §5.6.2), else a new one. */
 export function requestIdOf(sent: string | undefined): string {
   const isUsable = sent !== undefined && sent.length <= LONGEST_ID && isToken(sent);
-  return isUsable ? sent : randomUUID();
+  return isUsable ? sent : newUuid();
 }
 
 /** The outcome of a request. */

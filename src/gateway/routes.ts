@@ -1,6 +1,6 @@
 import { GatewayError } from '../base/errors.ts';
 import { PrefixMap } from '../policy/path.ts';
-import { splitAuthority, type Target } from './target.ts';
+import { splitAuthority, type Target } from './request-checks.ts';
 
 /** The criteria that select a deployment: its host, its path prefix, or its upstream's name. */
 export interface RouteMatch {
@@ -40,10 +40,9 @@ export class Routes<Deployment> {
 
   /** @throws GatewayError `no-deployment` */
   find(target: Target): Deployment {
-    const { host, port } = splitAuthority(target.authority);
     const found =
-      this.#byHost.get(host) ??
-      (target.absolute ? this.#named(target, host, port) : this.#byPrefix.longest(target.path, endsSegment));
+      (this.#byHost.size === 0 ? undefined : this.#byHost.get(splitAuthority(target.authority).host)) ??
+      (target.absolute ? this.#named(target) : this.#byPrefix.longest(target.path, endsSegment));
     if (found !== undefined) return found;
     throw new GatewayError(
       'no-deployment',
@@ -54,7 +53,8 @@ export class Routes<Deployment> {
   /**
    * Finds the deployment for a client that uses the gateway as a proxy and requests the upstream's own URL.
    */
-  #named(target: Target, host: string, port: string): Deployment | undefined {
+  #named(target: Target): Deployment | undefined {
+    const { host, port } = splitAuthority(target.authority);
     const named = this.#byUpstream.get(`${host}:${port || '443'}`);
     return named?.byPrefix.longest(target.path, endsSegment) ?? named?.only;
   }

@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Clock } from '../base/clock.ts';
 import { asGatewayError } from '../base/errors.ts';
 import { fieldValues } from '../base/raw-headers.ts';
@@ -13,8 +14,7 @@ import type { AttemptResult, ChallengeReason } from '../metrics/metrics.ts';
 import type { TracedWork } from '../tracing/tracing.ts';
 import type { AttemptBudget } from './attempt-budget.ts';
 import type { CredentialHealth } from './credential-health.ts';
-import type { Exchange, ExchangeFacts, ExchangeRequest, Lost, Message } from './exchange.ts';
-import type { UpstreamRequest } from './request.ts';
+import type { Exchange, ExchangeFacts, ExchangeRequest, Lost, Message, UpstreamRequest } from './exchange.ts';
 import type { UpstreamResponse } from './response.ts';
 import type { CredentialsField } from './signing.ts';
 
@@ -27,6 +27,14 @@ export const RESPONSES = {
     proof: 'proxy-authentication-info',
   },
 } as const;
+
+/** So often another nonce is asked for: for more than a second, whatever the pauses. */
+const TIMES = 8;
+/**
+ * The shortest pause before each time, in milliseconds. It is up to twice as long, so that gateways that were refused
+ * at the same time do not ask, and collide, at the same time again.
+ */
+const PAUSE_MS = 130;
 
 /** Counts one event. */
 interface Counter {
@@ -92,6 +100,23 @@ export function takeChallenge(
   metrics.challenges[reason].inc();
   trace?.event('challenge', { 'digest_gateway.reason': reason });
   return pool.offer(pending, { challenge, cookies: cookiePairs(fieldValues(headers, 'set-cookie')) });
+}
+
+/**
+ * Asks until a nonce comes that is not the refused one. Servers that give one nonce to all who ask within a second refuse
+ * it to all but the first, so the refusal says nothing of the credential. Returns what was asked for last. `nonceOf`: its
+ * nonce; undefined: it has none.
+ */
+export async function anotherNonce<Asked>(
+  refused: string,
+  ask: () => Promise<Asked>,
+  nonceOf: (asked: Asked) => string | undefined,
+): Promise<Asked> {
+  for (let left = TIMES; ; left -= 1) {
+    await sleep(PAUSE_MS * (1 + Math.random()));
+    const asked = await ask();
+    if (nonceOf(asked) !== refused || left <= 1) return asked;
+  }
 }
 
 /** Reads a response that no client gets, as far as that is worth it, and counts the attempt. */

@@ -1,6 +1,5 @@
 import type { RetryReason } from '../metrics/metrics.ts';
-import type { Lost } from './exchange.ts';
-import { IDEMPOTENT } from './request.ts';
+import { IDEMPOTENT, type Lost } from './exchange.ts';
 
 /** How often requests may be sent again. */
 export interface Retries {

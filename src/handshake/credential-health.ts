@@ -11,25 +11,16 @@ export const METHOD_REFUSED: ReadonlySet<number> = new Set([405, 501]);
 export class CredentialHealth {
   /** True while the gateway finds out whether the upstream accepts it, so that no attempt of a client goes out. */
   inDoubt = false;
+  /** True if the upstream refuses it, as far as is known. */
+  refused = false;
   #sent = 0;
   #lastAccepted = 0;
   #lastRefused = 0;
   #resetAfter = 0;
-  #refused = false;
-
-  /** True if the upstream refuses it, as far as is known. */
-  get refused(): boolean {
-    return this.#refused;
-  }
 
   /** True if the upstream has accepted it, and not refused it since. */
   get accepted(): boolean {
-    return this.#lastAccepted > 0 && !this.#refused;
-  }
-
-  /** The number of the attempt that went out last. */
-  get lastAttempt(): number {
-    return this.#sent;
+    return this.#lastAccepted > 0 && !this.refused;
   }
 
   /** Numbers an authenticated attempt that goes out. */
@@ -42,7 +33,7 @@ export class CredentialHealth {
   accept(attempt: number): boolean {
     if (attempt < this.#lastRefused) return false;
     this.#lastAccepted = Math.max(this.#lastAccepted, attempt);
-    this.#refused = false;
+    this.refused = false;
     return true;
   }
 
@@ -52,9 +43,9 @@ export class CredentialHealth {
    */
   refuse(attempt: number): boolean {
     if (attempt < this.#lastAccepted) return false;
-    const news = !this.#refused;
+    const news = !this.refused;
     this.#lastRefused = attempt;
-    this.#refused = true;
+    this.refused = true;
     return news;
   }
 
@@ -65,7 +56,7 @@ export class CredentialHealth {
 
   /** Makes it unknown, so that one request tries it again. */
   reset(): void {
-    this.#refused = false;
+    this.refused = false;
     this.#lastAccepted = 0;
     this.#resetAfter = this.#sent;
   }

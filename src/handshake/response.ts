@@ -9,6 +9,9 @@ const MAX_BUFFERED = 64 * 1024;
 const MAX_DISCARDED = 64 * 1024;
 const DISCARD_MS = 1_000;
 
+/** Nothing is added to it. */
+const NO_PIECES: Buffer[] = [];
+
 /** The exchange that a response comes from. */
 export interface ResponseSource {
   /** Stops reading until `resume`. */
@@ -37,12 +40,14 @@ export class UpstreamResponse {
   readonly headers: RawHeaders;
   /** False: HTTP/1.0. */
   readonly isHttp11: boolean;
+  /** The field lines of the head as they came; empty: they are not known. */
+  readonly lines: string;
   trailers: RawHeaders = [];
   /** Outcome of the configuration; empty: none, or it is not known yet. */
   outcome = '';
   /** Undefined: it has ended. */
   #source: ResponseSource | undefined;
-  #pieces: Buffer[] = [];
+  #pieces = NO_PIECES;
   #buffered = 0;
   #isPaused = false;
   #error: GatewayError | undefined;
@@ -59,11 +64,13 @@ export class UpstreamResponse {
     headers: RawHeaders,
     isHttp11: boolean,
     source: ResponseSource | undefined,
+    lines = '',
   ) {
     this.status = status;
     this.reason = reason;
     this.headers = headers;
     this.isHttp11 = isHttp11;
+    this.lines = lines;
     this.#source = source;
   }
 
@@ -75,6 +82,13 @@ export class UpstreamResponse {
   /** True if a piece of the body can be taken. */
   get hasPieces(): boolean {
     return this.#pieces.length > (this.#withholdsLast && !this.isWhole ? 1 : 0);
+  }
+
+  /** Bytes of the pieces that were not taken. */
+  get pendingBytes(): number {
+    let bytes = 0;
+    for (const { length } of this.#pieces) bytes += length;
+    return bytes;
   }
 
   /** The error with which the response broke off; undefined: it did not. */
@@ -105,7 +119,7 @@ export class UpstreamResponse {
     const pieces = this.#pieces;
     if (pieces.length === 0) return pieces;
     const last = this.#withholdsLast && !this.isWhole ? pieces.pop() : undefined;
-    this.#pieces = last === undefined ? [] : [last];
+    this.#pieces = last === undefined ? NO_PIECES : [last];
     this.#buffered = 0;
     this.resume();
     return pieces;
@@ -176,7 +190,9 @@ export class UpstreamResponse {
 
   /** For the source: the next piece has come, which is not empty. */
   push(piece: Buffer): void {
-    this.#pieces.push(piece);
+    // Most bodies have one piece, and a list that grows has room for many.
+    if (this.#pieces.length === 0) this.#pieces = [piece];
+    else this.#pieces.push(piece);
     this.#buffered += piece.length + PIECE_OVERHEAD;
     if (this.#checks !== undefined) for (const check of this.#checks) check.update(piece);
     if (this.#onMore !== undefined) this.#wake();

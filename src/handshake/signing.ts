@@ -3,8 +3,7 @@ import { withoutField } from '../base/raw-headers.ts';
 import type { Nonce } from '../challenges/nonce.ts';
 import { hash } from '../digest/algorithms.ts';
 import { outOfBodyMemory } from './errors.ts';
-import type { Message } from './exchange.ts';
-import type { RequestBody, UpstreamRequest } from './request.ts';
+import type { Message, RequestBody, UpstreamRequest } from './exchange.ts';
 
 /** Header field of the credentials: for an upstream, or for a proxy (RFC 9110 §11.6.2, §11.7.2). */
 export type CredentialsField = 'authorization' | 'proxy-authorization';
@@ -29,7 +28,9 @@ export function signed(
 ): Message {
   const { method, target, body } = request;
   const bodyHash = nonce.answer.qop === 'auth-int' ? hashOf(body, nonce) : undefined;
-  const headers = [...request.headers, field, nonce.answer.authorize({ method, uri: target, nc, bodyHash })];
+  const answer = nonce.answer.authorize({ method, uri: target, nc, bodyHash });
+  // A list that a spread makes has room for many more.
+  const headers = request.headers.concat(field, answer);
   if (nonce.cookies.length > 0) headers.push('cookie', nonce.cookies.join('; '));
   return { method, target, headers, body: payload(body) };
 }

@@ -43,6 +43,8 @@ type Part = 'ended' | 'bytes' | 'chunk-line' | 'chunk' | 'chunk-end' | 'trailers
 export class BodyReader {
   readonly #mostTrailers: number;
   #part: Part = 'ended';
+  /** True before the first body, and when the last one has been read whole. Only the reader changes it. */
+  isEnded = true;
   /** Bytes of the body, or of its chunk, that are to come. */
   #left = 0;
   /** Payload of the chunks in the current input, moved together. */
@@ -56,11 +58,6 @@ export class BodyReader {
     this.#mostTrailers = mostTrailers;
   }
 
-  /** True before the first body, and when the last one has been read whole. */
-  get isEnded(): boolean {
-    return this.#part === 'ended';
-  }
-
   /** True if the body ends with the connection. */
   get endsWithConnection(): boolean {
     return this.#part === 'bytes' && this.#left === Number.POSITIVE_INFINITY;
@@ -72,6 +69,7 @@ export class BodyReader {
 
   /** Begins the next body, which is not empty. */
   begin(framing: BodyFraming): void {
+    this.isEnded = false;
     this.#part = framing === 'chunked' ? 'chunk-line' : 'bytes';
     this.#left = framing === 'chunked' ? 0 : framing;
     this.#framing = 0;
@@ -80,6 +78,7 @@ export class BodyReader {
 
   /** Expects no further bytes of the body. */
   stop(): void {
+    this.isEnded = true;
     this.#part = 'ended';
   }
 
@@ -194,6 +193,7 @@ export class BodyReader {
   }
 
   #finish(trailers: RawHeaders, receiver: BodyReceiver): void {
+    this.isEnded = true;
     this.#part = 'ended';
     receiver.onEnd(trailers);
   }

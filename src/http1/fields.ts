@@ -23,7 +23,7 @@ export class MalformedMessage extends Error {
 
 export const CRLF_LENGTH = 2;
 export const [LF, CR] = [0x0a, 0x0d];
-const [TAB, SPACE] = [0x09, 0x20];
+export const SPACE = 0x20;
 const SECTION_END = Buffer.from('\r\n\r\n');
 
 /**
@@ -74,16 +74,26 @@ export function fieldLines(text: string, from: number): RawHeaders {
   return fields;
 }
 
-/** The text between two places, without spaces and tabs around it. */
-function withoutSpace(text: string, from: number, to: number): string {
-  let [start, end] = [from, to];
-  while (start < end && isSpace(text.charCodeAt(start))) start += 1;
-  while (end > start && isSpace(text.charCodeAt(end - 1))) end -= 1;
-  return text.slice(start, end);
+/**
+ * True if so many field lines, each with its CRLF, and an empty line are from there to the end of the text. The number
+ * shows a value that holds the end of a line.
+ */
+export function areFieldLines(text: string, from: number, count: number): boolean {
+  FIELD_LINES.lastIndex = from;
+  if (!FIELD_LINES.test(text) || FIELD_LINES.lastIndex + CRLF_LENGTH !== text.length) return false;
+  let found = 0;
+  for (let at = text.indexOf('\n', from); at !== -1; at = text.indexOf('\n', at + 1)) found += 1;
+  return found === count + 1;
 }
 
-function isSpace(code: number): boolean {
-  return code === SPACE || code === TAB;
+/** The text between two places, without spaces and tabs around it. */
+function withoutSpace(text: string, from: number, to: number): string {
+  let start = from;
+  let end = to;
+  // No control character but the tab is in a field line.
+  while (start < end && text.charCodeAt(start) <= SPACE) start += 1;
+  while (end > start && text.charCodeAt(end - 1) <= SPACE) end -= 1;
+  return text.slice(start, end);
 }
 
 const DIGITS = /^\d+$/;
@@ -121,7 +131,8 @@ export function hasConnectionField(trailers: RawHeaders): boolean {
 }
 
 function hasOneOf(fields: RawHeaders, names: FieldNames): boolean {
-  return fields.some((name, at) => at % 2 === 0 && names.has(name));
+  for (let at = 0; at < fields.length; at += 2) if (names.has(fields[at] ?? '')) return true;
+  return false;
 }
 
 /**

@@ -109,8 +109,23 @@ function textOf(name: GeneralName): string | undefined {
 function library() {
   const { AsnConvert }: typeof import('@peculiar/asn1-schema') = require('@peculiar/asn1-schema');
   const x509: typeof import('@peculiar/asn1-x509') = require('@peculiar/asn1-x509');
-  const { Certificate, SubjectAlternativeName, id_ce_subjectAltName } = x509;
-  return { AsnConvert, Certificate, SubjectAlternativeName, id_ce_subjectAltName };
+  const { Certificate, CertificateList, SubjectAlternativeName, id_ce_subjectAltName } = x509;
+  return { AsnConvert, Certificate, CertificateList, SubjectAlternativeName, id_ce_subjectAltName };
+}
+
+/** A list of revoked certificates (RFC 5280 §5). */
+export interface RevocationList {
+  /** The `nameKey` of the authority. */
+  readonly issuer: string;
+  /** When the next list is due, in Unix milliseconds; undefined: the list never expires. */
+  readonly nextUpdate: number | undefined;
+}
+
+/** Reads a list of revoked certificates from its DER. @throws Error if it is none */
+export function readRevocationList(der: Buffer): RevocationList {
+  const { AsnConvert, CertificateList } = library();
+  const { issuer, nextUpdate } = AsnConvert.parse(der, CertificateList).tbsCertList;
+  return { issuer: nameKey(issuer), nextUpdate: nextUpdate?.getTime().getTime() };
 }
 
 /** Compiles a rule into a test, which is called for each connection. */

@@ -1,5 +1,6 @@
 import type { Socket } from 'node:net';
 import type { JWTPayload } from 'jose';
+import { addressOf } from '../base/client-address.ts';
 import { GatewayError } from '../base/errors.ts';
 import { type Address, parseAddress } from '../base/network.ts';
 import type { RawHeaders } from '../base/raw-headers.ts';
@@ -128,7 +129,7 @@ export class Identification {
   }
 
   #inspect(socket: Socket): Connection {
-    const address = parseAddress(socket.remoteAddress ?? '');
+    const address = parseAddress(addressOf(socket));
     const certificate = presentedCertificate(socket);
     const isProxy = address !== undefined && isTrusted(this.#settings, address);
     const origin = isProxy ? undefined : this.#originOf(address, certificate, false);
@@ -235,8 +236,17 @@ function unknownClient(evidence: Evidence): GatewayError {
   );
 }
 
-function* shownOf({ address, key, token, malformed, whyRejected, certificate }: Evidence): Generator<string> {
-  yield address === undefined ? 'no address (the proxy did not send it)' : `the address ${address}`;
+function* shownOf({
+  address,
+  isProxied,
+  key,
+  token,
+  malformed,
+  whyRejected,
+  certificate,
+}: Evidence): Generator<string> {
+  if (address !== undefined) yield `the address ${address}`;
+  else yield isProxied ? 'no address (the proxy did not send it)' : 'no address (it came over a UNIX socket)';
   if (malformed !== undefined) yield malformed;
   else if (key === undefined) yield 'no API key';
   else yield key.id === undefined ? 'an API key' : 'a client id with an API key';

@@ -9,6 +9,8 @@ interface Loaded {
 export class Tokens {
   readonly #settings: readonly IssuerSettings[];
   readonly #onReachable: (issuer: string, reachable: boolean, reason: string) => void;
+  /** False if no issuer is configured, so that no token can be right. */
+  readonly areAccepted: boolean;
   #loaded: Promise<Loaded> | undefined;
 
   /** `onReachable` is called when the keys of an issuer become unreachable or reachable again. */
@@ -17,17 +19,13 @@ export class Tokens {
     onReachable: (issuer: string, reachable: boolean, reason: string) => void,
   ) {
     this.#settings = issuers;
+    this.areAccepted = issuers.length > 0;
     this.#onReachable = onReachable;
-  }
-
-  /** False if no issuer is configured, so that no token can be right. */
-  get areAccepted(): boolean {
-    return this.#settings.length > 0;
   }
 
   /** Fetches all keys before the first token arrives. Never rejects. */
   async prefetch(): Promise<void> {
-    if (this.#settings.length === 0) return;
+    if (!this.areAccepted) return;
     const { issuers } = await this.#load();
     await Promise.all(Array.from(issuers.values(), (issuer) => issuer.prefetch()));
   }

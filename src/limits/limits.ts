@@ -4,7 +4,6 @@ import { runAtOnce, type Steps, slices } from '../base/steps.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import { BEAT_MS, LimitSync } from './limit-sync.ts';
 import { type Clocks, type LimitScope, type LimitUse, LocalLimit, type Shortage } from './local-limit.ts';
-import { fieldsOf, type Limited, Permit } from './permit.ts';
 import type { LimitSettings } from './settings.ts';
 import type { LimitStore } from './store.ts';
 
@@ -36,6 +35,53 @@ export class RateLimited extends GatewayError {
   override get kind(): ErrorKind {
     return { ...super.kind, headers: this.#headers };
   }
+}
+
+/** A limit with its synchronisation; undefined: there is one process only. */
+interface Limited {
+  readonly local: LocalLimit;
+  readonly sync: LimitSync | undefined;
+}
+
+/** The place of one admitted request in its limits. */
+export class Permit {
+  readonly #first: Limited;
+  readonly #second: Limited | undefined;
+  #held = true;
+
+  constructor(first: Limited, second: Limited | undefined) {
+    this.#first = first;
+    this.#second = second;
+  }
+
+  /** The lines of the current RateLimit-Policy and RateLimit. */
+  get lines(): string {
+    const { local: first } = this.#first;
+    const second = this.#second?.local;
+    if (second === undefined) return `ratelimit-policy: ${first.policy}\r\nratelimit: ${first.state}\r\n`;
+    return `ratelimit-policy: ${first.policy}, ${second.policy}\r\nratelimit: ${first.state}, ${second.state}\r\n`;
+  }
+
+  /** The request has ended; only the first call counts. */
+  release(): void {
+    if (!this.#held) return;
+    this.#held = false;
+    releaseOne(this.#first);
+    if (this.#second !== undefined) releaseOne(this.#second);
+  }
+}
+
+function releaseOne({ local, sync }: Limited): void {
+  local.release();
+  sync?.touch();
+}
+
+/** The header fields of draft-ietf-httpapi-ratelimit-headers. */
+function fieldsOf({ local: first }: Limited, second: Limited | undefined): string[] {
+  const { policy, state } = first;
+  if (second === undefined) return ['ratelimit-policy', policy, 'ratelimit', state];
+  const { local } = second;
+  return ['ratelimit-policy', `${policy}, ${local.policy}`, 'ratelimit', `${state}, ${local.state}`];
 }
 
 /** The limits of clients and deployments. Only those of the configuration have one, so memory is bounded. */
@@ -92,9 +138,10 @@ export class Limits {
     const first = ofClient ?? ofDeployment;
     if (first === undefined) return undefined;
     const second = ofClient === undefined ? undefined : ofDeployment;
-    const shortage = first.local.shortage();
+    const now = this.#deps.clocks.now();
+    const shortage = first.local.shortage(now);
     if (shortage !== undefined) this.#refuse(client, first, shortage, fieldsOf(first, second));
-    const secondShortage = second?.local.shortage();
+    const secondShortage = second?.local.shortage(now);
     if (second !== undefined && secondShortage !== undefined) {
       this.#refuse(client, second, secondShortage, fieldsOf(first, second));
     }

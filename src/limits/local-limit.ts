@@ -51,6 +51,9 @@ export class LocalLimit {
   #bucket: Bucket | undefined;
   #quota: Quota | undefined;
   #policy: string;
+  /** Starts of items of RateLimit. */
+  readonly #rateStart: string;
+  readonly #concurrentStart: string;
   #share = 1;
   #members = 1;
   #total = 0;
@@ -67,6 +70,8 @@ export class LocalLimit {
     this.#bucket = settings.rate && new Bucket(settings.rate, 1, clocks.now());
     this.#quota = settings.daily === undefined ? undefined : new Quota(settings.daily, 1, clocks.epoch());
     this.#policy = policyOf(scope, settings);
+    this.#rateStart = `"${scope}-rate";r=`;
+    this.#concurrentStart = `"${scope}-concurrent";r=`;
     this.#lastUsed = clocks.now();
   }
 
@@ -90,8 +95,9 @@ export class LocalLimit {
   }
 
   /** The limit that refuses one more request; undefined: none. `take` then counts the request. */
-  shortage(): Shortage | undefined {
-    this.#advance();
+  shortage(now = this.#clocks.now()): Shortage | undefined {
+    this.#lastUsed = now;
+    this.#advance(now);
     this.#wanted += 1;
     if (!this.#slots.open) return { limit: 'concurrent', seconds: 1 };
     if (this.#quota?.open === false) {
@@ -128,20 +134,20 @@ export class LocalLimit {
     let text = '';
     if (this.#bucket !== undefined) {
       const left = Math.max(0, Math.floor(this.#bucket.pool));
-      text = `"${this.scope}-rate";r=${left};t=${Math.max(1, Math.ceil(this.#bucket.nextIn))}`;
+      text = `${this.#rateStart}${left};t=${Math.max(1, Math.ceil(this.#bucket.nextIn))}`;
     }
     if (this.#quota !== undefined) {
       const seconds = Quota.secondsLeft(this.#clocks.epoch());
       text += `${separator(text)}"${this.scope}-daily";r=${this.#quota.remaining};t=${seconds}`;
     }
     if (this.#settings.concurrent !== undefined) {
-      text += `${separator(text)}"${this.scope}-concurrent";r=${this.#slots.free}`;
+      text += `${separator(text)}${this.#concurrentStart}${this.#slots.free}`;
     }
     return text;
   }
 
   get use(): LimitUse {
-    this.#advance(false);
+    this.#advance(this.#clocks.now());
     const { rate, concurrent, daily } = this.#settings;
     return {
       rate:
@@ -179,7 +185,7 @@ export class LocalLimit {
   }
 
   report(lifetimeMs: number): Report {
-    this.#advance(false);
+    this.#advance(this.#clocks.now());
     const pending = this.#total - this.#settled;
     const missing = this.#alone && this.#bucket ? Math.ceil(this.#bucket.missing) : pending;
     const wanted = this.#wanted;
@@ -222,9 +228,7 @@ export class LocalLimit {
     this.#slots.goAlone(this.#share);
   }
 
-  #advance(used = true): void {
-    const now = this.#clocks.now();
-    if (used) this.#lastUsed = now;
+  #advance(now: number): void {
     this.#bucket?.refill(now);
     if (this.#quota !== undefined) this.#quota.roll(this.#clocks.epoch());
   }

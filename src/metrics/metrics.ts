@@ -198,6 +198,17 @@ export class Metrics {
     'Client connections refused by a limit, by limit',
     ['limit'],
   );
+  readonly proxyHeadersRefused = this.#counter(
+    'proxy_headers_refused_total',
+    'Connections of listen.proxyProtocol that were closed for their PROXY header, by reason: malformed, unsupported, checksum, incomplete, or timeout',
+    ['reason'],
+  );
+  readonly crlExpiry = this.#gauge(
+    'listen_crl_expiry_timestamp_seconds',
+    'Expiry of the first list in listen.tls.crlFile, in Unix time; 0 without one. After it, certificates of its authority are refused',
+    [],
+    'min',
+  );
   readonly listenCertificateExpiry = this.#gauge(
     'listen_certificate_expiry_timestamp_seconds',
     'Expiry of the certificate of the data plane, in Unix time; 0 without TLS',

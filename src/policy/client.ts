@@ -23,6 +23,8 @@ export interface Rule {
   readonly operations: Names;
   readonly methods: Names;
   readonly parameters: readonly ParameterLimit[];
+  /** Name of the credential for its requests; undefined: that of the site or of the deployment. */
+  readonly credential?: string | undefined;
 }
 
 /** A client and its rules; one of them must hold for a request. */
@@ -62,6 +64,12 @@ export function rulesFor(client: Client, deployment: string): readonly Rule[] {
 /** True if the names include this one. */
 export function includes(names: Names, name: string): boolean {
   return names === '*' || names.has(name);
+}
+
+/** True if it depends on the rule which credential a request gets. */
+export function differInCredential(rules: readonly Rule[]): boolean {
+  const first = rules[0]?.credential;
+  return rules.some(({ credential }) => credential !== first);
 }
 
 /** True if the rule depends on the query. */

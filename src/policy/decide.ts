@@ -3,6 +3,7 @@ import type { RawHeaders } from '../base/raw-headers.ts';
 import type { Operation } from './catalogue.ts';
 import {
   type Client,
+  differInCredential,
   forbidden,
   includes,
   isRestricted,
@@ -12,7 +13,7 @@ import {
   rulesFor,
 } from './client.ts';
 import { type JudgedFields, judgeFields } from './fields.ts';
-import { checkForm, itemsOf, missing } from './parameter.ts';
+import { checkForm, checkList, itemsOf, missing } from './parameter.ts';
 import { isAmbiguous, splitTarget, withoutPrefix, withSite } from './path.ts';
 import { parameterInvalid, Query } from './query.ts';
 import type { DeploymentRules, Sites } from './rules.ts';
@@ -34,6 +35,8 @@ export interface Grant {
   readonly site: string;
   /** Name of the credential for the upstream request. */
   readonly credential: string;
+  /** The rule that names the credential, such as `allow[0]`; empty: it is that of the site or of the deployment. */
+  readonly credentialRule: string;
   /** Empty if the operation is not listed. */
   readonly operation: string;
   /** True if the whole request may take any time. */
@@ -62,33 +65,49 @@ export function decide(rules: DeploymentRules, client: Client, request: Request)
   const query = new Query(text);
   const operation = operationOf(rules, client, own, request.method, path);
   const allowed = withMethod(client, withOperation(client, own, operation), request.method);
-  const fields = allowed.some((rule) => isGuarded(rules, rule)) ? judgeFields(request, rules) : undefined;
-  const fitting = fields === undefined ? allowed : withoutSecondTarget(rules, allowed, fields, query);
+  const mixed = differInCredential(own);
+  const fields = isAnyGuarded(rules, allowed, mixed) ? judgeFields(request, rules) : undefined;
+  const fitting =
+    fields === undefined ? allowed : withoutSecondTarget(rules, allowed, fields, { query, mixed });
   const isChecked = rules.sites !== undefined || (operation !== undefined && operation.parameters.length > 0);
   let [rule] = fitting;
   let site: Site | undefined;
   let parameters = NO_PARAMETERS;
   if (rule === undefined || isChecked || fitting.some(readsQuery)) {
-    const readable = withClearQuery(rules, fitting, { path, query, isChecked });
+    const readable = withClearQuery(rules, fitting, { path, query, isChecked, mixed });
     site = rules.sites && siteOf(rules.sites, query, readable);
     rule = ruleWithin(client, readable, site?.name, query);
     parameters = parametersOf(operation, query, rules.sites?.parameter, site);
   }
   return {
     site: site?.name ?? '',
-    credential: site === undefined ? rules.credential : site.credential,
+    credential: credentialOf(rules, rule, site),
+    credentialRule: credentialRuleOf(client, rule),
     operation: operation?.name ?? '',
     noTotalTimeout: operation?.noTotalTimeout ?? false,
     target: site?.added === undefined ? target : withSite(target, site.added, site.name),
-    headers: fields !== undefined && isGuarded(rules, rule) ? fields.kept : request.headers,
+    headers: fields !== undefined && isGuarded(rules, rule, mixed) ? fields.kept : request.headers,
     parameters,
     rule,
   };
 }
 
-/** True if a request under the rule may not do everything at the upstream. */
-function isGuarded({ unlistedOperations, isOwnPath }: DeploymentRules, rule: Rule): boolean {
-  return unlistedOperations === 'deny' || isOwnPath !== undefined || isRestricted(rule);
+function credentialOf({ credential }: DeploymentRules, rule: Rule, site: Site | undefined): string {
+  return rule.credential ?? site?.credential ?? credential;
+}
+
+function credentialRuleOf(client: Client, rule: Rule): string {
+  return rule.credential === undefined ? '' : `allow[${client.allow.indexOf(rule)}]`;
+}
+
+function isAnyGuarded(deployment: DeploymentRules, rules: readonly Rule[], mixed: boolean): boolean {
+  for (const rule of rules) if (isGuarded(deployment, rule, mixed)) return true;
+  return false;
+}
+
+/** True if a request under the rule may not do everything at the upstream, or not with this credential. */
+function isGuarded({ unlistedOperations, isOwnPath }: DeploymentRules, rule: Rule, mixed: boolean): boolean {
+  return mixed || unlistedOperations === 'deny' || isOwnPath !== undefined || isRestricted(rule);
 }
 
 /** Undefined if the operation is unlisted and that is allowed. */
@@ -122,37 +141,49 @@ function withOperation(
   rules: readonly Rule[],
   operation: Operation | undefined,
 ): readonly Rule[] {
-  const fitting = keep(rules, ({ operations }) =>
-    operation === undefined ? operations === '*' : includes(operations, operation.name),
-  );
-  if (fitting.length === 0) throw forbidden(client, `may not use the operation ${operation?.name ?? ''}`);
+  const name = operation?.name;
+  const fitting = keep(rules, name, allowsOperation);
+  if (fitting.length === 0) throw forbidden(client, `may not use the operation ${name ?? ''}`);
   return fitting;
 }
 
+/** An operation that is not listed has no name. */
+function allowsOperation({ operations }: Rule, name: string | undefined): boolean {
+  return name === undefined ? operations === '*' : includes(operations, name);
+}
+
 function withMethod(client: Client, rules: readonly Rule[], method: string): readonly Rule[] {
-  const fitting = keep(rules, ({ methods }) => includes(methods, method));
+  const fitting = keep(rules, method, allowsMethod);
   if (fitting.length === 0) throw forbidden(client, `may not use the method ${method} here`);
   return fitting;
 }
 
-/** Returns the rules that pass the test; the same list, not a copy, if all do. */
-function keep(rules: readonly Rule[], test: (rule: Rule) => boolean): readonly Rule[] {
-  return rules.every(test) ? rules : rules.filter(test);
+function allowsMethod({ methods }: Rule, method: string): boolean {
+  return includes(methods, method);
 }
 
-/** Returns the rules that hold even if the upstream prefers a header or the body over the request line. */
+/** Returns the rules that allow it; the same list, not a copy, if all do. */
+function keep<T>(rules: readonly Rule[], it: T, allows: (rule: Rule, it: T) => boolean): readonly Rule[] {
+  for (const rule of rules) if (!allows(rule, it)) return rules.filter((each) => allows(each, it));
+  return rules;
+}
+
+/**
+ * Returns the rules that hold even if the upstream prefers a header or the body over the request line. `mixed`: the rules
+ * differ in their credential, so that a spelling that one of them refuses must not reach another.
+ */
 function withoutSecondTarget(
   deployment: DeploymentRules,
   rules: readonly Rule[],
   { override: inHeader, form }: JudgedFields,
-  query: Query,
+  { query, mixed }: { query: Query; mixed: boolean },
 ): readonly Rule[] {
   const override = inHeader || query.overridesMethod();
   if (!override && !form) return rules;
   const fitting = rules.filter(
-    (rule) => !(override && isGuarded(deployment, rule)) && !(form && readsQuery(rule)),
+    (rule) => !(override && isGuarded(deployment, rule, mixed)) && !(form && readsQuery(rule)),
   );
-  if (fitting.length > 0) return fitting;
+  if (fitting.length > 0 && !(mixed && fitting.length < rules.length)) return fitting;
   throw new GatewayError(
     'bad-request',
     override
@@ -161,11 +192,14 @@ function withoutSecondTarget(
   );
 }
 
-/** Returns the rules that hold however servers split the target into path and parameters. */
+/**
+ * Returns the rules that hold however servers split the target into path and parameters. `mixed`: as for
+ * `withoutSecondTarget`.
+ */
 function withClearQuery(
   { parameterNames }: DeploymentRules,
   rules: readonly Rule[],
-  { path, query, isChecked }: { path: string; query: Query; isChecked: boolean },
+  { path, query, isChecked, mixed }: { path: string; query: Query; isChecked: boolean; mixed: boolean },
 ): readonly Rule[] {
   const error = hidesQuery(path)
     ? hiddenQuery()
@@ -175,7 +209,7 @@ function withClearQuery(
           rules.some(({ parameters }) => parameters.some((each) => each.name === name)),
       );
   if (error === undefined) return rules;
-  const others = isChecked ? [] : rules.filter((rule) => !readsQuery(rule));
+  const others = isChecked || mixed ? [] : rules.filter((rule) => !readsQuery(rule));
   if (others.length > 0) return others;
   throw error;
 }
@@ -243,9 +277,10 @@ function checkLimit(client: Client, { name, max, values }: ParameterLimit, query
   }
   if (max !== undefined) {
     // A value that is no list has no number of items.
-    itemsOf(name, value);
+    checkList(name, value);
     // Some servers separate at each comma, also at one between quotes.
-    const items = value.split(',').length;
+    let items = 1;
+    for (let comma = value.indexOf(','); comma !== -1; comma = value.indexOf(',', comma + 1)) items += 1;
     if (items > max) {
       throw parameterInvalid(name, `has ${items} items: this client may send at most ${max} at once`);
     }

@@ -75,7 +75,8 @@ export function judgeFields(
   { headers, hasBody }: { readonly headers: RawHeaders; readonly hasBody: boolean },
   { fields, bodyTypes }: { readonly fields: FieldNames; readonly bodyTypes: ReadonlySet<string> },
 ): JudgedFields {
-  const kept: string[] = [];
+  // Undefined: all fields so far.
+  let kept: string[] | undefined;
   let override = false;
   let contentType: string | undefined;
   for (let index = 0; index + 1 < headers.length; index += 2) {
@@ -83,13 +84,14 @@ export function judgeFields(
     const value = headers[index + 1] ?? '';
     if (!fields.has(name)) {
       override ||= isOverride(name);
+      kept ??= headers.slice(0, index);
       continue;
     }
-    kept.push(name, value);
+    kept?.push(name, value);
     if (name.length !== CONTENT_TYPE.length || name.toLowerCase() !== CONTENT_TYPE) continue;
     contentType = contentType === undefined ? value : `${contentType},${value}`;
   }
-  return { kept, override, form: hasBody && !isNoForm(contentType, bodyTypes) };
+  return { kept: kept ?? headers, override, form: hasBody && !isNoForm(contentType, bodyTypes) };
 }
 
 /**

@@ -34,7 +34,7 @@ export function parameterOf(name: string, form: ParameterForm): Parameter {
  * @throws GatewayError `parameter-invalid`
  */
 export function checkForm({ name, kind }: Parameter, value: string): void {
-  if (kind === 'quoted-list') itemsOf(name, value);
+  if (kind === 'quoted-list') checkList(name, value);
   else if (value === '' || (kind === 'digits' && !/^\d+$/.test(value))) throw malformed(name, kind);
 }
 
@@ -43,15 +43,25 @@ export function checkForm({ name, kind }: Parameter, value: string): void {
  * @throws GatewayError `parameter-invalid`
  */
 export function itemsOf(name: string, value: string): string[] {
+  const items: string[] = [];
+  checkList(name, value, items);
+  return items;
+}
+
+/**
+ * Checks a decoded quoted list, which has at least one item.
+ * @param items gets them, without their quotes
+ * @throws GatewayError `parameter-invalid`
+ */
+export function checkList(name: string, value: string, items?: string[]): void {
   // A remaining escape could become a quote or comma in a server that decodes twice.
   if (/%[\da-f]{2}/i.test(value)) throw parameterInvalid(name, 'is encoded twice: encode it once');
-  const items: string[] = [];
   let start = 0;
   for (;;) {
     const end = value[start] === "'" ? value.indexOf("'", start + 1) : -1;
     if (end <= start + 1) throw malformed(name, 'quoted-list');
-    items.push(value.slice(start + 1, end));
-    if (end + 1 === value.length) return items;
+    items?.push(value.slice(start + 1, end));
+    if (end + 1 === value.length) return;
     if (value[end + 1] !== ',') throw malformed(name, 'quoted-list');
     start = end + 2;
   }

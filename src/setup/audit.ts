@@ -4,36 +4,39 @@ import { isNativeError } from 'node:util/types';
 import type { AuditOptions } from '../audit/audit.ts';
 import { auditKeys } from '../audit/keys.ts';
 import { folderIssue } from '../audit/segments/replica-folder.ts';
+import type { OtlpReceiver } from '../audit/shipping/otlp.ts';
+import type { SinkOptions } from '../audit/shipping/sink-set.ts';
 import { errorCode, messageOf } from '../base/error-code.ts';
+import { isFieldValue } from '../base/raw-headers.ts';
 import type { Secret } from '../base/secret.ts';
-import type { Issue } from '../config/issues.ts';
+import type { Path } from '../config/issues.ts';
 import type { Config } from '../config/schema.ts';
 import type { SourceReader } from '../credentials/sources.ts';
+import type { ContentReading } from './content.ts';
 
-export interface AuditSetup {
-  /** Undefined without an audit section, or if its key cannot be read. */
-  readonly options: AuditOptions | undefined;
-  readonly issues: readonly Issue[];
-}
+const TIMEOUT_MS = 10_000;
+/** A segment can have hundreds of megabytes. */
+const UPLOAD_TIMEOUT_MS = 300_000;
 
-/** Makes the options of the audit log from its section, and checks that its folder can be used. */
-export async function readAudit(section: Config['audit'], reader: SourceReader): Promise<AuditSetup> {
-  if (section === undefined) return { options: undefined, issues: [] };
+type SinkSection = NonNullable<NonNullable<Config['audit']>['sinks']>[number];
+
+/**
+ * Makes the options of the audit log from its section, and checks that its folder can be used. Undefined without a
+ * section, or if its key cannot be read.
+ */
+export async function readAudit(
+  section: Config['audit'],
+  reading: ContentReading,
+): Promise<AuditOptions | undefined> {
+  if (section === undefined) return undefined;
   const { keyFile, replica = replicaName(), sinks = [], ...options } = section;
-  const issues: Issue[] = [];
   const folder = join(options.directory, replica);
   const issue = await folderIssue(folder);
   if (issue !== undefined) {
-    issues.push({ path: ['audit', 'directory'], message: `${folder} ${issue}` });
+    reading.issues.push({ path: ['audit', 'directory'], message: `${folder} ${issue}` });
   }
-  try {
-    const key = await readAuditKey(keyFile, reader);
-    return { options: { ...options, replica, key, sinks: sinks.map(({ name }) => name) }, issues };
-  } catch (error) {
-    const message = isNativeError(error) ? error.message : 'cannot be read';
-    issues.push({ path: ['audit', 'keyFile'], message });
-    return { options: undefined, issues };
-  }
+  const key = await reading.value(['audit', 'keyFile'], (reader) => readAuditKey(keyFile, reader));
+  return key && { ...options, replica, key, sinks: sinks.map(({ name }) => name) };
 }
 
 /**
@@ -43,7 +46,7 @@ export async function readAudit(section: Config['audit'], reader: SourceReader):
 export async function readAuditKey(file: string, reader: SourceReader): Promise<Secret> {
   // For this user alone: a key that others can read is refused.
   const command = `(umask 077; openssl rand -hex 32 > ${file})`;
-  const { secret } = await reader.read({ file }).catch((error) => {
+  const { secret } = await reader.read({ file, readableByOthers: 'never' }).catch((error) => {
     const isMissing = isNativeError(error) && errorCode(error.cause) === 'ENOENT';
     throw isMissing ? new Error(`${file} does not exist: make it with ${command}`, { cause: error }) : error;
   });
@@ -62,4 +65,69 @@ export function replicaName(): string {
     .replace(/^[^A-Za-z0-9]+/, '')
     .slice(0, 64);
   return name === '' ? 'gateway' : name;
+}
+
+/** Reads the certificates, keys and secrets of the audit sinks. Those that cannot be read are left out. */
+export async function readAuditSinks(
+  sections: readonly SinkSection[],
+  reading: ContentReading,
+): Promise<readonly SinkOptions[]> {
+  const sinks: SinkOptions[] = [];
+  for (const [index, section] of sections.entries()) {
+    const sink = await readSink(reading, section, ['audit', 'sinks', index]);
+    if (sink !== undefined) sinks.push(sink);
+  }
+  return sinks;
+}
+
+/** Undefined: a secret of it cannot be read. */
+async function readSink(
+  reading: ContentReading,
+  { name, timeout, syslog, s3, otlp }: SinkSection,
+  path: Path,
+): Promise<SinkOptions | undefined> {
+  if (syslog !== undefined) {
+    const tls = syslog.tls === false ? undefined : await reading.tls(syslog.tls, [...path, 'syslog', 'tls']);
+    return { kind: 'syslog', name, timeout: timeout ?? TIMEOUT_MS, ...syslog, tls };
+  }
+  if (otlp !== undefined) {
+    const receiver = await readOtlp(reading, otlp, [...path, 'otlp']);
+    return { kind: 'otlp', name, timeout: timeout ?? TIMEOUT_MS, ...receiver };
+  }
+  const common = { name, timeout: timeout ?? UPLOAD_TIMEOUT_MS };
+  return s3 && readS3(reading, common, s3, [...path, 's3']);
+}
+
+async function readS3(
+  reading: ContentReading,
+  common: { readonly name: string; readonly timeout: number },
+  section: NonNullable<SinkSection['s3']>,
+  path: Path,
+): Promise<SinkOptions | undefined> {
+  const { region, endpoint = `https://s3.${region}.amazonaws.com`, prefix = '', lock } = section;
+  const accessKeyId = await reading.secret(section.accessKeyId, [...path, 'accessKeyId']);
+  const secretAccessKey = await reading.secret(section.secretAccessKey, [...path, 'secretAccessKey']);
+  const sessionToken = await reading.secret(section.sessionToken, [...path, 'sessionToken']);
+  const tls = await reading.tls(section.tls, [...path, 'tls']);
+  if (accessKeyId === undefined || secretAccessKey === undefined) return undefined;
+  const secrets = { accessKeyId, secretAccessKey, sessionToken };
+  return { kind: 's3', ...common, ...section, endpoint, prefix, ...secrets, lock: lock || undefined, tls };
+}
+
+/** Header fields that cannot be read are left out. */
+async function readOtlp(
+  reading: ContentReading,
+  section: NonNullable<SinkSection['otlp']>,
+  path: Path,
+): Promise<OtlpReceiver> {
+  const headers = new Map<string, Secret>();
+  for (const [name, source] of Object.entries(section.headers)) {
+    const at = [...path, 'headers', name];
+    const value = await reading.secret(source, at);
+    if (value === undefined) continue;
+    if (isFieldValue(value.reveal())) headers.set(name, value);
+    else reading.issues.push({ path: at, message: 'has a character that a header field cannot have' });
+  }
+  const tls = await reading.tls(section.tls, [...path, 'tls']);
+  return { endpoint: section.endpoint, headers, tls };
 }

@@ -1,7 +1,10 @@
+import { slices } from '../base/steps.ts';
 import { credentialsOf } from '../config/deployment.ts';
 import type { Config } from '../config/schema.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
+import { includes, type Rule } from '../policy/client.ts';
 import type { ClientCertificate } from '../transport/upstream-tls.ts';
+import type { ContentReading } from './content.ts';
 
 /** The content of the files that the section of a deployment names. */
 export interface DeploymentFiles {
@@ -12,19 +15,41 @@ export interface DeploymentFiles {
   readonly proxyCa: string | undefined;
 }
 
+/** Reads the files of all deployments, by name of the deployment. */
+export async function readDeploymentFiles(
+  deployments: Config['deployments'],
+  reading: ContentReading,
+): Promise<ReadonlyMap<string, DeploymentFiles>> {
+  const files = new Map<string, DeploymentFiles>();
+  const pause = slices();
+  for (const [name, { tls, egress }] of Object.entries(deployments)) {
+    await pause();
+    const path = ['deployments', name];
+    const { ca, client } = await reading.tls(tls, [...path, 'tls']);
+    const proxyCa = await reading.authority(egress.proxy?.caFile, [...path, 'egress', 'proxy']);
+    files.set(name, { ca, clientCertificate: client, proxyCa });
+  }
+  return files;
+}
+
 /** A deployment with everything that its section names. */
 export interface DeploymentSetup extends DeploymentFiles {
   readonly name: string;
   readonly settings: Config['deployments'][string];
   /** Those that its requests use. */
   readonly credentials: readonly CredentialSet[];
+  /** Of each credential, the sites with which it is tested; none: the deployment has no sites. */
+  readonly testSites: TestSites;
   /** Undefined: its proxy asks for none, or there is no proxy. */
   readonly proxyCredential: CredentialSet | undefined;
 }
 
+/** Sites by name of a credential. */
+export type TestSites = ReadonlyMap<string, readonly string[]>;
+
 /** What is read for the deployments of a configuration. */
 interface DeploymentParts {
-  readonly config: Pick<Config, 'deployments'>;
+  readonly config: Pick<Config, 'deployments' | 'clients'>;
   readonly credentials: ReadonlyMap<string, CredentialSet>;
   /** By name of the deployment. */
   readonly files: ReadonlyMap<string, DeploymentFiles>;
@@ -46,15 +71,42 @@ export function deploymentIn(setup: DeploymentParts, name: string): DeploymentSe
 }
 
 function joined(
-  { credentials, files }: DeploymentParts,
+  { config, credentials, files }: DeploymentParts,
   name: string,
   settings: Config['deployments'][string],
 ): DeploymentSetup {
-  const sets = credentialsOf(settings).map((credential) => {
+  const testSites = testSitesOf(settings, rulesByDeployment(config.clients).get(name) ?? []);
+  const sets = Array.from(testSites.keys(), (credential) => {
     const set = credentials.get(credential);
     if (set === undefined) throw new TypeError(`no credential ${credential} was read for deployment ${name}`);
     return set;
   });
   const proxyCredential = credentials.get(settings.egress.proxy?.credential ?? '');
-  return { name, settings, ...(files.get(name) ?? NO_FILES), credentials: sets, proxyCredential };
+  return { name, settings, ...(files.get(name) ?? NO_FILES), credentials: sets, testSites, proxyCredential };
+}
+
+/** Returns the credentials that a deployment or a rule for it names, each with the sites that are sent with it. */
+function testSitesOf(settings: Config['deployments'][string], rules: readonly Rule[]): TestSites {
+  const sites = Object.entries(settings.sites ?? {});
+  const found = new Map<string, string[]>(credentialsOf(settings).map((credential) => [credential, []]));
+  for (const [site, { credential }] of sites) found.get(credential)?.push(site);
+  for (const { credential, sites: allowed } of rules) {
+    if (credential === undefined || found.has(credential)) continue;
+    // One site is enough: a rule for all of them would be tested with hundreds.
+    const site = sites.find(([name]) => includes(allowed, name))?.[0];
+    found.set(credential, site === undefined ? [] : [site]);
+  }
+  return found;
+}
+
+/** Cached for the clients of a configuration: there may be thousands, and each deployment asks. */
+const RULES = new WeakMap<Config['clients'], ReadonlyMap<string, readonly Rule[]>>();
+
+function rulesByDeployment(clients: Config['clients']): ReadonlyMap<string, readonly Rule[]> {
+  const known = RULES.get(clients);
+  if (known !== undefined) return known;
+  const naming = clients.flatMap(({ allow }) => allow.filter(({ credential }) => credential !== undefined));
+  const rules = Map.groupBy(naming, ({ deployment }) => deployment);
+  RULES.set(clients, rules);
+  return rules;
 }

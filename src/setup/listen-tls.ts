@@ -8,6 +8,7 @@ import type { Log } from '../base/log.ts';
 import type { Issue } from '../config/issues.ts';
 import type { Listen } from '../config/listen.ts';
 import type { ListenTls } from '../gateway/listener.ts';
+import { type RevocationList, readCertificate, readRevocationList } from '../identity/certificates.ts';
 
 interface ListenTlsResult {
   /** Undefined without a section, or if there are issues. */
@@ -17,17 +18,17 @@ interface ListenTlsResult {
   readonly warnings: readonly Issue[];
 }
 
-type FileKey = 'certFile' | 'keyFile' | 'clientCaFile';
+type FileKey = 'certFile' | 'keyFile' | 'clientCaFile' | 'crlFile';
 
 /** Returns the files that `listen.tls` names. */
 function listenTlsFiles(section: Listen['tls']): string[] {
-  const { certFile, keyFile, clientCaFile } = section ?? {};
-  return [certFile, keyFile?.file, clientCaFile].filter((file) => file !== undefined);
+  const { certFile, keyFile, clientCaFile, crlFile } = section ?? {};
+  return [certFile, keyFile?.file, clientCaFile, crlFile].filter((file) => file !== undefined);
 }
 
 /**
- * Reads certificate, key and client authority of the data plane, and checks that certificate and key belong
- * together. `uid` is the user of this process; without one, owners of files are not checked. Never rejects:
+ * Reads certificate, key, client authority and revocation lists of the data plane, and checks that certificate and key
+ * belong together, and that each authority has a list. `uid` is the user of this process; without one, owners of files are not checked. Never rejects:
  * what is wrong with a file is an issue.
  */
 export async function readListenTls(
@@ -35,9 +36,9 @@ export async function readListenTls(
   uid: number | undefined,
 ): Promise<ListenTlsResult> {
   if (section === undefined) return { tls: undefined, issues: [], warnings: [] };
-  const { certFile, keyFile, clientCaFile } = section;
+  const { certFile, keyFile, clientCaFile, crlFile } = section;
   const issues: Issue[] = [];
-  const [cert, key, clientCa] = await Promise.all([
+  const [cert, key, clientCa, crl] = await Promise.all([
     readPart('certFile', { file: certFile, uid, readableByOthers: true, ...CERTIFICATES }, issues),
     readPart('keyFile', { ...keyFile, uid, ...PRIVATE_KEY }, issues),
     clientCaFile === undefined
@@ -47,6 +48,9 @@ export async function readListenTls(
           { file: clientCaFile, uid, readableByOthers: true, ...CERTIFICATES },
           issues,
         ),
+    crlFile === undefined
+      ? undefined
+      : readPart('crlFile', { file: crlFile, uid, readableByOthers: true, ...REVOCATION_LISTS }, issues),
   ]);
   if (cert === undefined || key === undefined || issues.length > 0) {
     return { tls: undefined, issues, warnings: [] };
@@ -55,15 +59,23 @@ export async function readListenTls(
   if (mismatch !== undefined) {
     return { tls: undefined, issues: [{ path: pathOf('keyFile'), message: mismatch }], warnings: [] };
   }
+  const lacking = crl === undefined ? undefined : unlistedAuthority(clientCa?.value ?? [], crl.value);
+  if (lacking !== undefined) {
+    const message = `has no list of ${lacking}, all of whose certificates would be refused: add it`;
+    return { tls: undefined, issues: [{ path: pathOf('crlFile'), message }], warnings: [] };
+  }
   const [{ validToDate }] = cert.value;
+  const crlExpires = firstEnd(crl?.value ?? []);
   const tls = {
     cert: cert.text,
     key: key.text,
     clientCa: clientCa?.text,
+    crl: crl?.value.map(({ pem }) => pem),
+    crlExpires: crlExpires === undefined ? 0 : crlExpires / 1000,
     minVersion: section.minVersion,
     expires: validToDate.getTime() / 1000,
   };
-  return { tls, issues, warnings: expiryWarnings(validToDate) };
+  return { tls, issues, warnings: [...expiryWarnings(validToDate), ...listWarnings(crlExpires)] };
 }
 
 interface Part<T> {
@@ -79,6 +91,7 @@ interface Wanted<T> extends PemGuard {
 }
 
 const CERTIFICATES = { parse: certificatesIn, wrong: 'holds no certificate' };
+const REVOCATION_LISTS = { parse: listsIn, wrong: 'holds no list of revoked certificates' };
 const PRIVATE_KEY = { parse: privateKeyIn, wrong: 'holds no private key without passphrase' };
 
 async function readPart<T>(
@@ -99,6 +112,50 @@ async function readPart<T>(
 
 function pathOf(key: FileKey): string[] {
   return ['listen', 'tls', key];
+}
+
+interface PemList extends RevocationList {
+  readonly pem: string;
+}
+
+/** Parses the lists of revoked certificates in a PEM text; undefined if there is none, or an invalid one. */
+function listsIn(text: string): [PemList, ...PemList[]] | undefined {
+  const blocks = text.matchAll(/-----BEGIN X509 CRL-----([^-]+)-----END X509 CRL-----/g);
+  try {
+    const [first, ...others] = Array.from(blocks, ([pem, base64 = '']) => {
+      // OpenSSL, which is to use the list, must be able to read it.
+      createSecureContext({ crl: pem });
+      return { pem, ...readRevocationList(Buffer.from(base64, 'base64')) };
+    });
+    return first === undefined ? undefined : [first, ...others];
+  } catch {
+    return undefined;
+  }
+}
+
+/** Returns the first authority without a list: OpenSSL refuses all of its certificates. */
+function unlistedAuthority(
+  authorities: readonly X509Certificate[],
+  lists: readonly PemList[],
+): string | undefined {
+  const issuers = new Set(lists.map(({ issuer }) => issuer));
+  const isListed = (authority: X509Certificate): boolean => {
+    const read = readCertificate(authority);
+    return 'subject' in read && issuers.has(read.subject);
+  };
+  return authorities.find((authority) => !isListed(authority))?.subject.replaceAll('\n', ', ');
+}
+
+/** Returns when the first list expires, in Unix milliseconds; undefined: none does. */
+function firstEnd(lists: readonly PemList[]): number | undefined {
+  const ends = lists.flatMap(({ nextUpdate }) => nextUpdate ?? []);
+  return ends.length === 0 ? undefined : Math.min(...ends);
+}
+
+function listWarnings(ends: number | undefined): Issue[] {
+  if (ends === undefined || ends > Date.now()) return [];
+  const message = `has a list that expired at ${new Date(ends).toISOString()}, so that all certificates of its authority are refused: replace it`;
+  return [{ path: pathOf('crlFile'), message }];
 }
 
 function privateKeyIn(text: string): KeyObject | undefined {
@@ -151,7 +208,7 @@ export function watchListenTls(
   let current = known;
   let lastReason = '';
   return new FileWatch(listenTlsFiles(section), async () => {
-    const { tls, issues } = await readListenTls(section, uid);
+    const { tls, issues, warnings } = await readListenTls(section, uid);
     if (tls === undefined) {
       // Certificate and key are two files; between their changes they do not match.
       const reason = issues.map(({ message }) => message).join('; ');
@@ -165,6 +222,7 @@ export function watchListenTls(
     current = tls;
     renew(tls);
     log.info({ expires: new Date(tls.expires * 1000) }, 'certificate of the data plane replaced');
+    for (const { path, message } of warnings) log.warn(`${path.join('.')}: ${message}`);
     return true;
   });
 }

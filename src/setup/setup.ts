@@ -1,6 +1,8 @@
 import type { AuditOptions } from '../audit/audit.ts';
 import type { SinkOptions } from '../audit/shipping/sink-set.ts';
+import { stateOf } from '../base/file-watch.ts';
 import type { RedisStoreOptions } from '../challenges/store/redis.ts';
+import { findParts } from '../config/include.ts';
 import { ConfigError, type Issue, type LocatedIssue } from '../config/issues.ts';
 import { type LocatedConfig, loadLocated } from '../config/load.ts';
 import { type BackgroundConfig, loadInBackground } from '../config/load-background.ts';
@@ -10,10 +12,9 @@ import { type CredentialSet, CredentialVersions } from '../credentials/credentia
 import { CredentialError, readCredentials } from '../credentials/reading.ts';
 import { type ProcessContext, SourceReader } from '../credentials/sources.ts';
 import type { ListenTls } from '../gateway/listener.ts';
-import { readAudit } from './audit.ts';
-import { readAuditSinks } from './audit-sinks.ts';
-import { readDeploymentFiles } from './deployment-files.ts';
-import type { DeploymentFiles } from './deployments.ts';
+import { readAudit, readAuditSinks } from './audit.ts';
+import { ContentReading } from './content.ts';
+import { type DeploymentFiles, readDeploymentFiles } from './deployments.ts';
 import { readListenTls } from './listen-tls.ts';
 import { readRedis } from './redis.ts';
 import { configWarnings } from './warnings.ts';
@@ -35,6 +36,8 @@ export interface AppSetup {
   readonly auditSinks: readonly SinkOptions[];
   /** Settings that work but should be changed. */
   readonly warnings: readonly LocatedIssue[];
+  /** State of the file and those that it includes before they were read, as `stateOf` has it. */
+  readonly fileState: string;
   /** The checked file, for other processes of this gateway. */
   readonly source: { readonly file: string; readonly config: Pieces };
 }
@@ -49,7 +52,7 @@ export async function readSetup(
   context: ProcessContext,
   versions: CredentialVersions = new CredentialVersions(),
 ): Promise<AppSetup> {
-  return readSetupOf(await loadLocated(file), context, versions);
+  return readSetupOf(await loadLocated(file, context), context, versions);
 }
 
 /**
@@ -57,12 +60,14 @@ export async function readSetup(
  * @throws ConfigError with every issue, each at its place in the file
  */
 export function readSetupOf(
-  { config, file, tree, locate }: LocatedConfig,
+  { config, file, tree, locate, warnings, fileState }: LocatedConfig,
   context: ProcessContext,
   versions: CredentialVersions = new CredentialVersions(),
 ): Promise<AppSetup> {
   const located = {
     config,
+    warnings,
+    fileState,
     pieces: toPieces(tree),
     locate: async (issues: readonly Issue[]) => issues.map(locate),
   };
@@ -79,7 +84,7 @@ export async function readSetupInBackground(
   context: ProcessContext,
   versions: CredentialVersions,
 ): Promise<AppSetup> {
-  const located = await loadInBackground(file);
+  const located = await loadInBackground(file, context);
   try {
     return await readContents(file, located, context, versions);
   } finally {
@@ -89,26 +94,21 @@ export async function readSetupInBackground(
 
 async function readContents(
   file: string,
-  { config, pieces, locate }: Omit<BackgroundConfig, 'close'>,
+  { config, pieces, warnings, fileState, locate }: Omit<BackgroundConfig, 'close'>,
   context: ProcessContext,
   versions: CredentialVersions,
 ): Promise<AppSetup> {
   const reader = new SourceReader(context, config.sealed);
-  const [credentials, deployments, listenTls] = await Promise.all([
+  const reading = new ContentReading(reader, context.uid);
+  const [credentials, files, listenTls] = await Promise.all([
     readCredentials(config.credentials, reader, versions).catch(orCredentialError),
-    readDeploymentFiles(config.deployments, reader, context.uid),
+    readDeploymentFiles(config.deployments, reading),
     readListenTls(config.listen.tls, context.uid),
   ]);
-  const redis = await readRedis(config.redis, reader, context.uid);
-  const audit = await readAudit(config.audit, reader);
-  const auditSinks = await readAuditSinks(config.audit?.sinks ?? [], reader, context.uid);
-  const issues = [
-    ...deployments.issues,
-    ...listenTls.issues,
-    ...redis.issues,
-    ...audit.issues,
-    ...auditSinks.issues,
-  ];
+  const redis = await readRedis(config.redis, reading);
+  const audit = await readAudit(config.audit, reading);
+  const auditSinks = await readAuditSinks(config.audit?.sinks ?? [], reading);
+  const issues = [...reading.issues, ...listenTls.issues];
   if (credentials instanceof CredentialError) {
     issues.push(...credentials.issues);
   }
@@ -118,12 +118,13 @@ async function readContents(
   return {
     config,
     credentials: credentials.byName,
-    files: deployments.files,
-    redis: redis.options,
+    files,
+    redis,
     listenTls: listenTls.tls,
-    audit: audit.options,
-    auditSinks: auditSinks.sinks,
-    warnings: await locate([...configWarnings(config), ...listenTls.warnings]),
+    audit,
+    auditSinks,
+    warnings: await locate([...warnings, ...configWarnings(config), ...listenTls.warnings]),
+    fileState,
     source: { file, config: pieces },
   };
 }
@@ -132,4 +133,53 @@ async function readContents(
 function orCredentialError(error: unknown): CredentialError {
   if (error instanceof CredentialError) return error;
   throw error;
+}
+
+/** The configuration file of a gateway, with those that it includes, which are read at the start and at each reload. */
+export class SetupSource {
+  readonly file: string;
+  readonly context: ProcessContext;
+  /** An unchanged credential keeps its version from one reading to the next. */
+  readonly versions = new CredentialVersions();
+  /** State of the files before they were read last. */
+  #state = '';
+  #include: readonly string[] = [];
+
+  constructor(file: string, context: ProcessContext) {
+    this.file = file;
+    this.context = context;
+  }
+
+  /**
+   * Reads the setup of a gateway that starts.
+   * @throws ConfigError with every issue
+   */
+  async readAtStart(): Promise<AppSetup> {
+    return this.#known(await readSetup(this.file, this.context, this.versions));
+  }
+
+  /**
+   * Reads the setup of a gateway that serves meanwhile.
+   * @throws ConfigError with every issue
+   */
+  async readAgain(): Promise<AppSetup> {
+    return this.#known(await readSetupInBackground(this.file, this.context, this.versions));
+  }
+
+  /** Finds the files of the configuration that was read last. */
+  readonly files = async (): Promise<readonly string[]> => {
+    const { files } = await findParts(this.file, this.#include);
+    return [this.file, ...files];
+  };
+
+  /** Resolves to false if no file was written, added or removed since they were read last. */
+  async isChanged(): Promise<boolean> {
+    return (await stateOf(await this.files())) !== this.#state;
+  }
+
+  #known(setup: AppSetup): AppSetup {
+    this.#state = setup.fileState;
+    this.#include = setup.config.include ?? [];
+    return setup;
+  }
 }

@@ -1,6 +1,6 @@
-import type { Issue } from '../config/issues.ts';
+import type { Issue, Path } from '../config/issues.ts';
 import type { Config } from '../config/schema.ts';
-import { inlineSecrets } from './secret-uses.ts';
+import type { SecretSource } from '../config/secret-source.ts';
 
 /** Returns settings that work but should be changed, as far as the configuration alone shows them. */
 export function configWarnings(config: Config): Issue[] {
@@ -25,4 +25,53 @@ function clientsWithoutRules({ clients, deployments }: Config): Issue[] {
     const message = `has no rule, so every request of ${id} is refused: add one, such as { deployment: ${deployment} }`;
     return [{ path: ['clients', index, 'allow'], message }];
   });
+}
+
+/** A place of a configuration that names the source of a user name, password, hash or passphrase. */
+export interface SecretUse {
+  readonly path: Path;
+  readonly source: SecretSource;
+}
+
+type Parts = Partial<Pick<Config['credentials'][string], 'username' | 'password' | 'ha1'>>;
+
+/** Yields each place that names the source of a secret, without the identity of the sealed file. */
+export function* secretUses({ credentials, redis, audit, deployments }: Config): Generator<SecretUse> {
+  for (const [name, { next = {}, ...current }] of Object.entries(credentials)) {
+    yield* partUses(['credentials', name], current);
+    yield* partUses(['credentials', name, 'next'], next);
+  }
+  yield* given(['redis', 'password'], redis?.password);
+  yield* given(['redis', 'sentinelPassword'], redis?.sentinelPassword);
+  for (const [index, { s3, otlp }] of (audit?.sinks ?? []).entries()) {
+    for (const key of ['accessKeyId', 'secretAccessKey', 'sessionToken'] as const) {
+      yield* given(['audit', 'sinks', index, 's3', key], s3?.[key]);
+    }
+    for (const [name, field] of Object.entries(otlp?.headers ?? {})) {
+      yield* given(['audit', 'sinks', index, 'otlp', 'headers', name], field);
+    }
+  }
+  for (const [name, { tls }] of Object.entries(deployments)) {
+    yield* given(['deployments', name, 'tls', 'keyPassphrase'], tls.keyPassphrase);
+  }
+}
+
+function* partUses(path: Path, { username, password, ha1: { realm: _, ...hashes } = { realm: '' } }: Parts) {
+  yield* given([...path, 'username'], username);
+  yield* given([...path, 'password'], password);
+  for (const [name, hash] of Object.entries(hashes)) yield* given([...path, 'ha1', name], hash);
+}
+
+function* given(path: Path, source: SecretSource | undefined): Generator<SecretUse> {
+  if (source !== undefined) yield { path, source };
+}
+
+/** Warns of secrets in the configuration itself. A user name is none. */
+function inlineSecrets(config: Config): Issue[] {
+  return [...secretUses(config)]
+    .filter(({ path, source }) => 'value' in source && path.at(-1) !== 'username')
+    .map(({ path }) => ({
+      path,
+      message: 'is written in the configuration itself: use env, file or sealed',
+    }));
 }

@@ -5,7 +5,7 @@ import type { ResponseSource } from '../handshake/response.ts';
 import { type Connect, closeSocket } from './connector.ts';
 import { connectionEnded } from './errors.ts';
 import type { ExchangeProgress, UpstreamExchange } from './exchange.ts';
-import { isLastRequest, StreamedRequest, writeRequest } from './request-writer.ts';
+import { isLastRequest, type OwnLines, StreamedRequest, writeRequest } from './request-writer.ts';
 import { ResponseReader } from './response-reader.ts';
 
 /** How long a connection is kept idle if the upstream does not say, in milliseconds, and at most. */
@@ -19,8 +19,7 @@ const SILENT_END = 1_000;
 const LONGEST_USE = 300_000;
 
 export interface ConnectionSettings {
-  /** Value of the Host field. */
-  readonly host: string;
+  readonly ownLines: OwnLines;
   readonly connect: Connect;
   /** Ticks from the last byte of the request to the head of the response. */
   readonly responseTicks: number;
@@ -45,8 +44,8 @@ export interface ConnectionStats {
 
 /** The pool of a connection. */
 export interface ConnectionOwner {
-  /** The connection can carry an exchange. */
-  onFree(connection: Connection): void;
+  /** The connection can carry an exchange. `now`: on the clock of the process, in milliseconds. */
+  onFree(connection: Connection, now: number): void;
   /** The connection will carry no exchange any more; once. */
   onClosed(connection: Connection): void;
 }
@@ -106,7 +105,9 @@ export class Connection implements ResponseSource {
 
   /** For the pool: whether the last response was HTTP/1.0; undefined: none has come since the last call. */
   takeIsHttp10(): boolean | undefined {
-    return this.#reader.takeIsHttp10();
+    const { isHttp10 } = this.#reader;
+    this.#reader.isHttp10 = undefined;
+    return isHttp10;
   }
 
   /** True if it has been idle for so long that the upstream may be closing it. */
@@ -122,7 +123,7 @@ export class Connection implements ResponseSource {
   /** Connects, for this exchange first. */
   open(exchange: UpstreamExchange): void {
     this.#exchange = exchange;
-    exchange.enter(this);
+    exchange.connection = this;
     this.#settings.connect().then(
       (socket) => this.#connected(socket),
       (error) => this.#lose(error),
@@ -136,7 +137,7 @@ export class Connection implements ResponseSource {
     this.isReused = this.#idleUntil > 0;
     this.progress = 'unsent';
     this.clientTicks = 0;
-    exchange.enter(this);
+    exchange.connection = this;
     if (this.#socket === undefined) return;
     if (!this.#isReferenced) this.#socket.ref();
     this.#isReferenced = true;
@@ -220,7 +221,7 @@ export class Connection implements ResponseSource {
     try {
       this.#reader.begin(request.method, exchange);
       this.progress = 'sent';
-      writeRequest(socket, request, request.body, this.#settings.host);
+      writeRequest(socket, request, request.body, this.#settings.ownLines);
       this.#restartTimeout();
     } catch (error) {
       this.close(asGatewayError(error));
@@ -231,7 +232,7 @@ export class Connection implements ResponseSource {
     this.#isSending = true;
     try {
       const onSent = (): void => this.#onDrain?.();
-      const streamed = new StreamedRequest(socket, exchange.request, this.#settings.host, onSent);
+      const streamed = new StreamedRequest(socket, exchange.request, this.#settings.ownLines, onSent);
       let isBegun = false;
       const begin = (): void => {
         // Bytes of the upstream before this moment are no response to this request.
@@ -312,20 +313,18 @@ export class Connection implements ResponseSource {
     const now = this.#settings.clock.now();
     this.#survives401 ||= this.#challengedAt !== undefined;
     this.#challengedAt = isChallenged ? now : undefined;
-    const idleTime = this.#idleTime();
+    const { keepAliveSeconds } = this.#reader;
+    const idleTime =
+      keepAliveSeconds === undefined
+        ? IDLE_TIME
+        : Math.min(keepAliveSeconds * 1000 - IDLE_MARGIN, MAX_IDLE_TIME);
     if (idleTime <= 0 || now >= this.#useUntil) {
       this.#end();
       return;
     }
     this.#idleUntil = now + idleTime;
-    this.resume();
-    this.#owner.onFree(this);
-  }
-
-  #idleTime(): number {
-    const { keepAliveSeconds } = this.#reader;
-    if (keepAliveSeconds === undefined) return IDLE_TIME;
-    return Math.min(keepAliveSeconds * 1000 - IDLE_MARGIN, MAX_IDLE_TIME);
+    if (this.#isPaused) this.resume();
+    this.#owner.onFree(this, now);
   }
 
   #restartTimeout(): void {

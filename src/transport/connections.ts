@@ -1,17 +1,22 @@
 import type { Clock } from '../base/clock.ts';
 import { GatewayError } from '../base/errors.ts';
 import type { Credential, CredentialSet } from '../credentials/credentials.ts';
-import type { Exchange, ExchangeRequest, Lost } from '../handshake/exchange.ts';
-import { IDEMPOTENT } from '../handshake/request.ts';
+import { type Exchange, type ExchangeRequest, IDEMPOTENT, type Lost } from '../handshake/exchange.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
 import type { HistogramSeries } from '../metrics/series.ts';
-import { Connection, type ConnectionSettings, type ConnectionStats, slowestOf } from './connection.ts';
+import {
+  Connection,
+  type ConnectionOwner,
+  type ConnectionSettings,
+  type ConnectionStats,
+  slowestOf,
+} from './connection.ts';
 import { closeSocket, connector } from './connector.ts';
 import { type Egress, isOnThisHost } from './egress.ts';
 import { tooSlowForItsShare, upstreamError, waitedTooLong } from './errors.ts';
 import { type ExchangeObserver, UpstreamExchange } from './exchange.ts';
 import { FairQueue } from './fair-queue.ts';
-import { lengthRequired } from './request-writer.ts';
+import { lengthRequired, ownLines } from './request-writer.ts';
 import type { TlsSeen, UpstreamTls } from './upstream-tls.ts';
 
 /**
@@ -50,9 +55,11 @@ export interface ConnectionListeners {
 }
 
 /** Kept-alive connections to one upstream. */
-export class Connections {
+export class Connections implements ConnectionOwner {
   /** The most connections, and the most exchanges at a time. */
   readonly limit: number;
+  /** Connections that a client may hold while others wait for one. */
+  readonly #share: number;
   readonly #observer: ExchangeObserver;
   readonly #egress: Egress;
   readonly #settings: ConnectionSettings;
@@ -84,6 +91,7 @@ export class Connections {
     const { origin, timeouts, tls, egress } = options;
     this.#egress = egress;
     this.limit = options.connections;
+    this.#share = Math.ceil(this.limit / 2);
     this.#longestWait = timeouts.response;
     this.#queueWait = queueWait;
     const { perConnection, least, most } = AVERAGED;
@@ -103,7 +111,7 @@ export class Connections {
       Math.ceil(Math.min(timeouts.response, timeouts.idle) / TICKS_PER_TIMEOUT),
     );
     this.#settings = {
-      host: new URL(origin).host,
+      ownLines: ownLines(new URL(origin).host),
       connect,
       responseTicks: Math.ceil(timeouts.response / this.#tickMs),
       idleTicks: Math.ceil(timeouts.idle / this.#tickMs),
@@ -228,13 +236,8 @@ export class Connections {
       const next = this.#waiting.nextWithin(this.#share);
       if (next === undefined || !this.#start(next, now)) break;
     }
-    this.#settle();
+    if (this.#isClosed) this.#settle();
   };
-
-  /** Connections that a client may hold while others wait for one. */
-  get #share(): number {
-    return Math.ceil(this.limit / 2);
-  }
 
   /** Puts the next exchange on a connection, or refuses it; false: there is no connection for it now. */
   #start(next: UpstreamExchange, now: number): boolean {
@@ -250,7 +253,7 @@ export class Connections {
     const idle = this.#takeIdle(next.request, now);
     this.#waiting.takeThis(next);
     this.#waiting.hold(next.client, 1);
-    this.#observeWait(next, now);
+    if (next.waitingSince !== undefined) this.#observeWait(next, now);
     if (facts !== undefined) facts.leftAt ??= now;
     const connection = idle ?? this.#connection();
     // A stream of an hour does not show how long other requests have to wait.
@@ -262,10 +265,7 @@ export class Connections {
   }
 
   #connection(): Connection {
-    const connection = new Connection(this.#settings, {
-      onFree: (freed) => this.#onFree(freed),
-      onClosed: (ended) => this.#onClosed(ended),
-    });
+    const connection = new Connection(this.#settings, this);
     this.#connections.add(connection);
     this.#ticking ??= setInterval(() => this.#tick(), this.#tickMs).unref();
     return connection;
@@ -285,15 +285,17 @@ export class Connections {
     return undefined;
   }
 
-  #onFree(connection: Connection): void {
-    this.#learnFrom(connection);
+  /** For its connections. */
+  onFree(connection: Connection, now: number): void {
+    this.#learnFrom(connection, now);
     this.#idle.push(connection);
     if (this.#waiting.size > 0) this.#schedule();
-    else this.#settle();
+    else if (this.#isClosed) this.#settle();
   }
 
-  #onClosed(connection: Connection): void {
-    this.#learnFrom(connection);
+  /** For its connections. */
+  onClosed(connection: Connection): void {
+    this.#learnFrom(connection, this.#settings.clock.now());
     this.#connections.delete(connection);
     const at = this.#idle.indexOf(connection);
     if (at !== -1) this.#idle.splice(at, 1);
@@ -302,15 +304,15 @@ export class Connections {
       this.#ticking = undefined;
     }
     if (this.#waiting.size > 0) this.#schedule();
-    else this.#settle();
+    else if (this.#isClosed) this.#settle();
   }
 
-  #learnFrom(connection: Connection): void {
+  #learnFrom(connection: Connection, now: number): void {
     this.#isHttp10 = connection.takeIsHttp10() ?? this.#isHttp10;
     if (connection.client !== undefined) this.#waiting.hold(connection.client, -1);
     connection.client = undefined;
     if (connection.takenAt === undefined) return;
-    const held = this.#settings.clock.now() - connection.takenAt;
+    const held = now - connection.takenAt;
     connection.takenAt = undefined;
     this.#meanHold += (held - this.#meanHold) * this.#holdWeight;
   }

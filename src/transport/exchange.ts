@@ -6,7 +6,7 @@ import { type ResponseSource, UpstreamResponse } from '../handshake/response.ts'
 import type { Connection } from './connection.ts';
 import { isConnectionLost, upstreamError } from './errors.ts';
 import type { FairQueue, Queued } from './fair-queue.ts';
-import type { ResponseReceiver } from './response-reader.ts';
+import type { ResponseHead, ResponseReceiver } from './response-reader.ts';
 
 /** How far the exchange on a connection is: `responding` from the first byte of the response on. */
 export type ExchangeProgress = 'unsent' | 'sent' | 'responding';
@@ -36,7 +36,10 @@ export class UpstreamExchange
   readonly #observer: ExchangeObserver;
   readonly #resolve: (result: UpstreamResponse | Lost) => void;
   readonly #reject: (error: GatewayError) => void;
-  #connection: Connection | undefined;
+  /** That it was put on; undefined: it waits for one, or has ended. */
+  connection: Connection | undefined;
+  /** True if the response is a 401. */
+  isChallenged = false;
   /** Undefined until its head came. */
   #response: UpstreamResponse | undefined;
 
@@ -60,29 +63,20 @@ export class UpstreamExchange
 
   /** The request was cancelled. */
   cancel(reason: GatewayError): void {
-    const connection = this.#connection;
+    const connection = this.connection;
     this.#leave();
     if (connection !== undefined) this.#observe(reason, connection.progress);
     this.#fail(reason);
-  }
-
-  /** It was taken from the queue for this connection. */
-  enter(connection: Connection): void {
-    this.#connection = connection;
-  }
-
-  /** True if the response is a 401. */
-  get isChallenged(): boolean {
-    return this.#response?.status === 401;
   }
 
   onInformation(status: number, headers: RawHeaders): void {
     this.request.interim?.information(status, headers);
   }
 
-  onHead(status: number, reason: string, headers: RawHeaders, isHttp11: boolean): void {
+  onHead({ status, reason, headers, isHttp11, lines }: ResponseHead): void {
     this.#observer.responded(status);
-    this.#response = new UpstreamResponse(status, reason, headers, isHttp11, this);
+    this.isChallenged = status === 401;
+    this.#response = new UpstreamResponse(status, reason, headers, isHttp11, this, lines);
     this.#resolve(this.#response);
   }
 
@@ -120,11 +114,11 @@ export class UpstreamExchange
   }
 
   pause(): void {
-    this.#connection?.pause();
+    this.connection?.pause();
   }
 
   resume(): void {
-    this.#connection?.resume();
+    this.connection?.resume();
   }
 
   abandon(): void {
@@ -140,7 +134,7 @@ export class UpstreamExchange
 
   #leave(): void {
     this.#waiting.remove(this);
-    this.#connection?.abandon();
+    this.connection?.abandon();
   }
 
   #lose(lost: Lost): void {
@@ -156,7 +150,7 @@ export class UpstreamExchange
 
   #release(): void {
     // The connection may be another exchange's from now on.
-    this.#connection = undefined;
+    this.connection = undefined;
     this.request.cancellation.remove(this);
   }
 }

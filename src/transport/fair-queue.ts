@@ -28,11 +28,8 @@ export class FairQueue<T extends Queued<T>> {
   readonly #clients = new PerClient(() => new ClientQueue<T>());
   /** Clients that have items, the one whose turn is next first. */
   readonly #turns = new LinkedQueue<ClientQueue<T>>();
-  #size = 0;
-
-  get size(): number {
-    return this.#size;
-  }
+  /** Only the queue changes it. */
+  size = 0;
 
   /** The item that `take` would return. */
   get next(): T | undefined {
@@ -68,9 +65,9 @@ export class FairQueue<T extends Queued<T>> {
 
   /** The most items that can be taken before one that this client would add now. */
   aheadOf(client: string): number {
-    if (this.#size === 0) return 0;
+    if (this.size === 0) return 0;
     const own = this.#clients.find(client)?.size ?? 0;
-    return Math.min(this.#size, (own + 1) * this.#turns.size);
+    return Math.min(this.size, (own + 1) * this.#turns.size);
   }
 
   /** Adds an item that is in no queue. */
@@ -78,7 +75,7 @@ export class FairQueue<T extends Queued<T>> {
     const queue = this.#clients.of(item.client);
     if (queue.size === 0) this.#turns.add(queue);
     queue.add(item);
-    this.#size += 1;
+    this.size += 1;
   }
 
   /** Removes the next item and returns it; undefined: there is none. The turn goes to the next client. */
@@ -92,7 +89,7 @@ export class FairQueue<T extends Queued<T>> {
   takeThis(item: T): void {
     const queue = this.#clients.of(item.client);
     queue.remove(item);
-    this.#size -= 1;
+    this.size -= 1;
     this.#turns.remove(queue);
     if (queue.size > 0) this.#turns.add(queue);
   }
@@ -103,7 +100,7 @@ export class FairQueue<T extends Queued<T>> {
     if (queue === undefined) return;
     const { size } = queue;
     queue.remove(item);
-    this.#size -= size - queue.size;
+    this.size -= size - queue.size;
     if (size > 0 && queue.size === 0) this.#turns.remove(queue);
   }
 

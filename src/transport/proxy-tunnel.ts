@@ -19,9 +19,8 @@ import type { Account, Call, HandshakeMetrics } from '../handshake/account.ts';
 import { AttemptBudget } from '../handshake/attempt-budget.ts';
 import { CredentialHealth } from '../handshake/credential-health.ts';
 import { alwaysStale, noDigest, refusedAgain } from '../handshake/errors.ts';
-import type { Exchange } from '../handshake/exchange.ts';
+import { type Exchange, NO_BODY } from '../handshake/exchange.ts';
 import { type HandshakeOptions, handshake, type Refused } from '../handshake/handshake.ts';
-import { NO_BODY } from '../handshake/request.ts';
 import { UpstreamResponse } from '../handshake/response.ts';
 import { leavingFrom } from './egress.ts';
 import {

@@ -1,7 +1,7 @@
 import type { Readable } from 'node:stream';
 import type { Cancellation } from '../base/cancellation.ts';
 import { GatewayError } from '../base/errors.ts';
-import { NO_BODY, type RequestBody } from '../handshake/request.ts';
+import { NO_BODY, type RequestBody } from '../handshake/exchange.ts';
 import { PIECE_OVERHEAD } from '../http1/body-reader.ts';
 
 /** A body that was received, with the memory that it takes. */

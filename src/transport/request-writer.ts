@@ -1,9 +1,9 @@
 import type { Socket } from 'node:net';
 import { GatewayError } from '../base/errors.ts';
-import { FieldNames, fieldValue, isFieldValue, isToken } from '../base/raw-headers.ts';
+import { FieldNames, fieldValue, isToken } from '../base/raw-headers.ts';
 import type { Message } from '../handshake/exchange.ts';
 import { MAX_PIECES } from '../http1/body-reader.ts';
-import { contentLength } from '../http1/fields.ts';
+import { areFieldLines, contentLength } from '../http1/fields.ts';
 
 /** Methods that say what content means. Content of another one may confuse the upstream (RFC 9110 §9.3.1). */
 const WITH_CONTENT: ReadonlySet<string> = new Set(['PUT', 'POST', 'PATCH', 'QUERY', 'PROPFIND', 'PROPPATCH']);
@@ -18,6 +18,23 @@ const OWN_FIELDS = new FieldNames([
   'transfer-encoding',
 ]);
 
+/** The end of the request line with the fields that are the same for all requests to a host. */
+export interface OwnLines {
+  /** For a request after which the connection stays open. */
+  readonly kept: string;
+  readonly last: string;
+}
+
+const OWN_LINES = 2;
+
+/** @param host value of the Host field */
+export function ownLines(host: string): OwnLines {
+  const start = ` HTTP/1.1\r\nhost: ${host}\r\nconnection: `;
+  return { kept: `${start}keep-alive\r\n`, last: `${start}close\r\n` };
+}
+
+/** Characters of the request line beside method and target. */
+const AROUND_TARGET = '  HTTP/1.1\r\n'.length;
 const NOT_IN_TARGET = /[^\x21-\x7e\x80-\xff]/;
 
 /**
@@ -43,15 +60,15 @@ export function lengthRequired({ body, headers }: Message): GatewayError | undef
 
 /**
  * Writes a request whose body is there, or has none.
- * @param host value of the Host field
+ * @param own from `ownLines`
  * @throws GatewayError `bad-request` if the body is not as long as declared; TypeError if the request is malformed.
  *   Nothing has been written then.
  */
-export function writeRequest(socket: Socket, message: Message, body: Buffer | null, host: string): void {
+export function writeRequest(socket: Socket, message: Message, body: Buffer | null, own: OwnLines): void {
   const size = body?.length ?? 0;
   if (body !== null && size !== (declaredLength(message) ?? size)) throw lengthMismatch();
-  const length = size > 0 || WITH_CONTENT.has(message.method) ? `content-length: ${size}\r\n` : '';
-  const head = `${headOf(message, host)}${length}\r\n`;
+  const hasLength = size > 0 || WITH_CONTENT.has(message.method);
+  const head = headOf(message, own, hasLength ? `content-length: ${size}\r\n` : '');
   if (body === null || size === 0) {
     socket.write(head, 'latin1');
     return;
@@ -77,13 +94,13 @@ export class StreamedRequest {
    * @param onSent called when the socket has sent as many pieces as may wait
    * @throws TypeError if the request is malformed
    */
-  constructor(socket: Socket, message: Message, host: string, onSent: () => void) {
+  constructor(socket: Socket, message: Message, own: OwnLines, onSent: () => void) {
     this.#socket = socket;
     this.#onSent = onSent;
     this.#length = declaredLength(message);
     const framing =
-      this.#length === undefined ? 'transfer-encoding: chunked' : `content-length: ${this.#length}`;
-    this.#head = `${headOf(message, host)}${framing}\r\n\r\n`;
+      this.#length === undefined ? 'transfer-encoding: chunked\r\n' : `content-length: ${this.#length}\r\n`;
+    this.#head = headOf(message, own, framing);
   }
 
   /**
@@ -114,21 +131,29 @@ export class StreamedRequest {
   }
 }
 
-/** Request line and fields, without those for the body and the empty line. */
-function headOf(message: Message, host: string): string {
+/**
+ * The whole head of a request.
+ * @param framing line of the field for the length of the body; empty: none
+ */
+function headOf(message: Message, own: OwnLines, framing: string): string {
   const { method, target, headers } = message;
   if (!isToken(method) || !target.startsWith('/') || NOT_IN_TARGET.test(target)) {
     throw new TypeError('The request line is malformed.');
   }
-  const connection = isLastRequest(message) ? 'close' : 'keep-alive';
-  let head = `${method} ${target} HTTP/1.1\r\nhost: ${host}\r\nconnection: ${connection}\r\n`;
+  let head = `${method} ${target}${isLastRequest(message) ? own.last : own.kept}`;
+  let lines = OWN_LINES;
   for (let at = 0; at + 1 < headers.length; at += 2) {
     const name = headers[at] ?? '';
-    const value = headers[at + 1] ?? '';
-    if (!isToken(name) || !isFieldValue(value)) throw new TypeError('A header is malformed.');
+    if (!isToken(name)) throw new TypeError('The name of a header is malformed.');
     if (isOwnField(name)) continue;
-    head += `${name}: ${value}\r\n`;
+    head += `${name}: ${headers[at + 1] ?? ''}\r\n`;
+    lines += 1;
   }
+  head += `${framing}\r\n`;
+  if (framing !== '') lines += 1;
+  // One test of all values: the text is made flat for it, which it has to be when it is written.
+  if (!areFieldLines(head, method.length + target.length + AROUND_TARGET, lines))
+    throw new TypeError('A header is malformed.');
   return head;
 }
 

@@ -18,7 +18,9 @@ import {
  * RFC 9112 §4. Some servers leave out the space before an empty phrase. RTSP, ICY and HTTP/2.0 have lines of this form,
  * and are something else; so is a status below 100.
  */
-const STATUS_LINE = /^HTTP\/1\.([01]) ([1-9]\d\d)(?: ([^\r\n]*))?\r\n/;
+const STATUS_LINE = /^HTTP\/1\.[01] [1-9]\d\d(?: [^\r\n]*)?\r\n/;
+/** Where minor version, status and phrase are in it. */
+const [MINOR, STATUS, PHRASE] = ['HTTP/1.'.length, 'HTTP/1.1 '.length, 'HTTP/1.1 200 '.length];
 const STATUS_LINE_START = /^HTTP\/1\.[01] [1-9]\d\d[ \r]/;
 const ANY_STATUS_LINE = 'HTTP/1.1 200 ';
 const KEEP_ALIVE_TIMEOUT = /timeout=(\d+)/;
@@ -28,11 +30,14 @@ const FRAMING_TRAILER =
 const AMBIGUOUS_LENGTH =
   'The upstream sent a response whose length can be read in two ways: Content-Length is repeated, is no number, or comes with Transfer-Encoding, or Transfer-Encoding is malformed (RFC 9112 §6.3).';
 
-interface ResponseHead {
+export interface ResponseHead {
   readonly status: number;
   /** Latin-1 text; empty if it holds control characters, since no client could be sent it. */
   readonly reason: string;
   readonly headers: RawHeaders;
+  /** The lines of `headers`, as they came. */
+  readonly lines: string;
+  /** False: HTTP/1.0. */
   readonly isHttp11: boolean;
 }
 
@@ -53,13 +58,15 @@ interface Framing {
  * @throws MalformedMessage
  */
 function responseHead(text: string): ResponseHead {
-  const [line = '', minor, status, phrase = ''] = STATUS_LINE.exec(text) ?? [];
-  if (status === undefined) throw new MalformedMessage('start-line');
+  if (!STATUS_LINE.test(text)) throw new MalformedMessage('start-line');
+  const lineEnd = text.indexOf('\r');
+  const phrase = text.slice(PHRASE, lineEnd);
   return {
-    status: Number(status),
+    status: Number(text.slice(STATUS, STATUS + 3)),
     reason: isFieldValue(phrase) ? phrase : '',
-    headers: fieldLines(text, line.length),
-    isHttp11: minor === '1',
+    headers: fieldLines(text, lineEnd + CRLF_LENGTH),
+    lines: text.slice(lineEnd + CRLF_LENGTH),
+    isHttp11: text[MINOR] === '1',
   };
 }
 
@@ -76,15 +83,23 @@ function framingOf({ headers, isHttp11 }: ResponseHead): Framing {
   const codings = joinedValue(headers, 'transfer-encoding');
   const length = lengthOf(joinedValue(headers, 'content-length'));
   if (codings !== undefined && length !== undefined) throw ambiguousLength();
-  const options = `${joinedValue(headers, 'connection') ?? ''},${joinedValue(headers, 'proxy-connection') ?? ''}`;
-  const [, seconds] = KEEP_ALIVE_TIMEOUT.exec(joinedValue(headers, 'keep-alive') ?? '') ?? [];
+  const keepAlive = joinedValue(headers, 'keep-alive');
+  const seconds = keepAlive === undefined ? undefined : KEEP_ALIVE_TIMEOUT.exec(keepAlive)?.[1];
   return {
     length,
     codings,
     keepAliveSeconds: seconds === undefined ? undefined : Number(seconds),
     // RFC 9112 §6.1: HTTP/1.0 has no Transfer-Encoding, so the end of the body is uncertain.
-    isPersistent: persists(options, isHttp11) && (isHttp11 || codings === undefined),
+    isPersistent: persists(connectionOptions(headers), isHttp11) && (isHttp11 || codings === undefined),
   };
+}
+
+/** Some servers say it in Proxy-Connection. */
+function connectionOptions(headers: RawHeaders): string {
+  const options = joinedValue(headers, 'connection');
+  const ofProxy = joinedValue(headers, 'proxy-connection');
+  if (options === undefined || ofProxy === undefined) return options ?? ofProxy ?? '';
+  return `${options},${ofProxy}`;
 }
 
 function lengthOf(value: string | undefined): number | undefined {
@@ -160,8 +175,8 @@ const CHUNKS_BREAK_OFF = 'The response of the upstream ends before its last chun
 export interface ResponseReceiver extends BodyReceiver {
   /** An interim response (1xx), never 100 (Continue); any number of them, before the head. */
   onInformation(status: number, headers: RawHeaders): void;
-  /** The head of the final response; once. The reason phrase is Latin-1 text. `isHttp11`: false for HTTP/1.0. */
-  onHead(status: number, reason: string, headers: RawHeaders, isHttp11: boolean): void;
+  /** The head of the final response; once. */
+  onHead(head: ResponseHead): void;
 }
 
 /**
@@ -169,8 +184,11 @@ export interface ResponseReceiver extends BodyReceiver {
  * differently, because a client would be given the response to another request.
  */
 export class ResponseReader implements BodyReceiver {
-  /** `idle`: no response is due. `head`: the final head has not come. */
-  #state: 'idle' | 'head' | 'body' = 'idle';
+  // Only the reader changes these.
+  /** True if no response is due: `begin` was not called yet, or the response has ended. */
+  isIdle = true;
+  /** True if the head of the final response has been read, and the body has not ended. */
+  isInBody = false;
   readonly #body = new BodyReader(MAX_HEAD_BYTES);
   #receiver: ResponseReceiver | undefined;
   #method = '';
@@ -178,46 +196,19 @@ export class ResponseReader implements BodyReceiver {
   #partial: Buffer | undefined;
   #interim = 0;
   #interimBytes = 0;
-  #isPersistent = false;
-  #keepAliveSeconds: number | undefined;
-  #isHttp10: boolean | undefined;
-  #progress = 0;
-
-  /** True if no response is due: `begin` was not called yet, or the response has ended. */
-  get isIdle(): boolean {
-    return this.#state === 'idle';
-  }
-
-  /** True if the head of the final response has been read, and the body has not ended. */
-  get isInBody(): boolean {
-    return this.#state === 'body';
-  }
-
   /** True if the connection can carry another exchange after the response that was read last. */
-  get isPersistent(): boolean {
-    return this.#isPersistent;
-  }
-
+  isPersistent = false;
   /** Seconds after which the upstream closes the connection if it is idle; undefined: it does not say. */
-  get keepAliveSeconds(): number | undefined {
-    return this.#keepAliveSeconds;
-  }
-
-  /** Returns whether the response whose head was read last is HTTP/1.0; undefined: none was read since the last call. */
-  takeIsHttp10(): boolean | undefined {
-    const isHttp10 = this.#isHttp10;
-    this.#isHttp10 = undefined;
-    return isHttp10;
-  }
-
+  keepAliveSeconds: number | undefined;
+  /** True if the response whose head was read last is HTTP/1.0; undefined: none was read since its owner looked. */
+  isHttp10: boolean | undefined;
   /** Grows with the final head, and with each piece of a body. Interim responses put no timeout off. */
-  get progress(): number {
-    return this.#progress;
-  }
+  progress = 0;
 
   /** A request of this method is about to be written: its response goes to the receiver. */
   begin(method: string, receiver: ResponseReceiver): void {
-    this.#state = 'head';
+    this.isIdle = false;
+    this.isInBody = false;
     this.#receiver = receiver;
     this.#method = method;
     this.#interim = 0;
@@ -226,9 +217,10 @@ export class ResponseReader implements BodyReceiver {
 
   /** Passes nothing more on. The connection cannot be used any more. */
   stop(): void {
-    this.#state = 'idle';
+    this.isIdle = true;
+    this.isInBody = false;
     this.#receiver = undefined;
-    this.#isPersistent = false;
+    this.isPersistent = false;
     this.#body.stop();
   }
 
@@ -251,9 +243,12 @@ export class ResponseReader implements BodyReceiver {
     const input = this.#partial === undefined ? bytes : Buffer.concat([this.#partial, bytes]);
     this.#partial = undefined;
     let at = 0;
-    while (at < input.length && this.#state !== 'idle') {
+    while (at < input.length && !this.isIdle) {
       // Bytes that were searched before need not be searched again.
-      const next = this.#step(input, at, at === 0 ? known : at);
+      const searched = at === 0 ? known : at;
+      const next = this.isInBody
+        ? this.#body.read(input, at, searched, this)
+        : this.#readHead(input, at, searched);
       if (next === at) {
         this.#partial = input.subarray(at);
         return;
@@ -261,7 +256,7 @@ export class ResponseReader implements BodyReceiver {
       at = next;
     }
     // Bytes that follow a response would be taken for the response to the next request: response smuggling.
-    if (at < input.length) this.#isPersistent = false;
+    if (at < input.length) this.isPersistent = false;
   }
 
   /**
@@ -274,17 +269,12 @@ export class ResponseReader implements BodyReceiver {
       this.onEnd([]);
       return true;
     }
-    if (this.isInBody && !this.#isPersistent)
+    if (this.isInBody && !this.isPersistent)
       throw refusal(this.#body.isChunked ? CHUNKS_BREAK_OFF : TOO_SHORT, 'http_response_incomplete');
     return false;
   }
 
-  /** Reads the next part and returns where it ends; where it begins: it has not come whole. */
-  #step(input: Buffer, at: number, known: number): number {
-    if (this.#state === 'head') return this.#readHead(input, at, known);
-    return this.#body.read(input, at, known, this);
-  }
-
+  /** Returns where the head ends; where it begins: it has not come whole. */
   #readHead(input: Buffer, at: number, known: number): number {
     const end = sectionEnd(input, at, known, MAX_HEAD_BYTES, 'head-size');
     if (end === -1) {
@@ -312,12 +302,12 @@ export class ResponseReader implements BodyReceiver {
   }
 
   #takeHead(head: ResponseHead): void {
-    this.#progress += 1;
+    this.progress += 1;
     const { length, codings, isPersistent, keepAliveSeconds } = framingOf(head);
-    const { status, reason, headers, isHttp11 } = head;
-    this.#isPersistent = isPersistent;
-    this.#keepAliveSeconds = keepAliveSeconds;
-    this.#isHttp10 = !isHttp11;
+    const { status, isHttp11 } = head;
+    this.isPersistent = isPersistent;
+    this.keepAliveSeconds = keepAliveSeconds;
+    this.isHttp10 = !isHttp11;
     const chunked = codings !== undefined && isChunked(codings);
     // RFC 9112 §6.3: the first rule that applies.
     let body: BodyFraming = length ?? Number.POSITIVE_INFINITY;
@@ -326,29 +316,30 @@ export class ResponseReader implements BodyReceiver {
     } else if (status === 204 || status === 304) {
       body = 0;
       // One that announces a body may have it, and it would pass for the next response.
-      if (codings !== undefined || (length ?? 0) > 0) this.#isPersistent = false;
+      if (codings !== undefined || (length ?? 0) > 0) this.isPersistent = false;
     } else if (chunked) {
       body = 'chunked';
     } else if (length === undefined) {
-      this.#isPersistent = false;
+      this.isPersistent = false;
     }
-    this.#state = 'body';
+    this.isInBody = true;
     if (body !== 0) this.#body.begin(body);
-    this.#receiver?.onHead(status, reason, headers, isHttp11);
+    this.#receiver?.onHead(head);
     if (body === 0 && this.isInBody) this.onEnd([]);
   }
 
   /** For the reader of the body. */
   onData(piece: Buffer, framing: number): void {
-    this.#progress += 1;
+    this.progress += 1;
     this.#receiver?.onData(piece, framing);
   }
 
   /** For the reader of the body. */
   onEnd(trailers: RawHeaders): void {
-    if (!checkTrailers(trailers)) this.#isPersistent = false;
+    if (trailers.length > 0 && !checkTrailers(trailers)) this.isPersistent = false;
     const receiver = this.#receiver;
-    this.#state = 'idle';
+    this.isIdle = true;
+    this.isInBody = false;
     this.#receiver = undefined;
     receiver?.onEnd(trailers);
   }

@@ -183,7 +183,7 @@ export class AddressState {
   }
 
   /**
-   * Admits a request, as the trial if the circuit is not closed. The caller calls `leave` when it is over.
+   * Admits a request, as the trial, while the circuit is not closed. The caller calls `leave` when it is over.
    * @throws GatewayError `upstream-circuit-open`
    */
   admit(request: object): StatusChange | undefined {

@@ -11,6 +11,7 @@ import type { Credential } from '../credentials/credentials.ts';
 import type { AlgorithmName } from '../digest/algorithms.ts';
 import {
   type Account,
+  anotherNonce,
   type Call,
   chooseChallenge,
   discard,
@@ -19,12 +20,10 @@ import {
   sendMessage,
   takeChallenge,
 } from '../handshake/account.ts';
-import { anotherNonce } from '../handshake/another-nonce.ts';
 import { AttemptBudget, type Retries } from '../handshake/attempt-budget.ts';
 import { CredentialHealth, METHOD_REFUSED, SAYS_NOTHING } from '../handshake/credential-health.ts';
-import type { Exchange, Lost } from '../handshake/exchange.ts';
+import { type Exchange, type Lost, NO_BODY } from '../handshake/exchange.ts';
 import { type HandshakeOptions, handshake } from '../handshake/handshake.ts';
-import { NO_BODY } from '../handshake/request.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
 import { unsigned } from '../handshake/signing.ts';
 import type { Tracing } from '../tracing/tracing.ts';

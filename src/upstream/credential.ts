@@ -11,8 +11,8 @@ import {
   refusedAgain,
   targetRefused,
 } from '../handshake/errors.ts';
+import type { UpstreamRequest } from '../handshake/exchange.ts';
 import { type HandshakeOptions, handshake, type Refused } from '../handshake/handshake.ts';
-import type { UpstreamRequest } from '../handshake/request.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
 import type { CredentialCircuit } from './credential-circuit.ts';
 import type { CredentialVersion, Reply, Transport } from './credential-version.ts';
@@ -20,7 +20,7 @@ import { Questions } from './questions.ts';
 import { canAnswer, errorAfter, evidenceOf, optionsAfter } from './refusal.ts';
 import type { RefusedTargets } from './refused-targets.ts';
 import { Trials } from './trial.ts';
-import { Verifier } from './verifier.ts';
+import { Verifier } from './verification.ts';
 import { Versions, type VersionsDeps } from './versions.ts';
 import { type Sending, Waiting } from './waiting.ts';
 
@@ -28,7 +28,7 @@ import { type Sending, Waiting } from './waiting.ts';
  * Result of a test that an operator asked for. `unknown`: there is no such version; `spent`: the upstream has seen as many
  * refused attempts in this minute as it may.
  */
-export type VersionTest = Reply['kind'] | 'unknown' | 'in-use' | 'spent';
+export type VersionTest = Reply['kind'] | 'unknown' | 'spent';
 
 export interface CredentialDeps extends VersionsDeps {
   /** Bounds the attempts with a credential of which every version is refused. */
@@ -108,7 +108,6 @@ export class UpstreamCredential {
   async test(name: string, target: string, transport: Transport): Promise<VersionTest> {
     const version = this.versions.named(name);
     if (version === undefined) return 'unknown';
-    if (version === this.versions.inUse) return 'in-use';
     if (!this.#deps.circuit.hasRoom) return 'spent';
     const requests = this.#requests.get(transport);
     requests?.enter();
@@ -117,17 +116,22 @@ export class UpstreamCredential {
         this.#questions.probe(version, target, each),
       );
       this.#questions.count(reply);
-      if (reply.kind === 'refused') this.versions.refuse(version, reply.attempt);
+      const isInUse = version === this.versions.inUse;
+      if (reply.kind === 'accepted' && isInUse) this.versions.accept(version);
+      if (reply.kind !== 'refused') return reply.kind;
+      if (!isInUse || version.health.refused) this.versions.refuse(version, reply.attempt);
+      // One refusal is not enough against a version that clients use.
+      else if (!this.#waiting.isBusy) this.#verifier.begin(version, target);
       return reply.kind;
     } finally {
       requests?.leave();
     }
   }
 
-  /** Puts a version in use that is known to be accepted, if it is there. */
+  /** Puts a version in use that is known to be accepted, if it is there; if it is in use, its refusal ends. */
   promote(name: string): void {
     const version = this.versions.named(name);
-    if (version === undefined || version === this.versions.inUse) return;
+    if (version === undefined) return;
     if (version.health.refused) version.health.reset();
     this.versions.promote(version);
   }

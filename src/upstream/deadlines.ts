@@ -3,7 +3,7 @@ import type { Clock } from '../base/clock.ts';
 import type { GatewayError } from '../base/errors.ts';
 import { type Linked, LinkedQueue } from '../base/linked-queue.ts';
 import { callEach } from '../base/report-error.ts';
-import { NO_BODY } from '../handshake/request.ts';
+import { NO_BODY } from '../handshake/exchange.ts';
 import type { ReceivedBody } from '../transport/request-body.ts';
 import { clientTooSlow, upstreamTooSlow } from './errors.ts';
 

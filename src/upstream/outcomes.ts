@@ -1,10 +1,44 @@
 import { isDeepStrictEqual } from 'node:util';
+import { brotliDecompressSync, constants, gunzipSync, inflateSync } from 'node:zlib';
 import type { Clock } from '../base/clock.ts';
+import { fieldValues, type RawHeaders } from '../base/raw-headers.ts';
 import type { Refusal } from '../handshake/exchange.ts';
 import type { BodyCheck, UpstreamResponse } from '../handshake/response.ts';
-import { BodyStart } from './body-start.ts';
 import { type Pause, type PauseNews, Pauses } from './pauses.ts';
-import { retryAfterMs } from './retry-after.ts';
+
+/** The most bytes of a body that are looked at, as they are sent. */
+const MOST_BYTES = 16 * 1024;
+/** The most bytes that these may become when they are decompressed. */
+const MOST_DECODED = 256 * 1024;
+
+const EMPTY = Buffer.alloc(0);
+
+type Decode = (bytes: Buffer) => Buffer;
+
+/** The input may end anywhere: the decoder returns the part that it has decoded. More than the limit is an error. */
+const ZLIB = { finishFlush: constants.Z_SYNC_FLUSH, maxOutputLength: MOST_DECODED };
+const BROTLI = { finishFlush: constants.BROTLI_OPERATION_FLUSH, maxOutputLength: MOST_DECODED };
+
+const identity: Decode = (bytes) => bytes;
+const gunzip: Decode = (bytes) => gunzipSync(bytes, ZLIB);
+
+/** By content coding (RFC 9110 §8.4.1). */
+const DECODERS: ReadonlyMap<string, Decode> = new Map([
+  ['', identity],
+  ['identity', identity],
+  ['gzip', gunzip],
+  ['x-gzip', gunzip],
+  ['deflate', (bytes: Buffer) => inflateSync(bytes, ZLIB)],
+  ['br', (bytes: Buffer) => brotliDecompressSync(bytes, BROTLI)],
+]);
+
+/** A longer time of an upstream is not believed, in milliseconds. */
+const LONGEST_MS = 3_600_000;
+
+/** The forms of HTTP-date (RFC 9110 §5.6.7): IMF-fixdate and that of RFC 850, and that of asctime. */
+const WITH_ZONE =
+  /^(?:\w{3}, \d{2} \w{3} \d{4}|(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day, \d{2}-\w{3}-\d{2}) \d{2}:\d{2}:\d{2} GMT$/;
+const ASCTIME = /^\w{3} \w{3} [ \d]\d \d{2}:\d{2}:\d{2} \d{4}$/;
 
 /** A named class of responses. */
 export interface OutcomeOptions {
@@ -142,5 +176,77 @@ class PendingMatch implements BodyCheck {
     if (body === undefined) return;
     const found = this.#rules.find(({ text }) => text === undefined || body.includes(text));
     if (found !== undefined) this.#onMatch(found);
+  }
+}
+
+/**
+ * Returns the time in milliseconds that the Retry-After of a response asks for (RFC 9110 §10.2.3), from 0 to one hour;
+ * undefined: it has none, or none that is valid. A date counts from the Date of the response, so that a difference of
+ * the clocks does not matter. `now`: Unix milliseconds, for a response without Date.
+ */
+export function retryAfterMs(headers: RawHeaders, now: number): number | undefined {
+  const [value, ...others] = fieldValues(headers, 'retry-after');
+  if (value === undefined || others.length > 0) return undefined;
+  if (/^\d+$/.test(value)) return Math.min(Number(value) * 1000, LONGEST_MS);
+  const at = dateOf(value);
+  if (at === undefined) return undefined;
+  const sentAt = dateOf(fieldValues(headers, 'date')[0] ?? '') ?? now;
+  return Math.min(Math.max(0, at - sentAt), LONGEST_MS);
+}
+
+/** Parses an HTTP-date to Unix milliseconds; undefined: it is none. */
+function dateOf(text: string): number | undefined {
+  if (!WITH_ZONE.test(text) && !ASCTIME.test(text)) return undefined;
+  // asctime has no zone, and JavaScript would take that of this host.
+  const at = Date.parse(text.endsWith(' GMT') ? text : `${text} GMT`);
+  return Number.isNaN(at) ? undefined : at;
+}
+
+/** The start of a response body, collected to be searched. Size and work are bounded. */
+class BodyStart {
+  /** Undefined: the coding is unknown, so nothing is found. */
+  readonly #decode: Decode | undefined;
+  #bytes = EMPTY;
+  #length = 0;
+  #searched = 0;
+
+  /** `headers`: those of the response. */
+  constructor(headers: RawHeaders) {
+    this.#decode = DECODERS.get(fieldValues(headers, 'content-encoding').join(',').trim().toLowerCase());
+  }
+
+  /** True if no more of the body is looked at. */
+  get complete(): boolean {
+    return this.#decode === undefined || this.#length === MOST_BYTES;
+  }
+
+  add(chunk: Buffer): void {
+    if (this.complete) return;
+    if (this.#length === 0) this.#bytes = Buffer.allocUnsafe(MOST_BYTES);
+    this.#length += chunk.copy(this.#bytes, this.#length);
+  }
+
+  /**
+   * True if the text has come with the last chunk. Every call is for the same text. What is compressed is not searched
+   * before it is complete.
+   */
+  hasReached(text: Buffer): boolean {
+    if (this.#decode !== identity) return false;
+    const from = Math.max(0, this.#searched - text.length + 1);
+    this.#searched = this.#length;
+    return this.#arrived.indexOf(text, from) !== -1;
+  }
+
+  /** The collected bytes, decompressed; empty: they cannot be decompressed, or are too many then. */
+  decoded(): Buffer {
+    try {
+      return this.#decode?.(this.#arrived) ?? EMPTY;
+    } catch {
+      return EMPTY;
+    }
+  }
+
+  get #arrived(): Buffer {
+    return this.#bytes.subarray(0, this.#length);
   }
 }

@@ -54,15 +54,12 @@ interface Entry<V> {
  * they take its place.
  */
 export class Rotation<V> {
+  inUse: V;
   #entries: readonly Entry<V>[];
 
   constructor(inUse: V) {
+    this.inUse = inUse;
     this.#entries = [{ version: inUse, state: 'in-use', role: 'current' }];
-  }
-
-  get inUse(): V {
-    const [{ version }] = this.#entries as readonly [Entry<V>];
-    return version;
   }
 
   /** All versions, the one in use first. */
@@ -79,7 +76,7 @@ export class Rotation<V> {
   }
 
   get hasCandidates(): boolean {
-    return this.#entries.some(({ state }) => state === 'candidate');
+    return this.hasOthers && this.#entries.some(({ state }) => state === 'candidate');
   }
 
   get hasOthers(): boolean {
@@ -132,6 +129,7 @@ export class Rotation<V> {
     advance(former, 'replaced');
     const stays = former.role !== undefined || keepsFormer;
     const rest = others.filter((entry) => entry !== promoted);
+    this.inUse = version;
     this.#entries = [promoted, ...(stays ? [former] : []), ...rest];
     return stays ? undefined : former.version;
   }

@@ -5,7 +5,7 @@ import { reportError } from '../base/report-error.ts';
 import type { NoncePool } from '../challenges/pool.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
 import type { AttemptBudget } from '../handshake/attempt-budget.ts';
-import type { UpstreamRequest } from '../handshake/request.ts';
+import type { UpstreamRequest } from '../handshake/exchange.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
 import type { HistogramSeries } from '../metrics/series.ts';
 import { type ConnectionOptions, Connections } from '../transport/connections.ts';
@@ -155,11 +155,20 @@ export class UpstreamAddress implements ExchangeObserver {
    * @throws GatewayError `upstream-circuit-open`; when there is no response
    * @throws TypeError when the deployment has no such credential
    */
-  async send(request: UpstreamRequest, budget: AttemptBudget, name: string): Promise<UpstreamResponse> {
+  send(request: UpstreamRequest, budget: AttemptBudget, name: string): Promise<UpstreamResponse> {
     const credential = this.#credentials.get(name);
     if (credential === undefined) {
       throw new TypeError(`deployment ${this.#options.deployment} has no credential ${name}`);
     }
+    if (this.state.circuit !== 'closed') return this.#sendTrial(request, budget, credential);
+    return credential.send(request, budget, this.#transport);
+  }
+
+  async #sendTrial(
+    request: UpstreamRequest,
+    budget: AttemptBudget,
+    credential: UpstreamCredential,
+  ): Promise<UpstreamResponse> {
     this.#changed(this.state.admit(request));
     try {
       return await credential.send(request, budget, this.#transport);

@@ -6,8 +6,13 @@ import { NONCE_POLICIES, type NoncePolicy } from '../challenges/store/store.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
 import { AttemptBudget } from '../handshake/attempt-budget.ts';
 import { outOfBodyMemory } from '../handshake/errors.ts';
-import type { ExchangeFacts, InterimReceiver, Refusal } from '../handshake/exchange.ts';
-import { NO_BODY, type UpstreamRequest } from '../handshake/request.ts';
+import {
+  type ExchangeFacts,
+  type InterimReceiver,
+  NO_BODY,
+  type Refusal,
+  type UpstreamRequest,
+} from '../handshake/exchange.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
 import type { DeploymentMetrics } from '../metrics/deployment-metrics.ts';
 import type { Metrics } from '../metrics/metrics.ts';

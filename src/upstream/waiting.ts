@@ -32,7 +32,7 @@ export class Waiting {
 
   /** This request tests an unknown version, while others wait. */
   beginTest(call: Sending): void {
-    call.flight = this.#flights.lead(patienceOf(call));
+    call.flight = this.#flights.lead();
     this.#test = call.flight;
   }
 

@@ -66,6 +66,19 @@ test('has the fields in order, and values only of the chosen parameters', async 
   });
 });
 
+test('has the end of a response that is whole at its head', async () => {
+  const directory = await folder();
+  const { audit } = await openTestAudit(directory);
+  const end = { outcome: '', bytes: { in: 3, out: 5 }, durationMs: 2.34 };
+  await recordAccess(audit, { end });
+  await recordAccess(audit, { end: { ...end, outcome: 'throttled' } });
+  await audit.close();
+  const [plain, named] = await recordsIn(directory);
+  expect(plain).toMatchObject({ kind: 'access', bytes: { in: 3, out: 5 }, durationMs: 2.3 });
+  expect(plain).not.toHaveProperty('outcome');
+  expect(named).toMatchObject({ kind: 'access', outcome: 'throttled', credential: { version: '1' } });
+});
+
 test('records addresses as pseudonyms, the same for the same address', async () => {
   const directory = await folder();
   const { audit } = await openTestAudit(directory, { pseudonymise: ['address'] });

@@ -52,14 +52,19 @@ async function found(directory: string, query: Query) {
   return { ids: results.map(({ access }) => access.requestId), results, errors, notes, ...seen };
 }
 
-async function answer(audit: Audit, change: Partial<AccessFacts>, ended: number | 'never'): Promise<void> {
-  const { requestId = 'q' } = change;
-  const access = await new Promise<number>((resolve) => {
+/** Resolves with the number of the access record. */
+function accessOf(audit: Audit, change: Partial<AccessFacts>): Promise<number> {
+  return new Promise((resolve) => {
     const seq = audit.access(facts({ target: '/api/x?ids=%27A-1%27', ...change }), {
       recorded: () => resolve(seq),
       unrecorded: () => resolve(0),
     });
   });
+}
+
+async function answer(audit: Audit, change: Partial<AccessFacts>, ended: number | 'never'): Promise<void> {
+  const { requestId = 'q' } = change;
+  const access = await accessOf(audit, change);
   if (ended === 'never') return;
   const code = ended === 200 ? '' : 'client-gone';
   const outcome = ended === 499 ? 'maintenance' : '';
@@ -135,6 +140,42 @@ describe('a search', () => {
   ];
   test.each(cases)('%s', async (_title, query, ids) => {
     expect(await found(directory, query)).toMatchObject({ ids, errors: [], notes: [] });
+  });
+
+  test('returns the same for a response that was whole at its head as for one with an outcome record', async () => {
+    const own = await folder();
+    const { audit } = await openTestAudit(own);
+    const end = { outcome: 'maintenance', bytes: { in: 3, out: 5 }, durationMs: 1 };
+    const two = await accessOf(audit, { requestId: 'two' });
+    audit.outcome({ access: two, requestId: 'two', status: 200, code: '', ...end });
+    await accessOf(audit, { requestId: 'one', end });
+    await audit.close();
+    const { results } = await found(own, { outcome: 'maintenance' });
+    expect(results.map(({ access }) => access.requestId)).toEqual(['two', 'one']);
+    const [first, second] = results.map(({ access, outcome }) => {
+      const { seq, time, requestId, ...fields } = access;
+      const { status, code, outcome: named, bytes, durationMs } = outcome ?? {};
+      return { fields, status, code, named, bytes, durationMs };
+    });
+    expect(second).toEqual(first);
+    expect(second).toMatchObject({ named: 'maintenance', bytes: { in: 3, out: 5 }, durationMs: 1 });
+  });
+
+  test('joins a response that was whole at its head with what the log says of it later', async () => {
+    const own = await folder();
+    const { audit } = await openTestAudit(own);
+    const end = { outcome: '', bytes: { in: 0, out: 5 }, durationMs: 1 };
+    const left = await accessOf(audit, { requestId: 'left', client: 'loader', end });
+    for (let more = 0; more < 20; more += 1) await accessOf(audit, { requestId: `more-${more}`, end });
+    audit.outcome({ access: left, requestId: 'left', status: 499, code: 'client-closed', ...end });
+    await audit.close();
+    for (const query of [{}, { client: 'loader' }, { code: 'client-closed' }]) {
+      const { results } = await found(own, query);
+      expect(results.find(({ access }) => access.requestId === 'left')?.outcome).toMatchObject({
+        status: 499,
+      });
+    }
+    expect((await found(own, { status: { from: 200, to: 200 } })).ids).not.toContain('left');
   });
 
   test('joins a request with its outcome', async () => {

@@ -3,7 +3,7 @@ import { Cancellation } from '../../src/base/cancellation.ts';
 import { GatewayError } from '../../src/base/errors.ts';
 import { SingleFlight } from '../../src/base/single-flight.ts';
 
-const follow = <T>(flights: SingleFlight<T>) => flights.follow(new Cancellation());
+const follow = <T>(flights: SingleFlight<T>) => flights.follow(new Cancellation(), 2_000);
 
 test.each(['check', 'proceed'] as const)('one leads, the others hear how it ended: %s', async (landing) => {
   const flights = new SingleFlight();
@@ -37,13 +37,13 @@ test('a leader that passes its flight on gives it to the first follower, and the
   expect([await second, flight.passOn('over')]).toEqual(['done', false]);
 });
 
-test('a follower waits as long as the leader says, and no longer than its request', async () => {
+test('a follower waits as long as it says, and no longer than its request', async () => {
   jest.useFakeTimers();
   try {
     const flights = new SingleFlight();
-    flights.lead(2_000);
+    flights.lead();
     const cancellation = new Cancellation();
-    const [patient, given] = [follow(flights), flights.follow(cancellation)];
+    const [patient, given] = [follow(flights), flights.follow(cancellation, 2_000)];
     cancellation.cancel(new GatewayError('client-closed', 'gone'));
     expect(await given).toBe('late');
     jest.advanceTimersByTime(2_000);

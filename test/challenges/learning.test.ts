@@ -281,13 +281,12 @@ describe('facts whose writing the store does not confirm', () => {
       sharedChallenges: new SharedChallenges({ key: 'k', store }),
       clock,
       policy: 'auto',
-      onStep: () => {},
-      onBound: () => {},
-      onAdopted: () => {},
     });
-  const issuedNonce = (parameters: string): Nonce => {
+  /** The upstream issues a nonce; what that teaches is told. */
+  const issue = (learning: Learning, parameters: string): void => {
     const { challenge } = held('n', parameters);
-    return { challenge, shareable: challenge.qop.length === 0 } as Nonce;
+    const nonce = { challenge, shareable: challenge.qop.length === 0 } as Nonce;
+    if (learning.issued(nonce)) void learning.tell();
   };
 
   /** A process with a store that carries out each `learn` and confirms none. */
@@ -302,7 +301,7 @@ describe('facts whose writing the store does not confirm', () => {
     };
     const silent = Object.assign(store, { learn });
     const learning = learningOn(silent);
-    learning.issued(issuedNonce('realm="r"'));
+    issue(learning, 'realm="r"');
     await told();
     return { place, written, learning };
   }
@@ -334,8 +333,8 @@ describe('facts whose writing the store does not confirm', () => {
     };
     const learning = learningOn(Object.assign(store, { learn }));
     await learning.ask();
-    learning.issued(issuedNonce('realm="r"'));
-    learning.issued(issuedNonce('realm="r", qop="auth"'));
+    issue(learning, 'realm="r"');
+    issue(learning, 'realm="r", qop="auth"');
     await told();
     first.reject(new Error('the answer was lost'));
     await told();
@@ -351,7 +350,7 @@ describe('facts whose writing the store does not confirm', () => {
       await place.learn('k', others);
       await learning.ask();
     }
-    learning.issued(issuedNonce('realm="r", qop="auth"'));
+    issue(learning, 'realm="r", qop="auth"');
     await told();
     expect(written.slice(3)).toEqual([{ ...others, counted: true, ageMs: expect.any(Number) }]);
   });

@@ -1,5 +1,5 @@
 import { describe, expect, test } from '@jest/globals';
-import { ReusePolicy, type ReusePolicyOptions } from '../../src/challenges/reuse-policy.ts';
+import { ReusePolicy, type ReuseRefusal } from '../../src/challenges/reuse-policy.ts';
 import type { NoncePolicy } from '../../src/challenges/store/store.ts';
 
 const firstReuse = {
@@ -11,11 +11,24 @@ const firstReuse = {
 };
 const contested = { ...firstReuse, accepted: 9, contested: true };
 
-function learning(policy: ReusePolicyOptions['policy'] = 'auto') {
+function learning(policy: NoncePolicy | 'auto' = 'auto') {
   let now = 0;
   const steps: string[] = [];
-  const onStep = (to: NoncePolicy, from: NoncePolicy): void => void steps.push(`${from} -> ${to}`);
-  const learned = new ReusePolicy({ policy, now: () => now, onStep });
+  const reuse = new ReusePolicy(policy, { now: () => now });
+  const note = (event: () => boolean): void => {
+    const from = reuse.policy;
+    if (event()) steps.push(`${from} -> ${reuse.policy}`);
+  };
+  const learned = {
+    get policy(): NoncePolicy {
+      return reuse.policy;
+    },
+    refused: (refusal: ReuseRefusal): void => note(() => reuse.refused(refusal)),
+    overtaken: (): void => note(() => reuse.overtaken()),
+    reused: (): void => reuse.reused(),
+    adopt: (adopted: NoncePolicy): void => reuse.adopt(adopted),
+    forget: (): void => reuse.forget(),
+  };
   const advance = (ms: number): void => {
     now += ms;
   };

@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { readFile, writeFile } from 'node:fs/promises';
+import { readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { describe, expect, test } from '@jest/globals';
@@ -53,6 +53,23 @@ describe('audit search', () => {
     expect(line).toContain("/api/x?ids='A\\u001b[2J'&token");
     expect(end).toBe('');
     expect(stdout).not.toContain('\u001b');
+  });
+
+  test('says on stderr that nothing was found, and where it looked', async () => {
+    const { config, log } = await place({ requestId: 'a' });
+    const [replica] = await readdir(log);
+    const period = ['--since', '2026-03-01', '--until', '2026-03-01'];
+    expect(await audit('search', config, '--json', '--client', 'nobody', ...period)).toEqual({
+      status: 0,
+      stdout: '',
+      stderr: `nothing found: no request in ${log} (${replica}) from 2026-03-01T00:00:00.000Z before 2026-03-02T00:00:00.000Z matches\n`,
+    });
+    await rm(join(log, String(replica)), { recursive: true });
+    const { stdout, stderr } = await audit('search', config, '--csv');
+    expect([stdout.split('\n').length, stderr]).toEqual([
+      2,
+      `nothing found: there is no audit log in ${log}\n`,
+    ]);
   });
 
   test('prints one JSON object per request', async () => {
@@ -143,9 +160,9 @@ describe('audit search', () => {
   });
 
   test('says that identifiers are not recorded, or were cut', async () => {
-    const { config } = await place({ target: `/x?ids=${'9'.repeat(600)}` });
+    const { config, log } = await place({ target: `/x?ids=${'9'.repeat(600)}` });
     expect((await audit('search', config, '--id', '7')).stderr).toBe(
-      '1 more requests had lists too long to be recorded whole: the identifier may have been in the rest\n',
+      `nothing found: no request in ${log} (r1) matches\n1 more requests had lists too long to be recorded whole: the identifier may have been in the rest\n`,
     );
     await writeFile(config, (await readFile(config, 'utf8')).replace(', parameters: [ids]', ''));
     expect((await audit('search', config, '--id', '7')).stderr).toContain('audit.parameters');

@@ -8,6 +8,7 @@ import { createTestAuthority } from '../support/issued-certificates.ts';
 import { gateway } from '../support/program.ts';
 
 const authority = await createTestAuthority();
+const second = await createTestAuthority('CN=Second CA');
 const [pair, other, expired] = await Promise.all([
   authority.server(),
   authority.server(),
@@ -25,9 +26,10 @@ async function issuesOf(
   cert: string | undefined,
   key: string | undefined,
   ca = authority.ca,
+  crl?: string,
 ): Promise<string[]> {
-  const files = { certFile: 'cert.pem', keyFile: 'key.pem', clientCaFile: 'ca.pem' };
-  const contents = { 'cert.pem': cert, 'key.pem': key, 'ca.pem': ca };
+  const files = { certFile: 'cert.pem', keyFile: 'key.pem', clientCaFile: 'ca.pem', crlFile: 'crl.pem' };
+  const contents = { 'cert.pem': cert, 'key.pem': key, 'ca.pem': ca, 'crl.pem': crl };
   for (const [name, content] of Object.entries(contents)) {
     if (content !== undefined) await writeFile(join(folder, name), content, { mode: 0o600 });
   }
@@ -36,6 +38,7 @@ async function issuesOf(
     certFile: at('certFile'),
     keyFile: { file: at('keyFile'), readableByOthers: false },
     clientCaFile: at('clientCaFile'),
+    ...(crl !== undefined && { crlFile: at('crlFile') }),
     minVersion: 'TLSv1.2',
   } as const;
   const { issues, warnings } = await readListenTls(section, process.geteuid?.());
@@ -102,4 +105,42 @@ test('check reads the files, and says at which line they are named', async () =>
   ]);
   await writeFile(join(folder, 'key.pem'), pair.key);
   expect((await gateway(['check', '--config', file], environment)).status).toBe(0);
+});
+
+test.each([
+  ['a list', authority.ca, () => authority.revoke([]), []],
+  [
+    'lists of several authorities in one file',
+    `${authority.ca}${second.ca}`,
+    async () => `${await authority.revoke([])}\n${await second.revoke([])}`,
+    [],
+  ],
+  [
+    'an authority without a list',
+    `${authority.ca}\n${second.ca}`,
+    () => authority.revoke([]),
+    ['listen.tls.crlFile: has no list of CN=Second CA, all of whose certificates would be refused: add it'],
+  ],
+  [
+    'a list that has expired',
+    authority.ca,
+    () => authority.revoke([], Date.UTC(2026, 0, 2)),
+    [
+      'listen.tls.crlFile: has a list that expired at 2026-01-02T00:00:00.000Z, so that all certificates of its authority are refused: replace it',
+    ],
+  ],
+  [
+    'no list',
+    authority.ca,
+    async () => authority.ca,
+    [`listen.tls.crlFile: crl.pem holds no list of revoked certificates: ${NO_PEM}`],
+  ],
+  [
+    'a list that is damaged',
+    authority.ca,
+    async () => (await authority.revoke([])).replace(/-----\n.{40}/, '-----\n'),
+    [`listen.tls.crlFile: crl.pem holds no list of revoked certificates: ${NO_PEM}`],
+  ],
+] as const)('crlFile with %s', async (_title, ca, list, issues) => {
+  expect(await issuesOf(pair.cert, pair.key, ca, await list())).toEqual(issues);
 });

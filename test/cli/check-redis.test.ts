@@ -100,12 +100,7 @@ test('the keys that sign values are read, up to three of them', async () => {
 });
 
 test.each([
-  [
-    'that others can read',
-    'a'.repeat(64),
-    0o644,
-    'can be read by others: run chmod 600 on it, or say readableByOthers: true beside file',
-  ],
+  ['that others can read', 'a'.repeat(64), 0o644, 'can be read by others: run chmod 600 on it'],
   ['that others can write', 'a'.repeat(64), 0o620, 'can be written by others: run chmod 600 on it'],
   [
     'with a short key',

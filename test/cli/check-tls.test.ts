@@ -69,7 +69,7 @@ describe('what is wrong with a client certificate is a line with its place', () 
     await keep(makeClientCertificate());
     await chmod(join(folder, 'key.pem'), 0o644);
     expect(await check(`tls: { ${FILES} }`)).toBe(
-      '7:41 deployments.d.tls.keyFile: key.pem can be read by others: run chmod 600 on it, or say readableByOthers: true beside file',
+      '7:41 deployments.d.tls.keyFile: key.pem can be read by others: run chmod 600 on it, or write { file: NAME, readableByOthers: true }',
     );
     expect(
       await check('tls: { certFile: cert.pem, keyFile: { file: key.pem, readableByOthers: true } }'),

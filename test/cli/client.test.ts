@@ -161,7 +161,11 @@ jwt: { issuers: [{ issuer: i, jwksUrl: "https://i.example/keys" }] }
   test('rotate --json is for programs, and keeps keys of a rotation that has not ended', async () => {
     const { stdout } = await client('rotate', 'two', '--json');
     const { apiKey, apiKeySha256, ...place } = JSON.parse(stdout);
-    expect(place).toEqual({ path: 'clients[1].identify.apiKeySha256', line: 9 });
+    expect(place).toEqual({
+      path: 'clients[1].identify.apiKeySha256',
+      file: expect.stringMatching(/gateway\.yaml$/),
+      line: 9,
+    });
     expect(apiKeySha256).toEqual([hash('sha256', apiKey), OLDER, 'ef'.repeat(32)]);
   });
 

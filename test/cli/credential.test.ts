@@ -73,6 +73,27 @@ test('secrets are sealed, listed, rotated and promoted, and none is ever printed
   expect(((await stat(sealed)).mode | (await stat(join(folder, 'id.txt'))).mode) & 0o777).toBe(0o600);
 });
 
+test('a next version is withdrawn, with a sentence when there is none', async () => {
+  const sealed = join(folder, 's.age');
+  await credential(['seal', 'a', '--new-identity'], 'hunter2');
+  await credential(['rotate', 'a'], 'hunter4');
+  const said =
+    'a, version 1 stays, the next version is withdrawn; a gateway that uses it already keeps it, and logs a warning';
+  expect(await credential(['rotate', 'a', '--withdraw'])).toEqual({
+    status: 0,
+    stdout: `${sealed}: ${said}\n`,
+    stderr: '',
+  });
+  expect((await credential(['list'])).stdout).not.toMatch(/^a +next/m);
+  expect(await credential(['rotate', 'a', '--withdraw'])).toEqual({
+    status: 1,
+    stdout: '',
+    stderr: 'a has no next version, so there is nothing to withdraw\n',
+  });
+  const both = await credential(['rotate', 'a', '--withdraw', '--promote']);
+  expect([both.status, both.stderr]).toEqual([2, expect.stringContaining('cannot be used with')]);
+});
+
 test('an entry is removed when nothing names it any more', async () => {
   const sealed = join(folder, 's.age');
   await credential(['seal', 'a', '--new-identity'], 'hunter2');

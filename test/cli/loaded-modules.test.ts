@@ -69,7 +69,7 @@ test('a version is printed without loading any command', async () => {
     const { status, printed } = await runCommand('env', command);
     const [report] = reportsIn(printed.split('\n'));
     expect(status).toBe(0);
-    expect(report?.loaded.some((url) => url.endsWith('/src/cli/version.ts'))).toBe(true);
+    expect(report?.loaded.some((url) => url.endsWith('/src/cli/io.ts'))).toBe(true);
     expect(report?.loaded.filter((url) => /\/src\/cli\/serve\.ts$|\/node_modules\/zod\//.test(url))).toEqual(
       [],
     );

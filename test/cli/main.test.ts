@@ -1,7 +1,13 @@
-import { readFile } from 'node:fs/promises';
+import { execFile } from 'node:child_process';
+import { copyFile, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
 import { describe, expect, test } from '@jest/globals';
-import { gateway } from '../support/program.ts';
+import { gateway, SOURCE_PROGRAM } from '../support/program.ts';
+import { repository } from '../support/repository.ts';
 
+const execute = promisify(execFile);
 const manifest = JSON.parse(await readFile('package.json', 'utf8')) as {
   version: string;
   engines: { node: string };
@@ -60,6 +66,47 @@ describe('help', () => {
     const { status, stdout, stderr } = await gateway(['help', ...names]);
     expect([status, stdout]).toEqual([2, '']);
     expect(stderr.startsWith(message)).toBe(true);
+  });
+});
+
+describe('wrong usage', () => {
+  test.each([
+    [['check'], 'check'],
+    [['audit', 'search', '--nope'], 'audit search'],
+    [['client', 'add'], 'client add'],
+    [['policy', 'explain', 'GET'], 'policy explain'],
+    [['serve', '--nope'], 'serve'],
+  ])('of %j points at its own help', async (args, command) => {
+    const { status, stderr } = await gateway(args);
+    expect([status, stderr]).toEqual([2, expect.stringContaining(`(see digest-gateway ${command} --help)`)]);
+  });
+
+  test('of the program points at the help of all commands', async () => {
+    expect((await gateway(['--nope'])).stderr).toContain('(see digest-gateway --help)');
+  });
+});
+
+describe('names of files', () => {
+  const command = ['check', '--no-secrets', '--config', 'minimal.yaml'];
+  const config = join(repository, 'config');
+
+  test('start where npm was called, which runs the script of the package elsewhere', async () => {
+    const { stdout } = await execute('npm', ['run', '-s', 'gateway', '--', ...command], { cwd: config });
+    expect(stdout).toContain('minimal.yaml: ok');
+  });
+
+  test('start in the current folder otherwise, also under a script of another package', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'package-'));
+    await writeFile(join(folder, 'package.json'), '{}');
+    await copyFile(join(config, 'minimal.yaml'), join(folder, 'minimal.yaml'));
+    const env = {
+      npm_lifecycle_event: 'gateway',
+      npm_package_json: join(folder, 'package.json'),
+      INIT_CWD: '/',
+    };
+    const { stdout } = await execute(process.execPath, [SOURCE_PROGRAM, ...command], { cwd: folder, env });
+    await rm(folder, { recursive: true });
+    expect(stdout).toContain('minimal.yaml: ok');
   });
 });
 

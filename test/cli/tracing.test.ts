@@ -2,7 +2,7 @@ import { afterEach, expect, test } from '@jest/globals';
 import { diag, propagation, trace } from '@opentelemetry/api';
 import { pino } from 'pino';
 import { logOptions } from '../../src/base/log.ts';
-import { startTracing } from '../../src/cli/tracing.ts';
+import { startTracing } from '../../src/cli/process-parts.ts';
 import { recordTraces } from '../support/recorded-traces.ts';
 
 const ENABLED = { OTEL_EXPORTER_OTLP_ENDPOINT: 'http://collector:4318' };

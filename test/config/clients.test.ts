@@ -255,6 +255,13 @@ const order: Case[] = [
 
 const listen: Case[] = [
   [
+    'the PROXY protocol from everywhere',
+    `${RIGHT}\nlisten: { proxyProtocol: [10.0.0.1, "0.0.0.0/0"] }`,
+    [
+      '3:37 listen.proxyProtocol[1]: is every address, so that everyone could claim any: name the proxies only',
+    ],
+  ],
+  [
     'a proxy that is everybody',
     `${RIGHT}\nlisten: { trustedProxies: [10.0.0.1, "::/0"] }`,
     [

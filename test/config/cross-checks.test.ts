@@ -17,6 +17,11 @@ const exposure: Case[] = [
       [`3:12 ${OPEN}`],
     ],
   ),
+  [
+    'anonymous on UNIX sockets is right',
+    `${RIGHT}\nanonymous: true\nlisten: { address: "unix:/a" }\ncontrol: { address: "unix:/b" }`,
+    [],
+  ],
   ...['127.0.0.1', '127.9.9.9', '"::1"', 'localhost', '"::ffff:127.0.0.1"'].map(
     (address): Case => [
       `anonymous on ${address} is right`,
@@ -58,6 +63,25 @@ const exposure: Case[] = [
     `${RIGHT}\ncontrol: { port: 8080 }`,
     ['3:18 control.port: is the port of listen, too: give each its own'],
   ],
+  [
+    'one UNIX socket for both planes',
+    `${RIGHT}\nlisten: { address: "unix:/a" }\ncontrol: { address: "unix:/a" }`,
+    ['4:21 control.address: is the socket of listen, too: give each its own'],
+  ],
+  [
+    'a UNIX socket with the PROXY protocol',
+    `${RIGHT}\nlisten: { address: "unix:/a", proxyProtocol: [10.0.0.7] }`,
+    [
+      '3:46 listen.proxyProtocol: names networks, and clients of a UNIX socket are of none: leave it out, or listen on a port',
+    ],
+  ],
+  [
+    'revocation lists without an authority',
+    `${RIGHT}\nlisten: { tls: { certFile: a, keyFile: b, crlFile: c } }`,
+    [
+      '3:52 listen.tls.crlFile: needs listen.tls.clientCaFile: without it no client is asked for a certificate',
+    ],
+  ],
   ['any free port for both planes', `${RIGHT}\nlisten: { port: 0 }\ncontrol: { port: 0 }`, []],
 ];
 
@@ -98,6 +122,11 @@ const credentials: Case[] = [
     'a credential that does not exist',
     withDeployment('baseUrl: https://a.example', 'match: { host: a }', 'credential: b'),
     ['6:17 deployments.d.credential: names a credential that does not exist: credentials has a'],
+  ],
+  [
+    'a credential that a rule names',
+    `${CREDENTIALS}\n${DEPLOYMENTS}\nclients: [{ id: c, identify: { addresses: [10.0.0.1] }, allow: [{ deployment: d, credential: b }] }]`,
+    ['3:94 clients[0].allow[0].credential: names a credential that does not exist: credentials has a'],
   ],
   [
     'a credential where there are none',

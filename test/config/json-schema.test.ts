@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { describe, expect, test } from '@jest/globals';
 import { Ajv } from 'ajv';
 import { parse } from 'yaml';
-import { configJsonSchema } from '../../src/config/json-schema.ts';
+import { configJsonSchema, partJsonSchema } from '../../src/config/json-schema.ts';
 import { repository } from '../support/repository.ts';
 import { CREDENTIALS, DEPLOYMENTS, withMore } from './texts.ts';
 
@@ -51,6 +51,7 @@ describe.each([
   ],
   ['health checks that are off', withMore('health: { interval: off }')],
   ['a rate that is off', withMore('body: { minRate: off }')],
+  ['the deployments in an included file', 'include: clients.d/*.yaml'],
   [
     'a list of addresses',
     `${RIGHT.replace('"https://a.example"', '[https://a.example, https://b.example]')}`,
@@ -72,9 +73,15 @@ describe.each([
     RIGHT.replace('{ d:', '{ "d e":'),
     ['/deployments pattern', '/deployments propertyNames'],
   ],
-  ['a missing section', CREDENTIALS, [' required']],
+  ['a missing section', CREDENTIALS, [' required', ' required', ' anyOf']],
 ])('the schema refuses', (name, text, issues) => {
   test(name, () => expect(issuesOf(text)).toEqual(issues));
+});
+
+test('the schema of an included file accepts its sections, and no others', () => {
+  const part = new Ajv({ strict: true, allowUnionTypes: true }).compile(partJsonSchema());
+  expect([part(parse(RIGHT)), part(parse(CREDENTIALS)), part({})]).toEqual([true, true, true]);
+  expect([part(parse(`${RIGHT}\nlisten: {}`)), part({ include: 'a' })]).toEqual([false, false]);
 });
 
 test('describes every key', () => {

@@ -75,7 +75,7 @@ const unknown: Case[] = [
     'with the name of a prototype',
     `${RIGHT}\n__proto__: {}`,
     [
-      '3:1 __proto__: does not exist: there are listen, workers, control, log, drain, readiness, redis, audit, clients, jwt, anonymous, sealed, credentials, deployments',
+      '3:1 __proto__: does not exist: there are include, listen, workers, control, log, drain, readiness, redis, audit, clients, jwt, anonymous, sealed, credentials, deployments',
     ],
   ],
 ];

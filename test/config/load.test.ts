@@ -13,6 +13,8 @@ import { served } from './issue-lines.ts';
 import { CLIENTS, CREDENTIALS, DEPLOYMENTS, withMore } from './texts.ts';
 
 const LISTEN_DEFAULTS = {
+  proxyProtocol: [],
+  socketMode: '0660',
   trustedProxies: [],
   forwardedHeader: 'X-Forwarded-For',
   limits: {
@@ -41,7 +43,7 @@ describe('a valid configuration', () => {
       drain: { delay: 5_000, timeout: 30_000 },
       workers: 1,
       readiness: 'gateway',
-      control: { address: '127.0.0.1', port: 8081, actions: false },
+      control: { address: '127.0.0.1', port: 8081, socketMode: '0660', actions: false },
       clients: [{ id: 'c', identify: { addresses: [expect.any(Network)] }, allow: [] }],
       log: { level: 'info', requests: false },
       anonymous: false,
@@ -128,7 +130,13 @@ describe('a valid configuration', () => {
       drain: { delay: 0, timeout: 60_000 },
       workers: 1,
       readiness: 'gateway',
-      control: { address: '0.0.0.0', port: 9, tokenSha256: 'ab'.repeat(32), actions: false },
+      control: {
+        address: '0.0.0.0',
+        port: 9,
+        socketMode: '0660',
+        tokenSha256: 'ab'.repeat(32),
+        actions: false,
+      },
       clients: [
         {
           id: 'reporting',
@@ -301,6 +309,15 @@ describe('a file', () => {
     expect(await failure(file)).toBe(
       `ConfigError: ${file}:1:1 (file): there is no such file: name an existing one with --config`,
     );
+  });
+
+  test('in a folder that does not exist is an issue of the folder', async () => {
+    const file = join(folder, 'none', 'gateway.yaml');
+    expect(await failure(file)).toBe(
+      `ConfigError: ${file}:1:1 (file): the folder ${join(folder, 'none')} does not exist: name an existing file with --config`,
+    );
+    await writeFile(join(folder, 'a-file'), '');
+    expect(await failure(join(folder, 'a-file', 'c.yaml'))).toContain('a part of its name is a file');
   });
 
   test('that is a folder is an issue', async () => {

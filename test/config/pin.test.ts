@@ -4,7 +4,7 @@ import { expect, test } from '@jest/globals';
 import { keysThatNeedRestart, pin } from '../../src/app/pin.ts';
 import { runAtOnce } from '../../src/base/steps.ts';
 import type { Path } from '../../src/config/issues.ts';
-import { locatedIn, parseConfig } from '../../src/config/load.ts';
+import { locatedAlone, parseConfig } from '../../src/config/load.ts';
 import { knownKeys } from '../../src/config/schema-paths.ts';
 import { configSchema } from '../../src/config/section-issues.ts';
 import { fromPieces, toPieces } from '../../src/config/transfer.ts';
@@ -37,7 +37,7 @@ function withValue(value: unknown, [key, ...path]: Path, end: unknown): unknown 
 }
 
 async function setupOf(text: string, file = 'c.yaml'): Promise<AppSetup> {
-  const { config, tree } = locatedIn(Buffer.from(text), file);
+  const { config, tree } = locatedAlone(Buffer.from(text), file);
   const base = await setupFor({ d: { origin: 'https://u.example.org' } });
   return { ...base, config, source: { file, config: toPieces(tree) } };
 }
@@ -45,7 +45,7 @@ async function setupOf(text: string, file = 'c.yaml'): Promise<AppSetup> {
 test('each key of the schema is either in use or told to need a restart', async () => {
   const text = await readFile(FILE, 'utf8');
   const running = await setupOf(text, FILE);
-  const { tree } = locatedIn(Buffer.from(text), FILE);
+  const { tree } = locatedAlone(Buffer.from(text), FILE);
   const keptSections = new Set<unknown>();
   for (const path of pathsUnder([])) {
     const changed = withValue(running.config, path, { changed: true }) as AppSetup['config'];

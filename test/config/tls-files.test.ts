@@ -100,7 +100,7 @@ describe('the mode of a file of TLS', () => {
       for (const mode of [0o400, 0o440, 0o640])
         expect(await withMode(name, mode, () => issuesAs())).toEqual([]);
       for (const mode of [0o644, 0o604]) {
-        const message = `${path}: ${name} can be read by others: run chmod 600 on it, or say readableByOthers: true beside file`;
+        const message = `${path}: ${name} can be read by others: run chmod 600 on it, or write { file: NAME, readableByOthers: true }`;
         expect(await withMode(name, mode, () => issuesAs())).toEqual([message]);
       }
       for (const mode of [0o620, 0o602, 0o666]) {
@@ -149,7 +149,7 @@ test.each(['check', 'serve'])('%s ends with status 2 and one sentence for each f
   expect(
     lines.map((line) => line.replace(/^.*?gateway\.yaml:\d+:\d+ /, '').replace(`${folder}/`, '')),
   ).toEqual([
-    'listen.tls.keyFile: gateway.key can be read by others: run chmod 600 on it, or say readableByOthers: true beside file',
+    'listen.tls.keyFile: gateway.key can be read by others: run chmod 600 on it, or write { file: NAME, readableByOthers: true }',
     'listen.tls.clientCaFile: clients.pem can be written by others: run chmod go-w on it',
   ]);
 });

@@ -3,6 +3,8 @@ import { type Case, expectIssues, issueLines } from './issue-lines.ts';
 import { CREDENTIALS, DEPLOYMENTS, withDeployment, withMore } from './texts.ts';
 
 const RIGHT = `${CREDENTIALS}\n${DEPLOYMENTS}`;
+const LISTEN_ADDRESS =
+  'listen.address: must be an IP address to listen on, such as 127.0.0.1 or ::1, or localhost, or unix: and the whole path of a socket, of at most 103 bytes, such as unix:/run/digest-gateway/data.sock';
 const MATCH = 'match: { pathPrefix: /a/ }';
 const ORIGIN =
   'deployments.d.baseUrl: must be an origin with nothing after it, such as https://submissions.example.org or https://submissions.example.org:8443; or a list of them';
@@ -70,10 +72,21 @@ const listeners: Case[] = [
     `${RIGHT}\nlisten: { port: 1.5 }`,
     ['3:17 listen.port: must be a whole number from 0 to 65535, not 1.5'],
   ],
+  ['a host name to listen on', `${RIGHT}\nlisten: { address: example.org }`, [`3:20 ${LISTEN_ADDRESS}`]],
   [
-    'a host name to listen on',
-    `${RIGHT}\nlisten: { address: example.org }`,
-    ['3:20 listen.address: must be an IP address to listen on, such as 127.0.0.1 or ::1, or localhost'],
+    'a UNIX socket whose path is not whole',
+    `${RIGHT}\nlisten: { address: unix:data.sock }`,
+    [`3:20 ${LISTEN_ADDRESS}`],
+  ],
+  [
+    'a UNIX socket whose path is too long for the system',
+    `${RIGHT}\nlisten: { address: unix:/${'a'.repeat(103)} }`,
+    [`3:20 ${LISTEN_ADDRESS}`],
+  ],
+  [
+    'a mode without quotes',
+    `${RIGHT}\nlisten: { socketMode: 0660 }`,
+    ['3:23 listen.socketMode: must be permissions of a file in octal and quotes, such as "0660"'],
   ],
   [
     'a list instead of a mapping',

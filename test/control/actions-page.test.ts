@@ -2,6 +2,8 @@ import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { beforeAll, describe, expect, test } from '@jest/globals';
 import type { Page } from 'playwright-core';
+import { parse } from 'yaml';
+import { toPieces } from '../../src/config/transfer.ts';
 import { AUDIT_KEY, auditOptions, recordsIn, useFolders } from '../support/audit-log.ts';
 import { builtConsole, type Look } from '../support/browser.ts';
 import { closing } from '../support/closing.ts';
@@ -55,7 +57,10 @@ async function start(control: Record<string, unknown> = { actions: true }): Prom
         },
       ],
     },
-    settings: { operations: { none: { method: 'POST', path: '/api/none' } } },
+    settings: {
+      operations: { none: { method: 'POST', path: '/api/none' } },
+      digest: { attemptsWhenRefused: 60 },
+    },
     audit: auditOptions(log),
     consoleFolder,
     consolePace: { sampleMs: 1_000, tickMs: 100 },
@@ -107,6 +112,25 @@ describe('actions', () => {
     expect(scene.simulator.counts(NAME).refused['wrong-response']).toBe(0);
     expect(await actionsIn(scene)).toEqual(['promote session', 'roll-back session']);
     expect(pageErrors).toEqual([]);
+  });
+
+  test('a refused credential is retried, and a next version of the configuration is not withdrawn here', async () => {
+    const scene = await start();
+    scene.simulator.set(NAME, { accounts: [{ username: 'demo-user', password: 'lost', sites: ['demo'] }] });
+    expect((await scene.get(authors)).status).toBe(502);
+    const { page, pageErrors } = await signedIn(scene, `/deployments/${NAME}`);
+    await page.getByRole('button', { name: `Withdraw version 2 of ${NAME}` }).click();
+    await page.getByText(`remove it there, and reload`).waitFor();
+    await page.getByRole('button', { name: 'Close' }).click();
+    scene.simulator.set(NAME, { accounts: [{ username: 'demo-user', password: OLD, sites: ['demo'] }] });
+    const effects = await confirmed(page, `Retry ${NAME} now`);
+    expect(effects).toMatch(/asks submissions with requests of its own/);
+    await page.getByText('The credential is accepted again at submissions.').waitFor();
+    await page.getByRole('row', { name: /^submissions 1 .*in use/ }).waitFor();
+    expect((await scene.get(authors)).status).toBe(200);
+    expect(await actionsIn(scene)).toEqual(['retry session']);
+    // The browser notes the refusal.
+    expect(pageErrors).toEqual([expect.stringContaining('status of 409')]);
   });
 
   test('reload and doctor show their results, and drain ends the gateway', async () => {
@@ -231,6 +255,32 @@ test('the form explains a request, and its address can be shared; the page of a 
   expect(pageErrors).toEqual([expect.stringContaining('404')]);
 });
 
+test('the configuration in use is shown with defaults and without secrets, to those who may read', async () => {
+  const scene = await start();
+  const { page, pageErrors } = await signedIn(scene, '/configuration', WIDE, READ_TOKEN);
+  const yaml = page.getByRole('region', { name: 'Configuration in use' }).locator('pre');
+  await yaml.waitFor();
+  const text = await yaml.innerText();
+  expect(parse(text)).toMatchObject({
+    readiness: 'gateway',
+    control: { tokenSha256: '<secret>', readTokenSha256: '<secret>' },
+    credentials: { [NAME]: { password: { value: '<secret>' } } },
+    deployments: { [NAME]: { health: { failback: '30s' } } },
+  });
+  expect(text).not.toMatch(/demo-user|api-key/);
+  const { setup, app } = scene.gateway;
+  await app.reload(async () => {
+    const source = {
+      ...setup.source,
+      config: toPieces({ ...(parse(text) as object), readiness: 'any-upstream' }),
+    };
+    return { ...setup, source };
+  });
+  await yaml.getByText('readiness: any-upstream').waitFor();
+  expect(pageErrors).toEqual([]);
+  expect((await fetch(`${scene.gateway.control}/api/configuration`)).status).toBe(401);
+});
+
 test('the pages fit and are accessible, the dialog too', async () => {
   const scene = await start();
   await scene.get(authors);
@@ -251,5 +301,8 @@ test('the pages fit and are accessible, the dialog too', async () => {
   await checkLooks(page);
   await page.goto(`${scene.gateway.control}/#/clients/reporting`);
   await page.getByRole('table', { name: 'Refusals' }).waitFor();
+  await checkLooks(page);
+  await page.goto(`${scene.gateway.control}/#/configuration`);
+  await page.locator('pre').waitFor();
   await checkLooks(page);
 });

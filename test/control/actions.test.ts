@@ -1,7 +1,12 @@
 import { afterEach, describe, expect, test } from '@jest/globals';
-import type { ActionOutcome, ActionRequest, GatewayActions } from '../../src/control/actions.ts';
+import type {
+  ActionOutcome,
+  ActionRequest,
+  CredentialCommands,
+  GatewayActions,
+} from '../../src/control/actions.ts';
 import { ControlError } from '../../src/control/control-error.ts';
-import type { PromotedView } from '../../src/control/view.ts';
+import type { CredentialResultView } from '../../src/control/view.ts';
 import {
   act,
   OF_PROGRAM,
@@ -270,19 +275,22 @@ describe('who may not act', () => {
   });
 });
 
-describe('a promotion', () => {
-  const PATH = '/api/credentials/c%20d/promote';
+/** Credential commands that all do the same. */
+const commandsOf = (command: () => Promise<CredentialResultView>): CredentialCommands => ({
+  promote: command,
+  retry: command,
+  withdraw: command,
+});
 
-  test('needs no confirmation and no control.actions, and takes the next version unless one is named', async () => {
+describe.each(['promote', 'retry', 'withdraw'])('%s of a credential', (command) => {
+  const PATH = `/api/credentials/c%20d/${command}`;
+
+  test('needs no confirmation and no control.actions', async () => {
     const { origin } = await start({ actions: undefined });
     const plain = await fetch(`${origin}${PATH}`, { method: 'POST', headers: OF_PROGRAM });
     expect([plain.status, plain.headers.get('cache-control')]).toEqual([200, 'no-store']);
-    const promoted = { result: 'success', credential: 'c d', deployments: ['d'] };
-    expect(await plain.json()).toEqual({ ...promoted, version: '2' });
-    expect(await post(`${origin}${PATH}`, { version: '3' }, OF_PROGRAM)).toEqual({
-      status: 200,
-      json: { ...promoted, version: '3' },
-    });
+    expect(await plain.json()).toMatchObject({ result: 'success', credential: 'c d' });
+    expect((await post(`${origin}${PATH}`, {}, OF_PROGRAM)).status).toBe(200);
   });
 
   test.each([
@@ -292,11 +300,11 @@ describe('a promotion', () => {
     ['a page of another site', { ...OF_PROGRAM, origin: 'https://elsewhere.example' }, 403, 'cross-site'],
   ])('is refused to %s', async (_case, headers, status, code) => {
     let called = false;
-    const promote = (): never => {
+    const credentials = commandsOf(() => {
       called = true;
-      throw new Error('promoted');
-    };
-    const { origin } = await start({ promote });
+      throw new Error('done');
+    });
+    const { origin } = await start({ credentials });
     const refused = await post(`${origin}${PATH}`, {}, headers as Record<string, string>);
     expect([refused.status, refused.json.code]).toEqual([status, code]);
     expect(called).toBe(false);
@@ -326,21 +334,33 @@ describe('a promotion', () => {
   });
 
   test('waits for no other one', async () => {
-    const first = Promise.withResolvers<PromotedView>();
+    const first = Promise.withResolvers<CredentialResultView>();
     const begun = Promise.withResolvers<void>();
-    const { origin } = await start({
-      promote: () => {
-        begun.resolve();
-        return first.promise;
-      },
+    const credentials = commandsOf(() => {
+      begun.resolve();
+      return first.promise;
     });
-    const promoted = post(`${origin}${PATH}`, {}, OF_PROGRAM);
+    const { origin } = await start({ credentials });
+    const done = post(`${origin}${PATH}`, {}, OF_PROGRAM);
     await begun.promise;
-    expect(await post(`${origin}${PATH}`, {}, OF_PROGRAM)).toMatchObject({
+    expect(await post(`${origin}/api/credentials/other/retry`, {}, OF_PROGRAM)).toMatchObject({
       status: 409,
       json: { code: 'action-running' },
     });
     first.resolve({ result: 'success', credential: 'c d', version: '2', deployments: ['d'] });
-    expect((await promoted).status).toBe(200);
+    expect((await done).status).toBe(200);
   });
+});
+
+test('a promotion takes the next version unless one is named', async () => {
+  const { origin } = await start();
+  const promote = (body: unknown) => post(`${origin}/api/credentials/c/promote`, body, OF_PROGRAM);
+  const promoted = { result: 'success', credential: 'c', deployments: ['d'] };
+  expect(await promote({})).toEqual({ status: 200, json: { ...promoted, version: '2' } });
+  expect(await promote({ version: '3' })).toEqual({ status: 200, json: { ...promoted, version: '3' } });
+});
+
+test('there is no other command for a credential', async () => {
+  const { origin } = await start();
+  expect((await post(`${origin}/api/credentials/c/constructor`, {}, OF_PROGRAM)).status).toBe(404);
 });

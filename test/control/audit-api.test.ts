@@ -9,7 +9,7 @@ import { cursorOf } from '../../src/audit/reader/newest-first.ts';
 import type { AdminDetails } from '../../src/audit/record.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { AUDIT_BOUNDS, type AuditBounds } from '../../src/control/audit-api.ts';
-import type { RequestRow, SearchView } from '../../src/control/audit-view.ts';
+import type { RequestRow, SearchView, UsageView } from '../../src/control/audit-view.ts';
 import { AUDIT_KEY, facts, openTestAudit } from '../support/audit-log.ts';
 import { writeLog } from '../support/many-records.ts';
 import { until } from '../support/until.ts';
@@ -64,6 +64,7 @@ async function start({ bounds, traceUrl, recordedAddress = (address) => address,
         directory,
         keys: [keys],
         recordedAddress,
+        lists: () => ({}),
         record: (event, details) => recorded.push({ event, details }),
       },
       traceUrl,
@@ -207,7 +208,7 @@ describe('GET /api/audit/search', () => {
 
   test('needs the token', async () => {
     const origin = await start({ control: { tokenSha256: 'a'.repeat(64) } });
-    for (const path of ['audit/search', 'audit/export', 'requests/traced']) {
+    for (const path of ['audit/search', 'audit/export', 'audit/usage', 'requests/traced']) {
       expect((await fetch(`${origin}/api/${path}`)).status).toBe(401);
     }
     expect(recorded).toEqual([]);
@@ -218,6 +219,67 @@ describe('GET /api/audit/search', () => {
     controls.push(control);
     const response = await fetch(`${control.origin}/api/audit/search`);
     expect([response.status, await response.json()]).toMatchObject([404, { detail: /Add an audit section/ }]);
+  });
+});
+
+describe('GET /api/audit/usage', () => {
+  const usage = async (origin: string, query: string): Promise<UsageView> =>
+    (await (await fetch(`${origin}/api/audit/usage?${query}`)).json()) as UsageView;
+
+  test('counts the requests of all replicas by the fields, and of each day', async () => {
+    const { by, rows, other, total, daily, notes } = await usage(await start(), 'by=deployment,status');
+    expect(by).toEqual(['deployment', 'status']);
+    expect(rows.map(({ values }) => values)).toEqual([
+      ['submissions', '200'],
+      ['submissions', '404'],
+      ['submissions', '429'],
+    ]);
+    expect(rows.reduce((sum, { requests }) => sum + requests, 0)).toBe(total.requests);
+    expect(total).toMatchObject({ requests: 2 * DAYS * REQUESTS_A_DAY + 3, days: DAYS + 1 });
+    expect(daily.map(({ requests }) => requests)).toEqual([...Array(DAYS).fill(2 * REQUESTS_A_DAY), 3]);
+    expect([other, notes]).toEqual([null, []]);
+  });
+
+  test('has a thousand rows, and the rest in one; CSV has all of them', async () => {
+    const origin = await start();
+    const { rows, other, total, notes } = await usage(origin, 'to=2026-01-05');
+    expect([rows.length, other?.days]).toEqual([1_000, DAYS]);
+    expect(rows.reduce((sum, { requests }) => sum + requests, other?.requests ?? 0)).toBe(total.requests);
+    expect(notes).toEqual([expect.stringMatching(/^There are more groups than rows.*\.$/)]);
+    const response = await fetch(`${origin}/api/audit/usage?to=2026-01-05&format=csv`);
+    expect(response.headers.get('content-type')).toBe('text/csv; charset=utf-8');
+    expect(response.headers.get('content-disposition')).toMatch(/filename="usage-\d{8}T\d{6}Z\.csv"/);
+    const lines = (await response.text()).trimEnd().split('\r\n');
+    expect(lines[0]).toMatch(/^client,site,operation,credential,requests,/);
+    expect(lines.length).toBeGreaterThan(1_001);
+  });
+
+  test.each([
+    ['by=clients', 'by'],
+    ['by=client&by=site', 'by'],
+    ['from=yesterday', 'from'],
+    ['format=xml', 'format'],
+    ['client=a', 'client'],
+  ])('%s is refused, and the parameter is named', async (query, name) => {
+    const response = await fetch(`${await start()}/api/audit/usage?${query}`);
+    expect([response.status, await response.json()]).toMatchObject([400, { parameters: [name] }]);
+  });
+
+  test('shares the bounds of the search, and is recorded once', async () => {
+    const origin = await start();
+    await usage(origin, 'by=client&from=2026-01-04');
+    await usage(origin, 'by=client&from=2026-01-04');
+    expect(recorded).toEqual([
+      {
+        event: 'audit-usage',
+        details: { by: 'api', address: '127.0.0.1', query: ['by=client', 'from=2026-01-04'] },
+      },
+    ]);
+    const slow = await fetch(`${await start({ bounds: { searchMs: 1 } })}/api/audit/usage`);
+    expect([slow.status, await slow.json()]).toMatchObject([504, { detail: /shorter time range/ }]);
+    const busy = await fetch(`${await start({ bounds: { searches: 0 } })}/api/audit/usage`);
+    expect([busy.status, busy.headers.get('retry-after')]).toEqual([429, '1']);
+    await until(async () => (await searchThreads()).length === 0);
   });
 });
 

@@ -170,6 +170,7 @@ const NO_QUERIES: Queries = {
     throw new ControlError('client-unknown');
   },
   client: async () => undefined,
+  configuration: async () => 'listen: {}\n',
 };
 
 export interface RunningControl {
@@ -200,12 +201,16 @@ export async function startControl({
     clock: monotonicClock,
     live: () => true,
     reload: async () => ({ result: 'success', changed: [], needsRestart: [], warnings: [] }),
-    promote: async ({ credential, version = '2' }) => ({
-      result: 'success',
-      credential,
-      version,
-      deployments: ['d'],
-    }),
+    credentials: {
+      promote: async ({ credential, version = '2' }) => ({
+        result: 'success',
+        credential,
+        version,
+        deployments: ['d'],
+      }),
+      retry: async (credential) => ({ result: 'success', credential, deployments: ['d'] }),
+      withdraw: async (credential) => ({ result: 'success', credential, version: '2', deployments: [] }),
+    },
     offer: () => ({ version: '1.2.3', listen: { address: '127.0.0.1', port: 8080 }, deployments: [] }),
     consoleFolder: '',
     audit: { log: undefined, traceUrl: undefined },
@@ -216,6 +221,6 @@ export async function startControl({
     console,
     pace: { ...CONSOLE_PACE, ...change.pace },
   });
-  const { port } = await control.listen('127.0.0.1', 0);
+  const { port } = await control.listen({ address: '127.0.0.1', port: 0, socketMode: '0660' });
   return { origin: `http://127.0.0.1:${port}`, close: () => control.close() };
 }

@@ -19,7 +19,7 @@ import { parse } from 'yaml';
 import { Secret } from '../../src/base/secret.ts';
 import type { SealedSection } from '../../src/credentials/sealed-file.ts';
 import {
-  changeEntry,
+  changeEntries,
   type EntryChange,
   makeIdentity,
   promote,
@@ -28,6 +28,7 @@ import {
   SealingError,
   setNext,
   setTo,
+  withdraw,
 } from '../../src/credentials/sealing.ts';
 import { SourceReader } from '../../src/credentials/sources.ts';
 import { keyFile, openedByAge, recipientOf, sealedWith } from './sealed-section.ts';
@@ -45,7 +46,7 @@ beforeEach(async () => {
 afterEach(() => rm(folder, { recursive: true }));
 
 const change = (name: string, step: EntryChange, where = section) =>
-  changeEntry(where, new SourceReader({ environment: {} }, where), name, step);
+  changeEntries(where, new SourceReader({ environment: {} }, where), [name], step);
 const inFile = async () => parse(await openedByAge(section));
 const at = (value: string, version: number, when: Date) => ({ value, version, sealedAt: when.toISOString() });
 
@@ -92,9 +93,33 @@ describe('rotation', () => {
     expect(await inFile()).toEqual({ a: at('four', 4, LATE) });
   });
 
-  test('needs something to rotate, and to promote', async () => {
+  test('takes the next value back, and never gives its version again', async () => {
+    await change('a', setNext(new Secret('two'), LATE));
+    await change('a', withdraw);
+    expect(await inFile()).toEqual({ a: { ...at('one', 1, EARLY), withdrawn: 2 } });
+    await change('a', setNext(new Secret('three'), LATE));
+    expect((await inFile()).a.next).toEqual(at('three', 3, LATE));
+    await change('a', promote);
+    expect(await inFile()).toEqual({ a: at('three', 3, LATE) });
+  });
+
+  test('changes several entries or none', async () => {
+    await change('b', setTo(new Secret('one'), EARLY));
+    await change('a', setNext(new Secret('two'), LATE));
+    const before = await inFile();
+    const reader = new SourceReader({ environment: {} }, section);
+    await expect(changeEntries(section, reader, ['a', 'b'], withdraw)).rejects.toThrow(SealingError);
+    expect(await inFile()).toEqual(before);
+    await change('b', setNext(new Secret('two'), LATE));
+    await changeEntries(section, reader, ['a', 'b'], withdraw);
+    const withdrawn = { ...at('one', 1, EARLY), withdrawn: 2 };
+    expect(await inFile()).toEqual({ a: withdrawn, b: withdrawn });
+  });
+
+  test('needs something to rotate, to promote, and to withdraw', async () => {
     await expect(change('b', setNext(new Secret('x'), LATE))).rejects.toThrow('credential seal b');
     await expect(change('a', promote)).rejects.toThrow('credential rotate a');
+    await expect(change('a', withdraw)).rejects.toThrow('a has no next version');
     expect(await inFile()).toEqual({ a: at('one', 1, EARLY) });
   });
 });

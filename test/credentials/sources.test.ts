@@ -90,6 +90,13 @@ describe('the content of a file', () => {
   });
 });
 
+test('a file in a folder that does not exist says so', async () => {
+  const file = join(folder, 'none', 'secret');
+  expect(await outcome({ file })).toBe(
+    `${file} is in a folder that does not exist: create the folder, or name another file`,
+  );
+});
+
 describe('the mode of a file', () => {
   test.each([0o600, 0o400, 0o440, 0o640, 0o750])('%o is safe', async (mode) => {
     expect(await outcome({ file: await secretFile(`safe-${mode}`, 'hunter2', mode) })).toBe('hunter2');
@@ -98,7 +105,7 @@ describe('the mode of a file', () => {
   test.each([0o644, 0o604, 0o444])('%o is refused', async (mode) => {
     const file = await secretFile(`open-${mode}`, 'hunter2', mode);
     expect(await outcome({ file })).toBe(
-      `${file} can be read by others: run chmod 600 on it, or say readableByOthers: true beside file`,
+      `${file} can be read by others: run chmod 600 on it, or write { file: NAME, readableByOthers: true }`,
     );
   });
 

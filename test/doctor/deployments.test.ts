@@ -583,3 +583,22 @@ async function startServer(onSocket: (socket: Socket) => void) {
     },
   };
 }
+
+test('a credential that a rule of a client names is tried with a site that the rule allows', async () => {
+  const simulator = await startSubmissions();
+  const client = {
+    id: 'reporting',
+    identify: { addresses: ['10.0.0.1'] },
+    allow: [{ deployment: 'd', sites: ['demo'], credential: 'account' }],
+  };
+  const account = { username: { value: 'demo-user' }, password: { value: 'demo-api-key' } };
+  const report = await examined(simulated(simulator), {
+    top: { clients: [client], credentials: { account } },
+  });
+  expect(verdicts(report).filter((verdict) => /^(?:credential|access) /.test(verdict))).toEqual([
+    'credential d ok',
+    'access demo ok',
+    'credential account ok',
+    'access demo ok',
+  ]);
+});

@@ -46,8 +46,21 @@ describe('Redis', () => {
     await server.kill();
     expect(await examine(server)).toMatchObject({
       problem: 'redis-unreachable',
-      saw: expect.stringContaining('ECONNREFUSED'),
+      saw: `nothing listens at 127.0.0.1:${server.port}: the connection was refused`,
     });
+  });
+
+  test('that has no TLS', async () => {
+    const finding = await examine(await start(), { tls: { ca: undefined } });
+    expect(finding).toMatchObject({ problem: 'redis-not-tls', saw: 'it does not speak TLS' });
+    expect(finding.advice).toContain('redis://');
+  });
+
+  test('whose name DNS does not know', async () => {
+    const server = await start();
+    const servers = { ...single(server.port), address: { host: 'redis.invalid', port: server.port } };
+    const { saw } = await examineRedis(redisOptions(servers), monotonicClock);
+    expect(saw).toMatch(/^DNS (?:does not know|did not answer for) the name redis\.invalid/);
   });
 
   test('that hangs', async () => {

@@ -1,12 +1,13 @@
 import { describe, expect, test } from '@jest/globals';
 import fc from 'fast-check';
 import {
-  inboundHeaders,
+  inboundLines,
   inboundTrailers,
   interimHeaders,
   outboundHeaders,
   ResponseFilter,
 } from '../../src/gateway/headers.ts';
+import { UpstreamResponse } from '../../src/handshake/response.ts';
 
 const VIA = ['via', '1.1 digest-gateway'];
 const FILTER = new ResponseFilter();
@@ -21,6 +22,47 @@ const hopByHop = [
   'Transfer-Encoding',
   'Upgrade',
 ];
+
+/** Ways in which an upstream can write a line; the first one is the usual. */
+const SPELLINGS: ((name: string, value: string) => string)[] = [
+  (name, value) => `${name}: ${value}\r\n`,
+  (name, value) => `${name}:${value}\r\n`,
+  (name, value) => `${name}:${value} \r\n`,
+  (name, value) => `${name}:\t${value}\r\n`,
+  (name, value) => `${name}: \t ${value}\t\r\n`,
+];
+
+/** The fields that the client gets, but for a Date of the gateway: the same ones however the upstream wrote the lines. */
+function inboundFields(
+  raw: readonly string[],
+  filter: ResponseFilter,
+  status: number,
+  requestId: string,
+  trailers: boolean,
+  isHttp11: boolean,
+): string[] {
+  const written = (lines: string): string => {
+    const response = new UpstreamResponse(status, '', raw, isHttp11, undefined, lines);
+    return inboundLines(response, filter, requestId, trailers);
+  };
+  const linesOf = (spellingOf: (index: number) => number): string => {
+    const fields = Array.from({ length: raw.length / 2 }, (_, at) => [
+      raw[2 * at] ?? '',
+      raw[2 * at + 1] ?? '',
+    ]);
+    return fields
+      .map(([name = '', value = ''], at) => SPELLINGS[spellingOf(at) % SPELLINGS.length]?.(name, value))
+      .join('');
+  };
+  const text = written('');
+  expect(written(linesOf(() => 0))).toBe(text);
+  for (const first of SPELLINGS.keys()) expect(written(linesOf((at) => first + at))).toBe(text);
+  for (const second of SPELLINGS.keys()) expect(written(linesOf((at) => (at % 2) * second))).toBe(text);
+  const lines = text.trimEnd().split('\r\n');
+  const own = raw.some((name) => name.toLowerCase() === 'date') ? [] : lines.splice(-3, 1);
+  expect(own.every((line) => line.startsWith('Date: '))).toBe(true);
+  return lines.flatMap((line) => [line.slice(0, line.indexOf(':')), line.slice(line.indexOf(':') + 2)]);
+}
 
 describe('upstream goes', () => {
   test('every other header in its order and case, duplicates too, then Via', () => {
@@ -71,7 +113,7 @@ describe('upstream goes', () => {
 describe('to the client go', () => {
   test('the other headers in their order and case, then Via and the request id', () => {
     const raw = ['Date', 'today', 'X-b', '2', 'Via', '1.1 upstream', 'x-B', '1'];
-    expect(inboundHeaders(raw, FILTER, 200, 'id-1', false, true)).toEqual([
+    expect(inboundFields(raw, FILTER, 200, 'id-1', false, true)).toEqual([
       ...raw,
       ...VIA,
       'x-request-id',
@@ -81,7 +123,7 @@ describe('to the client go', () => {
 
   test('in Via the version of the upstream', () => {
     const own = ['via', '1.0 digest-gateway', 'x-request-id', 'id-1'];
-    expect(inboundHeaders(['Via', '1.1 other'], FILTER, 200, 'id-1', false, false)).toEqual([
+    expect(inboundFields(['Via', '1.1 other'], FILTER, 200, 'id-1', false, false)).toEqual([
       'Via',
       '1.1 other',
       ...own,
@@ -104,7 +146,7 @@ describe('to the client go', () => {
     'Proxy-Status',
   ])('no %s: not in the head, not before it, not after it', (name) => {
     const raw = ['A', '1', name, 'x', 'B', '2', name.toLowerCase(), 'y'];
-    expect(inboundHeaders(raw, FILTER, 200, 'id', false, true)).toEqual([
+    expect(inboundFields(raw, FILTER, 200, 'id', false, true)).toEqual([
       'A',
       '1',
       'B',
@@ -120,7 +162,7 @@ describe('to the client go', () => {
   test('a field that speaks for an origin where the deployment passes it', () => {
     const filter = new ResponseFilter(['alt-svc']);
     const raw = ['Alt-Svc', 'h3=":443"', 'NEL', '{}', 'Proxy-Status', 'evil; error=dns_error'];
-    expect(inboundHeaders(raw, filter, 200, 'id', false, true)).toEqual([
+    expect(inboundFields(raw, filter, 200, 'id', false, true)).toEqual([
       'Alt-Svc',
       'h3=":443"',
       ...VIA,
@@ -130,7 +172,7 @@ describe('to the client go', () => {
   });
 
   test('the announcement of trailers where they can follow', () => {
-    expect(inboundHeaders(['Trailer', 'X-Checksum'], FILTER, 200, 'id', true, true)).toEqual([
+    expect(inboundFields(['Trailer', 'X-Checksum'], FILTER, 200, 'id', true, true)).toEqual([
       ...['trailer', 'X-Checksum'],
       ...VIA,
       ...['x-request-id', 'id'],

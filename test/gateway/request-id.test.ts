@@ -27,3 +27,9 @@ test.each([
   expect(first).toMatch(UUID);
   expect(requestIdOf(sent)).not.toBe(first);
 });
+
+test('new ids are different ones, also when the random bytes are renewed', () => {
+  const ids = Array.from({ length: 1000 }, () => requestIdOf(undefined));
+  expect(new Set(ids).size).toBe(ids.length);
+  expect(ids.filter((id) => !UUID.test(id))).toEqual([]);
+});

@@ -1,6 +1,6 @@
 import { describe, expect, test } from '@jest/globals';
+import { parseTarget } from '../../src/gateway/request-checks.ts';
 import { Routes } from '../../src/gateway/routes.ts';
-import { parseTarget } from '../../src/gateway/target.ts';
 
 const routes = new Routes([
   {

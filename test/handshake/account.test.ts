@@ -6,7 +6,7 @@ import { chooseChallenge } from '../../src/handshake/account.ts';
 import { UpstreamResponse } from '../../src/handshake/response.ts';
 import { TracedWork } from '../../src/tracing/tracing.ts';
 import { recordTraces } from '../support/recorded-traces.ts';
-import { answered, challenge, HandshakeScene, held, lost, ScriptedSource } from './scene.ts';
+import { answered, challenge, delayed, HandshakeScene, held, lost, ScriptedSource } from './scene.ts';
 
 afterEach(() => propagation.disable());
 
@@ -88,6 +88,27 @@ test('the algorithms of the deployment decide which challenge is answered', () =
     return chooseChallenge(account, new UpstreamResponse(401, '', headers, true, undefined))?.nonce;
   };
   expect([chosenOf('SHA-256', 'MD5'), chosenOf('SHA-256')]).toEqual(['MD5', undefined]);
+});
+
+test.each([
+  [true, 'with'],
+  [false, 'without'],
+  [undefined, 'without'],
+])('a challenge without qop is passed over where it is required: %p', (requireQop, nonce) => {
+  const { account } = new HandshakeScene();
+  const lines = ['Digest realm="r", nonce="without"', 'Digest realm="r", nonce="with", qop="auth"'];
+  const headers = lines.flatMap((line) => ['WWW-Authenticate', line]);
+  const response = new UpstreamResponse(401, '', headers, true, undefined);
+  const required = requireQop === undefined ? account : { ...account, requireQop };
+  expect(chooseChallenge(required, response)?.nonce).toBe(nonce);
+});
+
+test('the facts of a request have the time of its first exchange', async () => {
+  const scene = new HandshakeScene();
+  const begun = scene.clock.at;
+  scene.replies.push(delayed(scene, 5, challenge('n1')), answered());
+  await scene.send();
+  expect(scene.facts).toMatchObject({ attempts: 2, firstAttemptAt: begun });
 });
 
 test('a challenge is returned once its body was read', async () => {

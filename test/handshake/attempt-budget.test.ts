@@ -2,8 +2,7 @@ import { describe, expect, test } from '@jest/globals';
 import { Cancellation } from '../../src/base/cancellation.ts';
 import { GatewayError } from '../../src/base/errors.ts';
 import { AttemptBudget } from '../../src/handshake/attempt-budget.ts';
-import type { Lost } from '../../src/handshake/exchange.ts';
-import { NO_BODY, type UpstreamRequest } from '../../src/handshake/request.ts';
+import { type Lost, NO_BODY, type UpstreamRequest } from '../../src/handshake/exchange.ts';
 
 const request = (method = 'GET'): UpstreamRequest => ({
   method,

@@ -3,7 +3,7 @@ import { Cancellation } from '../../src/base/cancellation.ts';
 import { GatewayError } from '../../src/base/errors.ts';
 import type { Nonce } from '../../src/challenges/nonce.ts';
 import { AttemptBudget } from '../../src/handshake/attempt-budget.ts';
-import type { RequestBody } from '../../src/handshake/request.ts';
+import type { RequestBody } from '../../src/handshake/exchange.ts';
 import { UpstreamResponse } from '../../src/handshake/response.ts';
 import {
   answered,
@@ -77,6 +77,20 @@ describe('without a nonce', () => {
     expect(await Promise.all(outcomes)).toEqual(['answered', 'answered']);
     expect([scene.responses[0] === streaming, streaming.isWhole]).toEqual([true, false]);
     expect(scene.sent).toEqual(['GET /a', 'GET /b']);
+  });
+
+  test('all requests that wait go on at once when the upstream asks for nothing', async () => {
+    const scene = new HandshakeScene();
+    const [first, second] = [held(answered()), held(answered())];
+    scene.replies.push(first.reply, second.reply, answered());
+    const [a, b, c] = ['/a', '/b', '/c'].map((target) => scene.handshake({ target }));
+    await first.came;
+    first.release();
+    await second.came;
+    await new Promise(setImmediate);
+    expect(scene.sent).toEqual(['GET /a', 'GET /b', 'GET /c']);
+    second.release();
+    expect(await Promise.all([a, b, c])).toEqual(['response', 'response', 'response']);
   });
 
   test('the first who waits obtains a challenge when that of another failed', async () => {
@@ -154,13 +168,12 @@ describe('the attempts that are left', () => {
     expect([scene.sent, budget.left]).toEqual([sent, 0]);
   });
 
-  test('with a version that is not accepted yet and has an alternative: no known nonce is used', async () => {
-    const scene = new HandshakeScene({ hasOther: true });
-    await scene.warmUp();
-    scene.health.reset();
-    scene.replies.push(challenge('n2'), answered());
-    await scene.send();
-    expect(scene.sent).toEqual(['GET /x', 'GET /x n2:1']);
+  test('are fewer by one that was accepted, and by none without authentication', async () => {
+    const scene = new HandshakeScene();
+    const budget = new AttemptBudget();
+    scene.replies.push(answered(), challenge('n1'), answered());
+    expect([await scene.handshake({}, {}, budget), budget.answered]).toEqual(['response', 0]);
+    expect([await scene.handshake({}, {}, budget), budget.answered]).toEqual(['response', 1]);
   });
 });
 
@@ -291,130 +304,6 @@ describe('a refusal', () => {
     expect(await scene.handshake({}, { nonce: scene.pool.reserve() as Nonce })).toBe('response');
     expect(await scene.handshake({}, { freshNonce: true })).toBe('response');
     expect(scene.sent).toEqual(['GET /x n1:2', 'GET /x n2:1', 'GET /x n2:2', 'GET /x', 'GET /x n3:1']);
-  });
-});
-
-describe('a known nonce that is refused and not called stale', () => {
-  test('once: the same request tests the credential with the new nonce', async () => {
-    const scene = new HandshakeScene();
-    await scene.warmUp();
-    scene.replies.push(challenge('n2'), answered());
-    expect(await scene.send()).toBe('answered');
-    expect(scene.sent).toEqual(['GET /x n1:2', 'GET /x n2:1']);
-    expect(scene.events.slice(0, 2)).toEqual(['attempt stale', 'challenge stale']);
-  });
-
-  test('and the new one, too: the gateway asks for itself, and the credential is refused', async () => {
-    const scene = new HandshakeScene();
-    await scene.warmUp();
-    scene.replies.push(challenge('n2'), challenge('n3'), challenge('n4'), challenge('n5'));
-    expect(await scene.send()).toBe('upstream-credential-refused');
-    expect(scene.sent).toEqual(['GET /x n1:2', 'GET /x n2:1', 'HEAD /x fresh', 'HEAD /x n4:1']);
-    expect(scene.events).toEqual([
-      ...['attempt stale', 'challenge stale', 'attempt refused'],
-      ...['attempt challenged', 'challenge stale', 'attempt refused', 'version 7 refused'],
-    ]);
-    expect(scene.health.refused).toBe(true);
-  });
-
-  test('and the new one, too, but the credential is good: the upstream refuses the target', async () => {
-    const scene = new HandshakeScene();
-    await scene.warmUp();
-    scene.replies.push(challenge('n2'), challenge('n3'), challenge('n4'), answered());
-    expect(await scene.send()).toBe('upstream-target-refused');
-    expect(scene.health.accepted).toBe(true);
-    expect(scene.error?.detail).toContain('may use it');
-  });
-
-  test('by a 401 without a challenge: there is nothing to answer', async () => {
-    const scene = new HandshakeScene();
-    await scene.warmUp();
-    scene.replies.push(unauthorized('Basic realm="r"'));
-    expect(await scene.send()).toBe('upstream-no-digest');
-  });
-
-  test('after others have used it: the gateway asks for itself, and the request goes on with a fresh nonce', async () => {
-    const scene = new HandshakeScene();
-    await scene.warmUp();
-    scene.replies.push(answered());
-    await scene.send();
-    scene.replies.push(
-      ...[delayed(scene, 5_000, challenge('n2')), delayed(scene, 1, challenge('n3')), answered()],
-      ...[challenge('n4'), answered()],
-    );
-    scene.sent.length = 0;
-    expect(await scene.send({ target: '/y' })).toBe('answered');
-    expect(scene.sent).toEqual(['GET /y n1:3', 'HEAD /x fresh', 'HEAD /x n3:1', 'GET /y', 'GET /y n4:1']);
-  });
-
-  test('and without a count: the request goes on with the nonce that the gateway found good', async () => {
-    const scene = new HandshakeScene();
-    await scene.warmUp('n1', '');
-    scene.replies.push(answered());
-    await scene.send();
-    scene.replies.push(
-      ...[delayed(scene, 5_000, challenge('n2', '')), delayed(scene, 1, challenge('n3', ''))],
-      ...[answered(), answered()],
-    );
-    scene.sent.length = 0;
-    expect(await scene.send({ target: '/y' })).toBe('answered');
-    expect(scene.sent).toEqual(['GET /y n1', 'HEAD /x fresh', 'HEAD /x n3', 'GET /y n3']);
-  });
-
-  test('and without a count, but the gateway could not find out: the request asks for another one', async () => {
-    const scene = new HandshakeScene();
-    await scene.warmUp('n1', '');
-    scene.replies.push(answered());
-    await scene.send();
-    scene.replies.push(delayed(scene, 5_000, challenge('n2', '')), lost(), lost());
-    scene.replies.push(challenge('n3', ''), answered());
-    scene.sent.length = 0;
-    expect(await scene.send()).toBe('answered');
-    expect(scene.sent).toEqual(['GET /x n1', 'HEAD /x fresh', 'GET /x fresh', 'GET /x', 'GET /x n3']);
-  });
-
-  test('and without a count, where each nonce is for one request at a time: the request asks for one', async () => {
-    const scene = new HandshakeScene({ policy: 'exclusive' });
-    await scene.warmUp('n1', '');
-    scene.replies.push(answered());
-    await scene.send();
-    scene.replies.push(
-      ...[delayed(scene, 5_000, challenge('n2', '')), delayed(scene, 1, challenge('n3', '')), answered()],
-      ...[challenge('n4', ''), answered()],
-    );
-    scene.sent.length = 0;
-    expect(await scene.send()).toBe('answered');
-    expect(scene.sent).toEqual(['GET /x n1', 'HEAD /x fresh', 'HEAD /x n3', 'GET /x', 'GET /x n4']);
-  });
-
-  test('and without a count, after one use: the request answers its own challenge', async () => {
-    const scene = new HandshakeScene();
-    await scene.warmUp('n1', '');
-    const other = held(answered());
-    scene.replies.push(other.reply, challenge('n2', ''), delayed(scene, 1, challenge('n3', '')));
-    scene.replies.push(answered(), answered());
-    const busy = scene.send({ target: '/a' });
-    await other.came;
-    expect(await scene.send({ target: '/b' })).toBe('answered');
-    expect(scene.sent).toEqual(['GET /a n1', 'GET /b n1', 'HEAD /x fresh', 'HEAD /x n3', 'GET /b n2']);
-    other.release();
-    await busy;
-  });
-
-  test('and without a count, which another request had replaced before: the request answers its own challenge', async () => {
-    const scene = new HandshakeScene();
-    await scene.warmUp('n1', '');
-    scene.replies.push(answered());
-    await scene.send();
-    const first = held(delayed(scene, 1, challenge('n2', '')));
-    scene.replies.push(first.reply, challenge('n5', 'stale=true'), answered(), answered());
-    scene.sent.length = 0;
-    const outcome = scene.send({ target: '/a' });
-    await first.came;
-    await scene.send({ target: '/b' });
-    first.release();
-    expect(await outcome).toBe('answered');
-    expect(scene.sent).toEqual(['GET /a n1', 'GET /b n1', 'GET /b n5', 'GET /a n2']);
   });
 });
 

@@ -1,4 +1,4 @@
-import { describe, expect, test } from '@jest/globals';
+import { describe, expect, jest, test } from '@jest/globals';
 import { GatewayError } from '../../src/base/errors.ts';
 import { UpstreamResponse } from '../../src/handshake/response.ts';
 import { ScriptedSource } from './scene.ts';
@@ -139,13 +139,41 @@ describe('the rest of a response', () => {
     expect([response.isWhole, source.calls]).toEqual([isWhole, []]);
   });
 
-  test('is discarded up to 64 KiB, then abandoned', async () => {
-    const { response, source, push } = begun();
-    push('a'.repeat(65_536));
-    const discarded = response.discard();
-    push('a');
-    await discarded;
-    expect([response.isWhole, source.calls.at(-1)]).toEqual([false, 'abandon']);
+  test('is discarded for a second, then abandoned', async () => {
+    jest.useFakeTimers();
+    try {
+      const { response, source } = begun();
+      const discarded = response.discard();
+      jest.advanceTimersByTime(999);
+      expect(source.calls).toEqual([]);
+      jest.advanceTimersByTime(1);
+      await discarded;
+      expect([source.calls, response.isWhole]).toEqual([['abandon'], false]);
+      expect(jest.getTimerCount()).toBe(0);
+    } finally {
+      jest.useRealTimers();
+    }
+  });
+
+  test.each([
+    [65_536, []],
+    [65_537, ['abandon']],
+  ])('of %i bytes is discarded up to 64 KiB, then abandoned', async (length, calls) => {
+    jest.useFakeTimers();
+    try {
+      const { response, source, push } = begun();
+      push('a'.repeat(length - 1));
+      const discarded = response.discard();
+      push('a');
+      await Promise.resolve();
+      if (calls.length === 0) response.end([]);
+      await discarded;
+      const isWhole = calls.length === 0;
+      expect([response.isWhole, source.calls.filter((call) => call === 'abandon')]).toEqual([isWhole, calls]);
+      expect(jest.getTimerCount()).toBe(0);
+    } finally {
+      jest.useRealTimers();
+    }
   });
 
   test('is abandoned at once', async () => {

@@ -8,9 +8,15 @@ import type { NoncePolicy } from '../../src/challenges/store/store.ts';
 import type { Account, HandshakeMetrics } from '../../src/handshake/account.ts';
 import { AttemptBudget } from '../../src/handshake/attempt-budget.ts';
 import type { CredentialHealth } from '../../src/handshake/credential-health.ts';
-import type { Exchange, ExchangeFacts, ExchangeRequest, Lost } from '../../src/handshake/exchange.ts';
+import {
+  type Exchange,
+  type ExchangeFacts,
+  type ExchangeRequest,
+  type Lost,
+  NO_BODY,
+  type UpstreamRequest,
+} from '../../src/handshake/exchange.ts';
 import { type HandshakeOptions, handshake, type Refused } from '../../src/handshake/handshake.ts';
-import { NO_BODY, type UpstreamRequest } from '../../src/handshake/request.ts';
 import { type ResponseSource, UpstreamResponse } from '../../src/handshake/response.ts';
 import { UpstreamCredential } from '../../src/upstream/credential.ts';
 import { CredentialCircuit } from '../../src/upstream/credential-circuit.ts';

@@ -76,6 +76,7 @@ describe('a grant', () => {
     expect(grant).toEqual({
       site: 'journal-b',
       credential: 'key-b',
+      credentialRule: '',
       operation: 'authors',
       noTotalTimeout: false,
       target: `${AUTHORS}?${query}`,
@@ -92,6 +93,28 @@ describe('a grant', () => {
   test.each(Object.entries(CREDENTIALS))('for %s has %s', (site, credential) => {
     const { grant } = judge('anonymous', 'open', `GET /api/x?site_name=${encodeURIComponent(site)}`);
     expect(grant.credential).toBe(credential);
+  });
+
+  test.each([
+    [['key-account', 'allow[0]'], 'open', `GET ${AUTHORS}?ids='x'&site_name=journal-b`],
+    [['key-b', ''], 'open', `GET ${REPORTS}/1?site_name=journal-b`],
+    [['key-account', 'allow[2]'], 'bare', `GET /bare/?ids='1','2'`],
+    [['key-bare', ''], 'bare', `GET /bare/?ids='1','2','3'`],
+  ] as const)(
+    'has the credential that the first rule names which allows it: %j',
+    (wanted, deployment, request) => {
+      const { credential, credentialRule } = judge('account', deployment, request).grant;
+      expect([credential, credentialRule]).toEqual(wanted);
+    },
+  );
+
+  test.each([
+    ['open', `POST /api/x?site_name=journal-b`, ['X-HTTP-Method-Override', 'GET']],
+    ['open', `GET /api/x?site_name=journal-b&_method=GET`, []],
+    ['bare', `GET /bare/a%3Fids=1`, []],
+    ['bare', `POST /bare/`, ['Content-Length', '1', 'Content-Type', 'application/x-www-form-urlencoded']],
+  ] as const)('for no spelling has the credential of a later rule: %s %s', (deployment, request, headers) => {
+    expect(refusal('account', deployment, request, headers).code).toBe('bad-request');
   });
 
   test('without sites has the credential of the deployment', () => {

@@ -113,6 +113,13 @@ const allows = {
   ],
   /** One method of the one that allows more. */
   named: [rule('named', { methods: new Set(['POST']), sites: new Set(['journal-a']) })],
+  /** GET of an operation with a credential of its own, and everything else with that of the site. */
+  account: [
+    rule('open', { operations: new Set(['authors']), methods: new Set(['GET']), credential: 'key-account' }),
+    rule('open'),
+    rule('bare', { parameters: idsUpTo(2), credential: 'key-account' }),
+    rule('bare'),
+  ],
   nobody: [],
 } satisfies Record<string, readonly Rule[]>;
 

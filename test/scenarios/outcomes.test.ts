@@ -120,7 +120,7 @@ describe('the outcome of a response', () => {
     await gateway.close();
     const records = await recordsIn(join(directory, 'log'));
     expect(
-      records.filter(({ kind }) => kind === 'outcome').map(({ status, outcome }) => [status, outcome]),
+      records.filter(({ bytes }) => bytes !== undefined).map(({ status, outcome }) => [status, outcome]),
     ).toEqual([
       [200, undefined],
       [400, 'throttled'],
@@ -141,7 +141,7 @@ describe('the outcome of a response', () => {
         .map((line) => line.split(/ +/).slice(-2)[0]),
     ).toEqual(['OUTCOME', 'throttled', '-']);
     expect(await audit(directory, 'search', '--outcome', 'maintenance', '--json')).toBe('');
-    expect(await audit(directory, 'tail')).toMatch(/ outcome 400 \(throttled\) \d+ B in /);
+    expect(await audit(directory, 'tail')).toMatch(/ access {2}400 .* \(throttled\) \d+ B in /);
   });
 
   /** The output of a command of `audit` for the log in this folder. */

@@ -4,7 +4,7 @@ import { expect, test } from '@jest/globals';
 import type { Readiness } from '../../src/control/readiness.ts';
 import type { Snapshot } from '../../src/control/view.ts';
 import { WORDS } from '../../src/control/words.ts';
-import { SetupSource } from '../../src/setup/setup-source.ts';
+import { SetupSource } from '../../src/setup/setup.ts';
 import { defaultSettings } from '../../src/simulator/settings.ts';
 import { AUDIT_KEY, useFolders } from '../support/audit-log.ts';
 import { builtConsole } from '../support/browser.ts';

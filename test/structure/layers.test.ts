@@ -11,7 +11,6 @@ const LAYERS: Readonly<Record<string, number>> = {
   policy: 1,
   metrics: 1,
   simulator: 1,
-  receivers: 1,
   redis: 1,
   tracing: 1,
   audit: 2,

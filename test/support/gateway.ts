@@ -20,8 +20,7 @@ import {
 } from '../../src/credentials/credentials.ts';
 import { readCredentials } from '../../src/credentials/reading.ts';
 import { SourceReader } from '../../src/credentials/sources.ts';
-import { type AppSetup, readSetup } from '../../src/setup/setup.ts';
-import type { SetupSource } from '../../src/setup/setup-source.ts';
+import { type AppSetup, readSetup, type SetupSource } from '../../src/setup/setup.ts';
 import type { Tracing } from '../../src/tracing/tracing.ts';
 import type { ClientCertificate } from '../../src/transport/upstream-tls.ts';
 

@@ -1,4 +1,5 @@
 import { execFileSync } from 'node:child_process';
+import { X509Certificate } from 'node:crypto';
 import { mkdtemp, rename, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -20,6 +21,8 @@ export interface TestAuthority {
   /** For 127.0.0.1 and localhost. */
   server(order?: Partial<Order>): Promise<KeyPair>;
   client(order?: Partial<Order>): Promise<KeyPair>;
+  /** PEM of its list of revoked certificates. `nextUpdate`: in Unix milliseconds; left out: in an hour. */
+  revoke(pairs: readonly KeyPair[], nextUpdate?: number): Promise<string>;
 }
 
 export async function createTestAuthority(name = 'CN=Test CA'): Promise<TestAuthority> {
@@ -51,6 +54,18 @@ export async function createTestAuthority(name = 'CN=Test CA'): Promise<TestAuth
         ...validity,
         ...order,
       }),
+    revoke: async (pairs, nextUpdate = now + HOUR_MS) => {
+      const list = await x509.X509CrlGenerator.create({
+        issuer: issuer.certificate.subject,
+        thisUpdate: new Date(now - 2 * HOUR_MS),
+        nextUpdate: new Date(nextUpdate),
+        entries: pairs.map(({ cert }) => ({ serialNumber: new X509Certificate(cert).serialNumber })),
+        signingAlgorithm: { name: 'ECDSA', hash: 'SHA-256' },
+        signingKey: issuer.keys.privateKey,
+      });
+      // The library has a label of its own, which OpenSSL does not read.
+      return list.toString('pem').replaceAll(' CRL-----', ' X509 CRL-----');
+    },
   };
 }
 

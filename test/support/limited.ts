@@ -1,7 +1,6 @@
 import { runAtOnce } from '../../src/base/steps.ts';
-import { Limits, type LimitsDeps, RateLimited } from '../../src/limits/limits.ts';
+import { Limits, type LimitsDeps, type Permit, RateLimited } from '../../src/limits/limits.ts';
 import type { Clocks } from '../../src/limits/local-limit.ts';
-import type { Permit } from '../../src/limits/permit.ts';
 import type { LimitSettings } from '../../src/limits/settings.ts';
 import type { Report } from '../../src/limits/store.ts';
 import { Metrics } from '../../src/metrics/metrics.ts';
@@ -88,10 +87,11 @@ export function end(answer: Permit | undefined | RateLimited): void {
 
 /** The headers of a refusal or a permit, by name. */
 export function headersOf(answer: Permit | undefined | RateLimited): Record<string, string> {
-  const flat =
-    answer instanceof RateLimited
-      ? ['retry-after', String(answer.retryAfter), ...(answer.kind.headers ?? [])]
-      : (answer?.fields ?? []);
+  if (!(answer instanceof RateLimited)) {
+    const lines = answer?.lines.trimEnd().split('\r\n') ?? [];
+    return Object.fromEntries(lines.map((line) => line.split(': ')));
+  }
+  const flat = ['retry-after', String(answer.retryAfter), ...(answer.kind.headers ?? [])];
   const pairs = Array.from({ length: flat.length / 2 }, (_, at) => [flat[2 * at], flat[2 * at + 1]]);
   return Object.fromEntries(pairs);
 }

@@ -1,7 +1,7 @@
 import { createRequire } from 'node:module';
 import { GatewayError } from '../../src/base/errors.ts';
 import type { RawHeaders } from '../../src/base/raw-headers.ts';
-import { ResponseReader } from '../../src/transport/response-reader.ts';
+import { type ResponseHead, ResponseReader } from '../../src/transport/response-reader.ts';
 
 /** One response as a reader understood it. Text is Latin-1. */
 export interface Reading {
@@ -33,7 +33,7 @@ class Recording {
     this.interim.push([status, headers]);
   }
 
-  onHead(status: number, reason: string, headers: RawHeaders): void {
+  onHead({ status, reason, headers }: Pick<ResponseHead, 'status' | 'reason' | 'headers'>): void {
     this.status = status;
     this.reason = reason;
     this.headers = headers;
@@ -128,7 +128,7 @@ export function readWithNode(
     pending = [];
     status = code;
     if (status >= 200) {
-      recording.onHead(status, reason, headers);
+      recording.onHead({ status, reason, headers });
       recording.isPersistent = isPersistent;
     } else if (status !== 100) {
       recording.onInformation(status, headers);

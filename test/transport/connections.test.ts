@@ -382,6 +382,8 @@ describe('a request body', () => {
 test.each([
   ['a header value with a character that is cut to LF', { headers: ['x-a', 'b\u010aevil: 1'] }],
   ['a header value with LF', { headers: ['x-a', 'b\r\nevil: 1'] }],
+  ['a header value with a whole line behind it', { headers: ['x-a', 'b\r\nevil: 1\r\nx-b: c'] }],
+  ['a header name with a colon', { headers: ['content-length: 5\r\nx-a', 'b'] }],
   ['a header name with a space', { headers: ['x a', 'b'] }],
   ['a header for the framing', { headers: ['Transfer-Encoding', 'chunked'] }],
   ['a header for the connection', { headers: ['Connection', 'x'] }],

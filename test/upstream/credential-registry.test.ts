@@ -153,9 +153,12 @@ test('a change of the store reaches the pools of its key alone', async () => {
 test('a release waits for the requests over its transport', async () => {
   const { use } = registryOn();
   const { credential, transport, release } = use();
-  const testing = credential.test('1', '/', transport);
-  expect(await testing).toBe('in-use');
+  const ended: string[] = [];
+  const testing = credential.test('1', '/', transport).catch(() => ended.push('request'));
   await release();
+  ended.push('release');
+  await testing;
+  expect(ended).toEqual(['request', 'release']);
   await expect(
     credential.send({ target: '/', client: '' } as never, undefined as never, transport),
   ).rejects.toThrow('no such transport');

@@ -14,10 +14,12 @@ import {
   type Reply,
   type SceneOptions,
   stale,
+  unauthorized,
 } from '../handshake/scene.ts';
 import { until } from '../support/until.ts';
 
 const SLOW_MS = 5_000;
+const SOON_MS = 1;
 
 /** A known nonce, and nothing known of the credential. */
 async function unknown(options?: SceneOptions, parameters?: string): Promise<HandshakeScene> {
@@ -28,9 +30,9 @@ async function unknown(options?: SceneOptions, parameters?: string): Promise<Han
 }
 
 /** A nonce that two requests have used. */
-async function used(options?: SceneOptions): Promise<HandshakeScene> {
+async function used(options?: SceneOptions, parameters?: string): Promise<HandshakeScene> {
   const scene = new HandshakeScene(options);
-  await scene.warmUp();
+  await scene.warmUp('n1', parameters);
   scene.replies.push(answered());
   await scene.send();
   for (const list of [scene.sent, scene.events]) list.length = 0;
@@ -43,17 +45,21 @@ async function warm(options?: SceneOptions): Promise<HandshakeScene> {
   return scene;
 }
 
+const usedWithoutCount = (options?: SceneOptions): Promise<HandshakeScene> => used(options, '');
+
 const cold = async (options?: SceneOptions): Promise<HandshakeScene> => new HandshakeScene(options);
 
 const OTHER = { hasOther: true };
 const REFUSED = 'upstream-credential-refused';
 const TARGET = 'upstream-target-refused';
 
-/** A reply that takes long, so that its challenge may have been dropped. */
-const slow =
-  (reply: Reply): ((scene: HandshakeScene) => Reply) =>
+const after =
+  (ms: number, reply: Reply): ((scene: HandshakeScene) => Reply) =>
   (scene) =>
-    delayed(scene, SLOW_MS, reply);
+    delayed(scene, ms, reply);
+
+/** A reply that takes long, so that its challenge may have been dropped. */
+const slow = (reply: Reply): ((scene: HandshakeScene) => Reply) => after(SLOW_MS, reply);
 
 type Rule = [
   what: string,
@@ -61,6 +67,8 @@ type Rule = [
   options: SceneOptions,
   exchanges: [sent: string, reply: Reply | ((scene: HandshakeScene) => Reply)][],
   result: string,
+  /** What else is known then. */
+  check?: (scene: HandshakeScene) => void,
 ];
 
 /** What one request costs, and how it ends. `former` answers with the other version. */
@@ -132,6 +140,69 @@ const rules: Rule[] = [
     'answered',
   ],
   [
+    'an unknown version, with another one at hand: no known nonce is used, which may cost an attempt',
+    unknown,
+    OTHER,
+    [
+      ['GET /x', challenge('n2')],
+      ['GET /x n2:1', answered()],
+    ],
+    'answered',
+  ],
+  [
+    'a nonce that was used once, refused: the request tests the credential with the challenge in hand',
+    warm,
+    {},
+    [
+      ['GET /x n1:2', challenge('n2')],
+      ['GET /x n2:1', answered()],
+    ],
+    'answered',
+    ({ events }) => expect(events.slice(0, 2)).toEqual(['attempt stale', 'challenge stale']),
+  ],
+  [
+    'and the new one, too: the gateway asks for itself, and the credential is refused',
+    warm,
+    {},
+    [
+      ['GET /x n1:2', challenge('n2')],
+      ['GET /x n2:1', challenge('n3')],
+      ['HEAD /x fresh', challenge('n4')],
+      ['HEAD /x n4:1', challenge('n5')],
+    ],
+    REFUSED,
+    ({ events, health }) => {
+      expect(events).toEqual([
+        ...['attempt stale', 'challenge stale', 'attempt refused'],
+        ...['attempt challenged', 'challenge stale', 'attempt refused', 'version 7 refused'],
+      ]);
+      expect(health.refused).toBe(true);
+    },
+  ],
+  [
+    'and the new one, too, but the credential is good: the upstream refuses the target',
+    warm,
+    {},
+    [
+      ['GET /x n1:2', challenge('n2')],
+      ['GET /x n2:1', challenge('n3')],
+      ['HEAD /x fresh', challenge('n4')],
+      ['HEAD /x n4:1', answered()],
+    ],
+    TARGET,
+    ({ health, error }) => {
+      expect(health.accepted).toBe(true);
+      expect(error?.detail).toContain('may use it');
+    },
+  ],
+  [
+    'a nonce that was used once, refused without a challenge: there is nothing to answer',
+    warm,
+    {},
+    [['GET /x n1:2', unauthorized('Basic realm="r"')]],
+    'upstream-no-digest',
+  ],
+  [
     'a nonce that was used once, refused after long: the request answers the challenge in hand',
     warm,
     {},
@@ -156,11 +227,49 @@ const rules: Rule[] = [
     used,
     {},
     [
-      ['GET /x n1:3', slow(challenge('n2'))],
-      ['HEAD /x fresh', challenge('n3')],
+      ['GET /y n1:3', slow(challenge('n2'))],
+      ['HEAD /x fresh', after(SOON_MS, challenge('n3'))],
       ['HEAD /x n3:1', answered()],
-      ['GET /x', challenge('n4')],
-      ['GET /x n4:1', answered()],
+      ['GET /y', challenge('n4')],
+      ['GET /y n4:1', answered()],
+    ],
+    'answered',
+  ],
+  [
+    'the same without a count: the request goes on with the nonce that the gateway found good',
+    usedWithoutCount,
+    {},
+    [
+      ['GET /y n1', slow(challenge('n2', ''))],
+      ['HEAD /x fresh', after(SOON_MS, challenge('n3', ''))],
+      ['HEAD /x n3', answered()],
+      ['GET /y n3', answered()],
+    ],
+    'answered',
+  ],
+  [
+    'without a count, but the gateway could not find out: the request asks for another one',
+    usedWithoutCount,
+    {},
+    [
+      ['GET /x n1', slow(challenge('n2', ''))],
+      ['HEAD /x fresh', lost()],
+      ['GET /x fresh', lost()],
+      ['GET /x', challenge('n3', '')],
+      ['GET /x n3', answered()],
+    ],
+    'answered',
+  ],
+  [
+    'without a count, where each nonce is for one request at a time: the request asks for one',
+    usedWithoutCount,
+    { policy: 'exclusive' },
+    [
+      ['GET /x n1', slow(challenge('n2', ''))],
+      ['HEAD /x fresh', after(SOON_MS, challenge('n3', ''))],
+      ['HEAD /x n3', answered()],
+      ['GET /x', challenge('n4', '')],
+      ['GET /x n4', answered()],
     ],
     'answered',
   ],
@@ -273,7 +382,8 @@ const rules: Rule[] = [
   ],
 ];
 
-test.each(rules)('%s', async (_what, start, options, exchanges, result) => {
+test.each(rules.map((rule) => [rule[0], rule] as const))('%s', async (_what, rule) => {
+  const [, start, options, exchanges, result, check] = rule;
   const scene = await start(options);
   for (const [, reply] of exchanges) {
     scene.replies.push((request) => {
@@ -282,8 +392,10 @@ test.each(rules)('%s', async (_what, start, options, exchanges, result) => {
       return typeof made === 'function' ? made(request) : made;
     });
   }
-  expect(await scene.send()).toBe(result);
+  const [, target = ''] = exchanges[0]?.[0].split(' ') ?? [];
+  expect(await scene.send({ target })).toBe(result);
   expect(scene.sent).toEqual(exchanges.map(([sent]) => sent));
+  check?.(scene);
 });
 
 describe('an unknown version', () => {
@@ -376,6 +488,36 @@ describe('an unknown version', () => {
 });
 
 describe('a refusal', () => {
+  test('of a nonce without a count, after one use: the request answers its own challenge', async () => {
+    const scene = new HandshakeScene();
+    await scene.warmUp('n1', '');
+    const other = held(answered());
+    scene.replies.push(other.reply, challenge('n2', ''), delayed(scene, SOON_MS, challenge('n3', '')));
+    scene.replies.push(answered(), answered());
+    const busy = scene.send({ target: '/a' });
+    await other.came;
+    expect(await scene.send({ target: '/b' })).toBe('answered');
+    expect(scene.sent).toEqual(['GET /a n1', 'GET /b n1', 'HEAD /x fresh', 'HEAD /x n3', 'GET /b n2']);
+    other.release();
+    await busy;
+  });
+
+  test('of a nonce without a count, which another request had replaced before: the request answers its own challenge', async () => {
+    const scene = new HandshakeScene();
+    await scene.warmUp('n1', '');
+    scene.replies.push(answered());
+    await scene.send();
+    const first = held(delayed(scene, SOON_MS, challenge('n2', '')));
+    scene.replies.push(first.reply, challenge('n5', 'stale=true'), answered(), answered());
+    scene.sent.length = 0;
+    const outcome = scene.send({ target: '/a' });
+    await first.came;
+    await scene.send({ target: '/b' });
+    first.release();
+    expect(await outcome).toBe('answered');
+    expect(scene.sent).toEqual(['GET /a n1', 'GET /b n1', 'GET /b n5', 'GET /a n2']);
+  });
+
   test('of two requests at once: the gateway finds out once', async () => {
     const scene = await used();
     const [first, second] = [held(challenge('n2')), held(challenge('n3'))];
@@ -558,5 +700,47 @@ describe('a new version', () => {
       for (let turns = 0; turns < 20; turns += 1) await turn();
       expect(scene.sent).toHaveLength(exchanges);
     }
+  });
+});
+
+describe('a refused version that an operator asks about', () => {
+  /** The upstream refuses it, which has cost two attempts. */
+  async function refused(attemptsWhenRefused: number): Promise<HandshakeScene> {
+    const scene = new HandshakeScene({ attemptsWhenRefused });
+    scene.replies.push(challenge('n1'), challenge('n2'), challenge('n3'), challenge('n4'));
+    expect(await scene.send()).toBe(REFUSED);
+    for (const list of [scene.sent, scene.events]) list.length = 0;
+    return scene;
+  }
+
+  const ask = ({ credential: asked, transport, version }: HandshakeScene): Promise<string> =>
+    asked.test(version.version, '/neutral', transport);
+
+  test('serves at once when it is accepted again, although no attempt of a client is due', async () => {
+    const scene = await refused(3);
+    expect([await scene.send(), scene.sent]).toEqual([REFUSED, []]);
+    scene.replies.push(challenge('n5'), answered(), answered());
+    expect(await ask(scene)).toBe('accepted');
+    expect(scene.events).toContain(`version ${scene.version.version} accepted`);
+    expect(await scene.send()).toBe('answered');
+    expect(scene.sent).toEqual(['HEAD /neutral', 'HEAD /neutral n5:1', 'GET /x n5:2']);
+  });
+
+  test('costs no more attempts than a minute may have', async () => {
+    const scene = await refused(3);
+    scene.replies.push(challenge('n5'), challenge('n6'));
+    expect([await ask(scene), await ask(scene)]).toEqual(['refused', 'spent']);
+    expect(scene.sent).toHaveLength(2);
+    scene.clock.at += 60_000;
+    scene.replies.push(challenge('n7'), challenge('n8'));
+    expect(await ask(scene)).toBe('refused');
+  });
+
+  test('is tried by the next request here when another process has found it accepted', async () => {
+    const scene = await refused(2);
+    scene.credential.promote(scene.version.version);
+    expect([scene.health.refused, scene.credential.versions.areRefused]).toEqual([false, false]);
+    scene.replies.push(challenge('n5'), answered());
+    expect(await scene.send()).toBe('answered');
   });
 });

@@ -1,5 +1,5 @@
 import { expect, test } from '@jest/globals';
-import { retryAfterMs } from '../../src/upstream/retry-after.ts';
+import { retryAfterMs } from '../../src/upstream/outcomes.ts';
 
 const NOW = Date.UTC(1994, 10, 6, 8, 49, 0);
 const HOUR = 3_600_000;

@@ -71,17 +71,33 @@ export interface AccessLine {
     readonly address: string;
   };
   readonly credential?: { readonly name: string; readonly version: string };
+  readonly credentialRule?: string;
 }
 
-/** An outcome record. */
-export interface OutcomeLine {
-  readonly time: string;
-  readonly status: number;
-  readonly code: string;
+/** How a response ended. */
+interface EndLine {
   /** Undefined: the response belongs to no outcome. */
   readonly outcome?: string;
   readonly bytes: { readonly in: number; readonly out: number };
   readonly durationMs: number;
+}
+
+/** An outcome record, or what an access record says about the end of a response that was whole at its head. */
+export interface OutcomeLine extends EndLine {
+  readonly time: string;
+  readonly status: number;
+  readonly code: string;
+}
+
+/** An access record as it is in the log, with the end of the response if it was whole at its head. */
+export type AccessRecord = AccessLine & Partial<EndLine>;
+
+/** Takes the end of the response out of its access record, so that a search returns the same for both forms. */
+export function requestOf({ outcome, bytes, durationMs, ...access }: AccessRecord): FoundRequest {
+  if (bytes === undefined || durationMs === undefined) return { access, outcome: undefined };
+  const { time, status, code } = access;
+  const named = outcome === undefined ? {} : { outcome };
+  return { access, outcome: { time, status, code, ...named, bytes, durationMs } };
 }
 
 /** An admin record: an event of the gateway itself, with its details. */

@@ -1,7 +1,7 @@
 import { finding, type PlacedFinding } from '../findings.ts';
 import { headOf, type LineHead, NEWLINE } from '../line.ts';
 import {
-  type AccessLine,
+  type AccessRecord,
   asksEvents,
   asksRequests,
   type EventLine,
@@ -14,15 +14,20 @@ import {
   type OutcomeLine,
   patternsOf,
   type Query,
+  requestOf,
 } from './query.ts';
 import type { SealedBlock } from './search.ts';
 
 /** How long after a response began its outcome is expected, in milliseconds of the log's own time. */
 const OUTCOME_WITHIN_MS = 3_600_000;
+/** The same for a response that was whole at its head: it has an outcome only if the client did not take all of it. */
+const CORRECTION_WITHIN_MS = 300_000;
 /** Requests that wait for their outcome at most; the oldest is returned without one. */
 const MOST_OPEN = 10_000;
 const ACCESS_START = '"access":';
 const CUT = Buffer.from('"cut":true');
+const OUTCOME = Buffer.from('"kind":"outcome"');
+const RECORD_START = Buffer.from('\n{"seq":');
 
 export interface SearchJoinOptions {
   readonly query: Query;
@@ -46,6 +51,9 @@ export class SearchJoin {
   readonly #events: boolean;
   readonly #requests: boolean;
   readonly #matcher: ByteMatcher;
+  /** The same with outcomes, while a request waits for its own; and outcomes only. */
+  readonly #joiningMatcher: ByteMatcher;
+  readonly #outcomeMatcher = new ByteMatcher([OUTCOME]);
   /** Groups of patterns, one of each being in every matching line; and without those of the identifier. */
   readonly #all: readonly Buffer[][];
   readonly #allButId: readonly Buffer[][];
@@ -63,7 +71,9 @@ export class SearchJoin {
     this.#all = patternsOf(query);
     const { id, ...rest } = query;
     this.#allButId = patternsOf(rest);
-    this.#matcher = new ByteMatcher([...(this.#all[0] ?? []), ...(id === undefined ? [] : [CUT])]);
+    const patterns = [...(this.#all[0] ?? []), ...(id === undefined ? [] : [CUT])];
+    this.#matcher = new ByteMatcher(patterns);
+    this.#joiningMatcher = new ByteMatcher(patterns.length === 0 ? [] : [...patterns, OUTCOME]);
   }
 
   /** True if no request waits for its outcome. */
@@ -83,18 +93,28 @@ export class SearchJoin {
    */
   *take({ bytes: block, covers }: SealedBlock, outcomesOnly = false): Generator<Found, void> {
     for (let start = 0; start < block.length; ) {
-      if (this.complete) start = outcomesOnly ? -1 : this.#matcher.lineFrom(block, start);
-      if (start === -1) return;
+      start = this.#nextLine(block, start, outcomesOnly);
+      if (start === -1) break;
       const end = block.indexOf(NEWLINE, start);
       const head = headOf(block, start);
       const at = start;
       if (head !== undefined) {
         const sealed = (): boolean => covers(at);
         this.#readRecord(head, { line: block.subarray(start, end), sealed, outcomesOnly });
-        if (!this.complete && covers(start)) yield* this.#settled(head.time);
       }
       start = end + 1;
     }
+    if (this.complete) return;
+    // Once for a block: thousands may wait.
+    const at = lastRecord(block);
+    const head = headOf(block, at);
+    if (head !== undefined && covers(at)) yield* this.#settled(head.time);
+  }
+
+  /** The index of the next line to read; -1: there is none. */
+  #nextLine(block: Buffer, start: number, outcomesOnly: boolean): number {
+    if (outcomesOnly) return this.complete ? -1 : this.#outcomeMatcher.lineFrom(block, start);
+    return (this.complete ? this.#matcher : this.#joiningMatcher).lineFrom(block, start);
   }
 
   /** The requests that are left at the end of the log. */
@@ -126,7 +146,7 @@ export class SearchJoin {
     if (!this.#requests) return;
     const whole = hasEach(line, this.#all);
     if (!whole && !(this.#query.id !== undefined && this.#isCut(line))) return;
-    const access = this.#parse<AccessLine>(head.seq, line);
+    const access = this.#parse<AccessRecord>(head.seq, line);
     if (access === undefined) return;
     const begun = Date.parse(head.time);
     if (Number.isNaN(begun) || !(access.parameters instanceof Object)) {
@@ -143,9 +163,11 @@ export class SearchJoin {
     return line.includes(CUT) && hasEach(line, this.#allButId);
   }
 
-  #add(seq: number, begun: number, access: AccessLine): void {
-    const giveUpAt = new Date(begun + OUTCOME_WITHIN_MS).toISOString();
-    this.#open.set(seq, { found: { access, outcome: undefined }, giveUpAt, settled: false });
+  #add(seq: number, begun: number, access: AccessRecord): void {
+    const found = requestOf(access);
+    const withinMs = found.outcome === undefined ? OUTCOME_WITHIN_MS : CORRECTION_WITHIN_MS;
+    const giveUpAt = new Date(begun + withinMs).toISOString();
+    this.#open.set(seq, { found, giveUpAt, settled: false });
   }
 
   #readOutcome(line: Buffer, sealed: () => boolean): void {
@@ -184,6 +206,12 @@ export class SearchJoin {
     const { replica, onUnreadable } = this.#options;
     onUnreadable({ ...finding('record-altered', { seq }), replica, segment: '', line: 0 });
   }
+}
+
+/** The index of the last record of a block. */
+function lastRecord(block: Buffer): number {
+  const mark = block.lastIndexOf(RECORD_START);
+  return mark === -1 ? 0 : mark + 1;
 }
 
 function hasEach(line: Buffer, groups: readonly Buffer[][]): boolean {

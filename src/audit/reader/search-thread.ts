@@ -4,6 +4,7 @@ import { Worker } from 'node:worker_threads';
 import type { AuditKeys } from '../keys.ts';
 import type { Page, Position } from './newest-first.ts';
 import type { Query } from './query.ts';
+import type { IdentifierLists, Usage, UsageField } from './usage-table.ts';
 
 /** The worker has the extension of this file: .ts in a checkout, .js in the package. */
 const WORKER = new URL(`./search-worker${extname(import.meta.filename)}`, import.meta.url);
@@ -34,7 +35,21 @@ export interface ExportTask {
   readonly timeMs: number;
 }
 
-export type SearchTask = PageTask | ExportTask;
+/** The usage of the time range and replica of the query; see `countUsage`. */
+export interface UsageTask {
+  readonly kind: 'usage';
+  readonly by: readonly UsageField[];
+  readonly lists: IdentifierLists;
+  readonly maxRows: number;
+}
+
+export type SearchTask = PageTask | ExportTask | UsageTask;
+
+export interface ThreadUsage {
+  readonly usage: Usage;
+  /** Parts of the log that could not be read or trusted. */
+  readonly notes: readonly string[];
+}
 
 export interface ThreadPage {
   readonly page: Page;
@@ -54,7 +69,8 @@ export interface ExportEnd {
 export type ThreadMessage =
   | ({ readonly kind: 'page' } & ThreadPage)
   | { readonly kind: 'piece'; readonly text: string }
-  | ({ readonly kind: 'end' } & ExportEnd);
+  | ({ readonly kind: 'end' } & ExportEnd)
+  | ({ readonly kind: 'usage' } & ThreadUsage);
 
 /**
  * Searches in a thread of its own, so that the process goes on serving. The thread has ended when this settles.
@@ -67,6 +83,18 @@ export async function searchInThread(
 ): Promise<ThreadPage> {
   for await (const message of messagesOf(scope, task, signal)) {
     if (message.kind === 'page') return message;
+  }
+  throw endedEarly();
+}
+
+/** Counts usage as `searchInThread` searches. */
+export async function usageInThread(
+  scope: ThreadScope,
+  task: UsageTask,
+  signal: AbortSignal,
+): Promise<ThreadUsage> {
+  for await (const message of messagesOf(scope, task, signal)) {
+    if (message.kind === 'usage') return message;
   }
   throw endedEarly();
 }

@@ -6,7 +6,15 @@ import { findingText } from '../findings.ts';
 import { searchPage } from './newest-first.ts';
 import { csvHeader, csvLine, foundCsv, foundJson, timeOf } from './query.ts';
 import { type SearchOptions, search } from './search.ts';
-import type { ExportTask, PageTask, SearchTask, ThreadMessage, ThreadScope } from './search-thread.ts';
+import type {
+  ExportTask,
+  PageTask,
+  SearchTask,
+  ThreadMessage,
+  ThreadScope,
+  UsageTask,
+} from './search-thread.ts';
+import { countUsage } from './usage.ts';
 
 /** Messages about parts of the log that are kept at most. */
 const MOST_NOTES = 20;
@@ -23,6 +31,7 @@ if (parentPort !== null) {
   if (platform() === 'linux') setPriority(NICENESS);
   const { scope, task } = workerData as { scope: ThreadScope; task: SearchTask };
   if (task.kind === 'page') await sendPage(parentPort, scope, task);
+  else if (task.kind === 'usage') await sendUsage(parentPort, scope, task);
   else await sendExport(parentPort, scope, task);
 }
 
@@ -38,6 +47,12 @@ async function sendPage(port: MessagePort, scope: ThreadScope, task: PageTask): 
     },
   });
   post(port, { kind: 'page', page, notes: [...notes], cut });
+}
+
+async function sendUsage(port: MessagePort, scope: ThreadScope, task: UsageTask): Promise<void> {
+  const notes = new Set<string>();
+  const usage = await countUsage({ ...optionsOf(scope, notes), ...task });
+  post(port, { kind: 'usage', usage, notes: [...notes] });
 }
 
 async function sendExport(port: MessagePort, scope: ThreadScope, task: ExportTask): Promise<void> {

@@ -125,7 +125,7 @@ interface OrderedSegment extends SearchedSegment {
   readonly overlapping: boolean;
 }
 
-async function* segmentsFor(
+export async function* segmentsFor(
   folder: string,
   { query, keys }: Pick<SearchOptions, 'query' | 'keys'>,
 ): AsyncGenerator<OrderedSegment, void> {

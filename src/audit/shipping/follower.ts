@@ -1,8 +1,8 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { messageOf } from '../../base/error-code.ts';
 import { ignoreAbort, reportDefect } from '../../base/expected-errors.ts';
-import { RetryLater } from '../../receivers/connections.ts';
 import type { PositionFile, SinkPosition } from '../segments/signed-file.ts';
+import { RetryLater } from './receiver.ts';
 
 /** Interval at which a log that has nothing new is read again, in milliseconds. */
 const POLL_MS = 500;

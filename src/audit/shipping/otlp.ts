@@ -1,10 +1,17 @@
-import { OtlpClient, type OtlpReceiver, SERVICE } from '../../receivers/otlp.ts';
+import type { Agent, Dispatcher } from 'undici';
+import { errorCode, messageOf } from '../../base/error-code.ts';
+import type { Secret } from '../../base/secret.ts';
 import type { CommonOptions, Delivery } from './follower.ts';
+import { agentFor, askedWait, loadUndici, type ReceiverTls, RetryLater } from './receiver.ts';
 import type { PlacedRecord, Shipment } from './record-source.ts';
 
-export interface OtlpOptions extends CommonOptions, OtlpReceiver {
-  readonly kind: 'otlp';
-}
+/** Bytes of a response up to which it is read. */
+const LONGEST_RESPONSE = 64 * 1024;
+/** The statuses after which the specification lets a client try again. */
+const RETRYABLE = [429, 502, 503, 504];
+
+/** The name of the service and of the instrumentation scope. */
+const SERVICE = 'digest-gateway';
 
 /** SEVERITY_NUMBER_INFO. */
 const SEVERITY_INFO = 9;
@@ -17,21 +24,95 @@ const FIELDS = [
   ['deployment', 'deployment'],
 ] as const;
 
+/** A receiver of OTLP over HTTP. */
+export interface OtlpReceiver {
+  /** The whole URL, with its path. */
+  readonly endpoint: string;
+  /** Fields of each request. */
+  readonly headers: ReadonlyMap<string, Secret>;
+  readonly tls: ReceiverTls | undefined;
+}
+
+export interface OtlpOptions extends CommonOptions, OtlpReceiver {
+  readonly kind: 'otlp';
+}
+
 /** Sends records as OTLP logs over HTTP, in the JSON encoding. A status of 200 confirms them. */
 export class OtlpDelivery implements Delivery<Shipment> {
-  readonly #client: OtlpClient;
+  readonly #receiver: OtlpReceiver;
+  readonly #agent: Agent;
 
-  constructor(options: OtlpOptions) {
-    this.#client = new OtlpClient(options);
+  constructor(receiver: OtlpReceiver) {
+    this.#receiver = receiver;
+    this.#agent = agentFor(receiver.tls);
   }
 
   async deliver({ records }: Shipment, signal: AbortSignal): Promise<number> {
-    const rejected = await this.#client.send(JSON.stringify(exportRequest(records)), signal);
-    return Math.min(rejected, records.length);
+    const response = await this.#post(JSON.stringify(exportRequest(records)), signal);
+    const { statusCode } = response;
+    const text = await this.#read(response, signal);
+    if (statusCode >= 200 && statusCode < 300) {
+      const rejected = rejectedIn(text);
+      if (rejected === undefined) throw this.#failed(`status ${statusCode} without a response of OTLP`);
+      return Math.min(rejected, records.length);
+    }
+    const failed = this.#failed(`status ${statusCode}`);
+    const wait = RETRYABLE.includes(statusCode) ? askedWait(response) : undefined;
+    throw wait === undefined ? failed : new RetryLater(failed.message, wait);
   }
 
   close(): Promise<void> {
-    return this.#client.close();
+    return this.#agent.destroy();
+  }
+
+  async #post(body: string, signal: AbortSignal): Promise<Dispatcher.ResponseData> {
+    const { endpoint, headers } = this.#receiver;
+    const secrets = Array.from(headers, ([name, secret]) => [name, secret.reveal()] as const);
+    try {
+      return await loadUndici().request(endpoint, {
+        method: 'POST',
+        headers: { ...Object.fromEntries(secrets), 'content-type': 'application/json' },
+        body,
+        signal,
+        dispatcher: this.#agent,
+      });
+    } catch (error) {
+      throw this.#failed(errorCode(error) || messageOf(error), error);
+    }
+  }
+
+  async #read({ body }: Dispatcher.ResponseData, signal: AbortSignal): Promise<string> {
+    const chunks: Buffer[] = [];
+    let size = 0;
+    try {
+      for await (const chunk of body) {
+        size += (chunk as Buffer).length;
+        if (size > LONGEST_RESPONSE) throw new Error('the response is too long');
+        chunks.push(chunk as Buffer);
+      }
+    } catch (error) {
+      signal.throwIfAborted();
+      throw this.#failed(errorCode(error) || messageOf(error), error);
+    }
+    return Buffer.concat(chunks).toString();
+  }
+
+  /** The response is not quoted: it may repeat the request. */
+  #failed(reason: string, cause?: unknown): Error {
+    return new Error(`${new URL(this.#receiver.endpoint).host}: ${reason}`, { cause });
+  }
+}
+
+/** The number of log records that the receiver refused for good; undefined: this is no response of OTLP. */
+function rejectedIn(text: string): number | undefined {
+  if (text === '') return 0;
+  try {
+    const response = JSON.parse(text);
+    if (typeof response !== 'object' || response === null || Array.isArray(response)) return undefined;
+    const rejected = Number(response.partialSuccess?.rejectedLogRecords ?? 0);
+    return Number.isSafeInteger(rejected) && rejected >= 0 ? rejected : undefined;
+  } catch {
+    return undefined;
   }
 }
 

@@ -3,8 +3,8 @@ import { hostname } from 'node:os';
 import { setTimeout as delay } from 'node:timers/promises';
 import { connect as connectTls } from 'node:tls';
 import { errorCode, messageOf } from '../../base/error-code.ts';
-import { type ReceiverTls, secureOptions } from '../../receivers/connections.ts';
 import type { CommonOptions, Delivery } from './follower.ts';
+import { type ReceiverTls, secureOptions } from './receiver.ts';
 import type { PlacedRecord, Shipment } from './record-source.ts';
 
 export interface SyslogOptions extends CommonOptions {

@@ -8,10 +8,12 @@ import { ActionsPage } from './pages/actions.tsx';
 import { AuditPage } from './pages/audit.tsx';
 import { ClientPage } from './pages/client.tsx';
 import { ClientsPage } from './pages/clients.tsx';
+import { ConfigurationPage } from './pages/configuration.tsx';
 import { DeploymentPage } from './pages/deployment.tsx';
 import { OverviewPage } from './pages/overview.tsx';
 import { PolicyPage } from './pages/policy.tsx';
 import { RequestPage } from './pages/request.tsx';
+import { UsagePage } from './pages/usage.tsx';
 import { Badge, Banner } from './parts/state.tsx';
 import { ThemeChoice } from './parts/theme.tsx';
 
@@ -36,7 +38,9 @@ const PAGES: readonly PageEntry[] = [
   { path: '/clients/:name', page: ClientPage },
   { path: '/policy', title: 'Policy', listed: true, page: PolicyPage },
   { path: '/audit', title: 'Audit', listed: true, page: AuditPage },
+  { path: '/usage', title: 'Usage', listed: true, page: UsagePage },
   { path: '/requests/:id', page: RequestPage },
+  { path: '/configuration', title: 'Configuration', listed: true, page: ConfigurationPage },
   { path: '/actions', title: 'Actions', listed: true, page: ActionsPage },
 ];
 

@@ -51,6 +51,13 @@ export function date(at: number): string {
   return day.format(at);
 }
 
+const utcDay = new Intl.DateTimeFormat('en-GB', { dateStyle: 'medium', timeZone: 'UTC' });
+
+/** Formats Unix milliseconds as a date in UTC. */
+export function utcDate(at: number): string {
+  return utcDay.format(at);
+}
+
 /** Formats Unix milliseconds as date and time with seconds. */
 export function momentWithSeconds(at: number): string {
   return exact.format(at);

@@ -2,7 +2,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, test } from '@jest/globals';
-import { SetupSource } from '../../../src/setup/setup-source.ts';
+import { SetupSource } from '../../../src/setup/setup.ts';
 import { defaultSettings } from '../../../src/simulator/settings.ts';
 import { closing } from '../../support/closing.ts';
 import { startGateway, writeConfig } from '../../support/gateway.ts';

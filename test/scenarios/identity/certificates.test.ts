@@ -1,11 +1,12 @@
 import { hash, X509Certificate } from 'node:crypto';
 import { once } from 'node:events';
-import { chmod } from 'node:fs/promises';
+import { chmod, rename, writeFile } from 'node:fs/promises';
 import { Agent } from 'node:https';
 import { connect } from 'node:tls';
 import { afterEach, beforeEach, describe, expect, jest, test } from '@jest/globals';
 import type { KeyPair } from '../../../src/simulator/certificates.ts';
 import { call, requestsOf } from '../../support/client-call.ts';
+import { closing } from '../../support/closing.ts';
 import { setupFor } from '../../support/gateway.ts';
 import {
   createTestAuthority,
@@ -13,7 +14,7 @@ import {
   type TlsFiles,
   writeTlsFiles,
 } from '../../support/issued-certificates.ts';
-import { openScene, type RunningScene } from '../../support/scene.ts';
+import { authors, openScene, type RunningScene } from '../../support/scene.ts';
 import { until } from '../../support/until.ts';
 import { useRunning } from '../../support/wire.ts';
 
@@ -313,10 +314,76 @@ describe('the certificate of the gateway is replaced without a dropped connectio
     await until(() => told(KEPT));
     expect(pair.gateway.logged.find(({ msg }) => msg === KEPT)).toMatchObject({
       level: 'warn',
-      reason: `${keyFile} can be read by others: run chmod 600 on it, or say readableByOthers: true beside file`,
+      reason: `${keyFile} can be read by others: run chmod 600 on it, or write { file: NAME, readableByOthers: true }`,
     });
     expect(await served()).toBe('CN=first');
     await chmod(keyFile, 0o600);
     await until(async () => (await served()) === 'CN=second');
+  });
+});
+
+describe('listen.tls.crlFile', () => {
+  const clients = [
+    {
+      id: 'reporting',
+      identify: { certificate: { subject: 'O=Example, CN=reporting' } },
+      allow: [{ deployment: 'submissions' }],
+    },
+  ];
+  const tls = (pair: KeyPair) => ({ ca: servers.ca, ...pair });
+  const REPLACED = 'certificate of the data plane replaced';
+
+  async function start(list: string) {
+    const files = await writeTlsFiles(server, authority.ca);
+    const crlFile = `${files.section.clientCaFile}.crl`;
+    await writeFile(crlFile, list);
+    const listen = { port: 0, tls: { ...files.section, crlFile } };
+    const scene = await openScene({ top: { anonymous: false, clients, listen } });
+    closing.push(async () => {
+      await scene.close();
+      await files.remove();
+    });
+    return {
+      gateway: scene.gateway,
+      replace: async (next: string) => {
+        await writeFile(`${crlFile}-fresh`, next);
+        await rename(`${crlFile}-fresh`, crlFile);
+        await until(() => scene.gateway.logged.some(({ msg }) => msg === REPLACED));
+      },
+    };
+  }
+
+  test('refuses a revoked certificate, and no other one', async () => {
+    const { gateway } = await start(await authority.revoke([renewed]));
+    expect((await call(gateway, { tls: tls(reporting) })).status).toBe(200);
+    expect(await call(gateway, { tls: tls(renewed) })).toMatchObject({
+      status: 401,
+      code: 'client-unknown',
+      detail: expect.stringContaining('(CERT_REVOKED)'),
+    });
+  });
+
+  test('ends the open connection of a certificate that a change of the file revokes', async () => {
+    const { gateway, replace } = await start(await authority.revoke([]));
+    const open = connect({ host: '127.0.0.1', port: gateway.port, ...tls(renewed) });
+    open.write(`GET ${authors} HTTP/1.1\r\nHost: x\r\n\r\n`);
+    const [response] = (await once(open, 'data')) as [Buffer];
+    expect(response.toString('latin1')).toMatch(/^HTTP\/1\.1 200 /);
+    const closed = once(open.resume(), 'close');
+    await replace(await authority.revoke([renewed]));
+    await closed;
+    expect((await call(gateway, { tls: tls(renewed) })).status).toBe(401);
+    expect((await call(gateway, { tls: tls(reporting) })).status).toBe(200);
+  });
+
+  test('refuses all certificates of an authority whose list has expired, and says so in the metrics', async () => {
+    const ended = Date.UTC(2026, 0, 2);
+    const { gateway, replace } = await start(await authority.revoke([], ended));
+    const NAME = 'digest_gateway_listen_crl_expiry_timestamp_seconds';
+    expect(await gateway.metric(NAME)).toBe(ended / 1000);
+    expect((await call(gateway, { tls: tls(reporting) })).detail).toContain('(CRL_HAS_EXPIRED)');
+    await replace(await authority.revoke([]));
+    expect((await call(gateway, { tls: tls(reporting) })).status).toBe(200);
+    expect(await gateway.metric(NAME)).toBeGreaterThan(Date.now() / 1000);
   });
 });

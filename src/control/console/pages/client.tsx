@@ -87,6 +87,7 @@ const RULES: readonly Column<RuleView>[] = [
   { label: 'Operations', cell: ({ operations }) => <Operations operations={operations} /> },
   { label: 'Methods', cell: ({ methods }) => methods?.join(', ') ?? 'all' },
   { label: 'Parameters', cell: ({ parameters }) => parameters.map(parameterText).join('; ') || 'any' },
+  { label: 'Credential', cell: ({ credential }) => credential ?? 'of the site or deployment' },
 ];
 
 function Operations({ operations }: { readonly operations: readonly OperationView[] | null }) {

@@ -137,7 +137,7 @@ function factsOf(explanation: ExplanationView): Fact[] {
     ['Deployment', deployment === '' ? '' : deploymentLink(deployment)],
     ['Operation', operation === '' && allowed ? 'none that is listed' : operation],
     ['Site', site === '' ? '' : `${site}${siteAdded ? ', which the gateway adds' : ''}`],
-    ['Credential', explanation.credential],
+    ['Credential', `${explanation.credential}, named by ${explanation.credentialBy}`],
     ['Sends', explanation.sends === '' ? '' : <code>{explanation.sends}</code>],
     ...explanation.parameters.map(([name, value]): Fact => [name, <code>{value}</code>]),
     [

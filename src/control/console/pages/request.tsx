@@ -66,7 +66,19 @@ function Request({ row }: { readonly row: RequestRow }) {
 }
 
 function factsOf(row: RequestRow): Fact[] {
-  const { time, client, address, deployment, site, operation, credential, upstream, outcome, replica } = row;
+  const {
+    time,
+    client,
+    address,
+    deployment,
+    site,
+    operation,
+    credential,
+    credentialRule,
+    upstream,
+    outcome,
+    replica,
+  } = row;
   const facts: (Fact | false)[] = [
     ['Time', momentWithSeconds(Date.parse(time))],
     ['Client', clientLink(client)],
@@ -77,7 +89,10 @@ function factsOf(row: RequestRow): Fact[] {
     ['Parameters', parametersOf(row)],
     ['Policy', <Decision key="decision" row={row} />],
     ['Upstream', upstream === undefined ? 'was not asked' : upstreamText(upstream)],
-    credential !== undefined && ['Credential', `${credential.name}, version ${credential.version}`],
+    credential !== undefined && [
+      'Credential',
+      `${credential.name}, version ${credential.version}${credentialRule === undefined ? '' : `, named by ${credentialRule} of the client`}`,
+    ],
     outcome?.outcome !== undefined && ['Outcome', searchLink('outcome', outcome.outcome)],
     outcome !== undefined && ['Bytes', `${outcome.bytes.in} received, ${outcome.bytes.out} sent`],
     ['Trace', traceOf(row)],

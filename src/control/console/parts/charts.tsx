@@ -126,16 +126,25 @@ interface CrosshairProps {
   readonly times: readonly number[];
   readonly cursor: number | undefined;
   readonly onCursor: (index: number | undefined) => void;
+  readonly label?: string;
+  /** Text of a time, given in Unix milliseconds. */
+  readonly textOf?: (at: number) => string;
 }
 
 /** The time of the crosshair, which a keyboard moves, too. At the end there is none, and the newest values show. */
-function Crosshair({ times, cursor, onCursor }: CrosshairProps) {
+export function Crosshair({
+  times,
+  cursor,
+  onCursor,
+  label = 'Time',
+  textOf = momentWithSeconds,
+}: CrosshairProps) {
   const last = Math.max(0, times.length - 1);
   const at = times[cursor ?? last];
-  const text = at === undefined ? 'no points yet' : momentWithSeconds(at);
+  const text = at === undefined ? 'no points yet' : textOf(at);
   return (
     <label class="crosshair">
-      Time
+      {label}
       <input
         type="range"
         min={0}
@@ -152,8 +161,12 @@ function Crosshair({ times, cursor, onCursor }: CrosshairProps) {
 }
 
 const HEIGHT = 150;
+/** Distances of the marks of a time axis in seconds, and the length from which on it has days. */
+const HOURS = [60, 120, 300, 900, 1800, 3600, 7200, 14_400, 21_600];
+const DAYS = [1, 2, 7, 14, 28, 56, 112, 364, 728].map((days) => days * 86_400);
+const DAYS_FROM = 172_800;
 
-interface Line {
+export interface Line {
   readonly label: string;
   /** Name of a colour in style.css. */
   readonly colour: string;
@@ -180,7 +193,7 @@ interface ChartProps {
 }
 
 /** Lines over time. The legend shows the newest values, or those under the crosshair. */
-function Chart(props: ChartProps) {
+export function Chart(props: ChartProps) {
   const { title, label, times, lines, format, cursor } = props;
   const canvas = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot>(undefined);
@@ -278,10 +291,16 @@ function settings(
         ...axis,
         size: 22,
         space: 70,
-        incrs: [60, 120, 300, 900, 1800, 3600, 7200, 14_400, 21_600],
-        values: (_plot, times) => times.map(hourAndMinute),
+        incrs: seconds > DAYS_FROM ? DAYS : HOURS,
+        values: (_plot, times) =>
+          times.map((at) => (seconds > DAYS_FROM ? dayAndMonth(at) : hourAndMinute(at))),
       },
-      { ...axis, size: 50, space: 28, values: (_plot, values) => values.map(format) },
+      {
+        ...axis,
+        size: seconds > DAYS_FROM ? 62 : 50,
+        space: 28,
+        values: (_plot, values) => values.map(format),
+      },
     ],
     series: [
       {},
@@ -322,4 +341,10 @@ const shortTime = new Intl.DateTimeFormat('en-GB', { timeStyle: 'short' });
 
 function hourAndMinute(seconds: number): string {
   return shortTime.format(seconds * 1000);
+}
+
+const shortDay = new Intl.DateTimeFormat('en-GB', { day: 'numeric', month: 'short', timeZone: 'UTC' });
+
+function dayAndMonth(seconds: number): string {
+  return shortDay.format(seconds * 1000);
 }

@@ -12,7 +12,7 @@ interface CredentialActionsProps {
 
 /**
  * The versions of each credential of a deployment: those of the configuration, and one that is kept as a fallback; with
- * buttons to promote them or to roll back, if this session may.
+ * buttons to promote them, to roll back, to withdraw the next one and to retry one that is refused, if this session may.
  */
 export function CredentialActions({ deployment, now }: CredentialActionsProps) {
   const mayAct = useAllowed().data?.allowed === true;
@@ -56,17 +56,30 @@ interface VersionProps {
 
 function VersionButton({
   deployment,
-  credential: { name: credential, version, status, refused },
+  credential: { name: credential, version, status, refused, role },
 }: VersionProps) {
-  if (status === 'in-use' || refused) return null;
+  if (refused) {
+    const body = { action: 'retry', credential } as const;
+    return <ActionButton label="Retry now" name={`Retry ${credential} now`} body={body} />;
+  }
+  if (status === 'in-use') return null;
   const isFallback = status === 'fallback';
   const label = isFallback ? 'Roll back' : 'Promote';
   const object = `version ${version} of ${credential} at ${deployment}`;
   return (
-    <ActionButton
-      label={label}
-      name={isFallback ? `Roll back to ${object}` : `Promote ${object}`}
-      body={{ action: isFallback ? 'roll-back' : 'promote', deployment, credential, version }}
-    />
+    <div class="buttons">
+      <ActionButton
+        label={label}
+        name={isFallback ? `Roll back to ${object}` : `Promote ${object}`}
+        body={{ action: isFallback ? 'roll-back' : 'promote', deployment, credential, version }}
+      />
+      {role === 'next' && (
+        <ActionButton
+          label="Withdraw"
+          name={`Withdraw version ${version} of ${credential}`}
+          body={{ action: 'withdraw', credential }}
+        />
+      )}
+    </div>
   );
 }

@@ -1,7 +1,8 @@
 import { expect, test } from '@jest/globals';
 import { Secret } from '../../src/base/secret.ts';
 import { SourceReader } from '../../src/credentials/sources.ts';
-import { readAuditSinks } from '../../src/setup/audit-sinks.ts';
+import { readAuditSinks } from '../../src/setup/audit.ts';
+import { ContentReading } from '../../src/setup/content.ts';
 
 test('secrets and files of a receiver that cannot be read or used are issues', async () => {
   const headers = {
@@ -10,7 +11,9 @@ test('secrets and files of a receiver that cannot be read or used are issues', a
   };
   const otlp = { endpoint: 'http://127.0.0.1:1/v1/logs', headers, tls: { caFile: '/nothing.pem' } };
   const reader = new SourceReader({ environment: {} }, undefined);
-  const { issues } = await readAuditSinks([{ name: 'a', otlp }], reader, undefined);
+  const reading = new ContentReading(reader, undefined);
+  await readAuditSinks([{ name: 'a', otlp }], reading);
+  const { issues } = reading;
   const path = ['audit', 'sinks', 0, 'otlp'];
   expect(issues).toMatchObject([
     { path: [...path, 'headers', 'authorization'], message: expect.stringContaining('MISSING') },

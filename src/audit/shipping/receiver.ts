@@ -1,7 +1,7 @@
 import { createRequire } from 'node:module';
 import type { SecureVersion } from 'node:tls';
 import type { Agent, Dispatcher } from 'undici';
-import type { Secret } from '../base/secret.ts';
+import type { Secret } from '../../base/secret.ts';
 
 const require = createRequire(import.meta.url);
 

@@ -1,30 +1,58 @@
 import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto';
-import { isNativeError } from 'node:util/types';
 import { certificatesIn, readPem } from '../base/guarded-file.ts';
 import { Secret } from '../base/secret.ts';
 import type { Issue, Path } from '../config/issues.ts';
 import type { Config } from '../config/schema.ts';
 import type { SecretSource } from '../config/secret-source.ts';
-import type { SourceReader } from '../credentials/sources.ts';
+import { issueOf, type SourceReader } from '../credentials/sources.ts';
 import type { ClientCertificate } from '../transport/upstream-tls.ts';
 
-/**
- * Reads the `caFile` of a section, so that an invalid one is reported before the first handshake fails; undefined
- * without one. An issue is added to the others. `uid`: the user of this process; without one, owners of files are not
- * checked.
- */
-export async function readAuthorityOf(
-  caFile: string | undefined,
-  section: Path,
-  uid: number | undefined,
-  issues: Issue[],
-): Promise<string | undefined> {
-  try {
-    return await readAuthority(caFile, uid);
-  } catch (error) {
-    const message = isNativeError(error) ? error.message : 'cannot be read';
-    issues.push({ path: [...section, 'caFile'], message });
-    return undefined;
+type TlsSection = { readonly caFile?: string } & Partial<ClientCertificateSection>;
+
+/** Reads the secrets, certificates and keys that a configuration names, and collects the issues with them. */
+export class ContentReading {
+  readonly #reader: SourceReader;
+  readonly #uid: number | undefined;
+  readonly issues: Issue[] = [];
+
+  /** `uid`: the user of this process; undefined: owners of files are not checked. */
+  constructor(reader: SourceReader, uid: number | undefined) {
+    this.#reader = reader;
+    this.#uid = uid;
+  }
+
+  /** Undefined: there is no source, or it cannot be read. */
+  secret(source: SecretSource | undefined, path: Path): Promise<Secret | undefined> {
+    return this.value(path, async (reader) => source && (await reader.read(source)).secret);
+  }
+
+  /** Reads the `caFile` of a section, so that an invalid one is reported before the first handshake fails. */
+  authority(caFile: string | undefined, section: Path): Promise<string | undefined> {
+    return this.value([...section, 'caFile'], () => readAuthority(caFile, this.#uid));
+  }
+
+  /** Reads the files of a section. Those that cannot be read are left out. */
+  async tls(
+    section: TlsSection,
+    path: Path,
+  ): Promise<{ readonly ca: string | undefined; readonly client: ClientCertificate | undefined }> {
+    const ca = await this.authority(section.caFile, path);
+    const client = await readClientCertificate(section, this.#reader, this.#uid).catch((error) => {
+      if (!(error instanceof CertificateIssue)) throw error;
+      this.issues.push(issueOf([...path, error.key], error.cause ?? error));
+      return undefined;
+    });
+    return { ca, client };
+  }
+
+  /** Undefined: `read` has thrown, which is an issue at `path`. */
+  async value<T>(path: Path, read: (reader: SourceReader) => Promise<T>): Promise<T | undefined> {
+    try {
+      return await read(this.#reader);
+    } catch (error) {
+      this.issues.push(issueOf(path, error));
+      return undefined;
+    }
   }
 }
 
@@ -32,7 +60,7 @@ export async function readAuthorityOf(
  * Reads a file of authorities; undefined without a name. `uid` is the user of this process.
  * @throws Error with the reason
  */
-export async function readAuthority(
+async function readAuthority(
   caFile: string | undefined,
   uid: number | undefined,
 ): Promise<string | undefined> {
@@ -46,7 +74,7 @@ type ClientCertificateSection = Pick<Config['deployments'][string]['tls'], TlsKe
 type TlsKey = 'certFile' | 'keyFile' | 'keyPassphrase';
 
 /** An issue with the value of a key; the cause, if any, gives the reason. */
-export class CertificateIssue extends Error {
+class CertificateIssue extends Error {
   readonly key: TlsKey;
 
   constructor(key: TlsKey, message: string, cause?: unknown) {
@@ -59,7 +87,7 @@ export class CertificateIssue extends Error {
  * Reads a client certificate, which must belong to its private key; undefined without one.
  * @throws CertificateIssue
  */
-export async function readClientCertificate(
+async function readClientCertificate(
   { certFile, keyFile, keyPassphrase }: Partial<ClientCertificateSection>,
   reader: SourceReader,
   uid: number | undefined,

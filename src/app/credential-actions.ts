@@ -1,0 +1,257 @@
+import { setTimeout as delay } from 'node:timers/promises';
+import { messageOf } from '../base/error-code.ts';
+import type { Promotion } from '../control/actions.ts';
+import { ControlError, type ControlErrorCode } from '../control/control-error.ts';
+import type { CredentialVersionState, GatewayState } from '../control/state.ts';
+import { type CredentialSources, sealedEntriesOf } from '../credentials/reading.ts';
+import { SealedError, type SealedSection } from '../credentials/sealed-file.ts';
+import { changeEntries, ReplaceError, SealingError, withdraw } from '../credentials/sealing.ts';
+import { type ProcessContext, SourceReader } from '../credentials/sources.ts';
+import type { AppSetup } from '../setup/setup.ts';
+import type { VersionTest } from '../upstream/credential.ts';
+import type { DeploymentVersion, Serving } from './worker.ts';
+
+/** Maximum time of the tests of versions, in milliseconds: shorter than the idle timeout of the control plane. */
+const TEST_MS = 20_000;
+
+export interface CredentialActionsDeps {
+  readonly serving: Pick<Serving, 'testVersion' | 'promote'>;
+  /** Returns the active setup. */
+  readonly setup: () => AppSetup;
+  readonly state: () => Promise<GatewayState>;
+  /** Where this process reads secrets from; undefined: its setup is not from a file. */
+  readonly context: ProcessContext | undefined;
+  /** Reads the credentials again; resolves when a change is in use or refused. */
+  readonly readCredentials: () => Promise<void>;
+}
+
+/** A version of a credential, and deployments of which something is asked or true. */
+interface VersionAt {
+  readonly version: string;
+  readonly deployments: readonly string[];
+}
+
+/** A next version in the sealed file. */
+export interface SealedNext {
+  readonly version: string;
+  readonly section: SealedSection;
+  readonly context: ProcessContext;
+  /** The entries that it comes from. */
+  readonly entries: readonly string[];
+}
+
+type Held = CredentialVersionState & { readonly deployment: string };
+
+/** What an operator does with credentials: in all workers and at all deployments, or an error says where it holds. */
+export class CredentialActions {
+  readonly #deps: CredentialActionsDeps;
+
+  constructor(deps: CredentialActionsDeps) {
+    this.#deps = deps;
+  }
+
+  /**
+   * The version, and the deployments that have it and do not use it yet.
+   * @throws ControlError if there is none
+   */
+  async promotable({ credential, version }: Promotion): Promise<VersionAt> {
+    const held = await this.#held(credential);
+    const chosen = version ?? held.find(({ state }) => UNUSED.includes(state))?.version;
+    if (chosen === undefined) throw new ControlError('no-next-version');
+    const ofVersion = held.filter((each) => each.version === chosen);
+    if (ofVersion.length === 0) throw new ControlError('target-unknown');
+    const unused = ofVersion.filter(({ state }) => state !== 'in-use');
+    if (unused.length === 0) throw new ControlError('version-in-use');
+    return { version: chosen, deployments: unused.map(({ deployment }) => deployment) };
+  }
+
+  /**
+   * Puts versions in use that their upstreams accept. They are tested one after the other, so that a wrong one costs one
+   * refused attempt.
+   * @throws ControlError unless each upstream accepts its version
+   */
+  async promote(choices: readonly DeploymentVersion[]): Promise<void> {
+    const test = await inTime(async (over) => {
+      for (const choice of choices) {
+        const each = await this.#deps.serving.testVersion(choice);
+        if (over.aborted || each !== 'accepted') return each;
+      }
+      return 'accepted';
+    });
+    if (test !== 'accepted') throw new ControlError(CODES[test]);
+    await this.#use(choices);
+  }
+
+  /**
+   * The deployments whose upstreams refuse every version of the credential.
+   * @throws ControlError if there are none
+   */
+  async refusedAt(credential: string): Promise<readonly string[]> {
+    const held = await this.#held(credential);
+    const refused = held.filter(({ inUse, serves }) => inUse && !serves);
+    if (refused.length === 0) throw new ControlError('not-refused');
+    return refused.map(({ deployment }) => deployment);
+  }
+
+  /**
+   * Asks these upstreams again whether they accept a version of the credential, as far as `attemptsWhenRefused` allows. An
+   * accepted one is in use from then on.
+   * @throws ControlError that says where it is accepted, unless it is everywhere
+   */
+  async retry(credential: string, deployments: readonly string[]): Promise<void> {
+    const held = await this.#held(credential);
+    const accepted: string[] = [];
+    const failed: { readonly deployment: string; readonly test: Failed }[] = [];
+    await Promise.all(
+      deployments.map(async (deployment) => {
+        const versions = held.filter((each) => each.deployment === deployment);
+        const test = await inTime((over) => this.#firstAccepted(versions, over));
+        if (test === 'accepted') accepted.push(deployment);
+        else failed.push({ deployment, test });
+      }),
+    );
+    const [first] = failed;
+    if (first === undefined) return;
+    const told = failed.map(({ deployment, test }) => `${deployment} ${RETRIED[test]}`);
+    const also = accepted.length === 0 ? '' : ` It is accepted, and in use, at ${accepted.join(', ')}.`;
+    const code = first.test === 'refused' ? 'credential-refused' : CODES[first.test];
+    throw new ControlError(code, `The credential is not in use everywhere: ${told.join('; ')}.${also}`);
+  }
+
+  /**
+   * The next version of the credential, if it is in the sealed file and not in use.
+   * @throws ControlError otherwise
+   */
+  async withdrawable(credential: string): Promise<SealedNext> {
+    const { config, credentials } = this.#deps.setup();
+    const given = config.credentials[credential];
+    const version = credentials.get(credential)?.next?.version;
+    if (given === undefined) throw new ControlError('target-unknown');
+    if (version === undefined) throw new ControlError('nothing-to-withdraw');
+    if (given.next !== undefined) {
+      const place = `credentials.${credential}.next`;
+      const detail = `The next version of ${credential} is ${place} of the configuration: remove it there, and reload.`;
+      throw new ControlError('next-configured', detail);
+    }
+    const { context } = this.#deps;
+    const { sealed: section } = config;
+    if (section === undefined || context === undefined) throw new ControlError('nothing-to-withdraw');
+    const values = await new SourceReader(context, section).sealed().catch(notChanged);
+    const entries = sealedEntriesOf(given).filter((name) => values.get(name)?.next !== undefined);
+    if (entries.length === 0) throw new ControlError('nothing-to-withdraw');
+    await this.#refuseUsed(entries);
+    return { version, section, context, entries };
+  }
+
+  /**
+   * Removes a next version from the sealed file, and drops it in all workers. Returns the deployments at which it has
+   * become the version in use meanwhile, and stays.
+   * @throws ControlError if the file cannot be changed, or a worker cannot drop it
+   */
+  async withdraw(
+    credential: string,
+    { version, section, context, entries }: SealedNext,
+  ): Promise<readonly string[]> {
+    const reader = new SourceReader(context, section);
+    await changeEntries(section, reader, entries, withdraw).catch(notChanged);
+    await this.#deps.readCredentials();
+    if (this.#deps.setup().credentials.get(credential)?.next?.version === version) {
+      const dropped = `Version ${version} is withdrawn from ${section.file}, but the gateway still has it in all workers`;
+      throw new ControlError(
+        'action-failed',
+        `${dropped}. It tries again by itself; the log says why it failed.`,
+      );
+    }
+    return usedAt(await this.#deps.state(), credential, version);
+  }
+
+  /** The versions of a credential at each deployment. @throws ControlError if no deployment has it */
+  async #held(credential: string): Promise<readonly Held[]> {
+    const { deployments } = await this.#deps.state();
+    const held = deployments.flatMap(({ name: deployment, credentials }) =>
+      credentials.filter((each) => each.credential === credential).map((each) => ({ deployment, ...each })),
+    );
+    if (held.length === 0) throw new ControlError('target-unknown');
+    return held;
+  }
+
+  /** An entry can belong to several credentials. @throws ControlError if the next version of one is in use */
+  async #refuseUsed(entries: readonly string[]): Promise<void> {
+    const { config, credentials } = this.#deps.setup();
+    const state = await this.#deps.state();
+    const isShared = (given: CredentialSources): boolean =>
+      sealedEntriesOf(given).some((entry) => entries.includes(entry));
+    for (const [name, given] of Object.entries(config.credentials)) {
+      const version = credentials.get(name)?.next?.version;
+      if (version === undefined || !isShared(given)) continue;
+      const used = usedAt(state, name, version);
+      if (used.length === 0) continue;
+      const where = `Version ${version} of ${name} is in use at ${used.join(', ')}`;
+      const advice = `roll back first, or make it the current one with credential rotate --promote`;
+      throw new ControlError('next-in-use', `${where}, so it is not withdrawn: ${advice}.`);
+    }
+  }
+
+  /** @throws ControlError that says where the versions are in use, unless they are everywhere */
+  async #use(choices: readonly DeploymentVersion[]): Promise<void> {
+    await this.#deps.serving.promote(choices).catch((error: unknown) => {
+      throw new ControlError('action-failed', `The promotion failed: ${messageOf(error)}.`);
+    });
+  }
+
+  /** Asks about one version after the other; the first that is accepted is put in use. */
+  async #firstAccepted(versions: readonly Held[], over: AbortSignal): Promise<VersionTest> {
+    let last: VersionTest = 'unknown';
+    for (const { deployment, credential, version } of versions) {
+      const choice = { deployment, credential, version };
+      const test = await this.#deps.serving.testVersion(choice);
+      if (test === 'accepted') await this.#use([choice]);
+      if (test === 'accepted' || test === 'spent' || over.aborted) return test;
+      last = test;
+    }
+    return last;
+  }
+}
+
+/** The deployments at which a version is in use. */
+export function usedAt({ deployments }: GatewayState, credential: string, version: string): string[] {
+  const isUsed = (each: CredentialVersionState): boolean =>
+    each.inUse && each.credential === credential && each.version === version;
+  return deployments.flatMap(({ name, credentials }) => (credentials.some(isUsed) ? [name] : []));
+}
+
+/** States of a next version that is not in use. */
+const UNUSED: readonly CredentialVersionState['state'][] = ['candidate', 'waiting'];
+
+type Failed = Exclude<VersionTest, 'accepted'>;
+
+const CODES: Readonly<Record<Failed, ControlErrorCode>> = {
+  unknown: 'target-unknown',
+  spent: 'attempts-used-up',
+  refused: 'version-refused',
+  unclear: 'version-unclear',
+};
+
+/** How an upstream responds that does not accept the credential. */
+const RETRIED: Readonly<Record<Failed, string>> = {
+  unknown: 'has other versions in some workers',
+  spent: 'has seen as many refused attempts as digest.attemptsWhenRefused allows in a minute',
+  refused: 'refuses it',
+  unclear: 'does not say whether it accepts it',
+};
+
+/** The result of tests that may take `TEST_MS`. One that ends later changes nothing that the operator was told. */
+async function inTime(test: (over: AbortSignal) => Promise<VersionTest>): Promise<VersionTest> {
+  const over = new AbortController();
+  const { signal } = over;
+  return Promise.race([test(signal), delay(TEST_MS, 'unclear' as const, { signal })]).finally(() =>
+    over.abort(),
+  );
+}
+
+/** @throws ControlError if the sealed file cannot be read or written */
+function notChanged(error: unknown): never {
+  if (error instanceof SealedError || error instanceof SealingError || error instanceof ReplaceError)
+    throw new ControlError('action-failed', `Nothing has changed: ${error.message}.`);
+  throw error;
+}

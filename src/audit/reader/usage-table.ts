@@ -1,0 +1,373 @@
+import { count } from '../../base/units.ts';
+import { csvLine } from './query.ts';
+import {
+  copyOf,
+  itemsIn,
+  NAME_FIELDS,
+  type NameField,
+  plainText,
+  type RecordScan,
+  rawText,
+} from './usage-lines.ts';
+
+/** The fields by which usage is grouped. */
+export const USAGE_FIELDS = [...NAME_FIELDS, 'status'] as const;
+
+/** The grouping where none is given. */
+export const DEFAULT_FIELDS = 'client,site,operation,credential';
+
+export type UsageField = (typeof USAGE_FIELDS)[number];
+
+/**
+ * Reads the fields of a grouping, with commas between them.
+ * @throws RangeError with those that there are
+ */
+export function usageFields(text: string): UsageField[] {
+  const fields = text.split(',').map((name) => USAGE_FIELDS.find((field) => field === name.trim()));
+  const known = fields.filter((field) => field !== undefined);
+  if (known.length === fields.length && new Set(known).size === known.length) return known;
+  throw new RangeError(`fields are ${USAGE_FIELDS.join(', ')}, each once, with commas between them`);
+}
+
+/** Groups that are counted one by one; requests of further ones are counted together. */
+const MAX_GROUPS = 50_000;
+/** Where no operation says which parameters are lists of identifiers. */
+const DEFAULT_LISTS = ['ids'];
+export const DAY_MS = 86_400_000;
+
+/** Names of the parameters that are quoted lists, by operation, by deployment. */
+export type IdentifierLists = Readonly<Record<string, Readonly<Record<string, readonly string[]>>>>;
+
+/** The kinds of parameters of a configuration. */
+interface Operations {
+  readonly operations: Readonly<Record<string, { readonly parameters: Readonly<Record<string, string>> }>>;
+}
+
+/** The parameters that are lists of identifiers by the operations of a configuration. */
+export function identifierLists(deployments: Readonly<Record<string, Operations>>): IdentifierLists {
+  return mapValues(deployments, ({ operations }) =>
+    mapValues(operations, ({ parameters }) =>
+      Object.keys(parameters).filter((name) => parameters[name]?.startsWith('quoted-list') === true),
+    ),
+  );
+}
+
+function mapValues<From, To>(
+  record: Readonly<Record<string, From>>,
+  map: (value: From) => To,
+): Record<string, To> {
+  return Object.fromEntries(Object.entries(record).map(([name, value]) => [name, map(value)]));
+}
+
+export interface UsageCounts {
+  readonly requests: number;
+  /** Items of the lists of identifiers. */
+  readonly identifiers: number;
+  /** Requests with a list of which nothing, or not all, is recorded. */
+  readonly uncounted: number;
+  readonly bytesIn: number;
+  readonly bytesOut: number;
+  /** Responses with a status from 400 on, and how many of each. */
+  readonly errors: number;
+  readonly statuses: Readonly<Record<string, number>>;
+}
+
+export interface UsageRow extends UsageCounts {
+  /** Values of the fields of the group, in their order. */
+  readonly values: readonly string[];
+  /** Days (UTC) with a request. */
+  readonly days: number;
+}
+
+export interface UsageDay extends UsageCounts {
+  /** Such as 2026-03-01. */
+  readonly day: string;
+}
+
+export interface Usage {
+  readonly by: readonly UsageField[];
+  /** Those with the most requests first. */
+  readonly rows: readonly UsageRow[];
+  /** Requests of the groups without a row; undefined: there are none. */
+  readonly other: UsageRow | undefined;
+  readonly total: UsageRow;
+  readonly daily: readonly UsageDay[];
+  /** Names of lists that are recorded by name only. */
+  readonly namesOnly: readonly string[];
+}
+
+export interface UsageTableOptions {
+  readonly by: readonly UsageField[];
+  readonly lists: IdentifierLists;
+  /** Groups that are counted one by one; left out: 50,000. */
+  readonly maxGroups?: number;
+  /** Rows of the result; left out: one for each group. */
+  readonly maxRows?: number;
+}
+
+/** A request whose group is known. */
+export interface CountedRequest {
+  readonly group: Group;
+  /** Days since 1970, in UTC. */
+  readonly day: number;
+  readonly identifiers: number;
+  /** True: a list of identifiers is not recorded, or not whole. */
+  readonly isUncounted: boolean;
+  readonly status: number;
+  readonly bytesIn: number;
+  readonly bytesOut: number;
+}
+
+class Counts {
+  requests = 0;
+  identifiers = 0;
+  uncounted = 0;
+  bytesIn = 0;
+  bytesOut = 0;
+  /** Undefined until there is an error, as in most of many groups. */
+  #statuses: Map<number, number> | undefined;
+
+  add({ identifiers, isUncounted, status, bytesIn, bytesOut }: CountedRequest): void {
+    this.requests += 1;
+    this.identifiers += identifiers;
+    if (isUncounted) this.uncounted += 1;
+    this.bytesIn += bytesIn;
+    this.bytesOut += bytesOut;
+    if (status >= 400) this.#addErrors(status, 1);
+  }
+
+  addCounts(other: UsageCounts): void {
+    this.requests += other.requests;
+    this.identifiers += other.identifiers;
+    this.uncounted += other.uncounted;
+    this.bytesIn += other.bytesIn;
+    this.bytesOut += other.bytesOut;
+    for (const [status, count] of Object.entries(other.statuses)) this.#addErrors(Number(status), count);
+  }
+
+  #addErrors(status: number, count: number): void {
+    this.#statuses ??= new Map();
+    this.#statuses.set(status, (this.#statuses.get(status) ?? 0) + count);
+  }
+
+  get counts(): UsageCounts {
+    const { requests, identifiers, uncounted, bytesIn, bytesOut } = this;
+    const statuses = Object.fromEntries(this.#statuses ?? []);
+    const errors = Object.values(statuses).reduce((sum, count) => sum + count, 0);
+    return { requests, identifiers, uncounted, bytesIn, bytesOut, errors, statuses };
+  }
+}
+
+/** A set of days that takes a bit for each day between the first and the last. */
+class Days {
+  #first = 0;
+  #bits = new Uint8Array(0);
+  #last = Number.NaN;
+  size = 0;
+
+  add(day: number): void {
+    if (day === this.#last) return;
+    this.#last = day;
+    if (this.#bits.length === 0) this.#first = day - (day % 8);
+    this.#makeRoom(day);
+    const at = day - this.#first;
+    const bit = 1 << (at % 8);
+    const before = this.#bits[at >> 3] ?? 0;
+    if ((before & bit) === 0) this.size += 1;
+    this.#bits[at >> 3] = before | bit;
+  }
+
+  merge(other: Days): void {
+    for (let at = 0; at < 8 * other.#bits.length; at += 1) {
+      if (((other.#bits[at >> 3] ?? 0) & (1 << (at % 8))) !== 0) this.add(other.#first + at);
+    }
+  }
+
+  #makeRoom(day: number): void {
+    const earlier = Math.max(0, Math.ceil((this.#first - day) / 8));
+    const needed = Math.max(this.#bits.length, ((day - this.#first) >> 3) + 1) + earlier;
+    if (needed === this.#bits.length) return;
+    const larger = new Uint8Array(needed);
+    larger.set(this.#bits, earlier);
+    this.#bits = larger;
+    this.#first -= 8 * earlier;
+  }
+}
+
+/** What is counted together. */
+export class Group extends Counts {
+  readonly values: readonly string[];
+  readonly days = new Days();
+  /** Its parts by status; undefined unless usage is grouped by it. */
+  byStatus: Map<number, Group> | undefined;
+
+  constructor(values: readonly string[]) {
+    super();
+    this.values = values;
+  }
+
+  merge(other: Group): void {
+    this.addCounts(other.counts);
+    this.days.merge(other.days);
+  }
+
+  get row(): UsageRow {
+    return { values: this.values, ...this.counts, days: this.days.size };
+  }
+}
+
+/** The groups, and what is counted of each. */
+export class UsageTable {
+  readonly #by: readonly UsageField[];
+  readonly #names: readonly NameField[];
+  readonly #statusAt: number;
+  readonly #maxGroups: number;
+  readonly #maxRows: number;
+  readonly #lists: IdentifierLists;
+  readonly #groups = new Map<string, Group>();
+  readonly #all: Group[] = [];
+  readonly #total = new Group([]);
+  readonly #other = new Group([]);
+  readonly #daily = new Map<number, Counts>();
+  readonly #members = new Map<string, readonly (readonly [name: string, member: string])[]>();
+  readonly #namesOnly = new Set<string>();
+
+  constructor({ by, lists, maxGroups = MAX_GROUPS, maxRows = maxGroups }: UsageTableOptions) {
+    this.#by = by;
+    this.#names = by.filter((field) => field !== 'status');
+    this.#statusAt = by.indexOf('status');
+    this.#lists = lists;
+    this.#maxGroups = maxGroups;
+    this.#maxRows = maxRows;
+  }
+
+  /** The group of a request; with a group by status, that of its other fields. */
+  groupOf(scan: RecordScan): Group {
+    let key = '';
+    for (const field of this.#names) key += `${scan[field]}\n`;
+    const known = this.#groups.get(key);
+    if (known !== undefined) return known;
+    if (this.#groups.size >= this.#maxGroups) return this.#other;
+    const group = new Group(this.#names.map((field) => plainText(scan[field])));
+    this.#groups.set(copyOf(key), group);
+    if (this.#statusAt === -1) this.#all.push(group);
+    return group;
+  }
+
+  /** The identifiers of a request, as far as they are recorded. */
+  identifiersOf({ deployment, operation, parameters, cut }: RecordScan): {
+    identifiers: number;
+    isUncounted: boolean;
+  } {
+    let identifiers = 0;
+    let isUncounted = cut;
+    for (const [name, member] of this.#membersOf(deployment, operation)) {
+      const items = itemsIn(parameters, member);
+      identifiers += Math.max(0, items);
+      if (items !== -1) continue;
+      isUncounted = true;
+      this.#namesOnly.add(name);
+    }
+    return { identifiers, isUncounted };
+  }
+
+  add(request: CountedRequest): void {
+    const { day, status } = request;
+    let daily = this.#daily.get(day);
+    if (daily === undefined) {
+      daily = new Counts();
+      this.#daily.set(day, daily);
+    }
+    daily.add(request);
+    for (const group of [
+      this.#statusAt === -1 ? request.group : this.#partOf(request.group, status),
+      this.#total,
+    ]) {
+      group.add(request);
+      group.days.add(day);
+    }
+  }
+
+  /** The result, after which nothing may be added. */
+  usage(): Usage {
+    const rest = this.#all.sort(byRequests).splice(this.#maxRows);
+    for (const group of rest) this.#other.merge(group);
+    const daily = [...this.#daily].sort(([a], [b]) => a - b);
+    return {
+      by: this.#by,
+      rows: this.#all.map(({ row }) => row),
+      other: this.#other.requests === 0 ? undefined : this.#other.row,
+      total: this.#total.row,
+      daily: daily.map(([day, { counts }]) => ({
+        day: new Date(day * DAY_MS).toISOString().slice(0, 10),
+        ...counts,
+      })),
+      namesOnly: [...this.#namesOnly].sort(),
+    };
+  }
+
+  #partOf(group: Group, status: number): Group {
+    const known = group.byStatus?.get(status);
+    if (known !== undefined) return known;
+    if (group === this.#other || this.#all.length >= this.#maxGroups) return this.#other;
+    const part = new Group(group.values.toSpliced(this.#statusAt, 0, String(status)));
+    group.byStatus ??= new Map();
+    group.byStatus.set(status, part);
+    this.#all.push(part);
+    return part;
+  }
+
+  #membersOf(deployment: string, operation: string): readonly (readonly [name: string, member: string])[] {
+    const key = `${deployment}\n${operation}`;
+    const known = this.#members.get(key);
+    if (known !== undefined) return known;
+    const named = this.#lists[plainText(deployment)]?.[plainText(operation)] ?? [];
+    const names = named.length === 0 ? DEFAULT_LISTS : named;
+    const members = names.map((name) => [name, `"${rawText(name)}":`] as const);
+    if (this.#members.size < this.#maxGroups) this.#members.set(copyOf(key), members);
+    return members;
+  }
+}
+
+function byRequests(a: Group, b: Group): number {
+  return b.requests - a.requests || (a.values.join('\n') < b.values.join('\n') ? -1 : 1);
+}
+
+/** The value of each field in the row of groups beyond the limit. */
+export const OTHER = '(other)';
+
+/** Usage as comma-separated values (RFC 4180). */
+export function usageCsv({ by, rows, other }: Usage): string {
+  const header = [...by, ...COUNTED, 'errorStatuses'];
+  const all = other === undefined ? rows : [...rows, { ...other, values: by.map(() => OTHER) }];
+  const lines = all.map((row) => [...row.values, ...COUNTED.map((name) => row[name]), statusText(row)]);
+  return [header, ...lines].map(csvLine).join('');
+}
+
+const COUNTED = ['requests', 'identifiers', 'uncounted', 'bytesIn', 'bytesOut', 'days', 'errors'] as const;
+
+/** Statuses of errors with how often each came, the most frequent first: `404:10 429:2`. */
+export function statusText({ statuses }: UsageCounts): string {
+  const found = Object.entries(statuses).sort(([, a], [, b]) => b - a);
+  return found.map((each) => each.join(':')).join(' ');
+}
+
+/** What a reader of the usage has to know, as clauses. */
+export function usageNotes({ total, other, namesOnly }: Usage): string[] {
+  const notes: string[] = [];
+  if (namesOnly.length > 0) {
+    const them = namesOnly.length === 1 ? 'it' : 'them';
+    notes.push(
+      `the log has ${namesOnly.join(', ')} by name only: add ${them} to audit.parameters to count identifiers from then on`,
+    );
+  }
+  if (total.uncounted > 0) {
+    notes.push(
+      `the identifiers of ${count(total.uncounted, 'request')} are not counted, or not all of them, since the log does not have the list whole`,
+    );
+  }
+  if (other !== undefined) {
+    notes.push(`there are more groups than rows: the others are together in ${OTHER}; name fewer fields`);
+  }
+  return notes;
+}

@@ -1,0 +1,221 @@
+import { join } from 'node:path';
+import { finding } from '../findings.ts';
+import { foldersIn } from '../segments/segment.ts';
+import { isWithin, type Query } from './query.ts';
+import {
+  type ReadOptions,
+  reportUnsealed,
+  type SealedBlock,
+  type SearchOptions,
+  sealedBlocks,
+  segmentsFor,
+} from './search.ts';
+import { copyOf, RecordScan, UnreadableLine } from './usage-lines.ts';
+import {
+  type CountedRequest,
+  DAY_MS,
+  type Usage,
+  UsageTable,
+  type UsageTableOptions,
+} from './usage-table.ts';
+
+/** Requests of one process that wait for their outcome; the oldest is counted without it. */
+const MAX_OPEN = 10_000;
+/** Numbers of records for which a request that was whole at its head can be corrected by an outcome. */
+const CORRECTED_WITHIN = 65_536;
+/** How long after the time range outcomes and corrections are expected, in milliseconds of the log's own time. */
+const OUTCOME_WITHIN_MS = 3_600_000;
+const CORRECTION_WITHIN_MS = 300_000;
+const RECORD = '{"seq":';
+/** Second letters of kinds. */
+const ACCESS = 'c';
+const OUTCOME = 'u';
+
+export interface UsageOptions
+  extends ReadOptions,
+    UsageTableOptions,
+    Pick<SearchOptions, 'onBytes' | 'onSkipped'> {
+  /** Time range and replica. */
+  readonly query: Pick<Query, 'since' | 'until' | 'replica'>;
+}
+
+/**
+ * Counts the requests of the log by group. Only records under a seal count. Memory use depends on the number of groups
+ * and days, not on the size of the log.
+ * @throws Error if a directory cannot be read
+ */
+export async function countUsage(options: UsageOptions): Promise<Usage> {
+  const table = new UsageTable(options);
+  for (const folder of await foldersIn(options.directory, options.query.replica)) {
+    await countLog(options, folder, new UsageReader(options, folder, table));
+  }
+  return table.usage();
+}
+
+async function countLog(options: UsageOptions, replica: string, reader: UsageReader): Promise<void> {
+  const folder = join(options.directory, replica);
+  for await (const each of segmentsFor(folder, options)) {
+    // The outcome of a request may be in a segment outside of the time range.
+    if (!each.overlapping && reader.complete) {
+      options.onSkipped?.(join(folder, each.segment.name));
+      continue;
+    }
+    for await (const block of sealedBlocks(options, replica, each)) {
+      options.onBytes(block.bytes.length, block.stored);
+      reader.take(block, each.overlapping);
+      if (!each.overlapping && reader.complete) break;
+    }
+    reportUnsealed(options, replica, each, reader.takeUnsealed());
+  }
+  reader.end();
+}
+
+/** A request that is not counted yet, with its end as far as it is known. */
+interface OpenRequest extends CountedRequest {
+  readonly seq: number;
+  status: number;
+  bytesIn: number;
+  bytesOut: number;
+}
+
+/** Reads one process's log, block by block, and joins each request with its outcome. */
+class UsageReader {
+  readonly #options: UsageOptions;
+  readonly #replica: string;
+  readonly #table: UsageTable;
+  readonly #scan = new RecordScan();
+  /** Requests that wait for their outcome, by the number of their access record. */
+  readonly #open = new Map<number, OpenRequest>();
+  /** Requests that were whole at their head, each at the rest of its number: one is counted when the next takes its place. */
+  readonly #whole = new Array<OpenRequest | undefined>(CORRECTED_WITHIN);
+  #hasWhole = false;
+  #unsealed = 0;
+  #day = '';
+  #dayNumber = 0;
+
+  constructor(options: UsageOptions, replica: string, table: UsageTable) {
+    this.#options = options;
+    this.#replica = replica;
+    this.#table = table;
+  }
+
+  /** True if all requests are counted. */
+  get complete(): boolean {
+    return this.#open.size === 0 && !this.#hasWhole;
+  }
+
+  /** How many records were left out since the last call, because no seal covers them as they are. */
+  takeUnsealed(): number {
+    const count = this.#unsealed;
+    this.#unsealed = 0;
+    return count;
+  }
+
+  /** `overlapping`: the segment may have requests of the time range. */
+  take({ bytes, covers }: SealedBlock, overlapping: boolean): void {
+    const text = bytes.toString('latin1');
+    let isFirst = true;
+    for (let start = 0; start < text.length; ) {
+      const end = text.indexOf('\n', start);
+      if (text.startsWith(RECORD, start)) {
+        this.#scan.readHead(text, start);
+        if (isFirst) this.#begin(overlapping);
+        isFirst = false;
+        this.#read(text, start, end, covers);
+      }
+      start = end + 1;
+    }
+  }
+
+  /** Counts the requests that are left at the end of the log. */
+  end(): void {
+    this.#endWhole();
+    this.#endOpen(0);
+  }
+
+  #endWhole(): void {
+    for (const request of this.#whole) if (request !== undefined) this.#table.add(request);
+    this.#whole.fill(undefined);
+    this.#hasWhole = false;
+  }
+
+  /** Counts the oldest requests without their outcome; `kept`: how many go on waiting. */
+  #endOpen(kept: number): void {
+    for (const [seq, request] of this.#open) {
+      if (this.#open.size <= kept) return;
+      this.#open.delete(seq);
+      this.#table.add(request);
+    }
+  }
+
+  /** Gives up outcomes: those of too many requests, and behind the time range those that would have come by now. */
+  #begin(overlapping: boolean): void {
+    this.#endOpen(MAX_OPEN);
+    const { until } = this.#options.query;
+    if (overlapping || until === undefined) return;
+    const behind = Date.parse(this.#scan.time) - Date.parse(until);
+    if (behind >= CORRECTION_WITHIN_MS) this.#endWhole();
+    if (behind >= OUTCOME_WITHIN_MS) this.#endOpen(0);
+  }
+
+  #read(text: string, start: number, end: number, covers: (at: number) => boolean): void {
+    const scan = this.#scan;
+    const isWanted =
+      scan.kind === OUTCOME ? !this.complete : scan.kind === ACCESS && isWithin(this.#options.query, scan);
+    if (!isWanted) return;
+    if (!covers(start)) {
+      this.#unsealed += 1;
+      return;
+    }
+    try {
+      if (scan.kind === OUTCOME) this.#readOutcome(text, start, end);
+      else this.#readAccess(text, start, end);
+    } catch (error) {
+      if (!(error instanceof UnreadableLine)) throw error;
+      const found = finding('record-altered', { seq: scan.seq });
+      this.#options.onUnreadable({ ...found, replica: this.#replica, segment: '', line: 0 });
+    }
+  }
+
+  #readAccess(text: string, start: number, end: number): void {
+    const scan = this.#scan;
+    scan.readAccess(text, start, end);
+    const { seq, status, bytesIn, bytesOut } = scan;
+    const { identifiers, isUncounted } = this.#table.identifiersOf(scan);
+    const group = this.#table.groupOf(scan);
+    const day = this.#dayOf(scan);
+    const request = { seq, group, day, identifiers, isUncounted, status, bytesIn, bytesOut };
+    if (bytesIn === -1) {
+      this.#open.set(seq, { ...request, bytesIn: 0, bytesOut: 0 });
+      return;
+    }
+    const place = seq % CORRECTED_WITHIN;
+    const before = this.#whole[place];
+    if (before !== undefined) this.#table.add(before);
+    this.#whole[place] = request;
+    this.#hasWhole = true;
+  }
+
+  #readOutcome(text: string, start: number, end: number): void {
+    const scan = this.#scan;
+    scan.readOutcome(text, start, end);
+    const { access, status, bytesIn, bytesOut } = scan;
+    const open = this.#open.get(access);
+    if (open !== undefined) {
+      this.#open.delete(access);
+      this.#table.add(Object.assign(open, { status, bytesIn, bytesOut }));
+      return;
+    }
+    // The client did not take all of a response that was whole at its head.
+    const whole = this.#whole[access % CORRECTED_WITHIN];
+    if (whole?.seq === access) Object.assign(whole, { status, bytesIn, bytesOut });
+  }
+
+  #dayOf(scan: RecordScan): number {
+    const { day } = scan;
+    if (day === this.#day) return this.#dayNumber;
+    this.#day = copyOf(day);
+    this.#dayNumber = Math.floor(Date.parse(day) / DAY_MS) || 0;
+    return this.#dayNumber;
+  }
+}

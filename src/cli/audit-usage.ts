@@ -1,0 +1,141 @@
+import { type Command, Option } from 'commander';
+import { findingText } from '../audit/findings.ts';
+import { instantAfter, instantAt } from '../audit/reader/query.ts';
+import { countUsage } from '../audit/reader/usage.ts';
+import {
+  DEFAULT_FIELDS,
+  identifierLists,
+  OTHER,
+  statusText,
+  USAGE_FIELDS,
+  type Usage,
+  type UsageField,
+  type UsageRow,
+  usageCsv,
+  usageFields,
+  usageNotes,
+} from '../audit/reader/usage-table.ts';
+import { BufferGc } from '../base/buffer-gc.ts';
+import { loadConfig } from '../config/load.ts';
+import { argument, collectFiles, openAuditConfig, replicaOption, requireReplica } from './audit-config.ts';
+import { printable } from './audit-format.ts';
+import { type ExitStatus, type Io, note, print, type Run } from './io.ts';
+import { ReadProgress } from './progress.ts';
+import { alignColumns } from './table.ts';
+
+interface UsageArguments {
+  readonly config: string;
+  readonly key: readonly string[];
+  readonly by?: readonly UsageField[];
+  readonly replica?: string;
+  readonly from?: string;
+  readonly to?: string;
+  readonly json?: boolean;
+  readonly csv?: boolean;
+}
+
+/** Registers `audit usage`. */
+export function registerUsage(audit: Command, run: Run): void {
+  audit
+    .command('usage')
+    .description('count requests, identifiers, bytes, errors and days in the audit log')
+    .requiredOption('--config <file>', 'the configuration (YAML)')
+    .option('--key <file>', 'an earlier key of the log; can be repeated', collectFiles, [])
+    .option(
+      '--by <fields>',
+      `what is counted together, of ${USAGE_FIELDS.join(', ')}; left out, it is ${DEFAULT_FIELDS}`,
+      argument(usageFields),
+    )
+    .addOption(replicaOption('requests'))
+    .option(
+      '--from <time>',
+      'requests from this time on: 2026-03, 2026-03-01, 2026-03-01T08:00:00Z or 30d (ago)',
+      argument(instantAt),
+    )
+    .option('--to <time>', 'requests up to this time; a month or a day is included', argument(instantAfter))
+    .addOption(new Option('--json', 'print one JSON object, with the counts of each day').conflicts('csv'))
+    .addOption(new Option('--csv', 'print comma-separated values').conflicts('json'))
+    .action(run(runUsage));
+}
+
+async function runUsage(io: Io, options: UsageArguments): Promise<ExitStatus> {
+  const { config, key, by = usageFields(DEFAULT_FIELDS), replica, from, to } = options;
+  const { directory, keys } = await openAuditConfig(io, config, key);
+  const { deployments } = await loadConfig(config);
+  await requireReplica(directory, replica);
+  using progress = await ReadProgress.of(io.stderr, directory, { replica });
+  const gc = new BufferGc();
+  let status: ExitStatus = 0;
+  const usage = await countUsage({
+    directory,
+    keys,
+    by,
+    lists: identifierLists(deployments),
+    query: {
+      ...(replica !== undefined && { replica }),
+      ...(from !== undefined && { since: from }),
+      ...(to !== undefined && { until: to }),
+    },
+    onBytes: (size, stored) => {
+      gc.add(size);
+      progress.add(size, stored);
+    },
+    onSkipped: (file) => progress.skip(file),
+    onUnreadable: (finding) => {
+      progress.hide();
+      note(io, findingText(finding));
+      status = 1;
+    },
+    onNote: (finding) => {
+      progress.hide();
+      note(io, findingText(finding));
+    },
+  });
+  progress.hide();
+  await print(io, textOf(usage, options));
+  for (const line of usageNotes(usage)) note(io, line);
+  return status;
+}
+
+function textOf(usage: Usage, { json, csv }: UsageArguments): string {
+  if (csv === true) return usageCsv(usage);
+  return json === true ? `${JSON.stringify(usageJson(usage))}\n` : usageTable(usage);
+}
+
+function usageTable({ by, rows, other, total }: Usage): string {
+  const header = [...by.map((field) => field.toUpperCase()), ...COUNTS];
+  const named = (row: UsageRow, name: string) => [name, ...by.slice(1).map(() => ''), ...countsOf(row)];
+  const lines = [
+    header,
+    ...rows.map((row) => [...row.values.map((value) => printable(value) || '-'), ...countsOf(row)]),
+    ...(other === undefined ? [] : [named(other, OTHER)]),
+    ...(rows.length === 1 ? [] : [named(total, 'total')]),
+  ];
+  return alignColumns(lines)
+    .map((line) => `${line}\n`)
+    .join('');
+}
+
+const COUNTS = ['REQUESTS', 'IDENTIFIERS', 'BYTES-OUT', 'BYTES-IN', 'DAYS', 'ERRORS'];
+
+function countsOf(row: UsageRow): string[] {
+  const { requests, identifiers, bytesOut, bytesIn, days, errors } = row;
+  const shown = errors === 0 ? '0' : `${errors} (${statusText(row)})`;
+  return [...[requests, identifiers, bytesOut, bytesIn, days].map(String), shown];
+}
+
+/** The rows with the names of their fields. */
+function usageJson({ by, rows, other, total, daily, namesOnly }: Usage): object {
+  const { values: _none, ...all } = total;
+  return {
+    by,
+    rows: rows.map(({ values, ...counts }) => ({
+      ...Object.fromEntries(by.map((field, index) => [field, values[index]])),
+      ...counts,
+    })),
+    ...(other !== undefined && { other: { ...other, values: undefined } }),
+    total: all,
+    daily,
+    namesOnly,
+  };
+}

@@ -1,0 +1,104 @@
+import type { Command } from 'commander';
+import { type LearnedRule, Learner, type Unservable } from '../app/learn.ts';
+import { Replay, UNKNOWN } from '../app/replay.ts';
+import { count } from '../base/units.ts';
+import { loadConfig } from '../config/load.ts';
+import type { ParameterLimit } from '../policy/client.ts';
+import { printable } from './audit-format.ts';
+import { CommandError, type ExitStatus, type Io, note, print, type Run } from './io.ts';
+import { addLogOptions, type LogArguments, RecordedLog, recordedRequest, wasServed } from './policy-log.ts';
+
+interface LearnArguments extends LogArguments {
+  readonly client: string;
+}
+
+/** Registers `policy learn`: exit status 1 if no rules can serve all that was served. */
+export function registerLearn(policy: Command, run: Run): void {
+  const command = policy
+    .command('learn')
+    .description('print the tightest rules that would have served everything that a client was served')
+    .requiredOption('--config <file>', 'the configuration that the rules are for (YAML)')
+    .requiredOption('--client <id>', 'the client');
+  addLogOptions(command).action(run(runLearn));
+}
+
+async function runLearn(io: Io, options: LearnArguments): Promise<ExitStatus> {
+  const config = await loadConfig(options.config);
+  const { client: id, logConfig } = options;
+  const replay = new Replay(config, logConfig === undefined ? config : await loadConfig(logConfig));
+  const learner = new Learner(config, replay, id);
+  const log = new RecordedLog(io, options, id);
+  let served = 0;
+  for await (const found of log.requests()) {
+    if (!wasServed(found)) continue;
+    learner.add(recordedRequest(found));
+    served += 1;
+  }
+  if (served === 0) throw new CommandError(1, `the log has no request of ${id} in this time that was served`);
+  const rules = learner.rules();
+  // Rules together can refuse what each allows: one that leaves its site out, if several sites were used so.
+  const client = { id, allow: rules };
+  const verdicts = { refused: 0, unknown: 0, allowed: 0 };
+  for await (const found of new RecordedLog(io, options, id).requests()) {
+    if (wasServed(found)) verdicts[replay.judgeFor(client, recordedRequest(found)).verdict] += 1;
+  }
+  await print(io, rulesText(id, rules, served));
+  for (const line of notesOf(learner.unservable, verdicts)) note(io, line);
+  return verdicts.refused > 0 || log.isIncomplete ? 1 : 0;
+}
+
+function notesOf(
+  unservable: readonly Unservable[],
+  { refused, unknown }: { readonly refused: number; readonly unknown: number },
+): string[] {
+  return [
+    ...unservable.map(({ deployment, code, requests }) => {
+      const reason = Object.entries(UNKNOWN).find(([name]) => name === code)?.[1] ?? code;
+      return `no rule serves ${count(requests, 'request')} to ${printable(deployment) || 'no deployment'}: ${reason}`;
+    }),
+    ...(refused > 0 ? [`these rules would refuse ${count(refused, 'request')}: see policy replay`] : []),
+    ...(unknown > 0 ? [`of ${count(unknown, 'request')} it cannot be known: see policy replay`] : []),
+  ];
+}
+
+/** The rules as YAML, with what each has served as comments. */
+export function rulesText(id: string, rules: readonly LearnedRule[], served: number): string {
+  const head = `# ${count(served, 'request')} of ${id}`;
+  if (rules.length === 0) return `${head}\nallow: []\n`;
+  return `${[head, 'allow:', ...rules.flatMap(ruleLines)].join('\n')}\n`;
+}
+
+function ruleLines(rule: LearnedRule): string[] {
+  const { deployment, sites, operations, methods, parameters, requests } = rule;
+  const named = (key: string, names: LearnedRule['sites'], counts: ReadonlyMap<string, number>): string[] =>
+    names === '*' ? [] : [`    ${key}: [${[...names].map(scalar).join(', ')}]${countsText(counts)}`];
+  return [
+    `  - deployment: ${scalar(deployment)} # ${count(requests, 'request')}`,
+    ...named('sites', sites, rule.ofSites),
+    ...named('operations', operations, rule.ofOperations),
+    ...named('methods', methods, rule.ofMethods),
+    ...(parameters.length === 0 ? [] : [`    parameters: { ${parameters.map(limitText).join(', ')} }`]),
+  ];
+}
+
+function limitText({ name, max, values }: ParameterLimit): string {
+  const parts = [
+    ...(max === undefined ? [] : [`max: ${max}`]),
+    ...(values === undefined
+      ? []
+      : [`values: [${[...values].map((value) => JSON.stringify(value)).join(', ')}]`]),
+  ];
+  return `${scalar(name)}: { ${parts.join(', ')} }`;
+}
+
+function countsText(counts: ReadonlyMap<string, number>): string {
+  if (counts.size < 2) return '';
+  return ` # ${[...counts].map(([name, requests]) => `${printable(name)} ${requests}`).join(', ')}`;
+}
+
+/** Words that YAML reads as something else than text. */
+const RESERVED = /^(?:y|n|yes|no|on|off|true|false|null)$/i;
+
+function scalar(name: string): string {
+  return /^[a-z][\w.-]*$/i.test(name) && !RESERVED.test(name) ? name : JSON.stringify(name);
+}

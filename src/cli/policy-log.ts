@@ -1,0 +1,101 @@
+import type { Command } from 'commander';
+import type { RecordedRequest } from '../app/replay.ts';
+import { findingText } from '../audit/findings.ts';
+import { type FoundRequest, instantAfter, instantAt } from '../audit/reader/query.ts';
+import { search } from '../audit/reader/search.ts';
+import { BufferGc } from '../base/buffer-gc.ts';
+import { argument, collectFiles, openAuditConfig, replicaOption, requireReplica } from './audit-config.ts';
+import { type Io, note } from './io.ts';
+import { ReadProgress } from './progress.ts';
+
+/** Which requests of which log. */
+export interface LogArguments {
+  readonly config: string;
+  readonly logConfig?: string;
+  readonly key: readonly string[];
+  readonly replica?: string;
+  readonly from: string;
+  readonly to?: string;
+}
+
+/** Adds the options that select requests of an audit log. */
+export function addLogOptions(command: Command): Command {
+  return command
+    .option(
+      '--log-config <file>',
+      'the configuration whose audit log is read; left out, it is that of --config',
+    )
+    .option('--key <file>', 'an earlier key of the log; can be repeated', collectFiles, [])
+    .addOption(replicaOption('requests'))
+    .requiredOption(
+      '--from <time>',
+      'requests from this time on: 2026-03, 2026-03-01, 2026-03-01T08:00:00Z or 30d (ago)',
+      argument(instantAt),
+    )
+    .option('--to <time>', 'requests up to this time; a month or a day is included', argument(instantAfter));
+}
+
+/** The requests of a log, and what was wrong with it. */
+export class RecordedLog {
+  readonly #io: Io;
+  readonly #options: LogArguments;
+  readonly #client: string | undefined;
+  /** True: a part of the log could not be read or trusted. */
+  isIncomplete = false;
+
+  /** `client`: only requests of this one. */
+  constructor(io: Io, options: LogArguments, client?: string) {
+    this.#io = io;
+    this.#options = options;
+    this.#client = client;
+  }
+
+  /**
+   * The requests in order of time.
+   * @throws ConfigError, or CommandError if there is no such replica
+   */
+  async *requests(): AsyncGenerator<FoundRequest, void> {
+    const { config, logConfig = config, key, replica, from, to } = this.#options;
+    const { directory, keys } = await openAuditConfig(this.#io, logConfig, key);
+    await requireReplica(directory, replica);
+    using progress = await ReadProgress.of(this.#io.stderr, directory, { replica });
+    const gc = new BufferGc();
+    const found = search({
+      directory,
+      keys,
+      query: {
+        since: from,
+        ...(to !== undefined && { until: to }),
+        ...(replica !== undefined && { replica }),
+        ...(this.#client !== undefined && { client: this.#client }),
+      },
+      onBytes: (count, stored) => {
+        gc.add(count);
+        progress.add(count, stored);
+      },
+      onSkipped: (file) => progress.skip(file),
+      onUnreadable: (finding) => {
+        progress.hide();
+        note(this.#io, findingText(finding));
+        this.isIncomplete = true;
+      },
+      onNote: (finding) => {
+        progress.hide();
+        note(this.#io, findingText(finding));
+      },
+      onCut: () => undefined,
+    });
+    for await (const each of found) if ('access' in each) yield each;
+    progress.hide();
+  }
+}
+
+/** True if the upstream was asked, so that the rules had granted the request, or did not decide. */
+export function wasServed({ access }: FoundRequest): boolean {
+  return access.upstream !== undefined;
+}
+
+/** The request as it is judged. */
+export function recordedRequest({ access, outcome }: FoundRequest): RecordedRequest {
+  return { ...access, hasBody: outcome !== undefined && outcome.bytes.in > 0 };
+}

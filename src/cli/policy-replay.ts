@@ -1,0 +1,144 @@
+import type { Command } from 'commander';
+import { type Judgement, Replay, UNKNOWN } from '../app/replay.ts';
+import type { FoundRequest } from '../audit/reader/query.ts';
+import { count } from '../base/units.ts';
+import { loadConfig } from '../config/load.ts';
+import { printable } from './audit-format.ts';
+import { type ExitStatus, type Io, note, print, type Run } from './io.ts';
+import { addLogOptions, type LogArguments, RecordedLog, recordedRequest, wasServed } from './policy-log.ts';
+import { alignColumns } from './table.ts';
+
+interface ReplayArguments extends LogArguments {
+  readonly json?: boolean;
+}
+
+/** Groups that are listed; requests of further ones are counted together. */
+const MAX_GROUPS = 10_000;
+
+/** Requests that are judged in the same way. */
+interface Group {
+  readonly verdict: Judgement['verdict'];
+  /** True if the upstream was asked then. */
+  readonly served: boolean;
+  readonly client: string;
+  readonly deployment: string;
+  readonly operation: string;
+  /** Code of the error, or name of the reason why it cannot be known; empty: the request is allowed. */
+  readonly code: string;
+  requests: number;
+  /** One of them, the first in the log. */
+  readonly example: { readonly requestId: string; readonly time: string };
+}
+
+/** Registers `policy replay`: exit status 1 if something that was served would be refused. */
+export function registerReplay(policy: Command, run: Run): void {
+  const command = policy
+    .command('replay')
+    .description('judge the recorded requests by a configuration, and print what it would refuse')
+    .requiredOption('--config <file>', 'the configuration that judges (YAML)');
+  addLogOptions(command).option('--json', 'print JSON').action(run(runReplay));
+}
+
+async function runReplay(io: Io, options: ReplayArguments): Promise<ExitStatus> {
+  const config = await loadConfig(options.config);
+  const { logConfig } = options;
+  const replay = new Replay(config, logConfig === undefined ? config : await loadConfig(logConfig));
+  const log = new RecordedLog(io, options);
+  const groups = new Map<string, Group>();
+  let [unidentified, others] = [0, 0];
+  let isRefused = false;
+  for await (const found of log.requests()) {
+    if (found.access.client === '' || found.access.path === '') {
+      unidentified += 1;
+      continue;
+    }
+    const group = groupOf(found, replay.judge(recordedRequest(found)));
+    isRefused ||= group.served && group.verdict === 'refused';
+    const key = JSON.stringify({ ...group, example: undefined });
+    const known = groups.get(key);
+    if (known !== undefined) known.requests += 1;
+    else if (groups.size < MAX_GROUPS) groups.set(key, { ...group, requests: 1 });
+    else others += 1;
+  }
+  const sorted = [...groups.values()].sort(byWeight);
+  await print(
+    io,
+    options.json === true ? `${JSON.stringify({ groups: sorted, unidentified })}\n` : table(sorted),
+  );
+  for (const line of notesOf(sorted, unidentified, others)) note(io, line);
+  return isRefused || log.isIncomplete ? 1 : 0;
+}
+
+function groupOf(found: FoundRequest, judgement: Judgement): Group {
+  const { client, operation, requestId, time } = found.access;
+  const { verdict, deployment } = judgement;
+  return {
+    verdict,
+    served: wasServed(found),
+    client,
+    deployment,
+    operation: verdict === 'allowed' ? judgement.grant.operation : operation,
+    code: verdict === 'refused' ? judgement.code : verdict === 'unknown' ? judgement.reason : '',
+    requests: 0,
+    example: { requestId, time },
+  };
+}
+
+const ORDER: readonly string[] = [
+  'refused true',
+  'unknown true',
+  'allowed true',
+  'unknown false',
+  'allowed false',
+];
+
+/** What was served and would be refused first; within that, the most requests first. */
+function byWeight(a: Group, b: Group): number {
+  const rank = ({ verdict, served }: Group): number => {
+    const place = ORDER.indexOf(`${verdict} ${served}`);
+    return place === -1 ? ORDER.length : place;
+  };
+  return rank(a) - rank(b) || b.requests - a.requests;
+}
+
+function table(groups: readonly Group[]): string {
+  const rows = groups.map(({ verdict, served, client, deployment, operation, code, requests, example }) => [
+    verdict,
+    served ? 'served' : 'refused',
+    ...[client, deployment, operation, code, String(requests), example.time, example.requestId].map(
+      (text) => printable(text) || '-',
+    ),
+  ]);
+  const header = [
+    'VERDICT',
+    'WAS',
+    'CLIENT',
+    'DEPLOYMENT',
+    'OPERATION',
+    'CODE',
+    'REQUESTS',
+    'EXAMPLE',
+    'REQUEST-ID',
+  ];
+  return alignColumns([header, ...rows])
+    .map((line) => `${line}\n`)
+    .join('');
+}
+
+function notesOf(groups: readonly Group[], unidentified: number, others: number): string[] {
+  const total = (verdict: Group['verdict'], served: boolean): number =>
+    groups
+      .filter((group) => group.verdict === verdict && group.served === served)
+      .reduce((sum, { requests }) => sum + requests, 0);
+  const reasons = new Set(groups.filter(({ verdict }) => verdict === 'unknown').map(({ code }) => code));
+  return [
+    `of what was served, ${count(total('refused', true), 'request')} would be refused, ${total('allowed', true)} allowed, and of ${total('unknown', true)} it cannot be known`,
+    ...Object.entries(UNKNOWN)
+      .filter(([reason]) => reasons.has(reason))
+      .map(([reason, text]) => `${reason}: ${text}`),
+    ...(unidentified > 0
+      ? [`${count(unidentified, 'request')} had no client or no path, and were not judged`]
+      : []),
+    ...(others > 0 ? [`${count(others, 'request')} of further groups are not listed`] : []),
+  ];
+}

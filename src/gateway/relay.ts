@@ -1,0 +1,188 @@
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import type { BufferGc } from '../base/buffer-gc.ts';
+import { GatewayError } from '../base/errors.ts';
+import { fieldValue, joinedValue, type RawHeaders } from '../base/raw-headers.ts';
+import type { InterimReceiver } from '../handshake/exchange.ts';
+import type { UpstreamResponse } from '../handshake/response.ts';
+import type { Permit } from '../limits/limits.ts';
+import type { DeploymentMetrics } from '../metrics/deployment-metrics.ts';
+import type { Grant } from '../policy/decide.ts';
+import type { BodySource } from '../transport/request-body.ts';
+import type { ActiveRequest, Upstream } from '../upstream/upstream.ts';
+import type { ClientExchange } from './client-exchange.ts';
+import { inboundLines, inboundTrailers, interimHeaders, ResponseFilter } from './headers.ts';
+import type { RequestRecord } from './request-record.ts';
+
+/** The parts of the gateway that every response needs. */
+export interface DataPlane {
+  readonly bufferGc: BufferGc;
+  /** True if responses must have audit records. */
+  readonly audited: boolean;
+  /** True if every response is the last one of its connection. */
+  isEnding: boolean;
+}
+
+/** Until a deployment has another one. */
+const STRICTEST = new ResponseFilter();
+
+/**
+ * One request on its way through the gateway. It passes the upstream's response to the client as it comes, and holds the
+ * upstream back while the client is slow.
+ */
+export class Relay implements InterimReceiver {
+  readonly exchange: ClientExchange;
+  readonly record: RequestRecord;
+  readonly #plane: DataPlane;
+  filter = STRICTEST;
+  /** Undefined until it is admitted; also if no limit applies. */
+  permit: Permit | undefined;
+  /** Those of the deployment, which count it as in flight; undefined until it is admitted. */
+  metrics: DeploymentMetrics | undefined;
+  /** Where it was sent, and as what; undefined: it was not. */
+  #upstream: Upstream | undefined;
+  #active: ActiveRequest | undefined;
+  /** Interim responses that wait for the record of the response. */
+  #early: [number, RawHeaders][] | undefined;
+
+  constructor(exchange: ClientExchange, record: RequestRecord, plane: DataPlane) {
+    this.exchange = exchange;
+    this.record = record;
+    this.#plane = plane;
+  }
+
+  /** Sends the request to its upstream, and returns the response at its head. `body`: undefined if it has none. */
+  send(upstream: Upstream, grant: Grant, body: BodySource | undefined): Promise<UpstreamResponse> {
+    const { exchange, record } = this;
+    this.#upstream = upstream;
+    this.#active = upstream.begin({
+      client: record.client,
+      method: record.method,
+      target: grant.target,
+      headers: grant.headers,
+      body,
+      trace: record.trace,
+      noTotalTimeout: grant.noTotalTimeout,
+      facts: record,
+      interim: this,
+      cancellation: exchange.cancellation,
+    });
+    return upstream.send(this.#active, grant.credential);
+  }
+
+  /** The response has been passed on, or is not needed any more. Can be called again. */
+  endUpstream(): void {
+    if (this.#active === undefined) return;
+    this.record.outcome = this.#active.response?.outcome ?? '';
+    this.#upstream?.end(this.#active);
+  }
+
+  information(status: number, headers: RawHeaders): void {
+    const { request, response } = this.exchange;
+    // HTTP/1.0 has no interim responses (RFC 9110 §15.2).
+    if (request.httpVersion !== '1.1') return;
+    const fields = interimHeaders(headers, this.filter);
+    if (this.#plane.audited) {
+      this.#early ??= [];
+      this.#early.push([status, fields]);
+    } else {
+      response.inform(status, fields);
+    }
+  }
+
+  /**
+   * Returns the field lines of the response for the client, with those of its limits.
+   * @throws GatewayError `upstream-protocol`
+   */
+  linesOf(response: UpstreamResponse): string {
+    const { status, headers } = response;
+    checkCoding(headers);
+    const { httpVersion, method } = this.exchange.request;
+    const trailers = httpVersion === '1.1' && isChunked(status, method, headers);
+    const lines = inboundLines(response, this.filter, this.record.requestId, trailers);
+    return this.permit === undefined ? lines : lines + this.permit.lines;
+  }
+
+  /**
+   * Sends the response, whose record is written. Undefined: all of it has been written to the socket.
+   * @throws GatewayError when the response breaks off
+   */
+  passOn(response: UpstreamResponse, lines: string): Promise<void> | undefined {
+    if (this.#early !== undefined)
+      for (const [status, early] of this.#early) this.exchange.response.inform(status, early);
+    if (!response.isWhole) return this.#stream(response, lines);
+    this.#begin(response, lines);
+    this.#pass(response);
+    return undefined;
+  }
+
+  /**
+   * Sends the head with the first bytes of the body: until then a problem document can take its place. If the length is
+   * unknown, as with server-sent events, these may take long, so the head waits only until the end of this turn of the
+   * event loop.
+   */
+  async #stream(response: UpstreamResponse, lines: string): Promise<void> {
+    const isComing = (): boolean => response.hasPieces || response.isWhole;
+    if (hasLength(response.headers)) while (!isComing()) await response.more();
+    else if (!isComing()) await nextTurn();
+    if (response.error !== undefined) throw response.error;
+    this.#begin(response, lines);
+    if (!isComing()) this.exchange.response.flush();
+    while (!this.#pass(response)) await response.more();
+  }
+
+  #begin({ status, reason, headers }: UpstreamResponse, lines: string): void {
+    // A client that sees "Connection: close" sends its next request on another connection.
+    if (this.#plane.isEnding) this.exchange.endConnection();
+    this.exchange.response.begin(status, reason, lines, hasLength(headers));
+  }
+
+  /** Sends what has come of the body; true: that was its end. The last piece leaves with the end, in one write. */
+  #pass(response: UpstreamResponse): boolean {
+    const client = this.exchange.response;
+    const { isWhole, trailers, headers } = response;
+    const pieces = response.take();
+    const last = isWhole ? pieces.pop() : undefined;
+    let hasRoom = true;
+    for (const piece of pieces) {
+      this.#count(piece);
+      hasRoom = client.write(piece);
+    }
+    if (isWhole) {
+      if (last !== undefined) this.#count(last);
+      client.end(last, trailers.length > 0 ? inboundTrailers(trailers, headers, this.filter) : trailers);
+    } else if (!hasRoom) {
+      this.exchange.limitStall();
+      response.pause();
+      client.whenDrained(() => response.resume());
+    }
+    return isWhole;
+  }
+
+  #count({ length }: Buffer): void {
+    this.record.bytesOut += length;
+    this.#plane.bufferGc.add(length, this.record.bytesOut);
+  }
+}
+
+/**
+ * The reader of the response removes the chunked coding. The client would not be told of any other coding, and would misread the
+ * body.
+ */
+function checkCoding(headers: RawHeaders): void {
+  const coding = joinedValue(headers, 'transfer-encoding');
+  if (coding === undefined || coding.toLowerCase() === 'chunked') return;
+  throw new GatewayError(
+    'upstream-protocol',
+    'The upstream sent a Transfer-Encoding that the request does not allow (RFC 9112 §7.4).',
+    undefined,
+    { proxyError: 'http_response_transfer_coding' },
+  );
+}
+
+function isChunked(status: number, method: string | undefined, headers: RawHeaders): boolean {
+  return method !== 'HEAD' && status !== 204 && status !== 304 && !hasLength(headers);
+}
+
+function hasLength(headers: RawHeaders): boolean {
+  return fieldValue(headers, 'content-length') !== undefined;
+}

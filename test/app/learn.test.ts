@@ -1,0 +1,244 @@
+import { describe, expect, test } from '@jest/globals';
+import fc from 'fast-check';
+import { parse } from 'yaml';
+import { explain } from '../../src/app/explanation.ts';
+import { Learner } from '../../src/app/learn.ts';
+import { type RecordedRequest, Replay } from '../../src/app/replay.ts';
+import { recordedTarget } from '../../src/audit/record.ts';
+import { rulesText } from '../../src/cli/policy-learn.ts';
+import { parseConfig } from '../../src/config/load.ts';
+import type { Config } from '../../src/config/schema.ts';
+
+const BASE = `
+credentials: { a: { username: { env: U }, password: { env: P } } }
+deployments:
+  plain:
+    baseUrl: https://plain.example
+    match: { pathPrefix: /plain }
+    credential: a
+    operations: { listed: { method: GET, path: "/plain/{id}" } }
+  sites:
+    baseUrl: https://sites.example
+    match: { pathPrefix: /sites }
+    siteParameter: site
+    sites: { x: { credential: a }, y: { credential: a }, "on": { credential: a } }
+    injectSite: true
+    operations:
+      authors: { method: GET, path: /sites/authors, parameters: { ids: quoted-list, site: site } }
+      upload: { method: POST, path: /sites/upload }
+clients:
+`;
+const BY_VALUE = ['ids', 'site', 'note'];
+
+function withRules(rules: string): Config {
+  const client = `  - { id: c, identify: { apiKeySha256: ${'a'.repeat(64)} }, allow: [${rules}] }`;
+  return parseConfig(`${BASE}${client}\n`, 'gateway.yaml');
+}
+
+interface Sent {
+  readonly target: string;
+  readonly method: string;
+  readonly hasBody?: boolean;
+}
+
+/** The request as the log has it if the configuration serves it; undefined: it does not. */
+function served(
+  config: Config,
+  { target, method, hasBody = false }: Sent,
+  byValue: readonly string[] = BY_VALUE,
+): RecordedRequest | undefined {
+  const [client] = config.clients;
+  if (client === undefined) throw new Error('there is a client');
+  const headers = hasBody ? ['Content-Type', 'text/csv', 'Content-Length', '5'] : [];
+  const told = explain(config, { client, method, target, host: 'gateway', headers });
+  if (!told.allowed) return undefined;
+  const { path, parameters, cut } = recordedTarget(target, new Set(byValue));
+  const { deployment, site } = told;
+  return {
+    client: 'c',
+    address: '192.0.2.7',
+    deployment,
+    site,
+    method,
+    path,
+    parameters: Object.fromEntries(parameters),
+    hasBody,
+    ...(cut && { cut }),
+  };
+}
+
+/** What is learned from the requests, as the text of a configuration and as the rules in it. */
+function learned(config: Config, requests: readonly RecordedRequest[]) {
+  const learner = new Learner(config, new Replay(config), 'c');
+  for (const request of requests) learner.add(request);
+  const text = rulesText('c', learner.rules(), requests.length);
+  const { allow } = parse(text) as { allow: unknown };
+  const next = parseConfig(
+    `${BASE}  - ${JSON.stringify({ id: 'c', identify: { apiKeySha256: 'a'.repeat(64) }, allow })}\n`,
+    'x',
+  );
+  return { text, allow, next, unservable: learner.unservable };
+}
+
+function learnedFrom(rules: string, ...sent: string[]) {
+  const config = withRules(rules);
+  const requests = sent.flatMap((line) => {
+    const [method = '', target = ''] = line.split(' ');
+    return served(config, { method, target }) ?? [];
+  });
+  expect(requests).toHaveLength(sent.length);
+  return learned(config, requests);
+}
+
+describe('learned rules', () => {
+  test('name what was used together, with its counts', () => {
+    const { text } = learnedFrom(
+      '{ deployment: sites }, { deployment: plain }',
+      'GET /sites/authors?ids=%27A%27&site=x',
+      'GET /sites/authors?ids=%27A%27&site=x',
+      'GET /sites/authors?ids=%27A%27&site=on',
+      'HEAD /sites/authors?ids=%27A%27&site=on',
+      'POST /sites/upload?site=x',
+      'GET /plain/1',
+    );
+    expect(text).toBe(
+      [
+        '# 6 requests of c',
+        'allow:',
+        '  - deployment: sites # 3 requests',
+        '    sites: ["on", x] # on 1, x 2',
+        '    operations: [authors]',
+        '    methods: [GET]',
+        '  - deployment: sites # 1 request',
+        '    sites: ["on"]',
+        '    operations: [authors]',
+        '    methods: [HEAD]',
+        '  - deployment: sites # 1 request',
+        '    sites: [x]',
+        '    operations: [upload]',
+        '    methods: [POST]',
+        '  - deployment: plain # 1 request',
+        '    operations: [listed]',
+        '    methods: [GET]',
+        '',
+      ].join('\n'),
+    );
+  });
+
+  test('allow unlisted operations where those were used, and put listed ones under the same rule', () => {
+    const { allow } = learnedFrom('{ deployment: plain }', 'GET /plain/1', 'GET /plain/1/2', 'HEAD /plain/1');
+    expect(allow).toEqual([
+      { deployment: 'plain', operations: ['listed'], methods: ['HEAD'] },
+      { deployment: 'plain', methods: ['GET'] },
+    ]);
+  });
+
+  test('have the limits of parameters that present rules limit, and no others', () => {
+    const rules =
+      '{ deployment: sites, sites: [x], parameters: { ids: { max: 50, values: [A, B, C] }, note: { max: 9 } } }';
+    const { allow } = learnedFrom(
+      rules,
+      'GET /sites/authors?ids=%27A%27,%27B%27&site=x&other=1',
+      'GET /sites/authors?ids=%27B%27',
+    );
+    expect(allow).toEqual([
+      {
+        deployment: 'sites',
+        sites: ['x'],
+        operations: ['authors'],
+        methods: ['GET'],
+        parameters: { ids: { max: 2, values: ['A', 'B'] } },
+      },
+    ]);
+  });
+
+  test('have no restriction that would refuse what was served', () => {
+    const { allow } = learnedFrom('{ deployment: plain }', 'GET /plain/1', 'GET /plain/1?_method=delete');
+    expect(allow).toEqual([{ deployment: 'plain' }]);
+  });
+
+  test('cannot serve what the configuration has no longer', () => {
+    const config = withRules('{ deployment: sites }');
+    const request = served(config, { method: 'GET', target: '/sites/authors?ids=%27A%27&site=x' });
+    if (request === undefined) throw new Error('it is served');
+    const gone = { ...request, site: 'gone', parameters: { ...request.parameters, site: 'gone' } };
+    const { allow, unservable } = learned(config, [request, gone, gone]);
+    expect(allow).toHaveLength(1);
+    expect(unservable).toEqual([{ deployment: 'sites', code: 'site-unknown', requests: 2 }]);
+  });
+});
+
+const value = fc.constantFrom(
+  '%27A%27',
+  "'A','B'",
+  "'A','B','C'",
+  'A',
+  '',
+  'x',
+  'y',
+  'on',
+  'delete',
+  '7',
+  'a%2Bb',
+  '%ff',
+);
+const target = fc
+  .tuple(
+    fc.constantFrom(
+      '/plain',
+      '/plain/1',
+      '/plain/1/2',
+      '/sites/authors',
+      '/sites/upload',
+      '/sites/Authors',
+      '/sites/%2e',
+    ),
+    fc.array(fc.tuple(fc.constantFrom('ids', 'site', 'note', 'method', '_method', 'Site', 'a[b'), value), {
+      maxLength: 3,
+    }),
+  )
+  .map(([path, pairs]) => `${path}?${pairs.map((pair) => pair.join('=')).join('&')}`);
+const rule = fc.constantFrom(
+  '{ deployment: plain }',
+  '{ deployment: plain, methods: [GET, HEAD], parameters: { note: { values: [x, "7"] } } }',
+  '{ deployment: plain, operations: [listed], parameters: { ids: { max: 2 } } }',
+  '{ deployment: sites }',
+  '{ deployment: sites, sites: [x] }',
+  '{ deployment: sites, sites: [x], operations: [authors], parameters: { ids: { max: 2, values: [A, B] } } }',
+  '{ deployment: sites, sites: [y, "on"], methods: [POST] }',
+);
+
+test('what is learned from any log refuses nothing in it, and nothing of it can be left out', () => {
+  const sent = fc.record({
+    target,
+    method: fc.constantFrom('GET', 'POST', 'HEAD', 'DELETE'),
+    hasBody: fc.boolean(),
+  });
+  const logs = fc.tuple(
+    fc.array(rule, { minLength: 1, maxLength: 3 }),
+    fc.array(sent, { maxLength: 30 }),
+    fc.subarray(BY_VALUE),
+  );
+  fc.assert(
+    fc.property(logs, ([rules, all, byValue]) => {
+      const config = withRules(rules.join(', '));
+      const requests = all.flatMap((each) => served(config, each, byValue) ?? []);
+      const { next, unservable, text } = learned(config, requests);
+      expect(unservable).toEqual([]);
+      const replay = new Replay(next);
+      for (const request of requests) {
+        expect([text, request, replay.judge(request)]).not.toMatchObject([
+          text,
+          request,
+          { verdict: 'refused' },
+        ]);
+      }
+      const [client] = next.clients;
+      for (const without of client?.allow ?? []) {
+        const fewer = { id: 'c', allow: (client?.allow ?? []).filter((each) => each !== without) };
+        expect(requests.some((each) => replay.judgeFor(fewer, each).verdict !== 'allowed')).toBe(true);
+      }
+    }),
+    { numRuns: 500 },
+  );
+});
