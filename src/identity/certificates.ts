@@ -36,11 +36,13 @@ export type PresentedCertificate = ClientCertificate | { readonly refused: strin
  */
 export function presentedCertificate(socket: Socket): PresentedCertificate {
   if (!(socket instanceof TLSSocket)) return undefined;
+  // Read first: in Node.js 24 the chain is empty after getPeerX509Certificate.
+  const ends = certificateEnd(socket);
   const certificate = socket.getPeerX509Certificate();
   if (certificate === undefined) return undefined;
   if (!socket.authorized) return { refused: String(socket.authorizationError) };
   // TLS verifies a certificate only when its connection opens.
-  if (certificateEnd(socket) <= Date.now()) return { refused: 'CERT_HAS_EXPIRED' };
+  if (ends <= Date.now()) return { refused: 'CERT_HAS_EXPIRED' };
   return readCertificate(certificate);
 }
 

@@ -169,9 +169,11 @@ async function eachAddress(
 /** Called before anything is sent: a server without the pinned key sees no request. */
 function checkIdentity(socket: TLSSocket, pins: readonly string[], onTls: ConnectorDeps['onTls']): TLSSocket {
   surfaceAlerts(socket);
+  // Read first: in Node.js 24 the chain is empty after getPeerX509Certificate.
+  const isPinned = pins.length === 0 || showsPin(socket.getPeerCertificate(true), pins);
   const seen = tlsSeenOn(socket);
   if (seen !== undefined) onTls(seen);
-  if (pins.length === 0 || showsPin(socket.getPeerCertificate(true), pins)) return socket;
+  if (isPinned) return socket;
   closeSocket(socket);
   throw new PinMissing();
 }
