@@ -282,7 +282,11 @@ function settings(
     padding: [6, 18, 0, 0],
     scales: {
       x: {
-        range: (_plot, min, max) => [Math.max(max - seconds, Math.min(min, max - seconds / 8)), max],
+        // By the data: for a single point, uPlot names an end that is a thousand days later.
+        range: ({ data: [times] }) => {
+          const last = times.at(-1) ?? 0;
+          return [Math.max(last - seconds, Math.min(times[0] ?? last, last - seconds / 8)), last];
+        },
       },
       y: { range: (_plot, _min, max) => [0, max > 0 ? max * 1.1 : 1] },
     },
