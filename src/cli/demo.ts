@@ -26,7 +26,9 @@ const REQUESTS = [
 ];
 
 /** API keys of the clients in config/demo.yaml; the rules of the second one do not allow all requests. */
-const KEYS = ['demo-reporting-key', 'demo-archive-key'];
+const [REPORTING, ARCHIVE] = ['demo-reporting-key', 'demo-archive-key'];
+/** Keys of the traffic. A deployment that refuses half of its requests would be shown as degraded. */
+const KEYS = [REPORTING, REPORTING, REPORTING, ARCHIVE];
 /** Short, so that the console shows expiring nonces. */
 const NONCE_LIFETIME_MS = 60_000;
 
