@@ -7,6 +7,9 @@ const MAX_VALUES = 1_000;
 /** Characters that a record has in the same way for two spellings. */
 const AMBIGUOUS = /[%+]/;
 
+/** A value that a rule can name; the empty one is none. */
+const NAMEABLE = /./u;
+
 /** A rule with what it has served. */
 export interface LearnedRule extends Rule {
   readonly requests: number;
@@ -312,10 +315,11 @@ function justLimit(
 ): ParameterLimit | undefined {
   if (typeof value !== 'string' || AMBIGUOUS.test(value)) return undefined;
   const items = Array.from(value.matchAll(/'([^']*)'/g), ([, item = '']) => item);
+  const listed = value.startsWith("'") ? items : [value];
   return {
     name,
     max: max === undefined ? undefined : value.split(',').length,
-    values: values && new Set(value.startsWith("'") ? items : [value]),
+    values: values && listed.every((each) => NAMEABLE.test(each)) ? new Set(listed) : undefined,
   };
 }
 
@@ -330,6 +334,7 @@ function addValues(
   before.isUnlimited ||= isUnlimited;
   before.max = Math.max(before.max, just?.max ?? 0);
   before.isMissing ||= just === undefined;
+  if (just !== undefined && just.values === undefined) before.values = undefined;
   for (const each of just?.values ?? []) before.values?.add(each);
   if (before.values !== undefined && before.values.size > MAX_VALUES) before.values = undefined;
 }

@@ -198,9 +198,10 @@ const target = fc
     }),
   )
   .map(([path, pairs]) => `${path}?${pairs.map((pair) => pair.join('=')).join('&')}`);
+const NOTES = '{ deployment: plain, methods: [GET, HEAD], parameters: { note: { values: [x, "7"] } } }';
 const rule = fc.constantFrom(
   '{ deployment: plain }',
-  '{ deployment: plain, methods: [GET, HEAD], parameters: { note: { values: [x, "7"] } } }',
+  NOTES,
   '{ deployment: plain, operations: [listed], parameters: { ids: { max: 2 } } }',
   '{ deployment: sites }',
   '{ deployment: sites, sites: [x] }',
@@ -239,6 +240,17 @@ test('what is learned from any log refuses nothing in it, and nothing of it can 
         expect(requests.some((each) => replay.judgeFor(fewer, each).verdict !== 'allowed')).toBe(true);
       }
     }),
-    { numRuns: 500 },
+    {
+      numRuns: 500,
+      examples: [
+        [
+          [
+            ['{ deployment: plain }', NOTES],
+            [{ target: '/plain?note=', method: 'GET', hasBody: false }],
+            ['note'],
+          ],
+        ],
+      ],
+    },
   );
 });
