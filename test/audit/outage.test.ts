@@ -33,7 +33,10 @@ describe('while nothing can be written', () => {
     expect(logged.filter(({ level }) => level === 50)[0]).toMatchObject(failed);
     audit.missed();
     expect(await recordAccess(audit, { requestId: 'during' })).toBe(false);
-    expect(audit.counts).toEqual({ records: 2, failures: 2 });
+    const { records, failures } = audit.counts;
+    expect(records).toBe(2);
+    // On a slow machine a further attempt has failed meanwhile.
+    expect(failures).toBeGreaterThanOrEqual(2);
     await end();
     await until(() => audit.failing === undefined);
     expect([audit.refusing, await recordAccess(audit, { requestId: 'after' })]).toEqual([false, true]);
