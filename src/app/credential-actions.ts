@@ -42,7 +42,7 @@ export interface SealedNext {
 
 type Held = CredentialVersionState & { readonly deployment: string };
 
-/** What an operator does with credentials: in all workers and at all deployments, or an error says where it holds. */
+/** Actions of operators on credentials: in all workers and at all deployments, or an error says where it holds. */
 export class CredentialActions {
   readonly #deps: CredentialActionsDeps;
 
@@ -205,8 +205,9 @@ export class CredentialActions {
     for (const { deployment, credential, version } of versions) {
       const choice = { deployment, credential, version };
       const test = await this.#deps.serving.testVersion(choice);
+      if (over.aborted) return test;
       if (test === 'accepted') await this.#use([choice]);
-      if (test === 'accepted' || test === 'spent' || over.aborted) return test;
+      if (test === 'accepted' || test === 'spent') return test;
       last = test;
     }
     return last;

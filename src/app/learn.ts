@@ -27,7 +27,7 @@ export interface Unservable {
   readonly requests: number;
 }
 
-/** What is known of the values of a parameter. */
+/** The values of a parameter, as far as they are known. */
 interface Values {
   max: number;
   /** Undefined: there are too many. */

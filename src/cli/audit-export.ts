@@ -1,11 +1,9 @@
 import { open } from 'node:fs/promises';
 import { type Command, InvalidArgumentError } from 'commander';
-import { findingText } from '../audit/findings.ts';
 import { instantAfter, instantAt } from '../audit/reader/query.ts';
 import { allRecords, type RawRecord } from '../audit/reader/search.ts';
 import { CollectedFile, CollectionProgress, collect } from '../audit/shipping/collector.ts';
 import { RedisStream } from '../audit/shipping/redis-stream.ts';
-import { BufferGc } from '../base/buffer-gc.ts';
 import { messageOf } from '../base/error-code.ts';
 import {
   argument,
@@ -17,7 +15,7 @@ import {
 } from './audit-config.ts';
 import { printLines, writeLines } from './audit-format.ts';
 import { CommandError, type ExitStatus, type Io, note, print, type Run, shutdownSignal } from './io.ts';
-import { ReadProgress } from './progress.ts';
+import { LogReading, partOf } from './log-reading.ts';
 
 interface ExportArguments {
   readonly config: string;
@@ -71,44 +69,25 @@ async function exportFiles(io: Io, options: ExportArguments): Promise<ExitStatus
   const { directory, keys } = await openAuditConfig(io, config, key);
   await requireReplica(directory, replica);
   // Lines on the same terminal show how far it is.
-  using progress = await ReadProgress.of(io.stderr, directory, {
+  using reading = await LogReading.of(io, directory, {
     replica,
     shown: output !== undefined || !io.stdout.isTTY,
   });
-  const gc = new BufferGc();
-  let status: ExitStatus = 0;
   const records = allRecords({
     directory,
     keys,
-    query: {
-      ...(replica !== undefined && { replica }),
-      ...(since !== undefined && { since }),
-      ...(until !== undefined && { until }),
-    },
-    onBytes: (count, stored) => {
-      gc.add(count);
-      progress.add(count, stored);
-    },
-    onSkipped: (file) => progress.skip(file),
-    onNote: (finding) => {
-      progress.hide();
-      note(io, findingText(finding));
-    },
-    onUnreadable: (finding) => {
-      progress.hide();
-      note(io, findingText(finding));
-      status = 1;
-    },
+    query: partOf({ replica, since, until }),
+    ...reading.options,
   });
   if (output === undefined) {
     await printLines(io, asLines(records));
-    return status;
+    return reading.isIncomplete ? 1 : 0;
   }
   const file = await open(output, 'wx', 0o600).catch((error) => {
     throw new CommandError(1, `${output} cannot be made: ${messageOf(error)}`);
   });
   await writeLines(asLines(records), file.createWriteStream());
-  return status;
+  return reading.isIncomplete ? 1 : 0;
 }
 
 async function* asLines(records: AsyncIterable<RawRecord>): AsyncGenerator<string, void> {

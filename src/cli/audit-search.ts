@@ -1,5 +1,4 @@
 import { type Command, Option } from 'commander';
-import { findingText } from '../audit/findings.ts';
 import {
   addressCriterion,
   type Found,
@@ -11,12 +10,11 @@ import {
 } from '../audit/reader/query.ts';
 import { search } from '../audit/reader/search.ts';
 import { foldersIn } from '../audit/segments/segment.ts';
-import { BufferGc } from '../base/buffer-gc.ts';
 import { listNames } from '../config/cross-check.ts';
 import { argument, collectFiles, openAuditConfig, replicaOption, requireReplica } from './audit-config.ts';
 import { type Format, formatted, printLines } from './audit-format.ts';
 import { type ExitStatus, type Io, note, type Run } from './io.ts';
-import { ReadProgress } from './progress.ts';
+import { LogReading } from './log-reading.ts';
 
 interface SearchArguments extends Omit<Query, 'address'> {
   readonly address?: string;
@@ -76,28 +74,13 @@ async function runSearch(
   const { directory, keys, parameters } = await openAuditConfig(io, config, key);
   const query = address === undefined ? given : { ...given, address: recordedForms(address, keys) };
   await requireReplica(directory, query.replica);
-  using progress = await ReadProgress.of(io.stderr, directory, { replica: query.replica });
-  const gc = new BufferGc();
-  let status: ExitStatus = 0;
+  using reading = await LogReading.of(io, directory, { replica: query.replica });
   let cut = 0;
   const found = search({
     directory,
     keys,
     query,
-    onBytes: (count, stored) => {
-      gc.add(count);
-      progress.add(count, stored);
-    },
-    onSkipped: (file) => progress.skip(file),
-    onUnreadable: (finding) => {
-      progress.hide();
-      note(io, findingText(finding));
-      status = 1;
-    },
-    onNote: (finding) => {
-      progress.hide();
-      note(io, findingText(finding));
-    },
+    ...reading.options,
     onCut: () => {
       cut += 1;
     },
@@ -110,9 +93,10 @@ async function runSearch(
       yield each;
     }
   };
-  await printLines(io, formatted(seen(), format), progress);
-  progress.hide();
+  await printLines(io, formatted(seen(), format), reading.progress);
+  reading.progress.hide();
   if (isEmpty) note(io, await nothingFound(directory, query));
+  const status: ExitStatus = reading.isIncomplete ? 1 : 0;
   if (query.id === undefined) return status;
   if (parameters.length === 0) {
     note(io, 'audit.parameters is empty: no identifier is recorded, so none can be found');

@@ -1,5 +1,4 @@
 import { type Command, Option } from 'commander';
-import { findingText } from '../audit/findings.ts';
 import { instantAfter, instantAt } from '../audit/reader/query.ts';
 import { countUsage } from '../audit/reader/usage.ts';
 import {
@@ -15,12 +14,11 @@ import {
   usageFields,
   usageNotes,
 } from '../audit/reader/usage-table.ts';
-import { BufferGc } from '../base/buffer-gc.ts';
 import { loadConfig } from '../config/load.ts';
 import { argument, collectFiles, openAuditConfig, replicaOption, requireReplica } from './audit-config.ts';
 import { printable } from './audit-format.ts';
 import { type ExitStatus, type Io, note, print, type Run } from './io.ts';
-import { ReadProgress } from './progress.ts';
+import { LogReading, partOf } from './log-reading.ts';
 import { alignColumns } from './table.ts';
 
 interface UsageArguments {
@@ -63,38 +61,19 @@ async function runUsage(io: Io, options: UsageArguments): Promise<ExitStatus> {
   const { directory, keys } = await openAuditConfig(io, config, key);
   const { deployments } = await loadConfig(config);
   await requireReplica(directory, replica);
-  using progress = await ReadProgress.of(io.stderr, directory, { replica });
-  const gc = new BufferGc();
-  let status: ExitStatus = 0;
+  using reading = await LogReading.of(io, directory, { replica });
   const usage = await countUsage({
     directory,
     keys,
     by,
     lists: identifierLists(deployments),
-    query: {
-      ...(replica !== undefined && { replica }),
-      ...(from !== undefined && { since: from }),
-      ...(to !== undefined && { until: to }),
-    },
-    onBytes: (size, stored) => {
-      gc.add(size);
-      progress.add(size, stored);
-    },
-    onSkipped: (file) => progress.skip(file),
-    onUnreadable: (finding) => {
-      progress.hide();
-      note(io, findingText(finding));
-      status = 1;
-    },
-    onNote: (finding) => {
-      progress.hide();
-      note(io, findingText(finding));
-    },
+    query: partOf({ replica, since: from, until: to }),
+    ...reading.options,
   });
-  progress.hide();
+  reading.progress.hide();
   await print(io, textOf(usage, options));
   for (const line of usageNotes(usage)) note(io, line);
-  return status;
+  return reading.isIncomplete ? 1 : 0;
 }
 
 function textOf(usage: Usage, { json, csv }: UsageArguments): string {
@@ -126,16 +105,19 @@ function countsOf(row: UsageRow): string[] {
 
 /** The rows with the names of their fields. */
 function usageJson({ by, rows, other, total, daily, namesOnly }: Usage): object {
-  const { values: _none, ...all } = total;
   return {
     by,
     rows: rows.map(({ values, ...counts }) => ({
       ...Object.fromEntries(by.map((field, index) => [field, values[index]])),
       ...counts,
     })),
-    ...(other !== undefined && { other: { ...other, values: undefined } }),
-    total: all,
+    ...(other !== undefined && { other: withoutValues(other) }),
+    total: withoutValues(total),
     daily,
     namesOnly,
   };
+}
+
+function withoutValues({ values: _none, ...counts }: UsageRow): object {
+  return counts;
 }

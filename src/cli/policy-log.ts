@@ -1,12 +1,10 @@
 import type { Command } from 'commander';
 import type { RecordedRequest } from '../app/replay.ts';
-import { findingText } from '../audit/findings.ts';
 import { type FoundRequest, instantAfter, instantAt } from '../audit/reader/query.ts';
 import { search } from '../audit/reader/search.ts';
-import { BufferGc } from '../base/buffer-gc.ts';
 import { argument, collectFiles, openAuditConfig, replicaOption, requireReplica } from './audit-config.ts';
-import { type Io, note } from './io.ts';
-import { ReadProgress } from './progress.ts';
+import type { Io } from './io.ts';
+import { LogReading, partOf } from './log-reading.ts';
 
 /** Which requests of which log. */
 export interface LogArguments {
@@ -58,35 +56,19 @@ export class RecordedLog {
     const { config, logConfig = config, key, replica, from, to } = this.#options;
     const { directory, keys } = await openAuditConfig(this.#io, logConfig, key);
     await requireReplica(directory, replica);
-    using progress = await ReadProgress.of(this.#io.stderr, directory, { replica });
-    const gc = new BufferGc();
+    using reading = await LogReading.of(this.#io, directory, { replica });
     const found = search({
       directory,
       keys,
       query: {
-        since: from,
-        ...(to !== undefined && { until: to }),
-        ...(replica !== undefined && { replica }),
+        ...partOf({ replica, since: from, until: to }),
         ...(this.#client !== undefined && { client: this.#client }),
       },
-      onBytes: (count, stored) => {
-        gc.add(count);
-        progress.add(count, stored);
-      },
-      onSkipped: (file) => progress.skip(file),
-      onUnreadable: (finding) => {
-        progress.hide();
-        note(this.#io, findingText(finding));
-        this.isIncomplete = true;
-      },
-      onNote: (finding) => {
-        progress.hide();
-        note(this.#io, findingText(finding));
-      },
+      ...reading.options,
       onCut: () => undefined,
     });
     for await (const each of found) if ('access' in each) yield each;
-    progress.hide();
+    this.isIncomplete = reading.isIncomplete;
   }
 }
 

@@ -92,7 +92,7 @@ const ORDER: readonly string[] = [
   'allowed false',
 ];
 
-/** What was served and would be refused first; within that, the most requests first. */
+/** Groups that were served and would be refused come first; within that, the most requests first. */
 function byWeight(a: Group, b: Group): number {
   const rank = ({ verdict, served }: Group): number => {
     const place = ORDER.indexOf(`${verdict} ${served}`);

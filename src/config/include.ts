@@ -17,7 +17,7 @@ const MAX_FILES = 1_000;
 const MAX_BYTES = 16 * 2 ** 20;
 const WILDCARD = '*';
 
-/** Who may have written the included files. */
+/** The users whose files may be included, beside root. */
 export interface FileTrust {
   /** The user of this process; undefined: owners of files are not checked. */
   readonly uid?: number | undefined;

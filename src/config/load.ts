@@ -112,7 +112,7 @@ async function assembled(
   const states = found.files.length === 0 ? [mainState] : [mainState, await stateOf(found.files)];
   const { parts, issues, located } = await readParts(file, found.files, trust);
   const broken = [...[...found.issues, ...issues].map(main.locate), ...located];
-  // What such a file describes would be reported as missing.
+  // Later checks would report as missing all that a broken file describes.
   if (broken.length > 0) throw new ConfigError([...main.syntaxIssues, ...broken]);
   return { ...checked(main, parts, file), warnings: found.warnings, fileState: states.join(';') };
 }

@@ -70,7 +70,7 @@ export interface Promotion {
 }
 
 /**
- * What a program with the token does with a credential, everywhere in the gateway. `address`: that of the program. Each
+ * Commands of a program with the token about a credential, everywhere in the gateway. `address`: that of the program. Each
  * throws a ControlError that says what holds where, unless it holds everywhere.
  */
 export interface CredentialCommands {

@@ -73,7 +73,7 @@ export interface UsageView {
   /** Names of the fields of the groups. */
   readonly by: readonly string[];
   readonly rows: readonly UsageRowView[];
-  /** What is in no row, since there are too many; null: nothing. */
+  /** The sum of the rows that were left out, since there are too many; null: none was. */
   readonly other: UsageRowView | null;
   readonly total: UsageRowView;
   readonly daily: readonly (UsageCountsView & { readonly day: string })[];

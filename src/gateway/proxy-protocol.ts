@@ -43,7 +43,7 @@ function readText(bytes: Buffer): ProxyHeader | ProxyHeaderError | 'more' {
   if (end < 0) return bytes.length < V1_MAX ? 'more' : 'malformed';
   const length = end + 2;
   const line = text.slice(0, end);
-  // What follows UNKNOWN is to be ignored.
+  // The rest of such a line is to be ignored (§2.1).
   if (/^PROXY UNKNOWN(?: |$)/.test(line)) return { length, address: undefined };
   const [, family, source = '', destination = '', ...ports] = V1_LINE.exec(line) ?? [];
   const isAddress = family === '4' ? isIPv4 : isIPv6;

@@ -43,6 +43,8 @@ export class Relay implements InterimReceiver {
   #active: ActiveRequest | undefined;
   /** Interim responses that wait for the record of the response. */
   #early: [number, RawHeaders][] | undefined;
+  /** True if the response says its length. */
+  #hasLength = false;
 
   constructor(exchange: ClientExchange, record: RequestRecord, plane: DataPlane) {
     this.exchange = exchange;
@@ -96,8 +98,9 @@ export class Relay implements InterimReceiver {
   linesOf(response: UpstreamResponse): string {
     const { status, headers } = response;
     checkCoding(headers);
+    this.#hasLength = fieldValue(headers, 'content-length') !== undefined;
     const { httpVersion, method } = this.exchange.request;
-    const trailers = httpVersion === '1.1' && isChunked(status, method, headers);
+    const trailers = httpVersion === '1.1' && !this.#hasLength && hasBody(status, method);
     const lines = inboundLines(response, this.filter, this.record.requestId, trailers);
     return this.permit === undefined ? lines : lines + this.permit.lines;
   }
@@ -122,7 +125,7 @@ export class Relay implements InterimReceiver {
    */
   async #stream(response: UpstreamResponse, lines: string): Promise<void> {
     const isComing = (): boolean => response.hasPieces || response.isWhole;
-    if (hasLength(response.headers)) while (!isComing()) await response.more();
+    if (this.#hasLength) while (!isComing()) await response.more();
     else if (!isComing()) await nextTurn();
     if (response.error !== undefined) throw response.error;
     this.#begin(response, lines);
@@ -130,10 +133,10 @@ export class Relay implements InterimReceiver {
     while (!this.#pass(response)) await response.more();
   }
 
-  #begin({ status, reason, headers }: UpstreamResponse, lines: string): void {
+  #begin({ status, reason }: UpstreamResponse, lines: string): void {
     // A client that sees "Connection: close" sends its next request on another connection.
     if (this.#plane.isEnding) this.exchange.endConnection();
-    this.exchange.response.begin(status, reason, lines, hasLength(headers));
+    this.exchange.response.begin(status, reason, lines, this.#hasLength);
   }
 
   /** Sends what has come of the body; true: that was its end. The last piece leaves with the end, in one write. */
@@ -179,10 +182,6 @@ function checkCoding(headers: RawHeaders): void {
   );
 }
 
-function isChunked(status: number, method: string | undefined, headers: RawHeaders): boolean {
-  return method !== 'HEAD' && status !== 204 && status !== 304 && !hasLength(headers);
-}
-
-function hasLength(headers: RawHeaders): boolean {
-  return fieldValue(headers, 'content-length') !== undefined;
+function hasBody(status: number, method: string): boolean {
+  return method !== 'HEAD' && status !== 204 && status !== 304;
 }

@@ -1,4 +1,4 @@
-import { randomFillSync } from 'node:crypto';
+import { randomUUID } from 'node:crypto';
 import type { Audit, Waiter } from '../audit/audit.ts';
 import type { AccessFacts } from '../audit/record.ts';
 import type { Clock } from '../base/clock.ts';
@@ -195,35 +195,10 @@ export function auditUnavailable(): GatewayError {
   );
 }
 
-const DIGITS = Buffer.from('0123456789abcdef', 'latin1');
-/** A UUID of version 4 (RFC 9562 §5.4): the text, and where the digits of each byte are in it. */
-const UUID = Buffer.from('xxxxxxxx-xxxx-4xxx-xxxx-xxxxxxxxxxxx', 'latin1');
-const PLACES = [0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34];
-const [VERSION_AT, VARIANT_AT] = [14, 19];
-const RANDOM = Buffer.alloc(PLACES.length * 256);
-let used = RANDOM.length;
-
-/** Returns a new UUID. `randomUUID` allocates 600 bytes for each. */
-function newUuid(): string {
-  if (used === RANDOM.length) {
-    randomFillSync(RANDOM);
-    used = 0;
-  }
-  for (const at of PLACES) {
-    const byte = RANDOM[used] ?? 0;
-    used += 1;
-    UUID[at] = DIGITS[byte >> 4] ?? 0;
-    UUID[at + 1] = DIGITS[byte & 15] ?? 0;
-    if (at === VERSION_AT) UUID[at] = DIGITS[4] ?? 0;
-    if (at === VARIANT_AT) UUID[at] = DIGITS[8 | ((byte >> 4) & 3)] ?? 0;
-  }
-  return UUID.toString('latin1');
-}
-
 /** Returns the client's X-Request-Id if it is a token (RFC 9110 §5.6.2), else a new one. */
 export function requestIdOf(sent: string | undefined): string {
   const isUsable = sent !== undefined && sent.length <= LONGEST_ID && isToken(sent);
-  return isUsable ? sent : newUuid();
+  return isUsable ? sent : randomUUID();
 }
 
 /** The outcome of a request. */

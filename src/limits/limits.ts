@@ -56,10 +56,9 @@ export class Permit {
 
   /** The lines of the current RateLimit-Policy and RateLimit. */
   get lines(): string {
-    const { local: first } = this.#first;
-    const second = this.#second?.local;
-    if (second === undefined) return `ratelimit-policy: ${first.policy}\r\nratelimit: ${first.state}\r\n`;
-    return `ratelimit-policy: ${first.policy}, ${second.policy}\r\nratelimit: ${first.state}, ${second.state}\r\n`;
+    const first = this.#first;
+    const second = this.#second;
+    return `ratelimit-policy: ${policyOf(first, second)}\r\nratelimit: ${stateOf(first, second)}\r\n`;
   }
 
   /** The request has ended; only the first call counts. */
@@ -76,12 +75,18 @@ function releaseOne({ local, sync }: Limited): void {
   sync?.touch();
 }
 
-/** The header fields of draft-ietf-httpapi-ratelimit-headers. */
-function fieldsOf({ local: first }: Limited, second: Limited | undefined): string[] {
-  const { policy, state } = first;
-  if (second === undefined) return ['ratelimit-policy', policy, 'ratelimit', state];
-  const { local } = second;
-  return ['ratelimit-policy', `${policy}, ${local.policy}`, 'ratelimit', `${state}, ${local.state}`];
+/** Value of RateLimit-Policy (draft-ietf-httpapi-ratelimit-headers). */
+function policyOf({ local }: Limited, second: Limited | undefined): string {
+  return second === undefined ? local.policy : `${local.policy}, ${second.local.policy}`;
+}
+
+/** Value of RateLimit. */
+function stateOf({ local }: Limited, second: Limited | undefined): string {
+  return second === undefined ? local.state : `${local.state}, ${second.local.state}`;
+}
+
+function fieldsOf(first: Limited, second: Limited | undefined): string[] {
+  return ['ratelimit-policy', policyOf(first, second), 'ratelimit', stateOf(first, second)];
 }
 
 /** The limits of clients and deployments. Only those of the configuration have one, so memory is bounded. */

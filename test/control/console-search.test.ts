@@ -73,14 +73,7 @@ afterAll(async () => {
 });
 
 async function start(searches = AUDIT_BOUNDS.searches): Promise<string> {
-  const audit = new HandWrittenAudit(() => ({
-    records: 2,
-    failures: 0,
-    failing: [],
-    retentionHeld: [],
-    streamFailing: null,
-    integrityErrors: [],
-  }));
+  const audit = new HandWrittenAudit();
   audit.write({ client: 'reporting' });
   const control = await startControl({
     consoleFolder,

@@ -114,12 +114,22 @@ export function sourceWith(change: SourceChange = {}): ConsoleSource {
   };
 }
 
+/** Of a log with two records and no fault. */
+const SOUND: AuditState = {
+  records: 2,
+  failures: 0,
+  failing: [],
+  retentionHeld: [],
+  streamFailing: null,
+  integrityErrors: [],
+};
+
 /** An audit log that a test writes by hand. */
 export class HandWrittenAudit {
   readonly #lines: AuditLine[] = [];
   readonly state: () => AuditState;
 
-  constructor(state: () => AuditState) {
+  constructor(state: () => AuditState = () => SOUND) {
     this.state = state;
   }
 

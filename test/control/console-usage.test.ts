@@ -33,14 +33,7 @@ async function start(): Promise<string> {
   const control = await startControl({
     consoleFolder,
     console: {
-      audit: new HandWrittenAudit(() => ({
-        records: 2,
-        failures: 0,
-        failing: [],
-        retentionHeld: [],
-        streamFailing: null,
-        integrityErrors: [],
-      })),
+      audit: new HandWrittenAudit(),
       clients: () => ['reporting'],
       state: () => ({ deployments: [healthyDeployment('submissions')] }),
     },

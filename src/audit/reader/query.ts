@@ -74,6 +74,13 @@ export interface AccessLine {
   readonly credentialRule?: string;
 }
 
+/** How long after a response began its outcome is expected, in milliseconds of the log's own time. */
+export const OUTCOME_WITHIN_MS = 3_600_000;
+/** The same for a response that was whole at its head: it has an outcome only if the client did not take all of it. */
+export const CORRECTION_WITHIN_MS = 300_000;
+/** Requests of one process that wait for their outcome at most; the oldest goes on without one. */
+export const MOST_OPEN = 10_000;
+
 /** How a response ended. */
 interface EndLine {
   /** Undefined: the response belongs to no outcome. */

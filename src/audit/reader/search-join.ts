@@ -4,13 +4,16 @@ import {
   type AccessRecord,
   asksEvents,
   asksRequests,
+  CORRECTION_WITHIN_MS,
   type EventLine,
   type Found,
   hasEnded,
   isWithin,
+  MOST_OPEN,
   matches,
   matchesEvent,
   mayHold,
+  OUTCOME_WITHIN_MS,
   type OutcomeLine,
   patternsOf,
   type Query,
@@ -18,12 +21,6 @@ import {
 } from './query.ts';
 import type { SealedBlock } from './search.ts';
 
-/** How long after a response began its outcome is expected, in milliseconds of the log's own time. */
-const OUTCOME_WITHIN_MS = 3_600_000;
-/** The same for a response that was whole at its head: it has an outcome only if the client did not take all of it. */
-const CORRECTION_WITHIN_MS = 300_000;
-/** Requests that wait for their outcome at most; the oldest is returned without one. */
-const MOST_OPEN = 10_000;
 const ACCESS_START = '"access":';
 const CUT = Buffer.from('"cut":true');
 const OUTCOME = Buffer.from('"kind":"outcome"');

@@ -194,7 +194,7 @@ class Days {
   }
 }
 
-/** What is counted together. */
+/** Requests that are counted together. */
 export class Group extends Counts {
   readonly values: readonly string[];
   readonly days = new Days();
@@ -352,7 +352,7 @@ export function statusText({ statuses }: UsageCounts): string {
   return found.map((each) => each.join(':')).join(' ');
 }
 
-/** What a reader of the usage has to know, as clauses. */
+/** Clauses about requests that the counts leave out or put together. */
 export function usageNotes({ total, other, namesOnly }: Usage): string[] {
   const notes: string[] = [];
   if (namesOnly.length > 0) {

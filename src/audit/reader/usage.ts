@@ -1,7 +1,7 @@
 import { join } from 'node:path';
 import { finding } from '../findings.ts';
 import { foldersIn } from '../segments/segment.ts';
-import { isWithin, type Query } from './query.ts';
+import { CORRECTION_WITHIN_MS, isWithin, MOST_OPEN, OUTCOME_WITHIN_MS, type Query } from './query.ts';
 import {
   type ReadOptions,
   reportUnsealed,
@@ -19,13 +19,8 @@ import {
   type UsageTableOptions,
 } from './usage-table.ts';
 
-/** Requests of one process that wait for their outcome; the oldest is counted without it. */
-const MAX_OPEN = 10_000;
 /** Numbers of records for which a request that was whole at its head can be corrected by an outcome. */
 const CORRECTED_WITHIN = 65_536;
-/** How long after the time range outcomes and corrections are expected, in milliseconds of the log's own time. */
-const OUTCOME_WITHIN_MS = 3_600_000;
-const CORRECTION_WITHIN_MS = 300_000;
 const RECORD = '{"seq":';
 /** Second letters of kinds. */
 const ACCESS = 'c';
@@ -150,7 +145,7 @@ class UsageReader {
 
   /** Gives up outcomes: those of too many requests, and behind the time range those that would have come by now. */
   #begin(overlapping: boolean): void {
-    this.#endOpen(MAX_OPEN);
+    this.#endOpen(MOST_OPEN);
     const { until } = this.#options.query;
     if (overlapping || until === undefined) return;
     const behind = Date.parse(this.#scan.time) - Date.parse(until);

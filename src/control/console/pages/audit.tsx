@@ -5,7 +5,7 @@ import type { PageProps } from '../address.ts';
 import { count, counted, momentWithSeconds, timeOfDay } from '../format.ts';
 import { auditLines, snapshot } from '../live.ts';
 import { clientLink, deploymentLink, requestLink, searchLink } from '../parts/links.tsx';
-import { MoreButton, SearchProgress, useSearch } from '../parts/search.tsx';
+import { MoreButton, SearchProgress, useSearch, WithoutAudit } from '../parts/search.tsx';
 import { type Column, Table } from '../parts/table.tsx';
 
 /** Maximum number of lines that are shown. */
@@ -52,14 +52,7 @@ export function AuditPage({ query }: PageProps) {
   const [round, setRound] = useState(0);
   const audit = snapshot.value?.audit;
   if (audit === undefined) return null;
-  if (audit === null) {
-    return (
-      <p class="muted">
-        No audit is configured. With an audit section in the configuration, every request is recorded and
-        shown here.
-      </p>
-    );
-  }
+  if (audit === null) return <WithoutAudit done="shown" />;
   return (
     <>
       <AuditForm key={String(query)} query={query} onRepeat={() => setRound(round + 1)} />

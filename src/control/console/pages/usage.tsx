@@ -6,6 +6,7 @@ import { bytes, count, counted, utcDate } from '../format.ts';
 import { snapshot } from '../live.ts';
 import { Chart, Crosshair, type Line } from '../parts/charts.tsx';
 import { clientLink, deploymentLink, searchLink } from '../parts/links.tsx';
+import { WithoutAudit } from '../parts/search.tsx';
 import { type Column, Table } from '../parts/table.tsx';
 
 const FIELDS = ['client', 'deployment', 'site', 'operation', 'credential', 'address', 'status'] as const;
@@ -17,18 +18,11 @@ const MAX_DAYS = 4_000;
 /** A chart of less is as wide as this, in seconds. */
 const LEAST_SECONDS = 604_800;
 
-/** Who used what, from the audit log: a table by the chosen fields, and charts by day. */
+/** Usage, counted in the audit log: a table by the chosen fields, and charts by day. */
 export function UsagePage({ query }: PageProps) {
   const audit = snapshot.value?.audit;
   if (audit === undefined) return null;
-  if (audit === null) {
-    return (
-      <p class="muted">
-        No audit is configured. With an audit section in the configuration, every request is recorded and
-        counted here.
-      </p>
-    );
-  }
+  if (audit === null) return <WithoutAudit done="counted" />;
   return (
     <>
       <UsageForm key={String(query)} query={query} />

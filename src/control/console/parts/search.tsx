@@ -184,3 +184,13 @@ function sentence({ stage, rows, recordsRead, searchedTo }: Search, noun: string
   if (stage === 'done') return `${found}. ${range} was searched, ${read}.`;
   return `${found}${back}, ${read}.`;
 }
+
+/** In place of a page that reads the audit log. `done`: to the records, such as shown. */
+export function WithoutAudit({ done }: { readonly done: string }) {
+  return (
+    <p class="muted">
+      No audit is configured. With an audit section in the configuration, every request is recorded and {done}{' '}
+      here.
+    </p>
+  );
+}
