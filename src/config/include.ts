@@ -1,5 +1,5 @@
 import { readdir } from 'node:fs/promises';
-import { basename, dirname, isAbsolute, join, resolve } from 'node:path';
+import { basename, dirname, isAbsolute, join, matchesGlob, resolve } from 'node:path';
 import { z } from 'zod';
 import { errorCode, messageOf } from '../base/error-code.ts';
 import { decodeUtf8, readGuardedFile } from '../base/guarded-file.ts';
@@ -72,28 +72,17 @@ async function filesLike(pattern: string): Promise<string[]> {
   if (!name.includes(WILDCARD)) return [pattern];
   try {
     const names = await readdir(dirname(pattern));
-    return names
-      .filter((each) => isLike(each, name))
-      .sort()
-      .map((each) => join(dirname(pattern), each));
+    return (
+      names
+        // No wildcard stands for a dot at the start, with which editors name their copies.
+        .filter((each) => matchesGlob(each, name))
+        .sort()
+        .map((each) => join(dirname(pattern), each))
+    );
   } catch (error) {
     if (errorCode(error) === 'ENOENT') return [];
     throw error;
   }
-}
-
-/** True if the name fits the pattern. No wildcard stands for a dot at the start, with which editors name their copies. */
-function isLike(name: string, pattern: string): boolean {
-  const [first = '', ...others] = pattern.split(WILDCARD);
-  const last = others.pop() ?? '';
-  if (!name.startsWith(first) || (first === '' && name.startsWith('.'))) return false;
-  let at = first.length;
-  for (const piece of others) {
-    const found = name.indexOf(piece, at);
-    if (found === -1) return false;
-    at = found + piece.length;
-  }
-  return name.length - last.length >= at && name.endsWith(last);
 }
 
 interface ReadParts {

@@ -68,7 +68,7 @@ export const sectionsSchema = (folder: string) =>
       include: includeSchema()
         .exactOptional()
         .describe(
-          'Further files with `clients`, `credentials` and `deployments`, and nothing else: a name such as `clients.d/*.yaml`, or a list. `*` stands for any characters in the last part of a name. The files are added in the order of their names to what this file has; a name that comes twice is refused. File names in them are relative to the folder of this file, too. At most 1000 files and 16 MiB.',
+          'Further files with `clients`, `credentials` and `deployments`, and nothing else: a name such as `clients.d/*.yaml`, or a list. `*` stands for any characters in the last part of a name; where it is, `?` and `[ab]` work as in a shell, too. The files are added in the order of their names to what this file has; a name that comes twice is refused. File names in them are relative to the folder of this file, too. At most 1000 files and 16 MiB.',
         ),
       listen: listenSchema(folder)
         .prefault({})
