@@ -182,7 +182,11 @@ export class Learner {
     const present = this.#limitsIn(rule?.deployment ?? '');
     if (rule === undefined || present.length === 0) return;
     const limits = present.map((limit) => ({ limit, just: justLimit(limit, parameters[limit.name]) }));
-    const given = limits.flatMap(({ just }) => just ?? []);
+    // A limit reads the query of requests without the parameter, too, and refuses some of them for other names.
+    const given = limits.flatMap(({ limit: { name, max }, just }) => {
+      if (just !== undefined) return just;
+      return max === undefined || name in parameters ? [] : { name, max: 1, values: undefined };
+    });
     const isLimited = holds({ ...client, allow: [{ ...rule, parameters: given }] });
     for (const { limit, just } of limits) {
       const isUnlimited = !isLimited || (just === undefined && limit.name in parameters);

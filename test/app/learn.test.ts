@@ -199,6 +199,7 @@ const target = fc
   )
   .map(([path, pairs]) => `${path}?${pairs.map((pair) => pair.join('=')).join('&')}`);
 const NOTES = '{ deployment: plain, methods: [GET, HEAD], parameters: { note: { values: [x, "7"] } } }';
+const GET = { method: 'GET', hasBody: false };
 const rule = fc.constantFrom(
   '{ deployment: plain }',
   NOTES,
@@ -243,11 +244,18 @@ test('what is learned from any log refuses nothing in it, and nothing of it can 
     {
       numRuns: 500,
       examples: [
+        [[['{ deployment: plain }', NOTES], [{ target: '/plain?note=', ...GET }], ['note']]],
         [
           [
-            ['{ deployment: plain }', NOTES],
-            [{ target: '/plain?note=', method: 'GET', hasBody: false }],
-            ['note'],
+            [
+              '{ deployment: plain, operations: [listed], parameters: { ids: { max: 2 } } }',
+              '{ deployment: plain }',
+            ],
+            [
+              { target: '/plain?a[b=x', ...GET },
+              { target: '/plain?ids=%27A%27', ...GET },
+            ],
+            ['ids'],
           ],
         ],
       ],
