@@ -58,8 +58,8 @@ describe('the tarball', () => {
         'dist/console/licences.md',
         'dist/digest-gateway.1',
         'dist/sbom.cdx.json',
-        'docs/operations.md',
-        'docs/runbook.md',
+        'docs/operate/deploy.md',
+        'docs/operate/runbook.md',
       ]),
     );
   });
@@ -71,7 +71,7 @@ describe('the tarball', () => {
   test('has every page of docs/ and every file of config/ that the README links to', async () => {
     const readme = await readFile(join(repository, 'README.md'), 'utf8');
     const linked = Array.from(readme.matchAll(/\]\(((?:docs|config)\/[^)#\s]+)/g), ([, link = '']) => link);
-    expect(linked).toContain('docs/operations.md');
+    expect(linked).toContain('docs/operate/deploy.md');
     expect(linked.filter((link) => !files.includes(link))).toEqual([]);
   });
 });

@@ -78,8 +78,8 @@ describe('the generated pages', () => {
     expect(readFileSync(join(repository, name), 'utf8')).toBe(text);
   });
 
-  test('docs/errors.md has a section for every code', () => {
-    const headings = (generated.get('docs/errors.md') ?? '').match(/(?<=^## ).*$/gm) ?? [];
+  test('docs/configure/errors.md has a section for every code', () => {
+    const headings = (generated.get('docs/configure/errors.md') ?? '').match(/(?<=^## ).*$/gm) ?? [];
     expect(headings.toSorted()).toEqual(
       errorKinds()
         .map(([code]) => code)
@@ -105,7 +105,7 @@ describe('a page that names tests', () => {
     });
   }
 
-  test.each(['security.md', 'faults.md'])('names tests that exist: docs/%s', (name) => {
+  test.each(['security/promises.md', 'operate/faults.md'])('names tests that exist: docs/%s', (name) => {
     const page = readFileSync(join(repository, 'docs', name), 'utf8');
     const named = page.split('\n').flatMap(testsIn);
     expect(named.length).toBeGreaterThan(20);
