@@ -50,6 +50,8 @@ describe('the tarball', () => {
         'config/schema.json',
         'deploy/grafana/digest-gateway.json',
         'deploy/helm/digest-gateway/Chart.yaml',
+        'deploy/helm/digest-gateway/files/alerts.yml',
+        'deploy/helm/digest-gateway/files/dashboard.json',
         'deploy/prometheus/alerts.yml',
         'deploy/systemd/digest-gateway.service',
         'dist/cli/digest-gateway.js',

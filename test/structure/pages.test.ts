@@ -1,7 +1,6 @@
 import { existsSync, globSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { describe, expect, test } from '@jest/globals';
-import { chartFiles } from '../../docs/generate/chart.ts';
 import { generatedPages } from '../../docs/generate/pages.ts';
 import { errorKinds } from '../../src/base/errors.ts';
 import { parseConfig } from '../../src/config/load.ts';
@@ -85,12 +84,6 @@ describe('the generated pages', () => {
         .map(([code]) => code)
         .toSorted(),
     );
-  });
-});
-
-describe('the copies in the Helm chart', () => {
-  test.each([...chartFiles()])('%s is what "npm run docs" writes', (name, text) => {
-    expect(readFileSync(join(repository, name), 'utf8')).toBe(text);
   });
 });
 
