@@ -9,7 +9,7 @@ import { repository } from '../support/repository.ts';
 const generated = await generatedPages();
 
 describe('every page', () => {
-  const pages = [...globSync('*.md', { cwd: repository }), ...globSync('docs/**/*.md', { cwd: repository })];
+  const pages = globSync(['*.md', '{docs,lab,deploy}/**/*.md', 'test/*/*.md'], { cwd: repository });
   const textOf = (page: string): string => readFileSync(join(repository, page), 'utf8');
   const withoutCode = (text: string): string => text.replace(/^ *```[\s\S]*?^ *```/gm, '');
 
@@ -69,6 +69,12 @@ describe('every page', () => {
       ([, cell = '']) => cell.match(/\w+(?=\/)/g) ?? [],
     );
     expect(named.flat().toSorted()).toEqual(folders.map(({ name }) => name).toSorted());
+  });
+
+  test('"How a request walks" in CONTRIBUTING.md has every error code, at the steps that it leaves', () => {
+    const [, walk = ''] = /## How a request walks\n([\s\S]*?)\n## /.exec(textOf('CONTRIBUTING.md')) ?? [];
+    const missing = errorKinds().filter(([code]) => !walk.includes(`\`${code}\``));
+    expect(missing.map(([code]) => code)).toEqual([]);
   });
 });
 
