@@ -1,5 +1,5 @@
 # The only image that the build takes anything from. The tag names the exact version of Node.js, but its owner can move
-# it; for an image to deploy give the digest, too (docs/nodejs.md says how to find it):
+# it; for an image to deploy give the digest, too (docs/security/supply-chain.md says how to find it):
 #   docker build --build-arg NODE_IMAGE=node:26.10.0-slim@sha256:… .
 ARG NODE_IMAGE=node:26.10.0-slim
 
