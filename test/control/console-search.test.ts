@@ -23,6 +23,7 @@ const TRACE_ID = '0af7651916cd43dd8448eb211c80319c';
 /** The policy's decision on every request here; a test with a whole gateway has real ones. */
 const REFUSED: ExplanationView = {
   allowed: false,
+  wouldRefuse: null,
   client: 'reporting',
   deployment: 'submissions',
   rule: 'clients[0].allow',
