@@ -85,6 +85,9 @@ describe('policy replay', () => {
       1,
       [{ verdict: 'refused', served: true, code: 'client-forbidden', requests: 1 }],
     ]);
+    const search = ['audit', 'search', '--config', at('new.yaml'), '--since', '30d', '--json'];
+    const found = await gateway([...search, '--text', 'client-forbidden']);
+    expect(JSON.parse(found.stdout)).toMatchObject({ requestId: 'q1', wouldRefuse: 'client-forbidden' });
   });
 
   test('speaks JSON; exit status 0 if nothing that was served would be refused', async () => {
