@@ -174,7 +174,7 @@ function explained(
   const settings = deployment === '' ? undefined : config.deployments[deployment];
   if (deployment !== '' && settings === undefined) throw new ControlError('target-unknown');
   const host = settings?.match.host ?? 'localhost';
-  const explanation = explain(config, { client, method, target, host });
+  const explanation = explain(config, { client, method, target, host, now: Date.now() });
   const { parameters, drops, identifiedBy, ...shown } = { ...NOTHING, ...explanation };
   return { ...shown, parameters: Object.entries(parameters) };
 }
@@ -198,7 +198,7 @@ function detailOf(config: Config, client: Client): Pick<ClientDetailView, 'id' |
   const index = config.clients.findIndex(({ id }) => id === client.id);
   return {
     id: client.id,
-    identifiedBy: clientConditions(config, client),
+    identifiedBy: clientConditions(config, client, Date.now()),
     rules: client.allow.map(
       (rule, at): RuleView => ({
         path: client === ANONYMOUS ? 'anonymous' : `clients[${index}].allow[${at}]`,

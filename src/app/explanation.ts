@@ -1,5 +1,7 @@
 import { type ErrorCode, GatewayError } from '../base/errors.ts';
 import { joinedValue, type RawHeaders } from '../base/raw-headers.ts';
+import { endText } from '../base/units.ts';
+import type { ApiKey } from '../config/api-keys.ts';
 import { formatPath } from '../config/issues.ts';
 import type { Config } from '../config/schema.ts';
 import { outboundHeaders } from '../gateway/headers.ts';
@@ -21,6 +23,8 @@ interface ExplainedRequest {
   readonly host: string;
   /** Other header fields; Content-Length or Transfer-Encoding stands for a body. */
   readonly headers?: RawHeaders;
+  /** When it is sent, in Unix milliseconds: keys and rules end. */
+  readonly now: number;
 }
 
 /** The outcome of a request with its reason. Absent parts are empty texts. */
@@ -72,9 +76,9 @@ export function clientIn({ clients, anonymous }: Config, id: string | undefined)
 /** Decides on a request as a gateway with this configuration does, without sending it. */
 export function explain(
   config: Config,
-  { client, method, target, host, headers = [] }: ExplainedRequest,
+  { client, method, target, host, headers = [], now }: ExplainedRequest,
 ): Explanation {
-  const identified = clientConditions(config, client);
+  const identified = clientConditions(config, client, now);
   let deployment = '';
   try {
     const parsed = parseTarget(target, host);
@@ -134,11 +138,20 @@ function hasBody(headers: RawHeaders): boolean {
   return Number(length) !== 0 || joinedValue(headers, 'transfer-encoding') !== undefined;
 }
 
-/** Returns the conditions of a client, one in each line. */
-export function clientConditions({ clients }: Config, { id }: Client): string[] {
+/** Returns the conditions of a client at a time in Unix milliseconds, one in each line. */
+export function clientConditions({ clients }: Config, { id }: Client, now: number): string[] {
   const identify = clients.find((client) => client.id === id)?.identify;
   if (identify === undefined) return [IDENTIFIED_BY_NOTHING];
-  return identifiedBy(identify, ({ length }) => (length === 1 ? 'an API key' : `one of ${length} API keys`));
+  return identifiedBy(identify, (keys) => keysText(keys, now));
+}
+
+/** The console shows this, so no part of a hash is in it. */
+function keysText(keys: readonly ApiKey[], now: number): string {
+  const [all, one] = keys.length === 1 ? ['an API key', ''] : [`one of ${keys.length} API keys`, 'one '];
+  const ends = keys.flatMap(({ note, expires }) =>
+    expires === undefined ? [] : `${note === undefined ? one : `${note} `}${endText(expires, now)}`,
+  );
+  return ends.length === 0 ? all : `${all} (${ends.join(', ')})`;
 }
 
 type ExplainedRoutes = Routes<{ readonly name: string; readonly settings: Config['deployments'][string] }>;

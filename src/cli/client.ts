@@ -3,6 +3,8 @@ import { type Command, InvalidArgumentError } from 'commander';
 import { stringify } from 'yaml';
 import { IDENTIFIED_BY_NOTHING, identifiedBy } from '../app/identified-by.ts';
 import { Network } from '../base/network.ts';
+import { endText } from '../base/units.ts';
+import { type ApiKey as ApiKeyRule, keyName } from '../config/api-keys.ts';
 import { isClientId } from '../config/clients.ts';
 import { ConfigError, type LocatedIssue } from '../config/issues.ts';
 import { type LocatedConfig, loadConfig, loadLocated } from '../config/load.ts';
@@ -153,9 +155,6 @@ function instructions(
 
 type Client = Config['clients'][number];
 
-/** Hex digits of a hash that tell keys apart. */
-const SHOWN_DIGITS = 8;
-
 /** `client list`: who is configured, how clients are identified, and what they may do. */
 async function listClients(
   io: Io,
@@ -178,17 +177,22 @@ function withoutSets(_key: string, value: unknown): unknown {
 }
 
 function table(clients: readonly Client[], anonymous: boolean): string[] {
+  const now = Date.now();
   const rows = clients.map(({ id, identify, allow }) => [
     id,
-    identifiedBy(identify, keyText).join('\n'),
+    identifiedBy(identify, (keys) => keysText(keys, now)).join('\n'),
     allow.length === 0 ? 'nothing: no rule under allow' : allow.map(ruleText).join('\n'),
   ]);
   if (anonymous) rows.push([ANONYMOUS.id, IDENTIFIED_BY_NOTHING, ANONYMOUS.allow.map(ruleText).join('\n')]);
   return alignColumns([['CLIENT', 'IDENTIFIED BY', 'ALLOWED'], ...rows]);
 }
 
-function keyText(hashes: readonly string[]): string {
-  return `API key ${hashes.map((hex) => `${hex.slice(0, SHOWN_DIGITS)}…`).join(', ')}`;
+function keysText(keys: readonly ApiKeyRule[], now: number): string {
+  const texts = keys.map((key) => {
+    const name = key.note ?? `${keyName(key)}…`;
+    return key.expires === undefined ? name : `${name} (${endText(key.expires, now)})`;
+  });
+  return `API key ${texts.join(', ')}`;
 }
 
 function ruleText({ deployment, sites, operations, methods, parameters, credential }: Rule): string {

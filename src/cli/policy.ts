@@ -51,7 +51,8 @@ async function runExplain(io: Io, method: string, target: string, options: Optio
     throw new CommandError(2, `Name a client of the configuration with --client: ${known}`);
   }
   const headers = options.header.flatMap(fieldOf);
-  const explanation = explain(config, { client, method, target, host: options.host, headers });
+  const { host } = options;
+  const explanation = explain(config, { client, method, target, host, headers, now: Date.now() });
   const text = options.json === true ? JSON.stringify(explanation) : explanationLines(explanation).join('\n');
   await print(io, `${text}\n`);
   return explanation.allowed ? 0 : 1;

@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { isExposed } from '../base/network.ts';
 import { ANONYMOUS, type ParameterLimit, type Rule } from '../policy/client.ts';
+import { apiKeySha256Schema, apiKeysSchema } from './api-keys.ts';
 import { limitsSchema } from './limits.ts';
 import { isMethod } from './operations.ts';
 import {
@@ -15,14 +16,7 @@ import {
   whole,
 } from './value-schemas.ts';
 
-const HEX_256 = /^[0-9a-fA-F]{64}$/;
 const FINGERPRINT = /^(?:[0-9a-fA-F]{2}:?){31}[0-9a-fA-F]{2}$/;
-
-const apiKeySha256 = () =>
-  oneOrMore(
-    text('64 hex digits', HEX_256).transform((hex) => hex.toLowerCase()),
-    'the SHA-256 of an API key, 64 hex digits, as `digest-gateway client add NAME` prints it; or a list of them',
-  );
 
 const certificate = () =>
   z
@@ -77,11 +71,14 @@ const identify = () =>
         addresses: listOf(network(), 'a list of at least one network, such as [10.1.0.0/16]')
           .exactOptional()
           .describe('The networks from which the client calls.'),
-        apiKeySha256: apiKeySha256()
+        apiKeySha256: apiKeySha256Schema()
           .exactOptional()
           .describe(
             'The hash of the API key, which the client sends as `X-Api-Key`, or as the password of Basic with its id as user name.',
           ),
+        apiKeys: apiKeysSchema()
+          .exactOptional()
+          .describe('API keys that end or have a note. One of these, or of `apiKeySha256`, must be sent.'),
         certificate: certificate()
           .exactOptional()
           .describe('The certificate of the client. It needs `listen.tls.clientCaFile`.'),
@@ -91,7 +88,7 @@ const identify = () =>
     )
     .refine(isNotEmpty, {
       error:
-        'says nothing that tells this client from others: give addresses, apiKeySha256, certificate or jwt',
+        'says nothing that tells this client from others: give addresses, apiKeySha256, apiKeys, certificate or jwt',
     });
 
 /** Schema of a client. `client-issues.ts` checks clients against each other. */

@@ -197,7 +197,7 @@ test('what a record decides is what the gateway decides for the request itself',
         const by = withRules(rules.join(', '));
         const [client] = by.clients;
         if (client === undefined) throw new Error('there is a client');
-        const told = explain(by, { client, method, target: asked, host: 'gateway' });
+        const told = explain(by, { client, method, target: asked, host: 'gateway', now: Date.now() });
         const { deployment } = told;
         const site = told.allowed ? told.site : '';
         const request = recorded(asked, { method, deployment, site }, new Set(names));
