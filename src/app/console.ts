@@ -183,6 +183,7 @@ const NOTHING = {
   status: 0,
   code: '',
   detail: '',
+  ends: '',
   operation: '',
   site: '',
   siteAdded: false,
@@ -208,6 +209,7 @@ function detailOf(config: Config, client: Client): Pick<ClientDetailView, 'id' |
         methods: listOf(rule.methods),
         parameters: rule.parameters.map(parameterView),
         credential: rule.credential ?? null,
+        ends: rule.ends ?? null,
       }),
     ),
   };

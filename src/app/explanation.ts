@@ -1,6 +1,6 @@
 import { type ErrorCode, GatewayError } from '../base/errors.ts';
 import { joinedValue, type RawHeaders } from '../base/raw-headers.ts';
-import { endText } from '../base/units.ts';
+import { endText, formatInstant } from '../base/units.ts';
 import type { ApiKey } from '../config/api-keys.ts';
 import { formatPath } from '../config/issues.ts';
 import type { Config } from '../config/schema.ts';
@@ -38,6 +38,10 @@ export interface Granted {
   readonly deployment: string;
   /** Path of the rule in the configuration. */
   readonly rule: string;
+  /** When the rule ends; empty if it has no end. */
+  readonly ends: string;
+  /** A line for each rule of the client for the deployment that has ended. */
+  readonly endedRules: readonly string[];
   readonly operation: string;
   readonly site: string;
   readonly credential: string;
@@ -62,6 +66,7 @@ export interface Refused {
   readonly deployment: string;
   /** Path of the part of the configuration that decides; empty: the request itself is wrong. */
   readonly rule: string;
+  readonly endedRules: readonly string[];
   readonly status: number;
   readonly code: string;
   readonly detail: string;
@@ -86,12 +91,8 @@ export function explain(
     deployment = name;
     const rules = compileRules(name, settings, config.deployments);
     const fields = outboundHeaders(headers, '1.1', settings.forwardTrace);
-    const { rule, parameters, ...grant } = decide(rules, client, {
-      method,
-      target: parsed.path,
-      headers: fields,
-      hasBody: hasBody(headers),
-    });
+    const request = { method, target: parsed.path, headers: fields, hasBody: hasBody(headers) };
+    const { rule, parameters, ...grant } = decide(rules, client, request, now);
     const decidingRule =
       client === ANONYMOUS ? 'anonymous' : rulePath(config, client, client.allow.indexOf(rule));
     return {
@@ -100,6 +101,8 @@ export function explain(
       identifiedBy: identified,
       deployment,
       rule: decidingRule,
+      ends: rule.ends === undefined ? '' : formatInstant(rule.ends),
+      endedRules: endedRules(config, client, name, now),
       operation: grant.operation,
       site: grant.site,
       credential: grant.credential,
@@ -126,6 +129,7 @@ export function explain(
       identifiedBy: identified,
       deployment,
       rule,
+      endedRules: endedRules(config, client, deployment, now),
       status: kind.status,
       code,
       detail,
@@ -175,6 +179,14 @@ export function routesOf(config: Config): ExplainedRoutes {
 
 function rulePath(config: Config, client: Client, rule: number): string {
   return `${clientPath(config, client)}.allow[${rule}]`;
+}
+
+function endedRules(config: Config, client: Client, deployment: string, now: number): string[] {
+  return client.allow.flatMap((rule, index) =>
+    rule.deployment === deployment && rule.ends !== undefined && rule.ends <= now
+      ? `${rulePath(config, client, index)} ended ${formatInstant(rule.ends)}`
+      : [],
+  );
 }
 
 function clientPath({ clients }: Config, { id }: Client): string {

@@ -76,9 +76,10 @@ type Row = readonly [name: string, value: string];
 
 function grantRows(granted: Granted): Row[] {
   const { client, identifiedBy, deployment, rule, operation, site, credential, credentialBy } = granted;
-  const { sends, siteAdded, drops, parameters, limits } = granted;
+  const { ends, endedRules, sends, siteAdded, drops, parameters, limits } = granted;
   return [
-    ['allowed', `by ${rule}`],
+    ['allowed', `by ${rule}${ends === '' ? '' : `, which ends ${ends}`}`],
+    ...endedRules.map((text): Row => ['not by', text]),
     ['client', client],
     ...identifiedBy.map((text): Row => ['known by', text]),
     ['deployment', deployment],
@@ -92,11 +93,13 @@ function grantRows(granted: Granted): Row[] {
   ];
 }
 
-function refusalRows({ client, identifiedBy, deployment, rule, status, code, detail }: Refused): Row[] {
+function refusalRows(refused: Refused): Row[] {
+  const { client, identifiedBy, deployment, rule, endedRules, status, code, detail } = refused;
   return [
     ['refused', `${status} ${code}`],
     ['because', detail],
     ['decided by', rule],
+    ...endedRules.map((text): Row => ['not by', text]),
     ['client', client],
     ...identifiedBy.map((text): Row => ['known by', text]),
     ['deployment', deployment],

@@ -5,6 +5,7 @@ import { apiKeySha256Schema, apiKeysSchema } from './api-keys.ts';
 import { limitsSchema } from './limits.ts';
 import { isMethod } from './operations.ts';
 import {
+  instant,
   listOf,
   NAME,
   network,
@@ -179,6 +180,11 @@ const rule = () =>
         .exactOptional()
         .describe(
           'The credential for requests under this rule. Without it that of the site, or of the deployment.',
+        ),
+      ends: instant()
+        .exactOptional()
+        .describe(
+          'When the rule ends: a date, from whose beginning in UTC it allows nothing, or a time of RFC 3339. Without it the rule has no end.',
         ),
     },
     { error: SECTION },

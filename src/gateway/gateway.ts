@@ -191,7 +191,7 @@ export class Gateway {
     const keepTrace = record.trace === undefined && upstream.options.forwardTrace;
     const headers = outboundHeaders(request.headers, request.httpVersion, keepTrace);
     if (method === 'OPTIONS') countDownForwards(headers);
-    const grant = decide(rules, client, { method, target, headers, hasBody: request.body !== 0 });
+    const grant = decide(rules, client, { method, target, headers, hasBody: request.body !== 0 }, Date.now());
     const dropped = (headers.length - grant.headers.length) / 2;
     if (dropped > 0) {
       this.#deps.metrics.requestFieldsDropped.inc({ deployment: name, client: client.id }, dropped);

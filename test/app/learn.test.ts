@@ -55,6 +55,7 @@ function served(
   const { path, parameters, cut } = recordedTarget(target, new Set(byValue));
   const { deployment, site } = told;
   return {
+    time: '2026-11-01T12:00:00.000Z',
     client: 'c',
     address: '192.0.2.7',
     deployment,

@@ -149,6 +149,15 @@ const proofs: Case[] = [
     ],
   ],
   [
+    'a rule with an end that is none',
+    withClients([
+      '{ id: c, identify: { addresses: [10.0.0.1] }, allow: [{ deployment: d, ends: 2027-03-01 }, { deployment: d, ends: soon }] }',
+    ]),
+    [
+      '4:119 clients[0].allow[1].ends: is not a date or time: write a date, such as 2027-03-01, or a time, such as 2027-03-01T12:00:00Z',
+    ],
+  ],
+  [
     'a network that is none',
     withClients([one('{ addresses: [10.0.0.1, ten] }')]),
     [

@@ -133,6 +133,8 @@ function factsOf(explanation: ExplanationView): Fact[] {
   const facts: Fact[] = [
     ['Because', detail],
     ['Decided by', rule === '' ? '' : <code>{rule}</code>],
+    ['Rule ends', explanation.ends],
+    ['Ended rules', explanation.endedRules.length === 0 ? '' : <Lines lines={explanation.endedRules} />],
     ['Client', client === '' ? '' : clientLink(client)],
     ['Deployment', deployment === '' ? '' : deploymentLink(deployment)],
     ['Operation', operation === '' && allowed ? 'none that is listed' : operation],
