@@ -3,7 +3,7 @@ import { type Command, InvalidArgumentError } from 'commander';
 import { stringify } from 'yaml';
 import { IDENTIFIED_BY_NOTHING, identifiedBy } from '../app/identified-by.ts';
 import { Network } from '../base/network.ts';
-import { endText } from '../base/units.ts';
+import { endText, formatInstant } from '../base/units.ts';
 import { type ApiKey as ApiKeyRule, keyName } from '../config/api-keys.ts';
 import { isClientId } from '../config/clients.ts';
 import { ConfigError, type LocatedIssue } from '../config/issues.ts';
@@ -169,7 +169,17 @@ async function listClients(
 
 function plain({ id, identify, allow, limits }: Client): object {
   const addresses = identify.addresses?.map(String);
-  return { id, identify: { ...identify, ...(addresses && { addresses }) }, allow, limits };
+  const apiKeys = identify.apiKeys?.map((key) =>
+    key.expires === undefined ? key : { ...key, expires: formatInstant(key.expires) },
+  );
+  return {
+    id,
+    identify: { ...identify, ...(addresses && { addresses }), ...(apiKeys && { apiKeys }) },
+    allow: allow.map((rule) =>
+      rule.ends === undefined ? rule : { ...rule, ends: formatInstant(rule.ends) },
+    ),
+    limits,
+  };
 }
 
 function withoutSets(_key: string, value: unknown): unknown {
@@ -181,9 +191,14 @@ function table(clients: readonly Client[], anonymous: boolean): string[] {
   const rows = clients.map(({ id, identify, allow }) => [
     id,
     identifiedBy(identify, (keys) => keysText(keys, now)).join('\n'),
-    allow.length === 0 ? 'nothing: no rule under allow' : allow.map(ruleText).join('\n'),
+    allow.length === 0 ? 'nothing: no rule under allow' : allow.map((rule) => ruleText(rule, now)).join('\n'),
   ]);
-  if (anonymous) rows.push([ANONYMOUS.id, IDENTIFIED_BY_NOTHING, ANONYMOUS.allow.map(ruleText).join('\n')]);
+  if (anonymous)
+    rows.push([
+      ANONYMOUS.id,
+      IDENTIFIED_BY_NOTHING,
+      ANONYMOUS.allow.map((rule) => ruleText(rule, now)).join('\n'),
+    ]);
   return alignColumns([['CLIENT', 'IDENTIFIED BY', 'ALLOWED'], ...rows]);
 }
 
@@ -195,13 +210,15 @@ function keysText(keys: readonly ApiKeyRule[], now: number): string {
   return `API key ${texts.join(', ')}`;
 }
 
-function ruleText({ deployment, sites, operations, methods, parameters, credential }: Rule): string {
+function ruleText(rule: Rule, now: number): string {
+  const { deployment, sites, operations, methods, parameters, credential, ends } = rule;
   const limits = [
     namesText('sites', sites),
     namesText('operations', operations),
     namesText('methods', methods),
     ...parameters.map(({ name }) => `limits of ${name}`),
     credential === undefined ? undefined : `credential ${credential}`,
+    ends === undefined ? undefined : endText(ends, now),
   ].filter((part) => part !== undefined);
   const name = deployment === ANY_DEPLOYMENT ? 'every deployment' : deployment;
   return limits.length === 0 ? name : `${name}: ${limits.join('; ')}`;

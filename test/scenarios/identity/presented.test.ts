@@ -122,6 +122,18 @@ describe('a request that presents an identity', () => {
     expect(answer.headers).toContainEqual(['proxy-status', 'digest-gateway; error=http_request_denied']);
   });
 
+  test('has the end of its API key in the metrics, under its note or the first digits of its hash', async () => {
+    const name = 'digest_gateway_client_key_expiry_timestamp_seconds';
+    const ends = apiKeys.map(({ sha256, expires, note = sha256.slice(0, 8) }) => [
+      note,
+      Date.parse(expires) / 1000,
+    ]);
+    for (const [key, end] of ends) {
+      expect(await known().gateway.metric(name, { client: 'ending', key: String(key) })).toBe(end);
+    }
+    expect(await known().gateway.metric(name, { client: 'keyed' })).toBe(0);
+  });
+
   test.each([
     ['a token of nobody', 'Authorization: Bearer abc'],
     ['what is no token', 'Authorization: Bearer a b'],

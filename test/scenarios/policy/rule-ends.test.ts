@@ -2,7 +2,7 @@ import { expect, test } from '@jest/globals';
 import { authors, startScene } from '../../support/scene.ts';
 
 test('a rule that ended allows nothing, and the others go on', async () => {
-  const { get, simulator } = await startScene({
+  const { gateway, get, simulator } = await startScene({
     abstracts: { match: { pathPrefix: '/api/abstracts/' } },
     top: {
       anonymous: false,
@@ -25,4 +25,7 @@ test('a rule that ended allows nothing, and the others go on', async () => {
     { code: 'client-forbidden', detail: expect.stringContaining('ended 2026-01-31') },
   ]);
   expect(simulator.counts('abstracts').requests).toBe(0);
+  const metric = 'digest_gateway_client_rule_end_timestamp_seconds';
+  const labels = { client: 'partner', rule: 'allow[1]' };
+  expect(await gateway.metric(metric, labels)).toBe(Date.parse('2026-01-31T00:00:00Z') / 1000);
 });
