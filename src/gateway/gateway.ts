@@ -209,11 +209,12 @@ export class Gateway {
 
   /** Decides by the client's rules. What they refuse while they are only observed is recorded and granted. */
   #grant(rules: DeploymentRules, client: Client, request: Request, record: RequestRecord): Grant {
+    const now = Date.now();
     try {
-      return decide(rules, client, request);
+      return decide(rules, client, request, now);
     } catch (refusal) {
-      if (!(refusal instanceof GatewayError) || !isObserved(client, Date.now())) throw refusal;
-      const grant = decide(rules, unrestricted(client), request);
+      if (!(refusal instanceof GatewayError) || !isObserved(client, now)) throw refusal;
+      const grant = decide(rules, unrestricted(client), request, now);
       record.wouldRefuse = refusal.code;
       this.#deps.metrics.wouldRefuse.inc({ client: client.id, code: refusal.code });
       this.refusals.add(

@@ -91,6 +91,9 @@ clients:
     identify:
       apiKeySha256: [${OLDER}, "${'ef'.repeat(32)}"]
   - { id: three, identify: { jwt: { issuer: i, audience: a, claims: { groups: g } } }, allow: [{ deployment: d }] }
+  - id: four
+    identify: { apiKeys: [{ sha256: ${'a1'.repeat(32)}, expires: 2026-01-31, note: Berlin }, { sha256: ${'b2'.repeat(32)}, expires: 9999-12-31 }] }
+    allow: [{ deployment: d, methods: [GET], ends: 2026-01-31 }]
 jwt: { issuers: [{ issuer: i, jwksUrl: "https://i.example/keys" }] }
 `,
     );
@@ -103,11 +106,12 @@ jwt: { issuers: [{ issuer: i, jwksUrl: "https://i.example/keys" }] }
     expect(await client('list')).toEqual({
       status: 0,
       stdout: [
-        'CLIENT  IDENTIFIED BY                         ALLOWED',
-        'one     address 10.1.0.0/16, ::1/128          d: methods GET, POST; limits of ids',
-        '        API key abababab…                     d',
-        'two     API key cdcdcdcd…, efefefef…          nothing: no rule under allow',
-        'three   token issuer i, audience a, groups g  d',
+        'CLIENT  IDENTIFIED BY                                                   ALLOWED',
+        'one     address 10.1.0.0/16, ::1/128                                    d: methods GET, POST; limits of ids',
+        '        API key abababab…                                               d',
+        'two     API key cdcdcdcd…, efefefef…                                    nothing: no rule under allow',
+        'three   token issuer i, audience a, groups g                            d',
+        'four    API key Berlin (ended 2026-01-31), b2b2b2b2… (ends 9999-12-31)  d: methods GET; ended 2026-01-31',
         '',
       ].join('\n'),
       stderr: '',
@@ -117,7 +121,11 @@ jwt: { issuers: [{ issuer: i, jwksUrl: "https://i.example/keys" }] }
   test('list --json has every condition and rule', async () => {
     const { stdout } = await client('list', '--json');
     const { clients, anonymous } = JSON.parse(stdout);
-    expect([anonymous, clients.length]).toEqual([false, 3]);
+    expect([anonymous, clients.length]).toEqual([false, 4]);
+    expect(clients[3]).toMatchObject({
+      identify: { apiKeys: [{ note: 'Berlin', expires: '2026-01-31' }, { expires: '9999-12-31' }] },
+      allow: [{ ends: '2026-01-31' }],
+    });
     expect(clients[0]).toEqual({
       id: 'one',
       identify: { addresses: ['10.1.0.0/16', '::1/128'], apiKeySha256: [OLD] },
@@ -209,7 +217,7 @@ clients:
   test.each([
     [
       'none',
-      /gateway\.yaml has no client none, but one, two, three: name one of these, or run client add none\n$/,
+      /gateway\.yaml has no client none, but one, two, three, four: name one of these, or run client add none\n$/,
     ],
     [
       'three',
