@@ -8,10 +8,10 @@ import { outboundHeaders } from '../gateway/headers.ts';
 import { parseTarget } from '../gateway/request-checks.ts';
 import { Routes } from '../gateway/routes.ts';
 import type { LimitSettings } from '../limits/settings.ts';
-import { ANONYMOUS, type Client } from '../policy/client.ts';
-import { decide } from '../policy/decide.ts';
+import { ANONYMOUS, type Client, isObserved, type Rule, unrestricted } from '../policy/client.ts';
+import { decide, type Grant, type Request } from '../policy/decide.ts';
 import { withoutPrefix } from '../policy/path.ts';
-import { compileRules } from '../policy/rules.ts';
+import { compileRules, type DeploymentRules } from '../policy/rules.ts';
 import { IDENTIFIED_BY_NOTHING, identifiedBy } from './identified-by.ts';
 
 /** A request to explain. */
@@ -36,8 +36,10 @@ export interface Granted {
   /** The conditions by which the gateway takes a request for one of this client; all hold. */
   readonly identifiedBy: readonly string[];
   readonly deployment: string;
-  /** Path of the rule in the configuration. */
+  /** Path of the rule in the configuration, or of the mode in which the rules are only observed. */
   readonly rule: string;
+  /** How the rules would refuse the request, which are only observed; absent: they allow it. */
+  readonly wouldRefuse?: ObservedRefusal;
   /** When the rule ends; empty if it has no end. */
   readonly ends: string;
   /** A line for each rule of the client for the deployment that has ended. */
@@ -59,17 +61,25 @@ export interface Granted {
   readonly limits: readonly string[];
 }
 
-export interface Refused {
+export interface Refused extends Refusal {
   readonly allowed: false;
   readonly client: string;
   readonly identifiedBy: readonly string[];
   readonly deployment: string;
+  readonly endedRules: readonly string[];
+}
+
+interface Refusal {
   /** Path of the part of the configuration that decides; empty: the request itself is wrong. */
   readonly rule: string;
-  readonly endedRules: readonly string[];
   readonly status: number;
   readonly code: string;
   readonly detail: string;
+}
+
+interface ObservedRefusal extends Refusal {
+  /** The time from which the rules refuse: a date or RFC 3339, in UTC. */
+  readonly until: string;
 }
 
 /** Returns the client of this id, or the anonymous one if everyone is served; undefined: there is none. */
@@ -92,15 +102,17 @@ export function explain(
     const rules = compileRules(name, settings, config.deployments);
     const fields = outboundHeaders(headers, '1.1', settings.forwardTrace);
     const request = { method, target: parsed.path, headers: fields, hasBody: hasBody(headers) };
-    const { rule, parameters, ...grant } = decide(rules, client, request, now);
+    const { grant, refusal } = judged(rules, client, request, now);
+    const { rule, parameters } = grant;
     const decidingRule =
-      client === ANONYMOUS ? 'anonymous' : rulePath(config, client, client.allow.indexOf(rule));
+      refusal === undefined ? rulePath(config, client, rule) : `${clientPath(config, client)}.mode`;
     return {
       allowed: true,
       client: client.id,
       identifiedBy: identified,
       deployment,
       rule: decidingRule,
+      ...(refusal && { wouldRefuse: observedRefusal(refusal, client, clientPath(config, client)) }),
       ends: rule.ends === undefined ? '' : formatInstant(rule.ends),
       endedRules: endedRules(config, client, name, now),
       operation: grant.operation,
@@ -135,6 +147,31 @@ export function explain(
       detail,
     };
   }
+}
+
+/** Decides as the gateway does; `refusal`: that of rules which are only observed. */
+function judged(
+  rules: DeploymentRules,
+  client: Client,
+  request: Request,
+  now: number,
+): { readonly grant: Grant; readonly refusal?: GatewayError } {
+  try {
+    return { grant: decide(rules, client, request, now) };
+  } catch (refusal) {
+    if (!(refusal instanceof GatewayError) || !isObserved(client, now)) throw refusal;
+    return { grant: decide(rules, unrestricted(client), request, now), refusal };
+  }
+}
+
+/** The rules of the client alone decide: without them the request is granted. */
+function observedRefusal(
+  { code, detail, kind }: GatewayError,
+  { mode }: Client,
+  path: string,
+): ObservedRefusal {
+  const until = formatInstant(mode?.until ?? 0);
+  return { rule: `${path}.allow`, status: kind.status, code, detail, until };
 }
 
 function hasBody(headers: RawHeaders): boolean {
@@ -177,14 +214,16 @@ export function routesOf(config: Config): ExplainedRoutes {
   return routes;
 }
 
-function rulePath(config: Config, client: Client, rule: number): string {
-  return `${clientPath(config, client)}.allow[${rule}]`;
+function rulePath(config: Config, client: Client, rule: Rule): string {
+  return client === ANONYMOUS
+    ? 'anonymous'
+    : `${clientPath(config, client)}.allow[${client.allow.indexOf(rule)}]`;
 }
 
 function endedRules(config: Config, client: Client, deployment: string, now: number): string[] {
-  return client.allow.flatMap((rule, index) =>
+  return client.allow.flatMap((rule) =>
     rule.deployment === deployment && rule.ends !== undefined && rule.ends <= now
-      ? `${rulePath(config, client, index)} ended ${formatInstant(rule.ends)}`
+      ? `${rulePath(config, client, rule)} ended ${formatInstant(rule.ends)}`
       : [],
   );
 }

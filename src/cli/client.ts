@@ -9,7 +9,7 @@ import { isClientId } from '../config/clients.ts';
 import { ConfigError, formatPath, type LocatedIssue } from '../config/issues.ts';
 import { type LocatedConfig, loadConfig, loadLocated } from '../config/load.ts';
 import type { Config } from '../config/schema.ts';
-import { ANONYMOUS, ANY_DEPLOYMENT, type Names, type Rule } from '../policy/client.ts';
+import { ANONYMOUS, ANY_DEPLOYMENT, isObserved, type Names, type Rule } from '../policy/client.ts';
 import { CommandError, type Io, print, type Run } from './io.ts';
 import { alignColumns } from './table.ts';
 
@@ -232,7 +232,7 @@ async function listClients(
   await print(io, `${text}\n`);
 }
 
-function plain({ id, identify, allow, limits }: Client): object {
+function plain({ id, identify, allow, limits, mode }: Client): object {
   const addresses = identify.addresses?.map(String);
   const apiKeys = identify.apiKeys?.map(writtenKey);
   return {
@@ -242,6 +242,7 @@ function plain({ id, identify, allow, limits }: Client): object {
       rule.ends === undefined ? rule : { ...rule, ends: formatInstant(rule.ends) },
     ),
     limits,
+    ...(mode && { mode: { ...mode, until: formatInstant(mode.until) } }),
   };
 }
 
@@ -251,10 +252,10 @@ function withoutSets(_key: string, value: unknown): unknown {
 
 function table(clients: readonly Client[], anonymous: boolean): string[] {
   const now = Date.now();
-  const rows = clients.map(({ id, identify, allow }) => [
-    id,
-    identifiedBy(identify, (keys) => keysText(keys, now)).join('\n'),
-    allow.length === 0 ? 'nothing: no rule under allow' : allow.map((rule) => ruleText(rule, now)).join('\n'),
+  const rows = clients.map((client) => [
+    client.id,
+    identifiedBy(client.identify, (keys) => keysText(keys, now)).join('\n'),
+    [...modeText(client, now), ...rulesText(client, now)].join('\n'),
   ]);
   if (anonymous)
     rows.push([
@@ -263,6 +264,15 @@ function table(clients: readonly Client[], anonymous: boolean): string[] {
       ANONYMOUS.allow.map((rule) => ruleText(rule, now)).join('\n'),
     ]);
   return alignColumns([['CLIENT', 'IDENTIFIED BY', 'ALLOWED'], ...rows]);
+}
+
+function modeText(client: Client, now: number): string[] {
+  if (client.mode === undefined || !isObserved(client, now)) return [];
+  return [`everything until ${formatInstant(client.mode.until)}, observing these rules:`];
+}
+
+function rulesText({ allow }: Client, now: number): string[] {
+  return allow.length === 0 ? ['nothing: no rule under allow'] : allow.map((rule) => ruleText(rule, now));
 }
 
 function keysText(keys: readonly ApiKey[], now: number): string {

@@ -76,9 +76,11 @@ type Row = readonly [name: string, value: string];
 
 function grantRows(granted: Granted): Row[] {
   const { client, identifiedBy, deployment, rule, operation, site, credential, credentialBy } = granted;
-  const { ends, endedRules, sends, siteAdded, drops, parameters, limits } = granted;
+  const { ends, endedRules, sends, siteAdded, drops, parameters, limits, wouldRefuse } = granted;
+  const until = wouldRefuse === undefined ? '' : `, until ${wouldRefuse.until}`;
   return [
-    ['allowed', `by ${rule}${ends === '' ? '' : `, which ends ${ends}`}`],
+    ['allowed', `by ${rule}${ends === '' ? '' : `, which ends ${ends}`}${until}`],
+    ...(wouldRefuse === undefined ? [] : observedRows(wouldRefuse)),
     ...endedRules.map((text): Row => ['not by', text]),
     ['client', client],
     ...identifiedBy.map((text): Row => ['known by', text]),
@@ -90,6 +92,14 @@ function grantRows(granted: Granted): Row[] {
     ['drops', drops.join(', ')],
     ...limits.map((text): Row => ['limit', text]),
     ...Object.entries(parameters).map(([name, value]): Row => [name, `= ${JSON.stringify(value)}`]),
+  ];
+}
+
+function observedRows({ status, code, detail, rule }: NonNullable<Granted['wouldRefuse']>): Row[] {
+  return [
+    ['then', `refused: ${status} ${code}`],
+    ['because', detail],
+    ['decided by', rule],
   ];
 }
 

@@ -34,16 +34,30 @@ export interface Rule {
 export interface Client {
   readonly id: string;
   readonly allow: readonly Rule[];
+  /** Until this time, in Unix milliseconds, its rules refuse nothing; undefined: they always do. */
+  readonly mode?: { readonly until: number } | undefined;
 }
 
 /** Matches every deployment; not a valid name of one. */
 export const ANY_DEPLOYMENT = '*';
 
+/** The rules of a client that may do everything. */
+const EVERYTHING: readonly Rule[] = [
+  { deployment: ANY_DEPLOYMENT, sites: '*', operations: '*', methods: '*', parameters: [] },
+];
+
 /** The client of unidentified requests if the configuration has `anonymous: true`. */
-export const ANONYMOUS: Client = {
-  id: 'anonymous',
-  allow: [{ deployment: ANY_DEPLOYMENT, sites: '*', operations: '*', methods: '*', parameters: [] }],
-};
+export const ANONYMOUS: Client = { id: 'anonymous', allow: EVERYTHING };
+
+/** True if the rules of a client only say at this time, in Unix milliseconds, what they would refuse. */
+export function isObserved({ mode }: Client, now: number): boolean {
+  return mode !== undefined && now < mode.until;
+}
+
+/** Returns the client as one that may do everything, with the credential of each site or deployment. */
+export function unrestricted({ id }: Client): Client {
+  return { id, allow: EVERYTHING };
+}
 
 /** The rules of a client for one deployment. */
 interface DeploymentRules {
@@ -60,7 +74,7 @@ const BY_DEPLOYMENT = new WeakMap<Client, ReadonlyMap<string, DeploymentRules>>(
  * @throws GatewayError `client-forbidden`
  */
 export function rulesFor(client: Client, deployment: string, now: number): readonly Rule[] {
-  if (client === ANONYMOUS) return client.allow;
+  if (client.allow === EVERYTHING) return EVERYTHING;
   let byDeployment = BY_DEPLOYMENT.get(client);
   if (byDeployment === undefined) {
     byDeployment = byDeploymentOf(client);

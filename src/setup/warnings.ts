@@ -3,6 +3,7 @@ import { apiKeysOf } from '../config/api-keys.ts';
 import type { Issue, Path } from '../config/issues.ts';
 import type { Config } from '../config/schema.ts';
 import type { SecretSource } from '../config/secret-source.ts';
+import { isObserved } from '../policy/client.ts';
 
 /** Time before the end of a key or rule from which it is reported, in milliseconds. */
 const SOON_MS = 30 * 86_400_000;
@@ -15,7 +16,8 @@ export function configWarnings(config: Config, now: number): Issue[] {
   return [
     ...inlineSecrets(config),
     ...singlePins(config),
-    ...clientsWithoutRules(config),
+    ...clientsWithoutRules(config, now),
+    ...observedClients(config, now),
     ...endingKeys(config, now),
     ...endingRules(config, now),
   ];
@@ -32,12 +34,25 @@ function singlePins({ deployments }: Config): Issue[] {
     }));
 }
 
-function clientsWithoutRules({ clients, deployments }: Config): Issue[] {
+function clientsWithoutRules({ clients, deployments }: Config, now: number): Issue[] {
   const [deployment = 'NAME'] = Object.keys(deployments);
-  return clients.flatMap(({ id, allow }, index) => {
-    if (allow.length > 0) return [];
+  return clients.flatMap((client, index) => {
+    const { id, allow } = client;
+    if (allow.length > 0 || isObserved(client, now)) return [];
     const message = `has no rule, so every request of ${id} is refused: add one, such as { deployment: ${deployment} }`;
     return [{ path: ['clients', index, 'allow'], message }];
+  });
+}
+
+function observedClients({ clients }: Config, now: number): Issue[] {
+  return clients.flatMap((client, index) => {
+    const { id, mode } = client;
+    if (mode === undefined) return [];
+    const consequence = isObserved(client, now)
+      ? `until then what the rules of ${id} would refuse is served and recorded; take it out when they are right`
+      : `the rules of ${id} refuse; take it out`;
+    const message = `${endText(mode.until, now)}: ${consequence}`;
+    return [{ path: ['clients', index, 'mode'], message }];
   });
 }
 

@@ -80,6 +80,7 @@ export function facts(change: Partial<AccessFacts> = {}): AccessFacts {
     credential: { name: 'journal-a', version: '1' },
     key: '',
     credentialRule: '',
+    wouldRefuse: '',
     ...change,
   };
 }

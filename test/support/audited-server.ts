@@ -38,6 +38,7 @@ const server = createServer((req, res) => {
     credential: undefined,
     key: '',
     credentialRule: '',
+    wouldRefuse: '',
   };
   if (req.url === '/mate-throws') {
     const fail = () => {
