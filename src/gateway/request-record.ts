@@ -35,6 +35,8 @@ export class RequestRecord implements ExchangeFacts, Waiter {
   address: string;
   /** Empty until known, or if there is none. */
   client = '';
+  /** Name of the API key that the client presented; empty: none. */
+  clientKey = '';
   deployment = '';
   site = '';
   operation = '';
@@ -153,6 +155,7 @@ export class RequestRecord implements ExchangeFacts, Waiter {
       method: this.method,
       address: this.address,
       client: this.client,
+      key: this.clientKey,
       deployment: this.deployment,
       site: this.site,
       operation: this.operation,

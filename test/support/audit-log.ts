@@ -78,6 +78,7 @@ export function facts(change: Partial<AccessFacts> = {}): AccessFacts {
     code: '',
     upstream: { status: 200, attempts: 1, challenged: false, durationMs: 1.26, address: 'a.example' },
     credential: { name: 'journal-a', version: '1' },
+    key: '',
     credentialRule: '',
     wouldRefuse: '',
     ...change,

@@ -53,6 +53,7 @@ function requestAt(time: number, seq: number, text: RecordText): string {
         address: 'submissions.example.org',
       },
       credential: { name: site, version: '1' },
+      key: '',
       credentialRule: '',
       wouldRefuse: '',
     },

@@ -72,6 +72,7 @@ export interface AccessLine {
   };
   readonly credential?: { readonly name: string; readonly version: string };
   readonly credentialRule?: string;
+  readonly key?: string;
   readonly wouldRefuse?: string;
 }
 
