@@ -263,6 +263,9 @@ describe('where the connection goes', () => {
     const settings = { ...withSites('demo'), egress: { localAddress: '203.0.113.7' } };
     const report = await examined(simulated(simulator, settings));
     expect(verdicts(report)).toEqual(['egress  address-not-here']);
+    expect(findingOf(report, 'address-not-here').saw).toBe(
+      '203.0.113.7 is not an address of this host; the system would choose 127.0.0.1',
+    );
     expect(simulator.counts('submissions').connections).toBe(0);
   });
 
