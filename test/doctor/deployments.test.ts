@@ -277,6 +277,17 @@ describe('where the connection goes', () => {
     expect(report.deployments[0]?.findings[0]?.saw).toBe('from 127.0.0.2');
   });
 
+  test('each of several addresses, of which one is not registered and one is not on this host', async () => {
+    const simulator = await startSubmissions({ allowedAddresses: ['127.0.0.2'] });
+    const localAddress = ['127.0.0.2', '127.0.0.3', '203.0.113.7'];
+    const report = await examined(simulated(simulator, { ...withSites('demo'), egress: { localAddress } }));
+    const [registered, unknown, missing] = report.deployments.map(({ findings }) => findings);
+    expect(registered?.every(({ mark }) => mark === 'ok')).toBe(true);
+    expect(unknown?.[0]?.saw).toBe('from 127.0.0.3');
+    expect(unknown?.some(({ mark }) => mark === 'fail')).toBe(true);
+    expect(missing?.map(({ problem }) => problem)).toEqual(['address-not-here']);
+  });
+
   describe('a proxy with a credential', () => {
     const examinedThrough = async (proxy: (url: string) => object, digest = {}) => {
       const [squid, simulator] = await Promise.all([
