@@ -56,7 +56,7 @@ export const egressSchema = (folder: string) =>
         })
         .exactOptional()
         .describe(
-          'The address of this host that connections leave from. If the host does not have it, requests get 502, and `/readyz` and the metric `egress_address_present` say so. Of a list, requests leave from the first address that the host has and that the upstream has not refused (`egress: next` of an outcome); see [Egress](operations.md#egress).',
+          'The address of this host that connections leave from. If the host does not have it, requests get 502, and `/readyz` and the metric `egress_address_present` say so. Of a list, requests leave from the first address that the host has and that the upstream has not refused (`egress: next` of an outcome); see [Egress](../operate/egress.md#egress).',
         ),
       failback: duration()
         .default(60_000)

@@ -86,6 +86,7 @@ export function facts(change: Partial<AccessFacts> = {}): AccessFacts {
     },
     credential: { name: 'journal-a', version: '1' },
     credentialRule: '',
+    wouldRefuse: '',
     ...change,
   };
 }
