@@ -51,6 +51,8 @@ export interface UpstreamFacts {
   readonly durationMs: number;
   /** Host and port. */
   readonly address: string;
+  /** The local address, where several are configured; otherwise empty. */
+  readonly egress: string;
 }
 
 export interface CredentialName {
@@ -129,8 +131,9 @@ export class RecordText {
     return `${named},"bytes":{"in":${bytes.in},"out":${bytes.out}},"durationMs":${tenths(durationMs)}`;
   }
 
-  #upstream({ status, attempts, challenged, durationMs, address }: UpstreamFacts): string {
-    return `,"upstream":{"status":${status},"attempts":${attempts},"challenged":${challenged},"durationMs":${tenths(durationMs)},"address":${this.#name(address)}}`;
+  #upstream({ status, attempts, challenged, durationMs, address, egress }: UpstreamFacts): string {
+    const from = egress === '' ? '' : `,"egress":${this.#name(egress)}`;
+    return `,"upstream":{"status":${status},"attempts":${attempts},"challenged":${challenged},"durationMs":${tenths(durationMs)},"address":${this.#name(address)}${from}}`;
   }
 
   /** Picks the fields: the object may have others that must not be recorded. */

@@ -49,6 +49,7 @@ export class RequestRecord implements ExchangeFacts, Waiter {
   leftAt: number | undefined;
   challenged = false;
   upstreamAddress = '';
+  egress = '';
   credential: CredentialUsed | undefined;
   /** The client's rule that names the credential; empty: none does. */
   credentialRule = '';
@@ -170,6 +171,7 @@ export class RequestRecord implements ExchangeFacts, Waiter {
             challenged: this.challenged,
             durationMs: now - this.firstAttemptAt,
             address: this.upstreamAddress,
+            egress: this.egress,
           }
         : undefined,
       credential: this.credential,

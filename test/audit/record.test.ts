@@ -67,6 +67,16 @@ test('has the fields in order, and values only of the chosen parameters', async 
   });
 });
 
+test('names the local address of an upstream that has several', async () => {
+  const directory = await folder();
+  const { audit } = await openTestAudit(directory);
+  const upstream = { status: 200, attempts: 1, challenged: false, durationMs: 1, address: 'a.example' };
+  await recordAccess(audit, { upstream: { ...upstream, egress: '203.0.113.8' } });
+  await audit.close();
+  const [access] = await recordsIn(directory);
+  expect(access?.['upstream']).toEqual({ ...upstream, egress: '203.0.113.8' });
+});
+
 test('has what the rules of a client would refuse, and the rule that names the credential, only if there is one', async () => {
   const directory = await folder();
   const { audit } = await openTestAudit(directory);

@@ -51,6 +51,7 @@ function requestAt(time: number, seq: number, text: RecordText): string {
         challenged: false,
         durationMs,
         address: 'submissions.example.org',
+        egress: '',
       },
       credential: { name: site, version: '1' },
       key: '',

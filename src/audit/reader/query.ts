@@ -69,6 +69,7 @@ export interface AccessLine {
     readonly challenged: boolean;
     readonly durationMs: number;
     readonly address: string;
+    readonly egress?: string;
   };
   readonly credential?: { readonly name: string; readonly version: string };
   readonly credentialRule?: string;
