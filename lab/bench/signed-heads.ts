@@ -52,6 +52,8 @@ function request(id: number) {
     upstream: { status: 200, attempts: 1, challenged: false, durationMs: 1.26, address: 'a.example:443' },
     credential: { name: 'journal-a', version: '1' },
     credentialRule: '',
+    key: '',
+    wouldRefuse: '',
     end: { outcome: '', bytes: { in: 0, out: 2048 }, durationMs: 2.1 },
   };
 }

@@ -3,6 +3,8 @@ export interface AccessFacts {
   readonly requestId: string;
   /** Id in the configuration. */
   readonly client: string;
+  /** Note or first digits of the hash of the client's API key; empty: it presented none. */
+  readonly key: string;
   readonly address: string;
   readonly deployment: string;
   readonly site: string;
@@ -22,6 +24,8 @@ export interface AccessFacts {
   readonly credential: CredentialName | undefined;
   /** The client's rule that names the credential, such as `allow[0]`; empty: it is that of the site or deployment. */
   readonly credentialRule: string;
+  /** Code with which the client's rules would refuse the request, which are only observed; empty: they allow it. */
+  readonly wouldRefuse: string;
   /** How the response ends if it is sent whole; undefined: not all of it is there yet, so an outcome record follows. */
   readonly end?: ResponseEnd | undefined;
 }
@@ -47,6 +51,8 @@ export interface UpstreamFacts {
   readonly durationMs: number;
   /** Host and port. */
   readonly address: string;
+  /** The local address, where several are configured; otherwise empty. */
+  readonly egress: string;
 }
 
 export interface CredentialName {
@@ -95,15 +101,16 @@ export class RecordText {
   }
 
   access(facts: AccessFacts, { address, path, parameters, cut }: RecordedRequest): string {
-    const { status, traceId, upstream, credential, credentialRule, end } = facts;
+    const { key, status, traceId, upstream, credential, credentialRule, wouldRefuse, end } = facts;
     return (
       `"kind":"access","requestId":${json(facts.requestId)}${this.#replicaField},"client":${this.#name(facts.client)}` +
       `,"address":${this.#name(address)},"deployment":${this.#name(facts.deployment)},"site":${this.#name(facts.site)}` +
       `,"operation":${this.#name(facts.operation)},"method":${this.#name(facts.method)},"path":${json(path)}` +
       `,"parameters":${parametersJson(parameters)}${cut ? ',"cut":true' : ''},"status":${status}` +
       `,"code":${this.#name(facts.code)}${end === undefined ? '' : this.#end(end)}${traceId === undefined ? '' : `,"traceId":${json(traceId)}`}${upstream === undefined ? '' : this.#upstream(upstream)}` +
-      `${credential === undefined ? '' : this.#credential(credential)}` +
-      `${credentialRule === '' ? '}' : `,"credentialRule":${this.#name(credentialRule)}}`}`
+      `${credential === undefined ? '' : this.#credential(credential)}${key === '' ? '' : `,"key":${this.#name(key)}`}` +
+      `${credentialRule === '' ? '' : `,"credentialRule":${this.#name(credentialRule)}`}` +
+      `${wouldRefuse === '' ? '}' : `,"wouldRefuse":${this.#name(wouldRefuse)}}`}`
     );
   }
 
@@ -124,8 +131,9 @@ export class RecordText {
     return `${named},"bytes":{"in":${bytes.in},"out":${bytes.out}},"durationMs":${tenths(durationMs)}`;
   }
 
-  #upstream({ status, attempts, challenged, durationMs, address }: UpstreamFacts): string {
-    return `,"upstream":{"status":${status},"attempts":${attempts},"challenged":${challenged},"durationMs":${tenths(durationMs)},"address":${this.#name(address)}}`;
+  #upstream({ status, attempts, challenged, durationMs, address, egress }: UpstreamFacts): string {
+    const from = egress === '' ? '' : `,"egress":${this.#name(egress)}`;
+    return `,"upstream":{"status":${status},"attempts":${attempts},"challenged":${challenged},"durationMs":${tenths(durationMs)},"address":${this.#name(address)}${from}}`;
   }
 
   /** Picks the fields: the object may have others that must not be recorded. */

@@ -3,7 +3,7 @@ import { ORIGIN_FIELDS } from '../http1/fields.ts';
 import { isOverride } from '../policy/fields.ts';
 import { circuitSchema, healthSchema, retrySchema } from './availability.ts';
 import { type Accepted, type CrossIssue, crossChecked } from './cross-check.ts';
-import { addressFamilyIssues, egressSchema } from './egress.ts';
+import { addressFamilyIssues, egressSchema, severalAddressesIssues } from './egress.ts';
 import { limitsSchema } from './limits.ts';
 import { operationsIssues, operationsSchema } from './operations.ts';
 import { outcomesIssues, outcomesSchema } from './outcomes.ts';
@@ -225,7 +225,7 @@ const keys = (folder: string) =>
       connections: whole(1, 65_535)
         .default(64)
         .describe(
-          'The most connections of one process to the upstream. Further requests wait, those of each client in turn; see [Overload](operations.md#overload).',
+          'The most connections of one process to the upstream. Further requests wait, those of each client in turn; see [Overload](../operate/egress.md#overload).',
         ),
       timeouts: timeouts().prefault({}).describe('Time limits of a request.'),
       outcomes: outcomesSchema()
@@ -271,8 +271,10 @@ function* deploymentIssues(deployment: Accepted<Deployment>): Generator<CrossIss
       message: 'denies everything: list the allowed requests under operations, or write allow',
     };
   }
-  if (deployment.egress !== undefined)
+  if (deployment.egress !== undefined) {
     yield* addressFamilyIssues(deployment.egress, deployment.baseUrl ?? []);
+    yield* severalAddressesIssues(deployment.egress, deployment.outcomes);
+  }
 }
 
 function* baseUrlIssues({ baseUrl, tls }: Accepted<Deployment>): Generator<CrossIssue> {

@@ -3,7 +3,7 @@ import { resolve } from 'node:path';
 import { z } from 'zod';
 import { LONGEST_TIMER_MS } from '../base/clock.ts';
 import { Network } from '../base/network.ts';
-import { parseDuration, parseSize } from '../base/units.ts';
+import { parseDuration, parseInstant, parseSize } from '../base/units.ts';
 
 /*
  * Schemas of single values. The `error` of a schema completes the sentence "must be …"; the message of a
@@ -70,6 +70,10 @@ export const period = (): z.ZodType<number> =>
     return milliseconds;
   });
 
+/** A date, which stands for its first instant in UTC, or a time of RFC 3339; the output is in Unix milliseconds. */
+export const instant = (): z.ZodType<number> =>
+  parsed(z.string({ error: 'a date, such as 2027-03-01, or a time of RFC 3339' }), parseInstant);
+
 /** A size; the output is in bytes. */
 export const size = (): z.ZodType<number> =>
   quantity('size', 'a size, such as 512B, 64KiB or 1MiB', parseSize);
@@ -109,12 +113,15 @@ export function parsed<T>(shape: z.ZodType<string | number>, parse: (written: st
 export const network = (): z.ZodType<Network> =>
   parsed(z.string({ error: 'an address or a network, such as 10.1.0.0/16' }), Network.parse);
 
+/** What a value must be, also as a function of what is written. */
+type Expected = string | ((issue: { readonly input?: unknown }) => string);
+
 /** A list of at least one item. */
-export const listOf = <T extends z.ZodType>(item: T, expected: string) =>
+export const listOf = <T extends z.ZodType>(item: T, expected: Expected) =>
   z.array(item, { error: expected }).nonempty({ error: expected });
 
 /** One value, or a list of several, as while one replaces another; the result is always a list. */
-export const oneOrMore = <T>(item: z.ZodType<T>, expected: string) =>
+export const oneOrMore = <T>(item: z.ZodType<T>, expected: Expected) =>
   z.union([item.transform((value) => [value]), listOf(item, expected)], { error: expected });
 
 /** A file name, resolved against the folder of the configuration. */

@@ -49,6 +49,8 @@ async function request(audit: Audit, index: number): Promise<void> {
         upstream: undefined,
         credential: undefined,
         credentialRule: '',
+        key: '',
+        wouldRefuse: '',
       },
       { recorded, unrecorded: recorded },
     );
@@ -174,7 +176,7 @@ test('a proof with the signature of a witness beside that of the log is accepted
   expect(isRefused({ ...proof, records }, keys)).toBe(false);
 });
 
-describe('a verifier in Python, from docs/audit.md', () => {
+describe('a verifier in Python, from docs/audit/format.md', () => {
   /** The verdict on each proof. */
   async function verdicts(proofs: readonly unknown[]): Promise<string[]> {
     const place = await folder();

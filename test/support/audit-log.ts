@@ -76,9 +76,18 @@ export function facts(change: Partial<AccessFacts> = {}): AccessFacts {
     target: '/api/x?ids=%27A%27&token=hunter2',
     status: 200,
     code: '',
-    upstream: { status: 200, attempts: 1, challenged: false, durationMs: 1.26, address: 'a.example' },
+    upstream: {
+      status: 200,
+      attempts: 1,
+      challenged: false,
+      durationMs: 1.26,
+      address: 'a.example',
+      egress: '',
+    },
     credential: { name: 'journal-a', version: '1' },
+    key: '',
     credentialRule: '',
+    wouldRefuse: '',
     ...change,
   };
 }

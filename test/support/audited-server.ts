@@ -36,7 +36,9 @@ const server = createServer((req, res) => {
     code: '',
     upstream: undefined,
     credential: undefined,
+    key: '',
     credentialRule: '',
+    wouldRefuse: '',
   };
   if (req.url === '/mate-throws') {
     const fail = () => {

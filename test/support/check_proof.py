@@ -1,4 +1,4 @@
-"""Checks a proof of `audit prove` by docs/audit.md alone: check_proof.py PUBLIC-KEY PROOF... Needs openssl for Ed25519."""
+"""Checks a proof of `audit prove` by docs/audit/format.md alone: check_proof.py PUBLIC-KEY PROOF... Needs openssl for Ed25519."""
 
 import base64
 import hashlib

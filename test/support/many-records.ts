@@ -51,9 +51,12 @@ function requestAt(time: number, seq: number, text: RecordText): string {
         challenged: false,
         durationMs,
         address: 'submissions.example.org',
+        egress: '',
       },
       credential: { name: site, version: '1' },
+      key: '',
       credentialRule: '',
+      wouldRefuse: '',
     },
     { address: '10.1.2.3', ...recordedTarget(target, new Set(['ids', 'site_name', 'external_id'])) },
   );
