@@ -48,8 +48,8 @@ async function serve(io: Io, { config, watch }: ServeOptions): Promise<void> {
   // Registered before the start: a signal during it would end the process without closing the audit log.
   const stopping = shutdownSignal();
   const { listen, control } = await app.start().catch(failed);
-  const scheme = setup.listenTls === undefined ? 'http' : 'https';
-  log.info({ listen: urlOf(listen, scheme), control: urlOf(control) }, 'the gateway is up');
+  const urls = listen.map((address, index) => urlOf(address, setup.listenTls[index] ? 'https' : 'http'));
+  log.info({ listen: urls.length === 1 ? urls[0] : urls, control: urlOf(control) }, 'the gateway is up');
 
   const signal = await Promise.race([stopping, app.drainRequested.then(() => undefined)]);
   log.info({ signal }, 'draining; another signal skips drain.delay');

@@ -221,7 +221,7 @@ export async function startControl({
       retry: async (credential) => ({ result: 'success', credential, deployments: ['d'] }),
       withdraw: async (credential) => ({ result: 'success', credential, version: '2', deployments: [] }),
     },
-    offer: () => ({ version: '1.2.3', listen: { address: '127.0.0.1', port: 8080 }, deployments: [] }),
+    offer: () => ({ version: '1.2.3', listen: [], deployments: [] }),
     consoleFolder: '',
     audit: { log: undefined, traceUrl: undefined },
     onError: (error) => {
