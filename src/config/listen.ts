@@ -149,7 +149,9 @@ export function withSharedKeys(written: unknown): unknown {
     if (owner !== undefined) shared[key] = owner[key];
   }
   // The keys stay in the order in which they are written.
-  return written.map((listener) => (isMapping(listener) ? { ...listener, ...shared, ...listener } : listener));
+  return written.map((listener) =>
+    isMapping(listener) ? { ...listener, ...shared, ...listener } : listener,
+  );
 }
 
 function isMapping(value: unknown): value is Readonly<Record<string, unknown>> {

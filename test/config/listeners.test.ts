@@ -109,7 +109,8 @@ describe('a list of listeners', () => {
   });
 
   test('a client with a certificate needs one listener that asks for it', () => {
-    const client = 'clients: [{ id: c, identify: { certificate: { subject: "CN=c" } }, allow: [{ deployment: d }] }]';
+    const client =
+      'clients: [{ id: c, identify: { certificate: { subject: "CN=c" } }, allow: [{ deployment: d }] }]';
     const tls = '{ port: 1, tls: { certFile: a, keyFile: b, clientCaFile: c } }';
     expectIssues(`${withListeners('{}', tls)}\n${client}`, []);
   });

@@ -9,8 +9,10 @@ import { compileCache, PROGRAM } from './program.ts';
 
 /** `digest-gateway serve` in a process of its own. Disposal ends the process, then removes its folder. */
 export interface GatewayProcess extends AsyncDisposable {
-  /** `http://127.0.0.1:PORT` of the data plane. */
+  /** `http://127.0.0.1:PORT` of the data plane, of its first listener. */
   readonly origin: string;
+  /** The same of each listener; `unix:` and the path of a UNIX socket. */
+  readonly listening: readonly string[];
   /** `http://127.0.0.1:PORT` of the control plane. */
   readonly control: string;
   readonly pid: number;
