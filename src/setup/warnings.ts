@@ -1,10 +1,27 @@
 import type { Issue, Path } from '../config/issues.ts';
 import type { Config } from '../config/schema.ts';
+import { isExposedAddress } from '../config/listener-issues.ts';
 import type { SecretSource } from '../config/secret-source.ts';
 
 /** Returns settings that work but should be changed, as far as the configuration alone shows them. */
 export function configWarnings(config: Config): Issue[] {
-  return [...inlineSecrets(config), ...singlePins(config), ...clientsWithoutRules(config)];
+  return [
+    ...plainListeners(config),
+    ...inlineSecrets(config),
+    ...singlePins(config),
+    ...clientsWithoutRules(config),
+  ];
+}
+
+/** Warns of listeners without TLS beside one that has it: clients that use the wrong port show their keys. */
+function plainListeners({ listen }: Config): Issue[] {
+  if (listen.every(({ tls }) => tls === undefined)) return [];
+  return listen.flatMap(({ address, tls }, index) => {
+    if (tls !== undefined || !isExposedAddress(address)) return [];
+    const message =
+      'is plain HTTP for other machines, beside a listener with TLS: others on the network can read keys and tokens of clients; give tls, or listen on 127.0.0.1';
+    return [{ path: ['listen', index], message }];
+  });
 }
 
 /** Warns of a single pin: a change of the upstream's key then ends all service. */
