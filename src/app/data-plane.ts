@@ -318,6 +318,7 @@ export class DataPlane implements Serving, Worker {
       ...this.#active,
       ...this.#deps,
       stage,
+      listeners: this.#listeners,
       storeUp: this.#storeUp,
       errors: this.#gateway.errors.recent,
     });

@@ -11,9 +11,10 @@ import type {
   Stage,
   WorkerState,
 } from '../control/state.ts';
-import type { AuditLine } from '../control/view.ts';
+import type { AuditLine, ListenerView } from '../control/view.ts';
 import type { RecentError } from '../gateway/error-log.ts';
 import type { Deployment } from '../gateway/gateway.ts';
+import type { Listener } from '../gateway/listener.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import type { CredentialState } from '../upstream/upstream-address.ts';
 
@@ -24,6 +25,7 @@ interface WorkerParts {
   readonly storeUp: boolean;
   readonly audit: Audit;
   readonly setup: AppSetup;
+  readonly listeners: readonly Listener[];
   readonly deployments: readonly Deployment[];
   readonly errors: readonly RecentError[];
   readonly clock: Clock;
@@ -43,8 +45,18 @@ export async function workerState(parts: WorkerParts): Promise<WorkerState> {
       reaches(deployments, setup.config.readiness),
     storeUp: setup.redis === undefined ? null : storeUp,
     audit: auditState(audit),
+    listeners: parts.listeners.filter(({ name }) => name !== '').map(listenerView),
     deployments,
     errors: errors.map((error) => errorState(error, clock)),
+  };
+}
+
+function listenerView({ name, tls, connections }: Listener): ListenerView {
+  return {
+    address: name,
+    connections,
+    tls: tls === undefined ? 'none' : tls.clientCa === undefined ? 'server' : 'mutual',
+    ...(tls !== undefined && { certificateExpiresAt: tls.expires * 1000 }),
   };
 }
 

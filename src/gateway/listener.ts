@@ -109,6 +109,11 @@ export class Listener {
     return this.#name;
   }
 
+  /** Number of open connections, those in a handshake among them. */
+  get connections(): number {
+    return this.#sockets.size;
+  }
+
   /** The settings of new connections; undefined without TLS. */
   get tls(): ListenTls | undefined {
     return this.#tls;

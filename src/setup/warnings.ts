@@ -1,6 +1,6 @@
 import type { Issue, Path } from '../config/issues.ts';
-import type { Config } from '../config/schema.ts';
 import { isExposedAddress } from '../config/listener-issues.ts';
+import type { Config } from '../config/schema.ts';
 import type { SecretSource } from '../config/secret-source.ts';
 
 /** Returns settings that work but should be changed, as far as the configuration alone shows them. */

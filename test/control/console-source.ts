@@ -89,6 +89,7 @@ export const WELL: GatewayState = {
   serves: true,
   storeUp: null,
   audit: null,
+  listeners: [{ address: '127.0.0.1:8080', connections: 2, tls: 'none' }],
   deployments: [],
   errors: [],
   workers: null,
