@@ -125,7 +125,7 @@ async function readContents(
     auditSinks,
     warnings: await locate([
       ...warnings,
-      ...configWarnings(config),
+      ...configWarnings(config, Date.now()),
       ...listenTls.flatMap((each) => each.warnings),
     ]),
     fileState,
