@@ -1,5 +1,6 @@
 import type { Log } from '../base/log.ts';
 import type { Steps } from '../base/steps.ts';
+import { sharedSettings } from '../config/listen.ts';
 import type { Config } from '../config/schema.ts';
 import { Identification } from '../identity/identification.ts';
 import { Tokens } from '../identity/tokens.ts';
@@ -20,7 +21,7 @@ export function* buildIdentification(
     else log.warn({ issuer, reason }, 'keys of a token issuer cannot be fetched; check jwksUrl');
   });
   void tokens.prefetch();
-  const { trustedProxies, forwardedHeader } = listen;
+  const { trustedProxies, forwardedHeader } = sharedSettings(listen);
   return yield* Identification.build(
     { clients, anonymous, trustedProxies, forwardedHeader },
     { tokens, onRefusal: (proof) => metrics.identificationRefusals.inc({ proof }), now: () => Date.now() },

@@ -6,7 +6,7 @@ import { openAuditLog, openDataPlane, type ProcessParts } from '../app/compose.t
 import { processOf } from '../audit/replica-name.ts';
 import { foldersIn } from '../audit/segments/segment.ts';
 import type { Log } from '../base/log.ts';
-import { type OpenAddress, socketPath } from '../base/open-port.ts';
+import { addressName, type OpenAddress, socketPath } from '../base/open-port.ts';
 import { primaryChallenges } from '../challenges/store/primary.ts';
 import { IdleLogs } from '../fleet/audit-logs.ts';
 import { Fleet } from '../fleet/fleet.ts';
@@ -84,7 +84,7 @@ function idleLogs({ audit, redis }: AppSetup, log: Log): IdleLogs {
 }
 
 /** Formats an address as a URL; that of a UNIX socket stays as it is. */
-export function urlOf({ address, port }: OpenAddress, scheme: 'http' | 'https' = 'http'): string {
-  if (socketPath(address) !== undefined) return address;
-  return `${scheme}://${address.includes(':') ? `[${address}]` : address}:${port}`;
+export function urlOf(address: OpenAddress, scheme: 'http' | 'https' = 'http'): string {
+  const name = addressName(address);
+  return socketPath(address.address) === undefined ? `${scheme}://${name}` : name;
 }

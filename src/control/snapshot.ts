@@ -104,6 +104,7 @@ function consoleView(state: GatewayState, counts: Counts, source: ConsoleSource)
       startedAt: source.startedAt,
       configuredAt: source.configuredAt(),
       storeUp: state.storeUp,
+      listeners: state.listeners,
     },
     deployments,
     clients: clientViews(source.clients(), counts),

@@ -5,6 +5,7 @@ import type {
   DeploymentVersion,
   FormerWorkers,
   Serving,
+  TlsRenewal,
   WantedMetrics,
   Worker,
 } from '../app/worker.ts';
@@ -20,7 +21,6 @@ import { reportError } from '../base/report-error.ts';
 import type { AuditLines } from '../control/snapshot.ts';
 import type { WorkerState, WorkersState } from '../control/state.ts';
 import { keepInUse } from '../credentials/credentials.ts';
-import type { ListenTls } from '../gateway/listener.ts';
 import type { MergedMetrics } from '../metrics/merged-metrics.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import type { AppSetup } from '../setup/setup.ts';
@@ -60,10 +60,10 @@ interface FleetDeps {
 /** From `opening` on, a worker takes part in activations. */
 type Stage = 'starting' | 'opening' | 'serving' | 'draining';
 
-/** A worker that serves on this address. */
+/** A worker that serves on these addresses. */
 interface StartedWorker {
   readonly worker: RemoteWorker;
-  readonly address: OpenAddress;
+  readonly addresses: readonly OpenAddress[];
 }
 
 /** Serves requests in worker processes, replaces those that end, and gives all of them the same configuration. */
@@ -103,7 +103,7 @@ export class Fleet implements Serving {
     return this.#reports.auditLines(position);
   }
 
-  async start(): Promise<OpenAddress> {
+  async start(): Promise<readonly OpenAddress[]> {
     const started = await this.#startAll();
     const failed = started.find((each) => each.status === 'rejected');
     if (failed !== undefined) {
@@ -113,12 +113,12 @@ export class Fleet implements Serving {
       }
       throw failed.reason;
     }
-    const address = startedOf(started)[0]?.address;
-    if (address === undefined) throw new TypeError('a fleet has at least one worker');
+    const addresses = startedOf(started)[0]?.addresses;
+    if (addresses === undefined) throw new TypeError('a fleet has at least one worker');
     this.#isLive = true;
     this.#keepLogs();
     void this.#keepCounts();
-    return address;
+    return addresses;
   }
 
   activate(setup: AppSetup): Promise<Activation> {
@@ -127,9 +127,10 @@ export class Fleet implements Serving {
     return done;
   }
 
-  renewTls(tls: ListenTls): void {
-    this.#setup = { ...this.#setup, listenTls: tls };
-    for (const worker of this.#workers.keys()) worker.begin((plane) => plane.renewTls(tls));
+  renewTls(renewal: TlsRenewal): void {
+    const listenTls = this.#setup.listenTls.with(renewal.listener, renewal.tls);
+    this.#setup = { ...this.#setup, listenTls };
+    for (const worker of this.#workers.keys()) worker.begin((plane) => plane.renewTls(renewal));
   }
 
   reopenAccessLog(): void {
@@ -217,7 +218,7 @@ export class Fleet implements Serving {
     return Promise.allSettled(Array.from({ length: this.#deps.workers }, () => this.#startWorker()));
   }
 
-  /** @throws Error if the worker cannot be built, cannot open the port, or ends */
+  /** @throws Error if the worker cannot be built, cannot open a port, or ends */
   async #startWorker(): Promise<StartedWorker> {
     const worker = this.#fork();
     try {
@@ -234,9 +235,9 @@ export class Fleet implements Serving {
       // From here on, reloads and promotions reach this worker.
       this.#setStage(worker, 'opening');
       await this.#versions.adopt(worker, () => this.#of('serving')[0]);
-      const address = await worker.listen();
+      const addresses = await worker.listen();
       this.#setStage(worker, 'serving');
-      return { worker, address };
+      return { worker, addresses };
     } catch (error) {
       this.#setStage(worker, 'draining');
       worker.kill();

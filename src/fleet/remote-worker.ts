@@ -148,10 +148,10 @@ export class RemoteWorker {
     this.#beats = setInterval(() => void this.#beat(), BEAT_MS).unref();
   }
 
-  /** @throws Error if the port cannot be opened, or the process ends */
-  async listen(): Promise<OpenAddress> {
+  /** @throws Error if a port cannot be opened, or the process ends */
+  async listen(): Promise<readonly OpenAddress[]> {
     const listening = await this.#calls.call('listen');
-    if ('address' in listening) return listening;
+    if (!('message' in listening)) return listening;
     throw listening.isPortError ? new PortError(listening.message) : new Error(listening.message);
   }
 

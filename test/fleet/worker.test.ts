@@ -4,6 +4,7 @@ import { openDataPlane, openParts } from '../../src/app/compose.ts';
 import type { WantedMetrics, WorkerReport } from '../../src/app/worker.ts';
 import { BufferGc } from '../../src/base/buffer-gc.ts';
 import { monotonicClock } from '../../src/base/clock.ts';
+import { sharedSettings } from '../../src/config/listen.ts';
 import { bothOf, PROTOCOL, WorkerCalls } from '../../src/fleet/protocol.ts';
 import { setupOfWorker, WorkerProcess } from '../../src/fleet/worker.ts';
 import { toTransfer } from '../../src/setup/transfer.ts';
@@ -96,7 +97,7 @@ describe('the setup of a worker', () => {
       audit: auditOptions('/log'),
     };
     const { config, audit } = setupOfWorker(setup, 3, 4);
-    const { connections, connectionsPerAddress, bodyMemory } = config.listen.limits;
+    const { connections, connectionsPerAddress, bodyMemory } = sharedSettings(config.listen).limits;
     expect([connections, connectionsPerAddress, bodyMemory]).toEqual([25, 10, 2 ** 20]);
     expect(config.deployments['a']?.connections).toBe(1);
     expect(config.deployments['b']?.connections).toBe(3);

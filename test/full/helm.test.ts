@@ -98,7 +98,7 @@ describe.each([...rendered])('with the values: %s', (_, objects) => {
 
   test('the ports are those of the configuration, and nobody names another', () => {
     expect(container.ports).toEqual([
-      { name: 'http', containerPort: config.listen.port },
+      ...config.listen.map(({ port }) => ({ name: 'http', containerPort: port })),
       { name: 'control', containerPort: config.control.port },
     ]);
     const probes = [container.startupProbe, container.livenessProbe, container.readinessProbe];
