@@ -5,7 +5,7 @@ import { createLog } from '../base/log.ts';
 import { PortError } from '../base/open-port.ts';
 import { describeError } from '../base/report-error.ts';
 import { ConfigError, formatIssue } from '../config/issues.ts';
-import { WorkerError } from '../fleet/worker-error.ts';
+import { WorkerError } from '../fleet/protocol.ts';
 import { CommandError, type ExitStatus, type Io, note } from './io.ts';
 
 /** Returns the exit status of a command that failed with this error. */

@@ -246,19 +246,7 @@ export class Fleet implements Serving {
   }
 
   #fork(): RemoteWorker {
-    const { log, metrics } = this.#deps;
-    const number = freeNumber(this.#numbers);
-    const worker = new RemoteWorker(this.#deps.fork(), {
-      number,
-      onReport: (report) => {
-        // After the end, its counts are in the sums already.
-        if (this.#workers.has(worker)) this.#reports.add(number, report);
-      },
-      onHang: () => {
-        log.error({ worker: number }, 'a worker does not answer, and is killed');
-        metrics.workerExits.inc({ reason: 'hang' });
-      },
-    });
+    const worker = new RemoteWorker(this.#deps.fork(), freeNumber(this.#numbers));
     this.#workers.set(worker, 'starting');
     this.#deps.share(worker.port);
     const begun = this.#deps.clock.now();
@@ -273,6 +261,10 @@ export class Fleet implements Serving {
     this.#workers.delete(worker);
     this.#reports.ended(worker);
     this.#heads.recordEnd(worker);
+    if (worker.hangs) {
+      log.error({ worker: number }, 'a worker does not answer, and is killed');
+      metrics.workerExits.inc({ reason: 'hang' });
+    }
     if (stage !== 'serving') return;
     if (clock.now() - begun > STEADY_MS) this.#failures = 0;
     if (!worker.hangs) metrics.workerExits.inc({ reason: 'crash' });
