@@ -16,7 +16,7 @@ import type { RedisOptions } from '../redis/connection.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import type { Tracing } from '../tracing/tracing.ts';
 import { DataPlane } from './data-plane.ts';
-import type { SharedStores } from './stores.ts';
+import type { SharedStores } from './data-plane-parts.ts';
 
 /** What the process itself gives. */
 interface ProcessOptions {

@@ -28,6 +28,14 @@ import type { VersionTest } from '../upstream/credential.ts';
 import type { Upstream, UpstreamDeps } from '../upstream/upstream.ts';
 import { changesOf } from './changes.ts';
 import {
+  buildIdentification,
+  limitsOptions,
+  openLimits,
+  openStore,
+  openUpstreamDeps,
+  type SharedStores,
+} from './data-plane-parts.ts';
+import {
   buildDeployments,
   closeAll,
   dropUnknownCredentials,
@@ -40,9 +48,6 @@ import {
   withOther,
 } from './deployments.ts';
 import { setCounts, setExpiries, setGauges } from './gauges.ts';
-import { buildIdentification } from './identity.ts';
-import { limitsOptions, openLimits, openStore, type SharedStores } from './stores.ts';
-import { openUpstreamDeps } from './upstream-events.ts';
 import type {
   Activation,
   DeploymentVersion,
@@ -90,7 +95,6 @@ export interface Prepared extends Generation {
 
 /** Serves requests under one configuration at a time: builds and connects its parts, and replaces them. */
 export class DataPlane implements Serving, Worker {
-  readonly #audit: Audit;
   readonly #metrics: Metrics;
   readonly #deps: DataPlaneDeps;
   /** The setup at the start; parts of it cannot change while the gateway runs. */
@@ -115,7 +119,6 @@ export class DataPlane implements Serving, Worker {
     log.level = setup.config.log.level;
     this.#deps = deps;
     this.#setup = setup;
-    this.#audit = audit;
     this.#metrics = metrics;
     this.#storeUp = setup.redis === undefined;
     const onStore = (up: boolean): void => {
@@ -125,7 +128,7 @@ export class DataPlane implements Serving, Worker {
     const bodyMemory = new BodyMemory(setup.config.listen.limits.bodyMemory);
     this.#upstreamDeps = openUpstreamDeps(this.#store, { ...deps, bodyMemory });
     const deployments = runAtOnce(buildDeployments(setup, this.#upstreamDeps, []));
-    const identification = runAtOnce(buildIdentification(setup.config, this.#identityDeps));
+    const identification = runAtOnce(buildIdentification(setup.config, this.#deps));
     this.#active = { setup, deployments, identification };
     this.#limits = openLimits(setup, { stores, clock, metrics, log });
     const limits = this.#limits;
@@ -180,7 +183,7 @@ export class DataPlane implements Serving, Worker {
     try {
       await runInSlices(buildDeployments(setup, this.#upstreamDeps, running, deployments));
       await restoreAll(withOther(deployments, running));
-      const identification = await runInSlices(buildIdentification(setup.config, this.#identityDeps));
+      const identification = await runInSlices(buildIdentification(setup.config, this.#deps));
       const gateway = gatewayOptions(setup, deployments, identification);
       const applyLimits = await runInSlices(this.#limits.prepare(limitsOptions(setup.config)));
       const changed = await runInSlices(changesOf(inForce, setup));
@@ -210,7 +213,7 @@ export class DataPlane implements Serving, Worker {
     this.#gateway.configure(gateway);
     applyLimits();
     this.#renewTls(setup.listenTls);
-    this.#audit.configure(setup.config.audit);
+    this.#deps.audit.configure(setup.config.audit);
     this.#deps.log.level = setup.config.log.level;
     this.#retire(before, deployments);
   }
@@ -238,7 +241,7 @@ export class DataPlane implements Serving, Worker {
 
   /** Offers a credential whose sources have a new version to the upstreams, which test it before use. */
   offer(set: CredentialSet): void {
-    this.#audit.admin('credential-read', { credential: set.name });
+    this.#deps.audit.admin('credential-read', { credential: set.name });
     const { setup, deployments } = this.#active;
     const credentials = new Map(setup.credentials).set(set.name, set);
     this.#active = { ...this.#active, setup: { ...setup, credentials } };
@@ -301,12 +304,12 @@ export class DataPlane implements Serving, Worker {
 
   /** Gauges of thousands of deployments take long to read, so only a scrape, which wants all metrics, reads them. */
   async observe(names?: readonly string[]): Promise<void> {
-    setCounts(this.#metrics, this.#active.deployments, this.#audit);
+    setCounts(this.#metrics, this.#active.deployments, this.#deps.audit);
     if (names === undefined) setGauges(this.#metrics, (await this.state()).deployments);
   }
 
   auditLines(position: number): AuditLines {
-    return auditLines(this.#audit, position);
+    return auditLines(this.#deps.audit, position);
   }
 
   async report({ auditFrom, metrics, withState }: ReportOptions): Promise<WorkerReport> {
@@ -321,7 +324,7 @@ export class DataPlane implements Serving, Worker {
       lines,
       refusals: [],
       auditPosition: position,
-      auditHead: this.#audit.head,
+      auditHead: this.#deps.audit.head,
     };
   }
 
@@ -392,9 +395,5 @@ export class DataPlane implements Serving, Worker {
 
   #upstreamOf(deployment: string): Upstream | undefined {
     return this.#active.deployments.find(({ name }) => name === deployment)?.upstream;
-  }
-
-  get #identityDeps() {
-    return { log: this.#deps.log, metrics: this.#metrics };
   }
 }

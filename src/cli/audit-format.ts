@@ -9,7 +9,7 @@ import {
   foundJson,
 } from '../audit/reader/query.ts';
 import { type Io, print } from './io.ts';
-import type { ReadProgress } from './progress.ts';
+import type { ReadProgress } from './log-reading.ts';
 import { alignColumns } from './table.ts';
 
 export type Format = 'json' | 'csv' | 'table';

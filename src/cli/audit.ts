@@ -22,7 +22,7 @@ import { registerSearch } from './audit-search.ts';
 import { registerTail } from './audit-tail.ts';
 import { registerUsage } from './audit-usage.ts';
 import { CommandError, type ExitStatus, type Io, note, print, type Run } from './io.ts';
-import { ReadProgress } from './progress.ts';
+import { ReadProgress } from './log-reading.ts';
 
 interface VerifyArguments {
   readonly config: string;

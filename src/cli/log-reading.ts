@@ -1,8 +1,8 @@
 import { findingText, type PlacedFinding } from '../audit/findings.ts';
 import type { Query } from '../audit/reader/query.ts';
+import { segmentSizes } from '../audit/segments/segment.ts';
 import { BufferGc } from '../base/buffer-gc.ts';
-import { type Io, note } from './io.ts';
-import { ReadProgress } from './progress.ts';
+import { type Io, note, type Output } from './io.ts';
 
 interface Part {
   readonly replica?: string | undefined;
@@ -67,5 +67,85 @@ export class LogReading implements Disposable {
   #note(finding: PlacedFinding): void {
     this.progress.hide();
     note(this.#io, findingText(finding));
+  }
+}
+
+const MIB = 1024 * 1024;
+/** Uncompressed bytes before anything is shown, so that a short command shows nothing. */
+const SILENT = 16 * MIB;
+const SHOWN_EVERY_MS = 100;
+/** Puts the cursor of a terminal at the start of its line, and clears the line. */
+const CLEAR_LINE = '\x1b[G\x1b[K';
+
+/** Shows on stderr how much of an audit log has been read, and about how long the rest takes, if that is a terminal. */
+export class ReadProgress implements Disposable {
+  readonly #stream: Output;
+  readonly #begun = performance.now();
+  /** Sizes of the files that are read, in bytes; undefined: nothing is shown. */
+  readonly #sizes: ReadonlyMap<string, number> | undefined;
+  #total: number;
+  #done = 0;
+  #uncompressed = 0;
+  #isShown = false;
+  #shownAt = Number.NEGATIVE_INFINITY;
+
+  private constructor(stream: Output, sizes: ReadonlyMap<string, number> | undefined) {
+    this.#stream = stream;
+    this.#sizes = sizes;
+    this.#total = [...(sizes?.values() ?? [])].reduce((sum, size) => sum + size, 0);
+  }
+
+  /**
+   * Creates the progress of a command that reads the log of a replica, or of all; nothing is shown unless stderr is a
+   * terminal.
+   * @throws Error if a directory cannot be read
+   */
+  static async of(
+    stderr: Output,
+    directory: string,
+    { replica, shown = true }: { readonly replica?: string | undefined; readonly shown?: boolean } = {},
+  ): Promise<ReadProgress> {
+    const isShown = shown && stderr.isTTY === true;
+    return new ReadProgress(stderr, isShown ? await segmentSizes(directory, replica) : undefined);
+  }
+
+  /** Counts a block: its bytes, and how many bytes of the file it took. */
+  add(bytes: number, stored: number): void {
+    if (this.#sizes === undefined) return;
+    this.#uncompressed += bytes;
+    this.#done += stored;
+    const now = performance.now();
+    if (this.#uncompressed < SILENT || now - this.#shownAt < SHOWN_EVERY_MS) return;
+    this.#shownAt = now;
+    this.#isShown = true;
+    // The segment that a gateway writes to grows meanwhile.
+    const total = Math.max(this.#total, this.#done);
+    const percentage = Math.floor((this.#done / total) * 100);
+    const left = this.#timeLeft(total);
+    this.#stream.write(
+      `${CLEAR_LINE}${percentage}% of ${Math.ceil(total / MIB)} MiB read, about ${left} left`,
+    );
+  }
+
+  /** Takes a file that is not read from the total. */
+  skip(file: string): void {
+    this.#total -= this.#sizes?.get(file) ?? 0;
+  }
+
+  /** Removes the line from the terminal, before something else is printed. The next bytes show it again. */
+  hide(): void {
+    if (this.#isShown) this.#stream.write(CLEAR_LINE);
+    this.#isShown = false;
+  }
+
+  [Symbol.dispose](): void {
+    this.hide();
+  }
+
+  #timeLeft(total: number): string {
+    const seconds = (performance.now() - this.#begun) / 1000;
+    const left = this.#done === 0 ? 0 : (seconds * (total - this.#done)) / this.#done;
+    if (left < 90) return `${Math.ceil(left)} s`;
+    return left < 5_400 ? `${Math.ceil(left / 60)} min` : `${Math.ceil(left / 3_600)} h`;
   }
 }

@@ -1,12 +1,11 @@
 import { z } from 'zod';
 import { ORIGIN_FIELDS } from '../http1/fields.ts';
 import { isOverride } from '../policy/fields.ts';
-import { circuitSchema, healthSchema, retrySchema } from './availability.ts';
+import { circuitSchema, healthSchema, outcomesIssues, outcomesSchema, retrySchema } from './availability.ts';
 import { type Accepted, type CrossIssue, crossChecked } from './cross-check.ts';
 import { addressFamilyIssues, egressSchema } from './egress.ts';
 import { limitsSchema } from './limits.ts';
 import { operationsIssues, operationsSchema } from './operations.ts';
-import { outcomesIssues, outcomesSchema } from './outcomes.ts';
 import { plaintextTlsIssues, upstreamTlsSchema } from './upstream-tls.ts';
 import {
   duration,

@@ -1,7 +1,6 @@
 import type { z } from 'zod';
-import { listNames } from './cross-check.ts';
+import { knownKeys, listNames } from './cross-check.ts';
 import type { Issue, Path } from './issues.ts';
-import { knownKeys } from './schema-paths.ts';
 
 /** Shortest part of a name that can stand for the whole, such as `ca` for `caFile`. */
 const SHORTEST_PART = 2;

@@ -14,6 +14,7 @@ import {
 import { type IdentifierLists, usageCsv, usageNotes } from '../audit/reader/usage-table.ts';
 import type { AdminDetails } from '../audit/record.ts';
 import { putBounded } from '../base/bounded-map.ts';
+import { Slots } from './admission.ts';
 import {
   type PageRequest,
   ParameterError,
@@ -24,7 +25,6 @@ import {
 } from './audit-query.ts';
 import type { RequestRow, SearchView, UsageView } from './audit-view.ts';
 import { sendProblem } from './control-error.ts';
-import { Slots } from './slots.ts';
 
 /** For so long the same query is not new, in milliseconds. */
 const KNOWN_MS = 600_000;

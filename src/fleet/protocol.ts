@@ -17,11 +17,6 @@ const SERVICE = 'worker';
 /** Name in the message of a worker that serves calls from now on. */
 const READY = 'worker ready';
 
-/** A worker that cannot be started; the message says why. */
-export class WorkerError extends Error {
-  override readonly name = 'WorkerError';
-}
-
 /** The life of a worker's process. */
 export interface WorkerLife {
   /** Builds the data plane. */

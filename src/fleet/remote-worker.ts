@@ -1,6 +1,6 @@
 import type { Worker as ClusterWorker } from 'node:cluster';
 import { setTimeout as delay } from 'node:timers/promises';
-import type { ReportOptions, Worker, WorkerReport } from '../app/worker.ts';
+import { type ReportOptions, type Worker, WorkerError, type WorkerReport } from '../app/worker.ts';
 import type { Head } from '../audit/seal.ts';
 import { inTime } from '../base/clock.ts';
 import { ignoreAbort } from '../base/expected-errors.ts';
@@ -10,7 +10,7 @@ import { type OpenAddress, PortError } from '../base/open-port.ts';
 import { reportError } from '../base/report-error.ts';
 import type { WorkerState } from '../control/state.ts';
 import type { TransferredSetup } from '../setup/transfer.ts';
-import { bothOf, isServed, PROTOCOL, WorkerCalls, WorkerError } from './protocol.ts';
+import { bothOf, isServed, PROTOCOL, WorkerCalls } from './protocol.ts';
 
 /** Interval of the calls that show whether the worker answers, in milliseconds. */
 const BEAT_MS = 1_000;

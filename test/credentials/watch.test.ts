@@ -2,11 +2,11 @@ import { mkdir, mkdtemp, rename, rm, symlink, truncate, writeFile } from 'node:f
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
+import { type CredentialWatch, watchCredentials } from '../../src/app/reloads.ts';
 import { CredentialVersions } from '../../src/credentials/credentials.ts';
 import { type CredentialSources, readCredentials } from '../../src/credentials/reading.ts';
 import type { SealedSection } from '../../src/credentials/sealed-file.ts';
 import { SourceReader } from '../../src/credentials/sources.ts';
-import { type CredentialWatch, watchCredentials } from '../../src/credentials/watch.ts';
 import { until } from '../support/until.ts';
 import { sealedWith } from './sealed-section.ts';
 
