@@ -248,9 +248,9 @@ export class Reloads {
       context,
       versions,
       known: credentials,
-      onChange: ({ byName }) => {
+      onChange: (changed) => {
         log.info('credentials changed: reloading');
-        const load = async (): Promise<AppSetup> => ({ ...this.#deps.active(), credentials: byName });
+        const load = async (): Promise<AppSetup> => ({ ...this.#deps.active(), credentials: changed });
         return this.#inTurn(async () => {
           // If the file was reloaded in the meantime, this setup is outdated, and the new watch reports the
           // change.
@@ -286,7 +286,7 @@ interface WatchOptions {
   readonly context: ProcessContext;
   readonly versions: CredentialVersions;
   /** The credentials that were read last. */
-  readonly known: Credentials['byName'];
+  readonly known: Credentials;
   /** Called when the content has changed; false: it is not in use, and is passed again until it is. */
   readonly onChange: (credentials: Credentials) => Promise<boolean>;
   /** Called once for each reason why credentials cannot be used; reading is retried until it succeeds. */
@@ -314,7 +314,7 @@ export function watchCredentials(options: WatchOptions): CredentialWatch {
         const reader = new SourceReader(context, sealed);
         const found = await readCredentials(credentials, reader, versions);
         lastError = '';
-        const now = versionsIn(found.byName);
+        const now = versionsIn(found);
         if (watch.closed || now === known) return true;
         if (!(await onChange(found))) return false;
         known = now;
@@ -338,8 +338,8 @@ function watchedFiles({ credentials, sealed }: WatchOptions): string[] {
   return [...new Set(files)];
 }
 
-function versionsIn(byName: Credentials['byName']): string {
+function versionsIn(credentials: Credentials): string {
   return JSON.stringify(
-    [...byName].map(([name, { current, next }]) => [name, current.version, next?.version]),
+    [...credentials].map(([name, { current, next }]) => [name, current.version, next?.version]),
   );
 }

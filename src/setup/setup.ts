@@ -117,7 +117,7 @@ async function readContents(
   }
   return {
     config,
-    credentials: credentials.byName,
+    credentials,
     files,
     redis,
     listenTls: listenTls.tls,

@@ -3,9 +3,8 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import { type AddressInfo, isIPv6 } from 'node:net';
 import { ZodError } from 'zod';
 import { type Certificates, createCertificates } from './certificates.ts';
-import type { Counts } from './counts.ts';
 import { Deployment } from './deployment.ts';
-import type { Observer } from './exchange.ts';
+import type { Counts, Observer } from './exchange.ts';
 import { type BehaviourChange, type SimulatorSettings, simulatorSettings } from './settings.ts';
 
 /** The address of a deployment. */

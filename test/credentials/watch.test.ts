@@ -50,7 +50,7 @@ async function watched(
 ): Promise<Watched> {
   const credentials = { a: { username: { env: 'U' }, password } };
   const versions = new CredentialVersions();
-  const { byName } = await readCredentials(credentials, new SourceReader(context, sealed), versions);
+  const byName = await readCredentials(credentials, new SourceReader(context, sealed), versions);
   await before?.();
   const changes: string[][] = [];
   const errors: string[] = [];
@@ -61,7 +61,7 @@ async function watched(
     versions,
     known: byName,
     onChange: async (found) => {
-      const set = found.byName.get('a');
+      const set = found.get('a');
       changes.push(
         [set?.current, set?.next].flatMap((one) =>
           one !== undefined && 'password' in one ? `${one.version}:${one.password.reveal()}` : [],

@@ -228,7 +228,7 @@ export async function credentialSet(
   const reader = new SourceReader({ environment: {} }, undefined);
   const read = async (text: string): Promise<Credential> => {
     const sources = { [name]: { username: source('demo-user'), password: source(text) } };
-    const set = (await readCredentials(sources, reader, versions)).byName.get(name);
+    const set = (await readCredentials(sources, reader, versions)).get(name);
     if (set === undefined) throw new Error('not read');
     return set.current;
   };
