@@ -4,7 +4,8 @@ import { availableParallelism } from 'node:os';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { App, type AppDeps } from '../app/app.ts';
-import { openAuditLog, openDataPlane, type ProcessParts } from '../app/compose.ts';
+import { openAuditLog, type ProcessParts } from '../app/compose.ts';
+import { DataPlane } from '../app/data-plane.ts';
 import type { ServiceManager } from '../app/reloads.ts';
 import { processOf } from '../audit/replica-name.ts';
 import { foldersIn } from '../audit/segments/segment.ts';
@@ -21,7 +22,7 @@ import type { AppSetup } from '../setup/setup.ts';
 import { type Io, processContext } from './io.ts';
 import { processParts } from './process-parts.ts';
 
-export interface GatewayProcess {
+interface GatewayProcess {
   readonly app: App;
   readonly log: Log;
   /** Replaces the worker processes; undefined: this process serves itself. */
@@ -44,7 +45,7 @@ export async function gatewayProcess(
   const consoleFolder = fileURLToPath(new URL('../../dist/console', import.meta.url));
   const { uid } = processContext(io);
   const serviceManager = systemdOf(io.env, log);
-  const serving = fleet ?? openDataPlane(setup, parts);
+  const serving = fleet ?? new DataPlane(setup, parts);
   const app = new App(setup, { ...parts, serving, uid, consoleFolder, serviceManager, ...reloading });
   return { app, log, upgrade: fleet && (() => fleet.upgrade()), stopTracing };
 }
@@ -59,18 +60,11 @@ function fleetOf(setup: AppSetup, parts: ProcessParts): Fleet | undefined {
   // The name as it was given: after an upgrade, a symbolic link in it leads to the new version.
   cluster.setupPrimary({ exec: process.argv[1], args: ['worker'], serialization: 'advanced' });
   const { clock } = parts;
-  const shared = [
-    primaryChallenges(clock),
-    primaryLimits({ now: () => clock.now(), epoch: () => Date.now() }),
-  ];
   return new Fleet(setup, {
     ...parts,
     workers: workers === 'auto' ? availableParallelism() : workers,
-    fork: () => cluster.fork(),
     idleLogs: idleLogs(setup, parts.log),
-    share: (port) => {
-      for (const store of shared) store.serve(port);
-    },
+    stores: [primaryChallenges(clock), primaryLimits({ now: () => clock.now(), epoch: () => Date.now() })],
   });
 }
 

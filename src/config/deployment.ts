@@ -253,7 +253,7 @@ const keys = (folder: string) =>
     { error: SECTION },
   );
 
-export type Deployment = z.output<ReturnType<typeof keys>>;
+type Deployment = z.output<ReturnType<typeof keys>>;
 
 /** Schema of one upstream service. `folder` is the base of relative file names. */
 export const deploymentSchema = (folder: string) => crossChecked(keys(folder), deploymentIssues);

@@ -1,4 +1,4 @@
-import type { Worker as ClusterWorker } from 'node:cluster';
+import cluster from 'node:cluster';
 import { setTimeout as delay } from 'node:timers/promises';
 import type {
   Activation,
@@ -14,7 +14,7 @@ import type { Clock } from '../base/clock.ts';
 import { messageOf } from '../base/error-code.ts';
 import { ignoreAbort } from '../base/expected-errors.ts';
 import type { Log } from '../base/log.ts';
-import type { ProcessPort } from '../base/message-calls.ts';
+import type { StoreServer } from '../base/message-calls.ts';
 import type { OpenAddress } from '../base/open-port.ts';
 import { reportError } from '../base/report-error.ts';
 import type { AuditLines } from '../control/snapshot.ts';
@@ -50,10 +50,8 @@ interface FleetDeps {
   readonly merged: MergedMetrics;
   /** Number of workers. */
   readonly workers: number;
-  /** Starts the process of a worker. */
-  readonly fork: () => ClusterWorker;
-  /** Serves what workers without Redis share. */
-  readonly share: (port: ProcessPort) => void;
+  /** What workers without Redis share. */
+  readonly stores: readonly Pick<StoreServer<never>, 'serve'>[];
   readonly idleLogs: IdleLogs;
 }
 
@@ -246,9 +244,9 @@ export class Fleet implements Serving {
   }
 
   #fork(): RemoteWorker {
-    const worker = new RemoteWorker(this.#deps.fork(), freeNumber(this.#numbers));
+    const worker = new RemoteWorker(cluster.fork(), freeNumber(this.#numbers));
     this.#workers.set(worker, 'starting');
-    this.#deps.share(worker.port);
+    for (const store of this.#deps.stores) store.serve(worker.port);
     const begun = this.#deps.clock.now();
     void worker.ended.then((how) => this.#onEnd(worker, how, begun)).catch(reportError);
     return worker;

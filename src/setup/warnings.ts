@@ -28,7 +28,7 @@ function clientsWithoutRules({ clients, deployments }: Config): Issue[] {
 }
 
 /** A place of a configuration that names the source of a user name, password, hash or passphrase. */
-export interface SecretUse {
+interface SecretUse {
   readonly path: Path;
   readonly source: SecretSource;
 }

@@ -1,3 +1,4 @@
+import { once } from 'node:events';
 import { writeFile } from 'node:fs/promises';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import { type AddressInfo, isIPv6 } from 'node:net';
@@ -111,11 +112,9 @@ export class SidePort {
   }
 
   /** Resolves to the port. @throws if the port cannot be opened. */
-  listen(port: number): Promise<number> {
-    return new Promise((resolve, reject) => {
-      this.#server.once('error', reject);
-      this.#server.listen(port, '127.0.0.1', () => resolve((this.#server.address() as AddressInfo).port));
-    });
+  async listen(port: number): Promise<number> {
+    await once(this.#server.listen(port, '127.0.0.1'), 'listening');
+    return (this.#server.address() as AddressInfo).port;
   }
 
   close(): Promise<void> {

@@ -148,7 +148,7 @@ const ADDRESSES: readonly Column<AddressView>[] = [
   },
 ];
 
-export function Addresses({ addresses }: { readonly addresses: readonly AddressView[] }) {
+function Addresses({ addresses }: { readonly addresses: readonly AddressView[] }) {
   return (
     <Table
       label="Addresses"
@@ -161,7 +161,7 @@ export function Addresses({ addresses }: { readonly addresses: readonly AddressV
 }
 
 /** The chain of the last full TLS handshake. */
-export function Certificates({ tls, now }: { readonly tls: TlsView | undefined; readonly now: number }) {
+function Certificates({ tls, now }: { readonly tls: TlsView | undefined; readonly now: number }) {
   if (tls === undefined) return <p class="muted">No TLS handshake yet.</p>;
   const columns: readonly Column<CertificateView>[] = [
     { label: 'Certificate', cell: ({ subject }) => nameText(subject) },
@@ -196,7 +196,7 @@ function nameText(name: string): string {
   return name.trim().replaceAll('\n', ', ') || 'no name';
 }
 
-export function limitFacts(settings: DeploymentSettings): Fact[] {
+function limitFacts(settings: DeploymentSettings): Fact[] {
   const { connections, timeouts, body, retries, limits, clients } = settings;
   const { connect, response, idle, total } = timeouts;
   return [

@@ -207,7 +207,7 @@ function clamp(value: number, most: number): number {
  * The decision of the current policy on a recorded request. The audit log does not record the rule that applied, and
  * the configuration may have changed since.
  */
-export function Decision({ row }: { readonly row: RequestRow }) {
+function Decision({ row }: { readonly row: RequestRow }) {
   const [explained, setExplained] = useState<ExplanationView | string>();
   const { client, deployment, method, path } = row;
   const target = targetOf(row);
