@@ -12,7 +12,7 @@ const INTRODUCTION = [
   ),
 ];
 
-/** The text of docs/errors.md. */
+/** The text of docs/configure/errors.md. */
 export function errorsPage(): string {
   const kinds = errorKinds().sort(([, a], [, b]) => a.status - b.status);
   const byStatus = Map.groupBy(kinds, ([, { status }]) => status);

@@ -1,15 +1,16 @@
 import { type ErrorCode, GatewayError } from '../base/errors.ts';
 import { joinedValue, type RawHeaders } from '../base/raw-headers.ts';
+import { formatInstant } from '../base/units.ts';
 import { formatPath } from '../config/issues.ts';
 import type { Config } from '../config/schema.ts';
 import { outboundHeaders } from '../gateway/headers.ts';
 import { parseTarget } from '../gateway/request-checks.ts';
 import { Routes } from '../gateway/routes.ts';
 import type { LimitSettings } from '../limits/settings.ts';
-import { ANONYMOUS, type Client } from '../policy/client.ts';
-import { decide } from '../policy/decide.ts';
+import { ANONYMOUS, type Client, isObserved, type Rule, unrestricted } from '../policy/client.ts';
+import { decide, type Grant, type Request } from '../policy/decide.ts';
 import { withoutPrefix } from '../policy/path.ts';
-import { compileRules } from '../policy/rules.ts';
+import { compileRules, type DeploymentRules } from '../policy/rules.ts';
 import { IDENTIFIED_BY_NOTHING, identifiedBy } from './identified-by.ts';
 
 /** A request to explain. */
@@ -32,8 +33,10 @@ export interface Granted {
   /** The conditions by which the gateway takes a request for one of this client; all hold. */
   readonly identifiedBy: readonly string[];
   readonly deployment: string;
-  /** Path of the rule in the configuration. */
+  /** Path of the rule in the configuration, or of the mode in which the rules are only observed. */
   readonly rule: string;
+  /** How the rules would refuse the request, which are only observed; absent: they allow it. */
+  readonly wouldRefuse?: ObservedRefusal;
   readonly operation: string;
   readonly site: string;
   readonly credential: string;
@@ -51,16 +54,24 @@ export interface Granted {
   readonly limits: readonly string[];
 }
 
-export interface Refused {
+export interface Refused extends Refusal {
   readonly allowed: false;
   readonly client: string;
   readonly identifiedBy: readonly string[];
   readonly deployment: string;
+}
+
+interface Refusal {
   /** Path of the part of the configuration that decides; empty: the request itself is wrong. */
   readonly rule: string;
   readonly status: number;
   readonly code: string;
   readonly detail: string;
+}
+
+interface ObservedRefusal extends Refusal {
+  /** The time from which the rules refuse: a date or RFC 3339, in UTC. */
+  readonly until: string;
 }
 
 /** Returns the client of this id, or the anonymous one if everyone is served; undefined: there is none. */
@@ -82,20 +93,18 @@ export function explain(
     deployment = name;
     const rules = compileRules(name, settings, config.deployments);
     const fields = outboundHeaders(headers, '1.1', settings.forwardTrace);
-    const { rule, parameters, ...grant } = decide(rules, client, {
-      method,
-      target: parsed.path,
-      headers: fields,
-      hasBody: hasBody(headers),
-    });
+    const request = { method, target: parsed.path, headers: fields, hasBody: hasBody(headers) };
+    const { grant, refusal } = judged(rules, client, request);
+    const { rule, parameters } = grant;
     const decidingRule =
-      client === ANONYMOUS ? 'anonymous' : rulePath(config, client, client.allow.indexOf(rule));
+      refusal === undefined ? rulePath(config, client, rule) : `${clientPath(config, client)}.mode`;
     return {
       allowed: true,
       client: client.id,
       identifiedBy: identified,
       deployment,
       rule: decidingRule,
+      ...(refusal && { wouldRefuse: observedRefusal(refusal, client, clientPath(config, client)) }),
       operation: grant.operation,
       site: grant.site,
       credential: grant.credential,
@@ -129,6 +138,30 @@ export function explain(
   }
 }
 
+/** Decides as the gateway does; `refusal`: that of rules which are only observed. */
+function judged(
+  rules: DeploymentRules,
+  client: Client,
+  request: Request,
+): { readonly grant: Grant; readonly refusal?: GatewayError } {
+  try {
+    return { grant: decide(rules, client, request) };
+  } catch (refusal) {
+    if (!(refusal instanceof GatewayError) || !isObserved(client, Date.now())) throw refusal;
+    return { grant: decide(rules, unrestricted(client), request), refusal };
+  }
+}
+
+/** The rules of the client alone decide: without them the request is granted. */
+function observedRefusal(
+  { code, detail, kind }: GatewayError,
+  { mode }: Client,
+  path: string,
+): ObservedRefusal {
+  const until = formatInstant(mode?.until ?? 0);
+  return { rule: `${path}.allow`, status: kind.status, code, detail, until };
+}
+
 function hasBody(headers: RawHeaders): boolean {
   const length = joinedValue(headers, 'content-length') ?? '0';
   return Number(length) !== 0 || joinedValue(headers, 'transfer-encoding') !== undefined;
@@ -160,8 +193,10 @@ export function routesOf(config: Config): ExplainedRoutes {
   return routes;
 }
 
-function rulePath(config: Config, client: Client, rule: number): string {
-  return `${clientPath(config, client)}.allow[${rule}]`;
+function rulePath(config: Config, client: Client, rule: Rule): string {
+  return client === ANONYMOUS
+    ? 'anonymous'
+    : `${clientPath(config, client)}.allow[${client.allow.indexOf(rule)}]`;
 }
 
 function clientPath({ clients }: Config, { id }: Client): string {

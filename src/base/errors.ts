@@ -337,9 +337,9 @@ export interface ErrorKind {
   readonly proxyError: ProxyErrorType;
   /** Types that errors of this code have in place of `proxyError` if their cause is known. */
   readonly knownProxyErrors?: readonly ProxyErrorType[];
-  /** The cause, for docs/errors.md. */
+  /** The cause, for docs/configure/errors.md. */
   readonly cause: string;
-  /** The remedy, for docs/errors.md. */
+  /** The remedy, for docs/configure/errors.md. */
   readonly remedy: string;
   /** Headers of the response, flat: name, value … */
   readonly headers?: RawHeaders;

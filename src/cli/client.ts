@@ -3,11 +3,12 @@ import { type Command, InvalidArgumentError } from 'commander';
 import { stringify } from 'yaml';
 import { IDENTIFIED_BY_NOTHING, identifiedBy } from '../app/identified-by.ts';
 import { Network } from '../base/network.ts';
+import { formatInstant } from '../base/units.ts';
 import { isClientId } from '../config/clients.ts';
 import { ConfigError, type LocatedIssue } from '../config/issues.ts';
 import { type LocatedConfig, loadConfig, loadLocated } from '../config/load.ts';
 import type { Config } from '../config/schema.ts';
-import { ANONYMOUS, ANY_DEPLOYMENT, type Names, type Rule } from '../policy/client.ts';
+import { ANONYMOUS, ANY_DEPLOYMENT, isObserved, type Names, type Rule } from '../policy/client.ts';
 import { CommandError, type Io, print, type Run } from './io.ts';
 import { alignColumns } from './table.ts';
 
@@ -168,9 +169,15 @@ async function listClients(
   await print(io, `${text}\n`);
 }
 
-function plain({ id, identify, allow, limits }: Client): object {
+function plain({ id, identify, allow, limits, mode }: Client): object {
   const addresses = identify.addresses?.map(String);
-  return { id, identify: { ...identify, ...(addresses && { addresses }) }, allow, limits };
+  return {
+    id,
+    identify: { ...identify, ...(addresses && { addresses }) },
+    allow,
+    limits,
+    ...(mode && { mode: { ...mode, until: formatInstant(mode.until) } }),
+  };
 }
 
 function withoutSets(_key: string, value: unknown): unknown {
@@ -178,13 +185,22 @@ function withoutSets(_key: string, value: unknown): unknown {
 }
 
 function table(clients: readonly Client[], anonymous: boolean): string[] {
-  const rows = clients.map(({ id, identify, allow }) => [
-    id,
-    identifiedBy(identify, keyText).join('\n'),
-    allow.length === 0 ? 'nothing: no rule under allow' : allow.map(ruleText).join('\n'),
+  const rows = clients.map((client) => [
+    client.id,
+    identifiedBy(client.identify, keyText).join('\n'),
+    [...modeText(client), ...rulesText(client)].join('\n'),
   ]);
   if (anonymous) rows.push([ANONYMOUS.id, IDENTIFIED_BY_NOTHING, ANONYMOUS.allow.map(ruleText).join('\n')]);
   return alignColumns([['CLIENT', 'IDENTIFIED BY', 'ALLOWED'], ...rows]);
+}
+
+function modeText(client: Client): string[] {
+  if (client.mode === undefined || !isObserved(client, Date.now())) return [];
+  return [`everything until ${formatInstant(client.mode.until)}, observing these rules:`];
+}
+
+function rulesText({ allow }: Client): string[] {
+  return allow.length === 0 ? ['nothing: no rule under allow'] : allow.map(ruleText);
 }
 
 function keyText(hashes: readonly string[]): string {

@@ -75,9 +75,10 @@ type Row = readonly [name: string, value: string];
 
 function grantRows(granted: Granted): Row[] {
   const { client, identifiedBy, deployment, rule, operation, site, credential, credentialBy } = granted;
-  const { sends, siteAdded, drops, parameters, limits } = granted;
+  const { sends, siteAdded, drops, parameters, limits, wouldRefuse } = granted;
   return [
-    ['allowed', `by ${rule}`],
+    ['allowed', `by ${rule}${wouldRefuse === undefined ? '' : `, until ${wouldRefuse.until}`}`],
+    ...(wouldRefuse === undefined ? [] : observedRows(wouldRefuse)),
     ['client', client],
     ...identifiedBy.map((text): Row => ['known by', text]),
     ['deployment', deployment],
@@ -88,6 +89,14 @@ function grantRows(granted: Granted): Row[] {
     ['drops', drops.join(', ')],
     ...limits.map((text): Row => ['limit', text]),
     ...Object.entries(parameters).map(([name, value]): Row => [name, `= ${JSON.stringify(value)}`]),
+  ];
+}
+
+function observedRows({ status, code, detail, rule }: NonNullable<Granted['wouldRefuse']>): Row[] {
+  return [
+    ['then', `refused: ${status} ${code}`],
+    ['because', detail],
+    ['decided by', rule],
   ];
 }
 

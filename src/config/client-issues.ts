@@ -1,4 +1,5 @@
 import { type Network, NetworkMap } from '../base/network.ts';
+import { formatInstant } from '../base/units.ts';
 import type { Client } from './clients.ts';
 import { type Accepted, type CrossIssue, isGiven, keyList, listNames } from './cross-check.ts';
 import type { Path } from './issues.ts';
@@ -23,6 +24,7 @@ export function* clientIssues(config: Accepted<Config>, exposed: boolean): Gener
     yield* identifyIssues(config, path, client.identify);
     yield* issuerNameIssues(issuers, path, client.identify?.jwt?.issuer);
     yield* allowIssues(config, path, client.allow);
+    yield* modeIssues(path, client.mode);
     earlier.add(conditions);
   }
 }
@@ -159,6 +161,18 @@ function* allowIssues(
     const known = deployment.operations;
     yield* nameIssues(rule.operations, [...path, 'operations'], { kind: 'an operation', owner, known });
   }
+}
+
+const DAY_MS = 86_400_000;
+const MAX_OBSERVED_DAYS = 90;
+
+function* modeIssues(client: Path, mode: Accepted<Client['mode']>): Generator<CrossIssue> {
+  const latest = Date.now() + MAX_OBSERVED_DAYS * DAY_MS;
+  if (mode?.until === undefined || mode.until <= latest) return;
+  yield {
+    path: [...client, 'mode', 'until'],
+    message: `is more than ${MAX_OBSERVED_DAYS} days ahead, and the rules of this client protect nothing until then: name a day up to ${formatInstant(latest - (latest % DAY_MS))}`,
+  };
 }
 
 interface Named {

@@ -4,6 +4,7 @@ import { ANONYMOUS, type ParameterLimit, type Rule } from '../policy/client.ts';
 import { limitsSchema } from './limits.ts';
 import { isMethod } from './operations.ts';
 import {
+  instant,
   listOf,
   NAME,
   network,
@@ -94,6 +95,19 @@ const identify = () =>
         'says nothing that tells this client from others: give addresses, apiKeySha256, certificate or jwt',
     });
 
+const mode = () =>
+  z.strictObject(
+    {
+      observe: z
+        .literal(true, { error: 'true; leave mode out for rules that refuse' })
+        .describe('Serves what the rules of the client would refuse, and records it.'),
+      until: instant().describe(
+        'The time from which the rules refuse again, without a reload: a date, which is its first instant in UTC, or an RFC 3339 time. At most 90 days ahead.',
+      ),
+    },
+    { error: SECTION },
+  );
+
 /** Schema of a client. `client-issues.ts` checks clients against each other. */
 export const clientSchema = () =>
   z.strictObject(
@@ -111,6 +125,11 @@ export const clientSchema = () =>
       limits: limitsSchema()
         .exactOptional()
         .describe('What this client may send. Without it there is no limit.'),
+      mode: mode()
+        .exactOptional()
+        .describe(
+          'Tries the rules without refusing anything: a request that they would refuse is served as if the client had a rule for everything of that deployment, with the credential of its site or deployment. The audit record says so (`wouldRefuse`), and `digest_gateway_would_refuse_total` counts it. What the deployment itself refuses is still refused.',
+        ),
     },
     { error: SECTION },
   );

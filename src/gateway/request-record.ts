@@ -50,6 +50,8 @@ export class RequestRecord implements ExchangeFacts, Waiter {
   credential: CredentialUsed | undefined;
   /** The client's rule that names the credential; empty: none does. */
   credentialRule = '';
+  /** Code with which the client's rules would refuse it, which are only observed; empty: they do not. */
+  wouldRefuse = '';
   #upstreamStatus = 0;
   /** Number of the access record; 0: there is none. */
   #access = 0;
@@ -177,6 +179,7 @@ export class RequestRecord implements ExchangeFacts, Waiter {
               durationMs: now - this.begun,
             },
       credentialRule: this.credentialRule,
+      wouldRefuse: this.wouldRefuse,
     };
     this.#recorded = facts;
     return new Promise((resolve, reject) => {
@@ -214,9 +217,9 @@ export interface RequestEnd {
 
 /** Logs a request, if `log.requests` is on. The query is left out, because it can identify a person. */
 export function logRequest(log: Log, record: RequestRecord, path: string, end: RequestEnd): void {
-  const { requestId, client, address, deployment, operation, method, outcome } = record;
+  const { requestId, client, address, deployment, operation, method, outcome, wouldRefuse } = record;
   const durationMs = Math.round(end.durationMs * 1000) / 1000;
-  const found = outcome !== '' && { outcome };
+  const found = { ...(outcome !== '' && { outcome }), ...(wouldRefuse !== '' && { wouldRefuse }) };
   log.info(
     { requestId, client, address, deployment, operation, method, path, ...end, durationMs, ...found },
     'request',

@@ -220,6 +220,11 @@ export class Metrics {
     'Header fields of requests that did not reach the upstream, since the client is restricted and they are not on the list of allowed ones',
     ['deployment', 'client'],
   );
+  readonly wouldRefuse = this.#counter(
+    'would_refuse_total',
+    'Requests that were served although the rules of their client would refuse them, since these are only observed (clients[].mode), by the code of the refusal',
+    ['client', 'code'],
+  );
   readonly rateLimited = this.#counter('rate_limited_total', 'Requests refused by a limit', ['client']);
   readonly auditRecords = this.#counter('audit_records_total', 'Records accepted for the audit log', []);
   readonly auditFailures = this.#counter(

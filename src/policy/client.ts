@@ -31,16 +31,30 @@ export interface Rule {
 export interface Client {
   readonly id: string;
   readonly allow: readonly Rule[];
+  /** Until this time, in Unix milliseconds, its rules refuse nothing; undefined: they always do. */
+  readonly mode?: { readonly until: number } | undefined;
 }
 
 /** Matches every deployment; not a valid name of one. */
 export const ANY_DEPLOYMENT = '*';
 
+/** The rules of a client that may do everything. */
+const EVERYTHING: readonly Rule[] = [
+  { deployment: ANY_DEPLOYMENT, sites: '*', operations: '*', methods: '*', parameters: [] },
+];
+
 /** The client of unidentified requests if the configuration has `anonymous: true`. */
-export const ANONYMOUS: Client = {
-  id: 'anonymous',
-  allow: [{ deployment: ANY_DEPLOYMENT, sites: '*', operations: '*', methods: '*', parameters: [] }],
-};
+export const ANONYMOUS: Client = { id: 'anonymous', allow: EVERYTHING };
+
+/** True if the rules of a client only say at this time, in Unix milliseconds, what they would refuse. */
+export function isObserved({ mode }: Client, now: number): boolean {
+  return mode !== undefined && now < mode.until;
+}
+
+/** Returns the client as one that may do everything, with the credential of each site or deployment. */
+export function unrestricted({ id }: Client): Client {
+  return { id, allow: EVERYTHING };
+}
 
 /** Rules by deployment; cached for the clients of a configuration. */
 const BY_DEPLOYMENT = new WeakMap<Client, ReadonlyMap<string, readonly Rule[]>>();
@@ -50,7 +64,7 @@ const BY_DEPLOYMENT = new WeakMap<Client, ReadonlyMap<string, readonly Rule[]>>(
  * @throws GatewayError `client-forbidden`
  */
 export function rulesFor(client: Client, deployment: string): readonly Rule[] {
-  if (client === ANONYMOUS) return client.allow;
+  if (client.allow === EVERYTHING) return EVERYTHING;
   let rules = BY_DEPLOYMENT.get(client);
   if (rules === undefined) {
     rules = Map.groupBy(client.allow, (rule) => rule.deployment);

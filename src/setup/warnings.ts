@@ -1,10 +1,17 @@
+import { endText } from '../base/units.ts';
 import type { Issue, Path } from '../config/issues.ts';
 import type { Config } from '../config/schema.ts';
 import type { SecretSource } from '../config/secret-source.ts';
+import { isObserved } from '../policy/client.ts';
 
 /** Returns settings that work but should be changed, as far as the configuration alone shows them. */
 export function configWarnings(config: Config): Issue[] {
-  return [...inlineSecrets(config), ...singlePins(config), ...clientsWithoutRules(config)];
+  return [
+    ...inlineSecrets(config),
+    ...singlePins(config),
+    ...clientsWithoutRules(config),
+    ...observedClients(config),
+  ];
 }
 
 /** Warns of a single pin: a change of the upstream's key then ends all service. */
@@ -20,10 +27,24 @@ function singlePins({ deployments }: Config): Issue[] {
 
 function clientsWithoutRules({ clients, deployments }: Config): Issue[] {
   const [deployment = 'NAME'] = Object.keys(deployments);
-  return clients.flatMap(({ id, allow }, index) => {
-    if (allow.length > 0) return [];
+  return clients.flatMap((client, index) => {
+    const { id, allow } = client;
+    if (allow.length > 0 || isObserved(client, Date.now())) return [];
     const message = `has no rule, so every request of ${id} is refused: add one, such as { deployment: ${deployment} }`;
     return [{ path: ['clients', index, 'allow'], message }];
+  });
+}
+
+function observedClients({ clients }: Config): Issue[] {
+  const now = Date.now();
+  return clients.flatMap((client, index) => {
+    const { id, mode } = client;
+    if (mode === undefined) return [];
+    const consequence = isObserved(client, now)
+      ? `until then what the rules of ${id} would refuse is served and recorded; take it out when they are right`
+      : `the rules of ${id} refuse; take it out`;
+    const message = `${endText(mode.until, now)}: ${consequence}`;
+    return [{ path: ['clients', index, 'mode'], message }];
   });
 }
 

@@ -134,6 +134,43 @@ jwt: { issuers: [{ issuer: i, jwksUrl: "https://i.example/keys" }] }
     });
   });
 
+  test('list and check tell whose rules are only observed, or were', async () => {
+    const observed = join(folder, 'observed.yaml');
+    const day = (days: number): string => new Date(Date.now() + days * 86_400_000).toISOString().slice(0, 10);
+    const [later, earlier] = [day(30), day(-1)];
+    await writeFile(
+      observed,
+      `${CREDENTIALS}
+${DEPLOYMENTS}
+clients:
+  - { id: on, identify: { addresses: [10.0.0.1] }, mode: { observe: true, until: ${later} } }
+  - { id: over, identify: { addresses: [10.0.0.2] }, mode: { observe: true, until: ${earlier} }, allow: [{ deployment: d }] }
+`,
+    );
+    const list = await gateway(['client', 'list', '--config', observed]);
+    expect(list.stdout.split('\n')).toEqual([
+      'CLIENT  IDENTIFIED BY        ALLOWED',
+      `on      address 10.0.0.1/32  everything until ${later}, observing these rules:`,
+      '                             nothing: no rule under allow',
+      'over    address 10.0.0.2/32  d',
+      '',
+    ]);
+    const { clients } = JSON.parse(
+      (await gateway(['client', 'list', '--json', '--config', observed])).stdout,
+    );
+    expect(clients[0].mode).toEqual({ observe: true, until: later });
+    const checked = await gateway(['check', '--no-secrets', '--config', observed]);
+    expect([checked.status, checked.stdout.split('\n')]).toEqual([
+      0,
+      [
+        `${observed}:4:58 clients[0].mode: ends ${later}: until then what the rules of on would refuse is served and recorded; take it out when they are right (warning)`,
+        `${observed}:5:60 clients[1].mode: ended ${earlier}: the rules of over refuse; take it out (warning)`,
+        expect.stringContaining('ok'),
+        '',
+      ],
+    ]);
+  });
+
   test('list shows anonymous: true', async () => {
     const text = `${CREDENTIALS}\n${DEPLOYMENTS}\nanonymous: true\n`;
     const open = join(folder, 'open.yaml');

@@ -162,3 +162,67 @@ describe('wrong usage of policy explain', () => {
     ]);
   });
 });
+
+describe('policy explain for a client whose rules are observed', () => {
+  let folder: string;
+  const until = new Date(Date.now() + 30 * 86_400_000).toISOString().slice(0, 10);
+  beforeAll(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'policy-'));
+  });
+  afterAll(() => rm(folder, { recursive: true }));
+
+  const explained = async (day: string, ...words: string[]) => {
+    const file = join(folder, `${day}.yaml`);
+    await writeFile(
+      file,
+      `credentials: { a: { username: { env: U }, password: { env: P } } }
+deployments: { d: { baseUrl: "https://a.example", match: { host: a }, credential: a } }
+clients: [{ id: c, identify: { addresses: [10.0.0.1] }, allow: [{ deployment: d, methods: [GET] }], mode: { observe: true, until: ${day} } }]
+`,
+    );
+    const { status, stdout } = await gateway([
+      'policy',
+      'explain',
+      '--config',
+      file,
+      '--client',
+      'c',
+      '--host',
+      'a',
+      ...words,
+    ]);
+    return { status, stdout };
+  };
+
+  test('tells both verdicts', async () => {
+    const { status, stdout } = await explained(until, 'POST', '/x');
+    expect([status, stdout.split('\n').slice(0, 5)]).toEqual([
+      0,
+      [
+        `allowed     by clients[0].mode, until ${until}`,
+        'then        refused: 403 client-forbidden',
+        expect.stringMatching(/^because {5}The client c may not use the method POST here\./),
+        'decided by  clients[0].allow',
+        'client      c',
+      ],
+    ]);
+    const json = JSON.parse((await explained(until, '--json', 'POST', '/x')).stdout);
+    expect(json).toMatchObject({
+      allowed: true,
+      rule: 'clients[0].mode',
+      credential: 'a',
+      credentialBy: 'deployments.d',
+      wouldRefuse: { status: 403, code: 'client-forbidden', rule: 'clients[0].allow', until },
+    });
+  });
+
+  test('tells one where the rules allow the request, and after the end', async () => {
+    const allowed = JSON.parse((await explained(until, '--json', 'GET', '/x')).stdout);
+    expect([allowed.rule, 'wouldRefuse' in allowed]).toEqual(['clients[0].allow[0]', false]);
+    const refused = await explained('2026-01-31', '--json', 'POST', '/x');
+    expect([refused.status, JSON.parse(refused.stdout)]).toMatchObject([
+      1,
+      { allowed: false, code: 'client-forbidden' },
+    ]);
+  });
+});

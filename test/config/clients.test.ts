@@ -290,10 +290,47 @@ const listen: Case[] = [
   ],
 ];
 
+const DAY_MS = 86_400_000;
+const dayIn = (days: number): string => new Date(Date.now() + days * DAY_MS).toISOString().slice(0, 10);
+const observed = (mode: string) =>
+  withClients([`{ id: c, mode: ${mode}, identify: { addresses: [10.0.0.1] } }`]);
+
+const modes: Case[] = [
+  ['rules that are observed for 90 days', observed(`{ observe: true, until: ${dayIn(90)} }`), []],
+  ['rules that were observed', observed('{ observe: true, until: 2026-01-31T12:00:00+01:00 }'), []],
+  [
+    'rules that are observed for longer',
+    observed(`{ observe: true, until: ${dayIn(91)} }`),
+    [
+      `4:44 clients[0].mode.until: is more than 90 days ahead, and the rules of this client protect nothing until then: name a day up to ${dayIn(90)}`,
+    ],
+  ],
+  [
+    'rules that are observed without an end',
+    observed('{ observe: true }'),
+    ['4:14 clients[0].mode.until: is missing: give a date, such as 2027-03-01, or a time of RFC 3339'],
+  ],
+  [
+    'rules that are not observed',
+    observed(`{ observe: false, until: ${dayIn(1)} }`),
+    ['4:31 clients[0].mode.observe: must be true; leave mode out for rules that refuse'],
+  ],
+  [
+    'rules that are observed until a day that is none',
+    observed('{ observe: true, until: 2026-02-30 }'),
+    [
+      '4:44 clients[0].mode.until: is not a date or time: write a date, such as 2027-03-01, or a time, such as 2027-03-01T12:00:00Z',
+    ],
+  ],
+];
+
 describe('clients', () => {
-  test.each([...nobody, ...ids, ...proofs, ...tokens, ...order, ...listen])('%s', (_title, text, lines) => {
-    expectIssues(text, lines);
-  });
+  test.each([...nobody, ...ids, ...proofs, ...tokens, ...order, ...listen, ...modes])(
+    '%s',
+    (_title, text, lines) => {
+      expectIssues(text, lines);
+    },
+  );
 
   test('hashes and fingerprints become lists in lower case', () => {
     const certificate = `certificate: { fingerprint256: "${'AB:'.repeat(31)}AB" }`;
