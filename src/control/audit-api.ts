@@ -102,7 +102,7 @@ export class AuditApi {
     this.#exports = new Slots(exports);
     this.router.get(
       '/audit/search',
-      this.#handler((req, res, log) => this.#search(req, res, log)),
+      this.#handler((req, res, log) => this.#sendPage(req, res, log, readSearch(req.query, log.keys))),
     );
     this.router.get(
       '/audit/export',
@@ -114,7 +114,9 @@ export class AuditApi {
     );
     this.router.get(
       '/requests/:id',
-      this.#handler((req, res, log) => this.#request(req, res, log)),
+      this.#handler((req, res, log) =>
+        this.#sendPage(req, res, log, readRequest(String(req.params['id']), req.query)),
+      ),
     );
   }
 
@@ -140,16 +142,6 @@ export class AuditApi {
         }
       }
     };
-  }
-
-  async #search(req: Request, res: Response, log: AuditLogAccess): Promise<void> {
-    const request = readSearch(req.query, log.keys);
-    await this.#sendPage(req, res, log, request);
-  }
-
-  async #request(req: Request, res: Response, log: AuditLogAccess): Promise<void> {
-    const request = readRequest(String(req.params['id']), req.query);
-    await this.#sendPage(req, res, log, request);
   }
 
   async #sendPage(req: Request, res: Response, log: AuditLogAccess, request: PageRequest): Promise<void> {

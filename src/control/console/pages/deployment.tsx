@@ -10,14 +10,13 @@ import type {
   LimitsView,
   TlsView,
 } from '../../view.ts';
-import type { PageProps } from '../address.ts';
 import { useFetch } from '../api.ts';
 import { bytes, count, counted, date, latency, rate } from '../format.ts';
 import { snapshot } from '../live.ts';
 import { Results } from '../parts/action.tsx';
 import { Charts } from '../parts/charts.tsx';
 import { CredentialActions } from '../parts/credentials.tsx';
-import { clientLink } from '../parts/links.tsx';
+import { clientLink, type PageProps } from '../parts/links.tsx';
 import { Badge } from '../parts/state.tsx';
 import { type Column, type Fact, Facts, Table } from '../parts/table.tsx';
 

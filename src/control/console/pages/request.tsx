@@ -1,10 +1,9 @@
 import { useEffect, useState } from 'preact/hooks';
 import type { RequestRow } from '../../audit-view.ts';
 import type { ExplanationView } from '../../client-view.ts';
-import type { PageProps } from '../address.ts';
 import { messageOf, post } from '../api.ts';
 import { latency, momentWithSeconds } from '../format.ts';
-import { clientLink, deploymentLink, searchLink } from '../parts/links.tsx';
+import { clientLink, deploymentLink, type PageProps, searchLink } from '../parts/links.tsx';
 import { ObservedRefusal } from '../parts/observed-refusal.tsx';
 import { MoreButton, SearchProgress, useSearch } from '../parts/search.tsx';
 import { type Fact, Facts } from '../parts/table.tsx';
