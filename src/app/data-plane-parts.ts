@@ -20,6 +20,7 @@ import type { Metrics } from '../metrics/metrics.ts';
 import type { RedisOptions } from '../redis/connection.ts';
 import type { Tracing } from '../tracing/tracing.ts';
 import { CredentialRegistry, type DeploymentRotation } from '../upstream/credential-registry.ts';
+import type { EgressNews } from '../upstream/egress-addresses.ts';
 import { CheckPace } from '../upstream/health-check.ts';
 import type { PauseNews } from '../upstream/pauses.ts';
 import type { CredentialNews } from '../upstream/rotation.ts';
@@ -107,6 +108,15 @@ class UpstreamEvents {
     if (ms > 0)
       log.warn({ ...which, ms }, 'upstream paused by an outcome of its response; refusing requests');
     else log.info(which, 'pause of the upstream ended');
+  };
+
+  /** Called when one of several local addresses can be used no more, or again. */
+  readonly onEgress = ({ status, outcome, ...which }: EgressNews): void => {
+    const { log } = this.#sinks;
+    if (status === 'missing') log.warn(which, 'egress address not on this host; passing it over');
+    else if (status === 'refused')
+      log.warn({ ...which, outcome }, 'egress address refused by the upstream; passing it over');
+    else log.info({ ...which, status }, 'egress address usable again');
   };
 }
 
@@ -220,6 +230,6 @@ export function* buildIdentification(
   const { trustedProxies, forwardedHeader } = listen;
   return yield* Identification.build(
     { clients, anonymous, trustedProxies, forwardedHeader },
-    { tokens, onRefusal: (proof) => metrics.identificationRefusals.inc({ proof }) },
+    { tokens, onRefusal: (proof) => metrics.identificationRefusals.inc({ proof }), now: () => Date.now() },
   );
 }

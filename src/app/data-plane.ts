@@ -47,7 +47,7 @@ import {
   warnOfMissingAddresses,
   withOther,
 } from './deployments.ts';
-import { setCounts, setExpiries, setGauges } from './gauges.ts';
+import { setClientEnds, setCounts, setExpiries, setGauges } from './gauges.ts';
 import type {
   Activation,
   DeploymentVersion,
@@ -128,12 +128,19 @@ export class DataPlane implements Serving, Worker {
     const bodyMemory = new BodyMemory(setup.config.listen.limits.bodyMemory);
     this.#upstreamDeps = openUpstreamDeps(this.#store, { ...deps, bodyMemory });
     const deployments = runAtOnce(buildDeployments(setup, this.#upstreamDeps, []));
-    const identification = runAtOnce(buildIdentification(setup.config, this.#deps));
+    const identification = runAtOnce(buildIdentification(setup.config, deps));
     this.#active = { setup, deployments, identification };
     this.#limits = openLimits(setup, { stores, clock, metrics, log });
-    const limits = this.#limits;
     const options = gatewayOptions(setup, deployments, identification);
-    this.#gateway = new Gateway(options, { audit, clock, log, metrics, tracing, bufferGc, limits });
+    this.#gateway = new Gateway(options, {
+      audit,
+      clock,
+      log,
+      metrics,
+      tracing,
+      bufferGc,
+      limits: this.#limits,
+    });
     const proxyHeaders = new LogThrottle(clock, MAX_THROTTLED);
     this.#listener = new Listener(this.#gateway, {
       ...setup.config.listen.limits,
@@ -305,7 +312,9 @@ export class DataPlane implements Serving, Worker {
   /** Gauges of thousands of deployments take long to read, so only a scrape, which wants all metrics, reads them. */
   async observe(names?: readonly string[]): Promise<void> {
     setCounts(this.#metrics, this.#active.deployments, this.#deps.audit);
-    if (names === undefined) setGauges(this.#metrics, (await this.state()).deployments);
+    if (names !== undefined) return;
+    setClientEnds(this.#metrics, this.#active.setup.config);
+    setGauges(this.#metrics, (await this.state()).deployments);
   }
 
   auditLines(position: number): AuditLines {

@@ -162,10 +162,12 @@ export class Gateway {
   }
 
   /** Finds the deployment, decides, and sends the request to its upstream. */
-  #send(relay: Relay, target: Target, { client, address, ambient }: Caller): Promise<UpstreamResponse> {
+  #send(relay: Relay, target: Target, caller: Caller): Promise<UpstreamResponse> {
     const { exchange, record } = relay;
     const { request } = exchange;
+    const { client, key, address, ambient } = caller;
     record.client = client.id;
+    record.clientKey = key;
     record.address = address;
     if (ambient) checkSite(request, target, exchange.socket, this.#options.identification);
     const found = this.#options.routes.find(target);
@@ -209,11 +211,12 @@ export class Gateway {
 
   /** Decides by the client's rules. What they refuse while they are only observed is recorded and granted. */
   #grant(rules: DeploymentRules, client: Client, request: Request, record: RequestRecord): Grant {
+    const now = Date.now();
     try {
-      return decide(rules, client, request);
+      return decide(rules, client, request, now);
     } catch (refusal) {
-      if (!(refusal instanceof GatewayError) || !isObserved(client, Date.now())) throw refusal;
-      const grant = decide(rules, unrestricted(client), request);
+      if (!(refusal instanceof GatewayError) || !isObserved(client, now)) throw refusal;
+      const grant = decide(rules, unrestricted(client), request, now);
       record.wouldRefuse = refusal.code;
       this.#deps.metrics.wouldRefuse.inc({ client: client.id, code: refusal.code });
       this.refusals.add(

@@ -1,3 +1,4 @@
+import { endText } from '../../../base/units.ts';
 import type {
   ClientDetailView,
   LimitUseView,
@@ -107,6 +108,7 @@ const RULES: readonly Column<RuleView>[] = [
   { label: 'Methods', cell: ({ methods }) => methods?.join(', ') ?? 'all' },
   { label: 'Parameters', cell: ({ parameters }) => parameters.map(parameterText).join('; ') || 'any' },
   { label: 'Credential', cell: ({ credential }) => credential ?? 'of the site or deployment' },
+  { label: 'End', cell: ({ ends }) => (ends === null ? 'none' : endText(ends, snapshot.value?.at ?? 0)) },
 ];
 
 function Operations({ operations }: { readonly operations: readonly OperationView[] | null }) {

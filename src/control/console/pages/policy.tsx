@@ -134,6 +134,8 @@ function factsOf(explanation: ExplanationView): Fact[] {
     ['Because', detail],
     ['Decided by', rule === '' ? '' : <code>{rule}</code>],
     ['Observed', wouldRefuse === null ? '' : <ObservedRefusal refusal={wouldRefuse} />],
+    ['Rule ends', explanation.ends],
+    ['Ended rules', explanation.endedRules.length === 0 ? '' : <Lines lines={explanation.endedRules} />],
     ['Client', client === '' ? '' : clientLink(client)],
     ['Deployment', deployment === '' ? '' : deploymentLink(deployment)],
     ['Operation', operation === '' && allowed ? 'none that is listed' : operation],
