@@ -1,6 +1,6 @@
 import { z } from 'zod';
+import { withoutTransforms } from '../../src/config/cross-check.ts';
 import { asWritten } from '../../src/config/effective.ts';
-import { withoutTransforms } from '../../src/config/schema-paths.ts';
 import { SOURCE_TITLE, source } from '../../src/config/secret-source.ts';
 import { configSchema } from '../../src/config/section-issues.ts';
 import { generatedFrom, page, wrap } from './markdown.ts';

@@ -28,6 +28,14 @@ import type { VersionTest } from '../upstream/credential.ts';
 import type { Upstream, UpstreamDeps } from '../upstream/upstream.ts';
 import { changesOf } from './changes.ts';
 import {
+  buildIdentification,
+  limitsOptions,
+  openLimits,
+  openStore,
+  openUpstreamDeps,
+  type SharedStores,
+} from './data-plane-parts.ts';
+import {
   buildDeployments,
   closeAll,
   dropUnknownCredentials,
@@ -40,10 +48,7 @@ import {
   withOther,
 } from './deployments.ts';
 import { setClientEnds, setCounts, setExpiries, setGauges } from './gauges.ts';
-import { buildIdentification } from './identity.ts';
 import { createListeners } from './listeners.ts';
-import { limitsOptions, openLimits, openStore, type SharedStores } from './stores.ts';
-import { openUpstreamDeps } from './upstream-events.ts';
 import type {
   Activation,
   DeploymentVersion,
@@ -89,7 +94,6 @@ export interface Prepared extends Generation {
 
 /** Serves requests under one configuration at a time: builds and connects its parts, and replaces them. */
 export class DataPlane implements Serving, Worker {
-  readonly #audit: Audit;
   readonly #metrics: Metrics;
   readonly #deps: DataPlaneDeps;
   readonly #store: ChallengeStore;
@@ -111,7 +115,6 @@ export class DataPlane implements Serving, Worker {
     const { clock, log, metrics, bufferGc, tracing, stores, audit } = deps;
     log.level = setup.config.log.level;
     this.#deps = deps;
-    this.#audit = audit;
     this.#metrics = metrics;
     this.#storeUp = setup.redis === undefined;
     const onStore = (up: boolean): void => {
@@ -124,9 +127,16 @@ export class DataPlane implements Serving, Worker {
     const identification = runAtOnce(buildIdentification(setup.config, deps));
     this.#active = { setup, deployments, identification };
     this.#limits = openLimits(setup, { stores, clock, metrics, log });
-    const limits = this.#limits;
     const options = gatewayOptions(setup, deployments, identification);
-    this.#gateway = new Gateway(options, { audit, clock, log, metrics, tracing, bufferGc, limits });
+    this.#gateway = new Gateway(options, {
+      audit,
+      clock,
+      log,
+      metrics,
+      tracing,
+      bufferGc,
+      limits: this.#limits,
+    });
     this.#listeners = createListeners(setup, this.#gateway, {
       ...deps,
       isShared: (address) => this.#active.identification.isShared(address),
@@ -198,7 +208,7 @@ export class DataPlane implements Serving, Worker {
     for (const [listener, tls] of setup.listenTls.entries()) {
       if (tls !== undefined) this.#renewTls({ listener, tls });
     }
-    this.#audit.configure(setup.config.audit);
+    this.#deps.audit.configure(setup.config.audit);
     this.#deps.log.level = setup.config.log.level;
     this.#retire(before, deployments);
   }
@@ -226,7 +236,7 @@ export class DataPlane implements Serving, Worker {
 
   /** Offers a credential whose sources have a new version to the upstreams, which test it before use. */
   offer(set: CredentialSet): void {
-    this.#audit.admin('credential-read', { credential: set.name });
+    this.#deps.audit.admin('credential-read', { credential: set.name });
     const { setup, deployments } = this.#active;
     const credentials = new Map(setup.credentials).set(set.name, set);
     this.#active = { ...this.#active, setup: { ...setup, credentials } };
@@ -288,14 +298,14 @@ export class DataPlane implements Serving, Worker {
 
   /** Gauges of thousands of deployments take long to read, so only a scrape, which wants all metrics, reads them. */
   async observe(names?: readonly string[]): Promise<void> {
-    setCounts(this.#metrics, this.#active.deployments, this.#audit);
+    setCounts(this.#metrics, this.#active.deployments, this.#deps.audit);
     if (names !== undefined) return;
     setClientEnds(this.#metrics, this.#active.setup.config);
     setGauges(this.#metrics, (await this.state()).deployments);
   }
 
   auditLines(position: number): AuditLines {
-    return auditLines(this.#audit, position);
+    return auditLines(this.#deps.audit, position);
   }
 
   async report({ auditFrom, metrics, withState }: ReportOptions): Promise<WorkerReport> {
@@ -310,7 +320,7 @@ export class DataPlane implements Serving, Worker {
       lines,
       refusals: [],
       auditPosition: position,
-      auditHead: this.#audit.head,
+      auditHead: this.#deps.audit.head,
     };
   }
 

@@ -11,6 +11,11 @@ import type { AppSetup } from '../setup/setup.ts';
 import type { VersionTest } from '../upstream/credential.ts';
 import type { VersionChoice } from '../upstream/upstream-address.ts';
 
+/** A worker that cannot be started; the message says why. */
+export class WorkerError extends Error {
+  override readonly name = 'WorkerError';
+}
+
 /** A configuration that was activated. */
 export interface Activation {
   /** Names of the changed sections and entries. */

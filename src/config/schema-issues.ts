@@ -1,8 +1,7 @@
 import type { z } from 'zod';
-import { listNames } from './cross-check.ts';
+import { knownKeys, listNames } from './cross-check.ts';
 import type { Issue, Path } from './issues.ts';
 import { SHARED_KEYS, writtenPath } from './listen.ts';
-import { knownKeys } from './schema-paths.ts';
 
 /** Shortest part of a name that can stand for the whole, such as `ca` for `caFile`. */
 const SHORTEST_PART = 2;

@@ -108,7 +108,7 @@ interface EgressView {
 }
 
 /** Rates of the last few seconds. */
-export interface Rates {
+interface Rates {
   readonly requests: number;
   /** Responses of 500 and above, from the gateway or the upstream. */
   readonly errors: number;

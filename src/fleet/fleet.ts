@@ -1,4 +1,4 @@
-import type { Worker as ClusterWorker } from 'node:cluster';
+import cluster from 'node:cluster';
 import { setTimeout as delay } from 'node:timers/promises';
 import type {
   Activation,
@@ -15,7 +15,7 @@ import type { Clock } from '../base/clock.ts';
 import { messageOf } from '../base/error-code.ts';
 import { ignoreAbort } from '../base/expected-errors.ts';
 import type { Log } from '../base/log.ts';
-import type { ProcessPort } from '../base/message-calls.ts';
+import type { StoreServer } from '../base/message-calls.ts';
 import type { OpenAddress } from '../base/open-port.ts';
 import { reportError } from '../base/report-error.ts';
 import type { AuditLines } from '../control/snapshot.ts';
@@ -50,10 +50,8 @@ interface FleetDeps {
   readonly merged: MergedMetrics;
   /** Number of workers. */
   readonly workers: number;
-  /** Starts the process of a worker. */
-  readonly fork: () => ClusterWorker;
-  /** Serves what workers without Redis share. */
-  readonly share: (port: ProcessPort) => void;
+  /** What workers without Redis share. */
+  readonly stores: readonly Pick<StoreServer<never>, 'serve'>[];
   readonly idleLogs: IdleLogs;
 }
 
@@ -247,21 +245,9 @@ export class Fleet implements Serving {
   }
 
   #fork(): RemoteWorker {
-    const { log, metrics } = this.#deps;
-    const number = freeNumber(this.#numbers);
-    const worker = new RemoteWorker(this.#deps.fork(), {
-      number,
-      onReport: (report) => {
-        // After the end, its counts are in the sums already.
-        if (this.#workers.has(worker)) this.#reports.add(number, report);
-      },
-      onHang: () => {
-        log.error({ worker: number }, 'a worker does not answer, and is killed');
-        metrics.workerExits.inc({ reason: 'hang' });
-      },
-    });
+    const worker = new RemoteWorker(cluster.fork(), freeNumber(this.#numbers));
     this.#workers.set(worker, 'starting');
-    this.#deps.share(worker.port);
+    for (const store of this.#deps.stores) store.serve(worker.port);
     const begun = this.#deps.clock.now();
     void worker.ended.then((how) => this.#onEnd(worker, how, begun)).catch(reportError);
     return worker;
@@ -274,6 +260,10 @@ export class Fleet implements Serving {
     this.#workers.delete(worker);
     this.#reports.ended(worker);
     this.#heads.recordEnd(worker);
+    if (worker.hangs) {
+      log.error({ worker: number }, 'a worker does not answer, and is killed');
+      metrics.workerExits.inc({ reason: 'hang' });
+    }
     if (stage !== 'serving') return;
     if (clock.now() - begun > STEADY_MS) this.#failures = 0;
     if (!worker.hangs) metrics.workerExits.inc({ reason: 'crash' });

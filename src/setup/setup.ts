@@ -79,7 +79,7 @@ export function readSetupOf(
  * loops pause for requests.
  * @throws ConfigError with every issue, each at its place in the file
  */
-export async function readSetupInBackground(
+async function readSetupInBackground(
   file: string,
   context: ProcessContext,
   versions: CredentialVersions,
@@ -117,7 +117,7 @@ async function readContents(
   }
   return {
     config,
-    credentials: credentials.byName,
+    credentials,
     files,
     redis,
     listenTls: listenTls.map(({ tls }) => tls),

@@ -99,7 +99,7 @@ function* endingRules({ clients }: Config, now: number): Generator<Issue> {
 }
 
 /** A place of a configuration that names the source of a user name, password, hash or passphrase. */
-export interface SecretUse {
+interface SecretUse {
   readonly path: Path;
   readonly source: SecretSource;
 }

@@ -1,6 +1,6 @@
 import { describe, expect, test } from '@jest/globals';
 import { parse } from 'yaml';
-import { keysThatNeedRestart, pin } from '../../src/app/pin.ts';
+import { keysThatNeedRestart, pin } from '../../src/app/changes.ts';
 import { runAtOnce } from '../../src/base/steps.ts';
 import { effectiveYaml } from '../../src/config/effective.ts';
 import { locatedAlone, parseConfig } from '../../src/config/load.ts';

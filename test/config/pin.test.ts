@@ -1,12 +1,12 @@
 import { readFile } from 'node:fs/promises';
 import { isDeepStrictEqual } from 'node:util';
 import { expect, test } from '@jest/globals';
-import { keysThatNeedRestart, pin } from '../../src/app/pin.ts';
+import { keysThatNeedRestart, pin } from '../../src/app/changes.ts';
 import { runAtOnce } from '../../src/base/steps.ts';
+import { knownKeys } from '../../src/config/cross-check.ts';
 import type { Path } from '../../src/config/issues.ts';
 import { writtenPath } from '../../src/config/listen.ts';
 import { locatedAlone, parseConfig } from '../../src/config/load.ts';
-import { knownKeys } from '../../src/config/schema-paths.ts';
 import { configSchema } from '../../src/config/section-issues.ts';
 import { fromPieces, toPieces } from '../../src/config/transfer.ts';
 import type { AppSetup } from '../../src/setup/setup.ts';

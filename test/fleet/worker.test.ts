@@ -1,6 +1,7 @@
 import { describe, expect, test } from '@jest/globals';
 import { pino } from 'pino';
-import { openDataPlane, openParts } from '../../src/app/compose.ts';
+import { openParts } from '../../src/app/compose.ts';
+import { DataPlane } from '../../src/app/data-plane.ts';
 import type { WantedMetrics, WorkerReport } from '../../src/app/worker.ts';
 import { BufferGc } from '../../src/base/buffer-gc.ts';
 import { monotonicClock } from '../../src/base/clock.ts';
@@ -32,7 +33,7 @@ test('a report has what was asked for, and nothing that takes longer', async () 
       const bufferGc = new BufferGc(() => {});
       const options = { worker: 1, log, build, clock: monotonicClock, tracing: undefined, bufferGc };
       const parts = await openParts(own, options);
-      return { plane: openDataPlane(own, parts), audit: parts.audit };
+      return { plane: new DataPlane(own, parts), audit: parts.audit };
     },
   });
   const calls = new WorkerCalls(client);

@@ -5,7 +5,7 @@ import { basename, dirname, join } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { describe, expect, test } from '@jest/globals';
 import { parse } from 'yaml';
-import { keysThatNeedRestart } from '../../src/app/pin.ts';
+import { keysThatNeedRestart } from '../../src/app/changes.ts';
 import { parseConfig } from '../../src/config/load.ts';
 import { Metrics } from '../../src/metrics/metrics.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';

@@ -4,8 +4,8 @@ import { join } from 'node:path';
 import { pino } from 'pino';
 import { stringify } from 'yaml';
 import { App } from '../../src/app/app.ts';
-import { openDataPlane, openParts } from '../../src/app/compose.ts';
-import type { DataPlane } from '../../src/app/data-plane.ts';
+import { openParts } from '../../src/app/compose.ts';
+import { DataPlane } from '../../src/app/data-plane.ts';
 import type { AuditOptions } from '../../src/audit/audit.ts';
 import { BufferGc } from '../../src/base/buffer-gc.ts';
 import { type Clock, monotonicClock } from '../../src/base/clock.ts';
@@ -88,7 +88,7 @@ export async function startGateway(
   const build = { version: 'test', node: process.version };
   const bufferGc = new BufferGc(() => {});
   const parts = await openParts(setup, { log, build, clock, tracing, bufferGc });
-  const plane = openDataPlane(setup, parts);
+  const plane = new DataPlane(setup, parts);
   const app = new App(setup, {
     ...parts,
     serving: plane,
@@ -233,7 +233,7 @@ export async function credentialSet(
   const reader = new SourceReader({ environment: {} }, undefined);
   const read = async (text: string): Promise<Credential> => {
     const sources = { [name]: { username: source('demo-user'), password: source(text) } };
-    const set = (await readCredentials(sources, reader, versions)).byName.get(name);
+    const set = (await readCredentials(sources, reader, versions)).get(name);
     if (set === undefined) throw new Error('not read');
     return set.current;
   };
