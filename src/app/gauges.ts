@@ -10,7 +10,7 @@ import {
   isEgressMissing,
 } from '../control/state.ts';
 import type { Deployment } from '../gateway/gateway.ts';
-import type { ListenTls } from '../gateway/listener.ts';
+import type { Listener } from '../gateway/listener.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 
 /** Values of the label `state` of `credential_state`. */
@@ -168,8 +168,10 @@ function setConnections(
   }
 }
 
-/** Sets when the files of `listen.tls` expire; undefined without TLS. */
-export function setExpiries(metrics: Metrics, tls: ListenTls | undefined): void {
-  metrics.listenCertificateExpiry.set(tls?.expires ?? 0);
-  metrics.crlExpiry.set(tls?.crlExpires ?? 0);
+/** Sets when the files of `tls` of each listener expire; 0 without TLS. */
+export function setExpiries(metrics: Metrics, listeners: readonly Listener[]): void {
+  for (const { name: listener, tls } of listeners) {
+    metrics.listenCertificateExpiry.set({ listener }, tls?.expires ?? 0);
+    metrics.crlExpiry.set({ listener }, tls?.crlExpires ?? 0);
+  }
 }

@@ -6,7 +6,7 @@ import { checkProof, LARGEST_PROOF, ProofError } from '../audit/proof.ts';
 import { NotProvableError, prove } from '../audit/reader/prove.ts';
 import { errorCode, messageOf } from '../base/error-code.ts';
 import { count } from '../base/units.ts';
-import { auditDirectory, collectFiles, replicaOption, requireReplica } from './audit-config.ts';
+import { auditDirectory, collectFiles, replicaOption, requireReplica } from './audit-log.ts';
 import { CommandError, type ExitStatus, type Io, print, type Run } from './io.ts';
 
 interface ProveArguments {

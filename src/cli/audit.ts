@@ -7,24 +7,23 @@ import { formatHead, type Head, parseHead } from '../audit/seal.ts';
 import { ClockCheck } from '../audit/segments/clock-check.ts';
 import { foldersIn } from '../audit/segments/segment.ts';
 import { RedisStream } from '../audit/shipping/redis-stream.ts';
-import { BufferGc } from '../base/buffer-gc.ts';
 import { messageOf } from '../base/error-code.ts';
 import { count } from '../base/units.ts';
+import { registerExport } from './audit-export.ts';
 import {
   type AuditConfig,
   auditDirectory,
   collectFiles,
+  LogReading,
   openAuditConfig,
   replicaOption,
   streamRedisOf,
-} from './audit-config.ts';
-import { registerExport } from './audit-export.ts';
+} from './audit-log.ts';
 import { readPublicKeys, registerProof } from './audit-proof.ts';
 import { registerSearch } from './audit-search.ts';
 import { registerTail } from './audit-tail.ts';
 import { registerUsage } from './audit-usage.ts';
 import { CommandError, type ExitStatus, type Io, note, print, type Run } from './io.ts';
-import { ReadProgress } from './progress.ts';
 
 interface VerifyArguments {
   readonly config?: string;
@@ -98,14 +97,10 @@ async function runVerify(io: Io, options: VerifyArguments): Promise<ExitStatus> 
     throw new CommandError(2, `--replica leaves out the log of --head ${formatHead(unchecked)}`);
   }
   const { directory, keys, publicKeys, heads } = await sourcesOf(io, options);
-  using progress = await ReadProgress.of(io.stderr, directory, { replica });
-  const gc = new BufferGc();
-  const onBytes = (count: number, stored: number): void => {
-    gc.add(count);
-    progress.add(count, stored);
-  };
+  using reading = await LogReading.of(io, directory, { replica });
+  const { onBytes } = reading.options;
   const result = await verify({ directory, replica, keys, publicKeys, heads, knownLosses, onBytes });
-  progress.hide();
+  reading.progress.hide();
   const empty = result.segments === 0;
   const place = replica === undefined ? directory : `${directory}, ${replica}`;
   const lines = json === true ? [asJson(directory, result)] : report(place, result);
