@@ -1,4 +1,5 @@
-import { type ErrorCode, type ErrorKind, errorKinds } from '../../src/base/errors.ts';
+import type { ErrorKind } from '../../src/base/error-kind.ts';
+import { type ErrorCode, errorKinds } from '../../src/base/errors.ts';
 import { generatedFrom, page, wrap } from './markdown.ts';
 
 const INTRODUCTION = [

@@ -174,7 +174,7 @@ function explained(
   const settings = deployment === '' ? undefined : config.deployments[deployment];
   if (deployment !== '' && settings === undefined) throw new ControlError('target-unknown');
   const host = settings?.match.host ?? 'localhost';
-  const explanation = explain(config, { client, method, target, host });
+  const explanation = explain(config, { client, method, target, host, now: Date.now() });
   const { parameters, drops, identifiedBy, ...shown } = { ...NOTHING, ...explanation };
   return { ...shown, parameters: Object.entries(parameters) };
 }
@@ -184,6 +184,7 @@ const NOTHING = {
   status: 0,
   code: '',
   detail: '',
+  ends: '',
   operation: '',
   site: '',
   siteAdded: false,
@@ -199,7 +200,7 @@ function detailOf(config: Config, client: Client): Omit<ClientDetailView, keyof 
   const index = config.clients.findIndex(({ id }) => id === client.id);
   return {
     id: client.id,
-    identifiedBy: clientConditions(config, client),
+    identifiedBy: clientConditions(config, client, Date.now()),
     observedUntil: (isObserved(client, Date.now()) && client.mode?.until) || null,
     rules: client.allow.map(
       (rule, at): RuleView => ({
@@ -210,6 +211,7 @@ function detailOf(config: Config, client: Client): Omit<ClientDetailView, keyof 
         methods: listOf(rule.methods),
         parameters: rule.parameters.map(parameterView),
         credential: rule.credential ?? null,
+        ends: rule.ends ?? null,
       }),
     ),
   };

@@ -1,6 +1,7 @@
 import { type ErrorCode, GatewayError } from '../base/errors.ts';
 import { joinedValue, type RawHeaders } from '../base/raw-headers.ts';
-import { formatInstant } from '../base/units.ts';
+import { endText, formatInstant } from '../base/units.ts';
+import type { ApiKey } from '../config/api-keys.ts';
 import { formatPath } from '../config/issues.ts';
 import type { Config } from '../config/schema.ts';
 import { outboundHeaders } from '../gateway/headers.ts';
@@ -22,6 +23,8 @@ interface ExplainedRequest {
   readonly host: string;
   /** Other header fields; Content-Length or Transfer-Encoding stands for a body. */
   readonly headers?: RawHeaders;
+  /** When it is sent, in Unix milliseconds: keys and rules end. */
+  readonly now: number;
 }
 
 /** The outcome of a request with its reason. Absent parts are empty texts. */
@@ -37,6 +40,10 @@ export interface Granted {
   readonly rule: string;
   /** How the rules would refuse the request, which are only observed; absent: they allow it. */
   readonly wouldRefuse?: ObservedRefusal;
+  /** When the rule ends; empty if it has no end. */
+  readonly ends: string;
+  /** A line for each rule of the client for the deployment that has ended. */
+  readonly endedRules: readonly string[];
   readonly operation: string;
   readonly site: string;
   readonly credential: string;
@@ -59,6 +66,7 @@ export interface Refused extends Refusal {
   readonly client: string;
   readonly identifiedBy: readonly string[];
   readonly deployment: string;
+  readonly endedRules: readonly string[];
 }
 
 interface Refusal {
@@ -83,9 +91,9 @@ export function clientIn({ clients, anonymous }: Config, id: string | undefined)
 /** Decides on a request as a gateway with this configuration does, without sending it. */
 export function explain(
   config: Config,
-  { client, method, target, host, headers = [] }: ExplainedRequest,
+  { client, method, target, host, headers = [], now }: ExplainedRequest,
 ): Explanation {
-  const identified = clientConditions(config, client);
+  const identified = clientConditions(config, client, now);
   let deployment = '';
   try {
     const parsed = parseTarget(target, host);
@@ -94,7 +102,7 @@ export function explain(
     const rules = compileRules(name, settings, config.deployments);
     const fields = outboundHeaders(headers, '1.1', settings.forwardTrace);
     const request = { method, target: parsed.path, headers: fields, hasBody: hasBody(headers) };
-    const { grant, refusal } = judged(rules, client, request);
+    const { grant, refusal } = judged(rules, client, request, now);
     const { rule, parameters } = grant;
     const decidingRule =
       refusal === undefined ? rulePath(config, client, rule) : `${clientPath(config, client)}.mode`;
@@ -105,6 +113,8 @@ export function explain(
       deployment,
       rule: decidingRule,
       ...(refusal && { wouldRefuse: observedRefusal(refusal, client, clientPath(config, client)) }),
+      ends: rule.ends === undefined ? '' : formatInstant(rule.ends),
+      endedRules: endedRules(config, client, name, now),
       operation: grant.operation,
       site: grant.site,
       credential: grant.credential,
@@ -131,6 +141,7 @@ export function explain(
       identifiedBy: identified,
       deployment,
       rule,
+      endedRules: endedRules(config, client, deployment, now),
       status: kind.status,
       code,
       detail,
@@ -143,12 +154,13 @@ function judged(
   rules: DeploymentRules,
   client: Client,
   request: Request,
+  now: number,
 ): { readonly grant: Grant; readonly refusal?: GatewayError } {
   try {
-    return { grant: decide(rules, client, request) };
+    return { grant: decide(rules, client, request, now) };
   } catch (refusal) {
-    if (!(refusal instanceof GatewayError) || !isObserved(client, Date.now())) throw refusal;
-    return { grant: decide(rules, unrestricted(client), request), refusal };
+    if (!(refusal instanceof GatewayError) || !isObserved(client, now)) throw refusal;
+    return { grant: decide(rules, unrestricted(client), request, now), refusal };
   }
 }
 
@@ -167,11 +179,20 @@ function hasBody(headers: RawHeaders): boolean {
   return Number(length) !== 0 || joinedValue(headers, 'transfer-encoding') !== undefined;
 }
 
-/** Returns the conditions of a client, one in each line. */
-export function clientConditions({ clients }: Config, { id }: Client): string[] {
+/** Returns the conditions of a client at a time in Unix milliseconds, one in each line. */
+export function clientConditions({ clients }: Config, { id }: Client, now: number): string[] {
   const identify = clients.find((client) => client.id === id)?.identify;
   if (identify === undefined) return [IDENTIFIED_BY_NOTHING];
-  return identifiedBy(identify, ({ length }) => (length === 1 ? 'an API key' : `one of ${length} API keys`));
+  return identifiedBy(identify, (keys) => keysText(keys, now));
+}
+
+/** The console shows this, so no part of a hash is in it. */
+function keysText(keys: readonly ApiKey[], now: number): string {
+  const [all, one] = keys.length === 1 ? ['an API key', ''] : [`one of ${keys.length} API keys`, 'one '];
+  const ends = keys.flatMap(({ note, expires }) =>
+    expires === undefined ? [] : `${note === undefined ? one : `${note} `}${endText(expires, now)}`,
+  );
+  return ends.length === 0 ? all : `${all} (${ends.join(', ')})`;
 }
 
 type ExplainedRoutes = Routes<{ readonly name: string; readonly settings: Config['deployments'][string] }>;
@@ -197,6 +218,14 @@ function rulePath(config: Config, client: Client, rule: Rule): string {
   return client === ANONYMOUS
     ? 'anonymous'
     : `${clientPath(config, client)}.allow[${client.allow.indexOf(rule)}]`;
+}
+
+function endedRules(config: Config, client: Client, deployment: string, now: number): string[] {
+  return client.allow.flatMap((rule) =>
+    rule.deployment === deployment && rule.ends !== undefined && rule.ends <= now
+      ? `${rulePath(config, client, rule)} ended ${formatInstant(rule.ends)}`
+      : [],
+  );
 }
 
 function clientPath({ clients }: Config, { id }: Client): string {

@@ -1,8 +1,16 @@
 import type { Audit } from '../audit/audit.ts';
 import { NONCE_POLICIES } from '../challenges/store/store.ts';
-import type { AddressState, CredentialVersionState, DeploymentState } from '../control/state.ts';
+import { apiKeysOf, keyName } from '../config/api-keys.ts';
+import type { Config } from '../config/schema.ts';
+import {
+  type AddressState,
+  type CredentialVersionState,
+  type DeploymentState,
+  EGRESS,
+  isEgressMissing,
+} from '../control/state.ts';
 import type { Deployment } from '../gateway/gateway.ts';
-import type { ListenTls } from '../gateway/listener.ts';
+import type { Listener } from '../gateway/listener.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 
 /** Values of the label `state` of `credential_state`. */
@@ -31,9 +39,9 @@ export function setGauges(metrics: Metrics, deployments: readonly DeploymentStat
     setConnections(metrics, state);
     setCredentials(metrics, state);
     setAddresses(metrics, state);
-    const { name: deployment, outcomes, pauses, egressPresent } = state;
+    const { name: deployment, outcomes, pauses } = state;
     if (outcomes.length > 0) metrics.paused.set({ deployment }, pauses.length > 0 ? 1 : 0);
-    if (egressPresent !== null) metrics.egressAddressPresent.set({ deployment }, egressPresent ? 1 : 0);
+    setEgress(metrics, state);
   }
 }
 
@@ -63,9 +71,27 @@ export function setAuditCounts(metrics: Metrics, { counts, sink }: Audit): void 
   auditSinkLagRecords.set({ sink: 'redis' }, records);
 }
 
+/** Sets the ends of keys and rules; those of a configuration before disappear. */
+export function setClientEnds(
+  { clientKeyExpiry, clientRuleEnd }: Metrics,
+  { clients }: Pick<Config, 'clients'>,
+): void {
+  clientKeyExpiry.reset();
+  clientRuleEnd.reset();
+  for (const { id: client, identify, allow } of clients) {
+    for (const key of apiKeysOf(identify)) {
+      if (key.expires !== undefined) clientKeyExpiry.set({ client, key: keyName(key) }, key.expires / 1000);
+    }
+    for (const [index, { ends }] of allow.entries()) {
+      if (ends !== undefined) clientRuleEnd.set({ client, rule: `allow[${index}]` }, ends / 1000);
+    }
+  }
+}
+
 function resetAll(metrics: Metrics): void {
   const { nonceAge, nonceLifetime, noncePolicy, credentialState, circuitState, paused } = metrics;
-  const { upstreamConnections, upstreamCertificateExpiry, upstreamHealth, egressAddressPresent } = metrics;
+  const { upstreamConnections, upstreamCertificateExpiry, upstreamHealth } = metrics;
+  const { egressAddressPresent, egressAddressState } = metrics;
   for (const gauge of [
     nonceAge,
     nonceLifetime,
@@ -76,6 +102,7 @@ function resetAll(metrics: Metrics): void {
     upstreamHealth,
     upstreamCertificateExpiry,
     egressAddressPresent,
+    egressAddressState,
     paused,
   ]) {
     gauge.reset();
@@ -114,6 +141,17 @@ function setAddresses(
   }
 }
 
+function setEgress(metrics: Metrics, { name: deployment, egress }: DeploymentState): void {
+  if (egress.length === 0) return;
+  metrics.egressAddressPresent.set({ deployment }, isEgressMissing(egress) ? 0 : 1);
+  if (egress.length === 1) return;
+  for (const { address, status } of egress) {
+    for (const state of EGRESS) {
+      metrics.egressAddressState.set({ deployment, egress: address, state }, state === status ? 1 : 0);
+    }
+  }
+}
+
 function setConnections(
   metrics: Metrics,
   { name: deployment, connections, certificateExpiresAt }: DeploymentState,
@@ -126,8 +164,10 @@ function setConnections(
   }
 }
 
-/** Sets when the files of `listen.tls` expire; undefined without TLS. */
-export function setExpiries(metrics: Metrics, tls: ListenTls | undefined): void {
-  metrics.listenCertificateExpiry.set(tls?.expires ?? 0);
-  metrics.crlExpiry.set(tls?.crlExpires ?? 0);
+/** Sets when the files of `tls` of each listener expire; 0 without TLS. */
+export function setExpiries(metrics: Metrics, listeners: readonly Listener[]): void {
+  for (const { name: listener, tls } of listeners) {
+    metrics.listenCertificateExpiry.set({ listener }, tls?.expires ?? 0);
+    metrics.crlExpiry.set({ listener }, tls?.crlExpires ?? 0);
+  }
 }

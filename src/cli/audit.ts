@@ -7,22 +7,21 @@ import { formatHead, type Head, parseHead } from '../audit/seal.ts';
 import { ClockCheck } from '../audit/segments/clock-check.ts';
 import { foldersIn } from '../audit/segments/segment.ts';
 import { RedisStream } from '../audit/shipping/redis-stream.ts';
-import { BufferGc } from '../base/buffer-gc.ts';
 import { messageOf } from '../base/error-code.ts';
 import { count } from '../base/units.ts';
+import { registerExport } from './audit-export.ts';
 import {
   type AuditConfig,
   collectFiles,
+  LogReading,
   openAuditConfig,
   replicaOption,
   streamRedisOf,
-} from './audit-config.ts';
-import { registerExport } from './audit-export.ts';
+} from './audit-log.ts';
 import { registerSearch } from './audit-search.ts';
 import { registerTail } from './audit-tail.ts';
 import { registerUsage } from './audit-usage.ts';
 import { CommandError, type ExitStatus, type Io, note, print, type Run } from './io.ts';
-import { ReadProgress } from './progress.ts';
 
 interface VerifyArguments {
   readonly config: string;
@@ -85,14 +84,10 @@ async function runVerify(io: Io, options: VerifyArguments): Promise<ExitStatus> 
   const config = await openAuditConfig(io, file, key);
   const { directory, keys, stream } = config;
   const heads = [...head, ...(stream?.redis === true ? await headsInStream(io, file, config, replica) : [])];
-  using progress = await ReadProgress.of(io.stderr, directory, { replica });
-  const gc = new BufferGc();
-  const onBytes = (count: number, stored: number): void => {
-    gc.add(count);
-    progress.add(count, stored);
-  };
+  using reading = await LogReading.of(io, directory, { replica });
+  const { onBytes } = reading.options;
   const result = await verify({ directory, replica, keys, heads, knownLosses, onBytes });
-  progress.hide();
+  reading.progress.hide();
   const empty = result.segments === 0;
   const place = replica === undefined ? directory : `${directory}, ${replica}`;
   const lines = json === true ? [asJson(directory, result)] : report(place, result);

@@ -1,8 +1,9 @@
 import { type Network, NetworkMap } from '../base/network.ts';
 import { formatInstant } from '../base/units.ts';
+import { type ApiKey, apiKeysOf, keyName, SHOWN_DIGITS } from './api-keys.ts';
 import type { Client } from './clients.ts';
 import { type Accepted, type CrossIssue, isGiven, keyList, listNames } from './cross-check.ts';
-import type { Path } from './issues.ts';
+import { formatPath, type Path } from './issues.ts';
 import type { Config } from './schema.ts';
 
 /** SHA-256 of the empty text, which a shell produces from an unset variable. */
@@ -13,7 +14,6 @@ const SHA256_OF_NOTHING = 'e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca4959
  */
 export function* clientIssues(config: Accepted<Config>, exposed: boolean): Generator<CrossIssue> {
   yield* lackingClientIssues(config, exposed);
-  yield* trustedProxyIssues(config);
   yield* issuerIssues(config);
   const clients = (config.clients ?? []).map((client, index) => new ClientConditions(client, index));
   const earlier = new EarlierClients(clients);
@@ -41,18 +41,6 @@ function* lackingClientIssues(
     lacking: true,
     message: `so no request would be served: describe a client (digest-gateway client add NAME prints the lines)${instead}`,
   };
-}
-
-function* trustedProxyIssues({ listen }: Accepted<Config>): Generator<CrossIssue> {
-  for (const key of ['trustedProxies', 'proxyProtocol'] as const) {
-    for (const [index, network] of (listen?.[key] ?? []).entries()) {
-      if (network?.bits !== 0) continue;
-      yield {
-        path: ['listen', key, index],
-        message: 'is every address, so that everyone could claim any: name the proxies only',
-      };
-    }
-  }
 }
 
 function* issuerIssues({ jwt }: Accepted<Config>): Generator<CrossIssue> {
@@ -88,23 +76,43 @@ function* issuerNameIssues(
 }
 
 function* earlierClientIssues(conditions: ClientConditions, earlier: EarlierClients): Generator<CrossIssue> {
-  const { path, client, hashes } = conditions;
-  if (client.id !== undefined && earlier.ids.has(client.id)) {
-    yield { path: [...path, 'id'], message: 'is that of another client, too: give each its own' };
+  const { path, client } = conditions;
+  const namesake = client.id === undefined ? undefined : earlier.ids.get(client.id);
+  if (namesake !== undefined) {
+    const message = `is the id of ${formatPath(namesake)}, too: give each its own`;
+    yield { path: [...path, 'id'], message, other: [...namesake, 'id'] };
   }
-  const owner = earlier.ownerOf(hashes);
-  if (owner !== undefined) {
-    yield {
-      path: [...path, 'identify', 'apiKeySha256'],
-      message: `is the key of ${owner.name}, too: make one for each with digest-gateway client add NAME`,
-    };
-  }
+  yield* apiKeyIssues(conditions, earlier);
   const covering = earlier.covering(conditions);
   if (covering !== undefined) {
     yield {
       path,
       message: `is never reached: every request that fits it also fits ${covering.name} before it; put it first, or let it require more`,
     };
+  }
+}
+
+function* apiKeyIssues({ path, keys }: ClientConditions, earlier: EarlierClients): Generator<CrossIssue> {
+  const hashes = new Set<string>();
+  const names = new Set<string>();
+  for (const key of keys) {
+    const place = [...path, 'identify', ...key.path];
+    const owner = earlier.ownerOf(key);
+    if (owner !== undefined) {
+      const hash = key.sha256.slice(0, SHOWN_DIGITS);
+      const message = `is the key of ${owner.name}, too (${hash}…): make one for each with digest-gateway client add NAME`;
+      yield { path: place, message, other: owner.placeOf(key) };
+    } else if (key.sha256 === SHA256_OF_NOTHING) {
+      const message = 'is the SHA-256 of nothing: make a key with digest-gateway client add NAME';
+      yield { path: place, message };
+    } else if (hashes.has(key.sha256)) {
+      yield { path: place, message: 'is listed twice for this client: keep one of the two' };
+    } else if (names.has(keyName(key))) {
+      const message = 'has the note of another key of this client: give each its own';
+      yield { path: place, message };
+    }
+    hashes.add(key.sha256);
+    names.add(keyName(key));
   }
 }
 
@@ -115,13 +123,8 @@ function* identifyIssues(
 ): Generator<CrossIssue> {
   if (identify === undefined) return;
   const path = [...client, 'identify'];
-  if (identify.apiKeySha256?.includes(SHA256_OF_NOTHING)) {
-    yield {
-      path: [...path, 'apiKeySha256'],
-      message: 'is the SHA-256 of nothing: make a key with digest-gateway client add NAME',
-    };
-  }
-  const verifies = isGiven(listen, 'tls') && isGiven(listen?.tls, 'clientCaFile');
+  const verifies =
+    listen?.some((each) => isGiven(each, 'tls') && isGiven(each?.tls, 'clientCaFile')) !== false;
   if ('certificate' in identify && !verifies) {
     yield {
       path: [...path, 'certificate'],
@@ -208,8 +211,8 @@ class ClientConditions {
   readonly index: number;
   readonly path: Path;
   readonly client: Partial<Accepted<Client>>;
-  /** Hashes of its API keys. */
-  readonly hashes: readonly string[];
+  /** Its API keys, each with its path below `identify`. */
+  readonly keys: readonly (ApiKey & { readonly path: Path })[];
   /** Undefined without addresses, or if one was refused. */
   readonly networks: readonly Network[] | undefined;
   /** Every condition but the addresses: a value with its path. A refused one equals no other. */
@@ -221,7 +224,7 @@ class ClientConditions {
     this.index = index;
     this.path = ['clients', index];
     this.client = client ?? {};
-    this.hashes = others.apiKeySha256?.filter((hash) => hash !== undefined) ?? [];
+    this.keys = [...apiKeysOf(others)];
     this.networks = networks?.length === addresses?.length ? networks : undefined;
     this.facts = new Set(factsIn(others, [], index));
   }
@@ -229,6 +232,12 @@ class ClientConditions {
   /** The id, or the path of a client without a valid one. */
   get name(): string {
     return this.client.id ?? `clients[${this.index}]`;
+  }
+
+  /** Returns the path of one of its API keys. */
+  placeOf({ sha256 }: ApiKey): Path {
+    const own = this.keys.find((key) => key.sha256 === sha256);
+    return [...this.path, 'identify', ...(own?.path ?? [])];
   }
 
   /** True if every request that matches `other` matches this client, too. A client matches no proof that it does not list. */
@@ -249,7 +258,8 @@ class ClientConditions {
  * could cover another one are found without a scan.
  */
 class EarlierClients {
-  readonly ids = new Set<string>();
+  /** Paths by id. */
+  readonly ids = new Map<string, Path>();
   readonly #owners = new Map<string, ClientConditions>();
   readonly #byFact = new Map<string, ClientConditions[]>();
   readonly #byNetwork = new NetworkMap<ClientConditions>();
@@ -266,9 +276,9 @@ class EarlierClients {
   }
 
   add(added: ClientConditions): void {
-    const { client, hashes, networks, facts } = added;
-    if (client.id !== undefined) this.ids.add(client.id);
-    for (const hash of hashes) if (!this.#owners.has(hash)) this.#owners.set(hash, added);
+    const { client, keys, networks, facts } = added;
+    if (client.id !== undefined && !this.ids.has(client.id)) this.ids.set(client.id, added.path);
+    for (const { sha256 } of keys) if (!this.#owners.has(sha256)) this.#owners.set(sha256, added);
     const share = (mark: string): number => this.#shares.get(mark) ?? 0;
     const [rarest] = [...facts].sort((a, b) => share(a) - share(b));
     const nearby = Math.max(...(networks ?? []).map((network) => share(String(network))));
@@ -281,9 +291,9 @@ class EarlierClients {
     }
   }
 
-  /** Returns the first client with one of these API keys. */
-  ownerOf(hashes: readonly string[]): ClientConditions | undefined {
-    return first(hashes.map((hash) => this.#owners.get(hash)));
+  /** Returns the first client with this API key. */
+  ownerOf({ sha256 }: ApiKey): ClientConditions | undefined {
+    return this.#owners.get(sha256);
   }
 
   /** Returns the first client that matches every request that `later` matches. */

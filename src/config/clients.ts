@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { isExposed } from '../base/network.ts';
 import { ANONYMOUS, type ParameterLimit, type Rule } from '../policy/client.ts';
+import { apiKeySha256Schema, apiKeysSchema } from './api-keys.ts';
 import { limitsSchema } from './limits.ts';
 import { isMethod } from './operations.ts';
 import {
@@ -16,14 +17,7 @@ import {
   whole,
 } from './value-schemas.ts';
 
-const HEX_256 = /^[0-9a-fA-F]{64}$/;
 const FINGERPRINT = /^(?:[0-9a-fA-F]{2}:?){31}[0-9a-fA-F]{2}$/;
-
-const apiKeySha256 = () =>
-  oneOrMore(
-    text('64 hex digits', HEX_256).transform((hex) => hex.toLowerCase()),
-    'the SHA-256 of an API key, 64 hex digits, as `digest-gateway client add NAME` prints it; or a list of them',
-  );
 
 const certificate = () =>
   z
@@ -78,11 +72,14 @@ const identify = () =>
         addresses: listOf(network(), 'a list of at least one network, such as [10.1.0.0/16]')
           .exactOptional()
           .describe('The networks from which the client calls.'),
-        apiKeySha256: apiKeySha256()
+        apiKeySha256: apiKeySha256Schema()
           .exactOptional()
           .describe(
             'The hash of the API key, which the client sends as `X-Api-Key`, or as the password of Basic with its id as user name.',
           ),
+        apiKeys: apiKeysSchema()
+          .exactOptional()
+          .describe('API keys that end or have a note. One of these, or of `apiKeySha256`, must be sent.'),
         certificate: certificate()
           .exactOptional()
           .describe('The certificate of the client. It needs `listen.tls.clientCaFile`.'),
@@ -92,7 +89,7 @@ const identify = () =>
     )
     .refine(isNotEmpty, {
       error:
-        'says nothing that tells this client from others: give addresses, apiKeySha256, certificate or jwt',
+        'says nothing that tells this client from others: give addresses, apiKeySha256, apiKeys, certificate or jwt',
     });
 
 const mode = () =>
@@ -201,6 +198,11 @@ const rule = () =>
         .exactOptional()
         .describe(
           'The credential for requests under this rule. Without it that of the site, or of the deployment.',
+        ),
+      ends: instant()
+        .exactOptional()
+        .describe(
+          'When the rule ends: a date, from whose beginning in UTC it allows nothing, or a time of RFC 3339. Without it the rule has no end.',
         ),
     },
     { error: SECTION },

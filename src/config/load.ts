@@ -7,6 +7,7 @@ import { errorCode } from '../base/error-code.ts';
 import { stateOf } from '../base/file-watch.ts';
 import { type FileTrust, findParts, mergeParts, type Part, readParts } from './include.ts';
 import { ConfigError, type Issue, type LocatedIssue } from './issues.ts';
+import { writtenPath } from './listen.ts';
 import { type Config, includeSchema } from './schema.ts';
 import { schemaIssues } from './schema-issues.ts';
 import { configSchema } from './section-issues.ts';
@@ -126,7 +127,13 @@ function patternsIn(tree: unknown): readonly string[] {
 function checked(main: YamlSource, parts: readonly Part[], file: string): CheckedConfig {
   const { tree, locate, duplicates } = mergeParts(main, parts);
   const config = parse(tree, [...main.syntaxIssues, ...duplicates], locate, schemaOf(dirname(file)));
-  return { config, file, tree, locate };
+  const isList = Array.isArray(Object(tree).listen);
+  return {
+    config,
+    file,
+    tree,
+    locate: (issue) => locate({ ...issue, path: writtenPath(issue.path, isList) }),
+  };
 }
 
 /** `known`: issues that were found before. */
@@ -141,7 +148,13 @@ function parse<T extends z.ZodType>(
   const result = schema.safeParse(tree);
   const found = schemaIssues(schema, tree, result.error?.issues ?? []);
   if (result.success && known.length === 0) return result.data;
-  throw new ConfigError([...known, ...found.map(locate)]);
+  throw new ConfigError([...known, ...found.map((issue) => locateWithOther(issue, locate))]);
+}
+
+function locateWithOther({ other, ...issue }: Issue, locate: YamlSource['locate']): LocatedIssue {
+  if (other === undefined) return locate(issue);
+  const { file, line, column } = locate({ path: other, message: '' });
+  return locate({ ...issue, message: `${issue.message} (first at ${file}:${line}:${column})` });
 }
 
 async function readText(file: string): Promise<string> {

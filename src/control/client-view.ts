@@ -28,6 +28,8 @@ export interface RuleView {
   readonly parameters: readonly ParameterLimitView[];
   /** null: that of the site or of the deployment. */
   readonly credential: string | null;
+  /** Unix milliseconds; null: it has no end. */
+  readonly ends: number | null;
 }
 
 /** An operation of a rule. */
@@ -84,6 +86,10 @@ export interface ExplanationView {
   readonly deployment: string;
   /** Path of the part of the configuration that decides. */
   readonly rule: string;
+  /** When the rule ends; empty if it has no end. */
+  readonly ends: string;
+  /** A line for each rule of the client for the deployment that has ended. */
+  readonly endedRules: readonly string[];
   /** 0 and empty if it is allowed. */
   readonly status: number;
   readonly code: string;

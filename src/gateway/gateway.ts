@@ -59,8 +59,8 @@ export interface Deployment {
 export interface GatewayOptions {
   readonly identification: Identification;
   readonly routes: Routes<Deployment>;
-  /** Host names of the gateway that clients may use, from `canonicalHost`; undefined: any. */
-  readonly hosts: ReadonlySet<string> | undefined;
+  /** Host names that clients of each listener may use, from `canonicalHost`; undefined: any. */
+  readonly hosts: readonly (ReadonlySet<string> | undefined)[];
   /** True if each request is logged. */
   readonly logRequests: boolean;
   /** Undefined without an access log. */
@@ -115,12 +115,15 @@ export class Gateway {
     this.#refusing = true;
   }
 
-  /** Handles one request until its response has been sent. If it rejects, the connection must be ended. */
-  async handle(exchange: ClientExchange): Promise<void> {
+  /**
+   * Handles one request until its response has been sent. `listener`: number of the one that it came to. If it rejects,
+   * the connection must be ended.
+   */
+  async handle(exchange: ClientExchange, listener: number): Promise<void> {
     const relay = this.#relayOf(exchange);
     let error: GatewayError | undefined;
     try {
-      const target = this.#check(relay);
+      const target = this.#check(relay, listener);
       const identified = this.#options.identification.identify(exchange.socket, exchange.request.headers);
       const caller = identified instanceof Promise ? await identified : identified;
       const response = await this.#send(relay, target, caller);
@@ -149,7 +152,7 @@ export class Gateway {
   }
 
   /** Checks everything that does not depend on the client. */
-  #check({ exchange: { request }, record }: Relay): Target {
+  #check({ exchange: { request }, record }: Relay, listener: number): Target {
     checkAuthority(request);
     this.#admit();
     checkConnect(request);
@@ -157,15 +160,17 @@ export class Gateway {
     record.target = target.path;
     checkMethod(request);
     checkUpgrade(request);
-    checkHost(this.#options.hosts, target);
+    checkHost(this.#options.hosts[listener], target);
     return target;
   }
 
   /** Finds the deployment, decides, and sends the request to its upstream. */
-  #send(relay: Relay, target: Target, { client, address, ambient }: Caller): Promise<UpstreamResponse> {
+  #send(relay: Relay, target: Target, caller: Caller): Promise<UpstreamResponse> {
     const { exchange, record } = relay;
     const { request } = exchange;
+    const { client, key, address, ambient } = caller;
     record.client = client.id;
+    record.clientKey = key;
     record.address = address;
     if (ambient) checkSite(request, target, exchange.socket, this.#options.identification);
     const found = this.#options.routes.find(target);
@@ -209,11 +214,12 @@ export class Gateway {
 
   /** Decides by the client's rules. What they refuse while they are only observed is recorded and granted. */
   #grant(rules: DeploymentRules, client: Client, request: Request, record: RequestRecord): Grant {
+    const now = Date.now();
     try {
-      return decide(rules, client, request);
+      return decide(rules, client, request, now);
     } catch (refusal) {
-      if (!(refusal instanceof GatewayError) || !isObserved(client, Date.now())) throw refusal;
-      const grant = decide(rules, unrestricted(client), request);
+      if (!(refusal instanceof GatewayError) || !isObserved(client, now)) throw refusal;
+      const grant = decide(rules, unrestricted(client), request, now);
       record.wouldRefuse = refusal.code;
       this.#deps.metrics.wouldRefuse.inc({ client: client.id, code: refusal.code });
       this.refusals.add(

@@ -35,6 +35,8 @@ export class RequestRecord implements ExchangeFacts, Waiter {
   address: string;
   /** Empty until known, or if there is none. */
   client = '';
+  /** Name of the API key that the client presented; empty: none. */
+  clientKey = '';
   deployment = '';
   site = '';
   operation = '';
@@ -47,6 +49,7 @@ export class RequestRecord implements ExchangeFacts, Waiter {
   leftAt: number | undefined;
   challenged = false;
   upstreamAddress = '';
+  egress = '';
   credential: CredentialUsed | undefined;
   /** The client's rule that names the credential; empty: none does. */
   credentialRule = '';
@@ -153,6 +156,7 @@ export class RequestRecord implements ExchangeFacts, Waiter {
       method: this.method,
       address: this.address,
       client: this.client,
+      key: this.clientKey,
       deployment: this.deployment,
       site: this.site,
       operation: this.operation,
@@ -167,6 +171,7 @@ export class RequestRecord implements ExchangeFacts, Waiter {
             challenged: this.challenged,
             durationMs: now - this.firstAttemptAt,
             address: this.upstreamAddress,
+            egress: this.egress,
           }
         : undefined,
       credential: this.credential,

@@ -5,6 +5,7 @@ import { GatewayError } from '../base/errors.ts';
 import { type Address, parseAddress } from '../base/network.ts';
 import type { RawHeaders } from '../base/raw-headers.ts';
 import type { Steps } from '../base/steps.ts';
+import { formatInstant } from '../base/units.ts';
 import { ANONYMOUS, type Client } from '../policy/client.ts';
 import { certificateEnd, type PresentedCertificate, presentedCertificate } from './certificates.ts';
 import {
@@ -12,6 +13,8 @@ import {
   type ClientDescription,
   ConnectionIndex,
   fitsToken,
+  hasApiKey,
+  type OwnedKey,
   type Peer,
   presentsCertificate,
   type Ranked,
@@ -36,12 +39,16 @@ export interface IdentificationDeps {
   readonly tokens: Tokens;
   /** Called when a request is refused because it does not identify a client, with the kind of its proof. */
   readonly onRefusal: (proof: Proof) => void;
+  /** Returns the time in Unix milliseconds. */
+  readonly now: () => number;
 }
 
 /** The identified sender of a request. */
 export interface Caller {
   /** A configured client, or ANONYMOUS. */
   readonly client: Client;
+  /** Note or first digits of the hash of the API key that identifies it; empty: it presented none. */
+  readonly key: string;
   /** The client's own address, also behind trusted proxies; empty if they did not send it. */
   readonly address: string;
   /**
@@ -90,7 +97,7 @@ export class Identification {
   static *build(settings: IdentificationSettings, deps: IdentificationDeps): Steps<Identification> {
     const built = new Identification(settings, deps);
     for (const { identify } of settings.clients) {
-      if (identify.apiKeySha256 === undefined) built.#byToken.expect(identify.jwt);
+      if (!hasApiKey(identify)) built.#byToken.expect(identify.jwt);
       yield;
     }
     for (const [rank, client] of settings.clients.entries()) {
@@ -101,19 +108,19 @@ export class Identification {
   }
 
   #add(client: Ranked): void {
-    const { apiKeySha256, jwt } = client.client.identify;
-    if (apiKeySha256 !== undefined) this.#byKey.add(client);
-    else if (jwt !== undefined) this.#byToken.add(client);
+    const { identify } = client.client;
+    if (hasApiKey(identify)) this.#byKey.add(client);
+    else if (identify.jwt !== undefined) this.#byToken.add(client);
     else this.#byConnection.add(client);
   }
 
   /**
    * Returns synchronously unless a token has to be verified.
-   * @throws GatewayError `client-unknown`, `identity-unavailable`
+   * @throws GatewayError `client-unknown`, `client-key-expired`, `identity-unavailable`
    */
   identify(socket: Socket, headers: RawHeaders): Caller | Promise<Caller> {
     let connection = this.#connections.get(socket);
-    if (connection === undefined || connection.ends <= Date.now()) connection = this.#inspect(socket);
+    if (connection === undefined || connection.ends <= this.#deps.now()) connection = this.#inspect(socket);
     const { certificate } = connection;
     const origin =
       connection.origin ?? this.#originOf(forwardedClient(this.#settings, headers), certificate, true);
@@ -130,7 +137,7 @@ export class Identification {
 
   #inspect(socket: Socket): Connection {
     const address = parseAddress(addressOf(socket));
-    const certificate = presentedCertificate(socket);
+    const certificate = presentedCertificate(socket, this.#deps.now());
     const isProxy = address !== undefined && isTrusted(this.#settings, address);
     const origin = isProxy ? undefined : this.#originOf(address, certificate, false);
     const accepted = certificate !== undefined && 'names' in certificate;
@@ -143,7 +150,7 @@ export class Identification {
   #originOf(address: Address | undefined, certificate: PresentedCertificate, isProxied: boolean): Origin {
     const peer = { address, certificate, isProxied };
     const client = this.#byConnection.first(peer)?.client ?? this.#anonymousAt(peer);
-    const ambient = client && { client, address: address?.toString() ?? '', ambient: true };
+    const ambient = client && { client, key: '', address: address?.toString() ?? '', ambient: true };
     return { ...peer, ambient, latest: undefined };
   }
 
@@ -153,33 +160,43 @@ export class Identification {
 
   #identifyPresented(presented: Presented, origin: Origin): Caller | Promise<Caller> {
     const { key, token } = presented;
-    const owner = key === undefined ? undefined : this.#ownerOf(key, origin);
+    const owned = key === undefined ? undefined : this.#heldKey(key, origin);
     if (token === undefined) {
-      if (owner !== undefined && !hasToken(owner)) return callerOf(owner, origin);
-    } else if (key === undefined || (owner !== undefined && hasToken(owner))) {
-      return this.#identifyByToken(token, presented, owner, origin);
+      if (owned !== undefined && !hasToken(owned.owner)) return callerOf(owned.owner, owned.name, origin);
+    } else if (key === undefined || (owned !== undefined && hasToken(owned.owner))) {
+      return this.#identifyByToken(token, presented, owned, origin);
     }
     return this.#refuse(origin, presented);
   }
 
-  /** `owner`: the client that has the API key; undefined if the request has none. */
+  /** `owned`: the API key of the request with its client; undefined if the request has none. */
   async #identifyByToken(
     token: string,
     presented: Presented,
-    owner: Ranked | undefined,
+    owned: OwnedKey | undefined,
     origin: Origin,
   ): Promise<Caller> {
     const verdict = await this.#deps.tokens.verify(token);
     if ('unavailable' in verdict) throw verdict.unavailable;
     if ('rejected' in verdict) return this.#refuse(origin, presented, verdict.rejected);
     const { payload } = verdict;
-    const found = owner === undefined ? this.#byToken.first(payload, origin) : fitting(owner, payload);
-    return found === undefined ? this.#refuse(origin, presented) : callerOf(found, origin);
+    const found = owned === undefined ? this.#byToken.first(payload, origin) : fitting(owned.owner, payload);
+    if (found === undefined) return this.#refuse(origin, presented);
+    return callerOf(found, owned?.name ?? '', origin);
   }
 
-  #ownerOf(key: PresentedKey, origin: Origin): Ranked | undefined {
-    const owner = this.#byKey.ownerOf(key);
-    return owner?.holds(origin) === true ? owner : undefined;
+  /**
+   * Returns the API key if its client may come from there.
+   * @throws GatewayError `client-key-expired`, which only who has the key and comes from the right place learns
+   */
+  #heldKey(presented: PresentedKey, origin: Origin): OwnedKey | undefined {
+    const key = this.#byKey.find(presented);
+    if (key?.owner.holds(origin) !== true) return undefined;
+    if (key.expires <= this.#deps.now()) {
+      this.#deps.onRefusal('api-key');
+      throw keyExpired(key);
+    }
+    return key;
   }
 
   #refuse(peer: Peer, presented: Presented, whyRejected?: string): never {
@@ -189,11 +206,12 @@ export class Identification {
   }
 }
 
-function callerOf({ client }: Ranked, origin: Origin): Caller {
-  if (origin.latest?.client !== client) {
-    origin.latest = { client, address: origin.address?.toString() ?? '', ambient: false };
-  }
-  return origin.latest;
+function callerOf({ client }: Ranked, key: string, origin: Origin): Caller {
+  const { latest } = origin;
+  if (latest?.client === client && latest.key === key) return latest;
+  const caller = { client, key, address: origin.address?.toString() ?? '', ambient: false };
+  origin.latest = caller;
+  return caller;
 }
 
 function hasToken({ client: { identify } }: Ranked): boolean {
@@ -233,6 +251,13 @@ function unknownClient(evidence: Evidence): GatewayError {
   return new GatewayError(
     'client-unknown',
     `The request does not identify a configured client. It has ${shown}. Send everything that the configuration lists for the client under identify, and no other key, token or certificate.`,
+  );
+}
+
+function keyExpired({ owner, name, expires }: OwnedKey): GatewayError {
+  return new GatewayError(
+    'client-key-expired',
+    `The API key ${name} of the client ${owner.client.id} ended at ${formatInstant(expires)}. Send another key of the client, or ask the operator of this gateway for one.`,
   );
 }
 

@@ -1,4 +1,5 @@
 import { GatewayError } from '../base/errors.ts';
+import { formatInstant } from '../base/units.ts';
 
 /** The names that a rule allows: all, or those of a set. */
 export type Names = '*' | ReadonlySet<string>;
@@ -25,6 +26,8 @@ export interface Rule {
   readonly parameters: readonly ParameterLimit[];
   /** Name of the credential for its requests; undefined: that of the site or of the deployment. */
   readonly credential?: string | undefined;
+  /** The first instant at which the rule allows nothing any more, in Unix milliseconds; undefined: it has no end. */
+  readonly ends?: number | undefined;
 }
 
 /** A client and its rules; one of them must hold for a request. */
@@ -56,23 +59,59 @@ export function unrestricted({ id }: Client): Client {
   return { id, allow: EVERYTHING };
 }
 
+/** The rules of a client for one deployment. */
+interface DeploymentRules {
+  readonly rules: readonly Rule[];
+  /** When the first of them ends, in Unix milliseconds; infinity if none does. */
+  readonly firstEnd: number;
+}
+
 /** Rules by deployment; cached for the clients of a configuration. */
-const BY_DEPLOYMENT = new WeakMap<Client, ReadonlyMap<string, readonly Rule[]>>();
+const BY_DEPLOYMENT = new WeakMap<Client, ReadonlyMap<string, DeploymentRules>>();
 
 /**
- * Returns the rules that the client has for a deployment, in order; at least one.
+ * Returns the rules that the client has for a deployment at a time in Unix milliseconds, in order; at least one.
  * @throws GatewayError `client-forbidden`
  */
-export function rulesFor(client: Client, deployment: string): readonly Rule[] {
+export function rulesFor(client: Client, deployment: string, now: number): readonly Rule[] {
   if (client.allow === EVERYTHING) return EVERYTHING;
-  let rules = BY_DEPLOYMENT.get(client);
-  if (rules === undefined) {
-    rules = Map.groupBy(client.allow, (rule) => rule.deployment);
-    BY_DEPLOYMENT.set(client, rules);
+  let byDeployment = BY_DEPLOYMENT.get(client);
+  if (byDeployment === undefined) {
+    byDeployment = byDeploymentOf(client);
+    BY_DEPLOYMENT.set(client, byDeployment);
   }
-  const own = rules.get(deployment);
+  const own = byDeployment.get(deployment);
   if (own === undefined) throw forbidden(client, `may not use the deployment ${deployment}`);
-  return own;
+  if (now < own.firstEnd) return own.rules;
+  const rules = own.rules.filter((rule) => !hasEnded(rule, now));
+  if (rules.length > 0) return rules;
+  const ended = formatInstant(own.rules.reduce((last, rule) => Math.max(last, endOf(rule)), 0));
+  throw forbidden(
+    client,
+    `may not use the deployment ${deployment} any more: what allowed it ended ${ended}`,
+  );
+}
+
+function byDeploymentOf({ allow }: Client): ReadonlyMap<string, DeploymentRules> {
+  const groups = Map.groupBy(allow, (rule) => rule.deployment);
+  return new Map(
+    Array.from(groups, ([deployment, rules]) => [
+      deployment,
+      {
+        rules,
+        firstEnd: rules.reduce((first, rule) => Math.min(first, endOf(rule)), Number.POSITIVE_INFINITY),
+      },
+    ]),
+  );
+}
+
+function endOf({ ends = Number.POSITIVE_INFINITY }: Rule): number {
+  return ends;
+}
+
+/** True if the rule allows nothing any more at a time in Unix milliseconds. */
+export function hasEnded(rule: Rule, now: number): boolean {
+  return endOf(rule) <= now;
 }
 
 /** True if the names include this one. */

@@ -1,17 +1,39 @@
 import { endText } from '../base/units.ts';
+import { apiKeysOf } from '../config/api-keys.ts';
 import type { Issue, Path } from '../config/issues.ts';
+import { isExposedAddress } from '../config/listener-issues.ts';
 import type { Config } from '../config/schema.ts';
 import type { SecretSource } from '../config/secret-source.ts';
 import { isObserved } from '../policy/client.ts';
 
-/** Returns settings that work but should be changed, as far as the configuration alone shows them. */
-export function configWarnings(config: Config): Issue[] {
+/** Time before the end of a key or rule from which it is reported, in milliseconds. */
+const SOON_MS = 30 * 86_400_000;
+
+/**
+ * Returns settings that work but should be changed, as far as the configuration alone shows them at a time in Unix
+ * milliseconds.
+ */
+export function configWarnings(config: Config, now: number): Issue[] {
   return [
+    ...plainListeners(config),
     ...inlineSecrets(config),
     ...singlePins(config),
-    ...clientsWithoutRules(config),
-    ...observedClients(config),
+    ...clientsWithoutRules(config, now),
+    ...observedClients(config, now),
+    ...endingKeys(config, now),
+    ...endingRules(config, now),
   ];
+}
+
+/** Warns of listeners without TLS beside one that has it: clients that use the wrong port show their keys. */
+function plainListeners({ listen }: Config): Issue[] {
+  if (listen.every(({ tls }) => tls === undefined)) return [];
+  return listen.flatMap(({ address, tls }, index) => {
+    if (tls !== undefined || !isExposedAddress(address)) return [];
+    const message =
+      'is plain HTTP for other machines, beside a listener with TLS: others on the network can read keys and tokens of clients; give tls, or listen on 127.0.0.1';
+    return [{ path: ['listen', index], message }];
+  });
 }
 
 /** Warns of a single pin: a change of the upstream's key then ends all service. */
@@ -25,18 +47,17 @@ function singlePins({ deployments }: Config): Issue[] {
     }));
 }
 
-function clientsWithoutRules({ clients, deployments }: Config): Issue[] {
+function clientsWithoutRules({ clients, deployments }: Config, now: number): Issue[] {
   const [deployment = 'NAME'] = Object.keys(deployments);
   return clients.flatMap((client, index) => {
     const { id, allow } = client;
-    if (allow.length > 0 || isObserved(client, Date.now())) return [];
+    if (allow.length > 0 || isObserved(client, now)) return [];
     const message = `has no rule, so every request of ${id} is refused: add one, such as { deployment: ${deployment} }`;
     return [{ path: ['clients', index, 'allow'], message }];
   });
 }
 
-function observedClients({ clients }: Config): Issue[] {
-  const now = Date.now();
+function observedClients({ clients }: Config, now: number): Issue[] {
   return clients.flatMap((client, index) => {
     const { id, mode } = client;
     if (mode === undefined) return [];
@@ -48,8 +69,37 @@ function observedClients({ clients }: Config): Issue[] {
   });
 }
 
+function* endingKeys({ clients }: Config, now: number): Generator<Issue> {
+  for (const [index, { id, identify }] of clients.entries()) {
+    for (const { path, expires = Number.POSITIVE_INFINITY } of apiKeysOf(identify)) {
+      if (expires - now > SOON_MS) continue;
+      const remedy =
+        expires <= now
+          ? 'so it gets 401 client-key-expired: remove it, or write a later expires'
+          : `so give ${id} another one in time (digest-gateway client rotate ${id}), or write a later expires`;
+      yield {
+        path: ['clients', index, 'identify', ...path],
+        message: `${endText(expires, now)}, ${remedy}`,
+      };
+    }
+  }
+}
+
+function* endingRules({ clients }: Config, now: number): Generator<Issue> {
+  for (const [index, { allow }] of clients.entries()) {
+    for (const [at, { ends = Number.POSITIVE_INFINITY }] of allow.entries()) {
+      if (ends - now > SOON_MS) continue;
+      const remedy =
+        ends <= now
+          ? 'so it allows nothing: remove it, or write a later ends'
+          : 'and allows nothing from then on: write a later ends if it is to stay';
+      yield { path: ['clients', index, 'allow', at], message: `${endText(ends, now)}, ${remedy}` };
+    }
+  }
+}
+
 /** A place of a configuration that names the source of a user name, password, hash or passphrase. */
-export interface SecretUse {
+interface SecretUse {
   readonly path: Path;
   readonly source: SecretSource;
 }

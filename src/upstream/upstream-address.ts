@@ -9,6 +9,7 @@ import type { UpstreamRequest } from '../handshake/exchange.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
 import type { HistogramSeries } from '../metrics/series.ts';
 import { type ConnectionOptions, Connections } from '../transport/connections.ts';
+import { isAddressMissing } from '../transport/errors.ts';
 import type { ExchangeObserver } from '../transport/exchange.ts';
 import { AddressState, type CircuitOptions, type HealthOptions, type StatusChange } from './address-state.ts';
 import type { UpstreamCredential, VersionTest } from './credential.ts';
@@ -31,6 +32,8 @@ export interface AddressChange extends StatusChange {
   readonly deployment: string;
   /** Host and port. */
   readonly address: string;
+  /** The local address that it was reached from; undefined: the system chooses. */
+  readonly egress: string | undefined;
 }
 
 export interface AddressDeps {
@@ -181,8 +184,10 @@ export class UpstreamAddress implements ExchangeObserver {
     this.#changed(this.state.responded(status));
   }
 
-  failed({ detail }: GatewayError, sent: boolean): void {
-    this.#changed(this.state.failed(sent ? 'request' : 'connection', detail));
+  failed(error: GatewayError, sent: boolean): void {
+    // What this host lacks says nothing of the upstream, and must not open the circuit to it.
+    if (isAddressMissing(error)) return;
+    this.#changed(this.state.failed(sent ? 'request' : 'connection', error.detail));
   }
 
   /** Ends the health checks; for an upstream that is about to close. */
@@ -216,7 +221,9 @@ export class UpstreamAddress implements ExchangeObserver {
 
   #changed(change: StatusChange | undefined): void {
     if (change === undefined) return;
-    this.#deps.onAddress({ deployment: this.#options.deployment, address: this.address, ...change });
+    const { deployment, egress } = this.#options;
+    const which = { deployment, address: this.address, egress: egress.localAddress };
+    this.#deps.onAddress({ ...which, ...change });
     // Otherwise each waiting request would time out in its turn.
     if (change.after.circuit === 'open') this.connections.refuseWaiting(circuitOpen(this.state.retryAfterMs));
   }

@@ -9,6 +9,12 @@ const AUTHORS = '/api/manuscripts/v2/submissions/full/contributors/authors/submi
 const explain = (...args: string[]) =>
   gateway(['policy', 'explain', '--config', 'config/example.yaml', ...args]);
 
+let folder: string;
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'policy-'));
+});
+afterAll(() => rm(folder, { recursive: true }));
+
 describe('policy explain', () => {
   test('tells which rule allows a request, and what would be sent', async () => {
     const target = `${AUTHORS}?ids=%27A-1%27&external_id=123`;
@@ -75,6 +81,7 @@ describe('policy explain', () => {
         identifiedBy: ['address 10.2.0.17/32'],
         deployment: 'submissions',
         rule: 'deployments.submissions.sites',
+        endedRules: [],
         status: 403,
         code: 'site-unknown',
         detail: expect.stringContaining('site_name'),
@@ -89,6 +96,8 @@ describe('policy explain', () => {
         identifiedBy: ['address 10.2.0.17/32'],
         deployment: 'submissions',
         rule: 'clients[2].allow[0]',
+        ends: '',
+        endedRules: [],
         operation: '',
         site: 'journal-a',
         credential: 'journal-a',
@@ -116,6 +125,43 @@ describe('policy explain', () => {
     ]);
   });
 
+  test('tells when a rule ends, and which ones have ended', async () => {
+    const rules = (...ends: string[]) =>
+      ends.map((end) => `{ deployment: d, methods: [GET], ends: ${end} }`).join(', ');
+    const explained = async (...ends: string[]) => {
+      const file = join(folder, 'ends.yaml');
+      await writeFile(
+        file,
+        `credentials: { a: { username: { env: U }, password: { env: P } } }
+deployments: { d: { baseUrl: "https://a.example", match: { pathPrefix: / }, credential: a } }
+clients:
+  - id: c
+    identify: { apiKeys: [{ sha256: ${'a'.repeat(64)}, expires: 2026-02-01, note: Berlin }, { sha256: ${'b'.repeat(64)} }] }
+    allow: [${rules(...ends)}]
+`,
+      );
+      const { stdout } = await gateway(['policy', 'explain', '--config', file, '--client', 'c', 'GET', '/x']);
+      return stdout.split('\n').map((line) => line.split(/ {2,}/));
+    };
+    const allowed = await explained('2026-01-31', '9999-12-31T12:00:00Z');
+    expect(allowed).toEqual(
+      expect.arrayContaining([
+        ['allowed', 'by clients[0].allow[1], which ends 9999-12-31T12:00:00Z'],
+        ['not by', 'clients[0].allow[0] ended 2026-01-31'],
+        ['known by', 'one of 2 API keys (Berlin ended 2026-02-01)'],
+      ]),
+    );
+    const refused = await explained('2026-01-31', '2026-02-28');
+    expect(refused).toEqual(
+      expect.arrayContaining([
+        ['refused', '403 client-forbidden'],
+        ['because', expect.stringMatching(/ may not use the deployment d any more: .* ended 2026-02-28\./)],
+        ['not by', 'clients[0].allow[0] ended 2026-01-31'],
+        ['not by', 'clients[0].allow[1] ended 2026-02-28'],
+      ]),
+    );
+  });
+
   test('needs no client where everyone is served', async () => {
     const config = ['--config', 'config/minimal.yaml'];
     const { status, stdout } = await gateway([
@@ -131,12 +177,6 @@ describe('policy explain', () => {
 });
 
 describe('wrong usage of policy explain', () => {
-  let folder: string;
-  beforeAll(async () => {
-    folder = await mkdtemp(join(tmpdir(), 'policy-'));
-  });
-  afterAll(() => rm(folder, { recursive: true }));
-
   test.each([
     [
       ['--client', 'nobody', 'GET', '/'],

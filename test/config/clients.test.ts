@@ -48,7 +48,7 @@ const ids: Case[] = [
   [
     'an id twice',
     withClients([one('{ addresses: [10.0.0.1] }'), one('{ addresses: [10.0.0.2] }')]),
-    ['5:11 clients[1].id: is that of another client, too: give each its own'],
+    ['5:11 clients[1].id: is the id of clients[0], too: give each its own (first at c.yaml:4:11)'],
   ],
   ...['a:b', 'anonymous', '"ä"', '""'].map(
     (id): Case => [
@@ -66,22 +66,33 @@ const proofs: Case[] = [
     'nothing to identify by',
     withClients([one('{}')]),
     [
-      '4:24 clients[0].identify: says nothing that tells this client from others: give addresses, apiKeySha256, certificate or jwt',
+      '4:24 clients[0].identify: says nothing that tells this client from others: give addresses, apiKeySha256, apiKeys, certificate or jwt',
     ],
   ],
   [
     'a key instead of its hash',
     withClients([one('{ apiKeySha256: dgk_hunter2 }')]),
     [
-      '4:40 clients[0].identify.apiKeySha256: must be the SHA-256 of an API key, 64 hex digits, as `digest-gateway client add NAME` prints it; or a list of them',
+      '4:40 clients[0].identify.apiKeySha256: must be the SHA-256 of an API key: this is a key, not its SHA-256, and readers of this file know it; make another with `digest-gateway client add NAME`',
+    ],
+  ],
+  [
+    'a key instead of its hash in a list',
+    withClients([
+      one('{ apiKeySha256: [dgk_hunter2], apiKeys: [{ sha256: dgk_hunter2 }, { sha256: other }] }'),
+    ]),
+    [
+      '4:41 clients[0].identify.apiKeySha256[0]: must be the SHA-256 of an API key: this is a key, not its SHA-256, and readers of this file know it; make another with `digest-gateway client add NAME`',
+      '4:75 clients[0].identify.apiKeys[0].sha256: must be the SHA-256 of an API key: this is a key, not its SHA-256, and readers of this file know it; make another with `digest-gateway client add NAME`',
+      '4:100 clients[0].identify.apiKeys[1].sha256: must be the SHA-256 of an API key, 64 hex digits, as `digest-gateway client add NAME` prints it',
     ],
   ],
   [
     'a key as a key of the mapping',
     withClients([one('{ dgk_hunter2 }')]),
     [
-      '4:24 clients[0].identify: says nothing that tells this client from others: give addresses, apiKeySha256, certificate or jwt',
-      '4:26 clients[0].identify: a key here does not exist: there are addresses, apiKeySha256, certificate, jwt',
+      '4:24 clients[0].identify: says nothing that tells this client from others: give addresses, apiKeySha256, apiKeys, certificate or jwt',
+      '4:26 clients[0].identify: a key here does not exist: there are addresses, apiKeySha256, apiKeys, certificate, jwt',
     ],
   ],
   [
@@ -98,7 +109,63 @@ const proofs: Case[] = [
       one(`{ apiKeySha256: ${OTHER.toUpperCase()} }`),
     ]),
     [
-      '5:40 clients[1].identify.apiKeySha256: is the key of first, too: make one for each with digest-gateway client add NAME',
+      '5:40 clients[1].identify.apiKeySha256: is the key of first, too (cdcdcdcd…): make one for each with digest-gateway client add NAME (first at c.yaml:4:44)',
+    ],
+  ],
+  [
+    'keys in both forms, with ends and notes',
+    withClients([
+      one(
+        `{ apiKeySha256: ${HASH}, apiKeys: [{ sha256: ${OTHER}, expires: 2027-03-01, note: Büro Berlin }, { sha256: ${'ef'.repeat(32)} }] }`,
+      ),
+    ]),
+    [],
+  ],
+  [
+    'a key of two clients in the other form',
+    withClients([
+      one(`{ apiKeySha256: ${OTHER} }`, 'first'),
+      one(`{ apiKeys: [{ sha256: ${HASH} }, { sha256: ${OTHER.toUpperCase()} }] }`),
+    ]),
+    [
+      '5:114 clients[1].identify.apiKeys[1]: is the key of first, too (cdcdcdcd…): make one for each with digest-gateway client add NAME (first at c.yaml:4:44)',
+    ],
+  ],
+  [
+    'a key twice and a note twice',
+    withClients([
+      one(
+        `{ apiKeySha256: ${HASH}, apiKeys: [{ sha256: ${HASH} }, { sha256: ${OTHER}, note: a }, { sha256: ${'ef'.repeat(32)}, note: a }] }`,
+      ),
+    ]),
+    [
+      '4:116 clients[0].identify.apiKeys[0]: is listed twice for this client: keep one of the two',
+      '4:281 clients[0].identify.apiKeys[2]: has the note of another key of this client: give each its own',
+    ],
+  ],
+  [
+    'an end that is none, a note that is too long, and no hash',
+    withClients([one(`{ apiKeys: [{ expires: 2027-02-30, note: ${'n'.repeat(65)} }] }`)]),
+    [
+      '4:36 clients[0].identify.apiKeys[0].sha256: is missing: give the SHA-256 of an API key, 64 hex digits, as `digest-gateway client add NAME` prints it',
+      '4:47 clients[0].identify.apiKeys[0].expires: is not a date or time: write a date, such as 2027-03-01, or a time, such as 2027-03-01T12:00:00Z',
+      '4:65 clients[0].identify.apiKeys[0].note: must be a note of 1 to 64 characters on one line',
+    ],
+  ],
+  [
+    'no keys',
+    withClients([one('{ apiKeys: [] }')]),
+    [
+      '4:35 clients[0].identify.apiKeys: must be a list of at least one key, such as [{ sha256: HASH, expires: 2027-03-01 }]',
+    ],
+  ],
+  [
+    'a rule with an end that is none',
+    withClients([
+      '{ id: c, identify: { addresses: [10.0.0.1] }, allow: [{ deployment: d, ends: 2027-03-01 }, { deployment: d, ends: soon }] }',
+    ]),
+    [
+      '4:119 clients[0].allow[1].ends: is not a date or time: write a date, such as 2027-03-01, or a time, such as 2027-03-01T12:00:00Z',
     ],
   ],
   [

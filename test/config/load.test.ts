@@ -4,9 +4,9 @@ import { join, resolve } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { Network } from '../../src/base/network.ts';
 import { Secret } from '../../src/base/secret.ts';
+import { knownKeys } from '../../src/config/cross-check.ts';
 import { credentialsOf } from '../../src/config/deployment.ts';
 import { loadConfig, loadSettings, parseConfig } from '../../src/config/load.ts';
-import { knownKeys } from '../../src/config/schema-paths.ts';
 import { configSchema } from '../../src/config/section-issues.ts';
 import { simulatorSettings } from '../../src/simulator/settings.ts';
 import { served } from './issue-lines.ts';
@@ -39,7 +39,7 @@ describe('a valid configuration', () => {
   test('has every default', () => {
     const config = parseConfig(`${CREDENTIALS}\n${DEPLOYMENTS}\n${CLIENTS}`, 'c.yaml');
     expect(config).toEqual({
-      listen: { address: '127.0.0.1', port: 8080, ...LISTEN_DEFAULTS },
+      listen: [{ address: '127.0.0.1', port: 8080, ...LISTEN_DEFAULTS }],
       drain: { delay: 5_000, timeout: 30_000 },
       workers: 1,
       readiness: 'gateway',
@@ -67,7 +67,7 @@ describe('a valid configuration', () => {
             attemptsWhenRefused: 2,
           },
           tls: { minVersion: 'TLSv1.2', allowPlaintext: false },
-          egress: {},
+          egress: { failback: 60_000 },
           connections: 64,
           timeouts: { connect: 5000, response: 60_000, idle: 30_000, total: 120_000 },
           retry: { attempts: 1, budget: 0.1 },
@@ -116,6 +116,7 @@ describe('a valid configuration', () => {
       '      keyPassphrase: { env: KEY }',
       '    egress:',
       '      localAddress: 203.0.113.7',
+      '      failback: 5m',
       '      proxy: { url: "https://p:3129", credential: a, allowPlaintext: true, caFile: p.pem }',
       '    connections: 1',
       '    timeouts: { connect: 500ms, response: 1m, idle: 1h, total: 1d }',
@@ -126,7 +127,7 @@ describe('a valid configuration', () => {
       '    outcomes: [{ name: o, status: 500, bodyContains: x, pause: 5s, scope: credential }]',
     ].join('\n');
     expect(parseConfig(text, '/srv/gateway/c.yaml')).toEqual({
-      listen: { address: '::1', port: 0, ...LISTEN_DEFAULTS },
+      listen: [{ address: '::1', port: 0, ...LISTEN_DEFAULTS }],
       drain: { delay: 0, timeout: 60_000 },
       workers: 1,
       readiness: 'gateway',
@@ -190,7 +191,8 @@ describe('a valid configuration', () => {
             allowPlaintext: false,
           },
           egress: {
-            localAddress: '203.0.113.7',
+            localAddress: ['203.0.113.7'],
+            failback: 300_000,
             proxy: {
               url: 'https://p:3129',
               credential: 'a',

@@ -27,6 +27,8 @@ const REFUSED: ExplanationView = {
   client: 'reporting',
   deployment: 'submissions',
   rule: 'clients[0].allow',
+  ends: '',
+  endedRules: [],
   status: 403,
   code: 'client-forbidden',
   detail: 'The client reporting may not use the operation authors.',

@@ -6,11 +6,13 @@ import {
   type AddressState,
   type AuditState,
   type DeploymentState,
+  EGRESS,
   mergeAudits,
   mergeStates,
   type PauseState,
   type WorkerState,
 } from '../../src/control/state.ts';
+import type { EgressState } from '../../src/upstream/egress-addresses.ts';
 import { healthyDeployment, recentError, WELL } from './console-source.ts';
 
 const NAME = 'submissions';
@@ -134,12 +136,47 @@ describe('the readiness of workers', () => {
     expect(check?.addresses).toHaveLength(1);
   });
 
-  test('tells of an egress address that a worker does not have, not of what follows from it', () => {
+  describe('of local addresses', () => {
     const failing = address({ health: 'failing', reason: 'no such address' });
-    const check = checkOf({ egressPresent: true }, { egressPresent: false, ...failing });
-    expect(check).toMatchObject({
-      ok: false,
-      detail: 'the address of egress.localAddress is not on this host: add it to an interface',
+    const egress = (...statuses: EgressState['status'][]): Partial<DeploymentState> => ({
+      egress: statuses.map((status, index) => ({
+        address: `10.0.0.${index}`,
+        status,
+        outcome: status === 'refused' ? 'unregistered' : '',
+      })),
+    });
+
+    test('tells of the only one that a worker does not have, not of what follows from it', () => {
+      expect(checkOf(egress('in-use'), { ...egress('missing'), ...failing })).toMatchObject({
+        ok: false,
+        detail: 'the address of egress.localAddress is not on this host: add it to an interface',
+      });
+    });
+
+    test('fails when none of several is on this host', () => {
+      expect(checkOf({ ...egress('missing', 'missing'), ...failing })).toMatchObject({
+        ok: false,
+        detail: 'none of the addresses of egress.localAddress is on this host: add one to an interface',
+      });
+    });
+
+    test.each([
+      [['missing', 'in-use'], 'requests do not leave from 10.0.0.0, which is not on this host'],
+      [
+        ['refused', 'in-use'],
+        'requests do not leave from 10.0.0.0, which the upstream refuses (outcome unregistered)',
+      ],
+      [['in-use', 'standby'], undefined],
+    ] as const)('is ok, with %j of them, and warns: %s', (statuses, warning) => {
+      const check = checkOf(egress(...statuses));
+      expect(check).toMatchObject({ ok: true, detail: '' });
+      expect(check?.warning).toBe(warning && `${NAME}: ${warning}`);
+    });
+
+    test('merges the states of workers, and tells the worst of each', () => {
+      const check = checkOf(egress('refused', 'in-use'), egress('in-use', 'standby'));
+      expect(check?.warning).toContain('10.0.0.0');
+      expect(check?.warning).not.toContain('10.0.0.1');
     });
   });
 
@@ -323,6 +360,14 @@ const nonce = fc
   .map(([policy, age, lifetime]) => ({ policy, ...age, ...lifetime }));
 const certificate = fc.record({ subject: name, issuer: name, validFrom: time, expiresAt: time });
 const connections = fc.record({ connected: time, free: time, running: time, pending: time, limit: time });
+const egress = fc.uniqueArray(
+  fc.record({
+    address: name,
+    status: fc.constantFrom(...EGRESS),
+    outcome: fc.constantFrom('', 'unregistered'),
+  }),
+  { selector: ({ address: each }) => each, maxLength: 3 },
+);
 const deployments = fc.uniqueArray(
   fc
     .tuple(
@@ -336,7 +381,7 @@ const deployments = fc.uniqueArray(
         addresses,
         outcomes: sentences,
         pauses,
-        egressPresent: fc.option(fc.boolean()),
+        egress,
       }),
       optional('certificateExpiresAt', time),
       optional('tls', fc.record({ protocol: name, chain: fc.array(certificate, { maxLength: 2 }) })),
@@ -370,12 +415,26 @@ const audit = fc.option(
     ),
   }),
 );
+const listeners = fc.uniqueArray(
+  fc
+    .tuple(
+      fc.record({
+        address: name,
+        connections: time,
+        tls: fc.constantFrom('none' as const, 'server' as const, 'mutual' as const),
+      }),
+      optional('certificateExpiresAt', time),
+    )
+    .map(([own, expires]) => ({ ...own, ...expires })),
+  { selector: ({ address }) => address, maxLength: 3 },
+);
 const ofWorker: fc.Arbitrary<Omit<WorkerState, 'worker'>> = fc
   .record({
     stage: fc.constantFrom('starting' as const, 'serving' as const, 'draining' as const),
     serves: fc.boolean(),
     storeUp: fc.option(fc.boolean()),
     audit,
+    listeners,
     deployments,
     errors,
   })
@@ -384,6 +443,19 @@ const ofWorker: fc.Arbitrary<Omit<WorkerState, 'worker'>> = fc
 const states = fc
   .array(ofWorker, { minLength: 1, maxLength: 5 })
   .map((list) => list.map((each, worker) => ({ worker, ...each })));
+
+test('a listener has the connections of all workers, and the certificate that expires first', () => {
+  const of = (connections: number, certificateExpiresAt: number) => ({
+    listeners: [
+      { address: 'unix:/a', connections: 1, tls: 'none' as const },
+      { address: '10.0.0.1:8443', connections, tls: 'mutual' as const, certificateExpiresAt },
+    ],
+  });
+  expect(merge(of(2, 9), of(3, 8)).listeners).toEqual([
+    { address: 'unix:/a', connections: 2, tls: 'none' },
+    { address: '10.0.0.1:8443', connections: 5, tls: 'mutual', certificateExpiresAt: 8 },
+  ]);
+});
 
 test('Redis is reachable if it is for every worker, and null without it', () => {
   const storeUps = (...all: (boolean | null)[]) => merge(...all.map((storeUp) => ({ storeUp }))).storeUp;
@@ -431,6 +503,7 @@ describe('of any states', () => {
         const { audit: _, errors: __, ...rest } = each;
         expect(merged).toMatchObject({
           ...rest,
+          listeners: each.listeners.map((one) => ({ ...one, connections: 3 * one.connections })),
           deployments: each.deployments.map(threefold),
         });
         expect(merged.deployments).toStrictEqual(each.deployments.map(threefold));

@@ -16,18 +16,19 @@ function judge(
   deployment: DeploymentName,
   request: string,
   headers: readonly string[] = [],
+  now = 0,
 ) {
   const space = request.indexOf(' ');
   const [method, target] = [request.slice(0, space), request.slice(space + 1)];
   const hasBody = headers.some((name) => name.toLowerCase() === 'content-length');
   return {
     target,
-    grant: decide(rulesOf(deployment), typeof client === 'string' ? clientOf(client) : client, {
-      method,
-      target,
-      headers,
-      hasBody,
-    }),
+    grant: decide(
+      rulesOf(deployment),
+      typeof client === 'string' ? clientOf(client) : client,
+      { method, target, headers, hasBody },
+      now,
+    ),
   };
 }
 

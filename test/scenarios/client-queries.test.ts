@@ -65,6 +65,7 @@ test.each([1, 2])('a client: what it may do, uses and was refused, with %d worke
         path: 'clients[0].allow[0]',
         deployment: 'submissions',
         credential: null,
+        ends: null,
         sites: null,
         operations: [{ name: 'authors', method: 'GET', path: PATH }],
         methods: ['GET'],

@@ -1,3 +1,4 @@
+import { endText } from '../../../base/units.ts';
 import type {
   ClientDetailView,
   LimitUseView,
@@ -5,11 +6,10 @@ import type {
   RefusalView,
   RuleView,
 } from '../../client-view.ts';
-import type { PageProps } from '../address.ts';
 import { useFetch } from '../api.ts';
 import { ago, count, moment, rate } from '../format.ts';
 import { snapshot } from '../live.ts';
-import { deploymentLink, requestLink } from '../parts/links.tsx';
+import { deploymentLink, type PageProps, requestLink } from '../parts/links.tsx';
 import { type Column, type Fact, Facts, Table } from '../parts/table.tsx';
 
 const EVERY_MS = 5_000;
@@ -108,6 +108,7 @@ const RULES: readonly Column<RuleView>[] = [
   { label: 'Methods', cell: ({ methods }) => methods?.join(', ') ?? 'all' },
   { label: 'Parameters', cell: ({ parameters }) => parameters.map(parameterText).join('; ') || 'any' },
   { label: 'Credential', cell: ({ credential }) => credential ?? 'of the site or deployment' },
+  { label: 'End', cell: ({ ends }) => (ends === null ? 'none' : endText(ends, snapshot.value?.at ?? 0)) },
 ];
 
 function Operations({ operations }: { readonly operations: readonly OperationView[] | null }) {
