@@ -55,12 +55,16 @@ export function setCounts(metrics: Metrics, deployments: readonly Deployment[], 
 }
 
 /** The log keeps these counts itself, which costs least on the request path. */
-export function setAuditCounts(metrics: Metrics, { counts, sink }: Audit): void {
+export function setAuditCounts(metrics: Metrics, { counts, sink, signed }: Audit): void {
   const { auditRecords, auditFailures, auditSinkLagSeconds, auditSinkLagRecords } = metrics;
   auditRecords.reset();
   auditRecords.inc(counts.records);
   auditFailures.reset();
   auditFailures.inc({ sink: 'file' }, counts.failures);
+  if (signed !== undefined) {
+    const { unsignedSince } = signed;
+    metrics.auditUnsigned.set(unsignedSince === undefined ? 0 : (performance.now() - unsignedSince) / 1000);
+  }
   if (sink === undefined) return;
   const { since, records } = sink.lag;
   auditFailures.inc({ sink: 'redis' }, sink.failures);

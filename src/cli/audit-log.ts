@@ -164,7 +164,7 @@ export class ReadProgress implements Disposable {
 }
 
 /** The audit section of a configuration, with its keys. */
-export interface AuditConfig extends Omit<NonNullable<Config['audit']>, 'keyFile'> {
+export interface AuditConfig extends Omit<NonNullable<Config['audit']>, 'keyFile' | 'signingKeyFile'> {
   /** The current key first, then earlier keys of the log. */
   readonly keys: readonly [AuditKeys, ...AuditKeys[]];
 }
@@ -183,7 +183,7 @@ export async function openAuditConfig(
   if (config.audit === undefined) {
     throw new ConfigError([issue('is missing: the configuration has no audit log', ['audit'])]);
   }
-  const { keyFile, ...section } = config.audit;
+  const { keyFile, signingKeyFile: _, ...section } = config.audit;
   const reader = new SourceReader(processContext(io), config.sealed);
   const read = async (name: string): Promise<AuditKeys> => {
     try {
@@ -195,6 +195,28 @@ export async function openAuditConfig(
   const key = await read(keyFile);
   const older = await Promise.all(more.map((path) => read(resolve(path))));
   return { ...section, keys: [key, ...older] };
+}
+
+/**
+ * Returns the audit directory that a command names, or that its configuration names, of which no secret is read.
+ * @throws CommandError unless exactly one of both is given; ConfigError if the configuration is invalid
+ */
+export async function auditDirectory({
+  config: file,
+  directory,
+}: {
+  readonly config?: string | undefined;
+  readonly directory?: string | undefined;
+}): Promise<string> {
+  if ((file === undefined) === (directory === undefined)) {
+    throw new CommandError(2, 'give either --config or --directory');
+  }
+  if (file === undefined) return resolve(directory ?? '');
+  const { config, locate } = await loadLocated(file);
+  if (config.audit !== undefined) return config.audit.directory;
+  throw new ConfigError([
+    locate({ path: ['audit'], message: 'is missing: the configuration has no audit log' }),
+  ]);
 }
 
 /**

@@ -250,6 +250,12 @@ export class Metrics {
     'Audit records not written or late, and failures of the sink',
     ['sink'],
   );
+  readonly auditUnsigned = this.#gauge(
+    'audit_unsigned_seconds',
+    'How long the oldest audit record that no signed head covers has waited for one; 0: all are covered',
+    [],
+    'max',
+  );
   readonly accessLogLost = this.#counter(
     'access_log_lost_lines_total',
     'Lines of the access log that could not be written to its file or stdout in time',
