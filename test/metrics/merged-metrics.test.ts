@@ -44,6 +44,7 @@ test('each gauge has a rule for the values of several processes', async () => {
     digest_gateway_config_last_reload_successful: 'first',
     digest_gateway_credential_state: 'max',
     digest_gateway_egress_address_present: 'min',
+    digest_gateway_egress_address_state: 'max',
     digest_gateway_listen_certificate_expiry_timestamp_seconds: 'min',
     digest_gateway_listen_crl_expiry_timestamp_seconds: 'min',
     digest_gateway_nonce_age_seconds: 'max',
