@@ -42,34 +42,9 @@ export const ANONYMOUS: Client = {
   allow: [{ deployment: ANY_DEPLOYMENT, sites: '*', operations: '*', methods: '*', parameters: [] }],
 };
 
-/** Rules by deployment; cached for the clients of a configuration. */
-const BY_DEPLOYMENT = new WeakMap<Client, ReadonlyMap<string, readonly Rule[]>>();
-
-/**
- * Returns the rules that the client has for a deployment, in order; at least one.
- * @throws GatewayError `client-forbidden`
- */
-export function rulesFor(client: Client, deployment: string): readonly Rule[] {
-  if (client === ANONYMOUS) return client.allow;
-  let rules = BY_DEPLOYMENT.get(client);
-  if (rules === undefined) {
-    rules = Map.groupBy(client.allow, (rule) => rule.deployment);
-    BY_DEPLOYMENT.set(client, rules);
-  }
-  const own = rules.get(deployment);
-  if (own === undefined) throw forbidden(client, `may not use the deployment ${deployment}`);
-  return own;
-}
-
 /** True if the names include this one. */
 export function includes(names: Names, name: string): boolean {
   return names === '*' || names.has(name);
-}
-
-/** True if it depends on the rule which credential a request gets. */
-export function differInCredential(rules: readonly Rule[]): boolean {
-  const first = rules[0]?.credential;
-  return rules.some(({ credential }) => credential !== first);
 }
 
 /** True if the rule depends on the query. */
