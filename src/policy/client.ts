@@ -1,4 +1,5 @@
 import { GatewayError } from '../base/errors.ts';
+import type { DeploymentRules } from './rules.ts';
 
 /** The names that a rule allows: all, or those of a set. */
 export type Names = '*' | ReadonlySet<string>;
@@ -42,18 +43,62 @@ export const ANONYMOUS: Client = {
   allow: [{ deployment: ANY_DEPLOYMENT, sites: '*', operations: '*', methods: '*', parameters: [] }],
 };
 
-/** True if the names include this one. */
-export function includes(names: Names, name: string): boolean {
-  return names === '*' || names.has(name);
+/** The rules of a client for a deployment, and what follows from them for each of its requests. */
+export interface ClientRules {
+  /** In order; at least one. */
+  readonly all: readonly Rule[];
+  /** True if it depends on the rule which credential a request gets. */
+  readonly mixed: boolean;
+  /** True if each rule lists its operations. */
+  readonly listedOnly: boolean;
+  /** Rules under which a request may not do everything at the upstream, or not with this credential. */
+  readonly guarded: ReadonlySet<Rule>;
+  /** Rules that depend on the query. */
+  readonly queried: ReadonlySet<Rule>;
+}
+
+/**
+ * Returns the rules that the client has for a deployment.
+ * @throws GatewayError `client-forbidden`
+ */
+export function rulesFor(deployment: DeploymentRules, client: Client): ClientRules {
+  return deployment.byClient.get(client) ?? compileClient(deployment, client);
+}
+
+function compileClient(
+  { deployment, unlistedOperations, isOwnPath, byClient }: DeploymentRules,
+  client: Client,
+): ClientRules {
+  const all = client.allow.filter(
+    (rule) => rule.deployment === deployment || rule.deployment === ANY_DEPLOYMENT,
+  );
+  const [first] = all;
+  if (first === undefined) throw forbidden(client, `may not use the deployment ${deployment}`);
+  const mixed = all.some(({ credential }) => credential !== first.credential);
+  const isGuarded = mixed || unlistedOperations === 'deny' || isOwnPath !== undefined;
+  const rules = {
+    all,
+    mixed,
+    listedOnly: all.every(({ operations }) => operations !== '*'),
+    guarded: new Set(all.filter((rule) => isGuarded || isRestricted(rule))),
+    queried: new Set(all.filter(readsQuery)),
+  };
+  byClient.set(client, rules);
+  return rules;
+}
+
+/** True if the names include this one; a thing without a name is of all. */
+export function includes(names: Names, name: string | undefined): boolean {
+  return names === '*' || (name !== undefined && names.has(name));
 }
 
 /** True if the rule depends on the query. */
-export function readsQuery({ sites, parameters }: Rule): boolean {
+function readsQuery({ sites, parameters }: Rule): boolean {
   return sites !== '*' || parameters.length > 0;
 }
 
 /** True if the rule allows less than everything within its deployment. */
-export function isRestricted(rule: Rule): boolean {
+function isRestricted(rule: Rule): boolean {
   return rule.operations !== '*' || rule.methods !== '*' || readsQuery(rule);
 }
 

@@ -1,12 +1,20 @@
 import { GatewayError } from '../base/errors.ts';
 import type { RawHeaders } from '../base/raw-headers.ts';
 import type { Operation } from './catalogue.ts';
-import { type Client, forbidden, includes, type ParameterLimit, type Rule } from './client.ts';
+import {
+  type Client,
+  type ClientRules,
+  forbidden,
+  includes,
+  type ParameterLimit,
+  type Rule,
+  rulesFor,
+} from './client.ts';
 import { type JudgedFields, judgeFields } from './fields.ts';
 import { checkForm, checkList, itemsOf, missing } from './parameter.ts';
 import { isAmbiguous, splitTarget, withoutPrefix, withSite } from './path.ts';
 import { parameterInvalid, Query } from './query.ts';
-import { type ClientRules, type DeploymentRules, rulesFor, type Sites } from './rules.ts';
+import type { DeploymentRules, Sites } from './rules.ts';
 import { hidesQuery } from './spelling.ts';
 
 /** The parts of a request that policy checks. */
@@ -109,7 +117,10 @@ function operationOf(
   return undefined;
 }
 
-/** Returns the rules that allow the operation and the method; the same list, not a copy, if all do. */
+/**
+ * Returns the rules that allow the operation and the method; the same list, not a copy, if all do. `operation`: undefined
+ * if it is not listed.
+ */
 function allowedRules(
   client: Client,
   rules: readonly Rule[],
@@ -117,19 +128,14 @@ function allowedRules(
   method: string,
 ): readonly Rule[] {
   for (const rule of rules) {
-    if (allowsOperation(rule, operation) && includes(rule.methods, method)) continue;
-    const fitting = rules.filter((each) => allowsOperation(each, operation));
+    if (includes(rule.operations, operation) && includes(rule.methods, method)) continue;
+    const fitting = rules.filter(({ operations }) => includes(operations, operation));
     if (fitting.length === 0) throw forbidden(client, `may not use the operation ${operation ?? ''}`);
     const allowed = fitting.filter(({ methods }) => includes(methods, method));
     if (allowed.length === 0) throw forbidden(client, `may not use the method ${method} here`);
     return allowed;
   }
   return rules;
-}
-
-/** `operation`: undefined if it is not listed. */
-function allowsOperation({ operations }: Rule, operation: string | undefined): boolean {
-  return operations === '*' || (operation !== undefined && operations.has(operation));
 }
 
 /**

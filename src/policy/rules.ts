@@ -1,6 +1,6 @@
 import type { FieldNames } from '../base/raw-headers.ts';
 import { Catalogue, type OperationSettings } from './catalogue.ts';
-import { ANY_DEPLOYMENT, type Client, forbidden, isRestricted, type Rule, readsQuery } from './client.ts';
+import type { Client, ClientRules } from './client.ts';
 import { allowedFields, noForms } from './fields.ts';
 import { PrefixMap, withoutPrefix } from './path.ts';
 import { foldPath, resolvedReadings } from './spelling.ts';
@@ -57,50 +57,6 @@ export interface DeploymentRules {
   readonly parameterNames: ReadonlySet<string>;
   /** Those of clients that have sent a request. */
   readonly byClient: WeakMap<Client, ClientRules>;
-}
-
-/** The rules of a client for a deployment, and what follows from them for each of its requests. */
-export interface ClientRules {
-  /** In order; at least one. */
-  readonly all: readonly Rule[];
-  /** True if it depends on the rule which credential a request gets. */
-  readonly mixed: boolean;
-  /** True if each rule lists its operations. */
-  readonly listedOnly: boolean;
-  /** Rules under which a request may not do everything at the upstream, or not with this credential. */
-  readonly guarded: ReadonlySet<Rule>;
-  /** Rules that depend on the query. */
-  readonly queried: ReadonlySet<Rule>;
-}
-
-/**
- * Returns the rules that the client has for a deployment.
- * @throws GatewayError `client-forbidden`
- */
-export function rulesFor(deployment: DeploymentRules, client: Client): ClientRules {
-  return deployment.byClient.get(client) ?? compileClient(deployment, client);
-}
-
-function compileClient(
-  { deployment, unlistedOperations, isOwnPath, byClient }: DeploymentRules,
-  client: Client,
-): ClientRules {
-  const all = client.allow.filter(
-    (rule) => rule.deployment === deployment || rule.deployment === ANY_DEPLOYMENT,
-  );
-  const [first] = all;
-  if (first === undefined) throw forbidden(client, `may not use the deployment ${deployment}`);
-  const mixed = all.some(({ credential }) => credential !== first.credential);
-  const isGuarded = mixed || unlistedOperations === 'deny' || isOwnPath !== undefined;
-  const rules = {
-    all,
-    mixed,
-    listedOnly: all.every(({ operations }) => operations !== '*'),
-    guarded: new Set(all.filter((rule) => isGuarded || isRestricted(rule))),
-    queried: new Set(all.filter(readsQuery)),
-  };
-  byClient.set(client, rules);
-  return rules;
 }
 
 /** Compiles the rules of one deployment; `all` are the settings of every deployment, including this one. */
