@@ -1,4 +1,4 @@
-import { mkdir, truncate, writeFile } from 'node:fs/promises';
+import { copyFile, mkdir, rm, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { asRoot } from '../as-root.ts';
 
@@ -12,7 +12,7 @@ const SHUT_DOWN =
 
 /** An ext4 file system in a file, for which the power can be cut: it then lacks all that was not synced. */
 export class VolatileDisk {
-  readonly #image: string;
+  #image: string;
   /** Folder at which it is mounted. */
   readonly path: string;
 
@@ -40,6 +40,12 @@ export class VolatileDisk {
   /** The file system as a machine finds it that starts again. No process may have a file of it open. */
   async restorePower(): Promise<void> {
     await asRoot('umount', this.path);
+    // Another process on this machine may have got a mount namespace of its own meanwhile, with this mount in it. The
+    // kernel would then mount the image as it is in its memory: without power.
+    const stopped = this.#image;
+    this.#image = `${stopped}+`;
+    await copyFile(stopped, this.#image);
+    await rm(stopped);
     await this.#mount();
   }
 

@@ -1,4 +1,4 @@
-import { chmodSync, constants, lstatSync } from 'node:fs';
+import { chmodSync, closeSync, constants, lstatSync, openSync } from 'node:fs';
 import { access, mkdir, stat, statfs } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
@@ -6,7 +6,9 @@ import { errorCode } from '../../base/error-code.ts';
 
 /** File systems in which no user can create a folder, whatever its permissions say: proc, sysfs. */
 const PSEUDO = new Set([0x9fa0, 0x62656572]);
+/** Codes of SQLite: https://www.sqlite.org/rescode.html */
 const SQLITE_BUSY = 5;
+const SQLITE_CANTOPEN = 14;
 
 /**
  * Why this user cannot create a folder, or write to it; undefined: it can. Leaves nothing behind.
@@ -84,13 +86,17 @@ export function lockFile(file: string, taken: string): Lock {
   if (lstatSync(file, { throwIfNoEntry: false })?.isFile() === false) {
     throw new Error(`${file} is no regular file: remove it`);
   }
-  const database = new DatabaseSync(file, { timeout: 0 });
+  const database = new DatabaseSync(file, { timeout: 0, open: false });
   try {
+    database.open();
     database.exec('PRAGMA journal_mode = MEMORY; BEGIN EXCLUSIVE');
     chmodSync(file, 0o600);
   } catch (error) {
-    database.close();
-    throw isBusy(error) ? new Error(taken, { cause: error }) : error;
+    if (database.isOpen) database.close();
+    const code = sqliteCode(error);
+    // SQLite does not say why, and not which file.
+    if (code === SQLITE_CANTOPEN) closeSync(openSync(file, 'r+'));
+    throw code === SQLITE_BUSY ? new Error(taken, { cause: error }) : error;
   }
   return {
     release: () => {
@@ -99,6 +105,6 @@ export function lockFile(file: string, taken: string): Lock {
   };
 }
 
-function isBusy(error: unknown): boolean {
-  return typeof error === 'object' && error !== null && 'errcode' in error && error.errcode === SQLITE_BUSY;
+function sqliteCode(error: unknown): unknown {
+  return typeof error === 'object' && error !== null && 'errcode' in error ? error.errcode : undefined;
 }
