@@ -14,7 +14,7 @@ import {
   takeChallenge,
 } from './account.ts';
 import { METHOD_REFUSED, SAYS_NOTHING } from './credential-health.ts';
-import { cannotRepeat, credentialRefused, noDigest } from './errors.ts';
+import { cannotRepeat, noDigest } from './errors.ts';
 import type { Lost, Message, Refusal } from './exchange.ts';
 import { proveResponse } from './proof.ts';
 import type { UpstreamResponse } from './response.ts';
@@ -267,8 +267,8 @@ class Handshake {
   get #attemptRefusal(): Refusal | undefined {
     const ofRequest = this.#call.request.refusal;
     if (this.#options.verifies === true) return ofRequest;
-    const { health } = this.#account;
-    return () => ofRequest?.() ?? (health.refused ? credentialRefused() : undefined);
+    const { refusal } = this.#account.health;
+    return ofRequest === undefined ? refusal : () => ofRequest() ?? refusal();
   }
 
   #exchange(

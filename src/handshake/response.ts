@@ -121,7 +121,7 @@ export class UpstreamResponse {
     const last = this.#withholdsLast && !this.isWhole ? pieces.pop() : undefined;
     this.#pieces = last === undefined ? NO_PIECES : [last];
     this.#buffered = 0;
-    this.resume();
+    if (this.#isPaused) this.resume();
     return pieces;
   }
 

@@ -169,7 +169,8 @@ export class UpstreamAddress implements ExchangeObserver {
     budget: AttemptBudget,
     credential: UpstreamCredential,
   ): Promise<UpstreamResponse> {
-    this.#changed(this.state.admit(request));
+    const change = this.state.admit(request);
+    if (change !== undefined) this.#changed(change);
     try {
       return await credential.send(request, budget, this.#transport);
     } finally {
@@ -178,11 +179,13 @@ export class UpstreamAddress implements ExchangeObserver {
   }
 
   responded(status: number): void {
-    this.#changed(this.state.responded(status));
+    const change = this.state.responded(status);
+    if (change !== undefined) this.#changed(change);
   }
 
   failed({ detail }: GatewayError, sent: boolean): void {
-    this.#changed(this.state.failed(sent ? 'request' : 'connection', detail));
+    const change = this.state.failed(sent ? 'request' : 'connection', detail);
+    if (change !== undefined) this.#changed(change);
   }
 
   /** Ends the health checks; for an upstream that is about to close. */
@@ -214,8 +217,7 @@ export class UpstreamAddress implements ExchangeObserver {
     }
   }
 
-  #changed(change: StatusChange | undefined): void {
-    if (change === undefined) return;
+  #changed(change: StatusChange): void {
     this.#deps.onAddress({ deployment: this.#options.deployment, address: this.address, ...change });
     // Otherwise each waiting request would time out in its turn.
     if (change.after.circuit === 'open') this.connections.refuseWaiting(circuitOpen(this.state.retryAfterMs));

@@ -334,8 +334,7 @@ export class Upstream {
 
   /** The address for a request; undefined: the circuit of each is open. `except`: the one that it was sent to. */
   #choose(except?: UpstreamAddress): UpstreamAddress | undefined {
-    const [first] = this.addresses;
-    if (this.addresses.length === 1) return first;
+    if (this.addresses.length === 1) return this.addresses[0];
     const usable = this.addresses.filter((each) => each !== except && each.state.isAdmitting);
     return preferredOf(usable);
   }
