@@ -154,9 +154,9 @@ export class ClientExchange {
     if (this.hasLeft) return undefined;
     if (!this.response.isEnded) this.breakOff();
     else if (this.socket.writableLength > 0) this.limitStall();
-    return new Promise((resolve) => {
-      this.#onLeft = resolve;
-    });
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#onLeft = resolve;
+    return promise;
   }
 
   /** Ends the connection in the middle of the response, so that the client can tell that the response is not whole. */

@@ -179,7 +179,8 @@ export function checkSite(
 ): void {
   const site = joinedValue(headers, 'sec-fetch-site');
   const origin = joinedValue(headers, 'origin');
-  if (isSiteAllowed(method, site)) {
+  const isNotElsewhere = site === undefined || site === 'same-origin' || site === 'none';
+  if (isNotElsewhere || (site === 'same-site' && SAFE_METHODS.has(method))) {
     if (origin === undefined) return;
     if (isOwnOrigin(origin, target.authority, schemeOf(target, from, identification))) return;
   }
@@ -187,11 +188,6 @@ export function checkSite(
     'cross-site',
     'A page of another origin made a browser send this request. Such requests need an API key or a token.',
   );
-}
-
-function isSiteAllowed(method: string, site: string | undefined): boolean {
-  if (site === undefined || site === 'same-origin' || site === 'none') return true;
-  return site === 'same-site' && SAFE_METHODS.has(method);
 }
 
 /** False also for `null`, which an opaque origin sends. */
