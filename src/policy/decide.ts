@@ -66,7 +66,7 @@ export function decide(rules: DeploymentRules, client: Client, request: Request)
   const fields = hasOneOf(own.guarded, allowed) ? judgeFields(request, rules) : undefined;
   const fitting = fields === undefined ? allowed : withoutSecondTarget(own, allowed, fields, query);
   const isChecked = rules.sites !== undefined || (operation !== undefined && operation.parameters.length > 0);
-  let [rule] = fitting;
+  let rule = fitting[0];
   let site: Site | undefined;
   let parameters = NO_PARAMETERS;
   if (rule === undefined || isChecked || hasOneOf(own.queried, fitting)) {

@@ -254,16 +254,15 @@ export class Upstream {
    * @throws TypeError when the deployment has no such credential
    */
   async send(request: ActiveRequest, credential: string): Promise<UpstreamResponse> {
-    const { source, cancellation } = request;
-    const hasBody = source !== undefined;
+    const { source } = request;
     request.refusal = this.outcomes?.admit(credential);
-    if (hasBody) this.#check(request.client);
-    if (request.noTotalTimeout !== true) request.deadline = this.#deadlines.begin(cancellation, hasBody);
-    if (hasBody) {
-      request.body = await receiveBody(source, this.options.body, this.#deps.bodyMemory, cancellation);
-      if (request.deadline !== undefined) request.deadline.body = request.body;
-    }
+    if (source !== undefined) this.#check(request.client);
+    const now = this.#deps.clock.now();
+    if (request.noTotalTimeout !== true)
+      request.deadline = this.#deadlines.begin(request.cancellation, source !== undefined, now);
+    if (source !== undefined) await this.#receive(request, source);
     const address = this.#admit(request);
+    this.#retries.onRequest(now);
     const response = await this.#sendOrMove(request, credential, address);
     request.response = response;
     this.outcomes?.classify(response, credential);
@@ -298,6 +297,13 @@ export class Upstream {
     this.#admission.check(client, address.connections);
   }
 
+  /** Takes the body, as far as it can be kept. */
+  async #receive(request: ActiveRequest, source: BodySource): Promise<void> {
+    const { cancellation, deadline } = request;
+    request.body = await receiveBody(source, this.options.body, this.#deps.bodyMemory, cancellation);
+    if (deadline !== undefined) deadline.body = request.body;
+  }
+
   /**
    * Admits a request whose body is there, or is as far as it can be kept, and returns the address for it.
    * @throws GatewayError `overloaded`, `upstream-circuit-open`
@@ -312,7 +318,6 @@ export class Upstream {
     request.load = this.#admission.enter(request.client, address.connections);
     if (spilled) this.#spilled += 1;
     request.spilled = spilled;
-    this.#retries.onRequest(this.#deps.clock.now());
     return address;
   }
 
