@@ -209,7 +209,7 @@ export class UpstreamResponse {
     }
     this.trailers = trailers;
     this.#source = undefined;
-    this.#wake();
+    if (this.#onMore !== undefined) this.#wake();
   }
 
   /** For the source: the response broke off. */

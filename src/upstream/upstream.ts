@@ -16,6 +16,7 @@ import {
 import type { UpstreamResponse } from '../handshake/response.ts';
 import type { DeploymentMetrics } from '../metrics/deployment-metrics.ts';
 import type { Metrics } from '../metrics/metrics.ts';
+import type { Grant } from '../policy/decide.ts';
 import type { TracedWork } from '../tracing/tracing.ts';
 import type { ConnectionStats } from '../transport/connection.ts';
 import {
@@ -51,37 +52,35 @@ export interface UpstreamOptions extends Omit<AddressOptions, 'origin'> {
   readonly retry: RetryOptions;
 }
 
-/** A client's request as it is to reach the upstream. */
-export interface ClientRequest {
-  /** Id of the client. */
-  readonly client: string;
-  readonly method: string;
-  /** The request target, byte for byte. */
-  readonly target: string;
-  readonly headers: RawHeaders;
-  /** Undefined: the request has no body. */
-  readonly body: BodySource | undefined;
-  /** Span of the client request; undefined: not traced. */
-  readonly trace: TracedWork | undefined;
-  /** True: the request may take longer than the total timeout. */
-  readonly noTotalTimeout: boolean;
-  readonly facts: ExchangeFacts;
-  readonly interim: InterimReceiver;
-  readonly cancellation: Cancellation;
-}
-
 export interface UpstreamDeps extends Omit<AddressDeps, 'queueWait'>, OutcomesDeps {
   readonly metrics: Metrics;
   /** Shared by all upstreams of this process. */
   readonly bodyMemory: BodyMemory;
 }
 
-/** A client request from `begin` to `end`, and what it takes of its upstream meanwhile. */
-export interface ActiveRequest extends UpstreamRequest {
+/** What is known of a client's request, and what its exchanges note. */
+export interface RequestFacts extends ExchangeFacts {
+  /** Id of the client. */
+  readonly client: string;
+  readonly method: string;
+  /** Span of the client request; undefined: not traced. */
+  readonly trace: TracedWork | undefined;
+}
+
+/** A client's request from `send` to `end`, and what it takes of its upstream meanwhile. */
+export class ActiveRequest implements UpstreamRequest {
+  readonly client: string;
+  readonly method: string;
+  readonly target: string;
+  readonly headers: RawHeaders;
+  readonly noTotalTimeout: boolean;
+  readonly trace: TracedWork | undefined;
+  readonly facts: RequestFacts;
   readonly source: BodySource | undefined;
-  readonly facts: ExchangeFacts;
+  readonly interim: InterimReceiver;
+  readonly cancellation: Cancellation;
   /** None until it was received, as far as it can be kept. */
-  body: ReceivedBody;
+  body: ReceivedBody = NO_BODY;
   refusal: Refusal | undefined;
   /** Undefined: none has come. */
   response: UpstreamResponse | undefined;
@@ -90,8 +89,28 @@ export interface ActiveRequest extends UpstreamRequest {
   /** Undefined: it has not been admitted. */
   load: ClientLoad | undefined;
   /** True if its body is streamed because there was no memory to keep it. */
-  spilled: boolean;
-  ended: boolean;
+  spilled = false;
+  ended = false;
+
+  /** `source`: its body; undefined: it has none. */
+  constructor(
+    facts: RequestFacts,
+    { target, headers, noTotalTimeout }: Pick<Grant, 'target' | 'headers' | 'noTotalTimeout'>,
+    source: BodySource | undefined,
+    interim: InterimReceiver,
+    cancellation: Cancellation,
+  ) {
+    this.client = facts.client;
+    this.method = facts.method;
+    this.target = target;
+    this.headers = headers;
+    this.noTotalTimeout = noTotalTimeout;
+    this.trace = facts.trace;
+    this.facts = facts;
+    this.source = source;
+    this.interim = interim;
+    this.cancellation = cancellation;
+  }
 }
 
 /** One deployment's upstream, at one address or several. */
@@ -223,42 +242,19 @@ export class Upstream {
     for (const address of this.addresses) address.keepOnly(names);
   }
 
-  /** A client request comes. The caller sends it, and ends it when the response has been passed on. */
-  begin(request: ClientRequest): ActiveRequest {
-    const { client, method, target, headers, trace, noTotalTimeout, facts, interim, cancellation } = request;
-    this.#inFlight.enter();
-    return {
-      client,
-      method,
-      target,
-      headers,
-      source: request.body,
-      body: NO_BODY,
-      trace,
-      noTotalTimeout,
-      refusal: undefined,
-      facts,
-      interim,
-      cancellation,
-      response: undefined,
-      deadline: undefined,
-      load: undefined,
-      spilled: false,
-      ended: false,
-    };
-  }
-
   /**
-   * Sends a client request, authenticated with the credential of this name, and returns its response at the head.
+   * Sends a client request, authenticated with the credential of this name, and returns its response at the head. The
+   * caller ends it when the response has been passed on, or none has come.
    * @throws GatewayError when there is no response; `upstream-paused`; the reason of the cancellation
    * @throws TypeError when the deployment has no such credential
    */
   async send(request: ActiveRequest, credential: string): Promise<UpstreamResponse> {
     const { source } = request;
+    this.#inFlight.enter();
     request.refusal = this.outcomes?.admit(credential);
     if (source !== undefined) this.#check(request.client);
     const now = this.#deps.clock.now();
-    if (request.noTotalTimeout !== true)
+    if (!request.noTotalTimeout)
       request.deadline = this.#deadlines.begin(request.cancellation, source !== undefined, now);
     if (source !== undefined) await this.#receive(request, source);
     const address = this.#admit(request);
@@ -276,8 +272,10 @@ export class Upstream {
     request.ended = true;
     const { body, response, deadline, load, spilled } = request;
     const { leftAt } = request.facts;
-    response?.abandon();
-    if (response !== undefined) this.#metrics.upstreamAttempts[response.isWhole ? 'ok' : 'error'].inc();
+    if (response !== undefined) {
+      this.#metrics.upstreamAttempts[response.isWhole ? 'ok' : 'error'].inc();
+      if (!response.isWhole) response.abandon();
+    }
     if (load !== undefined) this.#admission.leave(load);
     if (spilled) this.#spilled -= 1;
     if (leftAt !== undefined)
