@@ -154,9 +154,9 @@ export class ClientExchange {
     if (this.hasLeft) return undefined;
     if (!this.response.isEnded) this.breakOff();
     else if (this.socket.writableLength > 0) this.limitStall();
-    const { promise, resolve } = Promise.withResolvers<void>();
-    this.#onLeft = resolve;
-    return promise;
+    return new Promise((resolve) => {
+      this.#onLeft = resolve;
+    });
   }
 
   /** Ends the connection in the middle of the response, so that the client can tell that the response is not whole. */

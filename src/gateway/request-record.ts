@@ -149,11 +149,11 @@ export class RequestRecord implements ExchangeFacts, AccessFacts, Waiter {
     this.status = status;
     this.code = code;
     if (this.#audit.enabled) this.#describe(bytesOut);
-    const { promise, resolve, reject } = Promise.withResolvers<void>();
-    this.#onWritten = resolve;
-    this.#onUnwritten = reject;
-    this.#access = this.attempts > 0 ? this.#audit.access(this, this) : this.#audit.refusal(this, this);
-    return promise;
+    return new Promise((resolve, reject) => {
+      this.#onWritten = resolve;
+      this.#onUnwritten = reject;
+      this.#access = this.attempts > 0 ? this.#audit.access(this, this) : this.#audit.refusal(this, this);
+    });
   }
 
   #describe(bytesOut: number | undefined): void {

@@ -141,13 +141,16 @@ export class Connections implements ConnectionOwner {
   }
 
   #send(request: ExchangeRequest, observer: ExchangeObserver): Promise<UpstreamResponse | Lost> {
-    const { reason } = request.cancellation;
-    if (reason !== undefined || this.#isClosed) return Promise.reject(reason ?? closed());
-    const { promise, resolve, reject } = Promise.withResolvers<UpstreamResponse | Lost>();
-    const exchange = new UpstreamExchange(request, this.#waiting, observer, resolve, reject);
-    if (this.#waiting.size > this.#available) exchange.waitingSince = this.#settings.clock.now();
-    this.#schedule();
-    return promise;
+    return new Promise((resolve, reject) => {
+      const { reason } = request.cancellation;
+      if (reason !== undefined || this.#isClosed) {
+        reject(reason ?? closed());
+        return;
+      }
+      const exchange = new UpstreamExchange(request, this.#waiting, observer, resolve, reject);
+      if (this.#waiting.size > this.#available) exchange.waitingSince = this.#settings.clock.now();
+      this.#schedule();
+    });
   }
 
   /**

@@ -16,7 +16,6 @@ import {
 import type { UpstreamResponse } from '../handshake/response.ts';
 import type { DeploymentMetrics } from '../metrics/deployment-metrics.ts';
 import type { Metrics } from '../metrics/metrics.ts';
-import type { Grant } from '../policy/decide.ts';
 import type { TracedWork } from '../tracing/tracing.ts';
 import type { ConnectionStats } from '../transport/connection.ts';
 import {
@@ -67,6 +66,15 @@ export interface RequestFacts extends ExchangeFacts {
   readonly trace: TracedWork | undefined;
 }
 
+/** What is to be sent, as the policy grants it. */
+export interface RequestToSend {
+  /** The request target, byte for byte. */
+  readonly target: string;
+  readonly headers: RawHeaders;
+  /** True: the request may take longer than the total timeout. */
+  readonly noTotalTimeout: boolean;
+}
+
 /** A client's request from `send` to `end`, and what it takes of its upstream meanwhile. */
 export class ActiveRequest implements UpstreamRequest {
   readonly client: string;
@@ -95,7 +103,7 @@ export class ActiveRequest implements UpstreamRequest {
   /** `source`: its body; undefined: it has none. */
   constructor(
     facts: RequestFacts,
-    { target, headers, noTotalTimeout }: Pick<Grant, 'target' | 'headers' | 'noTotalTimeout'>,
+    { target, headers, noTotalTimeout }: RequestToSend,
     source: BodySource | undefined,
     interim: InterimReceiver,
     cancellation: Cancellation,
