@@ -1,9 +1,10 @@
 # The only image that the build takes anything from. The tag names the exact version of Node.js, but its owner can move
-# it; for an image to deploy give the digest, too (docs/nodejs.md says how to find it):
+# it; for an image to deploy give the digest, too (docs/security/supply-chain.md says how to find it):
 #   docker build --build-arg NODE_IMAGE=node:26.10.0-slim@sha256:… .
 ARG NODE_IMAGE=node:26.10.0-slim
 
-FROM ${NODE_IMAGE} AS build
+# What it makes is the same for every platform, so none is emulated for it.
+FROM --platform=$BUILDPLATFORM ${NODE_IMAGE} AS build
 WORKDIR /build
 COPY package.json package-lock.json ./
 # No package needs its scripts here, and none gets to run them.

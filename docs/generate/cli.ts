@@ -13,7 +13,7 @@ const INTRODUCTION = [
   ),
 ];
 
-/** The text of docs/cli.md. */
+/** The text of docs/configure/cli.md. */
 export async function cliPage(): Promise<string> {
   return page([...INTRODUCTION, ...describedCommands(await commandLine()).flatMap(section)]);
 }

@@ -9,17 +9,17 @@ const INTRODUCTION = [
   generatedFrom('the configuration schema'),
   '# Configuration',
   wrap(
-    'The configuration is one YAML file. A key that does not exist is an error that names the nearest key, or those that exist. `digest-gateway check --config FILE` reports every issue with file, line and column. [config/example.yaml](../config/example.yaml) shows every key in its place; [config/minimal.yaml](../config/minimal.yaml) is the least that works.',
+    'The configuration is one YAML file. A key that does not exist is an error that names the nearest key, or those that exist. `digest-gateway check --config FILE` reports every issue with file, line and column. [config/example.yaml](../../config/example.yaml) shows every key in its place; [config/minimal.yaml](../../config/minimal.yaml) is the least that works.',
   ),
   wrap(
     'Durations are written as `500ms`, `30s`, `5m`, `1h` or `1d`, sizes as `512B`, `64KiB`, `1MiB` or `2GiB`. File names are relative to the folder of the configuration file. `NAME` in a key stands for a name of your choice, `[]` for an item of a list. Keys without a default that are not required have no effect until they are set.',
   ),
   wrap(
-    'Editors with the YAML language server complete and check keys by [config/schema.json](../config/schema.json), a JSON Schema, if the first line of the file is `# yaml-language-server: $schema=PATH`. The schema accepts every valid configuration; `check` finds more, because it compares values with each other. `digest-gateway config schema --part` prints the schema of an included file.',
+    'Editors with the YAML language server complete and check keys by [config/schema.json](../../config/schema.json), a JSON Schema, if the first line of the file is `# yaml-language-server: $schema=PATH`. The schema accepts every valid configuration; `check` finds more, because it compares values with each other. `digest-gateway config schema --part` prints the schema of an included file.',
   ),
 ];
 
-/** The text of docs/configuration.md. */
+/** The text of docs/configure/configuration.md. */
 export function configurationPage(): string {
   const sections = Object.entries(shapeOf(configSchema('/')) ?? {}).flatMap(([key, schema]) => {
     const lines = entries(key, schema);

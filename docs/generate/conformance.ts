@@ -65,7 +65,7 @@ const INTRODUCTION = [
   ),
 ];
 
-/** The text of docs/conformance.md. */
+/** The text of docs/security/conformance.md. */
 export function conformancePage(): string {
   const all = readConformance();
   return page([...INTRODUCTION, summary(all), '## Not met', notMet(all), ...all.flatMap(section)]);

@@ -1,4 +1,5 @@
-import { type ErrorCode, type ErrorKind, errorKinds } from '../../src/base/errors.ts';
+import type { ErrorKind } from '../../src/base/error-kind.ts';
+import { type ErrorCode, errorKinds } from '../../src/base/errors.ts';
 import { generatedFrom, page, wrap } from './markdown.ts';
 
 const INTRODUCTION = [
@@ -12,7 +13,7 @@ const INTRODUCTION = [
   ),
 ];
 
-/** The text of docs/errors.md. */
+/** The text of docs/configure/errors.md. */
 export function errorsPage(): string {
   const kinds = errorKinds().sort(([, a], [, b]) => a.status - b.status);
   const byStatus = Map.groupBy(kinds, ([, { status }]) => status);

@@ -11,11 +11,11 @@ const INTRODUCTION = [
     'Programs should read `kind` and `facts`; `message` is a sentence for people and may change. `error` of an admin record `segment-damaged` is one of these kinds, too. So is `code` of a record `audit-resumed`, and of the log line of the outage before it, if somebody changed the file; otherwise it is the code of the system error, such as `ENOSPC`, or `disk-timeout`. `audit search` and `audit export` print what they leave out in the same form, to stderr.',
   ),
   wrap(
-    'For every integrity error: keep the files as they are, and find out who could write to the folder, or whether the disk failed. Compare with what sinks, the stream and copies have. [The audit log](audit.md) describes the format.',
+    'For every integrity error: keep the files as they are, and find out who could write to the folder, or whether the disk failed. Compare with what sinks, the stream and copies have. [The audit log](format.md) describes the format.',
   ),
 ];
 
-/** The text of docs/audit-findings.md. */
+/** The text of docs/audit/findings.md. */
 export function findingsPage(): string {
   const rows = findingKinds().map(([kind, { note, cause, remedy }]) => {
     const todo = remedy ?? (note === true ? 'Nothing.' : 'As for every integrity error.');

@@ -8,11 +8,11 @@ import { findingsPage } from './findings.ts';
 /** Every generated file with its text, by its name in the repository. */
 export async function generatedPages(): Promise<Map<string, string>> {
   return new Map([
-    ['docs/configuration.md', configurationPage()],
-    ['docs/cli.md', await cliPage()],
-    ['docs/errors.md', errorsPage()],
-    ['docs/audit-findings.md', findingsPage()],
-    ['docs/conformance.md', conformancePage()],
+    ['docs/configure/configuration.md', configurationPage()],
+    ['docs/configure/cli.md', await cliPage()],
+    ['docs/configure/errors.md', errorsPage()],
+    ['docs/audit/findings.md', findingsPage()],
+    ['docs/security/conformance.md', conformancePage()],
     ['config/schema.json', `${JSON.stringify(configJsonSchema(), null, 2)}\n`],
   ]);
 }

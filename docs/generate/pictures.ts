@@ -1,5 +1,5 @@
 /**
- * Makes the pictures of the console in docs/: `node docs/generate/pictures.ts [minutes]`. A gateway before the
+ * Makes the pictures of the console in docs/pictures/: `node docs/generate/pictures.ts [minutes]`. A gateway before the
  * simulator gets traffic for this time, so that the charts are full after 16 minutes; then Debian's Chromium takes the
  * pictures.
  */
@@ -14,7 +14,7 @@ import { Secret } from '../../src/base/secret.ts';
 import { builtConsole, openBrowser, openPage } from '../../test/support/browser.ts';
 
 const minutes = Number(process.argv[2] ?? 16);
-const docs = process.argv[3] ?? fileURLToPath(new URL('..', import.meta.url));
+const docs = process.argv[3] ?? fileURLToPath(new URL('../pictures', import.meta.url));
 
 const CLIENTS = ['reporting', 'archive-sync', 'editorial'];
 const keyOf = (client: string): string => `${client}-key`;

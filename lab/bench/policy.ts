@@ -41,7 +41,7 @@ for (const [title, client, deployment, target] of cases) {
   const request = { method: 'GET', target, headers, hasBody: false };
   const rounds = Array.from({ length: ROUNDS }, () => {
     const started = performance.now();
-    for (let call = 0; call < CALLS; call += 1) decide(rules, who, request);
+    for (let call = 0; call < CALLS; call += 1) decide(rules, who, request, 0);
     return ((performance.now() - started) * 1e6) / CALLS;
   });
   const fastest = Math.min(...rounds);

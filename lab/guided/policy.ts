@@ -68,7 +68,7 @@ export function check(input: Buffer): void {
 
 /** Rules are compiled anew, so nothing is left of an earlier decision. */
 function outcomeOf(deployment: DeploymentName, client: Client, request: Request): Grant | GatewayError {
-  return resultOf(() => decide(rulesOf(deployment), client, request), GatewayError);
+  return resultOf(() => decide(rulesOf(deployment), client, request, 0), GatewayError);
 }
 
 function summaryOf(outcome: Grant | GatewayError): unknown {

@@ -18,7 +18,7 @@ import type { GatewayState } from '../control/state.ts';
 import type { ReadMetrics } from '../control/totals.ts';
 import type { DeploymentSettings, LimitsView } from '../control/view.ts';
 import type { BuildInfo } from '../metrics/metrics.ts';
-import { ANONYMOUS, type Client, type Names, type ParameterLimit } from '../policy/client.ts';
+import { ANONYMOUS, type Client, isObserved, type Names, type ParameterLimit } from '../policy/client.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import { clientConditions, clientIn, explain } from './explanation.ts';
 import type { Serving } from './worker.ts';
@@ -138,13 +138,13 @@ async function clientUse(serving: QueriesDeps['serving'], client: string): Promi
 /** Merges what processes know of a client. Their limits are shared, so the one that knows of the most use is right. */
 function mergeClientUse(uses: readonly ClientUse[]): ClientUse {
   const limits = uses.flatMap((use) => use.limits ?? []);
-  const byCode = Map.groupBy(
+  const byKind = Map.groupBy(
     uses.flatMap(({ refusals }) => refusals),
-    ({ code }) => code,
+    ({ code, isServed }) => `${code} ${isServed}`,
   );
   return {
     limits: limits.length === 0 ? null : limits.reduce(mostUsed),
-    refusals: Array.from(byCode.values(), added).sort((a, b) => b.lastAt - a.lastAt),
+    refusals: Array.from(byKind.values(), added).sort((a, b) => b.lastAt - a.lastAt),
   };
 }
 
@@ -174,15 +174,17 @@ function explained(
   const settings = deployment === '' ? undefined : config.deployments[deployment];
   if (deployment !== '' && settings === undefined) throw new ControlError('target-unknown');
   const host = settings?.match.host ?? 'localhost';
-  const explanation = explain(config, { client, method, target, host });
+  const explanation = explain(config, { client, method, target, host, now: Date.now() });
   const { parameters, drops, identifiedBy, ...shown } = { ...NOTHING, ...explanation };
   return { ...shown, parameters: Object.entries(parameters) };
 }
 
 const NOTHING = {
+  wouldRefuse: null,
   status: 0,
   code: '',
   detail: '',
+  ends: '',
   operation: '',
   site: '',
   siteAdded: false,
@@ -194,11 +196,12 @@ const NOTHING = {
   limits: [],
 } as const;
 
-function detailOf(config: Config, client: Client): Pick<ClientDetailView, 'id' | 'identifiedBy' | 'rules'> {
+function detailOf(config: Config, client: Client): Omit<ClientDetailView, keyof ClientUse> {
   const index = config.clients.findIndex(({ id }) => id === client.id);
   return {
     id: client.id,
-    identifiedBy: clientConditions(config, client),
+    identifiedBy: clientConditions(config, client, Date.now()),
+    observedUntil: (isObserved(client, Date.now()) && client.mode?.until) || null,
     rules: client.allow.map(
       (rule, at): RuleView => ({
         path: client === ANONYMOUS ? 'anonymous' : `clients[${index}].allow[${at}]`,
@@ -208,6 +211,7 @@ function detailOf(config: Config, client: Client): Pick<ClientDetailView, 'id' |
         methods: listOf(rule.methods),
         parameters: rule.parameters.map(parameterView),
         credential: rule.credential ?? null,
+        ends: rule.ends ?? null,
       }),
     ),
   };

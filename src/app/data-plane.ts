@@ -39,7 +39,7 @@ import {
   warnOfMissingAddresses,
   withOther,
 } from './deployments.ts';
-import { setCounts, setExpiries, setGauges } from './gauges.ts';
+import { setClientEnds, setCounts, setExpiries, setGauges } from './gauges.ts';
 import { buildIdentification } from './identity.ts';
 import { limitsOptions, openLimits, openStore, type SharedStores } from './stores.ts';
 import { openUpstreamDeps } from './upstream-events.ts';
@@ -125,7 +125,7 @@ export class DataPlane implements Serving, Worker {
     const bodyMemory = new BodyMemory(setup.config.listen.limits.bodyMemory);
     this.#upstreamDeps = openUpstreamDeps(this.#store, { ...deps, bodyMemory });
     const deployments = runAtOnce(buildDeployments(setup, this.#upstreamDeps, []));
-    const identification = runAtOnce(buildIdentification(setup.config, this.#identityDeps));
+    const identification = runAtOnce(buildIdentification(setup.config, deps));
     this.#active = { setup, deployments, identification };
     this.#limits = openLimits(setup, { stores, clock, metrics, log });
     const limits = this.#limits;
@@ -180,7 +180,7 @@ export class DataPlane implements Serving, Worker {
     try {
       await runInSlices(buildDeployments(setup, this.#upstreamDeps, running, deployments));
       await restoreAll(withOther(deployments, running));
-      const identification = await runInSlices(buildIdentification(setup.config, this.#identityDeps));
+      const identification = await runInSlices(buildIdentification(setup.config, this.#deps));
       const gateway = gatewayOptions(setup, deployments, identification);
       const applyLimits = await runInSlices(this.#limits.prepare(limitsOptions(setup.config)));
       const changed = await runInSlices(changesOf(inForce, setup));
@@ -302,7 +302,9 @@ export class DataPlane implements Serving, Worker {
   /** Gauges of thousands of deployments take long to read, so only a scrape, which wants all metrics, reads them. */
   async observe(names?: readonly string[]): Promise<void> {
     setCounts(this.#metrics, this.#active.deployments, this.#audit);
-    if (names === undefined) setGauges(this.#metrics, (await this.state()).deployments);
+    if (names !== undefined) return;
+    setClientEnds(this.#metrics, this.#active.setup.config);
+    setGauges(this.#metrics, (await this.state()).deployments);
   }
 
   auditLines(position: number): AuditLines {
@@ -392,9 +394,5 @@ export class DataPlane implements Serving, Worker {
 
   #upstreamOf(deployment: string): Upstream | undefined {
     return this.#active.deployments.find(({ name }) => name === deployment)?.upstream;
-  }
-
-  get #identityDeps() {
-    return { log: this.#deps.log, metrics: this.#metrics };
   }
 }

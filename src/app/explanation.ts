@@ -1,15 +1,17 @@
 import { type ErrorCode, GatewayError } from '../base/errors.ts';
 import { joinedValue, type RawHeaders } from '../base/raw-headers.ts';
+import { endText, formatInstant } from '../base/units.ts';
+import type { ApiKey } from '../config/api-keys.ts';
 import { formatPath } from '../config/issues.ts';
 import type { Config } from '../config/schema.ts';
 import { outboundHeaders } from '../gateway/headers.ts';
 import { parseTarget } from '../gateway/request-checks.ts';
 import { Routes } from '../gateway/routes.ts';
 import type { LimitSettings } from '../limits/settings.ts';
-import { ANONYMOUS, type Client } from '../policy/client.ts';
-import { decide } from '../policy/decide.ts';
+import { ANONYMOUS, type Client, isObserved, type Rule, unrestricted } from '../policy/client.ts';
+import { decide, type Grant, type Request } from '../policy/decide.ts';
 import { withoutPrefix } from '../policy/path.ts';
-import { compileRules } from '../policy/rules.ts';
+import { compileRules, type DeploymentRules } from '../policy/rules.ts';
 import { IDENTIFIED_BY_NOTHING, identifiedBy } from './identified-by.ts';
 
 /** A request to explain. */
@@ -21,6 +23,8 @@ interface ExplainedRequest {
   readonly host: string;
   /** Other header fields; Content-Length or Transfer-Encoding stands for a body. */
   readonly headers?: RawHeaders;
+  /** When it is sent, in Unix milliseconds: keys and rules end. */
+  readonly now: number;
 }
 
 /** The outcome of a request with its reason. Absent parts are empty texts. */
@@ -32,8 +36,14 @@ export interface Granted {
   /** The conditions by which the gateway takes a request for one of this client; all hold. */
   readonly identifiedBy: readonly string[];
   readonly deployment: string;
-  /** Path of the rule in the configuration. */
+  /** Path of the rule in the configuration, or of the mode in which the rules are only observed. */
   readonly rule: string;
+  /** How the rules would refuse the request, which are only observed; absent: they allow it. */
+  readonly wouldRefuse?: ObservedRefusal;
+  /** When the rule ends; empty if it has no end. */
+  readonly ends: string;
+  /** A line for each rule of the client for the deployment that has ended. */
+  readonly endedRules: readonly string[];
   readonly operation: string;
   readonly site: string;
   readonly credential: string;
@@ -51,16 +61,25 @@ export interface Granted {
   readonly limits: readonly string[];
 }
 
-export interface Refused {
+export interface Refused extends Refusal {
   readonly allowed: false;
   readonly client: string;
   readonly identifiedBy: readonly string[];
   readonly deployment: string;
+  readonly endedRules: readonly string[];
+}
+
+interface Refusal {
   /** Path of the part of the configuration that decides; empty: the request itself is wrong. */
   readonly rule: string;
   readonly status: number;
   readonly code: string;
   readonly detail: string;
+}
+
+interface ObservedRefusal extends Refusal {
+  /** The time from which the rules refuse: a date or RFC 3339, in UTC. */
+  readonly until: string;
 }
 
 /** Returns the client of this id, or the anonymous one if everyone is served; undefined: there is none. */
@@ -72,9 +91,9 @@ export function clientIn({ clients, anonymous }: Config, id: string | undefined)
 /** Decides on a request as a gateway with this configuration does, without sending it. */
 export function explain(
   config: Config,
-  { client, method, target, host, headers = [] }: ExplainedRequest,
+  { client, method, target, host, headers = [], now }: ExplainedRequest,
 ): Explanation {
-  const identified = clientConditions(config, client);
+  const identified = clientConditions(config, client, now);
   let deployment = '';
   try {
     const parsed = parseTarget(target, host);
@@ -82,20 +101,20 @@ export function explain(
     deployment = name;
     const rules = compileRules(name, settings, config.deployments);
     const fields = outboundHeaders(headers, '1.1', settings.forwardTrace);
-    const { rule, parameters, ...grant } = decide(rules, client, {
-      method,
-      target: parsed.path,
-      headers: fields,
-      hasBody: hasBody(headers),
-    });
+    const request = { method, target: parsed.path, headers: fields, hasBody: hasBody(headers) };
+    const { grant, refusal } = judged(rules, client, request, now);
+    const { rule, parameters } = grant;
     const decidingRule =
-      client === ANONYMOUS ? 'anonymous' : rulePath(config, client, client.allow.indexOf(rule));
+      refusal === undefined ? rulePath(config, client, rule) : `${clientPath(config, client)}.mode`;
     return {
       allowed: true,
       client: client.id,
       identifiedBy: identified,
       deployment,
       rule: decidingRule,
+      ...(refusal && { wouldRefuse: observedRefusal(refusal, client, clientPath(config, client)) }),
+      ends: rule.ends === undefined ? '' : formatInstant(rule.ends),
+      endedRules: endedRules(config, client, name, now),
       operation: grant.operation,
       site: grant.site,
       credential: grant.credential,
@@ -122,6 +141,7 @@ export function explain(
       identifiedBy: identified,
       deployment,
       rule,
+      endedRules: endedRules(config, client, deployment, now),
       status: kind.status,
       code,
       detail,
@@ -129,16 +149,50 @@ export function explain(
   }
 }
 
+/** Decides as the gateway does; `refusal`: that of rules which are only observed. */
+function judged(
+  rules: DeploymentRules,
+  client: Client,
+  request: Request,
+  now: number,
+): { readonly grant: Grant; readonly refusal?: GatewayError } {
+  try {
+    return { grant: decide(rules, client, request, now) };
+  } catch (refusal) {
+    if (!(refusal instanceof GatewayError) || !isObserved(client, now)) throw refusal;
+    return { grant: decide(rules, unrestricted(client), request, now), refusal };
+  }
+}
+
+/** The rules of the client alone decide: without them the request is granted. */
+function observedRefusal(
+  { code, detail, kind }: GatewayError,
+  { mode }: Client,
+  path: string,
+): ObservedRefusal {
+  const until = formatInstant(mode?.until ?? 0);
+  return { rule: `${path}.allow`, status: kind.status, code, detail, until };
+}
+
 function hasBody(headers: RawHeaders): boolean {
   const length = joinedValue(headers, 'content-length') ?? '0';
   return Number(length) !== 0 || joinedValue(headers, 'transfer-encoding') !== undefined;
 }
 
-/** Returns the conditions of a client, one in each line. */
-export function clientConditions({ clients }: Config, { id }: Client): string[] {
+/** Returns the conditions of a client at a time in Unix milliseconds, one in each line. */
+export function clientConditions({ clients }: Config, { id }: Client, now: number): string[] {
   const identify = clients.find((client) => client.id === id)?.identify;
   if (identify === undefined) return [IDENTIFIED_BY_NOTHING];
-  return identifiedBy(identify, ({ length }) => (length === 1 ? 'an API key' : `one of ${length} API keys`));
+  return identifiedBy(identify, (keys) => keysText(keys, now));
+}
+
+/** The console shows this, so no part of a hash is in it. */
+function keysText(keys: readonly ApiKey[], now: number): string {
+  const [all, one] = keys.length === 1 ? ['an API key', ''] : [`one of ${keys.length} API keys`, 'one '];
+  const ends = keys.flatMap(({ note, expires }) =>
+    expires === undefined ? [] : `${note === undefined ? one : `${note} `}${endText(expires, now)}`,
+  );
+  return ends.length === 0 ? all : `${all} (${ends.join(', ')})`;
 }
 
 type ExplainedRoutes = Routes<{ readonly name: string; readonly settings: Config['deployments'][string] }>;
@@ -160,8 +214,18 @@ export function routesOf(config: Config): ExplainedRoutes {
   return routes;
 }
 
-function rulePath(config: Config, client: Client, rule: number): string {
-  return `${clientPath(config, client)}.allow[${rule}]`;
+function rulePath(config: Config, client: Client, rule: Rule): string {
+  return client === ANONYMOUS
+    ? 'anonymous'
+    : `${clientPath(config, client)}.allow[${client.allow.indexOf(rule)}]`;
+}
+
+function endedRules(config: Config, client: Client, deployment: string, now: number): string[] {
+  return client.allow.flatMap((rule) =>
+    rule.deployment === deployment && rule.ends !== undefined && rule.ends <= now
+      ? `${rulePath(config, client, rule)} ended ${formatInstant(rule.ends)}`
+      : [],
+  );
 }
 
 function clientPath({ clients }: Config, { id }: Client): string {

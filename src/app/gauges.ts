@@ -1,5 +1,7 @@
 import type { Audit } from '../audit/audit.ts';
 import { NONCE_POLICIES } from '../challenges/store/store.ts';
+import { apiKeysOf, keyName } from '../config/api-keys.ts';
+import type { Config } from '../config/schema.ts';
 import type { AddressState, CredentialVersionState, DeploymentState } from '../control/state.ts';
 import type { Deployment } from '../gateway/gateway.ts';
 import type { ListenTls } from '../gateway/listener.ts';
@@ -61,6 +63,23 @@ export function setAuditCounts(metrics: Metrics, { counts, sink }: Audit): void 
     since === undefined ? 0 : Math.max(0, Date.now() - since) / 1000,
   );
   auditSinkLagRecords.set({ sink: 'redis' }, records);
+}
+
+/** Sets the ends of keys and rules; those of a configuration before disappear. */
+export function setClientEnds(
+  { clientKeyExpiry, clientRuleEnd }: Metrics,
+  { clients }: Pick<Config, 'clients'>,
+): void {
+  clientKeyExpiry.reset();
+  clientRuleEnd.reset();
+  for (const { id: client, identify, allow } of clients) {
+    for (const key of apiKeysOf(identify)) {
+      if (key.expires !== undefined) clientKeyExpiry.set({ client, key: keyName(key) }, key.expires / 1000);
+    }
+    for (const [index, { ends }] of allow.entries()) {
+      if (ends !== undefined) clientRuleEnd.set({ client, rule: `allow[${index}]` }, ends / 1000);
+    }
+  }
 }
 
 function resetAll(metrics: Metrics): void {

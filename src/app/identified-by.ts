@@ -1,3 +1,4 @@
+import { type ApiKey, apiKeysOf } from '../config/api-keys.ts';
 import type { Config } from '../config/schema.ts';
 
 /** Shown as the condition of the client `anonymous`. */
@@ -5,15 +6,17 @@ export const IDENTIFIED_BY_NOTHING = 'any other request that presents no API key
 
 /**
  * Returns a line for each condition of a client; all of them must hold. A request that presents another key, token or
- * certificate is not the client's. `keyText`: describes its keys by their hashes.
+ * certificate is not the client's. `keysText`: describes its API keys.
  */
 export function identifiedBy(
-  { addresses, apiKeySha256, certificate, jwt }: Config['clients'][number]['identify'],
-  keyText: (hashes: readonly string[]) => string,
+  identify: Config['clients'][number]['identify'],
+  keysText: (keys: readonly ApiKey[]) => string,
 ): string[] {
+  const { addresses, certificate, jwt } = identify;
+  const keys = [...apiKeysOf(identify)];
   return [
     addresses && `address ${addresses.join(', ')}`,
-    apiKeySha256 && keyText(apiKeySha256),
+    keys.length > 0 ? keysText(keys) : undefined,
     certificate && `certificate ${pairs(certificate)}`,
     jwt && `token ${pairs({ ...jwt, ...jwt.claims, claims: undefined })}`,
   ].filter((line) => line !== undefined);

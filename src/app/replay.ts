@@ -10,6 +10,8 @@ import { clientIn, routesOf } from './explanation.ts';
 
 /** A request as the audit log has it. */
 export interface RecordedRequest {
+  /** RFC 3339. Rules are judged as they are at this time. */
+  readonly time: string;
   readonly client: string;
   readonly address: string;
   readonly deployment: string;
@@ -160,8 +162,9 @@ export class Replay {
   ): Judgement {
     const { deployment } = rules;
     const isCut = request.cut === true;
+    const at = Date.parse(request.time);
     const targets = targetsOf(request, rules);
-    const outcomes = targets.map((target) => decided(rules, client, { ...request, target, headers }));
+    const outcomes = targets.map((target) => decided(rules, client, { ...request, target, headers }, at));
     const grant = outcomes.find(isGrant);
     if (!isCut && grant !== undefined && outcomes.every(isGrant)) {
       return { verdict: 'allowed', deployment, grant };
@@ -178,7 +181,7 @@ export class Replay {
     // If it is refused whatever the values are, they do not matter.
     const relaxed = names.length === 0 ? { rules, client } : this.#relaxedBy(rules, client, names);
     const possible = targets.map((target) =>
-      decided(relaxed.rules, relaxed.client, { ...request, target, headers }),
+      decided(relaxed.rules, relaxed.client, { ...request, target, headers }, at),
     );
     const possibleGrant = possible.find(isGrant);
     if (possibleGrant !== undefined) {
@@ -265,9 +268,10 @@ function decided(
   rules: DeploymentRules,
   client: Client,
   { method, target, headers, hasBody }: Parameters<typeof decide>[2],
+  at: number,
 ): Outcome {
   try {
-    return decide(rules, client, { method, target, headers, hasBody });
+    return decide(rules, client, { method, target, headers, hasBody }, at);
   } catch (error) {
     if (error instanceof GatewayError) return error.code;
     throw error;

@@ -1,6 +1,6 @@
 /**
  * Everything that `audit verify`, a search and the writer find in a log: its stable kind, the cause and remedy for
- * docs/audit-findings.md, and its sentence, which continues one that begins with the place. A kind with `note` is no
+ * docs/audit/findings.md, and its sentence, which continues one that begins with the place. A kind with `note` is no
  * integrity error. Kinds that a record tells have the name of its event.
  */
 const table = {

@@ -22,6 +22,8 @@ export interface AccessFacts {
   readonly credential: CredentialName | undefined;
   /** The client's rule that names the credential, such as `allow[0]`; empty: it is that of the site or deployment. */
   readonly credentialRule: string;
+  /** Code with which the client's rules would refuse the request, which are only observed; empty: they allow it. */
+  readonly wouldRefuse: string;
   /** How the response ends if it is sent whole; undefined: not all of it is there yet, so an outcome record follows. */
   readonly end?: ResponseEnd | undefined;
 }
@@ -95,7 +97,7 @@ export class RecordText {
   }
 
   access(facts: AccessFacts, { address, path, parameters, cut }: RecordedRequest): string {
-    const { status, traceId, upstream, credential, credentialRule, end } = facts;
+    const { status, traceId, upstream, credential, credentialRule, wouldRefuse, end } = facts;
     return (
       `"kind":"access","requestId":${json(facts.requestId)}${this.#replicaField},"client":${this.#name(facts.client)}` +
       `,"address":${this.#name(address)},"deployment":${this.#name(facts.deployment)},"site":${this.#name(facts.site)}` +
@@ -103,7 +105,8 @@ export class RecordText {
       `,"parameters":${parametersJson(parameters)}${cut ? ',"cut":true' : ''},"status":${status}` +
       `,"code":${this.#name(facts.code)}${end === undefined ? '' : this.#end(end)}${traceId === undefined ? '' : `,"traceId":${json(traceId)}`}${upstream === undefined ? '' : this.#upstream(upstream)}` +
       `${credential === undefined ? '' : this.#credential(credential)}` +
-      `${credentialRule === '' ? '}' : `,"credentialRule":${this.#name(credentialRule)}}`}`
+      `${credentialRule === '' ? '' : `,"credentialRule":${this.#name(credentialRule)}`}` +
+      `${wouldRefuse === '' ? '}' : `,"wouldRefuse":${this.#name(wouldRefuse)}}`}`
     );
   }
 

@@ -1,5 +1,5 @@
+import type { ErrorKind } from './error-kind.ts';
 import type { ProxyErrorType } from './proxy-error-type.ts';
-import type { RawHeaders } from './raw-headers.ts';
 
 /**
  * Every error that a client can receive: its stable code, HTTP status, title, and the error type of RFC
@@ -40,6 +40,16 @@ const table = {
       'The request does not identify a configured client: an address, key, certificate or token is missing or wrong, or comes twice. What is presented and wrong is refused also from an address of a client, and with `anonymous: true`. `detail` lists what the request showed.',
     remedy:
       'Send everything that the configuration lists for the client under `identify`, and no other key, token or certificate. Clients are matched from the top of the list.',
+  },
+  'client-key-expired': {
+    status: 401,
+    title: 'Client key expired',
+    proxyError: 'http_request_denied',
+    headers: ['www-authenticate', 'Basic realm="digest-gateway"'],
+    cause:
+      'The API key is one of a client, and its time in the configuration (`expires`) is over. `detail` names the key and when it ended.',
+    remedy:
+      'Give the client another key: `digest-gateway client rotate` makes one. To keep the key, write a later `expires` and reload.',
   },
   'client-forbidden': {
     status: 403,
@@ -329,21 +339,6 @@ const table = {
     remedy: 'Check the upstream and its duration metrics, or raise the limit.',
   },
 } as const satisfies Record<string, ErrorKind>;
-
-/** The fixed properties of a code. */
-export interface ErrorKind {
-  readonly status: number;
-  readonly title: string;
-  readonly proxyError: ProxyErrorType;
-  /** Types that errors of this code have in place of `proxyError` if their cause is known. */
-  readonly knownProxyErrors?: readonly ProxyErrorType[];
-  /** The cause, for docs/errors.md. */
-  readonly cause: string;
-  /** The remedy, for docs/errors.md. */
-  readonly remedy: string;
-  /** Headers of the response, flat: name, value … */
-  readonly headers?: RawHeaders;
-}
 
 export type ErrorCode = keyof typeof table;
 

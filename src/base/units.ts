@@ -31,6 +31,37 @@ export function parseSize(text: string): number {
   return parse(text, BYTES, 'a size', '512, 512B, 64KiB, 1MiB or 2GiB');
 }
 
+const INSTANT =
+  /^(\d{4}-\d\d-\d\d)(?:[Tt]((?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{1,9})?(?:[Zz]|[+-]\d\d:\d\d)))?$/;
+
+/**
+ * Parses a date, which stands for its first instant in UTC, or a time of RFC 3339, to Unix milliseconds.
+ * @throws RangeError with the issue and the correct form
+ */
+export function parseInstant(text: string): number {
+  const [, date, time = 'Z'] = INSTANT.exec(text) ?? [];
+  const midnight = new Date(`${date}T00:00:00Z`);
+  const isDate = !Number.isNaN(midnight.getTime()) && midnight.toISOString().startsWith(`${date}T`);
+  const at = time === 'Z' ? midnight.getTime() : Date.parse(`${date}T${time.toUpperCase()}`);
+  // Date accepts the 31st of February as the 3rd of March.
+  if (isDate && !Number.isNaN(at)) return at;
+  // Unlike a duration, this may stand where a secret is expected, so it is not quoted.
+  throw new RangeError(
+    'is not a date or time: write a date, such as 2027-03-01, or a time, such as 2027-03-01T12:00:00Z',
+  );
+}
+
+/** Formats Unix milliseconds as people write them: the date alone if it is the first instant of one in UTC. */
+export function formatInstant(at: number): string {
+  const text = new Date(at).toISOString();
+  return text.endsWith('T00:00:00.000Z') ? text.slice(0, 10) : text.replace('.000Z', 'Z');
+}
+
+/** Formats the end of something: `ends 2027-03-01`, or `ended …` if `now`, in Unix milliseconds, is not before it. */
+export function endText(at: number, now: number): string {
+  return `${at <= now ? 'ended' : 'ends'} ${formatInstant(at)}`;
+}
+
 function parse(
   text: string,
   units: Readonly<Record<string, number>>,

@@ -65,7 +65,7 @@ async function check(io: Io, { config: given, secrets }: CheckOptions): Promise<
       : await loadLocated(file, trust);
     const warnings = secrets
       ? (await readSetupOf(located, context)).warnings
-      : [...located.warnings, ...configWarnings(located.config)].map(located.locate);
+      : [...located.warnings, ...configWarnings(located.config, Date.now())].map(located.locate);
     return { file, config: located.config, issues: [], warnings };
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;

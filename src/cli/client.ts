@@ -3,11 +3,13 @@ import { type Command, InvalidArgumentError } from 'commander';
 import { stringify } from 'yaml';
 import { IDENTIFIED_BY_NOTHING, identifiedBy } from '../app/identified-by.ts';
 import { Network } from '../base/network.ts';
+import { endText, formatInstant } from '../base/units.ts';
+import { type ApiKey as ApiKeyRule, keyName } from '../config/api-keys.ts';
 import { isClientId } from '../config/clients.ts';
 import { ConfigError, type LocatedIssue } from '../config/issues.ts';
 import { type LocatedConfig, loadConfig, loadLocated } from '../config/load.ts';
 import type { Config } from '../config/schema.ts';
-import { ANONYMOUS, ANY_DEPLOYMENT, type Names, type Rule } from '../policy/client.ts';
+import { ANONYMOUS, ANY_DEPLOYMENT, isObserved, type Names, type Rule } from '../policy/client.ts';
 import { CommandError, type Io, print, type Run } from './io.ts';
 import { alignColumns } from './table.ts';
 
@@ -153,9 +155,6 @@ function instructions(
 
 type Client = Config['clients'][number];
 
-/** Hex digits of a hash that tell keys apart. */
-const SHOWN_DIGITS = 8;
-
 /** `client list`: who is configured, how clients are identified, and what they may do. */
 async function listClients(
   io: Io,
@@ -168,9 +167,20 @@ async function listClients(
   await print(io, `${text}\n`);
 }
 
-function plain({ id, identify, allow, limits }: Client): object {
+function plain({ id, identify, allow, limits, mode }: Client): object {
   const addresses = identify.addresses?.map(String);
-  return { id, identify: { ...identify, ...(addresses && { addresses }) }, allow, limits };
+  const apiKeys = identify.apiKeys?.map((key) =>
+    key.expires === undefined ? key : { ...key, expires: formatInstant(key.expires) },
+  );
+  return {
+    id,
+    identify: { ...identify, ...(addresses && { addresses }), ...(apiKeys && { apiKeys }) },
+    allow: allow.map((rule) =>
+      rule.ends === undefined ? rule : { ...rule, ends: formatInstant(rule.ends) },
+    ),
+    limits,
+    ...(mode && { mode: { ...mode, until: formatInstant(mode.until) } }),
+  };
 }
 
 function withoutSets(_key: string, value: unknown): unknown {
@@ -178,26 +188,47 @@ function withoutSets(_key: string, value: unknown): unknown {
 }
 
 function table(clients: readonly Client[], anonymous: boolean): string[] {
-  const rows = clients.map(({ id, identify, allow }) => [
-    id,
-    identifiedBy(identify, keyText).join('\n'),
-    allow.length === 0 ? 'nothing: no rule under allow' : allow.map(ruleText).join('\n'),
+  const now = Date.now();
+  const rows = clients.map((client) => [
+    client.id,
+    identifiedBy(client.identify, (keys) => keysText(keys, now)).join('\n'),
+    [...modeText(client, now), ...rulesText(client, now)].join('\n'),
   ]);
-  if (anonymous) rows.push([ANONYMOUS.id, IDENTIFIED_BY_NOTHING, ANONYMOUS.allow.map(ruleText).join('\n')]);
+  if (anonymous)
+    rows.push([
+      ANONYMOUS.id,
+      IDENTIFIED_BY_NOTHING,
+      ANONYMOUS.allow.map((rule) => ruleText(rule, now)).join('\n'),
+    ]);
   return alignColumns([['CLIENT', 'IDENTIFIED BY', 'ALLOWED'], ...rows]);
 }
 
-function keyText(hashes: readonly string[]): string {
-  return `API key ${hashes.map((hex) => `${hex.slice(0, SHOWN_DIGITS)}…`).join(', ')}`;
+function modeText(client: Client, now: number): string[] {
+  if (client.mode === undefined || !isObserved(client, now)) return [];
+  return [`everything until ${formatInstant(client.mode.until)}, observing these rules:`];
 }
 
-function ruleText({ deployment, sites, operations, methods, parameters, credential }: Rule): string {
+function rulesText({ allow }: Client, now: number): string[] {
+  return allow.length === 0 ? ['nothing: no rule under allow'] : allow.map((rule) => ruleText(rule, now));
+}
+
+function keysText(keys: readonly ApiKeyRule[], now: number): string {
+  const texts = keys.map((key) => {
+    const name = key.note ?? `${keyName(key)}…`;
+    return key.expires === undefined ? name : `${name} (${endText(key.expires, now)})`;
+  });
+  return `API key ${texts.join(', ')}`;
+}
+
+function ruleText(rule: Rule, now: number): string {
+  const { deployment, sites, operations, methods, parameters, credential, ends } = rule;
   const limits = [
     namesText('sites', sites),
     namesText('operations', operations),
     namesText('methods', methods),
     ...parameters.map(({ name }) => `limits of ${name}`),
     credential === undefined ? undefined : `credential ${credential}`,
+    ends === undefined ? undefined : endText(ends, now),
   ].filter((part) => part !== undefined);
   const name = deployment === ANY_DEPLOYMENT ? 'every deployment' : deployment;
   return limits.length === 0 ? name : `${name}: ${limits.join('; ')}`;

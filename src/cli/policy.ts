@@ -51,7 +51,8 @@ async function runExplain(io: Io, method: string, target: string, options: Optio
     throw new CommandError(2, `Name a client of the configuration with --client: ${known}`);
   }
   const headers = options.header.flatMap(fieldOf);
-  const explanation = explain(config, { client, method, target, host: options.host, headers });
+  const { host } = options;
+  const explanation = explain(config, { client, method, target, host, headers, now: Date.now() });
   const text = options.json === true ? JSON.stringify(explanation) : explanationLines(explanation).join('\n');
   await print(io, `${text}\n`);
   return explanation.allowed ? 0 : 1;
@@ -75,9 +76,12 @@ type Row = readonly [name: string, value: string];
 
 function grantRows(granted: Granted): Row[] {
   const { client, identifiedBy, deployment, rule, operation, site, credential, credentialBy } = granted;
-  const { sends, siteAdded, drops, parameters, limits } = granted;
+  const { ends, endedRules, sends, siteAdded, drops, parameters, limits, wouldRefuse } = granted;
+  const until = wouldRefuse === undefined ? '' : `, until ${wouldRefuse.until}`;
   return [
-    ['allowed', `by ${rule}`],
+    ['allowed', `by ${rule}${ends === '' ? '' : `, which ends ${ends}`}${until}`],
+    ...(wouldRefuse === undefined ? [] : observedRows(wouldRefuse)),
+    ...endedRules.map((text): Row => ['not by', text]),
     ['client', client],
     ...identifiedBy.map((text): Row => ['known by', text]),
     ['deployment', deployment],
@@ -91,11 +95,21 @@ function grantRows(granted: Granted): Row[] {
   ];
 }
 
-function refusalRows({ client, identifiedBy, deployment, rule, status, code, detail }: Refused): Row[] {
+function observedRows({ status, code, detail, rule }: NonNullable<Granted['wouldRefuse']>): Row[] {
+  return [
+    ['then', `refused: ${status} ${code}`],
+    ['because', detail],
+    ['decided by', rule],
+  ];
+}
+
+function refusalRows(refused: Refused): Row[] {
+  const { client, identifiedBy, deployment, rule, endedRules, status, code, detail } = refused;
   return [
     ['refused', `${status} ${code}`],
     ['because', detail],
     ['decided by', rule],
+    ...endedRules.map((text): Row => ['not by', text]),
     ['client', client],
     ...identifiedBy.map((text): Row => ['known by', text]),
     ['deployment', deployment],

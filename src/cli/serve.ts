@@ -1,3 +1,4 @@
+import { join } from 'node:path';
 import type { Command } from 'commander';
 import type { App } from '../app/app.ts';
 import { formatIssue } from '../config/issues.ts';
@@ -49,7 +50,13 @@ async function serve(io: Io, { config, watch }: ServeOptions): Promise<void> {
   const stopping = shutdownSignal();
   const { listen, control } = await app.start().catch(failed);
   const scheme = setup.listenTls === undefined ? 'http' : 'https';
-  log.info({ listen: urlOf(listen, scheme), control: urlOf(control) }, 'the gateway is up');
+  const { audit } = setup;
+  const opened = {
+    listen: urlOf(listen, scheme),
+    control: urlOf(control),
+    audit: audit && join(audit.directory, audit.replica),
+  };
+  log.info(opened, 'the gateway is up');
 
   const signal = await Promise.race([stopping, app.drainRequested.then(() => undefined)]);
   log.info({ signal }, 'draining; another signal skips drain.delay');

@@ -32,7 +32,7 @@ export const auditSchema = (folder: string) =>
       replica: text(REPLICA, /^[A-Za-z0-9][\w.-]{0,63}$/)
         .exactOptional()
         .describe(
-          'The folder that this process writes to; its workers write to `REPLICA@1`, `REPLICA@2` and so on. Without it, the host name. Two gateways cannot share a folder.',
+          'The folder that this process writes to; its workers write to `REPLICA@1`, `REPLICA@2` and so on. Without it, the host name, or `gateway` in a container whose host name is its id: the next container continues its log. Two gateways cannot share a folder.',
         ),
       durability: oneOf(['write', 'fsync', 'async'])
         .default('write')

@@ -1,4 +1,6 @@
 import { type Network, NetworkMap } from '../base/network.ts';
+import { formatInstant } from '../base/units.ts';
+import { type ApiKey, apiKeysOf, keyName } from './api-keys.ts';
 import type { Client } from './clients.ts';
 import { type Accepted, type CrossIssue, isGiven, keyList, listNames } from './cross-check.ts';
 import type { Path } from './issues.ts';
@@ -23,6 +25,7 @@ export function* clientIssues(config: Accepted<Config>, exposed: boolean): Gener
     yield* identifyIssues(config, path, client.identify);
     yield* issuerNameIssues(issuers, path, client.identify?.jwt?.issuer);
     yield* allowIssues(config, path, client.allow);
+    yield* modeIssues(path, client.mode);
     earlier.add(conditions);
   }
 }
@@ -86,23 +89,40 @@ function* issuerNameIssues(
 }
 
 function* earlierClientIssues(conditions: ClientConditions, earlier: EarlierClients): Generator<CrossIssue> {
-  const { path, client, hashes } = conditions;
+  const { path, client } = conditions;
   if (client.id !== undefined && earlier.ids.has(client.id)) {
     yield { path: [...path, 'id'], message: 'is that of another client, too: give each its own' };
   }
-  const owner = earlier.ownerOf(hashes);
-  if (owner !== undefined) {
-    yield {
-      path: [...path, 'identify', 'apiKeySha256'],
-      message: `is the key of ${owner.name}, too: make one for each with digest-gateway client add NAME`,
-    };
-  }
+  yield* apiKeyIssues(conditions, earlier);
   const covering = earlier.covering(conditions);
   if (covering !== undefined) {
     yield {
       path,
       message: `is never reached: every request that fits it also fits ${covering.name} before it; put it first, or let it require more`,
     };
+  }
+}
+
+function* apiKeyIssues({ path, keys }: ClientConditions, earlier: EarlierClients): Generator<CrossIssue> {
+  const hashes = new Set<string>();
+  const names = new Set<string>();
+  for (const key of keys) {
+    const place = [...path, 'identify', ...key.path];
+    const owner = earlier.ownerOf(key);
+    if (owner !== undefined) {
+      const message = `is the key of ${owner.name}, too: make one for each with digest-gateway client add NAME`;
+      yield { path: place, message };
+    } else if (key.sha256 === SHA256_OF_NOTHING) {
+      const message = 'is the SHA-256 of nothing: make a key with digest-gateway client add NAME';
+      yield { path: place, message };
+    } else if (hashes.has(key.sha256)) {
+      yield { path: place, message: 'is listed twice for this client: keep one of the two' };
+    } else if (names.has(keyName(key))) {
+      const message = 'has the note of another key of this client: give each its own';
+      yield { path: place, message };
+    }
+    hashes.add(key.sha256);
+    names.add(keyName(key));
   }
 }
 
@@ -113,12 +133,6 @@ function* identifyIssues(
 ): Generator<CrossIssue> {
   if (identify === undefined) return;
   const path = [...client, 'identify'];
-  if (identify.apiKeySha256?.includes(SHA256_OF_NOTHING)) {
-    yield {
-      path: [...path, 'apiKeySha256'],
-      message: 'is the SHA-256 of nothing: make a key with digest-gateway client add NAME',
-    };
-  }
   const verifies = isGiven(listen, 'tls') && isGiven(listen?.tls, 'clientCaFile');
   if ('certificate' in identify && !verifies) {
     yield {
@@ -161,6 +175,18 @@ function* allowIssues(
   }
 }
 
+const DAY_MS = 86_400_000;
+const MAX_OBSERVED_DAYS = 90;
+
+function* modeIssues(client: Path, mode: Accepted<Client['mode']>): Generator<CrossIssue> {
+  const latest = Date.now() + MAX_OBSERVED_DAYS * DAY_MS;
+  if (mode?.until === undefined || mode.until <= latest) return;
+  yield {
+    path: [...client, 'mode', 'until'],
+    message: `is more than ${MAX_OBSERVED_DAYS} days ahead, and the rules of this client protect nothing until then: name a day up to ${formatInstant(latest - (latest % DAY_MS))}`,
+  };
+}
+
 interface Named {
   /** A noun with its article, for messages. */
   readonly kind: string;
@@ -194,8 +220,8 @@ class ClientConditions {
   readonly index: number;
   readonly path: Path;
   readonly client: Partial<Accepted<Client>>;
-  /** Hashes of its API keys. */
-  readonly hashes: readonly string[];
+  /** Its API keys, each with its path below `identify`. */
+  readonly keys: readonly (ApiKey & { readonly path: Path })[];
   /** Undefined without addresses, or if one was refused. */
   readonly networks: readonly Network[] | undefined;
   /** Every condition but the addresses: a value with its path. A refused one equals no other. */
@@ -207,7 +233,7 @@ class ClientConditions {
     this.index = index;
     this.path = ['clients', index];
     this.client = client ?? {};
-    this.hashes = others.apiKeySha256?.filter((hash) => hash !== undefined) ?? [];
+    this.keys = [...apiKeysOf(others)];
     this.networks = networks?.length === addresses?.length ? networks : undefined;
     this.facts = new Set(factsIn(others, [], index));
   }
@@ -252,9 +278,9 @@ class EarlierClients {
   }
 
   add(added: ClientConditions): void {
-    const { client, hashes, networks, facts } = added;
+    const { client, keys, networks, facts } = added;
     if (client.id !== undefined) this.ids.add(client.id);
-    for (const hash of hashes) if (!this.#owners.has(hash)) this.#owners.set(hash, added);
+    for (const { sha256 } of keys) if (!this.#owners.has(sha256)) this.#owners.set(sha256, added);
     const share = (mark: string): number => this.#shares.get(mark) ?? 0;
     const [rarest] = [...facts].sort((a, b) => share(a) - share(b));
     const nearby = Math.max(...(networks ?? []).map((network) => share(String(network))));
@@ -267,9 +293,9 @@ class EarlierClients {
     }
   }
 
-  /** Returns the first client with one of these API keys. */
-  ownerOf(hashes: readonly string[]): ClientConditions | undefined {
-    return first(hashes.map((hash) => this.#owners.get(hash)));
+  /** Returns the first client with this API key. */
+  ownerOf({ sha256 }: ApiKey): ClientConditions | undefined {
+    return this.#owners.get(sha256);
   }
 
   /** Returns the first client that matches every request that `later` matches. */

@@ -1,9 +1,11 @@
 import { z } from 'zod';
 import { isExposed } from '../base/network.ts';
 import { ANONYMOUS, type ParameterLimit, type Rule } from '../policy/client.ts';
+import { apiKeySha256Schema, apiKeysSchema } from './api-keys.ts';
 import { limitsSchema } from './limits.ts';
 import { isMethod } from './operations.ts';
 import {
+  instant,
   listOf,
   NAME,
   network,
@@ -15,14 +17,7 @@ import {
   whole,
 } from './value-schemas.ts';
 
-const HEX_256 = /^[0-9a-fA-F]{64}$/;
 const FINGERPRINT = /^(?:[0-9a-fA-F]{2}:?){31}[0-9a-fA-F]{2}$/;
-
-const apiKeySha256 = () =>
-  oneOrMore(
-    text('64 hex digits', HEX_256).transform((hex) => hex.toLowerCase()),
-    'the SHA-256 of an API key, 64 hex digits, as `digest-gateway client add NAME` prints it; or a list of them',
-  );
 
 const certificate = () =>
   z
@@ -77,11 +72,14 @@ const identify = () =>
         addresses: listOf(network(), 'a list of at least one network, such as [10.1.0.0/16]')
           .exactOptional()
           .describe('The networks from which the client calls.'),
-        apiKeySha256: apiKeySha256()
+        apiKeySha256: apiKeySha256Schema()
           .exactOptional()
           .describe(
             'The hash of the API key, which the client sends as `X-Api-Key`, or as the password of Basic with its id as user name.',
           ),
+        apiKeys: apiKeysSchema()
+          .exactOptional()
+          .describe('API keys that end or have a note. One of these, or of `apiKeySha256`, must be sent.'),
         certificate: certificate()
           .exactOptional()
           .describe('The certificate of the client. It needs `listen.tls.clientCaFile`.'),
@@ -91,8 +89,21 @@ const identify = () =>
     )
     .refine(isNotEmpty, {
       error:
-        'says nothing that tells this client from others: give addresses, apiKeySha256, certificate or jwt',
+        'says nothing that tells this client from others: give addresses, apiKeySha256, apiKeys, certificate or jwt',
     });
+
+const mode = () =>
+  z.strictObject(
+    {
+      observe: z
+        .literal(true, { error: 'true; leave mode out for rules that refuse' })
+        .describe('Serves what the rules of the client would refuse, and records it.'),
+      until: instant().describe(
+        'The time from which the rules refuse again, without a reload: a date, which is its first instant in UTC, or an RFC 3339 time. At most 90 days ahead.',
+      ),
+    },
+    { error: SECTION },
+  );
 
 /** Schema of a client. `client-issues.ts` checks clients against each other. */
 export const clientSchema = () =>
@@ -111,6 +122,11 @@ export const clientSchema = () =>
       limits: limitsSchema()
         .exactOptional()
         .describe('What this client may send. Without it there is no limit.'),
+      mode: mode()
+        .exactOptional()
+        .describe(
+          'Tries the rules without refusing anything: a request that they would refuse is served as if the client had a rule for everything of that deployment, with the credential of its site or deployment. The audit record says so (`wouldRefuse`), and `digest_gateway_would_refuse_total` counts it. What the deployment itself refuses is still refused.',
+        ),
     },
     { error: SECTION },
   );
@@ -182,6 +198,11 @@ const rule = () =>
         .exactOptional()
         .describe(
           'The credential for requests under this rule. Without it that of the site, or of the deployment.',
+        ),
+      ends: instant()
+        .exactOptional()
+        .describe(
+          'When the rule ends: a date, from whose beginning in UTC it allows nothing, or a time of RFC 3339. Without it the rule has no end.',
         ),
     },
     { error: SECTION },

@@ -12,6 +12,7 @@ const HASHES: Readonly<Record<string, (written: unknown) => unknown>> = {
   tokenSha256: () => CUT,
   readTokenSha256: () => CUT,
   apiKeySha256: shortened,
+  apiKeys: shortened,
 };
 
 const UNITS = {

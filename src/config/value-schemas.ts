@@ -3,7 +3,7 @@ import { resolve } from 'node:path';
 import { z } from 'zod';
 import { LONGEST_TIMER_MS } from '../base/clock.ts';
 import { Network } from '../base/network.ts';
-import { parseDuration, parseSize } from '../base/units.ts';
+import { parseDuration, parseInstant, parseSize } from '../base/units.ts';
 
 /*
  * Schemas of single values. The `error` of a schema completes the sentence "must be …"; the message of a
@@ -69,6 +69,10 @@ export const period = (): z.ZodType<number> =>
     if (milliseconds === 0) throw new RangeError(`${written} is out of range: write a period of 1ms or more`);
     return milliseconds;
   });
+
+/** A date, which stands for its first instant in UTC, or a time of RFC 3339; the output is in Unix milliseconds. */
+export const instant = (): z.ZodType<number> =>
+  parsed(z.string({ error: 'a date, such as 2027-03-01, or a time of RFC 3339' }), parseInstant);
 
 /** A size; the output is in bytes. */
 export const size = (): z.ZodType<number> =>

@@ -9,6 +9,8 @@ export interface ClientDetailView {
   /** Conditions that hold for its requests, in words. */
   readonly identifiedBy: readonly string[];
   readonly rules: readonly RuleView[];
+  /** Until then, in Unix milliseconds, the rules are only observed; null: they refuse. */
+  readonly observedUntil: number | null;
   /** null: none are configured. */
   readonly limits: LimitUseView | null;
   /** Since the start, the latest first. */
@@ -26,6 +28,8 @@ export interface RuleView {
   readonly parameters: readonly ParameterLimitView[];
   /** null: that of the site or of the deployment. */
   readonly credential: string | null;
+  /** Unix milliseconds; null: it has no end. */
+  readonly ends: number | null;
 }
 
 /** An operation of a rule. */
@@ -56,6 +60,8 @@ export interface LimitUseView {
 /** Refusals of one code. */
 export interface RefusalView {
   readonly code: string;
+  /** True: the requests were served, since the client's rules are only observed. */
+  readonly isServed: boolean;
   readonly title: string;
   readonly count: number;
   /** The last one: Unix milliseconds, the deployment (empty: none), the reason, the request. */
@@ -73,11 +79,17 @@ export interface ClientUse {
 
 /** The policy's decision on a request. Absent parts are empty. */
 export interface ExplanationView {
+  /** The refusal by rules that are only observed; null: there is none. */
+  readonly wouldRefuse: ObservedRefusalView | null;
   readonly allowed: boolean;
   readonly client: string;
   readonly deployment: string;
   /** Path of the part of the configuration that decides. */
   readonly rule: string;
+  /** When the rule ends; empty if it has no end. */
+  readonly ends: string;
+  /** A line for each rule of the client for the deployment that has ended. */
+  readonly endedRules: readonly string[];
   /** 0 and empty if it is allowed. */
   readonly status: number;
   readonly code: string;
@@ -93,6 +105,17 @@ export interface ExplanationView {
   readonly sends: string;
   readonly parameters: readonly (readonly [name: string, value: string])[];
   readonly limits: readonly string[];
+}
+
+/** How the rules of a client would refuse a request, which are only observed. */
+export interface ObservedRefusalView {
+  /** Path of the rules in the configuration. */
+  readonly rule: string;
+  /** The time from which they refuse: a date or RFC 3339, in UTC. */
+  readonly until: string;
+  readonly status: number;
+  readonly code: string;
+  readonly detail: string;
 }
 
 /** The configuration in use. */

@@ -1,4 +1,5 @@
-import { type ErrorCode, type ErrorKind, errorKinds } from '../base/errors.ts';
+import type { ErrorKind } from '../base/error-kind.ts';
+import { type ErrorCode, errorKinds } from '../base/errors.ts';
 import { type OpenAddress, socketPath } from '../base/open-port.ts';
 import type { Operation } from '../policy/catalogue.ts';
 import { FORMS, type Parameter } from '../policy/parameter.ts';

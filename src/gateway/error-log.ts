@@ -83,7 +83,7 @@ function causeText(cause: unknown): string | undefined {
   return `${code}${cause.message}`;
 }
 
-/** Distinct pairs of client and code that are kept. */
+/** Distinct kinds of refusals that are kept. */
 const KEPT = 10_000;
 /** Length of a reason, in characters. */
 const LONGEST_DETAIL = 500;
@@ -91,6 +91,8 @@ const LONGEST_DETAIL = 500;
 /** All refusals of one code for one client. */
 export interface ClientRefusal {
   readonly code: string;
+  /** True: the requests were served, since the client's rules are only observed. */
+  readonly isServed: boolean;
   readonly title: string;
   readonly count: number;
   /** The last one; in Unix milliseconds. */
@@ -102,17 +104,24 @@ export interface ClientRefusal {
 
 export type CountedRefusal = readonly [client: string, refusal: ClientRefusal];
 
-/** Requests that the gateway refused, by client and code, in memory that does not grow. */
-export class ClientRefusals {
-  /** The pair that was counted last is the last one. */
-  readonly #byPair = new Map<string, CountedRefusal>();
+/** Whose request was refused, and where. */
+interface RefusedRequest extends Pick<ClientRefusal, 'deployment' | 'isServed'> {
+  /** Id of the client; empty: it is not known. */
+  readonly client: string;
+}
 
-  /** `client`: its id; empty: it is not known. */
-  add(client: string, deployment: string, { code, kind, detail }: GatewayError, requestId: string): void {
-    const pair = `${client} ${code}`;
-    const count = (this.#byPair.get(pair)?.[1].count ?? 0) + 1;
+/** Requests that the gateway, or a rule that is only observed, refused, in memory that does not grow. */
+export class ClientRefusals {
+  /** By client, code and `isServed`; what was counted last is the last one. */
+  readonly #byKind = new Map<string, CountedRefusal>();
+
+  add({ client, deployment, isServed }: RefusedRequest, error: GatewayError, requestId: string): void {
+    const { code, kind, detail } = error;
+    const key = keyOf(client, { code, isServed });
+    const count = (this.#byKind.get(key)?.[1].count ?? 0) + 1;
     const refusal = {
       code,
+      isServed,
       title: kind.title,
       count,
       lastAt: Date.now(),
@@ -120,27 +129,31 @@ export class ClientRefusals {
       detail: detail.slice(0, LONGEST_DETAIL),
       requestId,
     };
-    putBounded(this.#byPair, pair, [client, refusal], KEPT);
+    putBounded(this.#byKind, key, [client, refusal], KEPT);
   }
 
   /** Adds those that another process has counted before it ended. */
   keep(counted: readonly CountedRefusal[]): void {
     for (const [client, refusal] of counted) {
-      const pair = `${client} ${refusal.code}`;
-      const known = this.#byPair.get(pair)?.[1];
+      const key = keyOf(client, refusal);
+      const known = this.#byKind.get(key)?.[1];
       const last = known === undefined || known.lastAt < refusal.lastAt ? refusal : known;
       const count = refusal.count + (known?.count ?? 0);
-      putBounded(this.#byPair, pair, [client, { ...last, count }], KEPT);
+      putBounded(this.#byKind, key, [client, { ...last, count }], KEPT);
     }
   }
 
-  /** All of them, the pair that was counted last at the end. */
+  /** All of them, what was counted last at the end. */
   get all(): CountedRefusal[] {
-    return [...this.#byPair.values()];
+    return [...this.#byKind.values()];
   }
 
   /** The refusals of a client, the latest first. */
   of(client: string): ClientRefusal[] {
     return this.all.flatMap(([its, refusal]) => (its === client ? [refusal] : [])).reverse();
   }
+}
+
+function keyOf(client: string, { code, isServed }: Pick<ClientRefusal, 'code' | 'isServed'>): string {
+  return `${client} ${code} ${isServed}`;
 }

@@ -9,8 +9,8 @@ import type { Caller, Identification } from '../identity/identification.ts';
 import type { Limits, Permit } from '../limits/limits.ts';
 import type { DeploymentMetrics } from '../metrics/deployment-metrics.ts';
 import type { Metrics } from '../metrics/metrics.ts';
-import type { Client } from '../policy/client.ts';
-import { decide, type Grant } from '../policy/decide.ts';
+import { type Client, isObserved, unrestricted } from '../policy/client.ts';
+import { decide, type Grant, type Request } from '../policy/decide.ts';
 import type { DeploymentRules } from '../policy/rules.ts';
 import type { Tracing } from '../tracing/tracing.ts';
 import type { BodySource } from '../transport/request-body.ts';
@@ -193,7 +193,12 @@ export class Gateway {
     const keepTrace = record.trace === undefined && upstream.options.forwardTrace;
     const headers = outboundHeaders(request.headers, request.httpVersion, keepTrace);
     if (method === 'OPTIONS') countDownForwards(headers);
-    const grant = decide(rules, client, { method, target, headers, hasBody: request.body !== 0 });
+    const grant = this.#grant(
+      rules,
+      client,
+      { method, target, headers, hasBody: request.body !== 0 },
+      record,
+    );
     const dropped = (headers.length - grant.headers.length) / 2;
     if (dropped > 0) {
       this.#deps.metrics.requestFieldsDropped.inc({ deployment: name, client: client.id }, dropped);
@@ -204,6 +209,25 @@ export class Gateway {
     return grant;
   }
 
+  /** Decides by the client's rules. What they refuse while they are only observed is recorded and granted. */
+  #grant(rules: DeploymentRules, client: Client, request: Request, record: RequestRecord): Grant {
+    const now = Date.now();
+    try {
+      return decide(rules, client, request, now);
+    } catch (refusal) {
+      if (!(refusal instanceof GatewayError) || !isObserved(client, now)) throw refusal;
+      const grant = decide(rules, unrestricted(client), request, now);
+      record.wouldRefuse = refusal.code;
+      this.#deps.metrics.wouldRefuse.inc({ client: client.id, code: refusal.code });
+      this.refusals.add(
+        { client: client.id, deployment: rules.deployment, isServed: true },
+        refusal,
+        record.requestId,
+      );
+      return grant;
+    }
+  }
+
   /** Sends an error to the client, once it has its record. Resolves to the error that was sent. */
   async #fail({ exchange, record, permit }: Relay, failure: GatewayError): Promise<GatewayError> {
     // The connection is closed for further requests before the record is written, so that none is read
@@ -212,7 +236,8 @@ export class Gateway {
     const error = await this.#recordFailure(failure, record);
     if (error.code === 'internal-error') this.#deps.metrics.internalErrors.inc();
     this.errors.add(record.deployment, error, record.requestId);
-    this.refusals.add(record.client, record.deployment, error, record.requestId);
+    const { client, deployment } = record;
+    this.refusals.add({ client, deployment, isServed: false }, error, record.requestId);
     fail(exchange, error, record.requestId, permit);
     return error;
   }

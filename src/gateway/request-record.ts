@@ -50,6 +50,8 @@ export class RequestRecord implements ExchangeFacts, AccessFacts, Waiter {
   credential: CredentialUsed | undefined;
   /** The client's rule that names the credential; empty: none does. */
   credentialRule = '';
+  /** Code with which the client's rules would refuse it, which are only observed; empty: they do not. */
+  wouldRefuse = '';
   #upstreamStatus = 0;
   /** True if the response has been passed to the audit log, which reads the next four. They do not change any more. */
   isRecorded = false;
@@ -196,9 +198,9 @@ export interface RequestEnd {
 
 /** Logs a request, if `log.requests` is on. The query is left out, because it can identify a person. */
 export function logRequest(log: Log, record: RequestRecord, path: string, end: RequestEnd): void {
-  const { requestId, client, address, deployment, operation, method, outcome } = record;
+  const { requestId, client, address, deployment, operation, method, outcome, wouldRefuse } = record;
   const durationMs = Math.round(end.durationMs * 1000) / 1000;
-  const found = outcome !== '' && { outcome };
+  const found = { ...(outcome !== '' && { outcome }), ...(wouldRefuse !== '' && { wouldRefuse }) };
   log.info(
     { requestId, client, address, deployment, operation, method, path, ...end, durationMs, ...found },
     'request',

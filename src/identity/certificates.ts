@@ -31,10 +31,10 @@ export interface ClientCertificate {
 export type PresentedCertificate = ClientCertificate | { readonly refused: string } | undefined;
 
 /**
- * Returns the peer's certificate. It is accepted only if an authority of listen.tls.clientCaFile signed it, and its
- * names can be read.
+ * Returns the peer's certificate. It is accepted only if an authority of listen.tls.clientCaFile signed it, it has not
+ * ended at `now` (Unix milliseconds), and its names can be read.
  */
-export function presentedCertificate(socket: Socket): PresentedCertificate {
+export function presentedCertificate(socket: Socket, now: number): PresentedCertificate {
   if (!(socket instanceof TLSSocket)) return undefined;
   // Read first: in Node.js 24 the chain is empty after getPeerX509Certificate.
   const ends = certificateEnd(socket);
@@ -42,7 +42,7 @@ export function presentedCertificate(socket: Socket): PresentedCertificate {
   if (certificate === undefined) return undefined;
   if (!socket.authorized) return { refused: String(socket.authorizationError) };
   // TLS verifies a certificate only when its connection opens.
-  if (ends <= Date.now()) return { refused: 'CERT_HAS_EXPIRED' };
+  if (ends <= now) return { refused: 'CERT_HAS_EXPIRED' };
   return readCertificate(certificate);
 }
 

@@ -1,6 +1,7 @@
 import { hash, randomBytes } from 'node:crypto';
 import type { JWTPayload } from 'jose';
 import { type Address, type Network, NetworkMap } from '../base/network.ts';
+import { type ApiKey, apiKeysOf, keyName } from '../config/api-keys.ts';
 import type { Client } from '../policy/client.ts';
 import {
   type CertificateRule,
@@ -16,6 +17,7 @@ export interface ClientDescription extends Client {
   readonly identify: {
     readonly addresses?: readonly Network[] | undefined;
     readonly apiKeySha256?: readonly string[] | undefined;
+    readonly apiKeys?: readonly ApiKey[] | undefined;
     readonly certificate?: CertificateRule | undefined;
     readonly jwt?: TokenRule | undefined;
   };
@@ -163,23 +165,41 @@ function file<T>(map: Map<string, T[]>, key: string, value: T): void {
   else filed.push(value);
 }
 
+/** True if requests of the client have an API key. */
+export function hasApiKey({ apiKeySha256, apiKeys }: ClientDescription['identify']): boolean {
+  return apiKeySha256 !== undefined || apiKeys !== undefined;
+}
+
+/** An API key with its client. */
+export interface OwnedKey {
+  readonly owner: Ranked;
+  /** Its note, or the first digits of its hash. */
+  readonly name: string;
+  /** The first instant at which it no longer holds, in Unix milliseconds; infinity if it has no end. */
+  readonly expires: number;
+}
+
 /** The API keys of all clients. */
 export class ApiKeys {
   readonly #salt = randomBytes(16).toString('hex');
-  readonly #owners = new Map<string, Ranked>();
+  readonly #owned = new Map<string, OwnedKey>();
 
   /** Adds the keys of a client. */
-  add(client: Ranked): void {
-    for (const hex of client.client.identify.apiKeySha256 ?? []) this.#owners.set(this.#blind(hex), client);
+  add(owner: Ranked): void {
+    for (const key of apiKeysOf(owner.client.identify)) {
+      const { sha256, expires = Number.POSITIVE_INFINITY } = key;
+      this.#owned.set(this.#blind(sha256), { owner, name: keyName(key), expires });
+    }
   }
 
   /**
-   * Returns the client that owns the key; undefined if no client does, or another one than the
-   * request claims. The work is the same for every key and id, so that its time reveals nothing about them.
+   * Returns the key with the client that owns it; undefined if no client does, or another one than the
+   * request claims. The work is the same for every key and id, so that its time reveals nothing about them. The caller
+   * checks whether the key has ended.
    */
-  ownerOf({ id, key }: PresentedKey): Ranked | undefined {
-    const owner = this.#owners.get(this.#blind(hash('sha256', key)));
-    return id === undefined || id === owner?.client.id ? owner : undefined;
+  find({ id, key }: PresentedKey): OwnedKey | undefined {
+    const owned = this.#owned.get(this.#blind(hash('sha256', key)));
+    return id === undefined || id === owned?.owner.client.id ? owned : undefined;
   }
 
   /** Salts the hash with a secret, so that the timing of a map lookup reveals nothing about a key. */

@@ -5,6 +5,7 @@ import { GatewayError } from '../base/errors.ts';
 import { type Address, parseAddress } from '../base/network.ts';
 import type { RawHeaders } from '../base/raw-headers.ts';
 import type { Steps } from '../base/steps.ts';
+import { formatInstant } from '../base/units.ts';
 import { ANONYMOUS, type Client } from '../policy/client.ts';
 import { certificateEnd, type PresentedCertificate, presentedCertificate } from './certificates.ts';
 import {
@@ -12,6 +13,8 @@ import {
   type ClientDescription,
   ConnectionIndex,
   fitsToken,
+  hasApiKey,
+  type OwnedKey,
   type Peer,
   presentsCertificate,
   type Ranked,
@@ -36,6 +39,8 @@ export interface IdentificationDeps {
   readonly tokens: Tokens;
   /** Called when a request is refused because it does not identify a client, with the kind of its proof. */
   readonly onRefusal: (proof: Proof) => void;
+  /** Returns the time in Unix milliseconds. */
+  readonly now: () => number;
 }
 
 /** The identified sender of a request. */
@@ -90,7 +95,7 @@ export class Identification {
   static *build(settings: IdentificationSettings, deps: IdentificationDeps): Steps<Identification> {
     const built = new Identification(settings, deps);
     for (const { identify } of settings.clients) {
-      if (identify.apiKeySha256 === undefined) built.#byToken.expect(identify.jwt);
+      if (!hasApiKey(identify)) built.#byToken.expect(identify.jwt);
       yield;
     }
     for (const [rank, client] of settings.clients.entries()) {
@@ -101,19 +106,19 @@ export class Identification {
   }
 
   #add(client: Ranked): void {
-    const { apiKeySha256, jwt } = client.client.identify;
-    if (apiKeySha256 !== undefined) this.#byKey.add(client);
-    else if (jwt !== undefined) this.#byToken.add(client);
+    const { identify } = client.client;
+    if (hasApiKey(identify)) this.#byKey.add(client);
+    else if (identify.jwt !== undefined) this.#byToken.add(client);
     else this.#byConnection.add(client);
   }
 
   /**
    * Returns synchronously unless a token has to be verified.
-   * @throws GatewayError `client-unknown`, `identity-unavailable`
+   * @throws GatewayError `client-unknown`, `client-key-expired`, `identity-unavailable`
    */
   identify(socket: Socket, headers: RawHeaders): Caller | Promise<Caller> {
     let connection = this.#connections.get(socket);
-    if (connection === undefined || connection.ends <= Date.now()) connection = this.#inspect(socket);
+    if (connection === undefined || connection.ends <= this.#deps.now()) connection = this.#inspect(socket);
     const { certificate } = connection;
     const origin =
       connection.origin ?? this.#originOf(forwardedClient(this.#settings, headers), certificate, true);
@@ -130,7 +135,7 @@ export class Identification {
 
   #inspect(socket: Socket): Connection {
     const address = parseAddress(addressOf(socket));
-    const certificate = presentedCertificate(socket);
+    const certificate = presentedCertificate(socket, this.#deps.now());
     const isProxy = address !== undefined && isTrusted(this.#settings, address);
     const origin = isProxy ? undefined : this.#originOf(address, certificate, false);
     const accepted = certificate !== undefined && 'names' in certificate;
@@ -177,9 +182,15 @@ export class Identification {
     return found === undefined ? this.#refuse(origin, presented) : callerOf(found, origin);
   }
 
-  #ownerOf(key: PresentedKey, origin: Origin): Ranked | undefined {
-    const owner = this.#byKey.ownerOf(key);
-    return owner?.holds(origin) === true ? owner : undefined;
+  /** @throws GatewayError `client-key-expired`, which only who has the key and comes from the right place learns */
+  #ownerOf(presented: PresentedKey, origin: Origin): Ranked | undefined {
+    const key = this.#byKey.find(presented);
+    if (key?.owner.holds(origin) !== true) return undefined;
+    if (key.expires <= this.#deps.now()) {
+      this.#deps.onRefusal('api-key');
+      throw keyExpired(key);
+    }
+    return key.owner;
   }
 
   #refuse(peer: Peer, presented: Presented, whyRejected?: string): never {
@@ -233,6 +244,13 @@ function unknownClient(evidence: Evidence): GatewayError {
   return new GatewayError(
     'client-unknown',
     `The request does not identify a configured client. It has ${shown}. Send everything that the configuration lists for the client under identify, and no other key, token or certificate.`,
+  );
+}
+
+function keyExpired({ owner, name, expires }: OwnedKey): GatewayError {
+  return new GatewayError(
+    'client-key-expired',
+    `The API key ${name} of the client ${owner.client.id} ended at ${formatInstant(expires)}. Send another key of the client, or ask the operator of this gateway for one.`,
   );
 }
 

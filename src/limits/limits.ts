@@ -1,4 +1,5 @@
-import { type ErrorKind, GatewayError } from '../base/errors.ts';
+import type { ErrorKind } from '../base/error-kind.ts';
+import { GatewayError } from '../base/errors.ts';
 import type { RawHeaders } from '../base/raw-headers.ts';
 import { runAtOnce, type Steps, slices } from '../base/steps.ts';
 import type { Metrics } from '../metrics/metrics.ts';

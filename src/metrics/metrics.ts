@@ -215,10 +215,27 @@ export class Metrics {
     [],
     'min',
   );
+  readonly clientKeyExpiry = this.#gauge(
+    'client_key_expiry_timestamp_seconds',
+    'End of an API key of a client, in Unix time; only keys with an end. key is its note, or the first 8 digits of its hash',
+    ['client', 'key'],
+    'min',
+  );
+  readonly clientRuleEnd = this.#gauge(
+    'client_rule_end_timestamp_seconds',
+    'End of a rule of a client, in Unix time; only rules with an end. rule is its place, such as allow[0]',
+    ['client', 'rule'],
+    'min',
+  );
   readonly requestFieldsDropped = this.#counter(
     'request_fields_dropped_total',
     'Header fields of requests that did not reach the upstream, since the client is restricted and they are not on the list of allowed ones',
     ['deployment', 'client'],
+  );
+  readonly wouldRefuse = this.#counter(
+    'would_refuse_total',
+    'Requests that were served although the rules of their client would refuse them, since these are only observed (clients[].mode), by the code of the refusal',
+    ['client', 'code'],
   );
   readonly rateLimited = this.#counter('rate_limited_total', 'Requests refused by a limit', ['client']);
   readonly auditRecords = this.#counter('audit_records_total', 'Records accepted for the audit log', []);

@@ -52,13 +52,13 @@ export interface Grant {
 const NO_PARAMETERS: ReadonlyMap<string, string> = new Map();
 
 /**
- * Decides if a client may send a request to a deployment, and returns what to send.
+ * Decides if a client may send a request to a deployment at a time in Unix milliseconds, and returns what to send.
  * @throws GatewayError `client-forbidden`, `operation-unlisted`, `site-required`, `site-unknown`,
  * `parameter-invalid`, or `bad-request` if a part that a rule depends on is ambiguous
  */
-export function decide(rules: DeploymentRules, client: Client, request: Request): Grant {
+export function decide(rules: DeploymentRules, client: Client, request: Request, now: number): Grant {
   const target = withoutPrefix(request.target, rules.stripPrefix);
-  const own = rulesFor(rules, client);
+  const own = rulesFor(rules, client, now);
   const { path, query: text } = splitTarget(target);
   const query = new Query(text);
   const operation = operationOf(rules, client, own, request.method, path);

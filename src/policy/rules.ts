@@ -1,6 +1,6 @@
 import type { FieldNames } from '../base/raw-headers.ts';
 import { Catalogue, type OperationSettings } from './catalogue.ts';
-import type { Client, ClientRules } from './client.ts';
+import type { ClientRules, Rule } from './client.ts';
 import { allowedFields, noForms } from './fields.ts';
 import { PrefixMap, withoutPrefix } from './path.ts';
 import { foldPath, resolvedReadings } from './spelling.ts';
@@ -55,8 +55,8 @@ export interface DeploymentRules {
   readonly bodyTypes: ReadonlySet<string>;
   /** Names of parameters that the configuration knows. */
   readonly parameterNames: ReadonlySet<string>;
-  /** Those of clients that have sent a request. */
-  readonly byClient: WeakMap<Client, ClientRules>;
+  /** By the rules of each client that has sent a request. */
+  readonly ofClients: WeakMap<readonly Rule[], ClientRules>;
 }
 
 /** Compiles the rules of one deployment; `all` are the settings of every deployment, including this one. */
@@ -81,7 +81,7 @@ export function compileRules(
       ...Object.values(settings.operations).flatMap(({ parameters }) => Object.keys(parameters)),
       ...(restricted?.parameterNames ?? []),
     ]),
-    byClient: new WeakMap(),
+    ofClients: new WeakMap(),
   };
 }
 

@@ -58,13 +58,19 @@ export async function readAuditKey(file: string, reader: SourceReader): Promise<
   return secret;
 }
 
-/** The host name in the characters of a folder name: the name of a gateway without `audit.replica`. */
-export function replicaName(): string {
-  const name = hostname()
+/** The host name that Docker and Podman give a container: the beginning of its id. */
+const CONTAINER_ID = /^[0-9a-f]{12}$/;
+
+/**
+ * The name of a gateway without `audit.replica`: the host name, in the characters of a folder name. Each new container
+ * would have another one and begin another log, so in a container without a name it is `gateway`.
+ */
+export function replicaName(host = hostname()): string {
+  const name = host
     .replace(/[^\w.-]/g, '-')
     .replace(/^[^A-Za-z0-9]+/, '')
     .slice(0, 64);
-  return name === '' ? 'gateway' : name;
+  return name === '' || CONTAINER_ID.test(name) ? 'gateway' : name;
 }
 
 /** Reads the certificates, keys and secrets of the audit sinks. Those that cannot be read are left out. */

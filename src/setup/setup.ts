@@ -123,7 +123,7 @@ async function readContents(
     listenTls: listenTls.tls,
     audit,
     auditSinks,
-    warnings: await locate([...warnings, ...configWarnings(config), ...listenTls.warnings]),
+    warnings: await locate([...warnings, ...configWarnings(config, Date.now()), ...listenTls.warnings]),
     fileState,
     source: { file, config: pieces },
   };

@@ -1,10 +1,26 @@
+import { endText } from '../base/units.ts';
+import { apiKeysOf } from '../config/api-keys.ts';
 import type { Issue, Path } from '../config/issues.ts';
 import type { Config } from '../config/schema.ts';
 import type { SecretSource } from '../config/secret-source.ts';
+import { isObserved } from '../policy/client.ts';
 
-/** Returns settings that work but should be changed, as far as the configuration alone shows them. */
-export function configWarnings(config: Config): Issue[] {
-  return [...inlineSecrets(config), ...singlePins(config), ...clientsWithoutRules(config)];
+/** Time before the end of a key or rule from which it is reported, in milliseconds. */
+const SOON_MS = 30 * 86_400_000;
+
+/**
+ * Returns settings that work but should be changed, as far as the configuration alone shows them at a time in Unix
+ * milliseconds.
+ */
+export function configWarnings(config: Config, now: number): Issue[] {
+  return [
+    ...inlineSecrets(config),
+    ...singlePins(config),
+    ...clientsWithoutRules(config, now),
+    ...observedClients(config, now),
+    ...endingKeys(config, now),
+    ...endingRules(config, now),
+  ];
 }
 
 /** Warns of a single pin: a change of the upstream's key then ends all service. */
@@ -18,13 +34,55 @@ function singlePins({ deployments }: Config): Issue[] {
     }));
 }
 
-function clientsWithoutRules({ clients, deployments }: Config): Issue[] {
+function clientsWithoutRules({ clients, deployments }: Config, now: number): Issue[] {
   const [deployment = 'NAME'] = Object.keys(deployments);
-  return clients.flatMap(({ id, allow }, index) => {
-    if (allow.length > 0) return [];
+  return clients.flatMap((client, index) => {
+    const { id, allow } = client;
+    if (allow.length > 0 || isObserved(client, now)) return [];
     const message = `has no rule, so every request of ${id} is refused: add one, such as { deployment: ${deployment} }`;
     return [{ path: ['clients', index, 'allow'], message }];
   });
+}
+
+function observedClients({ clients }: Config, now: number): Issue[] {
+  return clients.flatMap((client, index) => {
+    const { id, mode } = client;
+    if (mode === undefined) return [];
+    const consequence = isObserved(client, now)
+      ? `until then what the rules of ${id} would refuse is served and recorded; take it out when they are right`
+      : `the rules of ${id} refuse; take it out`;
+    const message = `${endText(mode.until, now)}: ${consequence}`;
+    return [{ path: ['clients', index, 'mode'], message }];
+  });
+}
+
+function* endingKeys({ clients }: Config, now: number): Generator<Issue> {
+  for (const [index, { id, identify }] of clients.entries()) {
+    for (const { path, expires = Number.POSITIVE_INFINITY } of apiKeysOf(identify)) {
+      if (expires - now > SOON_MS) continue;
+      const remedy =
+        expires <= now
+          ? 'so it gets 401 client-key-expired: remove it, or write a later expires'
+          : `so give ${id} another one in time (digest-gateway client rotate ${id}), or write a later expires`;
+      yield {
+        path: ['clients', index, 'identify', ...path],
+        message: `${endText(expires, now)}, ${remedy}`,
+      };
+    }
+  }
+}
+
+function* endingRules({ clients }: Config, now: number): Generator<Issue> {
+  for (const [index, { allow }] of clients.entries()) {
+    for (const [at, { ends = Number.POSITIVE_INFINITY }] of allow.entries()) {
+      if (ends - now > SOON_MS) continue;
+      const remedy =
+        ends <= now
+          ? 'so it allows nothing: remove it, or write a later ends'
+          : 'and allows nothing from then on: write a later ends if it is to stay';
+      yield { path: ['clients', index, 'allow', at], message: `${endText(ends, now)}, ${remedy}` };
+    }
+  }
 }
 
 /** A place of a configuration that names the source of a user name, password, hash or passphrase. */

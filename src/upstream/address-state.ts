@@ -97,7 +97,7 @@ export interface StatusChange {
 
 /**
  * What is known of one address of an upstream from client requests and checks, and which requests it gets. It gets each
- * result when the head comes or the exchange fails, so that a long body delays nothing (docs/decisions/own-circuit.md).
+ * result when the head comes or the exchange fails, so that a long body delays nothing (docs/develop/decisions/own-circuit.md).
  * Methods return the change that they caused.
  */
 export class AddressState {

@@ -50,11 +50,12 @@ function served(
   const [client] = config.clients;
   if (client === undefined) throw new Error('there is a client');
   const headers = hasBody ? ['Content-Type', 'text/csv', 'Content-Length', '5'] : [];
-  const told = explain(config, { client, method, target, host: 'gateway', headers });
+  const told = explain(config, { client, method, target, host: 'gateway', headers, now: Date.now() });
   if (!told.allowed) return undefined;
   const { path, parameters, cut } = recordedTarget(target, new Set(byValue));
   const { deployment, site } = told;
   return {
+    time: '2026-11-01T12:00:00.000Z',
     client: 'c',
     address: '192.0.2.7',
     deployment,

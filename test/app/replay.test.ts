@@ -43,6 +43,7 @@ function recorded(
   const { path, parameters, cut } = recordedTarget(target, byValue);
   const [, deployment = ''] = path.split('/');
   return {
+    time: '2026-11-01T12:00:00.000Z',
     client: 'c',
     address: '192.0.2.7',
     deployment,
@@ -67,6 +68,14 @@ function judged(request: RecordedRequest, by = config, log = by): string {
       return `unknown ${judgement.reason}`;
   }
 }
+
+test.each([
+  ['2026-11-30T23:59:59.999Z', 'allowed plain'],
+  ['2026-12-01T00:00:00.000Z', 'client-forbidden'],
+])('a request of %s is judged by the rules that had not ended then', (time, outcome) => {
+  const by = withRules('{ deployment: plain, ends: 2026-12-01 }');
+  expect(judged(recorded('/plain/x', { time }), by)).toBe(outcome);
+});
 
 describe('a recorded request', () => {
   const authors = '/listed/authors?ids=%27A%27';
@@ -197,7 +206,7 @@ test('what a record decides is what the gateway decides for the request itself',
         const by = withRules(rules.join(', '));
         const [client] = by.clients;
         if (client === undefined) throw new Error('there is a client');
-        const told = explain(by, { client, method, target: asked, host: 'gateway' });
+        const told = explain(by, { client, method, target: asked, host: 'gateway', now: Date.now() });
         const { deployment } = told;
         const site = told.allowed ? told.site : '';
         const request = recorded(asked, { method, deployment, site }, new Set(names));

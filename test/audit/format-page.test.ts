@@ -14,7 +14,7 @@ import { until } from '../support/until.ts';
 const folder = useFolders();
 
 /**
- * Verifies the log of one replica by the rules of docs/audit.md alone: it shares no code with src/audit, so a mistake of
+ * Verifies the log of one replica by the rules of docs/audit/format.md alone: it shares no code with src/audit, so a mistake of
  * either shows. Gives the number of sealed records.
  * @throws Error that says what is wrong
  */
@@ -122,7 +122,7 @@ function numberOf(name: string): number {
   return Number.parseInt(name, 10);
 }
 
-const page = await readFile(join(repository, 'docs/audit.md'), 'utf8');
+const page = await readFile(join(repository, 'docs/audit/format.md'), 'utf8');
 const [, example = ''] = /```jsonl\n([\s\S]*?)```/.exec(page) ?? [];
 const [, key = ''] = /key file holds `([0-9a-f]{64})`/.exec(page) ?? [];
 const EXAMPLE_REPLICA = 'gateway-1';
@@ -134,7 +134,7 @@ async function writeExample(text: string): Promise<string> {
   return directory;
 }
 
-describe('the worked example of docs/audit.md', () => {
+describe('the worked example of docs/audit/format.md', () => {
   test('verifies by the rules of the page', async () => {
     const directory = await writeExample(example);
     expect(verifyByPage(join(directory, EXAMPLE_REPLICA), EXAMPLE_REPLICA, key)).toBe(3);
@@ -153,7 +153,7 @@ describe('the worked example of docs/audit.md', () => {
   });
 });
 
-describe('a verifier written from docs/audit.md', () => {
+describe('a verifier written from docs/audit/format.md', () => {
   const segment = { size: 1200, age: 1e9, keep: 1e9 };
   const check = (directory: string): number => verifyByPage(join(directory, REPLICA), REPLICA, AUDIT_KEY);
 

@@ -66,6 +66,19 @@ test('has the fields in order, and values only of the chosen parameters', async 
   });
 });
 
+test('has what the rules of a client would refuse, and the rule that names the credential, only if there is one', async () => {
+  const directory = await folder();
+  const { audit } = await openTestAudit(directory);
+  await recordAccess(audit, { wouldRefuse: 'client-forbidden' });
+  await recordAccess(audit, { credentialRule: 'allow[0]' });
+  await audit.close();
+  const records = await recordsIn(directory);
+  expect(records.map(({ credentialRule, wouldRefuse }) => [credentialRule, wouldRefuse])).toEqual([
+    [undefined, 'client-forbidden'],
+    ['allow[0]', undefined],
+  ]);
+});
+
 test('has the end of a response that is whole at its head', async () => {
   const directory = await folder();
   const { audit } = await openTestAudit(directory);

@@ -1,6 +1,6 @@
 import { describe, expect, test } from '@jest/globals';
 import fc from 'fast-check';
-import { parseDuration, parseSize } from '../../src/base/units.ts';
+import { endText, formatInstant, parseDuration, parseInstant, parseSize } from '../../src/base/units.ts';
 
 describe('durations', () => {
   test.each([
@@ -100,4 +100,47 @@ test('any text is a safe whole number or a RangeError that quotes little of it',
       }
     }),
   );
+});
+
+describe('instants', () => {
+  test.each([
+    ['2027-03-01', '2027-03-01T00:00:00.000Z', '2027-03-01'],
+    ['2028-02-29', '2028-02-29T00:00:00.000Z', '2028-02-29'],
+    ['2027-03-01T12:30:00Z', '2027-03-01T12:30:00.000Z', '2027-03-01T12:30:00Z'],
+    ['2027-03-01t12:30:00.5z', '2027-03-01T12:30:00.500Z', '2027-03-01T12:30:00.500Z'],
+    ['2027-03-01T00:00:00+01:00', '2027-02-28T23:00:00.000Z', '2027-02-28T23:00:00Z'],
+    ['2027-02-28T23:00:00-01:00', '2027-03-01T00:00:00.000Z', '2027-03-01'],
+  ])('%s', (text, time, formatted) => {
+    expect(new Date(parseInstant(text)).toISOString()).toBe(time);
+    expect(formatInstant(parseInstant(text))).toBe(formatted);
+  });
+
+  test.each([
+    ...[
+      '',
+      '2027',
+      '2027-03',
+      '2027-3-1',
+      '2027-02-30',
+      '2027-13-01',
+      '0000-00-00',
+      'tomorrow',
+      ' 2027-03-01',
+    ],
+    ...['2027-03-01T12:00', '2027-03-01T12:00:00', '2027-03-01T24:00:00Z', '2027-02-29T00:00:00Z'],
+    ...[
+      '2027-03-01T12:00:60Z',
+      '2027-03-01T12:00:00+25:00',
+      '2027-03-01 12:00:00Z',
+      '2027-03-01T12:00:00Z\n',
+    ],
+  ])('%j is refused with examples', (text) => {
+    expect(() => parseInstant(text)).toThrow(RangeError);
+    expect(() => parseInstant(text)).toThrow('2027-03-01T12:00:00Z');
+  });
+
+  test('end at themselves', () => {
+    const at = parseInstant('2027-03-01');
+    expect([endText(at, at - 1), endText(at, at)]).toEqual(['ends 2027-03-01', 'ended 2027-03-01']);
+  });
 });

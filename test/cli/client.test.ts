@@ -91,6 +91,9 @@ clients:
     identify:
       apiKeySha256: [${OLDER}, "${'ef'.repeat(32)}"]
   - { id: three, identify: { jwt: { issuer: i, audience: a, claims: { groups: g } } }, allow: [{ deployment: d }] }
+  - id: four
+    identify: { apiKeys: [{ sha256: ${'a1'.repeat(32)}, expires: 2026-01-31, note: Berlin }, { sha256: ${'b2'.repeat(32)}, expires: 9999-12-31 }] }
+    allow: [{ deployment: d, methods: [GET], ends: 2026-01-31 }]
 jwt: { issuers: [{ issuer: i, jwksUrl: "https://i.example/keys" }] }
 `,
     );
@@ -103,11 +106,12 @@ jwt: { issuers: [{ issuer: i, jwksUrl: "https://i.example/keys" }] }
     expect(await client('list')).toEqual({
       status: 0,
       stdout: [
-        'CLIENT  IDENTIFIED BY                         ALLOWED',
-        'one     address 10.1.0.0/16, ::1/128          d: methods GET, POST; limits of ids',
-        '        API key abababab…                     d',
-        'two     API key cdcdcdcd…, efefefef…          nothing: no rule under allow',
-        'three   token issuer i, audience a, groups g  d',
+        'CLIENT  IDENTIFIED BY                                                   ALLOWED',
+        'one     address 10.1.0.0/16, ::1/128                                    d: methods GET, POST; limits of ids',
+        '        API key abababab…                                               d',
+        'two     API key cdcdcdcd…, efefefef…                                    nothing: no rule under allow',
+        'three   token issuer i, audience a, groups g                            d',
+        'four    API key Berlin (ended 2026-01-31), b2b2b2b2… (ends 9999-12-31)  d: methods GET; ended 2026-01-31',
         '',
       ].join('\n'),
       stderr: '',
@@ -117,7 +121,11 @@ jwt: { issuers: [{ issuer: i, jwksUrl: "https://i.example/keys" }] }
   test('list --json has every condition and rule', async () => {
     const { stdout } = await client('list', '--json');
     const { clients, anonymous } = JSON.parse(stdout);
-    expect([anonymous, clients.length]).toEqual([false, 3]);
+    expect([anonymous, clients.length]).toEqual([false, 4]);
+    expect(clients[3]).toMatchObject({
+      identify: { apiKeys: [{ note: 'Berlin', expires: '2026-01-31' }, { expires: '9999-12-31' }] },
+      allow: [{ ends: '2026-01-31' }],
+    });
     expect(clients[0]).toEqual({
       id: 'one',
       identify: { addresses: ['10.1.0.0/16', '::1/128'], apiKeySha256: [OLD] },
@@ -132,6 +140,43 @@ jwt: { issuers: [{ issuer: i, jwksUrl: "https://i.example/keys" }] }
         { deployment: 'd', sites: '*', operations: '*', methods: '*', parameters: [] },
       ],
     });
+  });
+
+  test('list and check tell whose rules are only observed, or were', async () => {
+    const observed = join(folder, 'observed.yaml');
+    const day = (days: number): string => new Date(Date.now() + days * 86_400_000).toISOString().slice(0, 10);
+    const [later, earlier] = [day(30), day(-1)];
+    await writeFile(
+      observed,
+      `${CREDENTIALS}
+${DEPLOYMENTS}
+clients:
+  - { id: on, identify: { addresses: [10.0.0.1] }, mode: { observe: true, until: ${later} } }
+  - { id: over, identify: { addresses: [10.0.0.2] }, mode: { observe: true, until: ${earlier} }, allow: [{ deployment: d }] }
+`,
+    );
+    const list = await gateway(['client', 'list', '--config', observed]);
+    expect(list.stdout.split('\n')).toEqual([
+      'CLIENT  IDENTIFIED BY        ALLOWED',
+      `on      address 10.0.0.1/32  everything until ${later}, observing these rules:`,
+      '                             nothing: no rule under allow',
+      'over    address 10.0.0.2/32  d',
+      '',
+    ]);
+    const { clients } = JSON.parse(
+      (await gateway(['client', 'list', '--json', '--config', observed])).stdout,
+    );
+    expect(clients[0].mode).toEqual({ observe: true, until: later });
+    const checked = await gateway(['check', '--no-secrets', '--config', observed]);
+    expect([checked.status, checked.stdout.split('\n')]).toEqual([
+      0,
+      [
+        `${observed}:4:58 clients[0].mode: ends ${later}: until then what the rules of on would refuse is served and recorded; take it out when they are right (warning)`,
+        `${observed}:5:60 clients[1].mode: ended ${earlier}: the rules of over refuse; take it out (warning)`,
+        expect.stringContaining('ok'),
+        '',
+      ],
+    ]);
   });
 
   test('list shows anonymous: true', async () => {
@@ -172,7 +217,7 @@ jwt: { issuers: [{ issuer: i, jwksUrl: "https://i.example/keys" }] }
   test.each([
     [
       'none',
-      /gateway\.yaml has no client none, but one, two, three: name one of these, or run client add none\n$/,
+      /gateway\.yaml has no client none, but one, two, three, four: name one of these, or run client add none\n$/,
     ],
     [
       'three',

@@ -70,6 +70,26 @@ describe('policy replay', () => {
     ]);
   });
 
+  test('takes what was served against the rules of an observed client for served, and judges by the rules', async () => {
+    const until = new Date(Date.now() + 86_400_000).toISOString();
+    const observed = configOf('{ deployment: submissions, methods: [GET] }').replace(
+      'allow:',
+      `mode: { observe: true, until: "${until}" }, allow:`,
+    );
+    const at = await place(
+      { 'new.yaml': observed },
+      { requestId: 'q1', method: 'PUT', wouldRefuse: 'client-forbidden' },
+    );
+    const { status, stdout } = await replay('--config', at('new.yaml'), '--json');
+    expect([status, JSON.parse(stdout).groups]).toMatchObject([
+      1,
+      [{ verdict: 'refused', served: true, code: 'client-forbidden', requests: 1 }],
+    ]);
+    const search = ['audit', 'search', '--config', at('new.yaml'), '--since', '30d', '--json'];
+    const found = await gateway([...search, '--text', 'client-forbidden']);
+    expect(JSON.parse(found.stdout)).toMatchObject({ requestId: 'q1', wouldRefuse: 'client-forbidden' });
+  });
+
   test('speaks JSON; exit status 0 if nothing that was served would be refused', async () => {
     const rules = '{ deployment: submissions, methods: [GET] }';
     const refused = { code: 'client-forbidden', status: 403, upstream: undefined, method: 'PUT' };

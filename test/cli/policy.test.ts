@@ -9,6 +9,12 @@ const AUTHORS = '/api/manuscripts/v2/submissions/full/contributors/authors/submi
 const explain = (...args: string[]) =>
   gateway(['policy', 'explain', '--config', 'config/example.yaml', ...args]);
 
+let folder: string;
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'policy-'));
+});
+afterAll(() => rm(folder, { recursive: true }));
+
 describe('policy explain', () => {
   test('tells which rule allows a request, and what would be sent', async () => {
     const target = `${AUTHORS}?ids=%27A-1%27&external_id=123`;
@@ -75,6 +81,7 @@ describe('policy explain', () => {
         identifiedBy: ['address 10.2.0.17/32'],
         deployment: 'submissions',
         rule: 'deployments.submissions.sites',
+        endedRules: [],
         status: 403,
         code: 'site-unknown',
         detail: expect.stringContaining('site_name'),
@@ -89,6 +96,8 @@ describe('policy explain', () => {
         identifiedBy: ['address 10.2.0.17/32'],
         deployment: 'submissions',
         rule: 'clients[2].allow[0]',
+        ends: '',
+        endedRules: [],
         operation: '',
         site: 'journal-a',
         credential: 'journal-a',
@@ -116,6 +125,43 @@ describe('policy explain', () => {
     ]);
   });
 
+  test('tells when a rule ends, and which ones have ended', async () => {
+    const rules = (...ends: string[]) =>
+      ends.map((end) => `{ deployment: d, methods: [GET], ends: ${end} }`).join(', ');
+    const explained = async (...ends: string[]) => {
+      const file = join(folder, 'ends.yaml');
+      await writeFile(
+        file,
+        `credentials: { a: { username: { env: U }, password: { env: P } } }
+deployments: { d: { baseUrl: "https://a.example", match: { pathPrefix: / }, credential: a } }
+clients:
+  - id: c
+    identify: { apiKeys: [{ sha256: ${'a'.repeat(64)}, expires: 2026-02-01, note: Berlin }, { sha256: ${'b'.repeat(64)} }] }
+    allow: [${rules(...ends)}]
+`,
+      );
+      const { stdout } = await gateway(['policy', 'explain', '--config', file, '--client', 'c', 'GET', '/x']);
+      return stdout.split('\n').map((line) => line.split(/ {2,}/));
+    };
+    const allowed = await explained('2026-01-31', '9999-12-31T12:00:00Z');
+    expect(allowed).toEqual(
+      expect.arrayContaining([
+        ['allowed', 'by clients[0].allow[1], which ends 9999-12-31T12:00:00Z'],
+        ['not by', 'clients[0].allow[0] ended 2026-01-31'],
+        ['known by', 'one of 2 API keys (Berlin ended 2026-02-01)'],
+      ]),
+    );
+    const refused = await explained('2026-01-31', '2026-02-28');
+    expect(refused).toEqual(
+      expect.arrayContaining([
+        ['refused', '403 client-forbidden'],
+        ['because', expect.stringMatching(/ may not use the deployment d any more: .* ended 2026-02-28\./)],
+        ['not by', 'clients[0].allow[0] ended 2026-01-31'],
+        ['not by', 'clients[0].allow[1] ended 2026-02-28'],
+      ]),
+    );
+  });
+
   test('needs no client where everyone is served', async () => {
     const config = ['--config', 'config/minimal.yaml'];
     const { status, stdout } = await gateway([
@@ -131,12 +177,6 @@ describe('policy explain', () => {
 });
 
 describe('wrong usage of policy explain', () => {
-  let folder: string;
-  beforeAll(async () => {
-    folder = await mkdtemp(join(tmpdir(), 'policy-'));
-  });
-  afterAll(() => rm(folder, { recursive: true }));
-
   test.each([
     [
       ['--client', 'nobody', 'GET', '/'],
@@ -159,6 +199,70 @@ describe('wrong usage of policy explain', () => {
     expect([status, stderr.split('\n')[0]]).toEqual([
       2,
       'Name a client of the configuration with --client: c',
+    ]);
+  });
+});
+
+describe('policy explain for a client whose rules are observed', () => {
+  let folder: string;
+  const until = new Date(Date.now() + 30 * 86_400_000).toISOString().slice(0, 10);
+  beforeAll(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'policy-'));
+  });
+  afterAll(() => rm(folder, { recursive: true }));
+
+  const explained = async (day: string, ...words: string[]) => {
+    const file = join(folder, `${day}.yaml`);
+    await writeFile(
+      file,
+      `credentials: { a: { username: { env: U }, password: { env: P } } }
+deployments: { d: { baseUrl: "https://a.example", match: { host: a }, credential: a } }
+clients: [{ id: c, identify: { addresses: [10.0.0.1] }, allow: [{ deployment: d, methods: [GET] }], mode: { observe: true, until: ${day} } }]
+`,
+    );
+    const { status, stdout } = await gateway([
+      'policy',
+      'explain',
+      '--config',
+      file,
+      '--client',
+      'c',
+      '--host',
+      'a',
+      ...words,
+    ]);
+    return { status, stdout };
+  };
+
+  test('tells both verdicts', async () => {
+    const { status, stdout } = await explained(until, 'POST', '/x');
+    expect([status, stdout.split('\n').slice(0, 5)]).toEqual([
+      0,
+      [
+        `allowed     by clients[0].mode, until ${until}`,
+        'then        refused: 403 client-forbidden',
+        expect.stringMatching(/^because {5}The client c may not use the method POST here\./),
+        'decided by  clients[0].allow',
+        'client      c',
+      ],
+    ]);
+    const json = JSON.parse((await explained(until, '--json', 'POST', '/x')).stdout);
+    expect(json).toMatchObject({
+      allowed: true,
+      rule: 'clients[0].mode',
+      credential: 'a',
+      credentialBy: 'deployments.d',
+      wouldRefuse: { status: 403, code: 'client-forbidden', rule: 'clients[0].allow', until },
+    });
+  });
+
+  test('tells one where the rules allow the request, and after the end', async () => {
+    const allowed = JSON.parse((await explained(until, '--json', 'GET', '/x')).stdout);
+    expect([allowed.rule, 'wouldRefuse' in allowed]).toEqual(['clients[0].allow[0]', false]);
+    const refused = await explained('2026-01-31', '--json', 'POST', '/x');
+    expect([refused.status, JSON.parse(refused.stdout)]).toMatchObject([
+      1,
+      { allowed: false, code: 'client-forbidden' },
     ]);
   });
 });

@@ -66,7 +66,7 @@ const proofs: Case[] = [
     'nothing to identify by',
     withClients([one('{}')]),
     [
-      '4:24 clients[0].identify: says nothing that tells this client from others: give addresses, apiKeySha256, certificate or jwt',
+      '4:24 clients[0].identify: says nothing that tells this client from others: give addresses, apiKeySha256, apiKeys, certificate or jwt',
     ],
   ],
   [
@@ -80,8 +80,8 @@ const proofs: Case[] = [
     'a key as a key of the mapping',
     withClients([one('{ dgk_hunter2 }')]),
     [
-      '4:24 clients[0].identify: says nothing that tells this client from others: give addresses, apiKeySha256, certificate or jwt',
-      '4:26 clients[0].identify: a key here does not exist: there are addresses, apiKeySha256, certificate, jwt',
+      '4:24 clients[0].identify: says nothing that tells this client from others: give addresses, apiKeySha256, apiKeys, certificate or jwt',
+      '4:26 clients[0].identify: a key here does not exist: there are addresses, apiKeySha256, apiKeys, certificate, jwt',
     ],
   ],
   [
@@ -99,6 +99,62 @@ const proofs: Case[] = [
     ]),
     [
       '5:40 clients[1].identify.apiKeySha256: is the key of first, too: make one for each with digest-gateway client add NAME',
+    ],
+  ],
+  [
+    'keys in both forms, with ends and notes',
+    withClients([
+      one(
+        `{ apiKeySha256: ${HASH}, apiKeys: [{ sha256: ${OTHER}, expires: 2027-03-01, note: Büro Berlin }, { sha256: ${'ef'.repeat(32)} }] }`,
+      ),
+    ]),
+    [],
+  ],
+  [
+    'a key of two clients in the other form',
+    withClients([
+      one(`{ apiKeySha256: ${OTHER} }`, 'first'),
+      one(`{ apiKeys: [{ sha256: ${HASH} }, { sha256: ${OTHER.toUpperCase()} }] }`),
+    ]),
+    [
+      '5:114 clients[1].identify.apiKeys[1]: is the key of first, too: make one for each with digest-gateway client add NAME',
+    ],
+  ],
+  [
+    'a key twice and a note twice',
+    withClients([
+      one(
+        `{ apiKeySha256: ${HASH}, apiKeys: [{ sha256: ${HASH} }, { sha256: ${OTHER}, note: a }, { sha256: ${'ef'.repeat(32)}, note: a }] }`,
+      ),
+    ]),
+    [
+      '4:116 clients[0].identify.apiKeys[0]: is listed twice for this client: keep one of the two',
+      '4:281 clients[0].identify.apiKeys[2]: has the note of another key of this client: give each its own',
+    ],
+  ],
+  [
+    'an end that is none, a note that is too long, and no hash',
+    withClients([one(`{ apiKeys: [{ expires: 2027-02-30, note: ${'n'.repeat(65)} }] }`)]),
+    [
+      '4:36 clients[0].identify.apiKeys[0].sha256: is missing: give the SHA-256 of an API key, 64 hex digits, as `digest-gateway client add NAME` prints it',
+      '4:47 clients[0].identify.apiKeys[0].expires: is not a date or time: write a date, such as 2027-03-01, or a time, such as 2027-03-01T12:00:00Z',
+      '4:65 clients[0].identify.apiKeys[0].note: must be a note of 1 to 64 characters on one line',
+    ],
+  ],
+  [
+    'no keys',
+    withClients([one('{ apiKeys: [] }')]),
+    [
+      '4:35 clients[0].identify.apiKeys: must be a list of at least one key, such as [{ sha256: HASH, expires: 2027-03-01 }]',
+    ],
+  ],
+  [
+    'a rule with an end that is none',
+    withClients([
+      '{ id: c, identify: { addresses: [10.0.0.1] }, allow: [{ deployment: d, ends: 2027-03-01 }, { deployment: d, ends: soon }] }',
+    ]),
+    [
+      '4:119 clients[0].allow[1].ends: is not a date or time: write a date, such as 2027-03-01, or a time, such as 2027-03-01T12:00:00Z',
     ],
   ],
   [
@@ -290,10 +346,47 @@ const listen: Case[] = [
   ],
 ];
 
+const DAY_MS = 86_400_000;
+const dayIn = (days: number): string => new Date(Date.now() + days * DAY_MS).toISOString().slice(0, 10);
+const observed = (mode: string) =>
+  withClients([`{ id: c, mode: ${mode}, identify: { addresses: [10.0.0.1] } }`]);
+
+const modes: Case[] = [
+  ['rules that are observed for 90 days', observed(`{ observe: true, until: ${dayIn(90)} }`), []],
+  ['rules that were observed', observed('{ observe: true, until: 2026-01-31T12:00:00+01:00 }'), []],
+  [
+    'rules that are observed for longer',
+    observed(`{ observe: true, until: ${dayIn(91)} }`),
+    [
+      `4:44 clients[0].mode.until: is more than 90 days ahead, and the rules of this client protect nothing until then: name a day up to ${dayIn(90)}`,
+    ],
+  ],
+  [
+    'rules that are observed without an end',
+    observed('{ observe: true }'),
+    ['4:14 clients[0].mode.until: is missing: give a date, such as 2027-03-01, or a time of RFC 3339'],
+  ],
+  [
+    'rules that are not observed',
+    observed(`{ observe: false, until: ${dayIn(1)} }`),
+    ['4:31 clients[0].mode.observe: must be true; leave mode out for rules that refuse'],
+  ],
+  [
+    'rules that are observed until a day that is none',
+    observed('{ observe: true, until: 2026-02-30 }'),
+    [
+      '4:44 clients[0].mode.until: is not a date or time: write a date, such as 2027-03-01, or a time, such as 2027-03-01T12:00:00Z',
+    ],
+  ],
+];
+
 describe('clients', () => {
-  test.each([...nobody, ...ids, ...proofs, ...tokens, ...order, ...listen])('%s', (_title, text, lines) => {
-    expectIssues(text, lines);
-  });
+  test.each([...nobody, ...ids, ...proofs, ...tokens, ...order, ...listen, ...modes])(
+    '%s',
+    (_title, text, lines) => {
+      expectIssues(text, lines);
+    },
+  );
 
   test('hashes and fingerprints become lists in lower case', () => {
     const certificate = `certificate: { fingerprint256: "${'AB:'.repeat(31)}AB" }`;

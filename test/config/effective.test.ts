@@ -64,6 +64,7 @@ describe('secrets', () => {
 clients:
 - { id: c, identify: { apiKeySha256: [${key}, ${hash('b')}] } }
 - { id: d, identify: { apiKeySha256: ${hash('c')} } }
+- { id: e, identify: { apiKeys: [{ sha256: ${hash('e')}, expires: 2027-03-01, note: n }] } }
 control: { tokenSha256: ${hash('token')}, readTokenSha256: ${hash('other')} }
 redis: { url: "redis://localhost", password: { value: hunter2-r } }
 audit:
@@ -75,12 +76,20 @@ audit:
 `.replace('password: { env: P }', 'password: { value: hunter2-c }, next: { password: { value: hunter2-n } }');
     const yaml = effectiveYaml(treeOf(text));
     expect(yaml).not.toContain('hunter2');
-    for (const secret of [key, 'a key', 'b', 'c', 'token', 'other'].slice(2).map(hash)) {
+    for (const secret of [key, 'a key', 'b', 'c', 'token', 'other', 'e'].slice(2).map(hash)) {
       expect(yaml).not.toContain(secret);
     }
     expect(shown(text)).toMatchObject({
       control: { tokenSha256: '<secret>', readTokenSha256: '<secret>' },
-      clients: [{ identify: { apiKeySha256: [`${key.slice(0, 8)}…`, expect.any(String)] } }, {}],
+      clients: [
+        { identify: { apiKeySha256: [`${key.slice(0, 8)}…`, expect.any(String)] } },
+        {},
+        {
+          identify: {
+            apiKeys: [{ sha256: expect.stringMatching(/^.{8}…$/), expires: '2027-03-01', note: 'n' }],
+          },
+        },
+      ],
       credentials: { a: { username: { env: 'U' }, password: { value: '<secret>' } } },
       redis: { password: { value: '<secret>' } },
     });

@@ -23,9 +23,12 @@ const TRACE_ID = '0af7651916cd43dd8448eb211c80319c';
 /** The policy's decision on every request here; a test with a whole gateway has real ones. */
 const REFUSED: ExplanationView = {
   allowed: false,
+  wouldRefuse: null,
   client: 'reporting',
   deployment: 'submissions',
   rule: 'clients[0].allow',
+  ends: '',
+  endedRules: [],
   status: 403,
   code: 'client-forbidden',
   detail: 'The client reporting may not use the operation authors.',
@@ -237,6 +240,41 @@ test('a request of a running gateway has the rule that decides on it', async () 
     .getByText(/^refused with 403 client-forbidden by clients\[0\]\.allow: The client reporting/)
     .waitFor();
   await page.getByText('was not asked').waitFor();
+});
+
+test('what the rules of an observed client would refuse is on the pages of request, client and policy', async () => {
+  const audit = auditOptions(await mkdtemp(join(tmpdir(), 'console-search-')), { parameters: ['ids'] });
+  closing.push(() => rm(audit.directory, { recursive: true }));
+  const mode = { observe: true, until: new Date(Date.now() + 86_400_000).toISOString() };
+  const client = { id: 'reporting', identify: { addresses: ['127.0.0.1'] }, mode };
+  const allow = [{ deployment: 'submissions', methods: ['GET'] }];
+  const pair = await openScene({
+    audit,
+    top: { anonymous: false, clients: [{ ...client, allow }] },
+    consoleFolder,
+  });
+  closing.push(pair.close);
+  const headers = { 'x-request-id': 'observed' };
+  expect((await pair.get(authors, { method: 'HEAD', headers })).status).toBe(200);
+  const { page, pageErrors } = await openPage(WIDE);
+  const { control } = pair.gateway;
+  await page.goto(`${control}/#/requests/observed`);
+  await page
+    .getByText('served, though the rules of the client would refuse it with client-forbidden')
+    .waitFor();
+  await page
+    .getByText(/^allowed by clients\[0\]\.mode, from .*Z refused with 403 client-forbidden/)
+    .waitFor();
+  await page.goto(`${control}/#/clients/reporting`);
+  const observed = page.getByRole('table', { name: 'Observed refusals' });
+  await observed.getByRole('row', { name: /client-forbidden 1 .* may not use the method HEAD/ }).waitFor();
+  expect(await page.getByRole('main').innerText()).toMatch(/Rules\s+only observed until /);
+  await checkLooks(page);
+  const target = encodeURIComponent(authors);
+  await page.goto(`${control}/#/policy?client=reporting&method=HEAD&target=${target}`);
+  await page.getByText(/^from .*Z refused with 403 client-forbidden by clients\[0\]\.allow: /).waitFor();
+  await checkLooks(page);
+  expect(pageErrors).toEqual([]);
 });
 
 test('a wrong criterion is told in words, and the form stays', async () => {

@@ -1,4 +1,5 @@
-import { chmod, mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { execFileSync } from 'node:child_process';
+import { chmod, cp, mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { basename, dirname, join } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
@@ -19,6 +20,8 @@ import {
   schemaIssue,
   typeIssues,
 } from './chart.ts';
+
+execFileSync('sh', [join(repository, 'build/chart.sh')]);
 
 const read = (name: string): Promise<string> => readFile(join(repository, name), 'utf8');
 
@@ -391,6 +394,19 @@ test('an installation prints how to call and to test the gateway', async () => {
   const { printed } = await helm(args, { examples: ['production'] });
   expect(printed).toContain('call https://prod-digest-gateway.gateways:443\n');
   expect(printed).toContain('keep their names and the volumes with their audit logs');
+});
+
+test('a chart of a checkout says how to make the files that it lacks', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'chart-'));
+  try {
+    await cp(CHART, folder, { recursive: true });
+    await rm(join(folder, 'files'), { recursive: true });
+    const { status, printed } = await helm(['template', 'prod', folder], { examples: ['production'] });
+    expect(status).not.toBe(0);
+    expect(printed).toContain('the chart lacks files/alerts.yml: run npm run build:chart in the checkout');
+  } finally {
+    await rm(folder, { recursive: true });
+  }
 });
 
 describe('refused', () => {

@@ -25,6 +25,7 @@ const base = `node:${devDependencies.node}-slim`;
 const MEMORY_PEAK_FILES = ['/sys/fs/cgroup/memory.peak', '/sys/fs/cgroup/memory/memory.max_usage_in_bytes'];
 const PASSWORD = 'demo-api-key';
 const SIDE_PORT = 'http://127.0.0.1:9480';
+const CONFIG_FILE = '/etc/digest-gateway/gateway.yaml';
 const CONFIG = `
 anonymous: true
 listen: { port: 8080 }
@@ -42,7 +43,7 @@ deployments:
 
 /** Arguments of Node.js that print what an expression is, as JSON. */
 function evaluation(expression: string): string[] {
-  const program = `import fs from 'node:fs'; process.stdout.write(JSON.stringify(${expression}))`;
+  const program = `import fs from 'node:fs'; import os from 'node:os'; process.stdout.write(JSON.stringify(${expression}))`;
   return ['--input-type=module', '--eval', program];
 }
 
@@ -51,8 +52,8 @@ describe('the Dockerfile', () => {
     const lines = (await readFile(join(repository, 'Dockerfile'), 'utf8')).split('\n');
     expect(lines.filter((line) => /^ARG\b/i.test(line))).toEqual([`ARG NODE_IMAGE=${base}`]);
     const bases = lines.filter((line) => /^FROM\b/i.test(line));
-    expect(bases).toHaveLength(2);
-    for (const line of bases) expect(line).toMatch(/^FROM \$\{NODE_IMAGE\}( AS build)?$/);
+    const image = `$${'{NODE_IMAGE}'}`;
+    expect(bases).toEqual([`FROM --platform=$BUILDPLATFORM ${image} AS build`, `FROM ${image}`]);
     for (const [, from] of lines.join('\n').matchAll(/\bfrom=([^\s,]+)/g)) expect(from).toBe('build');
     // A frontend would be one more image, by tag, that runs in the build.
     expect(lines.filter((line) => /^ADD\b|^#\s*(syntax|escape)\s*=/i.test(line))).toEqual([]);
@@ -126,7 +127,7 @@ describe('the image', () => {
 
   test('serves with few privileges and 256 MiB, and drains at SIGTERM', async () => {
     await startSimulatorContainer();
-    await startGatewayContainer();
+    await startGatewayContainer('gateway');
     await until(() => engine.succeeds('healthcheck', 'run', 'gateway'));
     const status = await execute('gateway', 'fs.readFileSync("/proc/1/status", "utf8")');
     expect(status).toMatch(/^Uid:\t1000\t1000\t1000\t1000$/m);
@@ -161,6 +162,24 @@ describe('the image', () => {
     expect(await engine.logs('gateway')).not.toContain(PASSWORD);
   });
 
+  test('a new container continues the audit log of the one before', async () => {
+    await startGatewayContainer('next');
+    await until(() => engine.succeeds('healthcheck', 'run', 'next'));
+    expect((await sendRequests(1)).statuses).toEqual({ 200: 1 });
+    const verify = ['/app/dist/cli/digest-gateway.js', 'audit', 'verify', '--json'];
+    const verified = await engine.podman('exec', 'next', 'node', ...verify, '--config', CONFIG_FILE);
+    expect(JSON.parse(verified)).toMatchObject({ ok: true, replicas: 1 });
+    await engine.podman('stop', '--time=60', 'next');
+    const names = 'fs.readdirSync("/var/lib/digest-gateway/audit")';
+    const state = ['--network=none', '--volume=state:/var/lib/digest-gateway:ro', '--entrypoint=["node"]'];
+    const listed = await engine.run(
+      ...state,
+      'digest-gateway',
+      ...evaluation(`[...${names}, os.hostname()]`),
+    );
+    expect(JSON.parse(listed)).toEqual(['gateway', expect.stringMatching(/^[0-9a-f]{12}$/)]);
+  });
+
   test('the health check fails where nothing listens', async () => {
     const idle = ['--network=none', '--entrypoint=["node", "--eval", "setInterval(() => 0, 1e6)"]'];
     await engine.start('idle', ...idle, 'digest-gateway');
@@ -180,21 +199,21 @@ describe('the image', () => {
     await until(async () => (await engine.podman('logs', 'simulator')).includes('side port'));
   }
 
-  async function startGatewayContainer(): Promise<void> {
+  async function startGatewayContainer(name: string): Promise<void> {
     const secrets = join(engine.folder, 'secrets');
-    await mkdir(secrets, { mode: 0o700 });
+    await mkdir(secrets, { mode: 0o700, recursive: true });
     await writeFile(join(secrets, 'password'), PASSWORD, { mode: 0o600 });
     await writeFile(join(secrets, 'audit-key'), '5f'.repeat(32), { mode: 0o600 });
     const config = join(engine.folder, 'gateway.yaml');
     await writeFile(config, CONFIG);
     await engine.start(
-      'gateway',
+      name,
       ...['--network=container:simulator', '--volume=upstream:/run/simulator:ro'],
       ...['--read-only', '--read-only-tmpfs=false', '--cap-drop=all', '--security-opt=no-new-privileges'],
       ...[`--memory=${MEMORY_LIMIT_BYTES}`, `--memory-swap=${MEMORY_LIMIT_BYTES}`],
       // U: they become files of the user of the image.
       `--volume=${secrets}:/run/secrets:ro,U`,
-      `--volume=${config}:/etc/digest-gateway/gateway.yaml:ro`,
+      `--volume=${config}:${CONFIG_FILE}:ro`,
       '--volume=state:/var/lib/digest-gateway',
       'digest-gateway',
     );

@@ -66,7 +66,7 @@ const INTRODUCTION = [
 ];
 
 const SERVERS = wrap(
-  'Processes of their own, from the packages of Debian, over TLS, with a gateway that knows nothing of them. "First" are the requests at the server for the first client request: one is refused with the challenge, one is accepted. "In turn" are those for 20 client requests one after the other; 20 means that no request was repeated. "At once" says how many of eight simultaneous client requests were served, with a dash if that depends on timing. "Wrong password" has a range where the nonce changes with the second: a refusal that names the refused nonce proves nothing, and the next nonce is awaited. "Policy" is the [reuse policy](architecture/nonces.md) that the gateway had learned after the requests in turn.',
+  'Processes of their own, from the packages of Debian, over TLS, with a gateway that knows nothing of them. "First" are the requests at the server for the first client request: one is refused with the challenge, one is accepted. "In turn" are those for 20 client requests one after the other; 20 means that no request was repeated. "At once" says how many of eight simultaneous client requests were served, with a dash if that depends on timing. "Wrong password" has a range where the nonce changes with the second: a refusal that names the refused nonce proves nothing, and the next nonce is awaited. "Policy" is the [reuse policy](../develop/nonces.md) that the gateway had learned after the requests in turn.',
 );
 
 const COUNTS_BY_OPAQUE = wrap(
@@ -82,10 +82,10 @@ const PROXIES = wrap(
 );
 
 const SIMULATED = wrap(
-  'The [simulator](../src/simulator) with the behaviour of servers, each with every algorithm and `qop`. Columns are as above, with ten client requests in turn and four at once. Algorithms that behave alike share a row; a dash as policy says that requests were repeated, and that how soon the policy becomes stricter depends on timing. A challenge of a -sess algorithm without `qop` cannot be answered: see RFC 7616 §3.4.2.',
+  'The [simulator](../../src/simulator) with the behaviour of servers, each with every algorithm and `qop`. Columns are as above, with ten client requests in turn and four at once. Algorithms that behave alike share a row; a dash as policy says that requests were repeated, and that how soon the policy becomes stricter depends on timing. A challenge of a -sess algorithm without `qop` cannot be answered: see RFC 7616 §3.4.2.',
 );
 
-/** The text of docs/interoperability.md. */
+/** The text of docs/security/interoperability.md. */
 export function interoperabilityPage({ servers, expired, proxies, simulated }: Observed): string {
   return page([
     ...INTRODUCTION,

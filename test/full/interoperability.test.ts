@@ -53,7 +53,7 @@ const serverProfiles: Readonly<Record<string, BehaviourChange>> = {
   'one-time nonces, next not named': { oneTimeNonces: true },
 };
 
-const FILE = join(repository, 'docs/interoperability.md');
+const FILE = join(repository, 'docs/security/interoperability.md');
 /** Set by "npm run docs:interop": the page is written, and not compared. */
 const writes = process.env['INTEROPERABILITY'] === 'write';
 const page = writes ? '' : readFileSync(FILE, 'utf8');

@@ -63,7 +63,7 @@ describe('the alerts', () => {
   );
 
   test('every section of the runbook is for an alert, and its links lead somewhere', async () => {
-    const runbook = await readFile(join(repository, 'docs/runbook.md'), 'utf8');
+    const runbook = await readFile(join(repository, 'docs/operate/runbook.md'), 'utf8');
     const names = alerts.map(({ alert }) => alert);
     expect(runbook.match(/(?<=^## ).*$/gm)).toEqual(expect.arrayContaining(names));
     expect(runbook.match(/(?<=^## ).*$/gm)).toHaveLength(names.length);
@@ -140,7 +140,7 @@ describe('the dashboard', () => {
     const urls = links.map(({ url }) => url.replace(/\$\{(\w+)\}/g, (_, name) => variables.get(name) ?? ''));
     expect(urls).toContain('http://127.0.0.1:8081/');
     const [runbooks] = [urls.filter((url) => !url.startsWith('http'))];
-    expect(runbooks).toContain('docs/runbook.md');
+    expect(runbooks).toContain('docs/operate/runbook.md');
     expect(runbooks.length).toBeGreaterThan(15);
     for (const url of runbooks) {
       const [file = '', anchor] = url.split('#');

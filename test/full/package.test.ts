@@ -50,6 +50,8 @@ describe('the tarball', () => {
         'config/schema.json',
         'deploy/grafana/digest-gateway.json',
         'deploy/helm/digest-gateway/Chart.yaml',
+        'deploy/helm/digest-gateway/files/alerts.yml',
+        'deploy/helm/digest-gateway/files/dashboard.json',
         'deploy/prometheus/alerts.yml',
         'deploy/systemd/digest-gateway.service',
         'dist/cli/digest-gateway.js',
@@ -58,8 +60,8 @@ describe('the tarball', () => {
         'dist/console/licences.md',
         'dist/digest-gateway.1',
         'dist/sbom.cdx.json',
-        'docs/operations.md',
-        'docs/runbook.md',
+        'docs/operate/deploy.md',
+        'docs/operate/runbook.md',
       ]),
     );
   });
@@ -71,7 +73,7 @@ describe('the tarball', () => {
   test('has every page of docs/ and every file of config/ that the README links to', async () => {
     const readme = await readFile(join(repository, 'README.md'), 'utf8');
     const linked = Array.from(readme.matchAll(/\]\(((?:docs|config)\/[^)#\s]+)/g), ([, link = '']) => link);
-    expect(linked).toContain('docs/operations.md');
+    expect(linked).toContain('docs/operate/deploy.md');
     expect(linked.filter((link) => !files.includes(link))).toEqual([]);
   });
 });

@@ -130,6 +130,7 @@ describe('a problem', () => {
 describe('the headers that a status asks for', () => {
   test.each<[ErrorCode, string, string]>([
     ['client-unknown', 'www-authenticate', 'Basic realm="digest-gateway"'],
+    ['client-key-expired', 'www-authenticate', 'Basic realm="digest-gateway"'],
     ['connect-unsupported', 'allow', 'GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS'],
     ['overloaded', 'retry-after', '1'],
     ['draining', 'retry-after', '5'],

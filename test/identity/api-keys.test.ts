@@ -32,7 +32,7 @@ describe('whose the key of a request is', () => {
     ['a wrong key', { authorization: basic('reporting:wrong') }, undefined],
   ])('%s', (_title, headers, owner) => {
     const key = presentedIdentity(raw(headers), true)?.key;
-    expect(key && keys.ownerOf(key)?.client.id).toBe(owner);
+    expect(key && keys.find(key)?.owner.client.id).toBe(owner);
   });
 
   test.each([

@@ -37,6 +37,8 @@ test('each gauge has a rule for the values of several processes', async () => {
     digest_gateway_audit_sink_lag_seconds: 'max',
     digest_gateway_build_info: 'first',
     digest_gateway_circuit_state: 'max',
+    digest_gateway_client_key_expiry_timestamp_seconds: 'min',
+    digest_gateway_client_rule_end_timestamp_seconds: 'min',
     digest_gateway_config_last_reload_success_timestamp_seconds: 'first',
     digest_gateway_config_last_reload_successful: 'first',
     digest_gateway_credential_state: 'max',

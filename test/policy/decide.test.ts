@@ -1,5 +1,6 @@
 import { describe, expect, test } from '@jest/globals';
 import { GatewayError } from '../../src/base/errors.ts';
+import { type Client, isObserved, unrestricted } from '../../src/policy/client.ts';
 import { decide, type Grant } from '../../src/policy/decide.ts';
 import { DECISIONS, type Row } from './decisions.ts';
 import { AUTHORS, type ClientName, clientOf, type DeploymentName, REPORTS, rulesOf } from './world.ts';
@@ -11,17 +12,23 @@ const CREDENTIALS: Readonly<Record<string, string>> = {
 };
 
 function judge(
-  client: ClientName,
+  client: ClientName | Client,
   deployment: DeploymentName,
   request: string,
   headers: readonly string[] = [],
+  now = 0,
 ) {
   const space = request.indexOf(' ');
   const [method, target] = [request.slice(0, space), request.slice(space + 1)];
   const hasBody = headers.some((name) => name.toLowerCase() === 'content-length');
   return {
     target,
-    grant: decide(rulesOf(deployment), clientOf(client), { method, target, headers, hasBody }),
+    grant: decide(
+      rulesOf(deployment),
+      typeof client === 'string' ? clientOf(client) : client,
+      { method, target, headers, hasBody },
+      now,
+    ),
   };
 }
 
@@ -35,8 +42,9 @@ function refusal(...args: Parameters<typeof judge>): GatewayError {
   throw new Error('not refused');
 }
 
-/** As the table writes it. */
-function outcome([client, deployment, request, , ...headers]: Row): string {
+/** As the table writes it; `client` in place of the one in the row. */
+function outcome(row: Row, client: ClientName | Client = row[0]): string {
+  const [, deployment, request, , ...headers] = row;
   let judged: { target: string; grant: Grant };
   try {
     judged = judge(client, deployment, request, headers);
@@ -227,5 +235,39 @@ describe('a refusal says what to do', () => {
     ],
   ])('%s', (detail, client, deployment, request) => {
     expect(refusal(client, deployment, request).detail).toBe(detail);
+  });
+});
+
+describe('a client whose rules are only observed', () => {
+  const rows = Object.values(DECISIONS).flat();
+
+  test('is judged without them as everyone would be', () => {
+    for (const row of rows)
+      expect(outcome(row, unrestricted(clientOf(row[0])))).toBe(outcome(row, 'anonymous'));
+    // The table has requests that only rules refuse.
+    expect(
+      rows.filter((row) => outcome(row).length !== outcome(row, 'anonymous').length).length,
+    ).toBeGreaterThan(30);
+  });
+
+  test('keeps its name, and has the credential of the site for what no rule allows', () => {
+    const client = clientOf('account');
+    expect(unrestricted(client).id).toBe('account');
+    const request = `POST /api/x?site_name=journal-b`;
+    const fields = ['X-HTTP-Method-Override', 'GET'];
+    expect(refusal('account', 'open', request, fields).code).toBe('bad-request');
+    const { credential, credentialRule, headers } = judge(
+      unrestricted(client),
+      'open',
+      request,
+      fields,
+    ).grant;
+    expect([credential, credentialRule, headers]).toEqual(['key-b', '', fields]);
+  });
+
+  test('is refused from the given time on', () => {
+    const client = { ...clientOf('nobody'), mode: { until: 1_000 } };
+    expect([999, 1_000, 1_001].map((now) => isObserved(client, now))).toEqual([true, false, false]);
+    expect(isObserved(clientOf('nobody'), 0)).toBe(false);
   });
 });

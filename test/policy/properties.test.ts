@@ -7,12 +7,8 @@ import { AUTHORS, type ClientName, clientOf, type DeploymentName, REPORTS, rules
 
 function granted(client: ClientName, deployment: DeploymentName, target: string): Grant | undefined {
   try {
-    return decide(rulesOf(deployment), clientOf(client), {
-      method: 'GET',
-      target,
-      headers: [],
-      hasBody: false,
-    });
+    const request = { method: 'GET', target, headers: [], hasBody: false };
+    return decide(rulesOf(deployment), clientOf(client), request, 0);
   } catch (error) {
     if (error instanceof GatewayError) return undefined;
     throw error;

@@ -65,12 +65,14 @@ test.each([1, 2])('a client: what it may do, uses and was refused, with %d worke
         path: 'clients[0].allow[0]',
         deployment: 'submissions',
         credential: null,
+        ends: null,
         sites: null,
         operations: [{ name: 'authors', method: 'GET', path: PATH }],
         methods: ['GET'],
         parameters: [{ name: 'ids', max: 2, values: null, moreValues: 0 }],
       },
     ],
+    observedUntil: null,
     limits: {
       rate: { perSecond: 100 / 3600, burst: 50, left: expect.any(Number) },
       concurrent: { most: 7, inFlight: 0 },
@@ -79,6 +81,7 @@ test.each([1, 2])('a client: what it may do, uses and was refused, with %d worke
     refusals: [
       {
         code: 'parameter-invalid',
+        isServed: false,
         title: 'Parameter invalid',
         count: 1,
         lastAt: expect.any(Number),
@@ -124,6 +127,7 @@ test('a request is explained as the gateway decides it', async () => {
     status: 200,
     json: {
       allowed: true,
+      wouldRefuse: null,
       rule: 'clients[0].allow[0]',
       operation: 'authors',
       credential: 'submissions',

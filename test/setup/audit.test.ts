@@ -1,7 +1,7 @@
 import { expect, test } from '@jest/globals';
 import { Secret } from '../../src/base/secret.ts';
 import { SourceReader } from '../../src/credentials/sources.ts';
-import { readAuditSinks } from '../../src/setup/audit.ts';
+import { readAuditSinks, replicaName } from '../../src/setup/audit.ts';
 import { ContentReading } from '../../src/setup/content.ts';
 
 test('secrets and files of a receiver that cannot be read or used are issues', async () => {
@@ -24,4 +24,17 @@ test('secrets and files of a receiver that cannot be read or used are issues', a
     { path: [...path, 'tls', 'caFile'], message: expect.stringContaining('does not exist') },
   ]);
   expect(JSON.stringify(issues)).not.toContain('marked');
+});
+
+test.each([
+  ['gateway-1', 'gateway-1'],
+  ['gateway-1.example.internal', 'gateway-1.example.internal'],
+  ['-büro 7', 'b-ro-7'],
+  ['', 'gateway'],
+  // A pod of Kubernetes, and a container with a name of its own.
+  ['digest-gateway-6f7c9d5b44-x2x9k', 'digest-gateway-6f7c9d5b44-x2x9k'],
+  // The id of a container: the next one has another.
+  ['3f2c2d63f36d', 'gateway'],
+])('the host name %p writes to the folder %p', (host, folder) => {
+  expect(replicaName(host)).toBe(folder);
 });

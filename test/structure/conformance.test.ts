@@ -5,7 +5,7 @@ import { readConformance } from '../../docs/generate/conformance.ts';
 import { missingTests, namedTests } from '../support/conformance.ts';
 import { repository } from '../support/repository.ts';
 
-describe('docs/conformance.md', () => {
+describe('docs/security/conformance.md', () => {
   test('names test files that exist', () => {
     const paths = namedTests().map((named) => named.split(' › ')[0] ?? '');
     expect(paths.filter((path) => !existsSync(join(repository, path)))).toEqual([]);

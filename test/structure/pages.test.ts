@@ -1,7 +1,6 @@
 import { existsSync, globSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { describe, expect, test } from '@jest/globals';
-import { chartFiles } from '../../docs/generate/chart.ts';
 import { generatedPages } from '../../docs/generate/pages.ts';
 import { errorKinds } from '../../src/base/errors.ts';
 import { parseConfig } from '../../src/config/load.ts';
@@ -10,7 +9,7 @@ import { repository } from '../support/repository.ts';
 const generated = await generatedPages();
 
 describe('every page', () => {
-  const pages = [...globSync('*.md', { cwd: repository }), ...globSync('docs/**/*.md', { cwd: repository })];
+  const pages = globSync(['*.md', '{docs,lab,deploy}/**/*.md', 'test/*/*.md'], { cwd: repository });
   const textOf = (page: string): string => readFileSync(join(repository, page), 'utf8');
   const withoutCode = (text: string): string => text.replace(/^ *```[\s\S]*?^ *```/gm, '');
 
@@ -71,6 +70,12 @@ describe('every page', () => {
     );
     expect(named.flat().toSorted()).toEqual(folders.map(({ name }) => name).toSorted());
   });
+
+  test('"How a request walks" in CONTRIBUTING.md has every error code, at the steps that it leaves', () => {
+    const [, walk = ''] = /## How a request walks\n([\s\S]*?)\n## /.exec(textOf('CONTRIBUTING.md')) ?? [];
+    const missing = errorKinds().filter(([code]) => !walk.includes(`\`${code}\``));
+    expect(missing.map(([code]) => code)).toEqual([]);
+  });
 });
 
 describe('the generated pages', () => {
@@ -78,19 +83,13 @@ describe('the generated pages', () => {
     expect(readFileSync(join(repository, name), 'utf8')).toBe(text);
   });
 
-  test('docs/errors.md has a section for every code', () => {
-    const headings = (generated.get('docs/errors.md') ?? '').match(/(?<=^## ).*$/gm) ?? [];
+  test('docs/configure/errors.md has a section for every code', () => {
+    const headings = (generated.get('docs/configure/errors.md') ?? '').match(/(?<=^## ).*$/gm) ?? [];
     expect(headings.toSorted()).toEqual(
       errorKinds()
         .map(([code]) => code)
         .toSorted(),
     );
-  });
-});
-
-describe('the copies in the Helm chart', () => {
-  test.each([...chartFiles()])('%s is what "npm run docs" writes', (name, text) => {
-    expect(readFileSync(join(repository, name), 'utf8')).toBe(text);
   });
 });
 
@@ -105,7 +104,7 @@ describe('a page that names tests', () => {
     });
   }
 
-  test.each(['security.md', 'faults.md'])('names tests that exist: docs/%s', (name) => {
+  test.each(['security/promises.md', 'operate/faults.md'])('names tests that exist: docs/%s', (name) => {
     const page = readFileSync(join(repository, 'docs', name), 'utf8');
     const named = page.split('\n').flatMap(testsIn);
     expect(named.length).toBeGreaterThan(20);

@@ -79,6 +79,7 @@ export function facts(change: Partial<AccessFacts> = {}): AccessFacts {
     upstream: { status: 200, attempts: 1, challenged: false, durationMs: 1.26, address: 'a.example' },
     credential: { name: 'journal-a', version: '1' },
     credentialRule: '',
+    wouldRefuse: '',
     ...change,
   };
 }

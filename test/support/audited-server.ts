@@ -37,6 +37,7 @@ const server = createServer((req, res) => {
     upstream: undefined,
     credential: undefined,
     credentialRule: '',
+    wouldRefuse: '',
   };
   if (req.url === '/mate-throws') {
     const fail = () => {

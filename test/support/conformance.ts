@@ -3,7 +3,7 @@ import { readConformance } from '../../docs/generate/conformance.ts';
 /** A place for a value in a title of `test.each`. */
 const PLACEHOLDER = /%[sdifpjo]/;
 
-/** The tests that docs/conformance.md names: `path › title`. */
+/** The tests that docs/security/conformance.md names: `path › title`. */
 export function namedTests(): string[] {
   const tests = readConformance().flatMap(({ requirements }) =>
     requirements.flatMap((each) => each.tests ?? []),

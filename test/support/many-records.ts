@@ -54,6 +54,7 @@ function requestAt(time: number, seq: number, text: RecordText): string {
       },
       credential: { name: site, version: '1' },
       credentialRule: '',
+      wouldRefuse: '',
     },
     { address: '10.1.2.3', ...recordedTarget(target, new Set(['ids', 'site_name', 'external_id'])) },
   );

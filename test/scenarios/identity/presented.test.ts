@@ -7,14 +7,22 @@ import { codeOf, connect, useRunning } from '../../support/wire.ts';
 const KEY = 'dgk_0123456789abcdef0123456789abcdef01234567';
 const OTHER = 'dgk_ffffffffffffffffffffffffffffffffffffffff';
 const KEYED = basic('keyed', KEY);
+const ENDED = 'dgk_eeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee';
 const allow = [{ deployment: 'submissions' }];
 const keyed = { id: 'keyed', identify: { apiKeySha256: hash('sha256', KEY) }, allow };
+const apiKeys = [
+  { sha256: hash('sha256', ENDED), expires: '2026-01-31', note: 'Berlin' },
+  { sha256: hash('sha256', 'another'), expires: '9999-12-31T23:59:59Z' },
+];
+const ending = { id: 'ending', identify: { apiKeys }, allow };
 const other = { id: 'other', identify: { apiKeySha256: hash('sha256', OTHER) }, allow };
 const near = { id: 'near', identify: { addresses: ['127.0.0.0/8'] }, allow };
 const jwt = { issuer: 'https://issuer.invalid/', audience: 'gateway' };
 const bearer = { id: 'bearer', identify: { jwt }, allow };
 
-const known = useRunning(() => openScene({ top: { anonymous: false, clients: [near, keyed, other] } }));
+const known = useRunning(() =>
+  openScene({ top: { anonymous: false, clients: [near, keyed, other, ending] } }),
+);
 const anonymous = useRunning(() => openScene({ top: { anonymous: true, clients: [keyed, other] } }));
 const tokens = useRunning(() =>
   openScene({
@@ -27,7 +35,7 @@ const tokens = useRunning(() =>
 
 /** The client that a request with these fields is served as; the code if it is refused. */
 async function outcomeOf({ gateway }: ReturnType<typeof known>, ...fields: string[]): Promise<string> {
-  const ids = ['near', 'keyed', 'other', 'bearer', 'anonymous'];
+  const ids = ['near', 'keyed', 'other', 'bearer', 'ending', 'anonymous'];
   const counts = () => Promise.all(ids.map((id) => requestsOf(gateway, id)));
   const before = await counts();
   const client = await connect(gateway.port);
@@ -89,6 +97,7 @@ describe('a request that presents an identity', () => {
   test.each([
     ['near', []],
     ['keyed', [`X-Api-Key: ${KEY}`]],
+    ['ending', ['X-Api-Key: another']],
     ['other', [`Authorization: ${basic('other', OTHER)}`]],
     ['keyed', [`Proxy-Authorization: ${KEYED.replace('Basic', 'bASIC')}`]],
     // Schemes by which the gateway knows nobody are meant for somebody else.
@@ -97,6 +106,32 @@ describe('a request that presents an identity', () => {
     ['keyed', [`X-Api-Key: ${KEY}`, 'Authorization: Bearer abc']],
   ])('is served as %s with %j, whichever client comes first', async (client, fields) => {
     expect(await outcomeOf(known(), ...fields)).toBe(client);
+  });
+
+  test.each([
+    ['X-Api-Key', `X-Api-Key: ${ENDED}`],
+    ['Basic', `Authorization: ${basic('ending', ENDED)}`],
+  ])('is told when its API key has ended: %s', async (_title, field) => {
+    const client = await connect(known().gateway.port);
+    await client.send(`${['GET /echo HTTP/1.1', 'Host: a', field].join('\r\n')}\r\n\r\n`);
+    const answer = await client.answer();
+    expect([answer.status, codeOf(answer)]).toEqual([401, 'client-key-expired']);
+    expect(JSON.parse(answer.body.toString())).toMatchObject({
+      detail: expect.stringMatching(/^The API key Berlin of the client ending ended at 2026-01-31\. Send /),
+    });
+    expect(answer.headers).toContainEqual(['proxy-status', 'digest-gateway; error=http_request_denied']);
+  });
+
+  test('has the end of its API key in the metrics, under its note or the first digits of its hash', async () => {
+    const name = 'digest_gateway_client_key_expiry_timestamp_seconds';
+    const ends = apiKeys.map(({ sha256, expires, note = sha256.slice(0, 8) }) => [
+      note,
+      Date.parse(expires) / 1000,
+    ]);
+    for (const [key, end] of ends) {
+      expect(await known().gateway.metric(name, { client: 'ending', key: String(key) })).toBe(end);
+    }
+    expect(await known().gateway.metric(name, { client: 'keyed' })).toBe(0);
   });
 
   test.each([

@@ -65,7 +65,13 @@ function useRules(): RulesScene {
       return client.answer(line.slice(0, line.indexOf(' ')));
     },
     explained: (target) =>
-      explain(running().config, { client: ANONYMOUS, method: 'GET', target, host: 'gateway.internal' }),
+      explain(running().config, {
+        client: ANONYMOUS,
+        method: 'GET',
+        target,
+        host: 'gateway.internal',
+        now: Date.now(),
+      }),
     arrived: () => running().arrived(),
   };
 }

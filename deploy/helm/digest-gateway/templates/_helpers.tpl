@@ -63,3 +63,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 {{- end -}}
+
+{{/* A copied file of the chart. Without the check, rules or dashboard would be empty, and nobody would notice. */}}
+{{- define "digest-gateway.file" -}}
+{{- $root := index . 0 -}}
+{{- $name := index . 1 -}}
+{{- if not ($root.Files.Get $name) -}}
+{{- fail (printf "the chart lacks %s: run npm run build:chart in the checkout" $name) -}}
+{{- end -}}
+{{- $root.Files.Get $name -}}
+{{- end -}}

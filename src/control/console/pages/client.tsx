@@ -1,3 +1,4 @@
+import { endText } from '../../../base/units.ts';
 import type {
   ClientDetailView,
   LimitUseView,
@@ -7,7 +8,7 @@ import type {
 } from '../../client-view.ts';
 import type { PageProps } from '../address.ts';
 import { useFetch } from '../api.ts';
-import { ago, count, rate } from '../format.ts';
+import { ago, count, moment, rate } from '../format.ts';
 import { snapshot } from '../live.ts';
 import { deploymentLink, requestLink } from '../parts/links.tsx';
 import { type Column, type Fact, Facts, Table } from '../parts/table.tsx';
@@ -20,11 +21,14 @@ export function ClientPage({ params }: PageProps) {
   const { data, error } = useFetch<ClientDetailView>(`/api/clients/${encodeURIComponent(name)}`, EVERY_MS);
   if (error !== undefined) return <p class="broken">{error}</p>;
   if (data === undefined) return <p class="muted">Asking the gateway …</p>;
+  const served = data.refusals.filter(({ isServed }) => isServed);
+  const refused = data.refusals.filter(({ isServed }) => !isServed);
   const now = snapshot.value?.clients.find((each) => each.name === name);
   const facts: Fact[] = [
     ['Recognised by', data.identifiedBy.join('; and ')],
     ['Requests', `${rate(now?.perSecond ?? 0)} per second, ${count(now?.requests ?? 0)} in all`],
     ...limitFacts(data.limits),
+    ...modeFacts(data.observedUntil),
     ['Explain', <a href={`#/policy?client=${encodeURIComponent(name)}`}>what comes of a request</a>],
   ];
   return (
@@ -42,18 +46,35 @@ export function ClientPage({ params }: PageProps) {
           empty="Nothing: the client has no rule under allow."
         />
       </section>
+      {(data.observedUntil !== null || served.length > 0) && (
+        <section class="panel" aria-label="Observed">
+          <h2>Served since the start, though the rules would refuse it</h2>
+          <Table
+            label="Observed refusals"
+            columns={REFUSALS}
+            rows={served}
+            keyOf={({ code }) => code}
+            empty="Nothing: the rules allowed every request."
+          />
+        </section>
+      )}
       <section class="panel" aria-label="Refused">
         <h2>Refused since the start</h2>
         <Table
           label="Refusals"
           columns={REFUSALS}
-          rows={data.refusals}
+          rows={refused}
           keyOf={({ code }) => code}
           empty="Nothing was refused."
         />
       </section>
     </>
   );
+}
+
+function modeFacts(observedUntil: number | null): Fact[] {
+  if (observedUntil === null) return [];
+  return [['Rules', `only observed until ${moment(observedUntil)}: nothing is refused by them`]];
 }
 
 function limitFacts(limits: LimitUseView | null): Fact[] {
@@ -88,6 +109,7 @@ const RULES: readonly Column<RuleView>[] = [
   { label: 'Methods', cell: ({ methods }) => methods?.join(', ') ?? 'all' },
   { label: 'Parameters', cell: ({ parameters }) => parameters.map(parameterText).join('; ') || 'any' },
   { label: 'Credential', cell: ({ credential }) => credential ?? 'of the site or deployment' },
+  { label: 'End', cell: ({ ends }) => (ends === null ? 'none' : endText(ends, snapshot.value?.at ?? 0)) },
 ];
 
 function Operations({ operations }: { readonly operations: readonly OperationView[] | null }) {

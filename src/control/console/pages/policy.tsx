@@ -4,6 +4,7 @@ import { changeQuery, type PageProps } from '../address.ts';
 import { messageOf, post } from '../api.ts';
 import { snapshot } from '../live.ts';
 import { clientLink, deploymentLink } from '../parts/links.tsx';
+import { ObservedRefusal } from '../parts/observed-refusal.tsx';
 import { type Fact, Facts } from '../parts/table.tsx';
 
 const METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'];
@@ -129,10 +130,13 @@ function Explanation({ explanation }: { readonly explanation: ExplanationView })
 }
 
 function factsOf(explanation: ExplanationView): Fact[] {
-  const { allowed, rule, detail, client, deployment, operation, site, siteAdded } = explanation;
+  const { allowed, rule, detail, client, deployment, operation, site, siteAdded, wouldRefuse } = explanation;
   const facts: Fact[] = [
     ['Because', detail],
     ['Decided by', rule === '' ? '' : <code>{rule}</code>],
+    ['Observed', wouldRefuse === null ? '' : <ObservedRefusal refusal={wouldRefuse} />],
+    ['Rule ends', explanation.ends],
+    ['Ended rules', explanation.endedRules.length === 0 ? '' : <Lines lines={explanation.endedRules} />],
     ['Client', client === '' ? '' : clientLink(client)],
     ['Deployment', deployment === '' ? '' : deploymentLink(deployment)],
     ['Operation', operation === '' && allowed ? 'none that is listed' : operation],

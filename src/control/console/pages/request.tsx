@@ -5,6 +5,7 @@ import type { PageProps } from '../address.ts';
 import { messageOf, post } from '../api.ts';
 import { latency, momentWithSeconds } from '../format.ts';
 import { clientLink, deploymentLink, searchLink } from '../parts/links.tsx';
+import { ObservedRefusal } from '../parts/observed-refusal.tsx';
 import { MoreButton, SearchProgress, useSearch } from '../parts/search.tsx';
 import { type Fact, Facts } from '../parts/table.tsx';
 
@@ -75,6 +76,7 @@ function factsOf(row: RequestRow): Fact[] {
     operation,
     credential,
     credentialRule,
+    wouldRefuse,
     upstream,
     outcome,
     replica,
@@ -88,6 +90,10 @@ function factsOf(row: RequestRow): Fact[] {
     ['Operation', searchLink('operation', operation) ?? 'none that is listed'],
     ['Parameters', parametersOf(row)],
     ['Policy', <Decision key="decision" row={row} />],
+    wouldRefuse !== undefined && [
+      'Observed',
+      `served, though the rules of the client would refuse it with ${wouldRefuse}`,
+    ],
     ['Upstream', upstream === undefined ? 'was not asked' : upstreamText(upstream)],
     credential !== undefined && [
       'Credential',
@@ -234,11 +240,16 @@ export function Decision({ row }: { readonly row: RequestRow }) {
   );
 }
 
-function verdictOf({ allowed, rule, status, code, detail }: ExplanationView) {
+function verdictOf({ allowed, rule, status, code, detail, wouldRefuse }: ExplanationView) {
   if (allowed) {
     return (
       <>
         allowed by <code>{rule}</code>
+        {wouldRefuse !== null && (
+          <>
+            , <ObservedRefusal refusal={wouldRefuse} />
+          </>
+        )}
       </>
     );
   }
