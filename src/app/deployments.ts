@@ -12,7 +12,6 @@ import type { Identification } from '../identity/identification.ts';
 import { compileRules } from '../policy/rules.ts';
 import { type DeploymentSetup, deploymentIn, deploymentsOf } from '../setup/deployments.ts';
 import type { AppSetup } from '../setup/setup.ts';
-import type { Egress } from '../transport/egress.ts';
 import type { UpstreamTls } from '../transport/upstream-tls.ts';
 import { Upstream, type UpstreamDeps, type UpstreamOptions } from '../upstream/upstream.ts';
 
@@ -176,21 +175,26 @@ function upstreamTlsOf({ settings: { tls }, ca, clientCertificate }: DeploymentS
 }
 
 /** Returns the egress options of a deployment. */
-function egressOf({ settings: { digest, egress }, proxyCa: ca }: DeploymentSetup): Egress {
-  const { localAddress, proxy } = egress;
-  if (proxy === undefined) return { localAddress, proxy };
+function egressOf({ settings: { digest, egress }, proxyCa: ca }: DeploymentSetup): UpstreamOptions['egress'] {
+  const { localAddress: localAddresses = [], failback, proxy } = egress;
+  if (proxy === undefined) return { localAddresses, failback, proxy };
   const { url: origin, credential, allowPlaintext } = proxy;
   const { algorithms } = digest;
-  return { localAddress, proxy: { origin, credential, algorithms, allowPlaintext, ca } };
+  return {
+    localAddresses,
+    failback,
+    proxy: { origin, credential, algorithms, allowPlaintext, ca },
+  };
 }
 
 /**
- * Logs deployments without their local address. The gateway starts anyway, because the address may be added
+ * Logs deployments without any of their local addresses. The gateway starts anyway, because the address may be added
  * later.
  */
 export async function warnOfMissingAddresses(log: Log, deployments: readonly Deployment[]): Promise<void> {
   for (const { name, upstream } of deployments) {
-    if ((await upstream.hasEgressAddress()) !== false) continue;
+    const states = await upstream.egress.states();
+    if (states.length === 0 || states.some(({ status }) => status !== 'missing')) continue;
     log.warn(
       { deployment: name },
       'egress.localAddress is not an address of this host; requests fail until it is',
@@ -207,14 +211,18 @@ export function doctorInput(setup: AppSetup, only?: string): DoctorInput {
     .flatMap((deployment) => {
       const { name, settings, credentials, testSites, proxyCredential } = deployment;
       const options = upstreamOptions(deployment);
-      return settings.baseUrl.map((origin) => ({
-        name,
-        settings,
-        connection: { ...options, origin },
-        credentials,
-        testSites,
-        proxyCredential,
-      }));
+      const { localAddresses, proxy } = options.egress;
+      const from = localAddresses.length === 0 ? [undefined] : localAddresses;
+      return from.flatMap((localAddress) =>
+        settings.baseUrl.map((origin) => ({
+          name,
+          settings,
+          connection: { ...options, origin, egress: { localAddress, proxy } },
+          credentials,
+          testSites,
+          proxyCredential,
+        })),
+      );
     });
   return {
     deployments,

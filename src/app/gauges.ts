@@ -2,7 +2,13 @@ import type { Audit } from '../audit/audit.ts';
 import { NONCE_POLICIES } from '../challenges/store/store.ts';
 import { apiKeysOf, keyName } from '../config/api-keys.ts';
 import type { Config } from '../config/schema.ts';
-import type { AddressState, CredentialVersionState, DeploymentState } from '../control/state.ts';
+import {
+  type AddressState,
+  type CredentialVersionState,
+  type DeploymentState,
+  EGRESS,
+  isEgressMissing,
+} from '../control/state.ts';
 import type { Deployment } from '../gateway/gateway.ts';
 import type { ListenTls } from '../gateway/listener.ts';
 import type { Metrics } from '../metrics/metrics.ts';
@@ -33,9 +39,9 @@ export function setGauges(metrics: Metrics, deployments: readonly DeploymentStat
     setConnections(metrics, state);
     setCredentials(metrics, state);
     setAddresses(metrics, state);
-    const { name: deployment, outcomes, pauses, egressPresent } = state;
+    const { name: deployment, outcomes, pauses } = state;
     if (outcomes.length > 0) metrics.paused.set({ deployment }, pauses.length > 0 ? 1 : 0);
-    if (egressPresent !== null) metrics.egressAddressPresent.set({ deployment }, egressPresent ? 1 : 0);
+    setEgress(metrics, state);
   }
 }
 
@@ -84,7 +90,8 @@ export function setClientEnds(
 
 function resetAll(metrics: Metrics): void {
   const { nonceAge, nonceLifetime, noncePolicy, credentialState, circuitState, paused } = metrics;
-  const { upstreamConnections, upstreamCertificateExpiry, upstreamHealth, egressAddressPresent } = metrics;
+  const { upstreamConnections, upstreamCertificateExpiry, upstreamHealth } = metrics;
+  const { egressAddressPresent, egressAddressState } = metrics;
   for (const gauge of [
     nonceAge,
     nonceLifetime,
@@ -95,6 +102,7 @@ function resetAll(metrics: Metrics): void {
     upstreamHealth,
     upstreamCertificateExpiry,
     egressAddressPresent,
+    egressAddressState,
     paused,
   ]) {
     gauge.reset();
@@ -129,6 +137,17 @@ function setAddresses(
     circuitState.set({ deployment, circuit: address }, CIRCUIT_VALUES[circuit]);
     for (const state of HEALTH_STATES) {
       upstreamHealth.set({ deployment, address, state }, state === health ? 1 : 0);
+    }
+  }
+}
+
+function setEgress(metrics: Metrics, { name: deployment, egress }: DeploymentState): void {
+  if (egress.length === 0) return;
+  metrics.egressAddressPresent.set({ deployment }, isEgressMissing(egress) ? 0 : 1);
+  if (egress.length === 1) return;
+  for (const { address, status } of egress) {
+    for (const state of EGRESS) {
+      metrics.egressAddressState.set({ deployment, egress: address, state }, state === status ? 1 : 0);
     }
   }
 }

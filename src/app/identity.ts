@@ -23,6 +23,6 @@ export function* buildIdentification(
   const { trustedProxies, forwardedHeader } = listen;
   return yield* Identification.build(
     { clients, anonymous, trustedProxies, forwardedHeader },
-    { tokens, onRefusal: (proof) => metrics.identificationRefusals.inc({ proof }), now: Date.now },
+    { tokens, onRefusal: (proof) => metrics.identificationRefusals.inc({ proof }), now: () => Date.now() },
   );
 }

@@ -4,6 +4,7 @@ import type { ChallengeStore, NoncePolicy } from '../challenges/store/store.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import type { Tracing } from '../tracing/tracing.ts';
 import { CredentialRegistry, type DeploymentRotation } from '../upstream/credential-registry.ts';
+import type { EgressNews } from '../upstream/egress-addresses.ts';
 import { CheckPace } from '../upstream/health-check.ts';
 import type { PauseNews } from '../upstream/pauses.ts';
 import type { CredentialNews } from '../upstream/rotation.ts';
@@ -24,11 +25,11 @@ export function openUpstreamDeps(
   const { audit, log, metrics, clock, tracing, bodyMemory } = deps;
   const events = new UpstreamEvents({ audit, log, metrics });
   const { onPolicyStep, onBound, onRotation, onHealth } = events;
-  const { onAddress, onPause } = events;
+  const { onAddress, onPause, onEgress } = events;
   const ofCredentials = { onPolicyStep, onBound, onRotation, onHealth };
   const credentials = new CredentialRegistry({ store, clock, metrics, tracing, ...ofCredentials });
   const checkPace = new CheckPace(clock);
-  return { credentials, clock, metrics, bodyMemory, checkPace, onAddress, onPause };
+  return { credentials, clock, metrics, bodyMemory, checkPace, onAddress, onPause, onEgress };
 }
 
 /** Reports events of upstreams and their credentials to log, metrics and audit log. */
@@ -91,5 +92,14 @@ class UpstreamEvents {
     if (ms > 0)
       log.warn({ ...which, ms }, 'upstream paused by an outcome of its response; refusing requests');
     else log.info(which, 'pause of the upstream ended');
+  };
+
+  /** Called when one of several local addresses can be used no more, or again. */
+  readonly onEgress = ({ status, outcome, ...which }: EgressNews): void => {
+    const { log } = this.#sinks;
+    if (status === 'missing') log.warn(which, 'egress address not on this host; passing it over');
+    else if (status === 'refused')
+      log.warn({ ...which, outcome }, 'egress address refused by the upstream; passing it over');
+    else log.info({ ...which, status }, 'egress address usable again');
   };
 }

@@ -1,17 +1,21 @@
 import { z } from 'zod';
 import type { Audit, RecentRecord } from '../audit/audit.ts';
 import type { Clock } from '../base/clock.ts';
+import type { NoncePool } from '../challenges/pool.ts';
+import { NONCE_POLICIES } from '../challenges/store/store.ts';
 import type { Config } from '../config/schema.ts';
 import type { AuditLines } from '../control/snapshot.ts';
-import type {
-  AuditState,
-  CredentialVersionState,
-  DeploymentState,
-  ErrorState,
-  Stage,
-  WorkerState,
+import {
+  type AuditState,
+  type CredentialVersionState,
+  type DeploymentState,
+  type ErrorState,
+  isEgressMissing,
+  mergeConnections,
+  type Stage,
+  type WorkerState,
 } from '../control/state.ts';
-import type { AuditLine } from '../control/view.ts';
+import type { AuditLine, NonceView } from '../control/view.ts';
 import type { RecentError } from '../gateway/error-log.ts';
 import type { Deployment } from '../gateway/gateway.ts';
 import type { AppSetup } from '../setup/setup.ts';
@@ -32,7 +36,9 @@ interface WorkerParts {
 /** Reads the state of a data plane from its parts. */
 export async function workerState(parts: WorkerParts): Promise<WorkerState> {
   const { worker = 0, stage, storeUp, audit, setup, errors, clock } = parts;
-  const deployments = await Promise.all(parts.deployments.map((each) => deploymentState(each, setup)));
+  const deployments = await Promise.all(
+    parts.deployments.map((each) => deploymentState(each, setup, clock.now())),
+  );
   return {
     worker,
     stage,
@@ -62,10 +68,15 @@ export function auditState(audit: Audit): AuditState | null {
   };
 }
 
-async function deploymentState({ name, upstream }: Deployment, setup: AppSetup): Promise<DeploymentState> {
-  const { noncePolicy, nonceAgeMs, nonceLifetimeMs, credentials, outcomes, tlsSeen } = upstream;
-  const egressPresent = await upstream.hasEgressAddress();
-  const addresses = upstream.addresses.map(({ address, state: { health, age, circuit, reason } }) => ({
+/** `now`: on the gateway's clock, in milliseconds. */
+async function deploymentState(
+  { name, upstream }: Deployment,
+  setup: AppSetup,
+  now: number,
+): Promise<DeploymentState> {
+  const { credentials, outcomes, tlsSeen } = upstream;
+  const egress = await upstream.egress.states();
+  const addresses = upstream.addressesInUse.map(({ address, state: { health, age, circuit, reason } }) => ({
     address,
     health,
     age: age / 1000,
@@ -76,12 +87,11 @@ async function deploymentState({ name, upstream }: Deployment, setup: AppSetup):
     name,
     origin: setup.config.deployments[name]?.baseUrl.join(', ') ?? '',
     serves: credentials.some(isServing) && addresses.some(isReachable),
-    connections: upstream.connectionStats,
-    nonce: {
-      policy: noncePolicy,
-      ...(nonceAgeMs !== undefined && { age: nonceAgeMs / 1000 }),
-      ...(nonceLifetimeMs !== undefined && { lifetime: nonceLifetimeMs / 1000 }),
-    },
+    connections: mergeConnections(upstream.addresses.map(({ connections: { stats } }) => stats)),
+    nonce: nonceState(
+      upstream.addresses.flatMap(({ pools }) => pools),
+      now,
+    ),
     credentials: credentials.map((each) => credentialState(each, setup)),
     addresses,
     outcomes: outcomes?.names ?? [],
@@ -90,11 +100,23 @@ async function deploymentState({ name, upstream }: Deployment, setup: AppSetup):
       outcome,
       until: Date.now() + remainingMs,
     })),
-    egressPresent: egressPresent ?? null,
+    egress,
     ...(tlsSeen !== undefined && {
       certificateExpiresAt: tlsSeen.expiresAt,
       tls: { protocol: tlsSeen.protocol, chain: tlsSeen.chain },
     }),
+  };
+}
+
+/** The strictest policy, the youngest nonce in use, and the shortest lifetime that was learned. */
+function nonceState(pools: readonly NoncePool[], now: number): NonceView {
+  const policies = new Set(pools.map(({ policy }) => policy));
+  const ages = pools.flatMap(({ known }) => (known === undefined ? [] : [now - known.obtainedAt]));
+  const lifetimes = pools.flatMap(({ lifetimeMs }) => lifetimeMs ?? []);
+  return {
+    policy: NONCE_POLICIES.findLast((policy) => policies.has(policy)) ?? NONCE_POLICIES[0],
+    ...(ages.length > 0 && { age: Math.min(...ages) / 1000 }),
+    ...(lifetimes.length > 0 && { lifetime: Math.min(...lifetimes) / 1000 }),
   };
 }
 
@@ -116,8 +138,8 @@ function errorState({ title: _, at, ...error }: RecentError, clock: Clock): Erro
 }
 
 /** True if requests can leave, and the upstream does not refuse every version of every credential. */
-function canServe({ egressPresent, credentials }: DeploymentState): boolean {
-  return egressPresent !== false && credentials.some(isServing);
+function canServe({ egress, credentials }: DeploymentState): boolean {
+  return !isEgressMissing(egress) && credentials.some(isServing);
 }
 
 function isServing({ inUse, serves }: CredentialState): boolean {

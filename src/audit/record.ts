@@ -3,6 +3,8 @@ export interface AccessFacts {
   readonly requestId: string;
   /** Id in the configuration. */
   readonly client: string;
+  /** Note or first digits of the hash of the client's API key; empty: it presented none. */
+  readonly key: string;
   readonly address: string;
   readonly deployment: string;
   readonly site: string;
@@ -49,6 +51,8 @@ export interface UpstreamFacts {
   readonly durationMs: number;
   /** Host and port. */
   readonly address: string;
+  /** The local address, where several are configured; otherwise empty. */
+  readonly egress: string;
 }
 
 export interface CredentialName {
@@ -97,14 +101,14 @@ export class RecordText {
   }
 
   access(facts: AccessFacts, { address, path, parameters, cut }: RecordedRequest): string {
-    const { status, traceId, upstream, credential, credentialRule, wouldRefuse, end } = facts;
+    const { key, status, traceId, upstream, credential, credentialRule, wouldRefuse, end } = facts;
     return (
       `"kind":"access","requestId":${json(facts.requestId)}${this.#replicaField},"client":${this.#name(facts.client)}` +
       `,"address":${this.#name(address)},"deployment":${this.#name(facts.deployment)},"site":${this.#name(facts.site)}` +
       `,"operation":${this.#name(facts.operation)},"method":${this.#name(facts.method)},"path":${json(path)}` +
       `,"parameters":${parametersJson(parameters)}${cut ? ',"cut":true' : ''},"status":${status}` +
       `,"code":${this.#name(facts.code)}${end === undefined ? '' : this.#end(end)}${traceId === undefined ? '' : `,"traceId":${json(traceId)}`}${upstream === undefined ? '' : this.#upstream(upstream)}` +
-      `${credential === undefined ? '' : this.#credential(credential)}` +
+      `${credential === undefined ? '' : this.#credential(credential)}${key === '' ? '' : `,"key":${this.#name(key)}`}` +
       `${credentialRule === '' ? '' : `,"credentialRule":${this.#name(credentialRule)}`}` +
       `${wouldRefuse === '' ? '}' : `,"wouldRefuse":${this.#name(wouldRefuse)}}`}`
     );
@@ -127,8 +131,9 @@ export class RecordText {
     return `${named},"bytes":{"in":${bytes.in},"out":${bytes.out}},"durationMs":${tenths(durationMs)}`;
   }
 
-  #upstream({ status, attempts, challenged, durationMs, address }: UpstreamFacts): string {
-    return `,"upstream":{"status":${status},"attempts":${attempts},"challenged":${challenged},"durationMs":${tenths(durationMs)},"address":${this.#name(address)}}`;
+  #upstream({ status, attempts, challenged, durationMs, address, egress }: UpstreamFacts): string {
+    const from = egress === '' ? '' : `,"egress":${this.#name(egress)}`;
+    return `,"upstream":{"status":${status},"attempts":${attempts},"challenged":${challenged},"durationMs":${tenths(durationMs)},"address":${this.#name(address)}${from}}`;
   }
 
   /** Picks the fields: the object may have others that must not be recorded. */

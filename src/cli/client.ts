@@ -3,10 +3,10 @@ import { type Command, InvalidArgumentError } from 'commander';
 import { stringify } from 'yaml';
 import { IDENTIFIED_BY_NOTHING, identifiedBy } from '../app/identified-by.ts';
 import { Network } from '../base/network.ts';
-import { endText, formatInstant } from '../base/units.ts';
-import { type ApiKey as ApiKeyRule, keyName } from '../config/api-keys.ts';
+import { endText, formatInstant, parseInstant } from '../base/units.ts';
+import { type ApiKey, apiKeysOf, KEY_PREFIX, keyName } from '../config/api-keys.ts';
 import { isClientId } from '../config/clients.ts';
-import { ConfigError, type LocatedIssue } from '../config/issues.ts';
+import { ConfigError, formatPath, type LocatedIssue } from '../config/issues.ts';
 import { type LocatedConfig, loadConfig, loadLocated } from '../config/load.ts';
 import type { Config } from '../config/schema.ts';
 import { ANONYMOUS, ANY_DEPLOYMENT, isObserved, type Names, type Rule } from '../policy/client.ts';
@@ -20,7 +20,14 @@ export function registerClient(program: Command, run: Run): void {
     .command('add')
     .description('create an API key; print it once, with the configuration lines for its client')
     .argument('<name>', 'the id of the client in configuration, metrics and logs', clientId)
-    .option('--address <network>', 'a network from which the client calls; can be repeated', addNetwork, [])
+    .option(
+      '--address <network>',
+      'a network from which the client calls, which then needs no API key; can be repeated',
+      addNetwork,
+      [],
+    )
+    .option('--key', 'create an API key beside --address, so that both must hold')
+    .option('--expires <date>', EXPIRES, instantAhead)
     .option('--json', 'print JSON')
     .action(run(addClient));
   client
@@ -28,6 +35,7 @@ export function registerClient(program: Command, run: Run): void {
     .description('create another API key for a client; print it once, and where its hash goes')
     .argument('<name>', 'the id of the client in the configuration')
     .requiredOption('--config <file>', 'the configuration (YAML), which is not changed')
+    .option('--expires <date>', EXPIRES, instantAhead)
     .option('--json', 'print JSON')
     .action(run(rotateClient));
   client
@@ -38,35 +46,67 @@ export function registerClient(program: Command, run: Run): void {
     .action(run(listClients));
 }
 
+const EXPIRES = 'when the key ends: a date, from whose beginning in UTC it is refused, or a time of RFC 3339';
+
+interface AddOptions {
+  readonly address: readonly string[];
+  readonly key?: boolean;
+  readonly expires?: number;
+  readonly json?: boolean;
+}
+
 async function addClient(
   io: Io,
   id: string,
-  { address, json = false }: { address: string[]; json?: boolean },
+  { address, key: withKey = false, expires, json = false }: AddOptions,
 ): Promise<void> {
-  const key = createApiKey();
-  const entry = clientEntry(id, address, key);
-  const text = json ? JSON.stringify({ apiKey: key.apiKey, client: entry }) : addedText(key, entry);
+  const needsKey = withKey || expires !== undefined || address.length === 0;
+  const key = needsKey ? createApiKey(expires) : undefined;
+  const identify = { ...(address.length > 0 && { addresses: address }), ...(key && keyLines([key])) };
+  const entry = { id, identify };
+  const text = json
+    ? JSON.stringify({ ...(key && { apiKey: key.apiKey }), client: entry })
+    : addedText(key, entry);
   await print(io, `${text}\n`);
 }
 
-/** The entry under `clients`. */
-interface ClientEntry {
-  readonly id: string;
-  readonly identify: { readonly addresses?: readonly string[]; readonly apiKeySha256: string };
-}
-
-function clientEntry(id: string, addresses: readonly string[], { apiKeySha256 }: ApiKey): ClientEntry {
-  return { id, identify: { ...(addresses.length > 0 && { addresses }), apiKeySha256 } };
-}
-
-function addedText(key: ApiKey, entry: ClientEntry): string {
+function addedText(key: NewKey | undefined, entry: { readonly id: string }): string {
+  const { id } = entry;
+  const about =
+    key === undefined
+      ? [`Requests from there are of ${id}, without an API key; --key makes one that must be sent, too.`]
+      : [
+          ...shownOnce(`The API key of ${id}`, key),
+          `The client sends it as X-Api-Key, or as the password of Basic with the user name ${id}.`,
+        ];
   return [
-    ...shownOnce(`The API key of ${entry.id}`, key),
-    `The client sends it as X-Api-Key, or as the password of Basic with the user name ${entry.id}.`,
+    ...about,
     'Add this to the configuration, with rules under allow:',
     '',
     `${stringify({ clients: [entry] })}    allow: [] # such as [{ deployment: NAME, sites: [NAME], methods: [GET] }]`,
   ].join('\n');
+}
+
+/** The keys of a client as the configuration has them: in the short form if none has an end or a note. */
+interface KeyLines {
+  readonly apiKeySha256?: string | readonly string[];
+  readonly apiKeys?: readonly object[];
+}
+
+function keyLines(keys: readonly ApiKey[]): KeyLines {
+  if (keys.some(({ expires, note }) => expires !== undefined || note !== undefined)) {
+    return { apiKeys: keys.map(writtenKey) };
+  }
+  const hashes = keys.map(({ sha256 }) => sha256);
+  return { apiKeySha256: hashes.length === 1 ? (hashes[0] ?? '') : hashes };
+}
+
+function writtenKey({ sha256, expires, note }: ApiKey): object {
+  return {
+    sha256,
+    ...(expires !== undefined && { expires: formatInstant(expires) }),
+    ...(note !== undefined && { note }),
+  };
 }
 
 function clientId(written: string): string {
@@ -77,8 +117,19 @@ function clientId(written: string): string {
 }
 
 function addNetwork(written: string, before: string[]): string[] {
+  return [...before, inform(() => Network.parse(written).toString())];
+}
+
+function instantAhead(written: string): number {
+  const at = inform(() => parseInstant(written));
+  if (at > Date.now()) return at;
+  throw new InvalidArgumentError('It is over: name a time to come.');
+}
+
+/** Turns the issue of an argument into a message of wrong usage. */
+function inform<T>(parse: () => T): T {
   try {
-    return [...before, Network.parse(written).toString()];
+    return parse();
   } catch (error) {
     if (error instanceof RangeError) throw new InvalidArgumentError(`It ${error.message}.`);
     throw error;
@@ -87,6 +138,7 @@ function addNetwork(written: string, before: string[]): string[] {
 
 interface RotateOptions {
   readonly config: string;
+  readonly expires?: number;
   readonly json?: boolean;
 }
 
@@ -94,63 +146,76 @@ interface RotateOptions {
 async function rotateClient(
   io: Io,
   id: string,
-  { config: file, json = false }: RotateOptions,
+  { config: file, expires, json = false }: RotateOptions,
 ): Promise<void> {
-  const { place, hashes } = keysOf(await loadLocated(file), id, file);
-  const key = createApiKey();
+  const found = keysOf(await loadLocated(file), id, file);
+  const { place, keys } = found;
+  const key = createApiKey(expires);
+  const { path, line } = place;
   const text = json
-    ? JSON.stringify({
-        apiKey: key.apiKey,
-        path: place.path,
-        file: place.file,
-        line: place.line,
-        apiKeySha256: [key.apiKeySha256, ...hashes],
-      })
-    : instructions(id, key, hashes, place);
+    ? JSON.stringify({ apiKey: key.apiKey, path, file: place.file, line, ...listed([key, ...keys]) })
+    : instructions(id, key, found);
   await print(io, `${text}\n`);
 }
 
+/** The same form for any number of keys, for programs. */
+function listed(keys: readonly ApiKey[]): KeyLines {
+  const { apiKeySha256, ...others } = keyLines(keys);
+  return apiKeySha256 === undefined ? others : { apiKeySha256: [apiKeySha256].flat() };
+}
+
 interface ClientKeys {
+  /** Of the first section that has them. */
   readonly place: LocatedIssue;
-  readonly hashes: readonly string[];
+  /** Paths of all sections that have them. */
+  readonly paths: readonly string[];
+  readonly keys: readonly ApiKey[];
 }
 
 function keysOf({ config, locate }: LocatedConfig, id: string, file: string): ClientKeys {
   const index = config.clients.findIndex((client) => client.id === id);
-  if (index === -1) {
-    const known = config.clients.map((client) => client.id).join(', ') || 'no clients';
+  const client = config.clients[index];
+  if (client === undefined) {
+    const known = config.clients.map((each) => each.id).join(', ') || 'no clients';
     throw new CommandError(
       2,
       `${file} has no client ${id}, but ${known}: name one of these, or run client add ${id}`,
     );
   }
-  const path = ['clients', index, 'identify', 'apiKeySha256'];
-  const hashes = config.clients[index]?.identify.apiKeySha256;
-  if (hashes === undefined) {
+  const { identify } = client;
+  const sections = (['apiKeySha256', 'apiKeys'] as const)
+    .filter((form) => identify[form] !== undefined)
+    .map((form) => ['clients', index, 'identify', form]);
+  const [path = ['clients', index, 'identify', 'apiKeySha256']] = sections;
+  const keys = [...apiKeysOf(identify)];
+  if (keys.length === 0) {
     const message = `is missing: ${id} has no API key to rotate; client add ${id} creates one`;
     throw new ConfigError([locate({ path, key: path, message })]);
   }
-  return { place: locate({ path, key: path, message: '' }), hashes };
+  return { place: locate({ path, key: path, message: '' }), paths: sections.map(formatPath), keys };
 }
 
-function instructions(
-  id: string,
-  key: ApiKey,
-  hashes: readonly string[],
-  { file, line, path }: LocatedIssue,
-): string {
-  const [old, use] = hashes.length === 1 ? ['the old key', 'both'] : [`the ${hashes.length} old keys`, 'all'];
+function instructions(id: string, key: NewKey, { place: { file, line }, paths, keys }: ClientKeys): string {
+  const [old, use] = keys.length === 1 ? ['the old key', 'both'] : [`the ${keys.length} old keys`, 'all'];
   return [
     ...shownOnce(`The new API key of ${id}`, key),
-    `1. In ${file}, line ${line}, put its hash beside that of ${old}, then reload, so that ${use} work (${path}):`,
+    `1. In ${file}, line ${line}, put its hash beside that of ${old} in place of what is there (${paths.join(' and ')}), then reload, so that ${use} work:`,
     '',
-    `    apiKeySha256: [${[key.apiKeySha256, ...hashes].join(', ')}]`,
+    ...yamlLines(keyLines([key, ...keys])),
     '',
     `2. Give the key to ${id}, which sends it in place of ${old}.`,
     '3. When it does, keep the new hash alone, and reload:',
     '',
-    `    apiKeySha256: ${key.apiKeySha256}`,
+    ...yamlLines(keyLines([key])),
   ].join('\n');
+}
+
+/** Formats the lines under `identify`, a list or mapping on one line each. */
+function yamlLines({ apiKeySha256, apiKeys = [] }: KeyLines): string[] {
+  const flow = (value: unknown): string =>
+    stringify(value, { collectionStyle: 'flow', flowCollectionPadding: false, lineWidth: 0 }).trimEnd();
+  if (apiKeySha256 !== undefined) return [`    apiKeySha256: ${flow(apiKeySha256)}`];
+  return ['    apiKeys:', ...apiKeys.map((key) => `      - ${flow(key)}`)];
 }
 
 type Client = Config['clients'][number];
@@ -169,9 +234,7 @@ async function listClients(
 
 function plain({ id, identify, allow, limits, mode }: Client): object {
   const addresses = identify.addresses?.map(String);
-  const apiKeys = identify.apiKeys?.map((key) =>
-    key.expires === undefined ? key : { ...key, expires: formatInstant(key.expires) },
-  );
+  const apiKeys = identify.apiKeys?.map(writtenKey);
   return {
     id,
     identify: { ...identify, ...(addresses && { addresses }), ...(apiKeys && { apiKeys }) },
@@ -212,7 +275,7 @@ function rulesText({ allow }: Client, now: number): string[] {
   return allow.length === 0 ? ['nothing: no rule under allow'] : allow.map((rule) => ruleText(rule, now));
 }
 
-function keysText(keys: readonly ApiKeyRule[], now: number): string {
+function keysText(keys: readonly ApiKey[], now: number): string {
   const texts = keys.map((key) => {
     const name = key.note ?? `${keyName(key)}…`;
     return key.expires === undefined ? name : `${name} (${endText(key.expires, now)})`;
@@ -240,22 +303,18 @@ function namesText(what: string, names: Names): string | undefined {
 
 /** Bytes of randomness in a key, which cannot be guessed. */
 const KEY_BYTES = 20;
-/** Identifies the key for people and secret scanners. */
-const PREFIX = 'dgk_';
-
-/** An API key of a client, and its hash for the configuration. */
-interface ApiKey {
+/** A new API key of a client, and its hash for the configuration. */
+interface NewKey extends ApiKey {
   readonly apiKey: string;
-  readonly apiKeySha256: string;
 }
 
 /** Creates an API key. It is stored nowhere. */
-function createApiKey(): ApiKey {
-  const apiKey = `${PREFIX}${randomBytes(KEY_BYTES).toString('hex')}`;
-  return { apiKey, apiKeySha256: hash('sha256', apiKey) };
+function createApiKey(expires: number | undefined): NewKey {
+  const apiKey = `${KEY_PREFIX}${randomBytes(KEY_BYTES).toString('hex')}`;
+  return { apiKey, sha256: hash('sha256', apiKey), expires };
 }
 
 /** Returns the lines that show a key, which nobody can show again. */
-function shownOnce(title: string, { apiKey }: ApiKey): string[] {
+function shownOnce(title: string, { apiKey }: NewKey): string[] {
   return [`${title}. It is shown once and stored nowhere:`, '', `    ${apiKey}`, ''];
 }

@@ -15,10 +15,27 @@ const HEX_256 = /^[0-9a-fA-F]{64}$/;
 const NOTE = /^\P{C}{1,64}$/u;
 const HASH = 'the SHA-256 of an API key, 64 hex digits, as `digest-gateway client add NAME` prints it';
 
-const sha256 = (expected: string) => text(expected, HEX_256).transform((hex) => hex.toLowerCase());
+const KEY_ITSELF =
+  'the SHA-256 of an API key: this is a key, not its SHA-256, and readers of this file know it; make another with `digest-gateway client add NAME`';
+
+/** Start of the API keys that this program makes, by which people and secret scanners know them. */
+export const KEY_PREFIX = 'dgk_';
+
+function holdsKey(written: unknown): boolean {
+  return [written].flat().some((each) => typeof each === 'string' && each.startsWith(KEY_PREFIX));
+}
+
+const sha256 = (expected: string) =>
+  z
+    .string({ error: expected })
+    .regex(HEX_256, { error: ({ input }) => (holdsKey(input) ? KEY_ITSELF : expected) })
+    .transform((hex) => hex.toLowerCase());
 
 /** Schema of keys that have no end: one hash, or several. */
-export const apiKeySha256Schema = () => oneOrMore(sha256('64 hex digits'), `${HASH}; or a list of them`);
+export const apiKeySha256Schema = () =>
+  oneOrMore(sha256('64 hex digits'), ({ input }) =>
+    holdsKey(input) ? KEY_ITSELF : `${HASH}; or a list of them`,
+  );
 
 /** Schema of keys with their ends and notes. */
 export const apiKeysSchema = () =>
@@ -62,7 +79,7 @@ export function* apiKeysOf(identify: KeyedIdentify): Generator<ApiKey & { readon
 }
 
 /** Hex digits of a hash that tell keys apart. */
-const SHOWN_DIGITS = 8;
+export const SHOWN_DIGITS = 8;
 
 /** Returns what a key is called: its note, or the first digits of its hash. */
 export function keyName({ note, sha256 }: ApiKey): string {

@@ -1,9 +1,9 @@
 import { type Network, NetworkMap } from '../base/network.ts';
 import { formatInstant } from '../base/units.ts';
-import { type ApiKey, apiKeysOf, keyName } from './api-keys.ts';
+import { type ApiKey, apiKeysOf, keyName, SHOWN_DIGITS } from './api-keys.ts';
 import type { Client } from './clients.ts';
 import { type Accepted, type CrossIssue, isGiven, keyList, listNames } from './cross-check.ts';
-import type { Path } from './issues.ts';
+import { formatPath, type Path } from './issues.ts';
 import type { Config } from './schema.ts';
 
 /** SHA-256 of the empty text, which a shell produces from an unset variable. */
@@ -90,8 +90,10 @@ function* issuerNameIssues(
 
 function* earlierClientIssues(conditions: ClientConditions, earlier: EarlierClients): Generator<CrossIssue> {
   const { path, client } = conditions;
-  if (client.id !== undefined && earlier.ids.has(client.id)) {
-    yield { path: [...path, 'id'], message: 'is that of another client, too: give each its own' };
+  const namesake = client.id === undefined ? undefined : earlier.ids.get(client.id);
+  if (namesake !== undefined) {
+    const message = `is the id of ${formatPath(namesake)}, too: give each its own`;
+    yield { path: [...path, 'id'], message, other: [...namesake, 'id'] };
   }
   yield* apiKeyIssues(conditions, earlier);
   const covering = earlier.covering(conditions);
@@ -110,8 +112,9 @@ function* apiKeyIssues({ path, keys }: ClientConditions, earlier: EarlierClients
     const place = [...path, 'identify', ...key.path];
     const owner = earlier.ownerOf(key);
     if (owner !== undefined) {
-      const message = `is the key of ${owner.name}, too: make one for each with digest-gateway client add NAME`;
-      yield { path: place, message };
+      const hash = key.sha256.slice(0, SHOWN_DIGITS);
+      const message = `is the key of ${owner.name}, too (${hash}…): make one for each with digest-gateway client add NAME`;
+      yield { path: place, message, other: owner.placeOf(key) };
     } else if (key.sha256 === SHA256_OF_NOTHING) {
       const message = 'is the SHA-256 of nothing: make a key with digest-gateway client add NAME';
       yield { path: place, message };
@@ -243,6 +246,12 @@ class ClientConditions {
     return this.client.id ?? `clients[${this.index}]`;
   }
 
+  /** Returns the path of one of its API keys. */
+  placeOf({ sha256 }: ApiKey): Path {
+    const own = this.keys.find((key) => key.sha256 === sha256);
+    return [...this.path, 'identify', ...(own?.path ?? [])];
+  }
+
   /** True if every request that matches `other` matches this client, too. A client matches no proof that it does not list. */
   covers(other: ClientConditions): boolean {
     const { identify = {} } = this.client;
@@ -261,7 +270,8 @@ class ClientConditions {
  * could cover another one are found without a scan.
  */
 class EarlierClients {
-  readonly ids = new Set<string>();
+  /** Paths by id. */
+  readonly ids = new Map<string, Path>();
   readonly #owners = new Map<string, ClientConditions>();
   readonly #byFact = new Map<string, ClientConditions[]>();
   readonly #byNetwork = new NetworkMap<ClientConditions>();
@@ -279,7 +289,7 @@ class EarlierClients {
 
   add(added: ClientConditions): void {
     const { client, keys, networks, facts } = added;
-    if (client.id !== undefined) this.ids.add(client.id);
+    if (client.id !== undefined && !this.ids.has(client.id)) this.ids.set(client.id, added.path);
     for (const { sha256 } of keys) if (!this.#owners.has(sha256)) this.#owners.set(sha256, added);
     const share = (mark: string): number => this.#shares.get(mark) ?? 0;
     const [rarest] = [...facts].sort((a, b) => share(a) - share(b));

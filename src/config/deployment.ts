@@ -3,7 +3,7 @@ import { ORIGIN_FIELDS } from '../http1/fields.ts';
 import { isOverride } from '../policy/fields.ts';
 import { circuitSchema, healthSchema, retrySchema } from './availability.ts';
 import { type Accepted, type CrossIssue, crossChecked } from './cross-check.ts';
-import { addressFamilyIssues, egressSchema } from './egress.ts';
+import { addressFamilyIssues, egressSchema, severalAddressesIssues } from './egress.ts';
 import { limitsSchema } from './limits.ts';
 import { operationsIssues, operationsSchema } from './operations.ts';
 import { outcomesIssues, outcomesSchema } from './outcomes.ts';
@@ -271,8 +271,10 @@ function* deploymentIssues(deployment: Accepted<Deployment>): Generator<CrossIss
       message: 'denies everything: list the allowed requests under operations, or write allow',
     };
   }
-  if (deployment.egress !== undefined)
+  if (deployment.egress !== undefined) {
     yield* addressFamilyIssues(deployment.egress, deployment.baseUrl ?? []);
+    yield* severalAddressesIssues(deployment.egress, deployment.outcomes);
+  }
 }
 
 function* baseUrlIssues({ baseUrl, tls }: Accepted<Deployment>): Generator<CrossIssue> {

@@ -1,9 +1,11 @@
 import { isIP } from 'node:net';
 import { z } from 'zod';
-import { isExposed } from '../base/network.ts';
+import { isExposed, parseAddress } from '../base/network.ts';
 import { type Accepted, type CrossIssue, crossChecked } from './cross-check.ts';
-import { fileName, flag, isOrigin, SECTION, text } from './value-schemas.ts';
+import type { Outcomes } from './outcomes.ts';
+import { duration, fileName, flag, isOrigin, oneOrMore, SECTION, text } from './value-schemas.ts';
 
+const LOCAL_ADDRESS = 'an IP address of this host, such as 203.0.113.7';
 const ANY_ADDRESS = ['0.0.0.0', '::'];
 const URL_USER = /^(https?:\/\/).*@/;
 
@@ -45,13 +47,21 @@ type Proxy = z.output<ReturnType<typeof proxy>>;
 export const egressSchema = (folder: string) =>
   z.strictObject(
     {
-      localAddress: text(
-        'an IP address of this host, such as 203.0.113.7',
-        (value) => isIP(value) !== 0 && !ANY_ADDRESS.includes(value),
+      localAddress: oneOrMore(
+        text(LOCAL_ADDRESS, (value) => isIP(value) !== 0 && !ANY_ADDRESS.includes(value)),
+        `${LOCAL_ADDRESS}; or a list of them`,
       )
+        .refine((addresses) => new Set(addresses.map(canonical)).size === addresses.length, {
+          error: 'names an address twice: name each once',
+        })
         .exactOptional()
         .describe(
-          'The address of this host that connections leave from. If the host does not have it, requests get 502, and `/readyz` and the metric `egress_address_present` say so.',
+          'The address of this host that connections leave from. If the host does not have it, requests get 502, and `/readyz` and the metric `egress_address_present` say so. Of a list, requests leave from the first address that the host has and that the upstream has not refused (`egress: next` of an outcome); see [Egress](../operate/egress.md#egress).',
+        ),
+      failback: duration()
+        .default(60_000)
+        .describe(
+          'With several local addresses: how long after a refusal one request may try the address again. Only an idempotent one without a body, or with one that is kept, does.',
         ),
       proxy: crossChecked(proxy(folder), proxyIssues)
         .exactOptional()
@@ -81,18 +91,54 @@ function* proxyIssues(proxy: Accepted<Proxy>): Generator<CrossIssue> {
   }
 }
 
+/** One form for all spellings of an address. */
+function canonical(address: string): string {
+  return parseAddress(address)?.toString() ?? address;
+}
+
+/** Finds several local addresses where none of them is what the upstream sees, and outcomes that need several. */
+export function* severalAddressesIssues(
+  egress: Accepted<Egress>,
+  outcomes: Accepted<Outcomes> | undefined,
+): Generator<CrossIssue> {
+  const count = egress.localAddress?.length ?? 0;
+  if (count > 1 && 'proxy' in egress) {
+    yield {
+      path: ['egress', 'localAddress'],
+      message: 'is a list, and the upstream sees the address of the proxy: give one address, or leave it out',
+    };
+  }
+  for (const [index, outcome] of (outcomes ?? []).entries()) {
+    if (count > 1 || outcome === undefined || !('egress' in outcome)) continue;
+    yield {
+      path: ['outcomes', index, 'egress'],
+      message: 'has no next address: list several under egress.localAddress, or leave it out',
+    };
+  }
+}
+
 /** Finds a local address whose family differs from that of the proxy, or of the upstream without a proxy. */
 export function* addressFamilyIssues(
   egress: Accepted<Egress>,
   baseUrl: readonly (string | undefined)[],
 ): Generator<CrossIssue> {
-  const local = isIP(egress.localAddress ?? '');
-  for (const url of 'proxy' in egress ? [egress.proxy?.url] : baseUrl) {
-    const remote = isIP(/^https?:\/\/\[?([^/\]]+?)\]?(?::\d+)?$/.exec(url ?? '')?.[1] ?? '');
-    if (local === 0 || remote === 0 || local === remote) continue;
-    yield {
-      path: ['egress', 'localAddress'],
-      message: `is an IPv${local} address, from which ${url} cannot be reached: give an IPv${remote} address`,
-    };
+  const remotes = 'proxy' in egress ? [egress.proxy?.url] : baseUrl;
+  for (const address of egress.localAddress ?? []) {
+    for (const url of remotes) yield* familyIssue(address, url, egress.localAddress?.length === 1);
   }
+}
+
+function* familyIssue(
+  address: string | undefined,
+  url: string | undefined,
+  isOnly: boolean,
+): Generator<CrossIssue> {
+  const local = isIP(address ?? '');
+  const remote = isIP(/^https?:\/\/\[?([^/\]]+?)\]?(?::\d+)?$/.exec(url ?? '')?.[1] ?? '');
+  if (local === 0 || remote === 0 || local === remote) return;
+  const subject = isOnly ? 'is' : `has ${address},`;
+  yield {
+    path: ['egress', 'localAddress'],
+    message: `${subject} an IPv${local} address, from which ${url} cannot be reached: give an IPv${remote} address`,
+  };
 }

@@ -8,6 +8,8 @@ export interface Issue {
   readonly message: string;
   /** Path of the key that the issue is about; undefined if it is about the value at `path`. */
   readonly key?: Path;
+  /** Path of an earlier value that the issue is about, too. Its place is added to the message. */
+  readonly other?: Path;
 }
 
 /** An issue with its place in the configuration file. Line and column count from 1. */

@@ -141,7 +141,13 @@ function parse<T extends z.ZodType>(
   const result = schema.safeParse(tree);
   const found = schemaIssues(schema, tree, result.error?.issues ?? []);
   if (result.success && known.length === 0) return result.data;
-  throw new ConfigError([...known, ...found.map(locate)]);
+  throw new ConfigError([...known, ...found.map((issue) => locateWithOther(issue, locate))]);
+}
+
+function locateWithOther({ other, ...issue }: Issue, locate: YamlSource['locate']): LocatedIssue {
+  if (other === undefined) return locate(issue);
+  const { file, line, column } = locate({ path: other, message: '' });
+  return locate({ ...issue, message: `${issue.message} (first at ${file}:${line}:${column})` });
 }
 
 async function readText(file: string): Promise<string> {

@@ -32,6 +32,11 @@ export const outcomesSchema = () =>
           .describe(
             'What `pause` pauses: the whole `deployment` (default), or requests with the same `credential`. It needs `pause`.',
           ),
+        egress: oneOf(['next'])
+          .exactOptional()
+          .describe(
+            'Such a response means that the upstream does not accept the local address of the connection. The address is passed over, and an idempotent request whose body is kept is sent again from the next one. It needs several `egress.localAddress`, and excludes `pause`.',
+          ),
       },
       { error: SECTION },
     ),
@@ -42,15 +47,21 @@ function isSearchable(value: string): boolean {
   return value !== '' && Buffer.byteLength(value) <= LONGEST_TEXT;
 }
 
-type Outcomes = z.output<ReturnType<typeof outcomesSchema>>;
+export type Outcomes = z.output<ReturnType<typeof outcomesSchema>>;
 
 /** Checks the outcomes of a deployment against each other. */
 export function* outcomesIssues(outcomes: Accepted<Outcomes>): Generator<CrossIssue> {
   yield* sameNameIssues(outcomes);
   yield* unreachableIssues(outcomes);
   for (const [index, outcome] of outcomes.entries()) {
-    if (outcome === undefined || !('scope' in outcome) || 'pause' in outcome) continue;
-    yield { path: ['outcomes', index, 'scope'], message: 'is for a pause only: give pause, too' };
+    if (outcome === undefined) continue;
+    if ('scope' in outcome && !('pause' in outcome)) {
+      yield { path: ['outcomes', index, 'scope'], message: 'is for a pause only: give pause, too' };
+    }
+    if ('egress' in outcome && 'pause' in outcome) {
+      const message = 'would keep requests from the next address, too: leave out pause or egress';
+      yield { path: ['outcomes', index, 'pause'], message };
+    }
   }
 }
 

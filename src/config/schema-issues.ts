@@ -31,7 +31,7 @@ export function schemaIssues(schema: unknown, tree: unknown, found: readonly z.c
 function customIssue(
   tree: unknown,
   path: Path,
-  { message, params: { lacking, item, atKey } = {} }: z.core.$ZodIssueCustom,
+  { message, params: { lacking, item, atKey, other } = {} }: z.core.$ZodIssueCustom,
 ): Issue {
   const value = valueAt(tree, path);
   if (atKey === true) return { path, key: path, message };
@@ -40,7 +40,7 @@ function customIssue(
   }
   return item !== undefined && Array.isArray(value)
     ? { path: [...path, value.indexOf(item)], message }
-    : { path, message };
+    : { path, message, ...(other !== undefined && { other }) };
 }
 
 function valueAt(tree: unknown, path: Path): unknown {

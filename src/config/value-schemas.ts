@@ -113,12 +113,15 @@ export function parsed<T>(shape: z.ZodType<string | number>, parse: (written: st
 export const network = (): z.ZodType<Network> =>
   parsed(z.string({ error: 'an address or a network, such as 10.1.0.0/16' }), Network.parse);
 
+/** What a value must be, also as a function of what is written. */
+type Expected = string | ((issue: { readonly input?: unknown }) => string);
+
 /** A list of at least one item. */
-export const listOf = <T extends z.ZodType>(item: T, expected: string) =>
+export const listOf = <T extends z.ZodType>(item: T, expected: Expected) =>
   z.array(item, { error: expected }).nonempty({ error: expected });
 
 /** One value, or a list of several, as while one replaces another; the result is always a list. */
-export const oneOrMore = <T>(item: z.ZodType<T>, expected: string) =>
+export const oneOrMore = <T>(item: z.ZodType<T>, expected: Expected) =>
   z.union([item.transform((value) => [value]), listOf(item, expected)], { error: expected });
 
 /** A file name, resolved against the folder of the configuration. */

@@ -100,8 +100,10 @@ export function readYaml(text: string, file: string): YamlSource {
       syntaxIssues.push(located(0, [], 'aliases or nesting go too deep: write the values out'));
     }
   }
-  for (const offset of isReadable ? repeatedKeys : []) {
-    syntaxIssues.push(located(offset, [], 'the key comes twice in this mapping: keep one of them'));
+  for (const { offset, first } of isReadable ? repeatedKeys : []) {
+    const { line } = lines.linePos(first);
+    const message = `the key comes twice in this mapping, first in line ${line}: keep one of them`;
+    syntaxIssues.push(located(offset, [], message));
   }
 
   const positions = new Positions(document, targets);
@@ -164,8 +166,8 @@ function faultOf(code: string, offset: number, text: string): Fault {
 }
 
 interface NodeScan {
-  /** Offsets of duplicate keys. */
-  readonly repeatedKeys: readonly number[];
+  /** Offsets of duplicate keys, each with that of the first one. */
+  readonly repeatedKeys: readonly { readonly offset: number; readonly first: number }[];
   /** Offsets of aliases without an earlier anchor. */
   readonly danglingAliases: readonly number[];
   /** Offsets of brackets and quotes that are not closed; an inner one after those around it. */
@@ -178,7 +180,7 @@ interface NodeScan {
 function scanNodes(document: Document, text: string): NodeScan {
   const anchors = new Map<string, Node>();
   const found = {
-    repeatedKeys: [] as number[],
+    repeatedKeys: [] as { offset: number; first: number }[],
     danglingAliases: [] as number[],
     unclosed: [] as number[],
     targets: new Map(),
@@ -196,11 +198,12 @@ function scanNodes(document: Document, text: string): NodeScan {
     if (isMap(node)) visitPairs(node.items);
   };
   const visitPairs = (pairs: readonly Pair[]): void => {
-    const keys = new Set<unknown>();
+    const keys = new Map<unknown, number>();
     for (const { key, value } of pairs) {
       const name = isScalar(key) ? key.value : key;
-      if (keys.has(name)) found.repeatedKeys.push(startOf(key));
-      keys.add(name);
+      const first = keys.get(name);
+      if (first === undefined) keys.set(name, startOf(key));
+      else found.repeatedKeys.push({ offset: startOf(key), first });
       visit(key);
       visit(value);
     }

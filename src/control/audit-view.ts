@@ -47,6 +47,8 @@ export interface RequestRow {
   readonly credential?: { readonly name: string; readonly version: string };
   /** The client's rule that names the credential; absent: none does. */
   readonly credentialRule?: string;
+  /** Name of the API key that the client presented; absent: none. */
+  readonly key?: string;
   /** Code with which the client's rules would have refused it; absent: they allowed it, or it was refused. */
   readonly wouldRefuse?: string;
   /** Absent: the log does not have it. */

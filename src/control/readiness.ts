@@ -1,11 +1,12 @@
-import type {
-  AddressState,
-  AuditState,
-  ConfigurationState,
-  DeploymentState,
-  GatewayState,
-  SinkState,
-  WorkersState,
+import {
+  type AddressState,
+  type AuditState,
+  type ConfigurationState,
+  type DeploymentState,
+  type GatewayState,
+  isEgressMissing,
+  type SinkState,
+  type WorkersState,
 } from './state.ts';
 import { WORDS } from './words.ts';
 
@@ -123,8 +124,10 @@ function workersCheck({ serving, configured, audit }: WorkersState): Check {
 
 function deploymentCheck(state: DeploymentState): Check {
   const { name, addresses } = state;
+  const warnings = egressWarnings(state);
   return {
     ...checkOf(`${DEPLOYMENT}${name}`, [...credentialErrors(state), ...upstreamErrors(state)]),
+    ...(warnings.length > 0 && { warning: warnings.join('; ') }),
     addresses: addresses.map(({ address, health, age, circuit }) =>
       words.address(address, health, age, circuit),
     ),
@@ -141,10 +144,20 @@ function credentialErrors({ credentials }: DeploymentState): Set<string> {
 }
 
 /** Without the address that connections leave from, all addresses fail, which says nothing more. */
-function upstreamErrors({ egressPresent, addresses, pauses }: DeploymentState): string[] {
+function upstreamErrors({ egress, addresses, pauses }: DeploymentState): string[] {
   const paused = pauses.map(({ credential, outcome, until }) => words.paused(credential, outcome, until));
-  if (egressPresent === false) return [...paused, words.egressMissing];
+  if (isEgressMissing(egress)) return [...paused, words.egressMissing(egress.length)];
   return [...paused, ...addresses.flatMap(addressErrors)];
+}
+
+/** Local addresses that are passed over, unless none is left. */
+function egressWarnings({ name, egress }: DeploymentState): string[] {
+  if (egress.length < 2 || isEgressMissing(egress)) return [];
+  return egress.flatMap(({ address, status, outcome }) =>
+    status === 'missing' || status === 'refused'
+      ? [words.egressPassedOver(name, address, status, outcome)]
+      : [],
+  );
 }
 
 /** One that is healthy while its circuit is half-open waits for a request. */

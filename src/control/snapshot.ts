@@ -150,6 +150,11 @@ function deploymentView(
     nonce,
     credentials: state.credentials.map(credentialView),
     addresses: state.addresses.map(({ reason: _, ...view }) => view),
+    egress: state.egress.map(({ address, status, outcome }) => ({
+      address,
+      status,
+      state: WORDS.egress[status](outcome),
+    })),
     outcomes: outcomes.map((each) => ({ name: each, lastMinute: lastMinute.outcomes.get(each) ?? 0 })),
     ...(certificateExpiresAt !== undefined && { certificateExpiresAt }),
   };

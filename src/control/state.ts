@@ -1,5 +1,6 @@
 import { findingText, type PlacedFinding } from '../audit/findings.ts';
 import type { ConnectionStats } from '../transport/connection.ts';
+import type { EgressState } from '../upstream/egress-addresses.ts';
 import type { CredentialState } from '../upstream/upstream-address.ts';
 import type { AddressView, NonceView, TlsView } from './view.ts';
 
@@ -81,14 +82,14 @@ export interface DeploymentState {
   /** Of all addresses. */
   readonly connections: ConnectionStats;
   readonly nonce: NonceView;
-  /** At the preferred address. */
+  /** At the preferred address, from the local address in use; `addresses` are seen from there, too. */
   readonly credentials: readonly CredentialVersionState[];
   readonly addresses: readonly AddressState[];
   /** Names of the configured outcomes. */
   readonly outcomes: readonly string[];
   readonly pauses: readonly PauseState[];
-  /** False if this host lacks the address of `egress.localAddress`: then all addresses fail. null: none is configured. */
-  readonly egressPresent: boolean | null;
+  /** The addresses of `egress.localAddress`, in the order of the configuration; empty: the system chooses. */
+  readonly egress: readonly EgressState[];
   /** Unix milliseconds. */
   readonly certificateExpiresAt?: number;
   readonly tls?: TlsView;
@@ -130,6 +131,12 @@ export interface ErrorState {
 /** The worst first. */
 const HEALTH = ['failing', 'unknown', 'healthy'] as const satisfies readonly AddressView['health'][];
 const CIRCUIT = ['open', 'half-open', 'closed'] as const satisfies readonly AddressView['circuit'][];
+export const EGRESS = [
+  'missing',
+  'refused',
+  'in-use',
+  'standby',
+] as const satisfies readonly EgressState['status'][];
 const CREDENTIAL = ['refused', 'rejected', 'waiting', 'candidate', 'fallback', 'in-use'] as const;
 const POLICY = ['single-use', 'exclusive', 'shared'] as const satisfies readonly NonceView['policy'][];
 
@@ -201,7 +208,11 @@ function mergeDeployments(states: readonly [DeploymentState, ...DeploymentState[
     addresses: mergeBy(addresses, ({ address }) => address, mergeAddresses),
     outcomes: distinct(states.flatMap(({ outcomes }) => outcomes)),
     pauses: mergeBy(pauses, ({ credential, outcome }) => `${credential} ${outcome}`, latestPause),
-    egressPresent: every(states.map(({ egressPresent }) => egressPresent)),
+    egress: mergeBy(
+      states.flatMap(({ egress }) => egress),
+      ({ address }) => address,
+      worstEgress,
+    ),
     ...(certificateExpiresAt !== undefined && { certificateExpiresAt }),
     ...(tls !== undefined && { tls }),
   };
@@ -220,11 +231,25 @@ function mergeAddresses(states: readonly [AddressState, ...AddressState[]]): Add
   return { ...oldest, circuit };
 }
 
+function worstEgress(states: readonly [EgressState, ...EgressState[]]): EgressState {
+  const status = worst(
+    EGRESS,
+    states.map((each) => each.status),
+  );
+  return states.find((each) => each.status === status) ?? states[0];
+}
+
+/** True if this host has none of the local addresses that are configured: then every request fails. */
+export function isEgressMissing(egress: readonly EgressState[]): boolean {
+  return egress.length > 0 && egress.every(({ status }) => status === 'missing');
+}
+
 function latestPause(pauses: readonly [PauseState, ...PauseState[]]): PauseState {
   return pauses.reduce((a, b) => (b.until > a.until ? b : a));
 }
 
-function mergeConnections(all: readonly ConnectionStats[]): ConnectionStats {
+/** Adds up connections of several addresses, or processes. */
+export function mergeConnections(all: readonly ConnectionStats[]): ConnectionStats {
   const sum = (name: keyof ConnectionStats): number => all.reduce((total, each) => total + each[name], 0);
   return {
     connected: sum('connected'),

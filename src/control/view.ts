@@ -57,6 +57,8 @@ export interface DeploymentView extends Condition {
   readonly credentials: readonly CredentialView[];
   /** The addresses of the upstream, in the order of the configuration. */
   readonly addresses: readonly AddressView[];
+  /** The local addresses, in the order of the configuration; empty: the system chooses. */
+  readonly egress: readonly EgressView[];
   /** Responses of the last minute by outcome, in the order of the configuration; empty if it has none. */
   readonly outcomes: readonly OutcomeView[];
   readonly certificateExpiresAt?: number;
@@ -81,6 +83,14 @@ export interface AddressView {
   /** Seconds since the health changed. */
   readonly age: number;
   readonly circuit: 'closed' | 'open' | 'half-open';
+}
+
+/** A local address that connections leave from. */
+interface EgressView {
+  readonly address: string;
+  readonly status: 'in-use' | 'standby' | 'refused' | 'missing';
+  /** The status for people. */
+  readonly state: string;
 }
 
 /** Rates of the last few seconds. */

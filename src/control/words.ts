@@ -1,5 +1,5 @@
 import { count, span } from '../base/units.ts';
-import type { CredentialView } from './view.ts';
+import type { CredentialView, DeploymentView } from './view.ts';
 
 /**
  * Every sentence in the views of a state: readiness and console. No other code reads them, so that they can be
@@ -27,7 +27,14 @@ export const WORDS = {
       `the upstream refuses the credential ${credential}: check user name and password`,
     credentialRejected: (credential: string) =>
       `the upstream refuses the new version of the credential ${credential}, and the old one stays: check it`,
-    egressMissing: 'the address of egress.localAddress is not on this host: add it to an interface',
+    egressMissing: (count: number) =>
+      count === 1
+        ? 'the address of egress.localAddress is not on this host: add it to an interface'
+        : 'none of the addresses of egress.localAddress is on this host: add one to an interface',
+    egressPassedOver: (deployment: string, address: string, status: string, outcome: string) =>
+      status === 'missing'
+        ? `${deployment}: requests do not leave from ${address}, which is not on this host`
+        : `${deployment}: requests do not leave from ${address}, which the upstream refuses (outcome ${outcome})`,
     addressFailing: (address: string, age: number, circuit: string, reason: string) => {
       const state = circuit === 'closed' ? '' : ` (circuit ${circuit})`;
       return `${address} has been failing for ${span(age)}${state}: ${reason}`;
@@ -47,6 +54,12 @@ export const WORDS = {
     rejected: 'rejected by the upstream',
     refused: 'refused',
   } satisfies Record<CredentialView['status'], string>,
+  egress: {
+    'in-use': () => 'in use',
+    standby: () => 'on standby',
+    refused: (outcome: string) => `refused by the upstream (outcome ${outcome})`,
+    missing: () => 'not on this host',
+  } satisfies Record<DeploymentView['egress'][number]['status'], (outcome: string) => string>,
   chain: {
     intact:
       'the newest segment was verified at the start; run digest-gateway audit verify to check the whole log.',

@@ -11,7 +11,7 @@ import { METHOD_REFUSED } from '../handshake/credential-health.ts';
 import { NO_BODY } from '../handshake/exchange.ts';
 import { unsigned } from '../handshake/signing.ts';
 import type { ConnectionOptions } from '../transport/connections.ts';
-import type { Egress } from '../transport/egress.ts';
+import { type Egress, isOnThisHost } from '../transport/egress.ts';
 import { CredentialExamination, type ExaminedCredential } from './credential.ts';
 import { type Finding, fine, wrong } from './finding.ts';
 import { type DoctorDeps, ObservedConnections, type ObservedResponse } from './observed-connections.ts';
@@ -99,9 +99,13 @@ class Examination {
   }
 
   async run(probe: Probe): Promise<Finding[]> {
-    const { egress } = this.#deployment.connection;
-    if ((await this.#connections.hasEgressAddress()) === false) {
-      return [wrong('egress', 'address-not-here', `${egress.localAddress} is not an address of this host`)];
+    const { egress, origin } = this.#deployment.connection;
+    const { localAddress } = egress;
+    if (localAddress !== undefined && !(await isOnThisHost(localAddress))) {
+      const chosen = await addressSeen({ origin, egress: { ...egress, localAddress: undefined } });
+      const instead = chosen === undefined ? '' : `; the system would choose ${chosen}`;
+      const saw = `${localAddress} is not an address of this host${instead}`;
+      return [wrong('egress', 'address-not-here', saw)];
     }
     try {
       return await this.#examine(probe);
@@ -219,7 +223,10 @@ function egressFinding({ localAddress, proxy }: Egress, address: string | undefi
 }
 
 /** Through a proxy the upstream sees the proxy's address, not this one. */
-async function addressSeen({ origin, egress }: ConnectionOptions): Promise<string | undefined> {
+async function addressSeen({
+  origin,
+  egress,
+}: Pick<ConnectionOptions, 'origin' | 'egress'>): Promise<string | undefined> {
   const { localAddress, proxy } = egress;
   if (localAddress !== undefined) return localAddress;
   const { hostname } = new URL(proxy?.origin ?? origin);

@@ -54,10 +54,6 @@ export class ObservedConnections {
     return this.#clockDifferenceMs;
   }
 
-  hasEgressAddress(): Promise<boolean | undefined> {
-    return this.#connections.hasEgressAddress();
-  }
-
   /**
    * Sends one request and returns its response, whose body has been read. `onHead`: called before, with the response.
    * @throws GatewayError if there is no response, or if it breaks off; any error of `onHead`

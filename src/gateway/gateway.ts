@@ -164,10 +164,12 @@ export class Gateway {
   }
 
   /** Finds the deployment, decides, and sends the request to its upstream. */
-  #send(relay: Relay, target: Target, { client, address, ambient }: Caller): Promise<UpstreamResponse> {
+  #send(relay: Relay, target: Target, caller: Caller): Promise<UpstreamResponse> {
     const { exchange, record } = relay;
     const { request } = exchange;
+    const { client, key, address, ambient } = caller;
     record.client = client.id;
+    record.key = key;
     record.address = address;
     if (ambient) checkSite(request, target, exchange, this.#options.identification);
     const found = this.#options.routes.find(target);

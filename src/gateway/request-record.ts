@@ -35,6 +35,8 @@ export class RequestRecord implements ExchangeFacts, AccessFacts, Waiter {
   address: string;
   /** Empty until known, or if there is none. */
   client = '';
+  /** Name of the API key that the client presented; empty: none. */
+  key = '';
   deployment = '';
   site = '';
   operation = '';
@@ -47,6 +49,7 @@ export class RequestRecord implements ExchangeFacts, AccessFacts, Waiter {
   leftAt: number | undefined;
   challenged = false;
   upstreamAddress = '';
+  egress = '';
   credential: CredentialUsed | undefined;
   /** The client's rule that names the credential; empty: none does. */
   credentialRule = '';
@@ -160,11 +163,11 @@ export class RequestRecord implements ExchangeFacts, AccessFacts, Waiter {
 
   #describe(bytesOut: number | undefined): void {
     this.#auditSpan = this.trace?.child('audit');
-    const { attempts, challenged, upstreamAddress: address, outcome } = this;
+    const { attempts, challenged, upstreamAddress: address, egress, outcome } = this;
     const now = this.#clock.now();
     if (attempts > 0) {
       const durationMs = now - this.firstAttemptAt;
-      this.upstream = { status: this.#upstreamStatus, attempts, challenged, durationMs, address };
+      this.upstream = { status: this.#upstreamStatus, attempts, challenged, durationMs, address, egress };
     }
     if (bytesOut === undefined) return;
     this.end = { outcome, bytes: { in: this.bytesIn, out: bytesOut }, durationMs: now - this.begun };

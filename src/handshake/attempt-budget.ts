@@ -21,7 +21,7 @@ const ATTEMPTS = 2;
  * Bounds the exchanges of one client request, however many versions of a credential and addresses it tries: two
  * authenticated attempts that get a response, and the repeats of those whose connection broke. A rotation adds two: with
  * the version that the upstream has accepted in place of the first one, whose first nonce may be refused like any other.
- * A refusal that names the nonce once more proves nothing, and adds one.
+ * A refusal that names the nonce once more proves nothing, and adds one. A refusal of the local address adds two.
  */
 export class AttemptBudget {
   readonly #retries: Retries;
@@ -86,14 +86,25 @@ export class AttemptBudget {
     return true;
   }
 
-  /** Takes the right to send a request, which ended with this error, to another address. */
-  takeMove(request: { readonly method: string }, error: unknown): boolean {
+  /** Takes the right to send a request, which ended with this error, to another address, or from another local one. */
+  takeMove(
+    request: { readonly method: string },
+    error: unknown,
+    reason: 'next_address' | 'next_egress' = 'next_address',
+  ): boolean {
     const lost = this.#lost;
     if (lost === undefined || lost.error !== error || !this.#isRepeatable(request, lost)) return false;
     this.#lost = undefined;
     // A request that was not sent is no further load.
-    if (lost.sent) return this.#retries.take('next_address');
-    this.#retries.count('next_address');
+    if (lost.sent) return this.#retries.take(reason);
+    this.#retries.count(reason);
+    return true;
+  }
+
+  /** Takes the right to send a request again from another local address, with two more attempts: the upstream refused this one. */
+  takeNextEgress({ method }: { readonly method: string }): boolean {
+    if (this.bodySent || !IDEMPOTENT.has(method) || !this.#retries.take('next_egress')) return false;
+    this.#limit = this.answered + ATTEMPTS;
     return true;
   }
 

@@ -39,6 +39,8 @@ export interface ExchangeFacts {
   credential: CredentialUsed | undefined;
   /** Host and port of the last exchange. */
   upstreamAddress: string;
+  /** The local address, where several are configured; otherwise empty. */
+  egress: string;
 }
 
 /** Receives the interim responses (1xx) to a request, of which there may be several, before its response. */

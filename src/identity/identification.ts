@@ -47,6 +47,8 @@ export interface IdentificationDeps {
 export interface Caller {
   /** A configured client, or ANONYMOUS. */
   readonly client: Client;
+  /** Note or first digits of the hash of the API key that identifies it; empty: it presented none. */
+  readonly key: string;
   /** The client's own address, also behind trusted proxies; empty if they did not send it. */
   readonly address: string;
   /**
@@ -148,7 +150,7 @@ export class Identification {
   #originOf(address: Address | undefined, certificate: PresentedCertificate, isProxied: boolean): Origin {
     const peer = { address, certificate, isProxied };
     const client = this.#byConnection.first(peer)?.client ?? this.#anonymousAt(peer);
-    const ambient = client && { client, address: address?.toString() ?? '', ambient: true };
+    const ambient = client && { client, key: '', address: address?.toString() ?? '', ambient: true };
     return { ...peer, ambient, latest: undefined };
   }
 
@@ -158,39 +160,43 @@ export class Identification {
 
   #identifyPresented(presented: Presented, origin: Origin): Caller | Promise<Caller> {
     const { key, token } = presented;
-    const owner = key === undefined ? undefined : this.#ownerOf(key, origin);
+    const owned = key === undefined ? undefined : this.#heldKey(key, origin);
     if (token === undefined) {
-      if (owner !== undefined && !hasToken(owner)) return callerOf(owner, origin);
-    } else if (key === undefined || (owner !== undefined && hasToken(owner))) {
-      return this.#identifyByToken(token, presented, owner, origin);
+      if (owned !== undefined && !hasToken(owned.owner)) return callerOf(owned.owner, owned.name, origin);
+    } else if (key === undefined || (owned !== undefined && hasToken(owned.owner))) {
+      return this.#identifyByToken(token, presented, owned, origin);
     }
     return this.#refuse(origin, presented);
   }
 
-  /** `owner`: the client that has the API key; undefined if the request has none. */
+  /** `owned`: the API key of the request with its client; undefined if the request has none. */
   async #identifyByToken(
     token: string,
     presented: Presented,
-    owner: Ranked | undefined,
+    owned: OwnedKey | undefined,
     origin: Origin,
   ): Promise<Caller> {
     const verdict = await this.#deps.tokens.verify(token);
     if ('unavailable' in verdict) throw verdict.unavailable;
     if ('rejected' in verdict) return this.#refuse(origin, presented, verdict.rejected);
     const { payload } = verdict;
-    const found = owner === undefined ? this.#byToken.first(payload, origin) : fitting(owner, payload);
-    return found === undefined ? this.#refuse(origin, presented) : callerOf(found, origin);
+    const found = owned === undefined ? this.#byToken.first(payload, origin) : fitting(owned.owner, payload);
+    if (found === undefined) return this.#refuse(origin, presented);
+    return callerOf(found, owned?.name ?? '', origin);
   }
 
-  /** @throws GatewayError `client-key-expired`, which only who has the key and comes from the right place learns */
-  #ownerOf(presented: PresentedKey, origin: Origin): Ranked | undefined {
+  /**
+   * Returns the API key if its client may come from there.
+   * @throws GatewayError `client-key-expired`, which only who has the key and comes from the right place learns
+   */
+  #heldKey(presented: PresentedKey, origin: Origin): OwnedKey | undefined {
     const key = this.#byKey.find(presented);
     if (key?.owner.holds(origin) !== true) return undefined;
     if (key.expires <= this.#deps.now()) {
       this.#deps.onRefusal('api-key');
       throw keyExpired(key);
     }
-    return key.owner;
+    return key;
   }
 
   #refuse(peer: Peer, presented: Presented, whyRejected?: string): never {
@@ -200,11 +206,12 @@ export class Identification {
   }
 }
 
-function callerOf({ client }: Ranked, origin: Origin): Caller {
-  if (origin.latest?.client !== client) {
-    origin.latest = { client, address: origin.address?.toString() ?? '', ambient: false };
-  }
-  return origin.latest;
+function callerOf({ client }: Ranked, key: string, origin: Origin): Caller {
+  const { latest } = origin;
+  if (latest?.client === client && latest.key === key) return latest;
+  const caller = { client, key, address: origin.address?.toString() ?? '', ambient: false };
+  origin.latest = caller;
+  return caller;
 }
 
 function hasToken({ client: { identify } }: Ranked): boolean {

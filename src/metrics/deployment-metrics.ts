@@ -47,6 +47,7 @@ export class DeploymentMetrics {
       stale_connection: retries('stale_connection'),
       connection_broke: retries('connection_broke'),
       next_address: retries('next_address'),
+      next_egress: retries('next_egress'),
       denied: retries('denied'),
     };
   }

@@ -8,7 +8,7 @@ import { SeriesHistogram, type WithSeries, withSeries } from './series.ts';
 export type AttemptResult = 'ok' | 'challenged' | 'stale' | 'refused' | 'error';
 
 /** Why a request is sent again: the upstream had closed an idle connection, another one broke, or the next address is tried. */
-export type RetryReason = 'stale_connection' | 'connection_broke' | 'next_address';
+export type RetryReason = 'stale_connection' | 'connection_broke' | 'next_address' | 'next_egress';
 
 /** Reason why a challenge was obtained. */
 export type ChallengeReason = 'cold' | 'stale' | 'single_use' | 'ahead';
@@ -109,7 +109,7 @@ export class Metrics {
   );
   readonly retries = this.#seriesCounter(
     'retries_total',
-    'Requests sent again without a response: stale_connection, connection_broke or next_address; denied: the budget was used up',
+    'Requests sent again without a response: stale_connection, connection_broke, next_address or next_egress (also after a refusal of the local address); denied: the budget was used up',
     ['deployment', 'reason'],
   );
   readonly workers = this.#gauge('workers', 'Processes that serve requests', [], 'first');
@@ -177,9 +177,15 @@ export class Metrics {
   );
   readonly egressAddressPresent = this.#gauge(
     'egress_address_present',
-    'Whether this host has the address of egress.localAddress',
+    'Whether this host has the address of egress.localAddress, or one of several',
     ['deployment'],
     'min',
+  );
+  readonly egressAddressState = this.#gauge(
+    'egress_address_state',
+    '1 for the state of each of several local addresses: in-use, standby, refused by the upstream, or missing on this host; 0 for its other states',
+    ['deployment', 'egress', 'state'],
+    'max',
   );
   readonly storeUp = this.#gauge('store_up', 'Whether the shared store (Redis) is reachable', [], 'min');
   readonly storeErrors = this.#counter('store_errors_total', 'Calls to the store that failed', ['operation']);

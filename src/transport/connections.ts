@@ -12,7 +12,7 @@ import {
   slowestOf,
 } from './connection.ts';
 import { closeSocket, connector } from './connector.ts';
-import { type Egress, isOnThisHost } from './egress.ts';
+import type { Egress } from './egress.ts';
 import { tooSlowForItsShare, upstreamError, waitedTooLong } from './errors.ts';
 import { type ExchangeObserver, UpstreamExchange } from './exchange.ts';
 import { FairQueue } from './fair-queue.ts';
@@ -184,12 +184,6 @@ export class Connections implements ConnectionOwner {
   /** Observations of the last full TLS handshake; undefined: there was none yet. */
   get tlsSeen(): TlsSeen | undefined {
     return this.#tlsSeen;
-  }
-
-  /** True if this host has the address that connections leave from; undefined: none is configured. */
-  async hasEgressAddress(): Promise<boolean | undefined> {
-    const { localAddress } = this.#egress;
-    return localAddress === undefined ? undefined : isOnThisHost(localAddress);
   }
 
   /** Takes over the versions that the sources of a credential hold now, if it is the proxy's. */

@@ -94,6 +94,11 @@ export function addressMissing(cause: unknown): GatewayError {
   );
 }
 
+/** True if no connection was made since this host does not have the local address; nothing was sent. */
+export function isAddressMissing(error: unknown): boolean {
+  return error instanceof GatewayError && errorCode(error.cause) === 'EADDRNOTAVAIL';
+}
+
 /** The error of a connection that the upstream ended without a reset, but too early. */
 export function connectionEnded(): Error {
   return Object.assign(new Error('The upstream ended the connection.'), { code: 'ECONNRESET' });

@@ -50,6 +50,8 @@ export interface OutcomeOptions {
   readonly pause?: number;
   /** The scope of the pause; left out: the deployment. */
   readonly scope?: 'deployment' | 'credential';
+  /** `next`: the upstream does not accept the local address; left out: it says nothing of it. */
+  readonly egress?: 'next';
 }
 
 export interface OutcomesOptions {
@@ -129,19 +131,41 @@ export class Outcomes {
     return refusal;
   }
 
-  /** Finds the outcome of a response, now or while its body comes. */
-  classify(response: UpstreamResponse, credential: string): void {
+  /** Finds the outcome of a response, now or while its body comes; then returns the search for it. */
+  classify(response: UpstreamResponse, credential: string): PendingMatch | undefined {
     const rules = this.#rules.get(response.status);
     const first = rules?.[0];
-    if (rules === undefined || first === undefined) return;
+    if (rules === undefined || first === undefined) return undefined;
     const settle = ({ options: { name, pause, scope } }: Rule): void => {
       response.outcome = name;
       if (pause === undefined) return;
       const ms = retryAfterMs(response.headers, Date.now()) ?? pause;
       this.#pauses.begin({ credential: scope === 'credential' ? credential : undefined, outcome: name }, ms);
     };
-    if (first.text === undefined) settle(first);
-    else response.inspect(new PendingMatch(rules, first.text, new BodyStart(response.headers), settle));
+    if (first.text === undefined) {
+      settle(first);
+      return undefined;
+    }
+    const match = new PendingMatch(rules, first.text, new BodyStart(response.headers), settle);
+    response.inspect(match);
+    return match;
+  }
+
+  /**
+   * Finds the outcome of a response, and reads as much of its body as that takes where the outcome may be one that refuses
+   * the local address. Resolves to whether it is.
+   * @throws GatewayError when the response breaks off before
+   */
+  async refusesEgress(response: UpstreamResponse, credential: string): Promise<boolean> {
+    const match = this.classify(response, credential);
+    const rules = this.#rules.get(response.status)?.filter(({ options }) => options.egress === 'next') ?? [];
+    if (rules.length === 0) return false;
+    while (match?.isOpen === true && !response.isWhole) {
+      // Pieces that nobody takes hold the upstream back.
+      response.resume();
+      await response.more();
+    }
+    return rules.some(({ options }) => options.name === response.outcome);
   }
 }
 
@@ -159,6 +183,11 @@ class PendingMatch implements BodyCheck {
     this.#first = first;
     this.#start = start;
     this.#onMatch = onMatch;
+  }
+
+  /** True while more of the body is needed. */
+  get isOpen(): boolean {
+    return this.#start !== undefined;
   }
 
   update(piece: Buffer): void {

@@ -9,6 +9,7 @@ import type { UpstreamRequest } from '../handshake/exchange.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
 import type { HistogramSeries } from '../metrics/series.ts';
 import { type ConnectionOptions, Connections } from '../transport/connections.ts';
+import { isAddressMissing } from '../transport/errors.ts';
 import type { ExchangeObserver } from '../transport/exchange.ts';
 import { AddressState, type CircuitOptions, type HealthOptions, type StatusChange } from './address-state.ts';
 import type { UpstreamCredential, VersionTest } from './credential.ts';
@@ -31,6 +32,8 @@ export interface AddressChange extends StatusChange {
   readonly deployment: string;
   /** Host and port. */
   readonly address: string;
+  /** The local address that it was reached from; undefined: the system chooses. */
+  readonly egress: string | undefined;
 }
 
 export interface AddressDeps {
@@ -183,8 +186,10 @@ export class UpstreamAddress implements ExchangeObserver {
     if (change !== undefined) this.#changed(change);
   }
 
-  failed({ detail }: GatewayError, sent: boolean): void {
-    const change = this.state.failed(sent ? 'request' : 'connection', detail);
+  failed(error: GatewayError, sent: boolean): void {
+    // What this host lacks says nothing of the upstream, and must not open the circuit to it.
+    if (isAddressMissing(error)) return;
+    const change = this.state.failed(sent ? 'request' : 'connection', error.detail);
     if (change !== undefined) this.#changed(change);
   }
 
@@ -218,7 +223,8 @@ export class UpstreamAddress implements ExchangeObserver {
   }
 
   #changed(change: StatusChange): void {
-    this.#deps.onAddress({ deployment: this.#options.deployment, address: this.address, ...change });
+    const { deployment, egress } = this.#options;
+    this.#deps.onAddress({ deployment, address: this.address, egress: egress.localAddress, ...change });
     // Otherwise each waiting request would time out in its turn.
     if (change.after.circuit === 'open') this.connections.refuseWaiting(circuitOpen(this.state.retryAfterMs));
   }

@@ -1,34 +1,26 @@
-import type { Cancellation } from '../base/cancellation.ts';
 import { InFlight } from '../base/in-flight.ts';
-import type { RawHeaders } from '../base/raw-headers.ts';
-import type { NoncePool } from '../challenges/pool.ts';
-import { NONCE_POLICIES, type NoncePolicy } from '../challenges/store/store.ts';
+import { reportError } from '../base/report-error.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
 import { AttemptBudget } from '../handshake/attempt-budget.ts';
 import { outOfBodyMemory } from '../handshake/errors.ts';
-import {
-  type ExchangeFacts,
-  type InterimReceiver,
-  NO_BODY,
-  type Refusal,
-  type UpstreamRequest,
-} from '../handshake/exchange.ts';
+import { IDEMPOTENT } from '../handshake/exchange.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
 import type { DeploymentMetrics } from '../metrics/deployment-metrics.ts';
 import type { Metrics } from '../metrics/metrics.ts';
-import type { TracedWork } from '../tracing/tracing.ts';
-import type { ConnectionStats } from '../transport/connection.ts';
-import {
-  type BodyLimits,
-  type BodyMemory,
-  type BodySource,
-  type ReceivedBody,
-  receiveBody,
-} from '../transport/request-body.ts';
+import type { Egress } from '../transport/egress.ts';
+import { isAddressMissing } from '../transport/errors.ts';
+import { type BodyLimits, type BodyMemory, type BodySource, receiveBody } from '../transport/request-body.ts';
 import type { TlsSeen } from '../transport/upstream-tls.ts';
-import { Admission, type ClientLoad } from './admission.ts';
+import { Admission } from './admission.ts';
+import type { ActiveRequest } from './client-request.ts';
 import type { VersionTest } from './credential.ts';
-import { type Deadline, Deadlines } from './deadlines.ts';
+import { Deadlines } from './deadlines.ts';
+import {
+  EgressAddresses,
+  type EgressAddressesDeps,
+  type EgressAddressesOptions,
+  type EgressChoice,
+} from './egress-addresses.ts';
 import { circuitOpen } from './errors.ts';
 import { type OutcomeOptions, Outcomes, type OutcomesDeps } from './outcomes.ts';
 import { RetryBudget, type RetryOptions } from './retry-budget.ts';
@@ -41,9 +33,10 @@ import {
 } from './upstream-address.ts';
 
 /** Options of an upstream; its credentials come apart, since they can change while it is in use. */
-export interface UpstreamOptions extends Omit<AddressOptions, 'origin'> {
+export interface UpstreamOptions extends Omit<AddressOptions, 'origin' | 'egress'> {
   /** `https://host:port` of each address, the preferred one first. */
   readonly origins: readonly string[];
+  readonly egress: EgressOptions;
   readonly body: BodyLimits;
   /** The longest that one client request may take here, in milliseconds. */
   readonly totalTimeout: number;
@@ -51,80 +44,26 @@ export interface UpstreamOptions extends Omit<AddressOptions, 'origin'> {
   readonly retry: RetryOptions;
 }
 
-export interface UpstreamDeps extends Omit<AddressDeps, 'queueWait'>, OutcomesDeps {
+interface EgressOptions extends Pick<Egress, 'proxy'>, Omit<EgressAddressesOptions, 'deployment'> {}
+
+export interface UpstreamDeps extends Omit<AddressDeps, 'queueWait'>, OutcomesDeps, EgressAddressesDeps {
   readonly metrics: Metrics;
   /** Shared by all upstreams of this process. */
   readonly bodyMemory: BodyMemory;
 }
 
-/** What is known of a client's request, and what its exchanges note. */
-export interface RequestFacts extends ExchangeFacts {
-  /** Id of the client. */
-  readonly client: string;
-  readonly method: string;
-  /** Span of the client request; undefined: not traced. */
-  readonly trace: TracedWork | undefined;
-}
+/** Milliseconds between two looks which of several local addresses this host has. */
+const LOOK_MS = 5_000;
 
-/** What is to be sent, as the policy grants it. */
-export interface RequestToSend {
-  /** The request target, byte for byte. */
-  readonly target: string;
-  readonly headers: RawHeaders;
-  /** True: the request may take longer than the total timeout. */
-  readonly noTotalTimeout: boolean;
-}
-
-/** A client's request from `send` to `end`, and what it takes of its upstream meanwhile. */
-export class ActiveRequest implements UpstreamRequest {
-  readonly client: string;
-  readonly method: string;
-  readonly target: string;
-  readonly headers: RawHeaders;
-  readonly noTotalTimeout: boolean;
-  readonly trace: TracedWork | undefined;
-  readonly facts: RequestFacts;
-  readonly source: BodySource | undefined;
-  readonly interim: InterimReceiver;
-  readonly cancellation: Cancellation;
-  /** None until it was received, as far as it can be kept. */
-  body: ReceivedBody = NO_BODY;
-  refusal: Refusal | undefined;
-  /** Undefined: none has come. */
-  response: UpstreamResponse | undefined;
-  /** Undefined: none. */
-  deadline: Deadline | undefined;
-  /** Undefined: it has not been admitted. */
-  load: ClientLoad | undefined;
-  /** True if its body is streamed because there was no memory to keep it. */
-  spilled = false;
-  ended = false;
-
-  /** `source`: its body; undefined: it has none. */
-  constructor(
-    facts: RequestFacts,
-    { target, headers, noTotalTimeout }: RequestToSend,
-    source: BodySource | undefined,
-    interim: InterimReceiver,
-    cancellation: Cancellation,
-  ) {
-    this.client = facts.client;
-    this.method = facts.method;
-    this.target = target;
-    this.headers = headers;
-    this.noTotalTimeout = noTotalTimeout;
-    this.trace = facts.trace;
-    this.facts = facts;
-    this.source = source;
-    this.interim = interim;
-    this.cancellation = cancellation;
-  }
-}
-
-/** One deployment's upstream, at one address or several. */
+/** One deployment's upstream, at one address or several, from one local address or several. */
 export class Upstream {
   readonly options: UpstreamOptions;
+  /** All that are reached from the first local address, then those from the next one. */
   readonly addresses: readonly UpstreamAddress[];
+  /** The local addresses that requests leave from. */
+  readonly egress: EgressAddresses;
+  /** Undefined: there is one local address at most. */
+  readonly #looking: NodeJS.Timeout | undefined;
   readonly #deps: UpstreamDeps;
   /** Undefined: none are configured. */
   readonly outcomes: Outcomes | undefined;
@@ -143,7 +82,7 @@ export class Upstream {
     sets: readonly CredentialSet[],
     before: Upstream | undefined,
   ) {
-    const { origins, totalTimeout, retry } = options;
+    const { origins, egress, totalTimeout, retry } = options;
     this.options = options;
     this.#deps = deps;
     this.outcomes = Outcomes.of(options, deps, before?.outcomes);
@@ -153,12 +92,29 @@ export class Upstream {
     const { retries, queueWait } = this.#metrics;
     this.#retries = new RetryBudget(retry, deps.clock, retries);
     const addressDeps = { ...deps, queueWait };
-    this.addresses = origins.map((origin) => new UpstreamAddress({ ...options, origin }, addressDeps, sets));
+    const { localAddresses, proxy } = egress;
+    const from = localAddresses.length === 0 ? [undefined] : localAddresses;
+    this.addresses = from.flatMap((localAddress) =>
+      origins.map(
+        (origin) =>
+          new UpstreamAddress({ ...options, origin, egress: { localAddress, proxy } }, addressDeps, sets),
+      ),
+    );
+    this.egress = EgressAddresses.of({ ...egress, deployment: options.deployment }, deps, before?.egress);
+    if (!this.egress.areSeveral) return;
+    const look = (): void => void this.egress.look().catch(reportError);
+    this.#looking = setInterval(look, LOOK_MS).unref();
+    look();
+  }
+
+  /** The addresses as reached from the local address that requests leave from now. */
+  get addressesInUse(): readonly UpstreamAddress[] {
+    return this.#reachedFrom(this.egress.inUse);
   }
 
   /** The address that requests prefer now. */
   get preferred(): UpstreamAddress {
-    const found = preferredOf(this.addresses);
+    const found = preferredOf(this.addressesInUse);
     if (found === undefined) throw new TypeError('an upstream has at least one address');
     return found;
   }
@@ -168,48 +124,9 @@ export class Upstream {
     return this.preferred.credentials;
   }
 
-  /** Connections and requests on them, at all addresses together. */
-  get connectionStats(): ConnectionStats {
-    const sum = { connected: 0, free: 0, running: 0, pending: 0, limit: 0 };
-    for (const { connections } of this.addresses) {
-      const { connected, free, running, pending, limit } = connections.stats;
-      sum.connected += connected;
-      sum.free += free;
-      sum.running += running;
-      sum.pending += pending;
-      sum.limit += limit;
-    }
-    return sum;
-  }
-
   /** Observations of the last full TLS handshake with the preferred address; undefined: there was none yet. */
   get tlsSeen(): TlsSeen | undefined {
     return this.preferred.connections.tlsSeen;
-  }
-
-  /** True if this host has the address that connections leave from; undefined: none is configured. */
-  hasEgressAddress(): Promise<boolean | undefined> {
-    return this.preferred.connections.hasEgressAddress();
-  }
-
-  /** Age of the youngest nonce in use, in milliseconds; undefined: none is. */
-  get nonceAgeMs(): number | undefined {
-    const ages = this.#pools.flatMap(({ known }) =>
-      known === undefined ? [] : [this.#deps.clock.now() - known.obtainedAt],
-    );
-    return ages.length === 0 ? undefined : Math.min(...ages);
-  }
-
-  /** Reuse policy; where credentials differ, the strictest. */
-  get noncePolicy(): NoncePolicy {
-    const policies = new Set(this.#pools.map(({ policy }) => policy));
-    return NONCE_POLICIES.findLast((policy) => policies.has(policy)) ?? NONCE_POLICIES[0];
-  }
-
-  /** Shortest lifetime of nonces that was learned, in milliseconds; undefined: none was. */
-  get nonceLifetimeMs(): number | undefined {
-    const lifetimes = this.#pools.flatMap(({ lifetimeMs }) => lifetimeMs ?? []);
-    return lifetimes.length === 0 ? undefined : Math.min(...lifetimes);
   }
 
   /** Takes over nonces that other processes share; for the start. */
@@ -265,11 +182,16 @@ export class Upstream {
     if (!request.noTotalTimeout)
       request.deadline = this.#deadlines.begin(request.cancellation, source !== undefined, now);
     if (source !== undefined) await this.#receive(request, source);
-    const address = this.#admit(request);
-    this.#retries.onRequest(now);
-    const response = await this.#sendOrMove(request, credential, address);
-    request.response = response;
-    this.outcomes?.classify(response, credential);
+    const budget = new AttemptBudget(this.#retries);
+    let response: UpstreamResponse;
+    if (this.egress.areSeveral) {
+      response = await this.#sendFromAny(request, budget, credential, now);
+    } else {
+      const address = this.#admit(request, this.addresses, now);
+      response = await this.#sendOrMove(request, budget, credential, address, this.addresses);
+      request.response = response;
+      this.outcomes?.classify(response, credential);
+    }
     if (response.isWhole) this.end(request);
     return response;
   }
@@ -281,7 +203,7 @@ export class Upstream {
     const { body, response, deadline, load, spilled } = request;
     const { leftAt } = request.facts;
     if (response !== undefined) {
-      this.#metrics.upstreamAttempts[response.isWhole ? 'ok' : 'error'].inc();
+      this.#countAttempt(response);
       if (!response.isWhole) response.abandon();
     }
     if (load !== undefined) this.#admission.leave(load);
@@ -298,7 +220,7 @@ export class Upstream {
    * @throws GatewayError `overloaded`, `upstream-circuit-open`
    */
   #check(client: string): void {
-    const address = this.#choose();
+    const address = this.#choose(this.addressesInUse);
     if (address?.state.isAdmitting !== true) throw circuitOpen(this.#retryAfterMs);
     this.#admission.check(client, address.connections);
   }
@@ -311,58 +233,130 @@ export class Upstream {
   }
 
   /**
-   * Admits a request whose body is there, or is as far as it can be kept, and returns the address for it.
+   * Admits a request whose body is there, or is as far as it can be kept, and returns which of these is the address for it.
+   * `now`: when it came.
    * @throws GatewayError `overloaded`, `upstream-circuit-open`
    */
-  #admit(request: ActiveRequest): UpstreamAddress {
+  #admit(request: ActiveRequest, addresses: readonly UpstreamAddress[], now: number): UpstreamAddress {
     const { body } = request;
     const spilled = body.kind === 'streamed' && body.spilled;
     // Clients that send slowly must not hold every connection.
     if (spilled && this.#spilled >= Math.ceil(this.options.connections / 2)) throw outOfBodyMemory();
-    const address = this.#choose();
+    const address = this.#choose(addresses);
     if (address === undefined) throw circuitOpen(this.#retryAfterMs);
     request.load = this.#admission.enter(request.client, address.connections);
     if (spilled) this.#spilled += 1;
     request.spilled = spilled;
+    this.#retries.onRequest(now);
     return address;
   }
 
-  /** Sends a request to this address; if it gets no response there, once to another one. */
-  #sendOrMove(
+  /** Sends a request from the local address in use, and goes on from others as `#sendFrom` says. */
+  async #sendFromAny(
     request: ActiveRequest,
+    budget: AttemptBudget,
+    credential: string,
+    now: number,
+  ): Promise<UpstreamResponse> {
+    const mayTry = request.body.kind !== 'streamed' && IDEMPOTENT.has(request.method);
+    let from = this.egress.choose(mayTry);
+    let address: UpstreamAddress | undefined = this.#admit(request, this.#reachedFrom(from.index), now);
+    for (;;) {
+      const result = await this.#sendFrom(from, request, budget, credential, address);
+      if ('kind' in result) return result;
+      from = result;
+      address = this.#choose(this.#reachedFrom(from.index));
+      if (address === undefined) throw circuitOpen(this.#retryAfterMs);
+    }
+  }
+
+  /**
+   * Sends a request from this local address, and returns its response; or another local address from which it goes on, if
+   * this host does not have this one, or the upstream refused it and the request can be repeated.
+   */
+  async #sendFrom(
+    from: EgressChoice,
+    request: ActiveRequest,
+    budget: AttemptBudget,
     credential: string,
     address: UpstreamAddress,
+  ): Promise<UpstreamResponse | EgressChoice> {
+    request.facts.egress = from.address;
+    let response: UpstreamResponse;
+    try {
+      const addresses = this.#reachedFrom(from.index);
+      response = await this.#sendOrMove(request, budget, credential, address, addresses);
+    } catch (error) {
+      const next = isAddressMissing(error) ? this.egress.missing(from) : undefined;
+      if (next === undefined || !budget.takeMove(request, error, 'next_egress')) throw error;
+      return next;
+    }
+    request.response = response;
+    const isRefused = await this.outcomes?.refusesEgress(response, credential);
+    if (isRefused !== true) {
+      this.egress.accepted(from, response.status);
+      return response;
+    }
+    const next = this.egress.refused(from, response.outcome);
+    if (next === undefined || !this.#isAdmittingFrom(next) || !budget.takeNextEgress(request))
+      return response;
+    await response.discard();
+    this.#countAttempt(response);
+    request.response = undefined;
+    return next;
+  }
+
+  /** Sends a request to this address; if it gets no response there, once to another one of these. */
+  #sendOrMove(
+    request: ActiveRequest,
+    budget: AttemptBudget,
+    credential: string,
+    address: UpstreamAddress,
+    addresses: readonly UpstreamAddress[],
   ): Promise<UpstreamResponse> {
-    const budget = new AttemptBudget(this.#retries);
     const sent = address.send(request, budget, credential);
-    if (this.addresses.length === 1) return sent;
+    if (addresses.length === 1) return sent;
     return sent.catch((error) => {
-      const other = this.#choose(address);
+      // The others are reached from the same local address.
+      if (isAddressMissing(error)) throw error;
+      const other = this.#choose(addresses, address);
       if (other === undefined || !budget.takeMove(request, error)) throw error;
       return other.send(request, budget, credential);
     });
   }
 
-  /** The address for a request; undefined: the circuit of each is open. `except`: the one that it was sent to. */
-  #choose(except?: UpstreamAddress): UpstreamAddress | undefined {
-    if (this.addresses.length === 1) return this.addresses[0];
-    const usable = this.addresses.filter((each) => each !== except && each.state.isAdmitting);
+  /** Which of these a request is sent to; undefined: the circuit of each is open. `except`: the one that it was sent to. */
+  #choose(addresses: readonly UpstreamAddress[], except?: UpstreamAddress): UpstreamAddress | undefined {
+    if (addresses.length === 1) return addresses[0];
+    const usable = addresses.filter((each) => each !== except && each.state.isAdmitting);
     return preferredOf(usable);
   }
 
+  /** The addresses as reached from the local address at this position. */
+  #reachedFrom(index: number): readonly UpstreamAddress[] {
+    if (!this.egress.areSeveral) return this.addresses;
+    const { length } = this.options.origins;
+    return this.addresses.slice(index * length, (index + 1) * length);
+  }
+
+  #isAdmittingFrom({ index }: EgressChoice): boolean {
+    return this.#reachedFrom(index).some(({ state }) => state.isAdmitting);
+  }
+
+  #countAttempt({ isWhole }: UpstreamResponse): void {
+    this.#metrics.upstreamAttempts[isWhole ? 'ok' : 'error'].inc();
+  }
+
   get #retryAfterMs(): number {
-    return Math.min(...this.addresses.map(({ state }) => state.retryAfterMs));
+    return Math.min(...this.addressesInUse.map(({ state }) => state.retryAfterMs));
   }
 
   /** Resolves when the requests under way are done and the connections closed. The caller sends no new ones. */
   async close(): Promise<void> {
+    clearInterval(this.#looking);
     for (const address of this.addresses) address.endChecks();
     await this.#inFlight.idle();
     await Promise.all(this.addresses.map((address) => address.close()));
-  }
-
-  get #pools(): NoncePool[] {
-    return this.addresses.flatMap(({ pools }) => pools);
   }
 }
 

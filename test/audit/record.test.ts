@@ -7,7 +7,7 @@ const folder = useFolders();
 test('has the fields in order, and values only of the chosen parameters', async () => {
   const directory = await folder();
   const { audit } = await openTestAudit(directory);
-  expect(await recordAccess(audit)).toBe(true);
+  expect(await recordAccess(audit, { key: 'Berlin "office"' })).toBe(true);
   audit.outcome({
     access: 1,
     requestId: 'q1',
@@ -39,9 +39,10 @@ test('has the fields in order, and values only of the chosen parameters', async 
     code: '',
     upstream: { status: 200, attempts: 1, challenged: false, durationMs: 1.3, address: 'a.example' },
     credential: { name: 'journal-a', version: '1' },
+    key: 'Berlin "office"',
   });
   expect(Object.keys(access ?? {}).join()).toBe(
-    'seq,time,kind,requestId,replica,client,address,deployment,site,operation,method,path,parameters,status,code,upstream,credential',
+    'seq,time,kind,requestId,replica,client,address,deployment,site,operation,method,path,parameters,status,code,upstream,credential,key',
   );
   expect(outcome).toEqual({
     seq: 2,
@@ -64,6 +65,16 @@ test('has the fields in order, and values only of the chosen parameters', async 
     event: 'reload',
     changed: ['anonymous'],
   });
+});
+
+test('names the local address of an upstream that has several', async () => {
+  const directory = await folder();
+  const { audit } = await openTestAudit(directory);
+  const upstream = { status: 200, attempts: 1, challenged: false, durationMs: 1, address: 'a.example' };
+  await recordAccess(audit, { upstream: { ...upstream, egress: '203.0.113.8' } });
+  await audit.close();
+  const [access] = await recordsIn(directory);
+  expect(access?.['upstream']).toEqual({ ...upstream, egress: '203.0.113.8' });
 });
 
 test('has what the rules of a client would refuse, and the rule that names the credential, only if there is one', async () => {

@@ -79,7 +79,14 @@ async function answer(audit: Audit, change: Partial<AccessFacts>, ended: number 
   });
 }
 
-const upstream = { status: 200, attempts: 1, challenged: false, durationMs: 1, address: '192.0.2.77' };
+const upstream = {
+  status: 200,
+  attempts: 1,
+  challenged: false,
+  durationMs: 1,
+  address: '192.0.2.77',
+  egress: '',
+};
 const elsewhere = { address: '::ffff:198.51.100.7', target: '/x?site_name=journal-c' };
 const LONG = `${'%27'}${'x'.repeat(600)}${'%27'}`;
 const requests: [Partial<AccessFacts>, number | 'never'][] = [

@@ -12,7 +12,7 @@ const KEY = /dgk_[\da-f]{40}/g;
 
 describe('client add', () => {
   test('prints a key once, and lines that the configuration takes as they are', async () => {
-    const args = ['--address', '10.1.0.0/16', '--address', '2001:db8::1'];
+    const args = ['--address', '10.1.0.0/16', '--address', '2001:db8::1', '--key'];
     const { status, stdout, stderr } = await gateway(['client', 'add', 'reporting', ...args]);
     expect([status, stderr]).toEqual([0, '']);
     const keys = stdout.match(KEY) ?? [];
@@ -29,6 +29,35 @@ describe('client add', () => {
         allow: [],
       },
     ]);
+  });
+
+  test('makes no key for a client that its address tells', async () => {
+    const { status, stdout } = await gateway(['client', 'add', 'batch', '--address', '10.1.0.0/16']);
+    expect([status, stdout.match(KEY)]).toEqual([0, null]);
+    const lines = stdout.slice(stdout.indexOf('clients:'));
+    const { clients } = parseConfig(`${CREDENTIALS}\n${DEPLOYMENTS}\n${lines}`, 'c.yaml');
+    expect(JSON.parse(JSON.stringify(clients))).toEqual([
+      { id: 'batch', identify: { addresses: ['10.1.0.0/16'] }, allow: [] },
+    ]);
+    const json = await gateway(['client', 'add', 'batch', '--address', '::1', '--json']);
+    expect(JSON.parse(json.stdout)).toEqual({
+      client: { id: 'batch', identify: { addresses: ['::1/128'] } },
+    });
+  });
+
+  test.each([
+    ['9999-12-31', '9999-12-31'],
+    ['9999-12-31T12:00:00+02:00', '9999-12-31T10:00:00Z'],
+  ])('prints lines of a key with an end: %s', async (expires, written) => {
+    const args = ['--address', '10.1.0.0/16', '--expires', expires];
+    const { stdout } = await gateway(['client', 'add', 'partner', ...args]);
+    const [key = ''] = stdout.match(KEY) ?? [];
+    const lines = stdout.slice(stdout.indexOf('clients:'));
+    expect(parse(lines).clients[0].identify.apiKeys).toEqual([
+      { sha256: hash('sha256', key), expires: written },
+    ]);
+    const { clients } = parseConfig(`${CREDENTIALS}\n${DEPLOYMENTS}\n${lines}`, 'c.yaml');
+    expect(clients[0]?.identify.apiKeys?.[0]?.expires).toBe(Date.parse(expires));
   });
 
   test('makes another key each time', async () => {
@@ -65,6 +94,11 @@ describe('client add', () => {
     [['client', 'add', 'anonymous'], '"anonymous" is taken'],
     [['client', 'add', 'a', '--address', '10.1.2.3/16'], 'It has bits after its prefix: write 10.1.0.0/16.'],
     [['client', 'add', 'a', '--address', 'ten'], 'It is neither an address nor a network'],
+    [
+      ['client', 'add', 'a', '--expires', 'soon'],
+      'It is not a date or time: write a date, such as 2027-03-01',
+    ],
+    [['client', 'add', 'a', '--expires', '2026-01-31'], 'It is over: name a time to come.'],
   ])('%j is wrong usage', async (args, message) => {
     const { status, stdout, stderr } = await gateway(args);
     expect([status, stdout]).toEqual([2, '']);
@@ -201,6 +235,28 @@ clients:
     expect(await readFile(file, 'utf8')).toBe(before);
     const both = before.replace(`apiKeySha256: ${OLD}`, `apiKeySha256: [${hex}, ${OLD}]`);
     expect(parseConfig(both, file).clients[0]?.identify.apiKeySha256).toEqual([hex, OLD]);
+  });
+
+  test('rotate prints keys with their ends and notes, in place of all that were there', async () => {
+    const ending = await client('rotate', 'one', '--expires', '9999-12-31');
+    const [key = ''] = ending.stdout.match(KEY) ?? [];
+    const hex = hash('sha256', key);
+    const lines = [`    apiKeys:`, `      - {sha256: ${hex}, expires: 9999-12-31}`];
+    expect(ending.stdout).toContain(` in place of what is there (clients[0].identify.apiKeySha256), `);
+    expect(ending.stdout).toContain([...lines, `      - {sha256: ${OLD}}`, ''].join('\n'));
+    expect(ending.stdout.endsWith(`\n\n${lines.join('\n')}\n`)).toBe(true);
+
+    const noted = await client('rotate', 'four');
+    expect(noted.stdout).toContain(` in place of what is there (clients[3].identify.apiKeys), `);
+    const printed = noted.stdout.slice(noted.stdout.indexOf('    apiKeys:'), noted.stdout.indexOf('\n2. '));
+    expect(parse(printed).apiKeys).toEqual([
+      { sha256: expect.stringMatching(/^[\da-f]{64}$/) },
+      { sha256: 'a1'.repeat(32), expires: '2026-01-31', note: 'Berlin' },
+      { sha256: 'b2'.repeat(32), expires: '9999-12-31' },
+    ]);
+    const json = JSON.parse((await client('rotate', 'four', '--json')).stdout);
+    expect(json).toMatchObject({ path: 'clients[3].identify.apiKeys', line: 12 });
+    expect(json.apiKeys.slice(1)).toEqual(parse(printed).apiKeys.slice(1));
   });
 
   test('rotate --json is for programs, and keeps keys of a rotation that has not ended', async () => {

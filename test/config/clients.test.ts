@@ -48,7 +48,7 @@ const ids: Case[] = [
   [
     'an id twice',
     withClients([one('{ addresses: [10.0.0.1] }'), one('{ addresses: [10.0.0.2] }')]),
-    ['5:11 clients[1].id: is that of another client, too: give each its own'],
+    ['5:11 clients[1].id: is the id of clients[0], too: give each its own (first at c.yaml:4:11)'],
   ],
   ...['a:b', 'anonymous', '"ä"', '""'].map(
     (id): Case => [
@@ -73,7 +73,18 @@ const proofs: Case[] = [
     'a key instead of its hash',
     withClients([one('{ apiKeySha256: dgk_hunter2 }')]),
     [
-      '4:40 clients[0].identify.apiKeySha256: must be the SHA-256 of an API key, 64 hex digits, as `digest-gateway client add NAME` prints it; or a list of them',
+      '4:40 clients[0].identify.apiKeySha256: must be the SHA-256 of an API key: this is a key, not its SHA-256, and readers of this file know it; make another with `digest-gateway client add NAME`',
+    ],
+  ],
+  [
+    'a key instead of its hash in a list',
+    withClients([
+      one('{ apiKeySha256: [dgk_hunter2], apiKeys: [{ sha256: dgk_hunter2 }, { sha256: other }] }'),
+    ]),
+    [
+      '4:41 clients[0].identify.apiKeySha256[0]: must be the SHA-256 of an API key: this is a key, not its SHA-256, and readers of this file know it; make another with `digest-gateway client add NAME`',
+      '4:75 clients[0].identify.apiKeys[0].sha256: must be the SHA-256 of an API key: this is a key, not its SHA-256, and readers of this file know it; make another with `digest-gateway client add NAME`',
+      '4:100 clients[0].identify.apiKeys[1].sha256: must be the SHA-256 of an API key, 64 hex digits, as `digest-gateway client add NAME` prints it',
     ],
   ],
   [
@@ -98,7 +109,7 @@ const proofs: Case[] = [
       one(`{ apiKeySha256: ${OTHER.toUpperCase()} }`),
     ]),
     [
-      '5:40 clients[1].identify.apiKeySha256: is the key of first, too: make one for each with digest-gateway client add NAME',
+      '5:40 clients[1].identify.apiKeySha256: is the key of first, too (cdcdcdcd…): make one for each with digest-gateway client add NAME (first at c.yaml:4:44)',
     ],
   ],
   [
@@ -117,7 +128,7 @@ const proofs: Case[] = [
       one(`{ apiKeys: [{ sha256: ${HASH} }, { sha256: ${OTHER.toUpperCase()} }] }`),
     ]),
     [
-      '5:114 clients[1].identify.apiKeys[1]: is the key of first, too: make one for each with digest-gateway client add NAME',
+      '5:114 clients[1].identify.apiKeys[1]: is the key of first, too (cdcdcdcd…): make one for each with digest-gateway client add NAME (first at c.yaml:4:44)',
     ],
   ],
   [

@@ -14,7 +14,9 @@ const egress: Case[] = [
     (address): Case => [
       `from ${address}`,
       withMore(`egress: { localAddress: ${address} }`),
-      ['7:29 deployments.d.egress.localAddress: must be an IP address of this host, such as 203.0.113.7'],
+      [
+        '7:29 deployments.d.egress.localAddress: must be an IP address of this host, such as 203.0.113.7; or a list of them',
+      ],
     ],
   ),
   [
@@ -27,6 +29,56 @@ const egress: Case[] = [
     ),
     [
       '7:29 deployments.d.egress.localAddress: is an IPv4 address, from which https://[2001:db8::1]:8443 cannot be reached: give an IPv6 address',
+    ],
+  ],
+  ['from several addresses', withMore('egress: { localAddress: [10.0.0.1, 10.0.0.2, "::1"] }'), []],
+  [
+    'from several addresses, one of them twice',
+    withMore('egress: { localAddress: ["2001:db8::1", "2001:DB8:0::1"] }'),
+    ['7:29 deployments.d.egress.localAddress: names an address twice: name each once'],
+  ],
+  [
+    'from several addresses, one of them of another family than the upstream',
+    withDeployment(
+      'baseUrl: "https://[2001:db8::1]:8443"',
+      'match: { host: a }',
+      'credential: a',
+      'egress: { localAddress: ["2001:db8::7", 10.0.0.1] }',
+    ),
+    [
+      '7:29 deployments.d.egress.localAddress: has 10.0.0.1, an IPv4 address, from which https://[2001:db8::1]:8443 cannot be reached: give an IPv6 address',
+    ],
+  ],
+  [
+    'from several addresses, which the upstream does not see',
+    withMore('egress: { localAddress: [10.0.0.1, 10.0.0.2], proxy: { url: "http://proxy:3128" } }'),
+    [
+      '7:29 deployments.d.egress.localAddress: is a list, and the upstream sees the address of the proxy: give one address, or leave it out',
+    ],
+  ],
+  [
+    'with an outcome that refuses one of several',
+    withMore(
+      'egress: { localAddress: [10.0.0.1, 10.0.0.2] }',
+      'outcomes: [{ name: a, status: 403, egress: next }]',
+    ),
+    [],
+  ],
+  [
+    'with an outcome that refuses the only one',
+    withMore('egress: { localAddress: 10.0.0.1 }', 'outcomes: [{ name: a, status: 403, egress: next }]'),
+    [
+      '8:48 deployments.d.outcomes[0].egress: has no next address: list several under egress.localAddress, or leave it out',
+    ],
+  ],
+  [
+    'with an outcome that pauses, too',
+    withMore(
+      'egress: { localAddress: [10.0.0.1, 10.0.0.2] }',
+      'outcomes: [{ name: a, status: 403, egress: next, pause: 1s }]',
+    ),
+    [
+      '8:61 deployments.d.outcomes[0].pause: would keep requests from the next address, too: leave out pause or egress',
     ],
   ],
   [

@@ -67,7 +67,7 @@ describe('a valid configuration', () => {
             attemptsWhenRefused: 2,
           },
           tls: { minVersion: 'TLSv1.2', allowPlaintext: false },
-          egress: {},
+          egress: { failback: 60_000 },
           connections: 64,
           timeouts: { connect: 5000, response: 60_000, idle: 30_000, total: 120_000 },
           retry: { attempts: 1, budget: 0.1 },
@@ -116,6 +116,7 @@ describe('a valid configuration', () => {
       '      keyPassphrase: { env: KEY }',
       '    egress:',
       '      localAddress: 203.0.113.7',
+      '      failback: 5m',
       '      proxy: { url: "https://p:3129", credential: a, allowPlaintext: true, caFile: p.pem }',
       '    connections: 1',
       '    timeouts: { connect: 500ms, response: 1m, idle: 1h, total: 1d }',
@@ -190,7 +191,8 @@ describe('a valid configuration', () => {
             allowPlaintext: false,
           },
           egress: {
-            localAddress: '203.0.113.7',
+            localAddress: ['203.0.113.7'],
+            failback: 300_000,
             proxy: {
               url: 'https://p:3129',
               credential: 'a',

@@ -211,7 +211,7 @@ const clients: Case[] = [
   [
     'a client twice',
     `${CREDENTIALS}\n${DEPLOYMENTS}\nclients: [{ id: c, identify: { addresses: [10.0.0.1] } }, { id: c, identify: { addresses: [10.0.0.2] } }]`,
-    ['3:65 clients[1].id: is that of another client, too: give each its own'],
+    ['3:65 clients[1].id: is the id of clients[0], too: give each its own (first at c.yaml:3:17)'],
   ],
   [
     'a client without rules as a list',

@@ -186,6 +186,23 @@ test('the crosshair keeps its time when new points take the place of old ones', 
   expect(await responses()).toMatch(/2xx 239/);
 });
 
+test('shows each of several local addresses, and warns of one that is passed over', async () => {
+  const egress = [
+    { address: '203.0.113.7', status: 'refused', outcome: 'unregistered' },
+    { address: '203.0.113.8', status: 'in-use', outcome: '' },
+  ] as const;
+  const { origin } = await start(['a'], {
+    console: { state: () => ({ deployments: [{ ...healthyDeployment('a'), egress }] }) },
+  });
+  const { page } = await openPage(PHONE);
+  await page.goto(`${origin}/#/deployments/a`);
+  const traffic = page.getByRole('region', { name: 'Traffic and connections' });
+  await traffic.getByText('203.0.113.7, refused by the upstream (outcome unregistered)').waitFor();
+  await traffic.getByText('203.0.113.8, in use').waitFor();
+  await page.getByText(/requests do not leave from 203\.0\.113\.7/).waitFor();
+  await checkLooks(page);
+});
+
 test('a point between two gaps is drawn', async () => {
   const { origin, metrics } = await start(['a']);
   await until(async () => (await pointsOf(origin, 'a')) > 3);

@@ -37,7 +37,7 @@ export function healthyDeployment(name: string): DeploymentState {
     ],
     outcomes: [],
     pauses: [],
-    egressPresent: null,
+    egress: [],
     certificateExpiresAt: Date.now() + 89.5 * DAY_MS,
     tls: { protocol: 'TLSv1.3', chain: [certificate(`${name}.example.org`), certificate('Example CA')] },
   };

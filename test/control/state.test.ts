@@ -6,11 +6,13 @@ import {
   type AddressState,
   type AuditState,
   type DeploymentState,
+  EGRESS,
   mergeAudits,
   mergeStates,
   type PauseState,
   type WorkerState,
 } from '../../src/control/state.ts';
+import type { EgressState } from '../../src/upstream/egress-addresses.ts';
 import { healthyDeployment, recentError, WELL } from './console-source.ts';
 
 const NAME = 'submissions';
@@ -134,12 +136,47 @@ describe('the readiness of workers', () => {
     expect(check?.addresses).toHaveLength(1);
   });
 
-  test('tells of an egress address that a worker does not have, not of what follows from it', () => {
+  describe('of local addresses', () => {
     const failing = address({ health: 'failing', reason: 'no such address' });
-    const check = checkOf({ egressPresent: true }, { egressPresent: false, ...failing });
-    expect(check).toMatchObject({
-      ok: false,
-      detail: 'the address of egress.localAddress is not on this host: add it to an interface',
+    const egress = (...statuses: EgressState['status'][]): Partial<DeploymentState> => ({
+      egress: statuses.map((status, index) => ({
+        address: `10.0.0.${index}`,
+        status,
+        outcome: status === 'refused' ? 'unregistered' : '',
+      })),
+    });
+
+    test('tells of the only one that a worker does not have, not of what follows from it', () => {
+      expect(checkOf(egress('in-use'), { ...egress('missing'), ...failing })).toMatchObject({
+        ok: false,
+        detail: 'the address of egress.localAddress is not on this host: add it to an interface',
+      });
+    });
+
+    test('fails when none of several is on this host', () => {
+      expect(checkOf({ ...egress('missing', 'missing'), ...failing })).toMatchObject({
+        ok: false,
+        detail: 'none of the addresses of egress.localAddress is on this host: add one to an interface',
+      });
+    });
+
+    test.each([
+      [['missing', 'in-use'], 'requests do not leave from 10.0.0.0, which is not on this host'],
+      [
+        ['refused', 'in-use'],
+        'requests do not leave from 10.0.0.0, which the upstream refuses (outcome unregistered)',
+      ],
+      [['in-use', 'standby'], undefined],
+    ] as const)('is ok, with %j of them, and warns: %s', (statuses, warning) => {
+      const check = checkOf(egress(...statuses));
+      expect(check).toMatchObject({ ok: true, detail: '' });
+      expect(check?.warning).toBe(warning && `${NAME}: ${warning}`);
+    });
+
+    test('merges the states of workers, and tells the worst of each', () => {
+      const check = checkOf(egress('refused', 'in-use'), egress('in-use', 'standby'));
+      expect(check?.warning).toContain('10.0.0.0');
+      expect(check?.warning).not.toContain('10.0.0.1');
     });
   });
 
@@ -323,6 +360,14 @@ const nonce = fc
   .map(([policy, age, lifetime]) => ({ policy, ...age, ...lifetime }));
 const certificate = fc.record({ subject: name, issuer: name, validFrom: time, expiresAt: time });
 const connections = fc.record({ connected: time, free: time, running: time, pending: time, limit: time });
+const egress = fc.uniqueArray(
+  fc.record({
+    address: name,
+    status: fc.constantFrom(...EGRESS),
+    outcome: fc.constantFrom('', 'unregistered'),
+  }),
+  { selector: ({ address: each }) => each, maxLength: 3 },
+);
 const deployments = fc.uniqueArray(
   fc
     .tuple(
@@ -336,7 +381,7 @@ const deployments = fc.uniqueArray(
         addresses,
         outcomes: sentences,
         pauses,
-        egressPresent: fc.option(fc.boolean()),
+        egress,
       }),
       optional('certificateExpiresAt', time),
       optional('tls', fc.record({ protocol: name, chain: fc.array(certificate, { maxLength: 2 }) })),

@@ -263,6 +263,9 @@ describe('where the connection goes', () => {
     const settings = { ...withSites('demo'), egress: { localAddress: '203.0.113.7' } };
     const report = await examined(simulated(simulator, settings));
     expect(verdicts(report)).toEqual(['egress  address-not-here']);
+    expect(findingOf(report, 'address-not-here').saw).toBe(
+      '203.0.113.7 is not an address of this host; the system would choose 127.0.0.1',
+    );
     expect(simulator.counts('submissions').connections).toBe(0);
   });
 
@@ -272,6 +275,17 @@ describe('where the connection goes', () => {
     const report = await examined(simulated(simulator, settings));
     expect(verdicts(report)).toEqual(HEALTHY);
     expect(report.deployments[0]?.findings[0]?.saw).toBe('from 127.0.0.2');
+  });
+
+  test('each of several addresses, of which one is not registered and one is not on this host', async () => {
+    const simulator = await startSubmissions({ allowedAddresses: ['127.0.0.2'] });
+    const localAddress = ['127.0.0.2', '127.0.0.3', '203.0.113.7'];
+    const report = await examined(simulated(simulator, { ...withSites('demo'), egress: { localAddress } }));
+    const [registered, unknown, missing] = report.deployments.map(({ findings }) => findings);
+    expect(registered?.every(({ mark }) => mark === 'ok')).toBe(true);
+    expect(unknown?.[0]?.saw).toBe('from 127.0.0.3');
+    expect(unknown?.some(({ mark }) => mark === 'fail')).toBe(true);
+    expect(missing?.map(({ problem }) => problem)).toEqual(['address-not-here']);
   });
 
   describe('a proxy with a credential', () => {

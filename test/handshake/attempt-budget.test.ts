@@ -156,3 +156,29 @@ describe('another address', () => {
     expect(budget.takeMove(request(), last.error)).toBe(true);
   });
 });
+
+describe('the next local address', () => {
+  test('gets a request whose local address was refused, for a retry, with two more attempts', () => {
+    const { budget, calls } = budgetOf(0, 1);
+    budget.answered = 2;
+    expect([budget.takeNextEgress(request()), budget.left]).toEqual([true, 2]);
+    expect(budget.takeNextEgress(request())).toBe(false);
+    expect(calls).toEqual(['take next_egress', 'take next_egress']);
+  });
+
+  test('gets none that may not be repeated', () => {
+    const { budget, calls } = budgetOf(0, 1);
+    expect(budget.takeNextEgress(request('POST'))).toBe(false);
+    budget.bodySent = true;
+    expect(budget.takeNextEgress(request('PUT'))).toBe(false);
+    expect(calls).toEqual([]);
+  });
+
+  test('gets one that was not sent for nothing', () => {
+    const { budget, calls } = budgetOf(0);
+    const last = loss({ broke: false, sent: false });
+    budget.takeRepeat(request('POST'), last);
+    expect(budget.takeMove(request('POST'), last.error, 'next_egress')).toBe(true);
+    expect(calls).toEqual(['count next_egress']);
+  });
+});

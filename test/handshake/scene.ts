@@ -168,6 +168,7 @@ export class HandshakeScene {
     challenged: false,
     credential: undefined,
     upstreamAddress: '',
+    egress: '',
   };
   /** The last error that a client request ended with. */
   error: GatewayError | undefined;

@@ -46,6 +46,22 @@ async function identified(at: number, ...headers: string[]): Promise<string | Ga
   }
 }
 
+test.each([
+  ['old', 'Berlin'],
+  ['new', hash('sha256', 'new').slice(0, 8)],
+  ['plain', hash('sha256', 'plain').slice(0, 8)],
+])('the caller has the name of its key: %s', async (secret, name) => {
+  now = 0;
+  const socket = new Socket();
+  const callers = [];
+  for (const each of [secret, 'new', secret]) {
+    callers.push(await identification.identify(socket, ['X-Api-Key', each]));
+  }
+  const other = hash('sha256', 'new').slice(0, 8);
+  expect(callers.map(({ key }) => key)).toEqual([name, other, name]);
+  expect(await identification.identify(socket, [])).toMatchObject({ client: { id: 'anonymous' }, key: '' });
+});
+
 const basic = (id: string, secret: string) => `Basic ${Buffer.from(`${id}:${secret}`).toString('base64')}`;
 
 describe('an API key with an end', () => {

@@ -36,6 +36,7 @@ const server = createServer((req, res) => {
     code: '',
     upstream: undefined,
     credential: undefined,
+    key: '',
     credentialRule: '',
     wouldRefuse: '',
   };

@@ -218,3 +218,53 @@ describe('the outcomes of a deployment', () => {
     }
   });
 });
+
+describe('an outcome that refuses the local address', () => {
+  const REFUSED: OutcomeOptions = { name: 'unregistered', status: [403], egress: 'next' };
+  const BY_TEXT: OutcomeOptions = { ...REFUSED, bodyContains: 'not registered' };
+  const OTHER: OutcomeOptions = { name: 'forbidden', status: [403], bodyContains: 'forbidden' };
+  const head = (status = 403) => new UpstreamResponse(status, '', [], true, SOURCE);
+
+  test.each([
+    ['by status alone', [REFUSED], 403, true],
+    ['not with another status', [REFUSED], 500, false],
+    ['not if no outcome with the status refuses it', [OTHER], 403, false],
+  ])('is known at the head: %s', async (_title, outcomes, status, expected) => {
+    expect(await outcomesOf(outcomes).refusesEgress(head(status), 'c')).toBe(expected);
+  });
+
+  test.each([
+    ['its text', 'the address is not registered', true],
+    ['the text of another outcome', 'forbidden', false],
+    ['neither', 'nothing', false],
+  ])('waits for %s', async (_title, body, expected) => {
+    const response = head();
+    const refuses = outcomesOf([OTHER, BY_TEXT]).refusesEgress(response, 'c');
+    for (const letter of body) response.push(Buffer.from(letter));
+    response.end([]);
+    expect(await refuses).toBe(expected);
+    // The client gets all of it.
+    expect(Buffer.concat(response.take()).toString()).toBe(body);
+  });
+
+  test('waits for no more than the first 16 KiB, however small the pieces are', async () => {
+    let paused = false;
+    const source = { ...SOURCE, pause: () => (paused = true), resume: () => (paused = false) };
+    const response = new UpstreamResponse(403, '', [], true, source);
+    const refuses = outcomesOf([BY_TEXT]).refusesEgress(response, 'c');
+    for (let sent = 0; sent < LOOKED_AT; sent += 1) {
+      if (paused) await Promise.resolve();
+      expect(paused).toBe(false);
+      response.push(Buffer.from('x'));
+    }
+    expect(await refuses).toBe(false);
+  });
+
+  test('ends with the error of a response that breaks off before', async () => {
+    const response = head();
+    const refuses = outcomesOf([BY_TEXT]).refusesEgress(response, 'c');
+    const error = new GatewayError('upstream-protocol', 'gone');
+    response.fail(error);
+    await expect(refuses).rejects.toBe(error);
+  });
+});

@@ -69,9 +69,11 @@ export interface AccessLine {
     readonly challenged: boolean;
     readonly durationMs: number;
     readonly address: string;
+    readonly egress?: string;
   };
   readonly credential?: { readonly name: string; readonly version: string };
   readonly credentialRule?: string;
+  readonly key?: string;
   readonly wouldRefuse?: string;
 }
 

@@ -92,12 +92,23 @@ function trafficFacts(view: DeploymentView): Fact[] {
   const { open, busy, queued, limit } = connections;
   return [
     ['Upstream', view.origin],
+    ...view.egress.map(egressFact),
     ['Requests', `${rate(perSecond.requests)} per second, ${count(inFlight)} in flight`],
     ['Errors', `${rate(perSecond.errors)} per second`],
     ['Latency', taken === undefined ? 'none ended in the last seconds' : latencyText(taken)],
     ['Connections', `${count(open)} open, ${count(busy)} busy, ${count(limit)} at most`],
     ['Queue', `${counted(queued, 'request')} waiting for a connection`],
     ['Outcomes', outcomesText(view.outcomes)],
+  ];
+}
+
+function egressFact({ address, status, state }: DeploymentView['egress'][number]): Fact {
+  const isPassedOver = status === 'missing' || status === 'refused';
+  return [
+    'Egress',
+    <span class={isPassedOver ? 'broken' : ''}>
+      {address}, {state}
+    </span>,
   ];
 }
 

@@ -70,6 +70,7 @@ function factsOf(row: RequestRow): Fact[] {
   const {
     time,
     client,
+    key,
     address,
     deployment,
     site,
@@ -84,6 +85,7 @@ function factsOf(row: RequestRow): Fact[] {
   const facts: (Fact | false)[] = [
     ['Time', momentWithSeconds(Date.parse(time))],
     ['Client', clientLink(client)],
+    key !== undefined && ['API key', key],
     ['Address', searchLink('address', address)],
     ['Deployment', deploymentLink(deployment) ?? 'none'],
     site !== '' && ['Site', searchLink('site', site)],
