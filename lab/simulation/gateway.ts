@@ -205,13 +205,14 @@ export class Gateway {
     record: RequestRecord,
   ): Promise<void> {
     const cancellation = new Cancellation();
-    const deadline = this.#deadlines.begin(cancellation, false);
+    const now = monotonicClock.now();
+    const deadline = this.#deadlines.begin(cancellation, false, now);
     const giveUp = (): void =>
       cancellation.cancel(new GatewayError('request-timeout', 'The client is gone.'));
     const timer = givesUpAfter === undefined ? undefined : setTimeout(giveUp, givesUpAfter);
     const credential = this.#inUse;
     const transport = this.#transport;
-    this.#retries.onRequest(monotonicClock.now());
+    this.#retries.onRequest(now);
     const headers = ['x-request', String(id)];
     const request = { method, target, headers, body: bodyOf(body), cancellation, client, trace: undefined };
     try {

@@ -20,8 +20,8 @@ export const MUTATIONS: readonly Mutation[] = [
     name: 'two-lengths',
     breaks: 'a response with two lengths is refused',
     file: 'src/transport/response-reader.ts',
-    find: "lengthOf(joinedValue(headers, 'content-length'))",
-    replace: "lengthOf(joinedValue(headers, 'content-length')?.split(',')[0])",
+    find: "const lengths = joinedValue(headers, 'content-length');",
+    replace: "const lengths = joinedValue(headers, 'content-length')?.split(',')[0];",
   },
   {
     name: 'interim-flood',

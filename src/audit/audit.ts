@@ -145,7 +145,10 @@ export interface LossRecorder {
 export class BatchTimer {
   readonly #count: () => number;
   readonly #onEnd: () => void;
-  #running = false;
+  /** Turns that the batch has lasted; 0: none is open. */
+  #turns = 0;
+  /** How many it had a turn ago. */
+  #before = 0;
 
   /** `count`: how many the batch has by now. */
   constructor(count: () => number, onEnd: () => void) {
@@ -155,22 +158,24 @@ export class BatchTimer {
 
   /** Does nothing while it is running. */
   start(): void {
-    if (this.#running) return;
-    this.#running = true;
-    this.#wait(this.#count(), 1);
+    if (this.#turns === 0) this.#wait(this.#count());
   }
 
-  #wait(before: number, turn: number): void {
-    setImmediate(() => {
-      const now = this.#count();
-      if (now > before && turn < MOST_TURNS) {
-        this.#wait(now, turn + 1);
-        return;
-      }
-      this.#running = false;
-      this.#onEnd();
-    });
+  #wait(count: number): void {
+    this.#turns += 1;
+    this.#before = count;
+    setImmediate(this.#endTurn);
   }
+
+  readonly #endTurn = (): void => {
+    const count = this.#count();
+    if (count > this.#before && this.#turns < MOST_TURNS) {
+      this.#wait(count);
+      return;
+    }
+    this.#turns = 0;
+    this.#onEnd();
+  };
 }
 
 /** Releases responses that wait for no file in batches: released one by one, they cost more CPU time. */
@@ -178,18 +183,16 @@ export class ReleaseQueue {
   #waiting: Waiter[] = [];
   readonly #timer = new BatchTimer(
     () => this.#waiting.length,
-    () => this.#release(),
+    () => {
+      const waiting = this.#waiting;
+      this.#waiting = [];
+      callEach(waiting, tellRecorded);
+    },
   );
 
   add(waiter: Waiter): void {
     this.#waiting.push(waiter);
     this.#timer.start();
-  }
-
-  #release(): void {
-    const waiting = this.#waiting;
-    this.#waiting = [];
-    callEach(waiting, tellRecorded);
   }
 }
 

@@ -6,7 +6,7 @@ export interface Clock {
   now(): number;
 }
 
-export const monotonicClock: Clock = { now: () => performance.now() };
+export const monotonicClock: Clock = performance;
 
 /**
  * Measures milliseconds from now on. An age that is sent to or received from another process includes the time of the

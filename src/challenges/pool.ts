@@ -83,7 +83,7 @@ export class NoncePool {
     if (former !== undefined && this.#learning.inherit(former.#learning)) this.#applyAdopted();
     if (await this.#learning.ask()) this.#applyAdopted();
     if (this.#known !== undefined || !this.#learning.portable) return;
-    if (this.policy !== 'shared') return this.#restoreIdle();
+    if (this.#learning.policy !== 'shared') return this.#restoreIdle();
     const { sharedChallenges } = this.#options;
     const held = (await sharedChallenges.load()) ?? (await sharedChallenges.take());
     const nonce = held && this.#adopted(held);
@@ -95,7 +95,7 @@ export class NoncePool {
     if (await this.#learning.ask()) this.#applyAdopted();
     if (!this.#learning.portable) return;
     const held = await this.#options.sharedChallenges.load();
-    if (this.policy !== 'shared' || this.#closed) return;
+    if (this.#learning.policy !== 'shared' || this.#closed) return;
     const own = this.#known;
     if (held !== undefined && held.challenge.nonce === own?.challenge.nonce) return;
     const nonce = held && this.#adopted(held);
@@ -122,7 +122,7 @@ export class NoncePool {
   reserve(): Nonce | undefined {
     if (this.#closed) return undefined;
     this.#learning.expire();
-    if (this.policy !== 'shared') return this.#idle.take();
+    if (this.#learning.policy !== 'shared') return this.#idle.take();
     if (this.#known?.exhausted === true) this.#known = undefined;
     // One that is left from a stricter policy, or from another process.
     const idle = this.#known === undefined ? this.#idle.take() : undefined;
@@ -152,7 +152,8 @@ export class NoncePool {
    */
   open(replaces?: Nonce): PendingChallenge {
     const pending = new PendingChallenge(replaces);
-    if (this.#known === undefined && this.policy === 'shared' && !this.#closed) this.#queue.lead(pending);
+    if (this.#known === undefined && this.#learning.policy === 'shared' && !this.#closed)
+      this.#queue.lead(pending);
     return pending;
   }
 
@@ -188,7 +189,7 @@ export class NoncePool {
    * may have seen the attempt or not, and a strict one accepts only one of the two counts.
    */
   abandon({ nonce }: NonceAttempt): void {
-    if (nonce.shareable && this.policy === 'shared' && nonce.uses > 0) return;
+    if (nonce.shareable && this.#learning.policy === 'shared' && nonce.uses > 0) return;
     if (this.#known === nonce) this.#dropKnown();
     nonce.retire();
   }
@@ -238,7 +239,7 @@ export class NoncePool {
     const next = nextnonce === undefined ? nonce : this.#factory.following(nonce, nextnonce);
     if (this.#closed) {
       if (next === nonce) void this.#leave(nonce);
-    } else if (wasTaken || this.policy !== 'shared') {
+    } else if (wasTaken || this.#learning.policy !== 'shared') {
       this.#idle.giveBack(nonce, next);
     } else if (nonce === this.#known) {
       if (next !== nonce) this.#publish(next);
@@ -251,7 +252,7 @@ export class NoncePool {
   acceptUntried(pending: PendingChallenge): void {
     const { nonce, replaces } = pending;
     if (nonce === undefined || this.#closed) return;
-    if (this.policy !== 'shared') this.#idle.giveBack(nonce, nonce);
+    if (this.#learning.policy !== 'shared') this.#idle.giveBack(nonce, nonce);
     else if (this.#known === replaces) this.#publish(nonce);
   }
 
@@ -290,7 +291,7 @@ export class NoncePool {
 
   /** Something was taken over that was learned elsewhere. */
   #applyAdopted(): void {
-    if (this.policy !== 'shared') this.#stopSharing();
+    if (this.#learning.policy !== 'shared') this.#stopSharing();
     else if (!this.#learning.sharesNonces) this.#queue.stopWaiting();
   }
 
@@ -307,7 +308,7 @@ export class NoncePool {
       if (held === undefined) return;
       const nonce = this.#adopted(held);
       // One that was used already may be used no more.
-      const isOver = this.policy === 'single-use' && 'count' in held && held.count > 0;
+      const isOver = this.#learning.policy === 'single-use' && 'count' in held && held.count > 0;
       if (nonce !== undefined && !isOver) this.#idle.adopt(nonce);
     }
   }

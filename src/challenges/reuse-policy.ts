@@ -73,7 +73,7 @@ export class ReusePolicy {
 
   /** A nonce was accepted that had been accepted before. */
   reused(): void {
-    this.#refusedReuses = [];
+    if (this.#refusedReuses.length > 0) this.#refusedReuses = [];
   }
 
   #withStrike(strikes: readonly number[]): number[] {

@@ -32,6 +32,7 @@ export interface ConnectionOptions {
  * memory but that of their bytes, and bytes behind a malformed request are never taken for another request.
  */
 export class ClientConnection implements RequestReceiver, ExchangeOwner {
+  readonly address: string;
   readonly #socket: Socket;
   readonly #gateway: Gateway;
   readonly #options: ConnectionOptions;
@@ -40,6 +41,16 @@ export class ClientConnection implements RequestReceiver, ExchangeOwner {
   readonly #kept: string;
   readonly #onWritten = (error?: Error | null): void => this.#written(error);
   readonly #onError = (error: unknown): void => this.#abandon(error);
+  /** Handles bytes that have come from the client. Never throws. */
+  readonly #receive = (chunk: Buffer): void => {
+    try {
+      if (this.#held.length > 0) this.#hold(Buffer.concat([this.#held, chunk]));
+      else this.#read(chunk);
+    } catch (error) {
+      if (error instanceof GatewayError) this.#refuse(error);
+      else this.#abandon(error);
+    }
+  };
   /** Set from the head of the request until the request is complete and the response has been sent. */
   #exchange: ClientExchange | undefined;
   /** Exchanges begun so far. */
@@ -60,13 +71,14 @@ export class ClientConnection implements RequestReceiver, ExchangeOwner {
   #waitsSince = performance.now();
 
   constructor(socket: Socket, gateway: Gateway, options: ConnectionOptions) {
+    this.address = addressOf(socket);
     this.#socket = socket;
     this.#gateway = gateway;
     this.#options = options;
     this.#reader = new RequestReader(options.headerSize, this);
     const seconds = Math.floor(options.keepAliveTimeout / 1000);
     this.#kept = `Connection: keep-alive\r\nKeep-Alive: timeout=${seconds}\r\n`;
-    socket.on('data', (chunk: Buffer) => this.#receive(chunk));
+    socket.on('data', this.#receive);
     socket.on('end', () => this.#ended());
     socket.on('drain', () => this.#exchange?.response.drained());
     // 'close' follows.
@@ -148,17 +160,6 @@ export class ClientConnection implements RequestReceiver, ExchangeOwner {
     this.refuseRest();
   }
 
-  /** Handles bytes that have come from the client. Never throws. */
-  #receive(chunk: Buffer): void {
-    try {
-      if (this.#held.length > 0) this.#hold(Buffer.concat([this.#held, chunk]));
-      else this.#read(chunk);
-    } catch (error) {
-      if (error instanceof GatewayError) this.#refuse(error);
-      else this.#abandon(error);
-    }
-  }
-
   #read(chunk: Buffer): void {
     let at = 0;
     while (at < chunk.length) {
@@ -212,8 +213,8 @@ export class ClientConnection implements RequestReceiver, ExchangeOwner {
   #refuseMessage(error: GatewayError): void {
     if (this.#isClosing) return;
     this.refuseRest();
+    const { address } = this;
     const requestId = randomUUID();
-    const address = addressOf(this.#socket);
     void this.#gateway
       .refuse(error, { requestId, method: '', address })
       .then((problem) => {

@@ -15,6 +15,8 @@ export const CLIENT_CLOSED = new GatewayError('client-closed', 'The client close
 
 /** The connection that an exchange is on. */
 export interface ExchangeOwner {
+  /** Of the client; empty over a UNIX socket. */
+  readonly address: string;
   /** Reads the body of the request, and what follows, again. */
   resume(): void;
   /** Makes this the last request that is read from the connection. */
@@ -43,6 +45,8 @@ class ClientBody extends Readable {
 /** One request of a client and its response. A connection has at most one exchange at a time. */
 export class ClientExchange {
   readonly socket: Socket;
+  /** Of the other end of the connection; empty over a UNIX socket. */
+  readonly address: string;
   readonly request: RequestHead;
   readonly response: ClientResponse;
   readonly cancellation = new Cancellation();
@@ -65,6 +69,7 @@ export class ClientExchange {
 
   constructor(socket: Socket, request: RequestHead, response: ClientResponse, owner: ExchangeOwner) {
     this.socket = socket;
+    this.address = owner.address;
     this.request = request;
     this.response = response;
     this.#owner = owner;
@@ -141,21 +146,11 @@ export class ClientExchange {
   }
 
   /**
-   * Reads and discards the rest of the body after an early response. Closing at once would reset the connection, and a
-   * client that sends its whole body before it reads would lose the response.
-   */
-  linger(): void {
-    if (this.isComplete || this.socket.destroyed) return;
-    this.#isDiscarding = true;
-    this.#owner.resume();
-    this.#endLinger = closeWhenIdle(this.socket);
-  }
-
-  /**
    * Resolves when the last byte of the response has been sent, or the connection has ended; undefined if that is so
    * already. Destroys an incomplete response, which nothing would complete.
    */
   left(): Promise<void> | undefined {
+    if (!this.isComplete) this.#linger();
     if (this.hasLeft) return undefined;
     if (!this.response.isEnded) this.breakOff();
     else if (this.socket.writableLength > 0) this.limitStall();
@@ -178,7 +173,7 @@ export class ClientExchange {
   leave(): void {
     this.hasLeft = true;
     if (!this.response.isFinished) this.cancellation.cancel(CLIENT_CLOSED);
-    for (const stop of this.#stops ?? []) stop();
+    if (this.#stops !== undefined) for (const stop of this.#stops) stop();
     this.#stops = undefined;
     this.#onLeft?.();
   }
@@ -187,6 +182,17 @@ export class ClientExchange {
   close(): void {
     if (!this.isComplete) this.#body?.destroy(CLIENT_CLOSED);
     if (!this.hasLeft) this.leave();
+  }
+
+  /**
+   * Reads and discards the rest of the body after an early response. Closing at once would reset the connection, and a
+   * client that sends its whole body before it reads would lose the response.
+   */
+  #linger(): void {
+    if (this.socket.destroyed) return;
+    this.#isDiscarding = true;
+    this.#owner.resume();
+    this.#endLinger = closeWhenIdle(this.socket);
   }
 
   #watch(stop: () => void): void {

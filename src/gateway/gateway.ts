@@ -1,10 +1,9 @@
 import type { Audit } from '../audit/audit.ts';
 import type { BufferGc } from '../base/buffer-gc.ts';
-import { addressOf } from '../base/client-address.ts';
 import type { Clock } from '../base/clock.ts';
 import { asGatewayError, type ErrorCode, GatewayError } from '../base/errors.ts';
 import type { Log } from '../base/log.ts';
-import { fieldValue, joinedValue } from '../base/raw-headers.ts';
+import { joinedValue } from '../base/raw-headers.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
 import type { Caller, Identification } from '../identity/identification.ts';
 import type { Limits, Permit } from '../limits/limits.ts';
@@ -24,12 +23,12 @@ import { countDownForwards, outboundHeaders, type ResponseFilter } from './heade
 import type { Pace } from './pace.ts';
 import { type DataPlane, Relay } from './relay.ts';
 import {
-  checkAuthority,
-  checkConnect,
   checkHost,
   checkMethod,
   checkSite,
   checkUpgrade,
+  connectUnsupported,
+  hostOf,
   parseTarget,
   type Target,
 } from './request-checks.ts';
@@ -136,16 +135,16 @@ export class Gateway {
       relay.endUpstream();
       error = await this.#fail(relay, asGatewayError(thrown));
     } finally {
-      exchange.linger();
       await exchange.left();
       this.#end(relay, error);
     }
   }
 
   #relayOf(exchange: ClientExchange): Relay {
+    const { address } = exchange;
     const { headers, method } = exchange.request;
     const requestId = requestIdOf(joinedValue(headers, 'x-request-id'));
-    const arrival = { requestId, method, address: addressOf(exchange.socket) };
+    const arrival = { requestId, method, address };
     const trace = this.#deps.tracing?.request(headers, { 'digest_gateway.request_id': requestId });
     const record = new RequestRecord(this.#deps.audit, this.#deps.clock, arrival, trace);
     return new Relay(exchange, record, this.#plane);
@@ -153,10 +152,13 @@ export class Gateway {
 
   /** Checks everything that does not depend on the client. */
   #check({ exchange: { request }, record }: Relay, listener: number): Target {
-    checkAuthority(request);
-    this.#admit();
-    checkConnect(request);
-    const target = parseTarget(request.target, fieldValue(request.headers, 'host'));
+    const host = hostOf(request);
+    if (this.#deps.audit.refusing) throw auditUnavailable();
+    if (this.#refusing) {
+      throw new GatewayError('draining', 'This gateway is shutting down. Send the request again.');
+    }
+    if (request.method === 'CONNECT') throw connectUnsupported();
+    const target = parseTarget(request.target, host);
     record.target = target.path;
     checkMethod(request);
     checkUpgrade(request);
@@ -170,9 +172,9 @@ export class Gateway {
     const { request } = exchange;
     const { client, key, address, ambient } = caller;
     record.client = client.id;
-    record.clientKey = key;
+    record.key = key;
     record.address = address;
-    if (ambient) checkSite(request, target, exchange.socket, this.#options.identification);
+    if (ambient) checkSite(request, target, exchange, this.#options.identification);
     const found = this.#options.routes.find(target);
     record.deployment = found.name;
     exchange.pace = found.pace;
@@ -245,9 +247,8 @@ export class Gateway {
     return error;
   }
 
-  /** Returns the reason why a response was not sent completely; undefined if it was. */
-  #unsent({ response, cancellation }: ClientExchange, record: RequestRecord): GatewayError | undefined {
-    if (response.isFinished) return undefined;
+  /** Returns the reason why a response was not sent completely. */
+  #unsent({ cancellation }: ClientExchange, record: RequestRecord): GatewayError {
     const error = cancellation.reason ?? CLIENT_CLOSED;
     this.errors.add(record.deployment, error, record.requestId);
     return error;
@@ -295,18 +296,11 @@ export class Gateway {
     });
   }
 
-  #admit(): void {
-    if (this.#deps.audit.refusing) throw auditUnavailable();
-    if (this.#refusing) {
-      throw new GatewayError('draining', 'This gateway is shutting down. Send the request again.');
-    }
-  }
-
   /** The response has left, or never will: counts, records, traces and logs the outcome of the request. */
   #end({ exchange, record, permit, metrics }: Relay, failure: GatewayError | undefined): void {
     permit?.release();
     metrics?.requestsInFlight.inc(-1);
-    const error = failure ?? this.#unsent(exchange, record);
+    const error = failure ?? (exchange.response.isFinished ? undefined : this.#unsent(exchange, record));
     const { status: written } = exchange.response;
     // A client that has gone gets no status; one that leaves later has got another one than its request counts with.
     const isUnanswered =
@@ -317,22 +311,15 @@ export class Gateway {
       durationMs: this.#deps.clock.now() - record.begun,
       bytes: record.bytesOut,
     };
-    this.#count(record, metrics ?? this.#deps.metrics.deployment(record.deployment), end);
+    const series = metrics ?? this.#deps.metrics.deployment(record.deployment);
+    const operation = series.operation(record.operation);
+    operation.requests(record.client, end.status, end.code).inc();
+    operation.duration.observe(end.durationMs / 1000, record.trace?.traceId, record.requestId);
+    series.responseBytes.inc(end.bytes);
+    if (record.outcome !== '') series.outcome(record.outcome).inc();
     record.ended(end.status, end.code, end.durationMs);
     const { logRequests, accessLog } = this.#options;
     if (logRequests || accessLog !== undefined) this.#log(record, exchange.request, end);
-  }
-
-  #count(
-    record: RequestRecord,
-    metrics: DeploymentMetrics,
-    { status, code, durationMs, bytes }: RequestEnd,
-  ): void {
-    const operation = metrics.operation(record.operation);
-    operation.requests(record.client, status, code).inc();
-    operation.duration.observe(durationMs / 1000, record.trace?.traceId, record.requestId);
-    metrics.responseBytes.inc(bytes);
-    if (record.outcome !== '') metrics.outcome(record.outcome).inc();
   }
 
   #log(record: RequestRecord, request: RequestHead, end: RequestEnd): void {

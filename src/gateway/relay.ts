@@ -8,7 +8,7 @@ import type { Permit } from '../limits/limits.ts';
 import type { DeploymentMetrics } from '../metrics/deployment-metrics.ts';
 import type { Grant } from '../policy/decide.ts';
 import type { BodySource } from '../transport/request-body.ts';
-import type { ActiveRequest } from '../upstream/client-request.ts';
+import { ActiveRequest } from '../upstream/client-request.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import type { ClientExchange } from './client-exchange.ts';
 import { inboundLines, inboundTrailers, interimHeaders, ResponseFilter } from './headers.ts';
@@ -57,18 +57,7 @@ export class Relay implements InterimReceiver {
   send(upstream: Upstream, grant: Grant, body: BodySource | undefined): Promise<UpstreamResponse> {
     const { exchange, record } = this;
     this.#upstream = upstream;
-    this.#active = upstream.begin({
-      client: record.client,
-      method: record.method,
-      target: grant.target,
-      headers: grant.headers,
-      body,
-      trace: record.trace,
-      noTotalTimeout: grant.noTotalTimeout,
-      facts: record,
-      interim: this,
-      cancellation: exchange.cancellation,
-    });
+    this.#active = new ActiveRequest(record, grant, body, this, exchange.cancellation);
     return upstream.send(this.#active, grant.credential);
   }
 
@@ -98,8 +87,9 @@ export class Relay implements InterimReceiver {
    */
   linesOf(response: UpstreamResponse): string {
     const { status, headers } = response;
-    checkCoding(headers);
     this.#hasLength = fieldValue(headers, 'content-length') !== undefined;
+    // A response with both is refused when it is read.
+    if (!this.#hasLength) checkCoding(headers);
     const { httpVersion, method } = this.exchange.request;
     const trailers = httpVersion === '1.1' && !this.#hasLength && hasBody(status, method);
     const lines = inboundLines(response, this.filter, this.record.requestId, trailers);

@@ -1,6 +1,5 @@
 import { isIPv6, type Socket } from 'node:net';
 import { TLSSocket } from 'node:tls';
-import { addressOf } from '../base/client-address.ts';
 import { GatewayError } from '../base/errors.ts';
 import { fieldValues, joinedValue } from '../base/raw-headers.ts';
 import type { Identification } from '../identity/identification.ts';
@@ -10,10 +9,10 @@ import type { RequestHead } from './request-reader.ts';
 const HOST = /^(?:\[[\da-f:.]+\]|[\w\-.~!$&'()*+,;=%]*)(?::\d*)?$/i;
 
 /**
- * Refuses a request that does not say, or says twice, which host it is for.
- * @throws GatewayError `bad-request`
+ * Returns the Host of a request; undefined: HTTP/1.0 without one.
+ * @throws GatewayError `bad-request` if it does not say, or says twice, which host it is for
  */
-export function checkAuthority({ httpVersion, headers }: RequestHead): void {
+export function hostOf({ httpVersion, headers }: RequestHead): string | undefined {
   const host = joinedValue(headers, 'host');
   // RFC 9112 §3.2 requires 400 in all cases.
   if (host === undefined && httpVersion === '1.1') {
@@ -22,15 +21,12 @@ export function checkAuthority({ httpVersion, headers }: RequestHead): void {
   if (host !== undefined && !HOST.test(host)) {
     throw new GatewayError('bad-request', 'The Host header is not one host and port.');
   }
+  return host;
 }
 
-/**
- * Refuses CONNECT, of which the target is no path.
- * @throws GatewayError `connect-unsupported`
- */
-export function checkConnect({ method }: RequestHead): void {
-  if (method !== 'CONNECT') return;
-  throw new GatewayError(
+/** For CONNECT, of which the target is no path. */
+export function connectUnsupported(): GatewayError {
+  return new GatewayError(
     'connect-unsupported',
     'CONNECT is not supported: the gateway must see a request to authenticate it. Request the http:// URL; the gateway uses TLS to the upstream.',
   );
@@ -157,6 +153,12 @@ export function checkHost(hosts: ReadonlySet<string> | undefined, { authority, a
   );
 }
 
+/** The connection that a request came over. */
+interface Origin {
+  readonly socket: Socket;
+  readonly address: string;
+}
+
 /** Methods that change nothing (RFC 9110 §9.2.1), so that a link elsewhere may lead to them. */
 const SAFE_METHODS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS']);
 /** RFC 6454 §7: scheme, host, and port unless it is that of the scheme. */
@@ -172,24 +174,20 @@ const ORIGIN = /^(https?):\/\/([^/?#@\s]+)$/i;
 export function checkSite(
   { method, headers }: Pick<RequestHead, 'method' | 'headers'>,
   target: Target,
-  socket: Socket,
+  from: Origin,
   identification: Pick<Identification, 'isShared'>,
 ): void {
   const site = joinedValue(headers, 'sec-fetch-site');
   const origin = joinedValue(headers, 'origin');
-  if (isSiteAllowed(method, site)) {
+  const isNotElsewhere = site === undefined || site === 'same-origin' || site === 'none';
+  if (isNotElsewhere || (site === 'same-site' && SAFE_METHODS.has(method))) {
     if (origin === undefined) return;
-    if (isOwnOrigin(origin, target.authority, schemeOf(target, socket, identification))) return;
+    if (isOwnOrigin(origin, target.authority, schemeOf(target, from, identification))) return;
   }
   throw new GatewayError(
     'cross-site',
     'A page of another origin made a browser send this request. Such requests need an API key or a token.',
   );
-}
-
-function isSiteAllowed(method: string, site: string | undefined): boolean {
-  if (site === undefined || site === 'same-origin' || site === 'none') return true;
-  return site === 'same-site' && SAFE_METHODS.has(method);
 }
 
 /** False also for `null`, which an opaque origin sends. */
@@ -203,10 +201,10 @@ function isOwnOrigin(origin: string, authority: string, scheme: string | undefin
 /** The scheme that the client called the gateway by; undefined if a proxy may have changed it. */
 function schemeOf(
   { absolute }: Target,
-  socket: Socket,
+  { socket, address }: Origin,
   identification: Pick<Identification, 'isShared'>,
 ): string | undefined {
-  if (absolute || identification.isShared(addressOf(socket))) return undefined;
+  if (absolute || identification.isShared(address)) return undefined;
   return socket instanceof TLSSocket ? 'https' : 'http';
 }
 

@@ -163,7 +163,9 @@ export class RequestReader implements BodyReceiver {
 
   /** @param known up to where the bytes were searched before */
   #read(input: Buffer, from: number, known: number): number {
-    let at = this.#body.isEnded ? afterEmptyLines(input, from) : from;
+    let at = from;
+    // Empty lines before a request are ignored (RFC 9112 §2.2).
+    if (this.#body.isEnded) while (input[at] === CR && input[at + 1] === LF) at += CRLF_LENGTH;
     while (at < input.length) {
       const searched = Math.max(at, known);
       const next = this.#body.isEnded
@@ -237,11 +239,4 @@ export class RequestReader implements BodyReceiver {
 
 function isHalfEmptyLine(input: Buffer, at: number): boolean {
   return input[at] === CR && at + 1 === input.length;
-}
-
-/** Empty lines before a request are ignored (RFC 9112 §2.2). */
-function afterEmptyLines(input: Buffer, from: number): number {
-  let at = from;
-  while (input[at] === CR && input[at + 1] === LF) at += CRLF_LENGTH;
-  return at;
 }

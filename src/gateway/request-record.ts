@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import type { Audit, Waiter } from '../audit/audit.ts';
-import type { AccessFacts } from '../audit/record.ts';
+import type { AccessFacts, ResponseEnd, UpstreamFacts } from '../audit/record.ts';
 import type { Clock } from '../base/clock.ts';
 import { GatewayError } from '../base/errors.ts';
 import type { Log } from '../base/log.ts';
@@ -22,7 +22,7 @@ export interface Arrival {
 }
 
 /** Collects the data of one request for metrics, the audit log, the trace and the request log. */
-export class RequestRecord implements ExchangeFacts, Waiter {
+export class RequestRecord implements ExchangeFacts, AccessFacts, Waiter {
   readonly #audit: Audit;
   readonly #clock: Clock;
   readonly requestId: string;
@@ -36,7 +36,7 @@ export class RequestRecord implements ExchangeFacts, Waiter {
   /** Empty until known, or if there is none. */
   client = '';
   /** Name of the API key that the client presented; empty: none. */
-  clientKey = '';
+  key = '';
   deployment = '';
   site = '';
   operation = '';
@@ -56,10 +56,14 @@ export class RequestRecord implements ExchangeFacts, Waiter {
   /** Code with which the client's rules would refuse it, which are only observed; empty: they do not. */
   wouldRefuse = '';
   #upstreamStatus = 0;
+  /** True if the response has been passed to the audit log, which reads the next four. They do not change any more. */
+  isRecorded = false;
+  status = 0;
+  code = '';
+  upstream: UpstreamFacts | undefined;
+  end: ResponseEnd | undefined;
   /** Number of the access record; 0: there is none. */
   #access = 0;
-  /** Undefined: the response has not been passed to the audit log. */
-  #recorded: AccessFacts | undefined;
   #auditSpan: TracedWork | undefined;
   #onWritten: (() => void) | undefined;
   #onUnwritten: ((error: GatewayError) => void) | undefined;
@@ -78,9 +82,9 @@ export class RequestRecord implements ExchangeFacts, Waiter {
     this.trace = trace;
   }
 
-  /** True if the response has been passed to the audit log. */
-  get isRecorded(): boolean {
-    return this.#recorded !== undefined;
+  /** Undefined: the request is not traced, or its trace is not sampled. */
+  get traceId(): string | undefined {
+    return this.trace?.traceId;
   }
 
   /**
@@ -127,11 +131,9 @@ export class RequestRecord implements ExchangeFacts, Waiter {
   }
 
   #hasEndedAsRecorded(status: number, code: string): boolean {
-    const recorded = this.#recorded;
-    const bytes = recorded?.end?.bytes;
-    if (recorded === undefined || bytes === undefined) return false;
-    const isSame = recorded.status === status && recorded.code === code;
-    return isSame && bytes.in === this.bytesIn && bytes.out === this.bytesOut;
+    if (this.end === undefined || this.status !== status || this.code !== code) return false;
+    const { bytes } = this.end;
+    return bytes.in === this.bytesIn && bytes.out === this.bytesOut;
   }
 
   #endTrace(trace: TracedWork, status: number, code: string): void {
@@ -148,50 +150,27 @@ export class RequestRecord implements ExchangeFacts, Waiter {
 
   /** `bytesOut`: undefined if the response is not whole. */
   #record(status: number, code: string, bytesOut: number | undefined): Promise<void> {
-    if (this.#audit.enabled) this.#auditSpan = this.trace?.child('audit');
-    const reached = this.attempts > 0;
-    const now = this.#clock.now();
-    const facts: AccessFacts = {
-      requestId: this.requestId,
-      method: this.method,
-      address: this.address,
-      client: this.client,
-      key: this.clientKey,
-      deployment: this.deployment,
-      site: this.site,
-      operation: this.operation,
-      target: this.target,
-      status,
-      code,
-      traceId: this.trace?.traceId,
-      upstream: reached
-        ? {
-            status: this.#upstreamStatus,
-            attempts: this.attempts,
-            challenged: this.challenged,
-            durationMs: now - this.firstAttemptAt,
-            address: this.upstreamAddress,
-            egress: this.egress,
-          }
-        : undefined,
-      credential: this.credential,
-      end:
-        bytesOut === undefined
-          ? undefined
-          : {
-              outcome: this.outcome,
-              bytes: { in: this.bytesIn, out: bytesOut },
-              durationMs: now - this.begun,
-            },
-      credentialRule: this.credentialRule,
-      wouldRefuse: this.wouldRefuse,
-    };
-    this.#recorded = facts;
+    this.isRecorded = true;
+    this.status = status;
+    this.code = code;
+    if (this.#audit.enabled) this.#describe(bytesOut);
     return new Promise((resolve, reject) => {
       this.#onWritten = resolve;
       this.#onUnwritten = reject;
-      this.#access = reached ? this.#audit.access(facts, this) : this.#audit.refusal(facts, this);
+      this.#access = this.attempts > 0 ? this.#audit.access(this, this) : this.#audit.refusal(this, this);
     });
+  }
+
+  #describe(bytesOut: number | undefined): void {
+    this.#auditSpan = this.trace?.child('audit');
+    const { attempts, challenged, upstreamAddress: address, egress, outcome } = this;
+    const now = this.#clock.now();
+    if (attempts > 0) {
+      const durationMs = now - this.firstAttemptAt;
+      this.upstream = { status: this.#upstreamStatus, attempts, challenged, durationMs, address, egress };
+    }
+    if (bytesOut === undefined) return;
+    this.end = { outcome, bytes: { in: this.bytesIn, out: bytesOut }, durationMs: now - this.begun };
   }
 }
 

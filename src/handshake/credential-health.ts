@@ -1,3 +1,6 @@
+import { credentialRefused } from './errors.ts';
+import type { Refusal } from './exchange.ts';
+
 /** Statuses of a lock-out, throttling or an intermediary, which can come before the credential is looked at. */
 export const SAYS_NOTHING: ReadonlySet<number> = new Set([403, 429, 502, 503, 504]);
 
@@ -17,6 +20,9 @@ export class CredentialHealth {
   #lastAccepted = 0;
   #lastRefused = 0;
   #resetAfter = 0;
+
+  /** Refuses attempts that have not left while the upstream refuses it. */
+  readonly refusal: Refusal = () => (this.refused ? credentialRefused() : undefined);
 
   /** True if the upstream has accepted it, and not refused it since. */
   get accepted(): boolean {

@@ -1,4 +1,5 @@
 import { asGatewayError } from '../base/errors.ts';
+import { fieldValue } from '../base/raw-headers.ts';
 import { Nonce, type NonceAttempt } from '../challenges/nonce.ts';
 import type { PendingChallenge } from '../challenges/pending-challenges.ts';
 import type { Challenge } from '../digest/challenge.ts';
@@ -14,7 +15,7 @@ import {
   takeChallenge,
 } from './account.ts';
 import { METHOD_REFUSED, SAYS_NOTHING } from './credential-health.ts';
-import { cannotRepeat, credentialRefused, noDigest } from './errors.ts';
+import { cannotRepeat, noDigest } from './errors.ts';
 import type { Lost, Message, Refusal } from './exchange.ts';
 import { proveResponse } from './proof.ts';
 import type { UpstreamResponse } from './response.ts';
@@ -238,22 +239,32 @@ class Handshake {
 
   /** Takes over what a response shows that is no challenge. @throws GatewayError `upstream-proof-invalid` */
   #accept(attempt: NonceAttempt, number: number, response: UpstreamResponse): void {
-    const { pool, health, field, metrics } = this.#account;
+    const { field, metrics } = this.#account;
     const { request, budget } = this.#call;
-    const sent = { uri: request.target, nc: attempt.nc };
-    const { status } = response;
-    const saysNothing =
-      SAYS_NOTHING.has(status) || (this.#options.verifies === true && METHOD_REFUSED.has(status));
-    try {
-      proveResponse(response, RESPONSES[field].proof, attempt.nonce, sent, (nextnonce) => {
-        if (!saysNothing) health.accept(number);
-        pool.accept(attempt, this.#pending, nextnonce);
-      });
-    } catch (error) {
-      metrics.upstreamAttempts.error.inc();
-      throw error;
+    const { proof } = RESPONSES[field];
+    if (fieldValue(response.headers, proof) === undefined) {
+      this.#takeOver(attempt, number, response);
+    } else {
+      const sent = { uri: request.target, nc: attempt.nc };
+      try {
+        proveResponse(response, proof, attempt.nonce, sent, (nextnonce) =>
+          this.#takeOver(attempt, number, response, nextnonce),
+        );
+      } catch (error) {
+        metrics.upstreamAttempts.error.inc();
+        throw error;
+      }
     }
     budget.answered += 1;
+  }
+
+  /** The response shows that the attempt was accepted, unless its status comes before the credential is looked at. */
+  #takeOver(attempt: NonceAttempt, number: number, { status }: UpstreamResponse, nextnonce?: string): void {
+    const { pool, health } = this.#account;
+    const saysNothing =
+      SAYS_NOTHING.has(status) || (this.#options.verifies === true && METHOD_REFUSED.has(status));
+    if (!saysNothing) health.accept(number);
+    pool.accept(attempt, this.#pending, nextnonce);
   }
 
   /** True if the version is refused or in doubt, so that its owner decides what follows. */
@@ -267,8 +278,8 @@ class Handshake {
   get #attemptRefusal(): Refusal | undefined {
     const ofRequest = this.#call.request.refusal;
     if (this.#options.verifies === true) return ofRequest;
-    const { health } = this.#account;
-    return () => ofRequest?.() ?? (health.refused ? credentialRefused() : undefined);
+    const { refusal } = this.#account.health;
+    return ofRequest === undefined ? refusal : () => ofRequest() ?? refusal();
   }
 
   #exchange(

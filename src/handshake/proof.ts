@@ -25,12 +25,7 @@ export function proveResponse(
   sent: SentAnswer,
   accept: (nextnonce: string | undefined) => void,
 ): void {
-  const lines = fieldValues(response.headers, field);
-  if (lines.length === 0) {
-    accept(undefined);
-    return;
-  }
-  const info = parseAuthenticationInfo(lines);
+  const info = parseAuthenticationInfo(fieldValues(response.headers, field));
   const check = (responseBodyHash?: string): void => {
     const request = { ...sent, cnonce: nonce.cnonce, bodyHash: responseBodyHash };
     if (checkProof(info, nonce.answer, request) === 'invalid') throw proofInvalid();

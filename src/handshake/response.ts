@@ -121,7 +121,7 @@ export class UpstreamResponse {
     const last = this.#withholdsLast && !this.isWhole ? pieces.pop() : undefined;
     this.#pieces = last === undefined ? NO_PIECES : [last];
     this.#buffered = 0;
-    this.resume();
+    if (this.#isPaused) this.resume();
     return pieces;
   }
 
@@ -209,7 +209,7 @@ export class UpstreamResponse {
     }
     this.trailers = trailers;
     this.#source = undefined;
-    this.#wake();
+    if (this.#onMore !== undefined) this.#wake();
   }
 
   /** For the source: the response broke off. */

@@ -1,5 +1,6 @@
 import { GatewayError } from '../base/errors.ts';
 import { formatInstant } from '../base/units.ts';
+import type { DeploymentRules } from './rules.ts';
 
 /** The names that a rule allows: all, or those of a set. */
 export type Names = '*' | ReadonlySet<string>;
@@ -59,50 +60,64 @@ export function unrestricted({ id }: Client): Client {
   return { id, allow: EVERYTHING };
 }
 
-/** The rules of a client for one deployment. */
-interface DeploymentRules {
-  readonly rules: readonly Rule[];
-  /** When the first of them ends, in Unix milliseconds; infinity if none does. */
-  readonly firstEnd: number;
+/** The rules of a client for a deployment, and what follows from them for each of its requests. */
+export interface ClientRules {
+  /** In order; at least one. */
+  readonly all: readonly Rule[];
+  /** True if it depends on the rule which credential a request gets. */
+  readonly mixed: boolean;
+  /** True if each rule lists its operations. */
+  readonly listedOnly: boolean;
+  /** Rules under which a request may not do everything at the upstream, or not with this credential. */
+  readonly guarded: ReadonlySet<Rule>;
+  /** Rules that depend on the query. */
+  readonly queried: ReadonlySet<Rule>;
+  /** They hold from the end of the last rule before them to that of the first of them, in Unix milliseconds. */
+  readonly from: number;
+  readonly until: number;
 }
-
-/** Rules by deployment; cached for the clients of a configuration. */
-const BY_DEPLOYMENT = new WeakMap<Client, ReadonlyMap<string, DeploymentRules>>();
 
 /**
- * Returns the rules that the client has for a deployment at a time in Unix milliseconds, in order; at least one.
+ * Returns the rules that the client has for a deployment at a time in Unix milliseconds.
  * @throws GatewayError `client-forbidden`
  */
-export function rulesFor(client: Client, deployment: string, now: number): readonly Rule[] {
-  if (client.allow === EVERYTHING) return EVERYTHING;
-  let byDeployment = BY_DEPLOYMENT.get(client);
-  if (byDeployment === undefined) {
-    byDeployment = byDeploymentOf(client);
-    BY_DEPLOYMENT.set(client, byDeployment);
-  }
-  const own = byDeployment.get(deployment);
-  if (own === undefined) throw forbidden(client, `may not use the deployment ${deployment}`);
-  if (now < own.firstEnd) return own.rules;
-  const rules = own.rules.filter((rule) => !hasEnded(rule, now));
-  if (rules.length > 0) return rules;
-  const ended = formatInstant(own.rules.reduce((last, rule) => Math.max(last, endOf(rule)), 0));
-  throw forbidden(
-    client,
-    `may not use the deployment ${deployment} any more: what allowed it ended ${ended}`,
-  );
+export function rulesFor(deployment: DeploymentRules, client: Client, now: number): ClientRules {
+  const known = deployment.ofClients.get(client.allow);
+  if (known !== undefined && known.from <= now && now < known.until) return known;
+  const rules = compileClient(deployment, client, now);
+  deployment.ofClients.set(client.allow, rules);
+  return rules;
 }
 
-function byDeploymentOf({ allow }: Client): ReadonlyMap<string, DeploymentRules> {
-  const groups = Map.groupBy(allow, (rule) => rule.deployment);
-  return new Map(
-    Array.from(groups, ([deployment, rules]) => [
-      deployment,
-      {
-        rules,
-        firstEnd: rules.reduce((first, rule) => Math.min(first, endOf(rule)), Number.POSITIVE_INFINITY),
-      },
-    ]),
+function compileClient(
+  { deployment, unlistedOperations, isOwnPath }: DeploymentRules,
+  client: Client,
+  now: number,
+): ClientRules {
+  const own = client.allow.filter(
+    (rule) => rule.deployment === deployment || rule.deployment === ANY_DEPLOYMENT,
   );
+  if (own.length === 0) throw forbidden(client, `may not use the deployment ${deployment}`);
+  const all = own.filter((rule) => !hasEnded(rule, now));
+  const from = Math.max(...own.map(endOf).filter((end) => end <= now));
+  const [first] = all;
+  if (first === undefined) {
+    throw forbidden(
+      client,
+      `may not use the deployment ${deployment} any more: what allowed it ended ${formatInstant(from)}`,
+    );
+  }
+  const mixed = all.some(({ credential }) => credential !== first.credential);
+  const isGuarded = mixed || unlistedOperations === 'deny' || isOwnPath !== undefined;
+  return {
+    all,
+    mixed,
+    listedOnly: all.every(({ operations }) => operations !== '*'),
+    guarded: new Set(all.filter((rule) => isGuarded || isRestricted(rule))),
+    queried: new Set(all.filter(readsQuery)),
+    from,
+    until: Math.min(...all.map(endOf)),
+  };
 }
 
 function endOf({ ends = Number.POSITIVE_INFINITY }: Rule): number {
@@ -114,24 +129,18 @@ export function hasEnded(rule: Rule, now: number): boolean {
   return endOf(rule) <= now;
 }
 
-/** True if the names include this one. */
-export function includes(names: Names, name: string): boolean {
-  return names === '*' || names.has(name);
-}
-
-/** True if it depends on the rule which credential a request gets. */
-export function differInCredential(rules: readonly Rule[]): boolean {
-  const first = rules[0]?.credential;
-  return rules.some(({ credential }) => credential !== first);
+/** True if the names include this one; a thing without a name is of all. */
+export function includes(names: Names, name: string | undefined): boolean {
+  return names === '*' || (name !== undefined && names.has(name));
 }
 
 /** True if the rule depends on the query. */
-export function readsQuery({ sites, parameters }: Rule): boolean {
+function readsQuery({ sites, parameters }: Rule): boolean {
   return sites !== '*' || parameters.length > 0;
 }
 
 /** True if the rule allows less than everything within its deployment. */
-export function isRestricted(rule: Rule): boolean {
+function isRestricted(rule: Rule): boolean {
   return rule.operations !== '*' || rule.methods !== '*' || readsQuery(rule);
 }
 

@@ -3,13 +3,11 @@ import type { RawHeaders } from '../base/raw-headers.ts';
 import type { Operation } from './catalogue.ts';
 import {
   type Client,
-  differInCredential,
+  type ClientRules,
   forbidden,
   includes,
-  isRestricted,
   type ParameterLimit,
   type Rule,
-  readsQuery,
   rulesFor,
 } from './client.ts';
 import { type JudgedFields, judgeFields } from './fields.ts';
@@ -60,61 +58,45 @@ const NO_PARAMETERS: ReadonlyMap<string, string> = new Map();
  */
 export function decide(rules: DeploymentRules, client: Client, request: Request, now: number): Grant {
   const target = withoutPrefix(request.target, rules.stripPrefix);
-  const own = rulesFor(client, rules.deployment, now);
+  const own = rulesFor(rules, client, now);
   const { path, query: text } = splitTarget(target);
   const query = new Query(text);
   const operation = operationOf(rules, client, own, request.method, path);
-  const allowed = withMethod(client, withOperation(client, own, operation), request.method);
-  const mixed = differInCredential(own);
-  const fields = isAnyGuarded(rules, allowed, mixed) ? judgeFields(request, rules) : undefined;
-  const fitting =
-    fields === undefined ? allowed : withoutSecondTarget(rules, allowed, fields, { query, mixed });
+  const allowed = allowedRules(client, own.all, operation?.name, request.method);
+  const fields = hasOneOf(own.guarded, allowed) ? judgeFields(request, rules) : undefined;
+  const fitting = fields === undefined ? allowed : withoutSecondTarget(own, allowed, fields, query);
   const isChecked = rules.sites !== undefined || (operation !== undefined && operation.parameters.length > 0);
-  let [rule] = fitting;
+  let rule = fitting[0];
   let site: Site | undefined;
   let parameters = NO_PARAMETERS;
-  if (rule === undefined || isChecked || fitting.some(readsQuery)) {
-    const readable = withClearQuery(rules, fitting, { path, query, isChecked, mixed });
+  if (rule === undefined || isChecked || hasOneOf(own.queried, fitting)) {
+    const readable = withClearQuery(rules, own, fitting, { path, query, isChecked });
     site = rules.sites && siteOf(rules.sites, query, readable);
     rule = ruleWithin(client, readable, site?.name, query);
     parameters = parametersOf(operation, query, rules.sites?.parameter, site);
   }
   return {
     site: site?.name ?? '',
-    credential: credentialOf(rules, rule, site),
-    credentialRule: credentialRuleOf(client, rule),
+    credential: rule.credential ?? site?.credential ?? rules.credential,
+    credentialRule: rule.credential === undefined ? '' : `allow[${client.allow.indexOf(rule)}]`,
     operation: operation?.name ?? '',
     noTotalTimeout: operation?.noTotalTimeout ?? false,
     target: site?.added === undefined ? target : withSite(target, site.added, site.name),
-    headers: fields !== undefined && isGuarded(rules, rule, mixed) ? fields.kept : request.headers,
+    headers: fields !== undefined && own.guarded.has(rule) ? fields.kept : request.headers,
     parameters,
     rule,
   };
 }
 
-function credentialOf({ credential }: DeploymentRules, rule: Rule, site: Site | undefined): string {
-  return rule.credential ?? site?.credential ?? credential;
-}
-
-function credentialRuleOf(client: Client, rule: Rule): string {
-  return rule.credential === undefined ? '' : `allow[${client.allow.indexOf(rule)}]`;
-}
-
-function isAnyGuarded(deployment: DeploymentRules, rules: readonly Rule[], mixed: boolean): boolean {
-  for (const rule of rules) if (isGuarded(deployment, rule, mixed)) return true;
-  return false;
-}
-
-/** True if a request under the rule may not do everything at the upstream, or not with this credential. */
-function isGuarded({ unlistedOperations, isOwnPath }: DeploymentRules, rule: Rule, mixed: boolean): boolean {
-  return mixed || unlistedOperations === 'deny' || isOwnPath !== undefined || isRestricted(rule);
+function hasOneOf(some: ReadonlySet<Rule>, rules: readonly Rule[]): boolean {
+  return some.size > 0 && rules.some((rule) => some.has(rule));
 }
 
 /** Undefined if the operation is unlisted and that is allowed. */
 function operationOf(
   { deployment, catalogue, unlistedOperations, isOwnPath }: DeploymentRules,
   client: Client,
-  own: readonly Rule[],
+  { listedOnly }: ClientRules,
   method: string,
   path: string,
 ): Operation | undefined {
@@ -122,7 +104,6 @@ function operationOf(
   const found = catalogue.find(method, path);
   if (found !== undefined) return found;
   const denied = unlistedOperations === 'deny';
-  const listedOnly = own.every(({ operations }) => operations !== '*');
   if ((denied || listedOnly) && isAmbiguous(path)) throw ambiguousPath();
   if (denied) {
     throw new GatewayError(
@@ -136,53 +117,40 @@ function operationOf(
   return undefined;
 }
 
-function withOperation(
+/**
+ * Returns the rules that allow the operation and the method; the same list, not a copy, if all do. `operation`: undefined
+ * if it is not listed.
+ */
+function allowedRules(
   client: Client,
   rules: readonly Rule[],
-  operation: Operation | undefined,
+  operation: string | undefined,
+  method: string,
 ): readonly Rule[] {
-  const name = operation?.name;
-  const fitting = keep(rules, name, allowsOperation);
-  if (fitting.length === 0) throw forbidden(client, `may not use the operation ${name ?? ''}`);
-  return fitting;
-}
-
-/** An operation that is not listed has no name. */
-function allowsOperation({ operations }: Rule, name: string | undefined): boolean {
-  return name === undefined ? operations === '*' : includes(operations, name);
-}
-
-function withMethod(client: Client, rules: readonly Rule[], method: string): readonly Rule[] {
-  const fitting = keep(rules, method, allowsMethod);
-  if (fitting.length === 0) throw forbidden(client, `may not use the method ${method} here`);
-  return fitting;
-}
-
-function allowsMethod({ methods }: Rule, method: string): boolean {
-  return includes(methods, method);
-}
-
-/** Returns the rules that allow it; the same list, not a copy, if all do. */
-function keep<T>(rules: readonly Rule[], it: T, allows: (rule: Rule, it: T) => boolean): readonly Rule[] {
-  for (const rule of rules) if (!allows(rule, it)) return rules.filter((each) => allows(each, it));
+  for (const rule of rules) {
+    if (includes(rule.operations, operation) && includes(rule.methods, method)) continue;
+    const fitting = rules.filter(({ operations }) => includes(operations, operation));
+    if (fitting.length === 0) throw forbidden(client, `may not use the operation ${operation ?? ''}`);
+    const allowed = fitting.filter(({ methods }) => includes(methods, method));
+    if (allowed.length === 0) throw forbidden(client, `may not use the method ${method} here`);
+    return allowed;
+  }
   return rules;
 }
 
 /**
- * Returns the rules that hold even if the upstream prefers a header or the body over the request line. `mixed`: the rules
- * differ in their credential, so that a spelling that one of them refuses must not reach another.
+ * Returns the rules that hold even if the upstream prefers a header or the body over the request line. Where rules differ
+ * in their credential, a spelling that one of them refuses must not reach another.
  */
 function withoutSecondTarget(
-  deployment: DeploymentRules,
+  { mixed, guarded, queried }: ClientRules,
   rules: readonly Rule[],
   { override: inHeader, form }: JudgedFields,
-  { query, mixed }: { query: Query; mixed: boolean },
+  query: Query,
 ): readonly Rule[] {
   const override = inHeader || query.overridesMethod();
   if (!override && !form) return rules;
-  const fitting = rules.filter(
-    (rule) => !(override && isGuarded(deployment, rule, mixed)) && !(form && readsQuery(rule)),
-  );
+  const fitting = rules.filter((rule) => !(override && guarded.has(rule)) && !(form && queried.has(rule)));
   if (fitting.length > 0 && !(mixed && fitting.length < rules.length)) return fitting;
   throw new GatewayError(
     'bad-request',
@@ -192,14 +160,12 @@ function withoutSecondTarget(
   );
 }
 
-/**
- * Returns the rules that hold however servers split the target into path and parameters. `mixed`: as for
- * `withoutSecondTarget`.
- */
+/** Returns the rules that hold however servers split the target into path and parameters. */
 function withClearQuery(
   { parameterNames }: DeploymentRules,
+  { mixed, queried }: ClientRules,
   rules: readonly Rule[],
-  { path, query, isChecked, mixed }: { path: string; query: Query; isChecked: boolean; mixed: boolean },
+  { path, query, isChecked }: { path: string; query: Query; isChecked: boolean },
 ): readonly Rule[] {
   const error = hidesQuery(path)
     ? hiddenQuery()
@@ -209,7 +175,7 @@ function withClearQuery(
           rules.some(({ parameters }) => parameters.some((each) => each.name === name)),
       );
   if (error === undefined) return rules;
-  const others = isChecked || mixed ? [] : rules.filter((rule) => !readsQuery(rule));
+  const others = isChecked || mixed ? [] : rules.filter((rule) => !queried.has(rule));
   if (others.length > 0) return others;
   throw error;
 }

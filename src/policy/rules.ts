@@ -1,5 +1,6 @@
 import type { FieldNames } from '../base/raw-headers.ts';
 import { Catalogue, type OperationSettings } from './catalogue.ts';
+import type { ClientRules, Rule } from './client.ts';
 import { allowedFields, noForms } from './fields.ts';
 import { PrefixMap, withoutPrefix } from './path.ts';
 import { foldPath, resolvedReadings } from './spelling.ts';
@@ -54,6 +55,8 @@ export interface DeploymentRules {
   readonly bodyTypes: ReadonlySet<string>;
   /** Names of parameters that the configuration knows. */
   readonly parameterNames: ReadonlySet<string>;
+  /** By the rules of each client that has sent a request. */
+  readonly ofClients: WeakMap<readonly Rule[], ClientRules>;
 }
 
 /** Compiles the rules of one deployment; `all` are the settings of every deployment, including this one. */
@@ -78,6 +81,7 @@ export function compileRules(
       ...Object.values(settings.operations).flatMap(({ parameters }) => Object.keys(parameters)),
       ...(restricted?.parameterNames ?? []),
     ]),
+    ofClients: new WeakMap(),
   };
 }
 

@@ -207,7 +207,7 @@ export class Connection implements ResponseSource {
     socket.on('end', () => this.#ended());
     socket.on('close', () => this.#lose(connectionEnded()));
     socket.on('drain', () => this.#onDrain?.());
-    socket.on('data', (bytes: Buffer) => this.#receive(bytes));
+    socket.on('data', this.#receive);
     if (this.#exchange === undefined) this.#free(false);
     else this.begin(this.#exchange);
   }
@@ -266,7 +266,7 @@ export class Connection implements ResponseSource {
     this.#restartTimeout();
   }
 
-  #receive(bytes: Buffer): void {
+  readonly #receive = (bytes: Buffer): void => {
     const reader = this.#reader;
     if (reader.isIdle) {
       // A response that comes before its request would be taken for somebody else's: response smuggling.
@@ -283,7 +283,7 @@ export class Connection implements ResponseSource {
     }
     if (reader.isIdle) this.#finished();
     else if (reader.progress !== progress) this.#restartTimeout();
-  }
+  };
 
   #ended(): void {
     try {

@@ -158,6 +158,7 @@ export class Connections implements ConnectionOwner {
    * waits ahead of it, however long exchanges took before, so that an upstream that has recovered gets requests.
    */
   expectedWait(client: string): number {
+    if (this.#waiting.size === 0) return 0;
     const ahead = this.#waiting.aheadOf(client) - this.#available;
     return ahead <= 0 ? 0 : (ahead * this.#meanHold) / this.limit;
   }

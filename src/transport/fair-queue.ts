@@ -65,7 +65,6 @@ export class FairQueue<T extends Queued<T>> {
 
   /** The most items that can be taken before one that this client would add now. */
   aheadOf(client: string): number {
-    if (this.size === 0) return 0;
     const own = this.#clients.find(client)?.size ?? 0;
     return Math.min(this.size, (own + 1) * this.#turns.size);
   }

@@ -81,8 +81,9 @@ function isStartOfHead(text: string): boolean {
  */
 function framingOf({ headers, isHttp11 }: ResponseHead): Framing {
   const codings = joinedValue(headers, 'transfer-encoding');
-  const length = lengthOf(joinedValue(headers, 'content-length'));
-  if (codings !== undefined && length !== undefined) throw ambiguousLength();
+  const lengths = joinedValue(headers, 'content-length');
+  const length = lengths === undefined ? undefined : contentLength(lengths);
+  if (lengths !== undefined && (length === undefined || codings !== undefined)) throw ambiguousLength();
   const keepAlive = joinedValue(headers, 'keep-alive');
   const seconds = keepAlive === undefined ? undefined : KEEP_ALIVE_TIMEOUT.exec(keepAlive)?.[1];
   return {
@@ -100,13 +101,6 @@ function connectionOptions(headers: RawHeaders): string {
   const ofProxy = joinedValue(headers, 'proxy-connection');
   if (options === undefined || ofProxy === undefined) return options ?? ofProxy ?? '';
   return `${options},${ofProxy}`;
-}
-
-function lengthOf(value: string | undefined): number | undefined {
-  if (value === undefined) return undefined;
-  const length = contentLength(value);
-  if (length === undefined) throw ambiguousLength();
-  return length;
 }
 
 /**

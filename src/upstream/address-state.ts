@@ -201,18 +201,21 @@ export class AddressState {
   /** An exchange of a client request got a response. */
   responded(status: number): StatusChange | undefined {
     this.#hasTraffic = true;
-    const isListed = this.#statuses.has(status);
-    if (isListed) this.#note('request', `The upstream responded with ${status} (circuit.statuses).`);
+    if (this.#statuses.has(status)) {
+      this.#note('request', `The upstream responded with ${status} (circuit.statuses).`);
+      this.#failuresInARow = 0;
+      return this.#countFailure() ?? this.#after('listed');
+    }
     this.#failuresInARow = 0;
-    if (isListed) return this.#count(this.#failures) ?? this.#after('listed');
-    return this.#count(this.#responses) ?? this.#after('response');
+    if (this.circuit === 'closed') this.#responses.add(this.#clock.now());
+    return this.#after('response');
   }
 
   /** An exchange of a client request failed: no connection, a broken one, or a timeout. `reason`: for operators. */
   failed(evidence: Evidence, reason: string): StatusChange | undefined {
     this.#hasTraffic = true;
     this.#note(evidence, reason);
-    return this.#count(this.#failures) ?? this.#after('failure') ?? this.#afterRow();
+    return this.#countFailure() ?? this.#after('failure') ?? this.#afterRow();
   }
 
   /** A check succeeded. It changes nothing before the time of an open circuit has passed, and while a request is the trial. */
@@ -242,13 +245,12 @@ export class AddressState {
     this.#lastFailure = reason;
   }
 
-  /** Counts the result of an exchange while the circuit is closed. */
-  #count(results: RollingCount): StatusChange | undefined {
+  /** Counts a failed exchange while the circuit is closed. */
+  #countFailure(): StatusChange | undefined {
     if (this.circuit !== 'closed') return undefined;
     const now = this.#clock.now();
-    results.add(now);
-    if (results !== this.#failures) return undefined;
-    const failed = results.sum(now);
+    this.#failures.add(now);
+    const failed = this.#failures.sum(now);
     const all = failed + this.#responses.sum(now);
     const { minimum, failures } = this.#circuit;
     return all >= minimum && failed >= all * failures ? this.#after('rate') : undefined;

@@ -13,31 +13,38 @@ import type { BodySource, ReceivedBody } from '../transport/request-body.ts';
 import type { ClientLoad } from './admission.ts';
 import type { Deadline } from './deadlines.ts';
 
-/** A client's request as it is to reach the upstream. */
-export interface ClientRequest {
+/** What is known of a client's request, and what its exchanges note. */
+export interface RequestFacts extends ExchangeFacts {
   /** Id of the client. */
   readonly client: string;
   readonly method: string;
+  /** Span of the client request; undefined: not traced. */
+  readonly trace: TracedWork | undefined;
+}
+
+/** What is to be sent, as the policy grants it. */
+export interface RequestToSend {
   /** The request target, byte for byte. */
   readonly target: string;
   readonly headers: RawHeaders;
-  /** Undefined: the request has no body. */
-  readonly body: BodySource | undefined;
-  /** Span of the client request; undefined: not traced. */
-  readonly trace: TracedWork | undefined;
   /** True: the request may take longer than the total timeout. */
   readonly noTotalTimeout: boolean;
-  readonly facts: ExchangeFacts;
-  readonly interim: InterimReceiver;
-  readonly cancellation: Cancellation;
 }
 
-/** A client request from `begin` to `end`, and what it takes of its upstream meanwhile. */
-export interface ActiveRequest extends UpstreamRequest {
+/** A client's request from `send` to `end`, and what it takes of its upstream meanwhile. */
+export class ActiveRequest implements UpstreamRequest {
+  readonly client: string;
+  readonly method: string;
+  readonly target: string;
+  readonly headers: RawHeaders;
+  readonly noTotalTimeout: boolean;
+  readonly trace: TracedWork | undefined;
+  readonly facts: RequestFacts;
   readonly source: BodySource | undefined;
-  readonly facts: ExchangeFacts;
+  readonly interim: InterimReceiver;
+  readonly cancellation: Cancellation;
   /** None until it was received, as far as it can be kept. */
-  body: ReceivedBody;
+  body: ReceivedBody = NO_BODY;
   refusal: Refusal | undefined;
   /** Undefined: none has come. */
   response: UpstreamResponse | undefined;
@@ -46,30 +53,26 @@ export interface ActiveRequest extends UpstreamRequest {
   /** Undefined: it has not been admitted. */
   load: ClientLoad | undefined;
   /** True if its body is streamed because there was no memory to keep it. */
-  spilled: boolean;
-  ended: boolean;
-}
+  spilled = false;
+  ended = false;
 
-/** Returns a request that nothing was received of yet but its head. */
-export function activeRequest(request: ClientRequest): ActiveRequest {
-  const { client, method, target, headers, trace, noTotalTimeout, facts, interim, cancellation } = request;
-  return {
-    client,
-    method,
-    target,
-    headers,
-    source: request.body,
-    body: NO_BODY,
-    trace,
-    noTotalTimeout,
-    refusal: undefined,
-    facts,
-    interim,
-    cancellation,
-    response: undefined,
-    deadline: undefined,
-    load: undefined,
-    spilled: false,
-    ended: false,
-  };
+  /** `source`: its body; undefined: it has none. */
+  constructor(
+    facts: RequestFacts,
+    { target, headers, noTotalTimeout }: RequestToSend,
+    source: BodySource | undefined,
+    interim: InterimReceiver,
+    cancellation: Cancellation,
+  ) {
+    this.client = facts.client;
+    this.method = facts.method;
+    this.target = target;
+    this.headers = headers;
+    this.noTotalTimeout = noTotalTimeout;
+    this.trace = facts.trace;
+    this.facts = facts;
+    this.source = source;
+    this.interim = interim;
+    this.cancellation = cancellation;
+  }
 }

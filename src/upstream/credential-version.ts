@@ -182,9 +182,8 @@ export class CredentialVersion {
 
   /** For handshakes over this transport. @throws TypeError when it is not attached */
   on(transport: Transport): Account {
-    const account = this.#attachments.find((each) => each.transport === transport)?.account;
-    if (account === undefined) throw new TypeError(`version ${this.version} has no such transport`);
-    return account;
+    for (const each of this.#attachments) if (each.transport === transport) return each.account;
+    throw new TypeError(`version ${this.version} has no such transport`);
   }
 
   /** Takes over nonces that other processes share, and what was learned about the upstream with another version. */

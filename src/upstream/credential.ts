@@ -121,7 +121,7 @@ export class UpstreamCredential {
       if (reply.kind !== 'refused') return reply.kind;
       if (!isInUse || version.health.refused) this.versions.refuse(version, reply.attempt);
       // One refusal is not enough against a version that clients use.
-      else if (!this.#waiting.isBusy) this.#verifier.begin(version, target);
+      else if (!this.#waiting.busy) this.#verifier.begin(version, target);
       return reply.kind;
     } finally {
       requests?.leave();
@@ -170,9 +170,9 @@ export class UpstreamCredential {
       }
     } catch (error) {
       refusedTargets.note(request, error, count);
+      this.#waiting.endTest(call, 'check');
       throw error;
     } finally {
-      this.#waiting.endTest(call, 'check');
       this.#underWay -= 1;
       requests.leave();
     }
@@ -187,15 +187,16 @@ export class UpstreamCredential {
   /** How the first handshake with a version begins. */
   #firstOptions({ health }: CredentialVersion): HandshakeOptions {
     // A known nonce may cost an attempt, and one is left then: too few to try two versions.
-    return !health.accepted && this.versions.rotation.hasOthers ? ASK_FIRST : FROM_POOL;
+    return !health.accepted && this.versions.rotation.others.length > 0 ? ASK_FIRST : FROM_POOL;
   }
 
   /** Undefined: the request has to wait, or begins to test the version. */
   #usableNow({ flight, version }: Sending): CredentialVersion | undefined {
-    const { inUse, rotation } = this.versions;
+    const { rotation } = this.versions;
+    const { inUse } = rotation;
     if (flight !== undefined && version !== undefined && rotation.stateOf(version) !== undefined)
       return version;
-    return inUse.health.accepted && !this.#waiting.isBusy ? inUse : undefined;
+    return inUse.health.accepted && !this.#waiting.busy ? inUse : undefined;
   }
 
   /**
@@ -205,14 +206,14 @@ export class UpstreamCredential {
    */
   async #usable(call: Sending): Promise<CredentialVersion> {
     for (;;) {
-      if (this.#waiting.isBusy && (await this.#waiting.enter(call)) === 'check') continue;
+      if (this.#waiting.busy && (await this.#waiting.enter(call)) === 'check') continue;
       const { inUse, rotation } = this.versions;
       const version = inUse.health.refused ? rotation.others.find(({ health }) => !health.refused) : inUse;
       if (version === undefined) {
         await this.#verifier.tryRefused(call);
         continue;
       }
-      if (!version.health.accepted && !this.#waiting.isBusy) this.#waiting.beginTest(call);
+      if (!version.health.accepted && !this.#waiting.busy) this.#waiting.beginTest(call);
       return version;
     }
   }
@@ -224,11 +225,10 @@ export class UpstreamCredential {
       this.#waiting.endTest(call, 'proceed');
       return response;
     }
-    this.#waiting.endTest(call, 'check');
     this.#waiting.endAnyTest();
     if (response.status < 300 && request.method === 'GET') this.#questions.lastTarget = request.target;
     this.versions.accept(version);
-    this.#tryCandidates();
+    if (this.versions.rotation.others.length > 0) this.#tryCandidates();
     return response;
   }
 
@@ -271,7 +271,7 @@ export class UpstreamCredential {
     const { health } = version;
     const { budget } = call;
     const { inUse, rotation } = this.versions;
-    const { hasOthers } = rotation;
+    const hasOthers = rotation.others.length > 0;
     // A second refusal of a credential that was found good in between says nothing new of it.
     if (budget.spent && budget.confirmed && !hasOthers && !health.refused) return;
     const isNew = !health.accepted && !health.isSuperseded(refused.number);
@@ -284,10 +284,10 @@ export class UpstreamCredential {
     if (await this.#verifyFor(version, refused, call)) budget.confirmed ||= refused.isOwn && health.accepted;
     // The request does not fail while another version may be accepted.
     const isOpen = (): boolean => budget.left <= 0 && hasOthers && !health.accepted && !health.refused;
-    if (isOpen() && this.#waiting.isBusy) await this.#waiting.follow(call);
-    if (!isOpen() || this.#waiting.isBusy) return;
+    if (isOpen() && this.#waiting.busy) await this.#waiting.waitFor(call);
+    if (!isOpen() || this.#waiting.busy) return;
     this.#verifier.begin(version, call.request.target);
-    await this.#waiting.follow(call);
+    await this.#waiting.waitFor(call);
   }
 
   /** False: nothing has been found out for as long as the request may wait. */
@@ -299,9 +299,9 @@ export class UpstreamCredential {
         return true;
       }
       this.#waiting.endTest(call, 'check');
-      if (!this.#waiting.isBusy)
+      if (!this.#waiting.busy)
         this.#verifier.begin(version, call.request.target, evidenceOf(refused, health));
-      if ((await this.#waiting.follow(call)) !== 'check') return false;
+      if ((await this.#waiting.waitFor(call)) !== 'check') return false;
       call.budget.confirmed = health.accepted;
     }
     return true;
@@ -317,25 +317,25 @@ export class UpstreamCredential {
 
   /** True if no other request and no other version can be hit by what this request does. */
   #isAlone({ flight }: Sending): boolean {
-    const isFree = !this.#waiting.isBusy || flight !== undefined;
-    return isFree && !this.versions.rotation.hasOthers && this.#underWay <= 1;
+    const isFree = !this.#waiting.busy || flight !== undefined;
+    return isFree && this.versions.rotation.others.length === 0 && this.#underWay <= 1;
   }
 
   #tryCandidates(): void {
-    if (this.versions.rotation.hasCandidates) void this.#trials.run().catch(reportError);
+    if (this.versions.rotation.candidates.length > 0) void this.#trials.run().catch(reportError);
   }
 
   /** Replaces a nonce before the upstream refuses it. */
   async #renew(version: CredentialVersion, replaces: Nonce): Promise<void> {
     const { health } = version;
     if (this.#isRenewing || version !== this.versions.inUse) return;
-    if (!health.accepted || this.#waiting.isBusy) return;
+    if (!health.accepted || this.#waiting.busy) return;
     this.#isRenewing = true;
     const reply = await this.#questions.renew(version, replaces).finally(() => {
       this.#isRenewing = false;
     });
     if (reply?.kind !== 'refused' || !health.accepted) return;
     this.#questions.count(reply);
-    if (!this.#waiting.isBusy) this.#verifier.begin(version, '/');
+    if (!this.#waiting.busy) this.#verifier.begin(version, '/');
   }
 }

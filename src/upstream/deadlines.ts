@@ -30,9 +30,9 @@ export class Deadlines {
     this.#clock = clock;
   }
 
-  /** A request begins; the caller calls `end` when it is over. */
-  begin(cancellation: Cancellation, hasBody: boolean): Deadline {
-    const at = this.#clock.now() + this.#ms;
+  /** A request begins now; the caller calls `end` when it is over. */
+  begin(cancellation: Cancellation, hasBody: boolean, now: number): Deadline {
+    const at = now + this.#ms;
     const body = hasBody ? undefined : NO_BODY;
     const deadline: Deadline = { at, cancellation, body, previous: undefined, next: undefined };
     this.#open.add(deadline);

@@ -54,7 +54,11 @@ interface Entry<V> {
  * they take its place.
  */
 export class Rotation<V> {
+  // Only the rotation changes these.
   inUse: V;
+  /** Those that are not in use. */
+  others: readonly V[] = [];
+  /** The one in use first. */
   #entries: readonly Entry<V>[];
 
   constructor(inUse: V) {
@@ -64,23 +68,11 @@ export class Rotation<V> {
 
   /** All versions, the one in use first. */
   get versions(): readonly V[] {
-    return this.#entries.map(({ version }) => version);
-  }
-
-  get others(): readonly V[] {
-    return this.versions.slice(1);
+    return [this.inUse, ...this.others];
   }
 
   get candidates(): readonly V[] {
     return this.#entries.flatMap(({ version, state }) => (state === 'candidate' ? [version] : []));
-  }
-
-  get hasCandidates(): boolean {
-    return this.hasOthers && this.#entries.some(({ state }) => state === 'candidate');
-  }
-
-  get hasOthers(): boolean {
-    return this.#entries.length > 1;
   }
 
   /** The next version, if the upstream does not accept it yet. */
@@ -113,7 +105,7 @@ export class Rotation<V> {
       if (version !== inUse.version)
         others.push(this.#find(version) ?? { version, state: 'fallback', role: undefined });
     }
-    this.#entries = [inUse, ...others];
+    this.#set(inUse, others);
     return before.flatMap((entry) => (this.#entries.includes(entry) ? [] : [entry.version]));
   }
 
@@ -129,8 +121,7 @@ export class Rotation<V> {
     advance(former, 'replaced');
     const stays = former.role !== undefined || keepsFormer;
     const rest = others.filter((entry) => entry !== promoted);
-    this.inUse = version;
-    this.#entries = [promoted, ...(stays ? [former] : []), ...rest];
+    this.#set(promoted, [...(stays ? [former] : []), ...rest]);
     return stays ? undefined : former.version;
   }
 
@@ -148,6 +139,12 @@ export class Rotation<V> {
   /** A version that waits is to be tried again; false: it does not wait. */
   retry(version: V): boolean {
     return this.#advance(version, 'due');
+  }
+
+  #set(inUse: Entry<V>, others: readonly Entry<V>[]): void {
+    this.#entries = [inUse, ...others];
+    this.inUse = inUse.version;
+    this.others = others.map(({ version }) => version);
   }
 
   #find(version: V): Entry<V> | undefined {

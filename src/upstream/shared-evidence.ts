@@ -52,7 +52,7 @@ export class SharedEvidence {
     this.#notedAt = now;
     const { store, key } = this.#deps;
     void this.#try(() => store.noteAccepted(key, ACCEPTED_MS));
-    if (this.#rotation.hasOthers) void this.#try(() => store.noteAccepted(version.key, ACCEPTED_MS));
+    if (this.#rotation.others.length > 0) void this.#try(() => store.noteAccepted(version.key, ACCEPTED_MS));
   }
 
   /** True if other processes may know more of this credential than this one: `catchUp`. */

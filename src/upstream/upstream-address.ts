@@ -172,7 +172,8 @@ export class UpstreamAddress implements ExchangeObserver {
     budget: AttemptBudget,
     credential: UpstreamCredential,
   ): Promise<UpstreamResponse> {
-    this.#changed(this.state.admit(request));
+    const change = this.state.admit(request);
+    if (change !== undefined) this.#changed(change);
     try {
       return await credential.send(request, budget, this.#transport);
     } finally {
@@ -181,13 +182,15 @@ export class UpstreamAddress implements ExchangeObserver {
   }
 
   responded(status: number): void {
-    this.#changed(this.state.responded(status));
+    const change = this.state.responded(status);
+    if (change !== undefined) this.#changed(change);
   }
 
   failed(error: GatewayError, sent: boolean): void {
     // What this host lacks says nothing of the upstream, and must not open the circuit to it.
     if (isAddressMissing(error)) return;
-    this.#changed(this.state.failed(sent ? 'request' : 'connection', error.detail));
+    const change = this.state.failed(sent ? 'request' : 'connection', error.detail);
+    if (change !== undefined) this.#changed(change);
   }
 
   /** Ends the health checks; for an upstream that is about to close. */
@@ -219,11 +222,9 @@ export class UpstreamAddress implements ExchangeObserver {
     }
   }
 
-  #changed(change: StatusChange | undefined): void {
-    if (change === undefined) return;
+  #changed(change: StatusChange): void {
     const { deployment, egress } = this.#options;
-    const which = { deployment, address: this.address, egress: egress.localAddress };
-    this.#deps.onAddress({ ...which, ...change });
+    this.#deps.onAddress({ deployment, address: this.address, egress: egress.localAddress, ...change });
     // Otherwise each waiting request would time out in its turn.
     if (change.after.circuit === 'open') this.connections.refuseWaiting(circuitOpen(this.state.retryAfterMs));
   }

@@ -9,10 +9,10 @@ import type { DeploymentMetrics } from '../metrics/deployment-metrics.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import type { Egress } from '../transport/egress.ts';
 import { isAddressMissing } from '../transport/errors.ts';
-import { type BodyLimits, type BodyMemory, receiveBody } from '../transport/request-body.ts';
+import { type BodyLimits, type BodyMemory, type BodySource, receiveBody } from '../transport/request-body.ts';
 import type { TlsSeen } from '../transport/upstream-tls.ts';
 import { Admission } from './admission.ts';
-import { type ActiveRequest, activeRequest, type ClientRequest } from './client-request.ts';
+import type { ActiveRequest } from './client-request.ts';
 import type { VersionTest } from './credential.ts';
 import { Deadlines } from './deadlines.ts';
 import {
@@ -167,30 +167,31 @@ export class Upstream {
     for (const address of this.addresses) address.keepOnly(names);
   }
 
-  /** A client request comes. The caller sends it, and ends it when the response has been passed on. */
-  begin(request: ClientRequest): ActiveRequest {
-    this.#inFlight.enter();
-    return activeRequest(request);
-  }
-
   /**
-   * Sends a client request, authenticated with the credential of this name, and returns its response at the head.
+   * Sends a client request, authenticated with the credential of this name, and returns its response at the head. The
+   * caller ends it when the response has been passed on, or none has come.
    * @throws GatewayError when there is no response; `upstream-paused`; the reason of the cancellation
    * @throws TypeError when the deployment has no such credential
    */
   async send(request: ActiveRequest, credential: string): Promise<UpstreamResponse> {
-    const { source, cancellation } = request;
-    const hasBody = source !== undefined;
+    const { source } = request;
+    this.#inFlight.enter();
     request.refusal = this.outcomes?.admit(credential);
-    if (hasBody) this.#check(request.client);
-    if (request.noTotalTimeout !== true) request.deadline = this.#deadlines.begin(cancellation, hasBody);
-    if (hasBody) {
-      request.body = await receiveBody(source, this.options.body, this.#deps.bodyMemory, cancellation);
-      if (request.deadline !== undefined) request.deadline.body = request.body;
+    if (source !== undefined) this.#check(request.client);
+    const now = this.#deps.clock.now();
+    if (!request.noTotalTimeout)
+      request.deadline = this.#deadlines.begin(request.cancellation, source !== undefined, now);
+    if (source !== undefined) await this.#receive(request, source);
+    const budget = new AttemptBudget(this.#retries);
+    let response: UpstreamResponse;
+    if (this.egress.areSeveral) {
+      response = await this.#sendFromAny(request, budget, credential, now);
+    } else {
+      const address = this.#admit(request, this.addresses, now);
+      response = await this.#sendOrMove(request, budget, credential, address, this.addresses);
+      request.response = response;
+      this.outcomes?.classify(response, credential);
     }
-    const response = this.egress.areSeveral
-      ? await this.#sendFromAny(request, credential)
-      : await this.#sendFromOne(request, credential);
     if (response.isWhole) this.end(request);
     return response;
   }
@@ -201,8 +202,10 @@ export class Upstream {
     request.ended = true;
     const { body, response, deadline, load, spilled } = request;
     const { leftAt } = request.facts;
-    response?.abandon();
-    if (response !== undefined) this.#countAttempt(response);
+    if (response !== undefined) {
+      this.#countAttempt(response);
+      if (!response.isWhole) response.abandon();
+    }
     if (load !== undefined) this.#admission.leave(load);
     if (spilled) this.#spilled -= 1;
     if (leftAt !== undefined)
@@ -222,11 +225,19 @@ export class Upstream {
     this.#admission.check(client, address.connections);
   }
 
+  /** Takes the body, as far as it can be kept. */
+  async #receive(request: ActiveRequest, source: BodySource): Promise<void> {
+    const { cancellation, deadline } = request;
+    request.body = await receiveBody(source, this.options.body, this.#deps.bodyMemory, cancellation);
+    if (deadline !== undefined) deadline.body = request.body;
+  }
+
   /**
    * Admits a request whose body is there, or is as far as it can be kept, and returns which of these is the address for it.
+   * `now`: when it came.
    * @throws GatewayError `overloaded`, `upstream-circuit-open`
    */
-  #admit(request: ActiveRequest, addresses: readonly UpstreamAddress[]): UpstreamAddress {
+  #admit(request: ActiveRequest, addresses: readonly UpstreamAddress[], now: number): UpstreamAddress {
     const { body } = request;
     const spilled = body.kind === 'streamed' && body.spilled;
     // Clients that send slowly must not hold every connection.
@@ -236,25 +247,20 @@ export class Upstream {
     request.load = this.#admission.enter(request.client, address.connections);
     if (spilled) this.#spilled += 1;
     request.spilled = spilled;
-    this.#retries.onRequest(this.#deps.clock.now());
+    this.#retries.onRequest(now);
     return address;
   }
 
-  async #sendFromOne(request: ActiveRequest, credential: string): Promise<UpstreamResponse> {
-    const budget = new AttemptBudget(this.#retries);
-    const address = this.#admit(request, this.addresses);
-    const response = await this.#sendOrMove(request, budget, credential, address, this.addresses);
-    request.response = response;
-    this.outcomes?.classify(response, credential);
-    return response;
-  }
-
   /** Sends a request from the local address in use, and goes on from others as `#sendFrom` says. */
-  async #sendFromAny(request: ActiveRequest, credential: string): Promise<UpstreamResponse> {
-    const budget = new AttemptBudget(this.#retries);
+  async #sendFromAny(
+    request: ActiveRequest,
+    budget: AttemptBudget,
+    credential: string,
+    now: number,
+  ): Promise<UpstreamResponse> {
     const mayTry = request.body.kind !== 'streamed' && IDEMPOTENT.has(request.method);
     let from = this.egress.choose(mayTry);
-    let address: UpstreamAddress | undefined = this.#admit(request, this.#reachedFrom(from.index));
+    let address: UpstreamAddress | undefined = this.#admit(request, this.#reachedFrom(from.index), now);
     for (;;) {
       const result = await this.#sendFrom(from, request, budget, credential, address);
       if ('kind' in result) return result;
@@ -321,8 +327,7 @@ export class Upstream {
 
   /** Which of these a request is sent to; undefined: the circuit of each is open. `except`: the one that it was sent to. */
   #choose(addresses: readonly UpstreamAddress[], except?: UpstreamAddress): UpstreamAddress | undefined {
-    const [first] = addresses;
-    if (addresses.length === 1) return first;
+    if (addresses.length === 1) return addresses[0];
     const usable = addresses.filter((each) => each !== except && each.state.isAdmitting);
     return preferredOf(usable);
   }

@@ -143,8 +143,8 @@ export class Verifier {
     work: (cancellation: Cancellation) => Promise<void>,
   ): Promise<void> {
     const { waiting } = this.#deps;
-    if (!waiting.isBusy) this.#lead(version, work);
-    await waiting.follow(call);
+    if (!waiting.busy) this.#lead(version, work);
+    await waiting.waitFor(call);
   }
 
   /** Requests wait while `work` finds out about this version; it has a deadline of its own. */

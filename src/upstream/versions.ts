@@ -100,7 +100,8 @@ export class Versions {
     const isNews = version.isRefusalReported;
     if (isNews) this.#report(version, false);
     this.shared.noteAccepted(version, isNews);
-    if (version !== this.inUse && this.inUse.health.refused) this.promote(version);
+    const { inUse } = this.rotation;
+    if (version !== inUse && inUse.health.refused) this.promote(version);
   }
 
   /** Puts a version in use, if it is part of the rotation. */

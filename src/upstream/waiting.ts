@@ -21,18 +21,13 @@ export interface Sending extends Call {
 export type WaitEnd = 'check' | 'proceed' | 'late';
 
 /** What requests with one credential wait for: a request that tests an unknown version, or a verification. */
-export class Waiting {
-  readonly #flights = new SingleFlight();
+export class Waiting extends SingleFlight {
   /** Of the request that tests an unknown version; undefined: none does. */
   #test: Flight | undefined;
 
-  get isBusy(): boolean {
-    return this.#flights.busy;
-  }
-
   /** This request tests an unknown version, while others wait. */
   beginTest(call: Sending): void {
-    call.flight = this.#flights.lead();
+    call.flight = this.lead();
     this.#test = call.flight;
   }
 
@@ -51,13 +46,13 @@ export class Waiting {
 
   /** Begins a verification; requests wait until the function that it returns is called. */
   beginVerification(): () => void {
-    const flight = this.#flights.lead();
+    const flight = this.lead();
     return () => flight.land('check');
   }
 
-  /** Waits as `follow`, and no longer than the wait may have lasted for all. */
+  /** Waits as `waitFor`, and no longer than the wait may have lasted for all. */
   async enter(call: Sending): Promise<WaitEnd> {
-    const end = await this.follow(call, this.#flights.age);
+    const end = await this.waitFor(call, this.age);
     call.isLate ||= end === 'late';
     return end;
   }
@@ -66,12 +61,12 @@ export class Waiting {
    * Waits for what finds out about a version, in all as long as a request may wait. `since`: how long others have waited.
    * @throws the reason of the cancellation
    */
-  async follow(call: Sending, since = 0): Promise<WaitEnd> {
+  async waitFor(call: Sending, since = 0): Promise<WaitEnd> {
     const { request, budget } = call;
     const left = patienceOf(call) - Math.max(budget.waitedMs, since);
     if (left <= 0) return 'late';
     const begun = monotonicClock.now();
-    const landing = await this.#flights.follow(request.cancellation, left);
+    const landing = await this.follow(request.cancellation, left);
     budget.waitedMs += monotonicClock.now() - begun;
     if (request.cancellation.reason !== undefined) throw request.cancellation.reason;
     return landing;

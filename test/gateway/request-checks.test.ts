@@ -1,12 +1,12 @@
 import { describe, expect, test } from '@jest/globals';
-import { checkAuthority } from '../../src/gateway/request-checks.ts';
+import { hostOf } from '../../src/gateway/request-checks.ts';
 import { requestHead } from '../../src/gateway/request-reader.ts';
 import { cpuMeter } from '../support/measure.ts';
 
 /** Checks a request of this version with these values of Host. */
 function check(version: string, ...hosts: string[]): void {
   const lines = hosts.map((host) => `Host: ${host}\r\n`).join('');
-  checkAuthority(requestHead(`GET / HTTP/${version}\r\n${lines}`));
+  hostOf(requestHead(`GET / HTTP/${version}\r\n${lines}`));
 }
 
 describe('good is', () => {

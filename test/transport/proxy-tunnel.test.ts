@@ -33,7 +33,7 @@ function tunnelThrough(
   proxy: string,
   options: Partial<ProxyOptions> & { now?: () => number } = {},
 ): ProxyTunnel {
-  const { now = monotonicClock.now, ...rest } = options;
+  const { now = () => monotonicClock.now(), ...rest } = options;
   return new ProxyTunnel(
     {
       proxy: { ...proxyDefaults, origin: proxy, ...rest },

@@ -7,12 +7,11 @@ import { monotonicClock } from '../../src/base/clock.ts';
 import { createLog } from '../../src/base/log.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
-import type { ExchangeFacts } from '../../src/handshake/exchange.ts';
 import { Metrics } from '../../src/metrics/metrics.ts';
 import { defaultSettings } from '../../src/simulator/settings.ts';
 import { addressMissing } from '../../src/transport/errors.ts';
 import { BodyMemory } from '../../src/transport/request-body.ts';
-import type { ClientRequest } from '../../src/upstream/client-request.ts';
+import { ActiveRequest, type RequestFacts } from '../../src/upstream/client-request.ts';
 import { Upstream, type UpstreamOptions } from '../../src/upstream/upstream.ts';
 import { closing } from '../support/closing.ts';
 import { startSimulator } from '../support/simulator.ts';
@@ -77,7 +76,7 @@ async function startLosing(localAddresses: readonly string[]) {
     await simulator.close();
   });
   const send = async (method: string, text = ''): Promise<string> => {
-    const request = upstream.begin(requestOf(method, text));
+    const request = requestOf(method, text);
     try {
       const response = await upstream.send(request, 'c');
       await response.skip();
@@ -89,8 +88,11 @@ async function startLosing(localAddresses: readonly string[]) {
   return { send, upstream, logged, simulator };
 }
 
-function requestOf(method: string, text: string): ClientRequest {
-  const facts: ExchangeFacts = {
+function requestOf(method: string, text: string): ActiveRequest {
+  const facts: RequestFacts = {
+    client: 'a',
+    method,
+    trace: undefined,
     attempts: 0,
     firstAttemptAt: 0,
     leftAt: undefined,
@@ -101,18 +103,10 @@ function requestOf(method: string, text: string): ClientRequest {
   };
   const open = () => Readable.from([Buffer.from(text)]);
   const body = { length: text.length, open, framing: () => 0, onBytes: () => {} };
-  return {
-    client: 'a',
-    method,
-    target: '/echo',
-    headers: text === '' ? [] : ['content-length', `${text.length}`],
-    body: text === '' ? undefined : body,
-    trace: undefined,
-    noTotalTimeout: false,
-    facts,
-    interim: { information: () => {} },
-    cancellation: new Cancellation(),
-  };
+  const headers = text === '' ? [] : ['content-length', `${text.length}`];
+  const toSend = { target: '/echo', headers, noTotalTimeout: false };
+  const interim = { information: () => {} };
+  return new ActiveRequest(facts, toSend, text === '' ? undefined : body, interim, new Cancellation());
 }
 
 test.each([

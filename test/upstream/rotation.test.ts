@@ -26,7 +26,7 @@ test('a rejected candidate is a candidate no more, and can still be promoted', (
   const rotation = rotating();
   rotation.offer('new');
   expect([rotation.reject('new'), rotation.reject('new')]).toEqual(['rejected', undefined]);
-  expect([rotation.candidates, rotation.hasCandidates, rotation.waiting]).toEqual([[], false, undefined]);
+  expect([rotation.candidates, rotation.waiting]).toEqual([[], undefined]);
   rotation.promote('new', true);
   expect(statesOf(rotation)).toEqual(['new in-use', 'old fallback']);
 });
@@ -82,7 +82,7 @@ describe('when the sources no longer hold', () => {
   test('a candidate, it leaves', () => {
     const rotation = rotating();
     expect(rotation.offer('old')).toEqual(['next']);
-    expect([rotation.stateOf('next'), rotation.hasOthers]).toEqual([undefined, false]);
+    expect([rotation.stateOf('next'), rotation.others]).toEqual([undefined, []]);
   });
 
   test('the version in use, it stays until another one is promoted', () => {
