@@ -327,6 +327,7 @@ export class Gateway {
   ): void {
     const operation = metrics.operation(record.operation);
     operation.requests(record.client, status, code).inc();
+    if (record.client !== '') this.#deps.metrics.clientLastSeen.happened(record.client);
     operation.duration.observe(durationMs / 1000, record.trace?.traceId, record.requestId);
     metrics.responseBytes.inc(bytes);
     if (record.outcome !== '') metrics.outcome(record.outcome).inc();
