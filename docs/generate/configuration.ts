@@ -1,6 +1,6 @@
 import { z } from 'zod';
+import { withoutTransforms } from '../../src/config/cross-check.ts';
 import { asWritten } from '../../src/config/effective.ts';
-import { withoutTransforms } from '../../src/config/schema-paths.ts';
 import { SOURCE_TITLE, source } from '../../src/config/secret-source.ts';
 import { configSchema } from '../../src/config/section-issues.ts';
 import { generatedFrom, page, wrap } from './markdown.ts';
@@ -52,12 +52,15 @@ function entries(path: string, schema: unknown): string[] {
 function childrenOf(path: string, schema: unknown): [string, unknown][] | undefined {
   if (titleOf(schema) !== undefined) return undefined;
   const body = withoutTransforms(schema);
+  const isOrOne = schema instanceof z.ZodType && z.globalRegistry.get(schema)?.['orOne'] === true;
   const [prefix, holder] =
     body instanceof z.ZodRecord
       ? [`${path}.NAME`, body.valueType]
-      : body instanceof z.ZodArray
-        ? [`${path}[]`, body.element]
-        : [path, body];
+      : body instanceof z.ZodArray && isOrOne
+        ? [path, body.element]
+        : body instanceof z.ZodArray
+          ? [`${path}[]`, body.element]
+          : [path, body];
   const shape = shapeOf(holder);
   return shape && Object.entries(shape).map(([key, child]) => [`${prefix}.${key}`, child]);
 }

@@ -8,6 +8,7 @@ import { verify } from '../../src/audit/reader/verify.ts';
 import { type Head, parseHead } from '../../src/audit/seal.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { readRecorded } from '../../test/support/recorded-requests.ts';
+import { newSigningKey } from '../../test/support/signing-key.ts';
 import { Random } from '../simulation/random.ts';
 import { killUnderLoad, startBefore, startUpstream, type Upstream } from './loaded-gateway.ts';
 
@@ -83,6 +84,7 @@ class KilledLog implements AsyncDisposable {
   readonly #kind: Kind;
   readonly #folder: string;
   readonly #key = randomBytes(32).toString('hex');
+  readonly #signingKey = newSigningKey();
   /** Ids of the complete responses whose record was there so far. */
   #responded: string[] = [];
   readonly #heads: Head[] = [];
@@ -97,6 +99,7 @@ class KilledLog implements AsyncDisposable {
   static async create(simulator: Upstream, kind: Kind): Promise<KilledLog> {
     const log = new KilledLog(simulator, kind, await mkdtemp(join(tmpdir(), 'killed-')));
     await writeFile(join(log.#folder, 'key'), log.#key, { mode: 0o600 });
+    await writeFile(join(log.#folder, 'signing-key'), log.#signingKey.privatePem, { mode: 0o600 });
     await mkdir(log.#directory);
     return log;
   }
@@ -109,7 +112,8 @@ class KilledLog implements AsyncDisposable {
   async kill(prefix: string, afterMs: number, count: LossCount): Promise<string[]> {
     const { durability, workers } = this.#kind;
     const keyFile = join(this.#folder, 'key');
-    const audit = { directory: this.#directory, keyFile, replica: 'r', durability };
+    const signingKeyFile = join(this.#folder, 'signing-key');
+    const audit = { directory: this.#directory, keyFile, signingKeyFile, replica: 'r', durability };
     const gateway = await startBefore(this.#simulator, { workers, audit });
     const { ids, failed, foreign } = await killUnderLoad(gateway, prefix, afterMs);
     this.#responded.push(...ids);
@@ -131,7 +135,13 @@ class KilledLog implements AsyncDisposable {
     const keys = [auditKeys(new Secret(this.#key))];
     const options = { directory: this.#directory, keys, heads: this.#heads, onBytes: () => undefined };
     const { alterations } = await verify(options);
-    return [...missing.map((id) => `the response ${id} has no record`), ...alterations.map(findingText)];
+    const publicKeys = [this.#signingKey.publicKey];
+    const signed = await verify({ ...options, keys: 'unknown', publicKeys });
+    return [
+      ...missing.map((id) => `the response ${id} has no record`),
+      ...alterations.map(findingText),
+      ...signed.alterations.map((each) => `by the signed heads: ${findingText(each)}`),
+    ];
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

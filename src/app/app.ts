@@ -8,6 +8,8 @@ import type { Log } from '../base/log.ts';
 import { parseAddress } from '../base/network.ts';
 import { type OpenAddress, removeStaleSocket } from '../base/open-port.ts';
 import { reportError } from '../base/report-error.ts';
+import { formatPath } from '../config/issues.ts';
+import { listenerPath } from '../config/listen.ts';
 import type { ReloadResult } from '../control/actions.ts';
 import type { AuditLogAccess } from '../control/audit-api.ts';
 import { CONSOLE_PACE, type ConsolePace } from '../control/console.ts';
@@ -54,8 +56,8 @@ export class App {
   #active: AppSetup;
   /** Time of its activation, in Unix milliseconds. */
   #since = Date.now();
-  #listening: OpenAddress;
-  #tlsWatch: FileWatch | undefined;
+  #listening: readonly OpenAddress[];
+  #tlsWatches: readonly FileWatch[] = [];
   #closing: Promise<void> | undefined;
   readonly #drainRequested = Promise.withResolvers<void>();
 
@@ -74,10 +76,10 @@ export class App {
   }
 
   /**
-   * Opens both planes; resolves to their addresses.
+   * Opens both planes; resolves to their addresses, those of the data plane in the order of the configuration.
    * @throws Error if a port cannot be opened; nothing stays open then
    */
-  async start(): Promise<{ listen: OpenAddress; control: OpenAddress }> {
+  async start(): Promise<{ listen: readonly OpenAddress[]; control: OpenAddress }> {
     const { serving, log, build, uid, audit } = this.#deps;
     const { config, listenTls } = this.#setup;
     const addresses = await this.#openPlanes().catch(async (error) => {
@@ -91,11 +93,13 @@ export class App {
     this.#listening = addresses.listen;
     const { version, node } = build;
     audit.admin('start', { version, node, deployments: Object.keys(config.deployments) });
-    const renew = (tls: ListenTls): void => {
-      this.#active = { ...this.#active, listenTls: tls };
-      serving.renewTls(tls);
+    const renew = (listener: number, tls: ListenTls): void => {
+      this.#active = { ...this.#active, listenTls: this.#active.listenTls.with(listener, tls) };
+      serving.renewTls({ listener, tls });
     };
-    this.#tlsWatch = watchListenTls(config.listen.tls, listenTls, { log, uid, renew });
+    this.#tlsWatches = listenTls.map((tls, index) =>
+      watchListenTls(config.listen, index, tls, { log, uid, renew }),
+    );
     this.#reloads.ready();
     return addresses;
   }
@@ -134,11 +138,14 @@ export class App {
     const { serving } = this.#deps;
     const before = this.#active;
     const activation = await serving.activate(setup);
-    // The certificate was renewed meanwhile: what the setup has is older.
-    const { listenTls: renewed } = this.#active;
-    const isRenewed = renewed !== undefined && renewed !== before.listenTls;
-    this.#active = isRenewed ? { ...setup, listenTls: renewed } : setup;
-    if (isRenewed) serving.renewTls(renewed);
+    const { listenTls } = this.#active;
+    this.#active = setup;
+    for (const [listener, tls] of listenTls.entries()) {
+      // The certificate was renewed meanwhile: what the setup has is older.
+      if (tls === undefined || tls === before.listenTls[listener]) continue;
+      this.#active = { ...this.#active, listenTls: this.#active.listenTls.with(listener, tls) };
+      serving.renewTls({ listener, tls });
+    }
     void this.#warnOfWithdrawn(before, setup).catch(reportError);
     this.#since = Date.now();
     this.#deps.audit.configure(setup.config.audit);
@@ -164,7 +171,7 @@ export class App {
     serviceManager?.stopping();
     this.#reloads.refuse();
     await serving.drain();
-    await Promise.all([this.#tlsWatch?.close(), this.#reloads.close()]);
+    await Promise.all([...this.#tlsWatches.map((watch) => watch.close()), this.#reloads.close()]);
     await this.#control.close();
     await audit.close('stop');
     // The sinks get the last records, too.
@@ -174,7 +181,9 @@ export class App {
   async #openPlanes() {
     const { serving } = this.#deps;
     const { listen: dataPlane, control } = this.#setup.config;
-    await removeStaleSocket(dataPlane.address, 'listen');
+    for (const [index, { address }] of dataPlane.entries()) {
+      await removeStaleSocket(address, formatPath(listenerPath(dataPlane, index)));
+    }
     await removeStaleSocket(control.address, 'control');
     const listen = await serving.start();
     await this.#reloads.start();
@@ -248,7 +257,14 @@ export class App {
       consoleFolder,
       pace: consolePace,
       onError: (error) => log.error({ cause: String(error) }, 'control plane request failed'),
-      offer: () => ({ version: build.version, listen: this.#listening, deployments: offerOf(this.#active) }),
+      offer: () => ({
+        version: build.version,
+        listen: this.#listening.map((address, index) => ({
+          ...address,
+          isSecure: this.#setup.listenTls[index] !== undefined,
+        })),
+        deployments: offerOf(this.#active),
+      }),
     });
   }
 }

@@ -15,8 +15,6 @@ import { type BuildInfo, Metrics } from '../metrics/metrics.ts';
 import type { RedisOptions } from '../redis/connection.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import type { Tracing } from '../tracing/tracing.ts';
-import { DataPlane } from './data-plane.ts';
-import type { SharedStores } from './stores.ts';
 
 /** What the process itself gives. */
 interface ProcessOptions {
@@ -56,11 +54,6 @@ export async function openParts(setup: AppSetup, options: ProcessOptions): Promi
   const metrics = new Metrics(build, { withLoop: !isPrimary });
   const merged = new MergedMetrics(metrics.registry);
   return { ...options, audit, metrics, merged, uncaught: uncaughtErrors(log, clock, metrics) };
-}
-
-/** Creates the data plane of this process. `stores`: those that it shares with others. */
-export function openDataPlane(setup: AppSetup, parts: ProcessParts, stores?: SharedStores): DataPlane {
-  return new DataPlane(setup, { ...parts, stores });
 }
 
 /**

@@ -4,18 +4,18 @@ import type { BufferGc } from '../base/buffer-gc.ts';
 import type { Clock } from '../base/clock.ts';
 import { ignoreAbort } from '../base/expected-errors.ts';
 import type { Log } from '../base/log.ts';
-import { LogThrottle } from '../base/log-throttle.ts';
 import type { OpenAddress } from '../base/open-port.ts';
 import { reportError } from '../base/report-error.ts';
 import { runAtOnce, runInSlices, slices } from '../base/steps.ts';
 import type { ChallengeStore } from '../challenges/store/store.ts';
+import { sharedSettings } from '../config/listen.ts';
 import type { ClientUse } from '../control/client-view.ts';
 import type { AuditLines } from '../control/snapshot.ts';
 import type { WorkerState } from '../control/state.ts';
 import { type CredentialSet, keepInUse } from '../credentials/credentials.ts';
 import type { CountedRefusal } from '../gateway/error-log.ts';
 import { type Deployment, Gateway, type GatewayOptions } from '../gateway/gateway.ts';
-import { Listener, type ListenTls } from '../gateway/listener.ts';
+import type { Listener } from '../gateway/listener.ts';
 import type { Identification } from '../identity/identification.ts';
 import type { Limits } from '../limits/limits.ts';
 import { countNames, takeSnapshot } from '../metrics/merged-metrics.ts';
@@ -27,6 +27,14 @@ import { BodyMemory } from '../transport/request-body.ts';
 import type { VersionTest } from '../upstream/credential.ts';
 import type { Upstream, UpstreamDeps } from '../upstream/upstream.ts';
 import { changesOf } from './changes.ts';
+import {
+  buildIdentification,
+  limitsOptions,
+  openLimits,
+  openStore,
+  openUpstreamDeps,
+  type SharedStores,
+} from './data-plane-parts.ts';
 import {
   buildDeployments,
   closeAll,
@@ -40,21 +48,17 @@ import {
   withOther,
 } from './deployments.ts';
 import { setClientEnds, setCounts, setExpiries, setGauges } from './gauges.ts';
-import { buildIdentification } from './identity.ts';
-import { limitsOptions, openLimits, openStore, type SharedStores } from './stores.ts';
-import { openUpstreamDeps } from './upstream-events.ts';
+import { createListeners } from './listeners.ts';
 import type {
   Activation,
   DeploymentVersion,
   ReportOptions,
   Serving,
+  TlsRenewal,
   Worker,
   WorkerReport,
 } from './worker.ts';
 import { auditLines, workerState } from './worker-state.ts';
-
-/** Proxies and reasons whose log lines are throttled. */
-const MAX_THROTTLED = 50;
 
 interface DataPlaneDeps {
   /** Number of the worker; left out: this process serves itself. */
@@ -90,16 +94,13 @@ export interface Prepared extends Generation {
 
 /** Serves requests under one configuration at a time: builds and connects its parts, and replaces them. */
 export class DataPlane implements Serving, Worker {
-  readonly #audit: Audit;
   readonly #metrics: Metrics;
   readonly #deps: DataPlaneDeps;
-  /** The setup at the start; parts of it cannot change while the gateway runs. */
-  readonly #setup: AppSetup;
   readonly #store: ChallengeStore;
   readonly #upstreamDeps: UpstreamDeps;
   readonly #limits: Limits;
   readonly #gateway: Gateway;
-  readonly #listener: Listener;
+  readonly #listeners: readonly Listener[];
   #active: Generation;
   #storeUp: boolean;
   #live = false;
@@ -114,56 +115,51 @@ export class DataPlane implements Serving, Worker {
     const { clock, log, metrics, bufferGc, tracing, stores, audit } = deps;
     log.level = setup.config.log.level;
     this.#deps = deps;
-    this.#setup = setup;
-    this.#audit = audit;
     this.#metrics = metrics;
     this.#storeUp = setup.redis === undefined;
     const onStore = (up: boolean): void => {
       this.#storeUp = up;
     };
     this.#store = openStore(setup.redis, { stores, metrics, log, onUp: onStore });
-    const bodyMemory = new BodyMemory(setup.config.listen.limits.bodyMemory);
+    const bodyMemory = new BodyMemory(sharedSettings(setup.config.listen).limits.bodyMemory);
     this.#upstreamDeps = openUpstreamDeps(this.#store, { ...deps, bodyMemory });
     const deployments = runAtOnce(buildDeployments(setup, this.#upstreamDeps, []));
     const identification = runAtOnce(buildIdentification(setup.config, deps));
     this.#active = { setup, deployments, identification };
     this.#limits = openLimits(setup, { stores, clock, metrics, log });
-    const limits = this.#limits;
     const options = gatewayOptions(setup, deployments, identification);
-    this.#gateway = new Gateway(options, { audit, clock, log, metrics, tracing, bufferGc, limits });
-    const proxyHeaders = new LogThrottle(clock, MAX_THROTTLED);
-    this.#listener = new Listener(this.#gateway, {
-      ...setup.config.listen.limits,
-      tls: setup.listenTls,
+    this.#gateway = new Gateway(options, {
+      audit,
+      clock,
+      log,
+      metrics,
+      tracing,
+      bufferGc,
+      limits: this.#limits,
+    });
+    this.#listeners = createListeners(setup, this.#gateway, {
+      ...deps,
       isShared: (address) => this.#active.identification.isShared(address),
-      onRefused: (limit) => metrics.connectionsRefused.inc({ limit }),
-      proxyProtocol: setup.config.listen.proxyProtocol,
-      onProxyHeader: (reason, proxy) => {
-        metrics.proxyHeadersRefused.inc({ reason });
-        const suppressed = proxyHeaders.admit(`${proxy} ${reason}`);
-        if (suppressed !== undefined)
-          log.warn({ proxy, reason, suppressed }, 'connection without a valid PROXY header closed');
-      },
     });
   }
 
-  /** True from the opening of the port to the end of the drain. */
+  /** True from the opening of the ports to the end of the drain. */
   get live(): boolean {
     return this.#live;
   }
 
   /**
-   * Loads what other processes share, and opens the port.
-   * @throws Error if the port cannot be opened; nothing stays open then
+   * Loads what other processes share, and opens the ports.
+   * @throws Error if one of them cannot be opened; the drain closes the others
    */
-  async start(): Promise<OpenAddress> {
-    const { config } = this.#setup;
+  async start(): Promise<OpenAddress[]> {
     const { deployments } = this.#active;
     await Promise.all([this.#limits.restore(), restoreAll(deployments)]);
-    const listening = await this.#listener.listen(config.listen);
+    const listening: OpenAddress[] = [];
+    for (const listener of this.#listeners) listening.push(await listener.listen());
     this.#live = true;
     this.#metrics.workers.set(1);
-    setExpiries(this.#metrics, this.#active.setup.listenTls);
+    setExpiries(this.#metrics, this.#listeners);
     await warnOfMissingAddresses(this.#deps.log, deployments);
     return listening;
   }
@@ -209,8 +205,10 @@ export class DataPlane implements Serving, Worker {
     this.#active = { setup, deployments, identification };
     this.#gateway.configure(gateway);
     applyLimits();
-    this.#renewTls(setup.listenTls);
-    this.#audit.configure(setup.config.audit);
+    for (const [listener, tls] of setup.listenTls.entries()) {
+      if (tls !== undefined) this.#renewTls({ listener, tls });
+    }
+    this.#deps.audit.configure(setup.config.audit);
     this.#deps.log.level = setup.config.log.level;
     this.#retire(before, deployments);
   }
@@ -238,7 +236,7 @@ export class DataPlane implements Serving, Worker {
 
   /** Offers a credential whose sources have a new version to the upstreams, which test it before use. */
   offer(set: CredentialSet): void {
-    this.#audit.admin('credential-read', { credential: set.name });
+    this.#deps.audit.admin('credential-read', { credential: set.name });
     const { setup, deployments } = this.#active;
     const credentials = new Map(setup.credentials).set(set.name, set);
     this.#active = { ...this.#active, setup: { ...setup, credentials } };
@@ -285,14 +283,13 @@ export class DataPlane implements Serving, Worker {
 
   readonly former = { errors: [], refusals: () => [] };
 
-  async renewTls(tls: ListenTls): Promise<void> {
-    this.#renewTls(tls);
+  async renewTls(renewal: TlsRenewal): Promise<void> {
+    this.#renewTls(renewal);
   }
 
-  #renewTls(tls: ListenTls | undefined): void {
-    if (tls === undefined) return;
-    this.#listener.renewTls(tls);
-    setExpiries(this.#metrics, tls);
+  #renewTls({ listener, tls }: TlsRenewal): void {
+    this.#listeners[listener]?.renewTls(tls);
+    if (this.#live) setExpiries(this.#metrics, this.#listeners);
   }
 
   async reopenAccessLog(): Promise<void> {
@@ -301,14 +298,14 @@ export class DataPlane implements Serving, Worker {
 
   /** Gauges of thousands of deployments take long to read, so only a scrape, which wants all metrics, reads them. */
   async observe(names?: readonly string[]): Promise<void> {
-    setCounts(this.#metrics, this.#active.deployments, this.#audit);
+    setCounts(this.#metrics, this.#active.deployments, this.#deps.audit);
     if (names !== undefined) return;
     setClientEnds(this.#metrics, this.#active.setup.config);
     setGauges(this.#metrics, (await this.state()).deployments);
   }
 
   auditLines(position: number): AuditLines {
-    return auditLines(this.#audit, position);
+    return auditLines(this.#deps.audit, position);
   }
 
   async report({ auditFrom, metrics, withState }: ReportOptions): Promise<WorkerReport> {
@@ -323,7 +320,7 @@ export class DataPlane implements Serving, Worker {
       lines,
       refusals: [],
       auditPosition: position,
-      auditHead: this.#audit.head,
+      auditHead: this.#deps.audit.head,
     };
   }
 
@@ -333,6 +330,7 @@ export class DataPlane implements Serving, Worker {
       ...this.#active,
       ...this.#deps,
       stage,
+      listeners: this.#listeners,
       storeUp: this.#storeUp,
       errors: this.#gateway.errors.recent,
     });
@@ -366,8 +364,8 @@ export class DataPlane implements Serving, Worker {
 
   async #drain(withDelay: boolean): Promise<void> {
     const { delay: delayMs, timeout } = this.#active.setup.config.drain;
-    if (this.#live) await this.#drainListener(withDelay ? delayMs : 0, timeout);
-    else await this.#listener.close(0);
+    if (this.#live) await this.#drainListeners(withDelay ? delayMs : 0, timeout);
+    else await this.#closeListeners(0);
     this.#live = false;
     this.#isClosed = true;
     const upstreams = this.#active.deployments.map(({ upstream }) => upstream.close());
@@ -376,13 +374,17 @@ export class DataPlane implements Serving, Worker {
   }
 
   /** Resolves when no connection is open. `hurry` skips the delay and ends connections without a request. */
-  async #drainListener(delayMs: number, timeoutMs: number): Promise<void> {
+  async #drainListeners(delayMs: number, timeoutMs: number): Promise<void> {
     const { signal } = this.#hurry;
     await delay(delayMs, undefined, { signal }).catch(ignoreAbort);
-    const close = (): void => void this.#listener.close(timeoutMs);
+    const close = (): void => void this.#closeListeners(timeoutMs);
     if (signal.aborted) close();
     else signal.addEventListener('abort', close, { once: true });
-    await this.#listener.drain(timeoutMs);
+    await Promise.all(this.#listeners.map((listener) => listener.drain(timeoutMs)));
+  }
+
+  async #closeListeners(timeoutMs: number): Promise<void> {
+    await Promise.all(this.#listeners.map((listener) => listener.close(timeoutMs)));
   }
 
   /** Closes the upstreams of `deployments` that `others` do not use. */

@@ -80,18 +80,18 @@ export function gatewayOptions(
     const settings = config.deployments[deployment.name];
     return settings ? [{ deployment, match: { ...settings.match, baseUrl: settings.baseUrl } }] : [];
   });
-  const { hosts } = config.listen;
-  const known = hosts && [
-    ...hosts,
-    ...Object.values(config.deployments).flatMap(({ match }) => match.host ?? []),
-  ];
+  const ofDeployments = Object.values(config.deployments).flatMap(({ match }) => match.host ?? []);
   return {
     identification,
     routes: new Routes(routes),
-    hosts: known && new Set(known.map((host) => canonicalHost(isIPv6(host) ? `[${host}]` : host))),
+    hosts: config.listen.map(({ hosts }) => hosts && canonicalHosts([...hosts, ...ofDeployments])),
     logRequests: config.log.requests,
     accessLog: config.log.access,
   };
+}
+
+function canonicalHosts(hosts: readonly string[]): ReadonlySet<string> {
+  return new Set(hosts.map((host) => canonicalHost(isIPv6(host) ? `[${host}]` : host)));
 }
 
 /** Returns the versions in use of each credential. */
@@ -228,6 +228,12 @@ export function doctorInput(setup: AppSetup, only?: string): DoctorInput {
     deployments,
     redis: setup.redis,
     auditDirectory: setup.config.audit?.directory,
-    crlExpires: setup.listenTls?.crlExpires ?? 0,
+    crlExpires: firstCrlExpiry(setup),
   };
+}
+
+/** When the first list of revoked certificates of any listener expires, in seconds of Unix time; 0: never. */
+function firstCrlExpiry({ listenTls }: AppSetup): number {
+  const ends = listenTls.map((tls) => tls?.crlExpires ?? 0).filter((end) => end > 0);
+  return ends.length === 0 ? 0 : Math.min(...ends);
 }

@@ -10,7 +10,7 @@ import {
   isEgressMissing,
 } from '../control/state.ts';
 import type { Deployment } from '../gateway/gateway.ts';
-import type { ListenTls } from '../gateway/listener.ts';
+import type { Listener } from '../gateway/listener.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 
 /** Values of the label `state` of `credential_state`. */
@@ -55,12 +55,16 @@ export function setCounts(metrics: Metrics, deployments: readonly Deployment[], 
 }
 
 /** The log keeps these counts itself, which costs least on the request path. */
-export function setAuditCounts(metrics: Metrics, { counts, sink }: Audit): void {
+export function setAuditCounts(metrics: Metrics, { counts, sink, signed }: Audit): void {
   const { auditRecords, auditFailures, auditSinkLagSeconds, auditSinkLagRecords } = metrics;
   auditRecords.reset();
   auditRecords.inc(counts.records);
   auditFailures.reset();
   auditFailures.inc({ sink: 'file' }, counts.failures);
+  if (signed !== undefined) {
+    const { unsignedSince } = signed;
+    metrics.auditUnsigned.set(unsignedSince === undefined ? 0 : (performance.now() - unsignedSince) / 1000);
+  }
   if (sink === undefined) return;
   const { since, records } = sink.lag;
   auditFailures.inc({ sink: 'redis' }, sink.failures);
@@ -164,8 +168,10 @@ function setConnections(
   }
 }
 
-/** Sets when the files of `listen.tls` expire; undefined without TLS. */
-export function setExpiries(metrics: Metrics, tls: ListenTls | undefined): void {
-  metrics.listenCertificateExpiry.set(tls?.expires ?? 0);
-  metrics.crlExpiry.set(tls?.crlExpires ?? 0);
+/** Sets when the files of `tls` of each listener expire; 0 without TLS. */
+export function setExpiries(metrics: Metrics, listeners: readonly Listener[]): void {
+  for (const { name: listener, tls } of listeners) {
+    metrics.listenCertificateExpiry.set({ listener }, tls?.expires ?? 0);
+    metrics.crlExpiry.set({ listener }, tls?.crlExpires ?? 0);
+  }
 }

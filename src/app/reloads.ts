@@ -7,10 +7,19 @@ import { ConfigError, formatIssue, type LocatedIssue } from '../config/issues.ts
 import type { Reloaded, ReloadRefused, ReloadResult } from '../control/actions.ts';
 import { configurationCheck } from '../control/readiness.ts';
 import type { ConfigurationState } from '../control/state.ts';
-import { type CredentialWatch, watchCredentials } from '../credentials/watch.ts';
+import type { CredentialVersions } from '../credentials/credentials.ts';
+import {
+  CredentialError,
+  type CredentialSources,
+  type Credentials,
+  readCredentials,
+  sourcesOf,
+} from '../credentials/reading.ts';
+import type { SealedSection } from '../credentials/sealed-file.ts';
+import { filesOf, type ProcessContext, SourceReader } from '../credentials/sources.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import type { AppSetup, SetupSource } from '../setup/setup.ts';
-import { type Pinned, pin } from './pin.ts';
+import { type Pinned, pin } from './changes.ts';
 import type { Activation } from './worker.ts';
 
 /** Receives the states of the gateway, as systemd does (sd_notify(3)). `status` is a line for people. */
@@ -239,9 +248,9 @@ export class Reloads {
       context,
       versions,
       known: credentials,
-      onChange: ({ byName }) => {
+      onChange: (changed) => {
         log.info('credentials changed: reloading');
-        const load = async (): Promise<AppSetup> => ({ ...this.#deps.active(), credentials: byName });
+        const load = async (): Promise<AppSetup> => ({ ...this.#deps.active(), credentials: changed });
         return this.#inTurn(async () => {
           // If the file was reloaded in the meantime, this setup is outdated, and the new watch reports the
           // change.
@@ -269,4 +278,68 @@ function shown(error: unknown, issues: readonly LocatedIssue[]): string {
   const cut = first.length > SHOWN_LENGTH ? `${first.slice(0, SHOWN_LENGTH)}…` : first;
   const left = issues.length - SHOWN_ISSUES;
   return left > 0 ? `${cut}; and ${left} more, which the log lists` : cut;
+}
+
+interface WatchOptions {
+  readonly credentials: Readonly<Record<string, CredentialSources>>;
+  readonly sealed: SealedSection | undefined;
+  readonly context: ProcessContext;
+  readonly versions: CredentialVersions;
+  /** The credentials that were read last. */
+  readonly known: Credentials;
+  /** Called when the content has changed; false: it is not in use, and is passed again until it is. */
+  readonly onChange: (credentials: Credentials) => Promise<boolean>;
+  /** Called once for each reason why credentials cannot be used; reading is retried until it succeeds. */
+  readonly onError: (error: CredentialError) => void;
+  /** Polling interval in milliseconds; one second by default. */
+  readonly intervalMs?: number;
+}
+
+export interface CredentialWatch {
+  /** Resolves when the credentials were compared with the known ones, and a change is in use or refused. */
+  readonly firstRead: Promise<void>;
+  /** Resolves when no read and no change is pending; no callback comes after the call. */
+  close(): Promise<void>;
+}
+
+/** Reads the credentials again when one of their files has changed. */
+export function watchCredentials(options: WatchOptions): CredentialWatch {
+  const { credentials, sealed, context, versions, onChange, onError, intervalMs } = options;
+  let known = versionsIn(options.known);
+  let lastError = '';
+  const watch = new FileWatch(
+    watchedFiles(options),
+    async () => {
+      try {
+        const reader = new SourceReader(context, sealed);
+        const found = await readCredentials(credentials, reader, versions);
+        lastError = '';
+        const now = versionsIn(found);
+        if (watch.closed || now === known) return true;
+        if (!(await onChange(found))) return false;
+        known = now;
+        return true;
+      } catch (error) {
+        if (!(error instanceof CredentialError)) throw error;
+        if (!watch.closed && error.message !== lastError) onError(error);
+        lastError = error.message;
+        return false;
+      }
+    },
+    intervalMs,
+  );
+  return watch;
+}
+
+function watchedFiles({ credentials, sealed }: WatchOptions): string[] {
+  const files = filesOf(Object.values(credentials).flatMap(sourcesOf));
+  if (sealed !== undefined)
+    files.push(sealed.file, ...('file' in sealed.identity ? [sealed.identity.file] : []));
+  return [...new Set(files)];
+}
+
+function versionsIn(credentials: Credentials): string {
+  return JSON.stringify(
+    [...credentials].map(([name, { current, next }]) => [name, current.version, next?.version]),
+  );
 }

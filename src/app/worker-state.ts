@@ -15,9 +15,10 @@ import {
   type Stage,
   type WorkerState,
 } from '../control/state.ts';
-import type { AuditLine, NonceView } from '../control/view.ts';
+import type { AuditLine, ListenerView, NonceView } from '../control/view.ts';
 import type { RecentError } from '../gateway/error-log.ts';
 import type { Deployment } from '../gateway/gateway.ts';
+import type { Listener } from '../gateway/listener.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import type { CredentialState } from '../upstream/upstream-address.ts';
 
@@ -28,6 +29,7 @@ interface WorkerParts {
   readonly storeUp: boolean;
   readonly audit: Audit;
   readonly setup: AppSetup;
+  readonly listeners: readonly Listener[];
   readonly deployments: readonly Deployment[];
   readonly errors: readonly RecentError[];
   readonly clock: Clock;
@@ -49,8 +51,18 @@ export async function workerState(parts: WorkerParts): Promise<WorkerState> {
       reaches(deployments, setup.config.readiness),
     storeUp: setup.redis === undefined ? null : storeUp,
     audit: auditState(audit),
+    listeners: parts.listeners.filter(({ name }) => name !== '').map(listenerView),
     deployments,
     errors: errors.map((error) => errorState(error, clock)),
+  };
+}
+
+function listenerView({ name, tls, connections }: Listener): ListenerView {
+  return {
+    address: name,
+    connections,
+    tls: tls === undefined ? 'none' : tls.clientCa === undefined ? 'server' : 'mutual',
+    ...(tls !== undefined && { certificateExpiresAt: tls.expires * 1000 }),
   };
 }
 

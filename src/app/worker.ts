@@ -11,6 +11,11 @@ import type { AppSetup } from '../setup/setup.ts';
 import type { VersionTest } from '../upstream/credential.ts';
 import type { VersionChoice } from '../upstream/upstream-address.ts';
 
+/** A worker that cannot be started; the message says why. */
+export class WorkerError extends Error {
+  override readonly name = 'WorkerError';
+}
+
 /** A configuration that was activated. */
 export interface Activation {
   /** Names of the changed sections and entries. */
@@ -22,6 +27,13 @@ export interface Activation {
 /** A version of a credential at a deployment, by their names. */
 export interface DeploymentVersion extends VersionChoice {
   readonly deployment: string;
+}
+
+/** Another certificate for new connections of a listener. */
+export interface TlsRenewal {
+  /** Its number in the configuration. */
+  readonly listener: number;
+  readonly tls: ListenTls;
 }
 
 /** Names of metrics; `counts`: all counters and histograms; `all`: these and the gauges. */
@@ -65,8 +77,7 @@ export interface Worker {
    * @throws Error if it has not all of them; then none is in use
    */
   promote(choices: readonly DeploymentVersion[]): Promise<void>;
-  /** Uses another certificate for new connections. */
-  renewTls(tls: ListenTls): Promise<void>;
+  renewTls(renewal: TlsRenewal): Promise<void>;
   /** Opens the file of the access log again, which may have been renamed. */
   reopenAccessLog(): Promise<void>;
   /** Skips the delay of the drain. */
@@ -96,19 +107,18 @@ export interface FormerWorkers {
 
 /** The part of the gateway that serves requests: a data plane in this process, or one in each worker. */
 export interface Serving {
-  /** True from the opening of the port to the end of the drain. */
+  /** True from the opening of the ports to the end of the drain. */
   readonly live: boolean;
   /** Returns the audit lines of all processes after a position. */
   auditLines(position: number): AuditLines;
   /**
-   * Opens the port of the data plane.
-   * @throws Error if it cannot be opened; nothing stays open then
+   * Opens the ports of the data plane; resolves to their addresses in the order of the configuration.
+   * @throws Error if one of them cannot be opened; nothing serves then
    */
-  start(): Promise<OpenAddress>;
+  start(): Promise<readonly OpenAddress[]>;
   /** @throws Error if the setup cannot be activated; the active one stays then */
   activate(setup: AppSetup): Promise<Activation>;
-  /** Uses another certificate for new connections. */
-  renewTls(tls: ListenTls): void;
+  renewTls(renewal: TlsRenewal): void;
   /**
    * Updates the metrics that are read, not counted. `names`: only these are wanted, counters or what requests change;
    * undefined: all.

@@ -13,6 +13,8 @@ export interface AuditOptions {
   /** Name of this process among those that share the directory; of a worker, `REPLICA@K` with K from 1 on. */
   readonly replica: string;
   readonly key: Secret;
+  /** The private key of signed heads, PEM; undefined: heads are not signed. */
+  readonly signingKey?: Secret | undefined;
   /** A response leaves after its record survives a crash of the process, of the machine, or of neither. */
   readonly durability: 'write' | 'fsync' | 'async';
   readonly onFailure: 'refuse' | 'serve';
@@ -57,6 +59,8 @@ export interface Audit {
   readonly integrityError: PlacedFinding | undefined;
   /** The end of the chain; undefined: nothing was sealed since the start. */
   readonly head: Head | undefined;
+  /** The last signed head, and since when records wait for the next; undefined: heads are not signed. */
+  readonly signed: Signed | undefined;
   /** The last records, for the console. */
   readonly recent: RecentRecords;
   /**
@@ -82,6 +86,14 @@ export interface Audit {
 export interface Waiter {
   recorded(): void;
   unrecorded(): void;
+}
+
+/** The last signed head, and what follows it. */
+export interface Signed {
+  /** The checkpoint; undefined: none was signed since the start. */
+  readonly checkpoint: string | undefined;
+  /** Since when the oldest record waits for a signed head, on the clock of `performance.now()`; undefined: none does. */
+  readonly unsignedSince: number | undefined;
 }
 
 /** One record, as it goes into the log but for the line's number and time. */
@@ -198,6 +210,7 @@ export const noAudit: Audit = {
   counts: { records: 0, failures: 0 },
   integrityError: undefined,
   head: undefined,
+  signed: undefined,
   recent: { since: () => ({ records: [], position: 0 }) },
   access: release,
   refusal: release,

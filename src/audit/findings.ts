@@ -130,6 +130,56 @@ const table = {
       return `tells that ${lost} had been lost before the process started: the stream in Redis had them${lossText(loss)}`;
     },
   },
+  'checkpoint-malformed': {
+    cause: 'A signed head does not have the form of one.',
+    message: () => 'is a signed head that was changed',
+  },
+  'checkpoint-invalid': {
+    cause: 'None of the given public keys signed the head.',
+    remedy:
+      'Give the public key of that time with `--public-key`. If there never was such a key, the head is forged.',
+    message: () => 'is a head that none of the given public keys signed',
+  },
+  'tree-mismatch': {
+    cause: 'Lines before a signed head were changed, inserted, moved or removed, together with their seals.',
+    message: ({ from, to }: { from: number; to: number }) => {
+      const lines = from >= to ? `line ${to} was` : `one of the lines ${from} to ${to} was`;
+      return `${lines} changed, inserted, moved or removed: the signed head after it has another tree`;
+    },
+  },
+  'tree-broken': {
+    cause: 'The tree in the header of a segment does not continue that of the segment before.',
+    message: () =>
+      'has another tree than the records before it: something between them is missing or was changed',
+  },
+  'tree-restarted': {
+    cause:
+      'A tree of signed heads ends and another one begins: the gateway found the log altered at its start, or could not check it.',
+    message: ({ first, unsigned }: { first: number; unsigned: number }) =>
+      `begins a new tree with record ${first}; ${unsigned} records before it are under no signed head`,
+  },
+  'signing-ended': {
+    cause: 'A segment without signed heads follows one with them: `audit.signingKeyFile` was removed.',
+    remedy:
+      'Check the segment with the key of the seals (`--config`). If signing was never turned off, it is forged.',
+    message: () => 'has no tree: heads are not signed from here on',
+  },
+  'segment-unsigned': {
+    note: true,
+    cause: 'The segment is older than `audit.signingKeyFile`: only the key of the seals can check it.',
+    message: () => 'has no tree: heads are not signed yet, so nothing in it was checked',
+  },
+  'checkpoint-missing': {
+    cause: 'No signed head of the given keys is in the log of this replica or worker.',
+    remedy: 'Check the log with the key of the seals (`--config`), or give the right public key.',
+    message: () => 'has no signed head: nothing in it is proven',
+  },
+  'end-unsigned': {
+    note: true,
+    cause: 'The last records are under no signed head yet: the gateway is writing, or was killed.',
+    message: ({ records }: { records: number }) =>
+      `ends with ${records} records under no signed head: the gateway is writing, or was killed; they are not proven`,
+  },
   'log-begun-anew': {
     cause: 'The primary process found logs of its workers and none of its own when it started.',
     message: () => 'tells that the log before it was missing when the primary process started',

@@ -1,13 +1,15 @@
 /*
  * Reads log lines from bytes without parsing the whole line. A record begins with
- * `{"seq":7,"time":"2026-01-01T00:00:00.000Z","kind":"access",`, a seal with `{"seal":`, a header with `{"segment":`.
+ * `{"seq":7,"time":"2026-01-01T00:00:00.000Z","kind":"access",`, a seal with `{"seal":`, a header with `{"segment":`, a
+ * signed head with `{"checkpoint":`.
  */
 
 export const NEWLINE = 10;
-/** The character after `{"se` tells records, seals and headers apart. */
+/** This character tells records, seals, headers and checkpoints apart: `{"seq`, `{"sea`, `{"seg`, `{"che`. */
 const TYPE_AT = 4;
 const TYPE_RECORD = 'q'.charCodeAt(0);
 const TYPE_SEAL = 'a'.charCodeAt(0);
+const TYPE_CHECKPOINT = 'e'.charCodeAt(0);
 const SEQ_MARK = Buffer.from('{"seq":');
 const TIME_AFTER = ',"time":"'.length;
 const TIME_LENGTH = '2026-01-01T00:00:00.000Z'.length;
@@ -40,14 +42,19 @@ export function headOf(block: Buffer, start: number): LineHead | undefined {
 }
 
 /**
- * The type of the line from `start` to `end`, judged by one character; undefined: neither a record nor a seal.
+ * The type of the line from `start` to `end`, judged by one character; undefined: none of these.
  */
-export function lineType(block: Buffer, start: number, end: number): 'record' | 'seal' | undefined {
+export function lineType(
+  block: Buffer,
+  start: number,
+  end: number,
+): 'record' | 'seal' | 'checkpoint' | undefined {
   // A shorter line would be judged by what follows it.
   if (end - start < SEQ_MARK.length) return undefined;
   const type = block[start + TYPE_AT];
   if (type === TYPE_RECORD) return 'record';
-  return type === TYPE_SEAL ? 'seal' : undefined;
+  if (type === TYPE_SEAL) return 'seal';
+  return type === TYPE_CHECKPOINT ? 'checkpoint' : undefined;
 }
 
 /** Index after the last digit of the number of the record that begins at `start`. */

@@ -23,10 +23,13 @@ export interface PortOptions extends OpenAddress {
   readonly socketMode: string;
 }
 
-/** The section of the configuration that has address and port. */
-export type PortSection = 'listen' | 'control';
-
 const UNIX = 'unix:';
+
+/** Returns an address as `host:port`; that of a UNIX socket as it is. */
+export function addressName({ address, port }: OpenAddress): string {
+  if (socketPath(address) !== undefined) return address;
+  return `${address.includes(':') ? `[${address}]` : address}:${port}`;
+}
 
 /** Returns the path of a UNIX socket; undefined for an IP address. */
 export function socketPath(address: string): string | undefined {
@@ -34,13 +37,14 @@ export function socketPath(address: string): string | undefined {
 }
 
 /**
- * Opens the port or UNIX socket of a server; resolves to its address.
+ * Opens the port or UNIX socket of a server; resolves to its address. `section`: its path in the configuration, such as
+ * `control`.
  * @throws PortError, or another Error if the cause is unknown
  */
 export async function openPort(
   server: Server,
   { address, port, socketMode }: PortOptions,
-  section: PortSection,
+  section: string,
 ): Promise<OpenAddress> {
   const path = socketPath(address);
   if (path === undefined) server.listen(port, address);
@@ -63,7 +67,7 @@ export async function openPort(
  * before any process of the gateway listens.
  * @throws PortError if another program listens on it, or the file is no socket
  */
-export async function removeStaleSocket(address: string, section: PortSection): Promise<void> {
+export async function removeStaleSocket(address: string, section: string): Promise<void> {
   const path = socketPath(address);
   const file = path === undefined ? undefined : await lstat(path).catch(ignoreSystemError);
   if (path === undefined || file === undefined) return;

@@ -5,17 +5,18 @@ import { allRecords, type RawRecord } from '../audit/reader/search.ts';
 import { CollectedFile, CollectionProgress, collect } from '../audit/shipping/collector.ts';
 import { RedisStream } from '../audit/shipping/redis-stream.ts';
 import { messageOf } from '../base/error-code.ts';
+import { printLines, writeLines } from './audit-format.ts';
 import {
   argument,
   collectFiles,
+  LogReading,
   openAuditConfig,
+  partOf,
   replicaOption,
   requireReplica,
   streamRedisOf,
-} from './audit-config.ts';
-import { printLines, writeLines } from './audit-format.ts';
+} from './audit-log.ts';
 import { CommandError, type ExitStatus, type Io, note, print, type Run, shutdownSignal } from './io.ts';
-import { LogReading, partOf } from './log-reading.ts';
 
 interface ExportArguments {
   readonly config: string;

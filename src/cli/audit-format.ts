@@ -8,8 +8,8 @@ import {
   foundCsv,
   foundJson,
 } from '../audit/reader/query.ts';
+import type { ReadProgress } from './audit-log.ts';
 import { type Io, print } from './io.ts';
-import type { ReadProgress } from './progress.ts';
 import { alignColumns } from './table.ts';
 
 export type Format = 'json' | 'csv' | 'table';

@@ -11,10 +11,16 @@ import {
 import { search } from '../audit/reader/search.ts';
 import { foldersIn } from '../audit/segments/segment.ts';
 import { listNames } from '../config/cross-check.ts';
-import { argument, collectFiles, openAuditConfig, replicaOption, requireReplica } from './audit-config.ts';
 import { type Format, formatted, printLines } from './audit-format.ts';
+import {
+  argument,
+  collectFiles,
+  LogReading,
+  openAuditConfig,
+  replicaOption,
+  requireReplica,
+} from './audit-log.ts';
 import { type ExitStatus, type Io, note, type Run } from './io.ts';
-import { LogReading } from './log-reading.ts';
 
 interface SearchArguments extends Omit<Query, 'address'> {
   readonly address?: string;

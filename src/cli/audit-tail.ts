@@ -4,8 +4,8 @@ import { type Command, InvalidArgumentError } from 'commander';
 import type { AuditKeys } from '../audit/keys.ts';
 import { SealedBatches } from '../audit/reader/sealed-batches.ts';
 import { foldersIn, segmentsIn } from '../audit/segments/segment.ts';
-import { openAuditConfig, replicaOption, requireReplica } from './audit-config.ts';
 import { printable, targetOf } from './audit-format.ts';
+import { openAuditConfig, replicaOption, requireReplica } from './audit-log.ts';
 import { type ExitStatus, type Io, note, print, type Run } from './io.ts';
 
 /** Interval of the reads with --follow, in milliseconds. */

@@ -15,10 +15,17 @@ import {
   usageNotes,
 } from '../audit/reader/usage-table.ts';
 import { loadConfig } from '../config/load.ts';
-import { argument, collectFiles, openAuditConfig, replicaOption, requireReplica } from './audit-config.ts';
 import { printable } from './audit-format.ts';
+import {
+  argument,
+  collectFiles,
+  LogReading,
+  openAuditConfig,
+  partOf,
+  replicaOption,
+  requireReplica,
+} from './audit-log.ts';
 import { type ExitStatus, type Io, note, print, type Run } from './io.ts';
-import { LogReading, partOf } from './log-reading.ts';
 import { alignColumns } from './table.ts';
 
 interface UsageArguments {

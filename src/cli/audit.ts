@@ -1,31 +1,34 @@
 import { join } from 'node:path';
 import { type Command, InvalidArgumentError } from 'commander';
 import { findingText } from '../audit/findings.ts';
-import { type Verified, verify } from '../audit/reader/verify.ts';
+import { type Verified, type VerifyOptions, verify } from '../audit/reader/verify.ts';
 import { isSelected, processOf } from '../audit/replica-name.ts';
 import { formatHead, type Head, parseHead } from '../audit/seal.ts';
 import { ClockCheck } from '../audit/segments/clock-check.ts';
 import { foldersIn } from '../audit/segments/segment.ts';
 import { RedisStream } from '../audit/shipping/redis-stream.ts';
-import { BufferGc } from '../base/buffer-gc.ts';
 import { messageOf } from '../base/error-code.ts';
 import { count } from '../base/units.ts';
+import { registerExport } from './audit-export.ts';
 import {
   type AuditConfig,
+  auditDirectory,
   collectFiles,
+  LogReading,
   openAuditConfig,
   replicaOption,
   streamRedisOf,
-} from './audit-config.ts';
-import { registerExport } from './audit-export.ts';
+} from './audit-log.ts';
+import { readPublicKeys, registerProof } from './audit-proof.ts';
 import { registerSearch } from './audit-search.ts';
 import { registerTail } from './audit-tail.ts';
 import { registerUsage } from './audit-usage.ts';
 import { CommandError, type ExitStatus, type Io, note, print, type Run } from './io.ts';
-import { ReadProgress } from './progress.ts';
 
 interface VerifyArguments {
-  readonly config: string;
+  readonly config?: string;
+  readonly directory?: string;
+  readonly publicKey: readonly string[];
   readonly key: readonly string[];
   readonly head: readonly Head[];
   readonly knownLoss: readonly Head[];
@@ -39,7 +42,17 @@ export function registerAudit(program: Command, run: Run): void {
   audit
     .command('verify')
     .description('check whether anything in the audit log was changed, removed or inserted')
-    .requiredOption('--config <file>', 'the configuration (YAML)')
+    .option('--config <file>', 'the configuration (YAML)')
+    .option(
+      '--directory <directory>',
+      'the audit directory, or a copy, instead of --config; with --public-key',
+    )
+    .option(
+      '--public-key <file>',
+      'check signed heads by FILE.pub of audit key new, and need no secret; can be repeated',
+      collectFiles,
+      [],
+    )
     .option('--key <file>', 'an earlier key of the log; can be repeated', collectFiles, [])
     .option('--head <head>', 'a head of the log that was kept elsewhere; can be repeated', collectHead, [])
     .option(
@@ -55,6 +68,7 @@ export function registerAudit(program: Command, run: Run): void {
   registerTail(audit, run);
   registerExport(audit, run);
   registerUsage(audit, run);
+  registerProof(audit, run);
   audit
     .command('accept-clock')
     .description('let the gateway remove old segments, though its clock is far ahead of the audit log')
@@ -77,27 +91,40 @@ async function acceptClock(io: Io, { config }: { readonly config: string }): Pro
 }
 
 async function runVerify(io: Io, options: VerifyArguments): Promise<ExitStatus> {
-  const { config: file, key, head, knownLoss: knownLosses, replica, json } = options;
+  const { head, knownLoss: knownLosses, replica, json } = options;
   const unchecked = head.find((each) => !isSelected(replica, each.replica));
   if (unchecked !== undefined) {
     throw new CommandError(2, `--replica leaves out the log of --head ${formatHead(unchecked)}`);
   }
-  const config = await openAuditConfig(io, file, key);
-  const { directory, keys, stream } = config;
-  const heads = [...head, ...(stream?.redis === true ? await headsInStream(io, file, config, replica) : [])];
-  using progress = await ReadProgress.of(io.stderr, directory, { replica });
-  const gc = new BufferGc();
-  const onBytes = (count: number, stored: number): void => {
-    gc.add(count);
-    progress.add(count, stored);
-  };
-  const result = await verify({ directory, replica, keys, heads, knownLosses, onBytes });
-  progress.hide();
+  const { directory, keys, publicKeys, heads } = await sourcesOf(io, options);
+  using reading = await LogReading.of(io, directory, { replica });
+  const { onBytes } = reading.options;
+  const result = await verify({ directory, replica, keys, publicKeys, heads, knownLosses, onBytes });
+  reading.progress.hide();
   const empty = result.segments === 0;
   const place = replica === undefined ? directory : `${directory}, ${replica}`;
   const lines = json === true ? [asJson(directory, result)] : report(place, result);
   await print(io, `${lines.join('\n')}\n`);
   return empty || result.alterations.length > 0 ? 1 : 0;
+}
+
+/** What a verification begins with. */
+async function sourcesOf(
+  io: Io,
+  { config: file, directory: copy, publicKey, key, head, replica }: VerifyArguments,
+): Promise<Pick<VerifyOptions, 'directory' | 'keys' | 'publicKeys' | 'heads'>> {
+  if (publicKey.length > 0) {
+    if (key.length > 0)
+      throw new CommandError(2, '--key is a secret that --public-key needs not: give one of both');
+    const directory = await auditDirectory({ config: file, directory: copy });
+    return { directory, keys: 'unknown', publicKeys: await readPublicKeys(publicKey), heads: head };
+  }
+  if (file === undefined) throw new CommandError(2, 'give --config, or --directory with --public-key');
+  if (copy !== undefined) throw new CommandError(2, '--directory needs --public-key');
+  const config = await openAuditConfig(io, file, key);
+  const { directory, keys, stream } = config;
+  const inStream = stream?.redis === true ? await headsInStream(io, file, config, replica) : [];
+  return { directory, keys, publicKeys: undefined, heads: [...head, ...inStream] };
 }
 
 /** Reads the heads of the local replicas and their workers from the stream; none if Redis cannot be read. */
@@ -134,7 +161,7 @@ async function headsInStream(
 
 function report(
   place: string,
-  { alterations, notes, replicas, workers, segments, records, seals, heads }: Verified,
+  { alterations, notes, replicas, workers, segments, records, seals, heads, ...signed }: Verified,
 ): string[] {
   if (segments === 0) return [...alterations.map(findingText), `${place}: there is no audit log here`];
   const counts = [
@@ -142,6 +169,7 @@ function report(
     count(records, 'record'),
     count(seals, 'seal'),
     count(segments, 'segment'),
+    ...(signed.checkpoints === 0 ? [] : [provenText(signed)]),
   ].join(', ');
   return [
     ...alterations.map(findingText),
@@ -149,6 +177,10 @@ function report(
     ...heads.map((head) => `head ${formatHead(head)}`),
     `${place}: ${alterations.length === 0 ? 'ok' : 'ALTERED'} — ${counts}`,
   ];
+}
+
+function provenText({ checkpoints, provenRecords }: Pick<Verified, 'checkpoints' | 'provenRecords'>): string {
+  return `${count(checkpoints, 'signed head')} over ${count(provenRecords, 'record')}`;
 }
 
 function asJson(directory: string, result: Verified): string {

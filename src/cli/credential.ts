@@ -228,7 +228,7 @@ async function listCredentials(
 async function readRows(io: Io, file: string): Promise<Row[]> {
   const { config, locate } = await loadLocated(file);
   const reader = new SourceReader(processContext(io), config.sealed);
-  const { byName } = await readCredentials(config.credentials, reader, new CredentialVersions()).catch(
+  const byName = await readCredentials(config.credentials, reader, new CredentialVersions()).catch(
     (error) => {
       throw error instanceof CredentialError ? new ConfigError(error.issues.map(locate)) : error;
     },

@@ -53,18 +53,19 @@ async function demo(io: Io, { freePorts = false }: { freePorts?: boolean }): Pro
       audit,
     });
     const { listen, control } = await app.start();
+    const [gateway = ''] = listen.map((address) => urlOf(address));
     let traffic: DemoTraffic | undefined;
     try {
       const rows = [
         ...addressRows(simulator),
-        ['gateway', 'clients', urlOf(listen)],
+        ['gateway', 'clients', gateway],
         ['gateway', 'control', `${urlOf(control)}  (console, /livez, /readyz, /metrics)`],
         ['audit log', 'until the end', join(audit.directory, audit.replica)],
       ];
       await printAll(io, ...alignColumns(rows));
-      for (const path of REQUESTS) await show(io, `${urlOf(listen)}${path}`);
+      for (const path of REQUESTS) await show(io, `${gateway}${path}`);
       const ended = shutdownSignal();
-      traffic = startTraffic(KEYS.flatMap((key) => requestsOf(key, urlOf(listen))));
+      traffic = startTraffic(KEYS.flatMap((key) => requestsOf(key, gateway)));
       await printAll(
         io,
         '',
@@ -112,7 +113,7 @@ async function demoSetup(io: Io, simulator: Simulator, freePorts: boolean): Prom
     const deployment = config.deployments[name];
     if (deployment !== undefined) deployment.baseUrl = [origin];
   }
-  if (freePorts) config.listen.port = config.control.port = 0;
+  if (freePorts) for (const plane of [...config.listen, config.control]) plane.port = 0;
   const files = new Map(Array.from(setup.files, ([name, each]) => [name, { ...each, ca: simulator.ca }]));
   return { ...setup, files };
 }

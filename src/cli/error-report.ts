@@ -1,11 +1,11 @@
 import { isNativeError } from 'node:util/types';
 import { CommanderError } from 'commander';
+import { WorkerError } from '../app/worker.ts';
 import { errorCode } from '../base/error-code.ts';
 import { createLog } from '../base/log.ts';
 import { PortError } from '../base/open-port.ts';
 import { describeError } from '../base/report-error.ts';
 import { ConfigError, formatIssue } from '../config/issues.ts';
-import { WorkerError } from '../fleet/worker-error.ts';
 import { CommandError, type ExitStatus, type Io, note } from './io.ts';
 
 /** Returns the exit status of a command that failed with this error. */

@@ -1,12 +1,18 @@
+import { execFile } from 'node:child_process';
 import cluster from 'node:cluster';
 import { availableParallelism } from 'node:os';
 import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
 import { App, type AppDeps } from '../app/app.ts';
-import { openAuditLog, openDataPlane, type ProcessParts } from '../app/compose.ts';
+import { openAuditLog, type ProcessParts } from '../app/compose.ts';
+import { DataPlane } from '../app/data-plane.ts';
+import type { ServiceManager } from '../app/reloads.ts';
 import { processOf } from '../audit/replica-name.ts';
 import { foldersIn } from '../audit/segments/segment.ts';
+import { timerDelay } from '../base/clock.ts';
+import { messageOf } from '../base/error-code.ts';
 import type { Log } from '../base/log.ts';
-import { type OpenAddress, socketPath } from '../base/open-port.ts';
+import { addressName, type OpenAddress, socketPath } from '../base/open-port.ts';
 import { primaryChallenges } from '../challenges/store/primary.ts';
 import { IdleLogs } from '../fleet/audit-logs.ts';
 import { Fleet } from '../fleet/fleet.ts';
@@ -15,9 +21,8 @@ import { primaryLimits } from '../limits/primary.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import { type Io, processContext } from './io.ts';
 import { processParts } from './process-parts.ts';
-import { systemdOf } from './systemd.ts';
 
-export interface GatewayProcess {
+interface GatewayProcess {
   readonly app: App;
   readonly log: Log;
   /** Replaces the worker processes; undefined: this process serves itself. */
@@ -40,7 +45,7 @@ export async function gatewayProcess(
   const consoleFolder = fileURLToPath(new URL('../../dist/console', import.meta.url));
   const { uid } = processContext(io);
   const serviceManager = systemdOf(io.env, log);
-  const serving = fleet ?? openDataPlane(setup, parts);
+  const serving = fleet ?? new DataPlane(setup, parts);
   const app = new App(setup, { ...parts, serving, uid, consoleFolder, serviceManager, ...reloading });
   return { app, log, upgrade: fleet && (() => fleet.upgrade()), stopTracing };
 }
@@ -55,18 +60,11 @@ function fleetOf(setup: AppSetup, parts: ProcessParts): Fleet | undefined {
   // The name as it was given: after an upgrade, a symbolic link in it leads to the new version.
   cluster.setupPrimary({ exec: process.argv[1], args: ['worker'], serialization: 'advanced' });
   const { clock } = parts;
-  const shared = [
-    primaryChallenges(clock),
-    primaryLimits({ now: () => clock.now(), epoch: () => Date.now() }),
-  ];
   return new Fleet(setup, {
     ...parts,
     workers: workers === 'auto' ? availableParallelism() : workers,
-    fork: () => cluster.fork(),
     idleLogs: idleLogs(setup, parts.log),
-    share: (port) => {
-      for (const store of shared) store.serve(port);
-    },
+    stores: [primaryChallenges(clock), primaryLimits({ now: () => clock.now(), epoch: () => Date.now() })],
   });
 }
 
@@ -84,7 +82,104 @@ function idleLogs({ audit, redis }: AppSetup, log: Log): IdleLogs {
 }
 
 /** Formats an address as a URL; that of a UNIX socket stays as it is. */
-export function urlOf({ address, port }: OpenAddress, scheme: 'http' | 'https' = 'http'): string {
-  if (socketPath(address) !== undefined) return address;
-  return `${scheme}://${address.includes(':') ? `[${address}]` : address}:${port}`;
+export function urlOf(address: OpenAddress, scheme: 'http' | 'https' = 'http'): string {
+  const name = addressName(address);
+  return socketPath(address.address) === undefined ? `${scheme}://${name}` : name;
+}
+
+const execute = promisify(execFile);
+
+/** Maximum time of one message, in milliseconds. */
+const TIMEOUT_MS = 5_000;
+/** Time until a message of the watchdog that failed is sent again, in milliseconds. */
+const RETRY_MS = 1_000;
+
+type Environment = Readonly<Record<string, string | undefined>>;
+
+/** Returns the systemd that has started this process; undefined if it wants no messages. */
+export function systemdOf(environment: Environment, log: Log): ServiceManager | undefined {
+  const { NOTIFY_SOCKET } = environment;
+  return NOTIFY_SOCKET ? new Systemd(environment, log) : undefined;
+}
+
+/**
+ * Tells systemd the states of this process (sd_notify(3)), and that its event loop turns (`WatchdogSec`). Messages go
+ * through the program `systemd-notify`, because Node.js has no datagram sockets of Unix.
+ */
+class Systemd implements ServiceManager {
+  readonly #environment: Environment;
+  readonly #log: Log;
+  /** Undefined without a watchdog. */
+  readonly #watchdogMs: number | undefined;
+  /** States arrive in their order. */
+  #last: Promise<unknown> = Promise.resolve();
+  #isReady = false;
+  #hasFailed = false;
+
+  constructor(environment: Environment, log: Log) {
+    this.#environment = environment;
+    this.#log = log;
+    this.#watchdogMs = watchdogOf(environment);
+  }
+
+  ready(status: string): void {
+    this.#tell('READY=1', statusLine(status));
+    if (!this.#isReady) this.#keepWatchdog();
+    this.#isReady = true;
+  }
+
+  reloading(): void {
+    // Type=notify-reload compares this with the time of its signal.
+    const now = process.hrtime.bigint() / 1_000n;
+    this.#tell('RELOADING=1', `MONOTONIC_USEC=${now}`, statusLine('reloading the configuration'));
+  }
+
+  stopping(): void {
+    this.#tell('STOPPING=1', statusLine('draining'));
+  }
+
+  #tell(...assignments: string[]): void {
+    this.#last = this.#last.then(() => this.#send(assignments));
+  }
+
+  /** Resolves to false if the message could not be sent. */
+  async #send(assignments: readonly string[]): Promise<boolean> {
+    const { NOTIFY_SOCKET, PATH } = this.#environment;
+    try {
+      // Not the whole environment, which may hold secrets.
+      await execute('systemd-notify', assignments, { env: { NOTIFY_SOCKET, PATH }, timeout: TIMEOUT_MS });
+      return true;
+    } catch (error) {
+      const reason = messageOf(error);
+      if (!this.#hasFailed)
+        this.#log.warn({ reason }, 'systemd-notify failed; systemd does not see the state');
+      this.#hasFailed = true;
+      return false;
+    }
+  }
+
+  /** Sends two messages in the time of the watchdog, so that one may be late. */
+  #keepWatchdog(): void {
+    if (this.#watchdogMs === undefined) return;
+    const halfMs = this.#watchdogMs / 2;
+    const next = (ms: number): void => {
+      setTimeout(async () => {
+        const isSent = await this.#send(['WATCHDOG=1']);
+        next(isSent ? halfMs : Math.min(RETRY_MS, halfMs));
+      }, timerDelay(ms)).unref();
+    };
+    next(halfMs);
+  }
+}
+
+/** Returns the time of the watchdog in milliseconds; undefined if there is none for this process. */
+function watchdogOf({ WATCHDOG_USEC, WATCHDOG_PID }: Environment): number | undefined {
+  const ms = Number(WATCHDOG_USEC) / 1_000;
+  const isOurs = WATCHDOG_PID === undefined || WATCHDOG_PID === String(process.pid);
+  return isOurs && ms > 0 ? ms : undefined;
+}
+
+/** Makes one line: the next one would be another assignment. */
+function statusLine(status: string): string {
+  return `STATUS=${status.replaceAll(/\s+/g, ' ')}`;
 }

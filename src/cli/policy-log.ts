@@ -2,9 +2,16 @@ import type { Command } from 'commander';
 import type { RecordedRequest } from '../app/replay.ts';
 import { type FoundRequest, instantAfter, instantAt } from '../audit/reader/query.ts';
 import { search } from '../audit/reader/search.ts';
-import { argument, collectFiles, openAuditConfig, replicaOption, requireReplica } from './audit-config.ts';
+import {
+  argument,
+  collectFiles,
+  LogReading,
+  openAuditConfig,
+  partOf,
+  replicaOption,
+  requireReplica,
+} from './audit-log.ts';
 import type { Io } from './io.ts';
-import { LogReading, partOf } from './log-reading.ts';
 
 /** Which requests of which log. */
 export interface LogArguments {

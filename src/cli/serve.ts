@@ -49,10 +49,10 @@ async function serve(io: Io, { config, watch }: ServeOptions): Promise<void> {
   // Registered before the start: a signal during it would end the process without closing the audit log.
   const stopping = shutdownSignal();
   const { listen, control } = await app.start().catch(failed);
-  const scheme = setup.listenTls === undefined ? 'http' : 'https';
+  const urls = listen.map((address, index) => urlOf(address, setup.listenTls[index] ? 'https' : 'http'));
   const { audit } = setup;
   const opened = {
-    listen: urlOf(listen, scheme),
+    listen: urls.length === 1 ? urls[0] : urls,
     control: urlOf(control),
     audit: audit && join(audit.directory, audit.replica),
   };

@@ -1,5 +1,5 @@
 import type { Command } from 'commander';
-import { openDataPlane } from '../app/compose.ts';
+import { DataPlane } from '../app/data-plane.ts';
 import { ipcPort } from '../base/ipc-port.ts';
 import { ChannelChallengeStore } from '../challenges/store/channel.ts';
 import { WorkerProcess } from '../fleet/worker.ts';
@@ -32,7 +32,7 @@ async function worker(io: Io): Promise<void> {
       const onError = (operation: string): void => metrics.storeErrors.inc({ operation });
       const challenges = new ChannelChallengeStore(port, onError);
       const openLimits = (): ChannelLimitStore => new ChannelLimitStore(port);
-      return { plane: openDataPlane(setup, parts, { challenges, openLimits }), audit };
+      return { plane: new DataPlane(setup, { ...parts, stores: { challenges, openLimits } }), audit };
     },
   });
   await serving.run();

@@ -47,6 +47,11 @@ export const auditSchema = (folder: string) =>
       keyFile: fileName(folder).describe(
         'A file with the key of the seals: 256 bits in hex. A holder of the key can forge the log, so keep a copy away from the log.',
       ),
+      signingKeyFile: fileName(folder)
+        .exactOptional()
+        .describe(
+          'A file with a private key (Ed25519, PEM) that signs heads of the log, at least once a second while records come. Whoever has the public key can check the log and proofs of records, and cannot forge them. `audit key new` makes both.',
+        ),
       parameters: z
         .array(text('the name of a query parameter'), { error: PARAMETERS })
         .default([])

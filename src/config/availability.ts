@@ -1,5 +1,6 @@
 import { z } from 'zod';
-import { duration, parsed, SECTION, text, whole } from './value-schemas.ts';
+import type { Accepted, CrossIssue } from './cross-check.ts';
+import { duration, NAME, oneOf, oneOrMore, parsed, SECTION, text, whole } from './value-schemas.ts';
 
 /** Retries of a request whose connection broke. */
 export const retrySchema = () =>
@@ -77,3 +78,92 @@ const percent = () => {
     return share / 100;
   });
 };
+
+/** Most bytes of `bodyContains`. */
+const LONGEST_TEXT = 256;
+
+/** Schema of the outcomes of a deployment. */
+export const outcomesSchema = () =>
+  z.array(
+    z.strictObject(
+      {
+        name: text(
+          'a name of letters, digits, "-", "_" and ".", 64 at most, a letter or digit first',
+          NAME,
+        ).describe('The name of the outcome in metrics, logs, the audit log and the console.'),
+        status: oneOrMore(whole(101, 599), 'a status from 101 to 599, or a list of them').describe(
+          'The statuses of its responses, one or a list. A 401 never matches: the gateway handles it itself.',
+        ),
+        bodyContains: text(`a text of 1 to ${LONGEST_TEXT} bytes`, isSearchable)
+          .exactOptional()
+          .describe(
+            'A text that the first 16 KiB of the body must contain, compared byte by byte in UTF-8. If the body is compressed (gzip, deflate, br), the first 16 KiB are decompressed for the comparison.',
+          ),
+        pause: duration()
+          .exactOptional()
+          .describe(
+            'After such a response, requests get 503 `upstream-paused` for this time and are not sent. A valid Retry-After of the response takes its place, up to one hour.',
+          ),
+        scope: oneOf(['deployment', 'credential'])
+          .exactOptional()
+          .describe(
+            'What `pause` pauses: the whole `deployment` (default), or requests with the same `credential`. It needs `pause`.',
+          ),
+        egress: oneOf(['next'])
+          .exactOptional()
+          .describe(
+            'Such a response means that the upstream does not accept the local address of the connection. The address is passed over, and an idempotent request whose body is kept is sent again from the next one. It needs several `egress.localAddress`, and excludes `pause`.',
+          ),
+      },
+      { error: SECTION },
+    ),
+    { error: 'a list of outcomes, each with a name and a status' },
+  );
+
+function isSearchable(value: string): boolean {
+  return value !== '' && Buffer.byteLength(value) <= LONGEST_TEXT;
+}
+
+export type Outcomes = z.output<ReturnType<typeof outcomesSchema>>;
+
+/** Checks the outcomes of a deployment against each other. */
+export function* outcomesIssues(outcomes: Accepted<Outcomes>): Generator<CrossIssue> {
+  yield* sameNameIssues(outcomes);
+  yield* unreachableIssues(outcomes);
+  for (const [index, outcome] of outcomes.entries()) {
+    if (outcome === undefined) continue;
+    if ('scope' in outcome && !('pause' in outcome)) {
+      yield { path: ['outcomes', index, 'scope'], message: 'is for a pause only: give pause, too' };
+    }
+    if ('egress' in outcome && 'pause' in outcome) {
+      const message = 'would keep requests from the next address, too: leave out pause or egress';
+      yield { path: ['outcomes', index, 'pause'], message };
+    }
+  }
+}
+
+function* sameNameIssues(outcomes: Accepted<Outcomes>): Generator<CrossIssue> {
+  const seen = new Set<string>();
+  for (const [index, outcome] of outcomes.entries()) {
+    if (outcome?.name === undefined) continue;
+    if (seen.has(outcome.name)) {
+      const message = 'is the name of another outcome, too: give each its own';
+      yield { path: ['outcomes', index, 'name'], message };
+    }
+    seen.add(outcome.name);
+  }
+}
+
+/** Finds outcomes that never match, because others above them take every response with their statuses. */
+function* unreachableIssues(outcomes: Accepted<Outcomes>): Generator<CrossIssue> {
+  const taken = new Set<number>();
+  for (const [index, outcome] of outcomes.entries()) {
+    const statuses = outcome?.status ?? [];
+    if (statuses.length > 0 && statuses.every((status) => status !== undefined && taken.has(status))) {
+      const message = 'is taken by outcomes above without bodyContains: put this one above them';
+      yield { path: ['outcomes', index, 'status'], message };
+    }
+    if (outcome === undefined || 'bodyContains' in outcome) continue;
+    for (const status of statuses) if (status !== undefined) taken.add(status);
+  }
+}

@@ -14,7 +14,6 @@ const SHA256_OF_NOTHING = 'e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca4959
  */
 export function* clientIssues(config: Accepted<Config>, exposed: boolean): Generator<CrossIssue> {
   yield* lackingClientIssues(config, exposed);
-  yield* trustedProxyIssues(config);
   yield* issuerIssues(config);
   const clients = (config.clients ?? []).map((client, index) => new ClientConditions(client, index));
   const earlier = new EarlierClients(clients);
@@ -42,18 +41,6 @@ function* lackingClientIssues(
     lacking: true,
     message: `so no request would be served: describe a client (digest-gateway client add NAME prints the lines)${instead}`,
   };
-}
-
-function* trustedProxyIssues({ listen }: Accepted<Config>): Generator<CrossIssue> {
-  for (const key of ['trustedProxies', 'proxyProtocol'] as const) {
-    for (const [index, network] of (listen?.[key] ?? []).entries()) {
-      if (network?.bits !== 0) continue;
-      yield {
-        path: ['listen', key, index],
-        message: 'is every address, so that everyone could claim any: name the proxies only',
-      };
-    }
-  }
 }
 
 function* issuerIssues({ jwt }: Accepted<Config>): Generator<CrossIssue> {
@@ -136,7 +123,8 @@ function* identifyIssues(
 ): Generator<CrossIssue> {
   if (identify === undefined) return;
   const path = [...client, 'identify'];
-  const verifies = isGiven(listen, 'tls') && isGiven(listen?.tls, 'clientCaFile');
+  const verifies =
+    listen?.some((each) => isGiven(each, 'tls') && isGiven(each?.tls, 'clientCaFile')) !== false;
   if ('certificate' in identify && !verifies) {
     yield {
       path: [...path, 'certificate'],

@@ -1,12 +1,11 @@
 import { z } from 'zod';
 import { ORIGIN_FIELDS } from '../http1/fields.ts';
 import { isOverride } from '../policy/fields.ts';
-import { circuitSchema, healthSchema, retrySchema } from './availability.ts';
+import { circuitSchema, healthSchema, outcomesIssues, outcomesSchema, retrySchema } from './availability.ts';
 import { type Accepted, type CrossIssue, crossChecked } from './cross-check.ts';
 import { addressFamilyIssues, egressSchema, severalAddressesIssues } from './egress.ts';
 import { limitsSchema } from './limits.ts';
 import { operationsIssues, operationsSchema } from './operations.ts';
-import { outcomesIssues, outcomesSchema } from './outcomes.ts';
 import { plaintextTlsIssues, upstreamTlsSchema } from './upstream-tls.ts';
 import {
   duration,
@@ -254,7 +253,7 @@ const keys = (folder: string) =>
     { error: SECTION },
   );
 
-export type Deployment = z.output<ReturnType<typeof keys>>;
+type Deployment = z.output<ReturnType<typeof keys>>;
 
 /** Schema of one upstream service. `folder` is the base of relative file names. */
 export const deploymentSchema = (folder: string) => crossChecked(keys(folder), deploymentIssues);

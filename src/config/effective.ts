@@ -1,5 +1,6 @@
 import { stringify } from 'yaml';
 import { z } from 'zod';
+import { withSharedKeys } from './listen.ts';
 import { sectionsSchema } from './schema.ts';
 import { isSource } from './secret-source.ts';
 
@@ -40,8 +41,8 @@ export function effectiveYaml(tree: unknown): string {
 /** Does the same as a tree. Included files are in it, so `include` is not. */
 export function effectiveTree(tree: unknown): unknown {
   const { include: _, ...sections } = sectionsSchema('/').shape;
-  const { include: __, ...written } = tree as Record<string, unknown>;
-  return effective(z.object(sections), written);
+  const { include: __, listen, ...written } = tree as Record<string, unknown>;
+  return effective(z.object(sections), { ...written, listen: withSharedKeys(listen) });
 }
 
 /** Returns a value with the defaults of its schema; undefined: there is none. */
@@ -65,8 +66,11 @@ function effectiveParts(schema: unknown, value: unknown): unknown {
     const form = schema.options.find((option) => z.safeParse(option, value).success);
     return effective(form, value);
   }
-  if (schema instanceof z.ZodArray)
-    return (value as unknown[]).map((item) => effective(schema.element, item));
+  if (schema instanceof z.ZodArray) {
+    // One listener stands for a list of one.
+    if (!Array.isArray(value)) return effective(schema.element, value);
+    return value.map((item) => effective(schema.element, item));
+  }
   if (schema instanceof z.ZodRecord) {
     return mapped(value as object, (_key, entry) => effective(schema.valueType, entry));
   }

@@ -1,8 +1,8 @@
 import { isIP } from 'node:net';
 import { z } from 'zod';
 import { isExposed, parseAddress } from '../base/network.ts';
+import type { Outcomes } from './availability.ts';
 import { type Accepted, type CrossIssue, crossChecked } from './cross-check.ts';
-import type { Outcomes } from './outcomes.ts';
 import { duration, fileName, flag, isOrigin, oneOrMore, SECTION, text } from './value-schemas.ts';
 
 const LOCAL_ADDRESS = 'an IP address of this host, such as 203.0.113.7';

@@ -33,6 +33,12 @@ function jsonSchemaOf(schema: z.ZodType, title: string): Record<string, unknown>
       // The type of a value before its transform is exact; checks in code have no JSON Schema.
       unrepresentable: 'any',
       override: ({ jsonSchema }) => {
+        if (jsonSchema['orOne'] === true) {
+          delete jsonSchema['orOne'];
+          const list = { ...jsonSchema };
+          for (const key of Object.keys(jsonSchema)) delete jsonSchema[key];
+          jsonSchema.anyOf = [list.items as typeof jsonSchema, list];
+        }
         const { ['unit']: unit } = jsonSchema;
         if (unit !== 'duration' && unit !== 'size') return;
         delete jsonSchema['unit'];

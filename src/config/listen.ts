@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import type { Path } from './issues.ts';
 import { keyFile } from './secret-source.ts';
 import {
   bindAddress,
@@ -90,8 +91,7 @@ const limits = () =>
     { error: SECTION },
   );
 
-/** Schema of the data plane. `folder` is the base of relative file names. */
-export const listenSchema = (folder: string) =>
+const listenSchema = (folder: string) =>
   z.strictObject(
     {
       ...listener(8080),
@@ -123,4 +123,54 @@ export const listenSchema = (folder: string) =>
     { error: SECTION },
   );
 
+/** One address of the data plane with its settings. */
 export type Listen = z.output<ReturnType<typeof listenSchema>>;
+
+/** Keys that hold for the whole gateway: a listener without one has that of the first listener that has it. */
+export const SHARED_KEYS = ['trustedProxies', 'forwardedHeader', 'limits'] as const;
+
+const LISTENERS = `${SECTION}, or a list of at least one such mapping`;
+
+/** Schema of the data plane: one listener or a list; the output is a list. `folder` is the base of relative file names. */
+export const listenersSchema = (folder: string) =>
+  z
+    .preprocess(
+      (written) => (isMapping(written) ? [written] : withSharedKeys(written)),
+      z.array(listenSchema(folder), { error: LISTENERS }).nonempty({ error: LISTENERS }),
+    )
+    .meta({ orOne: true });
+
+/** Returns written listeners with the keys that they share; one mapping, or an invalid value, stays as it is. */
+export function withSharedKeys(written: unknown): unknown {
+  if (!Array.isArray(written)) return written;
+  const shared: Record<string, unknown> = {};
+  for (const key of SHARED_KEYS) {
+    const owner = written.find((listener) => isMapping(listener) && Object.hasOwn(listener, key));
+    if (owner !== undefined) shared[key] = owner[key];
+  }
+  // The keys stay in the order in which they are written.
+  return written.map((listener) =>
+    isMapping(listener) ? { ...listener, ...shared, ...listener } : listener,
+  );
+}
+
+function isMapping(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+/** Returns the path of listener `index` for messages: a single one needs no index. */
+export function listenerPath(listeners: readonly unknown[], index: number): Path {
+  return listeners.length === 1 ? ['listen'] : ['listen', index];
+}
+
+/** Returns a path into the checked configuration as it is in the file. `isList`: `listen` is a list there. */
+export function writtenPath(path: Path, isList: boolean): Path {
+  const [section, index, ...below] = path;
+  return section === 'listen' && typeof index === 'number' && !isList ? [section, ...below] : path;
+}
+
+/** The settings that hold for all listeners. */
+export function sharedSettings([first]: readonly Listen[]): Pick<Listen, (typeof SHARED_KEYS)[number]> {
+  if (first === undefined) throw new TypeError('a gateway has at least one listener');
+  return first;
+}

@@ -7,6 +7,7 @@ import { errorCode } from '../base/error-code.ts';
 import { stateOf } from '../base/file-watch.ts';
 import { type FileTrust, findParts, mergeParts, type Part, readParts } from './include.ts';
 import { ConfigError, type Issue, type LocatedIssue } from './issues.ts';
+import { writtenPath } from './listen.ts';
 import { type Config, includeSchema } from './schema.ts';
 import { schemaIssues } from './schema-issues.ts';
 import { configSchema } from './section-issues.ts';
@@ -126,7 +127,13 @@ function patternsIn(tree: unknown): readonly string[] {
 function checked(main: YamlSource, parts: readonly Part[], file: string): CheckedConfig {
   const { tree, locate, duplicates } = mergeParts(main, parts);
   const config = parse(tree, [...main.syntaxIssues, ...duplicates], locate, schemaOf(dirname(file)));
-  return { config, file, tree, locate };
+  const isList = Array.isArray(Object(tree).listen);
+  return {
+    config,
+    file,
+    tree,
+    locate: (issue) => locate({ ...issue, path: writtenPath(issue.path, isList) }),
+  };
 }
 
 /** `known`: issues that were found before. */

@@ -10,7 +10,7 @@ const URL_SHAPE =
 const KINDS = ['url', 'sentinels', 'cluster'];
 
 /** Host and port of a server, or of a Sentinel or cluster node. */
-export interface Address {
+interface Address {
   host: string;
   port: number;
 }

@@ -1,7 +1,7 @@
 import type { z } from 'zod';
-import { listNames } from './cross-check.ts';
+import { knownKeys, listNames } from './cross-check.ts';
 import type { Issue, Path } from './issues.ts';
-import { knownKeys } from './schema-paths.ts';
+import { SHARED_KEYS, writtenPath } from './listen.ts';
 
 /** Shortest part of a name that can stand for the whole, such as `ca` for `caFile`. */
 const SHORTEST_PART = 2;
@@ -11,11 +11,14 @@ const SHORTEST_PART = 2;
  * sentences tell a missing value from an empty and a wrong one.
  */
 export function schemaIssues(schema: unknown, tree: unknown, found: readonly z.core.$ZodIssue[]): Issue[] {
+  const isList = Array.isArray(valueAt(tree, ['listen']));
   return found.flatMap((issue): Issue[] => {
-    const path = issue.path.map((segment) => (typeof segment === 'number' ? segment : String(segment)));
+    const checked = issue.path.map((segment) => (typeof segment === 'number' ? segment : String(segment)));
+    const path = writtenPath(checked, isList);
+    if (isList && isShared(tree, path)) return [];
     switch (issue.code) {
       case 'unrecognized_keys': {
-        const known = knownKeys(schema, path);
+        const known = knownKeys(schema, checked);
         return issue.keys.map((key) => unknownKey(path, key, known));
       }
       case 'invalid_key':
@@ -26,6 +29,14 @@ export function schemaIssues(schema: unknown, tree: unknown, found: readonly z.c
         return [{ path, message: sentence(valueAt(tree, path), issue) }];
     }
   });
+}
+
+/** True if the value is that of another listener, which has the issue, too. */
+function isShared(tree: unknown, [section, index, key]: Path): boolean {
+  if (section !== 'listen' || index === undefined || key === undefined) return false;
+  return (
+    SHARED_KEYS.some((each) => each === key) && !Object.hasOwn(Object(valueAt(tree, [section, index])), key)
+  );
 }
 
 function customIssue(

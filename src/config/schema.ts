@@ -4,7 +4,7 @@ import { auditSchema } from './audit.ts';
 import { clientSchema, jwtSchema } from './clients.ts';
 import { credentialSchema, sealedSchema } from './credential.ts';
 import { deploymentSchema } from './deployment.ts';
-import { listener, listenSchema } from './listen.ts';
+import { listener, listenersSchema } from './listen.ts';
 import { redisSchema } from './redis.ts';
 import {
   duration,
@@ -70,9 +70,11 @@ export const sectionsSchema = (folder: string) =>
         .describe(
           'Further files with `clients`, `credentials` and `deployments`, and nothing else: a name such as `clients.d/*.yaml`, or a list. `*` stands for any characters in the last part of a name; where it is, `?` and `[ab]` work as in a shell, too. The files are added in the order of their names to what this file has; a name that comes twice is refused. File names in them are relative to the folder of this file, too. At most 1000 files and 16 MiB.',
         ),
-      listen: listenSchema(folder)
+      listen: listenersSchema(folder)
         .prefault({})
-        .describe('The data plane, to which clients send their requests.'),
+        .describe(
+          'The data plane, to which clients send their requests: one listener, or a list of them, such as a UNIX socket for programs of this machine and TLS for others. `trustedProxies`, `forwardedHeader` and `limits` hold for the whole gateway: in a list, give each of them at one listener.',
+        ),
       workers: workers()
         .default(1)
         .describe(
@@ -173,7 +175,7 @@ export const sectionsSchema = (folder: string) =>
       anonymous: flag()
         .default(false)
         .describe(
-          'Serves requests of everyone who reaches the data plane. It is refused unless `listen.address` is loopback.',
+          'Serves requests of everyone who reaches the data plane. It is refused unless each `address` of `listen` is loopback.',
         ),
       sealed: sealedSchema(folder)
         .exactOptional()

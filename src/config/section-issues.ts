@@ -1,8 +1,7 @@
-import { isLoopbackHost, parseAddress } from '../base/network.ts';
-import { socketPath } from '../base/open-port.ts';
 import { clientIssues } from './client-issues.ts';
 import { type Accepted, type CrossIssue, crossChecked, keyList } from './cross-check.ts';
 import type { Path } from './issues.ts';
+import { exposedListeners, isExposedAddress, listenerIssues } from './listener-issues.ts';
 import { type Config, sectionsSchema } from './schema.ts';
 
 /** Schema of the configuration, with the checks of its sections against each other. */
@@ -10,12 +9,12 @@ export const configSchema = (folder: string) => crossChecked(sectionsSchema(fold
 
 /** Checks the sections of a configuration against each other. */
 export function* sectionIssues(config: Accepted<Config>): Generator<CrossIssue> {
-  const { listen, deployments } = config;
-  yield* exposureIssues(config);
+  const { deployments } = config;
+  const exposed = exposedListeners(config);
+  yield* exposureIssues(config, exposed);
   yield* controlIssues(config);
-  yield* portIssues(config);
-  yield* revocationIssues(config);
-  yield* clientIssues(config, isExposed(listen?.address));
+  yield* listenerIssues(config);
+  yield* clientIssues(config, exposed.length > 0);
   if (config.audit?.stream?.redis === true && !('redis' in config)) {
     yield {
       path: ['audit', 'stream', 'redis'],
@@ -31,15 +30,17 @@ export function* sectionIssues(config: Accepted<Config>): Generator<CrossIssue> 
   yield* matchIssues(deployments, 'host');
 }
 
-function* exposureIssues({ listen, control, anonymous }: Accepted<Config>): Generator<CrossIssue> {
-  if (anonymous === true && isExposed(listen?.address)) {
+function* exposureIssues(
+  { control, anonymous }: Accepted<Config>,
+  [exposed]: readonly string[],
+): Generator<CrossIssue> {
+  if (anonymous === true && exposed !== undefined) {
     yield {
       path: ['anonymous'],
-      message:
-        'would let everyone who reaches listen.address use the credentials: set it to false and describe clients, or listen on 127.0.0.1',
+      message: `would let everyone who reaches ${exposed}.address use the credentials: set it to false and describe clients, or listen on 127.0.0.1`,
     };
   }
-  if (control !== undefined && !('tokenSha256' in control) && isExposed(control.address)) {
+  if (control !== undefined && !('tokenSha256' in control) && isExposedAddress(control.address)) {
     yield {
       path: ['control', 'tokenSha256'],
       message:
@@ -73,39 +74,6 @@ function* controlIssues({ control, ...sections }: Accepted<Config>): Generator<C
       message: 'needs an audit log, which records each action: give audit',
     };
   }
-}
-
-function* revocationIssues({ listen }: Accepted<Config>): Generator<CrossIssue> {
-  if (listen?.tls === undefined || !('crlFile' in listen.tls) || 'clientCaFile' in listen.tls) return;
-  yield {
-    path: ['listen', 'tls', 'crlFile'],
-    message: 'needs listen.tls.clientCaFile: without it no client is asked for a certificate',
-  };
-}
-
-function* portIssues({ listen, control }: Accepted<Config>): Generator<CrossIssue> {
-  if (listen?.port === undefined || listen.address === undefined) return;
-  if (socketPath(listen.address) !== undefined) {
-    if ((listen.proxyProtocol?.length ?? 0) > 0) {
-      yield {
-        path: ['listen', 'proxyProtocol'],
-        message:
-          'names networks, and clients of a UNIX socket are of none: leave it out, or listen on a port',
-      };
-    }
-    if (listen.address === control?.address) {
-      yield { path: ['control', 'address'], message: 'is the socket of listen, too: give each its own' };
-    }
-    return;
-  }
-  if (listen.port !== 0 && listen.port === control?.port && listen.address === control.address) {
-    yield { path: ['control', 'port'], message: 'is the port of listen, too: give each its own' };
-  }
-}
-
-/** True if other machines can reach the address. */
-function isExposed(address: string | undefined): boolean {
-  return address !== undefined && parseAddress(address) !== undefined && !isLoopbackHost(address);
 }
 
 /** Finds names of credentials that do not exist. */

@@ -4,9 +4,8 @@ import { z } from 'zod';
 import type { Clock } from '../base/clock.ts';
 import { RollingCount } from '../base/rolling-count.ts';
 import type { LocatedIssue } from '../config/issues.ts';
-import { type Admission, type Caller, callerOf } from './admission.ts';
+import { type Admission, type Caller, callerOf, Slots } from './admission.ts';
 import { ControlError, handler, jsonBody, sendProblem } from './control-error.ts';
-import { Slots } from './slots.ts';
 import type {
   ActionName,
   ActionResultView,

@@ -14,6 +14,7 @@ import {
 import { type IdentifierLists, usageCsv, usageNotes } from '../audit/reader/usage-table.ts';
 import type { AdminDetails } from '../audit/record.ts';
 import { putBounded } from '../base/bounded-map.ts';
+import { Slots } from './admission.ts';
 import {
   type PageRequest,
   ParameterError,
@@ -24,7 +25,6 @@ import {
 } from './audit-query.ts';
 import type { RequestRow, SearchView, UsageView } from './audit-view.ts';
 import { sendProblem } from './control-error.ts';
-import { Slots } from './slots.ts';
 
 /** For so long the same query is not new, in milliseconds. */
 const KNOWN_MS = 600_000;
@@ -102,7 +102,7 @@ export class AuditApi {
     this.#exports = new Slots(exports);
     this.router.get(
       '/audit/search',
-      this.#handler((req, res, log) => this.#search(req, res, log)),
+      this.#handler((req, res, log) => this.#sendPage(req, res, log, readSearch(req.query, log.keys))),
     );
     this.router.get(
       '/audit/export',
@@ -114,7 +114,9 @@ export class AuditApi {
     );
     this.router.get(
       '/requests/:id',
-      this.#handler((req, res, log) => this.#request(req, res, log)),
+      this.#handler((req, res, log) =>
+        this.#sendPage(req, res, log, readRequest(String(req.params['id']), req.query)),
+      ),
     );
   }
 
@@ -140,16 +142,6 @@ export class AuditApi {
         }
       }
     };
-  }
-
-  async #search(req: Request, res: Response, log: AuditLogAccess): Promise<void> {
-    const request = readSearch(req.query, log.keys);
-    await this.#sendPage(req, res, log, request);
-  }
-
-  async #request(req: Request, res: Response, log: AuditLogAccess): Promise<void> {
-    const request = readRequest(String(req.params['id']), req.query);
-    await this.#sendPage(req, res, log, request);
   }
 
   async #sendPage(req: Request, res: Response, log: AuditLogAccess, request: PageRequest): Promise<void> {

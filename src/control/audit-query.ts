@@ -113,7 +113,7 @@ interface ExportRequest {
   readonly format: (typeof FORMATS)[number];
 }
 
-export interface UsageRequest {
+interface UsageRequest {
   readonly query: Pick<Query, 'since' | 'until' | 'replica'>;
   readonly by: readonly UsageField[];
   readonly format: (typeof USAGE_FORMATS)[number];

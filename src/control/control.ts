@@ -7,15 +7,13 @@ import { createServer } from '../base/node-http.ts';
 import { type OpenAddress, openPort, type PortOptions } from '../base/open-port.ts';
 import type { MetricsFormat, MetricsText } from '../metrics/merged-metrics.ts';
 import { type ActionsOptions, actionsRouter } from './actions.ts';
-import { admission } from './admission.ts';
+import { admission, Slots, type TokenHashes } from './admission.ts';
 import { AUDIT_BOUNDS, type AuditApiOptions, LONG_PATHS } from './audit-api.ts';
 import { Console, type ConsolePace } from './console.ts';
-import type { TokenHashes } from './guard.ts';
 import { describeApi, type Offer } from './openapi.ts';
 import { Pages } from './pages.ts';
 import { type Queries, queriesRouter } from './queries.ts';
 import { readiness, readinessText } from './readiness.ts';
-import { Slots } from './slots.ts';
 import type { ConsoleSource } from './snapshot.ts';
 
 export interface ControlOptions extends Omit<ActionsOptions, 'admission'> {

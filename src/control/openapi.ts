@@ -5,12 +5,17 @@ import type { Operation } from '../policy/catalogue.ts';
 import { FORMS, type Parameter } from '../policy/parameter.ts';
 import type { DeploymentRules, Sites } from '../policy/rules.ts';
 
-/** The deployments that the gateway offers, and its address. */
+/** The deployments that the gateway offers, and its addresses. */
 export interface Offer {
   readonly version: string;
-  /** Address and port of the data plane. */
-  readonly listen: OpenAddress;
+  /** Where the data plane listens. */
+  readonly listen: readonly OfferedAddress[];
   readonly deployments: readonly OfferedDeployment[];
+}
+
+export interface OfferedAddress extends OpenAddress {
+  /** True: clients speak TLS. */
+  readonly isSecure: boolean;
 }
 
 export interface OfferedDeployment {
@@ -49,7 +54,7 @@ export function describeApi({ version, listen, deployments }: Offer): JsonObject
       const path = (rules.stripPrefix ?? '') + operation.path;
       const described = describeOperation(rules, operation, problems);
       paths[path] = {
-        ...(host !== undefined && { servers: [serverOf({ ...listen, host })] }),
+        ...(host !== undefined && { servers: listen.map((each) => serverOf(each, host)) }),
         [method.toLowerCase()]: described,
         ...paths[path],
       };
@@ -62,7 +67,7 @@ export function describeApi({ version, listen, deployments }: Offer): JsonObject
       version,
       description: 'The operations for internal clients. The gateway adds Digest.',
     },
-    servers: [serverOf({ ...listen, host: listen.address })],
+    servers: listen.map((each) => serverOf(each, each.address)),
     paths,
     components: {
       schemas: { Problem: problemSchema() },
@@ -82,16 +87,17 @@ const SECURITY_SCHEMES = {
   certificate: { type: 'mutualTLS' },
 } as const;
 
-function serverOf({ address, port, host }: OpenAddress & { readonly host: string }): JsonObject {
+function serverOf({ address, port, isSecure }: OfferedAddress, host: string): JsonObject {
+  const scheme = isSecure ? 'https' : 'http';
   const path = socketPath(address);
   if (path !== undefined) {
     return {
-      url: `http://${host === address ? 'localhost' : host}`,
+      url: `${scheme}://${host === address ? 'localhost' : host}`,
       description: `Over the UNIX socket ${path}.`,
     };
   }
   return {
-    url: 'http://{host}:{port}',
+    url: `${scheme}://{host}:{port}`,
     variables: { host: { default: host }, port: { default: String(port) } },
   };
 }

@@ -17,7 +17,7 @@ export interface Readiness {
   readonly checks: readonly Check[];
 }
 
-export interface Check {
+interface Check {
   readonly name: string;
   readonly ok: boolean;
   /** The errors and their effects; empty when ok. */

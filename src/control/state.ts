@@ -2,7 +2,7 @@ import { findingText, type PlacedFinding } from '../audit/findings.ts';
 import type { ConnectionStats } from '../transport/connection.ts';
 import type { EgressState } from '../upstream/egress-addresses.ts';
 import type { CredentialState } from '../upstream/upstream-address.ts';
-import type { AddressView, NonceView, TlsView } from './view.ts';
+import type { AddressView, ListenerView, NonceView, TlsView } from './view.ts';
 
 /** Distinct errors that are kept. */
 const ERRORS = 50;
@@ -25,6 +25,8 @@ export interface WorkerState {
   readonly storeUp: boolean | null;
   /** null: no audit log is configured. */
   readonly audit: AuditState | null;
+  /** Those that are open, in the order of the configuration. */
+  readonly listeners: readonly ListenerView[];
   readonly deployments: readonly DeploymentState[];
   /** Recent errors, the newest first. */
   readonly errors: readonly ErrorState[];
@@ -168,6 +170,11 @@ export function mergeStates(
     serves: inOrder.some(({ serves }) => serves),
     storeUp: every(inOrder.map(({ storeUp }) => storeUp)),
     audit: audits.length === 0 ? null : mergeAudits(audits),
+    listeners: mergeBy(
+      inOrder.flatMap(({ listeners }) => listeners),
+      ({ address }) => address,
+      mergeListeners,
+    ),
     deployments: mergeBy(deployments, ({ name }) => name, mergeDeployments),
     errors: mergeErrors([...inOrder.flatMap(({ errors }) => errors), ...formerErrors]),
   };
@@ -185,6 +192,13 @@ export function mergeAudits(audits: readonly AuditState[]): AuditState {
     streamFailing: streams.length === 0 ? null : distinct(streams.flat()),
     integrityErrors: mergeBy(findings, findingText, ([first]) => first),
   };
+}
+
+/** In an upgrade, workers may have read another certificate: the one that expires first counts. */
+function mergeListeners(views: readonly [ListenerView, ...ListenerView[]]): ListenerView {
+  const connections = views.reduce((sum, each) => sum + each.connections, 0);
+  const certificateExpiresAt = least(views.map((each) => each.certificateExpiresAt));
+  return { ...views[0], connections, ...(certificateExpiresAt !== undefined && { certificateExpiresAt }) };
 }
 
 function mergeDeployments(states: readonly [DeploymentState, ...DeploymentState[]]): DeploymentState {

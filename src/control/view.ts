@@ -43,6 +43,20 @@ interface GatewayView extends Condition {
   readonly configuredAt: number;
   /** null without Redis. */
   readonly storeUp: boolean | null;
+  /** In the order of the configuration. */
+  readonly listeners: readonly ListenerView[];
+}
+
+/** One address of the data plane. */
+export interface ListenerView {
+  /** Such as `127.0.0.1:8080`, or `unix:` and the path of a socket. */
+  readonly address: string;
+  /** Open connections of clients, those in a TLS handshake among them. */
+  readonly connections: number;
+  /** `mutual`: clients are asked for a certificate, too. */
+  readonly tls: 'none' | 'server' | 'mutual';
+  /** Expiry of the certificate of the gateway. */
+  readonly certificateExpiresAt?: number;
 }
 
 export interface DeploymentView extends Condition {
@@ -94,7 +108,7 @@ interface EgressView {
 }
 
 /** Rates of the last few seconds. */
-export interface Rates {
+interface Rates {
   readonly requests: number;
   /** Responses of 500 and above, from the gateway or the upstream. */
   readonly errors: number;

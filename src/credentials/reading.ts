@@ -27,9 +27,8 @@ export class CredentialError extends Error {
   }
 }
 
-export interface Credentials {
-  readonly byName: ReadonlyMap<string, CredentialSet>;
-}
+/** By name. */
+export type Credentials = ReadonlyMap<string, CredentialSet>;
 
 /**
  * Reads every credential.
@@ -58,7 +57,7 @@ export async function readCredentials(
   if (issues.length > 0) {
     throw new CredentialError(issues);
   }
-  return { byName };
+  return byName;
 }
 
 interface PartsRead {

@@ -1,5 +1,6 @@
 import { createSocket } from 'node:dgram';
 import { lookup } from 'node:dns/promises';
+import { once } from 'node:events';
 import { Cancellation } from '../base/cancellation.ts';
 import { GatewayError } from '../base/errors.ts';
 import { expectGatewayError, ignoreSystemError } from '../base/expected-errors.ts';
@@ -254,18 +255,14 @@ async function sourceAddressTo(host: string): Promise<string | undefined> {
   }
 }
 
-function boundTo(address: string, type: 'udp4' | 'udp6'): Promise<string> {
-  return new Promise((resolve, reject) => {
-    const socket = createSocket(type);
-    socket.once('error', (error) => {
-      socket.close();
-      reject(error);
-    });
+async function boundTo(address: string, type: 'udp4' | 'udp6'): Promise<string> {
+  const socket = createSocket(type);
+  try {
     // Any port works, because nothing is sent to it.
-    socket.connect(443, address, () => {
-      const { address: own } = socket.address();
-      socket.close();
-      resolve(own);
-    });
-  });
+    socket.connect(443, address);
+    await once(socket, 'connect');
+    return socket.address().address;
+  } finally {
+    socket.close();
+  }
 }

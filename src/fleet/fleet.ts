@@ -1,10 +1,11 @@
-import type { Worker as ClusterWorker } from 'node:cluster';
+import cluster from 'node:cluster';
 import { setTimeout as delay } from 'node:timers/promises';
 import type {
   Activation,
   DeploymentVersion,
   FormerWorkers,
   Serving,
+  TlsRenewal,
   WantedMetrics,
   Worker,
 } from '../app/worker.ts';
@@ -14,13 +15,12 @@ import type { Clock } from '../base/clock.ts';
 import { messageOf } from '../base/error-code.ts';
 import { ignoreAbort } from '../base/expected-errors.ts';
 import type { Log } from '../base/log.ts';
-import type { ProcessPort } from '../base/message-calls.ts';
+import type { StoreServer } from '../base/message-calls.ts';
 import type { OpenAddress } from '../base/open-port.ts';
 import { reportError } from '../base/report-error.ts';
 import type { AuditLines } from '../control/snapshot.ts';
 import type { WorkerState, WorkersState } from '../control/state.ts';
 import { keepInUse } from '../credentials/credentials.ts';
-import type { ListenTls } from '../gateway/listener.ts';
 import type { MergedMetrics } from '../metrics/merged-metrics.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import type { AppSetup } from '../setup/setup.ts';
@@ -50,20 +50,18 @@ interface FleetDeps {
   readonly merged: MergedMetrics;
   /** Number of workers. */
   readonly workers: number;
-  /** Starts the process of a worker. */
-  readonly fork: () => ClusterWorker;
-  /** Serves what workers without Redis share. */
-  readonly share: (port: ProcessPort) => void;
+  /** What workers without Redis share. */
+  readonly stores: readonly Pick<StoreServer<never>, 'serve'>[];
   readonly idleLogs: IdleLogs;
 }
 
 /** From `opening` on, a worker takes part in activations. */
 type Stage = 'starting' | 'opening' | 'serving' | 'draining';
 
-/** A worker that serves on this address. */
+/** A worker that serves on these addresses. */
 interface StartedWorker {
   readonly worker: RemoteWorker;
-  readonly address: OpenAddress;
+  readonly addresses: readonly OpenAddress[];
 }
 
 /** Serves requests in worker processes, replaces those that end, and gives all of them the same configuration. */
@@ -103,7 +101,7 @@ export class Fleet implements Serving {
     return this.#reports.auditLines(position);
   }
 
-  async start(): Promise<OpenAddress> {
+  async start(): Promise<readonly OpenAddress[]> {
     const started = await this.#startAll();
     const failed = started.find((each) => each.status === 'rejected');
     if (failed !== undefined) {
@@ -113,12 +111,12 @@ export class Fleet implements Serving {
       }
       throw failed.reason;
     }
-    const address = startedOf(started)[0]?.address;
-    if (address === undefined) throw new TypeError('a fleet has at least one worker');
+    const addresses = startedOf(started)[0]?.addresses;
+    if (addresses === undefined) throw new TypeError('a fleet has at least one worker');
     this.#isLive = true;
     this.#keepLogs();
     void this.#keepCounts();
-    return address;
+    return addresses;
   }
 
   activate(setup: AppSetup): Promise<Activation> {
@@ -127,9 +125,10 @@ export class Fleet implements Serving {
     return done;
   }
 
-  renewTls(tls: ListenTls): void {
-    this.#setup = { ...this.#setup, listenTls: tls };
-    for (const worker of this.#workers.keys()) worker.begin((plane) => plane.renewTls(tls));
+  renewTls(renewal: TlsRenewal): void {
+    const listenTls = this.#setup.listenTls.with(renewal.listener, renewal.tls);
+    this.#setup = { ...this.#setup, listenTls };
+    for (const worker of this.#workers.keys()) worker.begin((plane) => plane.renewTls(renewal));
   }
 
   reopenAccessLog(): void {
@@ -217,7 +216,7 @@ export class Fleet implements Serving {
     return Promise.allSettled(Array.from({ length: this.#deps.workers }, () => this.#startWorker()));
   }
 
-  /** @throws Error if the worker cannot be built, cannot open the port, or ends */
+  /** @throws Error if the worker cannot be built, cannot open a port, or ends */
   async #startWorker(): Promise<StartedWorker> {
     const worker = this.#fork();
     try {
@@ -234,9 +233,9 @@ export class Fleet implements Serving {
       // From here on, reloads and promotions reach this worker.
       this.#setStage(worker, 'opening');
       await this.#versions.adopt(worker, () => this.#of('serving')[0]);
-      const address = await worker.listen();
+      const addresses = await worker.listen();
       this.#setStage(worker, 'serving');
-      return { worker, address };
+      return { worker, addresses };
     } catch (error) {
       this.#setStage(worker, 'draining');
       worker.kill();
@@ -246,21 +245,9 @@ export class Fleet implements Serving {
   }
 
   #fork(): RemoteWorker {
-    const { log, metrics } = this.#deps;
-    const number = freeNumber(this.#numbers);
-    const worker = new RemoteWorker(this.#deps.fork(), {
-      number,
-      onReport: (report) => {
-        // After the end, its counts are in the sums already.
-        if (this.#workers.has(worker)) this.#reports.add(number, report);
-      },
-      onHang: () => {
-        log.error({ worker: number }, 'a worker does not answer, and is killed');
-        metrics.workerExits.inc({ reason: 'hang' });
-      },
-    });
+    const worker = new RemoteWorker(cluster.fork(), freeNumber(this.#numbers));
     this.#workers.set(worker, 'starting');
-    this.#deps.share(worker.port);
+    for (const store of this.#deps.stores) store.serve(worker.port);
     const begun = this.#deps.clock.now();
     void worker.ended.then((how) => this.#onEnd(worker, how, begun)).catch(reportError);
     return worker;
@@ -273,6 +260,10 @@ export class Fleet implements Serving {
     this.#workers.delete(worker);
     this.#reports.ended(worker);
     this.#heads.recordEnd(worker);
+    if (worker.hangs) {
+      log.error({ worker: number }, 'a worker does not answer, and is killed');
+      metrics.workerExits.inc({ reason: 'hang' });
+    }
     if (stage !== 'serving') return;
     if (clock.now() - begun > STEADY_MS) this.#failures = 0;
     if (!worker.hangs) metrics.workerExits.inc({ reason: 'crash' });

@@ -10,7 +10,7 @@ import type { OpenAddress } from '../base/open-port.ts';
 import type { TransferredSetup } from '../setup/transfer.ts';
 
 /** Version of what primary and workers call of each other. In an upgrade, they can be of different versions of the program. */
-export const PROTOCOL = 6;
+export const PROTOCOL = 7;
 
 /** Name of the service that each worker is for its primary. */
 const SERVICE = 'worker';
@@ -21,8 +21,8 @@ const READY = 'worker ready';
 export interface WorkerLife {
   /** Builds the data plane. */
   open(start: WorkerStart): Promise<void>;
-  /** Opens the port that the workers share; resolves to its address, or why it cannot be opened. */
-  listen(): Promise<OpenAddress | ListenFailure>;
+  /** Opens the ports that the workers share; resolves to their addresses, or why one cannot be opened. */
+  listen(): Promise<readonly OpenAddress[] | ListenFailure>;
   /** Does nothing, which shows that the event loop turns. */
   beat(): void;
   /** Builds another configuration beside the active one; resolves to the names of what changed. */

@@ -1,16 +1,16 @@
 import type { Worker as ClusterWorker } from 'node:cluster';
 import { setTimeout as delay } from 'node:timers/promises';
-import type { ReportOptions, Worker, WorkerReport } from '../app/worker.ts';
+import { type ReportOptions, type Worker, WorkerError, type WorkerReport } from '../app/worker.ts';
 import type { Head } from '../audit/seal.ts';
+import { inTime } from '../base/clock.ts';
 import { ignoreAbort } from '../base/expected-errors.ts';
 import { ipcPort } from '../base/ipc-port.ts';
 import { NO_REPLY, type ProcessPort } from '../base/message-calls.ts';
 import { type OpenAddress, PortError } from '../base/open-port.ts';
-import { isolate, reportError } from '../base/report-error.ts';
+import { reportError } from '../base/report-error.ts';
 import type { WorkerState } from '../control/state.ts';
 import type { TransferredSetup } from '../setup/transfer.ts';
 import { bothOf, isServed, PROTOCOL, WorkerCalls } from './protocol.ts';
-import { WorkerError } from './worker-error.ts';
 
 /** Interval of the calls that show whether the worker answers, in milliseconds. */
 const BEAT_MS = 1_000;
@@ -22,14 +22,6 @@ const HANG_MS = 5_000;
 const OPEN_MS = 120_000;
 /** Maximum wait for a report, in milliseconds; the one before is used then. */
 const REPORT_MS = 1_000;
-
-interface RemoteWorkerOptions {
-  /** Names the worker among those that run; no other process uses the same audit folder. */
-  readonly number: number;
-  readonly onReport: (report: WorkerReport) => void;
-  /** Called when it hangs, before it is killed. */
-  readonly onHang: () => void;
-}
 
 /** Contents of a report. `withLines`: new audit lines. */
 interface Wanted extends Omit<ReportOptions, 'auditFrom'> {
@@ -44,6 +36,7 @@ interface QueuedReport {
 
 /** The primary's end of one worker. */
 export class RemoteWorker {
+  /** Names the worker among those that run; no other process uses the same audit folder. */
   readonly number: number;
   readonly pid: number;
   /** The channel to the worker. */
@@ -53,7 +46,6 @@ export class RemoteWorker {
   /** Its data plane. */
   readonly plane: Worker;
   readonly #worker: ClusterWorker;
-  readonly #options: RemoteWorkerOptions;
   readonly #calls: WorkerCalls;
   readonly #isServed: Promise<void>;
   #hangs = false;
@@ -68,13 +60,13 @@ export class RemoteWorker {
   #state: WorkerState | undefined;
   #reporting: Promise<void> = Promise.resolve();
   #queued: QueuedReport | undefined;
+  #received: WorkerReport[] = [];
   #isGone = false;
   #hasEnded = false;
 
-  constructor(worker: ClusterWorker, options: RemoteWorkerOptions) {
+  constructor(worker: ClusterWorker, number: number) {
     this.#worker = worker;
-    this.#options = options;
-    this.number = options.number;
+    this.number = number;
     const { process: child } = worker;
     this.pid = child.pid ?? 0;
     this.port = ipcPort(child);
@@ -148,10 +140,10 @@ export class RemoteWorker {
     this.#beats = setInterval(() => void this.#beat(), BEAT_MS).unref();
   }
 
-  /** @throws Error if the port cannot be opened, or the process ends */
-  async listen(): Promise<OpenAddress> {
+  /** @throws Error if a port cannot be opened, or the process ends */
+  async listen(): Promise<readonly OpenAddress[]> {
     const listening = await this.#calls.call('listen');
-    if ('address' in listening) return listening;
+    if (!('message' in listening)) return listening;
     throw listening.isPortError ? new PortError(listening.message) : new Error(listening.message);
   }
 
@@ -181,9 +173,16 @@ export class RemoteWorker {
     act(this.plane).catch(this.#ignoreEnd);
   }
 
-  /** Asks for a report; after a while without one, the one before is kept. Never rejects. */
+  /** Asks for a report; one that takes too long is received later. Never rejects. */
   async update(wanted: Wanted): Promise<void> {
-    await inTime(this.#ask(wanted));
+    await inTime(this.#ask(wanted), REPORT_MS);
+  }
+
+  /** Returns the reports received since the last call, oldest first. */
+  takeReports(): readonly WorkerReport[] {
+    const received = this.#received;
+    this.#received = [];
+    return received;
   }
 
   /**
@@ -197,7 +196,7 @@ export class RemoteWorker {
       this.kill();
     }, limitMs);
     // Two reports at a time could hold the same audit lines.
-    await inTime(this.#reporting);
+    await inTime(this.#reporting, REPORT_MS);
     await this.#calls
       .call('drain', { withDelay, auditFrom: this.#auditFrom, metrics: 'all', withState: true })
       .then((report) => this.#accept(report))
@@ -225,7 +224,6 @@ export class RemoteWorker {
       const isLate = error instanceof Error && error.message.endsWith(NO_REPLY);
       if (!isLate || this.#hasEnded || this.#hangs) return;
       this.#hangs = true;
-      this.#options.onHang();
       this.kill();
     }
   }
@@ -265,14 +263,7 @@ export class RemoteWorker {
     this.#auditFrom = report.auditPosition ?? this.#auditFrom;
     this.#auditHead = report.auditHead ?? this.#auditHead;
     this.#state = report.state ?? this.#state;
-    isolate(() => this.#options.onReport(report));
+    // After the end, its counts are in the sums already.
+    if (!this.#hasEnded) this.#received.push(report);
   }
-}
-
-/** Resolves when the promise does, or after the maximum wait for a report. */
-async function inTime(report: Promise<void>): Promise<void> {
-  const late = Promise.withResolvers<void>();
-  const timer = setTimeout(late.resolve, REPORT_MS);
-  await Promise.race([report, late.promise]);
-  clearTimeout(timer);
 }

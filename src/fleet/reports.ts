@@ -1,8 +1,9 @@
 import { setAuditCounts } from '../app/gauges.ts';
-import type { FormerWorkers, WantedMetrics, WorkerReport } from '../app/worker.ts';
+import type { FormerWorkers, WantedMetrics } from '../app/worker.ts';
 import { auditLines } from '../app/worker-state.ts';
 import type { Audit } from '../audit/audit.ts';
 import type { Clock } from '../base/clock.ts';
+import { isolate } from '../base/report-error.ts';
 import type { AuditLines } from '../control/snapshot.ts';
 import { type ErrorState, mergeErrors } from '../control/state.ts';
 import type { AuditLine } from '../control/view.ts';
@@ -39,13 +40,6 @@ export class Reports {
     this.#deps = deps;
   }
 
-  /** A worker has sent a report. */
-  add(worker: number, { metrics, lines, refusals }: WorkerReport): void {
-    this.#deps.merged.set(worker, metrics);
-    this.#lines.add(lines);
-    this.#refusals.keep(refusals);
-  }
-
   /** The lines after this position of the primary and the workers, which send theirs from now on for a while. */
   auditLines(position: number): AuditLines {
     this.#linesWantedAt = this.#deps.clock.now();
@@ -69,12 +63,25 @@ export class Reports {
       this.#lines.add(lines);
     }
     await Promise.all(workers.map((worker) => worker.update({ metrics: names, withState, withLines })));
+    for (const worker of workers) this.#collect(worker);
   }
 
   /** Keeps the counts and errors of a worker that has ended. */
-  ended({ number, state }: RemoteWorker): void {
-    this.#deps.merged.ended(number);
-    this.#errors = mergeErrors([...this.#errors, ...(state?.errors ?? [])]);
+  ended(worker: RemoteWorker): void {
+    this.#collect(worker);
+    this.#deps.merged.ended(worker.number);
+    this.#errors = mergeErrors([...this.#errors, ...(worker.state?.errors ?? [])]);
+  }
+
+  /** The end of a worker must be noted whatever it reports. */
+  #collect(worker: RemoteWorker): void {
+    isolate(() => {
+      for (const { metrics, lines, refusals } of worker.takeReports()) {
+        this.#deps.merged.set(worker.number, metrics);
+        this.#lines.add(lines);
+        this.#refusals.keep(refusals);
+      }
+    });
   }
 
   /** What workers knew that have ended, or are about to. */

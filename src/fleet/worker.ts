@@ -3,6 +3,7 @@ import type { WorkerReport } from '../app/worker.ts';
 import type { Audit } from '../audit/audit.ts';
 import type { IpcPort } from '../base/ipc-port.ts';
 import { PortError } from '../base/open-port.ts';
+import { sharedSettings } from '../config/listen.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import { fromTransfer } from '../setup/transfer.ts';
 import { type DrainOptions, PROTOCOL, serveWorker, type WorkerLife } from './protocol.ts';
@@ -115,7 +116,7 @@ export function replicaOf(replica: string, number: number): string {
 export function setupOfWorker(setup: AppSetup, number: number, workers: number): AppSetup {
   const { config, audit } = setup;
   const part = (all: number): number => Math.max(1, Math.ceil(all / workers));
-  const { limits } = config.listen;
+  const { limits } = sharedSettings(config.listen);
   const divided = {
     ...limits,
     connections: part(limits.connections),
@@ -129,7 +130,11 @@ export function setupOfWorker(setup: AppSetup, number: number, workers: number):
   );
   return {
     ...setup,
-    config: { ...config, listen: { ...config.listen, limits: divided }, deployments },
+    config: {
+      ...config,
+      listen: config.listen.map((listener) => ({ ...listener, limits: divided })),
+      deployments,
+    },
     audit: audit && { ...audit, replica: replicaOf(audit.replica, number) },
   };
 }

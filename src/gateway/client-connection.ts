@@ -16,6 +16,8 @@ const MOST_HELD = 16 * 1024;
 const KEEP_ALIVE_MARGIN = 1_000;
 
 export interface ConnectionOptions {
+  /** Number of the listener that accepts it. */
+  readonly listener: number;
   /** Maximum size of request line and headers together, in bytes. */
   readonly headerSize: number;
   /** Time from the connection's start, or the request's first byte, to the end of the head, in milliseconds. */
@@ -111,7 +113,7 @@ export class ClientConnection implements RequestReceiver, ExchangeOwner {
     const exchange = new ClientExchange(this.#socket, head, response, this);
     this.#exchange = exchange;
     if (!head.isPersistent) this.refuseRest();
-    this.#gateway.handle(exchange).catch(this.#onError);
+    this.#gateway.handle(exchange, this.#options.listener).catch(this.#onError);
   }
 
   onData(piece: Buffer, framing: number): void {

@@ -59,8 +59,8 @@ export interface Deployment {
 export interface GatewayOptions {
   readonly identification: Identification;
   readonly routes: Routes<Deployment>;
-  /** Host names of the gateway that clients may use, from `canonicalHost`; undefined: any. */
-  readonly hosts: ReadonlySet<string> | undefined;
+  /** Host names that clients of each listener may use, from `canonicalHost`; undefined: any. */
+  readonly hosts: readonly (ReadonlySet<string> | undefined)[];
   /** True if each request is logged. */
   readonly logRequests: boolean;
   /** Undefined without an access log. */
@@ -115,12 +115,15 @@ export class Gateway {
     this.#refusing = true;
   }
 
-  /** Handles one request until its response has been sent. If it rejects, the connection must be ended. */
-  async handle(exchange: ClientExchange): Promise<void> {
+  /**
+   * Handles one request until its response has been sent. `listener`: number of the one that it came to. If it rejects,
+   * the connection must be ended.
+   */
+  async handle(exchange: ClientExchange, listener: number): Promise<void> {
     const relay = this.#relayOf(exchange);
     let error: GatewayError | undefined;
     try {
-      const target = this.#check(relay);
+      const target = this.#check(relay, listener);
       const identified = this.#options.identification.identify(exchange.socket, exchange.request.headers);
       const caller = identified instanceof Promise ? await identified : identified;
       const response = await this.#send(relay, target, caller);
@@ -149,7 +152,7 @@ export class Gateway {
   }
 
   /** Checks everything that does not depend on the client. */
-  #check({ exchange: { request }, record }: Relay): Target {
+  #check({ exchange: { request }, record }: Relay, listener: number): Target {
     checkAuthority(request);
     this.#admit();
     checkConnect(request);
@@ -157,7 +160,7 @@ export class Gateway {
     record.target = target.path;
     checkMethod(request);
     checkUpgrade(request);
-    checkHost(this.#options.hosts, target);
+    checkHost(this.#options.hosts[listener], target);
     return target;
   }
 

@@ -10,8 +10,9 @@ import { isDeepStrictEqual } from 'node:util';
 import { addressOf, announceAddress } from '../base/client-address.ts';
 import { certificatesIn } from '../base/guarded-file.ts';
 import { type Network, parseAddress } from '../base/network.ts';
-import { type OpenAddress, openPort, type PortOptions } from '../base/open-port.ts';
+import { addressName, type OpenAddress, openPort, type PortOptions } from '../base/open-port.ts';
 import { ClientConnection, type ConnectionOptions } from './client-connection.ts';
+import type { ConnectionLimits } from './connection-limits.ts';
 import type { Gateway } from './gateway.ts';
 import { type ProxyHeaderError, receiveProxyHeader } from './proxy-protocol.ts';
 
@@ -36,22 +37,21 @@ export interface ListenTls {
 }
 
 export interface ListenerOptions extends ConnectionOptions {
-  /** Maximum number of open connections from one address, so that it cannot take all of them. */
-  readonly connectionsPerAddress: number;
-  /** True if many clients may share an address, such as a trusted proxy's; it is not limited then. */
-  readonly isShared: (address: string) => boolean;
-  readonly onRefused: (reason: 'total' | 'address') => void;
+  readonly place: PortOptions;
+  /** Its path in the configuration, such as `listen[1]`, for errors. */
+  readonly path: string;
+  /** Shared with the other listeners. */
+  readonly limits: ConnectionLimits;
+  readonly onRefused: (reason: 'total' | 'address', listener: string) => void;
   /** Networks from which each connection has to begin with a header of the PROXY protocol. */
   readonly proxyProtocol: readonly Network[];
   /** Called when a connection of a proxy is closed for its header. */
-  readonly onProxyHeader: (error: ProxyHeaderError, proxy: string) => void;
+  readonly onProxyHeader: (error: ProxyHeaderError, proxy: string, listener: string) => void;
   /** Undefined for plain HTTP. */
   readonly tls: ListenTls | undefined;
-  /** Maximum number of open connections. */
-  readonly connections: number;
 }
 
-/** The data plane's HTTP/1.1 server. */
+/** An HTTP/1.1 server of the data plane, on an address of its own. */
 export class Listener {
   readonly #server: Server;
   /** The same server; undefined without TLS. */
@@ -65,8 +65,7 @@ export class Listener {
   /** Sockets before the end of their PROXY header or TLS handshake by their peer: TLS replaces a socket by its own. */
   readonly #handshakes = new Map<string, Socket>();
   readonly #connections = new Set<ClientConnection>();
-  /** Numbers of open connections by address. */
-  readonly #perAddress = new Map<string, number>();
+  #name = '';
   #tls: ListenTls | undefined;
   #ticks: NodeJS.Timeout | undefined;
 
@@ -91,9 +90,13 @@ export class Listener {
       this.#secure = takeListener(this.#tlsServer);
     }
     this.#server = this.#tlsServer ?? createServer(settings);
-    this.#server.maxConnections = options.connections;
-    this.#server.on('drop', () => options.onRefused('total'));
     this.#server.on('connection', (socket: Socket) => {
+      // Without a response, which would cost too much.
+      if (!options.limits.admit(socket)) {
+        socket.destroy();
+        options.onRefused('total', this.#name);
+        return;
+      }
       this.#sockets.add(socket);
       socket.once('close', () => this.#sockets.delete(socket));
       if (this.#isProxy(socket)) void this.#acceptProxied(socket);
@@ -101,9 +104,26 @@ export class Listener {
     });
   }
 
+  /** The address that it listens on, such as `127.0.0.1:8080`; empty before. */
+  get name(): string {
+    return this.#name;
+  }
+
+  /** Number of open connections, those in a handshake among them. */
+  get connections(): number {
+    return this.#sockets.size;
+  }
+
+  /** The settings of new connections; undefined without TLS. */
+  get tls(): ListenTls | undefined {
+    return this.#tls;
+  }
+
   /** Resolves when the port or socket is open; rejects if it cannot be opened. */
-  async listen(place: PortOptions): Promise<OpenAddress> {
-    const opened = await openPort(this.#server, place, 'listen');
+  async listen(): Promise<OpenAddress> {
+    const { place, path } = this.#options;
+    const opened = await openPort(this.#server, place, path);
+    this.#name = addressName(opened);
     const { headersTimeout, keepAliveTimeout } = this.#options;
     const interval = Math.min(headersTimeout, keepAliveTimeout, TICK_MS);
     this.#ticks = setInterval(() => this.#tick(), interval).unref();
@@ -180,37 +200,20 @@ export class Listener {
       return;
     }
     socket.destroy();
-    if (header !== 'none') onProxyHeader(header, proxy);
+    if (header !== 'none') onProxyHeader(header, proxy, this.#name);
   }
 
   #accept(socket: Socket): void {
-    this.#limit(socket);
-    if (socket.destroyed) return;
+    if (!this.#options.limits.admitAddress(socket)) {
+      socket.destroy();
+      this.#options.onRefused('address', this.#name);
+      return;
+    }
     if (this.#secure === undefined) this.#open(socket);
     else {
       this.#beginHandshake(socket);
       this.#secure(socket);
     }
-  }
-
-  /** Counts a connection until it closes. Above the limit it is destroyed without a response, which would cost too much. */
-  #limit(socket: Socket): void {
-    const { connectionsPerAddress, isShared, onRefused } = this.#options;
-    const address = addressOf(socket);
-    // Clients of a UNIX socket cannot be told apart.
-    if (address === '') return;
-    const open = this.#perAddress.get(address) ?? 0;
-    if (open >= connectionsPerAddress && !isShared(address)) {
-      socket.destroy();
-      onRefused('address');
-      return;
-    }
-    this.#perAddress.set(address, open + 1);
-    socket.once('close', () => {
-      const left = (this.#perAddress.get(address) ?? 0) - 1;
-      if (left > 0) this.#perAddress.set(address, left);
-      else this.#perAddress.delete(address);
-    });
   }
 
   #beginHandshake(socket: Socket): void {

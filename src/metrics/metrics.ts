@@ -201,24 +201,24 @@ export class Metrics {
   );
   readonly connectionsRefused = this.#counter(
     'connections_refused_total',
-    'Client connections refused by a limit, by limit',
-    ['limit'],
+    'Client connections refused by a limit, by limit and listener',
+    ['limit', 'listener'],
   );
   readonly proxyHeadersRefused = this.#counter(
     'proxy_headers_refused_total',
-    'Connections of listen.proxyProtocol that were closed for their PROXY header, by reason: malformed, unsupported, checksum, incomplete, or timeout',
-    ['reason'],
+    'Connections of listen.proxyProtocol that were closed for their PROXY header, by reason (malformed, unsupported, checksum, incomplete, timeout) and listener',
+    ['reason', 'listener'],
   );
   readonly crlExpiry = this.#gauge(
     'listen_crl_expiry_timestamp_seconds',
     'Expiry of the first list in listen.tls.crlFile, in Unix time; 0 without one. After it, certificates of its authority are refused',
-    [],
+    ['listener'],
     'min',
   );
   readonly listenCertificateExpiry = this.#gauge(
     'listen_certificate_expiry_timestamp_seconds',
-    'Expiry of the certificate of the data plane, in Unix time; 0 without TLS',
-    [],
+    'Expiry of the certificate of a listener of the data plane, in Unix time; 0 without TLS',
+    ['listener'],
     'min',
   );
   readonly clientKeyExpiry = this.#gauge(
@@ -257,6 +257,12 @@ export class Metrics {
     'audit_failures_total',
     'Audit records not written or late, and failures of the sink',
     ['sink'],
+  );
+  readonly auditUnsigned = this.#gauge(
+    'audit_unsigned_seconds',
+    'How long the oldest audit record that no signed head covers has waited for one; 0: all are covered',
+    [],
+    'max',
   );
   readonly accessLogLost = this.#counter(
     'access_log_lost_lines_total',

@@ -2,6 +2,7 @@ import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { isNativeError } from 'node:util/types';
 import type { AuditOptions } from '../audit/audit.ts';
+import { signingKey } from '../audit/checkpoint.ts';
 import { auditKeys } from '../audit/keys.ts';
 import { folderIssue } from '../audit/segments/replica-folder.ts';
 import type { OtlpReceiver } from '../audit/shipping/otlp.ts';
@@ -29,29 +30,59 @@ export async function readAudit(
   reading: ContentReading,
 ): Promise<AuditOptions | undefined> {
   if (section === undefined) return undefined;
-  const { keyFile, replica = replicaName(), sinks = [], ...options } = section;
+  const { keyFile, signingKeyFile, replica = replicaName(), sinks = [], ...options } = section;
   const folder = join(options.directory, replica);
   const issue = await folderIssue(folder);
   if (issue !== undefined) {
     reading.issues.push({ path: ['audit', 'directory'], message: `${folder} ${issue}` });
   }
   const key = await reading.value(['audit', 'keyFile'], (reader) => readAuditKey(keyFile, reader));
-  return key && { ...options, replica, key, sinks: sinks.map(({ name }) => name) };
+  const signing =
+    signingKeyFile &&
+    (await reading.value(['audit', 'signingKeyFile'], (reader) => readSigningKey(signingKeyFile, reader)));
+  // Without the key that is configured, the log must not go on unsigned.
+  if (signingKeyFile !== undefined && signing === undefined) return undefined;
+  return (
+    key && {
+      ...options,
+      replica,
+      key,
+      ...(signing && { signingKey: signing }),
+      sinks: sinks.map(({ name }) => name),
+    }
+  );
 }
 
 /**
  * Reads the key of the seals.
  * @throws Error if it cannot be read or contains no key; the message never quotes it
  */
-export async function readAuditKey(file: string, reader: SourceReader): Promise<Secret> {
+export function readAuditKey(file: string, reader: SourceReader): Promise<Secret> {
+  return readKey(file, reader, auditKeys, `(umask 077; openssl rand -hex 32 > ${file})`);
+}
+
+/**
+ * Reads the key of signed heads.
+ * @throws Error if it cannot be read or contains no key; the message never quotes it
+ */
+export function readSigningKey(file: string, reader: SourceReader): Promise<Secret> {
+  return readKey(file, reader, signingKey, `digest-gateway audit key new --out ${file}`);
+}
+
+/** `parse` throws for a text that is no key; `command` makes one. */
+async function readKey(
+  file: string,
+  reader: SourceReader,
+  parse: (secret: Secret) => unknown,
+  command: string,
+): Promise<Secret> {
   // For this user alone: a key that others can read is refused.
-  const command = `(umask 077; openssl rand -hex 32 > ${file})`;
   const { secret } = await reader.read({ file, readableByOthers: 'never' }).catch((error) => {
     const isMissing = isNativeError(error) && errorCode(error.cause) === 'ENOENT';
     throw isMissing ? new Error(`${file} does not exist: make it with ${command}`, { cause: error }) : error;
   });
   try {
-    auditKeys(secret);
+    parse(secret);
   } catch (error) {
     throw new Error(`${file} ${messageOf(error)}: make one with ${command}`);
   }

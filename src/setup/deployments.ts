@@ -45,7 +45,7 @@ export interface DeploymentSetup extends DeploymentFiles {
 }
 
 /** Sites by name of a credential. */
-export type TestSites = ReadonlyMap<string, readonly string[]>;
+type TestSites = ReadonlyMap<string, readonly string[]>;
 
 /** What is read for the deployments of a configuration. */
 interface DeploymentParts {

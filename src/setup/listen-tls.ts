@@ -5,8 +5,8 @@ import { isNativeError } from 'node:util/types';
 import { FileWatch } from '../base/file-watch.ts';
 import { certificatesIn, type PemGuard, readPem } from '../base/guarded-file.ts';
 import type { Log } from '../base/log.ts';
-import type { Issue } from '../config/issues.ts';
-import type { Listen } from '../config/listen.ts';
+import { formatPath, type Issue, type Path } from '../config/issues.ts';
+import { type Listen, listenerPath, writtenPath } from '../config/listen.ts';
 import type { ListenTls } from '../gateway/listener.ts';
 import { type RevocationList, readCertificate, readRevocationList } from '../identity/certificates.ts';
 
@@ -20,37 +20,41 @@ interface ListenTlsResult {
 
 type FileKey = 'certFile' | 'keyFile' | 'clientCaFile' | 'crlFile';
 
-/** Returns the files that `listen.tls` names. */
+/** Returns the files that `tls` of a listener names. */
 function listenTlsFiles(section: Listen['tls']): string[] {
   const { certFile, keyFile, clientCaFile, crlFile } = section ?? {};
   return [certFile, keyFile?.file, clientCaFile, crlFile].filter((file) => file !== undefined);
 }
 
 /**
- * Reads certificate, key, client authority and revocation lists of the data plane, and checks that certificate and key
- * belong together, and that each authority has a list. `uid` is the user of this process; without one, owners of files are not checked. Never rejects:
- * what is wrong with a file is an issue.
+ * Reads certificate, key, client authority and revocation lists of listener `index`, and checks that certificate and key
+ * belong together, and that each authority has a list. `uid` is the user of this process; without one, owners of files
+ * are not checked. Never rejects: what is wrong with a file is an issue.
  */
 export async function readListenTls(
   section: Listen['tls'],
+  index: number,
   uid: number | undefined,
 ): Promise<ListenTlsResult> {
   if (section === undefined) return { tls: undefined, issues: [], warnings: [] };
   const { certFile, keyFile, clientCaFile, crlFile } = section;
+  const pathOf = (key: FileKey): Path => ['listen', index, 'tls', key];
   const issues: Issue[] = [];
+  const readPart = async <T>(key: FileKey, wanted: Wanted<T>): Promise<Part<T> | undefined> => {
+    const part = await readWanted(wanted);
+    if (!('message' in part)) return part;
+    issues.push({ path: pathOf(key), message: part.message });
+    return undefined;
+  };
   const [cert, key, clientCa, crl] = await Promise.all([
-    readPart('certFile', { file: certFile, uid, readableByOthers: true, ...CERTIFICATES }, issues),
-    readPart('keyFile', { ...keyFile, uid, ...PRIVATE_KEY }, issues),
+    readPart('certFile', { file: certFile, uid, readableByOthers: true, ...CERTIFICATES }),
+    readPart('keyFile', { ...keyFile, uid, ...PRIVATE_KEY }),
     clientCaFile === undefined
       ? undefined
-      : readPart(
-          'clientCaFile',
-          { file: clientCaFile, uid, readableByOthers: true, ...CERTIFICATES },
-          issues,
-        ),
+      : readPart('clientCaFile', { file: clientCaFile, uid, readableByOthers: true, ...CERTIFICATES }),
     crlFile === undefined
       ? undefined
-      : readPart('crlFile', { file: crlFile, uid, readableByOthers: true, ...REVOCATION_LISTS }, issues),
+      : readPart('crlFile', { file: crlFile, uid, readableByOthers: true, ...REVOCATION_LISTS }),
   ]);
   if (cert === undefined || key === undefined || issues.length > 0) {
     return { tls: undefined, issues, warnings: [] };
@@ -75,7 +79,14 @@ export async function readListenTls(
     minVersion: section.minVersion,
     expires: validToDate.getTime() / 1000,
   };
-  return { tls, issues, warnings: [...expiryWarnings(validToDate), ...listWarnings(crlExpires)] };
+  const expired: readonly (readonly [FileKey, string | undefined])[] = [
+    ['certFile', expiryWarning(validToDate)],
+    ['crlFile', listWarning(crlExpires)],
+  ];
+  const warnings = expired.flatMap(([key, message]) =>
+    message === undefined ? [] : [{ path: pathOf(key), message }],
+  );
+  return { tls, issues, warnings };
 }
 
 interface Part<T> {
@@ -94,24 +105,21 @@ const CERTIFICATES = { parse: certificatesIn, wrong: 'holds no certificate' };
 const REVOCATION_LISTS = { parse: listsIn, wrong: 'holds no list of revoked certificates' };
 const PRIVATE_KEY = { parse: privateKeyIn, wrong: 'holds no private key without passphrase' };
 
-async function readPart<T>(
-  key: FileKey,
-  { file, parse, wrong, ...guard }: Wanted<T>,
-  issues: Issue[],
-): Promise<Part<T> | undefined> {
+/** Resolves to the content of a file, or to what is wrong with it. */
+async function readWanted<T>({
+  file,
+  parse,
+  wrong,
+  ...guard
+}: Wanted<T>): Promise<Part<T> | Pick<Issue, 'message'>> {
   try {
     const text = await readPem(file, guard);
     const value = parse(text);
     if (value !== undefined) return { text, value };
     throw new Error(`${file} ${wrong}: name a readable file in PEM form`);
   } catch (error) {
-    issues.push({ path: pathOf(key), message: isNativeError(error) ? error.message : 'cannot be read' });
-    return undefined;
+    return { message: isNativeError(error) ? error.message : 'cannot be read' };
   }
-}
-
-function pathOf(key: FileKey): string[] {
-  return ['listen', 'tls', key];
 }
 
 interface PemList extends RevocationList {
@@ -152,10 +160,9 @@ function firstEnd(lists: readonly PemList[]): number | undefined {
   return ends.length === 0 ? undefined : Math.min(...ends);
 }
 
-function listWarnings(ends: number | undefined): Issue[] {
-  if (ends === undefined || ends > Date.now()) return [];
-  const message = `has a list that expired at ${new Date(ends).toISOString()}, so that all certificates of its authority are refused: replace it`;
-  return [{ path: pathOf('crlFile'), message }];
+function listWarning(ends: number | undefined): string | undefined {
+  if (ends === undefined || ends > Date.now()) return undefined;
+  return `has a list that expired at ${new Date(ends).toISOString()}, so that all certificates of its authority are refused: replace it`;
 }
 
 function privateKeyIn(text: string): KeyObject | undefined {
@@ -184,35 +191,37 @@ function pairIssue(
   }
 }
 
-function expiryWarnings(validTo: Date): Issue[] {
-  if (validTo.getTime() > Date.now()) return [];
-  return [{ path: pathOf('certFile'), message: `expired at ${validTo.toISOString()}: replace it` }];
+function expiryWarning(validTo: Date): string | undefined {
+  return validTo.getTime() > Date.now() ? undefined : `expired at ${validTo.toISOString()}: replace it`;
 }
 
 interface ListenTlsDeps {
   readonly log: Log;
   /** The user of this process; undefined: owners of files are not checked. */
   readonly uid: number | undefined;
-  /** Replaces the certificate of the data plane. */
-  readonly renew: (tls: ListenTls) => void;
+  /** Replaces the certificate of a listener. */
+  readonly renew: (listener: number, tls: ListenTls) => void;
 }
 
 /**
- * Replaces the data plane's certificate when its files change. `known`: the certificate that was read last.
+ * Replaces the certificate of a listener when its files change. `known`: the certificate that was read last.
  */
 export function watchListenTls(
-  section: Listen['tls'],
+  listeners: readonly Listen[],
+  index: number,
   known: ListenTls | undefined,
   { log, uid, renew }: ListenTlsDeps,
 ): FileWatch {
+  const section = listeners[index]?.tls;
+  const name = formatPath([...listenerPath(listeners, index), 'tls']);
   let current = known;
   let lastReason = '';
   return new FileWatch(listenTlsFiles(section), async () => {
-    const { tls, issues, warnings } = await readListenTls(section, uid);
+    const { tls, issues, warnings } = await readListenTls(section, index, uid);
     if (tls === undefined) {
       // Certificate and key are two files; between their changes they do not match.
       const reason = issues.map(({ message }) => message).join('; ');
-      const msg = 'changed files of listen.tls cannot be used; keeping the current certificate';
+      const msg = `changed files of ${name} cannot be used; keeping the current certificate`;
       if (reason !== lastReason) log.warn({ reason }, msg);
       lastReason = reason;
       return false;
@@ -220,9 +229,12 @@ export function watchListenTls(
     lastReason = '';
     if (isDeepStrictEqual(tls, current)) return true;
     current = tls;
-    renew(tls);
-    log.info({ expires: new Date(tls.expires * 1000) }, 'certificate of the data plane replaced');
-    for (const { path, message } of warnings) log.warn(`${path.join('.')}: ${message}`);
+    renew(index, tls);
+    const expires = new Date(tls.expires * 1000);
+    log.info({ expires, files: name }, 'certificate of the data plane replaced');
+    for (const { path, message } of warnings) {
+      log.warn(`${formatPath(writtenPath(path, listeners.length > 1))}: ${message}`);
+    }
     return true;
   });
 }

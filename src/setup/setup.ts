@@ -28,8 +28,8 @@ export interface AppSetup {
   readonly files: ReadonlyMap<string, DeploymentFiles>;
   /** Undefined without Redis. */
   readonly redis: RedisStoreOptions | undefined;
-  /** Undefined if the data plane is plain HTTP. */
-  readonly listenTls: ListenTls | undefined;
+  /** One for each listener; undefined if it is plain HTTP. */
+  readonly listenTls: readonly (ListenTls | undefined)[];
   /** Undefined without an audit log. */
   readonly audit: AuditOptions | undefined;
   /** Empty in a worker: the primary sends the logs of all of them. */
@@ -79,7 +79,7 @@ export function readSetupOf(
  * loops pause for requests.
  * @throws ConfigError with every issue, each at its place in the file
  */
-export async function readSetupInBackground(
+async function readSetupInBackground(
   file: string,
   context: ProcessContext,
   versions: CredentialVersions,
@@ -103,12 +103,12 @@ async function readContents(
   const [credentials, files, listenTls] = await Promise.all([
     readCredentials(config.credentials, reader, versions).catch(orCredentialError),
     readDeploymentFiles(config.deployments, reading),
-    readListenTls(config.listen.tls, context.uid),
+    Promise.all(config.listen.map(({ tls }, index) => readListenTls(tls, index, context.uid))),
   ]);
   const redis = await readRedis(config.redis, reading);
   const audit = await readAudit(config.audit, reading);
   const auditSinks = await readAuditSinks(config.audit?.sinks ?? [], reading);
-  const issues = [...reading.issues, ...listenTls.issues];
+  const issues = [...reading.issues, ...listenTls.flatMap((each) => each.issues)];
   if (credentials instanceof CredentialError) {
     issues.push(...credentials.issues);
   }
@@ -117,13 +117,17 @@ async function readContents(
   }
   return {
     config,
-    credentials: credentials.byName,
+    credentials,
     files,
     redis,
-    listenTls: listenTls.tls,
+    listenTls: listenTls.map(({ tls }) => tls),
     audit,
     auditSinks,
-    warnings: await locate([...warnings, ...configWarnings(config, Date.now()), ...listenTls.warnings]),
+    warnings: await locate([
+      ...warnings,
+      ...configWarnings(config, Date.now()),
+      ...listenTls.flatMap((each) => each.warnings),
+    ]),
     fileState,
     source: { file, config: pieces },
   };

@@ -1,6 +1,7 @@
 import { endText } from '../base/units.ts';
 import { apiKeysOf } from '../config/api-keys.ts';
 import type { Issue, Path } from '../config/issues.ts';
+import { isExposedAddress } from '../config/listener-issues.ts';
 import type { Config } from '../config/schema.ts';
 import type { SecretSource } from '../config/secret-source.ts';
 import { isObserved } from '../policy/client.ts';
@@ -14,6 +15,7 @@ const SOON_MS = 30 * 86_400_000;
  */
 export function configWarnings(config: Config, now: number): Issue[] {
   return [
+    ...plainListeners(config),
     ...inlineSecrets(config),
     ...singlePins(config),
     ...clientsWithoutRules(config, now),
@@ -21,6 +23,17 @@ export function configWarnings(config: Config, now: number): Issue[] {
     ...endingKeys(config, now),
     ...endingRules(config, now),
   ];
+}
+
+/** Warns of listeners without TLS beside one that has it: clients that use the wrong port show their keys. */
+function plainListeners({ listen }: Config): Issue[] {
+  if (listen.every(({ tls }) => tls === undefined)) return [];
+  return listen.flatMap(({ address, tls }, index) => {
+    if (tls !== undefined || !isExposedAddress(address)) return [];
+    const message =
+      'is plain HTTP for other machines, beside a listener with TLS: others on the network can read keys and tokens of clients; give tls, or listen on 127.0.0.1';
+    return [{ path: ['listen', index], message }];
+  });
 }
 
 /** Warns of a single pin: a change of the upstream's key then ends all service. */
@@ -86,7 +99,7 @@ function* endingRules({ clients }: Config, now: number): Generator<Issue> {
 }
 
 /** A place of a configuration that names the source of a user name, password, hash or passphrase. */
-export interface SecretUse {
+interface SecretUse {
   readonly path: Path;
   readonly source: SecretSource;
 }

@@ -1,11 +1,11 @@
+import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import { createServer as createSecureServer, type Server as SecureServer } from 'node:https';
 import type { AddressInfo, Socket } from 'node:net';
 import type { SecureContextOptions } from 'node:tls';
 import { Authentication } from './authentication.ts';
 import type { Certificates } from './certificates.ts';
-import { type Counts, createTally } from './counts.ts';
-import { Exchange, type Observer, Rules } from './exchange.ts';
+import { type Counts, createTally, Exchange, type Observer, Rules } from './exchange.ts';
 import { Faults } from './faults.ts';
 import { type Operation, operationOf } from './operations.ts';
 import { type Behaviour, behaviourOf, type CheckedDeployment, changedBehaviour } from './settings.ts';
@@ -54,13 +54,9 @@ export class Deployment {
   }
 
   /** Resolves to the port. @throws if the port cannot be opened. */
-  listen(host: string): Promise<number> {
-    return new Promise((resolve, reject) => {
-      this.#server.once('error', reject);
-      this.#server.listen(this.#settings.port, host, () =>
-        resolve((this.#server.address() as AddressInfo).port),
-      );
-    });
+  async listen(host: string): Promise<number> {
+    await once(this.#server.listen(this.#settings.port, host), 'listening');
+    return (this.#server.address() as AddressInfo).port;
   }
 
   /** Changes the behaviour for later requests. @throws ZodError, and then changes nothing. */

@@ -1,17 +1,18 @@
+import { createHash } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { type BlockList, isIPv6, type Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { reportDefect } from '../base/expected-errors.ts';
-import type { Authentication, Decision } from './authentication.ts';
+import { isFieldValue } from '../base/raw-headers.ts';
+import type { Authentication, Decision, Refusal } from './authentication.ts';
 import { authenticationInfo, challengeLines, setCookieOf } from './challenges.ts';
-import type { Tally } from './counts.ts';
 import { deliver, hasBody, type ResponseTarget } from './delivery.ts';
 import { type ConnectionFault, type Faults, FaultyConnection, type ReplyFault } from './faults.ts';
 import { hashOf } from './hashes.ts';
 import { failure, type Reply, RequestBody, type SimulatedRequest, throttled } from './messages.ts';
+import type { NonceUse } from './nonces.ts';
 import { type Operation, perform } from './operations.ts';
-import { addressList, type Behaviour } from './settings.ts';
-import { respondToTestPath } from './test-paths.ts';
+import { addressList, type Behaviour, type Fault } from './settings.ts';
 import { Accounts, type Proof } from './verification.ts';
 
 /** Observes the requests of a deployment. */
@@ -231,4 +232,150 @@ export class Rules {
   isRegistered(address: string): boolean {
     return this.#addresses?.check(address, isIPv6(address) ? 'ipv6' : 'ipv4') ?? true;
   }
+}
+
+const block = Buffer.alloc(65_536, 'digest gateway ');
+const json = { 'content-type': 'application/json' };
+const text = { 'content-type': 'text/plain;charset=UTF-8' };
+const maxBytes = 2 ** 40;
+
+/** Responds on paths for tests of a gateway; undefined for any other path. */
+export async function respondToTestPath(request: SimulatedRequest): Promise<Reply | undefined> {
+  const [, name = '', argument = ''] = request.path.split('/');
+  if (name === 'echo') return echo(request);
+  if (name === 'bytes') return bytes(argument, request.query.has('chunked'));
+  if (name === 'status') return status(argument);
+  if (name === 'headers') return headers(request.query);
+  if (name === 'early-hints') {
+    return {
+      status: 200,
+      headers: text,
+      body: Buffer.from('after 103\n'),
+      earlyLink: '</style.css>; rel=preload',
+    };
+  }
+  return undefined;
+}
+
+/** Returns the request as received; the body as length and hash. */
+async function echo({ request, body }: SimulatedRequest): Promise<Reply> {
+  const { length, sha256 } = await body.summary('sha256');
+  const { method, url, rawHeaders, rawTrailers } = request;
+  const seen = { method, url, rawHeaders, rawTrailers, body: { length, sha256 } };
+  return { status: 200, headers: json, body: Buffer.from(`${JSON.stringify(seen)}\n`) };
+}
+
+/** Returns `argument` bytes, at most one block in memory; if chunked, with their SHA-256 as a trailer. */
+function bytes(argument: string, chunked: boolean): Reply {
+  const length = Number(argument);
+  if (!Number.isInteger(length) || length < 0 || length > maxBytes) return failure(400, 400, 'Not a length.');
+  const headers = { 'content-type': 'application/octet-stream' };
+  if (!chunked)
+    return { status: 200, headers: { ...headers, 'content-length': length }, body: blocks(length) };
+  const hash = createHash('sha256');
+  return {
+    status: 200,
+    headers: { ...headers, trailer: 'X-Checksum' },
+    body: blocks(length, (chunk) => hash.update(chunk)),
+    trailers: () => ({ 'X-Checksum': hash.digest('hex') }),
+  };
+}
+
+async function* blocks(length: number, seen?: (chunk: Buffer) => void): AsyncGenerator<Buffer> {
+  for (let left = length; left > 0; left -= block.length) {
+    const chunk = left < block.length ? block.subarray(0, left) : block;
+    seen?.(chunk);
+    yield chunk;
+  }
+}
+
+function status(argument: string): Reply {
+  const code = Number(argument);
+  if (!Number.isInteger(code) || code < 200 || code > 599) return failure(400, 400, 'Not a status.');
+  return { status: code, headers: text, body: Buffer.from(`status ${code}\n`) };
+}
+
+/** Sets every query parameter as a response header; a repeated one becomes several lines. */
+function headers(query: URLSearchParams): Reply {
+  const fields: Record<string, string[]> = {};
+  for (const name of query.keys()) fields[name] = query.getAll(name);
+  if (!Object.values(fields).flat().every(isFieldValue)) return failure(500, 500, 'Not a value of a field.');
+  return { status: 200, headers: { ...text, ...fields }, body: Buffer.from('headers\n') };
+}
+
+/** Events of a deployment since its start or reset. */
+export interface Tally {
+  /** TCP connections, including those with a failed TLS handshake. */
+  connections: number;
+  requests: number;
+  /** Requests without an Authorization header. */
+  unauthenticated: number;
+  /** Requests with a correct digest and a valid nonce, whatever the response. */
+  accepted: number;
+  /** Requests with an Authorization header that got 401 (or 400), by reason. */
+  refused: Record<Refusal, number>;
+  /** Requests refused during a lock-out of their address. */
+  lockedOut: number;
+  /** 401 responses with a Digest challenge; `stale` counts those with stale="true". */
+  challenges: number;
+  stale: number;
+  refusedByAddress: number;
+  refusedBySite: number;
+  /** Requests whose client left before the end of the response. */
+  aborted: number;
+  faults: Record<Fault['kind'], number>;
+}
+
+export interface Counts extends Tally {
+  /** Number of distinct nonces that were used with a correct digest. */
+  distinctNonces: number;
+  /** Uses of each of them, ordered by first use; never the nonces themselves. */
+  nonces: NonceUse[];
+  /** Correct digests whose nc was not higher than every earlier one of their nonce. */
+  ncViolations: number;
+}
+
+/** Creates counts of zero. */
+export function createTally(): Tally {
+  return {
+    connections: 0,
+    requests: 0,
+    unauthenticated: 0,
+    accepted: 0,
+    refused: {
+      malformed: 0,
+      scheme: 0,
+      realm: 0,
+      uri: 0,
+      algorithm: 0,
+      qop: 0,
+      'unknown-user': 0,
+      'wrong-response': 0,
+      opaque: 0,
+      cookie: 0,
+      'nonce-unknown': 0,
+      'nonce-expired': 0,
+      'nonce-used': 0,
+      nc: 0,
+    },
+    lockedOut: 0,
+    challenges: 0,
+    stale: 0,
+    refusedByAddress: 0,
+    refusedBySite: 0,
+    aborted: 0,
+    faults: {
+      delay: 0,
+      'reset-before-head': 0,
+      hang: 0,
+      garbage: 0,
+      'endless-401': 0,
+      'no-digest': 0,
+      status: 0,
+      throttle: 0,
+      'reset-in-body': 0,
+      'slow-body': 0,
+      'content-length': 0,
+    },
+  };
 }

@@ -158,7 +158,8 @@ const deployment = z.strictObject({
   ...behaviour.shape,
 });
 
-const simulator = z.strictObject({
+/** The schema of `simulate --config FILE`; strict; every behaviour has a default; durations are in ms. */
+export const simulatorSettings = z.strictObject({
   host: z.string().default('127.0.0.1'),
   sidePort: port,
   /** DNS names in the servers' certificates, in addition to localhost. */
@@ -168,9 +169,6 @@ const simulator = z.strictObject({
   deployments: z.record(z.string().regex(/^[\w.~-]+$/), deployment),
 });
 
-/** The schema of `simulate --config FILE`; strict; every behaviour has a default; durations are in ms. */
-export const simulatorSettings = simulator;
-
 /** The behaviour of a deployment; all of it can change at run time. */
 export type Behaviour = z.output<typeof behaviour>;
 export type BehaviourChange = Partial<z.input<typeof behaviour>>;
@@ -178,13 +176,9 @@ export type DeploymentSettings = z.input<typeof deployment>;
 export type CheckedDeployment = z.output<typeof deployment>;
 
 /** Settings as a caller writes them; absent keys get their defaults. */
-export interface SimulatorSettings<Name extends string = string> {
-  host?: string;
-  sidePort?: number;
-  serverNames?: string[];
-  caFile?: string;
+export type SimulatorSettings<Name extends string = string> = z.input<typeof simulatorSettings> & {
   deployments: Record<Name, DeploymentSettings>;
-}
+};
 
 /** Returns the behaviour in settings, without the parts that are fixed at the start. */
 export function behaviourOf(settings: CheckedDeployment): Behaviour {

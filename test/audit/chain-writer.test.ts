@@ -123,7 +123,13 @@ describe('a segment', () => {
     await addAwaited('a');
     await close();
     jest.setSystemTime(Date.now() + 60_000);
-    const options = { folder: join(directory, REPLICA), replica: REPLICA, keys, sync: false };
+    const options = {
+      folder: join(directory, REPLICA),
+      replica: REPLICA,
+      keys,
+      signing: undefined,
+      sync: false,
+    };
     const { chain, recovered } = await ChainWriter.open(options);
     expect([chain.extent.age, chain.extent.first, recovered.nextSeq]).toEqual([60_000, 1, 2]);
     expect(await rangesIn(segment(1))).toEqual([
@@ -140,7 +146,7 @@ test('a folder that could not be opened is not kept from the next attempt', asyn
   await mkdir(place);
   const names = Array.from({ length: 21 }, (_, at) => segmentName(100 + at));
   for (const name of names) await writeFile(join(place, name), 'x\n');
-  const options = { folder: place, replica: REPLICA, keys, sync: false };
+  const options = { folder: place, replica: REPLICA, keys, signing: undefined, sync: false };
   await expect(ChainWriter.open(options)).rejects.toThrow(place);
   const { chain } = await ChainWriter.open(options);
   await chain.close();

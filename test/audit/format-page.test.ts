@@ -9,6 +9,7 @@ import { verify } from '../../src/audit/reader/verify.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { AUDIT_KEY, openTestAudit, REPLICA, recordAccess, useFolders } from '../support/audit-log.ts';
 import { repository } from '../support/repository.ts';
+import { newSigningKey } from '../support/signing-key.ts';
 import { until } from '../support/until.ts';
 
 const folder = useFolders();
@@ -73,7 +74,7 @@ class PageVerifier {
       const line = bytes.toString('utf8', from, end);
       if (from === 0) this.#readHeader(JSON.parse(line).segment, numberOf(name));
       else if (line.startsWith('{"seq":')) this.#readRecord(JSON.parse(line));
-      else {
+      else if (!line.startsWith('{"checkpoint":')) {
         this.#readSeal(line, bytes.subarray(sealed, from));
         sealed = end + 1;
       }
@@ -168,6 +169,14 @@ describe('a verifier written from docs/audit/format.md', () => {
   test('follows a log of plain and compressed segments', async () => {
     const directory = await writeLog();
     expect((await readdir(join(directory, REPLICA))).some((name) => name.endsWith('.zst'))).toBe(true);
+    expect(check(directory)).toBe(9);
+  });
+
+  test('follows a log with signed heads', async () => {
+    const directory = await folder();
+    const { audit } = await openTestAudit(directory, { segment, signingKey: newSigningKey().secret });
+    for (let index = 0; index < 9; index += 1) await recordAccess(audit);
+    await audit.close();
     expect(check(directory)).toBe(9);
   });
 

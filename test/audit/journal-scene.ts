@@ -61,7 +61,13 @@ export function useJournals(): (options?: SceneOptions) => Promise<JournalScene>
 
 async function openScene(directory: string, { sync = false, ...options }: SceneOptions) {
   const place = join(directory, REPLICA);
-  const { chain } = await ChainWriter.open({ folder: place, replica: REPLICA, keys, sync });
+  const { chain } = await ChainWriter.open({
+    folder: place,
+    replica: REPLICA,
+    keys,
+    signing: undefined,
+    sync,
+  });
   const states: (WriteError | undefined)[] = [];
   const seals: number[] = [];
   const unrecorded: number[] = [];

@@ -2,6 +2,8 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
+import { formatPath } from '../../src/config/issues.ts';
+import { writtenPath } from '../../src/config/listen.ts';
 import { readListenTls } from '../../src/setup/listen-tls.ts';
 import { CLIENTS, CREDENTIALS, DEPLOYMENTS } from '../config/texts.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
@@ -41,9 +43,9 @@ async function issuesOf(
     ...(crl !== undefined && { crlFile: at('crlFile') }),
     minVersion: 'TLSv1.2',
   } as const;
-  const { issues, warnings } = await readListenTls(section, process.geteuid?.());
+  const { issues, warnings } = await readListenTls(section, 0, process.geteuid?.());
   return [...issues, ...warnings].map(({ path, message }) =>
-    `${path.join('.')}: ${message}`.replaceAll(`${folder}/`, ''),
+    `${formatPath(writtenPath(path, false))}: ${message}`.replaceAll(`${folder}/`, ''),
   );
 }
 

@@ -85,6 +85,38 @@ test('a password in the configuration is ok with a warning that does not quote i
   });
 });
 
+test('a listener without TLS for other machines is ok with a warning, beside one with TLS', async () => {
+  const rest = `credentials: { a: { username: { env: U }, password: { file: none } } }
+clients: [{ id: c, identify: { addresses: [10.0.0.1] }, allow: [{ deployment: d }] }]
+${deployment()}`;
+  const plain = '{ address: 0.0.0.0, port: 1 }';
+  const check = async (listen: string) => {
+    const file = await configFile(`listen: ${listen}\n${rest}`);
+    const { status, stdout } = await gateway(['check', '--no-secrets', '--config', file]);
+    return [status, stdout.replaceAll(`${file}:`, '')];
+  };
+  const ok = ' ok — 1 deployment, 1 credential\n';
+  expect(await check(plain)).toEqual([0, ok]);
+  expect(await check(`[${plain}, { address: "unix:/a" }]`)).toEqual([0, ok]);
+  const tls = '{ tls: { certFile: none, keyFile: none } }';
+  expect(await check(`[${tls}, { address: 127.0.0.1, port: 1 }]`)).toEqual([0, ok]);
+  expect(await check(`[${tls}, ${plain}]`)).toEqual([
+    0,
+    `1:54 listen[1]: is plain HTTP for other machines, beside a listener with TLS: others on the network can read keys and tokens of clients; give tls, or listen on 127.0.0.1 (warning)\n${ok}`,
+  ]);
+});
+
+test('a file of the second listener is named with its place', async () => {
+  const file = await configFile(
+    `listen:\n  - {}\n  - { port: 1, tls: { certFile: none, keyFile: none } }\ncredentials: { a: { username: { env: HOME }, password: { env: HOME } } }\n${deployment()}`,
+  );
+  const { status, stdout } = await gateway(['check', '--config', file], { HOME: '/' });
+  expect([status, stdout]).toEqual([
+    2,
+    expect.stringMatching(/:3:33 listen\[1\]\.tls\.certFile: .*\n.*:3:48 listen\[1\]\.tls\.keyFile: /),
+  ]);
+});
+
 test('a certificate authority of one or more certificates is ok', async () => {
   await writeFile(join(folder, 'ca.pem'), `# ours\n${rootCertificates.slice(0, 2).join('\n')}\n`);
   const file = await configFile(

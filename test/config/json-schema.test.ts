@@ -56,16 +56,25 @@ describe.each([
     'a list of addresses',
     `${RIGHT.replace('"https://a.example"', '[https://a.example, https://b.example]')}`,
   ],
+  ['a list of listeners', `${RIGHT}\nlisten: [{ port: 1 }, { address: "unix:/a" }]`],
 ])('the schema accepts', (name, text) => {
   test(name, () => expect(issuesOf(text)).toEqual([]));
 });
 
 describe.each([
-  ['an unknown key', `${RIGHT}\nlisten: { prot: 80 }`, ['/listen additionalProperties']],
+  [
+    'an unknown key',
+    `${RIGHT}\nlisten: { prot: 80 }`,
+    ['/listen additionalProperties', '/listen type', '/listen anyOf'],
+  ],
   ['a duration without unit', `${RIGHT}\ndrain: { delay: 5 }`, ['/drain/delay type']],
   ['a unit that no duration has', `${RIGHT}\ndrain: { delay: 5min }`, ['/drain/delay pattern']],
   ['a unit that no size has', withMore('body: { max: 1MB }'), ['/deployments/d/body/max pattern']],
-  ['a port that is too high', `${RIGHT}\nlisten: { port: 65536 }`, ['/listen/port maximum']],
+  [
+    'a port that is too high',
+    `${RIGHT}\nlisten: { port: 65536 }`,
+    ['/listen/port maximum', '/listen type', '/listen anyOf'],
+  ],
   ['another choice', `${RIGHT}\nlog: { level: verbose }`, ['/log/level enum']],
   ['a query in a prefix', RIGHT.replace('/a/', '/a?b'), ['/deployments/d/match/pathPrefix pattern']],
   [

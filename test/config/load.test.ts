@@ -4,9 +4,9 @@ import { join, resolve } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { Network } from '../../src/base/network.ts';
 import { Secret } from '../../src/base/secret.ts';
+import { knownKeys } from '../../src/config/cross-check.ts';
 import { credentialsOf } from '../../src/config/deployment.ts';
 import { loadConfig, loadSettings, parseConfig } from '../../src/config/load.ts';
-import { knownKeys } from '../../src/config/schema-paths.ts';
 import { configSchema } from '../../src/config/section-issues.ts';
 import { simulatorSettings } from '../../src/simulator/settings.ts';
 import { served } from './issue-lines.ts';
@@ -39,7 +39,7 @@ describe('a valid configuration', () => {
   test('has every default', () => {
     const config = parseConfig(`${CREDENTIALS}\n${DEPLOYMENTS}\n${CLIENTS}`, 'c.yaml');
     expect(config).toEqual({
-      listen: { address: '127.0.0.1', port: 8080, ...LISTEN_DEFAULTS },
+      listen: [{ address: '127.0.0.1', port: 8080, ...LISTEN_DEFAULTS }],
       drain: { delay: 5_000, timeout: 30_000 },
       workers: 1,
       readiness: 'gateway',
@@ -127,7 +127,7 @@ describe('a valid configuration', () => {
       '    outcomes: [{ name: o, status: 500, bodyContains: x, pause: 5s, scope: credential }]',
     ].join('\n');
     expect(parseConfig(text, '/srv/gateway/c.yaml')).toEqual({
-      listen: { address: '::1', port: 0, ...LISTEN_DEFAULTS },
+      listen: [{ address: '::1', port: 0, ...LISTEN_DEFAULTS }],
       drain: { delay: 0, timeout: 60_000 },
       workers: 1,
       readiness: 'gateway',

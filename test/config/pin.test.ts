@@ -1,11 +1,12 @@
 import { readFile } from 'node:fs/promises';
 import { isDeepStrictEqual } from 'node:util';
 import { expect, test } from '@jest/globals';
-import { keysThatNeedRestart, pin } from '../../src/app/pin.ts';
+import { keysThatNeedRestart, pin } from '../../src/app/changes.ts';
 import { runAtOnce } from '../../src/base/steps.ts';
+import { knownKeys } from '../../src/config/cross-check.ts';
 import type { Path } from '../../src/config/issues.ts';
+import { writtenPath } from '../../src/config/listen.ts';
 import { locatedAlone, parseConfig } from '../../src/config/load.ts';
-import { knownKeys } from '../../src/config/schema-paths.ts';
 import { configSchema } from '../../src/config/section-issues.ts';
 import { fromPieces, toPieces } from '../../src/config/transfer.ts';
 import type { AppSetup } from '../../src/setup/setup.ts';
@@ -19,7 +20,7 @@ const FILE = 'config/example.yaml';
 /** The path of every key of the schema that has no keys below it; an entry with a name of the user's choice is called NAME. */
 function pathsUnder(path: Path): Path[] {
   const last = String(path.at(-1));
-  if (['clients', 'allow', 'issuers'].includes(last)) return pathsUnder([...path, 0]);
+  if (['listen', 'clients', 'allow', 'issuers'].includes(last)) return pathsUnder([...path, 0]);
   const named = ['credentials', 'deployments', 'sites', 'operations', 'parameters'].includes(last);
   const keys = named ? ['NAME'] : knownKeys(schema, path);
   return keys.length === 0 ? [path] : keys.flatMap((key) => pathsUnder([...path, key]));
@@ -49,15 +50,17 @@ test('each key of the schema is either in use or told to need a restart', async 
   const keptSections = new Set<unknown>();
   for (const path of pathsUnder([])) {
     const changed = withValue(running.config, path, { changed: true }) as AppSetup['config'];
-    const source = { file: FILE, config: toPieces(withValue(tree, path, { changed: true })) };
+    // Of one listener, the file has a mapping.
+    const written = writtenPath(path, false);
+    const source = { file: FILE, config: toPieces(withValue(tree, written, { changed: true })) };
     const { setup, needsRestart } = pin(running, { ...running, config: changed, source });
     const isKept = isDeepStrictEqual(setup.config, running.config);
     expect([path, isKept]).toEqual([path, needsRestart.length > 0]);
     if (isKept) keptSections.add(path[0]);
     // A worker reads its configuration from these pieces.
     const sections = JSON.parse(new TextDecoder().decode(setup.source.config[0]));
-    const inTree = path[0] !== undefined && path[0] in sections ? at(sections, path) : undefined;
-    if (isKept) expect([path, inTree]).toEqual([path, at(tree, path)]);
+    const inTree = path[0] !== undefined && path[0] in sections ? at(sections, written) : undefined;
+    if (isKept) expect([path, inTree]).toEqual([path, at(tree, written)]);
     else if (inTree !== undefined && path.length > 1)
       expect([path, inTree]).toEqual([path, { changed: true }]);
   }
@@ -75,7 +78,7 @@ test('workers read from the pieces what the primary uses', async () => {
   const { setup, needsRestart } = pin(running, next);
   expect(needsRestart).toEqual(['listen.port', 'workers', 'audit']);
   expect(setup.config).toMatchObject({
-    listen: { port: 1, hosts: ['b.example'] },
+    listen: [{ port: 1, hosts: ['b.example'] }],
     workers: 1,
     log: { level: 'debug' },
   });

@@ -89,14 +89,14 @@ const listeners: Case[] = [
     ['3:23 listen.socketMode: must be permissions of a file in octal and quotes, such as "0660"'],
   ],
   [
-    'a list instead of a mapping',
+    'an empty list of listeners',
     `${RIGHT}\nlisten: []`,
-    ['3:9 listen: must be a mapping of keys to values'],
+    ['3:9 listen: must be a mapping of keys to values, or a list of at least one such mapping'],
   ],
   [
     'a section without content',
     `listen:\n${RIGHT}`,
-    ['1:1 listen: is empty: give a mapping of keys to values'],
+    ['1:1 listen: is empty: give a mapping of keys to values, or a list of at least one such mapping'],
   ],
   ['YAML 1.1 for true', `${RIGHT}\nanonymous: yes`, ['3:12 anonymous: must be true or false']],
   [

@@ -256,7 +256,7 @@ test('the form explains a request, and its address can be shared; the page of a 
   expect(pageErrors).toEqual([expect.stringContaining('404')]);
 });
 
-test('the configuration in use is shown with defaults and without secrets, to those who may read', async () => {
+test('listeners and the configuration in use are shown with defaults and without secrets, to those who may read', async () => {
   const scene = await start();
   const { page, pageErrors } = await signedIn(scene, '/configuration', WIDE, READ_TOKEN);
   const yaml = page.getByRole('region', { name: 'Configuration in use' }).locator('pre');
@@ -269,6 +269,11 @@ test('the configuration in use is shown with defaults and without secrets, to th
     deployments: { [NAME]: { health: { failback: '30s' } } },
   });
   expect(text).not.toMatch(/demo-user|api-key/);
+  const listeners = page.getByRole('table', { name: 'Listeners' });
+  expect(await listeners.getByRole('row').allInnerTexts()).toEqual([
+    expect.stringContaining('Listener'),
+    expect.stringMatching(new RegExp(`^127\\.0\\.0\\.1:${scene.gateway.port}\\tnone\\t–\\t\\d+$`)),
+  ]);
   const { setup, app } = scene.gateway;
   await app.reload(async () => {
     const source = {

@@ -1,5 +1,5 @@
 import { describe, expect, test } from '@jest/globals';
-import { conditionOf, type DeploymentEvidence, gatewayCondition } from '../../src/control/condition.ts';
+import { conditionOf, type DeploymentEvidence, gatewayCondition } from '../../src/control/snapshot.ts';
 
 const DAY_MS = 86_400_000;
 

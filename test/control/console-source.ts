@@ -89,6 +89,7 @@ export const WELL: GatewayState = {
   serves: true,
   storeUp: null,
   audit: null,
+  listeners: [{ address: '127.0.0.1:8080', connections: 2, tls: 'none' }],
   deployments: [],
   errors: [],
   workers: null,
@@ -221,7 +222,7 @@ export async function startControl({
       retry: async (credential) => ({ result: 'success', credential, deployments: ['d'] }),
       withdraw: async (credential) => ({ result: 'success', credential, version: '2', deployments: [] }),
     },
-    offer: () => ({ version: '1.2.3', listen: { address: '127.0.0.1', port: 8080 }, deployments: [] }),
+    offer: () => ({ version: '1.2.3', listen: [], deployments: [] }),
     consoleFolder: '',
     audit: { log: undefined, traceUrl: undefined },
     onError: (error) => {

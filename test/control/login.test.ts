@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { afterEach, beforeAll, describe, expect, test } from '@jest/globals';
-import { Guard } from '../../src/control/guard.ts';
+import { Guard } from '../../src/control/admission.ts';
 import { accessibilityFaults, builtConsole } from '../support/browser.ts';
 import { usePages } from '../support/pages.ts';
 import { type RunningControl, startControl } from './console-source.ts';

@@ -5,7 +5,11 @@ import { describeApi, type OfferedDeployment } from '../../src/control/openapi.t
 import { compileRules, type DeploymentSettings } from '../../src/policy/rules.ts';
 
 function described(deployments: readonly OfferedDeployment[]) {
-  return describeApi({ version: '1.2.3', listen: { address: '127.0.0.1', port: 8080 }, deployments });
+  const listen = [
+    { address: '127.0.0.1', port: 8080, isSecure: false },
+    { address: 'gateway.internal', port: 8443, isSecure: true },
+  ];
+  return describeApi({ version: '1.2.3', listen, deployments });
 }
 
 async function offered(file: string): Promise<OfferedDeployment[]> {
@@ -79,9 +83,16 @@ describe('the description of the API', () => {
         url: 'http://{host}:{port}',
         variables: { host: { default: '127.0.0.1' }, port: { default: '8080' } },
       },
+      {
+        url: 'https://{host}:{port}',
+        variables: { host: { default: 'gateway.internal' }, port: { default: '8443' } },
+      },
     ]);
     const item = paths['/r/{year}/{id}'];
-    expect(item?.['servers']).toMatchObject([{ variables: { host: { default: 'reports.internal' } } }]);
+    expect(item?.['servers']).toMatchObject([
+      { variables: { host: { default: 'reports.internal' }, port: { default: '8080' } } },
+      { variables: { host: { default: 'reports.internal' }, port: { default: '8443' } } },
+    ]);
     expect(item?.['delete']?.parameters).toMatchObject([
       { name: 'year', in: 'path', required: true },
       { name: 'id', in: 'path', required: true },

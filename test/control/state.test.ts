@@ -415,12 +415,26 @@ const audit = fc.option(
     ),
   }),
 );
+const listeners = fc.uniqueArray(
+  fc
+    .tuple(
+      fc.record({
+        address: name,
+        connections: time,
+        tls: fc.constantFrom('none' as const, 'server' as const, 'mutual' as const),
+      }),
+      optional('certificateExpiresAt', time),
+    )
+    .map(([own, expires]) => ({ ...own, ...expires })),
+  { selector: ({ address }) => address, maxLength: 3 },
+);
 const ofWorker: fc.Arbitrary<Omit<WorkerState, 'worker'>> = fc
   .record({
     stage: fc.constantFrom('starting' as const, 'serving' as const, 'draining' as const),
     serves: fc.boolean(),
     storeUp: fc.option(fc.boolean()),
     audit,
+    listeners,
     deployments,
     errors,
   })
@@ -429,6 +443,19 @@ const ofWorker: fc.Arbitrary<Omit<WorkerState, 'worker'>> = fc
 const states = fc
   .array(ofWorker, { minLength: 1, maxLength: 5 })
   .map((list) => list.map((each, worker) => ({ worker, ...each })));
+
+test('a listener has the connections of all workers, and the certificate that expires first', () => {
+  const of = (connections: number, certificateExpiresAt: number) => ({
+    listeners: [
+      { address: 'unix:/a', connections: 1, tls: 'none' as const },
+      { address: '10.0.0.1:8443', connections, tls: 'mutual' as const, certificateExpiresAt },
+    ],
+  });
+  expect(merge(of(2, 9), of(3, 8)).listeners).toEqual([
+    { address: 'unix:/a', connections: 2, tls: 'none' },
+    { address: '10.0.0.1:8443', connections: 5, tls: 'mutual', certificateExpiresAt: 8 },
+  ]);
+});
 
 test('Redis is reachable if it is for every worker, and null without it', () => {
   const storeUps = (...all: (boolean | null)[]) => merge(...all.map((storeUp) => ({ storeUp }))).storeUp;
@@ -476,6 +503,7 @@ describe('of any states', () => {
         const { audit: _, errors: __, ...rest } = each;
         expect(merged).toMatchObject({
           ...rest,
+          listeners: each.listeners.map((one) => ({ ...one, connections: 3 * one.connections })),
           deployments: each.deployments.map(threefold),
         });
         expect(merged.deployments).toStrictEqual(each.deployments.map(threefold));

@@ -45,7 +45,7 @@ test('credentials are read by name', async () => {
     one: { username: { env: 'U' }, password: { env: 'P' } },
     two: { username: literal('me'), password: { env: 'P' } },
   };
-  const { byName } = await read(sources, { U: 'you', P: 'hunter2' });
+  const byName = await read(sources, { U: 'you', P: 'hunter2' });
   expect([...byName.keys()]).toEqual(['one', 'two']);
   expect(byName.get('one')).toMatchObject({ name: 'one', current: { name: 'one' }, next: undefined });
   expect(contents(byName.get('one')?.current)).toEqual({
@@ -60,7 +60,7 @@ describe('next', () => {
   const current = { username: { env: 'U' }, password: { env: 'P' } };
   const environment = { U: 'me', P: 'hunter2', NEXT: 'hunter3', HASH: MD5 };
   const nextOf = async (next: Sources[string]['next'] & object) =>
-    contents((await read({ a: { ...current, next } }, environment)).byName.get('a')?.next);
+    contents((await read({ a: { ...current, next } }, environment)).get('a')?.next);
 
   test('is what it says, and the rest as it is', async () => {
     expect(await nextOf({ password: { env: 'NEXT' } })).toEqual({
@@ -103,7 +103,7 @@ describe('a stored hash', () => {
       sha256: literal(SHA256),
       'sha512-256': literal(SHA256),
     };
-    const { byName } = await read({
+    const byName = await read({
       a: { username: literal('me'), ha1: { realm: 'r', ...hashes } },
     });
     expect(contents(byName.get('a')?.current)).toEqual({
@@ -132,7 +132,7 @@ describe('the version', () => {
   const plain = { username: { env: 'U' }, password: { env: 'P' } };
   const rotating = { ...plain, next: { password: { env: 'NEXT' } } };
 
-  const pairs = ({ byName }: Credentials) => {
+  const pairs = (byName: Credentials) => {
     const set = byName.get('a');
     return [set?.current.version, set?.next?.version];
   };
@@ -160,7 +160,7 @@ describe('the version', () => {
   });
 
   test('of one credential says nothing of another that has the same password', async () => {
-    const { byName } = await read({ a: rotating, b: plain }, { ...environment, P: 'hunter2' });
+    const byName = await read({ a: rotating, b: plain }, { ...environment, P: 'hunter2' });
     expect(byName.get('b')?.current.version).toBe('1');
   });
 });
@@ -184,7 +184,7 @@ test('files that are exchanged together are read together', async () => {
   for (let round = 1; round <= 100; round += 1) {
     const exchanged = exchange(round);
     for (let reads = 0; reads < 5; reads += 1) {
-      const set = (await read(sources)).byName.get('a');
+      const set = (await read(sources)).get('a');
       const [current, next] = [contents(set?.current), contents(set?.next)] as { password: string }[];
       steps.push(Number(next?.password) - Number(current?.password));
     }
@@ -225,7 +225,7 @@ test('all that is wrong is told at once, each with its path', async () => {
 
 test('a password in the configuration itself is read, and not quoted', async () => {
   const credentials = await read({ a: { username: literal('me'), password: literal('hunter2') } });
-  expect(contents(credentials.byName.get('a')?.current)).toMatchObject({ password: 'hunter2' });
+  expect(contents(credentials.get('a')?.current)).toMatchObject({ password: 'hunter2' });
   expect(`${inspect(credentials, { depth: null })}${JSON.stringify(credentials)}`).not.toContain('hunter2');
 });
 
@@ -240,6 +240,6 @@ test.each(['a\tb', 'a\u0000', 'a\u007f', 'a\u0085'])(
 );
 
 test.each(['a b', 'Jürgen', 'a:b', 'a"b\\c', '猫'])('the user name %j is right', async (name) => {
-  const { byName } = await read({ a: { username: literal(name), password: literal('x') } });
+  const byName = await read({ a: { username: literal(name), password: literal('x') } });
   expect(byName.get('a')?.current.username).toBe(name);
 });

@@ -2,11 +2,11 @@ import { mkdir, mkdtemp, rename, rm, symlink, truncate, writeFile } from 'node:f
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
+import { type CredentialWatch, watchCredentials } from '../../src/app/reloads.ts';
 import { CredentialVersions } from '../../src/credentials/credentials.ts';
 import { type CredentialSources, readCredentials } from '../../src/credentials/reading.ts';
 import type { SealedSection } from '../../src/credentials/sealed-file.ts';
 import { SourceReader } from '../../src/credentials/sources.ts';
-import { type CredentialWatch, watchCredentials } from '../../src/credentials/watch.ts';
 import { until } from '../support/until.ts';
 import { sealedWith } from './sealed-section.ts';
 
@@ -50,7 +50,7 @@ async function watched(
 ): Promise<Watched> {
   const credentials = { a: { username: { env: 'U' }, password } };
   const versions = new CredentialVersions();
-  const { byName } = await readCredentials(credentials, new SourceReader(context, sealed), versions);
+  const byName = await readCredentials(credentials, new SourceReader(context, sealed), versions);
   await before?.();
   const changes: string[][] = [];
   const errors: string[] = [];
@@ -61,7 +61,7 @@ async function watched(
     versions,
     known: byName,
     onChange: async (found) => {
-      const set = found.byName.get('a');
+      const set = found.get('a');
       changes.push(
         [set?.current, set?.next].flatMap((one) =>
           one !== undefined && 'password' in one ? `${one.version}:${one.password.reveal()}` : [],

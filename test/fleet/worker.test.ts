@@ -1,9 +1,11 @@
 import { describe, expect, test } from '@jest/globals';
 import { pino } from 'pino';
-import { openDataPlane, openParts } from '../../src/app/compose.ts';
+import { openParts } from '../../src/app/compose.ts';
+import { DataPlane } from '../../src/app/data-plane.ts';
 import type { WantedMetrics, WorkerReport } from '../../src/app/worker.ts';
 import { BufferGc } from '../../src/base/buffer-gc.ts';
 import { monotonicClock } from '../../src/base/clock.ts';
+import { sharedSettings } from '../../src/config/listen.ts';
 import { bothOf, PROTOCOL, WorkerCalls } from '../../src/fleet/protocol.ts';
 import { setupOfWorker, WorkerProcess } from '../../src/fleet/worker.ts';
 import { CLIENT_LAST_SEEN } from '../../src/metrics/merged-metrics.ts';
@@ -32,7 +34,7 @@ test('a report has what was asked for, and nothing that takes longer', async () 
       const bufferGc = new BufferGc(() => {});
       const options = { worker: 1, log, build, clock: monotonicClock, tracing: undefined, bufferGc };
       const parts = await openParts(own, options);
-      return { plane: openDataPlane(own, parts), audit: parts.audit };
+      return { plane: new DataPlane(own, parts), audit: parts.audit };
     },
   });
   const calls = new WorkerCalls(client);
@@ -100,7 +102,7 @@ describe('the setup of a worker', () => {
       audit: auditOptions('/log'),
     };
     const { config, audit } = setupOfWorker(setup, 3, 4);
-    const { connections, connectionsPerAddress, bodyMemory } = config.listen.limits;
+    const { connections, connectionsPerAddress, bodyMemory } = sharedSettings(config.listen).limits;
     expect([connections, connectionsPerAddress, bodyMemory]).toEqual([25, 10, 2 ** 20]);
     expect(config.deployments['a']?.connections).toBe(1);
     expect(config.deployments['b']?.connections).toBe(3);

@@ -43,7 +43,7 @@ test('publishes on loopback only, and the ports that the services listen on', ()
   );
   expect(published.filter((port) => !port.startsWith('127.0.0.1:'))).toEqual([]);
   expect(services.gateway.ports).toEqual(
-    [gateway.listen.port, gateway.control.port].map((port) => `127.0.0.1:${port}:${port}`),
+    [...gateway.listen, gateway.control].map(({ port }) => `127.0.0.1:${port}:${port}`),
   );
 });
 

@@ -5,7 +5,7 @@ import { basename, dirname, join } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { describe, expect, test } from '@jest/globals';
 import { parse } from 'yaml';
-import { keysThatNeedRestart } from '../../src/app/pin.ts';
+import { keysThatNeedRestart } from '../../src/app/changes.ts';
 import { parseConfig } from '../../src/config/load.ts';
 import { Metrics } from '../../src/metrics/metrics.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
@@ -98,7 +98,7 @@ describe.each([...rendered])('with the values: %s', (_, objects) => {
 
   test('the ports are those of the configuration, and nobody names another', () => {
     expect(container.ports).toEqual([
-      { name: 'http', containerPort: config.listen.port },
+      ...config.listen.map(({ port }) => ({ name: 'http', containerPort: port })),
       { name: 'control', containerPort: config.control.port },
     ]);
     const probes = [container.startupProbe, container.livenessProbe, container.readinessProbe];

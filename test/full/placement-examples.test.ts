@@ -161,7 +161,8 @@ describe('a sidecar', () => {
     const [sidecar] = initContainers;
     const probe = sidecar.livenessProbe.exec.command.at(-1);
     expect(probe).toContain(`http://${config.control.address}:${config.control.port}/livez`);
-    expect(containers[0].env[0].value).toBe(`http://${config.listen.address}:${config.listen.port}`);
+    const urls = config.listen.map(({ address, port }) => `http://${address}:${port}`);
+    expect(urls).toEqual([containers[0].env[0].value]);
     const mounted = new Set(sidecar.volumeMounts.map(({ name }) => name));
     expect(new Set(volumes.map(({ name }) => name))).toEqual(mounted);
   });

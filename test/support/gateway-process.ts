@@ -9,8 +9,10 @@ import { compileCache, PROGRAM } from './program.ts';
 
 /** `digest-gateway serve` in a process of its own. Disposal ends the process, then removes its folder. */
 export interface GatewayProcess extends AsyncDisposable {
-  /** `http://127.0.0.1:PORT` of the data plane. */
+  /** `http://127.0.0.1:PORT` of the data plane, of its first listener. */
   readonly origin: string;
+  /** The same of each listener; `unix:` and the path of a UNIX socket. */
+  readonly listening: readonly string[];
   /** `http://127.0.0.1:PORT` of the control plane. */
   readonly control: string;
   readonly pid: number;
@@ -70,7 +72,10 @@ export async function startGatewayProcess(
     await rm(folder, { recursive: true, force: true });
   };
   const close = (): Promise<void> => end('SIGINT');
-  const { listen, control } = await new Promise<{ listen: string; control: string }>((resolve, reject) => {
+  const { listen, control } = await new Promise<{
+    listen: string | string[];
+    control: string;
+  }>((resolve, reject) => {
     createInterface(child.stderr)
       .on('line', (line) => {
         printed.push(line);
@@ -78,15 +83,17 @@ export async function startGatewayProcess(
         if (!line.startsWith('{')) return;
         const entry = JSON.parse(line);
         logged.push(entry);
-        if (typeof entry.listen === 'string') resolve(entry);
+        if ('listen' in entry) resolve(entry);
       })
       .on('close', () => reject(new Error(`The gateway did not start:\n${printed.join('\n')}`)));
   }).catch(async (error) => {
     await close();
     throw error;
   });
+  const listening = [listen].flat();
   return {
-    origin: listen,
+    origin: listening[0] ?? '',
+    listening,
     control,
     pid: child.pid ?? 0,
     configFile,

@@ -4,12 +4,13 @@ import { join } from 'node:path';
 import { pino } from 'pino';
 import { stringify } from 'yaml';
 import { App } from '../../src/app/app.ts';
-import { openDataPlane, openParts } from '../../src/app/compose.ts';
-import type { DataPlane } from '../../src/app/data-plane.ts';
+import { openParts } from '../../src/app/compose.ts';
+import { DataPlane } from '../../src/app/data-plane.ts';
 import type { AuditOptions } from '../../src/audit/audit.ts';
 import { BufferGc } from '../../src/base/buffer-gc.ts';
 import { type Clock, monotonicClock } from '../../src/base/clock.ts';
 import { logOptions } from '../../src/base/log.ts';
+import type { OpenAddress } from '../../src/base/open-port.ts';
 import { Secret } from '../../src/base/secret.ts';
 import type { RedisStoreOptions } from '../../src/challenges/store/redis.ts';
 import type { ConsolePace } from '../../src/control/console.ts';
@@ -29,9 +30,11 @@ export interface RunningGateway extends AsyncDisposable {
   readonly plane: DataPlane;
   /** The setup that it was started with. */
   readonly setup: AppSetup;
-  /** `http://127.0.0.1:PORT` of the data plane. */
+  /** `http://127.0.0.1:PORT` of the data plane, of its first listener. */
   readonly origin: string;
   readonly port: number;
+  /** The addresses of all listeners. */
+  readonly listening: readonly OpenAddress[];
   /** `http://127.0.0.1:PORT` of the control plane. */
   readonly control: string;
   /** Versions of its credentials; further credentials for it take theirs from here. */
@@ -85,7 +88,7 @@ export async function startGateway(
   const build = { version: 'test', node: process.version };
   const bufferGc = new BufferGc(() => {});
   const parts = await openParts(setup, { log, build, clock, tracing, bufferGc });
-  const plane = openDataPlane(setup, parts);
+  const plane = new DataPlane(setup, parts);
   const app = new App(setup, {
     ...parts,
     serving: plane,
@@ -95,14 +98,16 @@ export async function startGateway(
     ...(consolePace !== undefined && { consolePace }),
   });
   const { listen, control } = await app.start();
+  const [{ port }] = listen as [OpenAddress];
   const controlOrigin = `http://127.0.0.1:${control.port}`;
   const close = (): Promise<void> => app.close();
   return {
     app,
     plane,
     setup,
-    origin: `${setup.listenTls === undefined ? 'http' : 'https'}://127.0.0.1:${listen.port}`,
-    port: listen.port,
+    origin: `${setup.listenTls[0] === undefined ? 'http' : 'https'}://127.0.0.1:${port}`,
+    port,
+    listening: listen,
     control: controlOrigin,
     versions,
     logged,
@@ -228,7 +233,7 @@ export async function credentialSet(
   const reader = new SourceReader({ environment: {} }, undefined);
   const read = async (text: string): Promise<Credential> => {
     const sources = { [name]: { username: source('demo-user'), password: source(text) } };
-    const set = (await readCredentials(sources, reader, versions)).byName.get(name);
+    const set = (await readCredentials(sources, reader, versions)).get(name);
     if (set === undefined) throw new Error('not read');
     return set.current;
   };

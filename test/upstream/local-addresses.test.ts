@@ -1,6 +1,6 @@
 import { Readable } from 'node:stream';
 import { expect, test } from '@jest/globals';
-import { openUpstreamDeps } from '../../src/app/upstream-events.ts';
+import { openUpstreamDeps } from '../../src/app/data-plane-parts.ts';
 import { noAudit } from '../../src/audit/audit.ts';
 import { Cancellation } from '../../src/base/cancellation.ts';
 import { monotonicClock } from '../../src/base/clock.ts';

@@ -2,15 +2,20 @@ import { rename } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { errorCode } from '../../base/error-code.ts';
 import { reportDefect } from '../../base/expected-errors.ts';
+import type { Signed } from '../audit.ts';
+import type { SigningKey } from '../checkpoint.ts';
 import type { AuditKeys } from '../keys.ts';
 import { countLines, NEWLINE } from '../line.ts';
+import { MerkleTree } from '../merkle.ts';
 import { type Head, MOST_BATCH, type Seal, sealFor, sealLine } from '../seal.ts';
 import type { RetiredEnd } from '../segments/admin-records.ts';
 import { type Continued, type Recovered, recover } from '../segments/recovery.ts';
 import { type Lock, lockFolder, makeFolder } from '../segments/replica-folder.ts';
 import { headerLine, segmentName, setAsideName } from '../segments/segment.ts';
 import { SegmentFile } from '../segments/segment-file.ts';
+import { headerTree, type LogTree } from '../segments/tree-walk.ts';
 import type { Batch } from './batch.ts';
+import { type NewHead, SignedTree } from './signed-tree.ts';
 
 const NOTHING = Buffer.alloc(0);
 
@@ -19,6 +24,8 @@ export interface ChainOptions {
   readonly folder: string;
   readonly replica: string;
   readonly keys: AuditKeys;
+  /** Signs heads; undefined: they are not signed. */
+  readonly signing: SigningKey | undefined;
   /** True: records are to survive a crash of the machine. */
   readonly sync: boolean;
 }
@@ -32,6 +39,14 @@ export interface WriteError {
 
 export function writeErrorOf(error: Error): WriteError {
   return { code: errorCode(error), reason: error.message };
+}
+
+/** A batch with its seals, and what the chain and the tree are after it. */
+interface SealedBytes {
+  readonly bytes: Buffer;
+  readonly previous: string;
+  readonly tree: MerkleTree | undefined;
+  readonly head: NewHead | undefined;
 }
 
 /** Writes batches, each with its seal, into segments. Its methods must not be called while a call is under way. */
@@ -49,12 +64,15 @@ export class ChainWriter {
   #previous: string;
   /** The last record that retention removed; the next header names it. */
   retired: RetiredEnd | undefined;
+  /** Undefined: heads are not signed, or the segment was begun before they were. */
+  #tree: SignedTree | undefined;
 
-  private constructor(options: ChainOptions, lock: Lock, { previous, retired }: Recovered) {
+  private constructor(options: ChainOptions, lock: Lock, { previous, retired, tree }: Recovered) {
     this.#options = options;
     this.#lock = lock;
     this.#previous = previous;
     this.retired = retired;
+    this.#tree = tree && this.#signedTree(tree);
   }
 
   /**
@@ -62,11 +80,11 @@ export class ChainWriter {
    * @throws Error if another process writes to the folder, or the folder cannot be used; it says what to do
    */
   static async open(options: ChainOptions): Promise<{ chain: ChainWriter; recovered: Recovered }> {
-    const { folder } = options;
+    const { folder, replica, keys, signing } = options;
     await makeFolder(folder);
     const lock = lockFolder(folder);
     try {
-      const recovered = await recover(options);
+      const recovered = await recover({ folder, replica, keys, publicKey: signing?.publicKey });
       const chain = new ChainWriter(options, lock, recovered);
       if (recovered.file === undefined) await chain.#begin(recovered.nextSeq);
       else await chain.#continue(recovered.file, recovered.nextSeq);
@@ -87,6 +105,16 @@ export class ChainWriter {
     return { size: this.#file?.size ?? 0, age: Date.now() - this.#opened, first: this.#first };
   }
 
+  /** The last signed head; undefined: heads are not signed. */
+  get signed(): Signed | undefined {
+    return this.#tree?.signed;
+  }
+
+  /** True if an empty batch is to be written, which gets a signed head. */
+  get isHeadDue(): boolean {
+    return this.#tree?.isDue === true;
+  }
+
   /** Appends a batch with its seal; `done` gets the new head of the chain, or the error. */
   write(batch: Batch, done: (error: Error | null, head?: Head) => void): void {
     const file = this.#file;
@@ -95,7 +123,7 @@ export class ChainWriter {
       return;
     }
     const { replica, sync } = this.#options;
-    const { bytes, previous } = this.#sealed(batch);
+    const { bytes, previous, tree, head } = this.#sealed(batch);
     file.append(bytes, sync, (error) => {
       if (error !== null) {
         this.#detach(file);
@@ -103,30 +131,37 @@ export class ChainWriter {
         return;
       }
       this.#previous = previous;
+      if (tree !== undefined) this.#tree?.commit(tree, head);
       done(null, { replica, seq: batch.last, hmac: previous });
     });
   }
 
   /** The lines with their seal, to be appended in one write. A large batch is sealed in parts. */
-  #sealed({ lines, first, last }: Batch): { readonly bytes: Buffer; readonly previous: string } {
+  #sealed({ lines, first, last }: Batch): SealedBytes {
+    const tree = this.#tree?.extended(lines.bytes);
+    const head = tree && this.#tree?.headOf(tree);
     if (lines.size <= MOST_BATCH) {
-      const seal = this.#seal({ first, last }, lines.bytes, this.#previous);
-      return { bytes: lines.followedBy(sealLine(seal)), previous: seal.hmac };
+      const covered = head === undefined ? lines.bytes : lines.followedBy(head.line);
+      const seal = this.#seal({ first, last }, covered, this.#previous);
+      const bytes = lines.followedBy(`${head?.line ?? ''}${sealLine(seal)}`);
+      return { bytes, previous: seal.hmac, tree, head };
     }
     const parts: Buffer[] = [];
     let previous = this.#previous;
     let next = first;
     for (let start = 0; start < lines.size; ) {
       const end = partEnd(lines.bytes, start);
-      const part = lines.bytes.subarray(start, end);
-      const range = { first: next, last: next + countLines(part) - 1 };
+      const records = lines.bytes.subarray(start, end);
+      const range = { first: next, last: next + countLines(records) - 1 };
+      const hasHead = end === lines.size && head !== undefined;
+      const part = hasHead ? Buffer.concat([records, Buffer.from(head.line)]) : records;
       const seal = this.#seal(range, part, previous);
       parts.push(part, Buffer.from(sealLine(seal)));
       previous = seal.hmac;
       next = range.last + 1;
       start = end;
     }
-    return { bytes: Buffer.concat(parts), previous };
+    return { bytes: Buffer.concat(parts), previous, tree, head };
   }
 
   #seal(range: { readonly first: number; readonly last: number }, lines: Buffer, previous: string): Seal {
@@ -134,11 +169,12 @@ export class ChainWriter {
     return sealFor(keys, { replica, previous }, range, lines);
   }
 
-  /** Closes the segment and begins the next, whose first record is `first`. */
+  /** Closes the segment, with a signed head at its end, and begins the next, whose first record is `first`. */
   async nextSegment(first: number): Promise<void> {
     const file = this.#file;
     if (file === undefined) return;
     this.#detach(file);
+    await this.#signEnd(file);
     await file.sync();
     await this.#begin(first);
     this.#detached = undefined;
@@ -175,11 +211,12 @@ export class ChainWriter {
     await detached?.close();
   }
 
-  /** Makes the file durable, if the disk allows, and releases the folder. Nothing can be written afterwards. */
+  /** Signs the head, and makes the file durable, if the disk allows, and releases the folder. Nothing can be written afterwards. */
   async close(): Promise<void> {
     const file = this.#file;
     this.#file = undefined;
     try {
+      if (file !== undefined) await this.#signEnd(file);
       await file?.sync();
       await file?.close();
     } finally {
@@ -194,6 +231,21 @@ export class ChainWriter {
     await detached.takeBackWhole();
     this.#begun = undefined;
     this.#previous = begun.previous;
+  }
+
+  /** Appends a signed head, unless the last record is under one. */
+  async #signEnd(file: SegmentFile): Promise<void> {
+    const signed = this.#tree;
+    const head = signed?.lastHead();
+    if (signed === undefined || head === undefined) return;
+    const { first, tree } = signed.logTree;
+    await this.#appendOpening(file, Buffer.from(head.line), first + tree.size);
+    signed.commit(tree, head);
+  }
+
+  #signedTree(tree: LogTree): SignedTree | undefined {
+    const { signing, replica } = this.#options;
+    return signing && new SignedTree(signing, replica, tree);
   }
 
   #detach(file: SegmentFile): void {
@@ -222,7 +274,9 @@ export class ChainWriter {
     const opened = new Date().toISOString();
     const retired = this.retired === undefined ? {} : { retired: this.retired };
     const previous = this.#previous;
-    const header = { replica, first, previous, key: keys.id, opened, ...retired };
+    const signed = this.#treeBefore(first);
+    const tree = signed === undefined ? {} : { tree: headerTree(signed.logTree) };
+    const header = { replica, first, previous, key: keys.id, opened, ...retired, ...tree };
     try {
       await this.#appendOpening(file, Buffer.from(headerLine(header)), first);
     } catch (error) {
@@ -232,8 +286,16 @@ export class ChainWriter {
     }
     this.#opened = Date.now();
     this.#first = first;
+    this.#tree = signed;
     this.#begun = { file, size: file.size, previous };
     this.#file = file;
+  }
+
+  /** The tree of the records before that one. What does not end there begins anew: a tree has no gaps. */
+  #treeBefore(first: number): SignedTree | undefined {
+    const { logTree } = this.#tree ?? {};
+    const continues = logTree !== undefined && logTree.first + logTree.tree.size === first;
+    return continues ? this.#tree : this.#signedTree({ first, tree: MerkleTree.empty() });
   }
 
   /** Appends the lines with an opening seal, which covers them and no record. */

@@ -7,8 +7,10 @@ import {
   type RecentRecord,
   type RecentRecords,
   ReleaseQueue,
+  type Signed,
   type Waiter,
 } from '../audit.ts';
+import { signingKey } from '../checkpoint.ts';
 import { finding, type PlacedFinding } from '../findings.ts';
 import { type AuditKeys, auditKeys, Pseudonyms } from '../keys.ts';
 import {
@@ -41,13 +43,14 @@ const UNREAD_AT_MOST = 5_000;
  * @throws Error if another process writes to the folder, or the folder cannot be used; it says what to do
  */
 export async function openAudit(options: AuditOptions, deps: AuditDeps): Promise<Audit> {
-  const { directory, replica, durability } = options;
+  const { directory, replica, durability, signingKey: pem } = options;
   const keys = auditKeys(options.key);
   const folder = join(directory, replica);
   const { chain, recovered } = await ChainWriter.open({
     folder,
     replica,
     keys,
+    signing: pem && signingKey(pem),
     sync: durability === 'fsync',
   });
   const isPrimary = processOf(replica).worker === 0;
@@ -87,6 +90,7 @@ class FileAudit implements Audit, LossRecorder {
   #head: Head | undefined;
   #headLogged = 0;
   #loggedHead: Head | undefined;
+  #loggedCheckpoint: string | undefined;
   #outage: { readonly error: WriteError; readonly since: number } | undefined;
   readonly #missing = { refused: 0, unrecorded: 0, lost: 0 };
   readonly enabled = true;
@@ -146,6 +150,10 @@ class FileAudit implements Audit, LossRecorder {
 
   get head(): Head | undefined {
     return this.#head;
+  }
+
+  get signed(): Signed | undefined {
+    return this.#deps.chain.signed;
   }
 
   get sink() {
@@ -280,9 +288,13 @@ class FileAudit implements Audit, LossRecorder {
 
   /** Logs the head: kept elsewhere, it later shows that the end of the audit log was cut off. */
   #logHead(): void {
-    if (this.#head === undefined || this.#head === this.#loggedHead) return;
+    const checkpoint = this.signed?.checkpoint;
+    const isLogged = this.#head === this.#loggedHead && checkpoint === this.#loggedCheckpoint;
+    if (this.#head === undefined || isLogged) return;
     this.#loggedHead = this.#head;
-    this.#deps.log.info({ head: formatHead(this.#head) }, 'audit log');
+    this.#loggedCheckpoint = checkpoint;
+    const signed = checkpoint === undefined ? {} : { checkpoint };
+    this.#deps.log.info({ head: formatHead(this.#head), ...signed }, 'audit log');
   }
 
   #recordRecovery({ setAside, damaged, otherKey }: Recovered): Promise<unknown> {

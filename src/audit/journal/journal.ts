@@ -134,7 +134,8 @@ export class Journal {
 
   #flush(): void {
     const busy = this.#inFlight !== undefined || this.#opening !== undefined;
-    if (busy || this.#pending.isEmpty || !this.#chain.writable) return;
+    const isIdle = this.#pending.isEmpty && !this.#chain.isHeadDue;
+    if (busy || isIdle || !this.#chain.writable) return;
     const waitedMs = this.#pending.waiting > 0 ? this.#waitedMs : 0;
     const batch = this.#pending.take();
     this.#inFlight = { batch, waitedMs, waiters: this.#pending.takeWaiters() };

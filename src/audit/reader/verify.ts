@@ -1,3 +1,4 @@
+import type { KeyObject } from 'node:crypto';
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { errorCode, messageOf } from '../../base/error-code.ts';
@@ -15,9 +16,23 @@ import {
   type RetiredEnd,
   type SetAside,
 } from '../segments/admin-records.ts';
-import { type ChainState, ChainWalk, type WalkedBatch, walkFile } from '../segments/chain-walk.ts';
+import {
+  type AdminLine,
+  type ChainState,
+  ChainWalk,
+  type WalkedBatch,
+  walkFile,
+} from '../segments/chain-walk.ts';
 import { digestOf } from '../segments/recovery.ts';
-import { foldersIn, isSetAside, isStray, type Segment, segmentsIn } from '../segments/segment.ts';
+import {
+  foldersIn,
+  isSetAside,
+  isStray,
+  type Segment,
+  type SegmentHeader,
+  segmentsIn,
+} from '../segments/segment.ts';
+import { TreeWalk } from '../segments/tree-walk.ts';
 
 /** How often the log of one process is read while segments of it are removed. */
 const MOST_READ = 10;
@@ -33,6 +48,9 @@ export interface Verified {
   readonly segments: number;
   readonly records: number;
   readonly seals: number;
+  /** Signed heads that are right, and records under them; 0 if none was to be checked. */
+  readonly checkpoints: number;
+  readonly provenRecords: number;
   /** The ends of the chains, to be given as `heads` next time. */
   readonly heads: readonly Head[];
 }
@@ -60,8 +78,10 @@ export interface VerifyOptions {
   readonly directory: string;
   /** A replica with its workers, or one worker; undefined: all replicas. */
   readonly replica?: string | undefined;
-  /** Every key that sealed a part of the log. */
-  readonly keys: readonly AuditKeys[];
+  /** Every key that sealed a part of the log; `unknown`: a seal is compared with its lines only. */
+  readonly keys: readonly AuditKeys[] | 'unknown';
+  /** Public keys that signed heads: only records under a head of theirs count. Undefined: heads are not checked. */
+  readonly publicKeys?: readonly KeyObject[] | undefined;
   /** Ends of chains that were kept elsewhere: a log that ends before one of them was cut. */
   readonly heads: readonly Head[];
   /** Losses that were looked into, by the position that the stream had: they are notes. */
@@ -98,6 +118,8 @@ export async function verify(options: VerifyOptions): Promise<Verified> {
     segments: sum(({ segments }) => segments),
     records: sum(({ records }) => records),
     seals: sum(({ seals }) => seals),
+    checkpoints: sum(({ checkpoints }) => checkpoints),
+    provenRecords: sum(({ provenRecords }) => provenRecords),
     heads: parts.flatMap(({ heads: ends }) => ends),
   };
 }
@@ -157,18 +179,24 @@ class LogCheck {
   #start: ChainState | undefined;
   #records = 0;
   #seals = 0;
+  readonly #trees: TreeWalk | undefined;
+  /** Admin records that no signed head covers yet. */
+  #unproven: (AdminLine & { readonly name: string })[] = [];
 
   constructor(options: VerifyOptions, replica: string, heads: readonly ExpectedHead[]) {
     this.#options = options;
     this.#replica = replica;
     this.#heads = heads.filter((head) => head.replica === replica);
     this.#named = new Set(this.#heads.map(({ seq }) => seq));
+    const { publicKeys } = options;
+    this.#trees = publicKeys && new TreeWalk({ replica, keys: publicKeys });
   }
 
   async run(): Promise<Part> {
     const folder = join(this.#options.directory, this.#replica);
     const segments = await segmentsIn(folder);
     for (const segment of segments) await this.#check(folder, segment, segment === segments.at(-1));
+    this.#checkSigned(segments.at(-1));
     const startKnown = this.#checkStart(segments[0]);
     this.#checkHeads(startKnown);
     await this.#checkFiles(folder, segments);
@@ -178,6 +206,8 @@ class LogCheck {
       segments: segments.length,
       records: this.#records,
       seals: this.#seals,
+      checkpoints: this.#trees?.checkpoints ?? 0,
+      provenRecords: this.#trees?.records ?? 0,
       heads: this.#end === undefined ? [] : [this.#end],
       covered: [...this.#ended, ...this.#running.values()].map((head) => ({
         ...head,
@@ -194,7 +224,7 @@ class LogCheck {
     const walk = new ChainWalk({ keys, replica: this.#replica, first, before: this.#state });
     try {
       for await (const batches of walkFile(walk, join(folder, name), onBytes)) {
-        for (const batch of batches) this.#readBatch(batch, name);
+        for (const batch of batches) this.#readBatch(batch, name, walk.header);
       }
     } catch (error) {
       this.#hasLostSegment ||= errorCode(error) === 'ENOENT';
@@ -206,19 +236,43 @@ class LogCheck {
     if (walk.header !== undefined && walk.seals > 0) {
       const { previous, first: nextSeq, retired } = walk.header;
       this.#start ??= { previous, nextSeq };
-      if (retired !== undefined) this.#starts.push(retired);
+      // A header is under no signed head; the record of the same retirement is.
+      if (retired !== undefined && this.#trees === undefined) this.#starts.push(retired);
     }
     this.#state = walk.state;
     if (walk.seals > 0) this.#stopped = walk.stopped;
   }
 
-  #readBatch({ seal, trust, admin, errors }: WalkedBatch, name: string): void {
+  #readBatch(batch: WalkedBatch, name: string, header: SegmentHeader | undefined): void {
+    const { seal, trust, admin, errors } = batch;
     for (const error of errors) this.#add(error, name, error.line);
-    for (const { line, at } of admin) this.#readAdmin(line, name, at);
+    if (this.#trees === undefined) for (const { line, at } of admin) this.#readAdmin(line, name, at);
+    else this.#readTree(this.#trees, batch, { name, header });
     if (seal === undefined || trust !== 'sealed') return;
     const { last, hmac } = seal;
     this.#end = { replica: this.#replica, seq: last, hmac };
     if (this.#named.has(last)) this.#seen.add(`${last}:${hmac}`);
+  }
+
+  /** Believes admin records only when a signed head covers them. */
+  #readTree(
+    trees: TreeWalk,
+    batch: WalkedBatch,
+    { name, header }: { readonly name: string; readonly header: SegmentHeader | undefined },
+  ): void {
+    const { head, errors } = trees.take(batch, header);
+    for (const error of errors) this.#add(error, name, error.line);
+    this.#unproven.push(...batch.admin.map((each) => ({ ...each, name })));
+    if (head !== undefined)
+      for (const { line, name: place, at } of this.#unproven) this.#readAdmin(line, place, at);
+    if (head !== undefined || trees.tree === undefined) this.#unproven = [];
+  }
+
+  #checkSigned(newest: Segment | undefined): void {
+    if (this.#trees === undefined || newest === undefined) return;
+    const { checkpoints, unsigned: records } = this.#trees;
+    if (checkpoints === 0) this.#add(finding('checkpoint-missing'));
+    else if (records > 0) this.#add(finding('end-unsigned', { records }), newest.name);
   }
 
   /** The newest segment may end anywhere while the gateway runs, or if it was killed, but not if it stopped. */

@@ -30,6 +30,8 @@ export interface WalkedBatch {
   /** The admin records among the lines, with their numbers in the segment. */
   readonly admin: readonly AdminLine[];
   readonly errors: readonly IntegrityError[];
+  /** Number of the first of the lines in the segment. */
+  readonly line: number;
 }
 
 export interface AdminLine {
@@ -38,7 +40,8 @@ export interface AdminLine {
 }
 
 export interface WalkOptions {
-  readonly keys: readonly AuditKeys[];
+  /** `unknown`: who reads has none, and believes signed heads; a seal is then compared with its lines only. */
+  readonly keys: readonly AuditKeys[] | 'unknown';
   readonly replica: string;
   /** Number of the first record of the segment, as its name has it. */
   readonly first: number;
@@ -103,9 +106,9 @@ export class ChainWalk {
     return this.#header;
   }
 
-  /** True if the header is of this replica and names one of the keys. */
+  /** True if the header is of this replica and names one of the keys, or the keys are unknown. */
   get keyKnown(): boolean {
-    return this.#sealing.length > 0;
+    return this.#sealing.length > 0 || (this.#isOurs && this.#options.keys === 'unknown');
   }
 
   /** The state from which the next segment has to continue, as the segment itself says. */
@@ -181,9 +184,9 @@ export class ChainWalk {
   }
 
   #unsealedBatch(lines: Buffer): WalkedBatch {
-    const [previous, errors = NO_ERRORS] = [this.#previous, this.#batchErrors];
+    const [previous, line, errors = NO_ERRORS] = [this.#previous, this.#batchLine, this.#batchErrors];
     this.#batchErrors = undefined;
-    return { seal: undefined, previous, lines, trust: 'refused', admin: NO_ADMIN, errors };
+    return { seal: undefined, previous, lines, trust: 'refused', admin: NO_ADMIN, errors, line };
   }
 
   /** Reads a line; true: it is a seal, which is left to the caller. */
@@ -215,7 +218,8 @@ export class ChainWalk {
     else if (first !== this.#options.first) this.#report(finding('segment-renamed', { first }));
     else {
       this.#isOurs = true;
-      this.#sealing = this.#options.keys.filter(({ id }) => id === key);
+      const { keys } = this.#options;
+      this.#sealing = keys === 'unknown' ? [] : keys.filter(({ id }) => id === key);
       if (!this.keyKnown) this.#report(finding('key-unknown', { key }));
     }
     if (this.#options.before !== undefined && previous !== this.#options.before.previous) {
@@ -247,7 +251,7 @@ export class ChainWalk {
 
   #readSeal(line: string, lines: Buffer, end: number): WalkedBatch {
     const seal = parseSeal(line);
-    const previous = this.#previous;
+    const [previous, at] = [this.#previous, this.#batchLine];
     const [admin = NO_ADMIN, records, last] = [this.#batchAdmin, this.#batchRecords, this.#lastRecord];
     const asSealed = seal !== undefined && this.#isSealed(seal, lines, end);
     if (seal === undefined) this.#report(finding('seal-malformed'));
@@ -260,7 +264,7 @@ export class ChainWalk {
     const errors = this.#batchErrors ?? NO_ERRORS;
     this.#begin();
     const trust = isSealed ? 'sealed' : asSealed ? 'unchecked' : 'refused';
-    return { seal, previous, lines, trust, admin: isSealed ? admin : NO_ADMIN, errors };
+    return { seal, previous, lines, trust, admin: isSealed ? admin : NO_ADMIN, errors, line: at };
   }
 
   /** Begins the lines after a seal. */
@@ -276,7 +280,9 @@ export class ChainWalk {
   /** True if the seal is for just these lines, and the key of the segment made it, unless that is unknown. */
   #isSealed(seal: Seal, lines: Buffer, end: number): boolean {
     const chain = { replica: this.#options.replica, previous: this.#previous };
-    const { fits, authentic } = checkSeal(this.#sealing, chain, seal, lines);
+    const check = checkSeal(this.#sealing, chain, seal, lines);
+    const { fits } = check;
+    const authentic = check.authentic || this.#options.keys === 'unknown';
     this.#sealLineEnd = end;
     const asSealed = this.#isOfBatch(seal, fits);
     if (this.keyKnown && !authentic) this.#report(finding('seal-invalid'));

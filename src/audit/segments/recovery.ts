@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto';
+import { createHash, type KeyObject } from 'node:crypto';
 import { lstat, open, rename, rm, truncate } from 'node:fs/promises';
 import { join } from 'node:path';
 import { messageOf } from '../../base/error-code.ts';
@@ -11,6 +11,7 @@ import { type ChainState, ChainWalk, type IntegrityError, walkFile } from './cha
 import { MOST_SEQ, type Segment, segmentsIn, setAsideName } from './segment.ts';
 import { syncDirectory } from './segment-file.ts';
 import { NotRegularError, openRegular } from './segment-reader.ts';
+import { type LogTree, TreeWalk } from './tree-walk.ts';
 
 const COPY_BYTES = 64 * 1024;
 /** Bytes after the last seal that a killed process, or a machine without power, can have left. */
@@ -41,6 +42,8 @@ export interface Recovered extends ChainState {
   readonly otherKey: string | undefined;
   /** The last record that retention removed; undefined: none, as far as the newest segment says. */
   readonly retired: RetiredEnd | undefined;
+  /** The tree of all records; undefined: there is none that can be believed. */
+  readonly tree: LogTree | undefined;
 }
 
 const FRESH: Recovered = {
@@ -51,12 +54,15 @@ const FRESH: Recovered = {
   damaged: undefined,
   otherKey: undefined,
   retired: undefined,
+  tree: undefined,
 };
 
 export interface RecoveryOptions {
   readonly folder: string;
   readonly replica: string;
   readonly keys: AuditKeys;
+  /** The public key of signed heads; undefined: heads are not signed, and no tree is made. */
+  readonly publicKey: KeyObject | undefined;
 }
 
 /**
@@ -86,13 +92,16 @@ async function recoverFrom(
   segment: Segment,
 ): Promise<Recovered | SetAside | undefined> {
   const path = join(options.folder, segment.name);
-  const { walk, errors, retired } = await walkThrough(options, segment);
+  const { walk, errors, retired, trees } = await walkThrough(options, segment);
   const { header, sealed } = walk;
   const otherKey = header !== undefined && !walk.keyKnown && header.key !== options.keys.id;
   const { nextSeq } = walk.state;
   if (otherKey && nextSeq > segment.first && nextSeq <= MOST_SEQ - RESERVE) {
     const tail = await cutTail(path, walk.sealLineEnd, walk);
-    return { ...FRESH, ...walk.state, setAside: tail, otherKey: header.key, retired: header.retired };
+    // Without the key of the seals, only a signed head says that the records are as they were written.
+    const isSigned = trees !== undefined && trees.checkpoints > 0 && trees.unsigned === 0;
+    const tree = isSigned ? trees.tree : undefined;
+    return { ...FRESH, ...walk.state, setAside: tail, otherKey: header.key, retired: header.retired, tree };
   }
   if (sealed === undefined) return setAsideWhole(path, segment, walk.lines);
   const state = { ...FRESH, previous: sealed.previous, nextSeq: sealed.nextSeq, retired };
@@ -105,21 +114,33 @@ async function recoverFrom(
       damaged: { segment: segment.name, error },
     };
   }
-  if (segment.compressed) return state;
+  if (segment.compressed) return { ...state, tree: trees?.tree };
   const opened = header === undefined ? Date.now() : Date.parse(header.opened);
+  const setAside = await cutTail(path, sealed.bytes, walk);
+  const tree = trees?.tree;
+  // The header of a segment with signed heads has the tree before it, so a first tree begins with a segment.
+  if (options.publicKey !== undefined && tree === undefined) {
+    const { previous = GENESIS } = header ?? {};
+    if (sealed.nextSeq > segment.first) return { ...state, setAside };
+    // The next segment has the name of this one, which has no record.
+    await rm(path);
+    return { ...state, previous, setAside };
+  }
   const file = { path, size: sealed.bytes, first: segment.first, opened };
-  return { ...state, file, setAside: await cutTail(path, sealed.bytes, walk) };
+  return { ...state, tree, file, setAside };
 }
 
-async function walkThrough({ folder, replica, keys }: RecoveryOptions, { name, first }: Segment) {
+async function walkThrough({ folder, replica, keys, publicKey }: RecoveryOptions, { name, first }: Segment) {
   const errors: IntegrityError[] = [];
   let retired: RetiredEnd | undefined;
   const walk = new ChainWalk({ keys: [keys], replica, first });
+  const trees = publicKey && new TreeWalk({ replica, keys: [publicKey] });
   try {
     for await (const batches of walkFile(walk, join(folder, name))) {
       for (const batch of batches) {
         errors.push(...batch.errors);
         for (const { line } of batch.admin) retired = endOf(line) ?? retired;
+        trees?.take(batch, walk.header);
       }
     }
   } catch (error) {
@@ -129,7 +150,7 @@ async function walkThrough({ folder, replica, keys }: RecoveryOptions, { name, f
     if (!broken) throw error;
     errors.push({ ...finding('segment-unreadable', { reason: messageOf(error) }), line: walk.lines + 1 });
   }
-  return { walk, errors, retired: retired ?? walk.header?.retired };
+  return { walk, errors, retired: retired ?? walk.header?.retired, trees };
 }
 
 /** The end of the segment that a record says was removed; undefined: it says nothing of that. */

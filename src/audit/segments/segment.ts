@@ -23,6 +23,8 @@ const header = z.object({
   opened: z.iso.datetime(),
   /** The last record that retention had removed; absent: none. */
   retired: z.object({ last: seq, hmac }).optional(),
+  /** The tree of the records before the segment, the first of which is `first`; absent: heads are not signed. */
+  tree: z.object({ first: seq, roots: z.array(z.string().regex(/^[A-Za-z0-9+/]{43}=$/)).max(50) }).optional(),
 });
 
 /** The first line of each segment. It counts once a seal covers it. */

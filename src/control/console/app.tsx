@@ -1,7 +1,6 @@
 import { computed } from '@preact/signals';
 import { type ComponentType, render } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
-import { address, type PageProps } from './address.ts';
 import { moment, timeOfDay } from './format.ts';
 import { connection, follow, snapshot } from './live.ts';
 import { ActionsPage } from './pages/actions.tsx';
@@ -14,6 +13,7 @@ import { OverviewPage } from './pages/overview.tsx';
 import { PolicyPage } from './pages/policy.tsx';
 import { RequestPage } from './pages/request.tsx';
 import { UsagePage } from './pages/usage.tsx';
+import { address, type PageProps } from './parts/links.tsx';
 import { Badge, Banner } from './parts/state.tsx';
 import { ThemeChoice } from './parts/theme.tsx';
 

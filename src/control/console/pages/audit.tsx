@@ -1,10 +1,9 @@
 import { useId, useState } from 'preact/hooks';
 import type { EventRow, RequestRow } from '../../audit-view.ts';
 import type { AuditLine, AuditView, ChainView } from '../../view.ts';
-import type { PageProps } from '../address.ts';
 import { count, counted, momentWithSeconds, timeOfDay } from '../format.ts';
 import { auditLines, snapshot } from '../live.ts';
-import { clientLink, deploymentLink, requestLink, searchLink } from '../parts/links.tsx';
+import { clientLink, deploymentLink, type PageProps, requestLink, searchLink } from '../parts/links.tsx';
 import { MoreButton, SearchProgress, useSearch, WithoutAudit } from '../parts/search.tsx';
 import { type Column, Table } from '../parts/table.tsx';
 

@@ -6,11 +6,10 @@ import type {
   RefusalView,
   RuleView,
 } from '../../client-view.ts';
-import type { PageProps } from '../address.ts';
 import { useFetch } from '../api.ts';
 import { ago, count, moment, rate } from '../format.ts';
 import { snapshot } from '../live.ts';
-import { deploymentLink, requestLink } from '../parts/links.tsx';
+import { deploymentLink, type PageProps, requestLink } from '../parts/links.tsx';
 import { type Column, type Fact, Facts, Table } from '../parts/table.tsx';
 import { lastSeenText } from './clients.tsx';
 

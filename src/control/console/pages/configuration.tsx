@@ -1,10 +1,42 @@
 import type { ConfigurationView } from '../../client-view.ts';
+import type { ListenerView } from '../../view.ts';
 import { useFetch } from '../api.ts';
+import { count, date } from '../format.ts';
 import { snapshot } from '../live.ts';
+import { type Column, Table } from '../parts/table.tsx';
 
-/** The configuration in use, which is fetched again after a reload. */
+const TLS = { none: 'none', server: 'yes', mutual: 'with client certificates' } as const satisfies Record<
+  ListenerView['tls'],
+  string
+>;
+
+const LISTENERS: readonly Column<ListenerView>[] = [
+  { label: 'Listener', cell: ({ address }) => <code>{address}</code> },
+  { label: 'TLS', cell: ({ tls }) => TLS[tls] },
+  {
+    label: 'Certificate expires',
+    cell: ({ certificateExpiresAt: at }) => (at === undefined ? '–' : date(at)),
+  },
+  { label: 'Connections', cell: ({ connections }) => count(connections), numeric: true },
+];
+
+/** Where clients are served, and the configuration in use, which is fetched again after a reload. */
 export function ConfigurationPage() {
-  return <Configuration key={snapshot.value?.gateway.configuredAt} />;
+  const gateway = snapshot.value?.gateway;
+  return (
+    <>
+      <section class="panel" aria-label="Listeners">
+        <Table
+          label="Listeners"
+          columns={LISTENERS}
+          rows={gateway?.listeners ?? []}
+          keyOf={({ address }) => address}
+          empty="No listener is open."
+        />
+      </section>
+      <Configuration key={gateway?.configuredAt} />
+    </>
+  );
 }
 
 function Configuration() {

@@ -10,14 +10,13 @@ import type {
   LimitsView,
   TlsView,
 } from '../../view.ts';
-import type { PageProps } from '../address.ts';
 import { useFetch } from '../api.ts';
 import { bytes, count, counted, date, latency, rate } from '../format.ts';
 import { snapshot } from '../live.ts';
 import { Results } from '../parts/action.tsx';
 import { Charts } from '../parts/charts.tsx';
 import { CredentialActions } from '../parts/credentials.tsx';
-import { clientLink } from '../parts/links.tsx';
+import { clientLink, type PageProps } from '../parts/links.tsx';
 import { Badge } from '../parts/state.tsx';
 import { type Column, type Fact, Facts, Table } from '../parts/table.tsx';
 
@@ -159,7 +158,7 @@ const ADDRESSES: readonly Column<AddressView>[] = [
   },
 ];
 
-export function Addresses({ addresses }: { readonly addresses: readonly AddressView[] }) {
+function Addresses({ addresses }: { readonly addresses: readonly AddressView[] }) {
   return (
     <Table
       label="Addresses"
@@ -172,7 +171,7 @@ export function Addresses({ addresses }: { readonly addresses: readonly AddressV
 }
 
 /** The chain of the last full TLS handshake. */
-export function Certificates({ tls, now }: { readonly tls: TlsView | undefined; readonly now: number }) {
+function Certificates({ tls, now }: { readonly tls: TlsView | undefined; readonly now: number }) {
   if (tls === undefined) return <p class="muted">No TLS handshake yet.</p>;
   const columns: readonly Column<CertificateView>[] = [
     { label: 'Certificate', cell: ({ subject }) => nameText(subject) },
@@ -207,7 +206,7 @@ function nameText(name: string): string {
   return name.trim().replaceAll('\n', ', ') || 'no name';
 }
 
-export function limitFacts(settings: DeploymentSettings): Fact[] {
+function limitFacts(settings: DeploymentSettings): Fact[] {
   const { connections, timeouts, body, retries, limits, clients } = settings;
   const { connect, response, idle, total } = timeouts;
   return [

@@ -1,9 +1,8 @@
 import { useEffect, useId, useState } from 'preact/hooks';
 import type { ExplanationView } from '../../client-view.ts';
-import { changeQuery, type PageProps } from '../address.ts';
 import { messageOf, post } from '../api.ts';
 import { snapshot } from '../live.ts';
-import { clientLink, deploymentLink } from '../parts/links.tsx';
+import { changeQuery, clientLink, deploymentLink, type PageProps } from '../parts/links.tsx';
 import { ObservedRefusal } from '../parts/observed-refusal.tsx';
 import { type Fact, Facts } from '../parts/table.tsx';
 

@@ -1,10 +1,9 @@
 import { useEffect, useState } from 'preact/hooks';
 import type { RequestRow } from '../../audit-view.ts';
 import type { ExplanationView } from '../../client-view.ts';
-import type { PageProps } from '../address.ts';
 import { messageOf, post } from '../api.ts';
 import { latency, momentWithSeconds } from '../format.ts';
-import { clientLink, deploymentLink, searchLink } from '../parts/links.tsx';
+import { clientLink, deploymentLink, type PageProps, searchLink } from '../parts/links.tsx';
 import { ObservedRefusal } from '../parts/observed-refusal.tsx';
 import { MoreButton, SearchProgress, useSearch } from '../parts/search.tsx';
 import { type Fact, Facts } from '../parts/table.tsx';
@@ -215,7 +214,7 @@ function clamp(value: number, most: number): number {
  * The decision of the current policy on a recorded request. The audit log does not record the rule that applied, and
  * the configuration may have changed since.
  */
-export function Decision({ row }: { readonly row: RequestRow }) {
+function Decision({ row }: { readonly row: RequestRow }) {
   const [explained, setExplained] = useState<ExplanationView | string>();
   const { client, deployment, method, path } = row;
   const target = targetOf(row);

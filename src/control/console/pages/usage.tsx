@@ -1,11 +1,10 @@
 import { useState } from 'preact/hooks';
 import type { UsageRowView, UsageView } from '../../audit-view.ts';
-import type { PageProps } from '../address.ts';
 import { useFetch } from '../api.ts';
 import { bytes, count, counted, utcDate } from '../format.ts';
 import { snapshot } from '../live.ts';
 import { Chart, Crosshair, type Line } from '../parts/charts.tsx';
-import { clientLink, deploymentLink, searchLink } from '../parts/links.tsx';
+import { clientLink, deploymentLink, type PageProps, searchLink } from '../parts/links.tsx';
 import { WithoutAudit } from '../parts/search.tsx';
 import { type Column, Table } from '../parts/table.tsx';
 

@@ -1,9 +1,9 @@
 import { useEffect, useRef, useState } from 'preact/hooks';
 import uPlot from 'uplot';
 import { type History, RANGES, type Range, type SeriesName } from '../../view.ts';
-import { changeQuery } from '../address.ts';
 import { useFetch } from '../api.ts';
 import { latency, momentWithSeconds, rate } from '../format.ts';
+import { changeQuery } from './links.tsx';
 import { colours } from './theme.tsx';
 
 interface RangeEntry {

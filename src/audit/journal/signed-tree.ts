@@ -1,0 +1,94 @@
+import type { Signed } from '../audit.ts';
+import { checkpointLine, type SigningKey, signCheckpoint } from '../checkpoint.ts';
+import { NEWLINE } from '../line.ts';
+import { leafHash, type MerkleTree } from '../merkle.ts';
+import type { LogTree } from '../segments/tree-walk.ts';
+
+/** How long records are under no signed head at most while the log can be written, in milliseconds. */
+const EVERY_MS = 1000;
+
+/** A signed head on its way into the file. */
+export interface NewHead {
+  readonly size: number;
+  readonly note: string;
+  /** Its line in the segment. */
+  readonly line: string;
+}
+
+/** The tree of the log that is being written. It grows when a batch is in the file, since that may fail. */
+export class SignedTree {
+  readonly #key: SigningKey;
+  readonly #replica: string;
+  readonly #first: number;
+  #tree: MerkleTree;
+  /** Of what an earlier process has signed nothing is known. */
+  #signedSize = 0;
+  #signedAt = Number.NEGATIVE_INFINITY;
+  #signed: Signed = { checkpoint: undefined, unsignedSince: undefined };
+
+  constructor(key: SigningKey, replica: string, { first, tree }: LogTree) {
+    this.#key = key;
+    this.#replica = replica;
+    this.#first = first;
+    this.#tree = tree;
+  }
+
+  /** The tree of the records that are in the file. */
+  get logTree(): LogTree {
+    return { first: this.#first, tree: this.#tree };
+  }
+
+  get signed(): Signed {
+    return this.#signed;
+  }
+
+  /** True if records have waited long enough for a signed head. */
+  get isDue(): boolean {
+    return this.#isDue(this.#tree);
+  }
+
+  /** The tree with the records of a batch. */
+  extended(lines: Buffer): MerkleTree {
+    const tree = this.#tree.copy();
+    // A generator would cost a tenth of the hashes.
+    for (let start = 0; start < lines.length; ) {
+      const end = lines.indexOf(NEWLINE, start);
+      tree.add(leafHash(lines, start, end));
+      start = end + 1;
+    }
+    return tree;
+  }
+
+  /** Signs the head of a tree, if it is time; undefined: it is not. */
+  headOf(tree: MerkleTree): NewHead | undefined {
+    return this.#isDue(tree) ? this.#sign(tree) : undefined;
+  }
+
+  /** Signs the present head; undefined: that was done. */
+  lastHead(): NewHead | undefined {
+    return this.#tree.size > this.#signedSize ? this.#sign(this.#tree) : undefined;
+  }
+
+  /** Takes over a tree whose records are in the file, with the signed head that followed them. */
+  commit(tree: MerkleTree, head: NewHead | undefined): void {
+    this.#tree = tree;
+    const now = performance.now();
+    if (head !== undefined) {
+      this.#signedSize = head.size;
+      this.#signedAt = now;
+      this.#signed = { checkpoint: head.note, unsignedSince: undefined };
+    } else if (this.#signed.unsignedSince === undefined && tree.size > this.#signedSize) {
+      this.#signed = { ...this.#signed, unsignedSince: now };
+    }
+  }
+
+  #isDue(tree: MerkleTree): boolean {
+    return tree.size > this.#signedSize && performance.now() - this.#signedAt >= EVERY_MS;
+  }
+
+  #sign(tree: MerkleTree): NewHead {
+    const { size, root } = tree;
+    const note = signCheckpoint(this.#key, { replica: this.#replica, first: this.#first, size, root });
+    return { size, note, line: checkpointLine(note) };
+  }
+}

@@ -1,0 +1,136 @@
+import type { KeyObject } from 'node:crypto';
+import { z } from 'zod';
+import { type Checkpoint, isSignedBy, originOf, parseCheckpoint } from './checkpoint.ts';
+import { type Digest, digestText, leafHash, parseDigest, rootFromProof } from './merkle.ts';
+
+/** Characters of a proof that are read at most. */
+export const LARGEST_PROOF = 4 * 1024 * 1024;
+const FORMAT = 'c2sp.org/tlog-proof@v1';
+
+/** A record, and the proof that its log has it: C2SP's tlog-proof. */
+export interface ProvenRecord {
+  /** The line of the log, without its line end. */
+  readonly record: string;
+  readonly proof: string;
+}
+
+const requestProof = z.strictObject({
+  requestId: z.string(),
+  records: z
+    .array(z.strictObject({ record: z.string(), proof: z.string() }))
+    .min(1)
+    .max(100),
+});
+
+/** What `audit prove` prints: the records of one request. */
+export type RequestProof = z.infer<typeof requestProof>;
+
+const provenRecord = z.looseObject({
+  seq: z.int(),
+  requestId: z.string(),
+  replica: z.string(),
+  kind: z.enum(['access', 'outcome']),
+  /** Of an outcome: the number of its access record. */
+  access: z.int().optional(),
+});
+
+/** Why a proof is refused; the message says it. */
+export class ProofError extends Error {
+  override readonly name = 'ProofError';
+}
+
+/** Makes the proof of the leaf at `index`. `note`: a checkpoint of a tree that has it. */
+export function proofText(index: number, path: readonly Digest[], note: string): string {
+  return [FORMAT, `index ${index}`, ...path.map(digestText), '', note].join('\n');
+}
+
+const PROOF = /^c2sp\.org\/tlog-proof@v1\nindex (0|[1-9]\d{0,14})\n((?:[A-Za-z0-9+/]{43}=\n)*)\n([\s\S]+)$/;
+
+interface Proof {
+  readonly index: number;
+  readonly path: readonly Digest[];
+  readonly checkpoint: Checkpoint;
+}
+
+function parseProof(text: string): Proof | undefined {
+  const [, index = '', lines = '', note = ''] = PROOF.exec(text) ?? [];
+  const path = lines.split('\n').slice(0, -1).map(parseDigest);
+  const checkpoint = parseCheckpoint(note);
+  if (checkpoint === undefined || !path.every((each) => each !== undefined)) return undefined;
+  return { index: Number(index), path, checkpoint };
+}
+
+/** What a proof shows. */
+export interface Proven {
+  readonly requestId: string;
+  /** The name of the tree, with replica and first record. */
+  readonly origin: string;
+  readonly records: readonly string[];
+}
+
+/**
+ * Checks a proof. It needs nothing but the public key, and says nothing of records that are not in it.
+ * @throws ProofError
+ */
+export function checkProof(text: string, keys: readonly KeyObject[]): Proven {
+  const { requestId, records } = parseRequestProof(text);
+  const origins = records.map((each) => checkRecord(each, requestId, keys));
+  const [origin = ''] = origins;
+  const first = parseRecord(records[0]?.record ?? '');
+  for (const { record } of records.slice(1)) {
+    const { kind, access } = parseRecord(record);
+    const belongs = kind === 'outcome' && first.kind === 'access' && access === first.seq;
+    if (!belongs) throw new ProofError('its records are not those of one request');
+  }
+  if (origins.some((each) => processIn(each) !== processIn(origin))) {
+    throw new ProofError('its records are of several logs');
+  }
+  return { requestId, origin, records: records.map(({ record }) => record) };
+}
+
+function parseRequestProof(text: string): RequestProof {
+  try {
+    return requestProof.parse(JSON.parse(text));
+  } catch {
+    // The message would quote the content.
+    throw new ProofError('is no proof of audit prove');
+  }
+}
+
+/** Returns the origin of the checkpoint. */
+function checkRecord(
+  { record, proof: text }: ProvenRecord,
+  requestId: string,
+  keys: readonly KeyObject[],
+): string {
+  const proof = parseProof(text);
+  if (proof === undefined) throw new ProofError('has a proof or checkpoint of another form');
+  const { index, path, checkpoint } = proof;
+  const origin = originOf(checkpoint);
+  if (!isSignedBy(checkpoint, keys)) {
+    throw new ProofError(`has a checkpoint of ${origin} that the key did not sign`);
+  }
+  const line = Buffer.from(record);
+  if (!record.isWellFormed()) throw new ProofError('has a line that is no record of a request');
+  const root = rootFromProof(leafHash(line, 0, line.length), { index, size: checkpoint.size }, path);
+  if (root !== checkpoint.root)
+    throw new ProofError(`has a record that is not in ${origin} as its proof says`);
+  const facts = parseRecord(record);
+  if (facts.seq !== checkpoint.first + index || facts.replica !== checkpoint.replica) {
+    throw new ProofError(`has record ${facts.seq} of ${facts.replica} at another place of ${origin}`);
+  }
+  if (facts.requestId !== requestId) throw new ProofError('has a record of another request');
+  return origin;
+}
+
+function parseRecord(record: string): z.infer<typeof provenRecord> {
+  try {
+    return provenRecord.parse(JSON.parse(record));
+  } catch {
+    throw new ProofError('has a line that is no record of a request');
+  }
+}
+
+function processIn(origin: string): string {
+  return origin.slice(0, origin.lastIndexOf('/'));
+}

@@ -1,0 +1,156 @@
+import { join } from 'node:path';
+import { z } from 'zod';
+import { NEWLINE } from '../line.ts';
+import { type Digest, inclusionProof, type MerkleTree } from '../merkle.ts';
+import { type ProvenRecord, proofText, type RequestProof } from '../proof.ts';
+import { ChainWalk, type WalkedBatch, walkFile } from '../segments/chain-walk.ts';
+import { foldersIn, type Segment, type SegmentHeader, segmentsIn } from '../segments/segment.ts';
+import { readBlocks } from '../segments/segment-reader.ts';
+import { type LogTree, type SignedHead, TreeWalk, treeOf } from '../segments/tree-walk.ts';
+
+export interface ProveOptions {
+  readonly directory: string;
+  /** A replica with its workers, or one worker; undefined: all replicas. */
+  readonly replica?: string | undefined;
+  readonly requestId: string;
+  /** Number of the access record, where several requests have the id. */
+  readonly record?: number | undefined;
+}
+
+/** A request has no proof; the message says why. */
+export class NotProvableError extends Error {
+  override readonly name = 'NotProvableError';
+}
+
+const requestRecord = z.looseObject({
+  seq: z.int(),
+  requestId: z.string(),
+  kind: z.enum(['access', 'outcome']),
+  access: z.int().optional(),
+});
+
+/** A record of the request, and the segments from its own on. */
+interface Placed {
+  readonly folder: string;
+  readonly seq: number;
+  /** Number of its access record. */
+  readonly access: number;
+  readonly segments: readonly Segment[];
+}
+
+/**
+ * Makes the proof of the records of a request. It needs no key: what somebody changed in the log makes a proof that
+ * nobody accepts, or none.
+ * @throws NotProvableError; Error if a file cannot be read
+ */
+export async function prove(options: ProveOptions): Promise<RequestProof> {
+  const { directory, requestId, record } = options;
+  const found: Placed[] = [];
+  for (const folder of await foldersIn(directory, options.replica)) {
+    for await (const placed of recordsOf(directory, folder, requestId)) found.push(placed);
+  }
+  const wanted = found.filter(({ access }) => record === undefined || access === record);
+  const [first] = wanted;
+  if (first === undefined) throw new NotProvableError(`the audit log has no record of request ${requestId}`);
+  const others = wanted.filter(({ folder, access }) => folder !== first.folder || access !== first.access);
+  if (others.length > 0) {
+    const list = [...new Set([first, ...others].map(({ folder, access }) => `${folder} ${access}`))];
+    throw new NotProvableError(
+      `several requests have the id ${requestId}: choose one by --replica and --record (${list.join(', ')})`,
+    );
+  }
+  const records: ProvenRecord[] = [];
+  for (const each of wanted) records.push(await proofOf(directory, each));
+  return { requestId, records };
+}
+
+/** The records of a request in the log of one process, in their order. */
+async function* recordsOf(
+  directory: string,
+  folder: string,
+  requestId: string,
+): AsyncGenerator<Placed, void> {
+  // Within a string of a record every quote is escaped, so only the member itself looks like this.
+  const mark = Buffer.from(`"requestId":${JSON.stringify(requestId)},`);
+  const segments = await segmentsIn(join(directory, folder));
+  for (const [index, { name }] of segments.entries()) {
+    for await (const { bytes, whole } of readBlocks(join(directory, folder, name))) {
+      if (!whole) continue;
+      for (let at = bytes.indexOf(mark); at !== -1; at = bytes.indexOf(mark, at + 1)) {
+        const [start, end] = [bytes.lastIndexOf(NEWLINE, at) + 1, bytes.indexOf(NEWLINE, at)];
+        const record = parseRecord(bytes.toString('utf8', start, end));
+        if (record?.requestId !== requestId) continue;
+        const { seq, access = seq } = record;
+        yield { folder, seq, access, segments: segments.slice(index) };
+      }
+    }
+  }
+}
+
+function parseRecord(line: string): z.infer<typeof requestRecord> | undefined {
+  try {
+    return requestRecord.safeParse(JSON.parse(line)).data;
+  } catch {
+    return undefined;
+  }
+}
+
+/** The proof of a record up to the next signed head behind it. */
+async function proofOf(directory: string, { folder, seq, segments }: Placed): Promise<ProvenRecord> {
+  const path = new ProofPath(folder, seq);
+  for (const { name, first } of segments) {
+    const walk = new ChainWalk({ keys: 'unknown', replica: folder, first });
+    for await (const batches of walkFile(walk, join(directory, folder, name))) {
+      for (const batch of batches) {
+        const proven = path.take(batch, walk.header);
+        if (proven !== undefined) return proven;
+      }
+    }
+  }
+  throw new NotProvableError(
+    `no signed head covers record ${seq} of ${folder}: try again a second later, or run audit verify`,
+  );
+}
+
+/** Collects the leaves from the segment of a record on. */
+class ProofPath {
+  readonly #seq: number;
+  readonly #leaves: Digest[] = [];
+  #before: MerkleTree | undefined;
+  #first = 0;
+  #record: string | undefined;
+  readonly #trees: TreeWalk;
+
+  constructor(replica: string, seq: number) {
+    this.#seq = seq;
+    const onLeaf = (leaf: Digest, line: Buffer): void => {
+      this.#leaves.push(leaf);
+      const next = this.#first + (this.#before?.size ?? 0) + this.#leaves.length;
+      if (next - 1 === seq) this.#record = line.toString();
+    };
+    this.#trees = new TreeWalk({ replica, keys: undefined, onLeaf });
+  }
+
+  /** Takes the next batch; returns the proof if it has a signed head over the record. */
+  take(batch: WalkedBatch, header: SegmentHeader | undefined): ProvenRecord | undefined {
+    if (batch.line === 1) this.#begin(header && treeOf(header));
+    const { head } = this.#trees.take(batch, header);
+    return head && this.#upTo(head);
+  }
+
+  /** Takes the tree before the first segment. */
+  #begin(tree: LogTree | undefined): void {
+    if (tree === undefined || this.#before !== undefined) return;
+    this.#before = tree.tree.copy();
+    this.#first = tree.first;
+  }
+
+  /** Undefined: the record is not under that head. */
+  #upTo({ checkpoint, note }: SignedHead): ProvenRecord | undefined {
+    const index = this.#seq - this.#first;
+    const isCovered = checkpoint.first === this.#first && index < checkpoint.size;
+    if (!isCovered || this.#record === undefined || this.#before === undefined) return undefined;
+    const path = inclusionProof(index, checkpoint.size, this.#before, this.#leaves);
+    return { record: this.#record, proof: proofText(index, path, note) };
+  }
+}

@@ -1,0 +1,160 @@
+import type { KeyObject } from 'node:crypto';
+import { type Checkpoint, isSignedBy, noteOfLine, parseCheckpoint } from '../checkpoint.ts';
+import { type Finding, finding } from '../findings.ts';
+import { linesOf, lineType } from '../line.ts';
+import { type Digest, digestText, leafHash, MerkleTree, parseDigest } from '../merkle.ts';
+import type { IntegrityError, WalkedBatch } from './chain-walk.ts';
+import type { SegmentHeader } from './segment.ts';
+
+/** The tree of a log: leaf 0 is record `first`. */
+export interface LogTree {
+  readonly first: number;
+  readonly tree: MerkleTree;
+}
+
+/** The member `tree` of a header. */
+export function headerTree({ first, tree }: LogTree): NonNullable<SegmentHeader['tree']> {
+  return { first, roots: tree.roots.map(digestText) };
+}
+
+/** The tree of the records before a segment; undefined: the header has none, or one that cannot be. */
+export function treeOf({ first, tree }: SegmentHeader): LogTree | undefined {
+  if (tree === undefined || tree.first > first) return undefined;
+  const roots = tree.roots.map((each) => parseDigest(each) ?? '');
+  const before = roots.includes('') ? undefined : MerkleTree.of(first - tree.first, roots);
+  return before && { first: tree.first, tree: before };
+}
+
+/** A checkpoint that is signed, and has the root of the records before it. */
+export interface SignedHead {
+  readonly checkpoint: Checkpoint;
+  readonly note: string;
+}
+
+/** What a batch says of the tree: `head` is its last checkpoint that is right. */
+interface TakenBatch {
+  readonly head: SignedHead | undefined;
+  readonly errors: readonly IntegrityError[];
+}
+
+export interface TreeWalkOptions {
+  readonly replica: string;
+  /** Public keys that may have signed a checkpoint; undefined: signatures are not checked. */
+  readonly keys: readonly KeyObject[] | undefined;
+  /** Called for each record in its order, with its line, which is valid until the call returns. */
+  readonly onLeaf?: (leaf: Digest, line: Buffer) => void;
+}
+
+/**
+ * Follows the tree of a log through its segments, and compares its checkpoints with it. After an error it goes on with
+ * the next header, which the next checkpoint proves: its root has those of the header under it.
+ */
+export class TreeWalk {
+  readonly #options: TreeWalkOptions;
+  #current: LogTree | undefined;
+  /** True if nothing more can be compared in this segment. */
+  #lost = false;
+  #hasBegun = false;
+  #signedSize = 0;
+  #since = 1;
+  /** Checkpoints that were right, and records under them. */
+  checkpoints = 0;
+  records = 0;
+
+  constructor(options: TreeWalkOptions) {
+    this.#options = options;
+  }
+
+  /** The tree of all records so far; undefined: there is none, or it cannot be told. */
+  get tree(): LogTree | undefined {
+    return this.#lost ? undefined : this.#current;
+  }
+
+  /** Records of the present tree after its last checkpoint. */
+  get unsigned(): number {
+    return this.#lost || this.#current === undefined ? 0 : this.#current.tree.size - this.#signedSize;
+  }
+
+  /** Begins a segment. `header` undefined: it has none that can be believed. */
+  #begin(header: SegmentHeader | undefined): Finding | undefined {
+    const next = header && treeOf(header);
+    this.#since = 1;
+    if (next !== undefined) return this.#continueWith(next);
+    if (header === undefined || header.tree !== undefined) {
+      this.#lost = true;
+      return header && finding('tree-broken');
+    }
+    const hadTree = this.#current !== undefined;
+    this.#current = undefined;
+    this.#lost = false;
+    this.#hasBegun = true;
+    return finding(hadTree ? 'signing-ended' : 'segment-unsigned');
+  }
+
+  #continueWith(next: LogTree): Finding | undefined {
+    const [before, unsigned] = [this.#current, this.unsigned];
+    const isFollowed = this.#hasBegun && !this.#lost;
+    this.#current = next;
+    this.#lost = false;
+    this.#hasBegun = true;
+    const { first, tree } = next;
+    const continues = before?.first === first;
+    if (continues && isFollowed && before.tree.equals(tree)) return undefined;
+    // Records before the first segment are not there to be counted.
+    this.#signedSize = tree.size;
+    if (tree.size === 0) return before && finding('tree-restarted', { first, unsigned });
+    // In the first segment and after an error, only the next checkpoint can say whether this is the tree.
+    return isFollowed ? finding('tree-broken') : undefined;
+  }
+
+  /** Takes the next batch of a segment with that header. */
+  take(batch: WalkedBatch, header: SegmentHeader | undefined): TakenBatch {
+    const found = batch.line === 1 ? this.#begin(header) : undefined;
+    const errors: IntegrityError[] = found === undefined ? [] : [{ ...found, line: 1 }];
+    return { head: this.#read(batch, errors), errors };
+  }
+
+  /** Returns the last checkpoint of the batch that is right. */
+  #read({ seal, trust, lines, line: from }: WalkedBatch, errors: IntegrityError[]): SignedHead | undefined {
+    let head: SignedHead | undefined;
+    // Lines after the last seal are no part of the log. Of lines that do not fit their seal, the walk has told.
+    if (trust === 'refused' && seal !== undefined) this.#lost = true;
+    if (trust === 'refused' || this.#lost || this.#current === undefined) return undefined;
+    let line = from - 1;
+    for (const [start, end] of linesOf(lines)) {
+      line += 1;
+      const type = lineType(lines, start, end);
+      if (type === 'record') this.#addLeaf(lines, start, end);
+      if (type !== 'checkpoint' || this.#lost) continue;
+      const found = this.#check(lines.toString('utf8', start, end), line);
+      if ('checkpoint' in found) head = found;
+      else errors.push({ ...found, line });
+    }
+    return head;
+  }
+
+  #addLeaf(lines: Buffer, start: number, end: number): void {
+    const leaf = leafHash(lines, start, end);
+    this.#current?.tree.add(leaf);
+    this.#options.onLeaf?.(leaf, lines.subarray(start, end));
+  }
+
+  #check(text: string, line: number): SignedHead | Finding {
+    const { replica, keys } = this.#options;
+    const { first = 0, tree = MerkleTree.empty() } = this.#current ?? {};
+    const note = noteOfLine(text);
+    const checkpoint = note === undefined ? undefined : parseCheckpoint(note);
+    if (note === undefined || checkpoint === undefined) return finding('checkpoint-malformed');
+    if (keys !== undefined && !isSignedBy(checkpoint, keys)) return finding('checkpoint-invalid');
+    const isOwn = checkpoint.replica === replica && checkpoint.first === first;
+    if (!isOwn || checkpoint.size !== tree.size || checkpoint.root !== tree.root) {
+      this.#lost = true;
+      return finding('tree-mismatch', { from: this.#since, to: line - 1 });
+    }
+    this.checkpoints += 1;
+    this.records += tree.size - this.#signedSize;
+    this.#signedSize = tree.size;
+    this.#since = line + 1;
+    return { checkpoint, note };
+  }
+}

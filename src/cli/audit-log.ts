@@ -1,0 +1,270 @@
+import { resolve } from 'node:path';
+import { InvalidArgumentError, Option } from 'commander';
+import { findingText, type PlacedFinding } from '../audit/findings.ts';
+import { type AuditKeys, auditKeys } from '../audit/keys.ts';
+import { type Query, replicaCriterion } from '../audit/reader/query.ts';
+import { processOf } from '../audit/replica-name.ts';
+import { foldersIn, segmentSizes } from '../audit/segments/segment.ts';
+import { BufferGc } from '../base/buffer-gc.ts';
+import { messageOf } from '../base/error-code.ts';
+import { ConfigError, type LocatedIssue } from '../config/issues.ts';
+import { loadLocated } from '../config/load.ts';
+import type { Config } from '../config/schema.ts';
+import { SourceReader } from '../credentials/sources.ts';
+import type { RedisOptions } from '../redis/connection.ts';
+import { readAuditKey } from '../setup/audit.ts';
+import { ContentReading } from '../setup/content.ts';
+import { readRedis } from '../setup/redis.ts';
+import { CommandError, type Io, note, type Output, processContext } from './io.ts';
+
+interface Part {
+  readonly replica?: string | undefined;
+  readonly since?: string | undefined;
+  readonly until?: string | undefined;
+}
+
+/** Returns the query for a part of the log. */
+export function partOf({ replica, since, until }: Part): Query {
+  return {
+    ...(replica !== undefined && { replica }),
+    ...(since !== undefined && { since }),
+    ...(until !== undefined && { until }),
+  };
+}
+
+/** A command's reading of an audit log: its progress on a terminal, and notes of what is wrong in the log. */
+export class LogReading implements Disposable {
+  readonly #io: Io;
+  readonly #gc = new BufferGc();
+  readonly progress: ReadProgress;
+  /** True: a part of the log could not be read or trusted. */
+  isIncomplete = false;
+
+  private constructor(io: Io, progress: ReadProgress) {
+    this.#io = io;
+    this.progress = progress;
+  }
+
+  /**
+   * Begins to read the log of a replica, or of all. `shown`: false if the progress is not to be shown.
+   * @throws Error if a directory cannot be read
+   */
+  static async of(
+    io: Io,
+    directory: string,
+    options: { readonly replica?: string | undefined; readonly shown?: boolean } = {},
+  ): Promise<LogReading> {
+    return new LogReading(io, await ReadProgress.of(io.stderr, directory, options));
+  }
+
+  /** Options of the readers of the log. */
+  get options() {
+    return {
+      onBytes: (count: number, stored: number): void => {
+        this.#gc.add(count);
+        this.progress.add(count, stored);
+      },
+      onSkipped: (file: string): void => this.progress.skip(file),
+      onUnreadable: (finding: PlacedFinding): void => {
+        this.isIncomplete = true;
+        this.#note(finding);
+      },
+      onNote: (finding: PlacedFinding): void => this.#note(finding),
+    };
+  }
+
+  [Symbol.dispose](): void {
+    this.progress.hide();
+  }
+
+  #note(finding: PlacedFinding): void {
+    this.progress.hide();
+    note(this.#io, findingText(finding));
+  }
+}
+
+const MIB = 1024 * 1024;
+/** Uncompressed bytes before anything is shown, so that a short command shows nothing. */
+const SILENT = 16 * MIB;
+const SHOWN_EVERY_MS = 100;
+/** Puts the cursor of a terminal at the start of its line, and clears the line. */
+const CLEAR_LINE = '\x1b[G\x1b[K';
+
+/** Shows on stderr how much of an audit log has been read, and about how long the rest takes, if that is a terminal. */
+export class ReadProgress implements Disposable {
+  readonly #stream: Output;
+  readonly #begun = performance.now();
+  /** Sizes of the files that are read, in bytes; undefined: nothing is shown. */
+  readonly #sizes: ReadonlyMap<string, number> | undefined;
+  #total: number;
+  #done = 0;
+  #uncompressed = 0;
+  #isShown = false;
+  #shownAt = Number.NEGATIVE_INFINITY;
+
+  private constructor(stream: Output, sizes: ReadonlyMap<string, number> | undefined) {
+    this.#stream = stream;
+    this.#sizes = sizes;
+    this.#total = [...(sizes?.values() ?? [])].reduce((sum, size) => sum + size, 0);
+  }
+
+  /**
+   * Creates the progress of a command that reads the log of a replica, or of all; nothing is shown unless stderr is a
+   * terminal.
+   * @throws Error if a directory cannot be read
+   */
+  static async of(
+    stderr: Output,
+    directory: string,
+    { replica, shown = true }: { readonly replica?: string | undefined; readonly shown?: boolean } = {},
+  ): Promise<ReadProgress> {
+    const isShown = shown && stderr.isTTY === true;
+    return new ReadProgress(stderr, isShown ? await segmentSizes(directory, replica) : undefined);
+  }
+
+  /** Counts a block: its bytes, and how many bytes of the file it took. */
+  add(bytes: number, stored: number): void {
+    if (this.#sizes === undefined) return;
+    this.#uncompressed += bytes;
+    this.#done += stored;
+    const now = performance.now();
+    if (this.#uncompressed < SILENT || now - this.#shownAt < SHOWN_EVERY_MS) return;
+    this.#shownAt = now;
+    this.#isShown = true;
+    // The segment that a gateway writes to grows meanwhile.
+    const total = Math.max(this.#total, this.#done);
+    const percentage = Math.floor((this.#done / total) * 100);
+    const left = this.#timeLeft(total);
+    this.#stream.write(
+      `${CLEAR_LINE}${percentage}% of ${Math.ceil(total / MIB)} MiB read, about ${left} left`,
+    );
+  }
+
+  /** Takes a file that is not read from the total. */
+  skip(file: string): void {
+    this.#total -= this.#sizes?.get(file) ?? 0;
+  }
+
+  /** Removes the line from the terminal, before something else is printed. The next bytes show it again. */
+  hide(): void {
+    if (this.#isShown) this.#stream.write(CLEAR_LINE);
+    this.#isShown = false;
+  }
+
+  [Symbol.dispose](): void {
+    this.hide();
+  }
+
+  #timeLeft(total: number): string {
+    const seconds = (performance.now() - this.#begun) / 1000;
+    const left = this.#done === 0 ? 0 : (seconds * (total - this.#done)) / this.#done;
+    if (left < 90) return `${Math.ceil(left)} s`;
+    return left < 5_400 ? `${Math.ceil(left / 60)} min` : `${Math.ceil(left / 3_600)} h`;
+  }
+}
+
+/** The audit section of a configuration, with its keys. */
+export interface AuditConfig extends Omit<NonNullable<Config['audit']>, 'keyFile' | 'signingKeyFile'> {
+  /** The current key first, then earlier keys of the log. */
+  readonly keys: readonly [AuditKeys, ...AuditKeys[]];
+}
+
+/**
+ * Reads the audit section of a configuration file and its key; `more`: files of earlier keys.
+ * @throws ConfigError if the configuration is invalid or has no audit section, or a key cannot be read
+ */
+export async function openAuditConfig(
+  io: Io,
+  file: string,
+  more: readonly string[] = [],
+): Promise<AuditConfig> {
+  const { config, locate } = await loadLocated(file);
+  const issue = (message: string, path: readonly string[]): LocatedIssue => locate({ path, message });
+  if (config.audit === undefined) {
+    throw new ConfigError([issue('is missing: the configuration has no audit log', ['audit'])]);
+  }
+  const { keyFile, signingKeyFile: _, ...section } = config.audit;
+  const reader = new SourceReader(processContext(io), config.sealed);
+  const read = async (name: string): Promise<AuditKeys> => {
+    try {
+      return auditKeys(await readAuditKey(name, reader));
+    } catch (error) {
+      throw new ConfigError([issue(messageOf(error), ['audit', 'keyFile'])]);
+    }
+  };
+  const key = await read(keyFile);
+  const older = await Promise.all(more.map((path) => read(resolve(path))));
+  return { ...section, keys: [key, ...older] };
+}
+
+/**
+ * Returns the audit directory that a command names, or that its configuration names, of which no secret is read.
+ * @throws CommandError unless exactly one of both is given; ConfigError if the configuration is invalid
+ */
+export async function auditDirectory({
+  config: file,
+  directory,
+}: {
+  readonly config?: string | undefined;
+  readonly directory?: string | undefined;
+}): Promise<string> {
+  if ((file === undefined) === (directory === undefined)) {
+    throw new CommandError(2, 'give either --config or --directory');
+  }
+  if (file === undefined) return resolve(directory ?? '');
+  const { config, locate } = await loadLocated(file);
+  if (config.audit !== undefined) return config.audit.directory;
+  throw new ConfigError([
+    locate({ path: ['audit'], message: 'is missing: the configuration has no audit log' }),
+  ]);
+}
+
+/**
+ * Reads the options of the Redis that has the stream of a configuration's audit log.
+ * @throws ConfigError if the configuration is invalid or has no stream
+ */
+export async function streamRedisOf(io: Io, file: string): Promise<RedisOptions> {
+  const { config, locate } = await loadLocated(file);
+  if (config.audit?.stream?.redis !== true) {
+    const message = 'is missing: there is no stream to follow; give { redis: true }';
+    throw new ConfigError([locate({ path: ['audit', 'stream'], message })]);
+  }
+  const context = processContext(io);
+  const reading = new ContentReading(new SourceReader(context, config.sealed), context.uid);
+  const options = await readRedis(config.redis, reading);
+  if (options === undefined || reading.issues.length > 0) throw new ConfigError(reading.issues.map(locate));
+  return options;
+}
+
+/** The option `--replica`; `what` it selects. */
+export function replicaOption(what: string): Option {
+  const description = `${what} of this replica with its workers (gateway-1), or of one worker (gateway-1@2)`;
+  return new Option('--replica <name>', description).argParser(argument(replicaCriterion));
+}
+
+/**
+ * Makes sure that there is a log of that replica or worker, if one is named.
+ * @throws CommandError with the names that there are
+ */
+export async function requireReplica(directory: string, replica: string | undefined): Promise<void> {
+  if (replica === undefined || (await foldersIn(directory, replica)).length > 0) return;
+  const there = new Set((await foldersIn(directory)).map((name) => processOf(name).replica));
+  const list = there.size === 0 ? 'there is none' : `there are ${[...there].join(', ')}`;
+  throw new CommandError(2, `${directory} has no log of ${replica}: ${list}`);
+}
+
+/** Collects the values of an option that can be repeated. */
+export function collectFiles(value: string, before: readonly string[]): string[] {
+  return [...before, value];
+}
+
+/** Makes the parser of an option's value from one that throws a RangeError with the right form. */
+export function argument<T>(parse: (text: string) => T): (text: string) => T {
+  return (text) => {
+    try {
+      return parse(text);
+    } catch (error) {
+      throw error instanceof RangeError ? new InvalidArgumentError(error.message) : error;
+    }
+  };
+}

@@ -1,0 +1,126 @@
+import { generateKeyPairSync, type KeyObject } from 'node:crypto';
+import { readFile, stat, writeFile } from 'node:fs/promises';
+import { type Command, InvalidArgumentError } from 'commander';
+import { verificationKey } from '../audit/checkpoint.ts';
+import { checkProof, LARGEST_PROOF, ProofError } from '../audit/proof.ts';
+import { NotProvableError, prove } from '../audit/reader/prove.ts';
+import { errorCode, messageOf } from '../base/error-code.ts';
+import { count } from '../base/units.ts';
+import { auditDirectory, collectFiles, replicaOption, requireReplica } from './audit-log.ts';
+import { CommandError, type ExitStatus, type Io, print, type Run } from './io.ts';
+
+interface ProveArguments {
+  readonly config?: string;
+  readonly directory?: string;
+  readonly replica?: string;
+  readonly record?: number;
+}
+
+/** Registers the commands for signed heads: `audit key new`, `audit prove` and `audit check-proof`. */
+export function registerProof(audit: Command, run: Run): void {
+  audit
+    .command('key')
+    .description('make keys of signed heads')
+    .command('new')
+    .description('make a key for audit.signingKeyFile: FILE, and FILE.pub for those who check')
+    .requiredOption('--out <file>', 'the file of the private key; it must not exist')
+    .action(run(newKey));
+  audit
+    .command('prove')
+    .argument('<request-id>', 'the X-Request-Id of the response')
+    .description('print a proof that the audit log has the records of a request, without those of others')
+    .option('--config <file>', 'the configuration (YAML); none of its secrets is read')
+    .option('--directory <directory>', 'the audit directory, or a copy, instead of --config')
+    .addOption(replicaOption('the log'))
+    .option(
+      '--record <number>',
+      'number of its access record, where several requests have the id',
+      wholeNumber,
+    )
+    .action(run(runProve));
+  audit
+    .command('check-proof')
+    .argument('<file>', 'what audit prove has printed')
+    .description('check a proof, with nothing but the public key, and print its records')
+    .requiredOption('--public-key <file>', 'FILE.pub of audit key new; can be repeated', collectFiles, [])
+    .action(run(runCheckProof));
+}
+
+async function newKey(io: Io, { out }: { readonly out: string }): Promise<void> {
+  const { privateKey, publicKey } = generateKeyPairSync('ed25519');
+  // The public key first: a private key without it would have to be made again.
+  await writeNew(`${out}.pub`, publicKey.export({ type: 'spki', format: 'pem' }).toString(), 0o644);
+  await writeNew(out, privateKey.export({ type: 'pkcs8', format: 'pem' }).toString(), 0o600);
+  await print(io, `${out} (private: audit.signingKeyFile)\n${out}.pub (public: for those who check)\n`);
+}
+
+async function writeNew(file: string, text: string, mode: number): Promise<void> {
+  try {
+    await writeFile(file, text, { mode, flag: 'wx' });
+  } catch (error) {
+    const reason = errorCode(error) === 'EEXIST' ? 'exists: name another file' : messageOf(error);
+    throw new CommandError(1, `${file} ${reason}`, error);
+  }
+}
+
+async function runProve(io: Io, requestId: string, options: ProveArguments): Promise<void> {
+  const { replica, record } = options;
+  const directory = await auditDirectory(options);
+  await requireReplica(directory, replica);
+  try {
+    const proof = await prove({ directory, requestId, replica, record });
+    await print(io, `${JSON.stringify(proof, undefined, 2)}\n`);
+  } catch (error) {
+    throw error instanceof NotProvableError ? new CommandError(1, error.message, error) : error;
+  }
+}
+
+async function runCheckProof(
+  io: Io,
+  file: string,
+  { publicKey }: { readonly publicKey: readonly string[] },
+): Promise<ExitStatus> {
+  const keys = await readPublicKeys(publicKey);
+  const text = await readProof(file);
+  try {
+    const { requestId, origin, records } = checkProof(text, keys);
+    const found = `${count(records.length, 'record')} of request ${requestId} in ${origin}`;
+    await print(io, `${records.map((record) => `${record}\n`).join('')}${file}: ok — ${found}\n`);
+    return 0;
+  } catch (error) {
+    if (!(error instanceof ProofError)) throw error;
+    await print(io, `${file}: REFUSED — it ${error.message}\n`);
+    return 1;
+  }
+}
+
+async function readProof(file: string): Promise<string> {
+  try {
+    if ((await stat(file)).size > LARGEST_PROOF) throw new Error('it is too large for a proof');
+    return await readFile(file, 'utf8');
+  } catch (error) {
+    throw new CommandError(2, `${file} cannot be read: ${messageOf(error)}`, error);
+  }
+}
+
+/**
+ * Reads the public keys of signed heads.
+ * @throws CommandError that names the file
+ */
+export function readPublicKeys(files: readonly string[]): Promise<KeyObject[]> {
+  return Promise.all(
+    files.map(async (file) => {
+      try {
+        return verificationKey(await readFile(file, 'utf8'));
+      } catch (error) {
+        const reason = error instanceof RangeError ? error.message : `cannot be read: ${messageOf(error)}`;
+        throw new CommandError(2, `${file} ${reason}`, error);
+      }
+    }),
+  );
+}
+
+function wholeNumber(value: string): number {
+  if (!/^[1-9]\d{0,14}$/.test(value)) throw new InvalidArgumentError('a record has a number from 1 on');
+  return Number(value);
+}

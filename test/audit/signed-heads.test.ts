@@ -1,0 +1,400 @@
+import { cp, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
+import type { AuditOptions } from '../../src/audit/audit.ts';
+import { checkpointLine, noteOfLine, parseCheckpoint, signCheckpoint } from '../../src/audit/checkpoint.ts';
+import type { PlacedFinding } from '../../src/audit/findings.ts';
+import { auditKeys } from '../../src/audit/keys.ts';
+import { verify } from '../../src/audit/reader/verify.ts';
+import { LARGEST_BATCH, parseSeal, sealFor, sealLine } from '../../src/audit/seal.ts';
+import { Secret } from '../../src/base/secret.ts';
+import {
+  AUDIT_KEY,
+  openTestAudit,
+  REPLICA,
+  recordAccess,
+  segmentText,
+  useFolders,
+} from '../support/audit-log.ts';
+import { newSigningKey } from '../support/signing-key.ts';
+
+const key = newSigningKey();
+const OTHER_KEY = 'f'.repeat(64);
+const SEGMENT = { size: 2000, age: 1e9, keep: 1e9 };
+const folder = useFolders();
+/** A stopped log of several segments. */
+let original: string;
+
+beforeAll(async () => {
+  original = await mkdtemp(join(tmpdir(), 'signed-'));
+  await write(original, 9);
+});
+afterAll(() => rm(original, { recursive: true }));
+
+/** Writes so many records and stops. */
+async function write(directory: string, records: number, change: Partial<AuditOptions> = {}): Promise<void> {
+  const options = { segment: SEGMENT, signingKey: key.secret, ...change };
+  const { audit } = await openTestAudit(directory, options);
+  for (let index = 0; index < records; index += 1) await recordAccess(audit, { requestId: `q${index}` });
+  await audit.close('stop');
+}
+
+async function copy(): Promise<string> {
+  const directory = await folder();
+  await cp(original, directory, { recursive: true });
+  return directory;
+}
+
+async function check(directory: string, publicKeys = [key.publicKey]) {
+  const options = { directory, keys: 'unknown', heads: [], onBytes: () => undefined } as const;
+  const { alterations, notes, ...counts } = await verify({ ...options, publicKeys });
+  return { kinds: alterations.map(placed), notes: notes.map(placed), alterations, ...counts };
+}
+
+function placed({ segment, line, kind }: PlacedFinding): string {
+  return `${segment}:${line} ${kind}`;
+}
+
+async function namesOf(directory: string): Promise<string[]> {
+  return (await readdir(join(directory, REPLICA))).filter((name) => name.includes('.jsonl')).sort();
+}
+
+/** Writes a segment anew, as whoever has the folder could; returns its name. */
+async function rewrite(
+  directory: string,
+  at: number,
+  change: (lines: string[]) => string[],
+): Promise<string> {
+  const name = (await namesOf(directory)).at(at) ?? '';
+  const lines = change((await segmentText(directory, name)).trimEnd().split('\n'));
+  await rm(join(directory, REPLICA, name));
+  const plain = name.replace('.zst', '');
+  await writeFile(join(directory, REPLICA, plain), `${lines.join('\n')}\n`);
+  return plain;
+}
+
+/** Seals the lines of a segment anew with the key of the seals, as whoever has that could. */
+function resealed(lines: readonly string[]): string[] {
+  const keys = auditKeys(new Secret(AUDIT_KEY));
+  let previous = (JSON.parse(lines[0] ?? '') as { segment: { previous: string } }).segment.previous;
+  let batch = '';
+  return lines.map((line) => {
+    const seal = parseSeal(line);
+    if (seal === undefined) {
+      batch += `${line}\n`;
+      return line;
+    }
+    const made = sealFor(keys, { replica: REPLICA, previous }, seal, Buffer.from(batch));
+    previous = made.hmac;
+    batch = '';
+    return sealLine(made).trimEnd();
+  });
+}
+
+function lineOf(lines: readonly string[], start: string): number {
+  return lines.findIndex((line) => line.startsWith(start)) + 1;
+}
+
+test('every record is under a signed head, and each segment ends with one', async () => {
+  const { kinds, notes, records, provenRecords, segments } = await check(original);
+  expect([kinds, notes, records, provenRecords]).toEqual([[], [], 10, 10]);
+  expect(segments).toBeGreaterThan(2);
+  for (const name of await namesOf(original)) {
+    const lines = (await segmentText(original, name)).trimEnd().split('\n');
+    expect(lines.at(-2)).toMatch(/^\{"checkpoint":"digest-gateway\/r1\/1\\n\d+\\n/);
+  }
+});
+
+test('the key of the seals verifies a log with signed heads, too', async () => {
+  const keys = [auditKeys(new Secret(AUDIT_KEY))];
+  const options = { directory: original, heads: [], onBytes: () => undefined };
+  expect(await verify({ ...options, keys })).toMatchObject({ alterations: [], notes: [], records: 10 });
+});
+
+test('a record that nobody follows is under a signed head a second later', async () => {
+  const directory = await folder();
+  const { audit } = await openTestAudit(directory, { signingKey: key.secret });
+  // The first batch is signed at once, and the second one has to wait.
+  await recordAccess(audit);
+  await recordAccess(audit);
+  expect(audit.signed?.unsignedSince).toBeGreaterThan(0);
+  const signedSize = () => parseCheckpoint(audit.signed?.checkpoint ?? '')?.size;
+  expect(signedSize()).toBe(1);
+  while (signedSize() !== 2) await new Promise((resolve) => setTimeout(resolve, 20));
+  expect(audit.signed?.unsignedSince).toBeUndefined();
+  expect(await check(directory)).toMatchObject({ kinds: [], notes: [], provenRecords: 2 });
+  await audit.close();
+});
+
+test('the log of the process has the last checkpoint with the head', async () => {
+  const { audit, logged } = await openTestAudit(await folder(), { signingKey: key.secret });
+  await recordAccess(audit);
+  await recordAccess(audit);
+  await audit.close();
+  const checkpoints = logged.flatMap(({ checkpoint }) => (typeof checkpoint === 'string' ? checkpoint : []));
+  expect(checkpoints.map((note) => parseCheckpoint(note)?.size)).toEqual([1, 2]);
+});
+
+describe('the tree goes on', () => {
+  test('after a restart', async () => {
+    const directory = await copy();
+    await write(directory, 4);
+    expect(await check(directory)).toMatchObject({ kinds: [], notes: [], provenRecords: 15 });
+  });
+
+  test('after a kill, without the lines under no seal', async () => {
+    const directory = await folder();
+    const { audit } = await openTestAudit(directory, { signingKey: key.secret });
+    for (let index = 0; index < 5; index += 1) await recordAccess(audit);
+    const killed = await folder();
+    await cp(directory, killed, { recursive: true });
+    await audit.close();
+    const [name = ''] = await namesOf(killed);
+    const text = await readFile(join(killed, REPLICA, name), 'utf8');
+    const torn = text.slice(0, text.lastIndexOf('{"seal":'));
+    await writeFile(join(killed, REPLICA, name), torn);
+    expect(await check(killed)).toMatchObject({
+      kinds: [],
+      notes: [`${name}:0 end-unsealed`, `${name}:0 end-unsigned`],
+      provenRecords: 1,
+    });
+    await write(killed, 2, { segment: { ...SEGMENT, size: 1e9 } });
+    // Four of before, the record of what was set aside, two, and the stop.
+    expect(await check(killed)).toMatchObject({ kinds: [], records: 8, provenRecords: 8 });
+  });
+
+  test('after old segments were retired, even those with the first leaves', async () => {
+    const directory = await copy();
+    await write(directory, 3, { segment: { ...SEGMENT, keep: 0 } });
+    await write(directory, 3, { segment: { ...SEGMENT, keep: 0 } });
+    expect((await namesOf(directory))[0]).not.toBe('000000000001.jsonl.zst');
+    expect(await check(directory)).toMatchObject({ kinds: [], notes: [] });
+  });
+
+  test('under another key of the seals, since a signed head covers what that key cannot check', async () => {
+    const directory = await copy();
+    await write(directory, 2, { key: new Secret(OTHER_KEY) });
+    expect(await check(directory)).toMatchObject({ kinds: [], notes: [] });
+  });
+
+  test('under another signing key, if the verifier has both', async () => {
+    const directory = await copy();
+    const next = newSigningKey();
+    await write(directory, 2, { signingKey: next.secret });
+    expect(await check(directory, [key.publicKey, next.publicKey])).toMatchObject({ kinds: [], notes: [] });
+    const { kinds } = await check(directory);
+    expect(kinds.every((each) => each.endsWith(' checkpoint-invalid'))).toBe(true);
+    expect(kinds).not.toEqual([]);
+  });
+
+  test('over a batch with several seals', async () => {
+    const directory = await folder();
+    const { audit } = await openTestAudit(directory, { signingKey: key.secret });
+    const target = `/${'x'.repeat(2000)}?ids=${'y'.repeat(500)}`;
+    const written = Array.from({ length: 1500 }, () => recordAccess(audit, { target }));
+    await Promise.all(written);
+    const [name = ''] = await namesOf(directory);
+    expect((await readFile(join(directory, REPLICA, name))).length).toBeGreaterThan(LARGEST_BATCH);
+    await audit.close('stop');
+    expect(await check(directory)).toMatchObject({ kinds: [], notes: [], provenRecords: 1501 });
+  });
+});
+
+describe('whoever has the folder and the key of the seals', () => {
+  test('cannot change a record: tree-mismatch names its lines', async () => {
+    const directory = await copy();
+    let line = 0;
+    const name = await rewrite(directory, 1, (lines) => {
+      line = lineOf(lines, '{"checkpoint":');
+      const changed = lines.map((each) =>
+        each.startsWith('{"seq":') ? each.replace(':200,', ':404,') : each,
+      );
+      return resealed(changed);
+    });
+    const { kinds, alterations } = await check(directory);
+    expect(kinds[0]).toBe(`${name}:${line} tree-mismatch`);
+    expect(alterations[0]?.message).toMatch(
+      /^one of the lines 1 to \d+ was changed, inserted, moved or removed/,
+    );
+    // The next segment does not continue the seals of this one; its tree is proven all the same.
+    expect(kinds.slice(1)).toEqual([expect.stringMatching(/:1 chain-broken$/)]);
+  });
+
+  test('cannot change a byte without making the seals anew: batch-altered names its line', async () => {
+    const directory = await copy();
+    const name = await rewrite(directory, 1, (lines) =>
+      lines.with(2, (lines[2] ?? '').replace(':200,', ':404,')),
+    );
+    expect((await check(directory)).kinds).toEqual([`${name}:3 batch-altered`]);
+  });
+
+  test('cannot change a header: tree-broken', async () => {
+    const directory = await copy();
+    const name = await rewrite(directory, 1, (lines) =>
+      resealed(
+        lines.with(
+          0,
+          (lines[0] ?? '').replace(/(?<="roots":\[")./, (it) => (it === 'A' ? 'B' : 'A')),
+        ),
+      ),
+    );
+    expect((await check(directory)).kinds).toContain(`${name}:1 tree-broken`);
+    await rewrite(directory, 1, (lines) =>
+      resealed(lines.with(0, (lines[0] ?? '').replace(/"roots":\[[^\]]*/, '"roots":['))),
+    );
+    expect((await check(directory)).kinds).toContain(`${name}:1 tree-broken`);
+  });
+
+  test('cannot change a checkpoint: checkpoint-malformed, checkpoint-invalid', async () => {
+    const directory = await copy();
+    let line = 0;
+    const name = await rewrite(directory, 0, (lines) => {
+      line = lineOf(lines, '{"checkpoint":');
+      return resealed(lines.with(line - 1, '{"checkpoint":"x"}'));
+    });
+    expect((await check(directory)).kinds).toContain(`${name}:${line} checkpoint-malformed`);
+    const forged = newSigningKey();
+    await rewrite(directory, 0, (lines) => {
+      const root = '\0'.repeat(32);
+      const note = signCheckpoint(forged, { replica: REPLICA, first: 1, size: 1, root });
+      return resealed(lines.with(line - 1, checkpointLine(note).trimEnd()));
+    });
+    expect((await check(directory)).kinds).toContain(`${name}:${line} checkpoint-invalid`);
+  });
+
+  test('cannot put a checkpoint at another place', async () => {
+    const directory = await copy();
+    let line = 0;
+    const name = await rewrite(directory, 0, (lines) => {
+      line = lineOf(lines, '{"checkpoint":');
+      const last = lines.findLast((each) => each.startsWith('{"checkpoint":')) ?? '';
+      return resealed(lines.with(line - 1, last));
+    });
+    expect((await check(directory)).kinds).toContain(`${name}:${line} tree-mismatch`);
+  });
+
+  test('cannot leave signing out: signing-ended', async () => {
+    const directory = await copy();
+    const name = await rewrite(directory, 1, (lines) =>
+      resealed(
+        lines
+          .with(0, (lines[0] ?? '').replace(/,"tree":.*$/, '}}'))
+          .filter((each) => !each.startsWith('{"checkpoint":')),
+      ),
+    );
+    expect((await check(directory)).kinds).toContain(`${name}:1 signing-ended`);
+  });
+
+  test('cannot begin another tree: tree-restarted', async () => {
+    const directory = await copy();
+    const name = await rewrite(directory, -1, (lines) => {
+      const first = /"first":(\d+)/.exec(lines[0] ?? '')?.[1];
+      return resealed(
+        lines.with(0, (lines[0] ?? '').replace(/"tree":.*$/, `"tree":{"first":${first},"roots":[]}}}`)),
+      );
+    });
+    expect((await check(directory)).kinds).toContain(`${name}:1 tree-restarted`);
+  });
+
+  test('cannot remove the first segments', async () => {
+    const directory = await copy();
+    const [first = '', second = ''] = await namesOf(directory);
+    await rm(join(directory, REPLICA, first));
+    const { kinds } = await check(directory);
+    expect(kinds).toEqual([`${second}:1 segment-missing`]);
+    // The header is under no signed head.
+    await rewrite(directory, 0, (lines) => {
+      const { segment } = JSON.parse(lines[0] ?? '');
+      const retired = { last: segment.first - 1, hmac: segment.previous };
+      return resealed(lines.with(0, JSON.stringify({ segment: { ...segment, retired } })));
+    });
+    expect((await check(directory)).kinds).toContain(`${second.replace('.zst', '')}:1 segment-missing`);
+  });
+
+  test('is not believed in an admin record that no signed head covers', async () => {
+    const directory = await copy();
+    const [first = ''] = await namesOf(directory);
+    await rm(join(directory, REPLICA, first));
+    const [second = ''] = await namesOf(directory);
+    const { segment } = JSON.parse((await segmentText(directory, second)).split('\n', 1)[0] ?? '');
+    const record = {
+      event: 'segment-retired',
+      segment: first,
+      first: 1,
+      previous: '',
+      last: segment.first - 1,
+      hmac: segment.previous,
+    };
+    await rewrite(directory, -1, (lines) => {
+      const seq = Number(/"seal":\[(\d+)/.exec(lines.at(-1) ?? '')?.[1]);
+      const time = new Date().toISOString();
+      const line = JSON.stringify({ seq, time, kind: 'admin', replica: REPLICA, ...record });
+      return resealed([
+        ...lines,
+        line,
+        sealLine({ first: seq, last: seq, sha256: 'A'.repeat(43), hmac: 'A'.repeat(43) }).trimEnd(),
+      ]);
+    });
+    const { kinds, notes } = await check(directory);
+    expect(kinds).toContain(`${second}:1 segment-missing`);
+    expect(notes).toEqual([expect.stringMatching(/ end-unsigned$/)]);
+  });
+});
+
+test('checkpoint-missing: with the public key of another log nothing is proven', async () => {
+  const { kinds } = await check(original, [newSigningKey().publicKey]);
+  expect(kinds.at(-1)).toBe(':0 checkpoint-missing');
+});
+
+test('segment-unsigned: a log that was begun without signed heads has a note for each of its segments', async () => {
+  const directory = await folder();
+  await write(directory, 3, { signingKey: undefined });
+  await write(directory, 3);
+  expect(await check(directory)).toMatchObject({
+    kinds: [],
+    notes: ['000000000001.jsonl.zst:1 segment-unsigned'],
+    provenRecords: 4,
+  });
+});
+
+test('a log without a record takes up signing at once', async () => {
+  const directory = await folder();
+  await openTestAudit(directory).then(({ audit }) => audit.close());
+  await write(directory, 1);
+  expect(await check(directory)).toMatchObject({ kinds: [], notes: [], provenRecords: 2 });
+});
+
+test('a gateway that finds its log altered begins another tree and does not sign the alteration', async () => {
+  const directory = await copy();
+  const name = await rewrite(directory, -1, (lines) => {
+    const at = lineOf(lines, '{"seq":') - 1;
+    return lines.with(at, (lines[at] ?? '').replace(':200,', ':404,').replace('"stop"', '"stay"'));
+  });
+  await write(directory, 2);
+  const { kinds } = await check(directory);
+  expect(kinds).toEqual([
+    expect.stringMatching(new RegExp(`^${name}:\\d+ batch-altered$`)),
+    expect.stringMatching(/:1 tree-restarted$/),
+  ]);
+});
+
+test('a checkpoint has one form', () => {
+  const head = { replica: 'gateway-1@2', first: 7, size: 12, root: '\x05'.repeat(32) };
+  const note = signCheckpoint(key, head);
+  expect(parseCheckpoint(note)).toMatchObject(head);
+  expect(noteOfLine(checkpointLine(note).trimEnd())).toBe(note);
+  const others = [
+    note.replace('\n12\n', '\n012\n'),
+    note.replace('digest-gateway/', 'other/'),
+    note.replace('/7\n', '/0\n'),
+    note.replace('\n\n', '\nextension\n\n'),
+    note.trimEnd(),
+    `${note}\n`,
+    note.replace('— ', '- '),
+    note.replace(/=\n$/, '\n'),
+  ];
+  expect(others.map(parseCheckpoint)).toEqual(others.map(() => undefined));
+  const lines = [' {"checkpoint":"x"}', '{"checkpoint":7}', '{"checkpoint":"x","more":1}', '{"checkpoint":'];
+  expect(lines.map(noteOfLine)).toEqual(lines.map(() => undefined));
+});
