@@ -9,9 +9,8 @@ import { loadConfig } from '../config/load.ts';
 import type { Config } from '../config/schema.ts';
 import { CLIENT_LAST_SEEN } from '../metrics/merged-metrics.ts';
 import { ANONYMOUS, ANY_DEPLOYMENT, isObserved, type Names, type Rule } from '../policy/client.ts';
-import { argument, openAuditConfig } from './audit-config.ts';
+import { argument, LogReading, openAuditConfig } from './audit-log.ts';
 import { type Io, note, print, type Run } from './io.ts';
-import { LogReading } from './log-reading.ts';
 import { alignColumns } from './table.ts';
 
 /** Registers `client list`. */
