@@ -1,17 +1,14 @@
 import { hash, randomBytes } from 'node:crypto';
 import { type Command, InvalidArgumentError } from 'commander';
 import { stringify } from 'yaml';
-import { IDENTIFIED_BY_NOTHING, identifiedBy } from '../app/identified-by.ts';
 import { Network } from '../base/network.ts';
-import { endText, formatInstant, parseInstant } from '../base/units.ts';
-import { type ApiKey, apiKeysOf, KEY_PREFIX, keyName } from '../config/api-keys.ts';
+import { parseInstant } from '../base/units.ts';
+import { type ApiKey, apiKeysOf, KEY_PREFIX } from '../config/api-keys.ts';
 import { isClientId } from '../config/clients.ts';
 import { ConfigError, formatPath, type LocatedIssue } from '../config/issues.ts';
-import { type LocatedConfig, loadConfig, loadLocated } from '../config/load.ts';
-import type { Config } from '../config/schema.ts';
-import { ANONYMOUS, ANY_DEPLOYMENT, isObserved, type Names, type Rule } from '../policy/client.ts';
+import { type LocatedConfig, loadLocated } from '../config/load.ts';
+import { registerClientList, writtenKey } from './client-list.ts';
 import { CommandError, type Io, print, type Run } from './io.ts';
-import { alignColumns } from './table.ts';
 
 /** `client add|rotate|list`: creates API keys for clients of the gateway, and lists the clients. */
 export function registerClient(program: Command, run: Run): void {
@@ -38,12 +35,7 @@ export function registerClient(program: Command, run: Run): void {
     .option('--expires <date>', EXPIRES, instantAhead)
     .option('--json', 'print JSON')
     .action(run(rotateClient));
-  client
-    .command('list')
-    .description('list the clients: how each is identified, and what it may do')
-    .requiredOption('--config <file>', 'the configuration (YAML)')
-    .option('--json', 'print JSON')
-    .action(run(listClients));
+  registerClientList(client, run);
 }
 
 const EXPIRES = 'when the key ends: a date, from whose beginning in UTC it is refused, or a time of RFC 3339';
@@ -99,14 +91,6 @@ function keyLines(keys: readonly ApiKey[]): KeyLines {
   }
   const hashes = keys.map(({ sha256 }) => sha256);
   return { apiKeySha256: hashes.length === 1 ? (hashes[0] ?? '') : hashes };
-}
-
-function writtenKey({ sha256, expires, note }: ApiKey): object {
-  return {
-    sha256,
-    ...(expires !== undefined && { expires: formatInstant(expires) }),
-    ...(note !== undefined && { note }),
-  };
 }
 
 function clientId(written: string): string {
@@ -216,89 +200,6 @@ function yamlLines({ apiKeySha256, apiKeys = [] }: KeyLines): string[] {
     stringify(value, { collectionStyle: 'flow', flowCollectionPadding: false, lineWidth: 0 }).trimEnd();
   if (apiKeySha256 !== undefined) return [`    apiKeySha256: ${flow(apiKeySha256)}`];
   return ['    apiKeys:', ...apiKeys.map((key) => `      - ${flow(key)}`)];
-}
-
-type Client = Config['clients'][number];
-
-/** `client list`: who is configured, how clients are identified, and what they may do. */
-async function listClients(
-  io: Io,
-  { config: file, json = false }: { config: string; json?: boolean },
-): Promise<void> {
-  const { clients, anonymous } = await loadConfig(file);
-  const text = json
-    ? JSON.stringify({ clients: clients.map(plain), anonymous }, withoutSets, 2)
-    : table(clients, anonymous).join('\n');
-  await print(io, `${text}\n`);
-}
-
-function plain({ id, identify, allow, limits, mode }: Client): object {
-  const addresses = identify.addresses?.map(String);
-  const apiKeys = identify.apiKeys?.map(writtenKey);
-  return {
-    id,
-    identify: { ...identify, ...(addresses && { addresses }), ...(apiKeys && { apiKeys }) },
-    allow: allow.map((rule) =>
-      rule.ends === undefined ? rule : { ...rule, ends: formatInstant(rule.ends) },
-    ),
-    limits,
-    ...(mode && { mode: { ...mode, until: formatInstant(mode.until) } }),
-  };
-}
-
-function withoutSets(_key: string, value: unknown): unknown {
-  return value instanceof Set ? [...value] : value;
-}
-
-function table(clients: readonly Client[], anonymous: boolean): string[] {
-  const now = Date.now();
-  const rows = clients.map((client) => [
-    client.id,
-    identifiedBy(client.identify, (keys) => keysText(keys, now)).join('\n'),
-    [...modeText(client, now), ...rulesText(client, now)].join('\n'),
-  ]);
-  if (anonymous)
-    rows.push([
-      ANONYMOUS.id,
-      IDENTIFIED_BY_NOTHING,
-      ANONYMOUS.allow.map((rule) => ruleText(rule, now)).join('\n'),
-    ]);
-  return alignColumns([['CLIENT', 'IDENTIFIED BY', 'ALLOWED'], ...rows]);
-}
-
-function modeText(client: Client, now: number): string[] {
-  if (client.mode === undefined || !isObserved(client, now)) return [];
-  return [`everything until ${formatInstant(client.mode.until)}, observing these rules:`];
-}
-
-function rulesText({ allow }: Client, now: number): string[] {
-  return allow.length === 0 ? ['nothing: no rule under allow'] : allow.map((rule) => ruleText(rule, now));
-}
-
-function keysText(keys: readonly ApiKey[], now: number): string {
-  const texts = keys.map((key) => {
-    const name = key.note ?? `${keyName(key)}…`;
-    return key.expires === undefined ? name : `${name} (${endText(key.expires, now)})`;
-  });
-  return `API key ${texts.join(', ')}`;
-}
-
-function ruleText(rule: Rule, now: number): string {
-  const { deployment, sites, operations, methods, parameters, credential, ends } = rule;
-  const limits = [
-    namesText('sites', sites),
-    namesText('operations', operations),
-    namesText('methods', methods),
-    ...parameters.map(({ name }) => `limits of ${name}`),
-    credential === undefined ? undefined : `credential ${credential}`,
-    ends === undefined ? undefined : endText(ends, now),
-  ].filter((part) => part !== undefined);
-  const name = deployment === ANY_DEPLOYMENT ? 'every deployment' : deployment;
-  return limits.length === 0 ? name : `${name}: ${limits.join('; ')}`;
-}
-
-function namesText(what: string, names: Names): string | undefined {
-  return names === '*' ? undefined : `${what} ${[...names].join(', ')}`;
 }
 
 /** Bytes of randomness in a key, which cannot be guessed. */

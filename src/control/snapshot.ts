@@ -210,6 +210,7 @@ function clientViews(known: readonly string[], { now, recent, minute }: Counts):
       name,
       perSecond: seconds > 0 ? round(requests / seconds) : 0,
       requests: totals?.requests ?? 0,
+      lastSeen: totals?.lastSeen ?? null,
       refusals: rises(new Map(), totals?.refusals ?? new Map()),
       refusedLastMinute: clientInterval(minute.clients.get(name), totals).refused,
     };

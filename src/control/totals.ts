@@ -1,4 +1,4 @@
-import type { MetricValues } from '../metrics/merged-metrics.ts';
+import { CLIENT_LAST_SEEN, type MetricValues } from '../metrics/merged-metrics.ts';
 import type { CodeCount, Latency, Point } from './view.ts';
 
 /** Reads the current values of the metrics with these names, of every process of the gateway. */
@@ -39,6 +39,8 @@ interface ClientTotals {
   requests: number;
   /** Requests of the client that the gateway refused, by code. */
   readonly refusals: Map<string, number>;
+  /** When its latest request ended, in Unix milliseconds; null: it has had none. */
+  lastSeen: number | null;
 }
 
 /** Totals of zero. */
@@ -65,6 +67,7 @@ const READ = {
   outcomes: 'digest_gateway_outcomes_total',
   durations: 'digest_gateway_request_duration_seconds',
   inFlight: 'digest_gateway_requests_in_flight',
+  lastSeen: CLIENT_LAST_SEEN,
 } as const;
 
 /** Sums the metrics by deployment and by client. */
@@ -74,11 +77,15 @@ export async function readTotals(read: ReadMetrics, at: number): Promise<Totals>
   const deployments = new Map<string, DeploymentTotals>();
   const clients = new Map<string, ClientTotals>();
   const of = (deployment: unknown): DeploymentTotals => entry(deployments, text(deployment), noTotals);
+  const ofClient = (client: unknown): ClientTotals => entry(clients, text(client), noClientTotals);
   for (const { labels, value } of valuesOf('requests')) {
     const { deployment, client, status, code } = labels;
     addRequests(of(deployment), text(status), text(code), value);
-    const ofClient = entry(clients, text(client), () => ({ requests: 0, refusals: new Map() }));
-    addClient(ofClient, text(status), text(code), value);
+    addClient(ofClient(client), text(status), text(code), value);
+  }
+  for (const { labels, value } of valuesOf('lastSeen')) {
+    const { client } = labels;
+    ofClient(client).lastSeen = value * 1000;
   }
   for (const { labels, value } of valuesOf('challenges')) {
     const { deployment } = labels;
@@ -143,7 +150,8 @@ function text(label: unknown): string {
   return label === undefined ? '' : String(label);
 }
 
-const NO_CLIENT: ClientTotals = { requests: 0, refusals: new Map() };
+const noClientTotals = (): ClientTotals => ({ requests: 0, refusals: new Map(), lastSeen: null });
+const NO_CLIENT = noClientTotals();
 
 /** The counts of a deployment between two moments. */
 export interface DeploymentInterval {

@@ -152,6 +152,8 @@ export interface ClientView {
   readonly name: string;
   readonly perSecond: number;
   readonly requests: number;
+  /** When its latest request ended, in Unix milliseconds; null: it has had none since the start. */
+  readonly lastSeen: number | null;
   /** Refusals of the gateway, the most frequent first. */
   readonly refusals: readonly CodeCount[];
   readonly refusedLastMinute: number;

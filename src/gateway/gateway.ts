@@ -314,6 +314,7 @@ export class Gateway {
     const series = metrics ?? this.#deps.metrics.deployment(record.deployment);
     const operation = series.operation(record.operation);
     operation.requests(record.client, end.status, end.code).inc();
+    if (record.client !== '') this.#deps.metrics.clientLastSeen.happened(record.client);
     operation.duration.observe(end.durationMs / 1000, record.trace?.traceId, record.requestId);
     series.responseBytes.inc(end.bytes);
     if (record.outcome !== '') series.outcome(record.outcome).inc();

@@ -6,6 +6,9 @@ type Labels = Readonly<Record<string, string | number>>;
 /** How the values that several processes have for one series become one. `first`: that of the first process. */
 export type MergeRule = 'sum' | 'min' | 'max' | 'first';
 
+/** The gauge that outlives its process: a client was seen, whatever becomes of the worker that served it. */
+export const CLIENT_LAST_SEEN = 'digest_gateway_client_last_seen_timestamp_seconds';
+
 /** One value of a metric, as prom-client represents it. */
 export interface MetricSample {
   /** Name of the series if it is not that of the metric, such as `…_bucket`. */
@@ -35,10 +38,14 @@ interface Readable {
   getForPromString?(): Promise<unknown>;
 }
 
-/** Returns the names of the counters and histograms, whose values must outlive their process. */
+function outlivesProcess({ name, type }: Pick<MetricSnapshot, 'name' | 'type'>): boolean {
+  return type !== 'gauge' || name === CLIENT_LAST_SEEN;
+}
+
+/** Returns the names of the metrics whose values must outlive their process: counters, histograms, the latest times. */
 export function countNames(registry: Registry<RegistryContentType>): string[] {
   const metrics = registry.getMetricsAsArray() as unknown as Pick<MetricSnapshot, 'name' | 'type'>[];
-  return metrics.filter(({ type }) => type !== 'gauge').map(({ name }) => name);
+  return metrics.filter(outlivesProcess).map(({ name }) => name);
 }
 
 /** Reads a registry. `names`: only these metrics, as far as it has them; undefined: all. */
@@ -176,13 +183,13 @@ export class MergedMetrics {
 
   /**
    * Removes a worker that has ended, after its last snapshot. Its counters and histograms stay in the sums, so
-   * that no counter falls; its gauges do not. Another worker may have the same number afterwards.
+   * that no counter falls, and so does when it saw clients; its other gauges do not. Another worker may have the same number afterwards.
    */
   ended(worker: number): void {
     const latest = this.#workers.get(worker);
     if (latest === undefined) return;
     this.#workers.delete(worker);
-    const counts = [...latest.values()].filter(({ type }) => type !== 'gauge');
+    const counts = [...latest.values()].filter(outlivesProcess);
     this.#ended = mergeSnapshots([this.#ended, counts]);
   }
 

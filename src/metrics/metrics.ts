@@ -1,8 +1,8 @@
 import { Counter, collectDefaultMetrics, Gauge, Registry, type RegistryContentType } from 'prom-client';
 import { LONGEST_TIMER_MS } from '../base/clock.ts';
 import { DeploymentMetrics } from './deployment-metrics.ts';
-import type { MergeRule } from './merged-metrics.ts';
-import { SeriesHistogram, type WithSeries, withSeries } from './series.ts';
+import { CLIENT_LAST_SEEN, type MergeRule } from './merged-metrics.ts';
+import { SeriesHistogram, type WithSeries, withLatestTime, withSeries } from './series.ts';
 
 /** Result of one exchange with the upstream. */
 export type AttemptResult = 'ok' | 'challenged' | 'stale' | 'refused' | 'error';
@@ -232,6 +232,14 @@ export class Metrics {
     'End of a rule of a client, in Unix time; only rules with an end. rule is its place, such as allow[0]',
     ['client', 'rule'],
     'min',
+  );
+  readonly clientLastSeen = withLatestTime(
+    this.#gauge(
+      CLIENT_LAST_SEEN.slice(PREFIX.length),
+      'When the latest request of a client ended, in Unix time; only clients with a request since the start',
+      ['client'],
+      'max',
+    ),
   );
   readonly requestFieldsDropped = this.#counter(
     'request_fields_dropped_total',

@@ -51,6 +51,35 @@ export function withSeries<T extends string>(metric: Counter<T> | Gauge<T>): Wit
   });
 }
 
+/** The time of the latest event of one series. A number of its own, since a Map would allocate one for each event. */
+class LatestTime {
+  /** Unix seconds. */
+  at = 0;
+}
+
+/** A gauge with the time of the latest event by its label, for the request path. */
+export type WithLatestTime<T extends string> = Gauge<T> & { readonly happened: (label: string) => void };
+
+/** Sets the latest times in a gauge of one label, in Unix seconds, whenever it is read. */
+export function withLatestTime<T extends string>(gauge: Gauge<T>): WithLatestTime<T> {
+  const times = new Map<string, LatestTime>();
+  const add = (value: string): LatestTime => {
+    const time = new LatestTime();
+    times.set(value, time);
+    return time;
+  };
+  return Object.assign(gauge, {
+    happened: (value: string): void => {
+      const time = times.get(value) ?? add(value);
+      time.at = Date.now() / 1000;
+    },
+    // prom-client calls it before it reads the metric.
+    collect: (): void => {
+      for (const [value, { at }] of times) gauge.labels(value).set(at);
+    },
+  });
+}
+
 /** Characters that the labels of an exemplar may have together, names included (OpenMetrics 1.0, Exemplars). */
 const LONGEST_LABELS = 128;
 

@@ -1,11 +1,12 @@
 import { hash } from 'node:crypto';
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { parse } from 'yaml';
 import { parseConfig } from '../../src/config/load.ts';
 import { CREDENTIALS, DEPLOYMENTS } from '../config/texts.ts';
+import { AUDIT_KEY, openTestAudit, recordAccess, recordsIn } from '../support/audit-log.ts';
 import { gateway } from '../support/program.ts';
 
 const KEY = /dgk_[\da-f]{40}/g;
@@ -148,7 +149,79 @@ jwt: { issuers: [{ issuer: i, jwksUrl: "https://i.example/keys" }] }
         'four    API key Berlin (ended 2026-01-31), b2b2b2b2… (ends 9999-12-31)  d: methods GET; ended 2026-01-31',
         '',
       ].join('\n'),
-      stderr: '',
+      stderr:
+        'no audit log is configured: see the metric digest_gateway_client_last_seen_timestamp_seconds or the console for who was seen\n',
+    });
+  });
+
+  describe('with an audit log', () => {
+    const withLog = async (name: string): Promise<string> => {
+      const place = join(folder, name);
+      await mkdir(place);
+      const text = `${await readFile(file, 'utf8')}audit: { directory: log, keyFile: key }\n`;
+      await writeFile(join(place, 'gateway.yaml'), text);
+      return place;
+    };
+    const list = (place: string, ...more: readonly string[]) =>
+      gateway(['client', 'list', '--config', join(place, 'gateway.yaml'), ...more]);
+
+    test('list tells when each client and each key was last seen', async () => {
+      const place = await withLog('seen');
+      await writeFile(join(place, 'key'), `${AUDIT_KEY}\n`, { mode: 0o600 });
+      const { audit } = await openTestAudit(join(place, 'log'));
+      await recordAccess(audit, { client: 'four', key: 'Berlin' });
+      await recordAccess(audit, { client: 'three' });
+      await audit.close();
+      const [{ time = '' } = {}, { time: later = '' } = {}] = (await recordsIn(join(place, 'log'))) as {
+        time: string;
+      }[];
+      const minute = (text: string): string => `${text.slice(0, 16)}Z`;
+      const { status, stdout, stderr } = await list(place);
+      expect([status, stderr]).toEqual([0, '']);
+      expect(stdout.split('\n').map((line) => line.split(/ {2,}/))).toEqual([
+        ['CLIENT', 'IDENTIFIED BY', 'LAST SEEN', 'ALLOWED'],
+        ['one', 'address 10.1.0.0/16, ::1/128', 'never', 'd: methods GET, POST; limits of ids'],
+        ['', 'API key abababab… (never seen)', 'd'],
+        [
+          'two',
+          'API key cdcdcdcd… (never seen), efefefef… (never seen)',
+          'never',
+          'nothing: no rule under allow',
+        ],
+        ['three', 'token issuer i, audience a, groups g', minute(later), 'd'],
+        [
+          'four',
+          `API key Berlin (ended 2026-01-31, seen ${minute(time)}), b2b2b2b2… (ends 9999-12-31, never seen)`,
+          minute(time),
+          'd: methods GET; ended 2026-01-31',
+        ],
+        [''],
+      ]);
+      const { clients } = JSON.parse((await list(place, '--json')).stdout);
+      expect(clients[3]).toMatchObject({
+        lastSeen: time,
+        keys: [
+          { name: 'Berlin', lastSeen: time },
+          { name: 'b2b2b2b2', lastSeen: null },
+        ],
+      });
+      expect([clients[0].lastSeen, clients[2].lastSeen]).toEqual([null, later]);
+
+      const short = await list(place, '--seen', '0d');
+      expect(short.stdout).toContain('not in 0 days');
+      expect(short.stdout).toContain('Berlin (ended 2026-01-31, not seen in 0 days)');
+      const wrong = await list(place, '--seen', 'long');
+      expect([wrong.status, wrong.stderr]).toEqual([2, expect.stringContaining('is not a duration')]);
+    });
+
+    test('list goes without it if the key of the log cannot be read', async () => {
+      const place = await withLog('without-key');
+      const { status, stdout, stderr } = await list(place);
+      expect(status).toBe(0);
+      expect(stderr).toMatch(/^when clients were last seen is unknown, .*key does not exist/);
+      expect(stdout).toMatch(/^four .* unknown +d: methods GET/m);
+      const { clients } = JSON.parse((await list(place, '--json')).stdout);
+      expect(clients[3]).not.toHaveProperty('lastSeen');
     });
   });
 

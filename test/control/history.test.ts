@@ -129,6 +129,8 @@ describe('totals', () => {
     metrics.requestsInFlight.inc({ deployment: 'a' }, 3);
     metrics.deployment('a').operation('read').duration.observe(0.003);
     metrics.deployment('a').operation('other').duration.observe(70);
+    const begun = Date.now();
+    metrics.clientLastSeen.happened('archive');
     const { deployments, clients } = await readTotals(values, 7);
     const { durations, ...counts } = deployments.get('a') ?? noTotals();
     expect(counts).toEqual({
@@ -154,8 +156,13 @@ describe('totals', () => {
     });
     expect([durations.get(0.0025), durations.get(0.005), durations.get(60)]).toEqual([0, 1, 1]);
     expect(durations.get(Number.POSITIVE_INFINITY)).toBe(2);
-    expect(clients.get('archive')).toEqual({ requests: 4, refusals: new Map([['client-forbidden', 4]]) });
-    expect(clients.get('reporting')).toEqual({ requests: 9, refusals: new Map() });
+    expect(clients.get('archive')).toEqual({
+      requests: 4,
+      refusals: new Map([['client-forbidden', 4]]),
+      lastSeen: expect.any(Number),
+    });
+    expect(Math.round(clients.get('archive')?.lastSeen ?? 0)).toBeGreaterThanOrEqual(begun);
+    expect(clients.get('reporting')).toEqual({ requests: 9, refusals: new Map(), lastSeen: null });
   });
 });
 

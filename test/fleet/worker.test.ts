@@ -8,6 +8,7 @@ import { monotonicClock } from '../../src/base/clock.ts';
 import { sharedSettings } from '../../src/config/listen.ts';
 import { bothOf, PROTOCOL, WorkerCalls } from '../../src/fleet/protocol.ts';
 import { setupOfWorker, WorkerProcess } from '../../src/fleet/worker.ts';
+import { CLIENT_LAST_SEEN } from '../../src/metrics/merged-metrics.ts';
 import { toTransfer } from '../../src/setup/transfer.ts';
 import { auditOptions, useFolders } from '../support/audit-log.ts';
 import { closing } from '../support/closing.ts';
@@ -53,7 +54,10 @@ test('a report has what was asked for, and nothing that takes longer', async () 
   };
 
   const counts = await ask('counts');
-  expect([...counts.types].toSorted()).toEqual(['counter', 'histogram']);
+  expect([...counts.types].toSorted()).toEqual(['counter', 'gauge', 'histogram']);
+  expect(counts.metrics.flatMap(({ name, type }) => (type === 'gauge' ? [name] : []))).toEqual([
+    CLIENT_LAST_SEEN,
+  ]);
   expect(counts.valuesOf('audit_records_total')).toMatchObject([{ value: expect.any(Number) }]);
   // Prometheus sees no increase in a counter that first appears with 1.
   expect(counts.valuesOf('outcomes_total')).toMatchObject([{ labels: { outcome: 'quota' }, value: 0 }]);

@@ -39,6 +39,7 @@ test('each gauge has a rule for the values of several processes', async () => {
     digest_gateway_build_info: 'first',
     digest_gateway_circuit_state: 'max',
     digest_gateway_client_key_expiry_timestamp_seconds: 'min',
+    digest_gateway_client_last_seen_timestamp_seconds: 'max',
     digest_gateway_client_rule_end_timestamp_seconds: 'min',
     digest_gateway_config_last_reload_success_timestamp_seconds: 'first',
     digest_gateway_config_last_reload_successful: 'first',
@@ -242,6 +243,25 @@ describe('with workers', () => {
 });
 
 describe('a worker that has ended', () => {
+  test('leaves when it saw clients; the latest time counts', async () => {
+    const merged = new MergedMetrics(newMetrics().registry);
+    const [first, second] = [newMetrics(), newMetrics()];
+    first.clientLastSeen.happened('a');
+    first.clientLastSeen.happened('b');
+    merged.set(1, await sent(first));
+    const { a, b } = await valuesOf(merged, 'client_last_seen_timestamp_seconds');
+    const begun = Date.now();
+    while (Date.now() === begun);
+    second.clientLastSeen.happened('b');
+    merged.set(2, await sent(second));
+    merged.ended(1);
+    const after = await valuesOf(merged, 'client_last_seen_timestamp_seconds');
+    expect(after).toEqual({ a, b: expect.any(Number) });
+    expect(after['b']).toBeGreaterThan(b ?? 0);
+    merged.ended(2);
+    expect(await valuesOf(merged, 'client_last_seen_timestamp_seconds')).toEqual(after);
+  });
+
   test('leaves its counts and takes its gauges with it; another one has its number', async () => {
     const merged = new MergedMetrics(newMetrics().registry);
     const first = newMetrics();

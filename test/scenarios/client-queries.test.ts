@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
 import { expect, test } from '@jest/globals';
+import type { Snapshot } from '../../src/control/view.ts';
 import { OF_PROGRAM, post, READ_TOKEN, TOKEN_HASHES } from '../support/operator.ts';
 import { startScene } from '../support/scene.ts';
 import { authors } from '../support/simulator.ts';
@@ -97,22 +98,32 @@ test.each([1, 2])('a client: what it may do, uses and was refused, with %d worke
   expect((await client('nobody')).status).toBe(404);
 });
 
-test('what a client was refused since the start, and errors, stay when workers are replaced', async () => {
+test('what a client was refused since the start, when it was seen, and errors, stay when workers are replaced', async () => {
   const { scene, control, send, client } = await start(2);
+  const started = Date.now();
   for (let count = 0; count < 6; count += 1) expect(await send(`${PATH}/other`)).toBe(403);
+  const headers = { authorization: `Bearer ${READ_TOKEN}` };
+  const snapshotOf = async () => (await fetch(`${control}/api/snapshot`, { headers })).json();
+  const lastSeen = async () => {
+    const { clients } = (await snapshotOf()) as Pick<Snapshot, 'clients'>;
+    return clients.find(({ name }) => name === 'reporting')?.lastSeen ?? 0;
+  };
+  const seen = await lastSeen();
+  expect(seen).toBeGreaterThanOrEqual(started);
+  expect(seen).toBeLessThanOrEqual(Date.now());
   const old = await scene.gateway.workers();
   process.kill(scene.gateway.pid, 'SIGUSR2');
   await until(async () => {
     const now = await scene.gateway.workers();
     return now.length === 2 && now.every((pid) => !old.includes(pid));
   });
+  expect(await lastSeen()).toBe(seen);
   expect(await send(`${PATH}/other`)).toBe(403);
+  expect(await lastSeen()).toBeGreaterThan(seen);
   const { refusals } = JSON.parse((await client('reporting')).text);
   const seven = [expect.objectContaining({ code: 'client-forbidden', count: 7 })];
   expect(refusals).toEqual(seven);
-  const headers = { authorization: `Bearer ${READ_TOKEN}` };
-  const snapshot = await (await fetch(`${control}/api/snapshot`, { headers })).json();
-  expect(snapshot).toMatchObject({ errors: seven });
+  expect(await snapshotOf()).toMatchObject({ errors: seven });
 });
 
 test('a request is explained as the gateway decides it', async () => {

@@ -5,7 +5,7 @@ import { LONGEST_NAME } from '../replica-name.ts';
 import { foldersIn, MOST_SEQ, segmentsIn } from '../segments/segment.ts';
 import { timeRangeOf } from '../segments/time-index.ts';
 import { type Found, type Query, timeOf } from './query.ts';
-import type { SearchOptions } from './search.ts';
+import type { ReadOptions, SearchOptions } from './search.ts';
 import { overlaps, reportUnsealed, type SearchedSegment, sealedBlocks } from './search.ts';
 import { SearchJoin } from './search-join.ts';
 
@@ -72,7 +72,10 @@ interface DatedSegment extends SearchedSegment {
 }
 
 /** The segments that may have matching records, those with the newest records first. */
-async function segmentsToRead({ directory, keys }: PageOptions, query: Query): Promise<DatedSegment[]> {
+export async function segmentsToRead(
+  { directory, keys }: Pick<ReadOptions, 'directory' | 'keys'>,
+  query: Query,
+): Promise<DatedSegment[]> {
   const dated: DatedSegment[] = [];
   for (const folder of await foldersIn(directory, query.replica)) {
     const segments = await segmentsIn(join(directory, folder));

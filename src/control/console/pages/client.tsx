@@ -11,6 +11,7 @@ import { ago, count, moment, rate } from '../format.ts';
 import { snapshot } from '../live.ts';
 import { deploymentLink, type PageProps, requestLink } from '../parts/links.tsx';
 import { type Column, type Fact, Facts, Table } from '../parts/table.tsx';
+import { lastSeenText } from './clients.tsx';
 
 const EVERY_MS = 5_000;
 
@@ -26,6 +27,7 @@ export function ClientPage({ params }: PageProps) {
   const facts: Fact[] = [
     ['Recognised by', data.identifiedBy.join('; and ')],
     ['Requests', `${rate(now?.perSecond ?? 0)} per second, ${count(now?.requests ?? 0)} in all`],
+    ['Last seen since start', lastSeenText(now?.lastSeen ?? null)],
     ...limitFacts(data.limits),
     ...modeFacts(data.observedUntil),
     ['Explain', <a href={`#/policy?client=${encodeURIComponent(name)}`}>what comes of a request</a>],

@@ -1,5 +1,5 @@
 import type { ClientView } from '../../view.ts';
-import { count, rate } from '../format.ts';
+import { ago, count, rate } from '../format.ts';
 import { snapshot } from '../live.ts';
 import { clientLink } from '../parts/links.tsx';
 import { type Column, Table } from '../parts/table.tsx';
@@ -27,6 +27,11 @@ const COLUMNS: readonly Column<ClientView>[] = [
     numeric: true,
   },
   { label: 'Refusals', cell: refusalsText },
+  {
+    label: 'Last seen since start',
+    cell: ({ lastSeen }) => lastSeenText(lastSeen),
+    sortBy: ({ lastSeen }) => -(lastSeen ?? 0),
+  },
 ];
 
 /** The request rate and the refusals of each client. */
@@ -46,6 +51,11 @@ export function ClientsPage() {
       />
     </section>
   );
+}
+
+/** Formats when a client was last seen, in Unix milliseconds. */
+export function lastSeenText(at: number | null): string {
+  return at === null ? 'not yet' : ago(((snapshot.value?.at ?? at) - at) / 1000);
 }
 
 function refusalsText({ refusals }: ClientView): string {
