@@ -1,9 +1,9 @@
 import type { Command } from 'commander';
 import { type LearnedRule, Learner, type Unservable } from '../app/learn.ts';
 import { Replay, UNKNOWN } from '../app/replay.ts';
-import { count } from '../base/units.ts';
+import { count, formatInstant } from '../base/units.ts';
 import { loadConfig } from '../config/load.ts';
-import type { ParameterLimit } from '../policy/client.ts';
+import type { ParameterLimit, Rule } from '../policy/client.ts';
 import { printable } from './audit-format.ts';
 import { CommandError, type ExitStatus, type Io, note, print, type Run } from './io.ts';
 import { addLogOptions, type LogArguments, RecordedLog, recordedRequest, wasServed } from './policy-log.ts';
@@ -43,7 +43,8 @@ async function runLearn(io: Io, options: LearnArguments): Promise<ExitStatus> {
     if (wasServed(found)) verdicts[replay.judgeFor(client, recordedRequest(found)).verdict] += 1;
   }
   await print(io, rulesText(id, rules, served));
-  for (const line of notesOf(learner.unservable, verdicts)) note(io, line);
+  const present = config.clients.find((each) => each.id === id)?.allow ?? [];
+  for (const line of [...notesOf(learner.unservable, verdicts), ...present.flatMap(leftOut)]) note(io, line);
   return verdicts.refused > 0 || log.isIncomplete ? 1 : 0;
 }
 
@@ -58,6 +59,18 @@ function notesOf(
     }),
     ...(refused > 0 ? [`these rules would refuse ${count(refused, 'request')}: see policy replay`] : []),
     ...(unknown > 0 ? [`of ${count(unknown, 'request')} it cannot be known: see policy replay`] : []),
+  ];
+}
+
+/** What a present rule has that cannot be learned from requests, and would be lost with it. */
+function leftOut({ deployment, credential, ends }: Rule, index: number): string[] {
+  const has = [
+    ...(credential === undefined ? [] : [`credential: ${scalar(credential)}`]),
+    ...(ends === undefined ? [] : [`ends: ${formatInstant(ends)}`]),
+  ];
+  if (has.length === 0) return [];
+  return [
+    `allow[${index}] for ${printable(deployment)} has ${has.join(' and ')}, which these rules lack: add it where it belongs`,
   ];
 }
 

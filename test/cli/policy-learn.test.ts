@@ -74,6 +74,20 @@ describe('policy learn', () => {
     ]);
   });
 
+  test('says what present rules have that requests do not show', async () => {
+    const { write } = await place(x);
+    const config = await write(
+      'present.yaml',
+      'allow: [{ deployment: submissions, sites: [x], credential: a, ends: 2099-03-01 }, { deployment: submissions }]',
+    );
+    const { status, stdout, stderr } = await learn(config, '--client', 'reporting');
+    expect([status, stderr]).toEqual([
+      0,
+      'allow[0] for submissions has credential: a and ends: 2099-03-01, which these rules lack: add it where it belongs\n',
+    ]);
+    expect(stdout).not.toContain('credential');
+  });
+
   test('says what no rules can serve, and what cannot be known; exit status 1', async () => {
     const target = '/api/x?ids=%27A%27';
     const { config } = await place(
