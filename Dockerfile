@@ -3,7 +3,7 @@
 #   docker build --build-arg NODE_IMAGE=node:26.10.0-slim@sha256:… .
 ARG NODE_IMAGE=node:26.10.0-slim
 
-# What it makes is the same for every platform, so none is emulated for it.
+# Its result is the same for every platform, so none is emulated for it.
 FROM --platform=$BUILDPLATFORM ${NODE_IMAGE} AS build
 WORKDIR /build
 COPY package.json package-lock.json ./

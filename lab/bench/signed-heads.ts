@@ -1,10 +1,10 @@
-import { generateKeyPairSync } from 'node:crypto';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Audit } from '../../src/audit/audit.ts';
 import { openAudit } from '../../src/audit/journal/file-audit.ts';
 import { Secret } from '../../src/base/secret.ts';
+import { newSigningKey } from '../../test/support/signing-key.ts';
 
 /**
  * CPU time of the process for one audit record, with and without signed heads, in turns: so many requests are under way
@@ -17,8 +17,6 @@ const ROUNDS = 15;
 const quiet = { level: 'silent', debug() {}, info() {}, warn() {}, error() {} };
 
 const directory = await mkdtemp(join(tmpdir(), 'signed-heads-'));
-const { privateKey } = generateKeyPairSync('ed25519');
-const signingKey = new Secret(privateKey.export({ type: 'pkcs8', format: 'pem' }).toString());
 
 function open(replica: string, signing: Secret | undefined): Promise<Audit> {
   return openAudit(
@@ -93,7 +91,7 @@ function median(values: readonly number[]): number {
 }
 
 try {
-  const [unsigned, signed] = [await open('unsigned', undefined), await open('signed', signingKey)];
+  const [unsigned, signed] = [await open('unsigned', undefined), await open('signed', newSigningKey().secret)];
   for (const audit of [unsigned, signed]) await round(audit);
   const pairs: { without: number; with: number }[] = [];
   for (let each = 0; each < ROUNDS; each += 1) {

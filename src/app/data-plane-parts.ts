@@ -29,7 +29,7 @@ import type { UpstreamDeps } from '../upstream/upstream.ts';
 import type { AddressChange } from '../upstream/upstream-address.ts';
 
 /*
- * What a data plane works with, connected with log, metrics and audit log.
+ * The stores, limits, identification and upstreams of a data plane, connected with log, metrics and audit log.
  */
 
 interface EventSinks {
@@ -38,7 +38,7 @@ interface EventSinks {
   readonly metrics: Metrics;
 }
 
-/** What all upstreams of a process share, with the events of which it tells log, metrics and audit log. */
+/** Makes the parts that all upstreams of a process share; their events go to log, metrics and audit log. */
 export function openUpstreamDeps(
   store: ChallengeStore,
   deps: EventSinks & Pick<UpstreamDeps, 'clock' | 'bodyMemory'> & { readonly tracing: Tracing | undefined },

@@ -22,10 +22,10 @@ const requestProof = z.strictObject({
     .max(100),
 });
 
-/** What `audit prove` prints: the records of one request. */
+/** The output of `audit prove`: the records of one request. */
 export type RequestProof = z.infer<typeof requestProof>;
 
-const provenRecord = z.looseObject({
+const requestRecord = z.looseObject({
   seq: z.int(),
   requestId: z.string(),
   replica: z.string(),
@@ -33,6 +33,8 @@ const provenRecord = z.looseObject({
   /** Of an outcome: the number of its access record. */
   access: z.int().optional(),
 });
+
+export type RequestRecord = z.infer<typeof requestRecord>;
 
 /** Why a proof is refused; the message says it. */
 export class ProofError extends Error {
@@ -60,7 +62,7 @@ function parseProof(text: string): Proof | undefined {
   return { index: Number(index), path, checkpoint };
 }
 
-/** What a proof shows. */
+/** The records that a proof shows to be in a log. */
 export interface Proven {
   readonly requestId: string;
   /** The name of the tree, with replica and first record. */
@@ -123,11 +125,18 @@ function checkRecord(
   return origin;
 }
 
-function parseRecord(record: string): z.infer<typeof provenRecord> {
+function parseRecord(line: string): RequestRecord {
+  const record = parseRequestRecord(line);
+  if (record === undefined) throw new ProofError('has a line that is no record of a request');
+  return record;
+}
+
+/** Reads a line of the log; undefined: it is no record of a request. */
+export function parseRequestRecord(line: string): RequestRecord | undefined {
   try {
-    return provenRecord.parse(JSON.parse(record));
+    return requestRecord.safeParse(JSON.parse(line)).data;
   } catch {
-    throw new ProofError('has a line that is no record of a request');
+    return undefined;
   }
 }
 

@@ -1,5 +1,5 @@
 import { generateKeyPairSync, type KeyObject } from 'node:crypto';
-import { readFile, stat, writeFile } from 'node:fs/promises';
+import { readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { type Command, InvalidArgumentError } from 'commander';
 import { verificationKey } from '../audit/checkpoint.ts';
 import { checkProof, LARGEST_PROOF, ProofError } from '../audit/proof.ts';
@@ -50,7 +50,13 @@ async function newKey(io: Io, { out }: { readonly out: string }): Promise<void> 
   const { privateKey, publicKey } = generateKeyPairSync('ed25519');
   // The public key first: a private key without it would have to be made again.
   await writeNew(`${out}.pub`, publicKey.export({ type: 'spki', format: 'pem' }).toString(), 0o644);
-  await writeNew(out, privateKey.export({ type: 'pkcs8', format: 'pem' }).toString(), 0o600);
+  try {
+    await writeNew(out, privateKey.export({ type: 'pkcs8', format: 'pem' }).toString(), 0o600);
+  } catch (error) {
+    // Beside a private key that is there already, it would look like that one's.
+    await rm(`${out}.pub`);
+    throw error;
+  }
   await print(io, `${out} (private: audit.signingKeyFile)\n${out}.pub (public: for those who check)\n`);
 }
 

@@ -108,7 +108,7 @@ async function runVerify(io: Io, options: VerifyArguments): Promise<ExitStatus> 
   return empty || result.alterations.length > 0 ? 1 : 0;
 }
 
-/** What a verification begins with. */
+/** Directory, keys and known heads of a verification. */
 async function sourcesOf(
   io: Io,
   { config: file, directory: copy, publicKey, key, head, replica }: VerifyArguments,

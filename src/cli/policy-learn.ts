@@ -62,7 +62,7 @@ function notesOf(
   ];
 }
 
-/** What a present rule has that cannot be learned from requests, and would be lost with it. */
+/** A note of credential and end of a present rule, which cannot be learned from requests and would be lost with it. */
 function leftOut({ deployment, credential, ends }: Rule, index: number): string[] {
   const has = [
     ...(credential === undefined ? [] : [`credential: ${scalar(credential)}`]),

@@ -113,7 +113,7 @@ export function parsed<T>(shape: z.ZodType<string | number>, parse: (written: st
 export const network = (): z.ZodType<Network> =>
   parsed(z.string({ error: 'an address or a network, such as 10.1.0.0/16' }), Network.parse);
 
-/** What a value must be, also as a function of what is written. */
+/** The text of an expectation, also as a function of the value that is written. */
 type Expected = string | ((issue: { readonly input?: unknown }) => string);
 
 /** A list of at least one item. */

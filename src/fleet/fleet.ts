@@ -50,7 +50,7 @@ interface FleetDeps {
   readonly merged: MergedMetrics;
   /** Number of workers. */
   readonly workers: number;
-  /** What workers without Redis share. */
+  /** Nonces and limits that workers share without Redis. */
   readonly stores: readonly Pick<StoreServer<never>, 'serve'>[];
   readonly idleLogs: IdleLogs;
 }

@@ -114,6 +114,14 @@ describe('prove', () => {
     expect(JSON.stringify(await prove({ ...options, record: 2 }))).not.toContain('first');
   });
 
+  test('an id of many requests names the first of them', async () => {
+    const directory = await folder();
+    const { audit } = await openTestAudit(directory, { signingKey: key.secret });
+    for (let index = 0; index < 13; index += 1) await recordAccess(audit, { requestId: 'q' });
+    await audit.close('stop');
+    await expect(prove({ directory, requestId: 'q' })).rejects.toThrow(/\(r1 1, .*r1 10 and 3 more\)$/);
+  });
+
   test('is not misled by the text of a client', async () => {
     const directory = await folder();
     const { audit } = await openTestAudit(directory, { signingKey: key.secret });

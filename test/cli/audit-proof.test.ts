@@ -1,4 +1,4 @@
-import { readFile, stat, writeFile } from 'node:fs/promises';
+import { readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect, test } from '@jest/globals';
 import { Secret } from '../../src/base/secret.ts';
@@ -34,6 +34,14 @@ test('audit key new makes a private key for this user alone, and replaces none',
   const { status, stderr } = await gateway(['audit', 'key', 'new', '--out', signing]);
   expect([status, stderr]).toEqual([1, expect.stringContaining('signing.pub exists: name another file')]);
   expect((await gateway(['audit', 'key', 'new', '--out', join(directory, 'no', 'key')])).status).toBe(1);
+  // Without its public half there is none that looks like it, either.
+  await rm(`${signing}.pub`);
+  const again = await gateway(['audit', 'key', 'new', '--out', signing]);
+  expect([again.status, again.stderr]).toEqual([
+    1,
+    expect.stringContaining('signing exists: name another file'),
+  ]);
+  await expect(stat(`${signing}.pub`)).rejects.toThrow('ENOENT');
 });
 
 test('check accepts the key, and says how to make one', async () => {

@@ -3,24 +3,22 @@ import { mkdtempDisposable, readFile, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { beforeAll, expect, test } from '@jest/globals';
+import { expect, test } from '@jest/globals';
 import { defaultSettings } from '../../src/simulator/settings.ts';
 import { startGatewayProcess } from '../support/gateway-process.ts';
 import { PROGRAM } from '../support/program.ts';
 import { repository } from '../support/repository.ts';
 import { authors } from '../support/scene.ts';
 import { startSimulator } from '../support/simulator.ts';
-import { needPackages } from '../support/system-packages.ts';
 
-/** Runs a program of arm64 with Debian's libraries for it. */
-const EMULATOR = ['qemu-aarch64-static', '-L', '/usr/aarch64-linux-gnu'];
 const NODE = join(repository, 'node_modules/.cache/node-arm64/node');
-
-beforeAll(() => needPackages('qemu-user-static', 'libstdc++6-arm64-cross', 'libatomic1-arm64-cross'));
+/** Runs the Node.js of arm64, elsewhere by emulation with Debian's libraries for it. */
+const RUNNER =
+  process.arch === 'arm64' ? [NODE] : ['qemu-aarch64-static', '-L', '/usr/aarch64-linux-gnu', NODE];
 
 test('on arm64 the program answers a challenge over TLS, and its audit log is intact', async () => {
-  const [emulator = '', ...options] = EMULATOR;
-  const onArm64 = (...args: string[]) => promisify(execFile)(emulator, [...options, NODE, ...args]);
+  const [command = '', ...options] = RUNNER;
+  const onArm64 = (...args: string[]) => promisify(execFile)(command, [...options, ...args]);
   expect((await onArm64('--print', 'process.arch')).stdout).toBe('arm64\n');
 
   await using folder = await mkdtempDisposable(join(tmpdir(), 'arm64-'));
@@ -35,7 +33,7 @@ test('on arm64 the program answers a challenge over TLS, and its audit log is in
   await using gateway = await startGatewayProcess(
     { submissions: { origin, ca: simulator.ca } },
     { audit: { directory: join(folder.path, 'audit'), keyFile } },
-    { runner: [...EMULATOR, NODE, ...flags] },
+    { runner: [...RUNNER, ...flags] },
   );
   const response = await fetch(gateway.origin + authors);
   expect(response.status).toBe(200);

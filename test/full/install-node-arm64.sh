@@ -1,5 +1,7 @@
 #!/bin/sh
-# Puts the pinned Node.js for arm64 into node_modules/.cache/node-arm64, for the test that runs the program on it.
+# Puts the pinned Node.js for arm64 into node_modules/.cache/node-arm64, for the test that runs the program on it, and
+# installs what emulates it on a machine of another kind. Debian has these packages for such machines only, so they are
+# not in system-packages.txt.
 #   sh test/full/install-node-arm64.sh
 set -eu
 
@@ -8,6 +10,9 @@ hash=71b004f18a82f3ea8f26109798564a12e5e4c7989a4c35b93851830b5815dd03
 
 cd "$(dirname "$0")/../.."
 folder=$PWD/node_modules/.cache/node-arm64
+if [ "$(uname -m)" != aarch64 ] && ! [ -e /usr/aarch64-linux-gnu/lib/libatomic.so.1 -a -e /usr/bin/qemu-aarch64-static ]; then
+  sh test/support/install-packages.sh 'The test of arm64 needs' qemu-user-static libstdc++6-arm64-cross libatomic1-arm64-cross
+fi
 [ ! -x "$folder/node" ] || exit 0
 
 work=$(mktemp -d)

@@ -149,6 +149,19 @@ export interface SceneOptions {
   readonly attemptsWhenRefused?: number;
 }
 
+/** The facts of a request of which nothing was sent yet. */
+export function noFacts(): ExchangeFacts {
+  return {
+    attempts: 0,
+    firstAttemptAt: 0,
+    leftAt: undefined,
+    challenged: false,
+    credential: undefined,
+    upstreamAddress: '',
+    egress: '',
+  };
+}
+
 /** A credential at an upstream that gives one reply after the other. */
 export class HandshakeScene {
   readonly clock = { at: 1_000_000, now: () => this.clock.at };
@@ -161,15 +174,7 @@ export class HandshakeScene {
   readonly events: string[] = [];
   /** The responses that client requests got. */
   readonly responses: UpstreamResponse[] = [];
-  readonly facts: ExchangeFacts = {
-    attempts: 0,
-    firstAttemptAt: 0,
-    leftAt: undefined,
-    challenged: false,
-    credential: undefined,
-    upstreamAddress: '',
-    egress: '',
-  };
+  readonly facts: ExchangeFacts = noFacts();
   /** The last error that a client request ended with. */
   error: GatewayError | undefined;
   readonly credential: UpstreamCredential;

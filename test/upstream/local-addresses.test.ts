@@ -13,6 +13,7 @@ import { addressMissing } from '../../src/transport/errors.ts';
 import { BodyMemory } from '../../src/transport/request-body.ts';
 import { ActiveRequest, type RequestFacts } from '../../src/upstream/client-request.ts';
 import { Upstream, type UpstreamOptions } from '../../src/upstream/upstream.ts';
+import { noFacts } from '../handshake/scene.ts';
 import { closing } from '../support/closing.ts';
 import { startSimulator } from '../support/simulator.ts';
 
@@ -89,18 +90,7 @@ async function startLosing(localAddresses: readonly string[]) {
 }
 
 function requestOf(method: string, text: string): ActiveRequest {
-  const facts: RequestFacts = {
-    client: 'a',
-    method,
-    trace: undefined,
-    attempts: 0,
-    firstAttemptAt: 0,
-    leftAt: undefined,
-    challenged: false,
-    credential: undefined,
-    upstreamAddress: '',
-    egress: '',
-  };
+  const facts: RequestFacts = { ...noFacts(), client: 'a', method, trace: undefined };
   const open = () => Readable.from([Buffer.from(text)]);
   const body = { length: text.length, open, framing: () => 0, onBytes: () => {} };
   const headers = text === '' ? [] : ['content-length', `${text.length}`];

@@ -21,7 +21,7 @@ export class SignedTree {
   readonly #replica: string;
   readonly #first: number;
   #tree: MerkleTree;
-  /** Of what an earlier process has signed nothing is known. */
+  /** Records under the last head that this process signed; heads of an earlier process do not count. */
   #signedSize = 0;
   #signedAt = Number.NEGATIVE_INFINITY;
   #signed: Signed = { checkpoint: undefined, unsignedSince: undefined };

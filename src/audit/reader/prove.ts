@@ -1,8 +1,7 @@
 import { join } from 'node:path';
-import { z } from 'zod';
 import { NEWLINE } from '../line.ts';
 import { type Digest, inclusionProof, type MerkleTree } from '../merkle.ts';
-import { type ProvenRecord, proofText, type RequestProof } from '../proof.ts';
+import { type ProvenRecord, parseRequestRecord, proofText, type RequestProof } from '../proof.ts';
 import { ChainWalk, type WalkedBatch, walkFile } from '../segments/chain-walk.ts';
 import { foldersIn, type Segment, type SegmentHeader, segmentsIn } from '../segments/segment.ts';
 import { readBlocks } from '../segments/segment-reader.ts';
@@ -22,20 +21,18 @@ export class NotProvableError extends Error {
   override readonly name = 'NotProvableError';
 }
 
-const requestRecord = z.looseObject({
-  seq: z.int(),
-  requestId: z.string(),
-  kind: z.enum(['access', 'outcome']),
-  access: z.int().optional(),
-});
+/** Requests of one id that are named at most: clients choose it. */
+const MOST_NAMED = 10;
 
-/** A record of the request, and the segments from its own on. */
+/** A record of the request. */
 interface Placed {
   readonly folder: string;
   readonly seq: number;
   /** Number of its access record. */
   readonly access: number;
+  /** The segments of the folder, and the position of its own. */
   readonly segments: readonly Segment[];
+  readonly at: number;
 }
 
 /**
@@ -55,8 +52,9 @@ export async function prove(options: ProveOptions): Promise<RequestProof> {
   const others = wanted.filter(({ folder, access }) => folder !== first.folder || access !== first.access);
   if (others.length > 0) {
     const list = [...new Set([first, ...others].map(({ folder, access }) => `${folder} ${access}`))];
+    const more = list.length > MOST_NAMED ? ` and ${list.length - MOST_NAMED} more` : '';
     throw new NotProvableError(
-      `several requests have the id ${requestId}: choose one by --replica and --record (${list.join(', ')})`,
+      `several requests have the id ${requestId}: choose one by --replica and --record (${list.slice(0, MOST_NAMED).join(', ')}${more})`,
     );
   }
   const records: ProvenRecord[] = [];
@@ -78,27 +76,19 @@ async function* recordsOf(
       if (!whole) continue;
       for (let at = bytes.indexOf(mark); at !== -1; at = bytes.indexOf(mark, at + 1)) {
         const [start, end] = [bytes.lastIndexOf(NEWLINE, at) + 1, bytes.indexOf(NEWLINE, at)];
-        const record = parseRecord(bytes.toString('utf8', start, end));
+        const record = parseRequestRecord(bytes.toString('utf8', start, end));
         if (record?.requestId !== requestId) continue;
         const { seq, access = seq } = record;
-        yield { folder, seq, access, segments: segments.slice(index) };
+        yield { folder, seq, access, segments, at: index };
       }
     }
   }
 }
 
-function parseRecord(line: string): z.infer<typeof requestRecord> | undefined {
-  try {
-    return requestRecord.safeParse(JSON.parse(line)).data;
-  } catch {
-    return undefined;
-  }
-}
-
 /** The proof of a record up to the next signed head behind it. */
-async function proofOf(directory: string, { folder, seq, segments }: Placed): Promise<ProvenRecord> {
+async function proofOf(directory: string, { folder, seq, segments, at }: Placed): Promise<ProvenRecord> {
   const path = new ProofPath(folder, seq);
-  for (const { name, first } of segments) {
+  for (const { name, first } of segments.slice(at)) {
     const walk = new ChainWalk({ keys: 'unknown', replica: folder, first });
     for await (const batches of walkFile(walk, join(directory, folder, name))) {
       for (const batch of batches) {

@@ -31,7 +31,7 @@ export interface SignedHead {
   readonly note: string;
 }
 
-/** What a batch says of the tree: `head` is its last checkpoint that is right. */
+/** The result of one batch. `head`: its last checkpoint that is right. */
 interface TakenBatch {
   readonly head: SignedHead | undefined;
   readonly errors: readonly IntegrityError[];
