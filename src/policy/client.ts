@@ -1,6 +1,4 @@
 import { GatewayError } from '../base/errors.ts';
-import { formatInstant } from '../base/units.ts';
-import type { DeploymentRules } from './rules.ts';
 
 /** The names that a rule allows: all, or those of a set. */
 export type Names = '*' | ReadonlySet<string>;
@@ -60,67 +58,8 @@ export function unrestricted({ id }: Client): Client {
   return { id, allow: EVERYTHING };
 }
 
-/** The rules of a client for a deployment, and what follows from them for each of its requests. */
-export interface ClientRules {
-  /** In order; at least one. */
-  readonly all: readonly Rule[];
-  /** True if it depends on the rule which credential a request gets. */
-  readonly mixed: boolean;
-  /** True if each rule lists its operations. */
-  readonly listedOnly: boolean;
-  /** Rules under which a request may not do everything at the upstream, or not with this credential. */
-  readonly guarded: ReadonlySet<Rule>;
-  /** Rules that depend on the query. */
-  readonly queried: ReadonlySet<Rule>;
-  /** They hold from the end of the last rule before them to that of the first of them, in Unix milliseconds. */
-  readonly from: number;
-  readonly until: number;
-}
-
-/**
- * Returns the rules that the client has for a deployment at a time in Unix milliseconds.
- * @throws GatewayError `client-forbidden`
- */
-export function rulesFor(deployment: DeploymentRules, client: Client, now: number): ClientRules {
-  const known = deployment.ofClients.get(client.allow);
-  if (known !== undefined && known.from <= now && now < known.until) return known;
-  const rules = compileClient(deployment, client, now);
-  deployment.ofClients.set(client.allow, rules);
-  return rules;
-}
-
-function compileClient(
-  { deployment, unlistedOperations, isOwnPath }: DeploymentRules,
-  client: Client,
-  now: number,
-): ClientRules {
-  const own = client.allow.filter(
-    (rule) => rule.deployment === deployment || rule.deployment === ANY_DEPLOYMENT,
-  );
-  if (own.length === 0) throw forbidden(client, `may not use the deployment ${deployment}`);
-  const all = own.filter((rule) => !hasEnded(rule, now));
-  const from = Math.max(...own.map(endOf).filter((end) => end <= now));
-  const [first] = all;
-  if (first === undefined) {
-    throw forbidden(
-      client,
-      `may not use the deployment ${deployment} any more: what allowed it ended ${formatInstant(from)}`,
-    );
-  }
-  const mixed = all.some(({ credential }) => credential !== first.credential);
-  const isGuarded = mixed || unlistedOperations === 'deny' || isOwnPath !== undefined;
-  return {
-    all,
-    mixed,
-    listedOnly: all.every(({ operations }) => operations !== '*'),
-    guarded: new Set(all.filter((rule) => isGuarded || isRestricted(rule))),
-    queried: new Set(all.filter(readsQuery)),
-    from,
-    until: Math.min(...all.map(endOf)),
-  };
-}
-
-function endOf({ ends = Number.POSITIVE_INFINITY }: Rule): number {
+/** The first instant at which the rule allows nothing any more, in Unix milliseconds; infinity if it has no end. */
+export function endOf({ ends = Number.POSITIVE_INFINITY }: Rule): number {
   return ends;
 }
 
@@ -135,12 +74,12 @@ export function includes(names: Names, name: string | undefined): boolean {
 }
 
 /** True if the rule depends on the query. */
-function readsQuery({ sites, parameters }: Rule): boolean {
+export function readsQuery({ sites, parameters }: Rule): boolean {
   return sites !== '*' || parameters.length > 0;
 }
 
 /** True if the rule allows less than everything within its deployment. */
-function isRestricted(rule: Rule): boolean {
+export function isRestricted(rule: Rule): boolean {
   return rule.operations !== '*' || rule.methods !== '*' || readsQuery(rule);
 }
 

@@ -1,6 +1,16 @@
 import type { FieldNames } from '../base/raw-headers.ts';
+import { formatInstant } from '../base/units.ts';
 import { Catalogue, type OperationSettings } from './catalogue.ts';
-import type { ClientRules, Rule } from './client.ts';
+import {
+  ANY_DEPLOYMENT,
+  type Client,
+  endOf,
+  forbidden,
+  hasEnded,
+  isRestricted,
+  type Rule,
+  readsQuery,
+} from './client.ts';
 import { allowedFields, noForms } from './fields.ts';
 import { PrefixMap, withoutPrefix } from './path.ts';
 import { foldPath, resolvedReadings } from './spelling.ts';
@@ -161,4 +171,64 @@ function folder(path: string): string {
 
 function originOf(baseUrl: string): string {
   return new URL(baseUrl).origin;
+}
+
+/** The rules of a client for a deployment, and what follows from them for each of its requests. */
+export interface ClientRules {
+  /** In order; at least one. */
+  readonly all: readonly Rule[];
+  /** True if it depends on the rule which credential a request gets. */
+  readonly mixed: boolean;
+  /** True if each rule lists its operations. */
+  readonly listedOnly: boolean;
+  /** Rules under which a request may not do everything at the upstream, or not with this credential. */
+  readonly guarded: ReadonlySet<Rule>;
+  /** Rules that depend on the query. */
+  readonly queried: ReadonlySet<Rule>;
+  /** They hold from the end of the last rule before them to that of the first of them, in Unix milliseconds. */
+  readonly from: number;
+  readonly until: number;
+}
+
+/**
+ * Returns the rules that the client has for a deployment at a time in Unix milliseconds.
+ * @throws GatewayError `client-forbidden`
+ */
+export function rulesFor(deployment: DeploymentRules, client: Client, now: number): ClientRules {
+  const known = deployment.ofClients.get(client.allow);
+  if (known !== undefined && known.from <= now && now < known.until) return known;
+  const rules = compileClient(deployment, client, now);
+  deployment.ofClients.set(client.allow, rules);
+  return rules;
+}
+
+function compileClient(
+  { deployment, unlistedOperations, isOwnPath }: DeploymentRules,
+  client: Client,
+  now: number,
+): ClientRules {
+  const own = client.allow.filter(
+    (rule) => rule.deployment === deployment || rule.deployment === ANY_DEPLOYMENT,
+  );
+  if (own.length === 0) throw forbidden(client, `may not use the deployment ${deployment}`);
+  const all = own.filter((rule) => !hasEnded(rule, now));
+  const from = Math.max(...own.map(endOf).filter((end) => end <= now));
+  const [first] = all;
+  if (first === undefined) {
+    throw forbidden(
+      client,
+      `may not use the deployment ${deployment} any more: what allowed it ended ${formatInstant(from)}`,
+    );
+  }
+  const mixed = all.some(({ credential }) => credential !== first.credential);
+  const isGuarded = mixed || unlistedOperations === 'deny' || isOwnPath !== undefined;
+  return {
+    all,
+    mixed,
+    listedOnly: all.every(({ operations }) => operations !== '*'),
+    guarded: new Set(all.filter((rule) => isGuarded || isRestricted(rule))),
+    queried: new Set(all.filter(readsQuery)),
+    from,
+    until: Math.min(...all.map(endOf)),
+  };
 }
