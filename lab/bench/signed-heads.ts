@@ -91,7 +91,10 @@ function median(values: readonly number[]): number {
 }
 
 try {
-  const [unsigned, signed] = [await open('unsigned', undefined), await open('signed', newSigningKey().secret)];
+  const [unsigned, signed] = [
+    await open('unsigned', undefined),
+    await open('signed', newSigningKey().secret),
+  ];
   for (const audit of [unsigned, signed]) await round(audit);
   const pairs: { without: number; with: number }[] = [];
   for (let each = 0; each < ROUNDS; each += 1) {
