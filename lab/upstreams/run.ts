@@ -119,7 +119,7 @@ class UpstreamsRun {
     if (this.#crashed) return;
     const name = resultOf(result, exchange.script.method);
     this.#results.set(name, (this.#results.get(name) ?? 0) + 1);
-    for (const what of exchange.violations(result)) this.#violations.push({ seed, what, detail });
+    for (const what of exchange.violations(result)) this.#add({ seed, what, detail });
   }
 
   #answerTo(...[request, isAuthenticated, past]: Asked): Answer {
@@ -134,10 +134,15 @@ class UpstreamsRun {
       : challengeAnswer(random, 'poison', method, false);
   }
 
+  #add(violation: WireViolation): void {
+    this.#violations.push(violation);
+    this.#job.found?.(violation);
+  }
+
   #violate(what: string): void {
     const [, digits] = /\/s(\d+)/.exec(what) ?? [];
     const active = [...this.#active.values()].map(({ script }) => script.seed);
-    this.#violations.push({
+    this.#add({
       seed: Number(digits ?? active[0] ?? this.#job.first),
       what,
       detail: `open: seeds ${active}`,
