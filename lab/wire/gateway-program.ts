@@ -62,4 +62,6 @@ process.on('message', async (call: GatewayCall) => {
   const answer = await reply(call);
   if (process.connected) process.send?.(answer);
 });
+// The lab was killed: nobody else would end this process.
+process.once('disconnect', () => process.exit());
 process.send?.({ id: 0, port: gateway.port } satisfies GatewayReply);
