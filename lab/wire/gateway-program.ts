@@ -43,6 +43,7 @@ async function reply({ id, call }: GatewayCall): Promise<GatewayReply> {
     process.disconnect?.();
     return { id };
   }
+  if (call === 'flight') return { id, flight: await gateway.plane.flightRecord() };
   collectErrors();
   // Anything less keeps compiled code and what only weak references hold.
   globalThis.gc?.({ type: 'major', flavor: 'last-resort', execution: 'sync' });

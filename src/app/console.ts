@@ -101,6 +101,10 @@ export function queriesOf({ serving, setup }: QueriesDeps): Queries {
   const effective = effectiveOf(setup);
   return {
     configuration: effective,
+    flightRecord: async () => {
+      const asked = await Promise.allSettled(serving.workers.map((worker) => worker.flightRecord()));
+      return asked.map((each) => (each.status === 'fulfilled' ? each.value : '')).join('');
+    },
     explain: (request) => explained(setup().config, request),
     client: async (id) => {
       const { config } = setup();

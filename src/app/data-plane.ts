@@ -25,6 +25,7 @@ import type { AppSetup } from '../setup/setup.ts';
 import type { Tracing } from '../tracing/tracing.ts';
 import { BodyMemory } from '../transport/request-body.ts';
 import type { VersionTest } from '../upstream/credential.ts';
+import type { FlightRecorder } from '../upstream/flight-recorder.ts';
 import type { Upstream, UpstreamDeps } from '../upstream/upstream.ts';
 import { changesOf } from './changes.ts';
 import {
@@ -47,6 +48,7 @@ import {
   warnOfMissingAddresses,
   withOther,
 } from './deployments.ts';
+import type { FlightFiles } from './flight-files.ts';
 import { setClientEnds, setCounts, setExpiries, setGauges } from './gauges.ts';
 import { createListeners } from './listeners.ts';
 import type {
@@ -71,6 +73,8 @@ interface DataPlaneDeps {
   readonly audit: Audit;
   /** Counts and logs an error that reached no caller. Never throws. */
   readonly uncaught: (error: unknown) => void;
+  readonly recorder: FlightRecorder;
+  readonly flightFiles: FlightFiles;
   /** Undefined if tracing is off. */
   readonly tracing: Tracing | undefined;
   /** The stores that a process without Redis shares with others; undefined: it shares nothing. */
@@ -210,6 +214,7 @@ export class DataPlane implements Serving, Worker {
     }
     this.#deps.audit.configure(setup.config.audit);
     this.#deps.log.level = setup.config.log.level;
+    this.#deps.flightFiles.folder = setup.config.log.flightRecords;
     this.#retire(before, deployments);
   }
 
@@ -277,6 +282,10 @@ export class DataPlane implements Serving, Worker {
 
   async clientUse(client: string): Promise<ClientUse> {
     return { limits: this.#limits.useOf(client) ?? null, refusals: this.#gateway.refusals.of(client) };
+  }
+
+  async flightRecord(): Promise<string> {
+    return `${this.#deps.recorder.lines('asked').join('\n')}\n`;
   }
 
   readonly workers: readonly Worker[] = [this];
