@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { mkdir, readdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Clock } from '../base/clock.ts';
@@ -9,7 +10,7 @@ import type { FlightRecorder } from '../upstream/flight-recorder.ts';
 const QUIET_MS = 60_000;
 /** Files of all processes that stay in the folder: the latest. */
 const MAX_FILES = 20;
-const NAME = /^flight-\d{8}T\d{9}Z-\d+-[a-z-]+\.jsonl$/;
+const NAME = /^flight-\d{8}T\d{9}Z-[\da-f]{8}-[a-z-]+\.jsonl$/;
 
 /** Why a record is written without being asked for. */
 export type FlightReason = 'credential-refused' | 'internal-error';
@@ -44,7 +45,7 @@ export class FlightFiles {
   async #write(folder: string, reason: FlightReason): Promise<void> {
     const { recorder, log } = this.#deps;
     const time = new Date().toISOString().replace(/[-:.]/g, '');
-    const file = join(folder, `flight-${time}-${process.pid}-${reason}.jsonl`);
+    const file = join(folder, `flight-${time}-${randomUUID().slice(0, 8)}-${reason}.jsonl`);
     try {
       await mkdir(folder, { recursive: true, mode: 0o700 });
       await writeFile(file, `${recorder.lines(reason).join('\n')}\n`, { mode: 0o600, flag: 'wx' });

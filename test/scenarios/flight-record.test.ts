@@ -50,7 +50,7 @@ test('a credential that is refused leaves a file that only its user can read, wi
   });
   const [name = ''] = names;
   expect(names).toHaveLength(1);
-  expect(name).toMatch(/^flight-\d{8}T\d{9}Z-\d+-credential-refused\.jsonl$/);
+  expect(name).toMatch(/^flight-\d{8}T\d{9}Z-[\da-f]{8}-credential-refused\.jsonl$/);
   const file = join(flightRecords, name);
   expect((await stat(file)).mode & 0o777).toBe(0o600);
   const text = await readFile(file, 'utf8');
