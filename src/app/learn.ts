@@ -1,5 +1,5 @@
 import type { Config } from '../config/schema.ts';
-import type { Client, Names, ParameterLimit, Rule } from '../policy/client.ts';
+import type { Client, Names, ParameterLimit, Rule } from '../policy/rules.ts';
 import type { Judgement, RecordedRequest, Replay } from './replay.ts';
 
 /** Values of a parameter that are kept at most; with more, a rule does not list them. */

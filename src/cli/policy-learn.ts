@@ -3,7 +3,7 @@ import { type LearnedRule, Learner, type Unservable } from '../app/learn.ts';
 import { Replay, UNKNOWN } from '../app/replay.ts';
 import { count, formatInstant } from '../base/units.ts';
 import { loadConfig } from '../config/load.ts';
-import type { ParameterLimit, Rule } from '../policy/client.ts';
+import type { ParameterLimit, Rule } from '../policy/rules.ts';
 import { printable } from './audit-format.ts';
 import { CommandError, type ExitStatus, type Io, note, print, type Run } from './io.ts';
 import { addLogOptions, type LogArguments, RecordedLog, recordedRequest, wasServed } from './policy-log.ts';
