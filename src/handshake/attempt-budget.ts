@@ -1,4 +1,4 @@
-import type { RetryReason } from '../metrics/metrics.ts';
+import type { RetryReason } from '../metrics/deployment-metrics.ts';
 import { IDEMPOTENT, type Lost } from './exchange.ts';
 
 /** How often requests may be sent again. */

@@ -1,7 +1,7 @@
 import type { Clock } from '../base/clock.ts';
 import { RollingCount } from '../base/rolling-count.ts';
 import type { Retries } from '../handshake/attempt-budget.ts';
-import type { RetryReason } from '../metrics/metrics.ts';
+import type { RetryReason } from '../metrics/deployment-metrics.ts';
 import type { Series } from '../metrics/series.ts';
 
 const WINDOW_MS = 10_000;
