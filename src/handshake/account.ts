@@ -10,7 +10,7 @@ import type { Credential } from '../credentials/credentials.ts';
 import { type AlgorithmName, hash } from '../digest/algorithms.ts';
 import { chooseFor } from '../digest/authorization.ts';
 import { type Challenge, parseChallenges } from '../digest/challenge.ts';
-import type { AttemptResult, ChallengeReason } from '../metrics/metrics.ts';
+import type { AttemptResult, ChallengeReason } from '../metrics/deployment-metrics.ts';
 import type { TracedWork } from '../tracing/tracing.ts';
 import type { AttemptBudget } from './attempt-budget.ts';
 import type { CredentialHealth } from './credential-health.ts';

@@ -1,6 +1,6 @@
 import type { Clock } from '../base/clock.ts';
 import { RollingCount } from '../base/rolling-count.ts';
-import type { RetryReason } from '../metrics/metrics.ts';
+import type { RetryReason } from '../metrics/deployment-metrics.ts';
 import type { Series } from '../metrics/series.ts';
 import { IDEMPOTENT, type Lost } from './exchange.ts';
 

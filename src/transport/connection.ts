@@ -4,7 +4,7 @@ import { asGatewayError, GatewayError } from '../base/errors.ts';
 import type { ResponseSource } from '../handshake/response.ts';
 import { type Connect, closeSocket } from './connector.ts';
 import { connectionEnded } from './errors.ts';
-import type { ExchangeProgress, UpstreamExchange } from './exchange.ts';
+import type { UpstreamExchange } from './exchange.ts';
 import { isLastRequest, type OwnLines, StreamedRequest, writeRequest } from './request-writer.ts';
 import { ResponseReader } from './response-reader.ts';
 
@@ -67,10 +67,6 @@ export class Connection implements ResponseSource {
   #exchange: UpstreamExchange | undefined;
   #isClosed = false;
   #wasUsed = false;
-  /** How far its exchange is. */
-  progress: ExchangeProgress = 'unsent';
-  /** True if it was idle before its exchange. */
-  isReused = false;
   #isPaused = false;
   /** True while the body of a request is being sent. */
   #isSending = false;
@@ -128,8 +124,7 @@ export class Connection implements ResponseSource {
   begin(exchange: UpstreamExchange): void {
     this.#exchange = exchange;
     this.#wasUsed = true;
-    this.isReused = this.#idleUntil > 0;
-    this.progress = 'unsent';
+    exchange.isReused = this.#idleUntil > 0;
     this.clientTicks = 0;
     exchange.connection = this;
     if (this.#socket === undefined) return;
@@ -140,7 +135,7 @@ export class Connection implements ResponseSource {
 
   /** Closes the connection. The exchange on it, if there is one, fails with this error. */
   close(error?: GatewayError): void {
-    if (error !== undefined) this.#exchange?.onError(error, this.progress);
+    if (error !== undefined) this.#exchange?.onError(error);
     this.#end();
   }
 
@@ -214,7 +209,7 @@ export class Connection implements ResponseSource {
     }
     try {
       this.reader.begin(request.method, exchange);
-      this.progress = 'sent';
+      exchange.progress = 'sent';
       writeRequest(socket, request, request.body, this.#settings.ownLines);
       this.#restartTimeout();
     } catch (error) {
@@ -232,7 +227,7 @@ export class Connection implements ResponseSource {
         // Bytes of the upstream before this moment are no response to this request.
         if (!isBegun) this.reader.begin(exchange.request.method, exchange);
         isBegun = true;
-        if (this.progress === 'unsent') this.progress = 'sent';
+        if (exchange.progress === 'unsent') exchange.progress = 'sent';
         this.#restartTimeout();
       };
       for await (const piece of body) {
@@ -267,7 +262,7 @@ export class Connection implements ResponseSource {
       this.#lose(connectionEnded());
       return;
     }
-    this.progress = 'responding';
+    if (this.#exchange !== undefined) this.#exchange.progress = 'responding';
     const { progress } = reader;
     try {
       reader.read(bytes);
@@ -328,7 +323,7 @@ export class Connection implements ResponseSource {
 
   /** The connection broke, or was not made. */
   #lose(error: unknown): void {
-    this.#exchange?.onConnectionError(error, this);
+    this.#exchange?.onConnectionError(error);
     this.#end();
   }
 

@@ -207,7 +207,7 @@ export class Connections implements ConnectionOwner {
   destroy(): Promise<void> {
     this.#isClosed = true;
     for (let next = this.#waiting.take(); next !== undefined; next = this.#waiting.take())
-      next.onError(closed(), 'unsent');
+      next.onError(closed());
     for (const connection of this.#connections) connection.close(closed());
     return this.close();
   }
@@ -238,7 +238,7 @@ export class Connections implements ConnectionOwner {
     if (refusal !== undefined) {
       this.#waiting.takeThis(next);
       this.#observeWait(next, now);
-      next.onError(refusal, 'unsent');
+      next.onError(refusal);
       return true;
     }
     if (this.#available <= 0) return false;
@@ -340,7 +340,7 @@ export class Connections implements ConnectionOwner {
     const over = this.#waiting.removeOldest(({ waitingSince = now }) => waitingSince < since);
     for (const exchange of over) {
       this.#observeWait(exchange, now);
-      exchange.onError(waitedTooLong(this.#longestWait, this.expectedWait(exchange.client)), 'unsent');
+      exchange.onError(waitedTooLong(this.#longestWait, this.expectedWait(exchange.client)));
     }
     this.#settle();
   }
