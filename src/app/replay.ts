@@ -22,6 +22,9 @@ export interface RecordedRequest {
   readonly parameters: Readonly<Record<string, string | readonly string[] | null>>;
   readonly cut?: boolean;
   readonly hasBody: boolean;
+  readonly credential?: { readonly name: string };
+  /** The rule of then that named the credential. */
+  readonly credentialRule?: string;
 }
 
 /** Why it cannot be known how a request is judged: what the record lacks decides. */
