@@ -4,7 +4,7 @@ import { type Judgement, UNKNOWN } from '../app/replay.ts';
 import type { FoundRequest } from '../audit/reader/query.ts';
 import { count, formatInstant } from '../base/units.ts';
 import { loadConfig } from '../config/load.ts';
-import type { ParameterLimit } from '../policy/client.ts';
+import type { ParameterLimit } from '../policy/rules.ts';
 import { printable } from './audit-format.ts';
 import { CommandError, type ExitStatus, type Io, note, print, type Run } from './io.ts';
 import {

@@ -3,10 +3,10 @@ import type { JWTPayload } from 'jose';
 import { addressOf } from '../base/client-address.ts';
 import { GatewayError } from '../base/errors.ts';
 import { type Address, parseAddress } from '../base/network.ts';
-import type { RawHeaders } from '../base/raw-headers.ts';
+import { FieldNames, joinedValue, type RawHeaders } from '../base/raw-headers.ts';
 import type { Steps } from '../base/steps.ts';
 import { formatInstant } from '../base/units.ts';
-import { ANONYMOUS, type Client } from '../policy/client.ts';
+import { ANONYMOUS, type Client } from '../policy/rules.ts';
 import { certificateEnd, type PresentedCertificate, presentedCertificate } from './certificates.ts';
 import {
   ApiKeys,
@@ -16,14 +16,29 @@ import {
   hasApiKey,
   type OwnedKey,
   type Peer,
+  type PresentedKey,
   presentsCertificate,
   type Ranked,
   rankClient,
   TokenIndex,
 } from './client-index.ts';
 import { forwardedClient, isTrusted, type ProxySettings } from './forwarded.ts';
-import { type Presented, type PresentedKey, presentedIdentity } from './presented.ts';
 import type { Tokens } from './tokens.ts';
+
+/** The identity that the fields of a request present. */
+export interface Presented {
+  readonly key?: PresentedKey;
+  /** The Bearer token (RFC 6750 §2.1). */
+  readonly token?: string;
+  /** The error in the fields; undefined if they can be read in one way only. */
+  readonly malformed?: string;
+}
+
+const IDENTITY_FIELDS = new FieldNames(['x-api-key', 'authorization', 'proxy-authorization']);
+/** RFC 9110 §11.4: a scheme, and behind spaces what belongs to it. */
+const CREDENTIALS = /^([!#$%&'*+.^_`|~\w-]+)(?: +([^ ].*))?$/;
+/** RFC 6750 §2.1. */
+const TOKEN = /^[\w.~+/-]+=*$/;
 
 /** A request whose fields present no identity. */
 const NOTHING: Presented = {};
@@ -62,8 +77,8 @@ export interface Caller {
 /** Facts of a connection. */
 interface Connection {
   readonly certificate: PresentedCertificate;
-  /** When an accepted certificate ends, in Unix milliseconds; infinity without one. */
-  readonly ends: number;
+  /** When an accepted certificate ends, in Unix milliseconds; undefined: there is none. */
+  readonly ends: number | undefined;
   /** Undefined behind a trusted proxy, whose requests come from various clients. */
   readonly origin: Origin | undefined;
 }
@@ -121,8 +136,9 @@ export class Identification {
    * @throws GatewayError `client-unknown`, `identity-unavailable`
    */
   identify(socket: Socket, headers: RawHeaders): Caller | Promise<Caller> {
-    let connection = this.#connections.get(socket);
-    if (connection === undefined || connection.ends <= this.#deps.now()) connection = this.#inspect(socket);
+    let connection = this.#connections.get(socket) ?? this.#inspect(socket);
+    const { ends } = connection;
+    if (ends !== undefined && ends <= this.#deps.now()) connection = this.#inspect(socket);
     const { certificate } = connection;
     const origin =
       connection.origin ?? this.#originOf(forwardedClient(this.#settings, headers), certificate, true);
@@ -143,7 +159,7 @@ export class Identification {
     const isProxy = address !== undefined && isTrusted(this.#settings, address);
     const origin = isProxy ? undefined : this.#originOf(address, certificate, false);
     const accepted = certificate !== undefined && 'names' in certificate;
-    const ends = accepted ? certificateEnd(socket) : Number.POSITIVE_INFINITY;
+    const ends = accepted ? certificateEnd(socket) : undefined;
     const connection = { certificate, ends, origin };
     this.#connections.set(socket, connection);
     return connection;
@@ -290,4 +306,68 @@ function* shownOf({
   yield 'refused' in certificate
     ? `a certificate that was not accepted (${certificate.refused})`
     : 'a certificate';
+}
+
+/**
+ * Returns the identity that a request presents; undefined if it presents none. A field that comes twice, a second key
+ * or token, and any form but the one of the standard is malformed: somebody before the gateway may have read another
+ * identity from it. Schemes but Basic, and Bearer where tokens are accepted, present nothing to the gateway.
+ */
+export function presentedIdentity(headers: RawHeaders, acceptsTokens: boolean): Presented | undefined {
+  let found: Presented | undefined;
+  for (let at = 0; at + 1 < headers.length; at += 2) {
+    const field = headers[at] ?? '';
+    if (!IDENTITY_FIELDS.has(field)) continue;
+    const read = readField(headers, field.toLowerCase(), headers[at + 1] ?? '', acceptsTokens);
+    if (read !== undefined) found = found === undefined ? read : bothOf(found, read);
+  }
+  return found;
+}
+
+function bothOf(one: Presented, other: Presented): Presented {
+  if (one.malformed !== undefined) return one;
+  if (other.malformed !== undefined) return other;
+  if (one.key !== undefined && other.key !== undefined) return { malformed: 'two API keys' };
+  if (one.token !== undefined && other.token !== undefined) return { malformed: 'two Bearer tokens' };
+  return { ...one, ...other };
+}
+
+function readField(
+  headers: RawHeaders,
+  name: string,
+  value: string,
+  acceptsTokens: boolean,
+): Presented | undefined {
+  if (joinedValue(headers, name) !== value) return { malformed: `${name} twice` };
+  return name === 'x-api-key' ? readKey(value) : readCredentials(name, value, acceptsTokens);
+}
+
+function readKey(key: string): Presented {
+  return key === '' ? { malformed: 'an empty API key' } : { key: { id: undefined, key } };
+}
+
+function readCredentials(field: string, value: string, acceptsTokens: boolean): Presented | undefined {
+  const [, scheme, credentials = ''] = CREDENTIALS.exec(value) ?? [];
+  switch (scheme?.toLowerCase()) {
+    case undefined:
+      return { malformed: `a malformed ${field}` };
+    case 'basic':
+      return readBasic(credentials);
+    case 'bearer':
+      if (!acceptsTokens) return undefined;
+      return TOKEN.test(credentials) ? { token: credentials } : { malformed: 'a malformed Bearer token' };
+    default:
+      return undefined;
+  }
+}
+
+/** RFC 7617 §2. Base64 has one form for each text: Node.js alone would also read others. */
+function readBasic(credentials: string): Presented {
+  const bytes = Buffer.from(credentials, 'base64');
+  const pair = bytes.toString('utf8');
+  const colon = pair.indexOf(':');
+  if (colon < 1 || colon === pair.length - 1 || bytes.toString('base64') !== credentials) {
+    return { malformed: 'malformed Basic credentials' };
+  }
+  return { key: { id: pair.slice(0, colon), key: pair.slice(colon + 1) } };
 }

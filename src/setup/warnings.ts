@@ -7,7 +7,7 @@ import type { Issue, Path } from '../config/issues.ts';
 import { isExposedAddress } from '../config/listener-issues.ts';
 import type { Config } from '../config/schema.ts';
 import type { SecretSource } from '../config/secret-source.ts';
-import { isObserved } from '../policy/client.ts';
+import { isObserved } from '../policy/rules.ts';
 
 /** Time before the end of a key or rule from which it is reported, in milliseconds. */
 const SOON_MS = 30 * 86_400_000;
