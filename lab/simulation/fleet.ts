@@ -6,7 +6,7 @@ import { RedisChallengeStore } from '../../src/challenges/store/redis.ts';
 import type { ChallengeStore } from '../../src/challenges/store/store.ts';
 import { storeKeys } from '../../src/challenges/store/value-signer.ts';
 import { ChannelLimitStore } from '../../src/limits/channel.ts';
-import { primaryLimits } from '../../src/limits/primary.ts';
+import { primaryLimits } from '../../src/limits/channel.ts';
 import { openRedisLimits } from '../../src/limits/redis.ts';
 import type { LimitStore } from '../../src/limits/store.ts';
 import { connectPorts } from './channel.ts';

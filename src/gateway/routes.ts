@@ -3,7 +3,7 @@ import { PrefixMap } from '../policy/path.ts';
 import { splitAuthority, type Target } from './request-checks.ts';
 
 /** The criteria that select a deployment: its host, its path prefix, or its upstream's name. */
-export interface RouteMatch {
+interface RouteMatch {
   /** Start of the path. It matches whole segments only, so /api does not match /apis. */
   readonly pathPrefix?: string | undefined;
   /** A host name of the gateway for this deployment alone; in lower case, without port. */
