@@ -16,7 +16,7 @@ import type { GatewayState } from '../control/state.ts';
 import type { ReadMetrics } from '../control/totals.ts';
 import type { DeploymentSettings, LimitsView } from '../control/view.ts';
 import type { BuildInfo } from '../metrics/metrics.ts';
-import { ANONYMOUS, type Client, isObserved, type Names, type ParameterLimit } from '../policy/client.ts';
+import { ANONYMOUS, type Client, isObserved, type Names, type ParameterLimit } from '../policy/rules.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import { clientConditions, clientIn, explain } from './explanation.ts';
 import type { Workers } from './worker.ts';
