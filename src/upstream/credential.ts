@@ -20,9 +20,8 @@ import { Questions } from './questions.ts';
 import { canAnswer, errorAfter, evidenceOf, optionsAfter } from './refusal.ts';
 import type { RefusedTargets } from './refused-targets.ts';
 import { Trials } from './trial.ts';
-import { Verifier } from './verification.ts';
+import { type Sending, Verifier, Waiting } from './verification.ts';
 import { Versions, type VersionsDeps } from './versions.ts';
-import { type Sending, Waiting } from './waiting.ts';
 
 /**
  * Result of a test that an operator asked for. `unknown`: there is no such version; `spent`: the upstream has seen as many
