@@ -169,10 +169,11 @@ export class Gateway {
   #send(relay: Relay, target: Target, caller: Caller): Promise<UpstreamResponse> {
     const { exchange, record } = relay;
     const { request } = exchange;
-    const { client, key, address, ambient } = caller;
+    const { client, key, address, ambient, refusal } = caller;
     record.client = client.id;
     record.key = key;
     record.address = address;
+    if (refusal !== undefined) throw refusal;
     if (ambient) checkSite(request, target, exchange, this.#options.identification);
     const found = this.#options.routes.find(target);
     record.deployment = found.name;

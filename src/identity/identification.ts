@@ -58,7 +58,7 @@ export interface IdentificationDeps {
   readonly now: () => number;
 }
 
-/** The identified sender of a request. */
+/** The sender of a request, and whether its identity still counts. */
 export interface Caller {
   /** A configured client, or ANONYMOUS. */
   readonly client: Client;
@@ -70,6 +70,8 @@ export interface Caller {
    * True if no credential of the request was needed, so that other programs on that machine could send it.
    */
   readonly ambient: boolean;
+  /** `client-key-expired`: its API key has ended. Undefined: the client is identified. */
+  readonly refusal: GatewayError | undefined;
 }
 
 /** Facts of a connection. */
@@ -131,7 +133,7 @@ export class Identification {
 
   /**
    * Returns synchronously unless a token has to be verified.
-   * @throws GatewayError `client-unknown`, `client-key-expired`, `identity-unavailable`
+   * @throws GatewayError `client-unknown`, `identity-unavailable`
    */
   identify(socket: Socket, headers: RawHeaders): Caller | Promise<Caller> {
     let connection = this.#connections.get(socket) ?? this.#inspect(socket);
@@ -166,7 +168,13 @@ export class Identification {
   #originOf(address: Address | undefined, certificate: PresentedCertificate, isProxied: boolean): Origin {
     const peer = { address, certificate, isProxied };
     const client = this.#byConnection.first(peer)?.client ?? this.#anonymousAt(peer);
-    const ambient = client && { client, key: '', address: address?.toString() ?? '', ambient: true };
+    const ambient = client && {
+      client,
+      key: '',
+      address: address?.toString() ?? '',
+      ambient: true,
+      refusal: undefined,
+    };
     return { ...peer, ambient, latest: undefined };
   }
 
@@ -177,6 +185,10 @@ export class Identification {
   #identifyPresented(presented: Presented, origin: Origin): Caller | Promise<Caller> {
     const { key, token } = presented;
     const owned = key === undefined ? undefined : this.#heldKey(key, origin);
+    if (owned !== undefined && owned.expires <= this.#deps.now()) {
+      this.#deps.onRefusal('api-key');
+      return { ...callerOf(owned.owner, owned.name, origin), refusal: keyExpired(owned) };
+    }
     if (token === undefined) {
       if (owned !== undefined && !hasToken(owned.owner)) return callerOf(owned.owner, owned.name, origin);
     } else if (key === undefined || (owned !== undefined && hasToken(owned.owner))) {
@@ -201,18 +213,10 @@ export class Identification {
     return callerOf(found, owned?.name ?? '', origin);
   }
 
-  /**
-   * Returns the API key if its client may come from there.
-   * @throws GatewayError `client-key-expired`, which only who has the key and comes from the right place learns
-   */
+  /** Returns the API key if its client may come from there: nobody else learns that it has ended. */
   #heldKey(presented: PresentedKey, origin: Origin): OwnedKey | undefined {
     const key = this.#byKey.find(presented);
-    if (key?.owner.holds(origin) !== true) return undefined;
-    if (key.expires <= this.#deps.now()) {
-      this.#deps.onRefusal('api-key');
-      throw keyExpired(key);
-    }
-    return key;
+    return key?.owner.holds(origin) === true ? key : undefined;
   }
 
   #refuse(peer: Peer, presented: Presented, whyRejected?: string): never {
@@ -225,7 +229,13 @@ export class Identification {
 function callerOf({ client }: Ranked, key: string, origin: Origin): Caller {
   const { latest } = origin;
   if (latest?.client === client && latest.key === key) return latest;
-  const caller = { client, key, address: origin.address?.toString() ?? '', ambient: false };
+  const caller = {
+    client,
+    key,
+    address: origin.address?.toString() ?? '',
+    ambient: false,
+    refusal: undefined,
+  };
   origin.latest = caller;
   return caller;
 }
@@ -273,7 +283,7 @@ function unknownClient(evidence: Evidence): GatewayError {
 function keyExpired({ owner, name, expires }: OwnedKey): GatewayError {
   return new GatewayError(
     'client-key-expired',
-    `The API key ${name} of the client ${owner.client.id} ended at ${formatInstant(expires)}. Send another key of the client, or ask the operator of this gateway for one.`,
+    `The API key ${name} of the client ${owner.client.id} ended ${formatInstant(expires)}. Send another key of the client, or ask the operator of this gateway for one.`,
   );
 }
 
