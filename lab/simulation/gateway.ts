@@ -4,7 +4,7 @@ import { asGatewayError, GatewayError } from '../../src/base/errors.ts';
 import { Secret } from '../../src/base/secret.ts';
 import type { ChallengeStore } from '../../src/challenges/store/store.ts';
 import type { Credential, CredentialSet } from '../../src/credentials/credentials.ts';
-import { AttemptBudget } from '../../src/handshake/attempt-budget.ts';
+import { AttemptBudget, RetryBudget } from '../../src/handshake/attempt-budget.ts';
 import {
   type Exchange,
   type ExchangeFacts,
@@ -15,12 +15,11 @@ import { Limits } from '../../src/limits/limits.ts';
 import type { LimitSettings } from '../../src/limits/settings.ts';
 import type { LimitStore } from '../../src/limits/store.ts';
 import { Metrics } from '../../src/metrics/metrics.ts';
+import { Deadlines, type Timed } from '../../src/upstream/client-request.ts';
 import type { UpstreamCredential } from '../../src/upstream/credential.ts';
 import { CredentialRegistry } from '../../src/upstream/credential-registry.ts';
 import type { Transport, VersionOptions } from '../../src/upstream/credential-version.ts';
-import { Deadlines } from '../../src/upstream/deadlines.ts';
 import { FlightRecorder } from '../../src/upstream/flight-recorder.ts';
-import { RetryBudget } from '../../src/upstream/retry-budget.ts';
 import type { Observer, RequestRecord } from './observer.ts';
 import type { ExchangeListener } from './upstream/connections.ts';
 import { USERNAME } from './upstream/server.ts';
@@ -213,7 +212,6 @@ export class Gateway {
   ): Promise<void> {
     const cancellation = new Cancellation();
     const now = monotonicClock.now();
-    const deadline = this.#deadlines.begin(cancellation, false, now);
     const giveUp = (): void =>
       cancellation.cancel(new GatewayError('request-timeout', 'The client is gone.'));
     const timer = givesUpAfter === undefined ? undefined : setTimeout(giveUp, givesUpAfter);
@@ -226,6 +224,9 @@ export class Gateway {
       ...{ method, target, headers, body: bodyOf(body) },
       ...{ cancellation, client, facts, trace: undefined },
     };
+    const place = { deadline: 0, previous: undefined, next: undefined };
+    const timed: Timed = { cancellation, source: undefined, body: NO_BODY, ...place };
+    this.#deadlines.begin(timed, now);
     try {
       const budget = new AttemptBudget(this.#retries);
       const response = await credential.send(request, budget, transport);
@@ -233,7 +234,7 @@ export class Gateway {
       await response.skip();
     } finally {
       clearTimeout(timer);
-      this.#deadlines.end(deadline);
+      this.#deadlines.end(timed);
     }
   }
 

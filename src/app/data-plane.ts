@@ -25,6 +25,7 @@ import { changesOf } from './changes.ts';
 import type { ProcessParts } from './compose.ts';
 import {
   buildIdentification,
+  createListeners,
   limitsOptions,
   openLimits,
   openStore,
@@ -44,15 +45,15 @@ import {
   withOther,
 } from './deployments.ts';
 import { setClientEnds, setCounts, setExpiries, setGauges } from './gauges.ts';
-import { createListeners } from './listeners.ts';
 import type {
   Activation,
   DeploymentVersion,
   ReportOptions,
-  Serving,
   TlsRenewal,
   Worker,
   WorkerReport,
+  Workers,
+  WorkersReport,
 } from './worker.ts';
 import { auditLines, workerState } from './worker-state.ts';
 
@@ -77,7 +78,7 @@ export interface Prepared extends Generation {
 }
 
 /** Serves requests under one configuration at a time: builds and connects its parts, and replaces them. */
-export class DataPlane implements Serving, Worker {
+export class DataPlane implements Workers, Worker {
   readonly #metrics: Metrics;
   readonly #deps: DataPlaneDeps;
   readonly #store: ChallengeStore;
@@ -268,10 +269,6 @@ export class DataPlane implements Serving, Worker {
     return `${this.#deps.recorder.lines('asked').join('\n')}\n`;
   }
 
-  readonly workers: readonly Worker[] = [this];
-
-  readonly former = { errors: [], refusals: () => [] };
-
   async renewTls(renewal: TlsRenewal): Promise<void> {
     this.#renewTls(renewal);
   }
@@ -325,11 +322,9 @@ export class DataPlane implements Serving, Worker {
     });
   }
 
-  async states(): Promise<WorkerState[]> {
-    return [await this.state()];
+  async states(): Promise<WorkersReport> {
+    return { states: [await this.state()], formerErrors: [], primary: null };
   }
-
-  readonly workersState = null;
 
   /**
    * Shuts down as a load balancer requires: reports not ready, serves for `drain.delay`, then accepts no

@@ -3,10 +3,15 @@ import { ORIGIN_FIELDS } from '../http1/fields.ts';
 import { isOverride } from '../policy/fields.ts';
 import { circuitSchema, healthSchema, outcomesIssues, outcomesSchema, retrySchema } from './availability.ts';
 import { type Accepted, type CrossIssue, crossChecked } from './cross-check.ts';
-import { addressFamilyIssues, egressSchema, severalAddressesIssues } from './egress.ts';
 import { limitsSchema } from './limits.ts';
 import { operationsIssues, operationsSchema } from './operations.ts';
-import { plaintextTlsIssues, upstreamTlsSchema } from './upstream-tls.ts';
+import {
+  addressFamilyIssues,
+  egressSchema,
+  plaintextTlsIssues,
+  severalAddressesIssues,
+  upstreamTlsSchema,
+} from './upstream-connections.ts';
 import {
   duration,
   flag,
@@ -224,7 +229,7 @@ const keys = (folder: string) =>
       connections: whole(1, 65_535)
         .default(64)
         .describe(
-          'The most connections of one process to the upstream. Further requests wait, those of each client in turn; see [Overload](../operate/egress.md#overload).',
+          'The most connections of one process to the upstream. Further requests wait, those of each client in turn; see [Overload](../operate/overload.md#overload).',
         ),
       timeouts: timeouts().prefault({}).describe('Time limits of a request.'),
       outcomes: outcomesSchema()

@@ -24,6 +24,7 @@ export interface ConfigMap extends KubernetesObject {
 
 export interface Service extends KubernetesObject {
   readonly spec: {
+    readonly type?: string;
     readonly clusterIP?: string;
     readonly selector: Texts;
     readonly ports: readonly { port: number; targetPort: string; appProtocol?: string }[];
@@ -39,6 +40,7 @@ export interface Container {
   readonly args: readonly string[];
   readonly ports: readonly { name: string; containerPort: number }[];
   readonly securityContext: object;
+  readonly resources: { readonly limits: { readonly memory: string } };
   readonly startupProbe: Probe;
   readonly livenessProbe: Probe;
   readonly readinessProbe: Probe;
