@@ -97,7 +97,7 @@ const RETRY_MS = 1_000;
 type Environment = Readonly<Record<string, string | undefined>>;
 
 /** Returns the systemd that has started this process; undefined if it wants no messages. */
-export function systemdOf(environment: Environment, log: Log): ServiceManager | undefined {
+function systemdOf(environment: Environment, log: Log): ServiceManager | undefined {
   const { NOTIFY_SOCKET } = environment;
   return NOTIFY_SOCKET ? new Systemd(environment, log) : undefined;
 }
