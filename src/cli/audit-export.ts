@@ -8,9 +8,11 @@ import { messageOf } from '../base/error-code.ts';
 import { printLines, writeLines } from './audit-format.ts';
 import {
   argument,
+  asRecordedOption,
   collectFiles,
   LogReading,
   openAuditConfig,
+  openPseudonyms,
   partOf,
   replicaOption,
   requireReplica,
@@ -27,6 +29,7 @@ interface ExportArguments {
   readonly replica?: string;
   readonly since?: string;
   readonly until?: string;
+  readonly asRecorded?: boolean;
 }
 
 /** Registers `audit export`. */
@@ -54,6 +57,7 @@ export function registerExport(audit: Command, run: Run): void {
       argument(instantAt),
     )
     .option('--until <time>', 'records up to this time; a month or a day is included', argument(instantAfter))
+    .addOption(asRecordedOption())
     .action(run(runExport));
 }
 
@@ -66,8 +70,9 @@ async function runExport(io: Io, options: ExportArguments): Promise<ExitStatus> 
 }
 
 async function exportFiles(io: Io, options: ExportArguments): Promise<ExitStatus> {
-  const { config, key, output, replica, since, until } = options;
-  const { directory, keys } = await openAuditConfig(io, config, key);
+  const { config, key, output, replica, since, until, asRecorded } = options;
+  const section = await openAuditConfig(io, config, key);
+  const { directory, keys } = section;
   await requireReplica(directory, replica);
   // Lines on the same terminal show how far it is.
   using reading = await LogReading.of(io, directory, {
@@ -78,6 +83,7 @@ async function exportFiles(io: Io, options: ExportArguments): Promise<ExitStatus
     directory,
     keys,
     query: partOf({ replica, since, until }),
+    pseudonyms: await openPseudonyms(io, section, asRecorded),
     ...reading.options,
   });
   if (output === undefined) {

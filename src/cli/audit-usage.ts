@@ -21,6 +21,7 @@ import {
   collectFiles,
   LogReading,
   openAuditConfig,
+  openPseudonyms,
   partOf,
   replicaOption,
   requireReplica,
@@ -65,7 +66,8 @@ export function registerUsage(audit: Command, run: Run): void {
 
 async function runUsage(io: Io, options: UsageArguments): Promise<ExitStatus> {
   const { config, key, by = usageFields(DEFAULT_FIELDS), replica, from, to } = options;
-  const { directory, keys } = await openAuditConfig(io, config, key);
+  const section = await openAuditConfig(io, config, key);
+  const { directory, keys } = section;
   const { deployments } = await loadConfig(config);
   await requireReplica(directory, replica);
   using reading = await LogReading.of(io, directory, { replica });
@@ -75,6 +77,7 @@ async function runUsage(io: Io, options: UsageArguments): Promise<ExitStatus> {
     by,
     lists: identifierLists(deployments),
     query: partOf({ replica, since: from, until: to }),
+    pseudonyms: await openPseudonyms(io, section),
     ...reading.options,
   });
   reading.progress.hide();

@@ -43,7 +43,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{/* Changes with the part of the configuration that a reload cannot change. */}}
 {{- define "digest-gateway.restartChecksum" -}}
 {{- $listen := omit .Values.config.listen "hosts" "trustedProxies" "forwardedHeader" -}}
-{{- $audit := omit (default dict .Values.config.audit) "parameters" "pseudonymise" -}}
+{{- $audit := omit (default dict .Values.config.audit) "parameters" "pseudonyms" -}}
 {{- toYaml (list $listen .Values.config.control .Values.config.metrics .Values.config.redis $audit .Values.config.workers) | sha256sum -}}
 {{- end -}}
 
