@@ -9,6 +9,7 @@ import { foldersIn, segmentsIn } from '../audit/segments/segment.ts';
 import { printable, targetOf } from './audit-format.ts';
 import {
   asRecordedOption,
+  nothingFound,
   openAuditConfig,
   openPseudonyms,
   replicaOption,
@@ -73,6 +74,7 @@ async function runTail(io: Io, options: TailArguments): Promise<ExitStatus> {
     newest = [...newest, ...more].sort(byTime).slice(-lines);
   }
   await print(io, newest.map(show).join(''));
+  if (lines > 0 && newest.length === 0) note(io, await nothingFound(directory, { replica }, 'no record'));
   while (follow) {
     await addFolders(followed, tails);
     const more = await takeAll(tails);
