@@ -246,6 +246,15 @@ test('the rendered configuration passes check, with secrets as the kubelet mount
   }
 });
 
+test('the chart, the Compose file and the documentation allow a container the same memory', async () => {
+  const [container] = chart('minimal').the('StatefulSet').spec.template.spec.containers;
+  expect(container.resources.limits.memory).toBe('512Mi');
+  const { services } = parse(await read('docker-compose.yml'));
+  expect(services.gateway.mem_limit).toBe('512m');
+  expect(await read('docs/operate/deploy.md')).toContain(' --memory 512m ');
+  expect(await read('docs/operate/sizing.md')).toContain(' allow 512 MiB.');
+});
+
 test('the secrets of the values are mounted under their names', () => {
   const { containers, volumes } = chart('production').the('StatefulSet').spec.template.spec;
   const secretAt = containers[0].volumeMounts.map(({ name, mountPath }) => [
