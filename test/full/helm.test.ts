@@ -306,7 +306,7 @@ describe('a change restarts the pods exactly if a reload does not suffice', () =
     ['listen.trustedProxies', { listen: { trustedProxies: ['192.0.2.1'] } }],
     ['listen.forwardedHeader', { listen: { forwardedHeader: 'Forwarded' } }],
     ['audit.parameters', { audit: { parameters: ['external_id'] } }],
-    ['audit.pseudonymise', { audit: { pseudonymise: ['address'] } }],
+    ['audit.pseudonyms', { audit: { pseudonyms: { keysDirectory: '/var/lib/digest-gateway/keys' } } }],
     ['listen.address', { listen: { address: '::' } }],
     ['listen.port', { listen: { port: 9000 } }],
     ['listen.tls', { listen: { tls: { minVersion: 'TLSv1.3' } } }],
