@@ -14,6 +14,7 @@ import type {
   ReloadResult,
 } from '../control/actions.ts';
 import { ControlError } from '../control/control-error.ts';
+import { operatorDetails } from '../control/operators.ts';
 import { type CredentialVersionState, statusOf } from '../control/state.ts';
 import type { ActionName, CredentialResultView, FindingView } from '../control/view.ts';
 import { WORDS } from '../control/words.ts';
@@ -21,6 +22,7 @@ import { examine, type Report } from '../doctor/doctor.ts';
 import type { Finding } from '../doctor/finding.ts';
 import { CredentialActions, type CredentialActionsDeps, type SealedNext } from './credential-actions.ts';
 import { doctorInput } from './deployments.ts';
+import type { ReloadCause } from './reloads.ts';
 
 /** Maximum time of doctor, in milliseconds. */
 const DOCTOR_MS = 30_000;
@@ -31,13 +33,13 @@ interface ActionsDeps extends CredentialActionsDeps {
   readonly audit: Audit;
   readonly log: Log;
   /** Never rejects. */
-  readonly reload: (address: string) => Promise<ReloadResult>;
+  readonly reload: (sender: Omit<ReloadCause, 'by'>) => Promise<ReloadResult>;
   readonly isDraining: () => boolean;
   /** Begins the shutdown. */
   readonly drain: () => void;
 }
 
-type Sender = Pick<Actor, 'by' | 'address'>;
+type Sender = Omit<Actor, 'signal'>;
 /** A request whose action is recorded with what it finds out before. */
 type RecordedRequest = Exclude<ActionRequest, { readonly action: 'retry' | 'withdraw' }>;
 type VersionRequest = Extract<ActionRequest, { readonly action: 'promote' | 'roll-back' }>;
@@ -93,18 +95,18 @@ export class Actions implements GatewayActions, CredentialCommands {
     const { credential } = promotion;
     const { version, deployments } = await this.#credentials.promotable(promotion);
     const action = { action: 'promote', credential, version, deployments } as const;
-    return this.#recorded(action, { by: 'token', address }, async () => {
+    return this.#recorded(action, { by: 'token', address, operator: undefined }, async () => {
       await this.#credentials.promote(deployments.map((deployment) => ({ deployment, credential, version })));
       return { result: 'success', credential, version, deployments };
     });
   }
 
   retry(credential: string, address: string): Promise<CredentialResultView> {
-    return this.#retry(credential, { by: 'token', address });
+    return this.#retry(credential, { by: 'token', address, operator: undefined });
   }
 
   withdraw(credential: string, address: string): Promise<CredentialResultView> {
-    return this.#withdraw(credential, { by: 'token', address });
+    return this.#withdraw(credential, { by: 'token', address, operator: undefined });
   }
 
   async #retry(credential: string, actor: Sender): Promise<CredentialResultView> {
@@ -129,21 +131,22 @@ export class Actions implements GatewayActions, CredentialCommands {
   /** Writes a record before an action has an effect, and one of its result. */
   async #recorded<T>(
     action: { readonly action: ActionName },
-    { by, address }: Sender,
+    { by, address, operator }: Sender,
     act: () => Promise<T>,
   ): Promise<T> {
     const { audit, log } = this.#deps;
     this.#check();
-    const details = { ...action, by, address };
+    const person = operatorDetails(operator);
+    const details = { ...action, by, address, ...person };
     if (!(await audit.adminWritten('action', details))) throw new ControlError('audit-unavailable');
     log.info(details, 'action of an operator');
     try {
       const outcome = await act();
-      audit.admin('action-result', { ...action, result: 'success' });
+      audit.admin('action-result', { ...action, ...person, result: 'success' });
       return outcome;
     } catch (error) {
       const code = error instanceof ControlError ? error.code : 'action-failed';
-      audit.admin('action-result', { ...action, result: 'failure', code });
+      audit.admin('action-result', { ...action, ...person, result: 'failure', code });
       log.warn({ action: action.action, code, reason: messageOf(error) }, 'action failed');
       throw error;
     }
@@ -171,8 +174,8 @@ export class Actions implements GatewayActions, CredentialCommands {
     }
   }
 
-  async #reload({ address }: Actor): Promise<ActionOutcome> {
-    const reloaded = await this.#deps.reload(address);
+  async #reload({ address, operator }: Actor): Promise<ActionOutcome> {
+    const reloaded = await this.#deps.reload({ address, ...operatorDetails(operator) });
     if (reloaded.result === 'failure') {
       const { status, reason } = reloaded;
       if (status === 422) throw new ControlError('reload-refused', reason);

@@ -5,6 +5,7 @@ import { AuditSinks } from '../audit/shipping/audit-sinks.ts';
 import { monotonicClock } from '../base/clock.ts';
 import type { FileWatch } from '../base/file-watch.ts';
 import type { Log } from '../base/log.ts';
+import { LogThrottle } from '../base/log-throttle.ts';
 import { parseAddress } from '../base/network.ts';
 import { type OpenAddress, removeStaleSocket } from '../base/open-port.ts';
 import { reportError } from '../base/report-error.ts';
@@ -14,8 +15,10 @@ import type { ReloadResult } from '../control/actions.ts';
 import type { AuditLogAccess } from '../control/audit-api.ts';
 import { CONSOLE_PACE, type ConsolePace } from '../control/console.ts';
 import { ControlPlane } from '../control/control.ts';
+import type { OidcOptions } from '../control/oidc.ts';
 import type { OfferedDeployment } from '../control/openapi.ts';
 import { type GatewayState, mergeStates } from '../control/state.ts';
+import type { TokenHashes } from '../control/token-guard.ts';
 import { withdrawnBetween } from '../credentials/credentials.ts';
 import type { ListenTls } from '../gateway/listener.ts';
 import { compileRules } from '../policy/rules.ts';
@@ -210,7 +213,7 @@ export class App {
       state: () => this.#state(),
       context: source?.context,
       readCredentials: () => this.#reloads.readCredentials(),
-      reload: (address) => this.reload(undefined, { by: 'api', address }),
+      reload: (sender) => this.reload(undefined, { by: 'api', ...sender }),
       isDraining: () => this.#closing !== undefined,
       drain: () => this.#drainRequested.resolve(),
     });
@@ -223,12 +226,19 @@ export class App {
   }
 
   #openControl(): ControlPlane {
-    const { log, build, serving, merged, consoleFolder, consolePace = CONSOLE_PACE } = this.#deps;
-    const { tokenSha256, readTokenSha256, traceUrl, actions: offered } = this.#setup.config.control;
+    const { log, build, serving, merged, audit, consoleFolder, consolePace = CONSOLE_PACE } = this.#deps;
+    const { traceUrl, actions: offered, session } = this.#setup.config.control;
     const actions = this.#createActions();
     const setup = (): AppSetup => this.#active;
+    const failures = new LogThrottle(monotonicClock, MAX_CODES);
     return new ControlPlane({
-      tokens: tokenSha256 === undefined ? undefined : { full: tokenSha256, read: readTokenSha256 },
+      tokens: tokensOf(this.#setup),
+      oidc: oidcOf(this.#setup),
+      session,
+      record: (event, details) => audit.admin(event, details),
+      onFailure: (code, reason) => {
+        if (failures.admit(code) !== undefined) log.warn({ code, reason }, 'sign-in failed');
+      },
       actions: offered ? actions : undefined,
       queries: queriesOf({ serving, setup }),
       clock: monotonicClock,
@@ -251,7 +261,7 @@ export class App {
         state: () => this.#state(),
       }),
       audit: {
-        log: auditLogAccess(this.#setup, this.#deps.audit, () => this.#active),
+        log: auditLogAccess(this.#setup, audit, () => this.#active),
         traceUrl,
       },
       consoleFolder,
@@ -267,6 +277,21 @@ export class App {
       }),
     });
   }
+}
+
+/** Codes of failed sign-ins whose log lines are throttled, each by itself. */
+const MAX_CODES = 32;
+
+/** The hashes of the tokens; undefined: none is configured. */
+function tokensOf({ config }: AppSetup): TokenHashes | undefined {
+  const { tokenSha256: full, readTokenSha256: read } = config.control;
+  return full === undefined && read === undefined ? undefined : { full, read };
+}
+
+/** The sign-in by name; undefined: it is not configured. */
+function oidcOf({ config, oidc: content }: AppSetup): OidcOptions | undefined {
+  const { oidc } = config.control;
+  return oidc && content && { ...oidc, clientSecret: content.clientSecret, ca: content.ca };
 }
 
 /** The audit log of a setup for searches; undefined: there is none. */

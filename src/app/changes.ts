@@ -106,6 +106,7 @@ export function pin(running: AppSetup, next: AppSetup): Pinned {
       ...(pseudonymise && { pseudonymise }),
     },
     auditSinks: running.auditSinks,
+    oidc: running.oidc,
     source: {
       file: next.source.file,
       config: withSections(running.source.config, next.source.config, (before, after) =>

@@ -40,7 +40,7 @@ export function consoleSource(parts: ConsoleParts): ConsoleSource {
     values,
     version: build.version,
     node: build.node,
-    tokenAsked: setup().config.control.tokenSha256 !== undefined,
+    tokenAsked: asksWho(setup().config.control),
     startedAt: Date.now(),
     configuredAt,
     state,
@@ -48,6 +48,10 @@ export function consoleSource(parts: ConsoleParts): ConsoleSource {
     settings: (deployment) => deploymentSettings(deployment, setup().config),
     auditLines: (position) => serving.auditLines(position),
   };
+}
+
+function asksWho({ tokenSha256, oidc }: Config['control']): boolean {
+  return tokenSha256 !== undefined || oidc !== undefined;
 }
 
 /** Returns the limits that apply to a deployment; undefined: there is none of this name. */

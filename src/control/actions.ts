@@ -6,6 +6,7 @@ import { RollingCount } from '../base/rolling-count.ts';
 import type { LocatedIssue } from '../config/issues.ts';
 import { type Admission, type Caller, callerOf, Slots } from './admission.ts';
 import { ControlError, handler, jsonBody, sendProblem } from './control-error.ts';
+import { type Operator, type RoleRules, roleRequired } from './operators.ts';
 import type {
   ActionName,
   ActionResultView,
@@ -52,6 +53,8 @@ export interface ActionPlan {
 export interface Actor {
   readonly by: Caller['by'];
   readonly address: string;
+  /** Undefined: a token. */
+  readonly operator: Operator | undefined;
   /** Aborts when the client no longer waits. */
   readonly signal: AbortSignal;
 }
@@ -96,6 +99,8 @@ export interface ActionsOptions {
   readonly admission: Admission;
   /** Undefined: actions are off. */
   readonly actions: GatewayActions | undefined;
+  /** Undefined: nobody signs in by name. */
+  readonly roles: RoleRules | undefined;
   readonly clock: Clock;
   /** Reads the configuration again for a client at this address. Never rejects. */
   readonly reload: (address: string) => Promise<ReloadResult>;
@@ -141,7 +146,7 @@ export function actionsRouter(options: ActionsOptions): Router {
     running.add(action);
     const gone = new AbortController();
     res.once('close', () => gone.abort());
-    const actor = { by: caller?.by ?? 'token', address: req.socket.remoteAddress ?? '', signal: gone.signal };
+    const actor = { ...senderOf(req, caller), signal: gone.signal };
     const outcome = await offered.perform(request, actor).finally(() => running.delete(action));
     const { afterwards, ...result } = outcome;
     if (afterwards !== undefined) res.once('close', afterwards);
@@ -149,22 +154,22 @@ export function actionsRouter(options: ActionsOptions): Router {
     if (gone.signal.aborted) afterwards?.();
     else res.json({ action, ...result } satisfies ActionResultView);
   });
-  router.post(RELOAD, admission.changes, reloadHandler(reload));
+  router.post(RELOAD, admission.requireToken, reloadHandler(reload));
   const slots = new Slots(1);
   const paths = COMMANDS.map((command) => {
     const path = `/api/credentials/:name/${command}`;
     const handle = credentialHandler(credentials, command, slots);
-    router.post(path, admission.changes, bodyIfAny(), handler(onError, handle));
+    router.post(path, admission.requireToken, bodyIfAny(), handler(onError, handle));
     return path;
   });
   router.all([RELOAD, ...paths], (_req, res) => {
     res.set('allow', 'POST').sendStatus(405);
   });
-  router.get('/api/actions', admission.reads, (_req, res) => {
-    res.set('cache-control', 'no-store').json(allowedView(actions, callerOf(res)));
+  router.get('/api/actions', admission.requireRead, (_req, res) => {
+    res.set('cache-control', 'no-store').json(allowedView(options, callerOf(res)));
   });
-  router.post('/api/actions', admission.acts, jsonBody('action-invalid'), begin);
-  router.post('/api/actions/:id/confirm', admission.acts, jsonBody('action-invalid'), confirm);
+  router.post('/api/actions', admission.requireOperator, jsonBody('action-invalid'), begin);
+  router.post('/api/actions/:id/confirm', admission.requireOperator, jsonBody('action-invalid'), confirm);
   return router;
 }
 
@@ -202,14 +207,26 @@ function hasBody({ headers }: Request): boolean {
   return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0;
 }
 
+function senderOf(req: Request, caller: Caller | undefined): Omit<Actor, 'signal'> {
+  const { by = 'token', operator } = caller ?? {};
+  return { by, address: req.socket.remoteAddress ?? '', operator };
+}
+
 function given(actions: GatewayActions | undefined): GatewayActions {
   if (actions === undefined) throw new ControlError('actions-off');
   return actions;
 }
 
-function allowedView(actions: GatewayActions | undefined, caller: Caller | undefined): ActionsView {
+function allowedView(
+  { actions, roles }: Pick<ActionsOptions, 'actions' | 'roles'>,
+  caller: Caller | undefined,
+): ActionsView {
   if (actions === undefined) return { allowed: false, reason: new ControlError('actions-off').message };
-  if (caller?.access !== 'full') return { allowed: false, reason: new ControlError('read-only').message };
+  if (!caller?.roles.has('operator')) {
+    const lack =
+      caller?.operator === undefined ? new ControlError('read-only') : roleRequired('operator', roles);
+    return { allowed: false, reason: lack.message };
+  }
   return { allowed: true, reason: '' };
 }
 

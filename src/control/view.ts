@@ -307,6 +307,13 @@ export interface ActionsView {
   readonly reason: string;
 }
 
+/** Who looks at the console. */
+export interface OperatorView {
+  /** Null: a token opened the session, or none is required. */
+  readonly name: string | null;
+  readonly roles: readonly string[];
+}
+
 /** An action that waits for its confirmation. */
 export interface PendingActionView {
   readonly id: string;

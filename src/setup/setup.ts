@@ -16,6 +16,7 @@ import { readAudit, readAuditSinks } from './audit.ts';
 import { ContentReading } from './content.ts';
 import { type DeploymentFiles, readDeploymentFiles } from './deployments.ts';
 import { readListenTls } from './listen-tls.ts';
+import { type OidcContent, readOidc } from './oidc.ts';
 import { readRedis } from './redis.ts';
 import { configWarnings } from './warnings.ts';
 
@@ -34,6 +35,8 @@ export interface AppSetup {
   readonly audit: AuditOptions | undefined;
   /** Empty in a worker: the primary sends the logs of all of them. */
   readonly auditSinks: readonly SinkOptions[];
+  /** Undefined without a sign-in, and in a worker: the primary has the control plane. */
+  readonly oidc: OidcContent | undefined;
   /** Settings that work but should be changed. */
   readonly warnings: readonly LocatedIssue[];
   /** State of the file and those that it includes before they were read, as `stateOf` has it. */
@@ -108,6 +111,7 @@ async function readContents(
   const redis = await readRedis(config.redis, reading);
   const audit = await readAudit(config.audit, reading);
   const auditSinks = await readAuditSinks(config.audit?.sinks ?? [], reading);
+  const oidc = await readOidc(config.control.oidc, reading);
   const issues = [...reading.issues, ...listenTls.flatMap((each) => each.issues)];
   if (credentials instanceof CredentialError) {
     issues.push(...credentials.issues);
@@ -123,6 +127,7 @@ async function readContents(
     listenTls: listenTls.map(({ tls }) => tls),
     audit,
     auditSinks,
+    oidc,
     warnings: await locate([
       ...warnings,
       ...configWarnings(config, Date.now()),

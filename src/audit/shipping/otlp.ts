@@ -1,8 +1,9 @@
 import type { Agent, Dispatcher } from 'undici';
 import { errorCode, messageOf } from '../../base/error-code.ts';
 import type { Secret } from '../../base/secret.ts';
+import { loadUndici } from '../../base/undici.ts';
 import type { CommonOptions, Delivery } from './follower.ts';
-import { agentFor, askedWait, loadUndici, type ReceiverTls, RetryLater } from './receiver.ts';
+import { agentFor, askedWait, type ReceiverTls, RetryLater } from './receiver.ts';
 import type { PlacedRecord, Shipment } from './record-source.ts';
 
 /** Bytes of a response up to which it is read. */

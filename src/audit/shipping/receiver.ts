@@ -1,9 +1,7 @@
-import { createRequire } from 'node:module';
 import type { SecureVersion } from 'node:tls';
 import type { Agent, Dispatcher } from 'undici';
 import type { Secret } from '../../base/secret.ts';
-
-const require = createRequire(import.meta.url);
+import { loadUndici } from '../../base/undici.ts';
 
 /** A receiver refused, and says when to try again. */
 export class RetryLater extends Error {
@@ -14,11 +12,6 @@ export class RetryLater extends Error {
     super(message);
     this.after = after;
   }
-}
-
-/** Loads undici for the first receiver: as a whole it takes 15 MiB of memory. */
-export function loadUndici(): typeof import('undici') {
-  return require('undici');
 }
 
 /** HTTP connections to one receiver. The signal of a request is its deadline. */
