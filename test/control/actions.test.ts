@@ -209,9 +209,6 @@ describe('who may not act', () => {
       const reloaded = await fetch(`${origin}/api/reload`, { method: 'POST', headers });
       expect(reloaded.status).toBe(headers === session ? 401 : 403);
     }
-    // A session for reading cannot be turned into another one.
-    const forged = session['cookie']?.replace('.read.', '.full.') ?? '';
-    expect((await act(origin, reload, ofPage(origin, forged))).status).toBe(401);
     expect(done).toEqual([]);
   });
 
