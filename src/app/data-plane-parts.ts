@@ -23,7 +23,7 @@ import type { Tracing } from '../tracing/tracing.ts';
 import { CredentialRegistry, type DeploymentRotation } from '../upstream/credential-registry.ts';
 import type { EgressNews } from '../upstream/egress-addresses.ts';
 import { CheckPace } from '../upstream/health-check.ts';
-import type { PauseNews } from '../upstream/pauses.ts';
+import type { PauseNews } from '../upstream/outcomes.ts';
 import type { CredentialNews } from '../upstream/rotation.ts';
 import type { UpstreamDeps } from '../upstream/upstream.ts';
 import type { AddressChange } from '../upstream/upstream-address.ts';
