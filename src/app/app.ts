@@ -11,6 +11,7 @@ import { type OpenAddress, removeStaleSocket } from '../base/open-port.ts';
 import { reportError } from '../base/report-error.ts';
 import { formatPath } from '../config/issues.ts';
 import { listenerPath } from '../config/listen.ts';
+import { fourEyesOf } from '../config/operators.ts';
 import type { ReloadResult } from '../control/actions.ts';
 import type { AuditLogAccess } from '../control/audit-api.ts';
 import { CONSOLE_PACE, type ConsolePace } from '../control/console.ts';
@@ -212,6 +213,7 @@ export class App {
       setup: () => this.#active,
       state: () => this.#state(),
       context: source?.context,
+      filesHash: source && (() => source.hash()),
       readCredentials: () => this.#reloads.readCredentials(),
       reload: (sender) => this.reload(undefined, { by: 'api', ...sender }),
       isDraining: () => this.#closing !== undefined,
@@ -227,13 +229,14 @@ export class App {
 
   #openControl(): ControlPlane {
     const { log, build, serving, merged, audit, consoleFolder, consolePace = CONSOLE_PACE } = this.#deps;
-    const { traceUrl, actions: offered, session } = this.#setup.config.control;
+    const { traceUrl, actions: offered, session, fourEyes } = this.#setup.config.control;
     const actions = this.#createActions();
     const setup = (): AppSetup => this.#active;
     const failures = new LogThrottle(monotonicClock, MAX_CODES);
     return new ControlPlane({
       tokens: tokensOf(this.#setup),
       oidc: oidcOf(this.#setup),
+      fourEyes: fourEyesOf(fourEyes),
       session,
       record: (event, details) => audit.admin(event, details),
       onFailure: (code, reason) => {
