@@ -11,10 +11,13 @@ import type {
   CredentialCommands,
   GatewayActions,
   Promotion,
+  ProposalEvent,
   ReloadResult,
+  Sender,
 } from '../control/actions.ts';
 import { ControlError } from '../control/control-error.ts';
 import { operatorDetails } from '../control/operators.ts';
+import type { Proposal } from '../control/proposals.ts';
 import { type CredentialVersionState, statusOf } from '../control/state.ts';
 import type { ActionName, CredentialResultView, FindingView } from '../control/view.ts';
 import { WORDS } from '../control/words.ts';
@@ -34,12 +37,13 @@ interface ActionsDeps extends CredentialActionsDeps {
   readonly log: Log;
   /** Never rejects. */
   readonly reload: (sender: Omit<ReloadCause, 'by'>) => Promise<ReloadResult>;
+  /** Resolves to a hash of the files of the configuration; undefined: it is not in files. */
+  readonly filesHash: (() => Promise<string | undefined>) | undefined;
   readonly isDraining: () => boolean;
   /** Begins the shutdown. */
   readonly drain: () => void;
 }
 
-type Sender = Omit<Actor, 'signal'>;
 /** A request whose action is recorded with what it finds out before. */
 type RecordedRequest = Exclude<ActionRequest, { readonly action: 'retry' | 'withdraw' }>;
 type VersionRequest = Extract<ActionRequest, { readonly action: 'promote' | 'roll-back' }>;
@@ -58,7 +62,7 @@ export class Actions implements GatewayActions, CredentialCommands {
     this.#check();
     switch (request.action) {
       case 'reload':
-        return { request, effects: RELOAD };
+        return { request, effects: await this.#reloadEffects() };
       case 'drain':
         return { request, effects: this.#drainEffects() };
       case 'doctor':
@@ -91,6 +95,15 @@ export class Actions implements GatewayActions, CredentialCommands {
     return this.#recorded(request, actor, () => this.#perform(request, actor));
   }
 
+  async note(
+    event: ProposalEvent,
+    { id, request }: Pick<Proposal, 'id' | 'request'>,
+    { by, address, operator }: Sender,
+  ): Promise<void> {
+    const details = { ...request, proposal: id, by, address, ...operatorDetails(operator) };
+    if (!(await this.#deps.audit.adminWritten(event, details))) throw new ControlError('audit-unavailable');
+  }
+
   async promote(promotion: Promotion, address: string): Promise<CredentialResultView> {
     const { credential } = promotion;
     const { version, deployments } = await this.#credentials.promotable(promotion);
@@ -109,7 +122,7 @@ export class Actions implements GatewayActions, CredentialCommands {
     return this.#withdraw(credential, { by: 'token', address, operator: undefined });
   }
 
-  async #retry(credential: string, actor: Sender): Promise<CredentialResultView> {
+  async #retry(credential: string, actor: Omit<Actor, 'signal'>): Promise<CredentialResultView> {
     const deployments = await this.#credentials.refusedAt(credential);
     const action = { action: 'retry', credential, deployments } as const;
     return this.#recorded(action, actor, async () => {
@@ -118,7 +131,7 @@ export class Actions implements GatewayActions, CredentialCommands {
     });
   }
 
-  async #withdraw(credential: string, actor: Sender): Promise<CredentialResultView> {
+  async #withdraw(credential: string, actor: Omit<Actor, 'signal'>): Promise<CredentialResultView> {
     const next = await this.#credentials.withdrawable(credential);
     const { version, entries } = next;
     const action = { action: 'withdraw', credential, version, entries } as const;
@@ -131,12 +144,12 @@ export class Actions implements GatewayActions, CredentialCommands {
   /** Writes a record before an action has an effect, and one of its result. */
   async #recorded<T>(
     action: { readonly action: ActionName },
-    { by, address, operator }: Sender,
+    { by, address, operator, proposal }: Omit<Actor, 'signal'>,
     act: () => Promise<T>,
   ): Promise<T> {
     const { audit, log } = this.#deps;
     this.#check();
-    const person = operatorDetails(operator);
+    const person = { ...operatorDetails(operator), ...proposalDetails(proposal) };
     const details = { ...action, by, address, ...person };
     if (!(await audit.adminWritten('action', details))) throw new ControlError('audit-unavailable');
     log.info(details, 'action of an operator');
@@ -188,6 +201,12 @@ export class Actions implements GatewayActions, CredentialCommands {
         changed.length === 0 ? 'Reloaded: nothing has changed.' : `Reloaded. Changed: ${changed.join(', ')}.`,
       notes: [...needsRestart.map((key) => `${key} needs a restart.`), ...warnings],
     };
+  }
+
+  /** With the hash a second person confirms the files that the first one meant. */
+  async #reloadEffects(): Promise<string[]> {
+    const hash = await this.#deps.filesHash?.();
+    return hash === undefined ? RELOAD : [...RELOAD, `Its files have the SHA-256 ${hash}.`];
   }
 
   #drainEffects(): string[] {
@@ -267,6 +286,15 @@ export class Actions implements GatewayActions, CredentialCommands {
     await this.#credentials.promote([{ deployment, credential, version }]);
     return { result: `Version ${version} of ${credential} is in use at ${deployment}.`, notes: [] };
   }
+}
+
+/** The members of a record that name the proposal and the person who made it. */
+function proposalDetails(proposal: Actor['proposal']): Readonly<Record<string, string>> {
+  if (proposal === undefined) return {};
+  const { id, proposer } = proposal;
+  const { name, subject } = proposer;
+  const named = { proposal: id, proposedBy: name };
+  return name === subject ? named : { ...named, proposedBySubject: subject };
 }
 
 const RELOAD = [

@@ -10,6 +10,7 @@ import { parseAddress } from '../base/network.ts';
 import { type OpenAddress, removeStaleSocket } from '../base/open-port.ts';
 import { formatPath } from '../config/issues.ts';
 import { listenerPath } from '../config/listen.ts';
+import { fourEyesOf } from '../config/operators.ts';
 import type { ReloadResult } from '../control/actions.ts';
 import type { AuditLogAccess } from '../control/audit-api.ts';
 import { CONSOLE_PACE, type ConsolePace } from '../control/console.ts';
@@ -168,6 +169,7 @@ export class App {
       setup: () => this.#reloads.active,
       state: () => this.#state(),
       context: source?.context,
+      filesHash: source && (() => source.hash()),
       readCredentials: () => this.#reloads.readCredentials(),
       reload: (sender) => this.reload(undefined, { by: 'api', ...sender }),
       isDraining: () => this.#closing !== undefined,
@@ -183,13 +185,14 @@ export class App {
 
   #openControl(): ControlPlane {
     const { log, build, workers, merged, audit, consoleFolder, consolePace = CONSOLE_PACE } = this.#deps;
-    const { traceUrl, actions: offered, session } = this.#setup.config.control;
+    const { traceUrl, actions: offered, session, fourEyes } = this.#setup.config.control;
     const actions = this.#createActions();
     const setup = (): AppSetup => this.#reloads.active;
     const failures = new LogThrottle(monotonicClock, MAX_CODES);
     return new ControlPlane({
       tokens: tokensOf(this.#setup),
       oidc: oidcOf(this.#setup),
+      fourEyes: fourEyesOf(fourEyes),
       session,
       record: (event, details) => audit.admin(event, details),
       onFailure: (code, reason) => {
@@ -217,11 +220,7 @@ export class App {
         state: () => this.#state(),
       }),
       audit: {
-<<<<<<< HEAD
-        log: auditLogAccess(this.#setup, audit, () => this.#active),
-=======
-        log: auditLogAccess(this.#setup, this.#deps.audit, () => this.#reloads.active),
->>>>>>> main
+        log: auditLogAccess(this.#setup, audit, setup),
         traceUrl,
       },
       consoleFolder,

@@ -1,8 +1,10 @@
 import { z } from 'zod';
 import { isExposed } from '../base/network.ts';
 import { source } from './secret-source.ts';
-import { duration, fileName, isOrigin, listOf, SECTION, text, whole } from './value-schemas.ts';
+import { duration, fileName, flag, isOrigin, listOf, oneOf, SECTION, text, whole } from './value-schemas.ts';
 
+/** Actions that can need a second person. Doctor changes nothing. */
+const FOUR_EYES_ACTIONS = ['reload', 'drain', 'promote', 'roll-back', 'retry', 'withdraw'] as const;
 const CLAIM_LENGTH = 256;
 
 /** An https URL, or http on a loopback host: whoever can change the traffic could sign in as anyone. */
@@ -100,3 +102,35 @@ export const sessionSchema = () =>
     },
     { error: SECTION },
   );
+
+/** Schema of the actions that need a second person. */
+export const fourEyesSchema = () =>
+  z.union(
+    [
+      flag(),
+      z.strictObject(
+        {
+          actions: listOf(oneOf(FOUR_EYES_ACTIONS), `a list of ${FOUR_EYES_ACTIONS.join(', ')}`)
+            .default([...FOUR_EYES_ACTIONS])
+            .describe('The actions that need a second person.'),
+          within: duration().default(600_000).describe('How long a proposal waits for the second person.'),
+        },
+        { error: SECTION },
+      ),
+    ],
+    { error: 'true, false, or { actions: [promote], within: 10m }' },
+  );
+
+/** The actions that need a second person; undefined: none does. */
+export interface FourEyes {
+  readonly actions: ReadonlySet<string>;
+  /** How long a proposal waits, in milliseconds. */
+  readonly withinMs: number;
+}
+
+/** Returns the rule that a configuration states. */
+export function fourEyesOf(written: z.output<ReturnType<typeof fourEyesSchema>>): FourEyes | undefined {
+  if (written === false) return undefined;
+  const { actions, within } = written === true ? { actions: FOUR_EYES_ACTIONS, within: 600_000 } : written;
+  return { actions: new Set(actions), withinMs: within };
+}

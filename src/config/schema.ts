@@ -5,7 +5,7 @@ import { clientSchema, jwtSchema } from './clients.ts';
 import { credentialSchema, sealedSchema } from './credential.ts';
 import { deploymentSchema } from './deployment.ts';
 import { listener, listenersSchema } from './listen.ts';
-import { oidcSchema, sessionSchema } from './operators.ts';
+import { fourEyesSchema, oidcSchema, sessionSchema } from './operators.ts';
 import { redisSchema } from './redis.ts';
 import {
   duration,
@@ -111,6 +111,11 @@ export const sectionsSchema = (folder: string) =>
                 'Sign-in with names, by OpenID Connect (authorization code with PKCE). The person is in the audit record of each action, search and export. The token of `tokenSha256`, where it is given, still opens everything, without a name.',
               ),
             session: sessionSchema().prefault({}).describe('The bounds of sessions in the console.'),
+            fourEyes: fourEyesSchema()
+              .default(false)
+              .describe(
+                'Actions that need two people: an operator proposes one, and another operator confirms it. `true`: every action but `doctor`, within ten minutes. It needs `oidc` and `actions`. The token acts alone.',
+              ),
           },
           { error: SECTION },
         )

@@ -56,7 +56,7 @@ function asksWho(control: object): boolean {
 
 function* controlIssues({ control, ...sections }: Accepted<Config>): Generator<CrossIssue> {
   if (control === undefined) return;
-  const { readTokenSha256, tokenSha256, actions, oidc } = control;
+  const { readTokenSha256, tokenSha256, actions, oidc, fourEyes } = control;
   if ('readTokenSha256' in control && !asksWho(control)) {
     yield {
       path: ['control', 'readTokenSha256'],
@@ -69,6 +69,12 @@ function* controlIssues({ control, ...sections }: Accepted<Config>): Generator<C
     yield {
       path: ['control', 'oidc', 'roles'],
       message: 'lets nobody in: give viewer, operator or auditor the values of the claim',
+    };
+  }
+  if (fourEyes !== undefined && fourEyes !== false && (!('oidc' in control) || actions === false)) {
+    yield {
+      path: ['control', 'fourEyes'],
+      message: 'needs people to tell apart, and actions: give control.oidc, and set control.actions to true',
     };
   }
   if (readTokenSha256 !== undefined && readTokenSha256 === tokenSha256) {

@@ -1,12 +1,14 @@
-import { randomBytes } from 'node:crypto';
-import { type Request, type RequestHandler, Router } from 'express';
+import { type Request, type RequestHandler, type Response, Router } from 'express';
 import { z } from 'zod';
 import type { Clock } from '../base/clock.ts';
 import { RollingCount } from '../base/rolling-count.ts';
 import type { LocatedIssue } from '../config/issues.ts';
+import type { FourEyes } from '../config/operators.ts';
 import { type Admission, type Caller, callerOf, Slots } from './admission.ts';
+import { Confirmations, VALID_MS } from './confirmations.ts';
 import { ControlError, handler, jsonBody, sendProblem } from './control-error.ts';
 import { type Operator, type RoleRules, roleRequired } from './operators.ts';
+import { type Proposal, Proposals } from './proposals.ts';
 import type {
   ActionName,
   ActionResultView,
@@ -49,12 +51,18 @@ export interface ActionPlan {
   readonly effects: readonly string[];
 }
 
-/** The sender of a confirmed action. */
-export interface Actor {
+/** The sender of an action. */
+export interface Sender {
   readonly by: Caller['by'];
   readonly address: string;
   /** Undefined: a token. */
   readonly operator: Operator | undefined;
+}
+
+/** The sender of a confirmed action. */
+export interface Actor extends Sender {
+  /** The proposal of another person that this one confirms; undefined: it needs none. */
+  readonly proposal?: Pick<Proposal, 'id' | 'proposer'> | undefined;
   /** Aborts when the client no longer waits. */
   readonly signal: AbortSignal;
 }
@@ -93,7 +101,14 @@ export interface GatewayActions {
    * @throws ControlError if it is refused, or failed
    */
   perform(request: ActionRequest, actor: Actor): Promise<ActionOutcome>;
+  /**
+   * Records a step before an action.
+   * @throws ControlError if it cannot be recorded
+   */
+  note(event: ProposalEvent, proposal: Pick<Proposal, 'id' | 'request'>, sender: Sender): Promise<void>;
 }
+
+export type ProposalEvent = 'action-proposed' | 'action-withdrawn';
 
 export interface ActionsOptions {
   readonly admission: Admission;
@@ -101,6 +116,8 @@ export interface ActionsOptions {
   readonly actions: GatewayActions | undefined;
   /** Undefined: nobody signs in by name. */
   readonly roles: RoleRules | undefined;
+  /** Undefined: no action needs a second person. */
+  readonly fourEyes: FourEyes | undefined;
   readonly clock: Clock;
   /** Reads the configuration again for a client at this address. Never rejects. */
   readonly reload: (address: string) => Promise<ReloadResult>;
@@ -110,6 +127,10 @@ export interface ActionsOptions {
 }
 
 const RELOAD = '/api/reload';
+const PROPOSALS = '/api/actions/proposals';
+const SECOND = 'Another operator has to confirm it; until then nothing happens.';
+const PROPOSED = 'Proposed. Another operator confirms it on the page Actions.';
+const WITHDRAWN = 'The proposal is withdrawn.';
 const COMMANDS = ['promote', 'retry', 'withdraw'] as const satisfies (keyof CredentialCommands)[];
 
 /**
@@ -119,40 +140,49 @@ const COMMANDS = ['promote', 'retry', 'withdraw'] as const satisfies (keyof Cred
  * never learns an id.
  */
 export function actionsRouter(options: ActionsOptions): Router {
-  const { admission, actions, clock, reload, credentials, onError } = options;
-  const confirmations = new Confirmations<ActionRequest>(clock);
-  const recent = new RollingCount(MINUTE_MS);
-  const running = new Set<ActionName>();
+  const { admission, actions, clock, reload, credentials, fourEyes, onError } = options;
+  const confirmations = new Confirmations<ActionPlan>(clock);
+  const proposals = new Proposals(fourEyes?.withinMs ?? 0, clock);
+  const carryOut = performer(clock);
   const router = Router();
+  const needsSecond = ({ request }: ActionPlan, caller: Caller | undefined): boolean =>
+    caller?.operator !== undefined && fourEyes?.actions.has(request.action) === true;
   const begin = handler(onError, async (req, res) => {
     const { data } = requestSchema.safeParse(req.body);
     if (data === undefined) throw new ControlError('action-invalid');
-    const { request, effects } = await given(actions).plan(data);
-    const id = confirmations.add(callerOf(res)?.id ?? '', request);
+    const caller = callerOf(res);
+    const plan = await given(actions).plan(data);
+    const id = confirmations.add(caller?.id ?? '', plan);
     if (id === undefined) throw new ControlError('confirmations-pending');
-    const { action } = request;
+    const { action } = plan.request;
+    const effects = needsSecond(plan, caller) ? [...plan.effects, SECOND] : plan.effects;
     res.json({ id, action, effects, validSeconds: VALID_MS / 1000 } satisfies PendingActionView);
   });
   const confirm = handler(onError, async (req, res) => {
     const offered = given(actions);
     const caller = callerOf(res);
-    const { id } = req.params;
-    const request = confirmations.take(caller?.id ?? '', String(id));
-    if (request === undefined) throw new ControlError('confirmation-unknown');
-    const { action } = request;
-    if (running.has(action)) throw new ControlError('action-running');
-    if (recent.sum(clock.now()) >= PER_MINUTE) throw new ControlError('too-many-actions');
-    recent.add(clock.now());
-    running.add(action);
-    const gone = new AbortController();
-    res.once('close', () => gone.abort());
-    const actor = { ...senderOf(req, caller), signal: gone.signal };
-    const outcome = await offered.perform(request, actor).finally(() => running.delete(action));
-    const { afterwards, ...result } = outcome;
-    if (afterwards !== undefined) res.once('close', afterwards);
-    // The client may have gone meanwhile.
-    if (gone.signal.aborted) afterwards?.();
-    else res.json({ action, ...result } satisfies ActionResultView);
+    const plan = confirmations.take(caller?.id ?? '', String(req.params['id']));
+    if (plan === undefined) throw new ControlError('confirmation-unknown');
+    const sender = senderOf(req, caller);
+    const { operator } = sender;
+    if (operator === undefined || !needsSecond(plan, caller)) {
+      return carryOut(offered, plan.request, sender, res);
+    }
+    await proposals.propose(plan, { ...sender, operator }, offered);
+    res
+      .status(202)
+      .json({ action: plan.request.action, result: PROPOSED, notes: [] } satisfies ActionResultView);
+  });
+  const confirmProposal = handler(onError, async (req, res) => {
+    const offered = given(actions);
+    const sender = senderOf(req, callerOf(res));
+    const proposal = await proposals.confirm(String(req.params['id']), sender, offered);
+    return carryOut(offered, proposal.request, { ...sender, proposal }, res);
+  });
+  const withdrawProposal = handler(onError, async (req, res) => {
+    const sender = senderOf(req, callerOf(res));
+    const { request } = await proposals.withdraw(String(req.params['id']), sender, given(actions));
+    res.json({ action: request.action, result: WITHDRAWN, notes: [] } satisfies ActionResultView);
   });
   router.post(RELOAD, admission.requireToken, reloadHandler(reload));
   const slots = new Slots(1);
@@ -168,9 +198,41 @@ export function actionsRouter(options: ActionsOptions): Router {
   router.get('/api/actions', admission.requireRead, (_req, res) => {
     res.set('cache-control', 'no-store').json(allowedView(options, callerOf(res)));
   });
-  router.post('/api/actions', admission.requireOperator, jsonBody('action-invalid'), begin);
-  router.post('/api/actions/:id/confirm', admission.requireOperator, jsonBody('action-invalid'), confirm);
+  router.get(PROPOSALS, admission.requireRead, (_req, res) => {
+    res.set('cache-control', 'no-store').json(proposals.view(callerOf(res)?.operator));
+  });
+  const guards = [admission.requireOperator, jsonBody('action-invalid')];
+  router.post('/api/actions', guards, begin);
+  router.post('/api/actions/:id/confirm', guards, confirm);
+  router.post(`${PROPOSALS}/:id/confirm`, guards, confirmProposal);
+  router.post(`${PROPOSALS}/:id/withdraw`, guards, withdrawProposal);
   return router;
+}
+
+/** Carries out actions: each kind once at a time, and not too many in a minute. */
+function performer(clock: Clock) {
+  const recent = new RollingCount(MINUTE_MS);
+  const running = new Set<ActionName>();
+  return async (
+    actions: GatewayActions,
+    request: ActionRequest,
+    sender: Omit<Actor, 'signal'>,
+    res: Response,
+  ): Promise<void> => {
+    const { action } = request;
+    if (running.has(action)) throw new ControlError('action-running');
+    if (recent.sum(clock.now()) >= PER_MINUTE) throw new ControlError('too-many-actions');
+    recent.add(clock.now());
+    running.add(action);
+    const gone = new AbortController();
+    res.once('close', () => gone.abort());
+    const performing = actions.perform(request, { ...sender, signal: gone.signal });
+    const { afterwards, ...result } = await performing.finally(() => running.delete(action));
+    if (afterwards !== undefined) res.once('close', afterwards);
+    // The client may have gone meanwhile.
+    if (gone.signal.aborted) afterwards?.();
+    else res.json({ action, ...result } satisfies ActionResultView);
+  };
 }
 
 const promotionSchema = z.strictObject({ version: name.optional() });
@@ -207,7 +269,7 @@ function hasBody({ headers }: Request): boolean {
   return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0;
 }
 
-function senderOf(req: Request, caller: Caller | undefined): Omit<Actor, 'signal'> {
+function senderOf(req: Request, caller: Caller | undefined): Sender {
   const { by = 'token', operator } = caller ?? {};
   return { by, address: req.socket.remoteAddress ?? '', operator };
 }
@@ -228,59 +290,6 @@ function allowedView(
     return { allowed: false, reason: lack.message };
   }
   return { allowed: true, reason: '' };
-}
-
-/** How long an action waits for its confirmation, in milliseconds. */
-const VALID_MS = 60_000;
-/** Actions of one session, and of all sessions, that wait at the same time. */
-const OF_SESSION = 8;
-const IN_ALL = 64;
-
-interface Pending<T> {
-  readonly session: string;
-  readonly until: number;
-  readonly value: T;
-}
-
-/**
- * Actions that wait for a confirmation. Each has an unguessable id, valid once, for a minute, for the session that began
- * it.
- */
-class Confirmations<T> {
-  readonly #clock: Clock;
-  /** The oldest first. */
-  readonly #pending = new Map<string, Pending<T>>();
-
-  constructor(clock: Clock) {
-    this.#clock = clock;
-  }
-
-  /** Keeps a value until it is confirmed; returns its id. Undefined: too many wait. */
-  add(session: string, value: T): string | undefined {
-    this.#dropExpired();
-    const own = [...this.#pending.values()].filter((each) => each.session === session).length;
-    if (own >= OF_SESSION || this.#pending.size >= IN_ALL) return undefined;
-    const id = randomBytes(24).toString('base64url');
-    this.#pending.set(id, { session, until: this.#clock.now() + VALID_MS, value });
-    return id;
-  }
-
-  /** Takes the value of this id, which no longer waits. Undefined: it is unknown, expired, or of another session. */
-  take(session: string, id: string): T | undefined {
-    this.#dropExpired();
-    const found = this.#pending.get(id);
-    if (found?.session !== session) return undefined;
-    this.#pending.delete(id);
-    return found.value;
-  }
-
-  #dropExpired(): void {
-    const now = this.#clock.now();
-    for (const [id, { until }] of this.#pending) {
-      if (until > now) return;
-      this.#pending.delete(id);
-    }
-  }
 }
 
 /** The result of a reload. */

@@ -51,6 +51,20 @@ const ERRORS = {
     429,
     'Too many actions wait for their confirmation. Confirm one, or wait a minute.',
   ],
+  'proposal-unknown': [
+    404,
+    'There is no such proposal: it was confirmed, withdrawn, or is too old. Propose the action again.',
+  ],
+  'proposal-own': [403, 'You proposed this action yourself, so another operator has to confirm it.'],
+  'second-person-required': [
+    403,
+    'A person has to confirm a proposal: sign in by name. The token carries out an action without a second person.',
+  ],
+  'proposal-outdated': [
+    409,
+    'The action would do something else than when it was proposed. Withdraw the proposal, and propose the action again.',
+  ],
+  'proposals-pending': [429, 'Too many proposals wait for a second person. Confirm or withdraw one.'],
   'too-many-actions': [429, 'Too many actions in the last minute. Wait a minute.'],
   'action-running': [409, 'This action is under way already. Wait for its end.'],
   'audit-unavailable': [

@@ -324,6 +324,29 @@ export interface PendingActionView {
   readonly validSeconds: number;
 }
 
+/** An action that waits for a second person, with its target. */
+export interface ProposalView {
+  readonly id: string;
+  readonly action: ActionName;
+  readonly deployment?: string | undefined;
+  readonly credential?: string | undefined;
+  readonly version?: string | undefined;
+  /** Sentences that tell what the action will do. */
+  readonly effects: readonly string[];
+  readonly proposedBy: string;
+  /** In Unix milliseconds. */
+  readonly proposedAt: number;
+  /** How long it may still be confirmed, in seconds. */
+  readonly validSeconds: number;
+  /** True: who looks has proposed it. */
+  readonly isOwn: boolean;
+}
+
+/** The response of `/api/actions/proposals`, the oldest first. */
+export interface ProposalsView {
+  readonly proposals: readonly ProposalView[];
+}
+
 /** An action that was carried out. */
 export interface ActionResultView {
   readonly action: ActionName;

@@ -1,5 +1,8 @@
+import { createHash } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
 import type { AuditOptions } from '../audit/audit.ts';
 import type { SinkOptions } from '../audit/shipping/sink-set.ts';
+import { ignoreSystemError } from '../base/expected-errors.ts';
 import { stateOf } from '../base/file-watch.ts';
 import type { RedisStoreOptions } from '../challenges/store/redis.ts';
 import { findParts } from '../config/include.ts';
@@ -185,6 +188,18 @@ export class SetupSource {
   /** Resolves to false if no file was written, added or removed since they were read last. */
   async isChanged(): Promise<boolean> {
     return (await stateOf(await this.files())) !== this.#state;
+  }
+
+  /** The SHA-256 of the files as they are now, in hex; undefined: one of them cannot be read. */
+  async hash(): Promise<string | undefined> {
+    const hash = createHash('sha256');
+    for (const file of await this.files()) {
+      const content = await readFile(file).catch(ignoreSystemError);
+      if (content === undefined) return undefined;
+      // The length keeps two files from being read as other two.
+      hash.update(`${file}\0${content.length}\0`).update(content);
+    }
+    return hash.digest('hex');
   }
 
   #known(setup: AppSetup): AppSetup {

@@ -63,13 +63,27 @@ const exposure: Case[] = [
   ],
   [
     'a sign-in in the place of a token',
-    `${RIGHT}\ncontrol: { address: 0.0.0.0, actions: true, readTokenSha256: ${HASH}, oidc: ${oidc('operator: [ops]')} }\naudit: { directory: d, keyFile: k }`,
+    `${RIGHT}\ncontrol: { address: 0.0.0.0, actions: true, fourEyes: true, readTokenSha256: ${HASH}, oidc: ${oidc('operator: [ops]')} }\naudit: { directory: d, keyFile: k }`,
     [],
   ],
   [
     'a sign-in that gives nobody a role',
     `${RIGHT}\ncontrol: { oidc: ${oidc('claim: groups')} }`,
     ['3:97 control.oidc.roles: lets nobody in: give viewer, operator or auditor the values of the claim'],
+  ],
+  [
+    'four eyes without people',
+    `${RIGHT}\ncontrol: { fourEyes: { actions: [promote] }, actions: true, tokenSha256: ${HASH} }\naudit: { directory: d, keyFile: k }`,
+    [
+      '3:22 control.fourEyes: needs people to tell apart, and actions: give control.oidc, and set control.actions to true',
+    ],
+  ],
+  [
+    'four eyes without actions',
+    `${RIGHT}\ncontrol: { fourEyes: true, oidc: ${oidc('operator: [ops]')} }`,
+    [
+      '3:22 control.fourEyes: needs people to tell apart, and actions: give control.oidc, and set control.actions to true',
+    ],
   ],
   [
     'one port for both planes',

@@ -48,6 +48,7 @@ describe('a valid configuration', () => {
         port: 8081,
         socketMode: '0660',
         actions: false,
+        fourEyes: false,
         session: { idle: 1_800_000, life: 43_200_000, max: 1_000 },
       },
       clients: [{ id: 'c', identify: { addresses: [expect.any(Network)] }, allow: [] }],
@@ -143,6 +144,7 @@ describe('a valid configuration', () => {
         socketMode: '0660',
         tokenSha256: 'ab'.repeat(32),
         actions: false,
+        fourEyes: false,
         session: { idle: 1_800_000, life: 43_200_000, max: 1_000 },
       },
       clients: [

@@ -32,6 +32,7 @@ function notedActions(perform: () => Promise<ActionOutcome> = async () => ({ res
       done.push(request);
       return perform();
     },
+    note: async () => undefined,
   };
   return { done, actions };
 }
