@@ -3,6 +3,8 @@ import { monotonicClock } from '../base/clock.ts';
 import { messageOf } from '../base/error-code.ts';
 import type { Log } from '../base/log.ts';
 import { count } from '../base/units.ts';
+import type { ReloadResult } from '../control/actions.ts';
+import { ControlError } from '../control/control-error.ts';
 import type {
   ActionOutcome,
   ActionPlan,
@@ -12,12 +14,10 @@ import type {
   GatewayActions,
   Promotion,
   ProposalEvent,
-  ReloadResult,
+  ProposedAction,
   Sender,
-} from '../control/actions.ts';
-import { ControlError } from '../control/control-error.ts';
+} from '../control/gateway-actions.ts';
 import { operatorDetails } from '../control/operators.ts';
-import type { Proposal } from '../control/proposals.ts';
 import { type CredentialVersionState, statusOf } from '../control/state.ts';
 import type { ActionName, CredentialResultView, FindingView } from '../control/view.ts';
 import { WORDS } from '../control/words.ts';
@@ -97,7 +97,7 @@ export class Actions implements GatewayActions, CredentialCommands {
 
   async note(
     event: ProposalEvent,
-    { id, request }: Pick<Proposal, 'id' | 'request'>,
+    { id, request }: ProposedAction,
     { by, address, operator }: Sender,
   ): Promise<void> {
     const details = { ...request, proposal: id, by, address, ...operatorDetails(operator) };

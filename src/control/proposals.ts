@@ -1,8 +1,8 @@
 import { randomBytes } from 'node:crypto';
 import { isDeepStrictEqual } from 'node:util';
 import type { Clock } from '../base/clock.ts';
-import type { ActionPlan, GatewayActions, Sender } from './actions.ts';
 import { ControlError } from './control-error.ts';
+import type { ActionPlan, GatewayActions, Sender } from './gateway-actions.ts';
 import type { Operator } from './operators.ts';
 import type { ProposalsView } from './view.ts';
 

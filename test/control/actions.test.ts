@@ -1,11 +1,11 @@
 import { afterEach, describe, expect, test } from '@jest/globals';
+import { ControlError } from '../../src/control/control-error.ts';
 import type {
   ActionOutcome,
   ActionRequest,
   CredentialCommands,
   GatewayActions,
-} from '../../src/control/actions.ts';
-import { ControlError } from '../../src/control/control-error.ts';
+} from '../../src/control/gateway-actions.ts';
 import type { CredentialResultView } from '../../src/control/view.ts';
 import {
   act,
