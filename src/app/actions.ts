@@ -318,8 +318,10 @@ function withdrawEffects({ version, section, entries }: SealedNext): string[] {
   ];
 }
 
-function findingsOf({ deployments, redis, audit, revocation }: Report): FindingView[] {
-  const ofGateway = [redis, audit, revocation].flatMap((finding) => (finding === null ? [] : [finding]));
+function findingsOf({ deployments, redis, audit, revocation, signIn }: Report): FindingView[] {
+  const ofGateway = [redis, audit, revocation, signIn].flatMap((finding) =>
+    finding === null ? [] : [finding],
+  );
   return [
     ...deployments.flatMap(({ name, origin, findings }) =>
       findings.map((finding) => findingView(finding, name, origin)),

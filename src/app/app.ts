@@ -21,6 +21,7 @@ import type { TokenHashes } from '../control/token-guard.ts';
 import type { ListenTls } from '../gateway/listener.ts';
 import { compileRules } from '../policy/rules.ts';
 import { watchListenTls } from '../setup/listen-tls.ts';
+import { openIdProvider } from '../setup/oidc.ts';
 import type { AppSetup, SetupSource } from '../setup/setup.ts';
 import { Actions } from './actions.ts';
 import type { ProcessParts } from './compose.ts';
@@ -247,9 +248,10 @@ function tokensOf({ config }: AppSetup): TokenHashes | undefined {
 }
 
 /** The sign-in by name; undefined: it is not configured. */
-function oidcOf({ config, oidc: content }: AppSetup): OidcOptions | undefined {
-  const { oidc } = config.control;
-  return oidc && content && { ...oidc, clientSecret: content.clientSecret, ca: content.ca };
+function oidcOf(setup: AppSetup): OidcOptions | undefined {
+  const { oidc } = setup.config.control;
+  const provider = openIdProvider(setup);
+  return oidc && provider && { ...oidc, ...provider };
 }
 
 /** The audit log of a setup for searches; undefined: there is none. */

@@ -1,11 +1,10 @@
 import { randomBytes } from 'node:crypto';
 import type { EncryptJWT, jwtDecrypt } from 'jose';
-import type { ClientAuth, Configuration, CustomFetch } from 'openid-client';
+import type { Configuration } from 'openid-client';
 import type { Clock } from '../base/clock.ts';
-import { errorCode, messageOf } from '../base/error-code.ts';
-import { isExposed } from '../base/network.ts';
+import { errorCode } from '../base/error-code.ts';
 import { Secret } from '../base/secret.ts';
-import { loadUndici } from '../base/undici.ts';
+import { discover, isUsable, type OpenIdProvider, reasonOf } from '../identity/openid-provider.ts';
 import { ControlError, type ControlErrorCode } from './control-error.ts';
 import { type Claims, claimIn, operatorFrom, type RoleRules, type SignedIn } from './operators.ts';
 
@@ -18,23 +17,13 @@ export const SIGN_IN_MS = 600_000;
 const FRESH_MS = 3_600_000;
 /** Pause after a failed fetch, in milliseconds: anyone can start a sign-in. */
 const FAILURE_PAUSE_MS = 1_000;
-/** Time limit of each request to the provider, in seconds, and of its response, in bytes. */
-const TIMEOUT_S = 10;
-const MAX_RESPONSE = 2 ** 20;
-/** Tolerated clock difference, in seconds. */
-const CLOCK_TOLERANCE_S = 30;
 /** Longest ID token that goes into the URL for signing out, in characters. */
 const MAX_HINT = 4_096;
 
-export interface OidcOptions {
-  readonly issuer: string;
-  readonly clientId: string;
-  readonly clientSecret: Secret | undefined;
+export interface OidcOptions extends OpenIdProvider {
   /** Origin of the console in browsers. */
   readonly publicUrl: string;
   readonly scopes: readonly string[];
-  /** PEM: the authorities of the provider; undefined: those that Node.js has. */
-  readonly ca: string | undefined;
   readonly roles: RoleRules;
 }
 
@@ -188,62 +177,6 @@ export class OidcClient {
   }
 }
 
-/**
- * Reads the discovery document of a provider.
- * @throws Error if it cannot be read, is of another issuer, or lacks what the sign-in needs
- */
-export async function discover({
-  issuer,
-  clientId,
-  clientSecret,
-  ca,
-}: Pick<OidcOptions, 'issuer' | 'clientId' | 'clientSecret' | 'ca'>): Promise<Configuration> {
-  const client = await import('openid-client');
-  const url = new URL(issuer);
-  const metadata = { [client.clockTolerance]: CLOCK_TOLERANCE_S };
-  const execute = [client.enableNonRepudiationChecks];
-  // The configuration accepts http for loopback addresses only.
-  if (url.protocol === 'http:') execute.push(client.allowInsecureRequests);
-  const found = await client.discovery(url, clientId, metadata, clientAuth(client, clientSecret), {
-    [client.customFetch]: boundedFetch(ca),
-    execute,
-    timeout: TIMEOUT_S,
-  });
-  const { authorization_endpoint: endpoint = '' } = found.serverMetadata();
-  if (!isUsable(endpoint)) throw new Error('the discovery document has no usable authorization_endpoint');
-  return found;
-}
-
-/** Proves the client in the way that the provider supports; without a list that is Basic (OpenID Connect Core 1.0 §9). */
-function clientAuth(client: typeof import('openid-client'), secret: Secret | undefined): ClientAuth {
-  if (secret === undefined) return client.None();
-  const basic = client.ClientSecretBasic(secret.reveal());
-  const post = client.ClientSecretPost(secret.reveal());
-  return (server, ...rest) => {
-    const methods = server.token_endpoint_auth_methods_supported ?? ['client_secret_basic'];
-    const auth = methods.includes('client_secret_basic') ? basic : post;
-    return auth(server, ...rest);
-  };
-}
-
-/** True for an address to which a browser may be sent. */
-function isUsable(endpoint: string): boolean {
-  return (
-    URL.canParse(endpoint) && /^https?:$/.test(new URL(endpoint).protocol) && !isExposed(new URL(endpoint))
-  );
-}
-
-/** The fetch of undici, with a bound on the bytes of a response. */
-function boundedFetch(ca: string | undefined): CustomFetch {
-  const { Agent, fetch } = loadUndici();
-  const dispatcher = new Agent({
-    maxResponseSize: MAX_RESPONSE,
-    connect: { minVersion: 'TLSv1.2', ...(ca !== undefined && { ca }) },
-  });
-  return async (url, { body, ...options }) =>
-    (await fetch(url, { ...options, body: body as string, dispatcher })) as unknown as Response;
-}
-
 /** Codes of openid-client that mean something else than an invalid response. */
 const CODES: Readonly<Record<string, ControlErrorCode>> = {
   OAUTH_AUTHORIZATION_RESPONSE_ERROR: 'sign-in-denied',
@@ -262,15 +195,4 @@ function codeOf(error: unknown): ControlErrorCode {
   return error instanceof TypeError && error.message === 'fetch failed'
     ? 'sign-in-unavailable'
     : 'sign-in-invalid';
-}
-
-/** Longest text of the provider in a reason, in characters. */
-const MAX_QUOTED = 100;
-
-/** The messages of an error and of its causes, with the code that the provider gave. They quote no token. */
-function reasonOf(error: unknown): string {
-  const { cause, error: given } = error instanceof Error ? (error as Error & { error?: unknown }) : {};
-  const quoted = typeof given === 'string' ? ` (${given.slice(0, MAX_QUOTED).replace(/\p{C}/gu, '?')})` : '';
-  const own = `${messageOf(error)}${quoted}`;
-  return cause instanceof Error ? `${own}: ${reasonOf(cause)}` : own;
 }

@@ -1,5 +1,6 @@
 import type { Secret } from '../base/secret.ts';
 import type { Config } from '../config/schema.ts';
+import type { OpenIdProvider } from '../identity/openid-provider.ts';
 import type { ContentReading } from './content.ts';
 
 /** What the sign-in with OpenID Connect reads from outside the configuration. */
@@ -21,4 +22,15 @@ export async function readOidc(
     clientSecret: await reading.secret(section.clientSecret, [...path, 'clientSecret']),
     ca: await reading.authority(section.caFile, path),
   };
+}
+
+interface OidcSetup {
+  readonly config: Config;
+  readonly oidc: OidcContent | undefined;
+}
+
+/** The provider at which operators sign in; undefined: there is none. */
+export function openIdProvider({ config, oidc: content }: OidcSetup): OpenIdProvider | undefined {
+  const { oidc } = config.control;
+  return oidc && content && { issuer: oidc.issuer, clientId: oidc.clientId, ...content };
 }

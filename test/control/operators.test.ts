@@ -33,6 +33,8 @@ beforeAll(async () => {
 });
 
 interface Scene extends OidcScene {
+  /** The address of the control plane itself. */
+  readonly control: string;
   /** Folder of the audit log. */
   readonly log: string;
 }
@@ -58,7 +60,7 @@ async function start(
   });
   closing.push(scene.close);
   oidc.lead(scene.gateway.control);
-  return { ...oidc, log };
+  return { ...oidc, log, control: scene.gateway.control };
 }
 
 /** A person who has signed in, and the headers of a page of the console. */
@@ -310,11 +312,33 @@ test('when all sessions are taken a sign-in is refused, and the token still open
 });
 
 test('without a token only people get in', async () => {
-  const { tokenSha256: _, readTokenSha256: __ } = TOKEN_HASHES;
   const scene = await start({ tokenSha256: undefined, readTokenSha256: undefined });
   const login = await (await fetch(`${scene.publicUrl}/login`)).text();
   expect([login.includes('/login/start'), login.includes('name="token"')]).toEqual([true, false]);
   expect((await fetch(`${scene.publicUrl}/metrics`, { headers: OF_PROGRAM })).status).toBe(401);
   const { headers } = await person(scene, 'otto');
   expect((await fetch(`${scene.publicUrl}/metrics`, { headers })).status).toBe(200);
+});
+
+test('behind a proxy with TLS cookies are for https and this host alone, and actions come from the public address', async () => {
+  const { control } = await start({}, { section: { publicUrl: 'https://console.example.org' } });
+  const begun = await fetch(`${control}/login/start`, { redirect: 'manual' });
+  expect(begun.headers.get('set-cookie')).toMatch(
+    /^__Host-digest-gateway-sign-in=.*; Path=\/;.* Secure; SameSite=Lax$/,
+  );
+  const body = new URLSearchParams({ token: TOKEN });
+  const opened = await fetch(`${control}/login`, { method: 'POST', body, redirect: 'manual' });
+  const line = opened.headers.get('set-cookie') ?? '';
+  expect(line).toMatch(/^__Host-digest-gateway-session=[\w-]{43};.* Path=\/;.* Secure; SameSite=Strict$/);
+  const [cookie = ''] = line.split(';');
+  const headers = { cookie, origin: 'https://console.example.org', 'sec-fetch-site': 'same-origin' };
+  expect((await act(control, { action: 'doctor' }, headers)).status).toBe(200);
+  const elsewhere = { ...headers, origin: 'https://elsewhere.example.org' };
+  expect(await act(control, { action: 'doctor' }, elsewhere)).toMatchObject({
+    status: 403,
+    json: { code: 'cross-site' },
+  });
+  // Without the prefix any host of the domain could have set it.
+  const plain = { ...headers, cookie: cookie.replace('__Host-', '') };
+  expect((await act(control, { action: 'doctor' }, plain)).status).toBe(401);
 });
