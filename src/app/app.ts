@@ -187,8 +187,8 @@ export class App {
     const { log, build, workers, merged, audit, consoleFolder, consolePace = CONSOLE_PACE } = this.#deps;
     const { traceUrl, actions: offered, session, fourEyes } = this.#setup.config.control;
     const actions = this.#createActions();
-    const setup = (): AppSetup => this.#reloads.active;
     const failures = new LogThrottle(monotonicClock, MAX_CODES);
+    const reloads = this.#reloads;
     return new ControlPlane({
       tokens: tokensOf(this.#setup),
       oidc: oidcOf(this.#setup),
@@ -199,7 +199,7 @@ export class App {
         if (failures.admit(code) !== undefined) log.warn({ code, reason }, 'sign-in failed');
       },
       actions: offered ? actions : undefined,
-      queries: queriesOf({ workers, setup }),
+      queries: queriesOf({ workers, reloads }),
       clock: monotonicClock,
       scrape: async (format) => {
         await this.#observe();
@@ -215,12 +215,11 @@ export class App {
         },
         workers,
         build,
-        setup,
-        configuredAt: () => this.#reloads.activeSince,
+        reloads,
         state: () => this.#state(),
       }),
       audit: {
-        log: auditLogAccess(this.#setup, audit, setup),
+        log: auditLogAccess(this.#setup, audit, () => reloads.active),
         traceUrl,
       },
       consoleFolder,
