@@ -1,6 +1,6 @@
 import { GatewayError } from '../../src/base/errors.ts';
-import type { Client, Rule } from '../../src/policy/client.ts';
 import { decide, type Grant, type Request } from '../../src/policy/decide.ts';
+import type { Client, Rule } from '../../src/policy/rules.ts';
 import {
   AUTHORS,
   type ClientName,
@@ -13,7 +13,7 @@ import { must, mustEqual, resultOf } from './violation.ts';
 
 /*
  * An input is a letter for the client, one for the deployment, then `METHOD TARGET`, and header lines. The target has no
- * blank, control character or #, since none gets there from a connection (`gateway/request-checks.ts`).
+ * blank, control character or #, since none gets there from a connection (`gateway/routing.ts`).
  */
 
 const CLIENTS: readonly ClientName[] = [

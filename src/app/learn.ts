@@ -1,12 +1,5 @@
 import type { Config } from '../config/schema.ts';
-import {
-  type Client,
-  endOf,
-  hasEnded,
-  type Names,
-  type ParameterLimit,
-  type Rule,
-} from '../policy/client.ts';
+import { type Client, endOf, hasEnded, type Names, type ParameterLimit, type Rule } from '../policy/rules.ts';
 import { addValues, justLimit, type Values } from './learned-values.ts';
 import type { Judgement, RecordedRequest, Replay } from './replay.ts';
 

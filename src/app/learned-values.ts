@@ -1,4 +1,4 @@
-import type { ParameterLimit } from '../policy/client.ts';
+import type { ParameterLimit } from '../policy/rules.ts';
 import type { RecordedRequest } from './replay.ts';
 
 /** Values of a parameter that are kept at most; with more, a rule does not list them. */

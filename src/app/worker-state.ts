@@ -88,11 +88,11 @@ async function deploymentState(
 ): Promise<DeploymentState> {
   const { credentials, outcomes, tlsSeen } = upstream;
   const egress = await upstream.egress.states();
-  const addresses = upstream.addressesInUse.map(({ address, state: { health, age, circuit, reason } }) => ({
+  const addresses = upstream.addressesInUse.map(({ address, state: { status, age, reason } }) => ({
     address,
-    health,
+    health: status.health,
     age: age / 1000,
-    circuit,
+    circuit: status.circuit,
     reason,
   }));
   return {

@@ -1,13 +1,21 @@
 import type { Command } from 'commander';
 import { type LearnedRule, Learner, type Unservable } from '../app/learn.ts';
-import { type Judgement, Replay, UNKNOWN } from '../app/replay.ts';
+import { type Judgement, UNKNOWN } from '../app/replay.ts';
 import type { FoundRequest } from '../audit/reader/query.ts';
 import { count, formatInstant } from '../base/units.ts';
 import { loadConfig } from '../config/load.ts';
-import type { ParameterLimit } from '../policy/client.ts';
+import type { ParameterLimit } from '../policy/rules.ts';
 import { printable } from './audit-format.ts';
 import { CommandError, type ExitStatus, type Io, note, print, type Run } from './io.ts';
-import { addLogOptions, type LogArguments, RecordedLog, recordedRequest, wasServed } from './policy-log.ts';
+import {
+  addLogOptions,
+  type LogArguments,
+  nothingRecorded,
+  RecordedLog,
+  recordedRequest,
+  replayOf,
+  wasServed,
+} from './policy-log.ts';
 
 interface LearnArguments extends LogArguments {
   readonly client: string;
@@ -25,8 +33,8 @@ export function registerLearn(policy: Command, run: Run): void {
 
 async function runLearn(io: Io, options: LearnArguments): Promise<ExitStatus> {
   const config = await loadConfig(options.config);
-  const { client: id, logConfig } = options;
-  const replay = new Replay(config, logConfig === undefined ? config : await loadConfig(logConfig));
+  const { client: id } = options;
+  const replay = await replayOf(config, options);
   const learner = new Learner(config, replay, id);
   const log = new RecordedLog(io, options, id);
   let served = 0;
@@ -35,7 +43,12 @@ async function runLearn(io: Io, options: LearnArguments): Promise<ExitStatus> {
     learner.add(recordedRequest(found));
     served += 1;
   }
-  if (served === 0) throw new CommandError(1, `the log has no request of ${id} in this time that was served`);
+  if (served === 0) {
+    throw new CommandError(
+      1,
+      await nothingRecorded(io, options, `no request of ${printable(id)} that was served`),
+    );
+  }
   const rules = learner.rules();
   // Rules together can refuse what each allows: one that leaves its site out, if several sites were used so.
   const client = { id, allow: rules };

@@ -236,7 +236,7 @@ export interface Sparklines {
   readonly deployments: Readonly<Record<string, Sparkline>>;
 }
 
-export interface Sparkline {
+interface Sparkline {
   readonly requests: readonly (number | null)[];
   readonly errors: readonly (number | null)[];
 }

@@ -60,7 +60,8 @@ export class Connection implements ResponseSource {
   client: string | undefined;
   /** Ticks in which its exchange waited for the client to send or to read. */
   clientTicks = 0;
-  readonly #reader = new ResponseReader();
+  /** Only the connection reads with it. */
+  readonly reader = new ResponseReader();
   /** Undefined: connecting. */
   #socket: Socket | undefined;
   #exchange: UpstreamExchange | undefined;
@@ -97,13 +98,6 @@ export class Connection implements ResponseSource {
   /** True if it has carried an exchange. */
   get wasUsed(): boolean {
     return this.#wasUsed;
-  }
-
-  /** For the pool: whether the last response was HTTP/1.0; undefined: none has come since the last call. */
-  takeIsHttp10(): boolean | undefined {
-    const { isHttp10 } = this.#reader;
-    this.#reader.isHttp10 = undefined;
-    return isHttp10;
   }
 
   /** True if it has been idle for so long that the upstream may be closing it. */
@@ -177,12 +171,12 @@ export class Connection implements ResponseSource {
       return;
     }
     // A slow client, which does not read or does not send, is not the fault of the upstream.
-    if (this.#isPaused || (this.#isSending && !this.#reader.isInBody && !this.#socket.writableNeedDrain)) {
+    if (this.#isPaused || (this.#isSending && !this.reader.isInBody && !this.#socket.writableNeedDrain)) {
       this.clientTicks += 1;
       return;
     }
     this.#ticksLeft -= 1;
-    if (this.#ticksLeft < 0) this.close(this.#reader.isInBody ? bodyTooSlow() : responseTooSlow());
+    if (this.#ticksLeft < 0) this.close(this.reader.isInBody ? bodyTooSlow() : responseTooSlow());
   }
 
   #unreference(socket: Socket): void {
@@ -214,7 +208,7 @@ export class Connection implements ResponseSource {
       return;
     }
     try {
-      this.#reader.begin(request.method, exchange);
+      this.reader.begin(request.method, exchange);
       exchange.progress = 'sent';
       writeRequest(socket, request, request.body, this.#settings.ownLines);
       this.#restartTimeout();
@@ -231,7 +225,7 @@ export class Connection implements ResponseSource {
       let isBegun = false;
       const begin = (): void => {
         // Bytes of the upstream before this moment are no response to this request.
-        if (!isBegun) this.#reader.begin(exchange.request.method, exchange);
+        if (!isBegun) this.reader.begin(exchange.request.method, exchange);
         isBegun = true;
         if (exchange.progress === 'unsent') exchange.progress = 'sent';
         this.#restartTimeout();
@@ -262,7 +256,7 @@ export class Connection implements ResponseSource {
   }
 
   readonly #receive = (bytes: Buffer): void => {
-    const reader = this.#reader;
+    const reader = this.reader;
     if (reader.isIdle) {
       // A response that comes before its request would be taken for somebody else's: response smuggling.
       this.#lose(connectionEnded());
@@ -282,7 +276,7 @@ export class Connection implements ResponseSource {
 
   #ended(): void {
     try {
-      if (!this.#reader.end()) this.#lose(connectionEnded());
+      if (!this.reader.end()) this.#lose(connectionEnded());
       else this.#finished();
     } catch (error) {
       this.close(asGatewayError(error));
@@ -295,7 +289,7 @@ export class Connection implements ResponseSource {
     const exchange = this.#exchange;
     const isReusable =
       exchange !== undefined &&
-      this.#reader.isPersistent &&
+      this.reader.isPersistent &&
       // The upstream would take the rest of the body for the next request.
       !this.#isSending &&
       !isLastRequest(exchange.request);
@@ -308,7 +302,7 @@ export class Connection implements ResponseSource {
     const now = this.#settings.clock.now();
     this.#survives401 ||= this.#challengedAt !== undefined;
     this.#challengedAt = isChallenged ? now : undefined;
-    const { keepAliveSeconds } = this.#reader;
+    const { keepAliveSeconds } = this.reader;
     const idleTime =
       keepAliveSeconds === undefined
         ? IDLE_TIME
@@ -324,7 +318,7 @@ export class Connection implements ResponseSource {
 
   #restartTimeout(): void {
     const { responseTicks, idleTicks } = this.#settings;
-    this.#ticksLeft = this.#reader.isInBody ? idleTicks : responseTicks;
+    this.#ticksLeft = this.reader.isInBody ? idleTicks : responseTicks;
   }
 
   /** The connection broke, or was not made. */
@@ -337,7 +331,7 @@ export class Connection implements ResponseSource {
     if (this.#isClosed) return;
     this.#isClosed = true;
     this.#exchange = undefined;
-    this.#reader.stop();
+    this.reader.stop();
     this.#onDrain?.();
     if (this.#socket !== undefined) closeSocket(this.#socket);
     this.#owner.onClosed(this);

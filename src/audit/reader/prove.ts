@@ -49,7 +49,9 @@ export async function prove(options: ProveOptions): Promise<RequestProof> {
   }
   const wanted = found.filter(({ access }) => record === undefined || access === record);
   const [first] = wanted;
-  if (first === undefined) throw new NotProvableError(`the audit log has no record of request ${requestId}`);
+  if (first === undefined) {
+    throw new NotProvableError(`the audit log in ${directory} has no record of request ${requestId}`);
+  }
   const others = wanted.filter(({ folder, access }) => folder !== first.folder || access !== first.access);
   if (others.length > 0) {
     const list = [...new Set([first, ...others].map(({ folder, access }) => `${folder} ${access}`))];
