@@ -1,6 +1,8 @@
+import { execFileSync } from 'node:child_process';
 import { appendFile, cp, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
 import type { AuditOptions } from '../../src/audit/audit.ts';
 import { witnessKey } from '../../src/audit/cosignature.ts';
@@ -13,9 +15,11 @@ import { openTestAudit, REPLICA, recordAccess } from '../support/audit-log.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
 import { newSigningKey } from '../support/signing-key.ts';
 import { useSinks } from '../support/sink-scene.ts';
+import { needPackages } from '../support/system-packages.ts';
 import { until } from '../support/until.ts';
 import { startTestWitness, type TestWitness, WITNESS_NAME } from '../support/witness.ts';
 
+const PYTHON = fileURLToPath(new URL('../support/check_proof.py', import.meta.url));
 const key = newSigningKey();
 const scene = useSinks();
 const SEGMENT = { size: 2000, age: 1e9, keep: 1e9 };
@@ -261,6 +265,31 @@ test('a proof leads to a cosigned head, if there is one', async () => {
       cosignatures: [{ name: WITNESS_NAME, time: expect.any(Number) }],
     });
     expect(() => checkProof(proof, [key.publicKey], [witnessKey(key.publicPem)])).toThrow('no given witness');
+  }
+});
+
+test('a verifier of the documented format in Python accepts a cosigned proof, and no other', async () => {
+  needPackages('python3', 'openssl');
+  const { directory, follow } = await scene();
+  await write(directory, 9);
+  const files = { key: key.publicPem, witness: witness.key.publicPem, other: newSigningKey().publicPem };
+  for (const [name, pem] of Object.entries(files)) await writeFile(join(directory, name), pem);
+  const verdict = async (witnessName: string, change = (proof: string) => proof): Promise<string> => {
+    const file = join(directory, 'proof');
+    await writeFile(file, change(JSON.stringify(await prove({ directory, requestId: 'q4' }))));
+    const args = [PYTHON, '--witness', join(directory, witnessName), join(directory, 'key'), file];
+    return execFileSync('python3', args, { encoding: 'utf8' });
+  };
+  expect(await verdict('witness')).toBe('refused: the witness cosigned it\n');
+  const followed = follow(sink());
+  await followed.untilSent();
+  expect(await verdict('witness')).toBe('ok: 1\n');
+  expect(await verdict('other')).toBe('refused: the witness cosigned it\n');
+  const [, line = ''] =
+    new RegExp(`(${WITNESS_NAME} [^\\\\]+)`).exec(await readFile(join(directory, 'proof'), 'utf8')) ?? [];
+  for (let at = WITNESS_NAME.length + 1; at < line.length; at += 9) {
+    const changed = `${line.slice(0, at)}${line[at] === 'A' ? 'B' : 'A'}${line.slice(at + 1)}`;
+    expect(await verdict('witness', (proof) => proof.replace(line, changed))).toMatch(/^refused: /);
   }
 });
 
