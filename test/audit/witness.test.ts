@@ -117,6 +117,16 @@ test('a log goes on being cosigned over segments, restarts and kills', async () 
   ).toBeGreaterThan(3);
 });
 
+test('the last head is cosigned, though its segment was closed and the next one is empty', async () => {
+  const { directory, follow, open } = await scene();
+  const audit = await open(REPLICA, { signingKey: key.secret, segment: { ...SEGMENT, size: 1 } });
+  await recordAccess(audit);
+  await audit.close();
+  const followed = follow(sink());
+  await followed.untilSent();
+  expect(await check(directory, { witnessHeads: true })).toMatchObject({ kinds: [], cosignedRecords: 1 });
+});
+
 test('a witness that is away stops nothing, and gets the newest head when it is back', async () => {
   const { directory, follow, open } = await scene();
   await witness.stop();

@@ -2,7 +2,7 @@ import { CHECKPOINT_START, noteOfLine, parseCheckpoint } from '../checkpoint.ts'
 import type { AuditKeys } from '../keys.ts';
 import { consistencyProof, type Digest, LeafRange, leafHash, type MerkleTree } from '../merkle.ts';
 import { type SealedBatch, SealedBatches } from '../reader/sealed-batches.ts';
-import { MOST_SEQ } from '../segments/segment.ts';
+import { segmentsIn } from '../segments/segment.ts';
 import type { SinkPosition } from '../segments/signed-file.ts';
 import { treeOf } from '../segments/tree-walk.ts';
 import type { Source, Unit } from './follower.ts';
@@ -64,7 +64,8 @@ interface NewestHead extends TreePoint {
  */
 export class HeadSource implements Source<HeadSubmission> {
   readonly #options: HeadSourceOptions;
-  #batches: SealedBatches;
+  /** Undefined: the log is to be opened. */
+  #batches: SealedBatches | undefined;
   /** True: a batch was left out, so that the tree is not that of the log. */
   #isForged = false;
   /** The tree of all records that were read; undefined: heads are not signed there. */
@@ -88,7 +89,6 @@ export class HeadSource implements Source<HeadSubmission> {
   constructor(options: HeadSourceOptions) {
     this.#options = options;
     this.#cosignedSeq = options.start?.seq ?? 0;
-    this.#batches = this.#open();
   }
 
   async next(isLast = false): Promise<Unit<HeadSubmission> | undefined> {
@@ -124,8 +124,8 @@ export class HeadSource implements Source<HeadSubmission> {
     await this.#reopen();
   }
 
-  close(): Promise<void> {
-    return this.#batches.close();
+  async close(): Promise<void> {
+    await this.#batches?.close();
   }
 
   /** Records of the present tree that are cosigned. */
@@ -133,23 +133,25 @@ export class HeadSource implements Source<HeadSubmission> {
     return Math.max(0, this.#cosignedSeq - this.#first + 1);
   }
 
-  /** Without a position no proof is needed, so only the newest segment is read. */
-  #open(): SealedBatches {
+  /** Without a position no proof is needed: the newest head is in the newest segment, or ends the one before. */
+  async #open(): Promise<SealedBatches> {
     const { folder, replica, keys } = this.#options;
     const onForged = (): void => {
       this.#isForged = true;
     };
-    return new SealedBatches({ folder, replica, keys: [keys], onForged }, this.#cosignedSeq || MOST_SEQ);
+    const newest = (await segmentsIn(folder)).at(-1)?.first ?? 1;
+    return new SealedBatches({ folder, replica, keys: [keys], onForged }, this.#cosignedSeq || newest - 1);
   }
 
   async #reopen(): Promise<void> {
-    await this.#batches.close();
-    this.#batches = this.#open();
+    await this.#batches?.close();
+    this.#batches = undefined;
     [this.#isForged, this.#segment, this.#first] = [false, 0, 0];
     [this.#tree, this.#base, this.#head, this.#since] = [undefined, undefined, undefined, undefined];
   }
 
   async #read(): Promise<SealedBatch | undefined> {
+    this.#batches ??= await this.#open();
     const batch = await this.#batches.next();
     if (!this.#isForged) return batch;
     return this.#readAgain('a batch of the log does not match its seal');
