@@ -219,7 +219,6 @@ class History {
         durability: 'write',
         onFailure: 'refuse',
         parameters: [],
-        pseudonymise: [],
         segment: SEGMENT,
       },
       { log: quiet },

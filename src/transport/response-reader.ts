@@ -1,5 +1,5 @@
+import type { ProxyErrorType } from '../base/error-kind.ts';
 import { GatewayError } from '../base/errors.ts';
-import type { ProxyErrorType } from '../base/proxy-error-type.ts';
 import { isFieldValue, joinedValue, NO_FIELDS, type RawHeaders } from '../base/raw-headers.ts';
 import { type BodyFraming, BodyReader, type BodyReceiver } from '../http1/body-reader.ts';
 import {

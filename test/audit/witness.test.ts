@@ -91,7 +91,7 @@ test('the heads of a log are cosigned, and the cosignatures are in its folder', 
   });
 });
 
-test('a log goes on being cosigned over segments, restarts and kills', async () => {
+test('a log goes on being cosigned over segments and restarts', async () => {
   const { directory, follow, open } = await scene();
   for (let run = 0; run < 4; run += 1) {
     await write(directory, 5);
@@ -115,6 +115,34 @@ test('a log goes on being cosigned over segments, restarts and kills', async () 
   expect(
     (await readdir(join(directory, REPLICA))).filter((name) => name.endsWith('.cosigned')).length,
   ).toBeGreaterThan(3);
+});
+
+test('a log goes on being cosigned after its process was killed', async () => {
+  const { directory, follow, open } = await scene();
+  const killed = await mkdtemp(join(tmpdir(), 'witness-killed-'));
+  const audit = await open(REPLICA, { signingKey: key.secret, segment: SEGMENT });
+  const before = follow(sink());
+  for (let index = 0; index < 5; index += 1) await recordAccess(audit);
+  await before.untilSent();
+  await before.finish();
+  // What a kill leaves: no stop, and lines without a seal.
+  await cp(directory, killed, { recursive: true });
+  await audit.close();
+  await rm(directory, { recursive: true });
+  await cp(killed, directory, { recursive: true });
+  await rm(killed, { recursive: true });
+  const segments = (await readdir(join(directory, REPLICA))).filter((name) => name.endsWith('.jsonl')).sort();
+  const newest = segments.at(-1) ?? '';
+  await appendFile(
+    join(directory, REPLICA, newest),
+    '{"seq":6,"time":"2026-01-01T00:00:00.000Z","kind":"access"}\n{"se',
+  );
+  await write(directory, 5);
+  const after = follow(sink());
+  await after.untilSent();
+  expect((await after.status()).rejected).toBe(false);
+  const { kinds, cosignedRecords } = await check(directory, { witnessHeads: true });
+  expect([kinds, cosignedRecords]).toEqual([[], 12]);
 });
 
 test('the last head is cosigned, though its segment was closed and the next one is empty', async () => {
