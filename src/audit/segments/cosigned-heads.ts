@@ -5,9 +5,9 @@ import { errorCode } from '../../base/error-code.ts';
 import { type Checkpoint, noteOfLine, parseCheckpoint } from '../checkpoint.ts';
 import { linesOf, NEWLINE } from '../line.ts';
 import { cosignedName } from './segment.ts';
-import { readBlocks } from './segment-reader.ts';
+import { NotRegularError, readBlocks } from './segment-reader.ts';
 
-const { O_APPEND, O_CREAT, O_NOFOLLOW, O_RDWR } = constants;
+const { O_APPEND, O_CREAT, O_NOFOLLOW, O_NONBLOCK, O_RDWR } = constants;
 
 /** A head that a witness may have cosigned: nothing of it is to be believed before its signatures are checked. */
 export interface CosignedHead {
@@ -21,9 +21,11 @@ export interface CosignedHead {
  */
 export async function appendCosigned(folder: string, segment: number, line: string): Promise<void> {
   const path = join(folder, cosignedName(segment));
-  const handle = await open(path, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW, 0o600);
+  const handle = await open(path, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK, 0o600);
   try {
-    const { size } = await handle.stat();
+    const found = await handle.stat();
+    if (!found.isFile()) throw new NotRegularError(path);
+    const { size } = found;
     const { buffer } = await handle.read(Buffer.alloc(1, NEWLINE), 0, 1, Math.max(0, size - 1));
     // A line that a crash has torn must not take the next one with it.
     await handle.appendFile(buffer[0] === NEWLINE ? line : `\n${line}`);
