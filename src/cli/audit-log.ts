@@ -15,8 +15,7 @@ import type { Config } from '../config/schema.ts';
 import { SourceReader } from '../credentials/sources.ts';
 import type { RedisOptions } from '../redis/connection.ts';
 import { readAuditKey } from '../setup/audit.ts';
-import { ContentReading } from '../setup/content.ts';
-import { readRedis } from '../setup/redis.ts';
+import { ContentReading, readRedis } from '../setup/content.ts';
 import { CommandError, type Io, note, type Output, processContext } from './io.ts';
 
 interface Part {
