@@ -240,7 +240,7 @@ const CODES: Readonly<Record<Failed, ControlErrorCode>> = {
 /** How an upstream responds that does not accept the credential. */
 const RETRIED: Readonly<Record<Failed, string>> = {
   unknown: 'has other versions in some workers',
-  spent: 'has seen as many refused attempts as digest.attemptsWhenRefused allows in a minute',
+  spent: 'has seen as many refused attempts as digest.attemptsWhenRefused allows in a minute: wait a minute',
   refused: 'refuses it',
   unclear: 'does not say whether it accepts it',
 };
