@@ -64,9 +64,19 @@ const EXCEPTIONS: Record<string, Record<string, { readonly test: string } | { re
     },
     'npm ci && npm test': { reason: 'a test would run itself' },
   },
+  'docs/audit/use.md': {
+    'digest-gateway audit forget --config gateway.yaml --month 2026-03': {
+      test: 'test/cli/audit-forget.test.ts',
+    },
+  },
   'docs/audit/witness.md': {
     'cat witness.yaml': { test: 'test/witness/witness.test.ts' },
     'digest-gateway witness --config witness.yaml': { test: 'test/witness/witness.test.ts' },
+    'curl -o heads https://witness.example.org:8090/checkpoints': { test: 'test/witness/witness.test.ts' },
+    'digest-gateway audit verify --directory copy/audit --public-key audit-signing-key.pub --witness-key witness.pub --witness-heads heads':
+      { test: 'test/scenarios/audit/witness.test.ts' },
+    'digest-gateway audit check-proof request.proof --public-key audit-signing-key.pub --witness-key witness.pub':
+      { test: 'test/scenarios/audit/witness.test.ts' },
   },
   'docs/operate/deploy.md': {
     'docker build --build-arg NODE_IMAGE=node:26.10.0-slim@sha256:… -t digest-gateway .': {
