@@ -53,7 +53,8 @@ export function loginRouter(deps: LoginDeps): Router {
       inSlot(slots, res, deps, async () => {
         const sealed = deps.cookies.signIn(req);
         deps.cookies.clearSignIn(req, res);
-        const [, search = ''] = /(\?.*)$/.exec(req.originalUrl) ?? [];
+        const [path = ''] = req.originalUrl.split('?', 1);
+        const search = req.originalUrl.slice(path.length);
         openFor(req, res, await signedIn(req, deps, oidc.complete(search, sealed)), deps);
         // A redirect would still count as one of the provider's page, without the strict cookie.
         deps.pages.sendForward(res, 'Signed in', '/');
