@@ -17,7 +17,7 @@ import type {
   ProposedAction,
   Sender,
 } from '../control/gateway-actions.ts';
-import { operatorDetails } from '../control/operators.ts';
+import { type Operator, operatorDetails } from '../control/operators.ts';
 import { type CredentialVersionState, statusOf } from '../control/state.ts';
 import type { ActionName, CredentialResultView, FindingView } from '../control/view.ts';
 import { WORDS } from '../control/words.ts';
@@ -102,6 +102,10 @@ export class Actions implements GatewayActions, CredentialCommands {
   ): Promise<void> {
     const details = { ...request, proposal: id, by, address, ...operatorDetails(operator) };
     if (!(await this.#deps.audit.adminWritten(event, details))) throw new ControlError('audit-unavailable');
+  }
+
+  noteExpired({ id, request }: ProposedAction, proposer: Operator): void {
+    this.#deps.audit.admin('action-expired', { ...request, ...proposalDetails({ id, proposer }) });
   }
 
   async promote(promotion: Promotion, address: string): Promise<CredentialResultView> {

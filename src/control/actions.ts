@@ -114,7 +114,7 @@ export function actionsRouter(options: ActionsOptions): Router {
     res.set('cache-control', 'no-store').json(allowedView(options, callerOf(res)));
   });
   router.get(PROPOSALS, admission.requireRead, (_req, res) => {
-    res.set('cache-control', 'no-store').json(proposals.view(callerOf(res)?.operator));
+    res.set('cache-control', 'no-store').json(proposals.view(callerOf(res)?.operator, actions));
   });
   const guards = [admission.requireOperator, jsonBody('action-invalid')];
   router.post('/api/actions', guards, begin);

@@ -91,6 +91,8 @@ export interface GatewayActions {
    * @throws ControlError if it cannot be recorded
    */
   note(event: ProposalEvent, proposal: ProposedAction, sender: Sender): Promise<void>;
+  /** Records that nobody confirmed an action in time. */
+  noteExpired(proposal: ProposedAction, proposer: Operator): void;
 }
 
 /** An action that waits for a second person. */

@@ -33,6 +33,7 @@ function notedActions(perform: () => Promise<ActionOutcome> = async () => ({ res
       return perform();
     },
     note: async () => undefined,
+    noteExpired: () => undefined,
   };
   return { done, actions };
 }

@@ -206,7 +206,7 @@ export async function startControl({
 }: ControlChange = {}): Promise<RunningControl> {
   const console = sourceWith({ tokenAsked: tokenSha256 !== undefined, ...change.console });
   const control = new ControlPlane({
-    scrape: countedMetrics().scrape,
+    ...countedMetrics(),
     tokens: tokenSha256 === undefined ? undefined : { full: tokenSha256, read: readTokenSha256 },
     oidc: undefined,
     fourEyes: undefined,

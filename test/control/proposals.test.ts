@@ -12,6 +12,7 @@ import { CookieClient, openOidc, type People } from '../support/oidc.ts';
 import { act, OF_PROGRAM, ofPage, post, TOKEN_HASHES } from '../support/operator.ts';
 import { checkLooks, usePages } from '../support/pages.ts';
 import { openScene } from '../support/scene.ts';
+import { until } from '../support/until.ts';
 
 const PEOPLE: People = {
   otto: { email: 'otto@example.org', groups: ['ops'] },
@@ -171,6 +172,7 @@ function bare() {
   const clock = { time: 0, now: () => clock.time };
   const now = { effects: ['It reloads.'], isWritable: true };
   const notes: string[] = [];
+  const expired: [id: string, subject: string][] = [];
   const actions: GatewayActions = {
     plan: async (request) => ({ request, effects: now.effects }),
     perform: async () => ({ result: 'Done.', notes: [] }),
@@ -178,6 +180,7 @@ function bare() {
       if (!now.isWritable) throw new ControlError('audit-unavailable');
       notes.push(event);
     },
+    noteExpired: ({ id }, { subject }) => expired.push([id, subject]),
   };
   const proposals = new Proposals(600_000, clock);
   const sender = (subject: string) => ({
@@ -188,20 +191,38 @@ function bare() {
   const propose = async (subject: string) =>
     proposals.propose(await actions.plan({ action: 'reload' }), sender(subject), actions);
   const confirm = (id: string, subject: string) => proposals.confirm(id, sender(subject), actions);
-  const waiting = () => proposals.view(undefined).proposals.length;
-  return { clock, now, notes, propose, confirm, waiting };
+  const waiting = () => proposals.view(undefined, actions).proposals.length;
+  return { clock, now, notes, expired, propose, confirm, waiting };
 }
 
 const codeOf = (work: Promise<unknown>) => work.then(() => 'ok', errorCode);
 
-test('a proposal waits for as long as is configured', async () => {
-  const { clock, propose, confirm, waiting } = bare();
+test('a proposal waits for as long as is configured; one that nobody confirmed is recorded once', async () => {
+  const { clock, expired, propose, confirm, waiting } = bare();
   const [early, late] = [await propose('a'), await propose('a')];
   clock.time = 599_999;
   expect(await codeOf(confirm(early.id, 'b'))).toBe('ok');
   clock.time = 600_000;
   expect(await codeOf(confirm(late.id, 'b'))).toBe('proposal-unknown');
   expect(waiting()).toBe(0);
+  expect(expired).toEqual([[late.id, 'a']]);
+});
+
+test('the record of an expired proposal names its id, action and proposer', async () => {
+  const { origin, person, proposals, events } = await start({ actions: ['drain'], within: '1s' });
+  const otto = await person('otto');
+  expect((await act(origin, DRAIN, otto)).status).toBe(202);
+  const [{ proposal } = {}] = await events('action-proposed');
+  await until(async () => (await proposals(otto)).length === 0);
+  await until(async () => (await events('action-expired')).length > 0);
+  expect(await events('action-expired')).toEqual([
+    expect.objectContaining({
+      action: 'drain',
+      proposal,
+      proposedBy: 'otto@example.org',
+      proposedBySubject: 'otto',
+    }),
+  ]);
 });
 
 test('people are told apart by their subject, not by their name', async () => {
