@@ -38,7 +38,7 @@ export function consoleSource(parts: ConsoleParts): ConsoleSource {
     values,
     version: build.version,
     node: build.node,
-    tokenAsked: reloads.active.config.control.tokenSha256 !== undefined,
+    tokenAsked: asksWho(reloads.active.config.control),
     startedAt: Date.now(),
     configuredAt: () => reloads.activeSince,
     state,
@@ -46,6 +46,10 @@ export function consoleSource(parts: ConsoleParts): ConsoleSource {
     settings: (deployment) => deploymentSettings(deployment, reloads.active.config),
     auditLines: (position) => workers.auditLines(position),
   };
+}
+
+function asksWho({ tokenSha256, oidc }: Config['control']): boolean {
+  return tokenSha256 !== undefined || oidc !== undefined;
 }
 
 /** Returns the limits that apply to a deployment; undefined: there is none of this name. */
@@ -89,7 +93,7 @@ function limitsView({
 const VALUES = 20;
 
 interface QueriesDeps {
-  readonly workers: Pick<Workers, 'clientUse'>;
+  readonly workers: Pick<Workers, 'clientUse' | 'flightRecord'>;
   readonly reloads: Pick<ActiveSetup, 'active'>;
 }
 
@@ -98,6 +102,7 @@ export function queriesOf({ workers, reloads }: QueriesDeps): Queries {
   const effective = effectiveOf(reloads);
   return {
     configuration: effective,
+    flightRecord: () => workers.flightRecord(),
     explain: (request) => explained(reloads.active.config, request),
     client: async (id) => {
       const { config } = reloads.active;

@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { messageOf } from '../base/error-code.ts';
-import type { Promotion } from '../control/actions.ts';
 import { ControlError, type ControlErrorCode } from '../control/control-error.ts';
+import type { Promotion } from '../control/gateway-actions.ts';
 import type { CredentialVersionState, DeploymentState, GatewayState } from '../control/state.ts';
 import { type CredentialSources, sealedEntriesOf } from '../credentials/reading.ts';
 import { SealedError, type SealedSection } from '../credentials/sealed-file.ts';
