@@ -12,6 +12,7 @@ import type {
   RuleView,
 } from '../control/client-view.ts';
 import { ControlError } from '../control/control-error.ts';
+import type { RulePlace } from '../control/map.ts';
 import type { ExplainRequest, Queries } from '../control/queries.ts';
 import type { ConsoleSource } from '../control/snapshot.ts';
 import type { GatewayState } from '../control/state.ts';
@@ -45,9 +46,23 @@ export function consoleSource(parts: ConsoleParts): ConsoleSource {
     configuredAt,
     state,
     clients: () => setup().config.clients.map(({ id }) => id),
+    rules: () => rulesOf(setup().config),
     settings: (deployment) => deploymentSettings(deployment, setup().config),
     auditLines: (position) => serving.auditLines(position),
   };
+}
+
+function rulesOf({ anonymous, clients }: Config): RulePlace[] {
+  const named = clients.flatMap(({ id, allow }, index) =>
+    allow.map(({ deployment }, at) => ({ client: id, deployment, path: `clients[${index}].allow[${at}]` })),
+  );
+  if (!anonymous) return named;
+  const everything = ANONYMOUS.allow.map(({ deployment }) => ({
+    client: ANONYMOUS.id,
+    deployment,
+    path: 'anonymous',
+  }));
+  return [...named, ...everything];
 }
 
 /** Returns the limits that apply to a deployment; undefined: there is none of this name. */

@@ -12,20 +12,21 @@ import {
   type ErrorState,
   isEgressMissing,
   mergeConnections,
-  type Stage,
   type WorkerState,
 } from '../control/state.ts';
-import type { AuditLine, ListenerView, NonceView } from '../control/view.ts';
+import type { AuditLine, ListenerView, NonceView, ProcessView } from '../control/view.ts';
 import type { RecentError } from '../gateway/error-log.ts';
 import type { Deployment } from '../gateway/gateway.ts';
 import type { Listener } from '../gateway/listener.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import type { CredentialState } from '../upstream/upstream-address.ts';
 
+type ServingStage = ProcessView['stage'];
+
 interface WorkerParts {
   /** Number of the worker; left out: this process serves itself. */
   readonly worker?: number | undefined;
-  readonly stage: Stage;
+  readonly stage: ServingStage;
   readonly storeUp: boolean;
   readonly audit: Audit;
   readonly setup: AppSetup;
@@ -41,19 +42,41 @@ export async function workerState(parts: WorkerParts): Promise<WorkerState> {
   const deployments = await Promise.all(
     parts.deployments.map((each) => deploymentState(each, setup, clock.now())),
   );
+  const serves =
+    stage === 'serving' &&
+    !audit.refusing &&
+    deployments.some(canServe) &&
+    reaches(deployments, setup.config.readiness);
+  const listeners = parts.listeners.filter(({ name }) => name !== '').map(listenerView);
   return {
     worker,
     stage,
-    serves:
-      stage === 'serving' &&
-      !audit.refusing &&
-      deployments.some(canServe) &&
-      reaches(deployments, setup.config.readiness),
+    serves,
     storeUp: setup.redis === undefined ? null : storeUp,
     audit: auditState(audit),
-    listeners: parts.listeners.filter(({ name }) => name !== '').map(listenerView),
+    processes: [processView(worker, stage, serves, listeners)],
+    listeners,
     deployments,
     errors: errors.map((error) => errorState(error, clock)),
+  };
+}
+
+function processView(
+  worker: number,
+  stage: ServingStage,
+  serves: boolean,
+  listeners: readonly ListenerView[],
+): ProcessView {
+  const { user, system } = process.cpuUsage();
+  return {
+    worker,
+    pid: process.pid,
+    stage,
+    serves,
+    startedAt: Math.round(Date.now() - process.uptime() * 1000),
+    memory: process.memoryUsage.rss(),
+    cpuSeconds: Math.round((user + system) / 10_000) / 100,
+    connections: listeners.reduce((sum, { connections }) => sum + connections, 0),
   };
 }
 
@@ -88,13 +111,16 @@ async function deploymentState(
 ): Promise<DeploymentState> {
   const { credentials, outcomes, tlsSeen } = upstream;
   const egress = await upstream.egress.states();
-  const addresses = upstream.addressesInUse.map(({ address, state: { health, age, circuit, reason } }) => ({
-    address,
-    health,
-    age: age / 1000,
-    circuit,
-    reason,
-  }));
+  const addresses = upstream.addressesInUse.map(
+    ({ address, exchanges, state: { health, age, circuit, reason } }) => ({
+      address,
+      health,
+      age: age / 1000,
+      circuit,
+      reason,
+      exchanges,
+    }),
+  );
   return {
     name,
     origin: setup.config.deployments[name]?.baseUrl.join(', ') ?? '',

@@ -279,10 +279,10 @@ test('the API refuses what does not exist', async () => {
 
 describe('the overview of 200 deployments', () => {
   const names = Array.from({ length: 200 }, (_, at) => `deployment-${String(at).padStart(3, '0')}`);
-  const broken = 'deployment-150';
+  const down = 'deployment-150';
   const state = () => ({
     deployments: names.map((name, at) => ({
-      ...(name === broken ? failingDeployment(name, 'it accepts no connection') : healthyDeployment(name)),
+      ...(name === down ? failingDeployment(name, 'it accepts no connection') : healthyDeployment(name)),
       ...(at % 10 === 0 && { certificateExpiresAt: Date.now() + 86_400_000 }),
     })),
   });
@@ -300,7 +300,7 @@ describe('the overview of 200 deployments', () => {
       await setLook(page, look);
       await page.goto(origin);
       await table.locator('.sparkline').first().waitFor();
-      expect((await heads()).slice(0, 3)).toEqual([broken, 'deployment-000', 'deployment-010']);
+      expect((await heads()).slice(0, 3)).toEqual([down, 'deployment-000', 'deployment-010']);
       expect(await heads()).toHaveLength(200);
       // The banner stays small.
       const banner = await page.getByRole('region', { name: 'Problems now' }).innerText();
@@ -314,7 +314,7 @@ describe('the overview of 200 deployments', () => {
       expect((await heads())[0]).toBe('deployment-199');
       expect(await table.locator('th[aria-sort]').getAttribute('aria-sort')).toBe('descending');
       await page.getByLabel('Filter').fill('BROKEN');
-      expect(await heads()).toEqual([broken]);
+      expect(await heads()).toEqual([down]);
       await page.getByText('1 of 200 deployments').waitFor();
       await page.getByLabel('Filter').fill('-007');
       const line = table.getByLabel('Requests and errors of deployment-007 in the last 15 minutes');

@@ -19,7 +19,7 @@ const LINE_KINDS = [
 
 const CHAIN: Readonly<Record<ChainView['state'], string>> = {
   intact: 'ok',
-  altered: 'broken',
+  altered: 'down',
 };
 
 const LINE_COLUMNS: readonly Column<AuditLine>[] = [

@@ -19,7 +19,7 @@ const EVERY_MS = 5_000;
 export function ClientPage({ params }: PageProps) {
   const { name = '' } = params;
   const { data, error } = useFetch<ClientDetailView>(`/api/clients/${encodeURIComponent(name)}`, EVERY_MS);
-  if (error !== undefined) return <p class="broken">{error}</p>;
+  if (error !== undefined) return <p class="down">{error}</p>;
   if (data === undefined) return <p class="muted">Asking the gateway …</p>;
   const served = data.refusals.filter(({ isServed }) => isServed);
   const refused = data.refusals.filter(({ isServed }) => !isServed);

@@ -50,7 +50,7 @@ function Request({ row }: { readonly row: RequestRow }) {
       <h2>
         {method} {path}
       </h2>
-      <p class={code !== '' || status >= 400 ? 'broken' : 'ok'}>
+      <p class={code !== '' || status >= 400 ? 'down' : 'ok'}>
         {status} {code !== '' && searchLink('code', code)}
         {outcome === undefined && ' when its response began; the log has no outcome of it'}
       </p>

@@ -88,7 +88,7 @@ function ConfirmDialog({ title, body, onClose }: ConfirmProps) {
           <li key={effect}>{effect}</li>
         ))}
       </ul>
-      <p role="alert" class="broken">
+      <p role="alert" class="down">
         {error}
       </p>
       <p role="status" class="muted">
@@ -141,7 +141,7 @@ export function Results() {
   );
 }
 
-const CLASSES = { ok: 'ok', warn: 'degraded', fail: 'broken' } as const;
+const CLASSES = { ok: 'ok', warn: 'degraded', fail: 'down' } as const;
 
 function Findings({ findings }: { readonly findings: NonNullable<ActionResultView['findings']> }) {
   return (

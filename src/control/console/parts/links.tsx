@@ -1,4 +1,5 @@
 import { signal } from '@preact/signals';
+import { date } from '../format.ts';
 
 /*
  * Every name and id on a page is a link to what is known about it.
@@ -24,6 +25,20 @@ export function clientLink(name: string) {
 /** A link to a deployment's page. */
 export function deploymentLink(name: string) {
   return name === '' ? null : <a href={`#/deployments/${encodeURIComponent(name)}`}>{name}</a>;
+}
+
+/** A link to what an error code means. */
+export function codeLink(code: string) {
+  return (
+    <a href={`#/errors/${encodeURIComponent(code)}`}>
+      <code>{code}</code>
+    </a>
+  );
+}
+
+/** A link to all certificates, by the end of one in Unix milliseconds. */
+export function certificateLink(expiresAt: number) {
+  return <a href="#/certificates">{date(expiresAt)}</a>;
 }
 
 /** The address behind `#`. */

@@ -150,7 +150,7 @@ export function SearchProgress({ search, noun, range }: SearchProgressProps) {
         )}
       </div>
       {error !== undefined && stage === 'failed' && (
-        <p class="broken" role="alert">
+        <p class="down" role="alert">
           {error}
         </p>
       )}
