@@ -3,6 +3,7 @@ import { withoutTransforms } from '../../src/config/cross-check.ts';
 import { asWritten } from '../../src/config/effective.ts';
 import { SOURCE_TITLE, source } from '../../src/config/secret-source.ts';
 import { configSchema } from '../../src/config/section-issues.ts';
+import { witnessSettings } from '../../src/witness/settings.ts';
 import { generatedFrom, page, wrap } from './markdown.ts';
 
 const INTRODUCTION = [
@@ -36,6 +37,21 @@ export function configurationPage(): string {
     `## ${SOURCE_TITLE}`,
     'A secret is a mapping with exactly one source. A file that changes is read again.',
     sources.join('\n'),
+  ]);
+}
+
+/** The text of docs/audit/witness-settings.md. */
+export function witnessSettingsPage(): string {
+  const shape = shapeOf(witnessSettings('/')) ?? {};
+  return page([
+    generatedFrom('the schema of a witness'),
+    '# Settings of a witness',
+    wrap(
+      'The file of `digest-gateway witness --config FILE` is YAML. [How to run a witness](witness.md) has an example. File names are relative to the folder of the file.',
+    ),
+    Object.entries(shape)
+      .flatMap(([key, schema]) => entries(key, schema))
+      .join('\n'),
   ]);
 }
 

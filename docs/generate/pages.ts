@@ -1,6 +1,6 @@
 import { configJsonSchema } from '../../src/config/json-schema.ts';
 import { cliPage } from './cli.ts';
-import { configurationPage } from './configuration.ts';
+import { configurationPage, witnessSettingsPage } from './configuration.ts';
 import { conformancePage } from './conformance.ts';
 import { errorsPage } from './errors.ts';
 import { findingsPage } from './findings.ts';
@@ -12,6 +12,7 @@ export async function generatedPages(): Promise<Map<string, string>> {
     ['docs/configure/cli.md', await cliPage()],
     ['docs/configure/errors.md', errorsPage()],
     ['docs/audit/findings.md', findingsPage()],
+    ['docs/audit/witness-settings.md', witnessSettingsPage()],
     ['docs/security/conformance.md', conformancePage()],
     ['config/schema.json', `${JSON.stringify(configJsonSchema(), null, 2)}\n`],
   ]);

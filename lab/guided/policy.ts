@@ -1,6 +1,6 @@
 import { GatewayError } from '../../src/base/errors.ts';
-import type { Client, Rule } from '../../src/policy/client.ts';
 import { decide, type Grant, type Request } from '../../src/policy/decide.ts';
+import type { Client, Rule } from '../../src/policy/rules.ts';
 import {
   AUTHORS,
   type ClientName,

@@ -4,17 +4,16 @@ import { asGatewayError, GatewayError } from '../../src/base/errors.ts';
 import { Secret } from '../../src/base/secret.ts';
 import type { ChallengeStore } from '../../src/challenges/store/store.ts';
 import type { Credential, CredentialSet } from '../../src/credentials/credentials.ts';
-import { AttemptBudget } from '../../src/handshake/attempt-budget.ts';
+import { AttemptBudget, RetryBudget } from '../../src/handshake/attempt-budget.ts';
 import { NO_BODY, type RequestBody } from '../../src/handshake/exchange.ts';
 import { Limits } from '../../src/limits/limits.ts';
 import type { LimitSettings } from '../../src/limits/settings.ts';
 import type { LimitStore } from '../../src/limits/store.ts';
 import { Metrics } from '../../src/metrics/metrics.ts';
+import { Deadlines, type Timed } from '../../src/upstream/client-request.ts';
 import type { UpstreamCredential } from '../../src/upstream/credential.ts';
 import { CredentialRegistry } from '../../src/upstream/credential-registry.ts';
 import type { Transport, VersionOptions } from '../../src/upstream/credential-version.ts';
-import { Deadlines } from '../../src/upstream/deadlines.ts';
-import { RetryBudget } from '../../src/upstream/retry-budget.ts';
 import type { Network } from './network.ts';
 import type { Observer, RequestRecord } from './observer.ts';
 import { UpstreamConnections } from './upstream/connections.ts';
@@ -206,7 +205,6 @@ export class Gateway {
   ): Promise<void> {
     const cancellation = new Cancellation();
     const now = monotonicClock.now();
-    const deadline = this.#deadlines.begin(cancellation, false, now);
     const giveUp = (): void =>
       cancellation.cancel(new GatewayError('request-timeout', 'The client is gone.'));
     const timer = givesUpAfter === undefined ? undefined : setTimeout(giveUp, givesUpAfter);
@@ -215,6 +213,9 @@ export class Gateway {
     this.#retries.onRequest(now);
     const headers = ['x-request', String(id)];
     const request = { method, target, headers, body: bodyOf(body), cancellation, client, trace: undefined };
+    const place = { deadline: 0, previous: undefined, next: undefined };
+    const timed: Timed = { cancellation, source: undefined, body: NO_BODY, ...place };
+    this.#deadlines.begin(timed, now);
     try {
       const budget = new AttemptBudget(this.#retries);
       const response = await credential.send(request, budget, transport);
@@ -222,7 +223,7 @@ export class Gateway {
       await response.skip();
     } finally {
       clearTimeout(timer);
-      this.#deadlines.end(deadline);
+      this.#deadlines.end(timed);
     }
   }
 

@@ -7,7 +7,6 @@ import type { FileWatch } from '../base/file-watch.ts';
 import type { Log } from '../base/log.ts';
 import { parseAddress } from '../base/network.ts';
 import { type OpenAddress, removeStaleSocket } from '../base/open-port.ts';
-import { reportError } from '../base/report-error.ts';
 import { formatPath } from '../config/issues.ts';
 import { listenerPath } from '../config/listen.ts';
 import type { ReloadResult } from '../control/actions.ts';
@@ -16,7 +15,6 @@ import { CONSOLE_PACE, type ConsolePace } from '../control/console.ts';
 import { ControlPlane } from '../control/control.ts';
 import type { OfferedDeployment } from '../control/openapi.ts';
 import { type GatewayState, mergeStates } from '../control/state.ts';
-import { withdrawnBetween } from '../credentials/credentials.ts';
 import type { ListenTls } from '../gateway/listener.ts';
 import { compileRules } from '../policy/rules.ts';
 import { watchListenTls } from '../setup/listen-tls.ts';
@@ -24,13 +22,12 @@ import type { AppSetup, SetupSource } from '../setup/setup.ts';
 import { Actions } from './actions.ts';
 import type { ProcessParts } from './compose.ts';
 import { consoleSource, queriesOf } from './console.ts';
-import { usedAt } from './credential-actions.ts';
 import { type ReloadCause, Reloads, type ServiceManager } from './reloads.ts';
-import type { Activation, Serving } from './worker.ts';
+import type { Workers } from './worker.ts';
 
 /** The parts of this process, whose audit log the app closes, and what is around them. */
 export interface AppDeps extends Pick<ProcessParts, 'log' | 'build' | 'audit' | 'metrics' | 'merged'> {
-  readonly serving: Serving;
+  readonly workers: Workers;
   /** The user of this process; undefined: owners of files are not checked. */
   readonly uid: number | undefined;
   /** Folder of the built console. */
@@ -44,7 +41,7 @@ export interface AppDeps extends Pick<ProcessParts, 'log' | 'build' | 'audit' | 
   readonly serviceManager?: ServiceManager | undefined;
 }
 
-/** The whole gateway: what serves requests, and beside it the control plane and the reloads. */
+/** The whole gateway: its workers, and beside them the control plane and the reloads. */
 export class App {
   readonly #deps: AppDeps;
   /** The setup at the start; parts of it cannot change while the gateway runs. */
@@ -53,24 +50,18 @@ export class App {
   readonly #reloads: Reloads;
   /** Undefined: no sinks are configured. */
   readonly #auditSinks: AuditSinks | undefined;
-  #active: AppSetup;
-  /** Time of its activation, in Unix milliseconds. */
-  #since = Date.now();
   #listening: readonly OpenAddress[];
   #tlsWatches: readonly FileWatch[] = [];
   #closing: Promise<void> | undefined;
   readonly #drainRequested = Promise.withResolvers<void>();
 
   constructor(setup: AppSetup, deps: AppDeps) {
-    const { log, metrics, audit, source, watchFile = false, serviceManager } = deps;
+    const { log, metrics, audit, workers, source, watchFile = false, serviceManager } = deps;
     this.#deps = deps;
     this.#setup = setup;
-    this.#active = setup;
     this.#listening = setup.config.listen;
-    const activate = (next: AppSetup): Promise<Activation> => this.#activate(next);
-    const active = (): AppSetup => this.#active;
-    const deciding = { source, watchFile, log, metrics, audit, serviceManager, active, activate };
-    this.#reloads = new Reloads(deciding);
+    const reloading = { source, watchFile, log, metrics, audit, serviceManager, workers };
+    this.#reloads = new Reloads(setup, reloading);
     this.#auditSinks = openSinks(setup, log);
     this.#control = this.#openControl();
   }
@@ -80,12 +71,12 @@ export class App {
    * @throws Error if a port cannot be opened; nothing stays open then
    */
   async start(): Promise<{ listen: readonly OpenAddress[]; control: OpenAddress }> {
-    const { serving, log, build, uid, audit } = this.#deps;
+    const { workers, log, build, uid, audit } = this.#deps;
     const { config, listenTls } = this.#setup;
     const addresses = await this.#openPlanes().catch(async (error) => {
       // A connection to Redis that stays open would keep the process from ending.
-      serving.hurry();
-      await Promise.all([serving.drain(), this.#reloads.close()]);
+      workers.hurry();
+      await Promise.all([workers.drain(), this.#reloads.close()]);
       await audit.close();
       await this.#auditSinks?.close();
       throw error;
@@ -93,10 +84,7 @@ export class App {
     this.#listening = addresses.listen;
     const { version, node } = build;
     audit.admin('start', { version, node, deployments: Object.keys(config.deployments) });
-    const renew = (listener: number, tls: ListenTls): void => {
-      this.#active = { ...this.#active, listenTls: this.#active.listenTls.with(listener, tls) };
-      serving.renewTls({ listener, tls });
-    };
+    const renew = (listener: number, tls: ListenTls): void => this.#reloads.renewTls({ listener, tls });
     this.#tlsWatches = listenTls.map((tls, index) =>
       watchListenTls(config.listen, index, tls, { log, uid, renew }),
     );
@@ -109,7 +97,7 @@ export class App {
    * cannot be read or built. Never rejects.
    */
   reload(load?: () => Promise<AppSetup>, cause: ReloadCause = { by: 'signal' }): Promise<ReloadResult> {
-    this.#deps.serving.reopenAccessLog();
+    this.#deps.workers.reopenAccessLog();
     return this.#reloads.reload(load, cause);
   }
 
@@ -129,48 +117,15 @@ export class App {
 
   /** Refuses new requests, finishes the current ones and closes everything. May be called more than once. */
   close(): Promise<void> {
-    this.#deps.serving.hurry();
+    this.#deps.workers.hurry();
     return this.drain();
   }
 
-  /** @throws Error if the setup cannot be activated; the active one stays then */
-  async #activate(setup: AppSetup): Promise<Activation> {
-    const { serving } = this.#deps;
-    const before = this.#active;
-    const activation = await serving.activate(setup);
-    const { listenTls } = this.#active;
-    this.#active = setup;
-    for (const [listener, tls] of listenTls.entries()) {
-      // The certificate was renewed meanwhile: what the setup has is older.
-      if (tls === undefined || tls === before.listenTls[listener]) continue;
-      this.#active = { ...this.#active, listenTls: this.#active.listenTls.with(listener, tls) };
-      serving.renewTls({ listener, tls });
-    }
-    void this.#warnOfWithdrawn(before, setup).catch(reportError);
-    this.#since = Date.now();
-    this.#deps.audit.configure(setup.config.audit);
-    this.#deps.log.level = setup.config.log.level;
-    return activation;
-  }
-
-  /** A next version that was withdrawn may have become the one in use shortly before. */
-  async #warnOfWithdrawn({ credentials: before }: AppSetup, { credentials }: AppSetup): Promise<void> {
-    const withdrawn = withdrawnBetween(before, credentials);
-    if (withdrawn.length === 0) return;
-    const state = await this.#state();
-    for (const { name: credential, version } of withdrawn) {
-      const deployments = usedAt(state, credential, version);
-      const msg =
-        'next version withdrawn, but it is in use, and stays until the upstream refuses it or a restart';
-      if (deployments.length > 0) this.#deps.log.warn({ credential, version, deployments }, msg);
-    }
-  }
-
   async #drain(): Promise<void> {
-    const { serving, serviceManager, audit } = this.#deps;
+    const { workers, serviceManager, audit } = this.#deps;
     serviceManager?.stopping();
     this.#reloads.refuse();
-    await serving.drain();
+    await workers.drain();
     await Promise.all([...this.#tlsWatches.map((watch) => watch.close()), this.#reloads.close()]);
     await this.#control.close();
     await audit.close('stop');
@@ -179,13 +134,13 @@ export class App {
   }
 
   async #openPlanes() {
-    const { serving } = this.#deps;
+    const { workers } = this.#deps;
     const { listen: dataPlane, control } = this.#setup.config;
     for (const [index, { address }] of dataPlane.entries()) {
       await removeStaleSocket(address, formatPath(listenerPath(dataPlane, index)));
     }
     await removeStaleSocket(control.address, 'control');
-    const listen = await serving.start();
+    const listen = await workers.start();
     await this.#reloads.start();
     return {
       listen,
@@ -194,19 +149,20 @@ export class App {
   }
 
   async #state(): Promise<GatewayState> {
-    const { serving } = this.#deps;
+    const { workers } = this.#deps;
     const sinks = (this.#auditSinks?.states ?? []).map(({ name, failing = null }) => ({ name, failing }));
-    const state = mergeStates(await serving.states(), serving.former.errors);
-    return { ...state, workers: serving.workersState, configuration: this.#reloads.state, sinks };
+    const { states, formerErrors, primary } = await workers.states();
+    const state = mergeStates(states, formerErrors);
+    return { ...state, workers: primary, configuration: this.#reloads.state, sinks };
   }
 
   #createActions(): Actions {
-    const { serving, audit, log, source } = this.#deps;
+    const { workers, audit, log, source } = this.#deps;
     return new Actions({
-      serving,
+      workers,
       audit,
       log,
-      setup: () => this.#active,
+      setup: () => this.#reloads.active,
       state: () => this.#state(),
       context: source?.context,
       readCredentials: () => this.#reloads.readCredentials(),
@@ -217,26 +173,26 @@ export class App {
   }
 
   async #observe(names?: readonly string[]): Promise<void> {
-    const { serving, metrics } = this.#deps;
-    await serving.observe(names);
+    const { workers, metrics } = this.#deps;
+    await workers.observe(names);
     this.#auditSinks?.observe(metrics);
   }
 
   #openControl(): ControlPlane {
-    const { log, build, serving, merged, consoleFolder, consolePace = CONSOLE_PACE } = this.#deps;
+    const { log, build, workers, merged, consoleFolder, consolePace = CONSOLE_PACE } = this.#deps;
     const { tokenSha256, readTokenSha256, traceUrl, actions: offered } = this.#setup.config.control;
     const actions = this.#createActions();
-    const setup = (): AppSetup => this.#active;
+    const setup = (): AppSetup => this.#reloads.active;
     return new ControlPlane({
       tokens: tokenSha256 === undefined ? undefined : { full: tokenSha256, read: readTokenSha256 },
       actions: offered ? actions : undefined,
-      queries: queriesOf({ serving, setup }),
+      queries: queriesOf({ workers, setup }),
       clock: monotonicClock,
       scrape: async (format) => {
         await this.#observe();
         return merged.text(format);
       },
-      live: () => serving.live,
+      live: () => workers.live,
       reload: (address) => this.reload(undefined, { by: 'api', address }),
       credentials: actions,
       console: consoleSource({
@@ -244,14 +200,14 @@ export class App {
           await this.#observe(names);
           return merged.values(names);
         },
-        serving,
+        workers,
         build,
         setup,
-        configuredAt: () => this.#since,
+        configuredAt: () => this.#reloads.activeSince,
         state: () => this.#state(),
       }),
       audit: {
-        log: auditLogAccess(this.#setup, this.#deps.audit, () => this.#active),
+        log: auditLogAccess(this.#setup, this.#deps.audit, () => this.#reloads.active),
         traceUrl,
       },
       consoleFolder,
@@ -263,7 +219,7 @@ export class App {
           ...address,
           isSecure: this.#setup.listenTls[index] !== undefined,
         })),
-        deployments: offerOf(this.#active),
+        deployments: offerOf(this.#reloads.active),
       }),
     });
   }

@@ -5,10 +5,8 @@ import type {
   ClientDetailView,
   ClientUse,
   ExplanationView,
-  LimitUseView,
   OperationView,
   ParameterLimitView,
-  RefusalView,
   RuleView,
 } from '../control/client-view.ts';
 import { ControlError } from '../control/control-error.ts';
@@ -19,14 +17,14 @@ import type { GatewayState } from '../control/state.ts';
 import type { ReadMetrics } from '../control/totals.ts';
 import type { DeploymentSettings, LimitsView } from '../control/view.ts';
 import type { BuildInfo } from '../metrics/metrics.ts';
-import { ANONYMOUS, type Client, isObserved, type Names, type ParameterLimit } from '../policy/client.ts';
+import { ANONYMOUS, type Client, isObserved, type Names, type ParameterLimit } from '../policy/rules.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import { clientConditions, clientIn, explain } from './explanation.ts';
-import type { Serving } from './worker.ts';
+import type { Workers } from './worker.ts';
 
 interface ConsoleParts {
   readonly values: ReadMetrics;
-  readonly serving: Serving;
+  readonly workers: Workers;
   readonly build: BuildInfo;
   /** The active setup, and its time of activation in Unix milliseconds. */
   readonly setup: () => AppSetup;
@@ -36,7 +34,7 @@ interface ConsoleParts {
 
 /** Makes the console's view of the gateway. */
 export function consoleSource(parts: ConsoleParts): ConsoleSource {
-  const { values, serving, build, setup, configuredAt, state } = parts;
+  const { values, workers, build, setup, configuredAt, state } = parts;
   return {
     values,
     version: build.version,
@@ -48,7 +46,7 @@ export function consoleSource(parts: ConsoleParts): ConsoleSource {
     clients: () => setup().config.clients.map(({ id }) => id),
     rules: () => rulesOf(setup().config),
     settings: (deployment) => deploymentSettings(deployment, setup().config),
-    auditLines: (position) => serving.auditLines(position),
+    auditLines: (position) => workers.auditLines(position),
   };
 }
 
@@ -106,13 +104,13 @@ function limitsView({
 const VALUES = 20;
 
 interface QueriesDeps {
-  readonly serving: Pick<Serving, 'workers' | 'former'>;
+  readonly workers: Pick<Workers, 'clientUse'>;
   /** Returns the active setup. */
   readonly setup: () => AppSetup;
 }
 
 /** Answers the console's questions about clients, rules and the configuration from the active setup. */
-export function queriesOf({ serving, setup }: QueriesDeps): Queries {
+export function queriesOf({ workers, setup }: QueriesDeps): Queries {
   const effective = effectiveOf(setup);
   return {
     configuration: effective,
@@ -121,7 +119,7 @@ export function queriesOf({ serving, setup }: QueriesDeps): Queries {
       const { config } = setup();
       const client = clientIn(config, id);
       if (client === undefined) return undefined;
-      return { ...detailOf(config, client), ...(await clientUse(serving, id)) };
+      return { ...detailOf(config, client), ...(await workers.clientUse(id)) };
     },
   };
 }
@@ -141,43 +139,6 @@ function effectiveOf(setup: QueriesDeps['setup']): () => Promise<string> {
     }
     return written.yaml;
   };
-}
-
-/** What the workers that answer in time know of a client, and those that have drained knew. */
-async function clientUse(serving: QueriesDeps['serving'], client: string): Promise<ClientUse> {
-  const asked = await Promise.allSettled(serving.workers.map((worker) => worker.clientUse(client)));
-  const uses = asked.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []));
-  return mergeClientUse([...uses, { limits: null, refusals: serving.former.refusals(client) }]);
-}
-
-/** Merges what processes know of a client. Their limits are shared, so the one that knows of the most use is right. */
-function mergeClientUse(uses: readonly ClientUse[]): ClientUse {
-  const limits = uses.flatMap((use) => use.limits ?? []);
-  const byKind = Map.groupBy(
-    uses.flatMap(({ refusals }) => refusals),
-    ({ code, isServed }) => `${code} ${isServed}`,
-  );
-  return {
-    limits: limits.length === 0 ? null : limits.reduce(mostUsed),
-    refusals: Array.from(byKind.values(), added).sort((a, b) => b.lastAt - a.lastAt),
-  };
-}
-
-function mostUsed(a: LimitUseView, b: LimitUseView): LimitUseView {
-  return {
-    rate: a.rate && b.rate && { ...a.rate, left: Math.min(a.rate.left, b.rate.left) },
-    concurrent: a.concurrent &&
-      b.concurrent && {
-        ...a.concurrent,
-        inFlight: Math.max(a.concurrent.inFlight, b.concurrent.inFlight),
-      },
-    daily: a.daily && b.daily && { ...a.daily, used: Math.max(a.daily.used, b.daily.used) },
-  };
-}
-
-function added(same: readonly RefusalView[]): RefusalView {
-  const last = same.reduce((a, b) => (b.lastAt > a.lastAt ? b : a));
-  return { ...last, count: same.reduce((sum, { count }) => sum + count, 0) };
 }
 
 function explained(

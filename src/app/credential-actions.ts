@@ -2,20 +2,20 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { messageOf } from '../base/error-code.ts';
 import type { Promotion } from '../control/actions.ts';
 import { ControlError, type ControlErrorCode } from '../control/control-error.ts';
-import type { CredentialVersionState, GatewayState } from '../control/state.ts';
+import type { CredentialVersionState, DeploymentState, GatewayState } from '../control/state.ts';
 import { type CredentialSources, sealedEntriesOf } from '../credentials/reading.ts';
 import { SealedError, type SealedSection } from '../credentials/sealed-file.ts';
 import { changeEntries, ReplaceError, SealingError, withdraw } from '../credentials/sealing.ts';
 import { type ProcessContext, SourceReader } from '../credentials/sources.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import type { VersionTest } from '../upstream/credential.ts';
-import type { DeploymentVersion, Serving } from './worker.ts';
+import type { DeploymentVersion, Workers } from './worker.ts';
 
 /** Maximum time of the tests of versions, in milliseconds: shorter than the idle timeout of the control plane. */
 const TEST_MS = 20_000;
 
 export interface CredentialActionsDeps {
-  readonly serving: Pick<Serving, 'testVersion' | 'promote'>;
+  readonly workers: Pick<Workers, 'testVersion' | 'promote'>;
   /** Returns the active setup. */
   readonly setup: () => AppSetup;
   readonly state: () => Promise<GatewayState>;
@@ -73,7 +73,7 @@ export class CredentialActions {
   async promote(choices: readonly DeploymentVersion[]): Promise<void> {
     const test = await inTime(async (over) => {
       for (const choice of choices) {
-        const each = await this.#deps.serving.testVersion(choice);
+        const each = await this.#deps.workers.testVersion(choice);
         if (over.aborted || each !== 'accepted') return each;
       }
       return 'accepted';
@@ -162,7 +162,7 @@ export class CredentialActions {
         `${dropped}. It tries again by itself; the log says why it failed.`,
       );
     }
-    return usedAt(await this.#deps.state(), credential, version);
+    return usedAt((await this.#deps.state()).deployments, credential, version);
   }
 
   /** The versions of a credential at each deployment. @throws ControlError if no deployment has it */
@@ -184,7 +184,7 @@ export class CredentialActions {
     for (const [name, given] of Object.entries(config.credentials)) {
       const version = credentials.get(name)?.next?.version;
       if (version === undefined || !isShared(given)) continue;
-      const used = usedAt(state, name, version);
+      const used = usedAt(state.deployments, name, version);
       if (used.length === 0) continue;
       const where = `Version ${version} of ${name} is in use at ${used.join(', ')}`;
       const advice = `roll back first, or make it the current one with credential rotate --promote`;
@@ -194,7 +194,7 @@ export class CredentialActions {
 
   /** @throws ControlError that says where the versions are in use, unless they are everywhere */
   async #use(choices: readonly DeploymentVersion[]): Promise<void> {
-    await this.#deps.serving.promote(choices).catch((error: unknown) => {
+    await this.#deps.workers.promote(choices).catch((error: unknown) => {
       throw new ControlError('action-failed', `The promotion failed: ${messageOf(error)}.`);
     });
   }
@@ -204,7 +204,7 @@ export class CredentialActions {
     let last: VersionTest = 'unknown';
     for (const { deployment, credential, version } of versions) {
       const choice = { deployment, credential, version };
-      const test = await this.#deps.serving.testVersion(choice);
+      const test = await this.#deps.workers.testVersion(choice);
       if (over.aborted) return test;
       if (test === 'accepted') await this.#use([choice]);
       if (test === 'accepted' || test === 'spent') return test;
@@ -215,7 +215,11 @@ export class CredentialActions {
 }
 
 /** The deployments at which a version is in use. */
-export function usedAt({ deployments }: GatewayState, credential: string, version: string): string[] {
+export function usedAt(
+  deployments: readonly DeploymentState[],
+  credential: string,
+  version: string,
+): string[] {
   const isUsed = (each: CredentialVersionState): boolean =>
     each.inUse && each.credential === credential && each.version === version;
   return deployments.flatMap(({ name, credentials }) => (credentials.some(isUsed) ? [name] : []));

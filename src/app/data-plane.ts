@@ -53,10 +53,11 @@ import type {
   Activation,
   DeploymentVersion,
   ReportOptions,
-  Serving,
   TlsRenewal,
   Worker,
   WorkerReport,
+  Workers,
+  WorkersReport,
 } from './worker.ts';
 import { auditLines, workerState } from './worker-state.ts';
 
@@ -93,7 +94,7 @@ export interface Prepared extends Generation {
 }
 
 /** Serves requests under one configuration at a time: builds and connects its parts, and replaces them. */
-export class DataPlane implements Serving, Worker {
+export class DataPlane implements Workers, Worker {
   readonly #metrics: Metrics;
   readonly #deps: DataPlaneDeps;
   readonly #store: ChallengeStore;
@@ -279,10 +280,6 @@ export class DataPlane implements Serving, Worker {
     return { limits: this.#limits.useOf(client) ?? null, refusals: this.#gateway.refusals.of(client) };
   }
 
-  readonly workers: readonly Worker[] = [this];
-
-  readonly former = { errors: [], refusals: () => [] };
-
   async renewTls(renewal: TlsRenewal): Promise<void> {
     this.#renewTls(renewal);
   }
@@ -336,11 +333,9 @@ export class DataPlane implements Serving, Worker {
     });
   }
 
-  async states(): Promise<WorkerState[]> {
-    return [await this.state()];
+  async states(): Promise<WorkersReport> {
+    return { states: [await this.state()], formerErrors: [], primary: null };
   }
-
-  readonly workersState = null;
 
   /**
    * Shuts down as a load balancer requires: reports not ready, serves for `drain.delay`, then accepts no

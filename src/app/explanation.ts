@@ -8,10 +8,17 @@ import { outboundHeaders } from '../gateway/headers.ts';
 import { parseTarget } from '../gateway/request-checks.ts';
 import { Routes } from '../gateway/routes.ts';
 import type { LimitSettings } from '../limits/settings.ts';
-import { ANONYMOUS, type Client, isObserved, type Rule, unrestricted } from '../policy/client.ts';
 import { decide, type Grant, type Request } from '../policy/decide.ts';
 import { withoutPrefix } from '../policy/path.ts';
-import { compileRules, type DeploymentRules } from '../policy/rules.ts';
+import {
+  ANONYMOUS,
+  type Client,
+  compileRules,
+  type DeploymentRules,
+  isObserved,
+  type Rule,
+  unrestricted,
+} from '../policy/rules.ts';
 import { IDENTIFIED_BY_NOTHING, identifiedBy } from './identified-by.ts';
 
 /** A request to explain. */

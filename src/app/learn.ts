@@ -1,14 +1,7 @@
 import type { Config } from '../config/schema.ts';
-import type { Client, Names, ParameterLimit, Rule } from '../policy/client.ts';
+import { type Client, endOf, hasEnded, type Names, type ParameterLimit, type Rule } from '../policy/rules.ts';
+import { addValues, justLimit, type Values } from './learned-values.ts';
 import type { Judgement, RecordedRequest, Replay } from './replay.ts';
-
-/** Values of a parameter that are kept at most; with more, a rule does not list them. */
-const MAX_VALUES = 1_000;
-/** Characters that a record has in the same way for two spellings. */
-const AMBIGUOUS = /[%+]/;
-
-/** A value that a rule can name; the empty one is none. */
-const NAMEABLE = /./u;
 
 /** A rule with what it has served. */
 export interface LearnedRule extends Rule {
@@ -27,16 +20,6 @@ export interface Unservable {
   readonly requests: number;
 }
 
-/** The values of a parameter, as far as they are known. */
-interface Values {
-  max: number;
-  /** Undefined: there are too many. */
-  values: Set<string> | undefined;
-  isMissing: boolean;
-  /** True: a value is not recorded, or a limit would refuse its request. */
-  isUnlimited: boolean;
-}
-
 /** Requests of one operation, method and site. */
 interface Shape {
   readonly operation: string;
@@ -47,24 +30,33 @@ interface Shape {
   readonly values: Map<string, Values>;
 }
 
-/** The requests of a deployment. */
+/** The requests of a deployment whose present rules have one credential and one end. */
 interface Used {
+  readonly terms: Terms;
+  /** Of the present rule in its list. */
+  readonly place: number;
   readonly shapes: Map<string, Shape>;
   /** Requests that a rule with restrictions would refuse. */
   unrestricted: number;
 }
 
+/** What requests do not show, and a rule takes over from the present one. */
+type Terms = Pick<Rule, 'credential' | 'ends'>;
+
 /**
  * Learns the tightest rules of a client from what was served. A rule names the deployment, sites, operations and methods
- * of requests, and limits of parameters that a present rule of the client limits. A request that a rule with a restriction
+ * of requests, and limits of parameters that a present rule of the client limits. It has the credential and the end of
+ * the present rule that allows its requests. A request that a rule with a restriction
  * would refuse, since servers can read it in two ways, makes that restriction go.
  */
 export class Learner {
   readonly #replay: Replay;
   readonly #id: string;
   readonly #deployments: readonly string[];
-  readonly #present: readonly Rule[];
-  readonly #used = new Map<string, Used>();
+  readonly #credentials: Config['credentials'];
+  readonly #present: Client;
+  /** By deployment, then by terms. */
+  readonly #used = new Map<string, Map<string, Used>>();
   readonly #unservable = new Map<string, { deployment: string; code: string; requests: number }>();
   readonly #limits = new Map<string, readonly ParameterLimit[]>();
   /** Clients with one rule for each deployment, or one rule alone. */
@@ -75,7 +67,8 @@ export class Learner {
     this.#replay = replay;
     this.#id = id;
     this.#deployments = Object.keys(config.deployments);
-    this.#present = config.clients.find((client) => client.id === id)?.allow ?? [];
+    this.#credentials = config.credentials;
+    this.#present = { id, allow: config.clients.find((client) => client.id === id)?.allow ?? [] };
   }
 
   get unservable(): readonly Unservable[] {
@@ -92,7 +85,7 @@ export class Learner {
     }
     const { deployment } = judgement;
     const { operation } = grant;
-    const used = this.#usedOf(deployment);
+    const used = this.#usedOf(deployment, this.#termsOf(deployment, request));
     // Where it cannot be known, the request was served: the tighter rule stays.
     const holds = (client: Client): boolean => this.#replay.judgeFor(client, request).verdict !== 'refused';
     for (const site of grant.site === '' ? [undefined] : [grant.site, undefined]) {
@@ -109,12 +102,22 @@ export class Learner {
 
   /** The rules, as few as are exact. */
   rules(): LearnedRule[] {
-    return [...this.#used].flatMap(([deployment, { shapes, unrestricted }]) => {
-      const all = [...shapes.values()];
-      if (unrestricted === 0) return this.#rulesOf(deployment, all);
-      const requests = all.reduce((sum, shape) => sum + shape.requests, unrestricted);
-      return [{ ...learnedRule(deployment, '*', [], []), operations: '*', methods: '*', requests }];
-    });
+    return [...this.#used].flatMap(([deployment, byTerms]) =>
+      [...byTerms.values()]
+        .sort((a, b) => a.place - b.place)
+        .flatMap(({ terms, shapes, unrestricted }) =>
+          this.#rulesWith(deployment, [...shapes.values()], unrestricted).map((rule) => ({
+            ...rule,
+            ...terms,
+          })),
+        ),
+    );
+  }
+
+  #rulesWith(deployment: string, shapes: readonly Shape[], unrestricted: number): LearnedRule[] {
+    if (unrestricted === 0) return this.#rulesOf(deployment, shapes);
+    const requests = shapes.reduce((sum, shape) => sum + shape.requests, unrestricted);
+    return [{ ...learnedRule(deployment, '*', [], []), operations: '*', methods: '*', requests }];
   }
 
   #rulesOf(deployment: string, shapes: readonly Shape[]): LearnedRule[] {
@@ -160,7 +163,7 @@ export class Learner {
   #limitsIn(deployment: string): readonly ParameterLimit[] {
     const known = this.#limits.get(deployment);
     if (known !== undefined) return known;
-    const all = this.#present
+    const all = this.#present.allow
       .filter((rule) => rule.deployment === deployment)
       .flatMap(({ parameters }) => parameters);
     const limits = [...Map.groupBy(all, ({ name }) => name)].map(([name, same]) => ({
@@ -221,11 +224,57 @@ export class Learner {
     return client;
   }
 
-  #usedOf(deployment: string): Used {
-    const known = this.#used.get(deployment);
+  /** The terms of the present rule that allows a request; without one, the credential that a rule had named for it. */
+  #termsOf(deployment: string, request: RecordedRequest): Terms {
+    let rule = this.#presentRule(deployment, request);
+    if (rule === undefined) {
+      const credential = namedCredential(request);
+      return { credential: Object.hasOwn(this.#credentials, credential ?? '') ? credential : undefined };
+    }
+    // A rule that allows the same when this one has ended gives the end.
+    while (rule.ends !== undefined) {
+      const next = this.#presentRule(deployment, { ...request, time: new Date(rule.ends).toISOString() });
+      if (next === undefined || next.credential !== rule.credential || endOf(next) <= rule.ends) break;
+      rule = next;
+    }
+    return rule;
+  }
+
+  #presentRule(deployment: string, request: RecordedRequest): Rule | undefined {
+    const judgement = this.#replay.judgeFor(this.#present, request);
+    if (judgement.verdict === 'refused') return undefined;
+    if (judgement.verdict === 'allowed') return judgement.grant.rule;
+    // It is not known which of them allows the request, but which credential it had.
+    const credential = namedCredential(request);
+    const at = Date.parse(request.time);
+    const withSame = this.#present.allow.find(
+      (rule) => rule.deployment === deployment && rule.credential === credential && !hasEnded(rule, at),
+    );
+    return withSame ?? judgement.grant?.rule;
+  }
+
+  /** Of two rules that allow a request, the first gives the credential: learned ones keep the order of present ones. */
+  #placeOf(deployment: string, { credential, ends }: Terms): number {
+    const place = this.#present.allow.findIndex(
+      (rule) => rule.deployment === deployment && rule.credential === credential && rule.ends === ends,
+    );
+    return place === -1 ? Number.POSITIVE_INFINITY : place;
+  }
+
+  #usedOf(deployment: string, { credential, ends }: Terms): Used {
+    const byTerms = this.#used.get(deployment) ?? new Map<string, Used>();
+    this.#used.set(deployment, byTerms);
+    const key = JSON.stringify([credential, ends]);
+    const known = byTerms.get(key);
     if (known !== undefined) return known;
-    const used = { shapes: new Map<string, Shape>(), unrestricted: 0 };
-    this.#used.set(deployment, used);
+    const terms = { credential, ends };
+    const used = {
+      terms,
+      place: this.#placeOf(deployment, terms),
+      shapes: new Map<string, Shape>(),
+      unrestricted: 0,
+    };
+    byTerms.set(key, used);
     return used;
   }
 
@@ -238,6 +287,11 @@ export class Learner {
     known.requests += 1;
     this.#unservable.set(key, known);
   }
+}
+
+/** The credential that a rule named for the request; undefined: it was that of the site or deployment. */
+function namedCredential({ credential, credentialRule }: RecordedRequest): string | undefined {
+  return credentialRule === undefined ? undefined : credential?.name;
 }
 
 /** A use of a deployment. */
@@ -310,35 +364,4 @@ function learnedRule(
     ofOperations,
     ofMethods,
   };
-}
-
-/** The limit of the same kind that just allows a value; undefined: it is not known, or there is none. */
-function justLimit(
-  { name, max, values }: ParameterLimit,
-  value: RecordedRequest['parameters'][string] | undefined,
-): ParameterLimit | undefined {
-  if (typeof value !== 'string' || AMBIGUOUS.test(value)) return undefined;
-  const items = Array.from(value.matchAll(/'([^']*)'/g), ([, item = '']) => item);
-  const listed = value.startsWith("'") ? items : [value];
-  return {
-    name,
-    max: max === undefined ? undefined : value.split(',').length,
-    values: values && listed.every((each) => NAMEABLE.test(each)) ? new Set(listed) : undefined,
-  };
-}
-
-function addValues(
-  known: Map<string, Values>,
-  name: string,
-  just: ParameterLimit | undefined,
-  isUnlimited: boolean,
-): void {
-  const before = known.get(name) ?? { max: 0, values: new Set(), isMissing: false, isUnlimited: false };
-  known.set(name, before);
-  before.isUnlimited ||= isUnlimited;
-  before.max = Math.max(before.max, just?.max ?? 0);
-  before.isMissing ||= just === undefined;
-  if (just !== undefined && just.values === undefined) before.values = undefined;
-  for (const each of just?.values ?? []) before.values?.add(each);
-  if (before.values !== undefined && before.values.size > MAX_VALUES) before.values = undefined;
 }

@@ -6,21 +6,14 @@ import { reportError } from '../base/report-error.ts';
 import { ConfigError, formatIssue, type LocatedIssue } from '../config/issues.ts';
 import type { Reloaded, ReloadRefused, ReloadResult } from '../control/actions.ts';
 import { configurationCheck } from '../control/readiness.ts';
-import type { ConfigurationState } from '../control/state.ts';
-import type { CredentialVersions } from '../credentials/credentials.ts';
-import {
-  CredentialError,
-  type CredentialSources,
-  type Credentials,
-  readCredentials,
-  sourcesOf,
-} from '../credentials/reading.ts';
-import type { SealedSection } from '../credentials/sealed-file.ts';
-import { filesOf, type ProcessContext, SourceReader } from '../credentials/sources.ts';
+import { type ConfigurationState, mergeStates } from '../control/state.ts';
+import { withdrawnBetween } from '../credentials/credentials.ts';
+import { type CredentialWatch, watchCredentials } from '../credentials/reading.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import type { AppSetup, SetupSource } from '../setup/setup.ts';
 import { type Pinned, pin } from './changes.ts';
-import type { Activation } from './worker.ts';
+import { usedAt } from './credential-actions.ts';
+import type { Activation, TlsRenewal, Workers } from './worker.ts';
 
 /** Receives the states of the gateway, as systemd does (sd_notify(3)). `status` is a line for people. */
 export interface ServiceManager {
@@ -46,10 +39,7 @@ interface ReloadsDeps {
   readonly metrics: Metrics;
   readonly audit: Audit;
   readonly serviceManager: ServiceManager | undefined;
-  /** Returns the active setup. */
-  readonly active: () => AppSetup;
-  /** @throws Error if the setup cannot be activated; the active one stays then */
-  readonly activate: (setup: AppSetup) => Promise<Activation>;
+  readonly workers: Pick<Workers, 'activate' | 'renewTls' | 'states'>;
 }
 
 /** Number of issues in the readiness; the log has all. */
@@ -60,9 +50,12 @@ const SHOWN_LENGTH = 1_000;
 const NO_FILE = 'the configuration of this gateway is not in a file';
 const CLOSED = 'the gateway is shutting down';
 
-/** Reads and activates configurations, one after the other, and keeps the result of the last one. */
+/** Owns the active setup: reads and activates configurations, one after the other, and keeps the result of the last one. */
 export class Reloads {
   readonly #deps: ReloadsDeps;
+  #active: AppSetup;
+  /** Time of its activation, in Unix milliseconds. */
+  #activeSince = Date.now();
   readonly #started = Promise.withResolvers<void>();
   /** Concurrent reloads would replace the same parts, and leave one unclosed. */
   #last: Promise<unknown> = this.#started.promise;
@@ -78,8 +71,24 @@ export class Reloads {
   /** True: only credentials are reloaded. */
   #closed = false;
 
-  constructor(deps: ReloadsDeps) {
+  constructor(setup: AppSetup, deps: ReloadsDeps) {
+    this.#active = setup;
     this.#deps = deps;
+  }
+
+  get active(): AppSetup {
+    return this.#active;
+  }
+
+  get activeSince(): number {
+    return this.#activeSince;
+  }
+
+  /** Puts another certificate of a listener in use, which its files have from now on. */
+  renewTls(renewal: TlsRenewal): void {
+    const { listenTls } = this.#active;
+    this.#active = { ...this.#active, listenTls: listenTls.with(renewal.listener, renewal.tls) };
+    this.#deps.workers.renewTls(renewal);
   }
 
   /**
@@ -169,8 +178,8 @@ export class Reloads {
     let activation: Activation;
     try {
       const next = await load();
-      pinned = pin(this.#deps.active(), next);
-      activation = await this.#deps.activate(pinned.setup);
+      pinned = pin(this.#active, next);
+      activation = await this.#commit(pinned.setup);
     } catch (error) {
       return this.#closed ? impossible(CLOSED) : this.#refused(cause, error);
     }
@@ -184,6 +193,37 @@ export class Reloads {
       const msg = 'configuration in use, but not every credential and limit was applied; reload again';
       this.#deps.log.error({ reason: messageOf(error) }, msg);
       return { ...reloaded, warnings: [...reloaded.warnings, msg] };
+    }
+  }
+
+  /** @throws Error if the workers cannot activate the setup; the active one stays then */
+  async #commit(setup: AppSetup): Promise<Activation> {
+    const { workers, audit, log } = this.#deps;
+    const before = this.#active;
+    const activation = await workers.activate(setup);
+    const { listenTls } = this.#active;
+    this.#active = setup;
+    this.#activeSince = Date.now();
+    for (const [listener, tls] of listenTls.entries()) {
+      // A certificate that was renewed meanwhile: what the setup has is older.
+      if (tls !== undefined && tls !== before.listenTls[listener]) this.renewTls({ listener, tls });
+    }
+    audit.configure(setup.config.audit);
+    log.level = setup.config.log.level;
+    void this.#warnOfWithdrawn(before, setup).catch(reportError);
+    return activation;
+  }
+
+  /** A next version that was withdrawn may have become the one in use shortly before. */
+  async #warnOfWithdrawn({ credentials: before }: AppSetup, { credentials }: AppSetup): Promise<void> {
+    const withdrawn = withdrawnBetween(before, credentials);
+    if (withdrawn.length === 0) return;
+    const { deployments: states } = mergeStates((await this.#deps.workers.states()).states);
+    for (const { name: credential, version } of withdrawn) {
+      const deployments = usedAt(states, credential, version);
+      const msg =
+        'next version withdrawn, but it is in use, and stays until the upstream refuses it or a restart';
+      if (deployments.length > 0) this.#deps.log.warn({ credential, version, deployments }, msg);
     }
   }
 
@@ -241,7 +281,7 @@ export class Reloads {
   #watchCredentials(source: SetupSource): CredentialWatch {
     const { log } = this.#deps;
     const { context, versions } = source;
-    const { config, credentials } = this.#deps.active();
+    const { config, credentials } = this.#active;
     const watch = watchCredentials({
       credentials: config.credentials,
       sealed: config.sealed,
@@ -250,7 +290,7 @@ export class Reloads {
       known: credentials,
       onChange: (changed) => {
         log.info('credentials changed: reloading');
-        const load = async (): Promise<AppSetup> => ({ ...this.#deps.active(), credentials: changed });
+        const load = async (): Promise<AppSetup> => ({ ...this.#active, credentials: changed });
         return this.#inTurn(async () => {
           // If the file was reloaded in the meantime, this setup is outdated, and the new watch reports the
           // change.
@@ -278,68 +318,4 @@ function shown(error: unknown, issues: readonly LocatedIssue[]): string {
   const cut = first.length > SHOWN_LENGTH ? `${first.slice(0, SHOWN_LENGTH)}…` : first;
   const left = issues.length - SHOWN_ISSUES;
   return left > 0 ? `${cut}; and ${left} more, which the log lists` : cut;
-}
-
-interface WatchOptions {
-  readonly credentials: Readonly<Record<string, CredentialSources>>;
-  readonly sealed: SealedSection | undefined;
-  readonly context: ProcessContext;
-  readonly versions: CredentialVersions;
-  /** The credentials that were read last. */
-  readonly known: Credentials;
-  /** Called when the content has changed; false: it is not in use, and is passed again until it is. */
-  readonly onChange: (credentials: Credentials) => Promise<boolean>;
-  /** Called once for each reason why credentials cannot be used; reading is retried until it succeeds. */
-  readonly onError: (error: CredentialError) => void;
-  /** Polling interval in milliseconds; one second by default. */
-  readonly intervalMs?: number;
-}
-
-export interface CredentialWatch {
-  /** Resolves when the credentials were compared with the known ones, and a change is in use or refused. */
-  readonly firstRead: Promise<void>;
-  /** Resolves when no read and no change is pending; no callback comes after the call. */
-  close(): Promise<void>;
-}
-
-/** Reads the credentials again when one of their files has changed. */
-export function watchCredentials(options: WatchOptions): CredentialWatch {
-  const { credentials, sealed, context, versions, onChange, onError, intervalMs } = options;
-  let known = versionsIn(options.known);
-  let lastError = '';
-  const watch = new FileWatch(
-    watchedFiles(options),
-    async () => {
-      try {
-        const reader = new SourceReader(context, sealed);
-        const found = await readCredentials(credentials, reader, versions);
-        lastError = '';
-        const now = versionsIn(found);
-        if (watch.closed || now === known) return true;
-        if (!(await onChange(found))) return false;
-        known = now;
-        return true;
-      } catch (error) {
-        if (!(error instanceof CredentialError)) throw error;
-        if (!watch.closed && error.message !== lastError) onError(error);
-        lastError = error.message;
-        return false;
-      }
-    },
-    intervalMs,
-  );
-  return watch;
-}
-
-function watchedFiles({ credentials, sealed }: WatchOptions): string[] {
-  const files = filesOf(Object.values(credentials).flatMap(sourcesOf));
-  if (sealed !== undefined)
-    files.push(sealed.file, ...('file' in sealed.identity ? [sealed.identity.file] : []));
-  return [...new Set(files)];
-}
-
-function versionsIn(credentials: Credentials): string {
-  return JSON.stringify(
-    [...credentials].map(([name, { current, next }]) => [name, current.version, next?.version]),
-  );
 }

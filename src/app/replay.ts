@@ -3,9 +3,8 @@ import { type ErrorCode, GatewayError } from '../base/errors.ts';
 import { parseAddress } from '../base/network.ts';
 import type { RawHeaders } from '../base/raw-headers.ts';
 import type { Config } from '../config/schema.ts';
-import { ANONYMOUS, type Client } from '../policy/client.ts';
 import { decide, type Grant } from '../policy/decide.ts';
-import { compileRules, type DeploymentRules } from '../policy/rules.ts';
+import { ANONYMOUS, type Client, compileRules, type DeploymentRules } from '../policy/rules.ts';
 import { clientIn, routesOf } from './explanation.ts';
 
 /** A request as the audit log has it. */
@@ -22,6 +21,9 @@ export interface RecordedRequest {
   readonly parameters: Readonly<Record<string, string | readonly string[] | null>>;
   readonly cut?: boolean;
   readonly hasBody: boolean;
+  readonly credential?: { readonly name: string };
+  /** The rule of then that named the credential. */
+  readonly credentialRule?: string;
 }
 
 /** Why it cannot be known how a request is judged: what the record lacks decides. */

@@ -1,6 +1,6 @@
 import type { Head } from '../audit/seal.ts';
 import type { OpenAddress } from '../base/open-port.ts';
-import type { ClientUse, RefusalView } from '../control/client-view.ts';
+import type { ClientUse } from '../control/client-view.ts';
 import type { AuditLines } from '../control/snapshot.ts';
 import type { ErrorState, WorkerState, WorkersState } from '../control/state.ts';
 import type { AuditLine } from '../control/view.ts';
@@ -99,21 +99,25 @@ export const WORKER_METHODS = {
   hurry: Number.POSITIVE_INFINITY,
 } as const satisfies Record<keyof Worker, number>;
 
-/** What workers knew that serve no more. */
-export interface FormerWorkers {
-  readonly errors: readonly ErrorState[];
-  refusals(client: string): readonly RefusalView[];
+/** What the workers know of themselves, and the primary of them. */
+export interface WorkersReport {
+  /** Of each worker that counts now. */
+  readonly states: readonly WorkerState[];
+  /** Errors of workers that serve no more. */
+  readonly formerErrors: readonly ErrorState[];
+  /** null: there is no primary. */
+  readonly primary: WorkersState | null;
 }
 
-/** The part of the gateway that serves requests: a data plane in this process, or one in each worker. */
-export interface Serving {
+/** The workers of the gateway: a data plane in this process, or one in each of several processes. */
+export interface Workers {
   /** True from the opening of the ports to the end of the drain. */
   readonly live: boolean;
   /** Returns the audit lines of all processes after a position. */
   auditLines(position: number): AuditLines;
   /**
    * Opens the ports of the data plane; resolves to their addresses in the order of the configuration.
-   * @throws Error if one of them cannot be opened; nothing serves then
+   * @throws Error if one of them cannot be opened; no worker is left then
    */
   start(): Promise<readonly OpenAddress[]>;
   /** @throws Error if the setup cannot be activated; the active one stays then */
@@ -124,10 +128,9 @@ export interface Serving {
    * undefined: all.
    */
   observe(names?: readonly string[]): Promise<void>;
-  /** Returns the state of each worker that counts now. */
-  states(): Promise<readonly WorkerState[]>;
-  /** What the primary knows beside its workers; null: there is none. */
-  readonly workersState: WorkersState | null;
+  states(): Promise<WorkersReport>;
+  /** Returns the limits and refusals of a client, as far as workers respond in time. */
+  clientUse(client: string): Promise<ClientUse>;
   /** Tests a version at its upstream: `CredentialSelector.test`. */
   testVersion(choice: DeploymentVersion): Promise<VersionTest>;
   /**
@@ -135,9 +138,6 @@ export interface Serving {
    * @throws Error if a process has not all of them; the message says where they are in use, if they are anywhere
    */
   promote(choices: readonly DeploymentVersion[]): Promise<void>;
-  /** Those that answer questions: this data plane, or a proxy of each worker's. */
-  readonly workers: readonly Worker[];
-  readonly former: FormerWorkers;
   /** Opens the file of the access log again, which may have been renamed. */
   reopenAccessLog(): void;
   /** Drains as `DataPlane.drain`. */

@@ -10,8 +10,8 @@ import { parseProcessName } from './replica-name.ts';
 
 /** The type of Ed25519 in the id of a key. */
 const ED25519 = 1;
-const KEY_ID_BYTES = 4;
-const SIGNATURE_BYTES = 64;
+export const KEY_ID_BYTES = 4;
+export const SIGNATURE_BYTES = 64;
 const ORIGIN_START = 'digest-gateway/';
 export const CHECKPOINT_START = '{"checkpoint":';
 
@@ -35,7 +35,8 @@ export interface Checkpoint extends TreeHead {
   readonly signatures: readonly NoteSignature[];
 }
 
-interface NoteSignature {
+/** A signature of a note. */
+export interface NoteSignature {
   /** Name of the key. */
   readonly name: string;
   /** Key id and signature. */
@@ -83,8 +84,8 @@ export function signCheckpoint(key: SigningKey, head: TreeHead): string {
   const origin = originOf(head);
   const text = `${origin}\n${head.size}\n${digestText(head.root)}\n`;
   const signature = sign(null, Buffer.from(text), key.privateKey);
-  const bytes = Buffer.concat([keyId(key.publicKey, origin), signature]);
-  return `${text}\n— ${origin} ${bytes.toString('base64')}\n`;
+  const bytes = Buffer.concat([keyId(key.publicKey, origin, ED25519), signature]);
+  return `${text}\n${signatureLine({ name: origin, bytes })}`;
 }
 
 /** The name of a tree in its checkpoints, such as `digest-gateway/gateway-1@2/1`. */
@@ -93,14 +94,24 @@ export function originOf({ replica, first }: TreeName): string {
 }
 
 /** The first four bytes of SHA-256 of name, line feed, type and key, as signed-note has it. */
-function keyId(key: KeyObject, name: string): Buffer {
-  const { x = '' } = key.export({ format: 'jwk' });
+export function keyId(key: KeyObject, name: string, type: number): Buffer {
   const digest = createHash('sha256')
     .update(`${name}\n`)
-    .update(Buffer.of(ED25519))
-    .update(Buffer.from(x, 'base64url'))
+    .update(Buffer.of(type))
+    .update(rawPublicKey(key))
     .digest();
   return digest.subarray(0, KEY_ID_BYTES);
+}
+
+/** The 32 bytes of a public key of Ed25519. */
+export function rawPublicKey(key: KeyObject): Buffer {
+  const { x = '' } = key.export({ format: 'jwk' });
+  return Buffer.from(x, 'base64url');
+}
+
+/** The line of a signature in a note, with its line end. */
+export function signatureLine({ name, bytes }: NoteSignature): string {
+  return `— ${name} ${bytes.toString('base64')}\n`;
 }
 
 const NOTE = /^(([^\n]+)\n(0|[1-9]\d{0,14})\n([^\n]{44})\n)\n((?:— [^\n]+\n)+)$/;
@@ -112,10 +123,16 @@ export function parseCheckpoint(note: string): Checkpoint | undefined {
   const [, text = '', origin = '', size = '', rootText = '', lines = ''] = NOTE.exec(note) ?? [];
   const [, replica = '', first = ''] = ORIGIN.exec(origin) ?? [];
   const root = parseDigest(rootText);
-  const signatures = lines.split('\n').slice(0, -1).map(parseSignature);
+  const signatures = parseSignatures(lines);
   if (root === undefined || parseProcessName(replica) === undefined) return undefined;
-  if (!signatures.every((each) => each !== undefined)) return undefined;
+  if (signatures === undefined) return undefined;
   return { replica, first: Number(first), size: Number(size), root, text, signatures };
+}
+
+/** Reads the lines of signatures, each with its line end; undefined: one is none. */
+export function parseSignatures(lines: string): NoteSignature[] | undefined {
+  const signatures = lines.split('\n').slice(0, -1).map(parseSignature);
+  return signatures.every((each) => each !== undefined) ? signatures : undefined;
 }
 
 function parseSignature(line: string): NoteSignature | undefined {
@@ -134,7 +151,7 @@ export function isSignedBy(checkpoint: Checkpoint, keys: readonly KeyObject[]): 
 function isSignature(text: string, bytes: Buffer, key: KeyObject, name: string): boolean {
   return (
     bytes.length === KEY_ID_BYTES + SIGNATURE_BYTES &&
-    keyId(key, name).equals(bytes.subarray(0, KEY_ID_BYTES)) &&
+    keyId(key, name, ED25519).equals(bytes.subarray(0, KEY_ID_BYTES)) &&
     verify(null, Buffer.from(text), key, bytes.subarray(KEY_ID_BYTES))
   );
 }

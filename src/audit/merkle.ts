@@ -115,26 +115,60 @@ function subtreesOf(size: number): { readonly from: number; readonly size: numbe
   return found;
 }
 
-/**
- * The inclusion proof of RFC 6962, section 2.1.1, from the sibling of the leaf up. `before`: the tree that `leaves`
- * continue to `size`; the leaf is one of them.
- */
-export function inclusionProof(
-  index: number,
-  size: number,
-  before: MerkleTree,
-  leaves: readonly Digest[],
-): Digest[] {
-  const known = new Map(before.subtrees.map((each) => [`${each.from} ${each.size}`, each.root]));
+/** The leaves from `begin` on, which continue a tree. Like that, it keeps the roots of its largest full subtrees only. */
+export class LeafRange {
+  readonly begin: number;
+  #end: number;
+  readonly #subtrees: Subtree[] = [];
+
+  constructor(begin: number) {
+    this.begin = begin;
+    this.#end = begin;
+  }
+
+  /** The number of the leaf after the last one. */
+  get end(): number {
+    return this.#end;
+  }
+
+  get subtrees(): readonly Subtree[] {
+    return this.#subtrees;
+  }
+
+  add(leaf: Digest): void {
+    let last: Subtree = { from: this.#end, size: 1, root: leaf };
+    for (let before = this.#subtrees.at(-1); before?.size === last.size; before = this.#subtrees.at(-1)) {
+      if (before.from % (2 * last.size) !== 0) break;
+      this.#subtrees.pop();
+      last = { from: before.from, size: 2 * last.size, root: nodeHash(before.root, last.root) };
+    }
+    this.#subtrees.push(last);
+    this.#end += 1;
+  }
+}
+
+/** Returns the root of the leaves from one number to another, which have to consist of these subtrees. */
+function rootsFrom(subtrees: readonly Subtree[]): (from: number, to: number) => Digest {
+  const known = new Map(subtrees.map((each) => [`${each.from} ${each.size}`, each.root]));
   const rootOf = (from: number, to: number): Digest => {
     const root = known.get(`${from} ${to - from}`);
     if (root !== undefined) return root;
-    if (to - from === 1) return leaves[from - before.size] ?? '';
+    if (to - from <= 1) throw new RangeError(`leaf ${from} is in no subtree`);
     const middle = from + splitOf(to - from);
     return nodeHash(rootOf(from, middle), rootOf(middle, to));
   };
+  return rootOf;
+}
+
+/**
+ * The inclusion proof of RFC 6962, section 2.1.1, from the sibling of the leaf up: of the leaf between `before` and
+ * `after`, in the tree that ends with `after`.
+ */
+export function inclusionProof(before: MerkleTree, after: LeafRange): Digest[] {
+  const rootOf = rootsFrom([...before.subtrees, ...after.subtrees]);
+  const index = before.size;
   const proof: Digest[] = [];
-  let [from, to] = [0, size];
+  let [from, to] = [0, after.end];
   while (to - from > 1) {
     const middle = from + splitOf(to - from);
     proof.push(index < middle ? rootOf(middle, to) : rootOf(from, middle));
@@ -142,6 +176,79 @@ export function inclusionProof(
     else from = middle;
   }
   return proof.reverse();
+}
+
+/** The consistency proof of RFC 6962, section 2.1.2, from `before` to the tree that ends with `after`. */
+export function consistencyProof(before: MerkleTree, after: LeafRange): Digest[] {
+  const rootOf = rootsFrom([...before.subtrees, ...after.subtrees]);
+  const { size } = before;
+  if (size === 0) return [];
+  const proof: Digest[] = [];
+  let [from, to] = [0, after.end];
+  while (to > size) {
+    const middle = from + splitOf(to - from);
+    proof.push(size <= middle ? rootOf(middle, to) : rootOf(from, middle));
+    if (size <= middle) to = middle;
+    else from = middle;
+  }
+  // The verifier has the root of the old tree; otherwise it needs that of its last subtree to begin with.
+  if (from > 0) proof.push(rootOf(from, to));
+  return proof.reverse();
+}
+
+/** Most hashes of a consistency proof. */
+export const MAX_CONSISTENCY_PROOF = 63;
+
+/** A size of a tree with its root. */
+export interface SizedRoot {
+  readonly size: number;
+  readonly root: Digest;
+}
+
+/** True if the proof shows that the old tree is the beginning of the new one (RFC 9162, section 2.1.4.2). */
+export function isConsistent(before: SizedRoot, after: SizedRoot, proof: readonly Digest[]): boolean {
+  if (before.size === 0) return proof.length === 0;
+  if (before.size === after.size) return proof.length === 0 && before.root === after.root;
+  if (before.size > after.size) return false;
+  const [start, ...path] = isPowerOfTwo(before.size) ? [before.root, ...proof] : proof;
+  if (start === undefined) return false;
+  let [node, last] = [before.size - 1, after.size - 1];
+  while (node % 2 === 1) [node, last] = [(node - 1) / 2, Math.floor(last / 2)];
+  const sides = sidesOf(node, last, path.length);
+  if (sides === undefined) return false;
+  let [old, root] = [start, start];
+  for (const [at, sibling] of path.entries()) {
+    if (sides[at] === 'left') old = nodeHash(sibling, old);
+    root = joined(root, sibling, sides[at]);
+  }
+  return old === before.root && root === after.root;
+}
+
+function isPowerOfTwo(size: number): boolean {
+  // The logarithm of a large number is rounded.
+  return splitOf(size) * 2 === size || size === 1;
+}
+
+type Side = 'left' | 'right';
+
+/**
+ * The side of each hash of a path from a node up to the root (RFC 9162, section 2.1.3.2). `last`: the number of the last
+ * node beside it. Undefined: a path there has another length.
+ */
+function sidesOf(from: number, end: number, length: number): Side[] | undefined {
+  const sides: Side[] = [];
+  let [node, last] = [from, end];
+  while (sides.length < length && last > 0) {
+    const isLeft = node % 2 === 1 || node === last;
+    sides.push(isLeft ? 'left' : 'right');
+    while (isLeft && node % 2 === 0 && node > 0) [node, last] = [node / 2, Math.floor(last / 2)];
+    [node, last] = [Math.floor(node / 2), Math.floor(last / 2)];
+  }
+  return last === 0 && sides.length === length ? sides : undefined;
+}
+
+function joined(root: Digest, sibling: Digest, side: Side | undefined): Digest {
+  return side === 'left' ? nodeHash(sibling, root) : nodeHash(root, sibling);
 }
 
 /** The largest power of two below `size`. */
@@ -157,17 +264,8 @@ export function rootFromProof(
   { index, size }: { readonly index: number; readonly size: number },
   proof: readonly Digest[],
 ): Digest | undefined {
-  if (index >= size) return undefined;
-  let [node, last, root] = [index, size - 1, leaf];
-  for (const sibling of proof) {
-    if (last === 0) return undefined;
-    if (node % 2 === 1 || node === last) {
-      root = nodeHash(sibling, root);
-      while (node % 2 === 0 && node > 0) [node, last] = [node / 2, Math.floor(last / 2)];
-    } else root = nodeHash(root, sibling);
-    [node, last] = [Math.floor(node / 2), Math.floor(last / 2)];
-  }
-  return last === 0 ? root : undefined;
+  const sides = index < size ? sidesOf(index, size - 1, proof.length) : undefined;
+  return sides && proof.reduce((root, sibling, at) => joined(root, sibling, sides[at]), leaf);
 }
 
 /** A digest in standard base64, as checkpoints and proofs have it. */

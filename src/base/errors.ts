@@ -47,7 +47,7 @@ const table = {
     proxyError: 'http_request_denied',
     headers: ['www-authenticate', 'Basic realm="digest-gateway"'],
     cause:
-      'The API key is one of a client, and its time in the configuration (`expires`) is over. `detail` names the key and when it ended.',
+      'The API key is one of a client, and its time in the configuration (`expires`) is over. `detail` names the key and when it ended; the audit record names client and key.',
     remedy:
       'Give the client another key: `digest-gateway client rotate` makes one. To keep the key, write a later `expires` and reload.',
   },

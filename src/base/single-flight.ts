@@ -16,10 +16,8 @@ export interface Flight<T = Landing> {
 export class SingleFlight<T = Landing> {
   #followers: Set<(result: T | 'late') => void> | undefined;
   #begun = 0;
-
-  get busy(): boolean {
-    return this.#followers !== undefined;
-  }
+  /** True while a leader is under way. Only the flights change it. */
+  busy = false;
 
   /**
    * Begins a flight.
@@ -29,11 +27,13 @@ export class SingleFlight<T = Landing> {
     if (this.busy) throw new TypeError('a flight is under way');
     const followers = new Set<(result: T | 'late') => void>();
     this.#followers = followers;
+    this.busy = true;
     this.#begun = monotonicClock.now();
     return {
       land: (result) => {
         if (this.#followers !== followers) return;
         this.#followers = undefined;
+        this.busy = false;
         for (const follower of [...followers]) follower(result);
       },
       passOn: (result) => {

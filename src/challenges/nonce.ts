@@ -173,6 +173,8 @@ export class NonceAttempt {
   readonly nc: number;
   /** On this process's clock. */
   readonly sentAt: number;
+  /** Age of the nonce then, in milliseconds. */
+  readonly ageMs: number;
   /** True if the upstream had accepted the nonce before it was sent. */
   readonly isReuse: boolean;
   readonly #beganAlone: boolean;
@@ -184,14 +186,10 @@ export class NonceAttempt {
     this.nonce = nonce;
     this.nc = nc;
     this.sentAt = sentAt;
+    this.ageMs = sentAt - nonce.obtainedAt;
     this.isReuse = nonce.accepted > 0;
     this.#beganAlone = nonce.lane.underWay === 1;
     this.#begun = nonce.lane.begun;
-  }
-
-  /** Age of the nonce when the request was sent, in milliseconds. */
-  get ageMs(): number {
-    return this.sentAt - this.nonce.obtainedAt;
   }
 
   /**

@@ -1,7 +1,7 @@
 import { open } from 'node:fs/promises';
 import { type Command, InvalidArgumentError } from 'commander';
 import { instantAfter, instantAt } from '../audit/reader/query.ts';
-import { allRecords, type RawRecord } from '../audit/reader/search.ts';
+import { allRecords } from '../audit/reader/search.ts';
 import { CollectedFile, CollectionProgress, collect } from '../audit/shipping/collector.ts';
 import { RedisStream } from '../audit/shipping/redis-stream.ts';
 import { messageOf } from '../base/error-code.ts';
@@ -10,6 +10,7 @@ import {
   argument,
   collectFiles,
   LogReading,
+  nothingFound,
   openAuditConfig,
   partOf,
   replicaOption,
@@ -74,25 +75,25 @@ async function exportFiles(io: Io, options: ExportArguments): Promise<ExitStatus
     replica,
     shown: output !== undefined || !io.stdout.isTTY,
   });
-  const records = allRecords({
-    directory,
-    keys,
-    query: partOf({ replica, since, until }),
-    ...reading.options,
-  });
-  if (output === undefined) {
-    await printLines(io, asLines(records));
-    return reading.isIncomplete ? 1 : 0;
-  }
-  const file = await open(output, 'wx', 0o600).catch((error) => {
-    throw new CommandError(1, `${output} cannot be made: ${messageOf(error)}`);
-  });
-  await writeLines(asLines(records), file.createWriteStream());
+  let isEmpty = true;
+  const lines = async function* (): AsyncGenerator<string, void> {
+    const query = partOf({ replica, since, until });
+    for await (const { line } of allRecords({ directory, keys, query, ...reading.options })) {
+      isEmpty = false;
+      yield `${line}\n`;
+    }
+  };
+  if (output === undefined) await printLines(io, lines());
+  else await writeNew(output, lines());
+  if (isEmpty) note(io, await nothingFound(directory, { replica, since, until }, 'no record'));
   return reading.isIncomplete ? 1 : 0;
 }
 
-async function* asLines(records: AsyncIterable<RawRecord>): AsyncGenerator<string, void> {
-  for await (const { line } of records) yield `${line}\n`;
+async function writeNew(output: string, lines: AsyncIterable<string>): Promise<void> {
+  const file = await open(output, 'wx', 0o600).catch((error) => {
+    throw new CommandError(1, `${output} cannot be made: ${messageOf(error)}`);
+  });
+  await writeLines(lines, file.createWriteStream());
 }
 
 async function follow(io: Io, { config, key, output, group: name }: ExportArguments): Promise<ExitStatus> {

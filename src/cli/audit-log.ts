@@ -7,6 +7,7 @@ import { processOf } from '../audit/replica-name.ts';
 import { foldersIn, segmentSizes } from '../audit/segments/segment.ts';
 import { BufferGc } from '../base/buffer-gc.ts';
 import { messageOf } from '../base/error-code.ts';
+import { listNames } from '../config/cross-check.ts';
 import { ConfigError, type LocatedIssue } from '../config/issues.ts';
 import { loadLocated } from '../config/load.ts';
 import type { Config } from '../config/schema.ts';
@@ -30,6 +31,21 @@ export function partOf({ replica, since, until }: Part): Query {
     ...(since !== undefined && { since }),
     ...(until !== undefined && { until }),
   };
+}
+
+/** Says where a command looked: what it did not find may be in another folder, or in another time. */
+export async function nothingFound(
+  directory: string,
+  { replica, since, until }: Part,
+  what: string,
+  predicate = '',
+): Promise<string> {
+  const folders = await foldersIn(directory, replica);
+  if (folders.length === 0) return `nothing found: there is no audit log in ${directory}`;
+  const from = since === undefined ? '' : ` from ${since}`;
+  const to = until === undefined ? '' : ` before ${until}`;
+  const end = predicate === '' ? '' : ` ${predicate}`;
+  return `nothing found: ${what} in ${directory} (${listNames(folders)})${from}${to}${end}`;
 }
 
 /** A command's reading of an audit log: its progress on a terminal, and notes of what is wrong in the log. */

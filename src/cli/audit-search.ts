@@ -9,13 +9,12 @@ import {
   statusCriterion,
 } from '../audit/reader/query.ts';
 import { search } from '../audit/reader/search.ts';
-import { foldersIn } from '../audit/segments/segment.ts';
-import { listNames } from '../config/cross-check.ts';
 import { type Format, formatted, printLines } from './audit-format.ts';
 import {
   argument,
   collectFiles,
   LogReading,
+  nothingFound,
   openAuditConfig,
   replicaOption,
   requireReplica,
@@ -101,7 +100,7 @@ async function runSearch(
   };
   await printLines(io, formatted(seen(), format), reading.progress);
   reading.progress.hide();
-  if (isEmpty) note(io, await nothingFound(directory, query));
+  if (isEmpty) note(io, await nothingFound(directory, query, 'no request', 'matches'));
   const status: ExitStatus = reading.isIncomplete ? 1 : 0;
   if (query.id === undefined) return status;
   if (parameters.length === 0) {
@@ -114,13 +113,4 @@ async function runSearch(
     );
   }
   return status;
-}
-
-/** Says where was looked: in another folder, or in another time, the requests may be. */
-async function nothingFound(directory: string, { replica, since, until }: Query): Promise<string> {
-  const folders = await foldersIn(directory, replica);
-  if (folders.length === 0) return `nothing found: there is no audit log in ${directory}`;
-  const from = since === undefined ? '' : ` from ${since}`;
-  const to = until === undefined ? '' : ` before ${until}`;
-  return `nothing found: no request in ${directory} (${listNames(folders)})${from}${to} matches`;
 }

@@ -5,7 +5,7 @@ import type { AuditKeys } from '../audit/keys.ts';
 import { SealedBatches } from '../audit/reader/sealed-batches.ts';
 import { foldersIn, segmentsIn } from '../audit/segments/segment.ts';
 import { printable, targetOf } from './audit-format.ts';
-import { openAuditConfig, replicaOption, requireReplica } from './audit-log.ts';
+import { nothingFound, openAuditConfig, replicaOption, requireReplica } from './audit-log.ts';
 import { type ExitStatus, type Io, note, print, type Run } from './io.ts';
 
 /** Interval of the reads with --follow, in milliseconds. */
@@ -58,6 +58,7 @@ async function runTail(io: Io, options: TailArguments): Promise<ExitStatus> {
     newest = [...newest, ...more].sort(byTime).slice(-lines);
   }
   await print(io, newest.map(show).join(''));
+  if (lines > 0 && newest.length === 0) note(io, await nothingFound(directory, { replica }, 'no record'));
   while (follow) {
     await addFolders(followed, tails);
     const more = await takeAll(tails);

@@ -20,6 +20,7 @@ import {
   argument,
   collectFiles,
   LogReading,
+  nothingFound,
   openAuditConfig,
   partOf,
   replicaOption,
@@ -79,6 +80,9 @@ async function runUsage(io: Io, options: UsageArguments): Promise<ExitStatus> {
   });
   reading.progress.hide();
   await print(io, textOf(usage, options));
+  if (usage.total.requests === 0) {
+    note(io, await nothingFound(directory, { replica, since: from, until: to }, 'no request'));
+  }
   for (const line of usageNotes(usage)) note(io, line);
   return reading.isIncomplete ? 1 : 0;
 }

@@ -8,7 +8,7 @@ import { type ApiKey, apiKeysOf, keyName } from '../config/api-keys.ts';
 import { loadConfig } from '../config/load.ts';
 import type { Config } from '../config/schema.ts';
 import { CLIENT_LAST_SEEN } from '../metrics/merged-metrics.ts';
-import { ANONYMOUS, ANY_DEPLOYMENT, isObserved, type Names, type Rule } from '../policy/client.ts';
+import { ANONYMOUS, ANY_DEPLOYMENT, isObserved, type Names, type Rule } from '../policy/rules.ts';
 import { argument, LogReading, openAuditConfig } from './audit-log.ts';
 import { type Io, note, print, type Run } from './io.ts';
 import { alignColumns } from './table.ts';

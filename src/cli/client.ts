@@ -160,11 +160,9 @@ function keysOf({ config, locate }: LocatedConfig, id: string, file: string): Cl
   const index = config.clients.findIndex((client) => client.id === id);
   const client = config.clients[index];
   if (client === undefined) {
-    const known = config.clients.map((each) => each.id).join(', ') || 'no clients';
-    throw new CommandError(
-      2,
-      `${file} has no client ${id}, but ${known}: name one of these, or run client add ${id}`,
-    );
+    const known = config.clients.map((each) => each.id).join(', ');
+    const others = known === '' ? ' or any other:' : `, but ${known}: name one of these, or`;
+    throw new CommandError(2, `${file} has no client ${id}${others} run client add ${id}`);
   }
   const { identify } = client;
   const sections = (['apiKeySha256', 'apiKeys'] as const)

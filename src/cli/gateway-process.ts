@@ -45,8 +45,8 @@ export async function gatewayProcess(
   const consoleFolder = fileURLToPath(new URL('../../dist/console', import.meta.url));
   const { uid } = processContext(io);
   const serviceManager = systemdOf(io.env, log);
-  const serving = fleet ?? new DataPlane(setup, parts);
-  const app = new App(setup, { ...parts, serving, uid, consoleFolder, serviceManager, ...reloading });
+  const workers = fleet ?? new DataPlane(setup, parts);
+  const app = new App(setup, { ...parts, workers, uid, consoleFolder, serviceManager, ...reloading });
   return { app, log, upgrade: fleet && (() => fleet.upgrade()), stopTracing };
 }
 

@@ -15,6 +15,7 @@ const COMMANDS = new Map<string, () => Promise<Register>>([
   ['demo', async () => (await import('./demo.ts')).registerDemo],
   ['client', async () => (await import('./client.ts')).registerClient],
   ['audit', async () => (await import('./audit.ts')).registerAudit],
+  ['witness', async () => (await import('./witness.ts')).registerWitness],
   ['config', async () => (await import('./config.ts')).registerConfig],
 ]);
 
@@ -22,7 +23,7 @@ const COMMANDS = new Map<string, () => Promise<Register>>([
 const VERSION_FLAGS = ['-V', '--version'];
 
 /** Commands whose stderr is a log from the first line to the last, for a program that reads it. */
-const LOGGING = new Set(['serve', 'worker']);
+const LOGGING = new Set(['serve', 'worker', 'witness']);
 
 /** Runs the command in the arguments. Resolves to the exit status. */
 export async function main(args: readonly string[], io: Io): Promise<ExitStatus> {

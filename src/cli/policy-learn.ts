@@ -1,12 +1,21 @@
 import type { Command } from 'commander';
 import { type LearnedRule, Learner, type Unservable } from '../app/learn.ts';
-import { Replay, UNKNOWN } from '../app/replay.ts';
+import { type Judgement, UNKNOWN } from '../app/replay.ts';
+import type { FoundRequest } from '../audit/reader/query.ts';
 import { count, formatInstant } from '../base/units.ts';
 import { loadConfig } from '../config/load.ts';
-import type { ParameterLimit, Rule } from '../policy/client.ts';
+import type { ParameterLimit } from '../policy/rules.ts';
 import { printable } from './audit-format.ts';
 import { CommandError, type ExitStatus, type Io, note, print, type Run } from './io.ts';
-import { addLogOptions, type LogArguments, RecordedLog, recordedRequest, wasServed } from './policy-log.ts';
+import {
+  addLogOptions,
+  type LogArguments,
+  nothingRecorded,
+  RecordedLog,
+  recordedRequest,
+  replayOf,
+  wasServed,
+} from './policy-log.ts';
 
 interface LearnArguments extends LogArguments {
   readonly client: string;
@@ -24,8 +33,8 @@ export function registerLearn(policy: Command, run: Run): void {
 
 async function runLearn(io: Io, options: LearnArguments): Promise<ExitStatus> {
   const config = await loadConfig(options.config);
-  const { client: id, logConfig } = options;
-  const replay = new Replay(config, logConfig === undefined ? config : await loadConfig(logConfig));
+  const { client: id } = options;
+  const replay = await replayOf(config, options);
   const learner = new Learner(config, replay, id);
   const log = new RecordedLog(io, options, id);
   let served = 0;
@@ -34,23 +43,33 @@ async function runLearn(io: Io, options: LearnArguments): Promise<ExitStatus> {
     learner.add(recordedRequest(found));
     served += 1;
   }
-  if (served === 0) throw new CommandError(1, `the log has no request of ${id} in this time that was served`);
+  if (served === 0) {
+    throw new CommandError(
+      1,
+      await nothingRecorded(io, options, `no request of ${printable(id)} that was served`),
+    );
+  }
   const rules = learner.rules();
   // Rules together can refuse what each allows: one that leaves its site out, if several sites were used so.
   const client = { id, allow: rules };
   const verdicts = { refused: 0, unknown: 0, allowed: 0 };
+  const changes = new Map<string, number>();
   for await (const found of new RecordedLog(io, options, id).requests()) {
-    if (wasServed(found)) verdicts[replay.judgeFor(client, recordedRequest(found)).verdict] += 1;
+    if (!wasServed(found)) continue;
+    const judgement = replay.judgeFor(client, recordedRequest(found));
+    verdicts[judgement.verdict] += 1;
+    const change = credentialChange(found, judgement);
+    if (change !== undefined) changes.set(change, (changes.get(change) ?? 0) + 1);
   }
   await print(io, rulesText(id, rules, served));
-  const present = config.clients.find((each) => each.id === id)?.allow ?? [];
-  for (const line of [...notesOf(learner.unservable, verdicts), ...present.flatMap(leftOut)]) note(io, line);
+  for (const line of notesOf(learner.unservable, verdicts, changes)) note(io, line);
   return verdicts.refused > 0 || log.isIncomplete ? 1 : 0;
 }
 
 function notesOf(
   unservable: readonly Unservable[],
   { refused, unknown }: { readonly refused: number; readonly unknown: number },
+  changes: ReadonlyMap<string, number>,
 ): string[] {
   return [
     ...unservable.map(({ deployment, code, requests }) => {
@@ -59,19 +78,16 @@ function notesOf(
     }),
     ...(refused > 0 ? [`these rules would refuse ${count(refused, 'request')}: see policy replay`] : []),
     ...(unknown > 0 ? [`of ${count(unknown, 'request')} it cannot be known: see policy replay`] : []),
+    ...[...changes].map(([change, requests]) => `${count(requests, 'request')} would get ${change}`),
   ];
 }
 
-/** A note of credential and end of a present rule, which cannot be learned from requests and would be lost with it. */
-function leftOut({ deployment, credential, ends }: Rule, index: number): string[] {
-  const has = [
-    ...(credential === undefined ? [] : [`credential: ${scalar(credential)}`]),
-    ...(ends === undefined ? [] : [`ends: ${formatInstant(ends)}`]),
-  ];
-  if (has.length === 0) return [];
-  return [
-    `allow[${index}] for ${printable(deployment)} has ${has.join(' and ')}, which these rules lack: add it where it belongs`,
-  ];
+/** Says which credential a request would get that it did not have; undefined: the same one. */
+function credentialChange({ access }: FoundRequest, judgement: Judgement): string | undefined {
+  const before = access.credential?.name;
+  const now = judgement.verdict === 'allowed' ? judgement.grant.credential : before;
+  if (before === undefined || now === before) return undefined;
+  return `the credential ${printable(now ?? '')}, and had ${printable(before)}`;
 }
 
 /** The rules as YAML, with what each has served as comments. */
@@ -82,7 +98,7 @@ export function rulesText(id: string, rules: readonly LearnedRule[], served: num
 }
 
 function ruleLines(rule: LearnedRule): string[] {
-  const { deployment, sites, operations, methods, parameters, requests } = rule;
+  const { deployment, sites, operations, methods, parameters, credential, ends, requests } = rule;
   const named = (key: string, names: LearnedRule['sites'], counts: ReadonlyMap<string, number>): string[] =>
     names === '*' ? [] : [`    ${key}: [${[...names].map(scalar).join(', ')}]${countsText(counts)}`];
   return [
@@ -91,6 +107,8 @@ function ruleLines(rule: LearnedRule): string[] {
     ...named('operations', operations, rule.ofOperations),
     ...named('methods', methods, rule.ofMethods),
     ...(parameters.length === 0 ? [] : [`    parameters: { ${parameters.map(limitText).join(', ')} }`]),
+    ...(credential === undefined ? [] : [`    credential: ${scalar(credential)}`]),
+    ...(ends === undefined ? [] : [`    ends: ${formatInstant(ends)}`]),
   ];
 }
 

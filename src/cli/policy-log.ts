@@ -1,11 +1,14 @@
 import type { Command } from 'commander';
-import type { RecordedRequest } from '../app/replay.ts';
+import { type RecordedRequest, Replay } from '../app/replay.ts';
 import { type FoundRequest, instantAfter, instantAt } from '../audit/reader/query.ts';
 import { search } from '../audit/reader/search.ts';
+import { loadConfig } from '../config/load.ts';
+import type { Config } from '../config/schema.ts';
 import {
   argument,
   collectFiles,
   LogReading,
+  nothingFound,
   openAuditConfig,
   partOf,
   replicaOption,
@@ -77,6 +80,21 @@ export class RecordedLog {
     for await (const each of found) if ('access' in each) yield each;
     this.isIncomplete = reading.isIncomplete;
   }
+}
+
+/** Judges by the configuration the requests of its own log, or of that of --log-config. */
+export async function replayOf(config: Config, { logConfig }: LogArguments): Promise<Replay> {
+  return new Replay(config, logConfig === undefined ? config : await loadConfig(logConfig));
+}
+
+/** Says in which log and time there was nothing. */
+export async function nothingRecorded(
+  io: Io,
+  { config, logConfig = config, key, replica, from, to }: LogArguments,
+  what: string,
+): Promise<string> {
+  const { directory } = await openAuditConfig(io, logConfig, key);
+  return nothingFound(directory, { replica, since: from, until: to }, what);
 }
 
 /** True if the upstream was asked, so that the rules had granted the request, or did not decide. */

@@ -1,11 +1,19 @@
 import type { Command } from 'commander';
-import { type Judgement, Replay, UNKNOWN } from '../app/replay.ts';
+import { type Judgement, UNKNOWN } from '../app/replay.ts';
 import type { FoundRequest } from '../audit/reader/query.ts';
 import { count } from '../base/units.ts';
 import { loadConfig } from '../config/load.ts';
 import { printable } from './audit-format.ts';
 import { type ExitStatus, type Io, note, print, type Run } from './io.ts';
-import { addLogOptions, type LogArguments, RecordedLog, recordedRequest, wasServed } from './policy-log.ts';
+import {
+  addLogOptions,
+  type LogArguments,
+  nothingRecorded,
+  RecordedLog,
+  recordedRequest,
+  replayOf,
+  wasServed,
+} from './policy-log.ts';
 import { alignColumns } from './table.ts';
 
 interface ReplayArguments extends LogArguments {
@@ -41,14 +49,13 @@ export function registerReplay(policy: Command, run: Run): void {
 
 async function runReplay(io: Io, options: ReplayArguments): Promise<ExitStatus> {
   const config = await loadConfig(options.config);
-  const { logConfig } = options;
-  const replay = new Replay(config, logConfig === undefined ? config : await loadConfig(logConfig));
+  const replay = await replayOf(config, options);
   const log = new RecordedLog(io, options);
   const groups = new Map<string, Group>();
   let [unidentified, others] = [0, 0];
   let isRefused = false;
   for await (const found of log.requests()) {
-    if (found.access.client === '' || found.access.path === '') {
+    if (!isJudged(found)) {
       unidentified += 1;
       continue;
     }
@@ -61,12 +68,19 @@ async function runReplay(io: Io, options: ReplayArguments): Promise<ExitStatus> 
     else others += 1;
   }
   const sorted = [...groups.values()].sort(byWeight);
-  await print(
-    io,
-    options.json === true ? `${JSON.stringify({ groups: sorted, unidentified })}\n` : table(sorted),
-  );
-  for (const line of notesOf(sorted, unidentified, others)) note(io, line);
+  const json = `${JSON.stringify({ groups: sorted, unidentified })}\n`;
+  await print(io, options.json === true ? json : table(sorted));
+  const isEmpty = sorted.length + unidentified === 0;
+  const notes = isEmpty
+    ? [await nothingRecorded(io, options, 'no request')]
+    : notesOf(sorted, unidentified, others);
+  for (const line of notes) note(io, line);
   return isRefused || log.isIncomplete ? 1 : 0;
+}
+
+/** False if no rule decided: nobody was identified, the identity had ended, or the target could not be read. */
+function isJudged({ access: { client, code, path } }: FoundRequest): boolean {
+  return client !== '' && code !== 'client-key-expired' && path !== '';
 }
 
 function groupOf(found: FoundRequest, judgement: Judgement): Group {
@@ -137,7 +151,7 @@ function notesOf(groups: readonly Group[], unidentified: number, others: number)
       .filter(([reason]) => reasons.has(reason))
       .map(([reason, text]) => `${reason}: ${text}`),
     ...(unidentified > 0
-      ? [`${count(unidentified, 'request')} had no client or no path, and were not judged`]
+      ? [`${count(unidentified, 'request')} had no client, an expired key, or no path, and were not judged`]
       : []),
     ...(others > 0 ? [`${count(others, 'request')} of further groups are not listed`] : []),
   ];

@@ -47,8 +47,13 @@ async function runExplain(io: Io, method: string, target: string, options: Optio
   const config = await loadConfig(options.config);
   const client = clientIn(config, options.client);
   if (client === undefined) {
-    const known = config.clients.map(({ id }) => id).join(', ') || 'none';
-    throw new CommandError(2, `Name a client of the configuration with --client: ${known}`);
+    const known = config.clients.map(({ id }) => id).join(', ');
+    throw new CommandError(
+      2,
+      known === ''
+        ? `${options.config} has no clients: leave --client out for a request of the client anonymous`
+        : `Name a client of the configuration with --client: ${known}`,
+    );
   }
   const headers = options.header.flatMap(fieldOf);
   const { host } = options;

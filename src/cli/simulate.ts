@@ -19,7 +19,9 @@ export function registerSimulate(program: Command, run: Run): void {
 
 async function simulate(io: Io, { config }: { config?: string }): Promise<void> {
   const simulator = await startSimulator(
-    config === undefined ? defaultSettings(demoPorts) : await loadSettings(config, simulatorSettings),
+    config === undefined
+      ? defaultSettings(demoPorts)
+      : await (await loadSettings(config, simulatorSettings)).settings,
   );
   await print(io, `${alignColumns(addressRows(simulator)).join('\n')}\n`);
   await shutdownSignal();

@@ -1,6 +1,6 @@
 import type { Command } from 'commander';
 import { DataPlane } from '../app/data-plane.ts';
-import { ipcPort } from '../base/ipc-port.ts';
+import { ipcPort } from '../base/message-calls.ts';
 import { ChannelChallengeStore } from '../challenges/store/channel.ts';
 import { WorkerProcess } from '../fleet/worker.ts';
 import { ChannelLimitStore } from '../limits/channel.ts';
@@ -22,7 +22,7 @@ async function worker(io: Io): Promise<void> {
   let stopTracing = (): Promise<void> => Promise.resolve();
   const version = await packageVersion();
   const port = ipcPort(process);
-  const serving = new WorkerProcess({
+  const life = new WorkerProcess({
     port,
     version,
     open: async (setup, number) => {
@@ -35,7 +35,7 @@ async function worker(io: Io): Promise<void> {
       return { plane: new DataPlane(setup, { ...parts, stores: { challenges, openLimits } }), audit };
     },
   });
-  await serving.run();
+  await life.run();
   await stopTracing();
   process.disconnect?.();
 }

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { isExposed } from '../base/network.ts';
-import { ANONYMOUS, type ParameterLimit, type Rule } from '../policy/client.ts';
+import { ANONYMOUS, type ParameterLimit, type Rule } from '../policy/rules.ts';
 import { apiKeySha256Schema, apiKeysSchema } from './api-keys.ts';
 import { limitsSchema } from './limits.ts';
 import { isMethod } from './operations.ts';

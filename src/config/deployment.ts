@@ -224,7 +224,7 @@ const keys = (folder: string) =>
       connections: whole(1, 65_535)
         .default(64)
         .describe(
-          'The most connections of one process to the upstream. Further requests wait, those of each client in turn; see [Overload](../operate/egress.md#overload).',
+          'The most connections of one process to the upstream. Further requests wait, those of each client in turn; see [Overload](../operate/overload.md#overload).',
         ),
       timeouts: timeouts().prefault({}).describe('Time limits of a request.'),
       outcomes: outcomesSchema()

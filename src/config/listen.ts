@@ -35,7 +35,8 @@ export const listener = (defaultPort: number) => ({
     ),
 });
 
-const tls = (folder: string) =>
+/** Schema of the TLS of a listener. */
+export const listenTls = (folder: string) =>
   z.strictObject(
     {
       certFile: fileName(folder).describe(
@@ -95,7 +96,7 @@ const listenSchema = (folder: string) =>
   z.strictObject(
     {
       ...listener(8080),
-      tls: tls(folder)
+      tls: listenTls(folder)
         .exactOptional()
         .describe(
           'TLS for clients. The files are read again when they change and on SIGHUP; open connections stay, unless an authority was removed from `clientCaFile`, or `crlFile` changed.',

@@ -79,13 +79,22 @@ export async function locatedIn(
   return assembled(decoded(content, file), file, trust, '');
 }
 
+/** Settings, and what adds the place in the file to an issue with them. */
+export interface LocatedSettings<T> {
+  readonly settings: T;
+  locate(issue: Issue): LocatedIssue;
+}
+
 /**
  * Reads a YAML file with another schema, such as that of the simulator.
  * @throws ConfigError with every issue, or if the file cannot be read
  */
-export async function loadSettings<T extends z.ZodType>(file: string, schema: T): Promise<z.output<T>> {
-  const source = readYaml(await readText(file), file);
-  return parse(source.value, source.syntaxIssues, source.locate, schema);
+export async function loadSettings<T extends z.ZodType>(
+  file: string,
+  schema: T,
+): Promise<LocatedSettings<z.output<T>>> {
+  const { value, syntaxIssues, locate } = readYaml(await readText(file), file);
+  return { settings: parse(value, syntaxIssues, locate, schema), locate };
 }
 
 /** The schema that was used last. To build one takes longer than to check a small configuration. */

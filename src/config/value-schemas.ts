@@ -133,7 +133,7 @@ const MAX_SOCKET_PATH = 103;
 
 export const bindAddress = (): z.ZodType<string> =>
   text(
-    `an IP address to listen on, such as 127.0.0.1 or ::1, or localhost, or unix: and the whole path of a socket, of at most ${MAX_SOCKET_PATH} bytes, such as unix:/run/digest-gateway/data.sock`,
+    `an IP address to listen on, such as 127.0.0.1 or ::1, or localhost, or unix: and the absolute path of a socket, of at most ${MAX_SOCKET_PATH} bytes, such as unix:/run/digest-gateway/data.sock`,
     (value) => value === 'localhost' || isIPv4(value) || isIPv6(value) || isSocketAddress(value),
   );
 

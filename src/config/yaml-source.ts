@@ -100,9 +100,9 @@ export function readYaml(text: string, file: string): YamlSource {
       syntaxIssues.push(located(0, [], 'aliases or nesting go too deep: write the values out'));
     }
   }
-  for (const { offset, first } of isReadable ? repeatedKeys : []) {
+  for (const { offset, name, first } of isReadable ? repeatedKeys : []) {
     const { line } = lines.linePos(first);
-    const message = `the key comes twice in this mapping, first in line ${line}: keep one of them`;
+    const message = `the key ${name}comes twice in this mapping, first in line ${line}: keep one of them`;
     syntaxIssues.push(located(offset, [], message));
   }
 
@@ -167,7 +167,12 @@ function faultOf(code: string, offset: number, text: string): Fault {
 
 interface NodeScan {
   /** Offsets of duplicate keys, each with that of the first one. */
-  readonly repeatedKeys: readonly { readonly offset: number; readonly first: number }[];
+  readonly repeatedKeys: readonly {
+    readonly offset: number;
+    /** With a space behind it; empty if it is not a short name. */
+    readonly name: string;
+    readonly first: number;
+  }[];
   /** Offsets of aliases without an earlier anchor. */
   readonly danglingAliases: readonly number[];
   /** Offsets of brackets and quotes that are not closed; an inner one after those around it. */
@@ -180,7 +185,7 @@ interface NodeScan {
 function scanNodes(document: Document, text: string): NodeScan {
   const anchors = new Map<string, Node>();
   const found = {
-    repeatedKeys: [] as { offset: number; first: number }[],
+    repeatedKeys: [] as { offset: number; name: string; first: number }[],
     danglingAliases: [] as number[],
     unclosed: [] as number[],
     targets: new Map(),
@@ -203,13 +208,17 @@ function scanNodes(document: Document, text: string): NodeScan {
       const name = isScalar(key) ? key.value : key;
       const first = keys.get(name);
       if (first === undefined) keys.set(name, startOf(key));
-      else found.repeatedKeys.push({ offset: startOf(key), first });
+      else found.repeatedKeys.push({ offset: startOf(key), name: shortName(name), first });
       visit(key);
       visit(value);
     }
   };
   visit(document.contents);
   return found;
+}
+
+function shortName(key: unknown): string {
+  return typeof key === 'string' && /^[\w.-]{1,64}$/.test(key) ? `${key} ` : '';
 }
 
 /** False for a node with an opening bracket or quote and no closing one. */

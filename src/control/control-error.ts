@@ -34,7 +34,10 @@ const ERRORS = {
     409,
     'No version waits to be tried. Put the next secret beside the current one first, or name the version.',
   ],
-  'not-refused': [409, 'No upstream refuses this credential, so there is nothing to retry.'],
+  'not-refused': [
+    409,
+    'No upstream refuses this credential, so there is nothing to retry. Promote a version that waits to have it tried now.',
+  ],
   'credential-refused': [409, 'The upstream still refuses every version of this credential.'],
   'nothing-to-withdraw': [409, 'The credential has no next version, so there is nothing to withdraw.'],
   'next-configured': [409, 'The next version is in the configuration: remove it there, and reload.'],

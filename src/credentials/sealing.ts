@@ -43,10 +43,18 @@ export function setNext(value: Secret, now: Date): EntryChange {
   };
 }
 
+function noEntry(name: string): string {
+  return `the sealed file has no entry ${name}: credential list shows its entries`;
+}
+
 /** Replaces the current value by the next one. */
 export const promote: EntryChange = (entry, name) => {
   if (entry?.next === undefined) {
-    throw new SealingError(`nothing waits to be promoted: run credential rotate ${name} first`);
+    throw new SealingError(
+      entry === undefined
+        ? noEntry(name)
+        : `nothing waits to be promoted: run credential rotate ${name} first`,
+    );
   }
   return { ...entry.next, next: undefined };
 };
@@ -54,7 +62,9 @@ export const promote: EntryChange = (entry, name) => {
 /** Removes the next value. */
 export const withdraw: EntryChange = (entry, name) => {
   if (entry?.next === undefined) {
-    throw new SealingError(`${name} has no next version, so there is nothing to withdraw`);
+    throw new SealingError(
+      entry === undefined ? noEntry(name) : `${name} has no next version, so there is nothing to withdraw`,
+    );
   }
   return { ...entry, next: undefined, withdrawn: entry.next.version };
 };

@@ -3,11 +3,10 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type {
   Activation,
   DeploymentVersion,
-  FormerWorkers,
-  Serving,
   TlsRenewal,
   WantedMetrics,
-  Worker,
+  Workers,
+  WorkersReport,
 } from '../app/worker.ts';
 import { auditState } from '../app/worker-state.ts';
 import type { Audit } from '../audit/audit.ts';
@@ -18,8 +17,8 @@ import type { Log } from '../base/log.ts';
 import type { StoreServer } from '../base/message-calls.ts';
 import type { OpenAddress } from '../base/open-port.ts';
 import { reportError } from '../base/report-error.ts';
+import type { ClientUse } from '../control/client-view.ts';
 import type { AuditLines } from '../control/snapshot.ts';
-import type { WorkerState, WorkersState } from '../control/state.ts';
 import { keepInUse } from '../credentials/credentials.ts';
 import type { MergedMetrics } from '../metrics/merged-metrics.ts';
 import type { Metrics } from '../metrics/metrics.ts';
@@ -28,7 +27,7 @@ import { toTransfer } from '../setup/transfer.ts';
 import type { VersionTest } from '../upstream/credential.ts';
 import { activateIn } from './activation.ts';
 import { freeNumber, type IdleLogs, WorkerHeads } from './audit-logs.ts';
-import { RemoteWorker } from './remote-worker.ts';
+import { RemoteWorker, STATE_ONLY } from './remote-worker.ts';
 import { Reports } from './reports.ts';
 import { WorkerVersions } from './worker-versions.ts';
 
@@ -65,7 +64,7 @@ interface StartedWorker {
 }
 
 /** Serves requests in worker processes, replaces those that end, and gives all of them the same configuration. */
-export class Fleet implements Serving {
+export class Fleet implements Workers {
   readonly #deps: FleetDeps;
   #setup: AppSetup;
   readonly #workers = new Map<RemoteWorker, Stage>();
@@ -136,19 +135,25 @@ export class Fleet implements Serving {
   }
 
   observe(names?: readonly string[]): Promise<void> {
-    return this.#update(names ?? 'all', false);
+    return this.#observe(names ?? 'all');
   }
 
-  async states(): Promise<WorkerState[]> {
-    await this.#update([], true);
+  async states(): Promise<WorkersReport> {
+    await Promise.all(this.#opened.map((worker) => worker.update(STATE_ONLY)));
+    const isClosing = this.#closing !== undefined;
+    const serving = this.#of('serving');
     // After an upgrade, others serve in the place of those that drain.
-    const counting = this.#closing === undefined ? this.#of('serving') : this.#workers.keys();
-    return [...counting].flatMap(({ state }) => state ?? []);
+    const counting = isClosing ? [...this.#workers.keys()] : serving;
+    const configured = isClosing ? 0 : this.#deps.workers;
+    return {
+      states: counting.flatMap(({ state }) => state ?? []),
+      formerErrors: this.#reports.formerErrors(isClosing ? [] : this.#of('draining')),
+      primary: { serving: serving.length, configured, audit: auditState(this.#deps.audit) },
+    };
   }
 
-  get workersState(): WorkersState {
-    const configured = this.#closing === undefined ? this.#deps.workers : 0;
-    return { serving: this.#of('serving').length, configured, audit: auditState(this.#deps.audit) };
+  clientUse(client: string): Promise<ClientUse> {
+    return this.#reports.clientUse([...this.#of('serving'), ...this.#of('draining')], client);
   }
 
   testVersion(choice: DeploymentVersion): Promise<VersionTest> {
@@ -157,14 +162,6 @@ export class Fleet implements Serving {
 
   promote(choices: readonly DeploymentVersion[]): Promise<void> {
     return this.#versions.promote([...this.#of('opening'), ...this.#of('serving')], choices);
-  }
-
-  get workers(): Worker[] {
-    return [...this.#of('serving'), ...this.#of('draining')].map(({ plane }) => plane);
-  }
-
-  get former(): FormerWorkers {
-    return this.#reports.former(this.#closing === undefined ? this.#of('draining') : []);
   }
 
   /**
@@ -206,10 +203,12 @@ export class Fleet implements Serving {
     for (const worker of this.#workers.keys()) worker.begin((plane) => plane.hurry());
   }
 
-  /** Asks all workers for a report. */
-  #update(names: WantedMetrics, withState: boolean): Promise<void> {
-    const opened = [...this.#workers].flatMap(([worker, stage]) => (stage === 'starting' ? [] : [worker]));
-    return this.#reports.update(opened, this.#of('serving').length, names, withState);
+  #observe(names: WantedMetrics): Promise<void> {
+    return this.#reports.observe(this.#opened, this.#of('serving').length, names);
+  }
+
+  get #opened(): RemoteWorker[] {
+    return [...this.#workers].flatMap(([worker, stage]) => (stage === 'starting' ? [] : [worker]));
   }
 
   #startAll(): Promise<PromiseSettledResult<StartedWorker>[]> {
@@ -362,7 +361,7 @@ export class Fleet implements Serving {
     while (!signal.aborted) {
       await delay(pause, undefined, { ref: false, signal }).catch(ignoreAbort);
       const begun = this.#deps.clock.now();
-      await this.#update('counts', false);
+      await this.#observe('counts');
       if (this.#heads.due) this.#heads.record(this.#workers.keys());
       // Metrics of thousands of deployments take long to read.
       pause = Math.max(KEEP_MS, 100 * (this.#deps.clock.now() - begun));

@@ -1,11 +1,5 @@
-import {
-  type ReportOptions,
-  type WantedMetrics,
-  WORKER_METHODS,
-  type Worker,
-  type WorkerReport,
-} from '../app/worker.ts';
-import { answerCall, CallClient, type ProcessPort, readRequest } from '../base/message-calls.ts';
+import { type ReportOptions, WORKER_METHODS, type Worker, type WorkerReport } from '../app/worker.ts';
+import { CallClient, methodsOf, type ProcessPort, serveCalls } from '../base/message-calls.ts';
 import type { OpenAddress } from '../base/open-port.ts';
 import type { TransferredSetup } from '../setup/transfer.ts';
 
@@ -17,18 +11,23 @@ const SERVICE = 'worker';
 /** Name in the message of a worker that serves calls from now on. */
 const READY = 'worker ready';
 
-/** The life of a worker's process. */
+/** Maximum time from the start of a process until its data plane is built, in milliseconds. */
+export const OPEN_MS = 120_000;
+/** Kill a worker that answers no `beat` for this long, in milliseconds. */
+const HANG_MS = 5_000;
+
+/** The life of a worker's process. Each method has a line in `LIFE_METHODS`. */
 export interface WorkerLife {
   /** Builds the data plane. */
   open(start: WorkerStart): Promise<void>;
   /** Opens the ports that the workers share; resolves to their addresses, or why one cannot be opened. */
   listen(): Promise<readonly OpenAddress[] | ListenFailure>;
   /** Does nothing, which shows that the event loop turns. */
-  beat(): void;
+  beat(): Promise<void>;
   /** Builds another configuration beside the active one; resolves to the names of what changed. */
   prepare(setup: TransferredSetup): Promise<readonly string[]>;
   /** Drops what was prepared. */
-  abandon(): void;
+  abandon(): Promise<void>;
   /** Activates at once what was prepared; resolves when credentials and limits are applied. */
   commit(): Promise<void>;
   /** Drains and closes everything; resolves to the last report. */
@@ -50,48 +49,28 @@ interface ListenFailure {
   readonly isPortError: boolean;
 }
 
-/** The metrics of two reports in one. */
-export function bothOf(one: WantedMetrics, other: WantedMetrics): WantedMetrics {
-  if (one === other) return one;
-  return typeof one === 'string' || typeof other === 'string' ? 'all' : [...new Set([...one, ...other])];
-}
-
 export interface DrainOptions extends ReportOptions {
   /** False: other workers serve on the port already. */
   readonly withDelay: boolean;
 }
 
-type Name = keyof WorkerLife;
-type Body<Of extends Name> = Parameters<WorkerLife[Of]>[0];
-type Result<Of extends Name> = Awaited<ReturnType<WorkerLife[Of]>>;
+/** As `WORKER_METHODS`. */
+const LIFE_METHODS = {
+  open: OPEN_MS,
+  listen: Number.POSITIVE_INFINITY,
+  beat: HANG_MS,
+  prepare: Number.POSITIVE_INFINITY,
+  abandon: Number.POSITIVE_INFINITY,
+  commit: Number.POSITIVE_INFINITY,
+  drain: Number.POSITIVE_INFINITY,
+} as const satisfies Record<keyof WorkerLife, number>;
 
-/** Calls one worker. */
-export class WorkerCalls {
-  /** Each call rejects with the error of the method, when the process ends, and after its deadline. */
-  readonly plane: Worker;
-  readonly #calls: CallClient;
-
-  constructor(port: ProcessPort) {
-    const calls = new CallClient({ port, service: SERVICE });
-    this.#calls = calls;
-    const methods = Object.entries(WORKER_METHODS).map(([name, deadlineMs]) => [
-      name,
-      (body: unknown) => calls.call(name, body, deadlineMs),
-    ]);
-    this.plane = Object.fromEntries(methods);
-  }
-
-  /**
-   * Rejects with the error of the function, when the process ends, and after `deadlineMs` milliseconds. Without a
-   * deadline, a worker that hangs must be ended.
-   */
-  call<Of extends Name>(
-    name: Of,
-    body?: Body<Of>,
-    deadlineMs = Number.POSITIVE_INFINITY,
-  ): Promise<Result<Of>> {
-    return this.#calls.call(name, body, deadlineMs) as Promise<Result<Of>>;
-  }
+/** Calls one worker. A call rejects with the error of the method, when the process ends, and after its deadline. */
+export function callsTo(port: ProcessPort): Worker & WorkerLife {
+  return methodsOf<Worker & WorkerLife>(new CallClient({ port, service: SERVICE }), {
+    ...WORKER_METHODS,
+    ...LIFE_METHODS,
+  });
 }
 
 /** Resolves when the process at the other end serves calls. What is sent earlier is lost. */
@@ -114,20 +93,15 @@ function isReady(message: unknown): boolean {
  * open.
  */
 export function serveWorker(port: ProcessPort, life: WorkerLife, plane: () => Worker): void {
-  const methods = Object.keys(WORKER_METHODS) as (keyof Worker)[];
-  const byName = new Map<string, (body: never) => unknown>([
-    ...Object.entries(life),
-    ...methods.map((name) => [name, (body: never) => plane()[name](body)] as const),
-  ]);
-  port.onMessage((message) => {
-    const request = readRequest(SERVICE, message);
-    if (request?.kind !== 'call') return;
-    const { name, body } = request;
-    void answerCall(port, SERVICE, request, () => {
-      const serve = byName.get(name);
-      if (serve === undefined) throw new Error('the worker does not know this function');
-      return serve(body as never);
-    });
+  serveCalls(port, SERVICE, (name) => {
+    if (isNameIn(LIFE_METHODS, name)) return life[name].bind(life);
+    if (!isNameIn(WORKER_METHODS, name)) return undefined;
+    const open = plane();
+    return open[name].bind(open);
   });
   port.post({ service: READY });
+}
+
+function isNameIn<T extends object>(methods: T, name: string): name is Extract<keyof T, string> {
+  return Object.hasOwn(methods, name);
 }

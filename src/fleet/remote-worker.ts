@@ -1,25 +1,26 @@
 import type { Worker as ClusterWorker } from 'node:cluster';
 import { setTimeout as delay } from 'node:timers/promises';
-import { type ReportOptions, type Worker, WorkerError, type WorkerReport } from '../app/worker.ts';
+import {
+  type ReportOptions,
+  type WantedMetrics,
+  type Worker,
+  WorkerError,
+  type WorkerReport,
+} from '../app/worker.ts';
 import type { Head } from '../audit/seal.ts';
 import { inTime } from '../base/clock.ts';
 import { ignoreAbort } from '../base/expected-errors.ts';
-import { ipcPort } from '../base/ipc-port.ts';
-import { NO_REPLY, type ProcessPort } from '../base/message-calls.ts';
+import { ipcPort, NO_REPLY, type ProcessPort } from '../base/message-calls.ts';
 import { type OpenAddress, PortError } from '../base/open-port.ts';
 import { reportError } from '../base/report-error.ts';
 import type { WorkerState } from '../control/state.ts';
 import type { TransferredSetup } from '../setup/transfer.ts';
-import { bothOf, isServed, PROTOCOL, WorkerCalls } from './protocol.ts';
+import { callsTo, isServed, OPEN_MS, PROTOCOL, type WorkerLife } from './protocol.ts';
 
 /** Interval of the calls that show whether the worker answers, in milliseconds. */
 const BEAT_MS = 1_000;
 /** A worker is silent that has not answered so many of them. */
 const SILENT_BEATS = 2;
-/** A worker hangs that answers to none of them for so long, in milliseconds. */
-const HANG_MS = 5_000;
-/** Maximum time from the start of a process until its data plane is built, in milliseconds. */
-const OPEN_MS = 120_000;
 /** Maximum wait for a report, in milliseconds; the one before is used then. */
 const REPORT_MS = 1_000;
 
@@ -27,6 +28,8 @@ const REPORT_MS = 1_000;
 interface Wanted extends Omit<ReportOptions, 'auditFrom'> {
   readonly withLines: boolean;
 }
+
+export const STATE_ONLY: Wanted = { metrics: [], withState: true, withLines: false };
 
 /** A report that is to be asked for when the one before has come. */
 interface QueuedReport {
@@ -46,7 +49,7 @@ export class RemoteWorker {
   /** Its data plane. */
   readonly plane: Worker;
   readonly #worker: ClusterWorker;
-  readonly #calls: WorkerCalls;
+  readonly #life: WorkerLife;
   readonly #isServed: Promise<void>;
   #hangs = false;
   /** Calls in a row that it has not answered yet. */
@@ -70,8 +73,9 @@ export class RemoteWorker {
     const { process: child } = worker;
     this.pid = child.pid ?? 0;
     this.port = ipcPort(child);
-    this.#calls = new WorkerCalls(this.port);
-    this.plane = this.#calls.plane;
+    const calls = callsTo(this.port);
+    this.plane = calls;
+    this.#life = calls;
     this.#isServed = isServed(this.port);
     this.ended = new Promise((resolve) => {
       worker.once('disconnect', () => {
@@ -134,7 +138,7 @@ export class RemoteWorker {
     ]);
     started.abort();
     const start = { protocol: PROTOCOL, number: this.number, workers, setup };
-    await this.#calls.call('open', start, OPEN_MS).catch((error: Error) => {
+    await this.#life.open(start).catch((error: Error) => {
       throw new WorkerError(`worker ${this.number} cannot be started: ${error.message}`, { cause: error });
     });
     this.#beats = setInterval(() => void this.#beat(), BEAT_MS).unref();
@@ -142,7 +146,7 @@ export class RemoteWorker {
 
   /** @throws Error if a port cannot be opened, or the process ends */
   async listen(): Promise<readonly OpenAddress[]> {
-    const listening = await this.#calls.call('listen');
+    const listening = await this.#life.listen();
     if (!('message' in listening)) return listening;
     throw listening.isPortError ? new PortError(listening.message) : new Error(listening.message);
   }
@@ -156,16 +160,16 @@ export class RemoteWorker {
 
   /** @throws Error if the configuration cannot be built, or the process ends */
   prepare(setup: TransferredSetup): Promise<readonly string[]> {
-    return this.#calls.call('prepare', setup);
+    return this.#life.prepare(setup);
   }
 
   /** @throws Error if credentials or limits could not be applied, or the process ends */
   commit(): Promise<void> {
-    return this.#calls.call('commit');
+    return this.#life.commit();
   }
 
   abandon(): void {
-    this.#calls.call('abandon').catch(this.#ignoreEnd);
+    this.#life.abandon().catch(this.#ignoreEnd);
   }
 
   /** Begins something whose result nobody waits for; the end of the process is the end of it, too. */
@@ -197,8 +201,8 @@ export class RemoteWorker {
     }, limitMs);
     // Two reports at a time could hold the same audit lines.
     await inTime(this.#reporting, REPORT_MS);
-    await this.#calls
-      .call('drain', { withDelay, auditFrom: this.#auditFrom, metrics: 'all', withState: true })
+    await this.#life
+      .drain({ withDelay, auditFrom: this.#auditFrom, metrics: 'all', withState: true })
       .then((report) => this.#accept(report))
       .catch((error: Error) => {
         problem ??= error.message;
@@ -217,7 +221,7 @@ export class RemoteWorker {
     this.#unanswered += 1;
     if (this.#unanswered === SILENT_BEATS) this.#silence.resolve();
     try {
-      await this.#calls.call('beat', undefined, HANG_MS);
+      await this.#life.beat();
       if (this.#unanswered >= SILENT_BEATS) this.#silence = Promise.withResolvers();
       this.#unanswered = 0;
     } catch (error) {
@@ -233,7 +237,7 @@ export class RemoteWorker {
     const waiting = this.#queued;
     if (waiting !== undefined) {
       waiting.wanted = {
-        metrics: bothOf(wanted.metrics, waiting.wanted.metrics),
+        metrics: unionOfMetrics(wanted.metrics, waiting.wanted.metrics),
         withState: wanted.withState || waiting.wanted.withState,
         withLines: wanted.withLines || waiting.wanted.withLines,
       };
@@ -266,4 +270,10 @@ export class RemoteWorker {
     // After the end, its counts are in the sums already.
     if (!this.#hasEnded) this.#received.push(report);
   }
+}
+
+/** The metrics of two reports in one. */
+export function unionOfMetrics(one: WantedMetrics, other: WantedMetrics): WantedMetrics {
+  if (one === other) return one;
+  return typeof one === 'string' || typeof other === 'string' ? 'all' : [...new Set([...one, ...other])];
 }

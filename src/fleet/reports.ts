@@ -1,9 +1,10 @@
 import { setAuditCounts } from '../app/gauges.ts';
-import type { FormerWorkers, WantedMetrics } from '../app/worker.ts';
+import type { WantedMetrics } from '../app/worker.ts';
 import { auditLines } from '../app/worker-state.ts';
 import type { Audit } from '../audit/audit.ts';
 import type { Clock } from '../base/clock.ts';
 import { isolate } from '../base/report-error.ts';
+import type { ClientUse, LimitUseView, RefusalView } from '../control/client-view.ts';
 import type { AuditLines } from '../control/snapshot.ts';
 import { type ErrorState, mergeErrors } from '../control/state.ts';
 import type { AuditLine } from '../control/view.ts';
@@ -46,15 +47,10 @@ export class Reports {
     return this.#lines.since(position);
   }
 
-  /** Asks these workers for a report, and resolves when they have sent it or failed to. `serving`: so many serve. */
-  async update(
-    workers: readonly RemoteWorker[],
-    serving: number,
-    names: WantedMetrics,
-    withState: boolean,
-  ): Promise<void> {
+  /** Updates the metrics from what these workers report, as far as they respond in time. `running`: count of workers. */
+  async observe(workers: readonly RemoteWorker[], running: number, names: WantedMetrics): Promise<void> {
     const { metrics, audit, clock } = this.#deps;
-    metrics.workers.set(serving);
+    metrics.workers.set(running);
     setAuditCounts(metrics, audit);
     const withLines = clock.now() - this.#linesWantedAt < LINES_MS;
     if (withLines) {
@@ -62,7 +58,9 @@ export class Reports {
       this.#ownLinesFrom = position;
       this.#lines.add(lines);
     }
-    await Promise.all(workers.map((worker) => worker.update({ metrics: names, withState, withLines })));
+    await Promise.all(
+      workers.map((worker) => worker.update({ metrics: names, withState: false, withLines })),
+    );
     for (const worker of workers) this.#collect(worker);
   }
 
@@ -84,13 +82,47 @@ export class Reports {
     });
   }
 
-  /** What workers knew that have ended, or are about to. */
-  former(leaving: readonly RemoteWorker[]): FormerWorkers {
-    return {
-      errors: [...this.#errors, ...leaving.flatMap(({ state }) => state?.errors ?? [])],
-      refusals: (client) => this.#refusals.of(client),
-    };
+  /** Errors of workers that have ended, or are about to. */
+  formerErrors(leaving: readonly RemoteWorker[]): readonly ErrorState[] {
+    return [...this.#errors, ...leaving.flatMap(({ state }) => state?.errors ?? [])];
   }
+
+  /** What the workers that respond in time know of a client, and those that have drained knew. */
+  async clientUse(workers: readonly RemoteWorker[], client: string): Promise<ClientUse> {
+    const asked = await Promise.allSettled(workers.map(({ plane }) => plane.clientUse(client)));
+    const uses = asked.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []));
+    return mergeClientUse([...uses, { limits: null, refusals: this.#refusals.of(client) }]);
+  }
+}
+
+/** Merges what processes know of a client. Their limits are shared, so the one that knows of the most use is right. */
+function mergeClientUse(uses: readonly ClientUse[]): ClientUse {
+  const limits = uses.flatMap((use) => use.limits ?? []);
+  const byKind = Map.groupBy(
+    uses.flatMap(({ refusals }) => refusals),
+    ({ code, isServed }) => `${code} ${isServed}`,
+  );
+  return {
+    limits: limits.length === 0 ? null : limits.reduce(mostUsed),
+    refusals: Array.from(byKind.values(), added).sort((a, b) => b.lastAt - a.lastAt),
+  };
+}
+
+function mostUsed(a: LimitUseView, b: LimitUseView): LimitUseView {
+  return {
+    rate: a.rate && b.rate && { ...a.rate, left: Math.min(a.rate.left, b.rate.left) },
+    concurrent: a.concurrent &&
+      b.concurrent && {
+        ...a.concurrent,
+        inFlight: Math.max(a.concurrent.inFlight, b.concurrent.inFlight),
+      },
+    daily: a.daily && b.daily && { ...a.daily, used: Math.max(a.daily.used, b.daily.used) },
+  };
+}
+
+function added(same: readonly RefusalView[]): RefusalView {
+  const last = same.reduce((a, b) => (b.lastAt > a.lastAt ? b : a));
+  return { ...last, count: same.reduce((sum, { count }) => sum + count, 0) };
 }
 
 /** The latest audit lines of several processes, in the order of their arrival. */

@@ -1,9 +1,7 @@
 import type { DeploymentVersion, Worker } from '../app/worker.ts';
 import { messageOf } from '../base/error-code.ts';
 import type { VersionTest } from '../upstream/credential.ts';
-import type { RemoteWorker } from './remote-worker.ts';
-
-const STATE_ONLY = { metrics: [], withState: true, withLines: false } as const;
+import { type RemoteWorker, STATE_ONLY } from './remote-worker.ts';
 
 interface Member extends Pick<RemoteWorker, 'number' | 'isGone'> {
   readonly plane: Pick<Worker, 'missing' | 'promote'>;

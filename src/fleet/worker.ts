@@ -1,7 +1,7 @@
 import type { DataPlane, Prepared } from '../app/data-plane.ts';
 import type { WorkerReport } from '../app/worker.ts';
 import type { Audit } from '../audit/audit.ts';
-import type { IpcPort } from '../base/ipc-port.ts';
+import type { IpcPort } from '../base/message-calls.ts';
 import { PortError } from '../base/open-port.ts';
 import { sharedSettings } from '../config/listen.ts';
 import type { AppSetup } from '../setup/setup.ts';
@@ -59,12 +59,12 @@ export class WorkerProcess {
         this.#opened.plane
           .start()
           .catch((error) => ({ message: error.message, isPortError: error instanceof PortError })),
-      beat: () => undefined,
+      beat: async () => undefined,
       prepare: async (setup) => {
         this.#prepared = await this.#opened.plane.prepare(await this.#read(setup));
         return this.#prepared.changed;
       },
-      abandon: () => {
+      abandon: async () => {
         if (this.#prepared !== undefined) this.#opened.plane.abandon(this.#prepared);
         this.#prepared = undefined;
       },

@@ -210,6 +210,8 @@ class LineWriter {
     stream.on('drop', () => this.#lose());
     stream.on('error', (error: unknown) => {
       this.#reason = messageOf(error);
+      // Otherwise pino would flush it when the process ends, which throws.
+      if (!isOpen) stream.emit('close');
       // The stream would throw at the next line.
       if (!isOpen && this.#stream === stream) {
         this.#stream = undefined;

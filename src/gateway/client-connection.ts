@@ -39,8 +39,17 @@ export class ClientConnection implements RequestReceiver, ExchangeOwner {
   readonly #reader: RequestReader;
   /** The field lines of a response after which the connection stays open. */
   readonly #kept: string;
-  readonly #onWritten = (error?: Error | null): void => this.#written(error);
   readonly #onError = (error: unknown): void => this.#abandon(error);
+  /** The last bytes of a response have been given to the operating system, or could not be. */
+  readonly #onWritten = (error?: Error | null): void => {
+    const exchange = this.#exchange;
+    // After an error, 'close' follows.
+    if (exchange === undefined || exchange.hasLeft || error != null) return;
+    exchange.response.isFinished = true;
+    exchange.leave();
+    if (!exchange.response.keepsConnection) this.#end(exchange);
+    this.#settle();
+  };
   /** Handles bytes that have come from the client. Never throws. */
   readonly #receive = (chunk: Buffer): void => {
     try {
@@ -245,17 +254,6 @@ export class ClientConnection implements RequestReceiver, ExchangeOwner {
   #abandon(error: unknown): void {
     this.#socket.destroy();
     reportError(error);
-  }
-
-  /** The last bytes of a response have been given to the operating system, or could not be. */
-  #written(error?: Error | null): void {
-    const exchange = this.#exchange;
-    // After an error, 'close' follows.
-    if (exchange === undefined || exchange.hasLeft || error != null) return;
-    exchange.response.isFinished = true;
-    exchange.leave();
-    if (!exchange.response.keepsConnection) this.#end(exchange);
-    this.#settle();
   }
 
   /** Ends the connection after its last response. */

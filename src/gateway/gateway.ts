@@ -9,9 +9,8 @@ import type { Caller, Identification } from '../identity/identification.ts';
 import type { Limits, Permit } from '../limits/limits.ts';
 import type { DeploymentMetrics } from '../metrics/deployment-metrics.ts';
 import type { Metrics } from '../metrics/metrics.ts';
-import { type Client, isObserved, unrestricted } from '../policy/client.ts';
 import { decide, type Grant, type Request } from '../policy/decide.ts';
-import type { DeploymentRules } from '../policy/rules.ts';
+import { type Client, type DeploymentRules, isObserved, unrestricted } from '../policy/rules.ts';
 import type { Tracing } from '../tracing/tracing.ts';
 import type { BodySource } from '../transport/request-body.ts';
 import type { Upstream } from '../upstream/upstream.ts';
@@ -170,10 +169,11 @@ export class Gateway {
   #send(relay: Relay, target: Target, caller: Caller): Promise<UpstreamResponse> {
     const { exchange, record } = relay;
     const { request } = exchange;
-    const { client, key, address, ambient } = caller;
+    const { client, key, address, ambient, refusal } = caller;
     record.client = client.id;
     record.key = key;
     record.address = address;
+    if (refusal !== undefined) throw refusal;
     if (ambient) checkSite(request, target, exchange, this.#options.identification);
     const found = this.#options.routes.find(target);
     record.deployment = found.name;

@@ -135,14 +135,14 @@ export class Relay implements InterimReceiver {
     const client = this.exchange.response;
     const { isWhole, trailers, headers } = response;
     const pieces = response.take();
+    for (const { length } of pieces) {
+      this.record.bytesOut += length;
+      this.#plane.bufferGc.add(length, this.record.bytesOut);
+    }
     const last = isWhole ? pieces.pop() : undefined;
     let hasRoom = true;
-    for (const piece of pieces) {
-      this.#count(piece);
-      hasRoom = client.write(piece);
-    }
+    for (const piece of pieces) hasRoom = client.write(piece);
     if (isWhole) {
-      if (last !== undefined) this.#count(last);
       client.end(last, trailers.length > 0 ? inboundTrailers(trailers, headers, this.filter) : trailers);
     } else if (!hasRoom) {
       this.exchange.limitStall();
@@ -150,11 +150,6 @@ export class Relay implements InterimReceiver {
       client.whenDrained(() => response.resume());
     }
     return isWhole;
-  }
-
-  #count({ length }: Buffer): void {
-    this.record.bytesOut += length;
-    this.#plane.bufferGc.add(length, this.record.bytesOut);
   }
 }
 

@@ -182,7 +182,14 @@ export class RequestReader implements BodyReceiver {
   }
 
   #readHead(input: Buffer, at: number, known: number): number {
-    const end = this.#headEnd(input, at, known);
+    let end: number;
+    try {
+      end = sectionEnd(input, at, known, this.#mostHead, 'head-size');
+    } catch (error) {
+      const lineEnd = input.indexOf(LF, at);
+      const isLong = (lineEnd === -1 ? input.length : lineEnd) - at > this.#mostHead;
+      throw isLong ? this.#targetTooLong() : error;
+    }
     if (end === -1) {
       if (!isHalfEmptyLine(input, at) && !isStartOfRequest(input, at))
         throw new MalformedMessage('start-line');
@@ -192,16 +199,6 @@ export class RequestReader implements BodyReceiver {
     if (head.body !== 0) this.#body.begin(head.body);
     this.#receiver.onHead(head);
     return end;
-  }
-
-  #headEnd(input: Buffer, at: number, known: number): number {
-    try {
-      return sectionEnd(input, at, known, this.#mostHead, 'head-size');
-    } catch (error) {
-      const lineEnd = input.indexOf(LF, at);
-      const isLong = (lineEnd === -1 ? input.length : lineEnd) - at > this.#mostHead;
-      throw isLong ? this.#targetTooLong() : error;
-    }
   }
 
   /** For the reader of the body. */

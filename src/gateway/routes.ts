@@ -42,7 +42,7 @@ export class Routes<Deployment> {
   find(target: Target): Deployment {
     const found =
       (this.#byHost.size === 0 ? undefined : this.#byHost.get(splitAuthority(target.authority).host)) ??
-      (target.absolute ? this.#named(target) : this.#byPrefix.longest(target.path, endsSegment));
+      (target.absolute ? this.#named(target) : this.#byPrefix.longest(target.path));
     if (found !== undefined) return found;
     throw new GatewayError(
       'no-deployment',
@@ -56,7 +56,7 @@ export class Routes<Deployment> {
   #named(target: Target): Deployment | undefined {
     const { host, port } = splitAuthority(target.authority);
     const named = this.#byUpstream.get(`${host}:${port || '443'}`);
-    return named?.byPrefix.longest(target.path, endsSegment) ?? named?.only;
+    return named?.byPrefix.longest(target.path) ?? named?.only;
   }
 }
 
@@ -82,10 +82,4 @@ function prefixesOf<Deployment>(routes: readonly Route<Deployment>[]): PrefixMap
 function upstreamOf(baseUrl: string): string {
   const { hostname, port } = new URL(baseUrl);
   return `${hostname}:${port || '443'}`;
-}
-
-/** True if a prefix of this length ends at the end of a path segment. */
-function endsSegment(path: string, length: number): boolean {
-  const next = path[length];
-  return path[length - 1] === '/' || next === undefined || next === '/' || next === '?';
 }

@@ -1,22 +1,33 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Clock } from '../base/clock.ts';
-import { asGatewayError } from '../base/errors.ts';
-import { fieldValues } from '../base/raw-headers.ts';
+import { asGatewayError, GatewayError } from '../base/errors.ts';
+import { fieldValues, withoutField } from '../base/raw-headers.ts';
 import { cookiePairs } from '../challenges/cookies.ts';
 import type { Nonce } from '../challenges/nonce.ts';
 import type { PendingChallenge } from '../challenges/pending-challenges.ts';
 import type { NoncePool } from '../challenges/pool.ts';
 import type { Credential } from '../credentials/credentials.ts';
-import type { AlgorithmName } from '../digest/algorithms.ts';
+import { type AlgorithmName, hash } from '../digest/algorithms.ts';
 import { chooseFor } from '../digest/authorization.ts';
 import { type Challenge, parseChallenges } from '../digest/challenge.ts';
-import type { AttemptResult, ChallengeReason } from '../metrics/metrics.ts';
+import type { AttemptResult, ChallengeReason } from '../metrics/deployment-metrics.ts';
 import type { TracedWork } from '../tracing/tracing.ts';
 import type { AttemptBudget } from './attempt-budget.ts';
 import type { CredentialHealth } from './credential-health.ts';
-import type { Exchange, ExchangeFacts, ExchangeRequest, Lost, Message, UpstreamRequest } from './exchange.ts';
+import { outOfBodyMemory } from './errors.ts';
+import type {
+  Exchange,
+  ExchangeFacts,
+  ExchangeRequest,
+  Lost,
+  Message,
+  RequestBody,
+  UpstreamRequest,
+} from './exchange.ts';
 import type { UpstreamResponse } from './response.ts';
-import type { CredentialsField } from './signing.ts';
+
+/** Header field of the credentials: for an upstream, or for a proxy (RFC 9110 §11.6.2, §11.7.2). */
+export type CredentialsField = 'authorization' | 'proxy-authorization';
 
 /** RFC 9110 §11.6, §11.7: what stands in responses, of an upstream and of a proxy. */
 export const RESPONSES = {
@@ -194,4 +205,52 @@ function spanOf({ deployment, field }: Account, { method, headers }: Message, tr
     'digest_gateway.deployment': deployment,
     'digest_gateway.authenticated': headers.includes(field),
   });
+}
+
+/** The parts of a request that are sent. */
+type Unsigned = Pick<UpstreamRequest, 'method' | 'target' | 'headers' | 'body'>;
+
+/** Returns the request as it is: the upstream asks for authentication if it wants any. */
+export function unsigned({ method, target, headers, body }: Unsigned): Message {
+  return { method, target, headers, body: payload(body) };
+}
+
+/**
+ * Returns the request with the answer to a challenge, and the cookies that came with it.
+ * @throws GatewayError `body-too-large` or `overloaded` when the answer needs a body that is not in memory
+ */
+export function signed(
+  request: Unsigned,
+  nonce: Nonce,
+  nc: number,
+  field: CredentialsField = 'authorization',
+): Message {
+  const { method, target, body } = request;
+  const bodyHash = nonce.answer.qop === 'auth-int' ? hashOf(body, nonce) : undefined;
+  const answer = nonce.answer.authorize({ method, uri: target, nc, bodyHash });
+  // A list that a spread makes has room for many more.
+  const headers = request.headers.concat(field, answer);
+  if (nonce.cookies.length > 0) headers.push('cookie', nonce.cookies.join('; '));
+  return { method, target, headers, body: payload(body) };
+}
+
+/** Returns a request without a body that makes the upstream ask for authentication. */
+export function challengeRequest({ target, headers }: Unsigned, method: string): Message {
+  return { method, target, headers: withoutField(headers, 'content-length'), body: null };
+}
+
+function payload(body: RequestBody): Message['body'] {
+  if (body.kind === 'none') return null;
+  return body.kind === 'kept' ? body.bytes : body.chunks;
+}
+
+/** H(entity-body) for auth-int, RFC 7616 §3.4.3. */
+function hashOf(body: RequestBody, nonce: Nonce): string | undefined {
+  if (body.kind === 'none') return undefined;
+  if (body.kind === 'kept') return hash(nonce.challenge.algorithm.name, body.bytes);
+  if (body.spilled) throw outOfBodyMemory();
+  throw new GatewayError(
+    'body-too-large',
+    'The upstream asks for auth-int, which needs the whole body in memory, and the body is larger than body.replayUpTo.',
+  );
 }

@@ -1,4 +1,7 @@
-import type { RetryReason } from '../metrics/metrics.ts';
+import type { Clock } from '../base/clock.ts';
+import { RollingCount } from '../base/rolling-count.ts';
+import type { RetryReason } from '../metrics/deployment-metrics.ts';
+import type { Series } from '../metrics/series.ts';
 import { IDEMPOTENT, type Lost } from './exchange.ts';
 
 /** How often requests may be sent again. */
@@ -13,6 +16,11 @@ export interface Retries {
 
 /** One repeat for each request. */
 const ONE_REPEAT: Retries = { attempts: 1, take: () => true, count() {} };
+
+/** In milliseconds. */
+const RETRY_WINDOW = 10_000;
+/** Retries in the window that are allowed however few requests there are: 3 per second. */
+const MIN_RETRIES = 30;
 
 /** Authenticated attempts that the upstream answers, for one client request. */
 const ATTEMPTS = 2;
@@ -35,8 +43,8 @@ export class AttemptBudget {
   confirmed = false;
   /** How long the request has waited for others that find out about the credential, in milliseconds. */
   waitedMs = 0;
-  /** Times that the request was sent again because its connection broke. */
-  #repeats = 0;
+  /** Times that the request was sent again because its connection broke: from then on, on new connections only. */
+  repeats = 0;
   /** The last exchange that got no response; undefined: none, or it has been made up for. */
   #lost: Lost | undefined;
   /** True if a body that is not kept was sent, so that the request cannot be sent again. */
@@ -70,18 +78,13 @@ export class AttemptBudget {
     this.#limit += 1;
   }
 
-  /** True if an exchange may only go out on a new connection. */
-  get needsFreshConnection(): boolean {
-    return this.#repeats > 0;
-  }
-
   /** Takes the right to send a request again at the same address, whose exchange got no response. */
   takeRepeat(request: { readonly method: string }, lost: Lost): boolean {
     this.#lost = lost;
     if (!lost.broke || !this.#isRepeatable(request, lost)) return false;
-    if (lost.reused && this.#repeats === 0) this.#retries.count('stale_connection');
-    else if (this.#repeats >= this.#retries.attempts || !this.#retries.take('connection_broke')) return false;
-    this.#repeats += 1;
+    if (lost.reused && this.repeats === 0) this.#retries.count('stale_connection');
+    else if (this.repeats >= this.#retries.attempts || !this.#retries.take('connection_broke')) return false;
+    this.repeats += 1;
     this.#lost = undefined;
     return true;
   }
@@ -111,5 +114,53 @@ export class AttemptBudget {
   /** RFC 9110 §9.2.2: the upstream may have acted on a request that it got. */
   #isRepeatable({ method }: { readonly method: string }, { sent }: Lost): boolean {
     return !this.bodySent && (!sent || IDEMPOTENT.has(method));
+  }
+}
+
+export interface RetryOptions {
+  /** The most retries of one request. */
+  readonly attempts: number;
+  /** The most retries of all requests of the last 10 s, as a share of these. */
+  readonly budget: number;
+}
+
+/** Bounds the retries of all requests to one upstream, so that they do not multiply the load of one that fails. */
+export class RetryBudget implements Retries {
+  readonly attempts: number;
+  readonly #share: number;
+  readonly #clock: Clock;
+  readonly #series: Readonly<Record<RetryReason | 'denied', Series>>;
+  readonly #requests = new RollingCount(RETRY_WINDOW);
+  readonly #retries = new RollingCount(RETRY_WINDOW);
+
+  constructor(
+    { attempts, budget }: RetryOptions,
+    clock: Clock,
+    series: Readonly<Record<RetryReason | 'denied', Series>>,
+  ) {
+    this.attempts = attempts;
+    this.#share = budget;
+    this.#clock = clock;
+    this.#series = series;
+  }
+
+  /** A client request begins. */
+  onRequest(now: number): void {
+    this.#requests.add(now);
+  }
+
+  take(reason: RetryReason): boolean {
+    const now = this.#clock.now();
+    if (this.#retries.sum(now) >= Math.max(MIN_RETRIES, this.#requests.sum(now) * this.#share)) {
+      this.#series.denied.inc();
+      return false;
+    }
+    this.#retries.add(now);
+    this.count(reason);
+    return true;
+  }
+
+  count(reason: RetryReason): void {
+    this.#series[reason].inc();
   }
 }

@@ -3,23 +3,25 @@ import { fieldValue } from '../base/raw-headers.ts';
 import { Nonce, type NonceAttempt } from '../challenges/nonce.ts';
 import type { PendingChallenge } from '../challenges/pending-challenges.ts';
 import type { Challenge } from '../digest/challenge.ts';
-import type { ChallengeReason } from '../metrics/metrics.ts';
+import type { ChallengeReason } from '../metrics/deployment-metrics.ts';
 import {
   type Account,
   type Call,
+  challengeRequest,
   chooseChallenge,
   discard,
   isChallenge,
   RESPONSES,
   sendMessage,
+  signed,
   takeChallenge,
+  unsigned,
 } from './account.ts';
 import { METHOD_REFUSED, SAYS_NOTHING } from './credential-health.ts';
 import { cannotRepeat, noDigest } from './errors.ts';
 import type { Lost, Message, Refusal } from './exchange.ts';
 import { proveResponse } from './proof.ts';
 import type { UpstreamResponse } from './response.ts';
-import { challengeRequest, signed, unsigned } from './signing.ts';
 
 /** How a handshake begins. */
 export interface HandshakeOptions {
@@ -184,7 +186,7 @@ class Handshake {
   #askWithoutBody(method: string): Promise<UpstreamResponse | Lost> {
     const { request, budget } = this.#call;
     const call = { ...this.#call, request: { ...request, interim: undefined } };
-    return sendMessage(this.#account, challengeRequest(request, method), call, budget.needsFreshConnection);
+    return sendMessage(this.#account, challengeRequest(request, method), call, budget.repeats > 0);
   }
 
   /** Sends the request with this nonce, unless the version is in doubt or the nonce is no longer good. */
@@ -288,7 +290,7 @@ class Handshake {
     refusal = this.#call.request.refusal,
   ): Promise<UpstreamResponse | Lost> {
     const { budget, request } = this.#call;
-    const isFresh = freshConnection || budget.needsFreshConnection;
+    const isFresh = freshConnection || budget.repeats > 0;
     if (request.body.kind === 'streamed' && message.body !== null)
       return this.#stream(message, isFresh, refusal);
     return sendMessage(this.#account, message, this.#call, isFresh, refusal);

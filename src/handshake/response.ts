@@ -11,6 +11,7 @@ const DISCARD_MS = 1_000;
 
 /** Nothing is added to it. */
 const NO_PIECES: Buffer[] = [];
+const NO_FIELDS: RawHeaders = [];
 
 /** The exchange that a response comes from. */
 export interface ResponseSource {
@@ -42,15 +43,20 @@ export class UpstreamResponse {
   readonly isHttp11: boolean;
   /** The field lines of the head as they came; empty: they are not known. */
   readonly lines: string;
-  trailers: RawHeaders = [];
+  trailers = NO_FIELDS;
   /** Outcome of the configuration; empty: none, or it is not known yet. */
   outcome = '';
+  // Only the response changes these.
+  /** True if all of it has come; the pieces that were not taken are the last ones. */
+  isWhole: boolean;
+  /** The error with which the response broke off; undefined: it did not. */
+  error: GatewayError | undefined;
+  /** Bytes of the pieces that were not taken. */
+  pendingBytes = 0;
   /** Undefined: it has ended. */
   #source: ResponseSource | undefined;
   #pieces = NO_PIECES;
-  #buffered = 0;
   #isPaused = false;
-  #error: GatewayError | undefined;
   #checks: BodyCheck[] | undefined;
   #withholdsLast = false;
   /** Of the reader that waits for more; undefined: none does. */
@@ -71,29 +77,13 @@ export class UpstreamResponse {
     this.headers = headers;
     this.isHttp11 = isHttp11;
     this.lines = lines;
+    this.isWhole = source === undefined;
     this.#source = source;
-  }
-
-  /** True if all of it has come; the pieces that were not taken are the last ones. */
-  get isWhole(): boolean {
-    return this.#source === undefined && this.#error === undefined;
   }
 
   /** True if a piece of the body can be taken. */
   get hasPieces(): boolean {
     return this.#pieces.length > (this.#withholdsLast && !this.isWhole ? 1 : 0);
-  }
-
-  /** Bytes of the pieces that were not taken. */
-  get pendingBytes(): number {
-    let bytes = 0;
-    for (const { length } of this.#pieces) bytes += length;
-    return bytes;
-  }
-
-  /** The error with which the response broke off; undefined: it did not. */
-  get error(): GatewayError | undefined {
-    return this.#error;
   }
 
   /**
@@ -120,7 +110,7 @@ export class UpstreamResponse {
     if (pieces.length === 0) return pieces;
     const last = this.#withholdsLast && !this.isWhole ? pieces.pop() : undefined;
     this.#pieces = last === undefined ? NO_PIECES : [last];
-    this.#buffered = 0;
+    this.pendingBytes = last === undefined ? 0 : last.length;
     if (this.#isPaused) this.resume();
     return pieces;
   }
@@ -131,7 +121,7 @@ export class UpstreamResponse {
    */
   more(): Promise<void> {
     return new Promise((resolve, reject) => {
-      if (this.#error !== undefined) reject(this.#error);
+      if (this.error !== undefined) reject(this.error);
       else if (this.#source === undefined) resolve();
       else {
         this.#onMore = resolve;
@@ -193,10 +183,10 @@ export class UpstreamResponse {
     // Most bodies have one piece, and a list that grows has room for many.
     if (this.#pieces.length === 0) this.#pieces = [piece];
     else this.#pieces.push(piece);
-    this.#buffered += piece.length + PIECE_OVERHEAD;
+    this.pendingBytes += piece.length;
     if (this.#checks !== undefined) for (const check of this.#checks) check.update(piece);
     if (this.#onMore !== undefined) this.#wake();
-    else if (this.#buffered >= MAX_BUFFERED) this.pause();
+    else if (this.pendingBytes + this.#pieces.length * PIECE_OVERHEAD >= MAX_BUFFERED) this.pause();
   }
 
   /** For the source: the response has been read whole. */
@@ -209,6 +199,7 @@ export class UpstreamResponse {
     }
     this.trailers = trailers;
     this.#source = undefined;
+    this.isWhole = true;
     if (this.#onMore !== undefined) this.#wake();
   }
 
@@ -216,7 +207,7 @@ export class UpstreamResponse {
   fail(error: GatewayError): void {
     if (this.#source === undefined) return;
     this.#source = undefined;
-    this.#error = error;
+    this.error = error;
     this.#onError?.(error);
   }
 

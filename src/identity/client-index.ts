@@ -2,7 +2,7 @@ import { hash, randomBytes } from 'node:crypto';
 import type { JWTPayload } from 'jose';
 import { type Address, type Network, NetworkMap } from '../base/network.ts';
 import { type ApiKey, apiKeysOf, keyName } from '../config/api-keys.ts';
-import type { Client } from '../policy/client.ts';
+import type { Client } from '../policy/rules.ts';
 import {
   type CertificateRule,
   certificateTest,
@@ -10,7 +10,13 @@ import {
   indexKeysOfRule,
   type PresentedCertificate,
 } from './certificates.ts';
-import type { PresentedKey } from './presented.ts';
+
+/** The API key of a request. */
+export interface PresentedKey {
+  /** With Basic: the client id that the request claims. */
+  readonly id: string | undefined;
+  readonly key: string;
+}
 
 /** The conditions that identify a client: all that it lists must hold, and it lists at least one. */
 export interface ClientDescription extends Client {

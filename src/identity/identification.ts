@@ -3,10 +3,10 @@ import type { JWTPayload } from 'jose';
 import { addressOf } from '../base/client-address.ts';
 import { GatewayError } from '../base/errors.ts';
 import { type Address, parseAddress } from '../base/network.ts';
-import type { RawHeaders } from '../base/raw-headers.ts';
+import { FieldNames, joinedValue, type RawHeaders } from '../base/raw-headers.ts';
 import type { Steps } from '../base/steps.ts';
 import { formatInstant } from '../base/units.ts';
-import { ANONYMOUS, type Client } from '../policy/client.ts';
+import { ANONYMOUS, type Client } from '../policy/rules.ts';
 import { certificateEnd, type PresentedCertificate, presentedCertificate } from './certificates.ts';
 import {
   ApiKeys,
@@ -16,14 +16,29 @@ import {
   hasApiKey,
   type OwnedKey,
   type Peer,
+  type PresentedKey,
   presentsCertificate,
   type Ranked,
   rankClient,
   TokenIndex,
 } from './client-index.ts';
 import { forwardedClient, isTrusted, type ProxySettings } from './forwarded.ts';
-import { type Presented, type PresentedKey, presentedIdentity } from './presented.ts';
 import type { Tokens } from './tokens.ts';
+
+/** The identity that the fields of a request present. */
+export interface Presented {
+  readonly key?: PresentedKey;
+  /** The Bearer token (RFC 6750 §2.1). */
+  readonly token?: string;
+  /** The error in the fields; undefined if they can be read in one way only. */
+  readonly malformed?: string;
+}
+
+const IDENTITY_FIELDS = new FieldNames(['x-api-key', 'authorization', 'proxy-authorization']);
+/** RFC 9110 §11.4: a scheme, and behind spaces what belongs to it. */
+const CREDENTIALS = /^([!#$%&'*+.^_`|~\w-]+)(?: +([^ ].*))?$/;
+/** RFC 6750 §2.1. */
+const TOKEN = /^[\w.~+/-]+=*$/;
 
 /** A request whose fields present no identity. */
 const NOTHING: Presented = {};
@@ -43,7 +58,7 @@ export interface IdentificationDeps {
   readonly now: () => number;
 }
 
-/** The identified sender of a request. */
+/** The sender of a request, and whether its identity still counts. */
 export interface Caller {
   /** A configured client, or ANONYMOUS. */
   readonly client: Client;
@@ -55,13 +70,15 @@ export interface Caller {
    * True if no credential of the request was needed, so that other programs on that machine could send it.
    */
   readonly ambient: boolean;
+  /** `client-key-expired`: its API key has ended. Undefined: the client is identified. */
+  readonly refusal: GatewayError | undefined;
 }
 
 /** Facts of a connection. */
 interface Connection {
   readonly certificate: PresentedCertificate;
-  /** When an accepted certificate ends, in Unix milliseconds; infinity without one. */
-  readonly ends: number;
+  /** When an accepted certificate ends, in Unix milliseconds; undefined: there is none. */
+  readonly ends: number | undefined;
   /** Undefined behind a trusted proxy, whose requests come from various clients. */
   readonly origin: Origin | undefined;
 }
@@ -116,11 +133,12 @@ export class Identification {
 
   /**
    * Returns synchronously unless a token has to be verified.
-   * @throws GatewayError `client-unknown`, `client-key-expired`, `identity-unavailable`
+   * @throws GatewayError `client-unknown`, `identity-unavailable`
    */
   identify(socket: Socket, headers: RawHeaders): Caller | Promise<Caller> {
-    let connection = this.#connections.get(socket);
-    if (connection === undefined || connection.ends <= this.#deps.now()) connection = this.#inspect(socket);
+    let connection = this.#connections.get(socket) ?? this.#inspect(socket);
+    const { ends } = connection;
+    if (ends !== undefined && ends <= this.#deps.now()) connection = this.#inspect(socket);
     const { certificate } = connection;
     const origin =
       connection.origin ?? this.#originOf(forwardedClient(this.#settings, headers), certificate, true);
@@ -141,7 +159,7 @@ export class Identification {
     const isProxy = address !== undefined && isTrusted(this.#settings, address);
     const origin = isProxy ? undefined : this.#originOf(address, certificate, false);
     const accepted = certificate !== undefined && 'names' in certificate;
-    const ends = accepted ? certificateEnd(socket) : Number.POSITIVE_INFINITY;
+    const ends = accepted ? certificateEnd(socket) : undefined;
     const connection = { certificate, ends, origin };
     this.#connections.set(socket, connection);
     return connection;
@@ -150,7 +168,13 @@ export class Identification {
   #originOf(address: Address | undefined, certificate: PresentedCertificate, isProxied: boolean): Origin {
     const peer = { address, certificate, isProxied };
     const client = this.#byConnection.first(peer)?.client ?? this.#anonymousAt(peer);
-    const ambient = client && { client, key: '', address: address?.toString() ?? '', ambient: true };
+    const ambient = client && {
+      client,
+      key: '',
+      address: address?.toString() ?? '',
+      ambient: true,
+      refusal: undefined,
+    };
     return { ...peer, ambient, latest: undefined };
   }
 
@@ -161,6 +185,10 @@ export class Identification {
   #identifyPresented(presented: Presented, origin: Origin): Caller | Promise<Caller> {
     const { key, token } = presented;
     const owned = key === undefined ? undefined : this.#heldKey(key, origin);
+    if (owned !== undefined && owned.expires <= this.#deps.now()) {
+      this.#deps.onRefusal('api-key');
+      return { ...callerOf(owned.owner, owned.name, origin), refusal: keyExpired(owned) };
+    }
     if (token === undefined) {
       if (owned !== undefined && !hasToken(owned.owner)) return callerOf(owned.owner, owned.name, origin);
     } else if (key === undefined || (owned !== undefined && hasToken(owned.owner))) {
@@ -185,18 +213,10 @@ export class Identification {
     return callerOf(found, owned?.name ?? '', origin);
   }
 
-  /**
-   * Returns the API key if its client may come from there.
-   * @throws GatewayError `client-key-expired`, which only who has the key and comes from the right place learns
-   */
+  /** Returns the API key if its client may come from there: nobody else learns that it has ended. */
   #heldKey(presented: PresentedKey, origin: Origin): OwnedKey | undefined {
     const key = this.#byKey.find(presented);
-    if (key?.owner.holds(origin) !== true) return undefined;
-    if (key.expires <= this.#deps.now()) {
-      this.#deps.onRefusal('api-key');
-      throw keyExpired(key);
-    }
-    return key;
+    return key?.owner.holds(origin) === true ? key : undefined;
   }
 
   #refuse(peer: Peer, presented: Presented, whyRejected?: string): never {
@@ -209,7 +229,13 @@ export class Identification {
 function callerOf({ client }: Ranked, key: string, origin: Origin): Caller {
   const { latest } = origin;
   if (latest?.client === client && latest.key === key) return latest;
-  const caller = { client, key, address: origin.address?.toString() ?? '', ambient: false };
+  const caller = {
+    client,
+    key,
+    address: origin.address?.toString() ?? '',
+    ambient: false,
+    refusal: undefined,
+  };
   origin.latest = caller;
   return caller;
 }
@@ -257,7 +283,7 @@ function unknownClient(evidence: Evidence): GatewayError {
 function keyExpired({ owner, name, expires }: OwnedKey): GatewayError {
   return new GatewayError(
     'client-key-expired',
-    `The API key ${name} of the client ${owner.client.id} ended at ${formatInstant(expires)}. Send another key of the client, or ask the operator of this gateway for one.`,
+    `The API key ${name} of the client ${owner.client.id} ended ${formatInstant(expires)}. Send another key of the client, or ask the operator of this gateway for one.`,
   );
 }
 
@@ -280,4 +306,68 @@ function* shownOf({
   yield 'refused' in certificate
     ? `a certificate that was not accepted (${certificate.refused})`
     : 'a certificate';
+}
+
+/**
+ * Returns the identity that a request presents; undefined if it presents none. A field that comes twice, a second key
+ * or token, and any form but the one of the standard is malformed: somebody before the gateway may have read another
+ * identity from it. Schemes but Basic, and Bearer where tokens are accepted, present nothing to the gateway.
+ */
+export function presentedIdentity(headers: RawHeaders, acceptsTokens: boolean): Presented | undefined {
+  let found: Presented | undefined;
+  for (let at = 0; at + 1 < headers.length; at += 2) {
+    const field = headers[at] ?? '';
+    if (!IDENTITY_FIELDS.has(field)) continue;
+    const read = readField(headers, field.toLowerCase(), headers[at + 1] ?? '', acceptsTokens);
+    if (read !== undefined) found = found === undefined ? read : bothOf(found, read);
+  }
+  return found;
+}
+
+function bothOf(one: Presented, other: Presented): Presented {
+  if (one.malformed !== undefined) return one;
+  if (other.malformed !== undefined) return other;
+  if (one.key !== undefined && other.key !== undefined) return { malformed: 'two API keys' };
+  if (one.token !== undefined && other.token !== undefined) return { malformed: 'two Bearer tokens' };
+  return { ...one, ...other };
+}
+
+function readField(
+  headers: RawHeaders,
+  name: string,
+  value: string,
+  acceptsTokens: boolean,
+): Presented | undefined {
+  if (joinedValue(headers, name) !== value) return { malformed: `${name} twice` };
+  return name === 'x-api-key' ? readKey(value) : readCredentials(name, value, acceptsTokens);
+}
+
+function readKey(key: string): Presented {
+  return key === '' ? { malformed: 'an empty API key' } : { key: { id: undefined, key } };
+}
+
+function readCredentials(field: string, value: string, acceptsTokens: boolean): Presented | undefined {
+  const [, scheme, credentials = ''] = CREDENTIALS.exec(value) ?? [];
+  switch (scheme?.toLowerCase()) {
+    case undefined:
+      return { malformed: `a malformed ${field}` };
+    case 'basic':
+      return readBasic(credentials);
+    case 'bearer':
+      if (!acceptsTokens) return undefined;
+      return TOKEN.test(credentials) ? { token: credentials } : { malformed: 'a malformed Bearer token' };
+    default:
+      return undefined;
+  }
+}
+
+/** RFC 7617 §2. Base64 has one form for each text: Node.js alone would also read others. */
+function readBasic(credentials: string): Presented {
+  const bytes = Buffer.from(credentials, 'base64');
+  const pair = bytes.toString('utf8');
+  const colon = pair.indexOf(':');
+  if (colon < 1 || colon === pair.length - 1 || bytes.toString('base64') !== credentials) {
+    return { malformed: 'malformed Basic credentials' };
+  }
+  return { key: { id: pair.slice(0, colon), key: pair.slice(colon + 1) } };
 }

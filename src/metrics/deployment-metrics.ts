@@ -1,6 +1,29 @@
 import { STATUS_CODES } from '../base/node-http.ts';
-import type { AttemptResult, ChallengeReason, Metrics, RetryReason } from './metrics.ts';
-import type { HistogramSeries, Series } from './series.ts';
+import type { HistogramSeries, Series, SeriesHistogram, WithSeries } from './series.ts';
+
+/** Result of one exchange with the upstream. */
+export type AttemptResult = 'ok' | 'challenged' | 'stale' | 'refused' | 'error';
+
+/** Why a request is sent again: the upstream had closed an idle connection, another one broke, or the next address is tried. */
+export type RetryReason = 'stale_connection' | 'connection_broke' | 'next_address' | 'next_egress';
+
+/** Reason why a challenge was obtained. */
+export type ChallengeReason = 'cold' | 'stale' | 'single_use' | 'ahead';
+
+/** The instruments that requests change. */
+interface RequestInstruments {
+  readonly requests: WithSeries<'deployment' | 'operation' | 'client' | 'status' | 'code'>;
+  readonly requestDuration: SeriesHistogram<'deployment' | 'operation'>;
+  readonly requestsInFlight: WithSeries<'deployment'>;
+  readonly requestBytes: WithSeries<'deployment'>;
+  readonly responseBytes: WithSeries<'deployment'>;
+  readonly upstreamDuration: SeriesHistogram<'deployment'>;
+  readonly queueWait: SeriesHistogram<'deployment'>;
+  readonly upstreamAttempts: WithSeries<'deployment' | 'result'>;
+  readonly challenges: WithSeries<'deployment' | 'reason'>;
+  readonly retries: WithSeries<'deployment' | 'reason'>;
+  readonly outcomes: WithSeries<'deployment' | 'outcome'>;
+}
 
 /** The series of one deployment that requests change, each resolved once. */
 export class DeploymentMetrics {
@@ -12,12 +35,12 @@ export class DeploymentMetrics {
   readonly upstreamAttempts: Readonly<Record<AttemptResult, Series>>;
   readonly challenges: Readonly<Record<ChallengeReason, Series>>;
   readonly retries: Readonly<Record<RetryReason | 'denied', Series>>;
-  readonly #metrics: Metrics;
+  readonly #metrics: RequestInstruments;
   readonly #deployment: string;
   readonly #operations = new Map<string, OperationMetrics>();
   readonly #outcomes = new Map<string, Series>();
 
-  constructor(metrics: Metrics, deployment: string) {
+  constructor(metrics: RequestInstruments, deployment: string) {
     this.#metrics = metrics;
     this.#deployment = deployment;
     this.requestsInFlight = metrics.requestsInFlight.series({ deployment });
@@ -85,13 +108,13 @@ const STATUS_LABELS: readonly string[] = Array.from({ length: 600 }, (_, status)
 /** The series of one operation of a deployment. */
 export class OperationMetrics {
   readonly duration: HistogramSeries;
-  readonly #metrics: Metrics;
+  readonly #metrics: RequestInstruments;
   readonly #deployment: string;
   readonly #operation: string;
   /** By client, code and status. Clients come last, because they are the most: that takes the fewest maps. */
   readonly #requests = new Map<string, Map<string, Map<string, Series>>>();
 
-  constructor(metrics: Metrics, deployment: string, operation: string) {
+  constructor(metrics: RequestInstruments, deployment: string, operation: string) {
     this.#metrics = metrics;
     this.#deployment = deployment;
     this.#operation = operation;

@@ -4,15 +4,6 @@ import { DeploymentMetrics } from './deployment-metrics.ts';
 import { CLIENT_LAST_SEEN, type MergeRule } from './merged-metrics.ts';
 import { SeriesHistogram, type WithSeries, withLatestTime, withSeries } from './series.ts';
 
-/** Result of one exchange with the upstream. */
-export type AttemptResult = 'ok' | 'challenged' | 'stale' | 'refused' | 'error';
-
-/** Why a request is sent again: the upstream had closed an idle connection, another one broke, or the next address is tried. */
-export type RetryReason = 'stale_connection' | 'connection_broke' | 'next_address' | 'next_egress';
-
-/** Reason why a challenge was obtained. */
-export type ChallengeReason = 'cold' | 'stale' | 'single_use' | 'ahead';
-
 export const PREFIX = 'digest_gateway_';
 /**
  * Gauges of prom-client that are named like counters, which Prometheus' linter reports; each has a

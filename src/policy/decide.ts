@@ -1,12 +1,21 @@
 import { GatewayError } from '../base/errors.ts';
 import type { RawHeaders } from '../base/raw-headers.ts';
 import type { Operation } from './catalogue.ts';
-import { type Client, forbidden, includes, type ParameterLimit, type Rule } from './client.ts';
 import { type JudgedFields, judgeFields } from './fields.ts';
 import { checkForm, checkList, itemsOf, missing } from './parameter.ts';
 import { isAmbiguous, splitTarget, withoutPrefix, withSite } from './path.ts';
 import { parameterInvalid, Query } from './query.ts';
-import { type ClientRules, type DeploymentRules, rulesFor, type Sites } from './rules.ts';
+import {
+  type Client,
+  type ClientRules,
+  type DeploymentRules,
+  forbidden,
+  includes,
+  type ParameterLimit,
+  type Rule,
+  rulesFor,
+  type Sites,
+} from './rules.ts';
 import { hidesQuery } from './spelling.ts';
 
 /** The parts of a request that policy checks. */

@@ -73,14 +73,13 @@ export class PrefixMap<T> {
     return this.#values.size;
   }
 
-  /**
-   * Returns the value of the longest prefix of the text for which `mayEnd` is true; undefined if there is
-   * none.
-   */
-  longest(text: string, mayEnd: (text: string, length: number) => boolean = () => true): T | undefined {
+  /** Returns the value of the longest prefix that ends with a segment of the path; undefined if there is none. */
+  longest(path: string): T | undefined {
     for (const length of this.#lengths) {
-      if (length > text.length || !mayEnd(text, length)) continue;
-      const value = this.#values.get(text.slice(0, length));
+      const next = path[length];
+      const endsSegment = next === undefined || next === '/' || next === '?' || path[length - 1] === '/';
+      if (length > path.length || !endsSegment) continue;
+      const value = this.#values.get(path.slice(0, length));
       if (value !== undefined) return value;
     }
     return undefined;

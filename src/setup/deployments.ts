@@ -2,7 +2,7 @@ import { slices } from '../base/steps.ts';
 import { credentialsOf } from '../config/deployment.ts';
 import type { Config } from '../config/schema.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
-import { includes, type Rule } from '../policy/client.ts';
+import { includes, type Rule } from '../policy/rules.ts';
 import type { ClientCertificate } from '../transport/upstream-tls.ts';
 import type { ContentReading } from './content.ts';
 

@@ -17,7 +17,7 @@ import { ContentReading } from './content.ts';
 import { type DeploymentFiles, readDeploymentFiles } from './deployments.ts';
 import { readListenTls } from './listen-tls.ts';
 import { readRedis } from './redis.ts';
-import { configWarnings } from './warnings.ts';
+import { configWarnings, missingFolders } from './warnings.ts';
 
 /** A configuration with the content of every secret and file that it names. */
 export interface AppSetup {
@@ -126,6 +126,7 @@ async function readContents(
     warnings: await locate([
       ...warnings,
       ...configWarnings(config, Date.now()),
+      ...missingFolders(config),
       ...listenTls.flatMap((each) => each.warnings),
     ]),
     fileState,

@@ -1,10 +1,13 @@
+import { existsSync } from 'node:fs';
+import { dirname } from 'node:path';
+import { socketPath } from '../base/open-port.ts';
 import { endText } from '../base/units.ts';
 import { apiKeysOf } from '../config/api-keys.ts';
 import type { Issue, Path } from '../config/issues.ts';
 import { isExposedAddress } from '../config/listener-issues.ts';
 import type { Config } from '../config/schema.ts';
 import type { SecretSource } from '../config/secret-source.ts';
-import { isObserved } from '../policy/client.ts';
+import { isObserved } from '../policy/rules.ts';
 
 /** Time before the end of a key or rule from which it is reported, in milliseconds. */
 const SOON_MS = 30 * 86_400_000;
@@ -24,6 +27,26 @@ export function configWarnings(config: Config, now: number): Issue[] {
     ...endingRules(config, now),
   ];
 }
+
+/** Warns of sockets and a log whose folder does not exist: it may be made before the gateway starts. */
+export function missingFolders({ listen, control, log }: Config): Issue[] {
+  const { access } = log;
+  const files: (readonly [Path, string | undefined, string])[] = [
+    ...listen.map(
+      ({ address }, index) => [['listen', index, 'address'], socketPath(address), SOCKET] as const,
+    ),
+    [['control', 'address'], socketPath(control.address), SOCKET],
+    [['log', 'access'], typeof access === 'object' ? access.file : undefined, 'no line can be written'],
+  ];
+  return files.flatMap(([path, file, effect]) => {
+    if (file === undefined || existsSync(dirname(file))) return [];
+    return [
+      { path, message: `is in the folder ${dirname(file)}, which does not exist: create it, or ${effect}` },
+    ];
+  });
+}
+
+const SOCKET = 'the gateway does not start';
 
 /** Warns of listeners without TLS beside one that has it: clients that use the wrong port show their keys. */
 function plainListeners({ listen }: Config): Issue[] {

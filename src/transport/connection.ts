@@ -4,7 +4,7 @@ import { asGatewayError, GatewayError } from '../base/errors.ts';
 import type { ResponseSource } from '../handshake/response.ts';
 import { type Connect, closeSocket } from './connector.ts';
 import { connectionEnded } from './errors.ts';
-import type { ExchangeProgress, UpstreamExchange } from './exchange.ts';
+import type { UpstreamExchange } from './exchange.ts';
 import { isLastRequest, type OwnLines, StreamedRequest, writeRequest } from './request-writer.ts';
 import { ResponseReader } from './response-reader.ts';
 
@@ -60,16 +60,13 @@ export class Connection implements ResponseSource {
   client: string | undefined;
   /** Ticks in which its exchange waited for the client to send or to read. */
   clientTicks = 0;
-  readonly #reader = new ResponseReader();
+  /** Only the connection reads with it. */
+  readonly reader = new ResponseReader();
   /** Undefined: connecting. */
   #socket: Socket | undefined;
   #exchange: UpstreamExchange | undefined;
   #isClosed = false;
   #wasUsed = false;
-  /** How far its exchange is. */
-  progress: ExchangeProgress = 'unsent';
-  /** True if it was idle before its exchange. */
-  isReused = false;
   #isPaused = false;
   /** True while the body of a request is being sent. */
   #isSending = false;
@@ -103,13 +100,6 @@ export class Connection implements ResponseSource {
     return this.#wasUsed;
   }
 
-  /** For the pool: whether the last response was HTTP/1.0; undefined: none has come since the last call. */
-  takeIsHttp10(): boolean | undefined {
-    const { isHttp10 } = this.#reader;
-    this.#reader.isHttp10 = undefined;
-    return isHttp10;
-  }
-
   /** True if it has been idle for so long that the upstream may be closing it. */
   isStale(now: number): boolean {
     return now >= this.#idleUntil;
@@ -134,8 +124,7 @@ export class Connection implements ResponseSource {
   begin(exchange: UpstreamExchange): void {
     this.#exchange = exchange;
     this.#wasUsed = true;
-    this.isReused = this.#idleUntil > 0;
-    this.progress = 'unsent';
+    exchange.isReused = this.#idleUntil > 0;
     this.clientTicks = 0;
     exchange.connection = this;
     if (this.#socket === undefined) return;
@@ -146,7 +135,7 @@ export class Connection implements ResponseSource {
 
   /** Closes the connection. The exchange on it, if there is one, fails with this error. */
   close(error?: GatewayError): void {
-    if (error !== undefined) this.#exchange?.onError(error, this.progress);
+    if (error !== undefined) this.#exchange?.onError(error);
     this.#end();
   }
 
@@ -182,12 +171,12 @@ export class Connection implements ResponseSource {
       return;
     }
     // A slow client, which does not read or does not send, is not the fault of the upstream.
-    if (this.#isPaused || (this.#isSending && !this.#reader.isInBody && !this.#socket.writableNeedDrain)) {
+    if (this.#isPaused || (this.#isSending && !this.reader.isInBody && !this.#socket.writableNeedDrain)) {
       this.clientTicks += 1;
       return;
     }
     this.#ticksLeft -= 1;
-    if (this.#ticksLeft < 0) this.close(this.#reader.isInBody ? bodyTooSlow() : responseTooSlow());
+    if (this.#ticksLeft < 0) this.close(this.reader.isInBody ? bodyTooSlow() : responseTooSlow());
   }
 
   #unreference(socket: Socket): void {
@@ -219,8 +208,8 @@ export class Connection implements ResponseSource {
       return;
     }
     try {
-      this.#reader.begin(request.method, exchange);
-      this.progress = 'sent';
+      this.reader.begin(request.method, exchange);
+      exchange.progress = 'sent';
       writeRequest(socket, request, request.body, this.#settings.ownLines);
       this.#restartTimeout();
     } catch (error) {
@@ -236,9 +225,9 @@ export class Connection implements ResponseSource {
       let isBegun = false;
       const begin = (): void => {
         // Bytes of the upstream before this moment are no response to this request.
-        if (!isBegun) this.#reader.begin(exchange.request.method, exchange);
+        if (!isBegun) this.reader.begin(exchange.request.method, exchange);
         isBegun = true;
-        if (this.progress === 'unsent') this.progress = 'sent';
+        if (exchange.progress === 'unsent') exchange.progress = 'sent';
         this.#restartTimeout();
       };
       for await (const piece of body) {
@@ -267,13 +256,13 @@ export class Connection implements ResponseSource {
   }
 
   readonly #receive = (bytes: Buffer): void => {
-    const reader = this.#reader;
+    const reader = this.reader;
     if (reader.isIdle) {
       // A response that comes before its request would be taken for somebody else's: response smuggling.
       this.#lose(connectionEnded());
       return;
     }
-    this.progress = 'responding';
+    if (this.#exchange !== undefined) this.#exchange.progress = 'responding';
     const { progress } = reader;
     try {
       reader.read(bytes);
@@ -287,7 +276,7 @@ export class Connection implements ResponseSource {
 
   #ended(): void {
     try {
-      if (!this.#reader.end()) this.#lose(connectionEnded());
+      if (!this.reader.end()) this.#lose(connectionEnded());
       else this.#finished();
     } catch (error) {
       this.close(asGatewayError(error));
@@ -300,7 +289,7 @@ export class Connection implements ResponseSource {
     const exchange = this.#exchange;
     const isReusable =
       exchange !== undefined &&
-      this.#reader.isPersistent &&
+      this.reader.isPersistent &&
       // The upstream would take the rest of the body for the next request.
       !this.#isSending &&
       !isLastRequest(exchange.request);
@@ -313,7 +302,7 @@ export class Connection implements ResponseSource {
     const now = this.#settings.clock.now();
     this.#survives401 ||= this.#challengedAt !== undefined;
     this.#challengedAt = isChallenged ? now : undefined;
-    const { keepAliveSeconds } = this.#reader;
+    const { keepAliveSeconds } = this.reader;
     const idleTime =
       keepAliveSeconds === undefined
         ? IDLE_TIME
@@ -329,12 +318,12 @@ export class Connection implements ResponseSource {
 
   #restartTimeout(): void {
     const { responseTicks, idleTicks } = this.#settings;
-    this.#ticksLeft = this.#reader.isInBody ? idleTicks : responseTicks;
+    this.#ticksLeft = this.reader.isInBody ? idleTicks : responseTicks;
   }
 
   /** The connection broke, or was not made. */
   #lose(error: unknown): void {
-    this.#exchange?.onConnectionError(error, this);
+    this.#exchange?.onConnectionError(error);
     this.#end();
   }
 
@@ -342,7 +331,7 @@ export class Connection implements ResponseSource {
     if (this.#isClosed) return;
     this.#isClosed = true;
     this.#exchange = undefined;
-    this.#reader.stop();
+    this.reader.stop();
     this.#onDrain?.();
     if (this.#socket !== undefined) closeSocket(this.#socket);
     this.#owner.onClosed(this);

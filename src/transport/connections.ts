@@ -123,10 +123,21 @@ export class Connections implements ConnectionOwner {
    * Sends a request over one of the connections. One connection carries one request at a time: if an upstream refuses
    * or resets, only one client is hit. Rejects with `overloaded` if none is free within `timeouts.response`.
    */
-  readonly exchange: Exchange = (request) => this.#send(request, this.#observer);
+  readonly exchange = (
+    request: ExchangeRequest,
+    observer = this.#observer,
+  ): Promise<UpstreamResponse | Lost> => {
+    const { reason } = request.cancellation;
+    if (reason !== undefined || this.#isClosed) return Promise.reject(reason ?? closed());
+    return new Promise((resolve, reject) => {
+      const exchange = new UpstreamExchange(request, this.#waiting, observer, resolve, reject);
+      if (this.#waiting.size > this.#available) exchange.waitingSince = this.#settings.clock.now();
+      this.#schedule();
+    });
+  };
 
   /** Does the same for a health check, of whose result the observer is not told. */
-  readonly check: Exchange = (request) => this.#send(request, NO_OBSERVER);
+  readonly check: Exchange = (request) => this.exchange(request, NO_OBSERVER);
 
   /**
    * Makes a connection, with its checks, and closes it. It does not count as one of the connections.
@@ -138,19 +149,6 @@ export class Connections implements ConnectionOwner {
     } catch (error) {
       throw upstreamError(error);
     }
-  }
-
-  #send(request: ExchangeRequest, observer: ExchangeObserver): Promise<UpstreamResponse | Lost> {
-    return new Promise((resolve, reject) => {
-      const { reason } = request.cancellation;
-      if (reason !== undefined || this.#isClosed) {
-        reject(reason ?? closed());
-        return;
-      }
-      const exchange = new UpstreamExchange(request, this.#waiting, observer, resolve, reject);
-      if (this.#waiting.size > this.#available) exchange.waitingSince = this.#settings.clock.now();
-      this.#schedule();
-    });
   }
 
   /**
@@ -209,7 +207,7 @@ export class Connections implements ConnectionOwner {
   destroy(): Promise<void> {
     this.#isClosed = true;
     for (let next = this.#waiting.take(); next !== undefined; next = this.#waiting.take())
-      next.onError(closed(), 'unsent');
+      next.onError(closed());
     for (const connection of this.#connections) connection.close(closed());
     return this.close();
   }
@@ -240,7 +238,7 @@ export class Connections implements ConnectionOwner {
     if (refusal !== undefined) {
       this.#waiting.takeThis(next);
       this.#observeWait(next, now);
-      next.onError(refusal, 'unsent');
+      next.onError(refusal);
       return true;
     }
     if (this.#available <= 0) return false;
@@ -303,8 +301,11 @@ export class Connections implements ConnectionOwner {
   }
 
   #learnFrom(connection: Connection, now: number): void {
-    this.#isHttp10 = connection.takeIsHttp10() ?? this.#isHttp10;
-    if (connection.client !== undefined) this.#waiting.hold(connection.client, -1);
+    // An idle connection that ends says nothing that was not known.
+    if (connection.client !== undefined) {
+      this.#isHttp10 = connection.reader.isHttp10 ?? this.#isHttp10;
+      this.#waiting.hold(connection.client, -1);
+    }
     connection.client = undefined;
     if (connection.takenAt === undefined) return;
     const held = now - connection.takenAt;
@@ -339,7 +340,7 @@ export class Connections implements ConnectionOwner {
     const over = this.#waiting.removeOldest(({ waitingSince = now }) => waitingSince < since);
     for (const exchange of over) {
       this.#observeWait(exchange, now);
-      exchange.onError(waitedTooLong(this.#longestWait, this.expectedWait(exchange.client)), 'unsent');
+      exchange.onError(waitedTooLong(this.#longestWait, this.expectedWait(exchange.client)));
     }
     this.#settle();
   }

@@ -1,6 +1,20 @@
 import { createSocket } from 'node:dgram';
 import { isIPv6 } from 'node:net';
-import type { ProxyOptions } from './proxy-tunnel.ts';
+import type { AlgorithmName } from '../digest/algorithms.ts';
+
+/** A forward proxy. */
+export interface ProxyOptions {
+  /** `http://host:port` or `https://host:port`. */
+  readonly origin: string;
+  /** The name of its credential; undefined: it does not ask for any. */
+  readonly credential: string | undefined;
+  /** Algorithms that may answer Digest. */
+  readonly algorithms: readonly AlgorithmName[];
+  /** True if a challenge may be answered where others can listen: without TLS, to another machine. */
+  readonly allowPlaintext: boolean;
+  /** PEM of the authorities to trust instead of the system's. */
+  readonly ca: string | undefined;
+}
 
 /** How connections to an upstream leave. */
 export interface Egress {

@@ -3,12 +3,11 @@ import type { ErrorCode, GatewayError } from '../base/errors.ts';
 import type { RawHeaders } from '../base/raw-headers.ts';
 import type { ExchangeRequest, Lost } from '../handshake/exchange.ts';
 import { type ResponseSource, UpstreamResponse } from '../handshake/response.ts';
-import type { Connection } from './connection.ts';
 import { isConnectionLost, upstreamError } from './errors.ts';
 import type { FairQueue, Queued } from './fair-queue.ts';
 import type { ResponseHead, ResponseReceiver } from './response-reader.ts';
 
-/** How far the exchange on a connection is: `responding` from the first byte of the response on. */
+/** How far an exchange is: `responding` from the first byte of the response on. */
 export type ExchangeProgress = 'unsent' | 'sent' | 'responding';
 
 /** Is told of the results of all exchanges with one upstream. */
@@ -37,7 +36,10 @@ export class UpstreamExchange
   readonly #resolve: (result: UpstreamResponse | Lost) => void;
   readonly #reject: (error: GatewayError) => void;
   /** That it was put on; undefined: it waits for one, or has ended. */
-  connection: Connection | undefined;
+  connection: ResponseSource | undefined;
+  progress: ExchangeProgress = 'unsent';
+  /** True if its connection was idle before it. */
+  isReused = false;
   /** True if the response is a 401. */
   isChallenged = false;
   /** Undefined until its head came. */
@@ -65,7 +67,7 @@ export class UpstreamExchange
   cancel(reason: GatewayError): void {
     const connection = this.connection;
     this.#leave();
-    if (connection !== undefined) this.#observe(reason, connection.progress);
+    if (connection !== undefined) this.#observe(reason);
     this.#fail(reason);
   }
 
@@ -90,15 +92,16 @@ export class UpstreamExchange
   }
 
   /** The connection failed, or was not made. */
-  onConnectionError(thrown: unknown, { progress, isReused }: Connection): void {
+  onConnectionError(thrown: unknown): void {
+    const { progress, isReused } = this;
     const error = upstreamError(thrown);
     const broke = isConnectionLost(thrown);
     const sent = progress === 'sent';
     if (progress === 'responding' || (sent && !broke) || error.code === 'internal-error') {
-      this.onError(error, progress);
+      this.onError(error);
       return;
     }
-    this.#observe(error, progress);
+    this.#observe(error);
     this.#lose({ kind: 'lost', error, broke, sent, reused: isReused });
   }
 
@@ -108,8 +111,8 @@ export class UpstreamExchange
   }
 
   /** The exchange ends without a whole response. */
-  onError(error: GatewayError, progress: ExchangeProgress): void {
-    this.#observe(error, progress);
+  onError(error: GatewayError): void {
+    this.#observe(error);
     this.#fail(error);
   }
 
@@ -127,9 +130,9 @@ export class UpstreamExchange
   }
 
   /** The head is the verdict: a stream in which nothing comes for a while must not keep requests from the upstream. */
-  #observe(error: GatewayError, progress: ExchangeProgress): void {
+  #observe(error: GatewayError): void {
     if (this.#response === undefined && FAULTS.has(error.code))
-      this.#observer.failed(error, progress !== 'unsent');
+      this.#observer.failed(error, this.progress !== 'unsent');
   }
 
   #leave(): void {

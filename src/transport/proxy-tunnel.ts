@@ -22,7 +22,7 @@ import { alwaysStale, noDigest, refusedAgain } from '../handshake/errors.ts';
 import { type Exchange, NO_BODY } from '../handshake/exchange.ts';
 import { type HandshakeOptions, handshake, type Refused } from '../handshake/handshake.ts';
 import { UpstreamResponse } from '../handshake/response.ts';
-import { leavingFrom } from './egress.ts';
+import { leavingFrom, type ProxyOptions } from './egress.ts';
 import {
   ProxyError,
   type ProxyRefusal,
@@ -32,20 +32,6 @@ import {
   proxyTooSlow,
 } from './errors.ts';
 import { checkServerName } from './upstream-tls.ts';
-
-/** A forward proxy. */
-export interface ProxyOptions {
-  /** `http://host:port` or `https://host:port`. */
-  readonly origin: string;
-  /** The name of its credential; undefined: it does not ask for any. */
-  readonly credential: string | undefined;
-  /** Algorithms that may answer Digest. */
-  readonly algorithms: readonly AlgorithmName[];
-  /** True if a challenge may be answered where others can listen: without TLS, to another machine. */
-  readonly allowPlaintext: boolean;
-  /** PEM of the authorities to trust instead of the system's. */
-  readonly ca: string | undefined;
-}
 
 export interface TunnelOptions {
   readonly proxy: ProxyOptions;

@@ -145,7 +145,11 @@ function headOf(message: Message, own: OwnLines, framing: string): string {
   for (let at = 0; at + 1 < headers.length; at += 2) {
     const name = headers[at] ?? '';
     if (!isToken(name)) throw new TypeError('The name of a header is malformed.');
-    if (isOwnField(name)) continue;
+    if (OWN_FIELDS.has(name)) {
+      // Written with the body.
+      if (name.toLowerCase() === 'content-length') continue;
+      throw new TypeError(`The header ${name} is reserved.`);
+    }
     head += `${name}: ${headers[at + 1] ?? ''}\r\n`;
     lines += 1;
   }
@@ -155,13 +159,6 @@ function headOf(message: Message, own: OwnLines, framing: string): string {
   if (!areFieldLines(head, method.length + target.length + AROUND_TARGET, lines))
     throw new TypeError('A header is malformed.');
   return head;
-}
-
-/** True for Content-Length, which is written with the body. */
-function isOwnField(name: string): boolean {
-  if (!OWN_FIELDS.has(name)) return false;
-  if (name.toLowerCase() !== 'content-length') throw new TypeError(`The header ${name} is reserved.`);
-  return true;
 }
 
 function declaredLength({ headers }: Message): number | undefined {

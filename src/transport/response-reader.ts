@@ -86,21 +86,18 @@ function framingOf({ headers, isHttp11 }: ResponseHead): Framing {
   if (lengths !== undefined && (length === undefined || codings !== undefined)) throw ambiguousLength();
   const keepAlive = joinedValue(headers, 'keep-alive');
   const seconds = keepAlive === undefined ? undefined : KEEP_ALIVE_TIMEOUT.exec(keepAlive)?.[1];
+  const options = joinedValue(headers, 'connection') ?? '';
+  // Some servers say it there.
+  const ofProxy = joinedValue(headers, 'proxy-connection');
   return {
     length,
     codings,
     keepAliveSeconds: seconds === undefined ? undefined : Number(seconds),
     // RFC 9112 §6.1: HTTP/1.0 has no Transfer-Encoding, so the end of the body is uncertain.
-    isPersistent: persists(connectionOptions(headers), isHttp11) && (isHttp11 || codings === undefined),
+    isPersistent:
+      persists(ofProxy === undefined ? options : `${options},${ofProxy}`, isHttp11) &&
+      (isHttp11 || codings === undefined),
   };
-}
-
-/** Some servers say it in Proxy-Connection. */
-function connectionOptions(headers: RawHeaders): string {
-  const options = joinedValue(headers, 'connection');
-  const ofProxy = joinedValue(headers, 'proxy-connection');
-  if (options === undefined || ofProxy === undefined) return options ?? ofProxy ?? '';
-  return `${options},${ofProxy}`;
 }
 
 /**
@@ -194,7 +191,7 @@ export class ResponseReader implements BodyReceiver {
   isPersistent = false;
   /** Seconds after which the upstream closes the connection if it is idle; undefined: it does not say. */
   keepAliveSeconds: number | undefined;
-  /** True if the response whose head was read last is HTTP/1.0; undefined: none was read since its owner looked. */
+  /** True if the response to the last request is HTTP/1.0; undefined: its head has not come. */
   isHttp10: boolean | undefined;
   /** Grows with the final head, and with each piece of a body. Interim responses put no timeout off. */
   progress = 0;
@@ -203,6 +200,7 @@ export class ResponseReader implements BodyReceiver {
   begin(method: string, receiver: ResponseReceiver): void {
     this.isIdle = false;
     this.isInBody = false;
+    this.isHttp10 = undefined;
     this.#receiver = receiver;
     this.#method = method;
     this.#interim = 0;

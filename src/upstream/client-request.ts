@@ -1,5 +1,9 @@
 import type { Cancellation } from '../base/cancellation.ts';
+import type { Clock } from '../base/clock.ts';
+import type { GatewayError } from '../base/errors.ts';
+import { type Linked, LinkedQueue } from '../base/linked-queue.ts';
 import type { RawHeaders } from '../base/raw-headers.ts';
+import { callEach } from '../base/report-error.ts';
 import {
   type ExchangeFacts,
   type InterimReceiver,
@@ -11,7 +15,7 @@ import type { UpstreamResponse } from '../handshake/response.ts';
 import type { TracedWork } from '../tracing/tracing.ts';
 import type { BodySource, ReceivedBody } from '../transport/request-body.ts';
 import type { ClientLoad } from './admission.ts';
-import type { Deadline } from './deadlines.ts';
+import { clientTooSlow, upstreamTooSlow } from './errors.ts';
 
 /** What is known of a client's request, and what its exchanges note. */
 export interface RequestFacts extends ExchangeFacts {
@@ -31,8 +35,19 @@ export interface RequestToSend {
   readonly noTotalTimeout: boolean;
 }
 
+/** A request that may take so long and no longer. */
+export interface Timed extends Linked<Timed> {
+  readonly cancellation: Cancellation;
+  /** Its body; undefined: it has none. */
+  readonly source: BodySource | undefined;
+  /** None until it was received, as far as it can be kept. */
+  readonly body: ReceivedBody;
+  /** When its time is over, on the clock of the process, in milliseconds. `Deadlines` sets it. */
+  deadline: number;
+}
+
 /** A client's request from `send` to `end`, and what it takes of its upstream meanwhile. */
-export class ActiveRequest implements UpstreamRequest {
+export class ActiveRequest implements UpstreamRequest, Timed {
   readonly client: string;
   readonly method: string;
   readonly target: string;
@@ -48,8 +63,9 @@ export class ActiveRequest implements UpstreamRequest {
   refusal: Refusal | undefined;
   /** Undefined: none has come. */
   response: UpstreamResponse | undefined;
-  /** Undefined: none. */
-  deadline: Deadline | undefined;
+  deadline = Number.POSITIVE_INFINITY;
+  previous: Timed | undefined = undefined;
+  next: Timed | undefined = undefined;
   /** Undefined: it has not been admitted. */
   load: ClientLoad | undefined;
   /** True if its body is streamed because there was no memory to keep it. */
@@ -74,5 +90,56 @@ export class ActiveRequest implements UpstreamRequest {
     this.source = source;
     this.interim = interim;
     this.cancellation = cancellation;
+  }
+}
+
+/** Cancels requests that take longer than a time that is the same for all, so that one timer serves them all. */
+export class Deadlines {
+  readonly #ms: number;
+  readonly #clock: Clock;
+  /** In the order in which they end. */
+  readonly #open = new LinkedQueue<Timed>();
+  #timer: NodeJS.Timeout | undefined;
+
+  /** `ms`: the time that a request may take, in milliseconds. */
+  constructor(ms: number, clock: Clock) {
+    this.#ms = ms;
+    this.#clock = clock;
+  }
+
+  /** The time of a request begins now; the caller calls `end` when it is over. */
+  begin(request: Timed, now: number): void {
+    request.deadline = now + this.#ms;
+    this.#open.add(request);
+    this.#timer ??= this.#wake(this.#ms);
+  }
+
+  /** Does nothing for a request whose time was not begun, or is over. */
+  end(request: Timed): void {
+    this.#open.remove(request);
+  }
+
+  /** It keeps no process alive: a request does so by its connections. */
+  #wake(ms: number): NodeJS.Timeout {
+    return setTimeout(() => this.#expire(), ms).unref();
+  }
+
+  #expire(): void {
+    this.#timer = undefined;
+    const now = this.#clock.now();
+    const expired: Timed[] = [];
+    const open = this.#open;
+    for (let first = open.first; first !== undefined && first.deadline <= now; first = open.first) {
+      open.remove(first);
+      expired.push(first);
+    }
+    if (open.first !== undefined) this.#timer = this.#wake(open.first.deadline - now);
+    callEach(expired, (request) => request.cancellation.cancel(this.#reasonOf(request)));
+  }
+
+  #reasonOf({ source, body }: Timed): GatewayError {
+    const isReceiving = source !== undefined && body === NO_BODY;
+    const awaitsClient = isReceiving || (body.kind === 'streamed' && body.progress.awaitsClient);
+    return awaitsClient ? clientTooSlow(this.#ms) : upstreamTooSlow(this.#ms);
   }
 }

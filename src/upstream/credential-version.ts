@@ -19,13 +19,13 @@ import {
   isChallenge,
   sendMessage,
   takeChallenge,
+  unsigned,
 } from '../handshake/account.ts';
 import { AttemptBudget, type Retries } from '../handshake/attempt-budget.ts';
 import { CredentialHealth, METHOD_REFUSED, SAYS_NOTHING } from '../handshake/credential-health.ts';
 import { type Exchange, type Lost, NO_BODY } from '../handshake/exchange.ts';
 import { type HandshakeOptions, handshake } from '../handshake/handshake.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
-import { unsigned } from '../handshake/signing.ts';
 import type { Tracing } from '../tracing/tracing.ts';
 import type { ConnectionOptions } from '../transport/connections.ts';
 import { type Egress, egressAddress } from '../transport/egress.ts';

@@ -68,6 +68,8 @@ export class EgressAddresses {
   readonly #options: EgressAddressesOptions;
   readonly #deps: EgressAddressesDeps;
   readonly #entries: readonly Entry[];
+  /** True if a request that does not get on from one may get on from another. */
+  readonly areSeveral: boolean;
 
   /** Returns those of a deployment. `before`: those so far, which stay with what is known of them if they are the same. */
   static of(
@@ -92,11 +94,7 @@ export class EgressAddresses {
       verdictAt: Number.NEGATIVE_INFINITY,
       tryAt: 0,
     }));
-  }
-
-  /** True if a request that does not get on from one may get on from another. */
-  get areSeveral(): boolean {
-    return this.#entries.length > 1;
+    this.areSeveral = this.#entries.length > 1;
   }
 
   /** Position of the address that requests leave from; 0 if the system chooses. */

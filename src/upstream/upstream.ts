@@ -1,7 +1,7 @@
 import { InFlight } from '../base/in-flight.ts';
 import { reportError } from '../base/report-error.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
-import { AttemptBudget } from '../handshake/attempt-budget.ts';
+import { AttemptBudget, RetryBudget, type RetryOptions } from '../handshake/attempt-budget.ts';
 import { outOfBodyMemory } from '../handshake/errors.ts';
 import { IDEMPOTENT } from '../handshake/exchange.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
@@ -9,12 +9,11 @@ import type { DeploymentMetrics } from '../metrics/deployment-metrics.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import type { Egress } from '../transport/egress.ts';
 import { isAddressMissing } from '../transport/errors.ts';
-import { type BodyLimits, type BodyMemory, type BodySource, receiveBody } from '../transport/request-body.ts';
+import { type BodyLimits, type BodyMemory, receiveBody } from '../transport/request-body.ts';
 import type { TlsSeen } from '../transport/upstream-tls.ts';
 import { Admission } from './admission.ts';
-import type { ActiveRequest } from './client-request.ts';
+import { type ActiveRequest, Deadlines } from './client-request.ts';
 import type { VersionTest } from './credential.ts';
-import { Deadlines } from './deadlines.ts';
 import {
   EgressAddresses,
   type EgressAddressesDeps,
@@ -23,7 +22,6 @@ import {
 } from './egress-addresses.ts';
 import { circuitOpen } from './errors.ts';
 import { type OutcomeOptions, Outcomes, type OutcomesDeps } from './outcomes.ts';
-import { RetryBudget, type RetryOptions } from './retry-budget.ts';
 import {
   type AddressDeps,
   type AddressOptions,
@@ -179,9 +177,16 @@ export class Upstream {
     request.refusal = this.outcomes?.admit(credential);
     if (source !== undefined) this.#check(request.client);
     const now = this.#deps.clock.now();
-    if (!request.noTotalTimeout)
-      request.deadline = this.#deadlines.begin(request.cancellation, source !== undefined, now);
-    if (source !== undefined) await this.#receive(request, source);
+    if (!request.noTotalTimeout) this.#deadlines.begin(request, now);
+    if (source !== undefined) {
+      // As far as it can be kept.
+      request.body = await receiveBody(
+        source,
+        this.options.body,
+        this.#deps.bodyMemory,
+        request.cancellation,
+      );
+    }
     const budget = new AttemptBudget(this.#retries);
     let response: UpstreamResponse;
     if (this.egress.areSeveral) {
@@ -200,7 +205,7 @@ export class Upstream {
   end(request: ActiveRequest): void {
     if (request.ended) return;
     request.ended = true;
-    const { body, response, deadline, load, spilled } = request;
+    const { body, response, load, spilled } = request;
     const { leftAt } = request.facts;
     if (response !== undefined) {
       this.#countAttempt(response);
@@ -210,7 +215,7 @@ export class Upstream {
     if (spilled) this.#spilled -= 1;
     if (leftAt !== undefined)
       this.#metrics.upstreamDuration.observe((this.#deps.clock.now() - leftAt) / 1000);
-    if (deadline !== undefined) this.#deadlines.end(deadline);
+    this.#deadlines.end(request);
     if (body.kind !== 'none') body.memory?.release();
     this.#inFlight.leave();
   }
@@ -223,13 +228,6 @@ export class Upstream {
     const address = this.#choose(this.addressesInUse);
     if (address?.state.isAdmitting !== true) throw circuitOpen(this.#retryAfterMs);
     this.#admission.check(client, address.connections);
-  }
-
-  /** Takes the body, as far as it can be kept. */
-  async #receive(request: ActiveRequest, source: BodySource): Promise<void> {
-    const { cancellation, deadline } = request;
-    request.body = await receiveBody(source, this.options.body, this.#deps.bodyMemory, cancellation);
-    if (deadline !== undefined) deadline.body = request.body;
   }
 
   /**

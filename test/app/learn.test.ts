@@ -10,7 +10,9 @@ import { parseConfig } from '../../src/config/load.ts';
 import type { Config } from '../../src/config/schema.ts';
 
 const BASE = `
-credentials: { a: { username: { env: U }, password: { env: P } } }
+credentials:
+  a: { username: { env: U }, password: { env: P } }
+  b: { username: { env: U }, password: { env: P } }
 deployments:
   plain:
     baseUrl: https://plain.example
@@ -28,12 +30,15 @@ deployments:
       upload: { method: POST, path: /sites/upload }
 clients:
 `;
+const TIME = '2026-11-01T12:00:00.000Z';
 const BY_VALUE = ['ids', 'site', 'note'];
 
 function withRules(rules: string): Config {
   const client = `  - { id: c, identify: { apiKeySha256: ${'a'.repeat(64)} }, allow: [${rules}] }`;
   return parseConfig(`${BASE}${client}\n`, 'gateway.yaml');
 }
+
+const GET_PLAIN = { method: 'GET', target: '/plain/1' };
 
 interface Sent {
   readonly target: string;
@@ -50,12 +55,13 @@ function served(
   const [client] = config.clients;
   if (client === undefined) throw new Error('there is a client');
   const headers = hasBody ? ['Content-Type', 'text/csv', 'Content-Length', '5'] : [];
-  const told = explain(config, { client, method, target, host: 'gateway', headers, now: Date.now() });
+  const told = explain(config, { client, method, target, host: 'gateway', headers, now: Date.parse(TIME) });
   if (!told.allowed) return undefined;
   const { path, parameters, cut } = recordedTarget(target, new Set(byValue));
-  const { deployment, site } = told;
+  const { deployment, site, credential, credentialBy } = told;
+  const credentialRule = credentialBy.match(/allow\[\d+\]/)?.[0];
   return {
-    time: '2026-11-01T12:00:00.000Z',
+    time: TIME,
     client: 'c',
     address: '192.0.2.7',
     deployment,
@@ -65,6 +71,8 @@ function served(
     parameters: Object.fromEntries(parameters),
     hasBody,
     ...(cut && { cut }),
+    credential: { name: credential },
+    ...(credentialRule !== undefined && { credentialRule }),
   };
 }
 
@@ -158,6 +166,48 @@ describe('learned rules', () => {
     expect(allow).toEqual([{ deployment: 'plain' }]);
   });
 
+  test('have the credentials and ends of the present rules that allow their requests', () => {
+    const { allow } = learnedFrom(
+      [
+        '{ deployment: sites, sites: [x], credential: b, ends: 2099-03-01 }',
+        '{ deployment: plain, methods: [GET], ends: 2026-12-01T08:00:00Z }',
+        '{ deployment: sites, operations: [upload], credential: a }',
+        '{ deployment: sites, sites: [x, y], ends: 2099-03-01 }',
+      ].join(', '),
+      'POST /sites/upload?site=y',
+      'GET /sites/authors?ids=%27A%27&site=y',
+      'GET /plain/1',
+      'GET /sites/authors?ids=%27A%27&site=x',
+    );
+    const authors = { deployment: 'sites', operations: ['authors'], methods: ['GET'] };
+    expect(allow).toEqual([
+      { ...authors, sites: ['x'], credential: 'b', ends: '2099-03-01' },
+      { deployment: 'sites', sites: ['y'], operations: ['upload'], methods: ['POST'], credential: 'a' },
+      { ...authors, sites: ['y'], ends: '2099-03-01' },
+      { deployment: 'plain', operations: ['listed'], methods: ['GET'], ends: '2026-12-01T08:00:00Z' },
+    ]);
+  });
+
+  test('end as late as the last present rule that allows the same with the same credential', () => {
+    const allowedBy = (...rules: string[]): unknown =>
+      learnedFrom(rules.map((each) => `{ deployment: plain, ${each} }`).join(', '), 'GET /plain/1').allow;
+    const learnt = { deployment: 'plain', operations: ['listed'], methods: ['GET'] };
+    expect(allowedBy('ends: 2099-01-01', 'ends: 2099-02-01')).toEqual([{ ...learnt, ends: '2099-02-01' }]);
+    expect(allowedBy('ends: 2099-02-01', 'ends: 2099-01-01')).toEqual([{ ...learnt, ends: '2099-02-01' }]);
+    expect(allowedBy('ends: 2099-01-01', 'methods: [GET]')).toEqual([learnt]);
+    expect(allowedBy('ends: 2099-01-01', 'credential: b')).toEqual([{ ...learnt, ends: '2099-01-01' }]);
+  });
+
+  test('have the credential that a rule named which is gone, if it is still configured', () => {
+    const request = served(withRules('{ deployment: plain, credential: b }'), GET_PLAIN);
+    if (request === undefined) throw new Error('it is served');
+    const now = withRules('{ deployment: plain, methods: [POST] }');
+    const learnt = { deployment: 'plain', operations: ['listed'], methods: ['GET'] };
+    expect(learned(now, [request]).allow).toEqual([{ ...learnt, credential: 'b' }]);
+    const gone = { ...request, credential: { name: 'gone' } };
+    expect(learned(now, [gone]).allow).toEqual([learnt]);
+  });
+
   test('cannot serve what the configuration has no longer', () => {
     const config = withRules('{ deployment: sites }');
     const request = served(config, { method: 'GET', target: '/sites/authors?ids=%27A%27&site=x' });
@@ -209,6 +259,8 @@ const rule = fc.constantFrom(
   '{ deployment: sites, sites: [x] }',
   '{ deployment: sites, sites: [x], operations: [authors], parameters: { ids: { max: 2, values: [A, B] } } }',
   '{ deployment: sites, sites: [y, "on"], methods: [POST] }',
+  '{ deployment: sites, sites: [y], credential: b, ends: 2099-01-01 }',
+  '{ deployment: plain, methods: [GET], credential: b }',
 );
 
 test('what is learned from any log refuses nothing in it, and nothing of it can be left out', () => {
@@ -235,6 +287,14 @@ test('what is learned from any log refuses nothing in it, and nothing of it can 
           request,
           { verdict: 'refused' },
         ]);
+        const judgement = replay.judge(request);
+        if (judgement.verdict === 'allowed') {
+          expect([text, request, judgement.grant.credential]).toEqual([
+            text,
+            request,
+            request.credential?.name,
+          ]);
+        }
       }
       const [client] = next.clients;
       for (const without of client?.allow ?? []) {

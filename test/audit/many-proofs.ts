@@ -1,6 +1,6 @@
 import type { KeyObject } from 'node:crypto';
 import { type SigningKey, signCheckpoint } from '../../src/audit/checkpoint.ts';
-import { inclusionProof, leafHash, MerkleTree } from '../../src/audit/merkle.ts';
+import { inclusionProof, LeafRange, leafHash, MerkleTree } from '../../src/audit/merkle.ts';
 import { checkProof, ProofError, proofText, type RequestProof } from '../../src/audit/proof.ts';
 
 const LARGEST = 257;
@@ -22,7 +22,9 @@ export function memoryLog(key: SigningKey, size: number): (index: number, upTo: 
   return (index, upTo) => {
     const root = trees[upTo]?.root ?? '';
     const note = signCheckpoint(key, { replica: 'r1', first: 1, size: upTo, root });
-    const path = inclusionProof(index, upTo, MerkleTree.empty(), leaves);
+    const after = new LeafRange(index + 1);
+    for (const leaf of leaves.slice(index + 1, upTo)) after.add(leaf);
+    const path = inclusionProof(trees[index] ?? MerkleTree.empty(), after);
     const record = { record: lines[index] ?? '', proof: proofText(index, path, note) };
     return { requestId: `q${index}`, records: [record] };
   };

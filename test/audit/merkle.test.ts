@@ -1,9 +1,13 @@
 import { createHash } from 'node:crypto';
 import { describe, expect, test } from '@jest/globals';
 import {
+  consistencyProof,
   type Digest,
   inclusionProof,
+  isConsistent,
+  LeafRange,
   leafHash,
+  MAX_CONSISTENCY_PROOF,
   MerkleTree,
   parseDigest,
   rootFromProof,
@@ -52,6 +56,12 @@ function treeOf(leaves: readonly Buffer[]): MerkleTree {
   return tree;
 }
 
+function rangeOf(begin: number, end: number): LeafRange {
+  const range = new LeafRange(begin);
+  for (const leaf of hashes.slice(begin, end)) range.add(leaf);
+  return range;
+}
+
 const leaves = Array.from({ length: 70 }, (_, index) => Buffer.from(`record ${index}`));
 const hashes = leaves.map((leaf) => leafHash(leaf, 0, leaf.length));
 
@@ -84,14 +94,12 @@ test('hashes a line in the middle of others, and leaves them as they are', () =>
 });
 
 describe('a proof of inclusion', () => {
-  test('leads to the root, for each leaf of each size, from each beginning', () => {
+  test('leads to the root, for each leaf of each size', () => {
     for (let size = 1; size <= 40; size += 1) {
       const { root } = treeOf(leaves.slice(0, size));
       for (let index = 0; index < size; index += 1) {
-        for (const from of new Set([0, index, index >> 1])) {
-          const path = inclusionProof(index, size, treeOf(leaves.slice(0, from)), hashes.slice(from, size));
-          expect(rootFromProof(hashes[index] ?? '', { index, size }, path)).toBe(root);
-        }
+        const path = inclusionProof(treeOf(leaves.slice(0, index)), rangeOf(index + 1, size));
+        expect(rootFromProof(hashes[index] ?? '', { index, size }, path)).toBe(root);
       }
     }
   });
@@ -99,7 +107,7 @@ describe('a proof of inclusion', () => {
   test('leads elsewhere with another leaf, index, size or hash, and nowhere with more or fewer', () => {
     const [index, size] = [11, 23];
     const { root } = treeOf(leaves.slice(0, size));
-    const path = inclusionProof(index, size, MerkleTree.empty(), hashes);
+    const path = inclusionProof(treeOf(leaves.slice(0, index)), rangeOf(index + 1, size));
     const leaf = hashes[index] ?? '';
     expect(rootFromProof(leaf, { index, size }, path)).toBe(root);
     expect(rootFromProof(hashes[0] ?? '', { index, size }, path)).not.toBe(root);
@@ -112,6 +120,85 @@ describe('a proof of inclusion', () => {
     }
     expect(rootFromProof(leaf, { index, size }, [...path, leaf])).toBeUndefined();
     expect(rootFromProof(leaf, { index, size: index }, path)).toBeUndefined();
+  });
+});
+
+/** The consistency proof as RFC 6962, section 2.1.2, defines it: PROOF(m, D[n]). */
+function proofOf(size: number, range: readonly Buffer[], isWhole = true): Buffer[] {
+  if (size === range.length) return isWhole ? [] : [treeHash(range)];
+  let split = 1;
+  while (split * 2 < range.length) split *= 2;
+  const [left, right] = [range.slice(0, split), range.slice(split)];
+  return size <= split
+    ? [...proofOf(size, left, isWhole), treeHash(right)]
+    : [...proofOf(size - split, right, false), treeHash(left)];
+}
+
+describe('a proof of consistency', () => {
+  test('is that of the RFC, for each pair of sizes, and accepted', () => {
+    for (let size = 1; size <= 40; size += 1) {
+      const after = { size, root: treeOf(leaves.slice(0, size)).root };
+      for (let old = 1; old <= size; old += 1) {
+        const before = treeOf(leaves.slice(0, old));
+        const proof = consistencyProof(before, rangeOf(old, size));
+        expect(proof.map(hex)).toEqual(
+          proofOf(old, leaves.slice(0, size)).map((each) => each.toString('hex')),
+        );
+        expect([old, size, isConsistent(before, after, proof)]).toEqual([old, size, true]);
+      }
+      expect(
+        isConsistent(MerkleTree.empty(), after, consistencyProof(MerkleTree.empty(), rangeOf(0, size))),
+      ).toBe(true);
+    }
+  });
+
+  test('is refused with another hash, size or root, and with more or fewer hashes', () => {
+    for (const [old, size] of [
+      [1, 2],
+      [6, 7],
+      [8, 23],
+      [11, 23],
+      [16, 16],
+      [22, 70],
+    ] as const) {
+      const [before, after] = [treeOf(leaves.slice(0, old)), treeOf(leaves.slice(0, size))];
+      const proof = consistencyProof(before, rangeOf(old, size));
+      const [leaf = ''] = hashes;
+      const other = { size: old, root: treeOf([...leaves.slice(1, old), Buffer.from('x')]).root };
+      expect(isConsistent(other, after, proof)).toBe(false);
+      expect(isConsistent(before, { size, root: leaf.replace(/^./s, '!') }, proof)).toBe(false);
+      expect(isConsistent(before, after, [...proof, leaf])).toBe(false);
+      expect(isConsistent(after, before, proof)).toBe(old === size);
+      for (let at = 0; at < proof.length; at += 1) {
+        expect(isConsistent(before, after, proof.with(at, '!'.repeat(32)))).toBe(false);
+        expect(isConsistent(before, after, proof.toSpliced(at, 1))).toBe(false);
+      }
+      for (let wrong = 1; wrong < old; wrong += 1) {
+        expect(isConsistent({ size: wrong, root: before.root }, after, proof)).toBe(false);
+      }
+    }
+    expect(isConsistent(MerkleTree.empty(), { size: 1, root: hashes[0] ?? '' }, [hashes[0] ?? ''])).toBe(
+      false,
+    );
+  });
+
+  test('has no more hashes than the protocol of witnesses lets through, however large the log', () => {
+    const size = 2 ** 50 - 1;
+    const roots = Array.from({ length: 50 }, (_, index) => hashes[index] ?? '');
+    const before = MerkleTree.of(size, roots);
+    const range = new LeafRange(size);
+    for (const leaf of hashes.slice(0, 3)) range.add(leaf);
+    const proof = consistencyProof(before ?? MerkleTree.empty(), range);
+    expect(proof.length).toBeLessThanOrEqual(MAX_CONSISTENCY_PROOF);
+    const after = before?.copy() ?? MerkleTree.empty();
+    for (const leaf of hashes.slice(0, 3)) after.add(leaf);
+    expect(isConsistent(before ?? MerkleTree.empty(), after, proof)).toBe(true);
+  });
+
+  test('needs the leaves behind the old tree', () => {
+    expect(() => consistencyProof(treeOf(leaves.slice(0, 5)), rangeOf(6, 9))).toThrow(
+      'leaf 5 is in no subtree',
+    );
   });
 });
 

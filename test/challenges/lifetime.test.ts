@@ -1,5 +1,5 @@
 import { describe, expect, test } from '@jest/globals';
-import { Lifetime } from '../../src/challenges/lifetime.ts';
+import { Lifetime } from '../../src/challenges/learning.ts';
 
 describe('the lifetime of nonces', () => {
   test('is the youngest age at which one was refused', () => {

@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, expect, jest, test } from '@jest/globals';
 import { Secret } from '../../src/base/secret.ts';
-import { Lifetime } from '../../src/challenges/lifetime.ts';
+import { Lifetime } from '../../src/challenges/learning.ts';
 import { Nonce } from '../../src/challenges/nonce.ts';
 import { Renewal } from '../../src/challenges/renewal.ts';
 import { aged } from '../support/challenges.ts';

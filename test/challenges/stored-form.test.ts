@@ -1,5 +1,5 @@
 import { describe, expect, test } from '@jest/globals';
-import { LONGEST_LIFE_MS, SHORTEST_LIFE_MS } from '../../src/challenges/lifetime.ts';
+import { LONGEST_LIFE_MS, SHORTEST_LIFE_MS } from '../../src/challenges/store/store.ts';
 import {
   readHeld,
   readLearned,

@@ -99,6 +99,21 @@ test('audit search, tail and export read the workers of a replica as one log, or
   }
 });
 
+test('audit tail, usage and export say where there is nothing', async () => {
+  await write();
+  for (const args of [
+    ['tail'],
+    ['usage', '--from', '2020-01', '--to', '2020-02'],
+    ['export', '--since', '2020-01', '--until', '2020-02'],
+  ]) {
+    const { status, stderr } = await audit(args[0] ?? '', ...args.slice(1));
+    expect([status, stderr]).toEqual([
+      0,
+      expect.stringMatching(/^nothing found: there is no audit log in \//),
+    ]);
+  }
+});
+
 test('audit tail --follow prints the records of workers that begin later, and of no other replica', async () => {
   const seen: string[] = [];
   await write('r1');

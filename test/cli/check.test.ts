@@ -1,6 +1,6 @@
 import { copyFile, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { rootCertificates } from 'node:tls';
 import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
 import { served } from '../config/issue-lines.ts';
@@ -238,5 +238,26 @@ test('check --json prints issues and warnings for programs', async () => {
       ].toReversed(),
       warnings: [],
     },
+  ]);
+});
+
+test('check warns of folders that do not exist, which sockets and the access log need', async () => {
+  const file = await configFile(
+    `listen: [{ port: 1 }, { address: "unix:/missing/a.sock" }]\ncontrol: { address: "unix:/missing/b.sock" }\nlog: { access: { file: nowhere/access.log } }\ncredentials: { a: { username: { env: U }, password: { env: P } } }\n${deployment()}`,
+  );
+  const { status, stdout, stderr } = await gateway(['check', '--config', file], { U: 'me', P: 'hunter2' });
+  expect([
+    status,
+    `${stdout}${stderr}`
+      .replaceAll(`${dirname(file)}/`, '')
+      .split('\n')
+      .slice(0, 3),
+  ]).toEqual([
+    0,
+    [
+      'gateway.yaml:1:34 listen[1].address: is in the folder /missing, which does not exist: create it, or the gateway does not start (warning)',
+      'gateway.yaml:2:21 control.address: is in the folder /missing, which does not exist: create it, or the gateway does not start (warning)',
+      'gateway.yaml:3:16 log.access: is in the folder nowhere, which does not exist: create it, or no line can be written (warning)',
+    ],
   ]);
 });

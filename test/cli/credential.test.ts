@@ -90,6 +90,13 @@ test('a next version is withdrawn, with a sentence when there is none', async ()
     stdout: '',
     stderr: 'a has no next version, so there is nothing to withdraw\n',
   });
+  for (const option of ['--withdraw', '--promote']) {
+    const { status, stderr } = await credential(['rotate', 'b', option]);
+    expect([status, stderr]).toEqual([
+      1,
+      'the sealed file has no entry b: credential list shows its entries\n',
+    ]);
+  }
   const both = await credential(['rotate', 'a', '--withdraw', '--promote']);
   expect([both.status, both.stderr]).toEqual([2, expect.stringContaining('cannot be used with')]);
 });

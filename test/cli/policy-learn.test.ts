@@ -8,7 +8,9 @@ import { gateway } from '../support/program.ts';
 const folder = useFolders();
 
 const configOf = (allow: string): string => `
-credentials: { a: { username: { env: U }, password: { env: P } } }
+credentials:
+  a: { username: { env: U }, password: { env: P } }
+  b: { username: { env: U }, password: { env: P } }
 deployments:
   submissions:
     baseUrl: https://a.example
@@ -31,7 +33,9 @@ async function place(...records: Partial<AccessFacts>[]) {
   const directory = await folder();
   await writeFile(join(directory, 'key'), `${AUDIT_KEY}\n`, { mode: 0o600 });
   const { audit } = await openTestAudit(join(directory, 'log'), { parameters: ['ids', 'site'] });
-  for (const record of records) await recordAccess(audit, record);
+  for (const record of records) {
+    await recordAccess(audit, { credential: { name: 'a', version: '1' }, ...record });
+  }
   await audit.close();
   const write = async (name: string, allow: string): Promise<string> => {
     await writeFile(join(directory, name), configOf(allow));
@@ -74,18 +78,24 @@ describe('policy learn', () => {
     ]);
   });
 
-  test('says what present rules have that requests do not show', async () => {
-    const { write } = await place(x);
+  test('takes credentials and ends over from present rules, and says which requests would get another credential', async () => {
+    const credential = { name: 'b', version: '1' };
+    const { write } = await place(x, { ...x, credential, credentialRule: 'allow[0]' });
     const config = await write(
       'present.yaml',
-      'allow: [{ deployment: submissions, sites: [x], credential: a, ends: 2099-03-01 }, { deployment: submissions }]',
+      'allow: [{ deployment: submissions, sites: [x], credential: b, ends: 2099-03-01 }]',
     );
     const { status, stdout, stderr } = await learn(config, '--client', 'reporting');
-    expect([status, stderr]).toEqual([
-      0,
-      'allow[0] for submissions has credential: a and ends: 2099-03-01, which these rules lack: add it where it belongs\n',
+    expect([status, stderr]).toEqual([0, '1 request would get the credential b, and had a\n']);
+    expect(stdout.split('\n').slice(2)).toEqual([
+      '  - deployment: submissions # 2 requests',
+      '    sites: [x]',
+      '    operations: [authors]',
+      '    methods: [GET]',
+      '    credential: b',
+      '    ends: 2099-03-01',
+      '',
     ]);
-    expect(stdout).not.toContain('credential');
   });
 
   test('says what no rules can serve, and what cannot be known; exit status 1', async () => {
@@ -111,7 +121,11 @@ describe('policy learn', () => {
   test('says that there is nothing to learn from', async () => {
     const { config } = await place(x);
     const nobody = await learn(config, '--client', 'nobody');
-    expect(nobody).toMatchObject({ status: 1, stdout: '', stderr: expect.stringContaining('nobody') });
+    expect(nobody).toMatchObject({
+      status: 1,
+      stdout: '',
+      stderr: expect.stringMatching(/nothing found: no request of nobody that was served in .* from /),
+    });
     const missing = await learn(config);
     expect([missing.status, missing.stderr]).toEqual([2, expect.stringContaining('--client')]);
   });

@@ -45,6 +45,7 @@ describe('policy replay', () => {
       { requestId: 'q4', target: `/api/x?ids=${'%27A%27,'.repeat(100)}` },
       { requestId: 'q5', code: 'client-forbidden', status: 403, upstream: undefined },
       { requestId: 'q6', client: '' },
+      { requestId: 'q8', code: 'client-key-expired', status: 401, upstream: undefined },
       { requestId: 'q7', client: 'gone', code: 'client-forbidden', status: 403, upstream: undefined },
     );
     const { status, stdout, stderr } = await replay('--config', at('new.yaml'));
@@ -65,7 +66,7 @@ describe('policy replay', () => {
     expect(stderr.split('\n')).toEqual([
       'of what was served, 1 request would be refused, 2 allowed, and of 1 it cannot be known',
       'cut: path or parameters were too long to be recorded whole',
-      '1 request had no client or no path, and were not judged',
+      '2 requests had no client, an expired key, or no path, and were not judged',
       '',
     ]);
   });
@@ -132,7 +133,12 @@ describe('policy replay', () => {
 
   test('judges requests from a time on, and up to it', async () => {
     const at = await place({ 'new.yaml': configOf('{ deployment: submissions, methods: [POST] }') }, {});
-    expect((await replay('--config', at('new.yaml'), '--to', '2020-01')).status).toBe(0);
+    expect(await replay('--config', at('new.yaml'), '--to', '2020-01')).toMatchObject({
+      status: 0,
+      stderr: expect.stringMatching(
+        /^nothing found: no request in .* from .* before 2020-02-01T00:00:00.000Z\n$/,
+      ),
+    });
     const missing = await gateway(['policy', 'replay', '--config', at('new.yaml')]);
     expect([missing.status, missing.stderr]).toEqual([2, expect.stringContaining('--from')]);
   });

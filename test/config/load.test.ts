@@ -276,7 +276,7 @@ describe('the files of config/', () => {
   });
 
   test('simulator.yaml is valid', async () => {
-    const { deployments } = await loadSettings('config/simulator.yaml', simulatorSettings);
+    const { deployments } = (await loadSettings('config/simulator.yaml', simulatorSettings)).settings;
     expect(Object.keys(deployments)).toEqual(['submissions', 'abstracts']);
   });
 

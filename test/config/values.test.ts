@@ -4,7 +4,7 @@ import { CREDENTIALS, DEPLOYMENTS, withDeployment, withMore } from './texts.ts';
 
 const RIGHT = `${CREDENTIALS}\n${DEPLOYMENTS}`;
 const LISTEN_ADDRESS =
-  'listen.address: must be an IP address to listen on, such as 127.0.0.1 or ::1, or localhost, or unix: and the whole path of a socket, of at most 103 bytes, such as unix:/run/digest-gateway/data.sock';
+  'listen.address: must be an IP address to listen on, such as 127.0.0.1 or ::1, or localhost, or unix: and the absolute path of a socket, of at most 103 bytes, such as unix:/run/digest-gateway/data.sock';
 const MATCH = 'match: { pathPrefix: /a/ }';
 const ORIGIN =
   'deployments.d.baseUrl: must be an origin with nothing after it, such as https://submissions.example.org or https://submissions.example.org:8443; or a list of them';

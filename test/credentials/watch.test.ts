@@ -2,9 +2,13 @@ import { mkdir, mkdtemp, rename, rm, symlink, truncate, writeFile } from 'node:f
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
-import { type CredentialWatch, watchCredentials } from '../../src/app/reloads.ts';
 import { CredentialVersions } from '../../src/credentials/credentials.ts';
-import { type CredentialSources, readCredentials } from '../../src/credentials/reading.ts';
+import {
+  type CredentialSources,
+  type CredentialWatch,
+  readCredentials,
+  watchCredentials,
+} from '../../src/credentials/reading.ts';
 import type { SealedSection } from '../../src/credentials/sealed-file.ts';
 import { SourceReader } from '../../src/credentials/sources.ts';
 import { until } from '../support/until.ts';

@@ -6,7 +6,8 @@ import type { WantedMetrics, WorkerReport } from '../../src/app/worker.ts';
 import { BufferGc } from '../../src/base/buffer-gc.ts';
 import { monotonicClock } from '../../src/base/clock.ts';
 import { sharedSettings } from '../../src/config/listen.ts';
-import { bothOf, PROTOCOL, WorkerCalls } from '../../src/fleet/protocol.ts';
+import { callsTo, PROTOCOL } from '../../src/fleet/protocol.ts';
+import { unionOfMetrics } from '../../src/fleet/remote-worker.ts';
 import { setupOfWorker, WorkerProcess } from '../../src/fleet/worker.ts';
 import { CLIENT_LAST_SEEN } from '../../src/metrics/merged-metrics.ts';
 import { toTransfer } from '../../src/setup/transfer.ts';
@@ -37,17 +38,17 @@ test('a report has what was asked for, and nothing that takes longer', async () 
       return { plane: new DataPlane(own, parts), audit: parts.audit };
     },
   });
-  const calls = new WorkerCalls(client);
+  const calls = callsTo(client);
   const drain = { withDelay: false, auditFrom: undefined, metrics: 'all', withState: true } as const;
   let drained: Promise<WorkerReport> | undefined;
   const end = (): Promise<WorkerReport> => {
-    drained ??= calls.call('drain', drain);
+    drained ??= calls.drain(drain);
     return drained;
   };
   closing.push(end);
-  await calls.call('open', { protocol: PROTOCOL, number: 1, workers: 1, setup: toTransfer(setup) });
+  await calls.open({ protocol: PROTOCOL, number: 1, workers: 1, setup: toTransfer(setup) });
   const ask = async (metrics: WantedMetrics, withState = false) => {
-    const report = await calls.plane.report({ auditFrom: undefined, metrics, withState });
+    const report = await calls.report({ auditFrom: undefined, metrics, withState });
     const valuesOf = (name: string) =>
       report.metrics.find((each) => each.name === `digest_gateway_${name}`)?.values;
     return { ...report, valuesOf, types: new Set(report.metrics.map(({ type }) => type)) };
@@ -79,11 +80,11 @@ test('a report has what was asked for, and nothing that takes longer', async () 
 });
 
 test('two reports in one have the metrics of both', () => {
-  expect(bothOf('counts', 'counts')).toBe('counts');
-  expect(bothOf(['a', 'b'], ['b', 'c'])).toEqual(['a', 'b', 'c']);
+  expect(unionOfMetrics('counts', 'counts')).toBe('counts');
+  expect(unionOfMetrics(['a', 'b'], ['b', 'c'])).toEqual(['a', 'b', 'c']);
   // A name may be that of a gauge.
-  expect(bothOf('counts', ['a'])).toBe('all');
-  expect(bothOf(['a'], 'all')).toBe('all');
+  expect(unionOfMetrics('counts', ['a'])).toBe('all');
+  expect(unionOfMetrics(['a'], 'all')).toBe('all');
 });
 
 describe('the setup of a worker', () => {

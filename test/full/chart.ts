@@ -24,6 +24,7 @@ export interface ConfigMap extends KubernetesObject {
 
 export interface Service extends KubernetesObject {
   readonly spec: {
+    readonly type?: string;
     readonly clusterIP?: string;
     readonly selector: Texts;
     readonly ports: readonly { port: number; targetPort: string; appProtocol?: string }[];

@@ -13,7 +13,7 @@ const read = (name: string): Promise<string> => readFile(join(repository, name),
 
 const { services, volumes } = parse(await read('docker-compose.yml'));
 const gateway = await loadConfig(join(deploy, 'compose/gateway.yaml'));
-const simulator = await loadSettings(join(deploy, 'compose/simulator.yaml'), simulatorSettings);
+const { settings: simulator } = await loadSettings(join(deploy, 'compose/simulator.yaml'), simulatorSettings);
 const mountsOf = (name: string): string[][] =>
   (services[name].volumes ?? []).map((mount: string) => mount.split(':'));
 

@@ -31,6 +31,8 @@ const deployment = (name: string) => ({
   credential: 'journal-a',
 });
 
+const TLS = { certFile: '/run/secrets/tls/tls.crt', keyFile: '/run/secrets/tls/tls.key' };
+
 /** Sets of values, each rendered once. */
 const VALUES = {
   minimal: { examples: ['minimal'] },
@@ -66,6 +68,20 @@ const VALUES = {
       networkPolicy: { clients: [{ ipBlock: { cidr: '192.0.2.0/24' } }], control: [] },
     },
   },
+  'several listeners': {
+    examples: ['minimal'],
+    further: {
+      secrets: { tls: 'digest-gateway-tls' },
+      service: { port: 443 },
+      config: {
+        listen: [
+          { port: 8443, tls: TLS, hosts: ['gateway.internal'] },
+          { port: 8080, address: '::', proxyProtocol: ['192.0.2.0/24'] },
+        ],
+      },
+      furtherServices: [{ port: 80, type: 'LoadBalancer', annotations: { a: 'b' } }],
+    },
+  },
 } satisfies Record<string, ChartValues>;
 
 const rendered = new Map<string, Rendered>();
@@ -75,6 +91,11 @@ function chart(name: keyof typeof VALUES): Rendered {
   const found = rendered.get(name);
   if (found === undefined) throw new Error(`${name} has not been rendered`);
   return found;
+}
+
+/** The name of the port of a listener. */
+function portName(index: number): string {
+  return index === 0 ? 'http' : `http-${index}`;
 }
 
 /** The configuration in the ConfigMap that the pods mount. */
@@ -98,7 +119,7 @@ describe.each([...rendered])('with the values: %s', (_, objects) => {
 
   test('the ports are those of the configuration, and nobody names another', () => {
     expect(container.ports).toEqual([
-      ...config.listen.map(({ port }) => ({ name: 'http', containerPort: port })),
+      ...config.listen.map(({ port }, index) => ({ name: portName(index), containerPort: port })),
       { name: 'control', containerPort: config.control.port },
     ]);
     const probes = [container.startupProbe, container.livenessProbe, container.readinessProbe];
@@ -107,8 +128,14 @@ describe.each([...rendered])('with the values: %s', (_, objects) => {
       { path: '/livez', port: 'control' },
       { path: '/readyz', port: 'control' },
     ]);
-    const [service, replicas] = objects.all('Service');
-    expect(service?.spec.ports).toMatchObject([{ targetPort: 'http' }]);
+    const services = objects.all('Service');
+    const replicas = services.pop();
+    expect(services.map(({ metadata, spec }) => [metadata.name, spec.ports[0]?.targetPort])).toEqual(
+      config.listen.map((_, index) => [index === 0 ? name : `${name}-${portName(index)}`, portName(index)]),
+    );
+    expect(services.map(({ spec }) => spec.ports[0]?.appProtocol)).toEqual(
+      config.listen.map(({ tls }) => (tls === undefined ? 'http' : 'https')),
+    );
     expect(replicas?.spec.ports).toMatchObject([{ port: config.control.port, targetPort: 'control' }]);
   });
 
@@ -275,6 +302,8 @@ describe('a change restarts the pods exactly if a reload does not suffice', () =
     ['listen.port', { listen: { port: 9000 } }],
     ['listen.tls', { listen: { tls: { minVersion: 'TLSv1.3' } } }],
     ['listen.limits', { listen: { limits: { connections: 5 } } }],
+    ['a list of the same listener', { listen: [{ port: 8080, tls: TLS, hosts: ['gateway.internal'] }] }],
+    ['a list of another listener', { listen: [{ port: 8443, tls: TLS }] }],
     ['control', { control: { port: 9001 } }],
     ['redis', { redis: { timeout: '200ms' } }],
     ['audit.segment', { audit: { segment: { keep: '30d' } } }],
@@ -322,6 +351,8 @@ test('the network policy admits whom the values name, to the ports of the pods',
     policyTypes: ['Ingress'],
     ingress: [{ ports: [{ port: 'http' }], from: [{ ipBlock: { cidr: '192.0.2.0/24' } }] }],
   });
+  const [toListeners] = chart('several listeners').the('NetworkPolicy').spec.ingress ?? [];
+  expect(toListeners?.ports.map(({ port }) => port)).toEqual(['http', 'http-1']);
   const { policyTypes, ingress, egress } = chart('production').the('NetworkPolicy').spec;
   expect(policyTypes).toEqual(['Ingress', 'Egress']);
   expect(ingress?.map(({ ports }) => ports[0]?.port)).toEqual(['http', 'control']);
@@ -396,6 +427,20 @@ test('an installation prints how to call and to test the gateway', async () => {
   expect(printed).toContain('keep their names and the volumes with their audit logs');
 });
 
+test('each listener has a Service of its own kind, and an installation prints how to call each', async () => {
+  const specs = chart('several listeners').all('Service');
+  expect(specs.slice(0, 2).map(({ spec }) => spec)).toMatchObject([
+    { type: 'ClusterIP', ports: [{ port: 443 }] },
+    { type: 'LoadBalancer', ports: [{ port: 80 }] },
+  ]);
+  const args = ['install', 'prod', CHART, '--dry-run=client', '--namespace', 'gateways'];
+  const { printed } = await helm(args, VALUES['several listeners']);
+  expect(printed).toContain(
+    'call https://prod-digest-gateway.gateways:443\nApplications in the cluster call http://prod-digest-gateway-http-1.gateways:80\n',
+  );
+  expect(printed).not.toContain('warning');
+});
+
 test('a chart of a checkout says how to make the files that it lacks', async () => {
   const folder = await mkdtemp(join(tmpdir(), 'chart-'));
   try {
@@ -418,6 +463,26 @@ describe('refused', () => {
       'a loopback address',
       { further: { config: { listen: { address: '127.0.0.1' } } } },
       '/config/listen/address',
+    ],
+    [
+      'a loopback address in a list',
+      { further: { config: { listen: [{ port: 8080, address: '127.0.0.1' }] } } },
+      '/config/listen/0/address',
+    ],
+    [
+      'a listener of a list without a port',
+      { further: { config: { listen: [{ address: '::' }] } } },
+      "at '/config/listen/0': missing property 'port'",
+    ],
+    [
+      'two listeners with one port',
+      { further: { config: { listen: [{ port: 8080 }, { port: 8080 }] }, furtherServices: [{ port: 81 }] } },
+      'config.listen: port 8080 is taken by another listener or by config.control: give each a port of its own',
+    ],
+    [
+      'a listener without a Service',
+      { further: { config: { listen: [{ port: 8080 }, { port: 8443 }] } } },
+      'config.listen has 2 listeners and furtherServices 0 entries: list one for each listener after the first',
     ],
     ['a port of root', { further: { config: { listen: { port: 80 } } } }, "at '/config/listen/port'"],
     [

@@ -2,8 +2,8 @@ import { describe, expect, test } from '@jest/globals';
 import { GatewayError } from '../../src/base/errors.ts';
 import { Nonce } from '../../src/challenges/nonce.ts';
 import { parseChallenges } from '../../src/digest/challenge.ts';
+import { challengeRequest, signed, unsigned } from '../../src/handshake/account.ts';
 import { NO_BODY, type RequestBody } from '../../src/handshake/exchange.ts';
-import { challengeRequest, signed, unsigned } from '../../src/handshake/signing.ts';
 import { answer, readChallenges } from '../support/digest-client.ts';
 import { credential } from './scene.ts';
 

@@ -1,7 +1,7 @@
 import { hash } from 'node:crypto';
 import { describe, expect, test } from '@jest/globals';
 import { ApiKeys, rankClient } from '../../src/identity/client-index.ts';
-import { presentedIdentity } from '../../src/identity/presented.ts';
+import { presentedIdentity } from '../../src/identity/identification.ts';
 
 const basic = (text: string) => `Basic ${Buffer.from(text).toString('base64')}`;
 const raw = (headers: Record<string, string>) => Object.entries(headers).flat();

@@ -39,7 +39,8 @@ const identification = runAtOnce(
 async function identified(at: number, ...headers: string[]): Promise<string | GatewayError> {
   now = at;
   try {
-    return (await identification.identify(new Socket(), headers)).client.id;
+    const { client, refusal } = await identification.identify(new Socket(), headers);
+    return refusal ?? client.id;
   } catch (error) {
     if (error instanceof GatewayError) return error;
     throw error;
@@ -74,9 +75,13 @@ describe('an API key with an end', () => {
     expect(await identified(ENDS, ...fields)).toMatchObject({
       code: 'client-key-expired',
       detail:
-        'The API key Berlin of the client reporting ended at 2027-03-01. Send another key of the client, or ask the operator of this gateway for one.',
+        'The API key Berlin of the client reporting ended 2027-03-01. Send another key of the client, or ask the operator of this gateway for one.',
     });
     expect(refusals).toEqual(['api-key']);
+    expect(await identification.identify(new Socket(), fields)).toMatchObject({
+      client: { id: 'reporting' },
+      key: 'Berlin',
+    });
     expect(await identified(ENDS - 1, ...fields)).toBe('reporting');
   });
 

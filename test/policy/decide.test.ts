@@ -1,7 +1,7 @@
 import { describe, expect, test } from '@jest/globals';
 import { GatewayError } from '../../src/base/errors.ts';
-import { type Client, isObserved, unrestricted } from '../../src/policy/client.ts';
 import { decide, type Grant } from '../../src/policy/decide.ts';
+import { type Client, isObserved, unrestricted } from '../../src/policy/rules.ts';
 import { DECISIONS, type Row } from './decisions.ts';
 import { AUTHORS, type ClientName, clientOf, type DeploymentName, REPORTS, rulesOf } from './world.ts';
 

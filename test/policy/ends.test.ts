@@ -1,7 +1,7 @@
 import { describe, expect, test } from '@jest/globals';
 import { GatewayError } from '../../src/base/errors.ts';
-import type { Client, Rule } from '../../src/policy/client.ts';
 import { decide, type Grant } from '../../src/policy/decide.ts';
+import type { Client, Rule } from '../../src/policy/rules.ts';
 import { rulesOf } from './world.ts';
 
 const ENDS = Date.parse('2027-03-01T00:00:00Z');

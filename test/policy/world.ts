@@ -1,5 +1,11 @@
-import { ANONYMOUS, type Client, type Rule } from '../../src/policy/client.ts';
-import { compileRules, type DeploymentRules, type DeploymentSettings } from '../../src/policy/rules.ts';
+import {
+  ANONYMOUS,
+  type Client,
+  compileRules,
+  type DeploymentRules,
+  type DeploymentSettings,
+  type Rule,
+} from '../../src/policy/rules.ts';
 
 /** The paths of the operations that the table's deployments list. */
 export const AUTHORS = '/api/v2/submissions/full/contributors/authors/submissionids';

@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { describe, expect, test } from '@jest/globals';
 import { useFolders } from '../support/audit-log.ts';
 import { setupFor } from '../support/gateway.ts';
+import { startGatewayProcess } from '../support/gateway-process.ts';
 import { authors, startScene } from '../support/scene.ts';
 import { until } from '../support/until.ts';
 
@@ -99,6 +100,16 @@ describe('log.access', () => {
     });
     expect((await linesOf(file))[0]).toContain('GET /again ');
     await rm(missing, { recursive: true });
+  });
+
+  test('that cannot be written does not keep the process from a clean end', async () => {
+    const file = join(await folder(), 'missing', 'access.log');
+    const upstream = { origin: 'https://upstream.invalid', settings };
+    await using gateway = await startGatewayProcess({ upstream }, { log: { access: { file } } });
+    await until(() => gateway.logged.some(({ reason }) => String(reason).includes('ENOENT')));
+    await gateway.close();
+    expect(await gateway.ended).toBe(0);
+    expect(gateway.logged.filter(({ cause }) => cause !== undefined)).toEqual([]);
   });
 
   test('tells how many lines were lost on a full disk, and keeps serving', async () => {

@@ -27,6 +27,7 @@ const LAYERS: Readonly<Record<string, number>> = {
   doctor: 6,
   setup: 7,
   app: 8,
+  witness: 8,
   fleet: 9,
   cli: 10,
 };

@@ -91,7 +91,7 @@ export async function startGateway(
   const plane = new DataPlane(setup, parts);
   const app = new App(setup, {
     ...parts,
-    serving: plane,
+    workers: plane,
     uid: process.geteuid?.(),
     consoleFolder,
     ...(read && { source: read.source }),

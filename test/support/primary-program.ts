@@ -1,5 +1,5 @@
 import process from 'node:process';
-import { ipcPort } from '../../src/base/ipc-port.ts';
+import { ipcPort } from '../../src/base/message-calls.ts';
 import { primaryChallenges } from '../../src/challenges/store/primary.ts';
 import { primaryLimits } from '../../src/limits/primary.ts';
 

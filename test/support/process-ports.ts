@@ -2,8 +2,7 @@ import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 import { MessageChannel } from 'node:worker_threads';
-import { ipcPort } from '../../src/base/ipc-port.ts';
-import type { ProcessPort } from '../../src/base/message-calls.ts';
+import { ipcPort, type ProcessPort } from '../../src/base/message-calls.ts';
 
 /** Two ports that are connected with each other. */
 export interface PortPair {

@@ -5,6 +5,7 @@ import { GatewayError } from '../../src/base/errors.ts';
 import { fieldValue, type RawHeaders } from '../../src/base/raw-headers.ts';
 import { Secret } from '../../src/base/secret.ts';
 import type { AlgorithmName } from '../../src/digest/algorithms.ts';
+import type { ProxyOptions } from '../../src/transport/egress.ts';
 import {
   proxyAuthenticationError,
   proxyError,
@@ -15,7 +16,6 @@ import {
   type Connect,
   type ProxyAccount,
   ProxyAuthentication,
-  type ProxyOptions,
   ProxyTunnel,
 } from '../../src/transport/proxy-tunnel.ts';
 import { closing } from '../support/closing.ts';

@@ -1,10 +1,23 @@
+import { Readable } from 'node:stream';
 import { expect, test } from '@jest/globals';
 import { Cancellation } from '../../src/base/cancellation.ts';
 import { monotonicClock } from '../../src/base/clock.ts';
-import { Deadlines } from '../../src/upstream/deadlines.ts';
+import { NO_BODY } from '../../src/handshake/exchange.ts';
+import { Deadlines, type Timed } from '../../src/upstream/client-request.ts';
 import { until } from '../support/until.ts';
 
 const MS = 50;
+
+const BODY = { length: 1, open: () => new Readable(), framing: () => 0, onBytes() {} };
+
+const requestOf = (cancellation: Cancellation, source: Timed['source'] = undefined): Timed => ({
+  cancellation,
+  source,
+  body: NO_BODY,
+  deadline: 0,
+  previous: undefined,
+  next: undefined,
+});
 
 const codeOf = ({ reason }: Cancellation): string | undefined => reason?.code;
 
@@ -12,9 +25,11 @@ test('cancels a request that is not over in time, and none that is', async () =>
   const deadlines = new Deadlines(MS, monotonicClock);
   const begun = monotonicClock.now();
   const [ended, first, second] = [new Cancellation(), new Cancellation(), new Cancellation()];
-  deadlines.end(deadlines.begin(ended, false, monotonicClock.now()));
-  deadlines.begin(first, false, monotonicClock.now());
-  deadlines.begin(second, false, monotonicClock.now());
+  const over = requestOf(ended);
+  deadlines.begin(over, begun);
+  deadlines.end(over);
+  deadlines.begin(requestOf(first), begun);
+  deadlines.begin(requestOf(second), begun);
   await until(() => second.reason !== undefined);
   expect(monotonicClock.now() - begun).toBeGreaterThanOrEqual(MS);
   expect([ended, first, second].map(codeOf)).toEqual([undefined, 'upstream-timeout', 'upstream-timeout']);
@@ -25,7 +40,7 @@ test('serves requests that begin after all others are over', async () => {
   for (let round = 1; round <= 2; round += 1) {
     const cancellation = new Cancellation();
     const begun = monotonicClock.now();
-    deadlines.begin(cancellation, false, monotonicClock.now());
+    deadlines.begin(requestOf(cancellation), begun);
     await until(() => cancellation.reason !== undefined);
     expect(monotonicClock.now() - begun).toBeGreaterThanOrEqual(MS);
   }
@@ -34,7 +49,7 @@ test('serves requests that begin after all others are over', async () => {
 test('tells a slow client by a body that did not arrive', async () => {
   const deadlines = new Deadlines(MS, monotonicClock);
   const cancellation = new Cancellation();
-  deadlines.begin(cancellation, true, monotonicClock.now());
+  deadlines.begin(requestOf(cancellation, BODY), monotonicClock.now());
   await until(() => cancellation.reason !== undefined);
   expect(codeOf(cancellation)).toBe('request-timeout');
 });

@@ -1,6 +1,6 @@
 import { expect, test } from '@jest/globals';
+import { RetryBudget } from '../../src/handshake/attempt-budget.ts';
 import { Metrics } from '../../src/metrics/metrics.ts';
-import { RetryBudget } from '../../src/upstream/retry-budget.ts';
 
 function scene() {
   const clock = { time: 0, now: () => clock.time };

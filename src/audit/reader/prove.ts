@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import { NEWLINE } from '../line.ts';
-import { type Digest, inclusionProof, type MerkleTree } from '../merkle.ts';
+import { type Digest, inclusionProof, LeafRange, type MerkleTree } from '../merkle.ts';
 import { type ProvenRecord, parseRequestRecord, proofText, type RequestProof } from '../proof.ts';
 import { ChainWalk, type WalkedBatch, walkFile } from '../segments/chain-walk.ts';
 import { foldersIn, type Segment, type SegmentHeader, segmentsIn } from '../segments/segment.ts';
@@ -48,7 +48,9 @@ export async function prove(options: ProveOptions): Promise<RequestProof> {
   }
   const wanted = found.filter(({ access }) => record === undefined || access === record);
   const [first] = wanted;
-  if (first === undefined) throw new NotProvableError(`the audit log has no record of request ${requestId}`);
+  if (first === undefined) {
+    throw new NotProvableError(`the audit log in ${directory} has no record of request ${requestId}`);
+  }
   const others = wanted.filter(({ folder, access }) => folder !== first.folder || access !== first.access);
   if (others.length > 0) {
     const list = [...new Set([first, ...others].map(({ folder, access }) => `${folder} ${access}`))];
@@ -102,23 +104,18 @@ async function proofOf(directory: string, { folder, seq, segments, at }: Placed)
   );
 }
 
-/** Collects the leaves from the segment of a record on. */
+/** Follows the tree from the segment of a record on. */
 class ProofPath {
   readonly #seq: number;
-  readonly #leaves: Digest[] = [];
+  /** The tree before the record; undefined: no segment with a tree was there yet. */
   #before: MerkleTree | undefined;
   #first = 0;
-  #record: string | undefined;
+  #record: { readonly line: string; readonly after: LeafRange } | undefined;
   readonly #trees: TreeWalk;
 
   constructor(replica: string, seq: number) {
     this.#seq = seq;
-    const onLeaf = (leaf: Digest, line: Buffer): void => {
-      this.#leaves.push(leaf);
-      const next = this.#first + (this.#before?.size ?? 0) + this.#leaves.length;
-      if (next - 1 === seq) this.#record = line.toString();
-    };
-    this.#trees = new TreeWalk({ replica, keys: undefined, onLeaf });
+    this.#trees = new TreeWalk({ replica, keys: undefined, onLeaf: (leaf, line) => this.#add(leaf, line) });
   }
 
   /** Takes the next batch; returns the proof if it has a signed head over the record. */
@@ -135,12 +132,18 @@ class ProofPath {
     this.#first = tree.first;
   }
 
+  #add(leaf: Digest, line: Buffer): void {
+    if (this.#record !== undefined) this.#record.after.add(leaf);
+    else if (this.#before !== undefined && this.#first + this.#before.size === this.#seq) {
+      this.#record = { line: line.toString(), after: new LeafRange(this.#before.size + 1) };
+    } else this.#before?.add(leaf);
+  }
+
   /** Undefined: the record is not under that head. */
   #upTo({ checkpoint, note }: SignedHead): ProvenRecord | undefined {
-    const index = this.#seq - this.#first;
-    const isCovered = checkpoint.first === this.#first && index < checkpoint.size;
-    if (!isCovered || this.#record === undefined || this.#before === undefined) return undefined;
-    const path = inclusionProof(index, checkpoint.size, this.#before, this.#leaves);
-    return { record: this.#record, proof: proofText(index, path, note) };
+    const [before, record] = [this.#before, this.#record];
+    if (before === undefined || record?.after.end !== checkpoint.size) return undefined;
+    if (checkpoint.first !== this.#first) return undefined;
+    return { record: record.line, proof: proofText(before.size, inclusionProof(before, record.after), note) };
   }
 }

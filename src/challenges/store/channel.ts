@@ -1,8 +1,13 @@
 import { z } from 'zod';
 import { stopwatch } from '../../base/clock.ts';
 import { CallClient, type ProcessPort } from '../../base/message-calls.ts';
-import { LONGEST_LIFE_MS } from '../lifetime.ts';
-import type { AgedChallenge, ChallengeStore, Learned, ParkedChallenge } from './store.ts';
+import {
+  type AgedChallenge,
+  type ChallengeStore,
+  type Learned,
+  LONGEST_LIFE_MS,
+  type ParkedChallenge,
+} from './store.ts';
 import {
   LONGEST_VALUE,
   readHeld,

@@ -3,7 +3,6 @@ import { z } from 'zod';
 import { stopwatch } from '../../base/clock.ts';
 import { type Commands, type RedisOptions, slotOf } from '../../redis/connection.ts';
 import { RedisSession } from '../../redis/session.ts';
-import { LONGEST_LIFE_MS } from '../lifetime.ts';
 import { ChangeFeed } from './change-feed.ts';
 import { scripts } from './redis-scripts.ts';
 import {
@@ -11,6 +10,7 @@ import {
   type ChallengeStore,
   LEARNED_MS,
   type Learned,
+  LONGEST_LIFE_MS,
   type ParkedChallenge,
 } from './store.ts';
 import { readHeld, readLearned, readParked, writeHeld, writeLearned, writeParked } from './stored-form.ts';

@@ -31,6 +31,10 @@ export const NONCE_POLICIES = ['shared', 'exclusive', 'single-use'] as const;
 
 /** Lessons of this age are forgotten, in milliseconds, since upstreams change. */
 export const LEARNED_MS = 60 * 60_000;
+/** Shorter lives are no lives: nonces that serve once are refused at any age, in milliseconds. */
+export const SHORTEST_LIFE_MS = 500;
+/** Longer than what was learned is remembered, in milliseconds: 30 days. */
+export const LONGEST_LIFE_MS = 30 * 24 * 60 * 60_000;
 
 /** Learned facts about the nonces of an upstream; they hold for its realm and algorithm only. */
 export interface Learned {

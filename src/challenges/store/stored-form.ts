@@ -2,13 +2,14 @@ import { z } from 'zod';
 import { findAlgorithm } from '../../digest/algorithms.ts';
 import { formatChallenge, parseChallenges } from '../../digest/challenge.ts';
 import { cookiePairs } from '../cookies.ts';
-import { LONGEST_LIFE_MS, SHORTEST_LIFE_MS } from '../lifetime.ts';
 import {
   type AgedChallenge,
   type HeldChallenge,
   type Learned,
+  LONGEST_LIFE_MS,
   NONCE_POLICIES,
   type ParkedChallenge,
+  SHORTEST_LIFE_MS,
 } from './store.ts';
 
 /*

@@ -32,15 +32,18 @@ async function watching(activate: (setup: AppSetup) => { readonly settled: Promi
   const source = new SetupSource(file, { environment: {} });
   const logged: Record<string, unknown>[] = [];
   const setup = await source.readAtStart();
-  const reloads = new Reloads({
+  const reloads = new Reloads(setup, {
     source,
     watchFile: false,
     log: pino({}, { write: (line: string) => logged.push(JSON.parse(line)) }),
     metrics: new Metrics({ version: 'test', node: 'v0' }),
     audit: noAudit,
     serviceManager: undefined,
-    active: () => setup,
-    activate: async (next) => ({ changed: [], ...activate(next) }),
+    workers: {
+      activate: async (next) => ({ changed: [], ...activate(next) }),
+      renewTls: () => {},
+      states: async () => ({ states: [], formerErrors: [], primary: null }),
+    },
   });
   closing.push(() => reloads.close());
   reloads.start();

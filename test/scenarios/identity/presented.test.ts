@@ -117,7 +117,7 @@ describe('a request that presents an identity', () => {
     const answer = await client.answer();
     expect([answer.status, codeOf(answer)]).toEqual([401, 'client-key-expired']);
     expect(JSON.parse(answer.body.toString())).toMatchObject({
-      detail: expect.stringMatching(/^The API key Berlin of the client ending ended at 2026-01-31\. Send /),
+      detail: expect.stringMatching(/^The API key Berlin of the client ending ended 2026-01-31\. Send /),
     });
     expect(answer.headers).toContainEqual(['proxy-status', 'digest-gateway; error=http_request_denied']);
   });

@@ -1,7 +1,7 @@
 import { describe, expect, test } from '@jest/globals';
 import fc from 'fast-check';
 import { type Explanation, explain } from '../../../src/app/explanation.ts';
-import { ANONYMOUS } from '../../../src/policy/client.ts';
+import { ANONYMOUS } from '../../../src/policy/rules.ts';
 import { defaultSettings } from '../../../src/simulator/settings.ts';
 import { type RunningGateway, setupFor, startGateway } from '../../support/gateway.ts';
 import type { RawResponse } from '../../support/raw-client.ts';

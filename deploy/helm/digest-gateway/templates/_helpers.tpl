@@ -40,9 +40,32 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- div (add (mul (regexFind "^[0-9]+" (toString .) | int) (get $milliseconds $unit)) 999) 1000 -}}
 {{- end -}}
 
+{{/* The listeners as JSON, with defaults: {"all": [...]}. One mapping is a list of one. */}}
+{{- define "digest-gateway.listeners" -}}
+{{- $listen := default dict .Values.config.listen -}}
+{{- $listeners := list -}}
+{{- range (ternary $listen (list $listen) (kindIs "slice" $listen)) -}}
+{{- $listeners = append $listeners (mergeOverwrite (dict "address" "0.0.0.0" "port" 8080) .) -}}
+{{- end -}}
+{{- dict "all" $listeners | toJson -}}
+{{- end -}}
+
+{{/* The name of the port of a listener by its place. */}}
+{{- define "digest-gateway.portName" -}}
+{{- if eq (int .) 0 }}http{{ else }}http-{{ . }}{{ end -}}
+{{- end -}}
+
+{{/* The scheme of a listener. */}}
+{{- define "digest-gateway.scheme" -}}
+{{- ternary "https" "http" (hasKey . "tls") -}}
+{{- end -}}
+
 {{/* Changes with the part of the configuration that a reload cannot change. */}}
 {{- define "digest-gateway.restartChecksum" -}}
-{{- $listen := omit .Values.config.listen "hosts" "trustedProxies" "forwardedHeader" -}}
+{{- $listen := list -}}
+{{- range (include "digest-gateway.listeners" . | fromJson).all -}}
+{{- $listen = append $listen (omit . "hosts" "trustedProxies" "forwardedHeader") -}}
+{{- end -}}
 {{- $audit := omit (default dict .Values.config.audit) "parameters" "pseudonymise" -}}
 {{- toYaml (list $listen .Values.config.control .Values.config.metrics .Values.config.redis $audit .Values.config.workers) | sha256sum -}}
 {{- end -}}
@@ -53,6 +76,17 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if not (hasKey $.Values.secrets (base .)) -}}
 {{- fail (printf "config names files in %s: add the Secret with them as secrets.%s" . (base .)) -}}
 {{- end -}}
+{{- end -}}
+{{- $listeners := (include "digest-gateway.listeners" . | fromJson).all -}}
+{{- $ports := list (int .Values.config.control.port) -}}
+{{- range $listeners -}}
+{{- if has (int .port) $ports -}}
+{{- fail (printf "config.listen: port %d is taken by another listener or by config.control: give each a port of its own" (int .port)) -}}
+{{- end -}}
+{{- $ports = append $ports (int .port) -}}
+{{- end -}}
+{{- if ne (len .Values.furtherServices) (sub (len $listeners) 1 | int) -}}
+{{- fail (printf "config.listen has %d listeners and furtherServices %d entries: list one for each listener after the first" (len $listeners) (len .Values.furtherServices)) -}}
 {{- end -}}
 {{- with .Values.config.audit -}}
 {{- if not (hasPrefix "/var/lib/digest-gateway/" (toString .directory)) -}}

@@ -216,10 +216,11 @@ function clamp(value: number, most: number): number {
  */
 function Decision({ row }: { readonly row: RequestRow }) {
   const [explained, setExplained] = useState<ExplanationView | string>();
-  const { client, deployment, method, path } = row;
+  const { client, deployment, method, path, code } = row;
+  const isUnjudged = client === '' || path === '' || code === 'client-key-expired';
   const target = targetOf(row);
   useEffect(() => {
-    if (client === '' || path === '') return;
+    if (isUnjudged) return;
     const aborting = new AbortController();
     const { signal } = aborting;
     const request = { client, deployment, method, target };
@@ -227,8 +228,8 @@ function Decision({ row }: { readonly row: RequestRow }) {
       if (!signal.aborted) setExplained(messageOf(reason));
     });
     return () => aborting.abort();
-  }, [client, deployment, method, path, target]);
-  if (client === '' || path === '') return <>no client was identified</>;
+  }, [isUnjudged, client, deployment, method, target]);
+  if (isUnjudged) return <>no client was identified</>;
   if (explained === undefined) return <>…</>;
   return (
     <>

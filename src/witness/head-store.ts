@@ -1,0 +1,107 @@
+import { createHash } from 'node:crypto';
+import { constants } from 'node:fs';
+import { open, readdir, rename, rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import {
+  type Checkpoint,
+  checkpointLine,
+  noteOfLine,
+  originOf,
+  parseCheckpoint,
+} from '../audit/checkpoint.ts';
+import { cosignatureOf, type WitnessKey } from '../audit/cosignature.ts';
+import { type Lock, lockFile, makeFolder } from '../audit/segments/replica-folder.ts';
+import { syncDirectory } from '../audit/segments/segment-file.ts';
+import { openRegular } from '../audit/segments/segment-reader.ts';
+
+const NAME = /^[0-9a-f]{64}\.head$/;
+/** The largest file that is read, in bytes. */
+const LARGEST = 16 * 1024;
+const { O_CREAT, O_NOFOLLOW, O_TRUNC, O_WRONLY } = constants;
+
+/** A head with its cosignature. */
+export interface StoredHead {
+  readonly checkpoint: Checkpoint;
+  readonly note: string;
+}
+
+/** The last head of each tree that a witness has cosigned, in one file each. */
+export class HeadStore {
+  readonly #directory: string;
+  readonly #heads = new Map<string, StoredHead>();
+  readonly #lock: Lock;
+
+  private constructor(directory: string, lock: Lock) {
+    this.#directory = directory;
+    this.#lock = lock;
+  }
+
+  /**
+   * Opens the folder, which is made if it does not exist, and reads the heads in it. `own`: the key of the witness.
+   * @throws Error if another process uses the folder, or a file in it is not as this witness wrote it
+   */
+  static async open(directory: string, own: WitnessKey): Promise<HeadStore> {
+    await makeFolder(directory);
+    const taken = `${directory} belongs to another witness that is running: stop that one, or name another folder`;
+    const store = new HeadStore(directory, lockFile(join(directory, 'lock'), taken));
+    try {
+      for (const name of await readdir(directory)) if (NAME.test(name)) await store.#read(name, own);
+      return store;
+    } catch (error) {
+      store.close();
+      throw error;
+    }
+  }
+
+  get all(): StoredHead[] {
+    return [...this.#heads.values()];
+  }
+
+  of(origin: string): StoredHead | undefined {
+    return this.#heads.get(origin);
+  }
+
+  /**
+   * Replaces the head of a tree, durably: when this resolves, no failure of process or machine brings the old one back.
+   * @throws Error of the file system
+   */
+  async write(head: StoredHead): Promise<void> {
+    const origin = originOf(head.checkpoint);
+    const path = join(this.#directory, nameOf(origin));
+    const temporary = `${path}.tmp`;
+    await rm(temporary, { force: true, recursive: true });
+    const handle = await open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0o600);
+    try {
+      await handle.writeFile(checkpointLine(head.note));
+      await handle.datasync();
+    } finally {
+      await handle.close();
+    }
+    await rename(temporary, path);
+    await syncDirectory(this.#directory);
+    this.#heads.set(origin, head);
+  }
+
+  close(): void {
+    this.#lock.release();
+  }
+
+  async #read(name: string, own: WitnessKey): Promise<void> {
+    const path = join(this.#directory, name);
+    await using handle = await openRegular(path);
+    const { bytesRead, buffer } = await handle.read(Buffer.alloc(LARGEST), 0, LARGEST, 0);
+    const note = noteOfLine(buffer.toString('utf8', 0, bytesRead).replace(/\n$/, ''));
+    const checkpoint = note === undefined ? undefined : parseCheckpoint(note);
+    const isOwn = checkpoint !== undefined && nameOf(originOf(checkpoint)) === name;
+    if (note === undefined || !isOwn || cosignatureOf(checkpoint, [own]) === undefined) {
+      const remedy = 'restore it, or give the witness another name, key and folder';
+      throw new Error(`${path} is no head that this witness has cosigned: ${remedy}`);
+    }
+    this.#heads.set(originOf(checkpoint), { checkpoint, note });
+  }
+}
+
+/** Origins have a slash, which no file name may have. */
+function nameOf(origin: string): string {
+  return `${createHash('sha256').update(origin).digest('hex')}.head`;
+}

@@ -1,0 +1,111 @@
+import { once } from 'node:events';
+import type { Server } from 'node:http';
+import { createRequire } from 'node:module';
+import express, { type NextFunction, type Request, type Response } from 'express';
+import helmet from 'helmet';
+import { checkpointLine } from '../audit/checkpoint.ts';
+import type { Log } from '../base/log.ts';
+import { createServer } from '../base/node-http.ts';
+import { type OpenAddress, openPort, type PortOptions } from '../base/open-port.ts';
+import type { ListenTls } from '../gateway/listener.ts';
+import type { HeadStore } from './head-store.ts';
+import type { RefusalReason, Witness } from './witness.ts';
+
+const require = createRequire(import.meta.url);
+
+/** Bytes of a request: 63 hashes and a checkpoint have 4 KiB. */
+const MAX_BODY = 16 * 1024;
+const MAX_CONNECTIONS = 500;
+/** Timeouts in milliseconds. */
+const HEADERS_MS = 10_000;
+const IDLE_MS = 30_000;
+
+/** The statuses of tlog-witness, and what a client reads. */
+const REFUSALS: Readonly<Record<RefusalReason, readonly [status: number, text: string]>> = {
+  malformed: [400, 'the request does not have the form of add-checkpoint'],
+  'unknown-log': [404, 'this witness does not know the log: add its replica to logs'],
+  'not-signed': [403, 'the key of the log did not sign the checkpoint'],
+  'old-too-large': [400, 'the old size is larger than that of the checkpoint'],
+  'other-size': [409, ''],
+  'other-root': [409, ''],
+  inconsistent: [422, 'the proof does not show that the checkpoint continues the last one'],
+  'too-many-trees': [403, 'the log has begun too many trees: look into why, then remove old heads of it'],
+};
+/** A log does not come to these by itself: it was cut off, written anew, or forged. */
+const MISBEHAVIOUR: readonly RefusalReason[] = ['other-root', 'inconsistent', 'too-many-trees'];
+
+export interface WitnessServerOptions {
+  readonly witness: Witness;
+  readonly store: HeadStore;
+  /** Undefined: plain HTTP. */
+  readonly tls: Pick<ListenTls, 'cert' | 'key' | 'minVersion'> | undefined;
+  readonly log: Log;
+}
+
+/** The HTTP interface of a witness: `POST /add-checkpoint`, and `GET /checkpoints` for those who verify logs. */
+export class WitnessServer {
+  readonly #server: Server;
+
+  constructor({ witness, store, tls, log }: WitnessServerOptions) {
+    const app = express();
+    app.disable('x-powered-by');
+    app.use(helmet({ strictTransportSecurity: false }));
+    app.get('/livez', (_req, res) => void res.type('text/plain').send('ok\n'));
+    app.get('/checkpoints', (_req, res) => {
+      res.type('application/jsonl').send(store.all.map(({ note }) => checkpointLine(note)).join(''));
+    });
+    // Any type of content: the protocol names none.
+    const body = express.text({ type: () => true, limit: MAX_BODY, defaultCharset: 'utf-8', inflate: false });
+    app.post('/add-checkpoint', body, async (req, res) => {
+      const text = typeof req.body === 'string' ? req.body : '';
+      const result = await witness.add(text);
+      if (result.kind === 'cosigned') return void res.type('text/plain').send(result.lines);
+      const { reason, size } = result;
+      const [status, message] = REFUSALS[reason];
+      // The request is evidence against the log: its key signed the head.
+      if (MISBEHAVIOUR.includes(reason)) log.error({ reason, size, request: text }, 'head refused');
+      else log.warn({ reason, size }, 'head refused');
+      const isConflict = status === 409;
+      // Express would add a character set.
+      res
+        .status(status)
+        .setHeader('content-type', isConflict ? 'text/x.tlog.size' : 'text/plain; charset=utf-8');
+      res.end(isConflict ? `${size}\n` : `${message}\n`);
+    });
+    app.use((_req, res) => void res.status(404).type('text/plain').send('not found\n'));
+    // Express recognizes an error handler by its four parameters.
+    app.use(
+      (error: { status?: unknown; message?: unknown }, _req: Request, res: Response, _next: NextFunction) => {
+        const status = typeof error.status === 'number' && error.status < 500 ? error.status : 500;
+        if (status === 500) log.error({ reason: String(error.message) }, 'a head could not be stored');
+        res
+          .status(status)
+          .type('text/plain')
+          .send(status === 500 ? 'not stored\n' : 'bad request\n');
+      },
+    );
+    const settings = {
+      headersTimeout: HEADERS_MS,
+      requestTimeout: 2 * HEADERS_MS,
+      connectionsCheckingInterval: 1000,
+      ...(tls && { cert: tls.cert, key: tls.key, minVersion: tls.minVersion }),
+    };
+    // Loaded here, because few witnesses serve TLS themselves.
+    const https: typeof import('node:https') = require('node:https');
+    this.#server = tls === undefined ? createServer(settings, app) : https.createServer(settings, app);
+    this.#server.maxConnections = MAX_CONNECTIONS;
+    this.#server.setTimeout(IDLE_MS);
+  }
+
+  /** Resolves when the port is open; rejects if it cannot be opened. */
+  listen(place: PortOptions): Promise<OpenAddress> {
+    return openPort(this.#server, place, 'listen');
+  }
+
+  async close(): Promise<void> {
+    const closed = once(this.#server, 'close');
+    this.#server.close();
+    this.#server.closeAllConnections();
+    await closed;
+  }
+}

@@ -1,0 +1,61 @@
+import { z } from 'zod';
+import { listener, listenTls } from '../config/listen.ts';
+import { fileName, listOf, SECTION, text } from '../config/value-schemas.ts';
+
+const LOGS = 'a list of at least one mapping of replica and publicKeyFile';
+
+/** Schema of the settings of a witness. `folder` is the base of relative file names. */
+export const witnessSettings = (folder: string) =>
+  z.strictObject(
+    {
+      name: text(
+        'a name without spaces and "+", 200 characters at most, such as witness.example.org',
+        /^[^\s+]{1,200}$/,
+      ).describe('The name in its cosignatures, such as the host and path of its URL.'),
+      listen: z
+        .strictObject(
+          {
+            ...listener(8090),
+            tls: listenTls(folder)
+              .omit({ clientCaFile: true, crlFile: true })
+              .exactOptional()
+              .describe('TLS for gateways. Changed files need a restart.'),
+          },
+          { error: SECTION },
+        )
+        .prefault({})
+        .describe('Where gateways send their heads.'),
+      keyFile: fileName(folder).describe(
+        'A file with the private key of the cosignatures (Ed25519, PEM), which `audit key new` makes. No gateway has it.',
+      ),
+      directory: fileName(folder).describe(
+        'The folder of its state: the last head of each log. A witness that loses it cosigns a log that was cut off.',
+      ),
+      logs: listOf(
+        z.strictObject(
+          {
+            replica: text(
+              'the name of a replica: letters, digits, "-", "_" and "." only, 64 at most, a letter or digit first',
+              /^[A-Za-z0-9][\w.-]{0,63}$/,
+            ).describe('The `audit.replica` of a gateway. Its workers belong to it.'),
+            publicKeyFile: fileName(folder).describe(
+              'A file with the public key (PEM) of its `audit.signingKeyFile`.',
+            ),
+          },
+          { error: SECTION },
+        ),
+        LOGS,
+      )
+        .superRefine((logs, context) => {
+          for (const [index, { replica }] of logs.entries()) {
+            if (logs.findIndex((each) => each.replica === replica) === index) continue;
+            const message = 'is that of another log, too: name each replica once';
+            context.addIssue({ code: 'custom', path: [index, 'replica'], message });
+          }
+        })
+        .describe('The logs whose heads it cosigns.'),
+    },
+    { error: SECTION },
+  );
+
+export type WitnessSettings = z.output<ReturnType<typeof witnessSettings>>;

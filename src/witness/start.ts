@@ -1,0 +1,79 @@
+import type { KeyObject } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
+import { dirname, resolve } from 'node:path';
+import { signingKey, verificationKey } from '../audit/checkpoint.ts';
+import { witnessKeyText } from '../audit/cosignature.ts';
+import { messageOf } from '../base/error-code.ts';
+import type { Log } from '../base/log.ts';
+import { type OpenAddress, removeStaleSocket } from '../base/open-port.ts';
+import { ConfigError, type Issue } from '../config/issues.ts';
+import { loadSettings } from '../config/load.ts';
+import { type ProcessContext, SourceReader } from '../credentials/sources.ts';
+import { readSigningKey } from '../setup/audit.ts';
+import { readListenTls } from '../setup/listen-tls.ts';
+import { HeadStore } from './head-store.ts';
+import { WitnessServer } from './server.ts';
+import { type WitnessSettings, witnessSettings } from './settings.ts';
+import { Witness } from './witness.ts';
+
+/** A witness that listens. */
+export interface RunningWitness {
+  readonly address: OpenAddress;
+  readonly isTls: boolean;
+  /** Its public key as others take it: `NAME+ID+BASE64`. */
+  readonly publicKey: string;
+  close(): Promise<void>;
+}
+
+/**
+ * Starts the witness of a file of settings.
+ * @throws ConfigError if the settings, or a file that they name, cannot be used; Error if its state or port cannot
+ */
+export async function startWitness(file: string, context: ProcessContext, log: Log): Promise<RunningWitness> {
+  const folder = dirname(resolve(file));
+  const { settings, locate } = await loadSettings(file, witnessSettings(folder));
+  const issues: Issue[] = [];
+  const reader = new SourceReader(context, undefined);
+  const key = await readSigningKey(settings.keyFile, reader).catch((error: unknown) => {
+    issues.push({ path: ['keyFile'], message: messageOf(error) });
+  });
+  const logs = await readLogs(settings, issues);
+  const { tls, issues: tlsIssues } = await readListenTls(settings.listen.tls, 0, context.uid);
+  // There is one listener, which is no list here.
+  issues.push(
+    ...tlsIssues.map(({ path: [, , ...rest], message }) => ({ path: ['listen', ...rest], message })),
+  );
+  if (key === undefined || issues.length > 0) throw new ConfigError(issues.map(locate));
+  const { name, directory, listen } = settings;
+  const own = signingKey(key);
+  const store = await HeadStore.open(directory, { publicKey: own.publicKey, name });
+  const witness = new Witness({ name, key: own, logs }, store);
+  const server = new WitnessServer({ witness, store, tls, log });
+  await removeStaleSocket(listen.address, 'listen');
+  const address = await server.listen(listen).catch((error: unknown) => {
+    store.close();
+    throw error;
+  });
+  return {
+    address,
+    isTls: tls !== undefined,
+    publicKey: witnessKeyText(name, own.publicKey),
+    async close() {
+      await server.close();
+      store.close();
+    },
+  };
+}
+
+async function readLogs(settings: WitnessSettings, issues: Issue[]): Promise<Map<string, KeyObject>> {
+  const logs = new Map<string, KeyObject>();
+  for (const [index, { replica, publicKeyFile }] of settings.logs.entries()) {
+    try {
+      logs.set(replica, verificationKey(await readFile(publicKeyFile, 'utf8')));
+    } catch (error) {
+      const reason = error instanceof RangeError ? error.message : `cannot be read: ${messageOf(error)}`;
+      issues.push({ path: ['logs', index, 'publicKeyFile'], message: `${publicKeyFile} ${reason}` });
+    }
+  }
+  return logs;
+}

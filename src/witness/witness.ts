@@ -1,0 +1,124 @@
+import type { KeyObject } from 'node:crypto';
+import {
+  type Checkpoint,
+  isSignedBy,
+  originOf,
+  parseCheckpoint,
+  type SigningKey,
+  signatureLine,
+} from '../audit/checkpoint.ts';
+import { cosign } from '../audit/cosignature.ts';
+import {
+  type Digest,
+  isConsistent,
+  MAX_CONSISTENCY_PROOF,
+  MerkleTree,
+  parseDigest,
+} from '../audit/merkle.ts';
+import { processOf } from '../audit/replica-name.ts';
+import type { HeadStore } from './head-store.ts';
+
+/** Trees of one log that are cosigned at most: a log begins another one when it was altered. */
+const MAX_TREES = 1000;
+
+/** Why a head is not cosigned. */
+export type RefusalReason =
+  | 'malformed'
+  | 'unknown-log'
+  | 'not-signed'
+  | 'old-too-large'
+  | 'other-size'
+  | 'other-root'
+  | 'inconsistent'
+  | 'too-many-trees';
+
+/** The response of a witness to a request. */
+export type WitnessResult =
+  /** `lines`: the cosignature, as the line of a note. */
+  | { readonly kind: 'cosigned'; readonly lines: string }
+  /** `size`: that of the last head that was cosigned. */
+  | { readonly kind: 'refused'; readonly reason: RefusalReason; readonly size: number };
+
+interface Submission {
+  readonly old: number;
+  readonly proof: readonly Digest[];
+  readonly checkpoint: Checkpoint;
+}
+
+export interface WitnessOptions {
+  readonly name: string;
+  readonly key: SigningKey;
+  /** The public key of each log, by its replica. */
+  readonly logs: ReadonlyMap<string, KeyObject>;
+}
+
+/** Cosigns heads of logs that it knows, as C2SP's tlog-witness describes: only heads that continue the last one. */
+export class Witness {
+  readonly #options: WitnessOptions;
+  readonly #store: HeadStore;
+  /** Settles when the last request has: a head is compared and stored in one step. */
+  #last: Promise<unknown> = Promise.resolve();
+
+  constructor(options: WitnessOptions, store: HeadStore) {
+    this.#options = options;
+    this.#store = store;
+  }
+
+  /**
+   * Takes the body of an `add-checkpoint` request.
+   * @throws Error if the state cannot be stored; the head is not cosigned then
+   */
+  async add(body: string): Promise<WitnessResult> {
+    const submission = parseSubmission(body);
+    if (submission === undefined) return { kind: 'refused', reason: 'malformed', size: 0 };
+    const { old, checkpoint } = submission;
+    const key = this.#options.logs.get(processOf(checkpoint.replica).replica);
+    if (key === undefined) return { kind: 'refused', reason: 'unknown-log', size: 0 };
+    if (!isSignedBy(checkpoint, [key])) return { kind: 'refused', reason: 'not-signed', size: 0 };
+    if (old > checkpoint.size) return { kind: 'refused', reason: 'old-too-large', size: 0 };
+    const result = this.#last.then(() => this.#compare(submission, key));
+    this.#last = result.catch(() => undefined);
+    return result;
+  }
+
+  async #compare({ old, proof, checkpoint }: Submission, key: KeyObject): Promise<WitnessResult> {
+    const before = this.#store.of(originOf(checkpoint))?.checkpoint ?? MerkleTree.empty();
+    const refused = (reason: RefusalReason): WitnessResult => ({
+      kind: 'refused',
+      reason,
+      size: before.size,
+    });
+    if (old !== before.size) return refused('other-size');
+    if (old === checkpoint.size && before.root !== checkpoint.root) return refused('other-root');
+    if (!isConsistent(before, checkpoint, proof)) return refused('inconsistent');
+    if (before instanceof MerkleTree && this.#isFull(checkpoint)) return refused('too-many-trees');
+    const { name, key: own } = this.#options;
+    const lines = cosign(own, name, checkpoint.text, Date.now());
+    // Of the signatures that came along, others would only take room.
+    const signed = checkpoint.signatures.filter((each) =>
+      isSignedBy({ ...checkpoint, signatures: [each] }, [key]),
+    );
+    const note = `${checkpoint.text}\n${signed.slice(0, 1).map(signatureLine).join('')}${lines}`;
+    await this.#store.write({ checkpoint, note });
+    return { kind: 'cosigned', lines };
+  }
+
+  /** True if that log has as many trees as are cosigned. */
+  #isFull({ replica }: Checkpoint): boolean {
+    const of = processOf(replica).replica;
+    const trees = this.#store.all.filter(({ checkpoint }) => processOf(checkpoint.replica).replica === of);
+    return trees.length >= MAX_TREES;
+  }
+}
+
+const BODY = /^old (0|[1-9]\d{0,14})\n((?:[A-Za-z0-9+/]{43}=\n)*)\n([\s\S]+)$/;
+
+/** Undefined: the body has another form. */
+function parseSubmission(body: string): Submission | undefined {
+  const [, old = '', lines = '', note = ''] = BODY.exec(body) ?? [];
+  const proof = lines.split('\n').slice(0, -1).map(parseDigest);
+  const checkpoint = parseCheckpoint(note);
+  if (checkpoint === undefined || proof.length > MAX_CONSISTENCY_PROOF) return undefined;
+  if (!proof.every((each) => each !== undefined)) return undefined;
+  return { old: Number(old), proof, checkpoint };
+}

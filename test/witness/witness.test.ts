@@ -1,0 +1,196 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { readdir, readFile, rename, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { expect, test } from '@jest/globals';
+import { request } from 'undici';
+import { cosignatureOf, witnessKey } from '../../src/audit/cosignature.ts';
+import { createTestAuthority } from '../support/issued-certificates.ts';
+import { gateway, PROGRAM } from '../support/program.ts';
+import { newSigningKey } from '../support/signing-key.ts';
+import { MemoryLog, startTestWitness, WITNESS_NAME } from '../support/witness.ts';
+
+const key = newSigningKey();
+const log = new MemoryLog(
+  key,
+  Array.from({ length: 50 }, (_, index) => `record ${index}`),
+);
+const logs = { 'gateway-1': key.publicPem };
+
+test('cosigns heads that continue the last one, and says when', async () => {
+  await using witness = await startTestWitness(logs);
+  const before = Math.floor(Date.now() / 1000) * 1000;
+  for (const [old, size] of [
+    [0, 8],
+    [8, 8],
+    [8, 23],
+    [23, 50],
+  ] as const) {
+    const { status, text } = await witness.add(log.request(old, size));
+    expect([old, size, status]).toEqual([old, size, 200]);
+    const cosignature = cosignatureOf(log.cosigned(size, text), [witnessKey(witness.publicKey)]);
+    expect(cosignature?.name).toBe(WITNESS_NAME);
+    expect(cosignature?.time).toBeGreaterThanOrEqual(before);
+    expect(cosignature?.time).toBeLessThanOrEqual(Date.now());
+  }
+  const [line = '', ...others] = (await witness.checkpoints()).split('\n');
+  expect([JSON.parse(line).checkpoint, others]).toEqual([expect.stringContaining(log.note(50)), ['']]);
+});
+
+test('a cosignature is of its key, name, time and head alone', async () => {
+  await using witness = await startTestWitness(logs);
+  const { text } = await witness.add(log.request(0, 8));
+  const checkpoint = log.cosigned(8, text);
+  const own = witnessKey(witness.publicKey);
+  expect(cosignatureOf(checkpoint, [own])).toBeDefined();
+  expect(cosignatureOf(checkpoint, [witnessKey(witness.key.publicPem)])).toBeDefined();
+  expect(cosignatureOf(checkpoint, [witnessKey(newSigningKey().publicPem)])).toBeUndefined();
+  expect(cosignatureOf(checkpoint, [{ ...own, name: 'other.example.org' }])).toBeUndefined();
+  expect(cosignatureOf(log.cosigned(9, text), [own])).toBeUndefined();
+  const [signature] = checkpoint.signatures.filter(({ name }) => name === WITNESS_NAME);
+  for (let at = 0; at < (signature?.bytes.length ?? 0); at += 1) {
+    const bytes = Buffer.from(signature?.bytes ?? '');
+    bytes[at] = (bytes[at] ?? 0) ^ 1;
+    const changed = { ...checkpoint, signatures: [{ name: WITNESS_NAME, bytes }] };
+    expect([at, cosignatureOf(changed, [own])]).toEqual([at, undefined]);
+  }
+});
+
+test('a key of a witness has one form', async () => {
+  await using witness = await startTestWitness(logs);
+  const { publicKey } = witness;
+  expect(witnessKey(`${publicKey}\n`).name).toBe(WITNESS_NAME);
+  for (const other of [
+    '',
+    'x',
+    publicKey.replace('witness', 'other'),
+    publicKey.slice(0, -4),
+    key.privatePem,
+  ]) {
+    expect(() => witnessKey(other)).toThrow(RangeError);
+  }
+});
+
+test('refuses as the protocol says, and then still knows the last head', async () => {
+  await using witness = await startTestWitness(logs);
+  expect((await witness.add(log.request(0, 20))).status).toBe(200);
+  const other = new MemoryLog(newSigningKey(), ['a', 'b']);
+  const unknown = new MemoryLog(key, ['a', 'b'], 'gateway-2');
+  const fork = log.forkedAt(10);
+  const conflict = { status: 409, type: 'text/x.tlog.size', text: '20\n' };
+  expect(await witness.add(log.request(0, 30))).toEqual(conflict);
+  expect(await witness.add(log.request(19, 30))).toEqual(conflict);
+  // A log that was cut off, and one that was written anew.
+  expect(await witness.add(log.request(10, 12))).toEqual(conflict);
+  expect(await witness.add(fork.request(20, 20))).toEqual(conflict);
+  const refused = { type: 'text/plain; charset=utf-8', text: expect.stringMatching(/^[^\n]+\n$/) };
+  expect(await witness.add(fork.request(20, 30))).toEqual({ ...refused, status: 422 });
+  expect(await witness.add(other.request(0, 2))).toEqual({ ...refused, status: 403 });
+  expect(await witness.add(unknown.request(0, 2))).toEqual({ ...refused, status: 404 });
+  expect(await witness.add(log.request(30, 20))).toEqual({ ...refused, status: 400 });
+  const [first = '', ...rest] = log.request(20, 30).split('\n');
+  const malformed = ['', 'x', 'old 20', ['old 020', ...rest].join('\n'), `x\n${[first, ...rest].join('\n')}`];
+  for (const body of malformed) expect((await witness.add(body)).status).toBe(400);
+  const hashes = Array.from({ length: 64 }, () => Buffer.alloc(32).toString('base64'));
+  expect((await witness.add([first, ...hashes, '', log.note(30)].join('\n'))).status).toBe(400);
+  expect((await witness.add('x'.repeat(17 * 1024))).status).toBe(413);
+  const evidence = witness.logged.filter(({ request }) => typeof request === 'string');
+  expect(evidence.map(({ reason }) => reason)).toEqual(['other-root', 'inconsistent']);
+  expect((await witness.add(log.request(20, 30))).status).toBe(200);
+});
+
+test('of requests at once, one is cosigned', async () => {
+  await using witness = await startTestWitness(logs);
+  const fork = log.forkedAt(0);
+  const requests = Array.from({ length: 20 }, (_, index) =>
+    (index % 2 === 0 ? log : fork).request(0, 10 + index),
+  );
+  const results = await Promise.all(requests.map((body) => witness.add(body)));
+  expect(results.map(({ status }) => status).sort()).toEqual([200, ...Array(19).fill(409)]);
+});
+
+test('a restart knows the last heads, and takes none that somebody changed', async () => {
+  await using witness = await startTestWitness(logs);
+  await witness.add(log.request(0, 20));
+  await witness.restart();
+  expect((await witness.add(log.request(0, 30))).text).toBe('20\n');
+  expect((await witness.add(log.request(20, 30))).status).toBe(200);
+  const state = join(witness.directory, 'state');
+  const [name = ''] = (await readdir(state)).filter((each) => each.endsWith('.head'));
+  const text = await readFile(join(state, name), 'utf8');
+  await writeFile(join(state, name), text.replace('\\n30\\n', '\\n20\\n'));
+  await expect(witness.restart()).rejects.toThrow('is no head that this witness has cosigned');
+  await writeFile(join(state, name), text);
+  await witness.restart();
+});
+
+test('a state that cannot be stored is not cosigned', async () => {
+  await using witness = await startTestWitness(logs);
+  await witness.add(log.request(0, 20));
+  const state = join(witness.directory, 'state');
+  const [name = ''] = (await readdir(state)).filter((each) => each.endsWith('.head'));
+  const moved = `${state}.away`;
+  await rename(state, moved);
+  expect(await witness.add(log.request(20, 30))).toMatchObject({ status: 500, text: 'not stored\n' });
+  await rename(moved, state);
+  expect(await readFile(join(state, name), 'utf8')).toContain('\\n20\\n');
+  expect((await witness.add(log.request(20, 40))).status).toBe(200);
+});
+
+test('serves TLS', async () => {
+  const authority = await createTestAuthority();
+  await using witness = await startTestWitness(logs, { ...(await authority.server()), ca: authority.ca });
+  expect(witness.url).toMatch(/^https:/);
+  expect((await witness.add(log.request(0, 20))).status).toBe(200);
+});
+
+test('one folder has one witness, and settings that cannot be used are named', async () => {
+  await using witness = await startTestWitness(logs);
+  const file = join(witness.directory, 'witness.yaml');
+  const run = async (text: string) => {
+    await writeFile(file, text);
+    const { status, stderr } = await gateway(['witness', '--config', file]);
+    return [status, stderr];
+  };
+  const text = await readFile(file, 'utf8');
+  expect(await run(text)).toEqual([1, expect.stringContaining('belongs to another witness that is running')]);
+  const wrong = [
+    [text.replace('keyFile: key', 'keyFile: none'), /keyFile: .*none does not exist: make it with/],
+    [
+      text.replace('gateway-1.pub', 'key'),
+      /logs\[0\]\.publicKeyFile: .*key does not hold an Ed25519 public key/,
+    ],
+    [text.replace('gateway-1.pub', 'no.pub'), /publicKeyFile: .*no\.pub cannot be read/],
+    [text.replace('listen: {', 'listen: { tls: { certFile: no, keyFile: key },'), /listen\.tls\.certFile: /],
+    [text.replace('logs: [', 'logs: [{ replica: gateway-1, publicKeyFile: x },'), /name each replica once/],
+    ['', /is empty: give a mapping/],
+    [text.replace(/^name: .*\n/, ''), /name: is missing/],
+  ] as const;
+  for (const [settings, message] of wrong) {
+    expect(await run(settings)).toEqual([2, expect.stringMatching(message)]);
+  }
+});
+
+test('the command serves until a signal, and logs where and with which key', async () => {
+  await using witness = await startTestWitness(logs);
+  await witness.add(log.request(0, 20));
+  await witness.stop();
+  const child = spawn(process.execPath, [
+    PROGRAM,
+    'witness',
+    '--config',
+    join(witness.directory, 'witness.yaml'),
+  ]);
+  const lines = createInterface(child.stderr)[Symbol.asyncIterator]();
+  const { url, publicKey } = JSON.parse((await lines.next()).value ?? '');
+  expect(publicKey).toBe(witness.publicKey);
+  const { statusCode, body } = await request(`${url}/add-checkpoint`, {
+    method: 'POST',
+    body: log.request(20, 30),
+  });
+  await body.dump();
+  expect(statusCode).toBe(200);
+  child.kill('SIGTERM');
+  expect(await once(child, 'exit')).toEqual([0, null]);
+});
