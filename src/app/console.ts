@@ -1,3 +1,4 @@
+import { apiKeysOf, keyName } from '../config/api-keys.ts';
 import { effectiveInBackground } from '../config/load-background.ts';
 import type { Config } from '../config/schema.ts';
 import type { Pieces } from '../config/transfer.ts';
@@ -5,6 +6,7 @@ import type {
   ClientDetailView,
   ClientUse,
   ExplanationView,
+  KeyView,
   OperationView,
   ParameterLimitView,
   RuleView,
