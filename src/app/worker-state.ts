@@ -111,16 +111,14 @@ async function deploymentState(
 ): Promise<DeploymentState> {
   const { credentials, outcomes, tlsSeen } = upstream;
   const egress = await upstream.egress.states();
-  const addresses = upstream.addressesInUse.map(
-    ({ address, exchanges, state: { health, age, circuit, reason } }) => ({
-      address,
-      health,
-      age: age / 1000,
-      circuit,
-      reason,
-      exchanges,
-    }),
-  );
+  const addresses = upstream.addressesInUse.map(({ address, exchanges, state: { status, age, reason } }) => ({
+    address,
+    health: status.health,
+    age: age / 1000,
+    circuit: status.circuit,
+    reason,
+    exchanges,
+  }));
   return {
     name,
     origin: setup.config.deployments[name]?.baseUrl.join(', ') ?? '',

@@ -287,7 +287,7 @@ export interface Sparklines {
   readonly total: History;
 }
 
-export interface Sparkline {
+interface Sparkline {
   readonly requests: readonly (number | null)[];
   readonly errors: readonly (number | null)[];
 }

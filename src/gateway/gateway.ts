@@ -21,16 +21,6 @@ import { ClientRefusals, ErrorLog } from './error-log.ts';
 import { countDownForwards, outboundHeaders, type ResponseFilter } from './headers.ts';
 import type { Pace } from './pace.ts';
 import { type DataPlane, Relay } from './relay.ts';
-import {
-  checkHost,
-  checkMethod,
-  checkSite,
-  checkUpgrade,
-  connectUnsupported,
-  hostOf,
-  parseTarget,
-  type Target,
-} from './request-checks.ts';
 import type { RequestHead } from './request-reader.ts';
 import {
   type Arrival,
@@ -41,7 +31,17 @@ import {
   RequestRecord,
   requestIdOf,
 } from './request-record.ts';
-import type { Routes } from './routes.ts';
+import {
+  checkHost,
+  checkMethod,
+  checkSite,
+  checkUpgrade,
+  connectUnsupported,
+  hostOf,
+  parseTarget,
+  type Routes,
+  type Target,
+} from './routing.ts';
 
 export interface Deployment {
   readonly name: string;

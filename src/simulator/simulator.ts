@@ -100,7 +100,7 @@ interface Answer {
 }
 
 /** Plain HTTP on loopback: counts, changes of behaviour, and the authority's certificate. */
-export class SidePort {
+class SidePort {
   readonly #server: Server;
   readonly #deployments: ReadonlyMap<string, Deployment>;
   readonly #ca: string;

@@ -1,6 +1,6 @@
 import { GatewayError } from '../base/errors.ts';
 import type { ProxyErrorType } from '../base/proxy-error-type.ts';
-import { isFieldValue, joinedValue, type RawHeaders } from '../base/raw-headers.ts';
+import { isFieldValue, joinedValue, NO_FIELDS, type RawHeaders } from '../base/raw-headers.ts';
 import { type BodyFraming, BodyReader, type BodyReceiver } from '../http1/body-reader.ts';
 import {
   CRLF_LENGTH,
@@ -258,7 +258,7 @@ export class ResponseReader implements BodyReceiver {
   end(): boolean {
     if (this.#body.endsWithConnection) {
       this.#body.stop();
-      this.onEnd([]);
+      this.onEnd(NO_FIELDS);
       return true;
     }
     if (this.isInBody && !this.isPersistent)
@@ -317,7 +317,7 @@ export class ResponseReader implements BodyReceiver {
     this.isInBody = true;
     if (body !== 0) this.#body.begin(body);
     this.#receiver?.onHead(head);
-    if (body === 0 && this.isInBody) this.onEnd([]);
+    if (body === 0 && this.isInBody) this.onEnd(NO_FIELDS);
   }
 
   /** For the reader of the body. */

@@ -211,7 +211,7 @@ export function parseCursor(text: string): Position | undefined {
 }
 
 /** Negative if `a` comes before `b`. */
-export function compareNewestFirst(a: Position, b: Position): number {
+function compareNewestFirst(a: Position, b: Position): number {
   if (a.time !== b.time) return a.time > b.time ? -1 : 1;
   if (a.folder !== b.folder) return a.folder < b.folder ? -1 : 1;
   return b.seq - a.seq;

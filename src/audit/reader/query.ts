@@ -125,7 +125,7 @@ export interface FoundRequest {
   readonly outcome: OutcomeLine | undefined;
 }
 
-export interface FoundEvent {
+interface FoundEvent {
   readonly event: EventLine;
 }
 

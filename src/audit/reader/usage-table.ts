@@ -79,7 +79,7 @@ export interface UsageRow extends UsageCounts {
   readonly days: number;
 }
 
-export interface UsageDay extends UsageCounts {
+interface UsageDay extends UsageCounts {
   /** Such as 2026-03-01. */
   readonly day: string;
 }
