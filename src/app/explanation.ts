@@ -6,7 +6,7 @@ import { formatPath } from '../config/issues.ts';
 import type { Config } from '../config/schema.ts';
 import { outboundHeaders } from '../gateway/headers.ts';
 import { parseTarget, Routes } from '../gateway/routing.ts';
-import type { LimitSettings } from '../limits/settings.ts';
+import type { LimitSettings } from '../limits/store.ts';
 import { decide, type Grant, type Request } from '../policy/decide.ts';
 import { withoutPrefix } from '../policy/path.ts';
 import {

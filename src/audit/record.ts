@@ -179,7 +179,7 @@ const LONGEST_VALUE = 512;
 const LONGEST_PATH = 2048;
 
 /** Parameters by name, with the value or values; null: only the name is recorded. */
-type RecordedParameters = Map<string, string | string[] | null>;
+export type RecordedParameters = Map<string, string | string[] | null>;
 
 export interface RecordedTarget {
   readonly path: string;

@@ -13,7 +13,7 @@ import { timerDelay } from '../base/clock.ts';
 import { messageOf } from '../base/error-code.ts';
 import type { Log } from '../base/log.ts';
 import { addressName, type OpenAddress, socketPath } from '../base/open-port.ts';
-import { primaryChallenges } from '../challenges/store/primary.ts';
+import { primaryChallenges } from '../challenges/store/channel.ts';
 import { IdleLogs } from '../fleet/audit-logs.ts';
 import { Fleet } from '../fleet/fleet.ts';
 import { replicaOf } from '../fleet/worker.ts';
