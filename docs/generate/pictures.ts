@@ -54,7 +54,6 @@ const scene = await startScene({
     durability: 'write',
     onFailure: 'refuse',
     parameters: ['ids', 'site_name'],
-    pseudonymise: [],
     segment: { size: 2 ** 28, age: 86_400_000, keep: 86_400_000 },
   },
   top: { anonymous: false, clients },

@@ -88,7 +88,7 @@ async function measurePage(title: string, query: Query): Promise<void> {
   const delays = monitorEventLoopDelay({ resolution: 1 });
   const begun = performance.now();
   delays.enable();
-  const scope = { directory, keys: [keys] as const, query };
+  const scope = { directory, keys: [keys] as const, keysDirectory: undefined, query };
   const task = { kind: 'page', limit: 50, after: undefined, budgetMs: 20_000 } as const;
   const { page } = await searchInThread(scope, task, new AbortController().signal);
   delays.disable();

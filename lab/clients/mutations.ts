@@ -33,7 +33,7 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     name: 'target-changed',
     breaks: 'the target reaches the upstream byte for byte',
-    file: 'src/gateway/request-checks.ts',
+    file: 'src/gateway/routing.ts',
     find: 'absolute: false, path: target }',
     replace: "absolute: false, path: target.replace('%C3', '%c3') }",
   },

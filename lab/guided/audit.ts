@@ -5,7 +5,7 @@ import { auditKeys } from '../../src/audit/keys.ts';
 import { headOf, linesOf } from '../../src/audit/line.ts';
 import { cursorOf, parseCursor } from '../../src/audit/reader/newest-first.ts';
 import { SealedBatches } from '../../src/audit/reader/sealed-batches.ts';
-import { readSealed } from '../../src/audit/reader/search.ts';
+import { readSealed } from '../../src/audit/reader/sealed-blocks.ts';
 import { type Verified, verify } from '../../src/audit/reader/verify.ts';
 import {
   formatHead,

@@ -13,7 +13,7 @@ import { must, mustEqual, resultOf } from './violation.ts';
 
 /*
  * An input is a letter for the client, one for the deployment, then `METHOD TARGET`, and header lines. The target has no
- * blank, control character or #, since none gets there from a connection (`gateway/request-checks.ts`).
+ * blank, control character or #, since none gets there from a connection (`gateway/routing.ts`).
  */
 
 const CLIENTS: readonly ClientName[] = [

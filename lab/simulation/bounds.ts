@@ -1,4 +1,4 @@
-import type { LimitSettings } from '../../src/limits/settings.ts';
+import type { LimitSettings } from '../../src/limits/store.ts';
 
 export const REFUSED_WINDOW_MS = 60_000;
 

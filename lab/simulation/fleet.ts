@@ -1,12 +1,10 @@
 import { Secret } from '../../src/base/secret.ts';
-import { ChannelChallengeStore } from '../../src/challenges/store/channel.ts';
+import { ChannelChallengeStore, primaryChallenges } from '../../src/challenges/store/channel.ts';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
-import { primaryChallenges } from '../../src/challenges/store/primary.ts';
 import { RedisChallengeStore } from '../../src/challenges/store/redis.ts';
 import type { ChallengeStore } from '../../src/challenges/store/store.ts';
 import { storeKeys } from '../../src/challenges/store/value-signer.ts';
-import { ChannelLimitStore } from '../../src/limits/channel.ts';
-import { primaryLimits } from '../../src/limits/primary.ts';
+import { ChannelLimitStore, primaryLimits } from '../../src/limits/channel.ts';
 import { openRedisLimits } from '../../src/limits/redis.ts';
 import type { LimitStore } from '../../src/limits/store.ts';
 import { connectPorts } from './channel.ts';

@@ -7,8 +7,7 @@ import type { Credential, CredentialSet } from '../../src/credentials/credential
 import { AttemptBudget, RetryBudget } from '../../src/handshake/attempt-budget.ts';
 import { NO_BODY, type RequestBody } from '../../src/handshake/exchange.ts';
 import { Limits } from '../../src/limits/limits.ts';
-import type { LimitSettings } from '../../src/limits/settings.ts';
-import type { LimitStore } from '../../src/limits/store.ts';
+import type { LimitSettings, LimitStore } from '../../src/limits/store.ts';
 import { Metrics } from '../../src/metrics/metrics.ts';
 import { Deadlines, type Timed } from '../../src/upstream/client-request.ts';
 import type { UpstreamCredential } from '../../src/upstream/credential.ts';

@@ -22,7 +22,6 @@ const audit =
         durability: 'write',
         onFailure: 'refuse',
         parameters: [],
-        pseudonymise: [],
         segment: { size: 2 ** 31, age: 86_400_000, keep: 86_400_000 },
       } as const);
 const gateway = await startGateway(deployments, top, audit === undefined ? {} : { audit });

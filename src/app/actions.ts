@@ -3,6 +3,7 @@ import { monotonicClock } from '../base/clock.ts';
 import { messageOf } from '../base/error-code.ts';
 import type { Log } from '../base/log.ts';
 import { count } from '../base/units.ts';
+import type { ActionName, CredentialResultView, FindingView } from '../control/action-view.ts';
 import type {
   ActionOutcome,
   ActionPlan,
@@ -15,7 +16,6 @@ import type {
 } from '../control/actions.ts';
 import { ControlError } from '../control/control-error.ts';
 import { type CredentialVersionState, statusOf } from '../control/state.ts';
-import type { ActionName, CredentialResultView, FindingView } from '../control/view.ts';
 import { WORDS } from '../control/words.ts';
 import { examine, type Report } from '../doctor/doctor.ts';
 import type { Finding } from '../doctor/finding.ts';

@@ -1,11 +1,10 @@
 import type { Audit } from '../audit/audit.ts';
-import { auditKeys, Pseudonyms } from '../audit/keys.ts';
+import { auditKeys } from '../audit/keys.ts';
 import { identifierLists } from '../audit/reader/usage-table.ts';
 import { AuditSinks } from '../audit/shipping/audit-sinks.ts';
 import { monotonicClock } from '../base/clock.ts';
 import type { FileWatch } from '../base/file-watch.ts';
 import type { Log } from '../base/log.ts';
-import { parseAddress } from '../base/network.ts';
 import { type OpenAddress, removeStaleSocket } from '../base/open-port.ts';
 import { formatPath } from '../config/issues.ts';
 import { listenerPath } from '../config/listen.ts';
@@ -233,16 +232,11 @@ function auditLogAccess(
 ): AuditLogAccess | undefined {
   if (options === undefined) return undefined;
   const keys = auditKeys(options.key);
-  const pseudonyms = new Pseudonyms(keys);
   return {
     directory: options.directory,
     keys: [keys],
-    recordedAddress: (address) => {
-      const isHidden = active().audit?.pseudonymise.includes('address') === true;
-      // The log has addresses in one spelling; a pseudonym stays as it is.
-      const spelled = parseAddress(address)?.toString();
-      return isHidden && spelled !== undefined ? pseudonyms.of(spelled) : address;
-    },
+    keysDirectory: () => active().audit?.pseudonyms?.keysDirectory,
+    recorded: (criterion) => audit.recordedCriterion(criterion),
     lists: () => identifierLists(active().config.deployments),
     record: (event, details) => audit.admin(event, details),
   };

@@ -67,7 +67,7 @@ const RESTART_ONLY = {
   workers: [],
   control: [],
   redis: [],
-  audit: ['parameters', 'pseudonymise'],
+  audit: ['parameters', 'pseudonyms'],
 } as const satisfies { [Section in keyof Config]?: readonly string[] };
 
 type Sections = Readonly<Record<string, unknown>>;
@@ -89,7 +89,7 @@ export function pin(running: AppSetup, next: AppSetup): Pinned {
   const config = pinConfig(running.config, next.config);
   const needsRestart = keysThatNeedRestart(running.config, next.config);
   if (needsRestart.length > 0) checkFit(config, needsRestart, next.source.file);
-  const { parameters, pseudonymise } = config.audit ?? running.audit ?? {};
+  const recorded = config.audit ?? running.audit;
   const setup = {
     ...next,
     config,
@@ -100,11 +100,8 @@ export function pin(running: AppSetup, next: AppSetup): Pinned {
       const isSame = isDeepStrictEqual(next.config.listen[partner]?.tls, config.listen[index]?.tls);
       return isSame ? next.listenTls[partner] : tls;
     }),
-    audit: running.audit && {
-      ...running.audit,
-      ...(parameters && { parameters }),
-      ...(pseudonymise && { pseudonymise }),
-    },
+    audit: running.audit &&
+      recorded && { ...running.audit, parameters: recorded.parameters, pseudonyms: recorded.pseudonyms },
     auditSinks: running.auditSinks,
     source: {
       file: next.source.file,

@@ -121,7 +121,8 @@ export function queriesOf({ workers, setup }: QueriesDeps): Queries {
       const { config } = setup();
       const client = clientIn(config, id);
       if (client === undefined) return undefined;
-      return { ...detailOf(config, client), ...(await workers.clientUse(id)) };
+      const use = await workers.clientUse(id);
+      return { ...detailOf(config, client), ...use, keys: keysOf(client, use) };
     },
   };
 }
@@ -173,6 +174,16 @@ const NOTHING = {
   parameters: {},
   limits: [],
 } as const;
+
+/** The configured keys of a client, each with the latest time at which a process saw it. */
+function keysOf(client: Config['clients'][number] | Client, { keys: seen }: ClientUse): KeyView[] {
+  if (!('identify' in client)) return [];
+  return Array.from(apiKeysOf(client.identify), (key) => {
+    const name = keyName(key);
+    const times = seen.filter((each) => each.name === name).map(({ lastSeen }) => lastSeen);
+    return { name, expires: key.expires ?? null, lastSeen: times.length === 0 ? null : Math.max(...times) };
+  });
+}
 
 function detailOf(config: Config, client: Client): Omit<ClientDetailView, keyof ClientUse> {
   const index = config.clients.findIndex(({ id }) => id === client.id);

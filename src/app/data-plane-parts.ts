@@ -1,6 +1,7 @@
 import type { Audit } from '../audit/audit.ts';
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
+import { LogThrottle } from '../base/log-throttle.ts';
 import type { Steps } from '../base/steps.ts';
 import { MemoryChallengeStore } from '../challenges/store/memory.ts';
 import {
@@ -9,21 +10,25 @@ import {
   type RejectionReason,
 } from '../challenges/store/redis.ts';
 import type { ChallengeStore, NoncePolicy } from '../challenges/store/store.ts';
-import { sharedSettings } from '../config/listen.ts';
+import { formatPath } from '../config/issues.ts';
+import { listenerPath, sharedSettings } from '../config/listen.ts';
 import type { Config } from '../config/schema.ts';
+import { ConnectionLimits } from '../gateway/connection-limits.ts';
+import type { Gateway } from '../gateway/gateway.ts';
+import { Listener } from '../gateway/listener.ts';
 import { Identification } from '../identity/identification.ts';
 import { Tokens } from '../identity/tokens.ts';
 import { Limits, type LimitsOptions } from '../limits/limits.ts';
 import { openRedisLimits } from '../limits/redis.ts';
-import type { LimitSettings } from '../limits/settings.ts';
-import type { LimitStore } from '../limits/store.ts';
+import type { LimitSettings, LimitStore } from '../limits/store.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import type { RedisOptions } from '../redis/connection.ts';
+import type { AppSetup } from '../setup/setup.ts';
 import type { Tracing } from '../tracing/tracing.ts';
 import { CredentialRegistry, type DeploymentRotation } from '../upstream/credential-registry.ts';
 import type { EgressNews } from '../upstream/egress-addresses.ts';
 import { CheckPace } from '../upstream/health-check.ts';
-import type { PauseNews } from '../upstream/pauses.ts';
+import type { PauseNews } from '../upstream/outcomes.ts';
 import type { CredentialNews } from '../upstream/rotation.ts';
 import type { UpstreamDeps } from '../upstream/upstream.ts';
 import type { AddressChange } from '../upstream/upstream-address.ts';
@@ -232,5 +237,46 @@ export function* buildIdentification(
   return yield* Identification.build(
     { clients, anonymous, trustedProxies, forwardedHeader },
     { tokens, onRefusal: (proof) => metrics.identificationRefusals.inc({ proof }), now: () => Date.now() },
+  );
+}
+
+/** Proxies and reasons whose log lines are throttled. */
+const MAX_THROTTLED = 50;
+
+interface ListenersDeps {
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly metrics: Metrics;
+  /** True if many clients may share an address, such as a trusted proxy's. */
+  readonly isShared: (address: string) => boolean;
+}
+
+/** Creates the listeners of a setup, which share their limits. None listens yet. */
+export function createListeners(
+  { config, listenTls }: AppSetup,
+  gateway: Gateway,
+  { clock, log, metrics, isShared }: ListenersDeps,
+): Listener[] {
+  const { limits } = sharedSettings(config.listen);
+  const shared = new ConnectionLimits({ ...limits, isShared });
+  const proxyHeaders = new LogThrottle(clock, MAX_THROTTLED);
+  return config.listen.map(
+    (settings, index) =>
+      new Listener(gateway, {
+        ...limits,
+        listener: index,
+        place: settings,
+        path: formatPath(listenerPath(config.listen, index)),
+        limits: shared,
+        tls: listenTls[index],
+        onRefused: (limit, listener) => metrics.connectionsRefused.inc({ limit, listener }),
+        proxyProtocol: settings.proxyProtocol,
+        onProxyHeader: (reason, proxy, listener) => {
+          metrics.proxyHeadersRefused.inc({ reason, listener });
+          const suppressed = proxyHeaders.admit(`${proxy} ${reason}`);
+          if (suppressed !== undefined)
+            log.warn({ proxy, reason, suppressed }, 'connection without a valid PROXY header closed');
+        },
+      }),
   );
 }

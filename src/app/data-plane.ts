@@ -29,6 +29,7 @@ import type { Upstream, UpstreamDeps } from '../upstream/upstream.ts';
 import { changesOf } from './changes.ts';
 import {
   buildIdentification,
+  createListeners,
   limitsOptions,
   openLimits,
   openStore,
@@ -48,7 +49,6 @@ import {
   withOther,
 } from './deployments.ts';
 import { setClientEnds, setCounts, setExpiries, setGauges } from './gauges.ts';
-import { createListeners } from './listeners.ts';
 import type {
   Activation,
   DeploymentVersion,

@@ -1,13 +1,12 @@
 import { type ErrorCode, GatewayError } from '../base/errors.ts';
 import { joinedValue, type RawHeaders } from '../base/raw-headers.ts';
 import { endText, formatInstant } from '../base/units.ts';
-import type { ApiKey } from '../config/api-keys.ts';
+import { type ApiKey, apiKeysOf } from '../config/api-keys.ts';
 import { formatPath } from '../config/issues.ts';
 import type { Config } from '../config/schema.ts';
 import { outboundHeaders } from '../gateway/headers.ts';
-import { parseTarget } from '../gateway/request-checks.ts';
-import { Routes } from '../gateway/routes.ts';
-import type { LimitSettings } from '../limits/settings.ts';
+import { parseTarget, Routes } from '../gateway/routing.ts';
+import type { LimitSettings } from '../limits/store.ts';
 import { decide, type Grant, type Request } from '../policy/decide.ts';
 import { withoutPrefix } from '../policy/path.ts';
 import {
@@ -19,7 +18,6 @@ import {
   type Rule,
   unrestricted,
 } from '../policy/rules.ts';
-import { IDENTIFIED_BY_NOTHING, identifiedBy } from './identified-by.ts';
 
 /** A request to explain. */
 interface ExplainedRequest {
@@ -271,4 +269,32 @@ function perSecond(rate: number): string {
   return rate >= 1
     ? `${Number(rate.toFixed(2))} requests per second`
     : `${Number((rate * 60).toFixed(2))} requests per minute`;
+}
+
+/** Shown as the condition of the client `anonymous`. */
+export const IDENTIFIED_BY_NOTHING = 'any other request that presents no API key, token or certificate';
+
+/**
+ * Returns a line for each condition of a client; all of them must hold. A request that presents another key, token or
+ * certificate is not the client's. `keysText`: describes its API keys.
+ */
+export function identifiedBy(
+  identify: Config['clients'][number]['identify'],
+  keysText: (keys: readonly ApiKey[]) => string,
+): string[] {
+  const { addresses, certificate, jwt } = identify;
+  const keys = [...apiKeysOf(identify)];
+  return [
+    addresses && `address ${addresses.join(', ')}`,
+    keys.length > 0 ? keysText(keys) : undefined,
+    certificate && `certificate ${pairs(certificate)}`,
+    jwt && `token ${pairs({ ...jwt, ...jwt.claims, claims: undefined })}`,
+  ].filter((line) => line !== undefined);
+}
+
+function pairs(conditions: object): string {
+  return Object.entries(conditions)
+    .filter(([, value]) => value !== undefined)
+    .map(([name, value]) => `${name} ${String(value)}`)
+    .join(', ');
 }

@@ -28,11 +28,13 @@ export interface RecordedRequest {
 
 /** Why it cannot be known how a request is judged: what the record lacks decides. */
 export const UNKNOWN = {
-  parameter: 'the value of a parameter, which is recorded by name only, decides',
+  parameter:
+    'the value of a parameter decides, which is recorded by name only, or under a key that is destroyed or missing',
   spelling: 'the spelling of a % or + in a parameter decides, which is not recorded',
   body: 'the type of the body decides, which is not recorded',
   cut: 'path or parameters were too long to be recorded whole',
-  address: 'the address decides, which is recorded as a hash or belongs to another client',
+  address:
+    'the address decides, which is recorded under a key that is destroyed or missing, or belongs to another client',
   host: 'the host decides, which is not recorded: name the configuration of the log with --log-config',
 } as const;
 

@@ -1,3 +1,4 @@
+import { cpuUsage, memoryUsage, pid, uptime } from 'node:process';
 import { z } from 'zod';
 import type { Audit, RecentRecord } from '../audit/audit.ts';
 import type { Clock } from '../base/clock.ts';
@@ -67,14 +68,14 @@ function processView(
   serves: boolean,
   listeners: readonly ListenerView[],
 ): ProcessView {
-  const { user, system } = process.cpuUsage();
+  const { user, system } = cpuUsage();
   return {
     worker,
-    pid: process.pid,
+    pid,
     stage,
     serves,
-    startedAt: Math.round(Date.now() - process.uptime() * 1000),
-    memory: process.memoryUsage.rss(),
+    startedAt: Math.round(Date.now() - uptime() * 1000),
+    memory: memoryUsage.rss(),
     cpuSeconds: Math.round((user + system) / 10_000) / 100,
     connections: listeners.reduce((sum, { connections }) => sum + connections, 0),
   };
@@ -111,16 +112,14 @@ async function deploymentState(
 ): Promise<DeploymentState> {
   const { credentials, outcomes, tlsSeen } = upstream;
   const egress = await upstream.egress.states();
-  const addresses = upstream.addressesInUse.map(
-    ({ address, exchanges, state: { health, age, circuit, reason } }) => ({
-      address,
-      health,
-      age: age / 1000,
-      circuit,
-      reason,
-      exchanges,
-    }),
-  );
+  const addresses = upstream.addressesInUse.map(({ address, exchanges, state: { status, age, reason } }) => ({
+    address,
+    health: status.health,
+    age: age / 1000,
+    circuit: status.circuit,
+    reason,
+    exchanges,
+  }));
   return {
     name,
     origin: setup.config.deployments[name]?.baseUrl.join(', ') ?? '',

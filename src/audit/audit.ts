@@ -2,6 +2,7 @@ import type { Log } from '../base/log.ts';
 import { callEach } from '../base/report-error.ts';
 import type { Secret } from '../base/secret.ts';
 import type { PlacedFinding } from './findings.ts';
+import type { KeyScope } from './pseudonym.ts';
 import type { AccessFacts, AdminDetails, OutcomeFacts } from './record.ts';
 import type { Head } from './seal.ts';
 
@@ -20,7 +21,8 @@ export interface AuditOptions {
   readonly onFailure: 'refuse' | 'serve';
   /** Names of the query parameters that are recorded with their values. */
   readonly parameters: readonly string[];
-  readonly pseudonymise: readonly 'address'[];
+  /** Undefined: values are recorded as they are. */
+  readonly pseudonyms?: PseudonymOptions | undefined;
   /** Bytes, and milliseconds. */
   readonly segment: {
     readonly size: number;
@@ -34,6 +36,19 @@ export interface AuditOptions {
   /** Undefined: records go to the files only. */
   readonly stream?: { readonly redis: boolean; readonly maxLength: number };
 }
+
+/** Values that are recorded encrypted, under keys that can be destroyed. */
+export interface PseudonymOptions {
+  /** Has a folder with keys for each process. */
+  readonly keysDirectory: string;
+  /** `address`, and parameters by name as `parameters.NAME`. */
+  readonly fields: readonly string[];
+  /** What has a key of its own. */
+  readonly per: KeyScope;
+}
+
+/** What of the options a reload changes. */
+export type RecordOptions = Pick<AuditOptions, 'parameters' | 'pseudonyms'>;
 
 export interface AuditDeps {
   readonly log: Log;
@@ -76,8 +91,10 @@ export interface Audit {
   admin(event: string, details: AdminDetails): void;
   /** Resolves to true when the record is in the file; to false if it cannot be written now, or nothing is recorded. */
   adminWritten(event: string, details: AdminDetails): Promise<boolean>;
-  /** Replaces what later records hold: the parameters with values, and what is pseudonymised. Undefined: no change. */
-  configure(options: Pick<AuditOptions, 'parameters' | 'pseudonymise'> | undefined): void;
+  /** Replaces what later records hold: the parameters with values, and what is hidden. Undefined: no change. */
+  configure(options: RecordOptions | undefined): void;
+  /** A criterion of a search as it may be recorded: as it is, or its pseudonym. */
+  recordedCriterion(value: string): string;
   /** Writes the records that are left and closes the log. `event` is recorded last. */
   close(event?: 'stop'): Promise<void>;
 }
@@ -220,6 +237,7 @@ export const noAudit: Audit = {
   admin() {},
   adminWritten: () => Promise.resolve(false),
   configure() {},
+  recordedCriterion: (value) => value,
   close: () => Promise.resolve(),
 };
 

@@ -1,13 +1,9 @@
-import { createHmac, createSecretKey, hkdfSync, type KeyObject } from 'node:crypto';
+import { createSecretKey, hkdfSync, type KeyObject } from 'node:crypto';
 import type { Secret } from '../base/secret.ts';
-
-/** Pseudonyms that are cached. */
-const MOST_PSEUDONYMS = 4096;
 
 /** Keys derived from the one key of the configuration, one for each use. */
 export interface AuditKeys {
   readonly seal: KeyObject;
-  readonly pseudonym: KeyObject;
   readonly index: KeyObject;
   readonly position: KeyObject;
   readonly sinkPosition: KeyObject;
@@ -28,31 +24,9 @@ export function auditKeys(master: Secret): AuditKeys {
   const derive = (use: string): Buffer => Buffer.from(hkdfSync('sha256', bytes, '', use, 32));
   return {
     seal: createSecretKey(derive('digest-gateway audit seal')),
-    pseudonym: createSecretKey(derive('digest-gateway audit pseudonym')),
     index: createSecretKey(derive('digest-gateway audit index')),
     position: createSecretKey(derive('digest-gateway audit stream position')),
     sinkPosition: createSecretKey(derive('digest-gateway audit sink position')),
     id: derive('digest-gateway audit key id').toString('hex', 0, 8),
   };
-}
-
-/** Pseudonyms for values that must not be recorded, with a cache. */
-export class Pseudonyms {
-  readonly #keys: AuditKeys;
-  readonly #known = new Map<string, string>();
-
-  constructor(keys: AuditKeys) {
-    this.#keys = keys;
-  }
-
-  /** The same text for the same value as long as the key is the same; without the key nobody can tell the value. */
-  of(value: string): string {
-    const known = this.#known.get(value);
-    if (known !== undefined) return known;
-    if (this.#known.size >= MOST_PSEUDONYMS) this.#known.clear();
-    const hmac = createHmac('sha256', this.#keys.pseudonym).update(value).digest('base64url');
-    const pseudonym = `hmac:${hmac.slice(0, 22)}`;
-    this.#known.set(value, pseudonym);
-    return pseudonym;
-  }
 }

@@ -1,5 +1,29 @@
-import type { ProxyErrorType } from './proxy-error-type.ts';
 import type { RawHeaders } from './raw-headers.ts';
+
+/** Types of RFC 9209 §2.3 that the gateway uses. */
+export type ProxyErrorType =
+  | 'connection_limit_reached'
+  | 'connection_read_timeout'
+  | 'connection_refused'
+  | 'connection_terminated'
+  | 'connection_timeout'
+  | 'destination_ip_unroutable'
+  | 'destination_not_found'
+  | 'destination_unavailable'
+  | 'dns_error'
+  | 'http_protocol_error'
+  | 'http_request_denied'
+  | 'http_request_error'
+  | 'http_response_header_section_size'
+  | 'http_response_incomplete'
+  | 'http_response_timeout'
+  | 'http_response_trailer_section_size'
+  | 'http_response_transfer_coding'
+  | 'proxy_configuration_error'
+  | 'proxy_internal_error'
+  | 'tls_alert_received'
+  | 'tls_certificate_error'
+  | 'tls_protocol_error';
 
 /** The fixed properties of a code. */
 export interface ErrorKind {

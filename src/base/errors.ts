@@ -1,5 +1,4 @@
-import type { ErrorKind } from './error-kind.ts';
-import type { ProxyErrorType } from './proxy-error-type.ts';
+import type { ErrorKind, ProxyErrorType } from './error-kind.ts';
 
 /**
  * Every error that a client can receive: its stable code, HTTP status, title, and the error type of RFC

@@ -122,7 +122,7 @@ const reply = z.discriminatedUnion('kind', [
   z.object({ kind: z.literal('error'), session: name, id, reason: z.string().max(LONGEST_REASON) }),
   z.object({ kind: z.literal('event'), session: name, body: z.unknown() }),
 ]);
-export type CallReply = z.output<typeof reply>;
+type CallReply = z.output<typeof reply>;
 
 const envelope = z.object({ service: name, side: z.enum(['client', 'server']), message: z.unknown() });
 

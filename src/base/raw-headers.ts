@@ -4,6 +4,8 @@
  */
 export type RawHeaders = readonly string[];
 
+export const NO_FIELDS: RawHeaders = [];
+
 /** RFC 9110 §5.6.2. */
 const TOKEN = /^[!#$%&'*+.^_`|~\w-]+$/;
 /** RFC 9110 §5.5: no control character but the tab, and nothing above Latin-1. */

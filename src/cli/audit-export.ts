@@ -8,10 +8,12 @@ import { messageOf } from '../base/error-code.ts';
 import { printLines, writeLines } from './audit-format.ts';
 import {
   argument,
+  asRecordedOption,
   collectFiles,
   LogReading,
   nothingFound,
   openAuditConfig,
+  openPseudonyms,
   partOf,
   replicaOption,
   requireReplica,
@@ -28,6 +30,7 @@ interface ExportArguments {
   readonly replica?: string;
   readonly since?: string;
   readonly until?: string;
+  readonly asRecorded?: boolean;
 }
 
 /** Registers `audit export`. */
@@ -55,6 +58,7 @@ export function registerExport(audit: Command, run: Run): void {
       argument(instantAt),
     )
     .option('--until <time>', 'records up to this time; a month or a day is included', argument(instantAfter))
+    .addOption(asRecordedOption())
     .action(run(runExport));
 }
 
@@ -67,8 +71,9 @@ async function runExport(io: Io, options: ExportArguments): Promise<ExitStatus> 
 }
 
 async function exportFiles(io: Io, options: ExportArguments): Promise<ExitStatus> {
-  const { config, key, output, replica, since, until } = options;
-  const { directory, keys } = await openAuditConfig(io, config, key);
+  const { config, key, output, replica, since, until, asRecorded } = options;
+  const section = await openAuditConfig(io, config, key);
+  const { directory, keys } = section;
   await requireReplica(directory, replica);
   // Lines on the same terminal show how far it is.
   using reading = await LogReading.of(io, directory, {
@@ -76,9 +81,10 @@ async function exportFiles(io: Io, options: ExportArguments): Promise<ExitStatus
     shown: output !== undefined || !io.stdout.isTTY,
   });
   let isEmpty = true;
+  const pseudonyms = await openPseudonyms(io, section, asRecorded);
   const lines = async function* (): AsyncGenerator<string, void> {
     const query = partOf({ replica, since, until });
-    for await (const { line } of allRecords({ directory, keys, query, ...reading.options })) {
+    for await (const { line } of allRecords({ directory, keys, query, pseudonyms, ...reading.options })) {
       isEmpty = false;
       yield `${line}\n`;
     }

@@ -2,6 +2,7 @@ import { resolve } from 'node:path';
 import { InvalidArgumentError, Option } from 'commander';
 import { findingText, type PlacedFinding } from '../audit/findings.ts';
 import { type AuditKeys, auditKeys } from '../audit/keys.ts';
+import { PseudonymReader } from '../audit/reader/pseudonym-reader.ts';
 import { type Query, replicaCriterion } from '../audit/reader/query.ts';
 import { processOf } from '../audit/replica-name.ts';
 import { foldersIn, segmentSizes } from '../audit/segments/segment.ts';
@@ -14,8 +15,7 @@ import type { Config } from '../config/schema.ts';
 import { SourceReader } from '../credentials/sources.ts';
 import type { RedisOptions } from '../redis/connection.ts';
 import { readAuditKey } from '../setup/audit.ts';
-import { ContentReading } from '../setup/content.ts';
-import { readRedis } from '../setup/redis.ts';
+import { ContentReading, readRedis } from '../setup/content.ts';
 import { CommandError, type Io, note, type Output, processContext } from './io.ts';
 
 interface Part {
@@ -250,6 +250,24 @@ export async function streamRedisOf(io: Io, file: string): Promise<RedisOptions>
   const options = await readRedis(config.redis, reading);
   if (options === undefined || reading.issues.length > 0) throw new ConfigError(reading.issues.map(locate));
   return options;
+}
+
+/**
+ * Reads the keys of pseudonyms that a configuration names; `asRecorded`: none. What cannot be read is noted, and its values
+ * stay pseudonyms.
+ */
+export function openPseudonyms(
+  io: Io,
+  { pseudonyms }: Pick<AuditConfig, 'pseudonyms'>,
+  asRecorded = false,
+): Promise<PseudonymReader> {
+  const onIssue = (issue: string): void => note(io, `pseudonyms stay as they are: ${issue}`);
+  return PseudonymReader.open(asRecorded ? undefined : pseudonyms?.keysDirectory, onIssue);
+}
+
+/** The option `--as-recorded`. */
+export function asRecordedOption(): Option {
+  return new Option('--as-recorded', 'leave pseudonyms as the log has them (audit.pseudonyms)');
 }
 
 /** The option `--replica`; `what` it selects. */

@@ -1,21 +1,23 @@
 import { type Command, Option } from 'commander';
 import {
   addressCriterion,
+  addressForms,
   type Found,
   instantAfter,
   instantAt,
   type Query,
-  recordedForms,
   statusCriterion,
 } from '../audit/reader/query.ts';
 import { search } from '../audit/reader/search.ts';
 import { type Format, formatted, printLines } from './audit-format.ts';
 import {
   argument,
+  asRecordedOption,
   collectFiles,
   LogReading,
   nothingFound,
   openAuditConfig,
+  openPseudonyms,
   replicaOption,
   requireReplica,
 } from './audit-log.ts';
@@ -27,6 +29,7 @@ interface SearchArguments extends Omit<Query, 'address'> {
   readonly key: readonly string[];
   readonly json?: boolean;
   readonly csv?: boolean;
+  readonly asRecorded?: boolean;
 }
 
 /** Registers `audit search`. */
@@ -40,7 +43,7 @@ export function registerSearch(audit: Command, run: Run): void {
     .option('--request-id <id>', 'requests whose response has this X-Request-Id')
     .option(
       '--address <address>',
-      'requests of the client at this IP address, also if it was recorded as a hash',
+      'requests of the client at this IP address, also if it was recorded as a pseudonym',
       argument(addressCriterion),
     )
     .option('--client <id>', 'requests of this client')
@@ -66,6 +69,7 @@ export function registerSearch(audit: Command, run: Run): void {
       'requests up to this time; a month or a day is included',
       argument(instantAfter),
     )
+    .addOption(asRecordedOption())
     .addOption(new Option('--json', 'print one JSON object per request').conflicts(['csv', 'table']))
     .addOption(new Option('--csv', 'print comma-separated values').conflicts(['json', 'table']))
     .addOption(new Option('--table', 'print columns (default)').conflicts(['json', 'csv']))
@@ -74,10 +78,11 @@ export function registerSearch(audit: Command, run: Run): void {
 
 async function runSearch(
   io: Io,
-  { config, key, json, csv, address, ...given }: SearchArguments,
+  { config, key, json, csv, asRecorded, address, ...given }: SearchArguments,
 ): Promise<ExitStatus> {
-  const { directory, keys, parameters } = await openAuditConfig(io, config, key);
-  const query = address === undefined ? given : { ...given, address: recordedForms(address, keys) };
+  const section = await openAuditConfig(io, config, key);
+  const { directory, keys, parameters } = section;
+  const query = address === undefined ? given : { ...given, address: addressForms(address) };
   await requireReplica(directory, query.replica);
   using reading = await LogReading.of(io, directory, { replica: query.replica });
   let cut = 0;
@@ -85,6 +90,7 @@ async function runSearch(
     directory,
     keys,
     query,
+    pseudonyms: await openPseudonyms(io, section, asRecorded),
     ...reading.options,
     onCut: () => {
       cut += 1;

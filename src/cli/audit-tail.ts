@@ -2,10 +2,19 @@ import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { type Command, InvalidArgumentError } from 'commander';
 import type { AuditKeys } from '../audit/keys.ts';
+import { hasPseudonym } from '../audit/pseudonym.ts';
+import { PseudonymReader } from '../audit/reader/pseudonym-reader.ts';
 import { SealedBatches } from '../audit/reader/sealed-batches.ts';
 import { foldersIn, segmentsIn } from '../audit/segments/segment.ts';
 import { printable, targetOf } from './audit-format.ts';
-import { nothingFound, openAuditConfig, replicaOption, requireReplica } from './audit-log.ts';
+import {
+  asRecordedOption,
+  nothingFound,
+  openAuditConfig,
+  openPseudonyms,
+  replicaOption,
+  requireReplica,
+} from './audit-log.ts';
 import { type ExitStatus, type Io, note, print, type Run } from './io.ts';
 
 /** Interval of the reads with --follow, in milliseconds. */
@@ -19,6 +28,7 @@ interface TailArguments {
   readonly lines: number;
   readonly replica?: string;
   readonly json?: boolean;
+  readonly asRecorded?: boolean;
 }
 
 interface TailRecord {
@@ -35,13 +45,15 @@ export function registerTail(audit: Command, run: Run): void {
     .option('-f, --follow', 'keep printing new records')
     .option('-n, --lines <count>', 'the number of newest records to print first', count, 10)
     .addOption(replicaOption('records'))
-    .option('--json', 'print records as they are in the log')
+    .option('--json', 'print records as JSON')
+    .addOption(asRecordedOption())
     .action(run(runTail));
 }
 
 async function runTail(io: Io, options: TailArguments): Promise<ExitStatus> {
-  const { config, follow = false, lines, replica, json = false } = options;
-  const { directory, keys } = await openAuditConfig(io, config);
+  const { config, follow = false, lines, replica, json = false, asRecorded } = options;
+  const section = await openAuditConfig(io, config);
+  const { directory, keys } = section;
   // With --follow, the replica may begin its log later.
   if (!follow) await requireReplica(directory, replica);
   let status: ExitStatus = 0;
@@ -51,7 +63,11 @@ async function runTail(io: Io, options: TailArguments): Promise<ExitStatus> {
   };
   const followed = { directory, keys, replica, onForged };
   const tails = new Map<string, LogTail>();
-  const show = ({ line }: TailRecord): string => `${json ? line : readable(line)}\n`;
+  let pseudonyms = await openPseudonyms(io, section, asRecorded);
+  const show = ({ line }: TailRecord): string => {
+    const revealed = pseudonyms.reveal(line);
+    return `${json ? revealed : readable(revealed)}\n`;
+  };
   await addFolders(followed, tails, lines);
   let newest: TailRecord[] = [];
   for (let more = await takeAll(tails); more.length > 0; more = await takeAll(tails)) {
@@ -62,8 +78,16 @@ async function runTail(io: Io, options: TailArguments): Promise<ExitStatus> {
   while (follow) {
     await addFolders(followed, tails);
     const more = await takeAll(tails);
-    if (more.length === 0) await delay(POLL_MS);
-    else await print(io, more.sort(byTime).map(show).join(''));
+    if (more.length === 0) {
+      await delay(POLL_MS);
+      continue;
+    }
+    // A record may be under a key that is new.
+    if (asRecorded !== true && more.some(({ line }) => hasPseudonym(pseudonyms.reveal(line)))) {
+      // What cannot be read was noted at the start.
+      pseudonyms = await PseudonymReader.open(section.pseudonyms?.keysDirectory, () => undefined);
+    }
+    await print(io, more.sort(byTime).map(show).join(''));
   }
   for (const tail of tails.values()) await tail.close();
   return status;

@@ -22,6 +22,7 @@ import {
   LogReading,
   nothingFound,
   openAuditConfig,
+  openPseudonyms,
   partOf,
   replicaOption,
   requireReplica,
@@ -66,7 +67,8 @@ export function registerUsage(audit: Command, run: Run): void {
 
 async function runUsage(io: Io, options: UsageArguments): Promise<ExitStatus> {
   const { config, key, by = usageFields(DEFAULT_FIELDS), replica, from, to } = options;
-  const { directory, keys } = await openAuditConfig(io, config, key);
+  const section = await openAuditConfig(io, config, key);
+  const { directory, keys } = section;
   const { deployments } = await loadConfig(config);
   await requireReplica(directory, replica);
   using reading = await LogReading.of(io, directory, { replica });
@@ -76,6 +78,7 @@ async function runUsage(io: Io, options: UsageArguments): Promise<ExitStatus> {
     by,
     lists: identifierLists(deployments),
     query: partOf({ replica, since: from, until: to }),
+    pseudonyms: await openPseudonyms(io, section),
     ...reading.options,
   });
   reading.progress.hide();

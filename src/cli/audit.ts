@@ -10,6 +10,7 @@ import { RedisStream } from '../audit/shipping/redis-stream.ts';
 import { messageOf } from '../base/error-code.ts';
 import { count } from '../base/units.ts';
 import { registerExport } from './audit-export.ts';
+import { registerForget } from './audit-forget.ts';
 import {
   type AuditConfig,
   auditDirectory,
@@ -69,6 +70,7 @@ export function registerAudit(program: Command, run: Run): void {
   registerExport(audit, run);
   registerUsage(audit, run);
   registerProof(audit, run);
+  registerForget(audit, run);
   audit
     .command('accept-clock')
     .description('let the gateway remove old segments, though its clock is far ahead of the audit log')

@@ -1,5 +1,5 @@
 import type { Command } from 'commander';
-import { IDENTIFIED_BY_NOTHING, identifiedBy } from '../app/identified-by.ts';
+import { IDENTIFIED_BY_NOTHING, identifiedBy } from '../app/explanation.ts';
 import { findLastSeen, type LastSeen } from '../audit/reader/last-seen.ts';
 import { messageOf } from '../base/error-code.ts';
 import { reportDefect } from '../base/expected-errors.ts';

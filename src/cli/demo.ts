@@ -97,7 +97,6 @@ function auditIn(directory: string): AuditOptions {
     durability: 'write',
     onFailure: 'refuse',
     parameters: ['ids', 'site_name', 'external_id'],
-    pseudonymise: [],
     segment: { size: 2 ** 28, age: 86_400_000, keep: 86_400_000 },
   };
 }

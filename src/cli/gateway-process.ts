@@ -13,11 +13,11 @@ import { timerDelay } from '../base/clock.ts';
 import { messageOf } from '../base/error-code.ts';
 import type { Log } from '../base/log.ts';
 import { addressName, type OpenAddress, socketPath } from '../base/open-port.ts';
-import { primaryChallenges } from '../challenges/store/primary.ts';
+import { primaryChallenges } from '../challenges/store/channel.ts';
 import { IdleLogs } from '../fleet/audit-logs.ts';
 import { Fleet } from '../fleet/fleet.ts';
 import { replicaOf } from '../fleet/worker.ts';
-import { primaryLimits } from '../limits/primary.ts';
+import { primaryLimits } from '../limits/channel.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import { type Io, processContext } from './io.ts';
 import { processParts } from './process-parts.ts';
@@ -97,7 +97,7 @@ const RETRY_MS = 1_000;
 type Environment = Readonly<Record<string, string | undefined>>;
 
 /** Returns the systemd that has started this process; undefined if it wants no messages. */
-export function systemdOf(environment: Environment, log: Log): ServiceManager | undefined {
+function systemdOf(environment: Environment, log: Log): ServiceManager | undefined {
   const { NOTIFY_SOCKET } = environment;
   return NOTIFY_SOCKET ? new Systemd(environment, log) : undefined;
 }

@@ -1,5 +1,6 @@
 import type { Command } from 'commander';
 import { type RecordedRequest, Replay } from '../app/replay.ts';
+import { isPseudonym } from '../audit/pseudonym.ts';
 import { type FoundRequest, instantAfter, instantAt } from '../audit/reader/query.ts';
 import { search } from '../audit/reader/search.ts';
 import { loadConfig } from '../config/load.ts';
@@ -10,6 +11,7 @@ import {
   LogReading,
   nothingFound,
   openAuditConfig,
+  openPseudonyms,
   partOf,
   replicaOption,
   requireReplica,
@@ -64,7 +66,8 @@ export class RecordedLog {
    */
   async *requests(): AsyncGenerator<FoundRequest, void> {
     const { config, logConfig = config, key, replica, from, to } = this.#options;
-    const { directory, keys } = await openAuditConfig(this.#io, logConfig, key);
+    const section = await openAuditConfig(this.#io, logConfig, key);
+    const { directory, keys } = section;
     await requireReplica(directory, replica);
     using reading = await LogReading.of(this.#io, directory, { replica });
     const found = search({
@@ -74,6 +77,7 @@ export class RecordedLog {
         ...partOf({ replica, since: from, until: to }),
         ...(this.#client !== undefined && { client: this.#client }),
       },
+      pseudonyms: await openPseudonyms(this.#io, section),
       ...reading.options,
       onCut: () => undefined,
     });
@@ -102,7 +106,19 @@ export function wasServed({ access }: FoundRequest): boolean {
   return access.upstream !== undefined;
 }
 
-/** The request as it is judged. */
+/** The request as it is judged. A value whose key is destroyed or missing is as unknown as one that is not recorded. */
 export function recordedRequest({ access, outcome }: FoundRequest): RecordedRequest {
-  return { ...access, hasBody: outcome !== undefined && outcome.bytes.in > 0 };
+  const hasBody = outcome !== undefined && outcome.bytes.in > 0;
+  return { ...access, parameters: knownParameters(access.parameters), hasBody };
+}
+
+function knownParameters(parameters: RecordedRequest['parameters']): RecordedRequest['parameters'] {
+  const entries = Object.entries(parameters);
+  const isHidden = ([, value]: (typeof entries)[number]): boolean => [value].flat().some(isHiddenValue);
+  if (!entries.some(isHidden)) return parameters;
+  return Object.fromEntries(entries.map((entry) => [entry[0], isHidden(entry) ? null : entry[1]]));
+}
+
+function isHiddenValue(value: string | null): boolean {
+  return value !== null && isPseudonym(value);
 }

@@ -20,7 +20,7 @@ import {
 
 const REPLICA = 'letters, digits, "-", "_" and "." only, 64 at most, a letter or digit first';
 const PARAMETERS = 'a list of names of query parameters';
-const PSEUDONYMISE = 'a list that may hold: address';
+const FIELDS = 'a list of address and parameters.NAME, such as parameters.ids, with one at least';
 
 /** Schema of the audit log. `folder` is the base of relative file names. */
 export const auditSchema = (folder: string) =>
@@ -58,10 +58,33 @@ export const auditSchema = (folder: string) =>
         .describe(
           'The query parameters that are recorded by value. Every other one is recorded by its name only.',
         ),
-      pseudonymise: z
-        .array(oneOf(['address']), { error: PSEUDONYMISE })
-        .default([])
-        .describe('The fields that are recorded as a keyed hash.'),
+      pseudonyms: z
+        .strictObject(
+          {
+            keysDirectory: fileName(folder).describe(
+              'The directory of the keys, outside of `audit.directory`. Each process makes its keys in a folder in it, for its own user only. Keep it out of copies of the log.',
+            ),
+            fields: z
+              .array(text('address, or parameters.NAME', /^(?:address|parameters\..{1,64})$/), {
+                error: FIELDS,
+              })
+              .min(1, { error: FIELDS })
+              .default(['address'])
+              .describe(
+                'What is encrypted: `address`, the address of a client, and `parameters.NAME`, the value of a parameter that `audit.parameters` names.',
+              ),
+            per: oneOf(['month', 'client', 'address'])
+              .default('month')
+              .describe(
+                'What has a key of its own, and can be forgotten alone: each `month` (UTC), each `client`, or each `address`. Values of unknown clients are always under the key of the month.',
+              ),
+          },
+          { error: SECTION },
+        )
+        .exactOptional()
+        .describe(
+          'Values that name persons are recorded encrypted. `audit forget` destroys a key, and with it these values, while the log stays verifiable.',
+        ),
       segment: z
         .strictObject(
           {

@@ -100,7 +100,7 @@ export function knownKeys(schema: unknown, path: Path): string[] {
  * Returns how many segments of a path lead to values that keep the type of the schema's output if something
  * below them is refused. The value of a transform does not: it is the input of the transform then.
  */
-export function typedDepth(schema: unknown, path: Path): number {
+function typedDepth(schema: unknown, path: Path): number {
   let part = schema;
   for (const [depth, segment] of path.entries()) {
     if (!keepsType(part)) return depth;

@@ -3,10 +3,15 @@ import { ORIGIN_FIELDS } from '../http1/fields.ts';
 import { isOverride } from '../policy/fields.ts';
 import { circuitSchema, healthSchema, outcomesIssues, outcomesSchema, retrySchema } from './availability.ts';
 import { type Accepted, type CrossIssue, crossChecked } from './cross-check.ts';
-import { addressFamilyIssues, egressSchema, severalAddressesIssues } from './egress.ts';
 import { limitsSchema } from './limits.ts';
 import { operationsIssues, operationsSchema } from './operations.ts';
-import { plaintextTlsIssues, upstreamTlsSchema } from './upstream-tls.ts';
+import {
+  addressFamilyIssues,
+  egressSchema,
+  plaintextTlsIssues,
+  severalAddressesIssues,
+  upstreamTlsSchema,
+} from './upstream-connections.ts';
 import {
   duration,
   flag,

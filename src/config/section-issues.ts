@@ -1,3 +1,4 @@
+import { isAbsolute, relative, sep } from 'node:path';
 import { clientIssues } from './client-issues.ts';
 import { type Accepted, type CrossIssue, crossChecked, keyList } from './cross-check.ts';
 import type { Path } from './issues.ts';
@@ -21,6 +22,7 @@ export function* sectionIssues(config: Accepted<Config>): Generator<CrossIssue> 
       message: 'needs a Redis: give redis, or leave stream out',
     };
   }
+  yield* pseudonymIssues(config.audit);
   if (deployments === undefined) return;
   if (Object.keys(deployments).length === 0) {
     yield { path: ['deployments'], message: 'has no deployment: describe at least one upstream service' };
@@ -28,6 +30,31 @@ export function* sectionIssues(config: Accepted<Config>): Generator<CrossIssue> 
   yield* credentialIssues(config);
   yield* matchIssues(deployments, 'pathPrefix');
   yield* matchIssues(deployments, 'host');
+}
+
+function* pseudonymIssues(audit: Accepted<Config>['audit']): Generator<CrossIssue> {
+  const { directory, parameters, pseudonyms } = audit ?? {};
+  const path = ['audit', 'pseudonyms'];
+  const { keysDirectory, fields = [] } = pseudonyms ?? {};
+  if (directory !== undefined && keysDirectory !== undefined && isWithin(keysDirectory, directory)) {
+    yield {
+      path: [...path, 'keysDirectory'],
+      message: 'is in audit.directory, so copies of the log would have the keys: name a directory elsewhere',
+    };
+  }
+  for (const [index, field = ''] of fields.entries()) {
+    const name = field.startsWith('parameters.') ? field.slice('parameters.'.length) : undefined;
+    if (name === undefined || parameters === undefined || parameters.includes(name)) continue;
+    yield {
+      path: [...path, 'fields', index],
+      message: `is a parameter that is recorded by its name only: add ${name} to audit.parameters, or leave it out here`,
+    };
+  }
+}
+
+function isWithin(path: string, directory: string): boolean {
+  const way = relative(directory, path);
+  return way === '' || !(way === '..' || way.startsWith(`..${sep}`) || isAbsolute(way));
 }
 
 function* exposureIssues(

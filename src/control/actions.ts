@@ -4,15 +4,15 @@ import { z } from 'zod';
 import type { Clock } from '../base/clock.ts';
 import { RollingCount } from '../base/rolling-count.ts';
 import type { LocatedIssue } from '../config/issues.ts';
-import { type Admission, type Caller, callerOf, Slots } from './admission.ts';
-import { ControlError, handler, jsonBody, sendProblem } from './control-error.ts';
 import type {
   ActionName,
   ActionResultView,
   ActionsView,
   CredentialResultView,
   PendingActionView,
-} from './view.ts';
+} from './action-view.ts';
+import { type Admission, type Caller, callerOf, Slots } from './admission.ts';
+import { ControlError, handler, jsonBody, sendProblem } from './control-error.ts';
 
 /** Longest name in a request, in characters. */
 const LONGEST = 256;

@@ -3,11 +3,12 @@ import { once } from 'node:events';
 import { type Request, type RequestHandler, type Response, Router } from 'express';
 import type { AuditKeys } from '../audit/keys.ts';
 import { cursorOf } from '../audit/reader/newest-first.ts';
-import type { Found } from '../audit/reader/query.ts';
+import type { Found, Query } from '../audit/reader/query.ts';
 import {
   exportInThread,
   searchInThread,
   type ThreadPage,
+  type ThreadScope,
   type ThreadUsage,
   usageInThread,
 } from '../audit/reader/search-thread.ts';
@@ -35,8 +36,10 @@ const MOST_KNOWN = 1_000;
 export interface AuditLogAccess {
   readonly directory: string;
   readonly keys: readonly [AuditKeys, ...AuditKeys[]];
-  /** The form in which the log has the address of a client: as it is, or its pseudonym. */
-  readonly recordedAddress: (address: string) => string;
+  /** The directory of the keys of pseudonyms; undefined: there are none. */
+  readonly keysDirectory: () => string | undefined;
+  /** A criterion of a search as the log has it: as it is, or its pseudonym. */
+  readonly recorded: (criterion: string) => string;
   /** The parameters that are lists of identifiers by the configuration in use. */
   readonly lists: () => IdentifierLists;
   /** Records a search, an export or a report of usage in the audit log. */
@@ -102,7 +105,7 @@ export class AuditApi {
     this.#exports = new Slots(exports);
     this.router.get(
       '/audit/search',
-      this.#handler((req, res, log) => this.#sendPage(req, res, log, readSearch(req.query, log.keys))),
+      this.#handler((req, res, log) => this.#sendPage(req, res, log, readSearch(req.query))),
     );
     this.router.get(
       '/audit/export',
@@ -146,7 +149,7 @@ export class AuditApi {
 
   async #sendPage(req: Request, res: Response, log: AuditLogAccess, request: PageRequest): Promise<void> {
     const { limit, after, budgetMs, query } = request;
-    const scope = { directory: log.directory, keys: log.keys, query };
+    const scope = scopeOf(log, query);
     const task = { kind: 'page', limit, after, budgetMs } as const;
     const found = await this.#inTime(req, res, TOO_SLOW, (signal) => {
       this.#recordOnce(req, log, 'audit-search');
@@ -157,7 +160,7 @@ export class AuditApi {
 
   async #usage(req: Request, res: Response, log: AuditLogAccess): Promise<void> {
     const { query, by, format } = readUsage(req.query);
-    const scope = { directory: log.directory, keys: log.keys, query };
+    const scope = scopeOf(log, query);
     const maxRows = format === 'csv' ? Number.POSITIVE_INFINITY : MAX_ROWS;
     const task = { kind: 'usage', by, lists: log.lists(), maxRows } as const;
     const counted = await this.#inTime(req, res, USAGE_TOO_SLOW, (signal) => {
@@ -195,13 +198,13 @@ export class AuditApi {
   }
 
   async #export(req: Request, res: Response, log: AuditLogAccess): Promise<void> {
-    const { query, format } = readExport(req.query, log.keys);
+    const { query, format } = readExport(req.query);
     using slot = this.#exports.take();
     if (slot === undefined) return tooMany(res, 30, 'Another export is under way. Retry later.');
     const { exportResults, exportMs, stalledMs } = this.#options.bounds;
     log.record('audit-export', detailsOf(req, log, { format }));
     const gone = this.#untilGone(req, res, exportMs + stalledMs);
-    const scope = { directory: log.directory, keys: log.keys, query };
+    const scope = scopeOf(log, query);
     const task = { kind: 'export', format, most: exportResults, timeMs: exportMs } as const;
     try {
       for await (const piece of exportInThread(scope, task, gone)) {
@@ -253,6 +256,10 @@ export class AuditApi {
   }
 }
 
+function scopeOf({ directory, keys, keysDirectory }: AuditLogAccess, query: Query): ThreadScope {
+  return { directory, keys, keysDirectory: keysDirectory(), query };
+}
+
 /** Makes the response a file with that kind of name; the time is that of the response. */
 function attach(res: Response, name: string, format: keyof typeof TYPES): Response {
   const time = new Date().toISOString().replace(/[-:]|\.\d+/g, '');
@@ -279,7 +286,7 @@ function detailsOf(req: Request, log: AuditLogAccess, more: AdminDetails): Admin
   const { id } = req.params;
   const query = Object.entries(req.query)
     .filter(([name]) => !PAGING.has(name))
-    .map(([name, value]) => `${name}=${name === 'address' ? log.recordedAddress(String(value)) : value}`);
+    .map(([name, value]) => `${name}=${PERSONAL.has(name) ? log.recorded(String(value)) : value}`);
   return {
     by: 'api',
     address: req.socket.remoteAddress ?? '',
@@ -288,6 +295,8 @@ function detailsOf(req: Request, log: AuditLogAccess, more: AdminDetails): Admin
   };
 }
 
+/** Criteria whose values the log may have as pseudonyms. */
+const PERSONAL: ReadonlySet<string> = new Set(['address', 'identifier', 'text']);
 const PAGING: ReadonlySet<string> = new Set(['cursor', 'limit', 'seconds', 'format']);
 
 async function drained(res: Response, gone: AbortSignal, withinMs: number): Promise<void> {

@@ -1,14 +1,13 @@
 import { z } from 'zod';
-import type { AuditKeys } from '../audit/keys.ts';
 import { type Position, parseCursor } from '../audit/reader/newest-first.ts';
 import {
   addressCriterion,
+  addressForms,
   instantAfter,
   instantAt,
   KINDS,
   type Query,
   REQUEST_CRITERIA,
-  recordedForms,
   replicaCriterion,
   statusCriterion,
 } from '../audit/reader/query.ts';
@@ -131,37 +130,37 @@ export class ParameterError extends Error {
 }
 
 /** Reads the parameters of a search. @throws ParameterError */
-export function readSearch(parameters: unknown, keys: readonly AuditKeys[]): PageRequest {
+export function readSearch(parameters: unknown): PageRequest {
   const { cursor: after, limit, seconds, ...given } = read(searchParameters, parameters);
-  return { query: queryOf(given, keys), limit, after, budgetMs: seconds * 1000 };
+  return { query: queryOf(given), limit, after, budgetMs: seconds * 1000 };
 }
 
 /** Reads the parameters of an export. @throws ParameterError */
-export function readExport(parameters: unknown, keys: readonly AuditKeys[]): ExportRequest {
+export function readExport(parameters: unknown): ExportRequest {
   const { format, ...given } = read(exportParameters, parameters);
-  return { query: queryOf(given, keys), format };
+  return { query: queryOf(given), format };
 }
 
 /** Reads the parameters of the records of one request. @throws ParameterError */
 export function readRequest(requestId: string, parameters: unknown): PageRequest {
   const all = { ...(parameters as object), requestId };
   const { cursor: after, limit, seconds, ...given } = read(requestParameters, all);
-  return { query: queryOf(given, []), limit, after, budgetMs: seconds * 1000 };
+  return { query: queryOf(given), limit, after, budgetMs: seconds * 1000 };
 }
 
 /** Reads the parameters of usage. @throws ParameterError */
 export function readUsage(parameters: unknown): UsageRequest {
   const { by, format, ...given } = read(usageParameters, parameters);
-  return { query: queryOf(given, []), by, format };
+  return { query: queryOf(given), by, format };
 }
 
-function queryOf({ from, to, identifier, address, ...given }: Criteria, keys: readonly AuditKeys[]): Query {
+function queryOf({ from, to, identifier, address, ...given }: Criteria): Query {
   const query: Query = {
     ...given,
     ...(from !== undefined && { since: from }),
     ...(to !== undefined && { until: to }),
     ...(identifier !== undefined && { id: identifier }),
-    ...(address !== undefined && { address: recordedForms(address, keys) }),
+    ...(address !== undefined && { address: addressForms(address) }),
   };
   if (query.kind !== 'events') return query;
   const foreign = REQUEST_CRITERIA.find((each) => query[each] !== undefined);

@@ -13,7 +13,7 @@ export interface Offer {
   readonly deployments: readonly OfferedDeployment[];
 }
 
-export interface OfferedAddress extends OpenAddress {
+interface OfferedAddress extends OpenAddress {
   /** True: clients speak TLS. */
   readonly isSecure: boolean;
 }

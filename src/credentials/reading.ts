@@ -186,7 +186,7 @@ function allOf({ username, proof }: Parts): Found[] {
 }
 
 /** Returns every source of a credential, including `next`. */
-export function sourcesOf({ next = {}, ...current }: CredentialSources): Source[] {
+function sourcesOf({ next = {}, ...current }: CredentialSources): Source[] {
   return [current, next].flatMap((given: PartSources) => [given.username ?? [], proofSources(given)].flat());
 }
 

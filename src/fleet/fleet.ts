@@ -294,7 +294,7 @@ export class Fleet implements Workers {
       if (this.#isRenewing || this.#missing < 0 || this.#closing !== undefined) return;
       const { worker } = await this.#startWorker();
       if (this.#missing < -1) return await this.#drainWorker(worker, false);
-      log.info('another worker serves in the place of one that has ended');
+      log.info('worker replaced');
       this.#keepLogs();
     } catch (error) {
       if (this.#closing === undefined) log.error({ reason: messageOf(error) }, 'a worker cannot be started');

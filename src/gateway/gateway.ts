@@ -22,16 +22,6 @@ import { countDownForwards, outboundHeaders, type ResponseFilter } from './heade
 import { KeysSeen } from './keys-seen.ts';
 import type { Pace } from './pace.ts';
 import { type DataPlane, Relay } from './relay.ts';
-import {
-  checkHost,
-  checkMethod,
-  checkSite,
-  checkUpgrade,
-  connectUnsupported,
-  hostOf,
-  parseTarget,
-  type Target,
-} from './request-checks.ts';
 import type { RequestHead } from './request-reader.ts';
 import {
   type Arrival,
@@ -42,7 +32,17 @@ import {
   RequestRecord,
   requestIdOf,
 } from './request-record.ts';
-import type { Routes } from './routes.ts';
+import {
+  checkHost,
+  checkMethod,
+  checkSite,
+  checkUpgrade,
+  connectUnsupported,
+  hostOf,
+  parseTarget,
+  type Routes,
+  type Target,
+} from './routing.ts';
 
 export interface Deployment {
   readonly name: string;

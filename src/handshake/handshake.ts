@@ -11,6 +11,7 @@ import {
   chooseChallenge,
   discard,
   isChallenge,
+  proveResponse,
   RESPONSES,
   sendMessage,
   signed,
@@ -20,7 +21,6 @@ import {
 import { METHOD_REFUSED, SAYS_NOTHING } from './credential-health.ts';
 import { cannotRepeat, noDigest } from './errors.ts';
 import type { Lost, Message, Refusal } from './exchange.ts';
-import { proveResponse } from './proof.ts';
 import type { UpstreamResponse } from './response.ts';
 
 /** How a handshake begins. */

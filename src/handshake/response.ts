@@ -1,6 +1,6 @@
 import { asGatewayError, GatewayError } from '../base/errors.ts';
 import { expectGatewayError } from '../base/expected-errors.ts';
-import type { RawHeaders } from '../base/raw-headers.ts';
+import { NO_FIELDS, type RawHeaders } from '../base/raw-headers.ts';
 import { PIECE_OVERHEAD } from '../http1/body-reader.ts';
 
 /** Bytes of a body that wait for its reader; then the upstream is paused. */
@@ -11,7 +11,6 @@ const DISCARD_MS = 1_000;
 
 /** Nothing is added to it. */
 const NO_PIECES: Buffer[] = [];
-const NO_FIELDS: RawHeaders = [];
 
 /** The exchange that a response comes from. */
 export interface ResponseSource {

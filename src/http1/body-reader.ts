@@ -1,4 +1,4 @@
-import type { RawHeaders } from '../base/raw-headers.ts';
+import { NO_FIELDS, type RawHeaders } from '../base/raw-headers.ts';
 import { CR, CRLF_LENGTH, fieldLines, LF, MalformedMessage, sectionEnd } from './fields.ts';
 
 /** Memory of each piece of a body beside its bytes; a body that comes byte by byte takes a hundred times its size. */
@@ -109,7 +109,7 @@ export class BodyReader {
     this.#left -= end - at;
     receiver.onData(at === 0 && end === input.length ? input : input.subarray(at, end), 0);
     // The receiver may have stopped the body.
-    if (this.#left === 0 && this.#part === 'bytes') this.#finish([], receiver);
+    if (this.#left === 0 && this.#part === 'bytes') this.#finish(NO_FIELDS, receiver);
     return end;
   }
 
@@ -181,7 +181,7 @@ export class BodyReader {
       if ((input[at + 1] ?? LF) !== LF) throw new MalformedMessage('chunk');
       if (input.length < at + CRLF_LENGTH) return at;
       this.#pass(input, receiver);
-      this.#finish([], receiver);
+      this.#finish(NO_FIELDS, receiver);
       return at + CRLF_LENGTH;
     }
     const end = sectionEnd(input, at, known, this.#mostTrailers, 'trailers-size');

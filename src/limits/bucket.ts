@@ -1,5 +1,4 @@
-import type { RateSettings } from './settings.ts';
-import { partOf } from './store.ts';
+import { partOf, type RateSettings } from './store.ts';
 
 /** More than this part of the bucket has to be elsewhere before it is asked for ahead of time. */
 const WORTH_ASKING = 1 / 8;

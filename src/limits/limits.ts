@@ -5,8 +5,7 @@ import { runAtOnce, type Steps, slices } from '../base/steps.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import { BEAT_MS, LimitSync } from './limit-sync.ts';
 import { type Clocks, type LimitScope, type LimitUse, LocalLimit, type Shortage } from './local-limit.ts';
-import type { LimitSettings } from './settings.ts';
-import type { LimitStore } from './store.ts';
+import type { LimitSettings, LimitStore } from './store.ts';
 
 /** The limits that are configured, by id of the client and name of the deployment. */
 export interface LimitsOptions {

@@ -1,8 +1,7 @@
 import { Bucket } from './bucket.ts';
 import { Quota } from './quota.ts';
-import type { LimitSettings } from './settings.ts';
 import { Slots } from './slots.ts';
-import type { LimitState, Report } from './store.ts';
+import type { LimitSettings, LimitState, Report } from './store.ts';
 
 /** `now`: milliseconds on a clock that never goes back. `epoch`: milliseconds since 1970. */
 export interface Clocks {

@@ -1,8 +1,14 @@
 import { putBounded } from '../base/bounded-map.ts';
 import type { Clocks } from './local-limit.ts';
 import { dayOf } from './quota.ts';
-import type { RateSettings } from './settings.ts';
-import { DEMAND_MS, type LimitState, type LimitStore, NEWCOMER_PART, type Report } from './store.ts';
+import {
+  DEMAND_MS,
+  type LimitState,
+  type LimitStore,
+  NEWCOMER_PART,
+  type RateSettings,
+  type Report,
+} from './store.ts';
 
 /** Limits: more than clients and deployments of a large configuration. */
 const LIMITS_AT_MOST = 65_536;

@@ -1,5 +1,20 @@
 import { z } from 'zod';
 
+/** Limits of a client, or of all clients together at a deployment. Undefined: not limited. */
+export interface LimitSettings {
+  readonly rate: RateSettings | undefined;
+  /** Requests under way at once. */
+  readonly concurrent: number | undefined;
+  /** Requests in one day, UTC. */
+  readonly daily: number | undefined;
+}
+
+/** A token bucket: `burst` requests at once, and `perSecond` more with every second. */
+export interface RateSettings {
+  readonly perSecond: number;
+  readonly burst: number;
+}
+
 /** Over how many milliseconds it is forgotten who sent how many requests. */
 export const DEMAND_MS = 1_000;
 /** Longer than a process counts after a report, in milliseconds. */

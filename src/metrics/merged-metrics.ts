@@ -10,7 +10,7 @@ export type MergeRule = 'sum' | 'min' | 'max' | 'first';
 export const CLIENT_LAST_SEEN = 'digest_gateway_client_last_seen_timestamp_seconds';
 
 /** One value of a metric, as prom-client represents it. */
-export interface MetricSample {
+interface MetricSample {
   /** Name of the series if it is not that of the metric, such as `…_bucket`. */
   readonly metricName?: string;
   readonly labels: Labels;

@@ -4,7 +4,7 @@ import { DeploymentMetrics } from './deployment-metrics.ts';
 import { CLIENT_LAST_SEEN, type MergeRule } from './merged-metrics.ts';
 import { SeriesHistogram, type WithSeries, withLatestTime, withSeries } from './series.ts';
 
-export const PREFIX = 'digest_gateway_';
+const PREFIX = 'digest_gateway_';
 /**
  * Gauges of prom-client that are named like counters, which Prometheus' linter reports; each has a
  * correctly named twin.

@@ -112,7 +112,7 @@ export interface DeploymentSettings {
 }
 
 /** Additions to the fields, content types and parameter names that restricted clients may send. */
-export interface RestrictedSettings {
+interface RestrictedSettings {
   readonly fields: readonly string[];
   readonly bodyTypes: readonly string[];
   readonly parameterNames: readonly string[];

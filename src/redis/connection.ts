@@ -6,7 +6,7 @@ import type { Secret } from '../base/secret.ts';
 
 const require = createRequire(import.meta.url);
 
-export interface RedisAddress {
+interface RedisAddress {
   readonly host: string;
   readonly port: number;
 }

@@ -36,6 +36,12 @@ export async function readAudit(
   if (issue !== undefined) {
     reading.issues.push({ path: ['audit', 'directory'], message: `${folder} ${issue}` });
   }
+  if (options.pseudonyms !== undefined) {
+    const keysFolder = join(options.pseudonyms.keysDirectory, replica);
+    const keysIssue = await folderIssue(keysFolder);
+    const path = ['audit', 'pseudonyms', 'keysDirectory'];
+    if (keysIssue !== undefined) reading.issues.push({ path, message: `${keysFolder} ${keysIssue}` });
+  }
   const key = await reading.value(['audit', 'keyFile'], (reader) => readAuditKey(keyFile, reader));
   const signing =
     signingKeyFile &&

@@ -240,7 +240,7 @@ const text = { 'content-type': 'text/plain;charset=UTF-8' };
 const maxBytes = 2 ** 40;
 
 /** Responds on paths for tests of a gateway; undefined for any other path. */
-export async function respondToTestPath(request: SimulatedRequest): Promise<Reply | undefined> {
+async function respondToTestPath(request: SimulatedRequest): Promise<Reply | undefined> {
   const [, name = '', argument = ''] = request.path.split('/');
   if (name === 'echo') return echo(request);
   if (name === 'bytes') return bytes(argument, request.query.has('chunked'));

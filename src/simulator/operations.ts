@@ -112,7 +112,7 @@ export const submissions: ReadonlyMap<string, Content> = new Map(
 );
 
 /** Fictional abstracts, by identifier. */
-export const abstracts: ReadonlyMap<string, Content> = new Map(
+const abstracts: ReadonlyMap<string, Content> = new Map(
   [
     abstract('A-1001', 'Tide pools as archives', 'Pools keep a record of storms; we read <sixty> of them.'),
     abstract('A-1002', 'Counting without numbers', 'Crows & children agree on what "more" means.'),

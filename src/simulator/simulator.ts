@@ -1,12 +1,24 @@
 import { once } from 'node:events';
 import { writeFile } from 'node:fs/promises';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
-import { type AddressInfo, isIPv6 } from 'node:net';
+import { createServer as createSecureServer, type Server as SecureServer } from 'node:https';
+import { type AddressInfo, isIPv6, type Socket } from 'node:net';
+import type { SecureContextOptions } from 'node:tls';
 import { ZodError } from 'zod';
+import { Authentication } from './authentication.ts';
 import { type Certificates, createCertificates } from './certificates.ts';
-import { Deployment } from './deployment.ts';
-import type { Counts, Observer } from './exchange.ts';
-import { type BehaviourChange, type SimulatorSettings, simulatorSettings } from './settings.ts';
+import { type Counts, createTally, Exchange, type Observer, Rules } from './exchange.ts';
+import { Faults } from './faults.ts';
+import { type Operation, operationOf } from './operations.ts';
+import {
+  type Behaviour,
+  type BehaviourChange,
+  behaviourOf,
+  type CheckedDeployment,
+  changedBehaviour,
+  type SimulatorSettings,
+  simulatorSettings,
+} from './settings.ts';
 
 /** The address of a deployment. */
 interface DeploymentAddress {
@@ -100,7 +112,7 @@ interface Answer {
 }
 
 /** Plain HTTP on loopback: counts, changes of behaviour, and the authority's certificate. */
-export class SidePort {
+class SidePort {
   readonly #server: Server;
   readonly #deployments: ReadonlyMap<string, Deployment>;
   readonly #ca: string;
@@ -185,4 +197,129 @@ function problem(error: unknown): Answer {
   if (error instanceof SyntaxError) return json(400, { error: 'The body is not JSON.' });
   if (error instanceof TooLarge) return json(413, { error: 'The body is too large.' });
   return json(500, { error: 'The request failed.' });
+}
+
+/** One deployment of the service: its server, its state and its counts. */
+class Deployment {
+  readonly family: string;
+  readonly scheme: 'http' | 'https';
+  readonly #settings: CheckedDeployment;
+  readonly #certificates: Certificates;
+  readonly #now: () => number;
+  readonly #observer: Observer | undefined;
+  readonly #server: Server;
+  /** The same server; undefined for plain HTTP. */
+  readonly #secure: SecureServer | undefined;
+  readonly #sockets = new Map<string, Socket>();
+  readonly #operation: Operation;
+  #authentication: Authentication;
+  #tally = createTally();
+  #rules: Rules;
+
+  constructor(
+    settings: CheckedDeployment,
+    certificates: Certificates,
+    now: () => number,
+    observer: Observer | undefined,
+  ) {
+    this.family = settings.family;
+    this.scheme = settings.plaintext ? 'http' : 'https';
+    this.#settings = settings;
+    this.#certificates = certificates;
+    this.#now = now;
+    this.#observer = observer;
+    this.#operation = operationOf(settings.kind, settings.family);
+    this.#authentication = new Authentication(now);
+    this.#rules = new Rules(behaviourOf(settings), this.#armed(settings.faults));
+    this.#secure = settings.plaintext ? undefined : createSecureServer(this.#identity(settings));
+    this.#server = this.#secure ?? createServer();
+    this.#server.keepAliveTimeout = settings.keepAliveTimeoutMs;
+    this.#server.on('connection', (socket: Socket) => this.#track(socket));
+    this.#server.on('request', (request, response) => this.#serve(request, response, () => {}));
+    // Without this listener Node sends 100 Continue itself, even before a 401.
+    this.#server.on('checkContinue', (request: IncomingMessage, response: ServerResponse) => {
+      this.#serve(request, response, () => response.writeContinue());
+    });
+  }
+
+  /** Resolves to the port. @throws if the port cannot be opened. */
+  async listen(host: string): Promise<number> {
+    await once(this.#server.listen(this.#settings.port, host), 'listening');
+    return (this.#server.address() as AddressInfo).port;
+  }
+
+  /** Changes the behaviour for later requests. @throws ZodError, and then changes nothing. */
+  change(change: unknown): void {
+    const { behaviour: before, faults } = this.#rules;
+    const after = changedBehaviour(before, change);
+    // A used-up fault must not become active again through an unrelated change.
+    const renewed = Object.hasOwn(Object(change), 'faults');
+    this.#rules = new Rules(after, renewed ? this.#armed(after.faults) : faults);
+    this.#server.keepAliveTimeout = after.keepAliveTimeoutMs;
+    if (after.tls !== before.tls || after.tlsMaxVersion !== before.tlsMaxVersion) {
+      this.#secure?.setSecureContext(this.#identity(after));
+    }
+  }
+
+  counts(): Counts {
+    const { uses } = this.#authentication;
+    return {
+      ...structuredClone(this.#tally),
+      distinctNonces: uses.distinct,
+      nonces: uses.list(),
+      ncViolations: uses.violations,
+    };
+  }
+
+  /** Simulates a restart: earlier nonces are unknown, lock-outs end, counts are zero. */
+  reset(): void {
+    this.#authentication = new Authentication(this.#now);
+    this.#tally = createTally();
+  }
+
+  /** Closes every connection at once. */
+  close(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#server.close(() => resolve());
+      for (const socket of this.#sockets.values()) socket.destroy();
+    });
+  }
+
+  #armed(faults: Behaviour['faults']): Faults {
+    return new Faults(faults, (kind) => {
+      this.#tally.faults[kind] += 1;
+    });
+  }
+
+  #identity({ tls, tlsMaxVersion }: Pick<Behaviour, 'tls' | 'tlsMaxVersion'>): SecureContextOptions {
+    return { ...this.#certificates.server[tls], maxVersion: tlsMaxVersion };
+  }
+
+  #track(socket: Socket): void {
+    this.#tally.connections += 1;
+    const key = nameOf(socket);
+    this.#sockets.set(key, socket);
+    socket.once('close', () => this.#sockets.delete(key));
+  }
+
+  #serve(request: IncomingMessage, response: ServerResponse, permit: () => void): void {
+    const exchange = new Exchange({
+      request,
+      response,
+      permit,
+      address: request.socket.remoteAddress ?? '',
+      raw: this.#sockets.get(nameOf(request.socket)),
+      rules: this.#rules,
+      operation: this.#operation,
+      authentication: this.#authentication,
+      tally: this.#tally,
+      now: this.#now,
+      observer: this.#observer,
+    });
+    void exchange.run();
+  }
+}
+
+function nameOf({ remoteAddress, remotePort }: Socket): string {
+  return `${remoteAddress} ${remotePort}`;
 }

@@ -300,6 +300,7 @@ export class Connection implements ResponseSource {
       !this.#isSending &&
       !isLastRequest(exchange.request);
     this.#exchange = undefined;
+    exchange?.release();
     if (isReusable) this.#free(exchange.isChallenged);
     else this.#end();
   }

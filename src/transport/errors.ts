@@ -1,7 +1,7 @@
 import { constants } from 'node:os';
 import { errorCode } from '../base/error-code.ts';
+import type { ProxyErrorType } from '../base/error-kind.ts';
 import { asGatewayError, type ErrorCode, GatewayError } from '../base/errors.ts';
-import type { ProxyErrorType } from '../base/proxy-error-type.ts';
 
 type Known = readonly [code: ErrorCode, detail: string, proxyError: ProxyErrorType];
 

@@ -75,20 +75,12 @@ export class UpstreamExchange
     this.request.interim?.information(status, headers);
   }
 
-  onHead({ status, reason, headers, isHttp11, lines }: ResponseHead): void {
+  onHead({ status, reason, headers, isHttp11, lines }: ResponseHead): UpstreamResponse {
     this.#observer.responded(status);
     this.isChallenged = status === 401;
     this.#response = new UpstreamResponse(status, reason, headers, isHttp11, this, lines);
     this.#resolve(this.#response);
-  }
-
-  onData(piece: Buffer): void {
-    this.#response?.push(piece);
-  }
-
-  onEnd(trailers: RawHeaders): void {
-    this.#release();
-    this.#response?.end(trailers);
+    return this.#response;
   }
 
   /** The connection failed, or was not made. */
@@ -126,7 +118,7 @@ export class UpstreamExchange
 
   abandon(): void {
     this.#leave();
-    this.#release();
+    this.release();
   }
 
   /** The head is the verdict: a stream in which nothing comes for a while must not keep requests from the upstream. */
@@ -141,17 +133,18 @@ export class UpstreamExchange
   }
 
   #lose(lost: Lost): void {
-    this.#release();
+    this.release();
     this.#resolve(lost);
   }
 
   #fail(error: GatewayError): void {
-    this.#release();
+    this.release();
     if (this.#response === undefined) this.#reject(error);
     else this.#response.fail(error);
   }
 
-  #release(): void {
+  /** It has ended; also called by its connection when its response has been read whole. */
+  release(): void {
     // The connection may be another exchange's from now on.
     this.connection = undefined;
     this.request.cancellation.remove(this);

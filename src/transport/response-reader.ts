@@ -1,6 +1,6 @@
+import type { ProxyErrorType } from '../base/error-kind.ts';
 import { GatewayError } from '../base/errors.ts';
-import type { ProxyErrorType } from '../base/proxy-error-type.ts';
-import { isFieldValue, joinedValue, type RawHeaders } from '../base/raw-headers.ts';
+import { isFieldValue, joinedValue, NO_FIELDS, type RawHeaders } from '../base/raw-headers.ts';
 import { type BodyFraming, BodyReader, type BodyReceiver } from '../http1/body-reader.ts';
 import {
   CRLF_LENGTH,
@@ -162,12 +162,19 @@ const TOO_MANY_INTERIM = `The upstream sent more than ${MAX_INTERIM} interim res
 const TOO_SHORT = 'The response of the upstream is not as long as its Content-Length says.';
 const CHUNKS_BREAK_OFF = 'The response of the upstream ends before its last chunk.';
 
+/** Receives the body of a response, as it is read. A throw ends the reading. */
+export interface ResponseBody {
+  /** The next piece, which is not empty. */
+  push(piece: Buffer): void;
+  end(trailers: RawHeaders): void;
+}
+
 /** Receives the response of one exchange, as it is read. A throw ends the reading. */
-export interface ResponseReceiver extends BodyReceiver {
+export interface ResponseReceiver {
   /** An interim response (1xx), never 100 (Continue); any number of them, before the head. */
   onInformation(status: number, headers: RawHeaders): void;
-  /** The head of the final response; once. */
-  onHead(head: ResponseHead): void;
+  /** The head of the final response; once. Returns who receives its body. */
+  onHead(head: ResponseHead): ResponseBody;
 }
 
 /**
@@ -182,6 +189,7 @@ export class ResponseReader implements BodyReceiver {
   isInBody = false;
   readonly #body = new BodyReader(MAX_HEAD_BYTES);
   #receiver: ResponseReceiver | undefined;
+  #response: ResponseBody | undefined;
   #method = '';
   /** The start of a head, line or trailer section that has not come whole. */
   #partial: Buffer | undefined;
@@ -212,6 +220,7 @@ export class ResponseReader implements BodyReceiver {
     this.isIdle = true;
     this.isInBody = false;
     this.#receiver = undefined;
+    this.#response = undefined;
     this.isPersistent = false;
     this.#body.stop();
   }
@@ -258,7 +267,7 @@ export class ResponseReader implements BodyReceiver {
   end(): boolean {
     if (this.#body.endsWithConnection) {
       this.#body.stop();
-      this.onEnd([]);
+      this.onEnd(NO_FIELDS);
       return true;
     }
     if (this.isInBody && !this.isPersistent)
@@ -316,24 +325,25 @@ export class ResponseReader implements BodyReceiver {
     }
     this.isInBody = true;
     if (body !== 0) this.#body.begin(body);
-    this.#receiver?.onHead(head);
-    if (body === 0 && this.isInBody) this.onEnd([]);
+    this.#response = this.#receiver?.onHead(head);
+    if (body === 0 && this.isInBody) this.onEnd(NO_FIELDS);
   }
 
   /** For the reader of the body. */
-  onData(piece: Buffer, framing: number): void {
+  onData(piece: Buffer): void {
     this.progress += 1;
-    this.#receiver?.onData(piece, framing);
+    this.#response?.push(piece);
   }
 
   /** For the reader of the body. */
   onEnd(trailers: RawHeaders): void {
     if (trailers.length > 0 && !checkTrailers(trailers)) this.isPersistent = false;
-    const receiver = this.#receiver;
+    const response = this.#response;
     this.isIdle = true;
     this.isInBody = false;
     this.#receiver = undefined;
-    receiver?.onEnd(trailers);
+    this.#response = undefined;
+    response?.end(trailers);
   }
 }
 

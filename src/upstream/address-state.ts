@@ -108,6 +108,8 @@ export class AddressState {
   readonly #responses: RollingCount;
   readonly #failures: RollingCount;
   #phase: Phase = 'unknown';
+  /** What users see of it. Only the state changes it. */
+  status = STATUS.unknown;
   /** When the health that users see changed last. */
   #since: number;
   #wasFailing = false;
@@ -131,17 +133,9 @@ export class AddressState {
     this.#since = clock.now();
   }
 
-  get health(): HealthState {
-    return STATUS[this.#phase].health;
-  }
-
-  get circuit(): CircuitState {
-    return STATUS[this.#phase].circuit;
-  }
-
   /** The last failure, for operators; empty unless the address is failing. */
   get reason(): string {
-    return this.health === 'failing' ? this.#lastFailure : '';
+    return this.status.health === 'failing' ? this.#lastFailure : '';
   }
 
   /** Milliseconds since the health changed last. */
@@ -156,18 +150,18 @@ export class AddressState {
   get isSettled(): boolean {
     const { interval, failback } = this.#health;
     if (!this.#wasFailing) return true;
-    if (this.health === 'healthy') return this.age >= failback;
+    if (this.status.health === 'healthy') return this.age >= failback;
     return interval === undefined && this.#msSinceFailure >= failback;
   }
 
   /** True if the last result was a failure, and the address is not failing yet. */
   get isInDoubt(): boolean {
-    return this.#failuresInARow > 0 && this.health !== 'failing';
+    return this.#failuresInARow > 0 && this.status.health !== 'failing';
   }
 
   /** True if a request would be admitted now. */
   get isAdmitting(): boolean {
-    return this.circuit === 'closed' || (this.#trial === undefined && this.retryAfterMs === 0);
+    return this.status.circuit === 'closed' || (this.#trial === undefined && this.retryAfterMs === 0);
   }
 
   /** Milliseconds until a request may be admitted; 0: one may be now, or a trial is under way. */
@@ -187,7 +181,7 @@ export class AddressState {
    * @throws GatewayError `upstream-circuit-open`
    */
   admit(request: object): StatusChange | undefined {
-    if (this.circuit === 'closed') return undefined;
+    if (this.status.circuit === 'closed') return undefined;
     if (!this.isAdmitting) throw circuitOpen(this.retryAfterMs);
     this.#trial = request;
     return this.#after('trial');
@@ -207,7 +201,7 @@ export class AddressState {
       return this.#countFailure() ?? this.#after('listed');
     }
     this.#failuresInARow = 0;
-    if (this.circuit === 'closed') this.#responses.add(this.#clock.now());
+    if (this.status.circuit === 'closed') this.#responses.add(this.#clock.now());
     return this.#after('response');
   }
 
@@ -223,7 +217,7 @@ export class AddressState {
     // A connection shows little while requests get no response over it.
     const isWeak = evidence === 'connection' && this.#failedBy === 'request';
     const isTooSoon = isWeak && this.#msSinceFailure < this.#health.failback;
-    if (this.health === 'failing' && (isTooSoon || !this.isAdmitting)) return undefined;
+    if (this.status.health === 'failing' && (isTooSoon || !this.isAdmitting)) return undefined;
     this.#failuresInARow = 0;
     return this.#after('check');
   }
@@ -247,7 +241,7 @@ export class AddressState {
 
   /** Counts a failed exchange while the circuit is closed. */
   #countFailure(): StatusChange | undefined {
-    if (this.circuit !== 'closed') return undefined;
+    if (this.status.circuit !== 'closed') return undefined;
     const now = this.#clock.now();
     this.#failures.add(now);
     const failed = this.#failures.sum(now);
@@ -268,6 +262,7 @@ export class AddressState {
     const after = STATUS[to];
     const now = this.#clock.now();
     this.#phase = to;
+    this.status = after;
     if (after.health !== before.health) this.#since = now;
     this.#wasFailing ||= after.health === 'failing';
     if (to === 'open') this.#openUntil = now + this.#circuit.open;

@@ -2,6 +2,7 @@ import type { Cancellation } from '../base/cancellation.ts';
 import type { Clock } from '../base/clock.ts';
 import type { GatewayError } from '../base/errors.ts';
 import { type Linked, LinkedQueue } from '../base/linked-queue.ts';
+import { type ClientState, PerClient } from '../base/per-client.ts';
 import type { RawHeaders } from '../base/raw-headers.ts';
 import { callEach } from '../base/report-error.ts';
 import {
@@ -13,8 +14,8 @@ import {
 } from '../handshake/exchange.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
 import type { TracedWork } from '../tracing/tracing.ts';
+import { tooManyRequests, waitTooLong } from '../transport/errors.ts';
 import type { BodySource, ReceivedBody } from '../transport/request-body.ts';
-import type { ClientLoad } from './admission.ts';
 import { clientTooSlow, upstreamTooSlow } from './errors.ts';
 
 /** What is known of a client's request, and what its exchanges note. */
@@ -90,6 +91,63 @@ export class ActiveRequest implements UpstreamRequest, Timed {
     this.source = source;
     this.interim = interim;
     this.cancellation = cancellation;
+  }
+}
+
+/** Requests that a client may have here for each connection: one on it, 16 that wait. */
+const MAX_PER_CONNECTION = 17;
+
+/** Requests of one client that are on a connection or wait for one. */
+export class ClientLoad implements ClientState {
+  requests = 0;
+
+  get isUnused(): boolean {
+    return this.requests === 0;
+  }
+}
+
+/** The queue that a request would wait in. */
+export interface AdmissionQueue {
+  /** The most connections. */
+  readonly limit: number;
+  /** The expected wait of a request of this client for a connection, in milliseconds. */
+  expectedWait(client: string): number;
+}
+
+/**
+ * Admits requests to the queue of an upstream. The bound is per client, so that one client cannot fill the queue: since
+ * clients take turns in it, those behind the requests of another do not wait for them.
+ */
+export class Admission {
+  readonly #longestWait: number;
+  readonly #clients = new PerClient(() => new ClientLoad());
+
+  /** `longestWait`: the longest expected wait for a connection, in milliseconds. */
+  constructor(longestWait: number) {
+    this.#longestWait = longestWait;
+  }
+
+  /**
+   * Counts a request of this client until `leave` gets what this returns.
+   * @throws GatewayError `overloaded`
+   */
+  enter(client: string, queue: AdmissionQueue): ClientLoad {
+    const load = this.check(client, queue);
+    load.requests += 1;
+    return load;
+  }
+
+  /** @throws GatewayError `overloaded` if a request of this client would not be admitted now */
+  check(client: string, queue: AdmissionQueue): ClientLoad {
+    const load = this.#clients.of(client);
+    const expectedWait = queue.expectedWait(client);
+    if (load.requests >= MAX_PER_CONNECTION * queue.limit) throw tooManyRequests(load.requests, expectedWait);
+    if (expectedWait > this.#longestWait) throw waitTooLong(expectedWait, this.#longestWait);
+    return load;
+  }
+
+  leave(load: ClientLoad): void {
+    load.requests -= 1;
   }
 }
 

@@ -20,9 +20,8 @@ import { Questions } from './questions.ts';
 import { canAnswer, errorAfter, evidenceOf, optionsAfter } from './refusal.ts';
 import type { RefusedTargets } from './refused-targets.ts';
 import { Trials } from './trial.ts';
-import { Verifier } from './verification.ts';
+import { type Sending, Verifier, Waiting } from './verification.ts';
 import { Versions, type VersionsDeps } from './versions.ts';
-import { type Sending, Waiting } from './waiting.ts';
 
 /**
  * Result of a test that an operator asked for. `unknown`: there is no such version; `spent`: the upstream has seen as many
@@ -147,11 +146,11 @@ export class UpstreamCredential {
     transport: Transport,
   ): Promise<UpstreamResponse> {
     const { refusedTargets } = this.#deps;
+    const { count } = refusedTargets;
     if (refusedTargets.bars(request)) throw targetRefused();
     const requests = this.#requests.get(transport);
     if (requests === undefined) throw new TypeError('the credential has no such transport');
     const { exchange } = transport;
-    const { count } = refusedTargets;
     const state = { flight: undefined, version: undefined, isLate: false };
     const call: Sending = { request, budget, exchange, transport, ...state };
     requests.enter();
@@ -225,7 +224,7 @@ export class UpstreamCredential {
       this.#waiting.endTest(call, 'proceed');
       return response;
     }
-    this.#waiting.endAnyTest();
+    if (this.#waiting.busy) this.#waiting.endAnyTest();
     if (response.status < 300 && request.method === 'GET') this.#questions.lastTarget = request.target;
     this.versions.accept(version);
     if (this.versions.rotation.others.length > 0) this.#tryCandidates();

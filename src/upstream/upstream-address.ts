@@ -165,7 +165,7 @@ export class UpstreamAddress implements ExchangeObserver {
     if (credential === undefined) {
       throw new TypeError(`deployment ${this.#options.deployment} has no credential ${name}`);
     }
-    if (this.state.circuit !== 'closed') return this.#sendTrial(request, budget, credential);
+    if (this.state.status.circuit !== 'closed') return this.#sendTrial(request, budget, credential);
     return credential.send(request, budget, this.#transport);
   }
 

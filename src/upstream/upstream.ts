@@ -11,8 +11,7 @@ import type { Egress } from '../transport/egress.ts';
 import { isAddressMissing } from '../transport/errors.ts';
 import { type BodyLimits, type BodyMemory, receiveBody } from '../transport/request-body.ts';
 import type { TlsSeen } from '../transport/upstream-tls.ts';
-import { Admission } from './admission.ts';
-import { type ActiveRequest, Deadlines } from './client-request.ts';
+import { type ActiveRequest, Admission, Deadlines } from './client-request.ts';
 import type { VersionTest } from './credential.ts';
 import {
   EgressAddresses,
@@ -362,7 +361,7 @@ export class Upstream {
 function preferredOf(addresses: readonly UpstreamAddress[]): UpstreamAddress | undefined {
   return (
     addresses.find(({ state }) => state.isSettled) ??
-    addresses.find(({ state }) => state.health !== 'failing') ??
+    addresses.find(({ state }) => state.status.health !== 'failing') ??
     addresses[0]
   );
 }

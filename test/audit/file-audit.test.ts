@@ -83,16 +83,17 @@ test('what records hold can be changed', async () => {
   await recordAccess(audit);
   audit.configure(undefined);
   await recordAccess(audit);
-  audit.configure({ parameters: [], pseudonymise: ['address'] });
+  const keysDirectory = await folder();
+  audit.configure({ parameters: [], pseudonyms: { keysDirectory, fields: ['address'], per: 'month' } });
   await recordAccess(audit);
-  audit.configure({ parameters: ['token'], pseudonymise: [] });
+  audit.configure({ parameters: ['token'], pseudonyms: undefined });
   await recordAccess(audit);
   await audit.close();
   const plain = { address: '192.0.2.7', parameters: { ids: "'A'", token: null } };
   expect(await recordsIn(directory)).toMatchObject([
     plain,
     plain,
-    { address: expect.stringMatching(/^hmac:/), parameters: { ids: null, token: null } },
+    { address: expect.stringMatching(/^ps1:/), parameters: { ids: null, token: null } },
     { address: '192.0.2.7', parameters: { ids: null, token: 'hunter2' } },
   ]);
 });

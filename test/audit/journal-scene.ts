@@ -85,6 +85,7 @@ async function openScene(directory: string, { sync = false, ...options }: SceneO
       onClosed: () => {
         closed += 1;
       },
+      keysReady: () => undefined,
     },
   );
   const textOf = (event: string) => () => `"kind":"admin","event":"${event}"}`;

@@ -116,17 +116,6 @@ test('has the end of a response that is whole at its head', async () => {
   expect(named).toMatchObject({ kind: 'access', outcome: 'throttled', credential: { version: '1' } });
 });
 
-test('records addresses as pseudonyms, the same for the same address', async () => {
-  const directory = await folder();
-  const { audit } = await openTestAudit(directory, { pseudonymise: ['address'] });
-  for (const address of ['192.0.2.7', '192.0.2.8', '192.0.2.7']) await recordAccess(audit, { address });
-  audit.admin('reload', { result: 'success', address: '192.0.2.7' });
-  await audit.close();
-  const [first, second, third, admin] = (await recordsIn(directory)).map(({ address }) => address);
-  expect(first).toMatch(/^hmac:[\w-]{22}$/);
-  expect([third === first, second === first, admin === first]).toEqual([true, false, true]);
-});
-
 test('escapes client input, so that it cannot end a line or a field', async () => {
   const directory = await folder();
   const { audit } = await openTestAudit(directory);

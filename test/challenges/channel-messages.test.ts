@@ -1,7 +1,6 @@
 import { describe, expect, test } from '@jest/globals';
 import type { ProcessPort } from '../../src/base/message-calls.ts';
-import { ChannelChallengeStore } from '../../src/challenges/store/channel.ts';
-import { primaryChallenges } from '../../src/challenges/store/primary.ts';
+import { ChannelChallengeStore, primaryChallenges } from '../../src/challenges/store/channel.ts';
 import { writeParked } from '../../src/challenges/store/stored-form.ts';
 import { aged, learned, parked } from '../support/challenges.ts';
 import { closing } from '../support/closing.ts';

@@ -1,8 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { CALL_DEADLINE_MS, CALLS_AT_MOST, type ProcessPort } from '../../src/base/message-calls.ts';
-import { ChannelChallengeStore } from '../../src/challenges/store/channel.ts';
-import { primaryChallenges } from '../../src/challenges/store/primary.ts';
+import { ChannelChallengeStore, primaryChallenges } from '../../src/challenges/store/channel.ts';
 import { learned, parked, recalled } from '../support/challenges.ts';
 import { closing } from '../support/closing.ts';
 import { type PrimaryProcess, portPair, startPrimary } from '../support/process-ports.ts';

@@ -13,14 +13,13 @@ describe('audit', () => {
       durability: 'write',
       onFailure: 'refuse',
       parameters: [],
-      pseudonymise: [],
       segment: { size: 2 ** 28, age: 86_400_000, keep: 365 * 86_400_000, keepUnsent: 10 * 2 ** 30 },
     });
   });
 
   test('keeps what is written', () => {
     const section =
-      '{ directory: /a, keyFile: /k, replica: r-1, durability: fsync, onFailure: serve, parameters: [ids], pseudonymise: [address], segment: { size: 1MiB, age: 12h, keep: 2d, keepUnsent: 1GiB } }';
+      '{ directory: /a, keyFile: /k, replica: r-1, durability: fsync, onFailure: serve, parameters: [ids], pseudonyms: { keysDirectory: /p, fields: [address, parameters.ids], per: client }, segment: { size: 1MiB, age: 12h, keep: 2d, keepUnsent: 1GiB } }';
     expect(parseConfig(served(withAudit(section)), '/srv/c.yaml').audit).toEqual({
       directory: '/a',
       keyFile: '/k',
@@ -28,7 +27,7 @@ describe('audit', () => {
       durability: 'fsync',
       onFailure: 'serve',
       parameters: ['ids'],
-      pseudonymise: ['address'],
+      pseudonyms: { keysDirectory: '/p', fields: ['address', 'parameters.ids'], per: 'client' },
       segment: { size: 2 ** 20, age: 43_200_000, keep: 172_800_000, keepUnsent: 2 ** 30 },
     });
   });
@@ -68,8 +67,29 @@ const issues: Case[] = [
   ],
   [
     'with a pseudonym for what has none',
-    with2('pseudonymise: [path]'),
-    ['3:51 audit.pseudonymise[0]: must be address'],
+    with2('pseudonyms: { keysDirectory: p, fields: [path] }'),
+    ['3:77 audit.pseudonyms.fields[0]: must be address, or parameters.NAME'],
+  ],
+  [
+    'with pseudonyms of nothing',
+    with2('pseudonyms: { keysDirectory: p, fields: [] }'),
+    [
+      '3:76 audit.pseudonyms.fields: must be a list of address and parameters.NAME, such as parameters.ids, with one at least',
+    ],
+  ],
+  [
+    'with a pseudonym of a parameter that is recorded by name only',
+    with2('parameters: [ids], pseudonyms: { keysDirectory: p, fields: [parameters.ids, parameters.token] }'),
+    [
+      '3:112 audit.pseudonyms.fields[1]: is a parameter that is recorded by its name only: add token to audit.parameters, or leave it out here',
+    ],
+  ],
+  [
+    'with keys of pseudonyms in the log',
+    with2('pseudonyms: { keysDirectory: a/keys }'),
+    [
+      '3:65 audit.pseudonyms.keysDirectory: is in audit.directory, so copies of the log would have the keys: name a directory elsewhere',
+    ],
   ],
   [
     'with a period of nothing',

@@ -1,8 +1,6 @@
 import type { Closable, ProcessPort, StoreServer } from '../../src/base/message-calls.ts';
-import { ChannelChallengeStore } from '../../src/challenges/store/channel.ts';
-import { primaryChallenges } from '../../src/challenges/store/primary.ts';
-import { ChannelLimitStore } from '../../src/limits/channel.ts';
-import { primaryLimits } from '../../src/limits/primary.ts';
+import { ChannelChallengeStore, primaryChallenges } from '../../src/challenges/store/channel.ts';
+import { ChannelLimitStore, primaryLimits } from '../../src/limits/channel.ts';
 import { realClocks } from '../support/limited.ts';
 import { portPair } from '../support/process-ports.ts';
 import { keepsTheContract } from './challenge-store.ts';

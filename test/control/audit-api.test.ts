@@ -4,7 +4,7 @@ import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals';
-import { auditKeys, Pseudonyms } from '../../src/audit/keys.ts';
+import { auditKeys } from '../../src/audit/keys.ts';
 import { cursorOf } from '../../src/audit/reader/newest-first.ts';
 import type { AdminDetails } from '../../src/audit/record.ts';
 import { Secret } from '../../src/base/secret.ts';
@@ -53,17 +53,18 @@ afterEach(async () => {
 interface Change {
   readonly bounds?: Partial<AuditBounds>;
   readonly traceUrl?: string;
-  readonly recordedAddress?: (address: string) => string;
+  readonly recordedAs?: (criterion: string) => string;
   readonly control?: ControlChange;
 }
 
-async function start({ bounds, traceUrl, recordedAddress = (address) => address, control }: Change = {}) {
+async function start({ bounds, traceUrl, recordedAs = (criterion) => criterion, control }: Change = {}) {
   const running = await startControl({
     audit: {
       log: {
         directory,
         keys: [keys],
-        recordedAddress,
+        keysDirectory: () => undefined,
+        recorded: recordedAs,
         lists: () => ({}),
         record: (event, details) => recorded.push({ event, details }),
       },
@@ -199,11 +200,15 @@ describe('GET /api/audit/search', () => {
     ]);
   });
 
-  test('is recorded with the pseudonym of an address where the log has pseudonyms', async () => {
-    const pseudonyms = new Pseudonyms(keys);
-    const origin = await start({ recordedAddress: (address) => pseudonyms.of(address) });
-    await search(origin, 'address=192.0.2.7&limit=1');
-    expect(recorded[0]?.details['query']).toEqual([`address=${pseudonyms.of('192.0.2.7')}`]);
+  test('is recorded with pseudonyms of what names persons, where the log has pseudonyms', async () => {
+    const origin = await start({ recordedAs: (criterion) => `hidden-${criterion.length}` });
+    await search(origin, 'address=192.0.2.7&identifier=A-1&text=ann&client=app-7&limit=1');
+    expect(recorded[0]?.details['query']).toEqual([
+      'address=hidden-9',
+      'identifier=hidden-3',
+      'text=hidden-3',
+      'client=app-7',
+    ]);
   });
 
   test('needs the token', async () => {

@@ -90,7 +90,8 @@ async function start(searches = AUDIT_BOUNDS.searches): Promise<string> {
       log: {
         directory,
         keys: [keys],
-        recordedAddress: (address) => address,
+        keysDirectory: () => undefined,
+        recorded: (criterion) => criterion,
         lists: () => ({}),
         record: () => undefined,
       },

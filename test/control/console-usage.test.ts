@@ -41,7 +41,8 @@ async function start(): Promise<string> {
       log: {
         directory,
         keys: [keys],
-        recordedAddress: (address) => address,
+        keysDirectory: () => undefined,
+        recorded: (criterion) => criterion,
         lists: () => ({ submissions: { 'operation-1': ['other_ids'] } }),
         record: () => undefined,
       },

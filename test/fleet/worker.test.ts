@@ -5,6 +5,7 @@ import { DataPlane } from '../../src/app/data-plane.ts';
 import type { WantedMetrics, WorkerReport } from '../../src/app/worker.ts';
 import { BufferGc } from '../../src/base/buffer-gc.ts';
 import { monotonicClock } from '../../src/base/clock.ts';
+import { CallClient } from '../../src/base/message-calls.ts';
 import { sharedSettings } from '../../src/config/listen.ts';
 import { callsTo, PROTOCOL } from '../../src/fleet/protocol.ts';
 import { unionOfMetrics } from '../../src/fleet/remote-worker.ts';
@@ -53,6 +54,11 @@ test('a report has what was asked for, and nothing that takes longer', async () 
       report.metrics.find((each) => each.name === `digest_gateway_${name}`)?.values;
     return { ...report, valuesOf, types: new Set(report.metrics.map(({ type }) => type)) };
   };
+
+  const any = new CallClient({ port: client, service: 'worker' });
+  for (const name of ['constructor', 'hasOwnProperty', 'commits']) {
+    await expect(any.call(name, undefined)).rejects.toThrow('unknown function');
+  }
 
   const counts = await ask('counts');
   expect([...counts.types].toSorted()).toEqual(['counter', 'gauge', 'histogram']);

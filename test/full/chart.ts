@@ -40,6 +40,7 @@ export interface Container {
   readonly args: readonly string[];
   readonly ports: readonly { name: string; containerPort: number }[];
   readonly securityContext: object;
+  readonly resources: { readonly limits: { readonly memory: string } };
   readonly startupProbe: Probe;
   readonly livenessProbe: Probe;
   readonly readinessProbe: Probe;

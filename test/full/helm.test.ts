@@ -246,6 +246,15 @@ test('the rendered configuration passes check, with secrets as the kubelet mount
   }
 });
 
+test('the chart, the Compose file and the documentation allow a container the same memory', async () => {
+  const [container] = chart('minimal').the('StatefulSet').spec.template.spec.containers;
+  expect(container.resources.limits.memory).toBe('512Mi');
+  const { services } = parse(await read('docker-compose.yml'));
+  expect(services.gateway.mem_limit).toBe('512m');
+  expect(await read('docs/operate/deploy.md')).toContain(' --memory 512m ');
+  expect(await read('docs/operate/sizing.md')).toContain(' allow 512 MiB.');
+});
+
 test('the secrets of the values are mounted under their names', () => {
   const { containers, volumes } = chart('production').the('StatefulSet').spec.template.spec;
   const secretAt = containers[0].volumeMounts.map(({ name, mountPath }) => [
@@ -297,7 +306,7 @@ describe('a change restarts the pods exactly if a reload does not suffice', () =
     ['listen.trustedProxies', { listen: { trustedProxies: ['192.0.2.1'] } }],
     ['listen.forwardedHeader', { listen: { forwardedHeader: 'Forwarded' } }],
     ['audit.parameters', { audit: { parameters: ['external_id'] } }],
-    ['audit.pseudonymise', { audit: { pseudonymise: ['address'] } }],
+    ['audit.pseudonyms', { audit: { pseudonyms: { keysDirectory: '/var/lib/digest-gateway/keys' } } }],
     ['listen.address', { listen: { address: '::' } }],
     ['listen.port', { listen: { port: 9000 } }],
     ['listen.tls', { listen: { tls: { minVersion: 'TLSv1.3' } } }],

@@ -1,6 +1,6 @@
 import { describe, expect, test } from '@jest/globals';
-import { hostOf } from '../../src/gateway/request-checks.ts';
 import { requestHead } from '../../src/gateway/request-reader.ts';
+import { hostOf } from '../../src/gateway/routing.ts';
 import { cpuMeter } from '../support/measure.ts';
 
 /** Checks a request of this version with these values of Host. */

@@ -1,6 +1,5 @@
 import { describe, expect, test } from '@jest/globals';
-import { parseTarget } from '../../src/gateway/request-checks.ts';
-import { Routes } from '../../src/gateway/routes.ts';
+import { parseTarget, Routes } from '../../src/gateway/routing.ts';
 
 const routes = new Routes([
   {

@@ -1,6 +1,6 @@
 import { describe, expect, test } from '@jest/globals';
 import fc from 'fast-check';
-import { parseTarget, splitAuthority } from '../../src/gateway/request-checks.ts';
+import { parseTarget, splitAuthority } from '../../src/gateway/routing.ts';
 
 describe('a target in origin form', () => {
   test.each([

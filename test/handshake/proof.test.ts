@@ -1,7 +1,7 @@
 import { describe, expect, test } from '@jest/globals';
 import { Nonce } from '../../src/challenges/nonce.ts';
 import { parseChallenges } from '../../src/digest/challenge.ts';
-import { proveResponse } from '../../src/handshake/proof.ts';
+import { proveResponse } from '../../src/handshake/account.ts';
 import { UpstreamResponse } from '../../src/handshake/response.ts';
 import { answer, type Challenge, readChallenges } from '../support/digest-client.ts';
 import { credential, ScriptedSource } from './scene.ts';

@@ -1,7 +1,6 @@
 import { expect, test } from '@jest/globals';
 import type { ProcessPort } from '../../src/base/message-calls.ts';
-import { ChannelLimitStore } from '../../src/limits/channel.ts';
-import { primaryLimits } from '../../src/limits/primary.ts';
+import { ChannelLimitStore, primaryLimits } from '../../src/limits/channel.ts';
 import { closing } from '../support/closing.ts';
 import { limit, limitsOf, realClocks, unused } from '../support/limited.ts';
 import { portPair, startPrimary } from '../support/process-ports.ts';

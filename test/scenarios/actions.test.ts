@@ -280,7 +280,7 @@ test('a worker that takes the place of another one uses the version that was pro
   expect((await act(scene.control, { action: 'promote', ...VERSION, version: '2' })).status).toBe(200);
   const [first = 0] = await scene.gateway.workers();
   process.kill(first, 'SIGKILL');
-  const replaced = 'another worker serves in the place of one that has ended';
+  const replaced = 'worker replaced';
   await until(() => scene.gateway.logged.some(({ msg }) => msg === replaced));
   accept(scene, NEW);
   await served(scene, 32);

@@ -18,6 +18,7 @@ const REASONS: Readonly<Record<string, readonly string[]>> = {
   'audit/reader/search-join.ts': [PARSES],
   'audit/record.ts': [PARSES],
   'audit/segments/admin-records.ts': [PARSES],
+  'audit/segments/pseudonym-files.ts': [PARSES],
   'audit/segments/segment.ts': [PARSES],
   'audit/segments/signed-file.ts': [PARSES],
   'audit/shipping/otlp.ts': [PARSES, PARSES],

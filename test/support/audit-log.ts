@@ -43,7 +43,6 @@ export function auditOptions(directory: string, change: Partial<AuditOptions> = 
     durability: 'write',
     onFailure: 'refuse',
     parameters: ['ids', 'site_name'],
-    pseudonymise: [],
     segment: { size: 2 ** 28, age: 86_400_000, keep: 86_400_000 },
     ...change,
   };

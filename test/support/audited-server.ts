@@ -17,7 +17,6 @@ const audit = await openAudit(
     durability: 'write',
     onFailure: 'refuse',
     parameters: [],
-    pseudonymise: [],
     segment: { size: 64 * 1024, age: 86_400_000, keep: 86_400_000 },
   },
   { log: { level: 'info', debug() {}, info: tell, warn: tell, error: tell } },

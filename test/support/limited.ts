@@ -1,8 +1,7 @@
 import { runAtOnce } from '../../src/base/steps.ts';
 import { Limits, type LimitsDeps, type Permit, RateLimited } from '../../src/limits/limits.ts';
 import type { Clocks } from '../../src/limits/local-limit.ts';
-import type { LimitSettings } from '../../src/limits/settings.ts';
-import type { Report } from '../../src/limits/store.ts';
+import type { LimitSettings, Report } from '../../src/limits/store.ts';
 import { Metrics } from '../../src/metrics/metrics.ts';
 
 /** 2026-11-20, noon, UTC. */

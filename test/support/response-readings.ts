@@ -33,18 +33,19 @@ class Recording {
     this.interim.push([status, headers]);
   }
 
-  onHead({ status, reason, headers }: Pick<ResponseHead, 'status' | 'reason' | 'headers'>): void {
+  onHead({ status, reason, headers }: Pick<ResponseHead, 'status' | 'reason' | 'headers'>): this {
     this.status = status;
     this.reason = reason;
     this.headers = headers;
+    return this;
   }
 
-  onData(chunk: Buffer): void {
+  push(chunk: Buffer): void {
     if (chunk.length === 0) throw new Error('an empty piece of a body');
     this.body += chunk.toString('latin1');
   }
 
-  onEnd(trailers: RawHeaders): void {
+  end(trailers: RawHeaders): void {
     if (this.result === 'whole') throw new Error('a second end');
     this.trailers = trailers;
     this.result = 'whole';
@@ -137,11 +138,11 @@ export function readWithNode(
     return method === 'HEAD' || status < 200 ? 1 : 0;
   };
   parser[HTTPParser.kOnBody] = (chunk: Buffer) => {
-    if (recording.result !== 'whole') recording.onData(chunk);
+    if (recording.result !== 'whole') recording.push(chunk);
     return 0;
   };
   parser[HTTPParser.kOnMessageComplete] = () => {
-    if (status >= 200 && recording.result !== 'whole') recording.onEnd(pending);
+    if (status >= 200 && recording.result !== 'whole') recording.end(pending);
     pending = [];
     return 0;
   };

@@ -45,7 +45,7 @@ function scene({ circuit = CIRCUIT, isChecked = true } = {}) {
 describe('the health of an address', () => {
   test('is unknown, then what the first result shows', () => {
     const failing = scene().state;
-    expect([failing.health, failing.isSettled]).toEqual(['unknown', true]);
+    expect([failing.status.health, failing.isSettled]).toEqual(['unknown', true]);
     const failed = failing.checkFailed('connection', 'refused');
     expect(failed).toEqual({ before: UNKNOWN, after: FAILING, reason: 'refused' });
     const healthy = scene().state;
@@ -60,9 +60,9 @@ describe('the health of an address', () => {
     state.responded(200);
     state.failed('request', 'b');
     state.checkFailed('connection', 'c');
-    expect([state.health, state.isInDoubt]).toEqual(['healthy', true]);
+    expect([state.status.health, state.isInDoubt]).toEqual(['healthy', true]);
     state.failed('request', 'd');
-    expect([state.health, state.reason, state.isInDoubt]).toEqual(['failing', 'd', false]);
+    expect([state.status.health, state.reason, state.isInDoubt]).toEqual(['failing', 'd', false]);
     state.failed('request', 'e');
     expect(state.reason).toBe('e');
   });
@@ -71,14 +71,14 @@ describe('the health of an address', () => {
     const { state } = scene();
     state.failed('request', 'a');
     state.responded(503);
-    expect([state.health, state.reason]).toEqual(['healthy', '']);
+    expect([state.status.health, state.reason]).toEqual(['healthy', '']);
   });
 
   test('is healthy after a connection if it failed for want of one', () => {
     const { state, fail } = scene();
     fail(1);
     state.checked('connection');
-    expect(state.health).toBe('healthy');
+    expect(state.status.health).toBe('healthy');
   });
 
   test('is not healthy after a mere connection while requests get no response, but for failback', () => {
@@ -86,17 +86,17 @@ describe('the health of an address', () => {
     state.failed('request', 'no response');
     clock.time = 29_999;
     state.checked('connection');
-    expect(state.health).toBe('failing');
+    expect(state.status.health).toBe('failing');
     clock.time = 30_000;
     state.checked('connection');
-    expect(state.health).toBe('healthy');
+    expect(state.status.health).toBe('healthy');
   });
 
   test('is healthy at once after a check that got a response', () => {
     const { state } = scene();
     state.failed('request', 'no response');
     state.checked('request');
-    expect(state.health).toBe('healthy');
+    expect(state.status.health).toBe('healthy');
   });
 
   test('is settled again when it has been healthy for failback', () => {
@@ -136,19 +136,19 @@ describe('a closed circuit', () => {
   test('opens when enough exchanges of the window have failed, of an address that is failing then', () => {
     const { state, fail, respond } = scene();
     respond(2);
-    expect([...fail(1), state.circuit]).toEqual(['closed']);
+    expect([...fail(1), state.status.circuit]).toEqual(['closed']);
     expect(fail(1)).toEqual([{ before: HEALTHY, after: OPEN, reason: 'refused' }]);
-    expect([state.circuit, state.health]).toEqual(['open', 'failing']);
+    expect([state.status.circuit, state.status.health]).toEqual(['open', 'failing']);
   });
 
   test('stays closed below the minimum, and below the share', () => {
     const few = scene();
     few.fail(3);
-    expect(few.state.circuit).toBe('closed');
+    expect(few.state.status.circuit).toBe('closed');
     const mostly = scene();
     mostly.respond(10);
     mostly.fail(9);
-    expect(mostly.state.circuit).toBe('closed');
+    expect(mostly.state.status.circuit).toBe('closed');
   });
 
   test('forgets failures that have left the window', () => {
@@ -156,21 +156,21 @@ describe('a closed circuit', () => {
     fail(3);
     clock.time = 10_000;
     fail(3);
-    expect(state.circuit).toBe('closed');
+    expect(state.status.circuit).toBe('closed');
   });
 
   test('counts a status that is listed as a failure, and names it', () => {
     const { state } = scene();
     for (let count = 0; count < 3; count += 1) state.responded(503);
-    expect([state.circuit, state.health]).toEqual(['closed', 'healthy']);
+    expect([state.status.circuit, state.status.health]).toEqual(['closed', 'healthy']);
     expect(state.responded(503)?.reason).toContain('503');
-    expect(state.circuit).toBe('open');
+    expect(state.status.circuit).toBe('open');
   });
 
   test('opens by no check', () => {
     const { state } = scene();
     for (let count = 0; count < 8; count += 1) state.checkFailed('request', 'no');
-    expect([state.circuit, state.health]).toEqual(['closed', 'failing']);
+    expect([state.status.circuit, state.status.health]).toEqual(['closed', 'failing']);
   });
 });
 
@@ -188,7 +188,7 @@ describe('an open circuit', () => {
     const { state, fail, respond } = scene();
     fail(4);
     respond(1);
-    expect([state.circuit, state.health]).toEqual(['open', 'failing']);
+    expect([state.status.circuit, state.status.health]).toEqual(['open', 'failing']);
   });
 
   test('admits one trial; its response closes the circuit, with all failures forgotten', () => {
@@ -199,7 +199,7 @@ describe('an open circuit', () => {
     expect(state.responded(401)).toEqual({ before: HALF_OPEN, after: HEALTHY, reason: '' });
     expect([admits(), admits()]).toEqual([true, true]);
     fail(3);
-    expect(state.circuit).toBe('closed');
+    expect(state.status.circuit).toBe('closed');
   });
 
   test.each([
@@ -210,7 +210,7 @@ describe('an open circuit', () => {
     openForItsTime();
     admits();
     end(state);
-    expect([state.circuit, state.retryAfterMs, admits()]).toEqual(['open', 5_000, false]);
+    expect([state.status.circuit, state.retryAfterMs, admits()]).toEqual(['open', 5_000, false]);
   });
 
   test('makes the next request the trial if one ends without a result', () => {
@@ -229,11 +229,11 @@ describe('an open circuit', () => {
     const { state, clock, fail, admits } = scene();
     fail(4);
     clock.time = 4_999;
-    expect([state.checked('connection'), state.circuit]).toEqual([undefined, 'open']);
+    expect([state.checked('connection'), state.status.circuit]).toEqual([undefined, 'open']);
     clock.time = 5_000;
     const trial = {};
     admits(trial);
-    expect([state.checked('connection'), state.circuit]).toEqual([undefined, 'half-open']);
+    expect([state.checked('connection'), state.status.circuit]).toEqual([undefined, 'half-open']);
     state.leave(trial);
     expect(state.checked('connection')).toEqual({ before: HALF_OPEN, after: RECOVERING, reason: '' });
   });
@@ -307,7 +307,7 @@ const EVENTS: readonly Event[] = [
     const request = {};
     running.push(request);
     const change = state.admit(request);
-    expect(state.isAdmitting).toBe(state.circuit === 'closed');
+    expect(state.isAdmitting).toBe(state.status.circuit === 'closed');
     return change;
   },
 ];
@@ -325,11 +325,11 @@ test('whatever happens, changes follow each other, and an address whose circuit 
         const change = event(state, running);
         expect(change?.before ?? last).toEqual(last);
         last = change?.after ?? last;
-        expect([state.health, state.circuit]).toEqual([last.health, last.circuit]);
+        expect([state.status.health, state.status.circuit]).toEqual([last.health, last.circuit]);
         // Whatever comes before its time, it stays open.
-        expect(retryAfterMs > 0 && state.circuit !== 'open').toBe(false);
-        expect(state.circuit !== 'open' || state.health === 'failing').toBe(true);
-        expect(state.reason !== '').toBe(state.health === 'failing');
+        expect(retryAfterMs > 0 && state.status.circuit !== 'open').toBe(false);
+        expect(state.status.circuit !== 'open' || state.status.health === 'failing').toBe(true);
+        expect(state.reason !== '').toBe(state.status.health === 'failing');
       }
     }),
     { numRuns: 500 },

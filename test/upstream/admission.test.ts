@@ -1,6 +1,6 @@
 import { describe, expect, test } from '@jest/globals';
 import { GatewayError } from '../../src/base/errors.ts';
-import { Admission, type ClientLoad } from '../../src/upstream/admission.ts';
+import { Admission, type ClientLoad } from '../../src/upstream/client-request.ts';
 
 /** An upstream whose expected wait is at most a minute. */
 function admissionOf(connections: number) {

@@ -72,7 +72,7 @@ describe('an address is checked', () => {
     works = false;
     // 9 to 11 s to the first failure, then about 1 s each to the others.
     await pass(11_000 + 2 * 1_200);
-    expect(states[0]?.health).toBe('failing');
+    expect(states[0]?.status.health).toBe('failing');
     expect(changes.map(({ after }) => after.health)).toEqual(['healthy', 'failing']);
     const [first = 0, second = 0, third = 0] = times.slice(1);
     expect(Math.max(second - first, third - second)).toBeLessThan(1_200);

@@ -118,7 +118,7 @@ test('a burst that finds the first lost is served whole, and opens no circuit', 
   const { send, upstream, logged } = await startLosing([GONE, HERE]);
   const results = await Promise.all(Array.from({ length: 40 }, () => send('GET')));
   expect(new Set(results)).toEqual(new Set([`200 from ${HERE}`]));
-  expect(upstream.addresses.map(({ state }) => state.circuit)).toEqual(['closed', 'closed']);
+  expect(upstream.addresses.map(({ state }) => state.status.circuit)).toEqual(['closed', 'closed']);
   expect(logged).toHaveLength(1);
 });
 

@@ -1,5 +1,5 @@
 import { expect, test } from '@jest/globals';
-import { type PauseNews, Pauses } from '../../src/upstream/pauses.ts';
+import { type PauseNews, Pauses } from '../../src/upstream/outcomes.ts';
 
 const DEPLOYMENT = { credential: undefined, outcome: 'throttled' };
 const CREDENTIAL = { credential: 'a', outcome: 'maintenance' };

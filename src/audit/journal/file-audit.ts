@@ -4,15 +4,14 @@ import {
   type AuditDeps,
   type AuditOptions,
   type LossRecorder,
-  type RecentRecord,
-  type RecentRecords,
+  type RecordOptions,
   ReleaseQueue,
   type Signed,
   type Waiter,
 } from '../audit.ts';
 import { signingKey } from '../checkpoint.ts';
 import { finding, type PlacedFinding } from '../findings.ts';
-import { type AuditKeys, auditKeys, Pseudonyms } from '../keys.ts';
+import { type AuditKeys, auditKeys } from '../keys.ts';
 import {
   type AccessFacts,
   type AdminDetails,
@@ -25,18 +24,18 @@ import { formatHead, GENESIS, type Head } from '../seal.ts';
 import type { Recovered } from '../segments/recovery.ts';
 import { Retention, type Retired } from '../segments/retention.ts';
 import { foldersIn } from '../segments/segment.ts';
-import { ChainWriter, type WriteError } from './chain-writer.ts';
+import { ChainWriter, type WriteError, writeErrorOf } from './chain-writer.ts';
 import { Journal } from './journal.ts';
+import { Pseudonyms } from './pseudonym-writer.ts';
+import { RecordRing } from './record-ring.ts';
 import { RefusalSample } from './refusal-sample.ts';
 
 /** How long a record may take to be written, in milliseconds. */
 const DEADLINE_MS = 1000;
 /** Interval at which heads are logged, in milliseconds. */
 const HEAD_EVERY_MS = 60_000;
-/** Records that are kept for the console. */
-const RECENT_KEPT = 500;
-/** Records after which none is kept until the console reads again: strings that live long cost CPU time. */
-const UNREAD_AT_MOST = 5_000;
+/** Interval at which the folder with the keys of pseudonyms is looked at, in milliseconds. */
+const FOLLOW_KEYS_MS = 1000;
 
 /**
  * Opens the audit log of this process, and recovers it if the previous process was killed.
@@ -46,6 +45,9 @@ export async function openAudit(options: AuditOptions, deps: AuditDeps): Promise
   const { directory, replica, durability, signingKey: pem } = options;
   const keys = auditKeys(options.key);
   const folder = join(directory, replica);
+  const pseudonyms = new Pseudonyms(({ keysDirectory }) => join(keysDirectory, replica));
+  pseudonyms.configure(options.pseudonyms);
+  await pseudonyms.current?.load();
   const { chain, recovered } = await ChainWriter.open({
     folder,
     replica,
@@ -56,8 +58,9 @@ export async function openAudit(options: AuditOptions, deps: AuditDeps): Promise
   const isPrimary = processOf(replica).worker === 0;
   const isBegunAnew =
     isPrimary && recovered.previous === GENESIS && (await foldersIn(directory, replica)).length > 1;
-  const audit = new FileAudit(options, { ...deps, chain, recovered, isBegunAnew, folder, keys });
+  const audit = new FileAudit(options, { ...deps, chain, recovered, isBegunAnew, folder, keys, pseudonyms });
   await audit.recoveryRecorded;
+  void audit.followKeys();
   return audit;
 }
 
@@ -68,6 +71,7 @@ interface FileAuditDeps extends AuditDeps {
   readonly isBegunAnew: boolean;
   readonly folder: string;
   readonly keys: AuditKeys;
+  readonly pseudonyms: Pseudonyms;
 }
 
 class FileAudit implements Audit, LossRecorder {
@@ -77,7 +81,8 @@ class FileAudit implements Audit, LossRecorder {
   /** Names of the parameters that are recorded with their values. */
   #byValue: ReadonlySet<string> = new Set();
   readonly #text: RecordText;
-  #pseudonyms: Pseudonyms | undefined;
+  readonly #pseudonyms: Pseudonyms;
+  #keyTimer: NodeJS.Timeout | undefined;
   /**
    * Resolves when the findings of the recovery are written, or cannot be. If the process were killed before that, no
    * record under a seal would name the lines that it set aside.
@@ -103,7 +108,8 @@ class FileAudit implements Audit, LossRecorder {
     this.#options = options;
     this.#deps = deps;
     this.#text = new RecordText(options.replica);
-    this.configure(options);
+    this.#pseudonyms = deps.pseudonyms;
+    this.#byValue = new Set(options.parameters);
     this.#journal = new Journal(
       { nextSeq: recovered.nextSeq, deadlineMs: DEADLINE_MS, segment: options.segment },
       {
@@ -113,6 +119,7 @@ class FileAudit implements Audit, LossRecorder {
         onRecord: (seq, at, record) => this.recent.add(seq, at, record),
         onUnrecorded: (count) => this.#countUnrecorded(count),
         onClosed: () => this.#retention.start(),
+        keysReady: () => this.#pseudonyms.ready(),
       },
     );
     this.#retention = new Retention(
@@ -175,7 +182,7 @@ class FileAudit implements Audit, LossRecorder {
   }
 
   refusal(facts: AccessFacts, waiter: Waiter): number {
-    if (this.#refusals.admits(facts.client, this.#shown(facts.address))) return this.access(facts, waiter);
+    if (this.#refusals.admits(facts.client, facts.address)) return this.access(facts, waiter);
     waiter.recorded();
     return 0;
   }
@@ -212,6 +219,7 @@ class FileAudit implements Audit, LossRecorder {
 
   async close(event?: 'stop'): Promise<void> {
     this.#retention.stop();
+    clearTimeout(this.#keyTimer);
     this.#refusals.flush();
     await this.#retention.idle;
     if (event !== undefined) this.admin(event, {});
@@ -222,16 +230,36 @@ class FileAudit implements Audit, LossRecorder {
     this.#logHead();
   }
 
-  configure(options: Pick<AuditOptions, 'parameters' | 'pseudonymise'> | undefined): void {
+  configure(options: RecordOptions | undefined): void {
     if (options === undefined) return;
     this.#byValue = new Set(options.parameters);
-    if (!options.pseudonymise.includes('address')) this.#pseudonyms = undefined;
-    else this.#pseudonyms ??= new Pseudonyms(this.#deps.keys);
+    this.#pseudonyms.configure(options.pseudonyms);
+  }
+
+  recordedCriterion(value: string): string {
+    return this.#pseudonyms.current?.criterion(value) ?? value;
   }
 
   #accessText(facts: AccessFacts): string {
     const { path, parameters, cut } = recordedTarget(facts.target, this.#byValue);
-    return this.#text.access(facts, { address: this.#shown(facts.address), path, parameters, cut });
+    const { client, address } = facts;
+    const hiding = this.#pseudonyms.current;
+    if (hiding === undefined) return this.#text.access(facts, { address, path, parameters, cut });
+    hiding.hideParameters(parameters, client, address);
+    return this.#text.access(facts, { address: hiding.address(address, client), path, parameters, cut });
+  }
+
+  /** Records keys of pseudonyms that were destroyed, now and from then on. */
+  async followKeys(): Promise<void> {
+    const writer = this.#pseudonyms.current;
+    const forgotten = (await writer?.refresh()) ?? [];
+    for (const each of forgotten) {
+      if (!(await this.adminWritten('pseudonyms-forgotten', each))) break;
+      await writer?.recorded(each).catch((error) => {
+        this.#deps.log.warn({ key: each.key, ...writeErrorOf(error) }, 'a destroyed key is recorded again');
+      });
+    }
+    if (!this.#closed) this.#keyTimer = setTimeout(() => void this.followKeys(), FOLLOW_KEYS_MS).unref();
   }
 
   #append(text: () => string, waiter?: Waiter): number {
@@ -248,10 +276,6 @@ class FileAudit implements Audit, LossRecorder {
   #countUnrecorded(count: number): void {
     this.#missing.unrecorded += count;
     this.counts.failures += count;
-  }
-
-  #shown(address: string): string {
-    return this.#pseudonyms === undefined ? address : this.#pseudonyms.of(address);
   }
 
   #onState(error: WriteError | undefined): void {
@@ -323,9 +347,10 @@ class FileAudit implements Audit, LossRecorder {
   }
 
   #adminText(event: string, details: AdminDetails): string {
-    const { address } = details;
-    const shown = typeof address === 'string' ? { address: this.#shown(address) } : {};
-    return this.#text.admin(event, { ...details, ...shown });
+    const { address, client = '' } = details;
+    const hiding = this.#pseudonyms.current;
+    if (hiding === undefined || typeof address !== 'string') return this.#text.admin(event, details);
+    return this.#text.admin(event, { ...details, address: hiding.address(address, String(client)) });
   }
 
   #retire(retired: Retired): Promise<boolean> {
@@ -353,29 +378,4 @@ function integrityErrorOf(
   if (foreign === undefined) return undefined;
   const { segment, line, lines: records } = foreign;
   return { ...finding('appended-after-stop', { records }), replica, segment, line };
-}
-
-/** The last records in memory that does not grow, kept as long as they are read now and then. */
-export class RecordRing implements RecentRecords {
-  readonly #kept: RecentRecord[] = [];
-  #count = 0;
-  #unread = 0;
-
-  add(seq: number, at: number, record: string): void {
-    if (this.#unread >= UNREAD_AT_MOST) return;
-    this.#unread += 1;
-    if (this.#unread === UNREAD_AT_MOST) this.#kept.length = 0;
-    else this.#kept[this.#count % RECENT_KEPT] = { seq, at, record };
-    this.#count += 1;
-  }
-
-  since(position: number): { readonly records: readonly RecentRecord[]; readonly position: number } {
-    this.#unread = 0;
-    const records: RecentRecord[] = [];
-    for (let at = Math.max(position, this.#count - RECENT_KEPT); at < this.#count; at += 1) {
-      const record = this.#kept[at % RECENT_KEPT];
-      if (record !== undefined) records.push(record);
-    }
-    return { records, position: this.#count };
-  }
 }

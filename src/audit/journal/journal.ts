@@ -33,6 +33,8 @@ export interface JournalDeps {
   readonly onUnrecorded: (count: number) => void;
   /** Called when a segment was closed. */
   readonly onClosed: () => void;
+  /** Undefined: the keys of all records that have their text are stored. Otherwise, when it resolves, ask again. */
+  readonly keysReady: () => Promise<void> | undefined;
 }
 
 /** A batch that is being written, or that is to be written again. */
@@ -61,6 +63,8 @@ export class Journal {
   /** Settles when the segment that is being begun is there, or could not be begun. */
   #opening: Promise<void> | undefined;
   #checking = false;
+  /** The state of the keys of the batch in flight, if they were not stored when it was to be written. */
+  #keys: 'storing' | 'failed' | undefined;
   #closing: (() => void) | undefined;
 
   constructor(options: JournalOptions, deps: JournalDeps) {
@@ -124,8 +128,8 @@ export class Journal {
     await inTime(this.#opening, deadlineMs);
     clearInterval(this.#timer);
     // A file that the disk still works on cannot be closed.
-    if (this.#inFlight === undefined && this.#opening === undefined)
-      await inTime(this.#chain.close(), deadlineMs);
+    const isFree = this.#inFlight === undefined || this.#keys === 'failed';
+    if (isFree && this.#opening === undefined) await inTime(this.#chain.close(), deadlineMs);
   }
 
   #schedule(): void {
@@ -143,6 +147,13 @@ export class Journal {
   }
 
   #write(inFlight: InFlight): void {
+    if (this.#keys === 'storing') return;
+    const pending = this.#deps.keysReady();
+    if (pending !== undefined) {
+      this.#storeKeys(inFlight, pending);
+      return;
+    }
+    this.#keys = undefined;
     try {
       this.#chain.write(inFlight.batch, (error, head) => {
         if (head === undefined) this.#fail(writeErrorOf(error ?? new Error('the disk refused it')));
@@ -154,6 +165,22 @@ export class Journal {
       this.#chain.abandon();
       this.#fail({ code: 'batch-failed', reason: 'a batch could not be made' });
     }
+  }
+
+  /** Writes the batch when the keys of its records are stored: a record under a lost key could not be read. */
+  #storeKeys(inFlight: InFlight, pending: Promise<void>): void {
+    this.#keys = 'storing';
+    pending.then(
+      () => {
+        this.#keys = undefined;
+        // The disk may have failed meanwhile; `#tick` writes the batch then.
+        if (this.#chain.writable) this.#write(inFlight);
+      },
+      (error: Error) => {
+        this.#keys = 'failed';
+        this.#fail(writeErrorOf(error));
+      },
+    );
   }
 
   #written(inFlight: InFlight, head: Head): void {
@@ -225,6 +252,7 @@ export class Journal {
     const { deadlineMs } = this.#options;
     if (this.#waitMs() > deadlineMs && this.#state === undefined)
       this.#fail({ code: 'disk-timeout', reason: `the disk did not answer within ${deadlineMs} ms` });
+    if (this.#keys === 'failed' && this.#inFlight !== undefined) this.#write(this.#inFlight);
     // A new segment is writable shortly before `#opening` settles; the batch must not be written twice.
     if (this.#opening !== undefined) return;
     if (!this.#chain.writable)

@@ -1,13 +1,8 @@
 import { join } from 'node:path';
 import { headOf, linesOf } from '../line.ts';
 import { segmentsToRead } from './newest-first.ts';
-import {
-  type ReadOptions,
-  reportUnsealed,
-  type SealedBlock,
-  type SearchOptions,
-  sealedBlocks,
-} from './search.ts';
+import { type ReadOptions, reportUnsealed, type SealedBlock, sealedBlocks } from './sealed-blocks.ts';
+import type { SearchOptions } from './search.ts';
 import { rawText } from './usage-lines.ts';
 
 export interface LastSeenOptions extends ReadOptions, Pick<SearchOptions, 'onBytes' | 'onSkipped'> {

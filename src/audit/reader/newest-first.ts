@@ -5,8 +5,8 @@ import { LONGEST_NAME } from '../replica-name.ts';
 import { foldersIn, MOST_SEQ, segmentsIn } from '../segments/segment.ts';
 import { timeRangeOf } from '../segments/time-index.ts';
 import { type Found, type Query, timeOf } from './query.ts';
-import type { ReadOptions, SearchOptions } from './search.ts';
-import { overlaps, reportUnsealed, type SearchedSegment, sealedBlocks } from './search.ts';
+import { type ReadOptions, reportUnsealed, type SearchedSegment, sealedBlocks } from './sealed-blocks.ts';
+import { overlaps, type SearchOptions } from './search.ts';
 import { SearchJoin } from './search-join.ts';
 
 export interface PageOptions extends SearchOptions {
@@ -101,7 +101,13 @@ function startOf({ to, folder, segment }: DatedSegment): Position {
 async function readSegment(options: PageOptions, dated: DatedSegment, newest: Newest): Promise<number> {
   const { query, onBytes, onUnreadable, onCut } = options;
   const { folder, segment, later } = dated;
-  const joined = new SearchJoin({ query, replica: folder, onCut, onUnreadable });
+  const joined = new SearchJoin({
+    query,
+    replica: folder,
+    onCut,
+    onUnreadable,
+    pseudonyms: options.pseudonyms,
+  });
   let last = segment.first - 1;
   for await (const block of sealedBlocks(options, folder, dated)) {
     onBytes(block.bytes.length, block.stored);
@@ -211,7 +217,7 @@ export function parseCursor(text: string): Position | undefined {
 }
 
 /** Negative if `a` comes before `b`. */
-export function compareNewestFirst(a: Position, b: Position): number {
+function compareNewestFirst(a: Position, b: Position): number {
   if (a.time !== b.time) return a.time > b.time ? -1 : 1;
   if (a.folder !== b.folder) return a.folder < b.folder ? -1 : 1;
   return b.seq - a.seq;

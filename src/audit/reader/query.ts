@@ -1,9 +1,10 @@
 import { isIPv4 } from 'node:net';
 import { parseAddress } from '../../base/network.ts';
 import { parseDuration } from '../../base/units.ts';
-import { type AuditKeys, Pseudonyms } from '../keys.ts';
 import type { LineHead } from '../line.ts';
+import { isPseudonym, PSEUDONYM_START } from '../pseudonym.ts';
 import { parseProcessName } from '../replica-name.ts';
+import { NO_PSEUDONYMS, type PseudonymReader } from './pseudonym-reader.ts';
 
 const TIME_FORMS =
   'a time is 2026-03, 2026-03-01, 2026-03-01T08:00:00Z or "2d ago"; UTC unless it says otherwise';
@@ -18,7 +19,7 @@ export interface Query {
   /** A replica with its workers (`gateway-1`), or one worker (`gateway-1@2`). */
   readonly replica?: string;
   readonly requestId?: string;
-  /** Forms of the client's address as it may have been recorded: see `recordedForms`. */
+  /** Forms of the client's address as it may have been recorded: see `addressForms`. */
   readonly address?: readonly string[];
   readonly client?: string;
   readonly deployment?: string;
@@ -125,7 +126,7 @@ export interface FoundRequest {
   readonly outcome: OutcomeLine | undefined;
 }
 
-export interface FoundEvent {
+interface FoundEvent {
   readonly event: EventLine;
 }
 
@@ -136,6 +137,9 @@ export function timeOf(found: Found): string {
   return 'event' in found ? found.event.time : found.access.time;
 }
 
+/** Patterns that are looked for one by one; with more, every record with a pseudonym is read. */
+const MAX_PATTERNS = 64;
+
 /** Fields that are in a record as one JSON string, the most selective one first. */
 const FIELDS = ['requestId', 'client', 'site', 'operation', 'deployment'] as const;
 
@@ -143,29 +147,40 @@ const FIELDS = ['requestId', 'client', 'site', 'operation', 'deployment'] as con
 export const REQUEST_CRITERIA = [...FIELDS, 'address', 'id', 'status', 'code', 'outcome'] as const;
 
 /** Groups of byte strings: the line of every record that matches has at least one of each group. */
-export function patternsOf({ id, address, ...query }: Query): Buffer[][] {
+export function patternsOf({ id, address, ...query }: Query, pseudonyms = NO_PSEUDONYMS): Buffer[][] {
   if (query.kind === 'events') return [[Buffer.from('"kind":"admin"')]];
   const fields = FIELDS.flatMap((field) => {
     const value = query[field];
     return value === undefined ? [] : [[`"${field}":${JSON.stringify(value)}`]];
   });
   const groups = [
-    ...(id === undefined ? [] : [[JSON.stringify(id).slice(1, -1)]]),
+    ...(id === undefined ? [] : [[idPattern(id), ...(pseudonyms.isEmpty ? [] : [PSEUDONYM_START])]]),
     ...fields,
-    ...(address === undefined ? [] : [address.map((form) => `"address":${JSON.stringify(form)}`)]),
+    ...(address === undefined ? [] : [addressPatterns(address, pseudonyms)]),
   ];
   return groups.map((group) => group.map((text) => Buffer.from(text)));
 }
 
+/** A part of every record that holds the identifier as it is. */
+export function idPattern(id: string): string {
+  return JSON.stringify(id).slice(1, -1);
+}
+
+function addressPatterns(forms: readonly string[], pseudonyms: PseudonymReader): string[] {
+  const all = [...forms, ...pseudonyms.formsOf(forms)];
+  const member = (text: string): string => `"address":${text}`;
+  if (all.length <= MAX_PATTERNS) return all.map((form) => member(JSON.stringify(form)));
+  return [...forms.map((form) => member(JSON.stringify(form))), member(PSEUDONYM_START)];
+}
+
 /**
- * The forms in which the log may have an address: as it was given, as the gateway writes it, of a socket that takes IPv4
- * and IPv6 (`::ffff:192.0.2.7`), and the pseudonyms of these. A pseudonym is its own form.
+ * The forms in which the log may have an address: as it was given, as the gateway writes it, and of a socket that takes
+ * IPv4 and IPv6 (`::ffff:192.0.2.7`). A pseudonym is its own form.
  */
-export function recordedForms(address: string, keys: readonly AuditKeys[]): string[] {
+export function addressForms(address: string): string[] {
   const canonical = parseAddress(address)?.toString();
   if (canonical === undefined) return [address];
-  const plain = [...new Set([address, canonical, ...(isIPv4(canonical) ? [`::ffff:${canonical}`] : [])])];
-  return [...plain, ...keys.flatMap((each) => plain.map((form) => new Pseudonyms(each).of(form)))];
+  return [...new Set([address, canonical, ...(isIPv4(canonical) ? [`::ffff:${canonical}`] : [])])];
 }
 
 /** True if the record is in the time range of the query. */
@@ -239,8 +254,8 @@ function holdsText(value: unknown, text: string): boolean {
  * @throws RangeError with the right form
  */
 export function addressCriterion(text: string): string {
-  if (parseAddress(text) !== undefined || /^hmac:[\w-]{22}$/.test(text)) return text;
-  throw new RangeError('an address is 192.0.2.7, 2001:db8::7, or hmac:… as the log has it');
+  if (parseAddress(text) !== undefined || isPseudonym(text)) return text;
+  throw new RangeError('an address is 192.0.2.7, 2001:db8::7, or ps1:… as the log has it');
 }
 
 /**

@@ -1,5 +1,6 @@
 import { finding, type PlacedFinding } from '../findings.ts';
 import { headOf, type LineHead, NEWLINE } from '../line.ts';
+import { NO_PSEUDONYMS, type PseudonymReader } from './pseudonym-reader.ts';
 import {
   type AccessRecord,
   asksEvents,
@@ -8,6 +9,7 @@ import {
   type EventLine,
   type Found,
   hasEnded,
+  idPattern,
   isWithin,
   MOST_OPEN,
   matches,
@@ -19,7 +21,7 @@ import {
   type Query,
   requestOf,
 } from './query.ts';
-import type { SealedBlock } from './search.ts';
+import type { SealedBlock } from './sealed-blocks.ts';
 
 const ACCESS_START = '"access":';
 const CUT = Buffer.from('"cut":true');
@@ -32,6 +34,8 @@ export interface SearchJoinOptions {
   /** Called for a record whose parameters were too long to be recorded whole and may have held the identifier. */
   readonly onCut: () => void;
   readonly onUnreadable: (finding: PlacedFinding) => void;
+  /** Undefined: pseudonyms stay as they are. */
+  readonly pseudonyms: PseudonymReader | undefined;
 }
 
 interface Open {
@@ -45,6 +49,7 @@ interface Open {
 export class SearchJoin {
   readonly #options: SearchJoinOptions;
   readonly #query: Query;
+  readonly #pseudonyms: PseudonymReader;
   readonly #events: boolean;
   readonly #requests: boolean;
   readonly #matcher: ByteMatcher;
@@ -60,14 +65,18 @@ export class SearchJoin {
   readonly #open = new Map<number, Open>();
 
   constructor(options: SearchJoinOptions) {
-    const { query } = options;
+    const { pseudonyms = NO_PSEUDONYMS } = options;
+    // Of a pseudonym whose key is known, records have the value once they are read.
+    const address = options.query.address?.map((form) => pseudonyms.valueOf(form));
+    const query = address === undefined ? options.query : { ...options.query, address };
     this.#options = options;
     this.#query = query;
+    this.#pseudonyms = pseudonyms;
     this.#events = asksEvents(query);
     this.#requests = asksRequests(query);
-    this.#all = patternsOf(query);
+    this.#all = patternsOf(query, pseudonyms);
     const { id, ...rest } = query;
-    this.#allButId = patternsOf(rest);
+    this.#allButId = patternsOf(rest, pseudonyms);
     const patterns = [...(this.#all[0] ?? []), ...(id === undefined ? [] : [CUT])];
     this.#matcher = new ByteMatcher(patterns);
     this.#joiningMatcher = new ByteMatcher(patterns.length === 0 ? [] : [...patterns, OUTCOME]);
@@ -133,7 +142,7 @@ export class SearchJoin {
 
   #readEvent({ seq, time }: LineHead, line: Buffer, sealed: () => boolean): void {
     if (!this.#events) return;
-    const event = this.#parse<EventLine>(seq, line);
+    const event = this.#parse<EventLine>(seq, this.#pseudonyms.reveal(line.toString('utf8')));
     if (event === undefined || !matchesEvent(this.#query, event)) return;
     if (sealed()) this.#open.set(seq, { found: { event }, giveUpAt: time, settled: true });
     else this.#unsealed += 1;
@@ -141,9 +150,12 @@ export class SearchJoin {
 
   #readAccess(head: LineHead, line: Buffer, sealed: () => boolean): void {
     if (!this.#requests) return;
-    const whole = hasEach(line, this.#all);
-    if (!whole && !(this.#query.id !== undefined && this.#isCut(line))) return;
-    const access = this.#parse<AccessRecord>(head.seq, line);
+    const { id } = this.#query;
+    const isCut = id !== undefined && this.#isCut(line);
+    if (!isCut && !hasEach(line, this.#all)) return;
+    const text = this.#pseudonyms.reveal(line.toString('utf8'));
+    if (!isCut && id !== undefined && !text.includes(idPattern(id))) return;
+    const access = this.#parse<AccessRecord>(head.seq, text);
     if (access === undefined) return;
     const begun = Date.parse(head.time);
     if (Number.isNaN(begun) || !(access.parameters instanceof Object)) {
@@ -153,7 +165,7 @@ export class SearchJoin {
     const found = matches(this.#query, access);
     if (found && sealed()) this.#add(head.seq, begun, access);
     else if (found) this.#unsealed += 1;
-    else if (this.#query.id !== undefined && mayHold(this.#query, access)) this.#options.onCut();
+    else if (id !== undefined && mayHold(this.#query, access)) this.#options.onCut();
   }
 
   #isCut(line: Buffer): boolean {
@@ -172,7 +184,7 @@ export class SearchJoin {
     const seq = Number.parseInt(line.toString('latin1', at, at + 16), 10);
     const open = this.#open.get(seq);
     if (open === undefined || 'event' in open.found || !sealed()) return;
-    open.found = { ...open.found, outcome: this.#parse<OutcomeLine>(seq, line) };
+    open.found = { ...open.found, outcome: this.#parse<OutcomeLine>(seq, line.toString('utf8')) };
     open.settled = true;
     if (!this.#isWanted(open.found)) this.#open.delete(seq);
   }
@@ -190,9 +202,9 @@ export class SearchJoin {
     }
   }
 
-  #parse<T>(seq: number, line: Buffer): T | undefined {
+  #parse<T>(seq: number, line: string): T | undefined {
     try {
-      return JSON.parse(line.toString('utf8')) as T;
+      return JSON.parse(line) as T;
     } catch {
       this.#changed(seq);
       return undefined;

@@ -16,6 +16,8 @@ export interface ThreadScope {
   readonly directory: string;
   /** The current key first, then those that sealed earlier segments. */
   readonly keys: readonly [AuditKeys, ...AuditKeys[]];
+  /** Of the keys of pseudonyms; undefined: values stay as they are. */
+  readonly keysDirectory: string | undefined;
   readonly query: Query;
 }
 

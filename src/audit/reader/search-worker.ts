@@ -4,6 +4,7 @@ import { type MessagePort, parentPort, workerData } from 'node:worker_threads';
 import { BufferGc } from '../../base/buffer-gc.ts';
 import { findingText } from '../findings.ts';
 import { searchPage } from './newest-first.ts';
+import { PseudonymReader } from './pseudonym-reader.ts';
 import { csvHeader, csvLine, foundCsv, foundJson, timeOf } from './query.ts';
 import { type SearchOptions, search } from './search.ts';
 import type {
@@ -39,7 +40,7 @@ async function sendPage(port: MessagePort, scope: ThreadScope, task: PageTask): 
   const notes = new Set<string>();
   let cut = 0;
   const page = await searchPage({
-    ...optionsOf(scope, notes),
+    ...(await optionsOf(scope, notes)),
     ...task,
     now: () => performance.now(),
     onCut: () => {
@@ -51,14 +52,14 @@ async function sendPage(port: MessagePort, scope: ThreadScope, task: PageTask): 
 
 async function sendUsage(port: MessagePort, scope: ThreadScope, task: UsageTask): Promise<void> {
   const notes = new Set<string>();
-  const usage = await countUsage({ ...optionsOf(scope, notes), ...task });
+  const usage = await countUsage({ ...(await optionsOf(scope, notes)), ...task });
   post(port, { kind: 'usage', usage, notes: [...notes] });
 }
 
 async function sendExport(port: MessagePort, scope: ThreadScope, task: ExportTask): Promise<void> {
   const { format, most, timeMs } = task;
   const notes = new Set<string>();
-  const options = optionsOf(scope, notes);
+  const options = await optionsOf(scope, notes);
   const begun = performance.now();
   const onBytes = (count: number, stored: number): void => {
     options.onBytes(count, stored);
@@ -103,15 +104,20 @@ async function sendPiece(port: MessagePort, text: string): Promise<void> {
   await asked;
 }
 
-function optionsOf(
-  { directory, keys, query }: ThreadScope,
+async function optionsOf(
+  { directory, keys, keysDirectory, query }: ThreadScope,
   notes: Set<string>,
-): Omit<SearchOptions, 'onCut'> {
+): Promise<Omit<SearchOptions, 'onCut'>> {
+  const onIssue = (issue: string): void => {
+    if (notes.size < MOST_NOTES) notes.add(`Pseudonyms stay as they are: ${issue}.`);
+  };
+  const pseudonyms = await PseudonymReader.open(keysDirectory, onIssue);
   const gc = new BufferGc();
   return {
     directory,
     keys,
     query,
+    pseudonyms,
     onBytes: (count) => gc.add(count),
     onUnreadable: (finding) => {
       if (notes.size < MOST_NOTES) notes.add(findingText(finding));

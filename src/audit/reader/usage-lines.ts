@@ -1,3 +1,5 @@
+import { isPseudonym, PSEUDONYM_START } from '../pseudonym.ts';
+
 /*
  * Reads what usage counts from the lines of records, without parsing them as JSON, which would take three times as long.
  * The lines have the order of `RecordText`. Within a JSON string every quote is escaped, so no text of a client can hold
@@ -67,6 +69,11 @@ export class RecordScan {
     this.seq = numberAt(text, start + SEQ_LENGTH);
     this.time = text.slice(end + TIME_AFTER, end + TIME_AFTER + TIME_LENGTH);
     this.kind = text.charAt(end + KIND_AFTER + 1);
+  }
+
+  /** True if an address or parameter may be one. */
+  get hasPseudonyms(): boolean {
+    return this.address.startsWith('ps1:') || this.parameters.includes(PSEUDONYM_START);
   }
 
   get day(): string {
@@ -169,7 +176,7 @@ export function rawText(value: string): string {
 
 /**
  * The number of items in the lists of a parameter, as the members of the object of parameters have it; `member`: its name
- * as JSON with a colon. -1: it is recorded by name only.
+ * as JSON with a colon. -1: it is recorded by name only; -2: under a key that is not at hand.
  */
 export function itemsIn(parameters: string, member: string): number {
   const start = memberStart(parameters, member);
@@ -177,12 +184,14 @@ export function itemsIn(parameters: string, member: string): number {
   const value = start + member.length;
   switch (parameters.charAt(value)) {
     case '"':
-      return itemsOfList(parameters.slice(value + 1, stringEnd(parameters, value + 1)));
+      return itemsOfValue(parameters.slice(value + 1, stringEnd(parameters, value + 1)));
     case '[': {
       let items = 0;
       for (let at = value + 1; parameters.charAt(at) === '"'; ) {
         const end = stringEnd(parameters, at + 1);
-        items += itemsOfList(parameters.slice(at + 1, end));
+        const more = itemsOfValue(parameters.slice(at + 1, end));
+        if (more < 0) return more;
+        items += more;
         // Behind the quote and a comma.
         at = end + 2;
       }
@@ -209,6 +218,10 @@ function stringEnd(text: string, start: number): number {
     if (slashes % 2 === 0) return quote;
   }
   return text.length;
+}
+
+function itemsOfValue(value: string): number {
+  return isPseudonym(value) ? -2 : itemsOfList(value);
 }
 
 /** Items in quotes; without quotes, items between commas. A list that is no list has some, too: it was passed on. */

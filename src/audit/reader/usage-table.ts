@@ -79,7 +79,7 @@ export interface UsageRow extends UsageCounts {
   readonly days: number;
 }
 
-export interface UsageDay extends UsageCounts {
+interface UsageDay extends UsageCounts {
   /** Such as 2026-03-01. */
   readonly day: string;
 }
@@ -264,9 +264,9 @@ export class UsageTable {
     for (const [name, member] of this.#membersOf(deployment, operation)) {
       const items = itemsIn(parameters, member);
       identifiers += Math.max(0, items);
-      if (items !== -1) continue;
+      if (items >= 0) continue;
       isUncounted = true;
-      this.#namesOnly.add(name);
+      if (items === -1) this.#namesOnly.add(name);
     }
     return { identifiers, isUncounted };
   }
@@ -363,7 +363,7 @@ export function usageNotes({ total, other, namesOnly }: Usage): string[] {
   }
   if (total.uncounted > 0) {
     notes.push(
-      `the identifiers of ${count(total.uncounted, 'request')} are not counted, or not all of them, since the log does not have the list whole`,
+      `the identifiers of ${count(total.uncounted, 'request')} are not counted, or not all of them, since the log does not have the list whole, or its key is destroyed or missing`,
     );
   }
   if (other !== undefined) {

@@ -1,16 +1,12 @@
 import { join } from 'node:path';
 import { finding } from '../findings.ts';
+import { isPseudonym } from '../pseudonym.ts';
 import { foldersIn } from '../segments/segment.ts';
+import { NO_PSEUDONYMS } from './pseudonym-reader.ts';
 import { CORRECTION_WITHIN_MS, isWithin, MOST_OPEN, OUTCOME_WITHIN_MS, type Query } from './query.ts';
-import {
-  type ReadOptions,
-  reportUnsealed,
-  type SealedBlock,
-  type SearchOptions,
-  sealedBlocks,
-  segmentsFor,
-} from './search.ts';
-import { copyOf, RecordScan, UnreadableLine } from './usage-lines.ts';
+import { type ReadOptions, reportUnsealed, type SealedBlock, sealedBlocks } from './sealed-blocks.ts';
+import { type SearchOptions, segmentsFor } from './search.ts';
+import { copyOf, RecordScan, rawText, UnreadableLine } from './usage-lines.ts';
 import {
   type CountedRequest,
   DAY_MS,
@@ -175,6 +171,7 @@ class UsageReader {
   #readAccess(text: string, start: number, end: number): void {
     const scan = this.#scan;
     scan.readAccess(text, start, end);
+    if (scan.hasPseudonyms) this.#reveal(scan);
     const { seq, status, bytesIn, bytesOut } = scan;
     const { identifiers, isUncounted } = this.#table.identifiersOf(scan);
     const group = this.#table.groupOf(scan);
@@ -189,6 +186,13 @@ class UsageReader {
     if (before !== undefined) this.#table.add(before);
     this.#whole[place] = request;
     this.#hasWhole = true;
+  }
+
+  /** Puts the values of pseudonyms in their place, as far as the keys are at hand. */
+  #reveal(scan: RecordScan): void {
+    const { pseudonyms = NO_PSEUDONYMS } = this.#options;
+    if (isPseudonym(scan.address)) scan.address = rawText(pseudonyms.valueOf(copyOf(scan.address)));
+    scan.parameters = pseudonyms.reveal(scan.parameters);
   }
 
   #readOutcome(text: string, start: number, end: number): void {

@@ -37,7 +37,7 @@ export interface Segment {
   readonly compressed: boolean;
 }
 
-export const SEGMENT_START = '{"segment":';
+const SEGMENT_START = '{"segment":';
 const PLAIN = '.jsonl';
 const COMPRESSED = '.jsonl.zst';
 const INDEX = '.index';

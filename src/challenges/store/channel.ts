@@ -1,6 +1,8 @@
 import { z } from 'zod';
-import { stopwatch } from '../../base/clock.ts';
-import { CallClient, type ProcessPort } from '../../base/message-calls.ts';
+import { type Clock, monotonicClock, stopwatch } from '../../base/clock.ts';
+import { CallClient, type ProcessPort, type StoreFunction, StoreServer } from '../../base/message-calls.ts';
+import { ChangePause } from './change-feed.ts';
+import { MemoryChallengeStore } from './memory.ts';
 import {
   type AgedChallenge,
   type ChallengeStore,
@@ -19,7 +21,7 @@ import {
 } from './stored-form.ts';
 
 /** Name of the service that `primaryChallenges` serves. */
-export const CHALLENGES = 'challenges';
+const CHALLENGES = 'challenges';
 /** Characters of a key: names of the configuration and an origin. */
 const LONGEST_KEY = 16 * 1024;
 
@@ -33,10 +35,10 @@ const text = z.string().max(LONGEST_VALUE);
 const ms = z.number().min(0).max(LONGEST_LIFE_MS);
 const agedValue = z.object({ value: text, ageMs: ms });
 const nothing = z.undefined();
-export type AgedValue = z.output<typeof agedValue>;
+type AgedValue = z.output<typeof agedValue>;
 
 /** The body of each call. */
-export const callForms = {
+const callForms = {
   load: z.object({ key }),
   replace: agedValue.extend({ key, seen: text.optional(), maxAgeMs: ms }),
   discard: z.object({ key, nonce: text }),
@@ -48,11 +50,11 @@ export const callForms = {
   acceptedAgo: z.object({ key }),
   lead: z.object({ key, ms }),
 };
-export type CallForms = typeof callForms;
+type CallForms = typeof callForms;
 
 /** The event that the store sends when a challenge was replaced or something was learned. */
 const changeForm = z.object({ changed: key });
-export type Change = z.input<typeof changeForm>;
+type Change = z.input<typeof changeForm>;
 
 /**
  * A store in the primary process, or in another process that serves its challenges. Each call ends within
@@ -165,7 +167,74 @@ function replyOf<T>(read: (text: string, ageMs: number) => T | undefined) {
 }
 
 /** @throws Error if the value could not be read */
-export function readable<T>(value: T | undefined): T {
+function readable<T>(value: T | undefined): T {
   if (value === undefined) throw new Error('not the stored form of a value');
   return value;
+}
+
+/**
+ * The challenges that the processes of one machine share through its primary process. Each `ChannelChallengeStore` is
+ * a process of its own; the leadership of one that is gone ends by its time.
+ */
+export function primaryChallenges(clock: Clock = monotonicClock): StoreServer<ChallengeStore> {
+  const memory = new MemoryChallengeStore(clock);
+  return new StoreServer<ChallengeStore>({
+    service: CHALLENGES,
+    functions,
+    open: (tell) => {
+      const store = memory.join();
+      const pause = new ChangePause((key) => tell({ changed: key } satisfies Change));
+      store.onChange((key) => pause.announce(key));
+      return store;
+    },
+  });
+}
+
+type Functions = {
+  readonly [Name in keyof CallForms]: StoreFunction<ChallengeStore>;
+};
+
+const functions: ReadonlyMap<string, StoreFunction<ChallengeStore>> = new Map(
+  Object.entries({
+    load: async (store, body) => agedForm(await store.load(callForms.load.parse(body).key)),
+    replace: async (store, body, lateMs) => {
+      const { key, seen, value, ageMs, maxAgeMs } = callForms.replace.parse(body);
+      const next = readable(readHeld(value, ageMs + lateMs));
+      const held = await store.replace(key, seen, next, maxAgeMs);
+      return held === next ? undefined : agedForm(held);
+    },
+    discard: async (store, body) => {
+      const { key, nonce } = callForms.discard.parse(body);
+      await store.discard(key, nonce);
+    },
+    park: async (store, body, lateMs) => {
+      const { key, value, ageMs, maxAgeMs } = callForms.park.parse(body);
+      await store.park(key, readable(readParked(value, ageMs + lateMs)), maxAgeMs);
+    },
+    take: async (store, body) => {
+      const taken = await store.take(callForms.take.parse(body).key);
+      return taken && { value: writeParked(taken), ageMs: taken.ageMs };
+    },
+    recall: async (store, body) => {
+      const learned = await store.recall(callForms.recall.parse(body).key);
+      return learned && { value: writeLearned(learned), ageMs: learned.ageMs };
+    },
+    learn: async (store, body, lateMs) => {
+      const { key, value, ageMs } = callForms.learn.parse(body);
+      await store.learn(key, readable(readLearned(value, ageMs + lateMs)));
+    },
+    noteAccepted: async (store, body) => {
+      const { key, ms } = callForms.noteAccepted.parse(body);
+      await store.noteAccepted(key, ms);
+    },
+    acceptedAgo: (store, body) => store.acceptedAgo(callForms.acceptedAgo.parse(body).key),
+    lead: async (store, body) => {
+      const { key, ms } = callForms.lead.parse(body);
+      return await store.lead(key, ms);
+    },
+  } satisfies Functions),
+);
+
+function agedForm(held: AgedChallenge | undefined): AgedValue | undefined {
+  return held && { value: writeHeld(held), ageMs: held.ageMs };
 }

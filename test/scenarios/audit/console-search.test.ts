@@ -11,8 +11,10 @@ const TRACE_ID = '0af7651916cd43dd8448eb211c80319c';
 
 test('the console finds a request of the running gateway with its trace, and records that it was asked', async () => {
   const directory = await folder();
+  const fields = ['address', 'parameters.ids'];
+  const pseudonyms = { keysDirectory: await folder(), fields, per: 'month' as const };
   const { get, gateway } = await startScene({
-    audit: auditOptions(directory, { pseudonymise: ['address'] }),
+    audit: auditOptions(directory, { pseudonyms }),
     tracing: new Tracing(recordTraces().tracer),
     top: { control: { port: 0, traceUrl: 'https://traces.example.org/trace/{traceId}' } },
   });
@@ -32,16 +34,21 @@ test('the console finds a request of the running gateway with its trace, and rec
     return row?.outcome !== undefined;
   });
   expect(row).toMatchObject({ requestId: 'mine', status: 200, traceId: TRACE_ID, traceUrl });
-  expect(row?.address).toMatch(/^hmac:/);
+  expect([row?.address, row?.parameters['ids']]).toEqual(['127.0.0.1', "'DEMO-2026-0001'"]);
   expect((await search('requests/mine')).rows).toMatchObject([{ requestId: 'mine', traceUrl }]);
   const exported = await fetch(`${gateway.control}/api/audit/export?client=anonymous&format=jsonl`);
   expect(JSON.parse(await exported.text())).toMatchObject({ requestId: 'mine' });
 
   await gateway.app.close();
   const events = (await recordsIn(directory)).filter(({ event }) => String(event).startsWith('audit-'));
-  const asked = { by: 'api', address: expect.stringMatching(/^hmac:/) };
+  const hidden = expect.stringMatching(/^ps1:/);
+  const asked = { by: 'api', address: hidden };
   expect(events).toMatchObject([
-    { event: 'audit-search', ...asked, query: ['identifier=DEMO-2026-0001', `address=${row?.address}`] },
+    {
+      event: 'audit-search',
+      ...asked,
+      query: [expect.stringMatching(/^identifier=ps1:/), expect.stringMatching(/^address=ps1:/)],
+    },
     { event: 'audit-search', ...asked, query: ['requestId=mine'] },
     { event: 'audit-export', ...asked, query: ['client=anonymous'], format: 'jsonl' },
   ]);

@@ -385,14 +385,14 @@ describe('a client certificate', () => {
   });
 });
 
-test('the next audit record follows the new audit.parameters and audit.pseudonymise', async () => {
+test('the next audit record follows the new audit.parameters and audit.pseudonyms', async () => {
   const folder = await folders();
   const keyFile = join(await folders(), 'key');
   await writeFile(keyFile, AUDIT_KEY, { mode: 0o600 });
   const section = { directory: folder, keyFile };
   const { ask, gateway, reload } = await setScene({}, {}, { audit: section }, auditOptions(folder));
   await ask({ target: '/echo?ids=one' });
-  await reload({}, { audit: { ...section, pseudonymise: ['address'] } });
+  await reload({}, { audit: { ...section, pseudonyms: { keysDirectory: await folders() } } });
   await ask({ target: '/echo?ids=two' });
   await reload({}, { audit: { ...section, parameters: ['ids'] } });
   await ask({ target: '/echo?ids=three' });
@@ -400,7 +400,7 @@ test('the next audit record follows the new audit.parameters and audit.pseudonym
   const records = (await recordsIn(folder)).filter(({ kind }) => kind === 'access');
   expect(records.map(({ parameters, address }) => [parameters, address])).toEqual([
     [{ ids: 'one' }, '127.0.0.1'],
-    [{ ids: null }, expect.stringMatching(/^hmac:/)],
+    [{ ids: null }, expect.stringMatching(/^ps1:/)],
     [{ ids: 'three' }, '127.0.0.1'],
   ]);
 });

@@ -66,7 +66,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- range (include "digest-gateway.listeners" . | fromJson).all -}}
 {{- $listen = append $listen (omit . "hosts" "trustedProxies" "forwardedHeader") -}}
 {{- end -}}
-{{- $audit := omit (default dict .Values.config.audit) "parameters" "pseudonymise" -}}
+{{- $audit := omit (default dict .Values.config.audit) "parameters" "pseudonyms" -}}
 {{- toYaml (list $listen .Values.config.control .Values.config.metrics .Values.config.redis $audit .Values.config.workers) | sha256sum -}}
 {{- end -}}
 

@@ -1,6 +1,6 @@
 import { signal } from '@preact/signals';
 import { useEffect, useRef, useState } from 'preact/hooks';
-import type { ActionResultView, ActionsView, PendingActionView } from '../../view.ts';
+import type { ActionResultView, ActionsView, PendingActionView } from '../../action-view.ts';
 import { type Fetched, messageOf, post, useFetch } from '../api.ts';
 
 /** An action with its target, as `/api/actions` takes it. */

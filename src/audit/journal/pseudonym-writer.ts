@@ -1,0 +1,299 @@
+import { stat } from 'node:fs/promises';
+import { isDeepStrictEqual } from 'node:util';
+import { messageOf } from '../../base/error-code.ts';
+import type { PseudonymOptions } from '../audit.ts';
+import { type KeyScope, newKeyId, newKeyText, PseudonymKey } from '../pseudonym.ts';
+import type { RecordedParameters } from '../record.ts';
+import {
+  type FolderState,
+  type ForgottenKey,
+  folderState,
+  markRecorded,
+  readForgotten,
+  readKeys,
+  removeLeftOver,
+  storeKeys,
+} from '../segments/pseudonym-files.ts';
+import { makeFolder } from '../segments/replica-folder.ts';
+
+/** Clients or addresses that have a key of their own; the values of further ones are under the key of the month. */
+const MAX_SUBJECTS = 20_000;
+/** Pseudonyms of addresses that are cached. Most identifiers come once. */
+const MAX_CACHED = 4096;
+/** A folder can change within the same tick of its file system's clock, in milliseconds. */
+const SETTLED_MS = 2000;
+/** Destroyed keys that are recorded at once. */
+const MAX_FORGOTTEN = 100;
+
+/** The folder with the keys cannot be used, so nothing can be recorded. */
+export class PseudonymKeyError extends Error {
+  override readonly name = 'PseudonymKeyError';
+  readonly code = 'pseudonym-keys';
+
+  constructor(folder: string, reason: string, cause?: unknown) {
+    super(
+      `the keys of pseudonyms in ${folder} cannot be used: ${reason}; restore the folder, or restart the gateway to begin new keys`,
+      { cause },
+    );
+  }
+}
+
+/**
+ * Hides values in the records of one process. A key is made in memory when it is first needed; `ready` stores it before the
+ * first record under it is written.
+ */
+export class PseudonymWriter {
+  readonly #folder: string;
+  readonly #scope: KeyScope;
+  #hidesAddress = false;
+  #parameters: ReadonlySet<string> = new Set();
+  readonly #keys = new Map<string, PseudonymKey>();
+  #unsaved: PseudonymKey[] = [];
+  /** Ids of keys that are in the folder. */
+  readonly #saved = new Set<string>();
+  #storing: Promise<void> | undefined;
+  #isLoaded = false;
+  #failure: PseudonymKeyError | undefined;
+  /** When the folder was changed, as far as it was read since; Unix milliseconds. */
+  #readAt = Number.NaN;
+  #month = '';
+  #monthEnd = 0;
+  readonly #addresses = new Cache();
+
+  /** `folder`: that of this process alone. */
+  constructor(folder: string, { per, fields }: Pick<PseudonymOptions, 'per' | 'fields'>) {
+    this.#folder = folder;
+    this.#scope = per;
+    this.fields = fields;
+  }
+
+  /** What is hidden: `address`, and parameters by name as `parameters.NAME`. */
+  set fields(fields: readonly string[]) {
+    this.#hidesAddress = fields.includes('address');
+    const names = fields.filter((field) => field !== 'address');
+    this.#parameters = new Set(names.map((field) => field.slice('parameters.'.length)));
+  }
+
+  /** The address as it is recorded. `client`: its client; empty: none. */
+  address(address: string, client: string): string {
+    if (!this.#hidesAddress || address === '') return address;
+    return this.#addresses.hidden(this.#keyFor(client, address), address);
+  }
+
+  /** Replaces the values of parameters by what is recorded of them. */
+  hideParameters(parameters: RecordedParameters, client: string, address: string): void {
+    for (const name of this.#parameters) {
+      const value = parameters.get(name);
+      if (value === undefined || value === null) continue;
+      const key = this.#keyFor(client, address);
+      const hidden = (each: string): string => key.hide(each);
+      parameters.set(name, typeof value === 'string' ? hidden(value) : value.map(hidden));
+    }
+  }
+
+  /** A criterion of a search as it is recorded: it can be a value that is hidden elsewhere. */
+  criterion(value: string): string {
+    return this.#keyFor('', '').hide(value);
+  }
+
+  /**
+   * Undefined: the keys of all records that have their text are stored. Otherwise rejects with PseudonymKeyError, or resolves
+   * when those are stored that were made before: ask again.
+   */
+  ready(): Promise<void> | undefined {
+    if (this.isReady) return undefined;
+    this.#storing ??= this.#store().finally(() => {
+      this.#storing = undefined;
+    });
+    return this.#storing;
+  }
+
+  /** True: the keys of all records that have their text are stored. */
+  get isReady(): boolean {
+    return this.#isLoaded && this.#unsaved.length === 0 && this.#failure === undefined;
+  }
+
+  /**
+   * Makes the folder, and reads the keys that it has.
+   * @throws PseudonymKeyError
+   */
+  async load(): Promise<void> {
+    try {
+      await makeFolder(this.#folder);
+      const { mode } = await stat(this.#folder);
+      if ((mode & 0o007) !== 0) throw new Error('other users may use it: run chmod 700 on it');
+      const state = await folderState(this.#folder);
+      await removeLeftOver(this.#folder, state);
+      const ids = [...state.keys].filter((id) => !state.destroyed.has(id));
+      const keys = await readKeys(this.#folder, ids, (issue) => {
+        throw new Error(issue);
+      });
+      for (const key of keys.sort((a, b) => b.made - a.made)) this.#adopt(key);
+      this.#isLoaded = true;
+    } catch (error) {
+      throw this.#error(error);
+    }
+  }
+
+  /**
+   * Looks whether somebody changed the folder. A key that was destroyed is not used again; one that is missing otherwise
+   * makes `ready` reject until it is back.
+   * @returns the keys that were destroyed, which the audit log does not say yet
+   */
+  async refresh(): Promise<ForgottenKey[]> {
+    if (!this.#isLoaded) return [];
+    try {
+      const saved = new Set(this.#saved);
+      const { mtimeMs } = await stat(this.#folder);
+      if (mtimeMs === this.#readAt && this.#failure === undefined) return [];
+      const state = await folderState(this.#folder);
+      this.#dropDestroyed(state);
+      const missing = [...saved].find((id) => this.#saved.has(id) && !state.keys.has(id));
+      this.#failure = missing === undefined ? undefined : this.#error(new Error(`key ${missing} is missing`));
+      const forgotten = state.unrecorded.slice(0, MAX_FORGOTTEN);
+      const isSettled = Date.now() - mtimeMs > SETTLED_MS && forgotten.length === 0;
+      this.#readAt = isSettled ? mtimeMs : Number.NaN;
+      return await Promise.all(forgotten.map((id) => readForgotten(this.#folder, id)));
+    } catch (error) {
+      this.#failure = this.#error(error);
+      return [];
+    }
+  }
+
+  /** Remembers that the audit log says that the key was destroyed. @throws Error of the file system */
+  recorded({ key }: ForgottenKey): Promise<void> {
+    return markRecorded(this.#folder, key);
+  }
+
+  async #store(): Promise<void> {
+    if (!this.#isLoaded) await this.load();
+    if (this.#failure !== undefined) await this.refresh();
+    if (this.#failure !== undefined) throw this.#failure;
+    const keys = [...this.#unsaved];
+    try {
+      await storeKeys(this.#folder, keys);
+    } catch (error) {
+      throw this.#error(error);
+    }
+    for (const { id } of keys) this.#saved.add(id);
+    this.#unsaved = this.#unsaved.filter((key) => !keys.includes(key));
+  }
+
+  #error(cause: unknown): PseudonymKeyError {
+    return cause instanceof PseudonymKeyError
+      ? cause
+      : new PseudonymKeyError(this.#folder, messageOf(cause), cause);
+  }
+
+  #adopt(key: PseudonymKey): void {
+    const name = nameOf(key.scope, key.subject);
+    if (this.#keys.has(name) || !this.#isOfUse(key)) return;
+    this.#keys.set(name, key);
+    this.#saved.add(key.id);
+  }
+
+  /** Keys of earlier months are for readers only. */
+  #isOfUse({ scope, subject }: PseudonymKey): boolean {
+    return scope === 'month' ? subject === this.#monthOf(Date.now()) : scope === this.#scope;
+  }
+
+  #dropDestroyed({ destroyed }: FolderState): void {
+    for (const [name, { id }] of this.#keys) if (destroyed.has(id)) this.#keys.delete(name);
+    for (const id of destroyed) this.#saved.delete(id);
+  }
+
+  /** The key for values of a request. Of an unknown client, no address has its own: anybody can send from many. */
+  #keyFor(client: string, address: string): PseudonymKey {
+    if (this.#scope !== 'month' && client !== '') {
+      const subject = this.#scope === 'client' ? client : address;
+      const name = nameOf(this.#scope, subject);
+      const known = this.#keys.get(name);
+      if (known !== undefined) return known;
+      if (subject !== '' && this.#keys.size < MAX_SUBJECTS) return this.#newKey(name, this.#scope, subject);
+    }
+    const month = this.#monthOf(Date.now());
+    const name = nameOf('month', month);
+    return this.#keys.get(name) ?? this.#newKey(name, 'month', month);
+  }
+
+  #newKey(name: string, scope: KeyScope, subject: string): PseudonymKey {
+    const key = new PseudonymKey(newKeyId(), { scope, subject, made: Date.now(), secret: newKeyText() });
+    this.#keys.set(name, key);
+    this.#unsaved.push(key);
+    return key;
+  }
+
+  /** The month in UTC. At its end, the key of the month is given up. */
+  #monthOf(now: number): string {
+    if (now < this.#monthEnd && this.#month !== '') return this.#month;
+    const date = new Date(now);
+    const before = this.#keys.get(nameOf('month', this.#month));
+    this.#keys.delete(nameOf('month', this.#month));
+    if (before !== undefined) this.#saved.delete(before.id);
+    this.#month = date.toISOString().slice(0, 7);
+    this.#monthEnd = Date.UTC(date.getUTCFullYear(), date.getUTCMonth() + 1);
+    return this.#month;
+  }
+}
+
+function nameOf(scope: KeyScope, subject: string): string {
+  return `${scope} ${subject}`;
+}
+
+/** The last pseudonyms by value. */
+class Cache {
+  readonly #known = new Map<string, { readonly key: PseudonymKey; readonly pseudonym: string }>();
+
+  hidden(key: PseudonymKey, value: string): string {
+    const known = this.#known.get(value);
+    if (known?.key === key) return known.pseudonym;
+    const pseudonym = key.hide(value);
+    if (this.#known.size >= MAX_CACHED) this.#known.clear();
+    this.#known.set(value, { key, pseudonym });
+    return pseudonym;
+  }
+}
+
+/** The pseudonyms of one process's records, as the configuration in use wants them. */
+export class Pseudonyms {
+  readonly #folderOf: (options: PseudonymOptions) => string;
+  #options: PseudonymOptions | undefined;
+  #current: PseudonymWriter | undefined;
+  /** Writers of earlier configurations, which may have keys of records that are not written yet. */
+  #former: PseudonymWriter[] = [];
+
+  constructor(folderOf: (options: PseudonymOptions) => string) {
+    this.#folderOf = folderOf;
+  }
+
+  /** Hides values; undefined: none is hidden. */
+  get current(): PseudonymWriter | undefined {
+    return this.#current;
+  }
+
+  /** Takes another configuration; what is hidden from now on is as it says. */
+  configure(options: PseudonymOptions | undefined): void {
+    const before = this.#options;
+    this.#options = options;
+    if (options !== undefined && this.#current !== undefined && isSamePlace(before, options)) {
+      this.#current.fields = options.fields;
+      return;
+    }
+    this.#former = this.#former.filter(({ isReady }) => !isReady);
+    if (this.#current !== undefined) this.#former.push(this.#current);
+    this.#current = options && new PseudonymWriter(this.#folderOf(options), options);
+  }
+
+  /** As `ready` of a writer, of all of them. */
+  ready(): Promise<void> | undefined {
+    if (this.#former.length === 0) return this.#current?.ready();
+    const pending = [...this.#former, ...(this.#current === undefined ? [] : [this.#current])].flatMap(
+      (writer) => writer.ready() ?? [],
+    );
+    return pending.length === 0 ? undefined : Promise.all(pending).then(() => undefined);
+  }
+}
+
+function isSamePlace(a: PseudonymOptions | undefined, b: PseudonymOptions): boolean {
+  return isDeepStrictEqual([a?.keysDirectory, a?.per], [b.keysDirectory, b.per]);
+}

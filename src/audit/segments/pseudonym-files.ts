@@ -1,0 +1,230 @@
+import { randomBytes } from 'node:crypto';
+import { constants } from 'node:fs';
+import { open, readdir, rename, rm, unlink } from 'node:fs/promises';
+import { join } from 'node:path';
+import { z } from 'zod';
+import { errorCode, messageOf } from '../../base/error-code.ts';
+import { readGuardedFile } from '../../base/guarded-file.ts';
+import { Secret } from '../../base/secret.ts';
+import { isKeyId, PseudonymKey } from '../pseudonym.ts';
+import { foldersIn } from './segment.ts';
+
+/*
+ * `pseudonyms.keysDirectory` has a folder for each process that writes, named as in the audit directory. `ID.key` is a
+ * key, `ID.new` one that is being written. `ID.forgotten` says that a key was destroyed, and becomes `ID.recorded` when the
+ * audit log says so, too.
+ */
+
+const KEY = '.key';
+const NEW = '.new';
+const FORGOTTEN = '.forgotten';
+const RECORDED = '.recorded';
+/** The largest file that is read, in bytes. */
+const LARGEST = 4096;
+/** Files that are read or written at the same time. */
+const AT_ONCE = 64;
+const { O_CREAT, O_EXCL, O_NOFOLLOW, O_RDONLY, O_WRONLY } = constants;
+
+const stored = z.strictObject({
+  pseudonymKey: z.literal(1),
+  scope: z.enum(['month', 'client', 'address']),
+  subject: z.string().max(1024),
+  made: z.iso.datetime(),
+  key: z.string(),
+});
+
+/** A key with the folder that it is in. */
+export interface PlacedKey {
+  readonly key: PseudonymKey;
+  /** Name of the process that made it. */
+  readonly replica: string;
+}
+
+/** What the names of a folder say. */
+export interface FolderState {
+  /** Ids of keys. */
+  readonly keys: ReadonlySet<string>;
+  /** Ids of keys that were destroyed, or are about to be. */
+  readonly destroyed: ReadonlySet<string>;
+  /** Ids of keys that are destroyed, which the audit log does not say yet. */
+  readonly unrecorded: readonly string[];
+  /** Names of files that a writer which was killed has left. */
+  readonly leftOver: readonly string[];
+}
+
+/**
+ * Reads the names of a folder with keys.
+ * @throws Error of the file system
+ */
+export async function folderState(folder: string): Promise<FolderState> {
+  const names = await readdir(folder);
+  const ids = (ending: string): string[] =>
+    names
+      .filter((name) => name.endsWith(ending))
+      .map((name) => name.slice(0, -ending.length))
+      .filter(isKeyId);
+  const keys = new Set(ids(KEY));
+  const forgotten = ids(FORGOTTEN);
+  return {
+    keys,
+    destroyed: new Set([...forgotten, ...ids(RECORDED)]),
+    unrecorded: forgotten.filter((id) => !keys.has(id)),
+    leftOver: names.filter((name) => name.endsWith(NEW)),
+  };
+}
+
+/** Reads keys of a folder. Those that cannot be used are named to `onIssue`, with the reason. */
+export async function readKeys(
+  folder: string,
+  ids: Iterable<string>,
+  onIssue: (issue: string) => void,
+): Promise<PseudonymKey[]> {
+  const read = await inParts([...ids], async (id) => {
+    try {
+      return await readKey(join(folder, id + KEY), id);
+    } catch (error) {
+      onIssue(messageOf(error));
+      return undefined;
+    }
+  });
+  return read.filter((key) => key !== undefined);
+}
+
+async function readKey(path: string, id: string): Promise<PseudonymKey> {
+  const parsed = stored.safeParse(parsedJson(await readText(path)));
+  if (!parsed.success) throw new Error(`${path} holds no key of pseudonyms`);
+  const { scope, subject, made, key } = parsed.data;
+  try {
+    return new PseudonymKey(id, { scope, subject, made: Date.parse(made), secret: new Secret(key) });
+  } catch (error) {
+    throw error instanceof RangeError ? new Error(`${path} ${error.message}`, { cause: error }) : error;
+  }
+}
+
+async function readText(path: string): Promise<string> {
+  const { bytes } = await readGuardedFile(path, { readableByOthers: 'never', largest: LARGEST });
+  return bytes.toString('utf8');
+}
+
+function parsedJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    // The message would quote the key.
+    return undefined;
+  }
+}
+
+/**
+ * Stores new keys durably: when this resolves, they survive a crash of the machine.
+ * @throws Error of the file system
+ */
+export async function storeKeys(folder: string, keys: readonly PseudonymKey[]): Promise<void> {
+  await inParts(keys, async ({ id, scope, subject, made, secret }) => {
+    const content = {
+      pseudonymKey: 1,
+      scope,
+      subject,
+      made: new Date(made).toISOString(),
+      key: secret.reveal(),
+    };
+    const path = join(folder, id + NEW);
+    // A failed attempt may have left it.
+    await rm(path, { force: true });
+    await writeDurably(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, `${JSON.stringify(content)}\n`);
+    await rename(path, join(folder, id + KEY));
+  });
+  await syncFolder(folder);
+}
+
+/**
+ * Destroys a key durably: says so in a file for the writer, overwrites the key, and removes it. A call that was interrupted
+ * can be made again.
+ * @throws Error of the file system
+ */
+export async function destroyKey(directory: string, { key, replica }: PlacedKey): Promise<void> {
+  const folder = join(directory, replica);
+  const { id, scope, subject } = key;
+  const note = { scope, ...(scope === 'month' && { month: subject }), destroyed: new Date().toISOString() };
+  const notePath = join(folder, id + FORGOTTEN);
+  await rm(notePath, { force: true });
+  await writeDurably(notePath, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, `${JSON.stringify(note)}\n`);
+  await syncFolder(folder);
+  const path = join(folder, id + KEY);
+  await using handle = await open(path, O_WRONLY | O_NOFOLLOW);
+  const { size } = await handle.stat();
+  await handle.write(randomBytes(size), 0, size, 0);
+  await handle.sync();
+  await unlink(path);
+  await syncFolder(folder);
+}
+
+const note = z.object({
+  scope: z.enum(['month', 'client', 'address']),
+  month: z.string().max(7).exactOptional(),
+  destroyed: z.iso.datetime(),
+});
+
+/** What is recorded of a destroyed key. */
+export type ForgottenKey = z.output<typeof note> & { readonly key: string };
+
+/**
+ * Reads what is to be recorded of a destroyed key.
+ * @throws Error if the file cannot be read
+ */
+export async function readForgotten(folder: string, id: string): Promise<ForgottenKey> {
+  const path = join(folder, id + FORGOTTEN);
+  const parsed = note.safeParse(parsedJson(await readText(path)));
+  if (!parsed.success) throw new Error(`${path} does not say which key was destroyed`);
+  return { key: id, ...parsed.data };
+}
+
+/** Remembers that the audit log says that a key was destroyed. @throws Error of the file system */
+export async function markRecorded(folder: string, id: string): Promise<void> {
+  await rename(join(folder, id + FORGOTTEN), join(folder, id + RECORDED));
+  await syncFolder(folder);
+}
+
+/** Removes what a writer that was killed has left. @throws Error of the file system */
+export async function removeLeftOver(folder: string, { leftOver }: FolderState): Promise<void> {
+  await Promise.all(leftOver.map((name) => rm(join(folder, name), { force: true })));
+}
+
+/**
+ * Reads the keys of all processes.
+ * @throws Error if the directory cannot be read
+ */
+export async function allKeys(directory: string, onIssue: (issue: string) => void): Promise<PlacedKey[]> {
+  const found: PlacedKey[] = [];
+  for (const replica of await foldersIn(directory)) {
+    const folder = join(directory, replica);
+    const { keys } = await folderState(folder);
+    for (const key of await readKeys(folder, keys, onIssue)) found.push({ key, replica });
+  }
+  return found;
+}
+
+async function writeDurably(path: string, flags: number, text: string): Promise<void> {
+  await using handle = await open(path, flags, 0o600);
+  await handle.writeFile(text);
+  await handle.sync();
+}
+
+/** Makes names of a folder durable. */
+async function syncFolder(folder: string): Promise<void> {
+  await using handle = await open(folder, O_RDONLY);
+  try {
+    await handle.sync();
+  } catch (error) {
+    // Some file systems of networks and of Windows cannot do that.
+    if (!['EINVAL', 'EPERM', 'EISDIR', 'ENOTSUP'].includes(errorCode(error))) throw error;
+  }
+}
+
+async function inParts<From, To>(items: readonly From[], each: (item: From) => Promise<To>): Promise<To[]> {
+  const results: To[] = [];
+  for (let at = 0; at < items.length; at += AT_ONCE) {
+    results.push(...(await Promise.all(items.slice(at, at + AT_ONCE).map(each))));
+  }
+  return results;
+}

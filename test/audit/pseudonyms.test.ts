@@ -1,0 +1,383 @@
+import { createHash } from 'node:crypto';
+import { existsSync } from 'node:fs';
+import { chmod, readdir, readFile, rename, stat, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { afterEach, describe, expect, jest, test } from '@jest/globals';
+import type { PseudonymOptions } from '../../src/audit/audit.ts';
+import { PseudonymWriter } from '../../src/audit/journal/pseudonym-writer.ts';
+import { auditKeys } from '../../src/audit/keys.ts';
+import { checkProof } from '../../src/audit/proof.ts';
+import { newKeyText, PseudonymKey, revealJson } from '../../src/audit/pseudonym.ts';
+import { prove } from '../../src/audit/reader/prove.ts';
+import { PseudonymReader } from '../../src/audit/reader/pseudonym-reader.ts';
+import { addressForms, type FoundRequest, type Query } from '../../src/audit/reader/query.ts';
+import { allRecords, search } from '../../src/audit/reader/search.ts';
+import { countUsage } from '../../src/audit/reader/usage.ts';
+import type { UsageField } from '../../src/audit/reader/usage-table.ts';
+import { verify } from '../../src/audit/reader/verify.ts';
+import { allKeys, destroyKey, type PlacedKey } from '../../src/audit/segments/pseudonym-files.ts';
+import { Secret } from '../../src/base/secret.ts';
+import {
+  AUDIT_KEY,
+  openTestAudit,
+  REPLICA,
+  recordAccess,
+  recordsIn,
+  useFolders,
+} from '../support/audit-log.ts';
+import { newSigningKey } from '../support/signing-key.ts';
+import { until } from '../support/until.ts';
+
+const folder = useFolders();
+afterEach(() => {
+  jest.restoreAllMocks();
+});
+const keys = [auditKeys(new Secret(AUDIT_KEY))] as const;
+const FIELDS = ['address', 'parameters.ids'];
+const unwanted = (issue: string): never => {
+  throw new Error(issue);
+};
+
+function keyOf(text = newKeyText()): PseudonymKey {
+  return new PseudonymKey('AAAAAAAAAAAA', { scope: 'month', subject: '2026-03', made: 0, secret: text });
+}
+
+/** Folders of a log and of its keys, and what reads them. */
+async function place(change: Partial<PseudonymOptions> = {}) {
+  const [directory, keysDirectory] = [await folder(), await folder()];
+  const pseudonyms = { keysDirectory, fields: FIELDS, per: 'month', ...change } as const;
+  const options = async () => ({
+    directory,
+    keys,
+    pseudonyms: await PseudonymReader.open(keysDirectory, unwanted),
+    onBytes: () => undefined,
+    onUnreadable: unwantedFinding,
+    onNote: unwantedFinding,
+    onCut: () => undefined,
+  });
+  return {
+    directory,
+    keysDirectory,
+    pseudonyms,
+    folder: join(keysDirectory, REPLICA),
+    keys: () => allKeys(keysDirectory, unwanted),
+    found: async (query: Query): Promise<FoundRequest[]> =>
+      (await listOf(search({ ...(await options()), query }))) as FoundRequest[],
+    lines: async () => (await listOf(allRecords({ ...(await options()), query: {} }))).map(lineOf),
+    usage: async (...by: UsageField[]) => countUsage({ ...(await options()), query: {}, by, lists: {} }),
+  };
+}
+
+async function listOf<T>(items: AsyncIterable<T>): Promise<T[]> {
+  const list: T[] = [];
+  for await (const item of items) list.push(item);
+  return list;
+}
+
+const unwantedFinding = (found: unknown): never => unwanted(JSON.stringify(found));
+const lineOf = ({ line }: { readonly line: string }): string => line;
+const fileOf = ({ key, replica }: PlacedKey, directory: string): string =>
+  join(directory, replica, `${key.id}.key`);
+const idsOf = (found: readonly FoundRequest[]): string[] => found.map(({ access }) => access.requestId);
+
+describe('a pseudonym', () => {
+  test.each(['', 'A', "'A-1','A-2'", 'ü€😀', 'x'.repeat(512), '€'.repeat(512)])(
+    'has the value %j for who has the key',
+    (value) => {
+      const key = keyOf();
+      const text = JSON.stringify({ address: key.hide(value), query: [`address=${key.hide(value)}`] });
+      expect(key.hide(value)).toBe(key.hide(value));
+      expect(JSON.parse(revealJson(text, () => key))).toEqual({
+        address: value,
+        query: [`address=${value}`],
+      });
+      expect(revealJson(text, () => keyOf())).toBe(text);
+      expect(revealJson(text, () => undefined)).toBe(text);
+    },
+  );
+
+  test('that was changed has no value', () => {
+    const key = keyOf();
+    const [, , data = ''] = key.hide('192.0.2.7').split(':');
+    for (let at = 0; at < data.length - 1; at += 1) {
+      const other = data.charAt(at) === 'A' ? 'B' : 'A';
+      expect(key.reveal(data.slice(0, at) + other + data.slice(at + 1))).toBeUndefined();
+    }
+    expect(key.reveal('')).toBeUndefined();
+  });
+
+  test('is what the page of the format says', async () => {
+    const page = await readFile('docs/audit/format.md', 'utf8');
+    const [, secret = '', value = '', pseudonym = ''] =
+      /key `([\w-]{43})` and the id `A{12}`, the value `([^`]+)` has\s+the pseudonym `(ps1:A{12}:[\w-]+)`/.exec(
+        page,
+      ) ?? [];
+    expect(keyOf(new Secret(secret)).hide(value)).toBe(pseudonym);
+    // The same by its rules alone.
+    const tag = createHash('sha3-256').update(`${secret}tag${value}`).digest('base64url').slice(0, 24);
+    const stream = createHash('sha3-512').update(`${secret}stream0.${tag}`).digest();
+    const data = Buffer.from(value).map((byte, at) => byte ^ (stream[at] ?? 0));
+    expect(`ps1:AAAAAAAAAAAA:${tag}${Buffer.from(data).toString('base64url')}`).toBe(pseudonym);
+  });
+});
+
+describe('records with pseudonyms', () => {
+  test('have no value in clear, and their key is stored before', async () => {
+    const { pseudonyms, ...at } = await place();
+    const { audit, logged } = await openTestAudit(at.directory, { pseudonyms });
+    const stored: number[] = [];
+    for (const requestId of ['q1', 'q2']) {
+      await recordAccess(audit, { requestId });
+      stored.push((await at.keys()).length);
+    }
+    audit.admin('reload', { address: '192.0.2.7' });
+    await audit.close();
+    expect(stored).toEqual([1, 1]);
+    const records = await recordsIn(at.directory);
+    const hidden = { address: expect.stringMatching(/^ps1:/) };
+    const parameters = { ids: expect.stringMatching(/^ps1:/), token: null };
+    expect(records).toMatchObject([{ ...hidden, parameters }, { ...hidden, parameters }, hidden]);
+    expect(new Set(records.map(({ address }) => address)).size).toBe(1);
+    const [key] = await at.keys();
+    const file = key === undefined ? '' : fileOf(key, at.keysDirectory);
+    const modes = await Promise.all([at.folder, file].map(async (path) => (await stat(path)).mode & 0o777));
+    expect(modes).toEqual([0o700, 0o600]);
+    const secret = key?.key.secret.reveal() ?? '';
+    expect(await readFile(file, 'utf8')).toContain(secret);
+    expect(JSON.stringify([logged, records])).not.toContain(secret);
+  });
+
+  test('have the same key after a restart, and a new one in the next month', async () => {
+    const { pseudonyms, ...at } = await place();
+    const now = jest.spyOn(Date, 'now').mockReturnValue(Date.parse('2026-03-31T23:59:59.999Z'));
+    const writer = async (): Promise<PseudonymWriter> => {
+      const opened = new PseudonymWriter(at.folder, pseudonyms);
+      await opened.load();
+      return opened;
+    };
+    const first = await writer();
+    const march = first.address('192.0.2.7', 'c');
+    await first.ready();
+    expect((await writer()).address('192.0.2.7', 'c')).toBe(march);
+    now.mockReturnValue(Date.parse('2026-04-01T00:00:00.000Z'));
+    const april = first.address('192.0.2.7', 'c');
+    expect(april).not.toBe(march);
+    expect(first.ready()).toBeDefined();
+    await first.ready();
+    const subjects = (await at.keys()).map(({ key }) => [key.scope, key.subject]);
+    expect(subjects.sort()).toEqual([
+      ['month', '2026-03'],
+      ['month', '2026-04'],
+    ]);
+  });
+
+  test('take nothing from a writer that was killed while it stored a key', async () => {
+    const { pseudonyms, ...at } = await place();
+    const first = await openTestAudit(at.directory, { pseudonyms });
+    await writeFile(join(at.folder, 'BBBBBBBBBBBB.new'), '{"pseudonymKey":1,"sco', { mode: 0o600 });
+    await first.audit.close();
+    const second = await openTestAudit(at.directory, { pseudonyms });
+    expect(await recordAccess(second.audit)).toBe(true);
+    await second.audit.close();
+    expect((await readdir(at.folder)).filter((name) => name.endsWith('.new'))).toEqual([]);
+    expect((await at.found({}))[0]?.access.address).toBe('192.0.2.7');
+  });
+
+  test('are refused while the folder of the keys is missing', async () => {
+    const { pseudonyms, ...at } = await place();
+    const { audit, logged } = await openTestAudit(at.directory, { pseudonyms });
+    expect(await recordAccess(audit)).toBe(true);
+    await rename(at.folder, `${at.folder}.away`);
+    await until(async () => !(await recordAccess(audit)));
+    const sentence = `the keys of pseudonyms in ${at.folder} cannot be used: ENOENT`;
+    expect([audit.refusing, audit.failing]).toEqual([true, expect.stringContaining(sentence)]);
+    await rename(`${at.folder}.away`, at.folder);
+    await until(() => audit.failing === undefined);
+    expect(await recordAccess(audit, { requestId: 'last' })).toBe(true);
+    await audit.close();
+    expect(logged).toContainEqual(expect.objectContaining({ code: 'pseudonym-keys', level: 50 }));
+    expect((await at.found({ requestId: 'last' }))[0]?.access.address).toBe('192.0.2.7');
+  });
+
+  test('are refused while a new key cannot be stored, and written afterwards', async () => {
+    const { pseudonyms, ...at } = await place({ per: 'client' });
+    const { audit } = await openTestAudit(at.directory, { pseudonyms });
+    expect(await recordAccess(audit)).toBe(true);
+    await rename(at.folder, `${at.folder}.away`);
+    expect(await recordAccess(audit, { client: 'new', requestId: 'held' })).toBe(false);
+    await rename(`${at.folder}.away`, at.folder);
+    await until(() => audit.failing === undefined);
+    await audit.close();
+    expect((await at.found({ client: 'new' }))[0]?.access.address).toBe('192.0.2.7');
+  });
+
+  test('are refused at a start with a key that others can read', async () => {
+    const { pseudonyms, ...at } = await place();
+    const { audit } = await openTestAudit(at.directory, { pseudonyms });
+    await recordAccess(audit);
+    await audit.close();
+    const [key] = await at.keys();
+    const file = key === undefined ? '' : fileOf(key, at.keysDirectory);
+    await chmod(file, 0o644);
+    await expect(openTestAudit(at.directory, { pseudonyms })).rejects.toThrow(
+      `the keys of pseudonyms in ${at.folder} cannot be used: ${file} can be read by others: run chmod 600 on it`,
+    );
+    await chmod(file, 0o600);
+    await writeFile(file, '{}');
+    await expect(openTestAudit(at.directory, { pseudonyms })).rejects.toThrow('holds no key of pseudonyms');
+  });
+
+  test('have keys in another folder once the configuration says so', async () => {
+    const { pseudonyms, ...at } = await place();
+    const other = await folder();
+    const { audit } = await openTestAudit(at.directory, { pseudonyms });
+    await recordAccess(audit);
+    audit.configure({ parameters: ['ids'], pseudonyms: { ...pseudonyms, keysDirectory: other } });
+    expect(await recordAccess(audit, { requestId: 'q2' })).toBe(true);
+    audit.configure({ parameters: ['ids'], pseudonyms: undefined });
+    await recordAccess(audit, { requestId: 'q3' });
+    await audit.close();
+    expect((await at.found({})).map(({ access }) => access.address)).toEqual([
+      '192.0.2.7',
+      expect.stringMatching(/^ps1:/),
+      '192.0.2.7',
+    ]);
+    expect(await allKeys(other, unwanted)).toHaveLength(1);
+  });
+});
+
+describe('with the keys at hand', () => {
+  async function logOfTwo() {
+    const { pseudonyms, ...at } = await place();
+    for (const replica of ['r1', 'r2']) {
+      const { audit } = await openTestAudit(at.directory, { replica, pseudonyms });
+      const of = (name: string): string => `${replica}-${name}`;
+      await recordAccess(audit, { requestId: of('one'), target: '/x?ids=%27A-1%27&token=a' });
+      await recordAccess(audit, { requestId: of('list'), target: '/x?ids=%27A-2%27,%27A-1%27' });
+      await recordAccess(audit, { requestId: of('twice'), target: '/x?ids=A-3&ids=A-4' });
+      await recordAccess(audit, { requestId: of('other'), address: '192.0.2.8', target: '/x' });
+      await audit.close();
+    }
+    return at;
+  }
+
+  test('a search finds addresses, identifiers and text, and shows them', async () => {
+    const at = await logOfTwo();
+    const both = (...names: string[]): string[] =>
+      ['r1', 'r2'].flatMap((replica) => names.map((name) => `${replica}-${name}`)).sort();
+    const ids = async (query: Query): Promise<string[]> => idsOf(await at.found(query)).sort();
+    expect(await ids({ id: 'A-1' })).toEqual(both('one', 'list'));
+    expect(await ids({ id: 'A-4' })).toEqual(both('twice'));
+    expect(await ids({ id: 'A-' })).toEqual([]);
+    expect(await ids({ text: 'a-2' })).toEqual(both('list'));
+    expect(await ids({ address: addressForms('192.0.2.8') })).toEqual(both('other'));
+    const [raw] = await recordsIn(at.directory);
+    expect(await ids({ address: [String(raw?.['address'])] })).toEqual(both('one', 'list', 'twice'));
+    const [twice] = await at.found({ id: 'A-4' });
+    expect(twice?.access).toMatchObject({ address: '192.0.2.7', parameters: { ids: ['A-3', 'A-4'] } });
+    expect((await at.lines()).join('\n')).not.toContain('ps1:');
+  });
+
+  test('usage counts identifiers, and groups by address across keys', async () => {
+    const at = await logOfTwo();
+    const { rows, total } = await at.usage('address');
+    expect(rows.map(({ values, requests }) => [values, requests])).toEqual([
+      [['192.0.2.7'], 6],
+      [['192.0.2.8'], 2],
+    ]);
+    expect([total.identifiers, total.uncounted]).toEqual([10, 0]);
+  });
+
+  test('many keys do not hide an address from a search', async () => {
+    const { pseudonyms, ...at } = await place({ per: 'client' });
+    const { audit } = await openTestAudit(at.directory, { pseudonyms });
+    for (let client = 0; client < 40; client += 1) await recordAccess(audit, { client: `c${client}` });
+    await recordAccess(audit, { client: 'c1', requestId: 'other', address: '192.0.2.8' });
+    await audit.close();
+    expect(await at.keys()).toHaveLength(40);
+    expect(await at.found({ address: addressForms('192.0.2.7') })).toHaveLength(40);
+    expect(idsOf(await at.found({ address: addressForms('192.0.2.8') }))).toEqual(['other']);
+  });
+});
+
+describe('once keys are destroyed', () => {
+  async function destroy(at: Awaited<ReturnType<typeof place>>, subject: string): Promise<string[]> {
+    const wanted = (await at.keys()).filter(({ key }) => key.subject === subject);
+    for (const each of wanted) await destroyKey(at.keysDirectory, each);
+    return wanted.map(({ key }) => key.id);
+  }
+
+  test('the log and all its proofs are valid, the values are gone, and an admin record says which keys', async () => {
+    const at = await place();
+    const { pseudonyms, directory } = at;
+    const signing = newSigningKey();
+    const { audit } = await openTestAudit(directory, { pseudonyms, signingKey: signing.secret });
+    await recordAccess(audit, { requestId: 'before' });
+    await until(() => audit.signed?.checkpoint !== undefined);
+    const early = JSON.stringify(await prove({ directory, requestId: 'before' }));
+    const month = new Date().toISOString().slice(0, 7);
+    const [destroyed] = await destroy(at, month);
+    const events = async () =>
+      (await recordsIn(directory)).filter(({ event }) => event === 'pseudonyms-forgotten');
+    await until(async () => (await events()).length > 0);
+    expect(await events()).toMatchObject([{ kind: 'admin', key: destroyed, scope: 'month', month }]);
+    await recordAccess(audit, { requestId: 'after' });
+    await audit.close('stop');
+    expect((await readdir(at.folder)).filter((name) => name.includes(`${destroyed}`))).toEqual([
+      `${destroyed}.recorded`,
+    ]);
+    const found = await at.found({});
+    expect(found.map(({ access }) => access.address)).toEqual([expect.stringMatching(/^ps1:/), '192.0.2.7']);
+    for (const proof of [early, JSON.stringify(await prove({ directory, requestId: 'before' }))]) {
+      expect(checkProof(proof, [signing.publicKey]).records).toHaveLength(1);
+    }
+    const checked = { directory, heads: [], knownLosses: [], onBytes: () => undefined, replica: undefined };
+    const sealed = await verify({ ...checked, keys, publicKeys: undefined });
+    const signed = await verify({ ...checked, keys: 'unknown', publicKeys: [signing.publicKey] });
+    expect([sealed.alterations, signed.alterations]).toEqual([[], []]);
+    const { rows, total } = await at.usage('address');
+    expect(rows.map(({ values }) => values)).toContainEqual([expect.stringMatching(/^ps1:/)]);
+    expect([total.identifiers, total.uncounted]).toEqual([1, 1]);
+  });
+
+  test('of one subject, the values of others stay, and unknown clients are under the month', async () => {
+    const at = await place({ per: 'address' });
+    const { pseudonyms, directory } = at;
+    const { audit } = await openTestAudit(directory, { pseudonyms });
+    await recordAccess(audit, { requestId: 'gone' });
+    await recordAccess(audit, { requestId: 'other', address: '192.0.2.8' });
+    await recordAccess(audit, { requestId: 'unknown', client: '' });
+    expect(await destroy(at, '192.0.2.7')).toHaveLength(1);
+    await until(async () => (await readdir(at.folder)).some((name) => name.endsWith('.recorded')));
+    await recordAccess(audit, { requestId: 'again' });
+    await audit.close();
+    const shown = (await at.found({})).map(({ access }) => [access.requestId, access.address]);
+    expect(shown).toEqual([
+      ['gone', expect.stringMatching(/^ps1:/)],
+      ['other', '192.0.2.8'],
+      ['unknown', '192.0.2.7'],
+      ['again', '192.0.2.7'],
+    ]);
+    const events = (await recordsIn(directory)).filter(({ event }) => event === 'pseudonyms-forgotten');
+    expect(events).toMatchObject([{ scope: 'address' }]);
+    expect(JSON.stringify(events)).not.toContain('192.0.2');
+  });
+
+  test('while no gateway runs, the next one records it', async () => {
+    const at = await place();
+    const { pseudonyms, directory } = at;
+    const first = await openTestAudit(directory, { pseudonyms });
+    await recordAccess(first.audit);
+    await first.audit.close();
+    const [key] = await at.keys();
+    await destroy(at, key?.key.subject ?? '');
+    expect(existsSync(join(at.folder, `${key?.key.id}.key`))).toBe(false);
+    const second = await openTestAudit(directory, { pseudonyms });
+    await until(async () =>
+      (await recordsIn(directory)).some(
+        ({ event, key: id }) => event === 'pseudonyms-forgotten' && id === key?.key.id,
+      ),
+    );
+    await second.audit.close();
+  });
+});
