@@ -4,7 +4,7 @@
  * pictures.
  */
 import { createHash, randomBytes } from 'node:crypto';
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -75,19 +75,29 @@ const PICTURES: readonly Picture[] = [
 
 const consoleFolder = await builtConsole();
 const folder = await mkdtemp(join(tmpdir(), 'pictures-'));
+const key = randomBytes(32).toString('hex');
+const keyFile = join(folder, 'key');
+await writeFile(keyFile, key, { mode: 0o600 });
+const directory = join(folder, 'log');
 const scene = await startScene({
   deployments: 6,
   consoleFolder,
   audit: {
-    directory: folder,
+    directory,
     replica: 'pictures',
-    key: new Secret(randomBytes(32).toString('hex')),
+    key: new Secret(key),
     durability: 'write',
     onFailure: 'refuse',
     parameters: ['ids', 'site_name'],
     segment: { size: 2 ** 28, age: 86_400_000, keep: 86_400_000 },
   },
-  top: { anonymous: false, clients, control: { port: 0, actions: true, ...TOKEN_HASHES } },
+  top: {
+    anonymous: false,
+    clients,
+    control: { port: 0, actions: true, ...TOKEN_HASHES },
+    // Actions need one in the configuration; its values are those above.
+    audit: { directory, keyFile },
+  },
 });
 const { simulator, names, urlOf } = scene;
 simulator.set('submissions', { nonceLifetimeMs: 60_000, testPaths: true });
