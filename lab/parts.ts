@@ -1,6 +1,7 @@
 import { chaos } from './chaos.ts';
 import { clients } from './clients.ts';
 import { durability } from './durability.ts';
+import { forks } from './forks.ts';
 import { guided } from './guided.ts';
 import type { LabPart } from './part.ts';
 import { simulation } from './simulation.ts';
@@ -16,6 +17,7 @@ export const parts: readonly LabPart[] = [
   upstreams,
   chaos,
   durability,
+  forks,
   soak,
   suite,
 ];

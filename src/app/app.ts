@@ -181,11 +181,11 @@ export class App {
     const { log, build, workers, merged, consoleFolder, consolePace = CONSOLE_PACE } = this.#deps;
     const { tokenSha256, readTokenSha256, traceUrl, actions: offered } = this.#setup.config.control;
     const actions = this.#createActions();
-    const setup = (): AppSetup => this.#reloads.active;
+    const reloads = this.#reloads;
     return new ControlPlane({
       tokens: tokenSha256 === undefined ? undefined : { full: tokenSha256, read: readTokenSha256 },
       actions: offered ? actions : undefined,
-      queries: queriesOf({ workers, setup }),
+      queries: queriesOf({ workers, reloads }),
       clock: monotonicClock,
       scrape: async (format) => {
         await this.#observe();
@@ -201,8 +201,7 @@ export class App {
         },
         workers,
         build,
-        setup,
-        configuredAt: () => this.#reloads.activeSince,
+        reloads,
         state: () => this.#state(),
       }),
       audit: {

@@ -7,6 +7,7 @@ import { RedisStream } from '../audit/shipping/redis-stream.ts';
 import { StreamSink } from '../audit/shipping/stream-sink.ts';
 import type { BufferGc } from '../base/buffer-gc.ts';
 import type { Clock } from '../base/clock.ts';
+import { errorCode } from '../base/error-code.ts';
 import type { Log } from '../base/log.ts';
 import { LogThrottle } from '../base/log-throttle.ts';
 import { describeError } from '../base/report-error.ts';
@@ -74,7 +75,8 @@ export async function openAuditLog(
     await sink?.close();
     // `check` cannot detect this: the disk is full, or another gateway writes to the folder.
     const reason = isNativeError(error) ? error.message : error;
-    throw new AuditLogError(`audit.directory: ${reason}`, { cause: error });
+    const key = errorCode(error) === 'pseudonym-keys' ? 'pseudonyms.keysDirectory' : 'directory';
+    throw new AuditLogError(`audit.${key}: ${reason}`, { cause: error });
   }
 }
 

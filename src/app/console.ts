@@ -20,34 +20,34 @@ import type { ReadMetrics } from '../control/totals.ts';
 import type { DeploymentSettings, LimitsView } from '../control/view.ts';
 import type { BuildInfo } from '../metrics/metrics.ts';
 import { ANONYMOUS, type Client, isObserved, type Names, type ParameterLimit } from '../policy/rules.ts';
-import type { AppSetup } from '../setup/setup.ts';
 import { clientConditions, clientIn, explain } from './explanation.ts';
+import type { Reloads } from './reloads.ts';
 import type { Workers } from './worker.ts';
+
+type ActiveSetup = Pick<Reloads, 'active' | 'activeSince'>;
 
 interface ConsoleParts {
   readonly values: ReadMetrics;
   readonly workers: Workers;
   readonly build: BuildInfo;
-  /** The active setup, and its time of activation in Unix milliseconds. */
-  readonly setup: () => AppSetup;
-  readonly configuredAt: () => number;
+  readonly reloads: ActiveSetup;
   readonly state: () => Promise<GatewayState>;
 }
 
 /** Makes the console's view of the gateway. */
 export function consoleSource(parts: ConsoleParts): ConsoleSource {
-  const { values, workers, build, setup, configuredAt, state } = parts;
+  const { values, workers, build, reloads, state } = parts;
   return {
     values,
     version: build.version,
     node: build.node,
-    tokenAsked: setup().config.control.tokenSha256 !== undefined,
+    tokenAsked: reloads.active.config.control.tokenSha256 !== undefined,
     startedAt: Date.now(),
-    configuredAt,
+    configuredAt: () => reloads.activeSince,
     state,
-    clients: () => setup().config.clients.map(({ id }) => id),
-    rules: () => rulesOf(setup().config),
-    settings: (deployment) => deploymentSettings(deployment, setup().config),
+    clients: () => reloads.active.config.clients.map(({ id }) => id),
+    rules: () => rulesOf(reloads.active.config),
+    settings: (deployment) => deploymentSettings(deployment, reloads.active.config),
     auditLines: (position) => workers.auditLines(position),
   };
 }
@@ -107,18 +107,17 @@ const VALUES = 20;
 
 interface QueriesDeps {
   readonly workers: Pick<Workers, 'clientUse'>;
-  /** Returns the active setup. */
-  readonly setup: () => AppSetup;
+  readonly reloads: Pick<ActiveSetup, 'active'>;
 }
 
 /** Answers the console's questions about clients, rules and the configuration from the active setup. */
-export function queriesOf({ workers, setup }: QueriesDeps): Queries {
-  const effective = effectiveOf(setup);
+export function queriesOf({ workers, reloads }: QueriesDeps): Queries {
+  const effective = effectiveOf(reloads);
   return {
     configuration: effective,
-    explain: (request) => explained(setup().config, request),
+    explain: (request) => explained(reloads.active.config, request),
     client: async (id) => {
-      const { config } = setup();
+      const { config } = reloads.active;
       const client = clientIn(config, id);
       if (client === undefined) return undefined;
       const use = await workers.clientUse(id);
@@ -128,10 +127,10 @@ export function queriesOf({ workers, setup }: QueriesDeps): Queries {
 }
 
 /** Writes each configuration once, whoever asks for it at the same time or later. */
-function effectiveOf(setup: QueriesDeps['setup']): () => Promise<string> {
+function effectiveOf(reloads: QueriesDeps['reloads']): () => Promise<string> {
   let written: { readonly of: Pieces; readonly yaml: Promise<string> } | undefined;
   return () => {
-    const { config } = setup().source;
+    const { config } = reloads.active.source;
     if (written?.of !== config) {
       const yaml = effectiveInBackground(config).catch((error) => {
         // The next question tries again.

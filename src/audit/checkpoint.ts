@@ -13,7 +13,7 @@ const ED25519 = 1;
 export const KEY_ID_BYTES = 4;
 export const SIGNATURE_BYTES = 64;
 const ORIGIN_START = 'digest-gateway/';
-const CHECKPOINT_START = '{"checkpoint":';
+export const CHECKPOINT_START = '{"checkpoint":';
 
 /** A tree: the log of a process from its record `first` on. Leaf 0 is that record. */
 export interface TreeName {
@@ -130,7 +130,7 @@ export function parseCheckpoint(note: string): Checkpoint | undefined {
 }
 
 /** Reads the lines of signatures, each with its line end; undefined: one is none. */
-function parseSignatures(lines: string): NoteSignature[] | undefined {
+export function parseSignatures(lines: string): NoteSignature[] | undefined {
   const signatures = lines.split('\n').slice(0, -1).map(parseSignature);
   return signatures.every((each) => each !== undefined) ? signatures : undefined;
 }

@@ -1,3 +1,5 @@
+import { witnessFindings } from './witness-findings.ts';
+
 /**
  * Everything that `audit verify`, a search and the writer find in a log: its stable kind, the cause and remedy for
  * docs/audit/findings.md, and its sentence, which continues one that begins with the place. A kind with `note` is no
@@ -180,6 +182,7 @@ const table = {
     message: ({ records }: { records: number }) =>
       `ends with ${records} records under no signed head: the gateway is writing, or was killed; they are not proven`,
   },
+  ...witnessFindings,
   'log-begun-anew': {
     cause: 'The primary process found logs of its workers and none of its own when it started.',
     message: () => 'tells that the log before it was missing when the primary process started',

@@ -1,6 +1,7 @@
 import type { KeyObject } from 'node:crypto';
 import { z } from 'zod';
 import { type Checkpoint, isSignedBy, originOf, parseCheckpoint } from './checkpoint.ts';
+import { type Cosignature, cosignatureOf, type WitnessKey } from './cosignature.ts';
 import { type Digest, digestText, leafHash, parseDigest, rootFromProof } from './merkle.ts';
 
 /** Characters of a proof that are read at most. */
@@ -68,15 +69,24 @@ export interface Proven {
   /** The name of the tree, with replica and first record. */
   readonly origin: string;
   readonly records: readonly string[];
+  /** The cosignatures, one for each record; none: they were not to be checked. */
+  readonly cosignatures: readonly Cosignature[];
 }
 
 /**
- * Checks a proof. It needs nothing but the public key, and says nothing of records that are not in it.
+ * Checks a proof. `witnesses`: one of them must have cosigned each head; empty: that is not checked. It needs nothing but the public keys, and says nothing of records that are not in it.
  * @throws ProofError
  */
-export function checkProof(text: string, keys: readonly KeyObject[]): Proven {
+export function checkProof(
+  text: string,
+  keys: readonly KeyObject[],
+  witnesses: readonly WitnessKey[] = [],
+): Proven {
   const { requestId, records } = parseRequestProof(text);
-  const origins = records.map((each) => checkRecord(each, requestId, keys));
+  const checkpoints = records.map((each) => checkRecord(each, requestId, keys));
+  const origins = checkpoints.map(originOf);
+  const cosignatures =
+    witnesses.length === 0 ? [] : checkpoints.map((each) => cosignatureFor(each, witnesses));
   const [origin = ''] = origins;
   const first = parseRecord(records[0]?.record ?? '');
   for (const { record } of records.slice(1)) {
@@ -87,7 +97,7 @@ export function checkProof(text: string, keys: readonly KeyObject[]): Proven {
   if (origins.some((each) => processIn(each) !== processIn(origin))) {
     throw new ProofError('its records are of several logs');
   }
-  return { requestId, origin, records: records.map(({ record }) => record) };
+  return { requestId, origin, records: records.map(({ record }) => record), cosignatures };
 }
 
 function parseRequestProof(text: string): RequestProof {
@@ -99,12 +109,20 @@ function parseRequestProof(text: string): RequestProof {
   }
 }
 
-/** Returns the origin of the checkpoint. */
+function cosignatureFor(checkpoint: Checkpoint, witnesses: readonly WitnessKey[]): Cosignature {
+  const found = cosignatureOf(checkpoint, witnesses);
+  if (found === undefined) {
+    throw new ProofError(`has a checkpoint of ${originOf(checkpoint)} that no given witness has cosigned`);
+  }
+  return found;
+}
+
+/** Returns the checkpoint. */
 function checkRecord(
   { record, proof: text }: ProvenRecord,
   requestId: string,
   keys: readonly KeyObject[],
-): string {
+): Checkpoint {
   const proof = parseProof(text);
   if (proof === undefined) throw new ProofError('has a proof or checkpoint of another form');
   const { index, path, checkpoint } = proof;
@@ -122,7 +140,7 @@ function checkRecord(
     throw new ProofError(`has record ${facts.seq} of ${facts.replica} at another place of ${origin}`);
   }
   if (facts.requestId !== requestId) throw new ProofError('has a record of another request');
-  return origin;
+  return checkpoint;
 }
 
 function parseRecord(line: string): RequestRecord {

@@ -1,7 +1,8 @@
 import { generateKeyPairSync, type KeyObject } from 'node:crypto';
 import { readFile, rm, stat, writeFile } from 'node:fs/promises';
-import { type Command, InvalidArgumentError } from 'commander';
+import { type Command, InvalidArgumentError, Option } from 'commander';
 import { verificationKey } from '../audit/checkpoint.ts';
+import { type WitnessKey, witnessKey } from '../audit/cosignature.ts';
 import { checkProof, LARGEST_PROOF, ProofError } from '../audit/proof.ts';
 import { NotProvableError, prove } from '../audit/reader/prove.ts';
 import { errorCode, messageOf } from '../base/error-code.ts';
@@ -43,6 +44,7 @@ export function registerProof(audit: Command, run: Run): void {
     .argument('<file>', 'what audit prove has printed')
     .description('check a proof, with nothing but the public key, and print its records')
     .requiredOption('--public-key <file>', 'FILE.pub of audit key new; can be repeated', collectFiles, [])
+    .addOption(witnessKeyOption())
     .action(run(runCheckProof));
 }
 
@@ -84,13 +86,20 @@ async function runProve(io: Io, requestId: string, options: ProveArguments): Pro
 async function runCheckProof(
   io: Io,
   file: string,
-  { publicKey }: { readonly publicKey: readonly string[] },
+  {
+    publicKey,
+    witnessKey: files,
+  }: { readonly publicKey: readonly string[]; readonly witnessKey: readonly string[] },
 ): Promise<ExitStatus> {
   const keys = await readPublicKeys(publicKey);
+  const witnesses = await readWitnessKeys(files);
   const text = await readProof(file);
   try {
-    const { requestId, origin, records } = checkProof(text, keys);
-    const found = `${count(records.length, 'record')} of request ${requestId} in ${origin}`;
+    const { requestId, origin, records, cosignatures } = checkProof(text, keys, witnesses);
+    const seen = cosignatures
+      .slice(0, 1)
+      .map(({ name, time }) => `, cosigned by ${name} at ${timeText(time)}`);
+    const found = `${count(records.length, 'record')} of request ${requestId} in ${origin}${seen.join('')}`;
     await print(io, `${records.map((record) => `${record}\n`).join('')}${file}: ok — ${found}\n`);
     return 0;
   } catch (error) {
@@ -114,10 +123,33 @@ async function readProof(file: string): Promise<string> {
  * @throws CommandError that names the file
  */
 export function readPublicKeys(files: readonly string[]): Promise<KeyObject[]> {
+  return readKeys(files, verificationKey);
+}
+
+/**
+ * Reads the public keys of witnesses.
+ * @throws CommandError that names the file
+ */
+export function readWitnessKeys(files: readonly string[]): Promise<WitnessKey[]> {
+  return readKeys(files, witnessKey);
+}
+
+/** The option `--witness-key`. */
+export function witnessKeyOption(): Option {
+  const description = 'check cosignatures by the key of a witness (NAME+ID+BASE64, or PEM); can be repeated';
+  return new Option('--witness-key <file>', description).argParser(collectFiles).default([], 'none');
+}
+
+/** A time (Unix milliseconds) as RFC 3339 in seconds. */
+export function timeText(time: number): string {
+  return new Date(time).toISOString().replace('.000Z', 'Z');
+}
+
+function readKeys<T>(files: readonly string[], parse: (text: string) => T): Promise<T[]> {
   return Promise.all(
     files.map(async (file) => {
       try {
-        return verificationKey(await readFile(file, 'utf8'));
+        return parse(await readFile(file, 'utf8'));
       } catch (error) {
         const reason = error instanceof RangeError ? error.message : `cannot be read: ${messageOf(error)}`;
         throw new CommandError(2, `${file} ${reason}`, error);

@@ -1,10 +1,14 @@
+import { readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type Command, InvalidArgumentError } from 'commander';
+import { cosignatureOf } from '../audit/cosignature.ts';
 import { findingText } from '../audit/findings.ts';
+import type { CosignedCounts } from '../audit/reader/cosigned-check.ts';
 import { type Verified, type VerifyOptions, verify } from '../audit/reader/verify.ts';
 import { isSelected, processOf } from '../audit/replica-name.ts';
 import { formatHead, type Head, parseHead } from '../audit/seal.ts';
 import { ClockCheck } from '../audit/segments/clock-check.ts';
+import { cosignedHeadsIn } from '../audit/segments/cosigned-heads.ts';
 import { foldersIn } from '../audit/segments/segment.ts';
 import { RedisStream } from '../audit/shipping/redis-stream.ts';
 import { messageOf } from '../base/error-code.ts';
@@ -20,7 +24,7 @@ import {
   replicaOption,
   streamRedisOf,
 } from './audit-log.ts';
-import { readPublicKeys, registerProof } from './audit-proof.ts';
+import { readPublicKeys, readWitnessKeys, registerProof, timeText, witnessKeyOption } from './audit-proof.ts';
 import { registerSearch } from './audit-search.ts';
 import { registerTail } from './audit-tail.ts';
 import { registerUsage } from './audit-usage.ts';
@@ -30,6 +34,8 @@ interface VerifyArguments {
   readonly config?: string;
   readonly directory?: string;
   readonly publicKey: readonly string[];
+  readonly witnessKey: readonly string[];
+  readonly witnessHeads?: string;
   readonly key: readonly string[];
   readonly head: readonly Head[];
   readonly knownLoss: readonly Head[];
@@ -53,6 +59,11 @@ export function registerAudit(program: Command, run: Run): void {
       'check signed heads by FILE.pub of audit key new, and need no secret; can be repeated',
       collectFiles,
       [],
+    )
+    .addOption(witnessKeyOption())
+    .option(
+      '--witness-heads <file>',
+      'what GET /checkpoints of the witness returned: a log that does not have these heads was cut or rewritten; with --witness-key',
     )
     .option('--key <file>', 'an earlier key of the log; can be repeated', collectFiles, [])
     .option('--head <head>', 'a head of the log that was kept elsewhere; can be repeated', collectHead, [])
@@ -99,15 +110,63 @@ async function runVerify(io: Io, options: VerifyArguments): Promise<ExitStatus> 
     throw new CommandError(2, `--replica leaves out the log of --head ${formatHead(unchecked)}`);
   }
   const { directory, keys, publicKeys, heads } = await sourcesOf(io, options);
+  const witnessed = await witnessesOf(options);
   using reading = await LogReading.of(io, directory, { replica });
   const { onBytes } = reading.options;
-  const result = await verify({ directory, replica, keys, publicKeys, heads, knownLosses, onBytes });
+  const result = await verify({
+    directory,
+    replica,
+    keys,
+    publicKeys,
+    heads,
+    knownLosses,
+    onBytes,
+    ...witnessed,
+  });
   reading.progress.hide();
   const empty = result.segments === 0;
   const place = replica === undefined ? directory : `${directory}, ${replica}`;
   const lines = json === true ? [asJson(directory, result)] : report(place, result);
   await print(io, `${lines.join('\n')}\n`);
   return empty || result.alterations.length > 0 ? 1 : 0;
+}
+
+/** Longest file of heads that is read, in bytes: those of 10,000 trees. */
+const MAX_HEADS_FILE = 8 * 1024 * 1024;
+
+/** The witnesses of a verification, and their heads of the selected logs. */
+async function witnessesOf({
+  witnessKey,
+  witnessHeads: file,
+  publicKey,
+  replica,
+}: VerifyArguments): Promise<Pick<VerifyOptions, 'witnesses' | 'witnessHeads'>> {
+  if (witnessKey.length === 0) {
+    if (file !== undefined) throw new CommandError(2, '--witness-heads needs --witness-key');
+    return {};
+  }
+  if (publicKey.length === 0)
+    throw new CommandError(2, '--witness-key needs --public-key: cosignatures are of signed heads');
+  const witnesses = await readWitnessKeys(witnessKey);
+  if (file === undefined) return { witnesses };
+  const found = [...cosignedHeadsIn(await readHeads(file))];
+  // Otherwise a file of something else would find nothing wrong.
+  if (!found.some(({ checkpoint }) => cosignatureOf(checkpoint, witnesses) !== undefined)) {
+    throw new CommandError(2, `${file} has no head that the witness of --witness-key has cosigned`);
+  }
+  return {
+    witnesses,
+    witnessHeads: found.filter(({ checkpoint }) => isSelected(replica, checkpoint.replica)),
+  };
+}
+
+async function readHeads(file: string): Promise<Buffer> {
+  try {
+    if ((await stat(file)).size > MAX_HEADS_FILE) throw new Error('it is too large');
+    return await readFile(file);
+  } catch (error) {
+    throw new CommandError(2, `${file} cannot be read: ${messageOf(error)}`, error);
+  }
 }
 
 /** Directory, keys and known heads of a verification. */
@@ -172,6 +231,7 @@ function report(
     count(seals, 'seal'),
     count(segments, 'segment'),
     ...(signed.checkpoints === 0 ? [] : [provenText(signed)]),
+    ...(signed.cosigned === 0 ? [] : [cosignedText(signed)]),
   ].join(', ');
   return [
     ...alterations.map(findingText),
@@ -183,6 +243,11 @@ function report(
 
 function provenText({ checkpoints, provenRecords }: Pick<Verified, 'checkpoints' | 'provenRecords'>): string {
   return `${count(checkpoints, 'signed head')} over ${count(provenRecords, 'record')}`;
+}
+
+function cosignedText({ cosigned, cosignedRecords, cosignedAt }: CosignedCounts): string {
+  const heads = count(cosigned, 'cosigned head');
+  return `${heads} over ${count(cosignedRecords, 'record')}, the last of ${timeText(cosignedAt)}`;
 }
 
 function asJson(directory: string, result: Verified): string {

@@ -23,7 +23,9 @@ const PARAMETERS = 'a list of names of query parameters';
 const FIELDS = 'a list of address and parameters.NAME, such as parameters.ids, with one at least';
 
 /** Schema of the audit log. `folder` is the base of relative file names. */
-export const auditSchema = (folder: string) =>
+export const auditSchema = (folder: string) => crossChecked(auditSection(folder), witnessIssues);
+
+const auditSection = (folder: string) =>
   z.strictObject(
     {
       directory: fileName(folder).describe(
@@ -51,6 +53,11 @@ export const auditSchema = (folder: string) =>
         .exactOptional()
         .describe(
           'A file with a private key (Ed25519, PEM) that signs heads of the log, at least once a second while records come. Whoever has the public key can check the log and proofs of records, and cannot forge them. `audit key new` makes both.',
+        ),
+      witness: witness(folder)
+        .exactOptional()
+        .describe(
+          'A witness on another machine, which cosigns signed heads that continue the last one. It needs `signingKeyFile`. Requests do not wait for it.',
         ),
       parameters: z
         .array(text('the name of a query parameter'), { error: PARAMETERS })
@@ -126,8 +133,37 @@ export const auditSchema = (folder: string) =>
     { error: SECTION },
   );
 
-/** Names that the metrics have for the files and for the stream. */
-const TAKEN = ['file', 'redis'];
+function* witnessIssues(
+  audit: Accepted<{ witness?: object; signingKeyFile?: string }>,
+): Generator<CrossIssue> {
+  if (!('witness' in audit) || 'signingKeyFile' in audit) return;
+  yield { path: ['signingKeyFile'], message: 'is missing: a witness cosigns signed heads' };
+}
+
+const VERIFIER_KEY =
+  'a key as NAME+ID+BASE64, or the text of FILE.pub of audit key new (-----BEGIN PUBLIC KEY-----)';
+
+const witness = (folder: string) =>
+  z.strictObject(
+    {
+      url: text(
+        'the http:// or https:// address of a witness, such as https://witness.example.org:8090',
+        isEndpoint,
+      ).describe('The witness. `/add-checkpoint` is added.'),
+      publicKey: text(VERIFIER_KEY, (value) =>
+        /^(?:[^\s+]+\+[0-9a-f]{8}\+[A-Za-z0-9+/]+={0,2}|-----BEGIN PUBLIC KEY-----[\s\S]+)\n?$/.test(value),
+      ).describe(
+        'The public key of the witness, as its log has it (`NAME+ID+BASE64`), or in PEM. Other cosignatures are ignored.',
+      ),
+      every: duration().default(10_000).describe('The least time between two heads that it gets.'),
+      timeout: duration().default(10_000).describe('How long it may take to cosign a head.'),
+      tls: receiverTls(folder).prefault({}).describe('TLS 1.2 or later.'),
+    },
+    { error: SECTION },
+  );
+
+/** Names that the metrics have for the files, for the stream, and for the witness. */
+const TAKEN = ['file', 'redis', 'witness'];
 const SINKS = 'a list of mappings, each with a name and one of syslog, s3, otlp';
 const KINDS = ['syslog', 's3', 'otlp'] as const;
 
@@ -205,7 +241,7 @@ const auditSinksSchema = (folder: string) => {
   const sink = z.strictObject(
     {
       name: text(
-        'letters, digits, "-", "_" and "." only, 64 at most, a letter or digit first; not file or redis',
+        'letters, digits, "-", "_" and "." only, 64 at most, a letter or digit first; not file, redis or witness',
         (value) => NAME.test(value) && !TAKEN.includes(value),
       ).describe(
         'Names the sink in metrics and logs, and the file with its position. Another name sends the whole log again.',

@@ -287,6 +287,12 @@ export class Metrics {
     'Audit records that never reach a sink: removed before they were sent, without a valid seal, or refused by it',
     ['sink'],
   );
+  readonly auditWitnessConflict = this.#gauge(
+    'audit_witness_conflict',
+    '1: a log is no continuation of what its witness has cosigned; 0: it is',
+    [],
+    'max',
+  );
   readonly internalErrors = this.#counter(
     'internal_errors_total',
     'Errors of the gateway itself: requests that ended with internal-error, and errors beside any request',

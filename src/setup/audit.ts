@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { isNativeError } from 'node:util/types';
 import type { AuditOptions } from '../audit/audit.ts';
 import { signingKey } from '../audit/checkpoint.ts';
+import { witnessKey } from '../audit/cosignature.ts';
 import { auditKeys } from '../audit/keys.ts';
 import { folderIssue } from '../audit/segments/replica-folder.ts';
 import type { OtlpReceiver } from '../audit/shipping/otlp.ts';
@@ -19,6 +20,10 @@ const TIMEOUT_MS = 10_000;
 /** A segment can have hundreds of megabytes. */
 const UPLOAD_TIMEOUT_MS = 300_000;
 
+/** The name of the witness among the sinks. */
+const WITNESS = 'witness';
+
+type WitnessSection = NonNullable<NonNullable<Config['audit']>['witness']>;
 type SinkSection = NonNullable<NonNullable<Config['audit']>['sinks']>[number];
 
 /**
@@ -30,7 +35,7 @@ export async function readAudit(
   reading: ContentReading,
 ): Promise<AuditOptions | undefined> {
   if (section === undefined) return undefined;
-  const { keyFile, signingKeyFile, replica = replicaName(), sinks = [], ...options } = section;
+  const { keyFile, signingKeyFile, witness, replica = replicaName(), sinks = [], ...options } = section;
   const folder = join(options.directory, replica);
   const issue = await folderIssue(folder);
   if (issue !== undefined) {
@@ -54,7 +59,7 @@ export async function readAudit(
       replica,
       key,
       ...(signing && { signingKey: signing }),
-      sinks: sinks.map(({ name }) => name),
+      sinks: [...sinks.map(({ name }) => name), ...(witness === undefined ? [] : [WITNESS])],
     }
   );
 }
@@ -112,7 +117,7 @@ export function replicaName(host = hostname()): string {
 
 /** Reads the certificates, keys and secrets of the audit sinks. Those that cannot be read are left out. */
 export async function readAuditSinks(
-  sections: readonly SinkSection[],
+  { sinks: sections = [], witness }: Pick<NonNullable<Config['audit']>, 'sinks' | 'witness'>,
   reading: ContentReading,
 ): Promise<readonly SinkOptions[]> {
   const sinks: SinkOptions[] = [];
@@ -120,7 +125,24 @@ export async function readAuditSinks(
     const sink = await readSink(reading, section, ['audit', 'sinks', index]);
     if (sink !== undefined) sinks.push(sink);
   }
-  return sinks;
+  const own = witness && (await readWitness(reading, witness));
+  return own === undefined ? sinks : [...sinks, own];
+}
+
+/** Undefined: its public key is none. */
+async function readWitness(
+  reading: ContentReading,
+  { url, publicKey, every, timeout, tls: section }: WitnessSection,
+): Promise<SinkOptions | undefined> {
+  const path = ['audit', 'witness'];
+  const tls = await reading.tls(section, [...path, 'tls']);
+  try {
+    witnessKey(publicKey);
+  } catch (error) {
+    reading.issues.push({ path: [...path, 'publicKey'], message: messageOf(error) });
+    return undefined;
+  }
+  return { kind: 'witness', name: WITNESS, url: url.replace(/\/$/, ''), publicKey, every, timeout, tls };
 }
 
 /** Undefined: a secret of it cannot be read. */

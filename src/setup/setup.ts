@@ -106,7 +106,7 @@ async function readContents(
   ]);
   const redis = await readRedis(config.redis, reading);
   const audit = await readAudit(config.audit, reading);
-  const auditSinks = await readAuditSinks(config.audit?.sinks ?? [], reading);
+  const auditSinks = await readAuditSinks(config.audit ?? {}, reading);
   const issues = [...reading.issues, ...listenTls.flatMap((each) => each.issues)];
   if (credentials instanceof CredentialError) {
     issues.push(...credentials.issues);

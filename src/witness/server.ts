@@ -64,6 +64,8 @@ export class WitnessServer {
       const [status, message] = REFUSALS[reason];
       // The request is evidence against the log: its key signed the head.
       if (MISBEHAVIOUR.includes(reason)) log.error({ reason, size, request: text }, 'head refused');
+      // A gateway whose position is gone asks like that.
+      else if (reason === 'other-size') log.info({ reason, size }, 'head refused');
       else log.warn({ reason, size }, 'head refused');
       const isConflict = status === 409;
       // Express would add a character set.

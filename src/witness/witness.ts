@@ -18,6 +18,8 @@ import {
 import { processOf } from '../audit/replica-name.ts';
 import type { HeadStore } from './head-store.ts';
 
+/** Signatures of a request at most: each may cost a verification. */
+const MAX_SIGNATURES = 16;
 /** Trees of one log that are cosigned at most: a log begins another one when it was altered. */
 const MAX_TREES = 1000;
 
@@ -118,7 +120,8 @@ function parseSubmission(body: string): Submission | undefined {
   const [, old = '', lines = '', note = ''] = BODY.exec(body) ?? [];
   const proof = lines.split('\n').slice(0, -1).map(parseDigest);
   const checkpoint = parseCheckpoint(note);
-  if (checkpoint === undefined || proof.length > MAX_CONSISTENCY_PROOF) return undefined;
+  if (checkpoint === undefined || checkpoint.signatures.length > MAX_SIGNATURES) return undefined;
+  if (proof.length > MAX_CONSISTENCY_PROOF) return undefined;
   if (!proof.every((each) => each !== undefined)) return undefined;
   return { old: Number(old), proof, checkpoint };
 }

@@ -1,4 +1,4 @@
-import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
@@ -41,6 +41,22 @@ test.each([
     expect([serve.status, JSON.parse(serve.stderr)]).toMatchObject([2, { level: 'error', msg: line }]);
   },
 );
+
+test('check and serve say in one sentence why the keys of pseudonyms cannot be used', async () => {
+  const file = await configured('new, pseudonyms: { keysDirectory: file }');
+  const wanted = `${folder}/file/r cannot be written to: ${folder}/file/r is not a folder`;
+  const check = await gateway(['check', '--config', file], SECRETS);
+  expect(check).toMatchObject({ status: 2, stdout: expect.stringContaining(wanted) });
+  expect(check.stdout).toContain('audit.pseudonyms.keysDirectory: ');
+  const open = await configured('new, pseudonyms: { keysDirectory: keys }');
+  await mkdir(join(folder, 'keys', 'r'), { recursive: true });
+  await chmod(join(folder, 'keys', 'r'), 0o755);
+  const serve = await gateway(['serve', '--config', open], SECRETS);
+  expect(serve.status).not.toBe(0);
+  expect(serve.stderr).toContain(
+    `audit.pseudonyms.keysDirectory: the keys of pseudonyms in ${folder}/keys/r cannot be used: other users may use it: run chmod 700 on it`,
+  );
+});
 
 test('check leaves nothing behind in a directory that can be made', async () => {
   const { status } = await gateway(['check', '--config', await configured('new/audit')], SECRETS);

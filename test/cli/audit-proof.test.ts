@@ -118,6 +118,66 @@ test('audit prove prints a proof that audit check-proof accepts', async () => {
   ]);
 });
 
+test('audit verify checks cosignatures with the public keys of gateway and witness only', async () => {
+  const { directory, publicKey, log } = await place();
+  const verify = (...args: string[]) => gateway(['audit', 'verify', '--directory', log, ...args]);
+  const keys = ['--public-key', publicKey, '--witness-key', publicKey];
+  const none = await verify(...keys);
+  expect([none.status, none.stdout]).toEqual([
+    1,
+    expect.stringContaining('no witness has seen it [cosignature-missing]'),
+  ]);
+  const wrong = [
+    [
+      ['--witness-key', publicKey, '--config', join(directory, 'gateway.yaml')],
+      /--directory|--witness-key needs --public-key/,
+    ],
+    [['--public-key', publicKey, '--witness-heads', publicKey], /--witness-heads needs --witness-key/],
+    [
+      [...keys, '--witness-heads', publicKey],
+      /signing\.pub has no head that the witness of --witness-key has cosigned/,
+    ],
+    [[...keys, '--witness-heads', join(directory, 'none')], /none cannot be read/],
+    [
+      ['--public-key', publicKey, '--witness-key', join(directory, 'key')],
+      /key does not hold an Ed25519 public key/,
+    ],
+  ] as const;
+  for (const [args, message] of wrong) {
+    const { status, stderr } = await verify(...args);
+    expect([status, stderr]).toEqual([2, expect.stringMatching(message)]);
+  }
+});
+
+test('check says what is wrong with a witness', async () => {
+  const { config } = await place();
+  const text = await readFile(config, 'utf8');
+  const check = async (witness: string, audit = text) => {
+    await writeFile(
+      config,
+      audit.replace('signingKeyFile: signing', `signingKeyFile: signing, witness: ${witness}`),
+    );
+    return gateway(['check', '--config', config], { U: 'user', P: 'password' });
+  };
+  const key = 'witness.example.org+00000000+BAAA';
+  expect((await check(`{ url: 'https://w.example', publicKey: x }`)).stdout).toMatch(
+    /audit\.witness\.publicKey: must be a key as NAME\+ID/,
+  );
+  expect((await check(`{ url: 'https://w.example', publicKey: ${key} }`)).stdout).toMatch(
+    /audit\.witness\.publicKey: does not hold a key for Ed25519 cosignatures/,
+  );
+  expect((await check(`{ url: w, publicKey: ${key} }`)).stdout).toMatch(
+    /audit\.witness\.url: must be the http/,
+  );
+  await writeFile(
+    config,
+    text.replace('signingKeyFile: signing', `witness: { url: 'http://w', publicKey: ${key} }`),
+  );
+  expect((await gateway(['check', '--config', config])).stdout).toMatch(
+    /audit\.signingKeyFile: is missing: a witness cosigns signed heads/,
+  );
+});
+
 test('audit prove says why there is no proof', async () => {
   const { log } = await place();
   const { status, stderr } = await gateway(['audit', 'prove', 'q9', '--directory', log]);

@@ -100,7 +100,7 @@ describe('audit usage', () => {
     const { stderr } = await usage(config);
     expect(stderr.split('\n')).toEqual([
       'the log has token by name only: add it to audit.parameters to count identifiers from then on',
-      'the identifiers of 1 request are not counted, or not all of them, since the log does not have the list whole',
+      'the identifiers of 1 request are not counted, or not all of them, since the log does not have the list whole, or its key is destroyed or missing',
       '',
     ]);
   });

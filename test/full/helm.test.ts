@@ -515,6 +515,21 @@ describe('refused', () => {
       'config.audit.directory must be below the volume of the replica',
     ],
     [
+      'keys of pseudonyms outside the volume',
+      {
+        further: {
+          config: {
+            audit: {
+              directory: '/var/lib/digest-gateway/audit',
+              keyFile: '/run/secrets/credentials/k',
+              pseudonyms: { keysDirectory: '/tmp/keys' },
+            },
+          },
+        },
+      },
+      'config.audit.pseudonyms.keysDirectory must be below the volume of the replica',
+    ],
+    [
       'one name for all replicas',
       {
         further: {

@@ -36,6 +36,7 @@ test('each gauge has a rule for the values of several processes', async () => {
     digest_gateway_audit_sink_lag_records: 'sum',
     digest_gateway_audit_sink_lag_seconds: 'max',
     digest_gateway_audit_unsigned_seconds: 'max',
+    digest_gateway_audit_witness_conflict: 'max',
     digest_gateway_build_info: 'first',
     digest_gateway_circuit_state: 'max',
     digest_gateway_client_key_expiry_timestamp_seconds: 'min',

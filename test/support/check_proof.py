@@ -1,4 +1,4 @@
-"""Checks a proof of `audit prove` by docs/audit/format.md alone: check_proof.py PUBLIC-KEY PROOF... Needs openssl for Ed25519."""
+"""Checks a proof of `audit prove` by docs/audit/format.md alone: check_proof.py [--witness KEY] PUBLIC-KEY PROOF... Needs openssl for Ed25519."""
 
 import base64
 import hashlib
@@ -54,7 +54,17 @@ def is_signature(text, signature, key_file):
         return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
-def read_checkpoint(note, key_file):
+def is_cosigned(text, name, signed, witness_file):
+    """Rules of cosignature/v1: key id, time, signature."""
+    with open(witness_file, encoding="ascii") as file:
+        key = raw_public_key(file.read())
+    if len(signed) != 76 or signed[:4] != sha256(name.encode() + b"\n\x04" + key)[:4]:
+        return False
+    time = int.from_bytes(signed[4:12], "big")
+    return is_signature(f"cosignature/v1\ntime {time}\n{text}\n".encode(), signed[12:], witness_file)
+
+
+def read_checkpoint(note, key_file, witness_file):
     text, separator, rest = note.partition("\n\n")
     require(separator and rest.endswith("\n"), "a signed note")
     origin, size, root = (text.split("\n") + ["", "", ""])[:3]
@@ -64,15 +74,17 @@ def read_checkpoint(note, key_file):
     with open(key_file, encoding="ascii") as file:
         key = raw_public_key(file.read())
     key_id = sha256(origin.encode() + b"\n\x01" + key)[:4]
+    is_signed, seen = False, witness_file is None
     for line in rest[:-1].split("\n"):
         dash, name, signature = (line.split(" ") + ["", ""])[:3]
         require(line == f"\u2014 {name} {signature}" and dash == "\u2014", "a signature line")
         signed = decode(signature)
-        if name != origin or signed[:4] != key_id or len(signed) != 68:
-            continue
-        if is_signature(f"{text}\n".encode(), signed[4:], key_file):
-            return match[1], int(match[2]), number(size), decode(root)
-    raise Refused("the key signed it")
+        if name == origin and signed[:4] == key_id and len(signed) == 68:
+            is_signed = is_signed or is_signature(f"{text}\n".encode(), signed[4:], key_file)
+        seen = seen or is_cosigned(text, name, signed, witness_file)
+    require(is_signed, "the key signed it")
+    require(seen, "the witness cosigned it")
+    return match[1], int(match[2]), number(size), decode(root)
 
 
 def root_of(leaf, index, size, path):
@@ -92,7 +104,7 @@ def root_of(leaf, index, size, path):
     return root
 
 
-def check_record(entry, request_id, key_file):
+def check_record(entry, request_id, *key_files):
     require(set(entry) == {"record", "proof"}, "record and proof")
     line, proof = entry["record"], entry["proof"]
     head, separator, note = proof.partition("\n\n")
@@ -100,7 +112,7 @@ def check_record(entry, request_id, key_file):
     first_line, index_line, *path = head.split("\n")
     require(first_line == HEADER and index_line.startswith("index "), "the form of tlog-proof")
     index = number(index_line[len("index "):])
-    replica, first, size, root = read_checkpoint(note, key_file)
+    replica, first, size, root = read_checkpoint(note, *key_files)
     leaf = sha256(b"\x00" + line.encode())
     require(root_of(leaf, index, size, [decode(each) for each in path]) == root, "the record is in the tree")
     record = json.loads(line)
@@ -109,11 +121,11 @@ def check_record(entry, request_id, key_file):
     return record
 
 
-def check(file, key_file):
+def check(file, *key_files):
     with open(file, encoding="utf-8") as handle:
         proof = json.load(handle)
     require(set(proof) == {"requestId", "records"} and proof["records"], "a proof of a request")
-    records = [check_record(each, proof["requestId"], key_file) for each in proof["records"]]
+    records = [check_record(each, proof["requestId"], *key_files) for each in proof["records"]]
     access, *outcomes = records
     for outcome in outcomes:
         belongs = outcome["kind"] == "outcome" and outcome["access"] == access["seq"]
@@ -121,10 +133,12 @@ def check(file, key_file):
     return len(records)
 
 
-def main(key_file, *files):
+def main(*arguments):
+    witness_file = arguments[1] if arguments[0] == "--witness" else None
+    key_file, *files = arguments[2:] if witness_file else arguments
     for file in files:
         try:
-            print(f"ok: {check(file, key_file)}")
+            print(f"ok: {check(file, key_file, witness_file)}")
         except (Refused, ValueError, KeyError, TypeError, UnicodeError) as error:
             print(f"refused: {error}")
 

@@ -1,4 +1,4 @@
-import { chmod, mkdir, readFile, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { PROGRAM, runCommand } from './program.ts';
 import { repository } from './repository.ts';
@@ -16,12 +16,22 @@ export interface PageCommand {
   readonly shown: string;
 }
 
+/** The README and every page of docs/. */
+export async function allPages(): Promise<string[]> {
+  const names = await readdir(join(repository, 'docs'), { recursive: true });
+  const pages = names.filter((name) => name.endsWith('.md')).map((name) => `docs/${name}`);
+  return ['README.md', ...pages.sort()];
+}
+
 /** The fenced blocks of a page, in order. */
 export async function blocksOf(page: string): Promise<Block[]> {
   const text = await readFile(join(repository, page), 'utf8');
   return Array.from(
-    text.matchAll(/^```(\w*)\n([\s\S]*?)^```/gm),
-    ([, language = '', block = '']): Block => ({ language, text: block }),
+    text.matchAll(/^( *)```(\w*)\n([\s\S]*?)^ *```/gm),
+    ([, indent = '', language = '', block = '']): Block => ({
+      language,
+      text: block.replaceAll(new RegExp(`^${indent}`, 'gm'), ''),
+    }),
   );
 }
 

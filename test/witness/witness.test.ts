@@ -94,6 +94,9 @@ test('refuses as the protocol says, and then still knows the last head', async (
   for (const body of malformed) expect((await witness.add(body)).status).toBe(400);
   const hashes = Array.from({ length: 64 }, () => Buffer.alloc(32).toString('base64'));
   expect((await witness.add([first, ...hashes, '', log.note(30)].join('\n'))).status).toBe(400);
+  const signature = log.note(30).split('\n').at(-2) ?? '';
+  const many = `${log.request(20, 30)}${`${signature}\n`.repeat(16)}`;
+  expect((await witness.add(many)).status).toBe(400);
   expect((await witness.add('x'.repeat(17 * 1024))).status).toBe(413);
   const evidence = witness.logged.filter(({ request }) => typeof request === 'string');
   expect(evidence.map(({ reason }) => reason)).toEqual(['other-root', 'inconsistent']);

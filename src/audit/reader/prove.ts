@@ -3,6 +3,7 @@ import { NEWLINE } from '../line.ts';
 import { type Digest, inclusionProof, LeafRange, type MerkleTree } from '../merkle.ts';
 import { type ProvenRecord, parseRequestRecord, proofText, type RequestProof } from '../proof.ts';
 import { ChainWalk, type WalkedBatch, walkFile } from '../segments/chain-walk.ts';
+import { type CosignedHead, cosignedHeads } from '../segments/cosigned-heads.ts';
 import { foldersIn, type Segment, type SegmentHeader, segmentsIn } from '../segments/segment.ts';
 import { readBlocks } from '../segments/segment-reader.ts';
 import { type LogTree, type SignedHead, TreeWalk, treeOf } from '../segments/tree-walk.ts';
@@ -87,9 +88,10 @@ async function* recordsOf(
   }
 }
 
-/** The proof of a record up to the next signed head behind it. */
+/** The proof of a record up to the next cosigned head behind it, or, if there is none, up to the next signed head. */
 async function proofOf(directory: string, { folder, seq, segments, at }: Placed): Promise<ProvenRecord> {
-  const path = new ProofPath(folder, seq);
+  const target = await cosignedHeadOver(join(directory, folder), segments.slice(at), seq);
+  const path = new ProofPath(folder, seq, target);
   for (const { name, first } of segments.slice(at)) {
     const walk = new ChainWalk({ keys: 'unknown', replica: folder, first });
     for await (const batches of walkFile(walk, join(directory, folder, name))) {
@@ -99,9 +101,24 @@ async function proofOf(directory: string, { folder, seq, segments, at }: Placed)
       }
     }
   }
+  if (path.signed !== undefined) return path.signed;
   throw new NotProvableError(
     `no signed head covers record ${seq} of ${folder}: try again a second later, or run audit verify`,
   );
+}
+
+/** The first cosigned head over that record; undefined: there is none. */
+async function cosignedHeadOver(
+  folder: string,
+  segments: readonly Segment[],
+  seq: number,
+): Promise<CosignedHead | undefined> {
+  for (const { first } of segments) {
+    for await (const head of cosignedHeads(folder, first)) {
+      if (head.checkpoint.first <= seq && seq < head.checkpoint.first + head.checkpoint.size) return head;
+    }
+  }
+  return undefined;
 }
 
 /** Follows the tree from the segment of a record on. */
@@ -112,17 +129,26 @@ class ProofPath {
   #first = 0;
   #record: { readonly line: string; readonly after: LeafRange } | undefined;
   readonly #trees: TreeWalk;
+  readonly #target: CosignedHead | undefined;
+  #cosigned: ProvenRecord | undefined;
+  /** The proof up to the first signed head; undefined: none came. */
+  signed: ProvenRecord | undefined;
 
-  constructor(replica: string, seq: number) {
+  /** `target`: the cosigned head to lead to. */
+  constructor(replica: string, seq: number, target: CosignedHead | undefined) {
     this.#seq = seq;
+    this.#target = target;
     this.#trees = new TreeWalk({ replica, keys: undefined, onLeaf: (leaf, line) => this.#add(leaf, line) });
   }
 
-  /** Takes the next batch; returns the proof if it has a signed head over the record. */
+  /** Takes the next batch; returns the proof if the head that it leads to is there. */
   take(batch: WalkedBatch, header: SegmentHeader | undefined): ProvenRecord | undefined {
     if (batch.line === 1) this.#begin(header && treeOf(header));
     const { head } = this.#trees.take(batch, header);
-    return head && this.#upTo(head);
+    this.signed ??= head && this.#upTo(head);
+    const size = this.#trees.tree?.tree.size ?? 0;
+    const isPast = this.#target === undefined || size >= this.#target.checkpoint.size;
+    return this.#cosigned ?? (isPast ? this.signed : undefined);
   }
 
   /** Takes the tree before the first segment. */
@@ -137,10 +163,16 @@ class ProofPath {
     else if (this.#before !== undefined && this.#first + this.#before.size === this.#seq) {
       this.#record = { line: line.toString(), after: new LeafRange(this.#before.size + 1) };
     } else this.#before?.add(leaf);
+    // A cosigned head of another log is no head of this one.
+    const { size, root } = this.#target?.checkpoint ?? {};
+    const tree = this.#trees.tree?.tree;
+    if (this.#target !== undefined && size === tree?.size && root === tree?.root) {
+      this.#cosigned ??= this.#upTo(this.#target);
+    }
   }
 
   /** Undefined: the record is not under that head. */
-  #upTo({ checkpoint, note }: SignedHead): ProvenRecord | undefined {
+  #upTo({ checkpoint, note }: SignedHead | CosignedHead): ProvenRecord | undefined {
     const [before, record] = [this.#before, this.#record];
     if (before === undefined || record?.after.end !== checkpoint.size) return undefined;
     if (checkpoint.first !== this.#first) return undefined;

@@ -2,9 +2,10 @@ import type { KeyObject } from 'node:crypto';
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { errorCode, messageOf } from '../../base/error-code.ts';
+import type { WitnessKey } from '../cosignature.ts';
 import { type Finding, finding, isNote, type PlacedFinding } from '../findings.ts';
 import type { AuditKeys } from '../keys.ts';
-import { isSelected, processOf } from '../replica-name.ts';
+import { processOf } from '../replica-name.ts';
 import { formatHead, GENESIS, type Head } from '../seal.ts';
 import {
   isBegunAnew,
@@ -23,6 +24,7 @@ import {
   type WalkedBatch,
   walkFile,
 } from '../segments/chain-walk.ts';
+import type { CosignedHead } from '../segments/cosigned-heads.ts';
 import { digestOf } from '../segments/recovery.ts';
 import {
   foldersIn,
@@ -33,11 +35,13 @@ import {
   segmentsIn,
 } from '../segments/segment.ts';
 import { TreeWalk } from '../segments/tree-walk.ts';
+import { absentLogs } from './absent-logs.ts';
+import { addCosigned, CosignedCheck, type CosignedCounts, NONE_COSIGNED } from './cosigned-check.ts';
 
 /** How often the log of one process is read while segments of it are removed. */
 const MOST_READ = 10;
 
-export interface Verified {
+export interface Verified extends CosignedCounts {
   /** The integrity errors. */
   readonly alterations: readonly PlacedFinding[];
   /** Findings that are no integrity errors. */
@@ -82,6 +86,9 @@ export interface VerifyOptions {
   readonly keys: readonly AuditKeys[] | 'unknown';
   /** Public keys that signed heads: only records under a head of theirs count. Undefined: heads are not checked. */
   readonly publicKeys?: readonly KeyObject[] | undefined;
+  /** Witnesses whose cosignatures are checked, with `publicKeys`; and heads that a witness has. */
+  readonly witnesses?: readonly WitnessKey[] | undefined;
+  readonly witnessHeads?: readonly CosignedHead[] | undefined;
   /** Ends of chains that were kept elsewhere: a log that ends before one of them was cut. */
   readonly heads: readonly Head[];
   /** Losses that were looked into, by the position that the stream had: they are notes. */
@@ -120,28 +127,9 @@ export async function verify(options: VerifyOptions): Promise<Verified> {
     seals: sum(({ seals }) => seals),
     checkpoints: sum(({ checkpoints }) => checkpoints),
     provenRecords: sum(({ provenRecords }) => provenRecords),
+    ...addCosigned(parts),
     heads: parts.flatMap(({ heads: ends }) => ends),
   };
-}
-
-/** The logs that should be there and are not: heads name them, or there are logs of workers without their primary's. */
-async function absentLogs(
-  { directory, replica: selected }: VerifyOptions,
-  folders: readonly string[],
-  heads: readonly ExpectedHead[],
-): Promise<PlacedFinding[]> {
-  const named = heads.filter(({ replica, mayBeAhead }) => isSelected(selected, replica) && !mayBeAhead);
-  const primaries = folders.map((folder) => processOf(folder).replica);
-  const there = new Set(await foldersIn(directory));
-  const wanted = new Set([...named.map(({ replica }) => replica), ...primaries]);
-  const absent = [...wanted].filter((replica) => !there.has(replica));
-  return absent.map((replica) => {
-    const process = processOf(replica).worker > 0 ? 'worker' : 'replica';
-    const found = primaries.includes(replica)
-      ? finding('primary-missing')
-      : finding('log-missing', { process });
-    return { replica, segment: '', line: 0, ...found };
-  });
 }
 
 /** Checks the log of one process, again if a running gateway removed a segment for its age after the folder was read. */
@@ -180,6 +168,7 @@ class LogCheck {
   #records = 0;
   #seals = 0;
   readonly #trees: TreeWalk | undefined;
+  readonly #cosigned: CosignedCheck | undefined;
   /** Admin records that no signed head covers yet. */
   #unproven: (AdminLine & { readonly name: string })[] = [];
 
@@ -188,8 +177,12 @@ class LogCheck {
     this.#replica = replica;
     this.#heads = heads.filter((head) => head.replica === replica);
     this.#named = new Set(this.#heads.map(({ seq }) => seq));
-    const { publicKeys } = options;
-    this.#trees = publicKeys && new TreeWalk({ replica, keys: publicKeys });
+    const { directory, publicKeys, witnesses, witnessHeads: given = [] } = options;
+    const folder = join(directory, replica);
+    this.#cosigned = witnesses && new CosignedCheck({ folder, replica, witnesses, given });
+    this.#trees =
+      publicKeys &&
+      new TreeWalk({ replica, keys: publicKeys, onTree: (tree) => this.#cosigned?.compare(tree) });
   }
 
   async run(): Promise<Part> {
@@ -197,6 +190,10 @@ class LogCheck {
     const segments = await segmentsIn(folder);
     for (const segment of segments) await this.#check(folder, segment, segment === segments.at(-1));
     this.#checkSigned(segments.at(-1));
+    await this.#cosigned?.begin(undefined);
+    // The newest segment is compressed nowhere else.
+    const isCopy = segments.at(-1)?.compressed === true;
+    for (const found of this.#cosigned?.findings(isCopy) ?? []) this.#add(found);
     const startKnown = this.#checkStart(segments[0]);
     this.#checkHeads(startKnown);
     await this.#checkFiles(folder, segments);
@@ -208,12 +205,12 @@ class LogCheck {
       seals: this.#seals,
       checkpoints: this.#trees?.checkpoints ?? 0,
       provenRecords: this.#trees?.records ?? 0,
+      ...(this.#cosigned?.counts ?? NONE_COSIGNED),
       heads: this.#end === undefined ? [] : [this.#end],
       covered: [...this.#ended, ...this.#running.values()].map((head) => ({
         ...head,
         source: `the log of ${this.#replica}`,
-        // The newest segment is compressed nowhere else.
-        mayBeAhead: segments.at(-1)?.compressed === true,
+        mayBeAhead: isCopy,
       })),
     };
   }
@@ -223,8 +220,12 @@ class LogCheck {
     const { keys, onBytes } = this.#options;
     const walk = new ChainWalk({ keys, replica: this.#replica, first, before: this.#state });
     try {
+      await this.#cosigned?.begin(first);
       for await (const batches of walkFile(walk, join(folder, name), onBytes)) {
-        for (const batch of batches) this.#readBatch(batch, name, walk.header);
+        for (const batch of batches) {
+          await this.#cosigned?.load(batch.seal?.last ?? 0);
+          this.#readBatch(batch, name, walk.header);
+        }
       }
     } catch (error) {
       this.#hasLostSegment ||= errorCode(error) === 'ENOENT';

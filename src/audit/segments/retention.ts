@@ -14,6 +14,7 @@ import { type Archive, ChainWalk, type IntegrityError, sealedHeader, walkFile } 
 import { ClockCheck } from './clock-check.ts';
 import {
   compressedName,
+  cosignedName,
   indexName,
   isSetAside,
   type Segment,
@@ -296,7 +297,7 @@ function isKnownStart(
 /** Removes a retired segment with its index and the files that were set aside from it. */
 async function remove(folder: string, { segment, first }: Retired): Promise<void> {
   await rm(join(folder, segment), { recursive: true });
-  await rm(join(folder, indexName(first)), { force: true });
+  for (const name of [indexName(first), cosignedName(first)]) await rm(join(folder, name), { force: true });
   for (const name of await readdir(folder)) {
     if (isSetAside(name) && name.startsWith(segmentName(first))) await rm(join(folder, name));
   }

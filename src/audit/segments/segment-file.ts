@@ -7,10 +7,12 @@ import {
   write,
 } from 'node:fs';
 import { lstat, open, truncate, unlink } from 'node:fs/promises';
-import { dirname } from 'node:path';
+import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import { errorCode } from '../../base/error-code.ts';
 import { type Finding, finding } from '../findings.ts';
+import { segmentName } from './segment.ts';
+import { openRegular } from './segment-reader.ts';
 
 const { O_APPEND, O_CREAT, O_EXCL, O_NOFOLLOW, O_WRONLY } = constants;
 const openFile = promisify(openCallback);
@@ -138,6 +140,23 @@ export class SegmentFile {
   close(): Promise<void> {
     return closeFile(this.#fd);
   }
+}
+
+/**
+ * Makes what was written to a segment durable, by whichever process. One that is compressed or gone was.
+ * @throws Error of the file system
+ */
+export async function syncSegment(folder: string, first: number): Promise<void> {
+  const handle = await openRegular(join(folder, segmentName(first))).catch((error: unknown) => {
+    if (errorCode(error) !== 'ENOENT') throw error;
+  });
+  if (handle === undefined) return;
+  try {
+    await handle.datasync();
+  } finally {
+    await handle.close();
+  }
+  await syncDirectory(folder);
 }
 
 /** Makes the entries of a directory durable. */

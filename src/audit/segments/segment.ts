@@ -41,6 +41,7 @@ const SEGMENT_START = '{"segment":';
 const PLAIN = '.jsonl';
 const COMPRESSED = '.jsonl.zst';
 const INDEX = '.index';
+const COSIGNED = '.cosigned';
 const SET_ASIDE = '.unsealed';
 const NAME = /^(\d{12,15})\.jsonl(\.zst)?$/;
 
@@ -57,6 +58,11 @@ export function compressedName(plainName: string): string {
 /** The file with the time range of a closed segment. */
 export function indexName(first: number): string {
   return segmentName(first).replace(PLAIN, INDEX);
+}
+
+/** The file with the heads of a segment that a witness cosigned. */
+export function cosignedName(first: number): string {
+  return segmentName(first).replace(PLAIN, COSIGNED);
 }
 
 /** Returns the first line of a segment, with its line end. */

@@ -43,6 +43,8 @@ export interface TreeWalkOptions {
   readonly keys: readonly KeyObject[] | undefined;
   /** Called for each record in its order, with its line, which is valid until the call returns. */
   readonly onLeaf?: (leaf: Digest, line: Buffer) => void;
+  /** Called with the tree after each record. */
+  readonly onTree?: (tree: LogTree) => void;
 }
 
 /**
@@ -137,6 +139,7 @@ export class TreeWalk {
     const leaf = leafHash(lines, start, end);
     this.#current?.tree.add(leaf);
     this.#options.onLeaf?.(leaf, lines.subarray(start, end));
+    if (this.#current !== undefined) this.#options.onTree?.(this.#current);
   }
 
   #check(text: string, line: number): SignedHead | Finding {

@@ -27,6 +27,7 @@ const NOTHING: SinkStatus = {
   delivered: 0,
   failures: 0,
   skipped: 0,
+  rejected: false,
 };
 
 /** State of a sink for health checks. */
@@ -36,8 +37,8 @@ export interface SinkState {
 }
 
 /** The status of a sink whose thread ended by itself; its counts are added up elsewhere. */
-function failedStatus({ behind, since = Date.now() }: SinkStatus = NOTHING): SinkStatus {
-  return { ...NOTHING, failing: 'its thread failed', behind, since };
+function failedStatus({ behind, since = Date.now(), rejected }: SinkStatus = NOTHING): SinkStatus {
+  return { ...NOTHING, failing: 'its thread failed', behind, since, rejected };
 }
 
 /**
@@ -70,13 +71,14 @@ export class AuditSinks {
     const { auditSinkLagSeconds, auditSinkLagRecords } = metrics;
     const { auditSinkDelivered, auditSinkFailures, auditSinkSkipped } = metrics;
     for (const counter of [auditSinkDelivered, auditSinkFailures, auditSinkSkipped]) counter.reset();
-    for (const { name: sink } of this.#data.sinks) {
-      const { since, behind, delivered, failures, skipped } = this.#latest[sink] ?? NOTHING;
+    for (const { name: sink, kind } of this.#data.sinks) {
+      const { since, behind, delivered, failures, skipped, rejected } = this.#latest[sink] ?? NOTHING;
       const before = this.#before.get(sink) ?? NOTHING;
       // Counted here, so that the lag of a thread that hangs grows, too.
       const lag = since === undefined ? 0 : Math.max(0, Date.now() - since) / 1000;
       auditSinkLagSeconds.set({ sink }, lag);
       auditSinkLagRecords.set({ sink }, behind);
+      if (kind === 'witness') metrics.auditWitnessConflict.set({}, rejected ? 1 : 0);
       auditSinkDelivered.inc({ sink }, before.delivered + delivered);
       auditSinkFailures.inc({ sink }, before.failures + failures);
       auditSinkSkipped.inc({ sink }, before.skipped + skipped);

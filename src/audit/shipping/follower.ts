@@ -2,7 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { messageOf } from '../../base/error-code.ts';
 import { ignoreAbort, reportDefect } from '../../base/expected-errors.ts';
 import type { PositionFile, SinkPosition } from '../segments/signed-file.ts';
-import { RetryLater } from './receiver.ts';
+import { Rejected, RetryLater } from './receiver.ts';
 
 /** Interval at which a log that has nothing new is read again, in milliseconds. */
 const POLL_MS = 500;
@@ -30,17 +30,17 @@ export interface Unit<T> {
 /** The log of one process, in order, from the position of a sink on. */
 export interface Source<T> {
   /**
-   * The next unit; undefined: there is none yet.
+   * The next unit; undefined: there is none yet. `isLast`: the follower ends after what is there, so nothing is gathered.
    * @throws Error if a file cannot be read; it may be called again
    */
-  next(): Promise<Unit<T> | undefined>;
+  next(isLast: boolean): Promise<Unit<T> | undefined>;
   /** Records after this position that could be sent. */
   behind(position: SinkPosition | undefined): Promise<number>;
   /**
    * Called after a unit was not confirmed, if the receiver keeps the position itself: the next unit begins where that is
-   * by then. Otherwise the same unit is delivered again.
+   * by then, or the source makes a newer unit. Otherwise the same unit is delivered again.
    */
-  returnToPosition?(): Promise<void>;
+  returnToPosition?(error: unknown): Promise<void>;
   close(): Promise<void>;
 }
 
@@ -107,6 +107,8 @@ export class Follower<T> {
   readonly #running: Promise<void>;
   /** Why nothing arrives; undefined: it does. */
   failing: string | undefined;
+  /** True if the receiver refused the last unit for good. */
+  rejected = false;
   /** Records that were delivered, attempts that failed, and records that the receiver refused for good or that are gone. */
   readonly counts = { delivered: 0, failures: 0, refused: 0 };
 
@@ -161,7 +163,7 @@ export class Follower<T> {
 
   /** Delivers the next unit, or waits for one; true: everything is delivered, and no more is to be. */
   async #step(): Promise<boolean> {
-    this.#unit ??= await this.#deps.source.next();
+    this.#unit ??= await this.#deps.source.next(this.#finishing);
     if (this.#unit === undefined) {
       this.#since = undefined;
       await this.#store();
@@ -215,7 +217,7 @@ export class Follower<T> {
     this.#fail(error);
     if (source.returnToPosition !== undefined) {
       this.#unit = undefined;
-      await source.returnToPosition().catch(reportDefect);
+      await source.returnToPosition(error).catch(reportDefect);
     }
     await this.#pause(this.#pauseAfter(error));
   }
@@ -231,6 +233,7 @@ export class Follower<T> {
       this.#deps.log.warn({ sink, log: replica, reason }, msg);
     }
     this.failing = reason;
+    this.rejected = error instanceof Rejected;
   }
 
   #recover(): void {
@@ -238,6 +241,7 @@ export class Follower<T> {
     if (this.failing === undefined) return;
     const { sink, replica } = this.#options;
     this.failing = undefined;
+    this.rejected = false;
     this.#deps.log.info({ sink, log: replica, seq: this.#position?.seq }, 'audit sink gets records again');
   }
 

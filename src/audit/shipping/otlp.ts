@@ -1,12 +1,16 @@
-import type { Agent, Dispatcher } from 'undici';
-import { errorCode, messageOf } from '../../base/error-code.ts';
+import type { Agent } from 'undici';
 import type { Secret } from '../../base/secret.ts';
 import type { CommonOptions, Delivery } from './follower.ts';
-import { agentFor, askedWait, loadUndici, type ReceiverTls, RetryLater } from './receiver.ts';
+import {
+  agentFor,
+  askedWait,
+  post,
+  type ReceiverResponse,
+  type ReceiverTls,
+  RetryLater,
+} from './receiver.ts';
 import type { PlacedRecord, Shipment } from './record-source.ts';
 
-/** Bytes of a response up to which it is read. */
-const LONGEST_RESPONSE = 64 * 1024;
 /** The statuses after which the specification lets a client try again. */
 const RETRYABLE = [429, 502, 503, 504];
 
@@ -50,9 +54,8 @@ export class OtlpDelivery implements Delivery<Shipment> {
   async deliver({ records }: Shipment, signal: AbortSignal): Promise<number> {
     const response = await this.#post(JSON.stringify(exportRequest(records)), signal);
     const { statusCode } = response;
-    const text = await this.#read(response, signal);
     if (statusCode >= 200 && statusCode < 300) {
-      const rejected = rejectedIn(text);
+      const rejected = rejectedIn(response.body.toString());
       if (rejected === undefined) throw this.#failed(`status ${statusCode} without a response of OTLP`);
       return Math.min(rejected, records.length);
     }
@@ -65,41 +68,16 @@ export class OtlpDelivery implements Delivery<Shipment> {
     return this.#agent.destroy();
   }
 
-  async #post(body: string, signal: AbortSignal): Promise<Dispatcher.ResponseData> {
+  #post(body: string, signal: AbortSignal): Promise<ReceiverResponse> {
     const { endpoint, headers } = this.#receiver;
     const secrets = Array.from(headers, ([name, secret]) => [name, secret.reveal()] as const);
-    try {
-      return await loadUndici().request(endpoint, {
-        method: 'POST',
-        headers: { ...Object.fromEntries(secrets), 'content-type': 'application/json' },
-        body,
-        signal,
-        dispatcher: this.#agent,
-      });
-    } catch (error) {
-      throw this.#failed(errorCode(error) || messageOf(error), error);
-    }
-  }
-
-  async #read({ body }: Dispatcher.ResponseData, signal: AbortSignal): Promise<string> {
-    const chunks: Buffer[] = [];
-    let size = 0;
-    try {
-      for await (const chunk of body) {
-        size += (chunk as Buffer).length;
-        if (size > LONGEST_RESPONSE) throw new Error('the response is too long');
-        chunks.push(chunk as Buffer);
-      }
-    } catch (error) {
-      signal.throwIfAborted();
-      throw this.#failed(errorCode(error) || messageOf(error), error);
-    }
-    return Buffer.concat(chunks).toString();
+    const fields = { ...Object.fromEntries(secrets), 'content-type': 'application/json' };
+    return post(endpoint, { headers: fields, body, signal, dispatcher: this.#agent });
   }
 
   /** The response is not quoted: it may repeat the request. */
-  #failed(reason: string, cause?: unknown): Error {
-    return new Error(`${new URL(this.#receiver.endpoint).host}: ${reason}`, { cause });
+  #failed(reason: string): Error {
+    return new Error(`${new URL(this.#receiver.endpoint).host}: ${reason}`);
   }
 }
 

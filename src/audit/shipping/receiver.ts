@@ -1,6 +1,7 @@
 import { createRequire } from 'node:module';
 import type { SecureVersion } from 'node:tls';
 import type { Agent, Dispatcher } from 'undici';
+import { errorCode, messageOf } from '../../base/error-code.ts';
 import type { Secret } from '../../base/secret.ts';
 
 const require = createRequire(import.meta.url);
@@ -13,6 +14,46 @@ export class RetryLater extends Error {
   constructor(message: string, after: number) {
     super(message);
     this.after = after;
+  }
+}
+
+/** A receiver has refused for good what it got. It is sent again, but somebody has to look into it. */
+export class Rejected extends Error {
+  override readonly name = 'Rejected';
+}
+
+/** Bytes of a response up to which it is read. */
+const MAX_RESPONSE = 64 * 1024;
+
+/** A response of a receiver. */
+export interface ReceiverResponse extends Pick<Dispatcher.ResponseData, 'statusCode' | 'headers'> {
+  readonly body: Buffer;
+}
+
+/**
+ * Sends a body and reads the response.
+ * @throws Error that names the host, and quotes nothing of the response
+ */
+export async function post(
+  url: string,
+  request: Pick<Dispatcher.RequestOptions, 'headers' | 'body'> & {
+    readonly dispatcher: Agent;
+    readonly signal: AbortSignal;
+  },
+): Promise<ReceiverResponse> {
+  try {
+    const { statusCode, headers, body } = await loadUndici().request(url, { ...request, method: 'POST' });
+    const chunks: Buffer[] = [];
+    let size = 0;
+    for await (const chunk of body) {
+      size += (chunk as Buffer).length;
+      if (size > MAX_RESPONSE) throw new Error('the response is too long');
+      chunks.push(chunk as Buffer);
+    }
+    return { statusCode, headers, body: Buffer.concat(chunks) };
+  } catch (error) {
+    request.signal.throwIfAborted();
+    throw new Error(`${new URL(url).host}: ${errorCode(error) || messageOf(error)}`, { cause: error });
   }
 }
 

@@ -112,13 +112,8 @@ export class RecordSource implements Source<Shipment> {
     return records.flatMap((record) => (record.seq > after ? [{ ...record, ...place }] : []));
   }
 
-  /** Reads no more than the end of the newest segment. */
-  async behind(position: SinkPosition | undefined): Promise<number> {
-    const { folder } = this.#options;
-    const newest = (await segmentsIn(folder)).at(-1);
-    if (newest === undefined) return 0;
-    const last = newest.compressed ? undefined : await lastSealed(join(folder, newest.name));
-    return Math.max(0, (last ?? newest.first - 1) - (position?.seq ?? 0));
+  behind(position: SinkPosition | undefined): Promise<number> {
+    return recordsBehind(this.#options.folder, position);
   }
 
   close(): Promise<void> {
@@ -228,6 +223,17 @@ function afterFrom(from: number): number | undefined {
 /** True if a compressed file was cut or changed. */
 function isDamage(error: unknown): boolean {
   return /^(ZSTD|Z)_/.test(errorCode(error));
+}
+
+/** Records under a seal after a position. It reads no more than the end of the newest segment. */
+export async function recordsBehind(
+  folder: string,
+  position: Pick<SinkPosition, 'seq'> | undefined,
+): Promise<number> {
+  const newest = (await segmentsIn(folder)).at(-1);
+  if (newest === undefined) return 0;
+  const last = newest.compressed ? undefined : await lastSealed(join(folder, newest.name));
+  return Math.max(0, (last ?? newest.first - 1) - (position?.seq ?? 0));
 }
 
 /** The number of the last record under a seal; undefined: the end of the file has no seal. */

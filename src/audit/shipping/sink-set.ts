@@ -13,10 +13,12 @@ import {
   type SinkLog,
   type Source,
 } from './follower.ts';
+import { HeadSource } from './head-source.ts';
 import { OtlpDelivery, type OtlpOptions } from './otlp.ts';
 import { RecordSource, type SourceEvents } from './record-source.ts';
 import { S3Delivery, type S3Options, SegmentSource } from './s3.ts';
 import { SyslogDelivery, type SyslogOptions } from './syslog.ts';
+import { WitnessDelivery, type WitnessOptions } from './witness-delivery.ts';
 
 /** Interval at which logs of further processes are looked for, in milliseconds. */
 const RESCAN_MS = 1_000;
@@ -24,7 +26,7 @@ const RESCAN_MS = 1_000;
 /** Records and characters of one delivery, about. */
 const MOST = { records: 1_000, characters: 512 * 1024 };
 
-export type SinkOptions = SyslogOptions | S3Options | OtlpOptions;
+export type SinkOptions = SyslogOptions | S3Options | OtlpOptions | WitnessOptions;
 
 export interface SinkSetOptions {
   readonly directory: string;
@@ -46,6 +48,8 @@ export interface SinkStatus {
   readonly delivered: number;
   readonly failures: number;
   readonly skipped: number;
+  /** True: a log is not a continuation of what the witness has cosigned. */
+  readonly rejected: boolean;
 }
 
 /** Follows the logs of one replica and all its workers, those that no longer run among them, for several sinks. */
@@ -90,7 +94,7 @@ export class SinkSet {
   }
 }
 
-type AnyFollower = Pick<Follower<unknown>, 'finish' | 'behind' | 'since' | 'failing' | 'counts'>;
+type AnyFollower = Pick<Follower<unknown>, 'finish' | 'behind' | 'since' | 'failing' | 'rejected' | 'counts'>;
 
 /** A log, and where a sink is in it. */
 interface FollowedLog {
@@ -114,6 +118,12 @@ function receiverOf(sink: SinkOptions, keys: AuditKeys): Receiver {
       return receiver(new SyslogDelivery(sink), (log) => recordsOf(log, keys));
     case 'otlp':
       return receiver(new OtlpDelivery(sink), (log) => recordsOf(log, keys));
+    case 'witness':
+      return receiver(
+        new WitnessDelivery(sink),
+        ({ folder, replica, start }) =>
+          new HeadSource({ folder, replica, keys, start: start?.position, every: sink.every }),
+      );
     case 's3':
       return receiver(new S3Delivery(sink), (log) => new SegmentSource(log));
   }
@@ -168,6 +178,7 @@ class FollowingSink {
       delivered: sum('delivered'),
       failures: sum('failures'),
       skipped: this.#skipped + sum('refused'),
+      rejected: followers.some(({ rejected }) => rejected),
     };
   }
 

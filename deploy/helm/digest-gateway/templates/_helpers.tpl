@@ -92,6 +92,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if not (hasPrefix "/var/lib/digest-gateway/" (toString .directory)) -}}
 {{- fail "config.audit.directory must be below the volume of the replica: /var/lib/digest-gateway/audit" -}}
 {{- end -}}
+{{- with .pseudonyms -}}
+{{- if not (hasPrefix "/var/lib/digest-gateway/" (toString .keysDirectory)) -}}
+{{- fail "config.audit.pseudonyms.keysDirectory must be below the volume of the replica: /var/lib/digest-gateway/audit-keys" -}}
+{{- end -}}
+{{- end -}}
 {{- if .replica -}}
 {{- fail "config.audit.replica would be the same for all replicas: leave it out, the pods have names of their own" -}}
 {{- end -}}

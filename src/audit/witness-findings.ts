@@ -1,0 +1,41 @@
+/** The last record of a cosigned head, and when it was cosigned. */
+interface CosignedFacts {
+  readonly seq: number;
+  readonly at: string;
+}
+
+/** The findings about heads that witnesses cosigned. */
+export const witnessFindings = {
+  'cosigned-rewritten': {
+    cause: 'A witness cosigned a head with another tree than the log has: the log was written anew.',
+    message: ({ seq, at }: CosignedFacts) =>
+      `a witness cosigned another log up to record ${seq} (${at}): this one was written anew, or an old copy continued`,
+  },
+  'cosigned-truncated': {
+    cause: 'A witness cosigned more records than the log has: its end was cut off, or it is an old copy.',
+    message: ({ seq, at, end }: CosignedFacts & { end: number }) =>
+      `the end is cut off: a witness cosigned record ${seq} (${at}), and the log ends with ${end}`,
+  },
+  'cosigned-ahead': {
+    note: true,
+    cause: 'In a copy of closed segments, a cosigned head is of a segment that is not copied yet.',
+    message: ({ seq, at, end }: CosignedFacts & { end: number }) =>
+      `ends with record ${end}, before record ${seq}, which a witness cosigned (${at})`,
+  },
+  'cosigned-retired': {
+    note: true,
+    cause: 'The records of a cosigned head were removed for their age.',
+    message: ({ seq, at }: CosignedFacts) => `record ${seq}, cosigned ${at}, is before the oldest one`,
+  },
+  'cosignature-missing': {
+    cause: 'No head of the log has a cosignature of the given witnesses.',
+    remedy: 'Give the right `--witness-key`. If the log is younger than `audit.witness`, check it without.',
+    message: () => 'has no cosigned head: no witness has seen it',
+  },
+  'end-uncosigned': {
+    note: true,
+    cause: 'The last records are under no cosigned head yet: the witness is behind, or was away.',
+    message: ({ records, at }: { records: number; at: string }) =>
+      `ends with ${records} records that no witness has cosigned; the last cosignature is of ${at}`,
+  },
+} as const;

@@ -1,0 +1,382 @@
+import { execFileSync } from 'node:child_process';
+import { appendFile, cp, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
+import type { AuditOptions } from '../../src/audit/audit.ts';
+import { witnessKey } from '../../src/audit/cosignature.ts';
+import { checkProof } from '../../src/audit/proof.ts';
+import { prove } from '../../src/audit/reader/prove.ts';
+import { verify } from '../../src/audit/reader/verify.ts';
+import { cosignedHeadsIn } from '../../src/audit/segments/cosigned-heads.ts';
+import type { WitnessOptions } from '../../src/audit/shipping/witness-delivery.ts';
+import { openTestAudit, REPLICA, recordAccess } from '../support/audit-log.ts';
+import { createTestAuthority } from '../support/issued-certificates.ts';
+import { newSigningKey } from '../support/signing-key.ts';
+import { useSinks } from '../support/sink-scene.ts';
+import { needPackages } from '../support/system-packages.ts';
+import { until } from '../support/until.ts';
+import { startTestWitness, type TestWitness, WITNESS_NAME } from '../support/witness.ts';
+
+const PYTHON = fileURLToPath(new URL('../support/check_proof.py', import.meta.url));
+const key = newSigningKey();
+const scene = useSinks();
+const SEGMENT = { size: 2000, age: 1e9, keep: 1e9 };
+let witness: TestWitness;
+
+beforeEach(async () => {
+  witness = await startTestWitness({ [REPLICA]: key.publicPem });
+});
+afterEach(async () => {
+  await witness[Symbol.asyncDispose]();
+});
+
+function sink(change: Partial<WitnessOptions> = {}): WitnessOptions {
+  const { url, publicKey } = witness;
+  return {
+    kind: 'witness',
+    name: 'witness',
+    timeout: 60_000,
+    url,
+    publicKey,
+    every: 1,
+    tls: undefined,
+    ...change,
+  };
+}
+
+/** Writes so many records and stops. */
+async function write(directory: string, records: number, change: Partial<AuditOptions> = {}): Promise<void> {
+  const { audit } = await openTestAudit(directory, { signingKey: key.secret, segment: SEGMENT, ...change });
+  for (let index = 0; index < records; index += 1) await recordAccess(audit, { requestId: `q${index}` });
+  await audit.close('stop');
+}
+
+async function check(
+  directory: string,
+  options: { witnessHeads?: boolean | string; witnesses?: string[] } = {},
+) {
+  const { witnesses = [witness.publicKey] } = options;
+  const { witnessHeads: given = '' } = options;
+  const heads = Buffer.from(given === true ? await witness.checkpoints() : given || '');
+  const { alterations, notes, cosigned, cosignedRecords, cosignedAt } = await verify({
+    directory,
+    keys: 'unknown',
+    publicKeys: [key.publicKey],
+    witnesses: witnesses.map(witnessKey),
+    witnessHeads: [...cosignedHeadsIn(heads)],
+    heads: [],
+    onBytes: () => undefined,
+  });
+  const kinds = alterations.map(({ kind }) => kind);
+  return { kinds, notes: notes.map(({ kind }) => kind), cosigned, cosignedRecords, cosignedAt };
+}
+
+test('the heads of a log are cosigned, and the cosignatures are in its folder', async () => {
+  const { directory, follow } = await scene();
+  await write(directory, 9);
+  const followed = follow(sink());
+  await followed.untilSent();
+  const all = { kinds: [], notes: [], cosigned: 1, cosignedRecords: 10 };
+  const found = await check(directory, { witnessHeads: true });
+  expect(found).toMatchObject({ ...all, cosigned: 2 });
+  expect(Date.now() - found.cosignedAt).toBeLessThan(60_000);
+  expect(await check(directory)).toMatchObject(all);
+  expect(await followed.status()).toMatchObject({
+    behind: 0,
+    failing: undefined,
+    since: undefined,
+    failures: 0,
+  });
+});
+
+test('a log goes on being cosigned over segments and restarts', async () => {
+  const { directory, follow, open } = await scene();
+  for (let run = 0; run < 4; run += 1) {
+    await write(directory, 5);
+    const followed = follow(sink());
+    await followed.untilSent();
+    await followed.finish();
+    expect(followed.logged).toEqual([]);
+  }
+  // Without its position, it asks the witness what that has.
+  await rm(join(directory, REPLICA, 'witness.sink'));
+  const audit = await open(REPLICA, { signingKey: key.secret, segment: SEGMENT });
+  const followed = follow(sink());
+  for (let index = 0; index < 20; index += 1) {
+    await recordAccess(audit);
+    await recordAccess(audit);
+  }
+  await audit.close('stop');
+  await followed.untilSent();
+  const { kinds, notes, cosignedRecords } = await check(directory, { witnessHeads: true });
+  expect([kinds, notes, cosignedRecords]).toEqual([[], [], 4 * 6 + 41]);
+  expect(
+    (await readdir(join(directory, REPLICA))).filter((name) => name.endsWith('.cosigned')).length,
+  ).toBeGreaterThan(3);
+});
+
+test('a log goes on being cosigned after its process was killed', async () => {
+  const { directory, follow, open } = await scene();
+  const killed = await mkdtemp(join(tmpdir(), 'witness-killed-'));
+  const audit = await open(REPLICA, { signingKey: key.secret, segment: SEGMENT });
+  const before = follow(sink());
+  for (let index = 0; index < 5; index += 1) await recordAccess(audit);
+  await before.untilSent();
+  await before.finish();
+  // What a kill leaves: no stop, and lines without a seal.
+  await cp(directory, killed, { recursive: true });
+  await audit.close();
+  await rm(directory, { recursive: true });
+  await cp(killed, directory, { recursive: true });
+  await rm(killed, { recursive: true });
+  const segments = (await readdir(join(directory, REPLICA))).filter((name) => name.endsWith('.jsonl')).sort();
+  const newest = segments.at(-1) ?? '';
+  await appendFile(
+    join(directory, REPLICA, newest),
+    '{"seq":6,"time":"2026-01-01T00:00:00.000Z","kind":"access"}\n{"se',
+  );
+  await write(directory, 5);
+  const after = follow(sink());
+  await after.untilSent();
+  expect((await after.status()).rejected).toBe(false);
+  const { kinds, cosignedRecords } = await check(directory, { witnessHeads: true });
+  expect([kinds, cosignedRecords]).toEqual([[], 12]);
+});
+
+test('the last head is cosigned, though its segment was closed and the next one is empty', async () => {
+  const { directory, follow, open } = await scene();
+  const audit = await open(REPLICA, { signingKey: key.secret, segment: { ...SEGMENT, size: 1 } });
+  await recordAccess(audit);
+  await audit.close();
+  const followed = follow(sink());
+  await followed.untilSent();
+  expect(await check(directory, { witnessHeads: true })).toMatchObject({ kinds: [], cosignedRecords: 1 });
+});
+
+test('a witness that is away stops nothing, and gets the newest head when it is back', async () => {
+  const { directory, follow, open } = await scene();
+  await witness.stop();
+  const audit = await open(REPLICA, { signingKey: key.secret, segment: SEGMENT });
+  const followed = follow(sink());
+  for (let index = 0; index < 12; index += 1) await recordAccess(audit);
+  await until(async () => (await followed.status()).failures > 0);
+  const { failing, since, rejected } = await followed.status();
+  expect([failing, since, rejected]).toEqual([
+    expect.stringContaining('ECONNREFUSED'),
+    expect.any(Number),
+    false,
+  ]);
+  await audit.close('stop');
+  expect(await check(directory)).toMatchObject({ kinds: ['cosignature-missing'], cosigned: 0 });
+  await witness.restart();
+  await followed.untilSent();
+  expect(await check(directory, { witnessHeads: true })).toMatchObject({
+    kinds: [],
+    notes: [],
+    cosignedRecords: 13,
+  });
+});
+
+test('a copy of closed segments may lack what is cosigned', async () => {
+  const { directory, follow } = await scene();
+  await write(directory, 12);
+  const followed = follow(sink());
+  await followed.untilSent();
+  await followed.finish();
+  const newest = (await readdir(join(directory, REPLICA))).filter((name) =>
+    /^\d+\.(jsonl|cosigned)$/.test(name),
+  );
+  for (const name of newest) await rm(join(directory, REPLICA, name));
+  expect(await check(directory, { witnessHeads: true })).toMatchObject({
+    kinds: ['cosignature-missing'],
+    notes: ['cosigned-ahead'],
+  });
+});
+
+test('records behind the last cosigned head are a note', async () => {
+  const { directory, follow } = await scene();
+  await write(directory, 3);
+  const followed = follow(sink());
+  await followed.untilSent();
+  await followed.finish();
+  await write(directory, 3);
+  expect(await check(directory, { witnessHeads: true })).toMatchObject({
+    kinds: [],
+    notes: ['end-uncosigned'],
+  });
+});
+
+test('retention takes cosigned heads with their segment, and the witness still gets a proof', async () => {
+  const { directory, follow } = await scene();
+  await write(directory, 12);
+  const first = follow(sink());
+  await first.untilSent();
+  const heads = await witness.checkpoints();
+  await first.finish();
+  await write(directory, 12, { segment: { ...SEGMENT, keep: 1, keepUnsent: 1e9 }, sinks: ['witness'] });
+  const names = await readdir(join(directory, REPLICA));
+  expect(names.filter((name) => name.startsWith('000000000001.'))).toEqual([]);
+  expect((await check(directory, { witnessHeads: true })).kinds).toEqual([]);
+  const second = follow(sink());
+  await second.untilSent();
+  expect((await second.status()).rejected).toBe(false);
+  await second.finish();
+  await write(directory, 1, { segment: { ...SEGMENT, keep: 1 } });
+  expect(await check(directory, { witnessHeads: heads })).toMatchObject({
+    kinds: [],
+    notes: ['cosigned-retired', 'end-uncosigned'],
+  });
+  expect((await check(directory, { witnessHeads: true })).kinds).toEqual([]);
+});
+
+describe('a log that does not continue what was cosigned', () => {
+  /** A folder that was cosigned, and a copy of it from before. */
+  async function cosigned() {
+    const { directory, follow } = await scene();
+    await write(directory, 6);
+    const old = await mkdtemp(join(tmpdir(), 'witness-old-'));
+    await cp(directory, old, { recursive: true });
+    const followed = follow(sink());
+    await followed.untilSent();
+    await followed.finish();
+    await write(directory, 6);
+    const again = follow(sink());
+    await again.untilSent();
+    await again.finish();
+    const names = (await readdir(join(directory, REPLICA))).filter((name) => name.endsWith('.cosigned'));
+    const replace = async (): Promise<void> => {
+      await rm(directory, { recursive: true });
+      await cp(old, directory, { recursive: true });
+      await rm(old, { recursive: true });
+    };
+    return { directory, follow, old, names, replace };
+  }
+
+  test('an old copy is found by the head that the witness has', async () => {
+    const { directory, follow, replace } = await cosigned();
+    await replace();
+    expect(await check(directory, { witnessHeads: true })).toMatchObject({
+      kinds: ['cosigned-truncated', 'cosignature-missing'],
+    });
+    const followed = follow(sink());
+    await until(async () => (await followed.status()).rejected);
+    expect((await followed.status()).failing).toMatch(
+      /it has cosigned 14 records, and this log has 7: its end is gone/,
+    );
+  });
+
+  test('an old copy that was continued with the keys of the gateway gets no cosignature', async () => {
+    const { directory, follow, replace } = await cosigned();
+    await replace();
+    await write(directory, 20);
+    const { kinds } = await check(directory, { witnessHeads: true });
+    expect(kinds).toContain('cosigned-rewritten');
+    const followed = follow(sink());
+    await until(async () => (await followed.status()).rejected);
+    expect((await followed.status()).failing).toMatch(/is not the beginning of this log/);
+    expect(witness.logged.at(-1)).toMatchObject({ reason: 'inconsistent', request: expect.any(String) });
+  });
+
+  test('a log that was removed is found by the head that the witness has', async () => {
+    const { directory, old } = await cosigned();
+    await rm(old, { recursive: true });
+    await rm(join(directory, REPLICA), { recursive: true });
+    expect((await check(directory, { witnessHeads: true })).kinds).toEqual(['log-missing']);
+  });
+});
+
+test('a proof leads to a cosigned head, if there is one', async () => {
+  const { directory, follow } = await scene();
+  await write(directory, 9);
+  const before = JSON.stringify(await prove({ directory, requestId: 'q2' }));
+  const own = [witnessKey(witness.publicKey)];
+  expect(checkProof(before, [key.publicKey]).cosignatures).toEqual([]);
+  expect(() => checkProof(before, [key.publicKey], own)).toThrow('that no given witness has cosigned');
+  const followed = follow(sink());
+  await followed.untilSent();
+  for (const requestId of ['q0', 'q2', 'q8']) {
+    const proof = JSON.stringify(await prove({ directory, requestId }));
+    expect(checkProof(proof, [key.publicKey], own)).toMatchObject({
+      requestId,
+      cosignatures: [{ name: WITNESS_NAME, time: expect.any(Number) }],
+    });
+    expect(() => checkProof(proof, [key.publicKey], [witnessKey(key.publicPem)])).toThrow('no given witness');
+  }
+});
+
+test('a verifier of the documented format in Python accepts a cosigned proof, and no other', async () => {
+  needPackages('python3', 'openssl');
+  const { directory, follow } = await scene();
+  await write(directory, 9);
+  const files = { key: key.publicPem, witness: witness.key.publicPem, other: newSigningKey().publicPem };
+  for (const [name, pem] of Object.entries(files)) await writeFile(join(directory, name), pem);
+  const verdict = async (witnessName: string, change = (proof: string) => proof): Promise<string> => {
+    const file = join(directory, 'proof');
+    await writeFile(file, change(JSON.stringify(await prove({ directory, requestId: 'q4' }))));
+    const args = [PYTHON, '--witness', join(directory, witnessName), join(directory, 'key'), file];
+    return execFileSync('python3', args, { encoding: 'utf8' });
+  };
+  expect(await verdict('witness')).toBe('refused: the witness cosigned it\n');
+  const followed = follow(sink());
+  await followed.untilSent();
+  expect(await verdict('witness')).toBe('ok: 1\n');
+  expect(await verdict('other')).toBe('refused: the witness cosigned it\n');
+  const [, line = ''] =
+    new RegExp(`(${WITNESS_NAME} [^\\\\]+)`).exec(await readFile(join(directory, 'proof'), 'utf8')) ?? [];
+  for (let at = WITNESS_NAME.length + 1; at < line.length; at += 9) {
+    const changed = `${line.slice(0, at)}${line[at] === 'A' ? 'B' : 'A'}${line.slice(at + 1)}`;
+    expect(await verdict('witness', (proof) => proof.replace(line, changed))).toMatch(/^refused: /);
+  }
+});
+
+test('lines that are no cosigned heads change nothing', async () => {
+  const { directory, follow } = await scene();
+  await write(directory, 9);
+  const followed = follow(sink());
+  await followed.untilSent();
+  await followed.finish();
+  const names = (await readdir(join(directory, REPLICA))).filter((name) => name.endsWith('.cosigned'));
+  const [name = ''] = names;
+  const path = join(directory, REPLICA, name);
+  const text = await readFile(path, 'utf8');
+  await writeFile(path, `x\n{"checkpoint":"x"}\n${text.replace('\\n10\\n', '\\n9\\n')}${text}{"checkp`);
+  expect(await check(directory)).toMatchObject({ kinds: [], cosignedRecords: 10 });
+  // A line that a crash has torn does not take the next one with it.
+  await write(directory, 3);
+  await appendFile(path, '');
+  const again = follow(sink());
+  await again.untilSent();
+  expect(await check(directory, { witnessHeads: true })).toMatchObject({ kinds: [], notes: [] });
+  expect((await prove({ directory, requestId: 'q1', record: 2 })).records).toHaveLength(1);
+});
+
+test('speaks TLS, and says why a witness does not cosign', async () => {
+  const authority = await createTestAuthority();
+  const tls = { ...(await authority.server()), ca: authority.ca };
+  await using secure = await startTestWitness({ [REPLICA]: key.publicPem }, tls);
+  await using foreign = await startTestWitness({ [REPLICA]: newSigningKey().publicPem });
+  await using other = await startTestWitness({ other: key.publicPem });
+  const { directory, follow } = await scene();
+  await write(directory, 3);
+  const reasonOf = async (change: Partial<WitnessOptions>): Promise<string> => {
+    const followed = follow(sink(change));
+    await until(async () => (await followed.status()).failing !== undefined);
+    const { failing = '', rejected } = await followed.status();
+    await followed.finish();
+    expect(rejected).toBe(false);
+    return failing;
+  };
+  expect(await reasonOf({ url: foreign.url })).toMatch(/it has another public key for this log/);
+  expect(await reasonOf({ url: other.url })).toMatch(
+    /it does not know this log: add the replica to its logs/,
+  );
+  expect(await reasonOf({ url: secure.url })).toMatch(/UNABLE_TO_VERIFY/);
+  expect(await reasonOf({ publicKey: other.publicKey })).toMatch(
+    /no cosignature of audit\.witness\.publicKey/,
+  );
+  const followed = follow(sink({ url: secure.url, publicKey: secure.publicKey, tls: { ca: authority.ca } }));
+  await followed.untilSent();
+  expect((await check(directory, { witnesses: [secure.publicKey] })).kinds).toEqual([]);
+});
