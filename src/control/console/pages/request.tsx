@@ -190,7 +190,6 @@ function Timing({ row }: { readonly row: RequestRow }) {
           );
         })}
       </ol>
-      {row.upstream === undefined && <p class="muted small">The upstream was not asked.</p>}
     </figure>
   );
 }
