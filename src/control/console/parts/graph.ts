@@ -34,7 +34,7 @@ interface PlacedNode extends Node {
 
 interface PlacedEdge extends Edge {
   readonly path: string;
-  /** Middle of the line, for its rate. */
+  /** Where its rate stands. */
   readonly x: number;
   readonly y: number;
   /** Width of the line. */
@@ -80,7 +80,13 @@ export interface Layout {
   readonly height: number;
 }
 
-/** Places the nodes of each column in their order, in the middle of the height, and the lines between them. */
+/** Where on a line its rate stands: beside its rule, since the other end may have many lines. */
+const RATE_AT = { clients: 0.82, rules: 0.18, deployments: 0.5, addresses: 0.5 } as const satisfies Record<
+  ColumnName,
+  number
+>;
+
+/** Places the nodes of each column in their order, spread over the height, and the lines between them. */
 export function layOut(nodes: readonly Node[], edges: readonly Edge[], shape: Shape): Layout {
   const { nodeHeight, gap, columns } = shape;
   const byColumn = COLUMNS.map((column) => nodes.filter((node) => node.column === column));
@@ -89,8 +95,8 @@ export function layOut(nodes: readonly Node[], edges: readonly Edge[], shape: Sh
   const placed = byColumn.flatMap((column, at) =>
     column.map((node, index): PlacedNode => {
       const [x = 0, width = 0] = columns[at] ?? [];
-      const top = (height - heightOf(column.length)) / 2;
-      return { ...node, x, width, y: top + index * (nodeHeight + gap) };
+      const share = height / column.length;
+      return { ...node, x, width, y: (index + 0.5) * share - nodeHeight / 2 };
     }),
   );
   const byId = new Map(placed.map((node) => [node.id, node]));
@@ -101,12 +107,14 @@ export function layOut(nodes: readonly Node[], edges: readonly Edge[], shape: Sh
     const [x1, y1] = [from.x + from.width, from.y + nodeHeight / 2];
     const [x2, y2] = [to.x, to.y + nodeHeight / 2];
     const bend = (x2 - x1) / 2;
+    const at = RATE_AT[from.column];
     return [
       {
         ...edge,
         path: `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`,
-        x: (x1 + x2) / 2,
-        y: (y1 + y2) / 2,
+        x: x1 + (x2 - x1) * at,
+        // Of a cubic curve with level ends, near enough.
+        y: y1 + (y2 - y1) * at * at * (3 - 2 * at),
         weight: most === 0 ? 1.5 : 1.5 + 3.5 * Math.sqrt((edge.perSecond ?? 0) / most),
       },
     ];
