@@ -4,6 +4,8 @@ import { messageOf } from '../base/error-code.ts';
 import type { Log } from '../base/log.ts';
 import { count } from '../base/units.ts';
 import type { ActionName, CredentialResultView, FindingView } from '../control/action-view.ts';
+import type { ReloadResult } from '../control/actions.ts';
+import { ControlError } from '../control/control-error.ts';
 import type {
   ActionOutcome,
   ActionPlan,
@@ -12,15 +14,18 @@ import type {
   CredentialCommands,
   GatewayActions,
   Promotion,
-  ReloadResult,
-} from '../control/actions.ts';
-import { ControlError } from '../control/control-error.ts';
+  ProposalEvent,
+  ProposedAction,
+  Sender,
+} from '../control/gateway-actions.ts';
+import { operatorDetails } from '../control/operators.ts';
 import { type CredentialVersionState, statusOf } from '../control/state.ts';
 import { WORDS } from '../control/words.ts';
 import { examine, type Report } from '../doctor/doctor.ts';
 import type { Finding } from '../doctor/finding.ts';
 import { CredentialActions, type CredentialActionsDeps, type SealedNext } from './credential-actions.ts';
 import { doctorInput } from './deployments.ts';
+import type { ReloadCause } from './reloads.ts';
 
 /** Maximum time of doctor, in milliseconds. */
 const DOCTOR_MS = 30_000;
@@ -31,13 +36,14 @@ interface ActionsDeps extends CredentialActionsDeps {
   readonly audit: Audit;
   readonly log: Log;
   /** Never rejects. */
-  readonly reload: (address: string) => Promise<ReloadResult>;
+  readonly reload: (sender: Omit<ReloadCause, 'by'>) => Promise<ReloadResult>;
+  /** Resolves to a hash of the files of the configuration; undefined: it is not in files. */
+  readonly filesHash: (() => Promise<string | undefined>) | undefined;
   readonly isDraining: () => boolean;
   /** Begins the shutdown. */
   readonly drain: () => void;
 }
 
-type Sender = Pick<Actor, 'by' | 'address'>;
 /** A request whose action is recorded with what it finds out before. */
 type RecordedRequest = Exclude<ActionRequest, { readonly action: 'retry' | 'withdraw' }>;
 type VersionRequest = Extract<ActionRequest, { readonly action: 'promote' | 'roll-back' }>;
@@ -56,7 +62,7 @@ export class Actions implements GatewayActions, CredentialCommands {
     this.#check();
     switch (request.action) {
       case 'reload':
-        return { request, effects: RELOAD };
+        return { request, effects: await this.#reloadEffects() };
       case 'drain':
         return { request, effects: this.#drainEffects() };
       case 'doctor':
@@ -89,25 +95,34 @@ export class Actions implements GatewayActions, CredentialCommands {
     return this.#recorded(request, actor, () => this.#perform(request, actor));
   }
 
+  async note(
+    event: ProposalEvent,
+    { id, request }: ProposedAction,
+    { by, address, operator }: Sender,
+  ): Promise<void> {
+    const details = { ...request, proposal: id, by, address, ...operatorDetails(operator) };
+    if (!(await this.#deps.audit.adminWritten(event, details))) throw new ControlError('audit-unavailable');
+  }
+
   async promote(promotion: Promotion, address: string): Promise<CredentialResultView> {
     const { credential } = promotion;
     const { version, deployments } = await this.#credentials.promotable(promotion);
     const action = { action: 'promote', credential, version, deployments } as const;
-    return this.#recorded(action, { by: 'token', address }, async () => {
+    return this.#recorded(action, { by: 'token', address, operator: undefined }, async () => {
       await this.#credentials.promote(deployments.map((deployment) => ({ deployment, credential, version })));
       return { result: 'success', credential, version, deployments };
     });
   }
 
   retry(credential: string, address: string): Promise<CredentialResultView> {
-    return this.#retry(credential, { by: 'token', address });
+    return this.#retry(credential, { by: 'token', address, operator: undefined });
   }
 
   withdraw(credential: string, address: string): Promise<CredentialResultView> {
-    return this.#withdraw(credential, { by: 'token', address });
+    return this.#withdraw(credential, { by: 'token', address, operator: undefined });
   }
 
-  async #retry(credential: string, actor: Sender): Promise<CredentialResultView> {
+  async #retry(credential: string, actor: Omit<Actor, 'signal'>): Promise<CredentialResultView> {
     const deployments = await this.#credentials.refusedAt(credential);
     const action = { action: 'retry', credential, deployments } as const;
     return this.#recorded(action, actor, async () => {
@@ -116,7 +131,7 @@ export class Actions implements GatewayActions, CredentialCommands {
     });
   }
 
-  async #withdraw(credential: string, actor: Sender): Promise<CredentialResultView> {
+  async #withdraw(credential: string, actor: Omit<Actor, 'signal'>): Promise<CredentialResultView> {
     const next = await this.#credentials.withdrawable(credential);
     const { version, entries } = next;
     const action = { action: 'withdraw', credential, version, entries } as const;
@@ -129,21 +144,22 @@ export class Actions implements GatewayActions, CredentialCommands {
   /** Writes a record before an action has an effect, and one of its result. */
   async #recorded<T>(
     action: { readonly action: ActionName },
-    { by, address }: Sender,
+    { by, address, operator, proposal }: Omit<Actor, 'signal'>,
     act: () => Promise<T>,
   ): Promise<T> {
     const { audit, log } = this.#deps;
     this.#check();
-    const details = { ...action, by, address };
+    const person = { ...operatorDetails(operator), ...proposalDetails(proposal) };
+    const details = { ...action, by, address, ...person };
     if (!(await audit.adminWritten('action', details))) throw new ControlError('audit-unavailable');
     log.info(details, 'action of an operator');
     try {
       const outcome = await act();
-      audit.admin('action-result', { ...action, result: 'success' });
+      audit.admin('action-result', { ...action, ...person, result: 'success' });
       return outcome;
     } catch (error) {
       const code = error instanceof ControlError ? error.code : 'action-failed';
-      audit.admin('action-result', { ...action, result: 'failure', code });
+      audit.admin('action-result', { ...action, ...person, result: 'failure', code });
       log.warn({ action: action.action, code, reason: messageOf(error) }, 'action failed');
       throw error;
     }
@@ -171,8 +187,8 @@ export class Actions implements GatewayActions, CredentialCommands {
     }
   }
 
-  async #reload({ address }: Actor): Promise<ActionOutcome> {
-    const reloaded = await this.#deps.reload(address);
+  async #reload({ address, operator }: Actor): Promise<ActionOutcome> {
+    const reloaded = await this.#deps.reload({ address, ...operatorDetails(operator) });
     if (reloaded.result === 'failure') {
       const { status, reason } = reloaded;
       if (status === 422) throw new ControlError('reload-refused', reason);
@@ -185,6 +201,12 @@ export class Actions implements GatewayActions, CredentialCommands {
         changed.length === 0 ? 'Reloaded: nothing has changed.' : `Reloaded. Changed: ${changed.join(', ')}.`,
       notes: [...needsRestart.map((key) => `${key} needs a restart.`), ...warnings],
     };
+  }
+
+  /** With the hash a second person confirms the files that the first one meant. */
+  async #reloadEffects(): Promise<string[]> {
+    const hash = await this.#deps.filesHash?.();
+    return hash === undefined ? RELOAD : [...RELOAD, `Its files have the SHA-256 ${hash}.`];
   }
 
   #drainEffects(): string[] {
@@ -266,6 +288,15 @@ export class Actions implements GatewayActions, CredentialCommands {
   }
 }
 
+/** The members of a record that name the proposal and the person who made it. */
+function proposalDetails(proposal: Actor['proposal']): Readonly<Record<string, string>> {
+  if (proposal === undefined) return {};
+  const { id, proposer } = proposal;
+  const { name, subject } = proposer;
+  const named = { proposal: id, proposedBy: name };
+  return name === subject ? named : { ...named, proposedBySubject: subject };
+}
+
 const RELOAD = [
   'The gateway reads its configuration again, with the secrets and certificates that it names.',
   'If it is refused, nothing changes. Open connections and requests go on.',
@@ -287,8 +318,10 @@ function withdrawEffects({ version, section, entries }: SealedNext): string[] {
   ];
 }
 
-function findingsOf({ deployments, redis, audit, revocation }: Report): FindingView[] {
-  const ofGateway = [redis, audit, revocation].flatMap((finding) => (finding === null ? [] : [finding]));
+function findingsOf({ deployments, redis, audit, revocation, signIn }: Report): FindingView[] {
+  const ofGateway = [redis, audit, revocation, signIn].flatMap((finding) =>
+    finding === null ? [] : [finding],
+  );
   return [
     ...deployments.flatMap(({ name, origin, findings }) =>
       findings.map((finding) => findingView(finding, name, origin)),

@@ -5,18 +5,23 @@ import { AuditSinks } from '../audit/shipping/audit-sinks.ts';
 import { monotonicClock } from '../base/clock.ts';
 import type { FileWatch } from '../base/file-watch.ts';
 import type { Log } from '../base/log.ts';
+import { LogThrottle } from '../base/log-throttle.ts';
 import { type OpenAddress, removeStaleSocket } from '../base/open-port.ts';
 import { formatPath } from '../config/issues.ts';
 import { listenerPath } from '../config/listen.ts';
+import { fourEyesOf } from '../config/operators.ts';
 import type { ReloadResult } from '../control/actions.ts';
 import type { AuditLogAccess } from '../control/audit-api.ts';
 import { CONSOLE_PACE, type ConsolePace } from '../control/console.ts';
 import { ControlPlane } from '../control/control.ts';
+import type { OidcOptions } from '../control/oidc.ts';
 import type { OfferedDeployment } from '../control/openapi.ts';
 import { type GatewayState, mergeStates } from '../control/state.ts';
+import type { TokenHashes } from '../control/token-guard.ts';
 import type { ListenTls } from '../gateway/listener.ts';
 import { compileRules } from '../policy/rules.ts';
 import { watchListenTls } from '../setup/listen-tls.ts';
+import { openIdProvider } from '../setup/oidc.ts';
 import type { AppSetup, SetupSource } from '../setup/setup.ts';
 import { Actions } from './actions.ts';
 import type { ProcessParts } from './compose.ts';
@@ -164,8 +169,9 @@ export class App {
       setup: () => this.#reloads.active,
       state: () => this.#state(),
       context: source?.context,
+      filesHash: source && (() => source.hash()),
       readCredentials: () => this.#reloads.readCredentials(),
-      reload: (address) => this.reload(undefined, { by: 'api', address }),
+      reload: (sender) => this.reload(undefined, { by: 'api', ...sender }),
       isDraining: () => this.#closing !== undefined,
       drain: () => this.#drainRequested.resolve(),
     });
@@ -178,12 +184,20 @@ export class App {
   }
 
   #openControl(): ControlPlane {
-    const { log, build, workers, merged, consoleFolder, consolePace = CONSOLE_PACE } = this.#deps;
-    const { tokenSha256, readTokenSha256, traceUrl, actions: offered } = this.#setup.config.control;
+    const { log, build, workers, merged, audit, consoleFolder, consolePace = CONSOLE_PACE } = this.#deps;
+    const { traceUrl, actions: offered, session, fourEyes } = this.#setup.config.control;
     const actions = this.#createActions();
+    const failures = new LogThrottle(monotonicClock, MAX_CODES);
     const reloads = this.#reloads;
     return new ControlPlane({
-      tokens: tokenSha256 === undefined ? undefined : { full: tokenSha256, read: readTokenSha256 },
+      tokens: tokensOf(this.#setup),
+      oidc: oidcOf(this.#setup),
+      fourEyes: fourEyesOf(fourEyes),
+      session,
+      record: (event, details) => audit.admin(event, details),
+      onFailure: (code, reason) => {
+        if (failures.admit(code) !== undefined) log.warn({ code, reason }, 'sign-in failed');
+      },
       actions: offered ? actions : undefined,
       queries: queriesOf({ workers, reloads }),
       clock: monotonicClock,
@@ -205,7 +219,7 @@ export class App {
         state: () => this.#state(),
       }),
       audit: {
-        log: auditLogAccess(this.#setup, this.#deps.audit, () => this.#reloads.active),
+        log: auditLogAccess(this.#setup, audit, () => reloads.active),
         traceUrl,
       },
       consoleFolder,
@@ -221,6 +235,22 @@ export class App {
       }),
     });
   }
+}
+
+/** Codes of failed sign-ins whose log lines are throttled, each by itself. */
+const MAX_CODES = 32;
+
+/** The hashes of the tokens; undefined: none is configured. */
+function tokensOf({ config }: AppSetup): TokenHashes | undefined {
+  const { tokenSha256: full, readTokenSha256: read } = config.control;
+  return full === undefined && read === undefined ? undefined : { full, read };
+}
+
+/** The sign-in by name; undefined: it is not configured. */
+function oidcOf(setup: AppSetup): OidcOptions | undefined {
+  const { oidc } = setup.config.control;
+  const provider = openIdProvider(setup);
+  return oidc && provider && { ...oidc, ...provider };
 }
 
 /** The audit log of a setup for searches; undefined: there is none. */

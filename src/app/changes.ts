@@ -103,6 +103,7 @@ export function pin(running: AppSetup, next: AppSetup): Pinned {
     audit: running.audit &&
       recorded && { ...running.audit, parameters: recorded.parameters, pseudonyms: recorded.pseudonyms },
     auditSinks: running.auditSinks,
+    oidc: running.oidc,
     source: {
       file: next.source.file,
       config: withSections(running.source.config, next.source.config, (before, after) =>

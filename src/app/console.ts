@@ -41,7 +41,7 @@ export function consoleSource(parts: ConsoleParts): ConsoleSource {
     values,
     version: build.version,
     node: build.node,
-    tokenAsked: reloads.active.config.control.tokenSha256 !== undefined,
+    tokenAsked: asksWho(reloads.active.config.control),
     startedAt: Date.now(),
     configuredAt: () => reloads.activeSince,
     state,
@@ -63,6 +63,10 @@ function rulesOf({ anonymous, clients }: Config): RulePlace[] {
     path: 'anonymous',
   }));
   return [...named, ...everything];
+}
+
+function asksWho({ tokenSha256, oidc }: Config['control']): boolean {
+  return tokenSha256 !== undefined || oidc !== undefined;
 }
 
 /** Returns the limits that apply to a deployment; undefined: there is none of this name. */

@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { messageOf } from '../base/error-code.ts';
-import type { Promotion } from '../control/actions.ts';
 import { ControlError, type ControlErrorCode } from '../control/control-error.ts';
+import type { Promotion } from '../control/gateway-actions.ts';
 import type { CredentialVersionState, DeploymentState, GatewayState } from '../control/state.ts';
 import { type CredentialSources, sealedEntriesOf } from '../credentials/reading.ts';
 import { SealedError, type SealedSection } from '../credentials/sealed-file.ts';
@@ -240,7 +240,7 @@ const CODES: Readonly<Record<Failed, ControlErrorCode>> = {
 /** How an upstream responds that does not accept the credential. */
 const RETRIED: Readonly<Record<Failed, string>> = {
   unknown: 'has other versions in some workers',
-  spent: 'has seen as many refused attempts as digest.attemptsWhenRefused allows in a minute',
+  spent: 'has seen as many refused attempts as digest.attemptsWhenRefused allows in a minute: wait a minute',
   refused: 'refuses it',
   unclear: 'does not say whether it accepts it',
 };

@@ -10,6 +10,7 @@ import { canonicalHost, Routes } from '../gateway/routing.ts';
 import type { Identification } from '../identity/identification.ts';
 import { compileRules } from '../policy/rules.ts';
 import { type DeploymentSetup, deploymentIn, deploymentsOf } from '../setup/deployments.ts';
+import { openIdProvider } from '../setup/oidc.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import type { UpstreamTls } from '../transport/upstream-tls.ts';
 import { Upstream, type UpstreamDeps, type UpstreamOptions } from '../upstream/upstream.ts';
@@ -228,6 +229,7 @@ export function doctorInput(setup: AppSetup, only?: string): DoctorInput {
     redis: setup.redis,
     auditDirectory: setup.config.audit?.directory,
     crlExpires: firstCrlExpiry(setup),
+    provider: openIdProvider(setup),
   };
 }
 

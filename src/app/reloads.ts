@@ -28,6 +28,9 @@ export interface ReloadCause {
   readonly by: 'signal' | 'watch' | 'credentials' | 'api';
   /** Address of the client; undefined unless it came over the control plane. */
   readonly address?: string;
+  /** The person, if it was one who signed in. */
+  readonly operator?: string;
+  readonly operatorSubject?: string;
 }
 
 interface ReloadsDeps {

@@ -57,8 +57,8 @@ type Paint = (mark: Mark, text: string) => string;
 
 /** Formats the report as text lines: the findings of each deployment, with the advice under each problem. */
 export function reportLines(report: Report, paint: Paint): string[] {
-  const { deployments, redis, audit, revocation } = report;
-  const others = [redis, audit, revocation].filter((finding) => finding !== null);
+  const { deployments, redis, audit, revocation, signIn } = report;
+  const others = [redis, audit, revocation, signIn].filter((finding) => finding !== null);
   const all = [...deployments.flatMap(({ findings }) => findings), ...others];
   // One table, so that the columns of all deployments are aligned.
   const table = alignColumns(

@@ -5,6 +5,7 @@ import { clientSchema, jwtSchema } from './clients.ts';
 import { credentialSchema, sealedSchema } from './credential.ts';
 import { deploymentSchema } from './deployment.ts';
 import { listener, listenersSchema } from './listen.ts';
+import { fourEyesSchema, oidcSchema, sessionSchema } from './operators.ts';
 import { redisSchema } from './redis.ts';
 import {
   duration,
@@ -87,7 +88,7 @@ export const sectionsSchema = (folder: string) =>
             tokenSha256: tokenHash()
               .exactOptional()
               .describe(
-                'The SHA-256 of the token that `/metrics`, `/api`, `/openapi.json` and the console ask for. An address that is not loopback needs it. Without a token, only localhost and loopback addresses are accepted as `Host`.',
+                'The SHA-256 of the token that `/metrics`, `/api`, `/openapi.json` and the console ask for. An address that is not loopback needs it, or `oidc`. Without both, only localhost and loopback addresses are accepted as `Host`.',
               ),
             traceUrl: text(TRACE_URL, isTraceUrl)
               .exactOptional()
@@ -97,12 +98,23 @@ export const sectionsSchema = (folder: string) =>
             readTokenSha256: tokenHash()
               .exactOptional()
               .describe(
-                'The SHA-256 of another token, which opens the same for reading and is refused for every action: for monitoring, and for people who only look. It needs `tokenSha256`.',
+                'The SHA-256 of another token, which opens the same for reading and is refused for every action: for monitoring, and for people who only look. It needs `tokenSha256` or `oidc`.',
               ),
             actions: flag()
               .default(false)
               .describe(
-                'Allows actions in the console and under `/api/actions`: reload, promote or roll back a credential, drain, run doctor. Each needs the token, a confirmation and a record in the audit log. It needs `tokenSha256` and `audit`.',
+                'Allows actions in the console and under `/api/actions`: reload, promote or roll back a credential, drain, run doctor. Each needs the token or the role `operator`, a confirmation and a record in the audit log. It needs `audit`, and `tokenSha256` or `oidc`.',
+              ),
+            oidc: oidcSchema(folder)
+              .exactOptional()
+              .describe(
+                'Sign-in with names, by OpenID Connect (authorization code with PKCE). The person is in the audit record of each action, search and export. The token of `tokenSha256`, where it is given, still opens everything, without a name.',
+              ),
+            session: sessionSchema().prefault({}).describe('The bounds of sessions in the console.'),
+            fourEyes: fourEyesSchema()
+              .default(false)
+              .describe(
+                'Actions that need two people: an operator proposes one, and another operator confirms it. `true`: every action but `doctor`, within ten minutes. It needs `oidc` and `actions`. The token acts alone.',
               ),
           },
           { error: SECTION },

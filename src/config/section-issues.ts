@@ -67,22 +67,41 @@ function* exposureIssues(
       message: `would let everyone who reaches ${exposed}.address use the credentials: set it to false and describe clients, or listen on 127.0.0.1`,
     };
   }
-  if (control !== undefined && !('tokenSha256' in control) && isExposedAddress(control.address)) {
+  if (control !== undefined && !asksWho(control) && isExposedAddress(control.address)) {
     yield {
       path: ['control', 'tokenSha256'],
       message:
-        'is missing: a control address that is not loopback needs a token; give its SHA-256, or listen on 127.0.0.1',
+        'is missing: a control address that is not loopback needs a token; give its SHA-256, or oidc, or listen on 127.0.0.1',
     };
   }
 }
 
+/** True if the control plane admits holders of a token, or people who sign in, and nobody else. */
+function asksWho(control: object): boolean {
+  return 'tokenSha256' in control || 'oidc' in control;
+}
+
 function* controlIssues({ control, ...sections }: Accepted<Config>): Generator<CrossIssue> {
   if (control === undefined) return;
-  const { readTokenSha256, tokenSha256, actions } = control;
-  if ('readTokenSha256' in control && !('tokenSha256' in control)) {
+  const { readTokenSha256, tokenSha256, actions, oidc, fourEyes } = control;
+  if ('readTokenSha256' in control && !asksWho(control)) {
     yield {
       path: ['control', 'readTokenSha256'],
-      message: 'would be the only token, and anyone would read without it: give control.tokenSha256, too',
+      message:
+        'would be the only token, and anyone would read without it: give control.tokenSha256 or control.oidc, too',
+    };
+  }
+  const roles = oidc?.roles;
+  if (roles !== undefined && !('viewer' in roles || 'operator' in roles || 'auditor' in roles)) {
+    yield {
+      path: ['control', 'oidc', 'roles'],
+      message: 'lets nobody in: give viewer, operator or auditor the values of the claim',
+    };
+  }
+  if (fourEyes !== undefined && fourEyes !== false && (!('oidc' in control) || actions === false)) {
+    yield {
+      path: ['control', 'fourEyes'],
+      message: 'needs people to tell apart, and actions: give control.oidc, and set control.actions to true',
     };
   }
   if (readTokenSha256 !== undefined && readTokenSha256 === tokenSha256) {
@@ -92,8 +111,11 @@ function* controlIssues({ control, ...sections }: Accepted<Config>): Generator<C
     };
   }
   if (actions !== true) return;
-  if (!('tokenSha256' in control)) {
-    yield { path: ['control', 'actions'], message: 'needs a token: give control.tokenSha256' };
+  if (!asksWho(control)) {
+    yield {
+      path: ['control', 'actions'],
+      message: 'needs a token or a sign-in: give control.tokenSha256 or control.oidc',
+    };
   }
   if (!('audit' in sections)) {
     yield {

@@ -1,6 +1,6 @@
 /*
- * The JSON of `/api/actions` and of commands about credentials. The page in `console/` shares these types, so this file
- * imports nothing.
+ * The JSON of `/api/actions`, of proposals, and of commands about credentials. The page in `console/` shares these types,
+ * so this file imports nothing.
  */
 
 export type ActionName = 'reload' | 'promote' | 'roll-back' | 'retry' | 'withdraw' | 'drain' | 'doctor';
@@ -12,6 +12,13 @@ export interface ActionsView {
   readonly reason: string;
 }
 
+/** Who looks at the console. */
+export interface OperatorView {
+  /** Null: a token opened the session, or none is required. */
+  readonly name: string | null;
+  readonly roles: readonly string[];
+}
+
 /** An action that waits for its confirmation. */
 export interface PendingActionView {
   readonly id: string;
@@ -20,6 +27,29 @@ export interface PendingActionView {
   readonly effects: readonly string[];
   /** How long it may be confirmed, in seconds. */
   readonly validSeconds: number;
+}
+
+/** An action that waits for a second person, with its target. */
+export interface ProposalView {
+  readonly id: string;
+  readonly action: ActionName;
+  readonly deployment?: string | undefined;
+  readonly credential?: string | undefined;
+  readonly version?: string | undefined;
+  /** Sentences that tell what the action will do. */
+  readonly effects: readonly string[];
+  readonly proposedBy: string;
+  /** In Unix milliseconds. */
+  readonly proposedAt: number;
+  /** How long it may still be confirmed, in seconds. */
+  readonly validSeconds: number;
+  /** True: who looks has proposed it. */
+  readonly isOwn: boolean;
+}
+
+/** The response of `/api/actions/proposals`, the oldest first. */
+export interface ProposalsView {
+  readonly proposals: readonly ProposalView[];
 }
 
 /** An action that was carried out. */

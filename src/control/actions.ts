@@ -1,101 +1,38 @@
-import { randomBytes } from 'node:crypto';
-import { type Request, type RequestHandler, Router } from 'express';
+import { type Request, type RequestHandler, type Response, Router } from 'express';
 import { z } from 'zod';
 import type { Clock } from '../base/clock.ts';
 import { RollingCount } from '../base/rolling-count.ts';
 import type { LocatedIssue } from '../config/issues.ts';
-import type {
-  ActionName,
-  ActionResultView,
-  ActionsView,
-  CredentialResultView,
-  PendingActionView,
-} from './action-view.ts';
+import type { FourEyes } from '../config/operators.ts';
+import type { ActionName, ActionResultView, ActionsView, PendingActionView } from './action-view.ts';
 import { type Admission, type Caller, callerOf, Slots } from './admission.ts';
+import { Confirmations, VALID_MS } from './confirmations.ts';
 import { ControlError, handler, jsonBody, sendProblem } from './control-error.ts';
+import {
+  type ActionPlan,
+  type ActionRequest,
+  type Actor,
+  type CredentialCommands,
+  type GatewayActions,
+  name,
+  requestSchema,
+  type Sender,
+} from './gateway-actions.ts';
+import { type RoleRules, roleRequired } from './operators.ts';
+import { Proposals } from './proposals.ts';
 
-/** Longest name in a request, in characters. */
-const LONGEST = 256;
 /** Confirmed actions in a minute. */
 const PER_MINUTE = 30;
 const MINUTE_MS = 60_000;
-
-const name = z.string().min(1).max(LONGEST);
-
-const requestSchema = z.discriminatedUnion('action', [
-  z.strictObject({ action: z.literal('reload') }),
-  z.strictObject({ action: z.literal('drain') }),
-  z.strictObject({ action: z.literal('doctor'), deployment: name.optional() }),
-  z.strictObject({ action: z.literal('promote'), deployment: name, credential: name, version: name }),
-  z.strictObject({
-    action: z.literal('roll-back'),
-    deployment: name,
-    credential: name,
-    version: name.optional(),
-  }),
-  z.strictObject({ action: z.literal('retry'), credential: name }),
-  z.strictObject({ action: z.literal('withdraw'), credential: name }),
-]);
-
-/** An action with its target. */
-export type ActionRequest = z.output<typeof requestSchema>;
-
-/** An action that is possible now. */
-export interface ActionPlan {
-  /** The request with everything that was left to the gateway. */
-  readonly request: ActionRequest;
-  /** Sentences that tell what it will do. */
-  readonly effects: readonly string[];
-}
-
-/** The sender of a confirmed action. */
-export interface Actor {
-  readonly by: Caller['by'];
-  readonly address: string;
-  /** Aborts when the client no longer waits. */
-  readonly signal: AbortSignal;
-}
-
-export interface ActionOutcome extends Omit<ActionResultView, 'action'> {
-  /** Called when the response has left. */
-  readonly afterwards?: () => void;
-}
-
-/** A version of a credential that is to be used by every deployment that has it. */
-export interface Promotion {
-  readonly credential: string;
-  /** Undefined: the one that waits to be tried. */
-  readonly version: string | undefined;
-}
-
-/**
- * Commands of a program with the token about a credential, everywhere in the gateway. `address`: that of the program. Each
- * throws a ControlError that says what holds where, unless it holds everywhere.
- */
-export interface CredentialCommands {
-  /** Puts a version in use. */
-  promote(promotion: Promotion, address: string): Promise<CredentialResultView>;
-  /** Asks the upstreams again that refuse the credential. */
-  retry(credential: string, address: string): Promise<CredentialResultView>;
-  /** Takes the next version back from the sealed file. */
-  withdraw(credential: string, address: string): Promise<CredentialResultView>;
-}
-
-/** The actions of a gateway. */
-export interface GatewayActions {
-  /** @throws ControlError if the action is not possible now */
-  plan(request: ActionRequest): Promise<ActionPlan>;
-  /**
-   * Records an action in the audit log, then carries it out.
-   * @throws ControlError if it is refused, or failed
-   */
-  perform(request: ActionRequest, actor: Actor): Promise<ActionOutcome>;
-}
 
 export interface ActionsOptions {
   readonly admission: Admission;
   /** Undefined: actions are off. */
   readonly actions: GatewayActions | undefined;
+  /** Undefined: nobody signs in by name. */
+  readonly roles: RoleRules | undefined;
+  /** Undefined: no action needs a second person. */
+  readonly fourEyes: FourEyes | undefined;
   readonly clock: Clock;
   /** Reads the configuration again for a client at this address. Never rejects. */
   readonly reload: (address: string) => Promise<ReloadResult>;
@@ -105,6 +42,10 @@ export interface ActionsOptions {
 }
 
 const RELOAD = '/api/reload';
+const PROPOSALS = '/api/actions/proposals';
+const SECOND = 'Another operator has to confirm it; until then nothing happens.';
+const PROPOSED = 'Proposed. Another operator confirms it on the page Actions.';
+const WITHDRAWN = 'The proposal is withdrawn.';
 const COMMANDS = ['promote', 'retry', 'withdraw'] as const satisfies (keyof CredentialCommands)[];
 
 /**
@@ -114,26 +55,85 @@ const COMMANDS = ['promote', 'retry', 'withdraw'] as const satisfies (keyof Cred
  * never learns an id.
  */
 export function actionsRouter(options: ActionsOptions): Router {
-  const { admission, actions, clock, reload, credentials, onError } = options;
-  const confirmations = new Confirmations<ActionRequest>(clock);
-  const recent = new RollingCount(MINUTE_MS);
-  const running = new Set<ActionName>();
+  const { admission, actions, clock, reload, credentials, fourEyes, onError } = options;
+  const confirmations = new Confirmations<ActionPlan>(clock);
+  const proposals = new Proposals(fourEyes?.withinMs ?? 0, clock);
+  const carryOut = performer(clock);
   const router = Router();
+  const needsSecond = ({ request }: ActionPlan, caller: Caller | undefined): boolean =>
+    caller?.operator !== undefined && fourEyes?.actions.has(request.action) === true;
   const begin = handler(onError, async (req, res) => {
     const { data } = requestSchema.safeParse(req.body);
     if (data === undefined) throw new ControlError('action-invalid');
-    const { request, effects } = await given(actions).plan(data);
-    const id = confirmations.add(callerOf(res)?.id ?? '', request);
+    const caller = callerOf(res);
+    const plan = await given(actions).plan(data);
+    const id = confirmations.add(caller?.id ?? '', plan);
     if (id === undefined) throw new ControlError('confirmations-pending');
-    const { action } = request;
+    const { action } = plan.request;
+    const effects = needsSecond(plan, caller) ? [...plan.effects, SECOND] : plan.effects;
     res.json({ id, action, effects, validSeconds: VALID_MS / 1000 } satisfies PendingActionView);
   });
   const confirm = handler(onError, async (req, res) => {
     const offered = given(actions);
     const caller = callerOf(res);
-    const { id } = req.params;
-    const request = confirmations.take(caller?.id ?? '', String(id));
-    if (request === undefined) throw new ControlError('confirmation-unknown');
+    const plan = confirmations.take(caller?.id ?? '', String(req.params['id']));
+    if (plan === undefined) throw new ControlError('confirmation-unknown');
+    const sender = senderOf(req, caller);
+    const { operator } = sender;
+    if (operator === undefined || !needsSecond(plan, caller)) {
+      return carryOut(offered, plan.request, sender, res);
+    }
+    await proposals.propose(plan, { ...sender, operator }, offered);
+    res
+      .status(202)
+      .json({ action: plan.request.action, result: PROPOSED, notes: [] } satisfies ActionResultView);
+  });
+  const confirmProposal = handler(onError, async (req, res) => {
+    const offered = given(actions);
+    const sender = senderOf(req, callerOf(res));
+    const proposal = await proposals.confirm(String(req.params['id']), sender, offered);
+    return carryOut(offered, proposal.request, { ...sender, proposal }, res);
+  });
+  const withdrawProposal = handler(onError, async (req, res) => {
+    const sender = senderOf(req, callerOf(res));
+    const { request } = await proposals.withdraw(String(req.params['id']), sender, given(actions));
+    res.json({ action: request.action, result: WITHDRAWN, notes: [] } satisfies ActionResultView);
+  });
+  router.post(RELOAD, admission.requireToken, reloadHandler(reload));
+  const slots = new Slots(1);
+  const paths = COMMANDS.map((command) => {
+    const path = `/api/credentials/:name/${command}`;
+    const handle = credentialHandler(credentials, command, slots);
+    router.post(path, admission.requireToken, bodyIfAny(), handler(onError, handle));
+    return path;
+  });
+  router.all([RELOAD, ...paths], (_req, res) => {
+    res.set('allow', 'POST').sendStatus(405);
+  });
+  router.get('/api/actions', admission.requireRead, (_req, res) => {
+    res.set('cache-control', 'no-store').json(allowedView(options, callerOf(res)));
+  });
+  router.get(PROPOSALS, admission.requireRead, (_req, res) => {
+    res.set('cache-control', 'no-store').json(proposals.view(callerOf(res)?.operator));
+  });
+  const guards = [admission.requireOperator, jsonBody('action-invalid')];
+  router.post('/api/actions', guards, begin);
+  router.post('/api/actions/:id/confirm', guards, confirm);
+  router.post(`${PROPOSALS}/:id/confirm`, guards, confirmProposal);
+  router.post(`${PROPOSALS}/:id/withdraw`, guards, withdrawProposal);
+  return router;
+}
+
+/** Carries out actions: each kind once at a time, and not too many in a minute. */
+function performer(clock: Clock) {
+  const recent = new RollingCount(MINUTE_MS);
+  const running = new Set<ActionName>();
+  return async (
+    actions: GatewayActions,
+    request: ActionRequest,
+    sender: Omit<Actor, 'signal'>,
+    res: Response,
+  ): Promise<void> => {
     const { action } = request;
     if (running.has(action)) throw new ControlError('action-running');
     if (recent.sum(clock.now()) >= PER_MINUTE) throw new ControlError('too-many-actions');
@@ -141,31 +141,13 @@ export function actionsRouter(options: ActionsOptions): Router {
     running.add(action);
     const gone = new AbortController();
     res.once('close', () => gone.abort());
-    const actor = { by: caller?.by ?? 'token', address: req.socket.remoteAddress ?? '', signal: gone.signal };
-    const outcome = await offered.perform(request, actor).finally(() => running.delete(action));
-    const { afterwards, ...result } = outcome;
+    const performing = actions.perform(request, { ...sender, signal: gone.signal });
+    const { afterwards, ...result } = await performing.finally(() => running.delete(action));
     if (afterwards !== undefined) res.once('close', afterwards);
     // The client may have gone meanwhile.
     if (gone.signal.aborted) afterwards?.();
     else res.json({ action, ...result } satisfies ActionResultView);
-  });
-  router.post(RELOAD, admission.changes, reloadHandler(reload));
-  const slots = new Slots(1);
-  const paths = COMMANDS.map((command) => {
-    const path = `/api/credentials/:name/${command}`;
-    const handle = credentialHandler(credentials, command, slots);
-    router.post(path, admission.changes, bodyIfAny(), handler(onError, handle));
-    return path;
-  });
-  router.all([RELOAD, ...paths], (_req, res) => {
-    res.set('allow', 'POST').sendStatus(405);
-  });
-  router.get('/api/actions', admission.reads, (_req, res) => {
-    res.set('cache-control', 'no-store').json(allowedView(actions, callerOf(res)));
-  });
-  router.post('/api/actions', admission.acts, jsonBody('action-invalid'), begin);
-  router.post('/api/actions/:id/confirm', admission.acts, jsonBody('action-invalid'), confirm);
-  return router;
+  };
 }
 
 const promotionSchema = z.strictObject({ version: name.optional() });
@@ -202,68 +184,27 @@ function hasBody({ headers }: Request): boolean {
   return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0;
 }
 
+function senderOf(req: Request, caller: Caller | undefined): Sender {
+  const { by = 'token', operator } = caller ?? {};
+  return { by, address: req.socket.remoteAddress ?? '', operator };
+}
+
 function given(actions: GatewayActions | undefined): GatewayActions {
   if (actions === undefined) throw new ControlError('actions-off');
   return actions;
 }
 
-function allowedView(actions: GatewayActions | undefined, caller: Caller | undefined): ActionsView {
+function allowedView(
+  { actions, roles }: Pick<ActionsOptions, 'actions' | 'roles'>,
+  caller: Caller | undefined,
+): ActionsView {
   if (actions === undefined) return { allowed: false, reason: new ControlError('actions-off').message };
-  if (caller?.access !== 'full') return { allowed: false, reason: new ControlError('read-only').message };
+  if (!caller?.roles.has('operator')) {
+    const lack =
+      caller?.operator === undefined ? new ControlError('read-only') : roleRequired('operator', roles);
+    return { allowed: false, reason: lack.message };
+  }
   return { allowed: true, reason: '' };
-}
-
-/** How long an action waits for its confirmation, in milliseconds. */
-const VALID_MS = 60_000;
-/** Actions of one session, and of all sessions, that wait at the same time. */
-const OF_SESSION = 8;
-const IN_ALL = 64;
-
-interface Pending<T> {
-  readonly session: string;
-  readonly until: number;
-  readonly value: T;
-}
-
-/**
- * Actions that wait for a confirmation. Each has an unguessable id, valid once, for a minute, for the session that began
- * it.
- */
-class Confirmations<T> {
-  readonly #clock: Clock;
-  /** The oldest first. */
-  readonly #pending = new Map<string, Pending<T>>();
-
-  constructor(clock: Clock) {
-    this.#clock = clock;
-  }
-
-  /** Keeps a value until it is confirmed; returns its id. Undefined: too many wait. */
-  add(session: string, value: T): string | undefined {
-    this.#dropExpired();
-    const own = [...this.#pending.values()].filter((each) => each.session === session).length;
-    if (own >= OF_SESSION || this.#pending.size >= IN_ALL) return undefined;
-    const id = randomBytes(24).toString('base64url');
-    this.#pending.set(id, { session, until: this.#clock.now() + VALID_MS, value });
-    return id;
-  }
-
-  /** Takes the value of this id, which no longer waits. Undefined: it is unknown, expired, or of another session. */
-  take(session: string, id: string): T | undefined {
-    this.#dropExpired();
-    const found = this.#pending.get(id);
-    if (found?.session !== session) return undefined;
-    this.#pending.delete(id);
-    return found.value;
-  }
-
-  #dropExpired(): void {
-    const now = this.#clock.now();
-    for (const [id, { until }] of this.#pending) {
-      if (until > now) return;
-      this.#pending.delete(id);
-    }
-  }
 }
 
 /** The result of a reload. */

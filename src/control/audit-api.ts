@@ -15,7 +15,7 @@ import {
 import { type IdentifierLists, usageCsv, usageNotes } from '../audit/reader/usage-table.ts';
 import type { AdminDetails } from '../audit/record.ts';
 import { putBounded } from '../base/bounded-map.ts';
-import { Slots } from './admission.ts';
+import { callerOf, Slots } from './admission.ts';
 import {
   type PageRequest,
   ParameterError,
@@ -26,6 +26,7 @@ import {
 } from './audit-query.ts';
 import type { RequestRow, SearchView, UsageView } from './audit-view.ts';
 import { sendProblem } from './control-error.ts';
+import { operatorDetails } from './operators.ts';
 
 /** For so long the same query is not new, in milliseconds. */
 const KNOWN_MS = 600_000;
@@ -152,7 +153,7 @@ export class AuditApi {
     const scope = scopeOf(log, query);
     const task = { kind: 'page', limit, after, budgetMs } as const;
     const found = await this.#inTime(req, res, TOO_SLOW, (signal) => {
-      this.#recordOnce(req, log, 'audit-search');
+      this.#recordOnce(req, res, log, 'audit-search');
       return searchInThread(scope, task, signal);
     });
     if (found !== undefined) res.json(this.#viewOf(found));
@@ -164,7 +165,7 @@ export class AuditApi {
     const maxRows = format === 'csv' ? Number.POSITIVE_INFINITY : MAX_ROWS;
     const task = { kind: 'usage', by, lists: log.lists(), maxRows } as const;
     const counted = await this.#inTime(req, res, USAGE_TOO_SLOW, (signal) => {
-      this.#recordOnce(req, log, 'audit-usage');
+      this.#recordOnce(req, res, log, 'audit-usage');
       return usageInThread(scope, task, signal);
     });
     if (counted === undefined) return;
@@ -202,7 +203,7 @@ export class AuditApi {
     using slot = this.#exports.take();
     if (slot === undefined) return tooMany(res, 30, 'Another export is under way. Retry later.');
     const { exportResults, exportMs, stalledMs } = this.#options.bounds;
-    log.record('audit-export', detailsOf(req, log, { format }));
+    log.record('audit-export', detailsOf(req, res, log, { format }));
     const gone = this.#untilGone(req, res, exportMs + stalledMs);
     const scope = scopeOf(log, query);
     const task = { kind: 'export', format, most: exportResults, timeMs: exportMs } as const;
@@ -226,9 +227,9 @@ export class AuditApi {
     return AbortSignal.any([gone.signal, this.#closing.signal]);
   }
 
-  /** Records a search, unless the same address sent it, or another page of it, a short time ago. */
-  #recordOnce(req: Request, log: AuditLogAccess, event: 'audit-search' | 'audit-usage'): void {
-    const details = detailsOf(req, log, {});
+  /** Records a search, unless the same person and address sent it, or another page of it, a short time ago. */
+  #recordOnce(req: Request, res: Response, log: AuditLogAccess, event: 'audit-search' | 'audit-usage'): void {
+    const details = detailsOf(req, res, log, {});
     const query = hash('sha256', JSON.stringify([event, details]), 'base64url');
     const now = Date.now();
     const before = this.#recorded.get(query);
@@ -281,8 +282,8 @@ function rowOf(found: Found, template: string | undefined): SearchView['rows'][n
   return traceUrl === undefined ? row : { ...row, traceUrl };
 }
 
-/** The address of the client, and the criteria as it sent them. */
-function detailsOf(req: Request, log: AuditLogAccess, more: AdminDetails): AdminDetails {
+/** The person and the address of the client, and the criteria as it sent them. */
+function detailsOf(req: Request, res: Response, log: AuditLogAccess, more: AdminDetails): AdminDetails {
   const { id } = req.params;
   const query = Object.entries(req.query)
     .filter(([name]) => !PAGING.has(name))
@@ -290,6 +291,7 @@ function detailsOf(req: Request, log: AuditLogAccess, more: AdminDetails): Admin
   return {
     by: 'api',
     address: req.socket.remoteAddress ?? '',
+    ...operatorDetails(callerOf(res)?.operator),
     query: id === undefined ? query : [`requestId=${id}`, ...query],
     ...more,
   };

@@ -1,7 +1,8 @@
 import type { ServerResponse } from 'node:http';
 import { type Request, type Response, Router } from 'express';
 import { errorKinds } from '../base/errors.ts';
-import type { Admission } from './admission.ts';
+import type { OperatorView } from './action-view.ts';
+import { type Admission, type Caller, callerOf } from './admission.ts';
 import { AuditApi, type AuditApiOptions } from './audit-api.ts';
 import { sendProblem } from './control-error.ts';
 import { type Histories, Sampler } from './history.ts';
@@ -46,9 +47,8 @@ export class Console {
     this.#audit = new AuditApi({ ...audit, onError });
     const { router } = this;
     router.use('/assets', pages.assets);
-    router.use(admission.router);
-    router.get('/', admission.looks, (_req, res) => pages.sendConsole(res));
-    router.use('/api', admission.reads, (_req, res, next) => {
+    router.get('/', admission.requireLogin, (_req, res) => pages.sendConsole(res));
+    router.use('/api', admission.requireRead, (_req, res, next) => {
       res.set('cache-control', 'no-store');
       next();
     });
@@ -68,7 +68,11 @@ export class Console {
     router.get('/api/errors', (_req, res) => {
       res.json(ERRORS);
     });
-    router.get('/api/events', (_req, res) => stream.add(res));
+    router.get('/api/events', (_req, res) => stream.add(res, callerOf(res)));
+    router.get('/api/operator', (_req, res) => {
+      res.json(operatorView(callerOf(res)));
+    });
+    router.use(RECORDS, admission.requireAuditor);
     router.use('/api', this.#audit.router);
   }
 
@@ -77,6 +81,13 @@ export class Console {
     this.#stream.close();
     this.#sampler.close();
   }
+}
+
+/** Paths of the records of the audit log. */
+const RECORDS = ['/api/audit', '/api/requests'];
+
+function operatorView(caller: Caller | undefined): OperatorView {
+  return { name: caller?.operator?.name ?? null, roles: [...(caller?.roles ?? [])] };
 }
 
 /** The history of one deployment; without its name, the sparklines of all. */
@@ -120,7 +131,8 @@ interface LiveStreamOptions extends Pick<ConsoleOptions, 'source' | 'tickMs' | '
 /** Server-sent events for every open console. One timer serves all; it stops when no console is open. */
 class LiveStream {
   readonly #options: LiveStreamOptions;
-  readonly #viewers = new Set<ServerResponse>();
+  /** Undefined: no token is required. */
+  readonly #viewers = new Map<ServerResponse, Caller | undefined>();
   #timer: NodeJS.Timeout | undefined;
   #ticking = false;
   #auditUntil = 0;
@@ -130,7 +142,7 @@ class LiveStream {
   }
 
   /** Starts the event stream, or responds 503 when too many are open. */
-  add(res: ServerResponse): void {
+  add(res: ServerResponse, caller: Caller | undefined): void {
     if (this.#viewers.size >= VIEWERS) {
       res.writeHead(503, { 'content-type': 'text/plain', 'retry-after': '30' });
       res.end('Too many consoles are open. Close one.\n');
@@ -138,8 +150,8 @@ class LiveStream {
     }
     res.writeHead(200, { 'content-type': 'text/event-stream', 'cache-control': 'no-store' });
     if (this.#viewers.size === 0) this.#start();
-    res.write(event('audit', this.#auditBefore()));
-    this.#viewers.add(res);
+    res.write(event('audit', seesRecords(caller) ? this.#auditBefore() : []));
+    this.#viewers.set(res, caller);
     res.on('close', () => {
       this.#viewers.delete(res);
       if (this.#viewers.size === 0) this.#stop();
@@ -148,7 +160,7 @@ class LiveStream {
   }
 
   close(): void {
-    for (const viewer of this.#viewers) viewer.end();
+    for (const viewer of this.#viewers.keys()) viewer.end();
     this.#stop();
   }
 
@@ -174,11 +186,19 @@ class LiveStream {
     if (this.#ticking) return;
     this.#ticking = true;
     try {
-      const text = event('tick', await this.#nextTick());
-      for (const viewer of this.#viewers) {
+      const tick = await this.#nextTick();
+      const whole = event('tick', tick);
+      let withoutRecords: string | undefined;
+      for (const [viewer, caller] of this.#viewers) {
+        // The page finds out that its session has ended when it connects again.
+        if (caller?.isAdmitted() === false) viewer.end();
         // A viewer that reconnects gets everything again.
-        if (viewer.writableLength > WAITING) viewer.destroy();
-        else viewer.write(text);
+        else if (viewer.writableLength > WAITING) viewer.destroy();
+        else if (seesRecords(caller)) viewer.write(whole);
+        else {
+          withoutRecords ??= event('tick', { ...tick, audit: [] });
+          viewer.write(withoutRecords);
+        }
       }
     } catch (error) {
       this.#options.onError(error);
@@ -194,6 +214,10 @@ class LiveStream {
     this.#auditUntil = audit.position;
     return { snapshot, audit: audit.lines.slice(-AUDIT_LINES) };
   }
+}
+
+function seesRecords(caller: Caller | undefined): boolean {
+  return caller === undefined || caller.roles.has('auditor');
 }
 
 function event(name: string, data: unknown): string {

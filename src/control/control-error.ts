@@ -5,6 +5,35 @@ import { STATUS_CODES } from '../base/node-http.ts';
 const ERRORS = {
   'actions-off': [403, 'Actions are off: set control.actions to true and restart the gateway.'],
   'read-only': [403, 'This token or session may only read. Sign in with the token that may act.'],
+  'role-required': [403, 'Your sign-in has not the role that this needs.'],
+  'sign-in-unavailable': [
+    503,
+    'The provider of the sign-in cannot be reached, or its discovery document cannot be used. Try again; digest-gateway doctor and the log have the reason.',
+  ],
+  'sign-in-expired': [
+    400,
+    'This sign-in took longer than ten minutes, was used before, or began in another browser. Sign in again.',
+  ],
+  'sign-in-denied': [403, 'The provider did not sign you in. Try again, or ask its administrator.'],
+  'sign-in-rejected': [
+    502,
+    'The provider rejects the gateway: check clientId and clientSecret under control.oidc, and the redirect URI that is registered there.',
+  ],
+  'sign-in-clock': [
+    502,
+    'The times in the ID token do not fit the clock of the gateway. Set the clocks of the gateway and the provider by NTP.',
+  ],
+  'sign-in-invalid': [
+    502,
+    'The response of the provider is not valid: its issuer, audience, nonce, state or signature is wrong. Sign in again; the log of the gateway has the reason.',
+  ],
+  'claim-missing': [403, 'The provider sent no usable claim.'],
+  'role-missing': [403, 'You have no role here.'],
+  'sessions-full': [
+    503,
+    'Too many people are signed in (control.session.max). Try again when one has signed out; the token still works.',
+  ],
+  'sign-ins-pending': [429, 'Too many sign-ins are under way. Try again in a minute.'],
   'cross-site': [
     403,
     'A page of another site made a browser send this request, or the request of a session does not say where it comes from. Act from the console, or send the token.',
@@ -22,6 +51,20 @@ const ERRORS = {
     429,
     'Too many actions wait for their confirmation. Confirm one, or wait a minute.',
   ],
+  'proposal-unknown': [
+    404,
+    'There is no such proposal: it was confirmed, withdrawn, or is too old. Propose the action again.',
+  ],
+  'proposal-own': [403, 'You proposed this action yourself, so another operator has to confirm it.'],
+  'second-person-required': [
+    403,
+    'A person has to confirm a proposal: sign in by name. The token carries out an action without a second person.',
+  ],
+  'proposal-outdated': [
+    409,
+    'The action would do something else than when it was proposed. Withdraw the proposal, and propose the action again.',
+  ],
+  'proposals-pending': [429, 'Too many proposals wait for a second person. Confirm or withdraw one.'],
   'too-many-actions': [429, 'Too many actions in the last minute. Wait a minute.'],
   'action-running': [409, 'This action is under way already. Wait for its end.'],
   'audit-unavailable': [

@@ -7,18 +7,28 @@ import { createServer } from '../base/node-http.ts';
 import { type OpenAddress, openPort, type PortOptions } from '../base/open-port.ts';
 import type { MetricsFormat, MetricsText } from '../metrics/merged-metrics.ts';
 import { type ActionsOptions, actionsRouter } from './actions.ts';
-import { admission, Slots, type TokenHashes } from './admission.ts';
+import { admission, Slots } from './admission.ts';
 import { AUDIT_BOUNDS, type AuditApiOptions, LONG_PATHS } from './audit-api.ts';
 import { Console, type ConsolePace } from './console.ts';
+import { Cookies } from './cookies.ts';
+import { type LoginDeps, loginRouter } from './login.ts';
+import { OidcClient, type OidcOptions } from './oidc.ts';
 import { describeApi, type Offer } from './openapi.ts';
 import { Pages } from './pages.ts';
 import { type Queries, queriesRouter } from './queries.ts';
 import { readiness, readinessText } from './readiness.ts';
+import { type SessionBounds, Sessions } from './sessions.ts';
 import type { ConsoleSource } from './snapshot.ts';
+import { TokenGuard, type TokenHashes } from './token-guard.ts';
 
-export interface ControlOptions extends Omit<ActionsOptions, 'admission'> {
+export interface ControlOptions
+  extends Omit<ActionsOptions, 'admission' | 'roles'>,
+    Pick<LoginDeps, 'record' | 'onFailure'> {
   /** The tokens that everything but health requires; undefined: none. */
   readonly tokens: TokenHashes | undefined;
+  /** The sign-in by name; undefined: there is none. */
+  readonly oidc: OidcOptions | undefined;
+  readonly session: SessionBounds;
   readonly queries: Queries;
   /** Returns the current metrics of every process of the gateway. */
   readonly scrape: (format: MetricsFormat) => Promise<MetricsText>;
@@ -81,8 +91,16 @@ export class ControlPlane {
 
   constructor(options: ControlOptions) {
     const { onError, timeouts = TIMEOUTS } = options;
-    const pages = new Pages(options.consoleFolder);
-    const guarded = admission(options.tokens, pages);
+    const { tokens, oidc, session, clock } = options;
+    const pages = new Pages(options.consoleFolder, { token: tokens !== undefined, oidc: oidc !== undefined });
+    const access = {
+      guard: tokens && new TokenGuard(tokens),
+      sessions: new Sessions(session, clock),
+      cookies: new Cookies(oidc?.publicUrl),
+      publicOrigin: oidc?.publicUrl,
+    };
+    const isOpen = tokens === undefined && oidc === undefined;
+    const guarded = admission(isOpen, { ...access, roles: oidc?.roles });
     this.#console = new Console({
       source: options.console,
       pages,
@@ -114,14 +132,19 @@ export class ControlPlane {
       if ('verbose' in req.query) res.type('text/plain').send(readinessText(content));
       else res.json(content);
     });
-    app.get('/openapi.json', guarded.reads, (_req, res) => {
+    app.get('/openapi.json', guarded.requireRead, (_req, res) => {
       res.json(describeApi(options.offer()));
     });
-    app.get('/metrics', guarded.reads, scrapeBound(), async (req, res) => {
+    app.get('/metrics', guarded.requireRead, scrapeBound(), async (req, res) => {
       const { contentType, text } = await options.scrape(metricsFormat(req));
       res.vary('accept').type(contentType).send(text);
     });
-    app.use(actionsRouter({ ...options, admission: guarded }));
+    if (!isOpen) {
+      const { record, onFailure } = options;
+      const provider = oidc && new OidcClient(oidc, clock);
+      app.use(loginRouter({ ...access, oidc: provider, pages, lifeMs: session.life, record, onFailure }));
+    }
+    app.use(actionsRouter({ ...options, admission: guarded, roles: oidc?.roles }));
     app.use(queriesRouter({ ...options, admission: guarded }));
     app.use(this.#console.router);
     app.use((_req, res) => {

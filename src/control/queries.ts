@@ -46,17 +46,17 @@ export function queriesRouter({ admission, queries, onError }: QueriesOptions): 
     if (data === undefined) throw new ControlError('request-invalid');
     res.json(queries.explain(data));
   });
-  router.post('/api/policy/explain', admission.reads, jsonBody('request-invalid'), explain);
+  router.post('/api/policy/explain', admission.requireRead, jsonBody('request-invalid'), explain);
   const client = handler(onError, async (req, res) => {
     const { name } = req.params;
     const found = await queries.client(String(name));
     if (found === undefined) throw new ControlError('client-unknown');
     res.json(found);
   });
-  router.get('/api/clients/:name', admission.reads, client);
+  router.get('/api/clients/:name', admission.requireRead, client);
   const configuration = handler(onError, async (_req, res) => {
     res.json({ yaml: await queries.configuration() } satisfies ConfigurationView);
   });
-  router.get('/api/configuration', admission.reads, configuration);
+  router.get('/api/configuration', admission.requireRead, configuration);
   return router;
 }

@@ -8,10 +8,12 @@ import type { Clock } from '../base/clock.ts';
 import { errorCode, messageOf } from '../base/error-code.ts';
 import { ignoreAbort } from '../base/expected-errors.ts';
 import type { RedisStoreOptions } from '../challenges/store/redis.ts';
+import type { OpenIdProvider } from '../identity/openid-provider.ts';
 import { RedisSession } from '../redis/session.ts';
 import { type DeploymentReport, type ExaminedDeployment, examineDeployment } from './deployment.ts';
 import { type Finding, fine, type Mark, wrong } from './finding.ts';
 import type { DoctorDeps } from './observed-connections.ts';
+import { examineSignIn } from './sign-in.ts';
 
 /** The parts of a configuration that doctor examines. */
 export interface DoctorInput {
@@ -22,6 +24,8 @@ export interface DoctorInput {
   readonly auditDirectory: string | undefined;
   /** When the first list of revoked client certificates expires, in seconds of Unix time; 0: never, or there is none. */
   readonly crlExpires: number;
+  /** Undefined: nobody signs in by name. */
+  readonly provider: OpenIdProvider | undefined;
 }
 
 export interface Report {
@@ -35,22 +39,25 @@ export interface Report {
   readonly audit: Finding | null;
   /** null if no list of revoked client certificates expires. */
   readonly revocation: Finding | null;
+  /** null if nobody signs in by name. */
+  readonly signIn: Finding | null;
 }
 
 /** Examines all parts concurrently; ends within 10 s. */
 export async function examine(examined: DoctorInput, deps: DoctorDeps): Promise<Report> {
-  const { redis: redisOptions, auditDirectory, crlExpires } = examined;
-  const [redis, audit, deployments] = await Promise.all([
+  const { redis: redisOptions, auditDirectory, crlExpires, provider } = examined;
+  const [redis, audit, signIn, deployments] = await Promise.all([
     redisOptions === undefined ? null : examineRedis(redisOptions, deps.clock),
     auditDirectory === undefined ? null : examineAudit(auditDirectory),
+    provider === undefined ? null : examineSignIn(provider),
     Promise.all(examined.deployments.map((deployment) => examineDeployment(deployment, deps))),
   ]);
   const revocation = crlExpires === 0 ? null : examineRevocation(crlExpires, deps.wallTime());
-  const all = [redis, audit, revocation, ...deployments.flatMap(({ findings }) => findings)];
+  const all = [redis, audit, revocation, signIn, ...deployments.flatMap(({ findings }) => findings)];
   const failures = all.filter((finding) => finding?.mark === 'fail').length;
   const warnings = all.filter((finding) => finding?.mark === 'warn').length;
   const mark = failures > 0 ? 'fail' : warnings > 0 ? 'warn' : 'ok';
-  return { mark, failures, warnings, deployments, redis, audit, revocation };
+  return { mark, failures, warnings, deployments, redis, audit, revocation, signIn };
 }
 
 /** Checks that no list of revoked client certificates has expired. `now` in Unix milliseconds. */

@@ -13,6 +13,7 @@ export type Check =
   | 'access'
   | 'redis'
   | 'revocation'
+  | 'sign-in'
   | 'audit';
 
 /** Data of a finding for programs. Times are RFC 3339, durations in milliseconds, sizes in bytes. */
@@ -263,6 +264,24 @@ export const problems = {
     mark: 'fail',
     advice:
       'Replace the list in listen.tls.crlFile by the next one of its authority: until then all of its certificates are refused.',
+  },
+  'sign-in-unreachable': {
+    mark: 'fail',
+    advice:
+      'Check control.oidc.issuer and control.oidc.caFile, and whether this host reaches the provider; until then only the token opens the console.',
+  },
+  'sign-in-issuer': {
+    mark: 'fail',
+    advice: 'Write control.oidc.issuer exactly as the discovery document of the provider has it.',
+  },
+  'sign-in-unusable': {
+    mark: 'fail',
+    advice:
+      'Check that control.oidc.issuer, with /.well-known/openid-configuration behind it, is the discovery document of an OpenID provider with https:// endpoints.',
+  },
+  'sign-in-without-pkce': {
+    mark: 'warn',
+    advice: 'Ask the operator of the provider to allow PKCE with S256 for this client.',
   },
   unknown: { mark: 'fail', advice: 'Report this to the maintainers of digest-gateway, with what was seen.' },
 } as const satisfies Record<string, Problem>;

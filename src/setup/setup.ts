@@ -1,5 +1,8 @@
+import { createHash } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
 import type { AuditOptions } from '../audit/audit.ts';
 import type { SinkOptions } from '../audit/shipping/sink-set.ts';
+import { ignoreSystemError } from '../base/expected-errors.ts';
 import { stateOf } from '../base/file-watch.ts';
 import type { RedisStoreOptions } from '../challenges/store/redis.ts';
 import { findParts } from '../config/include.ts';
@@ -16,6 +19,7 @@ import { readAudit, readAuditSinks } from './audit.ts';
 import { ContentReading, readRedis } from './content.ts';
 import { type DeploymentFiles, readDeploymentFiles } from './deployments.ts';
 import { readListenTls } from './listen-tls.ts';
+import { type OidcContent, readOidc } from './oidc.ts';
 import { configWarnings, missingFolders } from './warnings.ts';
 
 /** A configuration with the content of every secret and file that it names. */
@@ -33,6 +37,8 @@ export interface AppSetup {
   readonly audit: AuditOptions | undefined;
   /** Empty in a worker: the primary sends the logs of all of them. */
   readonly auditSinks: readonly SinkOptions[];
+  /** Undefined without a sign-in, and in a worker: the primary has the control plane. */
+  readonly oidc: OidcContent | undefined;
   /** Settings that work but should be changed. */
   readonly warnings: readonly LocatedIssue[];
   /** State of the file and those that it includes before they were read, as `stateOf` has it. */
@@ -107,6 +113,7 @@ async function readContents(
   const redis = await readRedis(config.redis, reading);
   const audit = await readAudit(config.audit, reading);
   const auditSinks = await readAuditSinks(config.audit ?? {}, reading);
+  const oidc = await readOidc(config.control.oidc, reading);
   const issues = [...reading.issues, ...listenTls.flatMap((each) => each.issues)];
   if (credentials instanceof CredentialError) {
     issues.push(...credentials.issues);
@@ -122,6 +129,7 @@ async function readContents(
     listenTls: listenTls.map(({ tls }) => tls),
     audit,
     auditSinks,
+    oidc,
     warnings: await locate([
       ...warnings,
       ...configWarnings(config, Date.now()),
@@ -179,6 +187,18 @@ export class SetupSource {
   /** Resolves to false if no file was written, added or removed since they were read last. */
   async isChanged(): Promise<boolean> {
     return (await stateOf(await this.files())) !== this.#state;
+  }
+
+  /** The SHA-256 of the files as they are now, in hex; undefined: one of them cannot be read. */
+  async hash(): Promise<string | undefined> {
+    const hash = createHash('sha256');
+    for (const file of await this.files()) {
+      const content = await readFile(file).catch(ignoreSystemError);
+      if (content === undefined) return undefined;
+      // The length keeps two files from being read as other two.
+      hash.update(`${file}\0${content.length}\0`).update(content);
+    }
+    return hash.digest('hex');
   }
 
   #known(setup: AppSetup): AppSetup {

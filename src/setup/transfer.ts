@@ -21,8 +21,8 @@ type Piece = readonly [field: string, value: unknown];
 
 /** Prepares a setup for `fromTransfer` in another process. It holds secrets in plain text: it must not be stored. */
 export function toTransfer({ config: _, source, ...rest }: AppSetup): TransferredSetup {
-  // Only the primary sends to audit sinks, so only it needs their secrets.
-  const pieces = Object.entries({ ...rest, auditSinks: [] }).flatMap(([field, value]) =>
+  // Only the primary sends to audit sinks and has the control plane, so only it needs their secrets.
+  const pieces = Object.entries({ ...rest, auditSinks: [], oidc: undefined }).flatMap(([field, value]) =>
     types.isMap(value) ? mapPieces(field, value) : [[field, value] as const],
   );
   return { ...source, rest: pieces.map((piece) => serialize(toPlain(piece))) };

@@ -130,11 +130,18 @@ interface SecretUse {
 type Parts = Partial<Pick<Config['credentials'][string], 'username' | 'password' | 'ha1'>>;
 
 /** Yields each place that names the source of a secret, without the identity of the sealed file. */
-export function* secretUses({ credentials, redis, audit, deployments }: Config): Generator<SecretUse> {
+export function* secretUses({
+  control,
+  credentials,
+  redis,
+  audit,
+  deployments,
+}: Config): Generator<SecretUse> {
   for (const [name, { next = {}, ...current }] of Object.entries(credentials)) {
     yield* partUses(['credentials', name], current);
     yield* partUses(['credentials', name, 'next'], next);
   }
+  yield* given(['control', 'oidc', 'clientSecret'], control.oidc?.clientSecret);
   yield* given(['redis', 'password'], redis?.password);
   yield* given(['redis', 'sentinelPassword'], redis?.sentinelPassword);
   for (const [index, { s3, otlp }] of (audit?.sinks ?? []).entries()) {

@@ -32,6 +32,7 @@ const report: Report = {
   redis: wrong('redis', 'redis-unreachable', 'connect ECONNREFUSED 127.0.0.1:6379'),
   audit: fine('audit', '/var/log/digest-gateway is writable, 5000 MiB free'),
   revocation: null,
+  signIn: null,
 };
 
 const plain = (_mark: string, text: string): string => text;

@@ -5,8 +5,11 @@ import { CREDENTIALS, DEPLOYMENTS, withDeployment, withMore } from './texts.ts';
 const RIGHT = `${CREDENTIALS}\n${DEPLOYMENTS}`;
 const OPEN =
   'anonymous: would let everyone who reaches listen.address use the credentials: set it to false and describe clients, or listen on 127.0.0.1';
+const oidc = (roles: string) =>
+  `{ issuer: https://a.example, clientId: c, publicUrl: https://b.example, roles: { ${roles} } }`;
+
 const TOKEN =
-  'control.tokenSha256: is missing: a control address that is not loopback needs a token; give its SHA-256, or listen on 127.0.0.1';
+  'control.tokenSha256: is missing: a control address that is not loopback needs a token; give its SHA-256, or oidc, or listen on 127.0.0.1';
 const HASH = 'ab'.repeat(32);
 
 const exposure: Case[] = [
@@ -35,7 +38,7 @@ const exposure: Case[] = [
     'a token for reading alone',
     `${RIGHT}\ncontrol: { readTokenSha256: ${HASH} }`,
     [
-      '3:29 control.readTokenSha256: would be the only token, and anyone would read without it: give control.tokenSha256, too',
+      '3:29 control.readTokenSha256: would be the only token, and anyone would read without it: give control.tokenSha256 or control.oidc, too',
     ],
   ],
   [
@@ -49,7 +52,7 @@ const exposure: Case[] = [
     'actions without token and audit log',
     `${RIGHT}\ncontrol: { actions: true }`,
     [
-      '3:21 control.actions: needs a token: give control.tokenSha256',
+      '3:21 control.actions: needs a token or a sign-in: give control.tokenSha256 or control.oidc',
       '3:21 control.actions: needs an audit log, which records each action: give audit',
     ],
   ],
@@ -57,6 +60,30 @@ const exposure: Case[] = [
     'actions with all that they need',
     `${RIGHT}\ncontrol: { actions: true, tokenSha256: ${HASH} }\naudit: { directory: d, keyFile: k }`,
     [],
+  ],
+  [
+    'a sign-in in the place of a token',
+    `${RIGHT}\ncontrol: { address: 0.0.0.0, actions: true, fourEyes: true, readTokenSha256: ${HASH}, oidc: ${oidc('operator: [ops]')} }\naudit: { directory: d, keyFile: k }`,
+    [],
+  ],
+  [
+    'a sign-in that gives nobody a role',
+    `${RIGHT}\ncontrol: { oidc: ${oidc('claim: groups')} }`,
+    ['3:97 control.oidc.roles: lets nobody in: give viewer, operator or auditor the values of the claim'],
+  ],
+  [
+    'four eyes without people',
+    `${RIGHT}\ncontrol: { fourEyes: { actions: [promote] }, actions: true, tokenSha256: ${HASH} }\naudit: { directory: d, keyFile: k }`,
+    [
+      '3:22 control.fourEyes: needs people to tell apart, and actions: give control.oidc, and set control.actions to true',
+    ],
+  ],
+  [
+    'four eyes without actions',
+    `${RIGHT}\ncontrol: { fourEyes: true, oidc: ${oidc('operator: [ops]')} }`,
+    [
+      '3:22 control.fourEyes: needs people to tell apart, and actions: give control.oidc, and set control.actions to true',
+    ],
   ],
   [
     'one port for both planes',

@@ -43,7 +43,14 @@ describe('a valid configuration', () => {
       drain: { delay: 5_000, timeout: 30_000 },
       workers: 1,
       readiness: 'gateway',
-      control: { address: '127.0.0.1', port: 8081, socketMode: '0660', actions: false },
+      control: {
+        address: '127.0.0.1',
+        port: 8081,
+        socketMode: '0660',
+        actions: false,
+        fourEyes: false,
+        session: { idle: 1_800_000, life: 43_200_000, max: 1_000 },
+      },
       clients: [{ id: 'c', identify: { addresses: [expect.any(Network)] }, allow: [] }],
       log: { level: 'info', requests: false },
       anonymous: false,
@@ -137,6 +144,8 @@ describe('a valid configuration', () => {
         socketMode: '0660',
         tokenSha256: 'ab'.repeat(32),
         actions: false,
+        fourEyes: false,
+        session: { idle: 1_800_000, life: 43_200_000, max: 1_000 },
       },
       clients: [
         {

@@ -216,6 +216,11 @@ export async function startControl({
   const control = new ControlPlane({
     scrape: countedMetrics().scrape,
     tokens: tokenSha256 === undefined ? undefined : { full: tokenSha256, read: readTokenSha256 },
+    oidc: undefined,
+    fourEyes: undefined,
+    session: { idle: 1_800_000, life: 43_200_000, max: 1_000 },
+    record: () => undefined,
+    onFailure: () => undefined,
     actions: undefined,
     queries: NO_QUERIES,
     clock: monotonicClock,

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { afterEach, beforeAll, describe, expect, test } from '@jest/globals';
-import { Guard } from '../../src/control/admission.ts';
+import { TokenGuard } from '../../src/control/token-guard.ts';
 import { accessibilityFaults, builtConsole } from '../support/browser.ts';
 import { usePages } from '../support/pages.ts';
 import { type RunningControl, startControl } from './console-source.ts';
@@ -94,7 +94,7 @@ test('wrong tokens are slowed down, and a session goes on meanwhile', async () =
 });
 
 test('wrong tokens of an address are counted for a minute from the first one', () => {
-  const guard = new Guard({ full: tokenSha256 });
+  const guard = new TokenGuard({ full: tokenSha256 });
   const guesses = (now: number) =>
     Array.from({ length: 11 }, () => guard.tryToken('guess', '192.0.2.1', now));
   const tenWrong = Array.from({ length: 10 }, () => 'wrong');
@@ -114,19 +114,21 @@ test('a form that is no token is refused', async () => {
   expect((await post(`token=${'x'.repeat(5000)}`)).status).toBe(413);
 });
 
-test('a session ends after twelve hours, and is worth nothing in another process', () => {
-  const guard = new Guard({ full: tokenSha256 });
-  const { session } = guard.openSession('full', 0);
-  const half = 12 * 3_600_000;
-  expect(guard.accessOf(session, half - 1)).toBe('full');
-  expect(guard.accessOf(session, half)).toBeUndefined();
-  expect(
-    guard.accessOf(
-      session.replace(/^\d+/, (until) => `${until}0`),
-      half,
-    ),
-  ).toBeUndefined();
-  expect(new Guard({ full: tokenSha256 }).accessOf(session, 0)).toBeUndefined();
+test('a session ends with the sign-out, also for who kept its cookie', async () => {
+  const origin = await start();
+  const [cookie = ''] = (await signIn(origin, token)).headers.get('set-cookie')?.split(';') ?? [];
+  const status = async () => (await fetch(`${origin}/metrics`, { headers: { cookie } })).status;
+  expect(await status()).toBe(200);
+  const elsewhere = { cookie, origin: 'http://elsewhere.example' };
+  const crossSite = await fetch(`${origin}/logout`, { method: 'POST', headers: elsewhere });
+  expect([crossSite.status, await crossSite.json()]).toEqual([
+    403,
+    expect.objectContaining({ code: 'cross-site' }),
+  ]);
+  expect(await status()).toBe(200);
+  const left = await fetch(`${origin}/logout`, { method: 'POST', headers: { cookie }, redirect: 'manual' });
+  expect([left.status, left.headers.get('location')]).toEqual([303, '/login']);
+  expect(await status()).toBe(401);
 });
 
 describe('without a token', () => {

@@ -64,6 +64,11 @@ const EXCEPTIONS: Record<string, Record<string, { readonly test: string } | { re
     },
     'npm ci && npm test': { reason: 'a test would run itself' },
   },
+  'docs/audit/use.md': {
+    'digest-gateway audit forget --config gateway.yaml --month 2026-03': {
+      test: 'test/cli/audit-forget.test.ts',
+    },
+  },
   'docs/audit/witness.md': {
     'cat witness.yaml': { test: 'test/witness/witness.test.ts' },
     'digest-gateway witness --config witness.yaml': { test: 'test/witness/witness.test.ts' },

@@ -1,10 +1,8 @@
-import { createRequire } from 'node:module';
 import type { SecureVersion } from 'node:tls';
 import type { Agent, Dispatcher } from 'undici';
 import { errorCode, messageOf } from '../../base/error-code.ts';
 import type { Secret } from '../../base/secret.ts';
-
-const require = createRequire(import.meta.url);
+import { loadUndici } from '../../base/undici.ts';
 
 /** A receiver refused, and says when to try again. */
 export class RetryLater extends Error {
@@ -55,11 +53,6 @@ export async function post(
     request.signal.throwIfAborted();
     throw new Error(`${new URL(url).host}: ${errorCode(error) || messageOf(error)}`, { cause: error });
   }
-}
-
-/** Loads undici for the first receiver: as a whole it takes 15 MiB of memory. */
-export function loadUndici(): typeof import('undici') {
-  return require('undici');
 }
 
 /** HTTP connections to one receiver. The signal of a request is its deadline. */

@@ -5,6 +5,7 @@ import { AwsV4Signer } from 'aws4fetch';
 import type { Agent, Dispatcher } from 'undici';
 import { errorCode, messageOf } from '../../base/error-code.ts';
 import type { Secret } from '../../base/secret.ts';
+import { loadUndici } from '../../base/undici.ts';
 import { NEWLINE } from '../line.ts';
 import {
   compressedName,
@@ -19,7 +20,7 @@ import { openRegular, readBlocks } from '../segments/segment-reader.ts';
 import type { FoundPosition, SinkPosition } from '../segments/signed-file.ts';
 import type { CommonOptions, Delivery, Source, Unit } from './follower.ts';
 import type { ReceiverTls } from './receiver.ts';
-import { agentFor, askedWait, loadUndici, RetryLater } from './receiver.ts';
+import { agentFor, askedWait, RetryLater } from './receiver.ts';
 import type { SourceEvents } from './record-source.ts';
 
 export interface S3Options extends CommonOptions {

@@ -1,6 +1,8 @@
 import { computed } from '@preact/signals';
 import { type ComponentType, render } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
+import type { OperatorView } from '../action-view.ts';
+import { useFetch } from './api.ts';
 import { moment, timeOfDay } from './format.ts';
 import { connection, follow, snapshot } from './live.ts';
 import { ActionsPage } from './pages/actions.tsx';
@@ -106,10 +108,22 @@ function Header() {
       <ThemeMenu />
       {now?.tokenAsked && (
         <form method="post" action="/logout">
+          <OperatorName />
           <button type="submit">Sign out</button>
         </form>
       )}
     </header>
+  );
+}
+
+/** The person who signed in; nothing in a session of a token. */
+function OperatorName() {
+  const { data } = useFetch<OperatorView>('/api/operator');
+  if (!data?.name) return null;
+  return (
+    <span class="operator" title={data.roles.join(', ')}>
+      {data.name}{' '}
+    </span>
   );
 }
 

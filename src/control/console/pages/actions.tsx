@@ -4,6 +4,7 @@ import { snapshot } from '../live.ts';
 import { ActionButton, Results, useAllowed } from '../parts/action.tsx';
 import { CredentialActions } from '../parts/credentials.tsx';
 import { deploymentLink } from '../parts/links.tsx';
+import { Proposals } from '../parts/proposals.tsx';
 
 /** Actions on the gateway. Each one shows its effects and waits for a confirmation. */
 export function ActionsPage() {
@@ -33,6 +34,7 @@ export function ActionsPage() {
           <ActionButton label="Drain" body={{ action: 'drain' }} />
         </Action>
       </section>
+      <Proposals />
       <Rotations />
       <Results />
     </>

@@ -108,7 +108,8 @@ function ConfirmDialog({ title, body, onClose }: ConfirmProps) {
   );
 }
 
-function addResult(result: ActionResultView): void {
+/** Shows a result on the page. */
+export function addResult(result: ActionResultView): void {
   results.value = [result, ...results.value].slice(0, KEPT);
 }
 

@@ -1,0 +1,102 @@
+import { z } from 'zod';
+import type { ActionResultView, CredentialResultView } from './action-view.ts';
+import type { Caller } from './admission.ts';
+import type { Operator } from './operators.ts';
+
+/** Longest name in a request, in characters. */
+const LONGEST = 256;
+
+/** A name in a request. */
+export const name = z.string().min(1).max(LONGEST);
+
+/** The body of a request for an action. */
+export const requestSchema = z.discriminatedUnion('action', [
+  z.strictObject({ action: z.literal('reload') }),
+  z.strictObject({ action: z.literal('drain') }),
+  z.strictObject({ action: z.literal('doctor'), deployment: name.optional() }),
+  z.strictObject({ action: z.literal('promote'), deployment: name, credential: name, version: name }),
+  z.strictObject({
+    action: z.literal('roll-back'),
+    deployment: name,
+    credential: name,
+    version: name.optional(),
+  }),
+  z.strictObject({ action: z.literal('retry'), credential: name }),
+  z.strictObject({ action: z.literal('withdraw'), credential: name }),
+]);
+
+/** An action with its target. */
+export type ActionRequest = z.output<typeof requestSchema>;
+
+/** An action that is possible now. */
+export interface ActionPlan {
+  /** The request with everything that was left to the gateway. */
+  readonly request: ActionRequest;
+  /** Sentences that tell what it will do. */
+  readonly effects: readonly string[];
+}
+
+/** The sender of an action. */
+export interface Sender {
+  readonly by: Caller['by'];
+  readonly address: string;
+  /** Undefined: a token. */
+  readonly operator: Operator | undefined;
+}
+
+/** The sender of a confirmed action. */
+export interface Actor extends Sender {
+  /** The proposal of another person that this one confirms; undefined: it needs none. */
+  readonly proposal?: { readonly id: string; readonly proposer: Operator } | undefined;
+  /** Aborts when the client no longer waits. */
+  readonly signal: AbortSignal;
+}
+
+export interface ActionOutcome extends Omit<ActionResultView, 'action'> {
+  /** Called when the response has left. */
+  readonly afterwards?: () => void;
+}
+
+/** A version of a credential that is to be used by every deployment that has it. */
+export interface Promotion {
+  readonly credential: string;
+  /** Undefined: the one that waits to be tried. */
+  readonly version: string | undefined;
+}
+
+/**
+ * Commands of a program with the token about a credential, everywhere in the gateway. `address`: that of the program. Each
+ * throws a ControlError that says what holds where, unless it holds everywhere.
+ */
+export interface CredentialCommands {
+  /** Puts a version in use. */
+  promote(promotion: Promotion, address: string): Promise<CredentialResultView>;
+  /** Asks the upstreams again that refuse the credential. */
+  retry(credential: string, address: string): Promise<CredentialResultView>;
+  /** Takes the next version back from the sealed file. */
+  withdraw(credential: string, address: string): Promise<CredentialResultView>;
+}
+
+/** The actions of a gateway. */
+export interface GatewayActions {
+  /** @throws ControlError if the action is not possible now */
+  plan(request: ActionRequest): Promise<ActionPlan>;
+  /**
+   * Records an action in the audit log, then carries it out.
+   * @throws ControlError if it is refused, or failed
+   */
+  perform(request: ActionRequest, actor: Actor): Promise<ActionOutcome>;
+  /**
+   * Records a step before an action.
+   * @throws ControlError if it cannot be recorded
+   */
+  note(event: ProposalEvent, proposal: ProposedAction, sender: Sender): Promise<void>;
+}
+
+/** An action that waits for a second person. */
+export interface ProposedAction {
+  readonly id: string;
+  readonly request: ActionRequest;
+}
+
+export type ProposalEvent = 'action-proposed' | 'action-withdrawn';

@@ -1,0 +1,167 @@
+import express, { type Request, type Response, Router } from 'express';
+import type { AdminDetails } from '../audit/record.ts';
+import { isCrossSite, rolesOfToken, Slots } from './admission.ts';
+import { ControlError, type ControlErrorCode, sendControlError } from './control-error.ts';
+import type { Cookies } from './cookies.ts';
+import { CALLBACK, type OidcClient, SignInError } from './oidc.ts';
+import { operatorDetails, type SignedIn } from './operators.ts';
+import type { Pages } from './pages.ts';
+import type { Holder, Session, Sessions } from './sessions.ts';
+import { isAccess, type TokenGuard } from './token-guard.ts';
+
+/** Sign-ins that wait for the provider at the same time. */
+const MAX_SIGN_INS = 16;
+
+export type SignInEvent = 'sign-in' | 'sign-in-refused' | 'sign-out';
+
+export interface LoginDeps {
+  /** Undefined: no token is configured. */
+  readonly guard: TokenGuard | undefined;
+  /** Undefined: nobody signs in by name. */
+  readonly oidc: OidcClient | undefined;
+  readonly sessions: Sessions;
+  readonly cookies: Cookies;
+  readonly publicOrigin: string | undefined;
+  readonly pages: Pages;
+  readonly lifeMs: number;
+  /** Records who signed in and out, and which person was refused. */
+  readonly record: (event: SignInEvent, details: AdminDetails) => void;
+  /** Logs why a sign-in failed. */
+  readonly onFailure: (code: ControlErrorCode, reason: string) => void;
+}
+
+/** Serves `/login` and `/logout`: with a token, and with the provider of names. */
+export function loginRouter(deps: LoginDeps): Router {
+  const { guard, oidc } = deps;
+  const router = Router();
+  router.get('/login', (_req, res) => deps.pages.sendLogin(res, 200));
+  if (guard !== undefined) {
+    const form = express.urlencoded({ extended: false, limit: '4kb' });
+    router.post('/login', form, (req, res) => signInByToken(req, res, guard, deps));
+  }
+  if (oidc !== undefined) {
+    const slots = new Slots(MAX_SIGN_INS);
+    // A link, not a form: the content security policy lets no form lead to another site.
+    router.get('/login/start', (req, res) =>
+      inSlot(slots, res, deps, async () => {
+        const { url, transaction } = await oidc.begin();
+        deps.cookies.setSignIn(req, res, transaction);
+        res.set('cache-control', 'no-store').redirect(303, url);
+      }),
+    );
+    router.get(CALLBACK, (req, res) =>
+      inSlot(slots, res, deps, async () => {
+        const sealed = deps.cookies.signIn(req);
+        deps.cookies.clearSignIn(req, res);
+        const [, search = ''] = /(\?.*)$/.exec(req.originalUrl) ?? [];
+        openFor(req, res, await signedIn(req, deps, oidc.complete(search, sealed)), deps);
+        // A redirect would still count as one of the provider's page, without the strict cookie.
+        deps.pages.sendForward(res, 'Signed in', '/');
+      }),
+    );
+  }
+  router.post('/logout', (req, res) => signOut(req, res, deps));
+  return router;
+}
+
+function signInByToken(
+  req: Request,
+  res: Response,
+  guard: TokenGuard,
+  deps: LoginDeps,
+): void | Promise<void> {
+  const token: unknown = req.body?.token;
+  const given = typeof token === 'string' ? token : '';
+  const address = addressOf(req);
+  const verdict = guard.tryToken(given, address, performance.now());
+  if (isAccess(verdict)) {
+    openFor(req, res, { roles: rolesOfToken(verdict), operator: undefined }, deps);
+    res.redirect(303, '/');
+    return;
+  }
+  if (verdict === 'wrong') return deps.pages.sendLogin(res, 401, 'That is not the token.');
+  res.set('retry-after', String(verdict));
+  const message = `Too many wrong tokens from your address. Try again in ${verdict} seconds.`;
+  return deps.pages.sendLogin(res, 429, message);
+}
+
+/** Records who signed in, or which person the provider knows and the gateway refuses. */
+async function signedIn(req: Request, deps: LoginDeps, completing: Promise<SignedIn>): Promise<SignedIn> {
+  const address = addressOf(req);
+  try {
+    return await completing;
+  } catch (error) {
+    // A code that nobody got from the provider must not fill the audit log.
+    if (error instanceof ControlError && !(error instanceof SignInError)) {
+      deps.record('sign-in-refused', { by: 'oidc', address, code: error.code });
+    }
+    throw error;
+  }
+}
+
+/** @throws ControlError if too many sessions are open */
+function openFor(req: Request, res: Response, holder: Holder, deps: LoginDeps): void {
+  const opened = deps.sessions.open(holder);
+  if (opened === undefined) throw new ControlError('sessions-full');
+  deps.cookies.setSession(req, res, opened.value, deps.lifeMs);
+  deps.record('sign-in', { ...senderOf(req, holder), roles: [...holder.roles] });
+}
+
+/** Runs a step of a sign-in; what goes wrong is a page with its sentence and code. */
+async function inSlot(
+  slots: Slots,
+  res: Response,
+  { pages, onFailure }: LoginDeps,
+  step: () => Promise<void>,
+): Promise<void> {
+  try {
+    using slot = slots.take();
+    if (slot === undefined) throw new ControlError('sign-ins-pending');
+    await step();
+  } catch (error) {
+    if (!(error instanceof ControlError)) throw error;
+    const { status, message, code } = error;
+    onFailure(code, error instanceof SignInError ? error.reason : message);
+    if (status === 429) res.set('retry-after', '60');
+    await pages.sendLogin(res, status, message, code);
+  }
+}
+
+async function signOut(req: Request, res: Response, deps: LoginDeps): Promise<void> {
+  const { sessions, cookies, pages } = deps;
+  if (isCrossSite(req, deps.publicOrigin)) return sendControlError(res, 'cross-site');
+  const value = cookies.session(req);
+  const session = value === undefined ? undefined : sessions.find(value);
+  cookies.clearSession(req, res);
+  if (session !== undefined) {
+    sessions.end(session.id);
+    deps.record('sign-out', senderOf(req, session));
+  }
+  const url = await signOutUrl(session, deps);
+  if (url === undefined) res.redirect(303, '/login');
+  else await pages.sendForward(res, 'Signed out', url);
+}
+
+/** Where the session at the provider ends, too; undefined: there is no such place, or the provider is down. */
+async function signOutUrl(
+  session: Session | undefined,
+  { oidc, onFailure }: LoginDeps,
+): Promise<string | undefined> {
+  if (session?.idToken === undefined) return undefined;
+  try {
+    return await oidc?.signOutUrl(session.idToken);
+  } catch (error) {
+    if (!(error instanceof SignInError)) throw error;
+    onFailure(error.code, error.reason);
+    return undefined;
+  }
+}
+
+function senderOf(req: Request, { operator }: Holder): AdminDetails {
+  const by = operator === undefined ? 'token' : 'oidc';
+  return { by, address: addressOf(req), ...operatorDetails(operator) };
+}
+
+function addressOf(req: Request): string {
+  return req.socket.remoteAddress ?? '';
+}

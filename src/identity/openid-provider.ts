@@ -1,0 +1,91 @@
+import type { ClientAuth, Configuration, CustomFetch } from 'openid-client';
+import { messageOf } from '../base/error-code.ts';
+import { isExposed } from '../base/network.ts';
+import type { Secret } from '../base/secret.ts';
+import { loadUndici } from '../base/undici.ts';
+
+/** Time limit of each request to a provider, in seconds, and size of its response, in bytes. */
+const TIMEOUT_S = 10;
+const MAX_RESPONSE = 2 ** 20;
+/** Tolerated clock difference, in seconds. */
+const CLOCK_TOLERANCE_S = 30;
+
+/** An OpenID provider, and the client that the gateway is there. */
+export interface OpenIdProvider {
+  readonly issuer: string;
+  readonly clientId: string;
+  /** Undefined: a public client. */
+  readonly clientSecret: Secret | undefined;
+  /** PEM: the authorities of the provider; undefined: those that Node.js has. */
+  readonly ca: string | undefined;
+}
+
+/**
+ * Reads the discovery document of a provider.
+ * @throws Error if it cannot be read, is of another issuer, or lacks what the sign-in needs
+ */
+export async function discover({
+  issuer,
+  clientId,
+  clientSecret,
+  ca,
+}: OpenIdProvider): Promise<Configuration> {
+  const client = await import('openid-client');
+  const url = new URL(issuer);
+  const metadata = { [client.clockTolerance]: CLOCK_TOLERANCE_S };
+  const execute = [client.enableNonRepudiationChecks];
+  // The configuration accepts http for loopback addresses only.
+  if (url.protocol === 'http:') execute.push(client.allowInsecureRequests);
+  const found = await client.discovery(url, clientId, metadata, clientAuth(client, clientSecret), {
+    [client.customFetch]: boundedFetch(ca),
+    execute,
+    timeout: TIMEOUT_S,
+  });
+  const { authorization_endpoint: endpoint = '' } = found.serverMetadata();
+  if (!isUsable(endpoint)) {
+    const message = 'the discovery document has no usable authorization_endpoint';
+    throw Object.assign(new Error(message), { code: 'OAUTH_INVALID_SERVER_METADATA' });
+  }
+  return found;
+}
+
+/** Proves the client in the way that the provider supports; without a list that is Basic (OpenID Connect Core 1.0 §9). */
+function clientAuth(client: typeof import('openid-client'), secret: Secret | undefined): ClientAuth {
+  if (secret === undefined) return client.None();
+  const basic = client.ClientSecretBasic(secret.reveal());
+  const post = client.ClientSecretPost(secret.reveal());
+  return (server, ...rest) => {
+    const methods = server.token_endpoint_auth_methods_supported ?? ['client_secret_basic'];
+    const auth = methods.includes('client_secret_basic') ? basic : post;
+    return auth(server, ...rest);
+  };
+}
+
+/** True for an address to which a browser may be sent. */
+export function isUsable(endpoint: string): boolean {
+  return (
+    URL.canParse(endpoint) && /^https?:$/.test(new URL(endpoint).protocol) && !isExposed(new URL(endpoint))
+  );
+}
+
+/** The fetch of undici, with a bound on the bytes of a response. */
+function boundedFetch(ca: string | undefined): CustomFetch {
+  const { Agent, fetch } = loadUndici();
+  const dispatcher = new Agent({
+    maxResponseSize: MAX_RESPONSE,
+    connect: { minVersion: 'TLSv1.2', ...(ca !== undefined && { ca }) },
+  });
+  return async (url, { body, ...options }) =>
+    (await fetch(url, { ...options, body: body as string, dispatcher })) as unknown as Response;
+}
+
+/** Longest text of the provider in a reason, in characters. */
+const MAX_QUOTED = 100;
+
+/** The messages of an error and of its causes, with the code that the provider gave. They quote no token. */
+export function reasonOf(error: unknown): string {
+  const { cause, error: given } = error instanceof Error ? (error as Error & { error?: unknown }) : {};
+  const quoted = typeof given === 'string' ? ` (${given.slice(0, MAX_QUOTED).replace(/\p{C}/gu, '?')})` : '';
+  const own = `${messageOf(error)}${quoted}`;
+  return cause instanceof Error ? `${own}: ${reasonOf(cause)}` : own;
+}

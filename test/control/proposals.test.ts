@@ -1,0 +1,241 @@
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { beforeAll, expect, test } from '@jest/globals';
+import { errorCode } from '../../src/base/error-code.ts';
+import { ControlError } from '../../src/control/control-error.ts';
+import type { GatewayActions } from '../../src/control/gateway-actions.ts';
+import { Proposals } from '../../src/control/proposals.ts';
+import { AUDIT_KEY, auditOptions, recordsIn, useFolders } from '../support/audit-log.ts';
+import { builtConsole } from '../support/browser.ts';
+import { closing } from '../support/closing.ts';
+import { CookieClient, openOidc, type People } from '../support/oidc.ts';
+import { act, OF_PROGRAM, ofPage, post, TOKEN_HASHES } from '../support/operator.ts';
+import { checkLooks, usePages } from '../support/pages.ts';
+import { openScene } from '../support/scene.ts';
+
+const PEOPLE: People = {
+  otto: { email: 'otto@example.org', groups: ['ops'] },
+  olga: { email: 'olga@example.org', groups: ['ops'] },
+  vera: { email: 'vera@example.org', groups: ['everyone'] },
+};
+const RETRY = { action: 'retry', credential: 'submissions' };
+const DRAIN = { action: 'drain' };
+
+const folderOf = useFolders();
+const openPage = usePages();
+let consoleFolder: string;
+
+beforeAll(async () => {
+  consoleFolder = await builtConsole();
+});
+
+async function start(fourEyes: unknown = true) {
+  const oidc = await openOidc({ people: PEOPLE });
+  closing.push(oidc.close);
+  const folder = await folderOf();
+  const keyFile = join(folder, 'audit.key');
+  await writeFile(keyFile, AUDIT_KEY, { mode: 0o600 });
+  const log = join(folder, 'log');
+  const scene = await openScene({
+    top: {
+      control: { port: 0, actions: true, ...TOKEN_HASHES, oidc: oidc.section, fourEyes },
+      audit: { directory: log, keyFile },
+    },
+    audit: auditOptions(log),
+    consoleFolder,
+    consolePace: { sampleMs: 1_000, tickMs: 100 },
+  });
+  closing.push(scene.close);
+  oidc.lead(scene.gateway.control);
+  const origin = oidc.publicUrl;
+  const person = async (login: string) => {
+    const client = new CookieClient();
+    expect((await client.signIn(origin, login)).status).toBe(200);
+    return ofPage(origin, client.cookies(origin));
+  };
+  const proposals = async (headers: Record<string, string>) => {
+    const response = await fetch(`${origin}/api/actions/proposals`, { headers });
+    return ((await response.json()) as { proposals: Record<string, unknown>[] }).proposals;
+  };
+  const decide = (step: 'confirm' | 'withdraw', id: unknown, headers: Record<string, string>) =>
+    post(`${origin}/api/actions/proposals/${id}/${step}`, {}, headers);
+  const events = async (event: string) =>
+    (await recordsIn(log)).filter((record) => record['event'] === event);
+  return { origin, scene, person, proposals, decide, events };
+}
+
+test('an operator proposes, and another one confirms: neither alone, and both are recorded', async () => {
+  const { origin, scene, person, proposals, decide, events } = await start();
+  const [otto, olga, vera] = [await person('otto'), await person('olga'), await person('vera')];
+  const asked = scene.gateway.app.drainRequested;
+  expect(await act(origin, DRAIN, otto)).toEqual({
+    status: 202,
+    json: { action: 'drain', result: expect.stringContaining('Another operator'), notes: [] },
+  });
+  expect(await events('action')).toEqual([]);
+  const [own] = await proposals(otto);
+  expect(own).toMatchObject({
+    action: 'drain',
+    proposedBy: 'otto@example.org',
+    isOwn: true,
+    validSeconds: 600,
+  });
+  expect(await proposals(vera)).toEqual([{ ...own, isOwn: false, validSeconds: expect.any(Number) }]);
+  const id = own?.['id'];
+  for (const [headers, status, code] of [
+    [otto, 403, 'proposal-own'],
+    [vera, 403, 'role-required'],
+    [OF_PROGRAM, 403, 'second-person-required'],
+    [{ ...olga, origin: 'http://elsewhere.example' }, 403, 'cross-site'],
+  ] as const) {
+    expect(await decide('confirm', id, headers)).toMatchObject({ status, json: { code } });
+  }
+  const both = await Promise.all([decide('confirm', id, olga), decide('confirm', id, olga)]);
+  expect(both.map(({ status }) => status).sort()).toEqual([200, 404]);
+  await asked;
+  const proposal = { proposal: id };
+  const [proposed] = await events('action-proposed');
+  expect(proposed).toMatchObject({
+    action: 'drain',
+    operator: 'otto@example.org',
+    operatorSubject: 'otto',
+    ...proposal,
+  });
+  const acted = await events('action');
+  expect(acted).toEqual([
+    expect.objectContaining({
+      action: 'drain',
+      operator: 'olga@example.org',
+      operatorSubject: 'olga',
+      proposedBy: 'otto@example.org',
+      proposedBySubject: 'otto',
+      ...proposal,
+    }),
+  ]);
+  expect(await proposals(olga)).toEqual([]);
+});
+
+test('a proposal is withdrawn or rejected, which is recorded, and is gone', async () => {
+  const { origin, person, proposals, decide, events } = await start({ actions: ['drain'], within: '5m' });
+  const [otto, olga] = [await person('otto'), await person('olga')];
+  // Not one of the listed actions: the other checks of the action are reached.
+  expect(await act(origin, RETRY, otto)).toMatchObject({ status: 409, json: { code: 'not-refused' } });
+  for (const headers of [otto, olga]) {
+    expect((await act(origin, DRAIN, otto)).status).toBe(202);
+    const [{ id, validSeconds } = {}] = await proposals(otto);
+    expect(validSeconds).toBe(300);
+    expect((await decide('withdraw', id, headers)).status).toBe(200);
+    expect(await decide('confirm', id, olga)).toMatchObject({
+      status: 404,
+      json: { code: 'proposal-unknown' },
+    });
+  }
+  const withdrawn = await events('action-withdrawn');
+  expect(withdrawn.map(({ operator }) => operator)).toEqual(['otto@example.org', 'olga@example.org']);
+  expect(await events('action')).toEqual([]);
+});
+
+test('the token acts alone, and its record names no person', async () => {
+  const { origin, scene, events } = await start();
+  expect((await act(origin, DRAIN, OF_PROGRAM)).status).toBe(200);
+  await scene.gateway.app.drainRequested;
+  const [action] = await events('action');
+  expect([action?.['by'], action?.['operator'], action?.['proposedBy']]).toEqual([
+    'token',
+    undefined,
+    undefined,
+  ]);
+});
+
+test('the second person sees the proposal on the page Actions and confirms it there', async () => {
+  const { origin, scene, person } = await start();
+  const otto = await person('otto');
+  expect((await act(origin, DRAIN, otto)).status).toBe(202);
+  const olga = await person('olga');
+  const { page, pageErrors } = await openPage({ width: 1400, scheme: 'light' });
+  const [name = '', value = ''] = (olga['cookie'] ?? '').split('=');
+  await page.context().addCookies([{ name, value, url: origin }]);
+  await page.goto(`${origin}/#/actions`);
+  const proposal = page.getByRole('article', { name: 'drain, proposed by otto@example.org' });
+  await proposal.waitFor();
+  await checkLooks(page);
+  await page.getByRole('button', { name: 'Run doctor' }).waitFor();
+  await proposal.getByRole('button', { name: 'Confirm drain' }).click();
+  await page.getByText('The gateway is shutting down.').waitFor();
+  await scene.gateway.app.drainRequested;
+  expect(pageErrors).toEqual([]);
+});
+
+/** Proposals of reloads, whose effects and records a test writes. */
+function bare() {
+  const clock = { time: 0, now: () => clock.time };
+  const now = { effects: ['It reloads.'], isWritable: true };
+  const notes: string[] = [];
+  const actions: GatewayActions = {
+    plan: async (request) => ({ request, effects: now.effects }),
+    perform: async () => ({ result: 'Done.', notes: [] }),
+    note: async (event) => {
+      if (!now.isWritable) throw new ControlError('audit-unavailable');
+      notes.push(event);
+    },
+  };
+  const proposals = new Proposals(600_000, clock);
+  const sender = (subject: string) => ({
+    by: 'session' as const,
+    address: '127.0.0.1',
+    operator: { name: 'The same name', subject },
+  });
+  const propose = async (subject: string) =>
+    proposals.propose(await actions.plan({ action: 'reload' }), sender(subject), actions);
+  const confirm = (id: string, subject: string) => proposals.confirm(id, sender(subject), actions);
+  const waiting = () => proposals.view(undefined).proposals.length;
+  return { clock, now, notes, propose, confirm, waiting };
+}
+
+const codeOf = (work: Promise<unknown>) => work.then(() => 'ok', errorCode);
+
+test('a proposal waits for as long as is configured', async () => {
+  const { clock, propose, confirm, waiting } = bare();
+  const [early, late] = [await propose('a'), await propose('a')];
+  clock.time = 599_999;
+  expect(await codeOf(confirm(early.id, 'b'))).toBe('ok');
+  clock.time = 600_000;
+  expect(await codeOf(confirm(late.id, 'b'))).toBe('proposal-unknown');
+  expect(waiting()).toBe(0);
+});
+
+test('people are told apart by their subject, not by their name', async () => {
+  const { propose, confirm } = bare();
+  const { id } = await propose('a');
+  expect(await codeOf(confirm(id, 'a'))).toBe('proposal-own');
+  expect(await codeOf(confirm(id, 'b'))).toBe('ok');
+});
+
+test('what a second person would confirm is what was proposed, or it is refused', async () => {
+  const { now, propose, confirm } = bare();
+  const { id } = await propose('a');
+  now.effects = ['It reloads another file.'];
+  expect(await codeOf(confirm(id, 'b'))).toBe('proposal-outdated');
+  now.effects = ['It reloads.'];
+  expect(await codeOf(confirm(id, 'b'))).toBe('ok');
+});
+
+test('few proposals of one person wait at the same time, and few of all', async () => {
+  const { propose, waiting } = bare();
+  const codes = async (subject: string, count: number) => {
+    const found: string[] = [];
+    for (let made = 0; made < count; made += 1) found.push(await codeOf(propose(subject)));
+    return found;
+  };
+  expect(await codes('a', 9)).toEqual([...Array(8).fill('ok'), 'proposals-pending']);
+  for (const subject of ['b', 'c', 'd']) expect(new Set(await codes(subject, 8))).toEqual(new Set(['ok']));
+  expect(await codes('e', 1)).toEqual(['proposals-pending']);
+  expect(waiting()).toBe(32);
+});
+
+test('a proposal that cannot be recorded does not wait', async () => {
+  const { now, notes, propose, waiting } = bare();
+  now.isWritable = false;
+  expect(await codeOf(propose('a'))).toBe('audit-unavailable');
+  expect([waiting(), notes]).toEqual([0, []]);
+});
