@@ -18,6 +18,7 @@ interface Choices {
   readonly minutes: number;
   readonly processes: number;
   readonly target: string | undefined;
+  readonly flight: string | undefined;
   readonly out: string;
 }
 
@@ -54,7 +55,7 @@ function runFacts(): RunFacts {
 }
 
 async function runLab(names: readonly string[], choices: Choices): Promise<void> {
-  const { seed, first, runs, minutes, processes, target: only, out } = choices;
+  const { seed, first, runs, minutes, processes, target: only, flight, out } = choices;
   const facts = runFacts();
   const chosen = parts.filter(({ name, isLong }) =>
     names.length === 0 ? isLong !== true : names.includes(name),
@@ -65,6 +66,7 @@ async function runLab(names: readonly string[], choices: Choices): Promise<void>
     const options: LabOptions = {
       seed: seed ?? first,
       replays: seed !== undefined,
+      flight,
       limitMs: minutes * 60_000,
       runs,
       only,
@@ -76,7 +78,7 @@ async function runLab(names: readonly string[], choices: Choices): Promise<void>
     reports.push(report);
     const text = markdownOf(report, facts);
     process.stdout.write(`\n${text}`);
-    if (seed !== undefined) continue;
+    if (seed !== undefined || flight !== undefined) continue;
     await mkdir(out, { recursive: true });
     await writeFile(join(out, `${name}.md`), text);
     await writeFile(join(out, `${name}.json`), `${JSON.stringify({ ...facts, ...report }, undefined, 2)}\n`);
@@ -92,6 +94,7 @@ await new Command('lab')
     ),
   )
   .option('--seed <number>', 'replay this seed and print what happens', whole)
+  .option('--flight <file>', 'replay flight records of gateways in the simulation')
   .option('--first <number>', 'the first seed', whole, 1)
   .option('--runs <number>', 'the most runs of each part', whole)
   .option('--minutes <number>', 'about how long each part takes', whole, 4)

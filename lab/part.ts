@@ -4,6 +4,8 @@ export interface LabOptions {
   readonly seed: number;
   /** True: runs this one seed, and prints everything that happens. */
   readonly replays: boolean;
+  /** A file with flight records of gateways, which the simulation replays; undefined: none. */
+  readonly flight: string | undefined;
   /** The most milliseconds that the part takes, without what it has to finish. */
   readonly limitMs: number;
   /** The most runs; undefined: as many as there is time for. */

@@ -11,8 +11,30 @@ export const simulation: LabPart = {
   name: 'simulation',
   description:
     'The protocol of nonces, credentials and limits under virtual time, with faults that a seed decides.',
-  run: (options) => (options.replays ? replay(options) : runAll(options)),
+  run: (options) => {
+    if (options.flight !== undefined) return replayRecords(options, options.flight);
+    return options.replays ? replay(options) : runAll(options);
+  },
 };
+
+/** Replays flight records of gateways, and prints every event. */
+async function replayRecords({ seed, print }: LabOptions, flight: string): Promise<PartReport> {
+  const reports: JobReport[] = [];
+  await runJob({ first: seed, count: 1, flight, traces: true }, (report) => reports.push(report));
+  for (const { trace = [] } of reports) print(`${trace.join('\n')}\n`);
+  const findings = reports.flatMap(({ violations }) =>
+    violations.map(({ invariant, detail }) => ({
+      seed,
+      what: `${invariant}: ${detail}`,
+      replay: `npm run lab -- simulation --flight ${flight}`,
+    })),
+  );
+  return {
+    figures: { requests: reports.reduce((sum, { requests }) => sum + requests, 0) },
+    tables: [],
+    findings,
+  };
+}
 
 async function replay({ seed, print }: LabOptions): Promise<PartReport> {
   const reports: JobReport[] = [];

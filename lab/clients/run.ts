@@ -124,7 +124,7 @@ class ClientsRun {
 
   #collect(conversation: Conversation): void {
     for (const what of conversation.violations.splice(0)) {
-      this.#violations.push({ seed: conversation.plan.seed, what, detail: conversation.describe() });
+      this.#add({ seed: conversation.plan.seed, what, detail: conversation.describe() });
     }
   }
 
@@ -154,11 +154,16 @@ class ClientsRun {
     return this.#arrivals;
   }
 
+  #add(violation: WireViolation): void {
+    this.#violations.push(violation);
+    this.#job.found?.(violation);
+  }
+
   /** A violation of no known connection; its target may tell the seed. */
   #violate(target: string | undefined, what: string): void {
     const [, digits] = /s(\d+)m/.exec(target ?? what) ?? [];
     const active = [...this.#active].map(({ plan }) => plan.seed);
-    this.#violations.push({
+    this.#add({
       seed: Number(digits ?? active[0] ?? this.#job.first),
       what,
       detail: `open: seeds ${active}`,

@@ -4,16 +4,25 @@ import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
 import { RedisChallengeStore } from '../../src/challenges/store/redis.ts';
 import type { ChallengeStore } from '../../src/challenges/store/store.ts';
 import { storeKeys } from '../../src/challenges/store/value-signer.ts';
+import type { Exchange } from '../../src/handshake/exchange.ts';
 import { ChannelLimitStore, primaryLimits } from '../../src/limits/channel.ts';
 import { openRedisLimits } from '../../src/limits/redis.ts';
 import type { LimitStore } from '../../src/limits/store.ts';
+import type { FlightRecorder } from '../../src/upstream/flight-recorder.ts';
 import { connectPorts } from './channel.ts';
-import { type ClientRequest, Gateway, type HeldPasswords, TOTAL_TIMEOUT_MS } from './gateway.ts';
+import {
+  type ClientRequest,
+  Gateway,
+  type HeldPasswords,
+  RESPONSE_TIMEOUT_MS,
+  TOTAL_TIMEOUT_MS,
+} from './gateway.ts';
 import { Network } from './network.ts';
 import { Observer, type RequestRecord } from './observer.ts';
 import type { Plan } from './plan.ts';
 import { useRedisServer } from './redis/client-library.ts';
 import { RedisServer } from './redis/server.ts';
+import { type ExchangeListener, UpstreamConnections } from './upstream/connections.ts';
 import { PROFILES, type Profile } from './upstream/profiles.ts';
 import { UpstreamServer } from './upstream/server.ts';
 import { UpstreamService } from './upstream/service.ts';
@@ -49,6 +58,7 @@ export class Fleet {
   readonly #primary: SimulatedProcess | undefined;
   readonly #connectWorker: ((worker: SimulatedProcess) => Stores) | undefined;
   readonly #places: Place[];
+  readonly #recorders: FlightRecorder[] = [];
   /** Restarts that are not over. */
   #restarts = 0;
   /** Passwords that the sources of all gateways hold. */
@@ -83,6 +93,10 @@ export class Fleet {
     }));
   }
 
+  /** The flight record of each gateway that there was. */
+  readonly flights = (): string[] =>
+    this.#recorders.map((recorder) => `${recorder.lines('simulation').join('\n')}\n`);
+
   get primary(): SimulatedProcess | undefined {
     return this.#primary;
   }
@@ -110,12 +124,11 @@ export class Fleet {
     process.run(() => {
       const { network, service, observer } = this;
       const stores = this.#stores(process);
-      const gateway = new Gateway(
-        { process, network, service, observer, ...stores },
-        this.plan.settings,
-        this.held,
-      );
+      const connect = (listener: ExchangeListener): Exchange =>
+        new UpstreamConnections(process, service, network, listener, RESPONSE_TIMEOUT_MS).exchange;
+      const gateway = new Gateway({ process, connect, observer, ...stores }, this.plan.settings, this.held);
       place.gateway = gateway;
+      this.#recorders.push(gateway.recorder);
       this.#checkPassword(gateway);
       gateway.start().catch((error) => observer.fault(process, error));
     });

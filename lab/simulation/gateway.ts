@@ -5,7 +5,12 @@ import { Secret } from '../../src/base/secret.ts';
 import type { ChallengeStore } from '../../src/challenges/store/store.ts';
 import type { Credential, CredentialSet } from '../../src/credentials/credentials.ts';
 import { AttemptBudget, RetryBudget } from '../../src/handshake/attempt-budget.ts';
-import { NO_BODY, type RequestBody } from '../../src/handshake/exchange.ts';
+import {
+  type Exchange,
+  type ExchangeFacts,
+  NO_BODY,
+  type RequestBody,
+} from '../../src/handshake/exchange.ts';
 import { Limits } from '../../src/limits/limits.ts';
 import type { LimitSettings, LimitStore } from '../../src/limits/store.ts';
 import { Metrics } from '../../src/metrics/metrics.ts';
@@ -13,14 +18,13 @@ import { Deadlines, type Timed } from '../../src/upstream/client-request.ts';
 import type { UpstreamCredential } from '../../src/upstream/credential.ts';
 import { CredentialRegistry } from '../../src/upstream/credential-registry.ts';
 import type { Transport, VersionOptions } from '../../src/upstream/credential-version.ts';
-import type { Network } from './network.ts';
+import { FlightRecorder } from '../../src/upstream/flight-recorder.ts';
 import type { Observer, RequestRecord } from './observer.ts';
-import { UpstreamConnections } from './upstream/connections.ts';
+import type { ExchangeListener } from './upstream/connections.ts';
 import { USERNAME } from './upstream/server.ts';
-import type { UpstreamService } from './upstream/service.ts';
 import type { SimulatedProcess } from './world.ts';
 
-const RESPONSE_TIMEOUT_MS = 4_000;
+export const RESPONSE_TIMEOUT_MS = 4_000;
 export const TOTAL_TIMEOUT_MS = 12_000;
 /** Client whose requests are limited. */
 export const LIMITED = 'limited';
@@ -44,8 +48,8 @@ export interface HeldPasswords {
 
 export interface GatewayDeps {
   readonly process: SimulatedProcess;
-  readonly network: Network;
-  readonly service: UpstreamService;
+  /** Opens connections to the upstream. */
+  readonly connect: (listener: ExchangeListener) => Exchange;
   readonly observer: Observer;
   readonly openStore: () => ChallengeStore;
   /** Undefined: this process is the only one. */
@@ -69,6 +73,7 @@ export interface ClientRequest {
 /** The parts of a gateway that take part in authentication and limits, in one simulated process. */
 export class Gateway {
   readonly process: SimulatedProcess;
+  readonly recorder: FlightRecorder;
   readonly #deps: GatewayDeps;
   readonly #settings: GatewaySettings;
   readonly #store: ChallengeStore;
@@ -93,8 +98,10 @@ export class Gateway {
     this.#held = held;
     const clock = monotonicClock;
     this.#store = openStore();
+    this.recorder = new FlightRecorder({ clock });
     this.#registry = new CredentialRegistry({
       store: this.#store,
+      recorder: this.recorder,
       clock,
       metrics,
       tracing: undefined,
@@ -211,7 +218,11 @@ export class Gateway {
     const transport = this.#transport;
     this.#retries.onRequest(now);
     const headers = ['x-request', String(id)];
-    const request = { method, target, headers, body: bodyOf(body), cancellation, client, trace: undefined };
+    const facts = noFacts();
+    const request = {
+      ...{ method, target, headers, body: bodyOf(body) },
+      ...{ cancellation, client, facts, trace: undefined },
+    };
     const place = { deadline: 0, previous: undefined, next: undefined };
     const timed: Timed = { cancellation, source: undefined, body: NO_BODY, ...place };
     this.#deadlines.begin(timed, now);
@@ -227,9 +238,8 @@ export class Gateway {
   }
 
   #newTransport(): Transport {
-    const { process, service, network, observer } = this.#deps;
-    const listener = observer.exchanges(process, () => this.isRefused);
-    const connections = new UpstreamConnections(process, service, network, listener, RESPONSE_TIMEOUT_MS);
+    const { process, connect, observer } = this.#deps;
+    const inner = connect(observer.exchanges(process, () => this.isRefused));
     const options: VersionOptions = {
       deployment: DEPLOYMENT,
       origin: 'https://upstream.example',
@@ -248,7 +258,8 @@ export class Gateway {
       timeouts: { connect: 2_000, response: RESPONSE_TIMEOUT_MS, idle: RESPONSE_TIMEOUT_MS },
       forwardTrace: false,
     };
-    return { options, address: 'upstream.example', exchange: connections.exchange };
+    const address = 'upstream.example';
+    return { options, address, exchange: this.recorder.exchange(DEPLOYMENT, address, inner) };
   }
 
   get #set(): CredentialSet {
@@ -272,6 +283,19 @@ export class Gateway {
       changedAt: undefined,
     };
   }
+}
+
+function noFacts(): ExchangeFacts {
+  return {
+    attempts: 0,
+    firstAttemptAt: 0,
+    leftAt: undefined,
+    challenged: false,
+    credential: undefined,
+    upstreamAddress: '',
+    egress: '',
+    flight: 0,
+  };
 }
 
 function bodyOf(kind: RequestBody['kind']): RequestBody {

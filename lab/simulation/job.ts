@@ -14,6 +14,8 @@ const job = z.strictObject({
   traces: z.boolean().default(false),
   /** True: a schedule that fails is made smaller first. */
   shrinks: z.boolean().default(false),
+  /** A file with flight records, which are replayed in the place of seeds. */
+  flight: z.string().optional(),
 });
 
 /** Seeds to run, one after the other. */
@@ -27,6 +29,8 @@ export interface JobReport {
   readonly violations: readonly { readonly invariant: string; readonly detail: string }[];
   readonly plan?: unknown;
   readonly trace?: readonly string[];
+  /** The flight record of each gateway of a schedule that failed. */
+  readonly flights?: readonly string[];
 }
 
 export function readJob(text: string): Job {

@@ -1,3 +1,4 @@
+import { readFile } from 'node:fs/promises';
 import { mutate, simulateRedis } from './hooks.ts';
 import { type Job, type JobReport, readJob } from './job.ts';
 import { MUTATIONS } from './mutations.ts';
@@ -20,6 +21,8 @@ installVirtualGlobals();
 const { planOf } = await import('./plan.ts');
 const { runPlan } = await import('./run.ts');
 const { replay } = await import('./shrink.ts');
+const { readFlights } = await import('./flight.ts');
+const { replayFlights } = await import('./flight-replay.ts');
 
 function report(line: JobReport): void {
   process.stdout.write(`${JSON.stringify(line)}\n`);
@@ -27,8 +30,8 @@ function report(line: JobReport): void {
 
 async function runSeeds({ first, count, stopsAtViolation }: Job): Promise<void> {
   for (let seed = first; seed < first + count; seed += 1) {
-    const { violations, events, requests } = await runPlan(planOf(seed), { trace: false });
-    report({ seed, events, requests, violations });
+    const { violations, events, requests, flights } = await runPlan(planOf(seed), { trace: false });
+    report({ seed, events, requests, violations, ...(violations.length > 0 && { flights: flights() }) });
     if (violations.length > 0 && stopsAtViolation) return;
   }
 }
@@ -41,4 +44,10 @@ async function replaySeeds({ first, count, shrinks }: Job): Promise<void> {
   }
 }
 
-await (job.traces ? replaySeeds(job) : runSeeds(job));
+async function replayFile(file: string, { first: seed, traces }: Job): Promise<void> {
+  const flights = readFlights(await readFile(file, 'utf8'));
+  report({ seed, ...(await replayFlights(flights, { trace: traces })) });
+}
+
+if (job.flight !== undefined) await replayFile(job.flight, job);
+else await (job.traces ? replaySeeds(job) : runSeeds(job));

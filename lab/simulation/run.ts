@@ -2,7 +2,7 @@ import { excessOf } from './bounds.ts';
 import { planFaults } from './faults.ts';
 import { Fleet, LAST_TIMERS_MS } from './fleet.ts';
 import { type ClientRequest, type LIMITED, TOTAL_TIMEOUT_MS } from './gateway.ts';
-import type { RequestRecord, Violation } from './observer.ts';
+import type { Observer, RequestRecord, Violation } from './observer.ts';
 import type { Plan } from './plan.ts';
 import { exchangesOf, PROFILES } from './upstream/profiles.ts';
 import { SimulatedProcess } from './world.ts';
@@ -28,6 +28,8 @@ export interface RunResult {
   readonly events: number;
   readonly requests: number;
   readonly trace: readonly string[];
+  /** The flight record of each gateway that there was. */
+  readonly flights: () => string[];
 }
 
 /** Errors that no caller receives belong to the run in progress. */
@@ -39,20 +41,26 @@ process.on('unhandledRejection', (error) => onUncaught?.(error));
 export async function runPlan(plan: Plan, { trace }: { readonly trace: boolean }): Promise<RunResult> {
   const fleet = new Fleet(plan, trace);
   const { world, observer } = fleet;
-  onUncaught = (error) => observer.fault(undefined, error);
-  try {
-    await new Run(fleet).play();
-  } catch (error) {
-    observer.fault(undefined, error);
-  } finally {
-    onUncaught = undefined;
-  }
+  await withFaults(observer, () => new Run(fleet).play());
   return {
     violations: observer.violations,
     events: world.events,
     requests: observer.requests.length,
     trace: world.lines,
+    flights: fleet.flights,
   };
+}
+
+/** Runs a simulation; errors of it, and those that no caller receives, are violations. */
+export async function withFaults(observer: Observer, play: () => Promise<void>): Promise<void> {
+  onUncaught = (error) => observer.fault(undefined, error);
+  try {
+    await play();
+  } catch (error) {
+    observer.fault(undefined, error);
+  } finally {
+    onUncaught = undefined;
+  }
 }
 
 class Run {

@@ -4,11 +4,15 @@ import type { ClientResult, FuzzedExchange } from './exchange.ts';
 
 /** The longest that an exchange may take, in milliseconds; the timeouts of the gateway are a tenth of it. */
 const HANG_MS = 60_000;
+/** An idle connection is used no more after this time, in milliseconds: the gateway closes it after 5 s. */
+const KEPT_MS = 2_000;
 
 /** A client that keeps its connection as long as the gateway does. */
 export class KeepAliveClient {
   readonly #port: number;
   #socket: Socket | undefined;
+  /** When the last response ended. */
+  #usedAt = 0;
 
   constructor(port: number) {
     this.#port = port;
@@ -16,6 +20,7 @@ export class KeepAliveClient {
 
   /** Sends the request; resolves when its response is whole, or the connection has ended. */
   async send(exchange: FuzzedExchange): Promise<ClientResult> {
+    if (performance.now() - this.#usedAt > KEPT_MS) this.close();
     const socket = this.#socket ?? connect({ port: this.#port, host: '127.0.0.1', noDelay: true });
     this.#socket = socket;
     const reading = new Reading(exchange.script.method);
@@ -43,6 +48,7 @@ export class KeepAliveClient {
       socket.once('close', finish);
       socket.write(exchange.bytes, 'latin1');
     });
+    this.#usedAt = performance.now();
     if (!reading.isKept) this.close();
     return reading;
   }

@@ -1,4 +1,5 @@
 import { createCertificates } from '../../src/simulator/certificates.ts';
+import { watchStandstill } from '../../test/support/measure.ts';
 import { testCertificates } from '../../test/support/simulator.ts';
 import { Random } from '../simulation/random.ts';
 import { type GatewayChild, startGatewayChild } from '../wire/gateway-child.ts';
@@ -29,6 +30,7 @@ class UpstreamsRun {
   readonly #violations: WireViolation[] = [];
   readonly #active = new Map<string, FuzzedExchange>();
   readonly #heap = new HeapWatch();
+  readonly #stood = watchStandstill();
   /** Number of results of clients. */
   readonly #results = new Map<string, number>();
   #next: number;
@@ -64,7 +66,7 @@ class UpstreamsRun {
       this.#crashed = true;
       this.#violate(text);
     });
-    await this.#send(gateway);
+    await this.#send(gateway).finally(() => this.#stood.end());
     if (this.#crashed) return;
     const { heap, state } = await this.#heap.end(gateway);
     if (heap !== undefined) this.#violate(heap);
@@ -76,6 +78,7 @@ class UpstreamsRun {
     const figures = {
       'requests of clients': this.#seeds,
       'requests of the gateway alone': this.#others,
+      'this process stood still in ms': Math.round(this.#stood.ms()),
       'answers a second': Math.round(this.#answers / this.#seconds),
       ...this.#heap.figures,
       ...Object.fromEntries([...this.#results].sort().map(([name, count]) => [`result ${name}`, count])),
@@ -111,7 +114,9 @@ class UpstreamsRun {
   async #exchange(client: KeepAliveClient, seed: number): Promise<void> {
     const exchange = new FuzzedExchange(scriptOf(seed));
     this.#active.set(exchange.target, exchange);
+    const stoodBefore = this.#stood.ms();
     const result = await client.send(exchange);
+    exchange.stoodMs = this.#stood.ms() - stoodBefore;
     this.#active.delete(exchange.target);
     this.#seeds += 1;
     const detail = exchange.describe(result);
@@ -119,7 +124,7 @@ class UpstreamsRun {
     if (this.#crashed) return;
     const name = resultOf(result, exchange.script.method);
     this.#results.set(name, (this.#results.get(name) ?? 0) + 1);
-    for (const what of exchange.violations(result)) this.#violations.push({ seed, what, detail });
+    for (const what of exchange.violations(result)) this.#add({ seed, what, detail });
   }
 
   #answerTo(...[request, isAuthenticated, past]: Asked): Answer {
@@ -134,10 +139,15 @@ class UpstreamsRun {
       : challengeAnswer(random, 'poison', method, false);
   }
 
+  #add(violation: WireViolation): void {
+    this.#violations.push(violation);
+    this.#job.found?.(violation);
+  }
+
   #violate(what: string): void {
     const [, digits] = /\/s(\d+)/.exec(what) ?? [];
     const active = [...this.#active.values()].map(({ script }) => script.seed);
-    this.#violations.push({
+    this.#add({
       seed: Number(digits ?? active[0] ?? this.#job.first),
       what,
       detail: `open: seeds ${active}`,

@@ -26,7 +26,7 @@ export interface GatewayState {
 /** A question to the program. */
 export interface GatewayCall {
   readonly id: number;
-  readonly call: 'state' | 'close';
+  readonly call: 'state' | 'flight' | 'close';
 }
 
 /** Its reply; id 0: it listens. */
@@ -34,6 +34,7 @@ export interface GatewayReply {
   readonly id: number;
   readonly port?: number;
   readonly state?: GatewayState;
+  readonly flight?: string;
 }
 
 /** A gateway in a process of its own. */
@@ -43,6 +44,8 @@ export interface GatewayChild extends AsyncDisposable {
   readonly crashed: Promise<string>;
   /** Rejects if it ends by itself. */
   state(): Promise<GatewayState>;
+  /** Resolves to its flight record; rejects if it ends by itself. */
+  flight(): Promise<string>;
   /** Ends it, in order if it can. */
   close(): Promise<void>;
 }
@@ -91,17 +94,21 @@ export async function startGatewayChild(options: GatewayOptions): Promise<Gatewa
     clearTimeout(timer);
   };
   const { port = 0 } = await replyTo(0);
+  const ask = (call: GatewayCall['call']): Promise<GatewayReply> => {
+    calls += 1;
+    const replied = replyTo(calls);
+    child.send({ id: calls, call } satisfies GatewayCall);
+    return replied;
+  };
   return {
     port,
     crashed,
     state: async () => {
-      calls += 1;
-      const replied = replyTo(calls);
-      child.send({ id: calls, call: 'state' } satisfies GatewayCall);
-      const { state } = await replied;
+      const { state } = await ask('state');
       if (state === undefined) throw new Error('the gateway said nothing of its state');
       return state;
     },
+    flight: async () => (await ask('flight')).flight ?? '',
     close,
     [Symbol.asyncDispose]: close,
   };

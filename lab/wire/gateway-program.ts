@@ -26,14 +26,24 @@ const audit =
       } as const);
 const gateway = await startGateway(deployments, top, audit === undefined ? {} : { audit });
 
+/** Between two looks at the log, in milliseconds: the log of a test keeps every line that it is given. */
+const LOG_MS = 1_000;
+const errors: string[] = [];
+
+function collectErrors(): void {
+  const lines = gateway.logged.splice(0).filter(({ level }) => level === 'error' || level === 'fatal');
+  errors.push(...lines.map((line) => JSON.stringify(line)));
+}
+setInterval(collectErrors, LOG_MS).unref();
+
 async function reply({ id, call }: GatewayCall): Promise<GatewayReply> {
   if (call === 'close') {
     await gateway.close();
     process.disconnect?.();
     return { id };
   }
-  // The log is that of the test, so it is emptied first.
-  const errors = gateway.logged.splice(0).filter(({ level }) => level === 'error' || level === 'fatal');
+  if (call === 'flight') return { id, flight: await gateway.plane.flightRecord() };
+  collectErrors();
   // Anything less keeps compiled code and what only weak references hold.
   globalThis.gc?.({ type: 'major', flavor: 'last-resort', execution: 'sync' });
   const { heapUsed, arrayBuffers } = process.memoryUsage();
@@ -43,7 +53,7 @@ async function reply({ id, call }: GatewayCall): Promise<GatewayReply> {
     state: {
       heapBytes: heapUsed + arrayBuffers,
       inFlight,
-      errors: errors.map((line) => JSON.stringify(line)),
+      errors: errors.splice(0),
     },
   };
 }
@@ -52,4 +62,6 @@ process.on('message', async (call: GatewayCall) => {
   const answer = await reply(call);
   if (process.connected) process.send?.(answer);
 });
+// The lab was killed: nobody else would end this process.
+process.once('disconnect', () => process.exit());
 process.send?.({ id: 0, port: gateway.port } satisfies GatewayReply);

@@ -15,7 +15,9 @@ export interface WireJob {
   readonly mutation?: Mutation | undefined;
   readonly stopsAtViolation?: boolean;
   readonly progress?: (text: string) => void;
-  /** Is told of the bytes of each seed when it has ended. */
+  /** Is called with each violation as soon as it is seen: a run that breaks off has printed what it found. */
+  readonly found?: (violation: WireViolation) => void;
+  /** Is called with the bytes of each seed when it has ended. */
   readonly trace?: (text: string) => void;
 }
 
@@ -54,10 +56,10 @@ export async function runWirePart(options: LabOptions, part: WirePart): Promise<
     messages,
     limitMs,
     progress,
+    found: ({ seed, what, detail }) => print(`seed ${seed}: ${what}\n${detail}\n\n`),
     ...(replays ? once : { seeds: runs }),
   });
   const findings = report.violations.map((each) => findingOf(each, part.name));
-  for (const { what, detail } of report.violations) print(`${what}\n${detail}\n\n`);
   const figures = { messages: report.messages, ...report.figures };
   if (replays) return { figures, tables: [], findings };
   const found = await findMutations(part, progress);

@@ -16,6 +16,8 @@ import { type BuildInfo, Metrics } from '../metrics/metrics.ts';
 import type { RedisOptions } from '../redis/connection.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import type { Tracing } from '../tracing/tracing.ts';
+import { FlightRecorder } from '../upstream/flight-recorder.ts';
+import { FlightFiles } from './flight-files.ts';
 
 /** What the process itself gives. */
 interface ProcessOptions {
@@ -35,6 +37,9 @@ export interface ProcessParts extends ProcessOptions {
   readonly metrics: Metrics;
   /** The metrics of all processes of the gateway. */
   readonly merged: MergedMetrics;
+  /** The last events of nonces and credentials in this process. */
+  readonly recorder: FlightRecorder;
+  readonly flightFiles: FlightFiles;
   /** Counts and logs an error that reached no caller. Never throws. */
   readonly uncaught: (error: unknown) => void;
 }
@@ -54,7 +59,11 @@ export async function openParts(setup: AppSetup, options: ProcessOptions): Promi
   const isPrimary = worker === undefined && setup.config.workers !== 1;
   const metrics = new Metrics(build, { withLoop: !isPrimary });
   const merged = new MergedMetrics(metrics.registry);
-  return { ...options, audit, metrics, merged, uncaught: uncaughtErrors(log, clock, metrics) };
+  const recorder = new FlightRecorder({ clock, worker });
+  const flightFiles = new FlightFiles({ recorder, log, clock });
+  flightFiles.folder = setup.config.log.flightRecords;
+  const uncaught = uncaughtErrors(log, clock, metrics, flightFiles);
+  return { ...options, audit, metrics, merged, recorder, flightFiles, uncaught };
 }
 
 /**
@@ -98,7 +107,12 @@ const MAX_THROTTLED = 50;
  * Creates the handler of errors that reach no caller. It counts each error and logs it with its stack,
  * equal ones at most once per interval. It never throws, because nothing would catch its errors.
  */
-function uncaughtErrors(log: Log, clock: Clock, metrics: Metrics): (error: unknown) => void {
+function uncaughtErrors(
+  log: Log,
+  clock: Clock,
+  metrics: Metrics,
+  flightFiles: FlightFiles,
+): (error: unknown) => void {
   const throttle = new LogThrottle(clock, MAX_THROTTLED);
   return (error) => {
     try {
@@ -106,6 +120,7 @@ function uncaughtErrors(log: Log, clock: Clock, metrics: Metrics): (error: unkno
       const cause = describeError(error);
       const suppressed = throttle.admit(cause);
       if (suppressed !== undefined) log.error({ suppressed, cause }, 'internal error; the gateway continues');
+      flightFiles.write('internal-error');
     } catch {
       // An error here would end the process.
     }

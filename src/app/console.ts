@@ -110,7 +110,7 @@ function limitsView({
 const VALUES = 20;
 
 interface QueriesDeps {
-  readonly workers: Pick<Workers, 'clientUse'>;
+  readonly workers: Pick<Workers, 'clientUse' | 'flightRecord'>;
   readonly reloads: Pick<ActiveSetup, 'active'>;
 }
 
@@ -119,6 +119,7 @@ export function queriesOf({ workers, reloads }: QueriesDeps): Queries {
   const effective = effectiveOf(reloads);
   return {
     configuration: effective,
+    flightRecord: () => workers.flightRecord(),
     explain: (request) => explained(reloads.active.config, request),
     client: async (id) => {
       const { config } = reloads.active;

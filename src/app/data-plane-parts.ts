@@ -27,11 +27,13 @@ import type { AppSetup } from '../setup/setup.ts';
 import type { Tracing } from '../tracing/tracing.ts';
 import { CredentialRegistry, type DeploymentRotation } from '../upstream/credential-registry.ts';
 import type { EgressNews } from '../upstream/egress-addresses.ts';
+import type { FlightRecorder } from '../upstream/flight-recorder.ts';
 import { CheckPace } from '../upstream/health-check.ts';
 import type { PauseNews } from '../upstream/outcomes.ts';
 import type { CredentialNews } from '../upstream/rotation.ts';
 import type { UpstreamDeps } from '../upstream/upstream.ts';
 import type { AddressChange } from '../upstream/upstream-address.ts';
+import type { FlightFiles } from './flight-files.ts';
 
 /*
  * The stores, limits, identification and upstreams of a data plane, connected with log, metrics and audit log.
@@ -39,6 +41,7 @@ import type { AddressChange } from '../upstream/upstream-address.ts';
 
 interface EventSinks {
   readonly audit: Audit;
+  readonly flightFiles: Pick<FlightFiles, 'write'>;
   readonly log: Log;
   readonly metrics: Metrics;
 }
@@ -46,11 +49,15 @@ interface EventSinks {
 /** Makes the parts that all upstreams of a process share; their events go to log, metrics and audit log. */
 export function openUpstreamDeps(
   store: ChallengeStore,
-  deps: EventSinks & Pick<UpstreamDeps, 'clock' | 'bodyMemory'> & { readonly tracing: Tracing | undefined },
+  deps: EventSinks &
+    Pick<UpstreamDeps, 'clock' | 'bodyMemory'> & {
+      readonly tracing: Tracing | undefined;
+      readonly recorder: FlightRecorder;
+    },
 ): UpstreamDeps {
-  const { audit, log, metrics, clock, tracing, bodyMemory } = deps;
-  const events = new UpstreamEvents({ audit, log, metrics });
-  const credentials = new CredentialRegistry({ store, clock, metrics, tracing, ...events });
+  const { audit, log, metrics, flightFiles, clock, tracing, recorder, bodyMemory } = deps;
+  const events = new UpstreamEvents({ audit, log, metrics, flightFiles });
+  const credentials = new CredentialRegistry({ store, clock, metrics, tracing, recorder, ...events });
   return { credentials, clock, metrics, bodyMemory, checkPace: new CheckPace(clock), ...events };
 }
 
@@ -105,7 +112,9 @@ class UpstreamEvents {
 
   /** Called when the upstream refuses a credential version, or accepts it again. */
   readonly onHealth = ({ refused, ...which }: CredentialNews): void => {
-    this.#sinks.audit.admin(refused ? 'credential-refused' : 'credential-accepted', which);
+    const { audit, flightFiles } = this.#sinks;
+    audit.admin(refused ? 'credential-refused' : 'credential-accepted', which);
+    if (refused) flightFiles.write('credential-refused');
   };
 
   /** Called when an outcome pauses a deployment or one of its credentials, and after its end. */

@@ -1,9 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises';
-import type { Audit } from '../audit/audit.ts';
-import type { BufferGc } from '../base/buffer-gc.ts';
-import type { Clock } from '../base/clock.ts';
 import { ignoreAbort } from '../base/expected-errors.ts';
-import type { Log } from '../base/log.ts';
 import type { OpenAddress } from '../base/open-port.ts';
 import { reportError } from '../base/report-error.ts';
 import { runAtOnce, runInSlices, slices } from '../base/steps.ts';
@@ -22,11 +18,11 @@ import { countNames, takeSnapshot } from '../metrics/merged-metrics.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import { deploymentIn } from '../setup/deployments.ts';
 import type { AppSetup } from '../setup/setup.ts';
-import type { Tracing } from '../tracing/tracing.ts';
 import { BodyMemory } from '../transport/request-body.ts';
 import type { VersionTest } from '../upstream/credential.ts';
 import type { Upstream, UpstreamDeps } from '../upstream/upstream.ts';
 import { changesOf } from './changes.ts';
+import type { ProcessParts } from './compose.ts';
 import {
   buildIdentification,
   createListeners,
@@ -61,19 +57,7 @@ import type {
 } from './worker.ts';
 import { auditLines, workerState } from './worker-state.ts';
 
-interface DataPlaneDeps {
-  /** Number of the worker; left out: this process serves itself. */
-  readonly worker?: number | undefined;
-  readonly clock: Clock;
-  readonly log: Log;
-  readonly metrics: Metrics;
-  readonly bufferGc: BufferGc;
-  /** The audit log of this process. */
-  readonly audit: Audit;
-  /** Counts and logs an error that reached no caller. Never throws. */
-  readonly uncaught: (error: unknown) => void;
-  /** Undefined if tracing is off. */
-  readonly tracing: Tracing | undefined;
+interface DataPlaneDeps extends Omit<ProcessParts, 'build' | 'merged'> {
   /** The stores that a process without Redis shares with others; undefined: it shares nothing. */
   readonly stores?: SharedStores | undefined;
 }
@@ -211,6 +195,7 @@ export class DataPlane implements Workers, Worker {
     }
     this.#deps.audit.configure(setup.config.audit);
     this.#deps.log.level = setup.config.log.level;
+    this.#deps.flightFiles.folder = setup.config.log.flightRecords;
     this.#retire(before, deployments);
   }
 
@@ -283,6 +268,10 @@ export class DataPlane implements Workers, Worker {
       refusals: refusals.of(client),
       keys: keysSeen.of(client),
     };
+  }
+
+  async flightRecord(): Promise<string> {
+    return `${this.#deps.recorder.lines('asked').join('\n')}\n`;
   }
 
   async renewTls(renewal: TlsRenewal): Promise<void> {

@@ -68,6 +68,8 @@ export interface Worker {
   report(options: ReportOptions): Promise<WorkerReport>;
   /** Returns the limits and refusals of a client. */
   clientUse(client: string): Promise<ClientUse>;
+  /** Returns the record of the flight recorder as lines. */
+  flightRecord(): Promise<string>;
   /** Tests a version at its upstream: `CredentialSelector.test`. */
   testVersion(choice: DeploymentVersion): Promise<VersionTest>;
   /** Says which of these versions is not there; undefined: all are. */
@@ -91,6 +93,7 @@ export interface Worker {
 export const WORKER_METHODS = {
   report: Number.POSITIVE_INFINITY,
   clientUse: 1_000,
+  flightRecord: 5_000,
   testVersion: Number.POSITIVE_INFINITY,
   missing: Number.POSITIVE_INFINITY,
   promote: Number.POSITIVE_INFINITY,
@@ -131,6 +134,8 @@ export interface Workers {
   states(): Promise<WorkersReport>;
   /** Returns the limits and refusals of a client, as far as workers respond in time. */
   clientUse(client: string): Promise<ClientUse>;
+  /** Returns the flight records of the workers that respond in time. */
+  flightRecord(): Promise<string>;
   /** Tests a version at its upstream: `CredentialSelector.test`. */
   testVersion(choice: DeploymentVersion): Promise<VersionTest>;
   /**

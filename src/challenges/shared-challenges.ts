@@ -18,6 +18,8 @@ export interface SharedChallengesOptions {
   /** From `serializeKey`. */
   readonly key: string;
   readonly store: ChallengeStore;
+  /** Called with each challenge that was taken over from another process; left out: nobody wants to know. */
+  readonly onTaken?: (parked: ParkedChallenge) => void;
 }
 
 /**
@@ -48,9 +50,11 @@ export class SharedChallenges {
   }
 
   /** A challenge with a count that another process left; nobody else gets it. */
-  take(): Promise<ParkedChallenge | undefined> {
-    const { store, key } = this.#options;
-    return this.#try(() => store.take(key));
+  async take(): Promise<ParkedChallenge | undefined> {
+    const { store, key, onTaken } = this.#options;
+    const taken = await this.#try(() => store.take(key));
+    if (taken !== undefined) onTaken?.(taken);
+    return taken;
   }
 
   /** Offers a challenge without qop to everybody; resolves to the one of somebody who was quicker. */

@@ -135,6 +135,11 @@ export const sectionsSchema = (folder: string) =>
               .describe(
                 'The access log: a line in the Combined Log Format for each request, without its query, on stdout or in a file. SIGHUP opens the file again. Lines that cannot be written in time are left out; the log says how many, and access_log_lost_lines_total counts them. Without it there is none.',
               ),
+            flightRecords: fileName(folder)
+              .exactOptional()
+              .describe(
+                'A folder for flight records: what happened to nonces and credentials in the last minutes, without secrets and addresses of clients. A process writes one when the upstream refuses a credential that it accepted, and after an internal error, once a minute at most; the latest 20 stay. Without it `GET /api/flight-record` shows them.',
+              ),
           },
           { error: SECTION },
         )

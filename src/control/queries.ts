@@ -22,7 +22,7 @@ const explainSchema = z.strictObject({
 /** A request to explain. */
 export type ExplainRequest = z.output<typeof explainSchema>;
 
-/** Answers questions of the console about clients and rules. Nothing is changed or sent. */
+/** Answers questions of the console about clients and rules, and of an operator about the last minutes. Nothing is changed or sent. */
 export interface Queries {
   /** @throws ControlError if there is no such client or deployment */
   explain(request: ExplainRequest): ExplanationView;
@@ -30,6 +30,8 @@ export interface Queries {
   client(name: string): Promise<ClientDetailView | undefined>;
   /** Resolves to the configuration in use as YAML, with defaults and without secrets. */
   configuration(): Promise<string>;
+  /** Resolves to the flight records of all workers that respond in time, as lines of JSON. */
+  flightRecord(): Promise<string>;
 }
 
 interface QueriesOptions {
@@ -38,7 +40,7 @@ interface QueriesOptions {
   readonly onError: (error: unknown) => void;
 }
 
-/** Serves `/api/policy/explain`, `/api/clients/NAME` and `/api/configuration`. */
+/** Serves `/api/policy/explain`, `/api/clients/NAME`, `/api/configuration` and `/api/flight-record`. */
 export function queriesRouter({ admission, queries, onError }: QueriesOptions): Router {
   const router = Router();
   const explain = handler(onError, async (req, res) => {
@@ -58,5 +60,12 @@ export function queriesRouter({ admission, queries, onError }: QueriesOptions): 
     res.json({ yaml: await queries.configuration() } satisfies ConfigurationView);
   });
   router.get('/api/configuration', admission.requireRead, configuration);
+  const flightRecord = handler(onError, async (_req, res) => {
+    res
+      .set('cache-control', 'no-store')
+      .type('application/x-ndjson')
+      .send(await queries.flightRecord());
+  });
+  router.get('/api/flight-record', admission.requireRead, flightRecord);
   return router;
 }

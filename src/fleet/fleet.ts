@@ -152,6 +152,12 @@ export class Fleet implements Workers {
     };
   }
 
+  async flightRecord(): Promise<string> {
+    const workers = [...this.#of('serving'), ...this.#of('draining')];
+    const asked = await Promise.allSettled(workers.map(({ plane }) => plane.flightRecord()));
+    return asked.map((each) => (each.status === 'fulfilled' ? each.value : '')).join('');
+  }
+
   clientUse(client: string): Promise<ClientUse> {
     return this.#reports.clientUse([...this.#of('serving'), ...this.#of('draining')], client);
   }

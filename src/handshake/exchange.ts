@@ -45,6 +45,8 @@ export interface ExchangeFacts {
   upstreamAddress: string;
   /** The local address, where several are configured; otherwise empty. */
   egress: string;
+  /** Number of the request in the flight recorder; 0: it is not recorded. */
+  flight: number;
 }
 
 /** Receives the interim responses (1xx) to a request, of which there may be several, before its response. */

@@ -33,6 +33,10 @@ export class CredentialCircuit {
   }
 
   /** How many attempts a minute may have, those made so far included. */
+  get perMinute(): number {
+    return this.#perMinute;
+  }
+
   set perMinute(perMinute: number) {
     this.#perMinute = perMinute;
     this.#attempts = this.#attempts.slice(-perMinute);

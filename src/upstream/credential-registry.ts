@@ -9,6 +9,7 @@ import { trustOf } from '../transport/upstream-tls.ts';
 import { UpstreamCredential } from './credential.ts';
 import { CredentialCircuit } from './credential-circuit.ts';
 import { CredentialVersion, type Transport, type VersionDeps } from './credential-version.ts';
+import type { FlightRecorder } from './flight-recorder.ts';
 import { RefusedTargets } from './refused-targets.ts';
 import type { CredentialNews, RotationNews } from './rotation.ts';
 
@@ -25,6 +26,9 @@ export interface RegistryDeps extends Omit<VersionDeps, 'counters' | 'metrics'> 
   /** Called when the upstream begins to refuse a version, and when it accepts it again. */
   readonly onHealth: (news: CredentialNews) => void;
 }
+
+/** What the flight recorder calls the end of a trial: a version that is only refused as a candidate is rejected. */
+const TRIALS = { promoted: 'promoted', refused: 'rejected', waiting: 'waiting' } as const;
 
 interface Entry {
   readonly credential: UpstreamCredential;
@@ -50,6 +54,7 @@ const MAX_CATCH_UPS = 50;
  * counter gives every nc of a nonce.
  */
 export class CredentialRegistry {
+  readonly recorder: FlightRecorder;
   readonly #deps: RegistryDeps;
   readonly #entries = new Map<string, Entry>();
   /** By deployment and credential: what a minute allows does not depend on how the upstream is reached. */
@@ -60,6 +65,7 @@ export class CredentialRegistry {
 
   constructor(deps: RegistryDeps) {
     this.#deps = deps;
+    this.recorder = deps.recorder;
     deps.store.onChange((key) => {
       for (const { credential } of this.#entries.values()) {
         for (const version of credential.versions.all) if (version.key === key) version.adopt();
@@ -141,7 +147,7 @@ export class CredentialRegistry {
     circuit: CredentialCircuit,
     attemptsWhenRefused: number,
   ): UpstreamCredential {
-    const { store, clock, metrics, onRotation, onHealth } = this.#deps;
+    const { store, clock, metrics, recorder, onRotation, onHealth } = this.#deps;
     const { deployment, origin } = options;
     const counters = this.#counters.get(origin) ?? new NonceCounters();
     this.#counters.set(origin, counters);
@@ -154,8 +160,16 @@ export class CredentialRegistry {
       store,
       key,
       open: (credential) => new CredentialVersion(credential, options, deps),
-      onRotation: (rotation) => onRotation({ deployment, ...rotation }),
-      onHealth,
+      recorder,
+      onRotation: (rotation) => {
+        const { result, credential, from, to } = rotation;
+        recorder.note(TRIALS[result], deployment, credential, [to, from]);
+        onRotation({ deployment, ...rotation });
+      },
+      onHealth: (news) => {
+        recorder.note(news.refused ? 'refused' : 'accepted', deployment, news.credential, [news.version]);
+        onHealth(news);
+      },
     });
   }
 }

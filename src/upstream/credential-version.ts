@@ -30,6 +30,7 @@ import type { Tracing } from '../tracing/tracing.ts';
 import type { ConnectionOptions } from '../transport/connections.ts';
 import { type Egress, egressAddress } from '../transport/egress.ts';
 import { trustOf, type UpstreamTls } from '../transport/upstream-tls.ts';
+import type { FlightRecorder } from './flight-recorder.ts';
 
 /** Renewal of nonces before they expire: false: none; true: with a HEAD of the last target that succeeded; or with this request. */
 export type RenewAhead = boolean | { readonly method: string; readonly path: string };
@@ -65,6 +66,7 @@ export interface VersionDeps {
   readonly clock: Clock;
   readonly metrics: HandshakeMetrics;
   readonly tracing: Tracing | undefined;
+  readonly recorder: FlightRecorder;
   /** Called after a step of the nonce policy. */
   readonly onPolicyStep: (deployment: string, policy: NoncePolicy, from: NoncePolicy) => void;
   /** Called when nonces turn out to serve only the process that obtained them, or every one again. */
@@ -287,12 +289,16 @@ export class CredentialVersion {
 
   #poolFor(options: VersionOptions, renew: (nonce: Nonce) => Promise<void>): VersionPool {
     const { deployment, algorithms, noncePolicy, renewAhead } = options;
-    const { store, counters, clock, onPolicyStep, onBound } = this.#deps;
+    const { store, counters, clock, recorder, onPolicyStep, onBound } = this.#deps;
     const settings = JSON.stringify([noncePolicy, algorithms, renewAhead !== false]);
     const known = this.#attachments.find(({ pool }) => pool.settings === settings);
     if (known !== undefined) return known.pool;
     const pool = new NoncePool({
-      sharedChallenges: new SharedChallenges({ key: this.key, store }),
+      sharedChallenges: new SharedChallenges({
+        key: this.key,
+        store,
+        onTaken: (taken) => recorder.taken(deployment, this.#credential.name, taken),
+      }),
       credential: this.#credential,
       counters,
       algorithms,

@@ -16,6 +16,7 @@ import { type HandshakeOptions, handshake, type Refused } from '../handshake/han
 import type { UpstreamResponse } from '../handshake/response.ts';
 import type { CredentialCircuit } from './credential-circuit.ts';
 import type { CredentialVersion, Reply, Transport } from './credential-version.ts';
+import type { FlightRecorder } from './flight-recorder.ts';
 import { Questions } from './questions.ts';
 import { canAnswer, errorAfter, evidenceOf, optionsAfter } from './refusal.ts';
 import type { RefusedTargets } from './refused-targets.ts';
@@ -33,6 +34,7 @@ export interface CredentialDeps extends VersionsDeps {
   /** Bounds the attempts with a credential of which every version is refused. */
   readonly circuit: CredentialCircuit;
   readonly refusedTargets: RefusedTargets;
+  readonly recorder: FlightRecorder;
 }
 
 const FROM_POOL: HandshakeOptions = {};
@@ -60,6 +62,7 @@ export class UpstreamCredential {
     this.#deps = deps;
     this.versions = new Versions(set, deps, (version, nonce) => this.#renew(version, nonce));
     this.#questions = new Questions(deps.circuit, () => this.versions.latestTransport);
+    deps.recorder.offer(deps.deployment, set, deps.circuit.perMinute);
     const { versions } = this;
     this.#verifier = new Verifier({ ...deps, versions, questions: this.#questions, waiting: this.#waiting });
     this.#trials = new Trials(this.versions, this.#questions, deps.clock);
@@ -72,6 +75,8 @@ export class UpstreamCredential {
 
   /** Takes over the versions that the sources of the credential hold now. A new one is tried before it is used. */
   offer(set: CredentialSet): void {
+    const { recorder, deployment, circuit } = this.#deps;
+    recorder.offer(deployment, set, circuit.perMinute);
     this.versions.offer(set);
     this.#trials.expedite();
     this.#tryCandidates();
@@ -145,7 +150,7 @@ export class UpstreamCredential {
     budget: AttemptBudget,
     transport: Transport,
   ): Promise<UpstreamResponse> {
-    const { refusedTargets } = this.#deps;
+    const { refusedTargets, recorder, deployment } = this.#deps;
     const { count } = refusedTargets;
     if (refusedTargets.bars(request)) throw targetRefused();
     const requests = this.#requests.get(transport);
@@ -155,6 +160,7 @@ export class UpstreamCredential {
     const call: Sending = { request, budget, exchange, transport, ...state };
     requests.enter();
     this.#underWay += 1;
+    const recorded = recorder.request(deployment, this.versions.name, request);
     let options = FROM_POOL;
     try {
       for (;;) {
@@ -165,9 +171,13 @@ export class UpstreamCredential {
         const result = await handshake(version.on(transport), call, options);
         if (result === 'interrupted') this.#interrupted(call);
         else if (result.kind === 'refused') options = await this.#afterRefusal(version, result, call);
-        else return this.#responded(version, call, result);
+        else {
+          recorder.ended(recorded, result);
+          return this.#responded(version, call, result);
+        }
       }
     } catch (error) {
+      recorder.ended(recorded, error);
       refusedTargets.note(request, error, count);
       this.#waiting.endTest(call, 'check');
       throw error;

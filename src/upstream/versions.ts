@@ -23,16 +23,17 @@ type Renew = (version: CredentialVersion, nonce: Nonce) => Promise<void>;
 /** The versions of one credential: which one is in use, whether the upstream accepts them, and what is reported of that. */
 export class Versions {
   readonly rotation: Rotation<CredentialVersion>;
+  /** Of the credential. */
+  readonly name: string;
   /** What other processes know of them. */
   readonly shared: SharedEvidence;
-  readonly #name: string;
   readonly #deps: VersionsDeps;
   readonly #renew: Renew;
   /** The latest last. */
   #transports: readonly Transport[] = [];
 
   constructor(set: CredentialSet, deps: VersionsDeps, renew: Renew) {
-    this.#name = set.name;
+    this.name = set.name;
     this.#deps = deps;
     this.#renew = renew;
     this.rotation = new Rotation(deps.open(set.current));
@@ -149,10 +150,10 @@ export class Versions {
   #report(version: CredentialVersion, refused: boolean): void {
     version.isRefusalReported = refused;
     const { deployment, onHealth } = this.#deps;
-    onHealth({ deployment, credential: this.#name, version: version.version, refused });
+    onHealth({ deployment, credential: this.name, version: version.version, refused });
   }
 
   #reportRotation(from: CredentialVersion, to: CredentialVersion, result: RotationNews['result']): void {
-    this.#deps.onRotation({ credential: this.#name, from: from.version, to: to.version, result });
+    this.#deps.onRotation({ credential: this.name, from: from.version, to: to.version, result });
   }
 }

@@ -100,7 +100,8 @@ test('audit prove prints a proof that audit check-proof accepts', async () => {
   const { status, stdout } = await gateway(['audit', 'prove', 'q2', '--config', config]);
   expect(status).toBe(0);
   expect(stdout).toBe((await gateway(['audit', 'prove', 'q2', '--directory', log])).stdout);
-  expect(stdout).not.toMatch(/q1|q3/);
+  // Hashes and signatures may have these letters, but no quote.
+  expect(stdout).not.toMatch(/"q1|"q3/);
   await writeFile(proof, stdout);
   const checkProof = () => gateway(['audit', 'check-proof', proof, '--public-key', publicKey]);
   const accepted = await checkProof();

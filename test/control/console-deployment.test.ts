@@ -199,7 +199,7 @@ test('shows each of several local addresses, and warns of one that is passed ove
   const traffic = page.getByRole('region', { name: 'Traffic and connections' });
   await traffic.getByText('203.0.113.7, refused by the upstream (outcome unregistered)').waitFor();
   await traffic.getByText('203.0.113.8, in use').waitFor();
-  await page.getByText(/requests do not leave from 203\.0\.113\.7/).waitFor();
+  await page.getByText(/do not leave from 203\.0\.113\.7/).waitFor();
   await checkLooks(page);
 });
 

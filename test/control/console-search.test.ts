@@ -85,7 +85,12 @@ async function start(searches = AUDIT_BOUNDS.searches): Promise<string> {
       clients: () => ['reporting', 'archive'],
       state: () => ({ deployments: [healthyDeployment('submissions')] }),
     },
-    queries: { explain: () => REFUSED, client: async () => undefined, configuration: async () => '' },
+    queries: {
+      explain: () => REFUSED,
+      client: async () => undefined,
+      configuration: async () => '',
+      flightRecord: async () => '',
+    },
     audit: {
       log: {
         directory,

@@ -191,6 +191,7 @@ const NO_QUERIES: Queries = {
   },
   client: async () => undefined,
   configuration: async () => 'listen: {}\n',
+  flightRecord: async () => '{"format":1}\n',
 };
 
 export interface RunningControl {

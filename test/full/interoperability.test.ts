@@ -19,9 +19,9 @@ import {
   type ServerRow,
   type SimulatedRow,
 } from './interoperability-page.ts';
-import { startCherryPy, startFlask, startTwisted } from './servers/python-servers.ts';
+import { startCherryPy, startFlask, startPaste, startTwisted } from './servers/python-servers.ts';
 import { startTomcat } from './servers/tomcat.ts';
-import { startWebrick } from './servers/webrick.ts';
+import { startRack, startWebrick } from './servers/webrick.ts';
 
 /** Behaviours of servers as the simulator has them, but for algorithm and qop. */
 const serverProfiles: Readonly<Record<string, BehaviourChange>> = {
@@ -161,6 +161,8 @@ const KINDS: readonly Kind[] = [
   { server: 'CherryPy', setting: '', start: startCherryPy, nonceChanges: 'each second' },
   { server: 'Twisted', setting: '', start: startTwisted },
   { server: 'Flask-HTTPAuth', setting: '', start: startFlask },
+  { server: 'Paste', setting: '', start: startPaste },
+  { server: 'Rack', setting: '', start: startRack, nonceChanges: 'each second' },
 ];
 
 /** Long enough for a challenge and its answer on a slow machine, in seconds. */

@@ -293,6 +293,7 @@ function readWithNode(bytes: string): unknown[] {
     return 0;
   };
   parser.execute(Buffer.from(bytes, 'latin1'));
+  parser.close();
   return whole;
 }
 

@@ -21,6 +21,7 @@ import { type ResponseSource, UpstreamResponse } from '../../src/handshake/respo
 import { UpstreamCredential } from '../../src/upstream/credential.ts';
 import { CredentialCircuit } from '../../src/upstream/credential-circuit.ts';
 import { CredentialVersion, type Transport } from '../../src/upstream/credential-version.ts';
+import { FlightRecorder } from '../../src/upstream/flight-recorder.ts';
 import { RefusedTargets } from '../../src/upstream/refused-targets.ts';
 import { answer, type Challenge, readChallenges } from '../support/digest-client.ts';
 
@@ -161,6 +162,7 @@ export function noFacts(): ExchangeFacts {
     credential: undefined,
     upstreamAddress: '',
     egress: '',
+    flight: 0,
   };
 }
 
@@ -213,9 +215,11 @@ export class HandshakeScene {
         ...options,
       },
     };
+    const recorder = new FlightRecorder({ clock });
     const deps = {
       store,
       clock,
+      recorder,
       counters: new NonceCounters(),
       metrics: metricsIn(events),
       tracing: undefined,
@@ -231,6 +235,7 @@ export class HandshakeScene {
         refusedTargets: new RefusedTargets(clock, attemptsWhenRefused),
         clock,
         store,
+        recorder,
         key: 'k',
         open: (each) => new CredentialVersion(each, this.transport.options, deps),
         onRotation: ({ to, result }) => void events.push(`version ${to} ${result}`),

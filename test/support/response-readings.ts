@@ -89,6 +89,7 @@ export interface NodeParser {
   initialize(type: number, resource: object, maxHeaderSize: number, lenient: number): void;
   execute(bytes: Buffer): number | Error;
   finish(): number | Error | undefined;
+  close(): void;
 }
 
 interface NodeParserClass {
@@ -148,6 +149,8 @@ export function readWithNode(
   };
   const read = parser.execute(Buffer.from(bytes, 'latin1'));
   const end = read instanceof Error || !ends ? undefined : parser.finish();
+  // Node.js frees no parser by itself: it and all that it has read would stay.
+  parser.close();
   if (recording.result !== 'whole' && (read instanceof Error || end instanceof Error)) {
     recording.result = 'refused';
   }

@@ -2,7 +2,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Agent, request } from 'undici';
-import { checkpointLine, parseCheckpoint, signCheckpoint } from '../../src/audit/checkpoint.ts';
+import { parseCheckpoint, signCheckpoint } from '../../src/audit/checkpoint.ts';
 import { consistencyProof, digestText, LeafRange, leafHash, MerkleTree } from '../../src/audit/merkle.ts';
 import type { KeyPair } from '../../src/simulator/certificates.ts';
 import { type RunningWitness, startWitness } from '../../src/witness/start.ts';
@@ -136,10 +136,6 @@ export class MemoryLog {
     const checkpoint = parseCheckpoint(`${this.note(size)}${lines}`);
     if (checkpoint === undefined) throw new Error('the response is no signature');
     return checkpoint;
-  }
-
-  line(size: number, lines: string): string {
-    return checkpointLine(`${this.note(size)}${lines}`);
   }
 
   #tree(size: number): MerkleTree {

@@ -8,6 +8,7 @@ import { Metrics } from '../../src/metrics/metrics.ts';
 import type { UpstreamCredential } from '../../src/upstream/credential.ts';
 import { CredentialRegistry } from '../../src/upstream/credential-registry.ts';
 import type { Transport, VersionOptions } from '../../src/upstream/credential-version.ts';
+import { FlightRecorder } from '../../src/upstream/flight-recorder.ts';
 import { aged, attemptWith, turns } from '../support/challenges.ts';
 
 const SET: CredentialSet = {
@@ -59,6 +60,7 @@ function registryOn(store: ChallengeStore = new MemoryChallengeStore()) {
     onBound: () => {},
     onRotation: () => {},
     onHealth: () => {},
+    recorder: new FlightRecorder({ clock: { now: () => 0 } }),
   });
   const use = (change: Partial<VersionOptions> = {}, set = SET) => {
     const transport = transportOf(change);

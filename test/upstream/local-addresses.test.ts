@@ -12,6 +12,7 @@ import { defaultSettings } from '../../src/simulator/settings.ts';
 import { addressMissing } from '../../src/transport/errors.ts';
 import { BodyMemory } from '../../src/transport/request-body.ts';
 import { ActiveRequest, type RequestFacts } from '../../src/upstream/client-request.ts';
+import { FlightRecorder } from '../../src/upstream/flight-recorder.ts';
 import { Upstream, type UpstreamOptions } from '../../src/upstream/upstream.ts';
 import { noFacts } from '../handshake/scene.ts';
 import { closing } from '../support/closing.ts';
@@ -57,6 +58,8 @@ async function startLosing(localAddresses: readonly string[]) {
     clock: monotonicClock,
     bodyMemory: new BodyMemory(1_000_000),
     tracing: undefined,
+    recorder: new FlightRecorder({ clock: monotonicClock }),
+    flightFiles: { write: () => {} },
   });
   const current = {
     name: 'c',

@@ -109,3 +109,37 @@ def after(response):
 app.run('127.0.0.1', PORT, ssl_context=(FOLDER + '/cert.pem', FOLDER + '/key.pem'), threaded=True)
 `);
 }
+
+/** Paste's digest middleware: MD5, qop=auth, nonces without end, nc has to rise, or the nonce ends. HTTP/1.0. */
+export function startPaste(): Promise<RealServer> {
+  needPackages('python3-paste');
+  return startPython(`
+import ssl
+from socketserver import ThreadingMixIn
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+from paste.auth.digest import AuthDigestHandler, digest_password
+def app(environ, start):
+    start('200 OK', [('Content-Type', 'text/plain')])
+    body = environ['wsgi.input'].read(int(environ.get('CONTENT_LENGTH') or 0))
+    return [echo(environ['REQUEST_METHOD'], environ['TARGET'], body).encode()]
+guarded = AuthDigestHandler(app, REALM, lambda environ, realm, user: digest_password(realm, USER, PASSWORD) if user == USER else None)
+def recorded(environ, start):
+    def begin(status, headers, *rest):
+        record(status[:3], environ['REQUEST_METHOD'], environ.get('HTTP_AUTHORIZATION'))
+        return start(status, headers, *rest)
+    return guarded(environ, begin)
+class Handler(WSGIRequestHandler):
+    def get_environ(self):
+        return dict(super().get_environ(), TARGET=self.path)
+    def log_message(self, *args):
+        pass
+class Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+    def get_request(self):
+        connection, address = super().get_request()
+        return context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False), address
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain(FOLDER + '/cert.pem', FOLDER + '/key.pem')
+make_server('127.0.0.1', PORT, recorded, Server, Handler).serve_forever()
+`);
+}

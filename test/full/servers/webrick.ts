@@ -45,3 +45,38 @@ server.start
 `,
   });
 }
+
+/** Rack's middleware Rack::Auth::Digest::MD5 on WEBrick: qop=auth, nonces without end, nc unchecked. */
+export function startRack(): Promise<RealServer> {
+  needPackages('ruby', 'ruby-webrick', 'ruby-rack');
+  return startRealServer({
+    users: '',
+    command: (file) => ['ruby', file],
+    configuration: ({ folder, port }) => `
+require 'rack'
+require 'rack/handler/webrick'
+require 'rack/auth/digest/md5'
+require 'webrick/https'
+require 'digest'
+folder = ${JSON.stringify(folder)}
+log = File.open(folder + '/access.log', 'a')
+log.sync = true
+echo = lambda do |env|
+  hash = Digest::SHA256.hexdigest(env['rack.input'].read)
+  [200, { 'Content-Type' => 'text/plain' }, ["#{env['REQUEST_METHOD']} #{env['REQUEST_URI'].sub(%r{^https?://[^/]+}, '')} #{hash}  -\\n"]]
+end
+guarded = Rack::Auth::Digest::MD5.new(echo, ${JSON.stringify(account.realm)}, 'a key of the test') do |user|
+  user == ${JSON.stringify(account.username)} ? ${JSON.stringify(account.password)} : nil
+end
+app = lambda do |env|
+  status, headers, body = guarded.call(env)
+  log.write("#{status}\\t#{env['REQUEST_METHOD']}\\t#{env['HTTP_AUTHORIZATION'] || '-'}\\n")
+  [status, headers, body]
+end
+Rack::Handler::WEBrick.run(app, Host: '127.0.0.1', Port: ${port}, Logger: WEBrick::Log.new(File::NULL), AccessLog: [],
+  SSLEnable: true,
+  SSLCertificate: OpenSSL::X509::Certificate.new(File.read(folder + '/cert.pem')),
+  SSLPrivateKey: OpenSSL::PKey.read(File.read(folder + '/key.pem'))) { |server| trap('TERM') { server.shutdown } }
+`,
+  });
+}
