@@ -1,10 +1,10 @@
 import { once } from 'node:events';
 import type { Server } from 'node:http';
-import type { Socket } from 'node:net';
 import express, { type NextFunction, type Request, type RequestHandler, type Response } from 'express';
 import helmet from 'helmet';
 import { createServer } from '../base/node-http.ts';
 import { type OpenAddress, openPort, type PortOptions } from '../base/open-port.ts';
+import { pipelineBound } from '../base/pipeline-bound.ts';
 import type { MetricsFormat, MetricsText } from '../metrics/merged-metrics.ts';
 import { type ActionsOptions, actionsRouter } from './actions.ts';
 import { admission, Slots } from './admission.ts';
@@ -58,8 +58,6 @@ const TIMEOUTS: ControlTimeouts = { headers: 10_000, idle: 30_000, response: 60_
 
 /** Maximum number of open connections. */
 const CONNECTIONS = 1_000;
-/** Maximum number of pending requests on one connection. Few clients of this plane pipeline. */
-const PIPELINED = 8;
 /** Maximum number of concurrent scrapes. Prometheus makes one at a time. */
 const SCRAPES = 16;
 
@@ -190,21 +188,6 @@ export class ControlPlane {
     this.#server.closeAllConnections();
     await closed;
   }
-}
-
-/** Closes a connection with too many pending requests: one packet can hold more than a thousand. */
-function pipelineBound(): RequestHandler {
-  const unanswered = new WeakMap<Socket, number>();
-  return ({ socket }, res, next) => {
-    const before = unanswered.get(socket) ?? 0;
-    if (before >= PIPELINED) {
-      socket.destroy();
-      return;
-    }
-    unanswered.set(socket, before + 1);
-    res.once('close', () => unanswered.set(socket, (unanswered.get(socket) ?? 1) - 1));
-    next();
-  };
 }
 
 /** Returns OpenMetrics for a client that names it, as Prometheus does, with any version and further parameters. */

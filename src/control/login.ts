@@ -53,7 +53,8 @@ export function loginRouter(deps: LoginDeps): Router {
       inSlot(slots, res, deps, async () => {
         const sealed = deps.cookies.signIn(req);
         deps.cookies.clearSignIn(req, res);
-        const [, search = ''] = /(\?.*)$/.exec(req.originalUrl) ?? [];
+        const [path = ''] = req.originalUrl.split('?', 1);
+        const search = req.originalUrl.slice(path.length);
         openFor(req, res, await signedIn(req, deps, oidc.complete(search, sealed)), deps);
         // A redirect would still count as one of the provider's page, without the strict cookie.
         deps.pages.sendForward(res, 'Signed in', '/');
@@ -70,6 +71,10 @@ function signInByToken(
   guard: TokenGuard,
   deps: LoginDeps,
 ): void | Promise<void> {
+  if (isForeignForm(req, deps.publicOrigin)) {
+    const { status, message, code } = new ControlError('cross-site');
+    return deps.pages.sendLogin(res, status, message, code);
+  }
   const token: unknown = req.body?.token;
   const given = typeof token === 'string' ? token : '';
   const address = addressOf(req);
@@ -129,7 +134,7 @@ async function inSlot(
 
 async function signOut(req: Request, res: Response, deps: LoginDeps): Promise<void> {
   const { sessions, cookies, pages } = deps;
-  if (isCrossSite(req, deps.publicOrigin)) return sendControlError(res, 'cross-site');
+  if (isForeignForm(req, deps.publicOrigin)) return sendControlError(res, 'cross-site');
   const value = cookies.session(req);
   const session = value === undefined ? undefined : sessions.find(value);
   cookies.clearSession(req, res);
@@ -155,6 +160,15 @@ async function signOutUrl(
     onFailure(error.code, error.reason);
     return undefined;
   }
+}
+
+/**
+ * True if a browser says that a page elsewhere sends the form: it could sign somebody in with a token of its own. Over
+ * plain HTTP to another machine a browser says nothing else than the origin `null`, since the pages send no referrer.
+ */
+function isForeignForm(req: Request, publicOrigin: string | undefined): boolean {
+  const { origin, 'sec-fetch-site': site } = req.headers;
+  return !(origin === 'null' && site === undefined) && isCrossSite(req, publicOrigin);
 }
 
 function senderOf(req: Request, { operator }: Holder): AdminDetails {

@@ -87,5 +87,6 @@ export function reasonOf(error: unknown): string {
   const { cause, error: given } = error instanceof Error ? (error as Error & { error?: unknown }) : {};
   const quoted = typeof given === 'string' ? ` (${given.slice(0, MAX_QUOTED).replace(/\p{C}/gu, '?')})` : '';
   const own = `${messageOf(error)}${quoted}`;
-  return cause instanceof Error ? `${own}: ${reasonOf(cause)}` : own;
+  // The message of a SyntaxError quotes the text, which can hold a token.
+  return cause instanceof Error && !(cause instanceof SyntaxError) ? `${own}: ${reasonOf(cause)}` : own;
 }

@@ -4,18 +4,23 @@ import { createRequire } from 'node:module';
 import express, { type NextFunction, type Request, type Response } from 'express';
 import helmet from 'helmet';
 import { checkpointLine } from '../audit/checkpoint.ts';
+import { monotonicClock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
+import { LogThrottle } from '../base/log-throttle.ts';
 import { createServer } from '../base/node-http.ts';
 import { type OpenAddress, openPort, type PortOptions } from '../base/open-port.ts';
+import { pipelineBound } from '../base/pipeline-bound.ts';
 import type { ListenTls } from '../gateway/listener.ts';
 import type { HeadStore } from './head-store.ts';
-import type { RefusalReason, Witness } from './witness.ts';
+import type { Refusal, RefusalReason, Witness } from './witness.ts';
 
 const require = createRequire(import.meta.url);
 
 /** Bytes of a request: 63 hashes and a checkpoint have 4 KiB. */
 const MAX_BODY = 16 * 1024;
 const MAX_CONNECTIONS = 500;
+/** Kinds of log lines that are throttled, each by itself. */
+const MAX_KINDS = 1000;
 /** Timeouts in milliseconds. */
 const HEADERS_MS = 10_000;
 const IDLE_MS = 30_000;
@@ -50,6 +55,8 @@ export class WitnessServer {
     const app = express();
     app.disable('x-powered-by');
     app.use(helmet({ strictTransportSecurity: false }));
+    app.use(pipelineBound());
+    const refusals = new LogThrottle(monotonicClock, MAX_KINDS);
     app.get('/livez', (_req, res) => void res.type('text/plain').send('ok\n'));
     app.get('/checkpoints', (_req, res) => {
       res.type('application/jsonl').send(store.all.map(({ note }) => checkpointLine(note)).join(''));
@@ -62,11 +69,7 @@ export class WitnessServer {
       if (result.kind === 'cosigned') return void res.type('text/plain').send(result.lines);
       const { reason, size } = result;
       const [status, message] = REFUSALS[reason];
-      // The request is evidence against the log: its key signed the head.
-      if (MISBEHAVIOUR.includes(reason)) log.error({ reason, size, request: text }, 'head refused');
-      // A gateway whose position is gone asks like that.
-      else if (reason === 'other-size') log.info({ reason, size }, 'head refused');
-      else log.warn({ reason, size }, 'head refused');
+      logRefusal(log, refusals, result, text);
       const isConflict = status === 409;
       // Express would add a character set.
       res
@@ -110,4 +113,22 @@ export class WitnessServer {
     this.#server.closeAllConnections();
     await closed;
   }
+}
+
+/** Anyone can send requests, also copies of heads that are public: they must not fill the log. */
+function logRefusal(log: Log, refusals: LogThrottle, { reason, size }: Refusal, text: string): void {
+  const isEvidence = MISBEHAVIOUR.includes(reason);
+  const suppressed = refusals.admit(isEvidence ? `${reason} ${signedText(text)}` : reason);
+  if (suppressed === undefined) return;
+  // The request is evidence against the log: its key signed the head.
+  if (isEvidence) log.error({ reason, size, suppressed, request: text }, 'head refused');
+  // A gateway whose position is gone asks like that.
+  else if (reason === 'other-size') log.info({ reason, size, suppressed }, 'head refused');
+  else log.warn({ reason, size, suppressed }, 'head refused');
+}
+
+/** The text of the checkpoint in a request: only the key of the log makes another one. */
+function signedText(request: string): string {
+  const [, text = ''] = request.split('\n\n', 2);
+  return text;
 }

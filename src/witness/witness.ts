@@ -34,12 +34,17 @@ export type RefusalReason =
   | 'inconsistent'
   | 'too-many-trees';
 
+/** `size`: that of the last head that was cosigned. */
+export interface Refusal {
+  readonly kind: 'refused';
+  readonly reason: RefusalReason;
+  readonly size: number;
+}
+
 /** The response of a witness to a request. */
 export type WitnessResult =
   /** `lines`: the cosignature, as the line of a note. */
-  | { readonly kind: 'cosigned'; readonly lines: string }
-  /** `size`: that of the last head that was cosigned. */
-  | { readonly kind: 'refused'; readonly reason: RefusalReason; readonly size: number };
+  { readonly kind: 'cosigned'; readonly lines: string } | Refusal;
 
 interface Submission {
   readonly old: number;
@@ -85,7 +90,7 @@ export class Witness {
 
   async #compare({ old, proof, checkpoint }: Submission, key: KeyObject): Promise<WitnessResult> {
     const before = this.#store.of(originOf(checkpoint))?.checkpoint ?? MerkleTree.empty();
-    const refused = (reason: RefusalReason): WitnessResult => ({
+    const refused = (reason: RefusalReason): Refusal => ({
       kind: 'refused',
       reason,
       size: before.size,
@@ -96,6 +101,8 @@ export class Witness {
     if (before instanceof MerkleTree && this.#isFull(checkpoint)) return refused('too-many-trees');
     const { name, key: own } = this.#options;
     const lines = cosign(own, name, checkpoint.text, Date.now());
+    // It is stored. Heads are public, and who sends copies must not make the disk a queue.
+    if (old === checkpoint.size && !(before instanceof MerkleTree)) return { kind: 'cosigned', lines };
     // Of the signatures that came along, others would only take room.
     const signed = checkpoint.signatures.filter((each) =>
       isSignedBy({ ...checkpoint, signatures: [each] }, [key]),

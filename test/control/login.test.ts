@@ -114,6 +114,35 @@ test('a form that is no token is refused', async () => {
   expect((await post(`token=${'x'.repeat(5000)}`)).status).toBe(413);
 });
 
+test('a page of another site signs nobody in, and nobody out', async () => {
+  const origin = await start();
+  const post = async (path: string, headers: Record<string, string>) => {
+    const body = new URLSearchParams({ token });
+    const response = await fetch(`${origin}${path}`, { method: 'POST', body, headers, redirect: 'manual' });
+    await response.body?.cancel();
+    return [response.status, response.headers.get('set-cookie') !== null];
+  };
+  const foreign: Record<string, string>[] = [
+    { 'sec-fetch-site': 'cross-site' },
+    { 'sec-fetch-site': 'cross-site', origin: 'null' },
+    { 'sec-fetch-site': 'same-site', origin },
+    { origin: 'https://elsewhere.example.org' },
+  ];
+  // Browsers add Sec-Fetch-Site only over TLS and to loopback, and the pages send no referrer.
+  const own: Record<string, string>[] = [
+    {},
+    { origin: 'null' },
+    { origin: 'null', 'sec-fetch-site': 'same-origin' },
+    { origin, 'sec-fetch-site': 'same-origin' },
+  ];
+  for (const path of ['/login', '/logout']) {
+    for (const headers of foreign)
+      expect([path, headers, await post(path, headers)]).toEqual([path, headers, [403, false]]);
+    for (const headers of own)
+      expect([path, headers, await post(path, headers)]).toEqual([path, headers, [303, true]]);
+  }
+});
+
 test('a session ends with the sign-out, also for who kept its cookie', async () => {
   const origin = await start();
   const [cookie = ''] = (await signIn(origin, token)).headers.get('set-cookie')?.split(';') ?? [];

@@ -4,7 +4,7 @@ import { exportJWK, generateKeyPair, type JWTPayload, SignJWT } from 'jose';
 import { monotonicClock } from '../../src/base/clock.ts';
 import { errorCode } from '../../src/base/error-code.ts';
 import { Secret } from '../../src/base/secret.ts';
-import { OidcClient, type OidcOptions, SIGN_IN_MS } from '../../src/control/oidc.ts';
+import { OidcClient, type OidcOptions, SIGN_IN_MS, SignInError } from '../../src/control/oidc.ts';
 import { closing } from '../support/closing.ts';
 import { listenOnLoopback } from '../support/loopback-server.ts';
 import { setWallClock } from '../support/wall-clock.ts';
@@ -129,6 +129,21 @@ describe('an ID token is refused', () => {
     expect(await outcome(signIn())).toBe(code);
   });
 });
+
+test.each([
+  ['response', () => 'access_token=the-secret'],
+  ['ID token', () => JSON.stringify({ access_token: 'a', token_type: 'Bearer', id_token: malformedToken })],
+])('the reason for the log quotes nothing of a %s that is no JSON', async (_name, tokens) => {
+  const { signIn } = await start({ tokens });
+  const error = await signIn().catch((thrown: unknown) => thrown);
+  expect(error).toBeInstanceOf(SignInError);
+  expect((error as SignInError).reason).toMatch(/JSON/);
+  expect((error as SignInError).reason).not.toMatch(/secret/);
+});
+
+const malformedToken = ['{"alg":"RS256"}', 'the-secret', 'x']
+  .map((part) => Buffer.from(part).toString('base64url'))
+  .join('.');
 
 test('a small difference of the clocks is accepted', async () => {
   const now = Math.floor(Date.now() / 1000);

@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { readdir, readFile, rename, writeFile } from 'node:fs/promises';
+import { readdir, readFile, rename, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { expect, test } from '@jest/globals';
@@ -8,6 +8,7 @@ import { request } from 'undici';
 import { cosignatureOf, witnessKey } from '../../src/audit/cosignature.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
 import { gateway, PROGRAM } from '../support/program.ts';
+import { RawClient } from '../support/raw-client.ts';
 import { newSigningKey } from '../support/signing-key.ts';
 import { MemoryLog, startTestWitness, WITNESS_NAME } from '../support/witness.ts';
 
@@ -100,6 +101,49 @@ test('refuses as the protocol says, and then still knows the last head', async (
   expect((await witness.add('x'.repeat(17 * 1024))).status).toBe(413);
   const evidence = witness.logged.filter(({ request }) => typeof request === 'string');
   expect(evidence.map(({ reason }) => reason)).toEqual(['other-root', 'inconsistent']);
+  expect((await witness.add(log.request(20, 30))).status).toBe(200);
+});
+
+test('a head that is sent again is cosigned, and costs no write', async () => {
+  await using witness = await startTestWitness(logs);
+  await witness.add(log.request(0, 20));
+  const state = join(witness.directory, 'state');
+  const [name = ''] = (await readdir(state)).filter((each) => each.endsWith('.head'));
+  const { ino, mtimeMs } = await stat(join(state, name));
+  for (let sent = 0; sent < 3; sent += 1) {
+    const { status, text } = await witness.add(log.request(20, 20));
+    expect(status).toBe(200);
+    expect(cosignatureOf(log.cosigned(20, text), [witnessKey(witness.publicKey)])).toBeDefined();
+  }
+  expect(await stat(join(state, name))).toMatchObject({ ino, mtimeMs });
+});
+
+test('strangers cannot fill its log, and each piece of evidence is logged', async () => {
+  await using witness = await startTestWitness(logs);
+  await witness.add(log.request(0, 20));
+  const fork = log.forkedAt(10);
+  const other = new MemoryLog(newSigningKey(), ['a', 'b']);
+  for (let sent = 0; sent < 20; sent += 1) {
+    for (const body of ['x', other.request(0, 2), log.request(0, 30)]) await witness.add(body);
+    await witness.add(fork.request(20, sent % 2 === 0 ? 20 : 30));
+  }
+  const refused = witness.logged.filter(({ msg }) => msg === 'head refused');
+  expect(refused.map(({ reason }) => reason)).toEqual([
+    'malformed',
+    'not-signed',
+    'other-size',
+    'other-root',
+    'inconsistent',
+  ]);
+});
+
+test('closes a connection with more than eight pending requests', async () => {
+  await using witness = await startTestWitness(logs);
+  await witness.add(log.request(0, 20));
+  const client = await RawClient.open(Number(new URL(witness.url).port));
+  await client.send('GET /checkpoints HTTP/1.1\r\nHost: witness\r\n\r\n'.repeat(200));
+  const received = (await client.end()).toString('latin1');
+  expect(received.split('HTTP/1.1 200').length - 1).toBeLessThanOrEqual(8);
   expect((await witness.add(log.request(20, 30))).status).toBe(200);
 });
 
