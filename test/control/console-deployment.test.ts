@@ -305,7 +305,7 @@ describe('the overview of 200 deployments', () => {
       // The banner stays small.
       const banner = await page.getByRole('region', { name: 'Problems now' }).innerText();
       expect(banner).toMatch(
-        /deployment-150: Deployment-150\.example\.org has been failing for 42 s: it accepts no connection\.[\s\S]+ and 11 more$/,
+        /deployment-150: The address deployment-150\.example\.org has been failing for 42 s: it accepts no connection\.[\s\S]+ and 11 more$/,
       );
 
       await table.getByRole('button', { name: 'Deployment' }).click();
@@ -313,11 +313,11 @@ describe('the overview of 200 deployments', () => {
       await table.getByRole('button', { name: 'Deployment' }).press('Enter');
       expect((await heads())[0]).toBe('deployment-199');
       expect(await table.locator('th[aria-sort]').getAttribute('aria-sort')).toBe('descending');
-      await page.getByLabel('Filter').fill('BROKEN');
+      await page.getByLabel('Filter').fill('DOWN');
       expect(await heads()).toEqual([down]);
       await page.getByText('1 of 200 deployments').waitFor();
       await page.getByLabel('Filter').fill('-007');
-      const line = table.getByLabel('Requests and errors of deployment-007 in the last 15 minutes');
+      const line = table.getByLabel('Requests and errors of deployment-007 in up to 15 minutes');
       expect(await line.locator('path').first().getAttribute('d')).toMatch(/^M/);
     }
     await checkLooks(page);
