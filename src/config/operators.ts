@@ -138,5 +138,5 @@ export function fourEyesOf(written: z.output<ReturnType<typeof fourEyesSchema>>)
   const { actions, within } = written === true ? { actions: FOUR_EYES_ACTIONS, within: 600_000 } : written;
   const listed = new Set<string>(actions);
   const isVersionListed = VERSION_ACTIONS.some((action) => listed.has(action));
-  return { actions: listed.union(new Set(isVersionListed ? VERSION_ACTIONS : [])), withinMs: within };
+  return { actions: new Set([...listed, ...(isVersionListed ? VERSION_ACTIONS : [])]), withinMs: within };
 }
