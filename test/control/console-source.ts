@@ -185,7 +185,7 @@ export const recentError: ErrorState = {
   requestId: 'request-of-the-error',
 };
 
-const NO_QUERIES: Queries = {
+export const NO_QUERIES: Queries = {
   explain: () => {
     throw new ControlError('client-unknown');
   },

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { afterEach, describe, expect, test } from '@jest/globals';
 import type { GatewayState } from '../../src/control/state.ts';
-import { startControl } from './console-source.ts';
+import { NO_QUERIES, startControl } from './console-source.ts';
 
 const token = 'a-long-random-token';
 let close: (() => Promise<void>) | undefined;
@@ -94,6 +94,29 @@ test('the description of the API is JSON and names the version', async () => {
   const answer = await fetch(`${await start()}/openapi.json`);
   expect(answer.headers.get('content-type')).toMatch(/^application\/json/);
   expect(await answer.json()).toMatchObject({ openapi: '3.1.0', info: { version: '1.2.3' } });
+});
+
+test('a flight record, which stops the workers for a moment, is read once in ten seconds', async () => {
+  const clock = { time: 0, now: () => clock.time };
+  let records = 0;
+  const flightRecord = async () => {
+    records += 1;
+    return '{}\n';
+  };
+  const control = await startControl({ clock, queries: { ...NO_QUERIES, flightRecord } });
+  close = () => control.close();
+  const read = async () => {
+    const response = await fetch(`${control.origin}/api/flight-record`);
+    return [response.status, /"code":"([a-z-]+)"/.exec(await response.text())?.[1]];
+  };
+  const refused = [429, 'flight-record-pending'];
+  const statuses = await Promise.all([read(), read(), read()]);
+  expect(statuses.sort()).toEqual([[200, undefined], refused, refused]);
+  clock.time = 9_999;
+  expect(await read()).toEqual(refused);
+  clock.time = 10_000;
+  expect(await read()).toEqual([200, undefined]);
+  expect(records).toBe(2);
 });
 
 test('helmet guards every answer, and nothing names the framework', async () => {
