@@ -50,7 +50,7 @@ export function claimIn(claims: Claims, name: string): unknown {
 
 /**
  * Returns the person and the roles that the claims of a provider give.
- * @throws ControlError if a claim is missing, or gives no role
+ * @throws ControlError if a claim is missing; RoleMissingError
  */
 export function operatorFrom(claims: Claims, rules: RoleRules): Omit<SignedIn, 'idToken'> {
   const subject = claimText(claims, 'sub');
@@ -59,8 +59,19 @@ export function operatorFrom(claims: Claims, rules: RoleRules): Omit<SignedIn, '
   if (value === undefined) throw missing(rules.claim);
   const values = new Set<unknown>(Array.isArray(value) ? value : [value]);
   const roles = new Set(ROLES.filter((role) => rules[role]?.some((each) => values.has(each))));
-  if (roles.size === 0) throw new ControlError('role-missing', noRole(name, rules));
-  return { operator: { name, subject }, roles };
+  const operator = { name, subject };
+  if (roles.size === 0) throw new RoleMissingError(operator, rules);
+  return { operator, roles };
+}
+
+/** The provider knows the person, and the claims give no role. */
+export class RoleMissingError extends ControlError {
+  readonly operator: Operator;
+
+  constructor(operator: Operator, rules: RoleRules) {
+    super('role-missing', noRole(operator.name, rules));
+    this.operator = operator;
+  }
 }
 
 function claimText(claims: Claims, name: string): string {

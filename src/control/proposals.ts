@@ -1,10 +1,10 @@
 import { randomBytes } from 'node:crypto';
 import { isDeepStrictEqual } from 'node:util';
 import type { Clock } from '../base/clock.ts';
+import type { ProposalsView } from './action-view.ts';
 import { ControlError } from './control-error.ts';
 import type { ActionPlan, GatewayActions, Sender } from './gateway-actions.ts';
 import type { Operator } from './operators.ts';
-import type { ProposalsView } from './view.ts';
 
 /** Proposals of one person, and of all, that wait at the same time. */
 const MAX_OF_PERSON = 8;

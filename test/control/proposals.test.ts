@@ -11,7 +11,7 @@ import { closing } from '../support/closing.ts';
 import { CookieClient, openOidc, type People } from '../support/oidc.ts';
 import { act, OF_PROGRAM, ofPage, post, TOKEN_HASHES } from '../support/operator.ts';
 import { checkLooks, usePages } from '../support/pages.ts';
-import { openScene } from '../support/scene.ts';
+import { openScene, type SceneOptions } from '../support/scene.ts';
 
 const PEOPLE: People = {
   otto: { email: 'otto@example.org', groups: ['ops'] },
@@ -29,7 +29,7 @@ beforeAll(async () => {
   consoleFolder = await builtConsole();
 });
 
-async function start(fourEyes: unknown = true) {
+async function start(fourEyes: unknown = true, options: SceneOptions = {}) {
   const oidc = await openOidc({ people: PEOPLE });
   closing.push(oidc.close);
   const folder = await folderOf();
@@ -37,6 +37,7 @@ async function start(fourEyes: unknown = true) {
   await writeFile(keyFile, AUDIT_KEY, { mode: 0o600 });
   const log = join(folder, 'log');
   const scene = await openScene({
+    ...options,
     top: {
       control: { port: 0, actions: true, ...TOKEN_HASHES, oidc: oidc.section, fourEyes },
       audit: { directory: log, keyFile },
@@ -133,6 +134,24 @@ test('a proposal is withdrawn or rejected, which is recorded, and is gone', asyn
   const withdrawn = await events('action-withdrawn');
   expect(withdrawn.map(({ operator }) => operator)).toEqual(['otto@example.org', 'olga@example.org']);
   expect(await events('action')).toEqual([]);
+});
+
+test('a version that needs a second person cannot be put in use under another name', async () => {
+  const credential = {
+    username: { value: 'demo-user' },
+    password: { value: 'old' },
+    next: { password: { value: 'new' } },
+  };
+  const accounts = [{ username: 'demo-user', password: 'old', otherPasswords: ['new'], sites: ['demo'] }];
+  const target = { deployment: 'submissions', credential: 'submissions', version: '2' };
+  for (const listed of ['promote', 'roll-back']) {
+    const { origin, person } = await start({ actions: [listed] }, { credential, behaviour: { accounts } });
+    const otto = await person('otto');
+    for (const action of ['promote', 'roll-back']) {
+      const { status } = await act(origin, { action, ...target }, otto);
+      expect([listed, action, status]).toEqual([listed, action, 202]);
+    }
+  }
 });
 
 test('the token acts alone, and its record names no person', async () => {
