@@ -3,6 +3,7 @@ import { monotonicClock } from '../base/clock.ts';
 import { messageOf } from '../base/error-code.ts';
 import type { Log } from '../base/log.ts';
 import { count } from '../base/units.ts';
+import type { ActionName, CredentialResultView, FindingView } from '../control/action-view.ts';
 import type { ReloadResult } from '../control/actions.ts';
 import { ControlError } from '../control/control-error.ts';
 import type {
@@ -19,7 +20,6 @@ import type {
 } from '../control/gateway-actions.ts';
 import { type Operator, operatorDetails } from '../control/operators.ts';
 import { type CredentialVersionState, statusOf } from '../control/state.ts';
-import type { ActionName, CredentialResultView, FindingView } from '../control/view.ts';
 import { WORDS } from '../control/words.ts';
 import { examine, type Report } from '../doctor/doctor.ts';
 import type { Finding } from '../doctor/finding.ts';

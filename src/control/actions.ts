@@ -4,6 +4,7 @@ import type { Clock } from '../base/clock.ts';
 import { RollingCount } from '../base/rolling-count.ts';
 import type { LocatedIssue } from '../config/issues.ts';
 import type { FourEyes } from '../config/operators.ts';
+import type { ActionName, ActionResultView, ActionsView, PendingActionView } from './action-view.ts';
 import { type Admission, type Caller, callerOf, Slots } from './admission.ts';
 import { Confirmations, VALID_MS } from './confirmations.ts';
 import { ControlError, handler, jsonBody, sendProblem } from './control-error.ts';
@@ -19,7 +20,6 @@ import {
 } from './gateway-actions.ts';
 import { type RoleRules, roleRequired } from './operators.ts';
 import { Proposals } from './proposals.ts';
-import type { ActionName, ActionResultView, ActionsView, PendingActionView } from './view.ts';
 
 /** Confirmed actions in a minute. */
 const PER_MINUTE = 30;

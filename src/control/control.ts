@@ -129,7 +129,7 @@ export class ControlPlane {
     });
     app.get('/readyz', async (req, res) => {
       const content = readiness(await options.console.state());
-      res.status(content.status === 'unready' ? 503 : 200);
+      res.status(content.status === 'down' ? 503 : 200);
       if ('verbose' in req.query) res.type('text/plain').send(readinessText(content));
       else res.json(content);
     });

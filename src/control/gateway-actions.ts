@@ -1,7 +1,7 @@
 import { z } from 'zod';
+import type { ActionResultView, CredentialResultView } from './action-view.ts';
 import type { Caller } from './admission.ts';
 import type { Operator } from './operators.ts';
-import type { ActionResultView, CredentialResultView } from './view.ts';
 
 /** Longest name in a request, in characters. */
 const LONGEST = 256;

@@ -5,7 +5,7 @@ import { isCrossSite, rolesOfToken, Slots } from './admission.ts';
 import { ControlError, type ControlErrorCode, sendControlError } from './control-error.ts';
 import type { Cookies } from './cookies.ts';
 import { CALLBACK, type OidcClient, SignInError } from './oidc.ts';
-import { operatorDetails, type SignedIn } from './operators.ts';
+import { operatorDetails, RoleMissingError, type SignedIn } from './operators.ts';
 import type { Pages } from './pages.ts';
 import type { Holder, Session, Sessions } from './sessions.ts';
 import { isAccess, type TokenGuard } from './token-guard.ts';
@@ -102,7 +102,8 @@ async function signedIn(req: Request, deps: LoginDeps, completing: Promise<Signe
   } catch (error) {
     // A code that nobody got from the provider must not fill the audit log.
     if (error instanceof ControlError && !(error instanceof SignInError)) {
-      deps.record('sign-in-refused', { by: 'oidc', address, code: error.code });
+      const person = error instanceof RoleMissingError ? error.operator : undefined;
+      deps.record('sign-in-refused', { by: 'oidc', address, code: error.code, ...operatorDetails(person) });
     }
     throw error;
   }

@@ -1,10 +1,10 @@
 import { randomBytes } from 'node:crypto';
 import { isDeepStrictEqual } from 'node:util';
 import type { Clock } from '../base/clock.ts';
+import type { ProposalsView } from './action-view.ts';
 import { ControlError } from './control-error.ts';
 import type { ActionPlan, GatewayActions, Sender } from './gateway-actions.ts';
 import type { Operator } from './operators.ts';
-import type { ProposalsView } from './view.ts';
 
 /** Proposals of one person, and of all, that wait at the same time. */
 const MAX_OF_PERSON = 8;
@@ -27,7 +27,7 @@ type Person = Sender & { readonly operator: Operator };
 export class Proposals {
   readonly #withinMs: number;
   readonly #clock: Clock;
-  /** By id, the oldest first. */
+  /** By id. */
   readonly #waiting = new Map<string, Proposal>();
 
   constructor(withinMs: number, clock: Clock) {
@@ -84,8 +84,14 @@ export class Proposals {
    */
   async withdraw(id: string, sender: Sender, actions: GatewayActions): Promise<Proposal> {
     const proposal = this.#find(id, actions);
+    // At once, so that nobody confirms it meanwhile.
     this.#waiting.delete(id);
-    await actions.note('action-withdrawn', proposal, sender);
+    try {
+      await actions.note('action-withdrawn', proposal, sender);
+    } catch (error) {
+      this.#waiting.set(id, proposal);
+      throw error;
+    }
     return proposal;
   }
 
@@ -119,7 +125,7 @@ export class Proposals {
   #dropExpired(actions: GatewayActions | undefined): void {
     const now = this.#clock.now();
     for (const [id, proposal] of this.#waiting) {
-      if (proposal.until > now) return;
+      if (proposal.until > now) continue;
       this.#waiting.delete(id);
       actions?.noteExpired(proposal, proposal.proposer);
     }

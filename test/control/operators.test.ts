@@ -235,7 +235,12 @@ describe('a person who signs in at the provider', () => {
     );
     expect(client.cookies(scene.publicUrl)).toBe('');
     expect(await eventsIn(scene, 'sign-in-refused')).toEqual([
-      expect.objectContaining({ by: 'oidc', code: 'role-missing' }),
+      expect.objectContaining({
+        by: 'oidc',
+        code: 'role-missing',
+        operator: 'stranger@example.org',
+        operatorSubject: 'stranger',
+      }),
     ]);
   });
 

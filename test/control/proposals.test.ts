@@ -11,7 +11,7 @@ import { closing } from '../support/closing.ts';
 import { CookieClient, openOidc, type People } from '../support/oidc.ts';
 import { act, OF_PROGRAM, ofPage, post, TOKEN_HASHES } from '../support/operator.ts';
 import { checkLooks, usePages } from '../support/pages.ts';
-import { openScene } from '../support/scene.ts';
+import { openScene, type SceneOptions } from '../support/scene.ts';
 import { until } from '../support/until.ts';
 
 const PEOPLE: People = {
@@ -30,7 +30,7 @@ beforeAll(async () => {
   consoleFolder = await builtConsole();
 });
 
-async function start(fourEyes: unknown = true) {
+async function start(fourEyes: unknown = true, options: SceneOptions = {}) {
   const oidc = await openOidc({ people: PEOPLE });
   closing.push(oidc.close);
   const folder = await folderOf();
@@ -38,6 +38,7 @@ async function start(fourEyes: unknown = true) {
   await writeFile(keyFile, AUDIT_KEY, { mode: 0o600 });
   const log = join(folder, 'log');
   const scene = await openScene({
+    ...options,
     top: {
       control: { port: 0, actions: true, ...TOKEN_HASHES, oidc: oidc.section, fourEyes },
       audit: { directory: log, keyFile },
@@ -136,6 +137,24 @@ test('a proposal is withdrawn or rejected, which is recorded, and is gone', asyn
   expect(await events('action')).toEqual([]);
 });
 
+test('a version that needs a second person cannot be put in use under another name', async () => {
+  const credential = {
+    username: { value: 'demo-user' },
+    password: { value: 'old' },
+    next: { password: { value: 'new' } },
+  };
+  const accounts = [{ username: 'demo-user', password: 'old', otherPasswords: ['new'], sites: ['demo'] }];
+  const target = { deployment: 'submissions', credential: 'submissions', version: '2' };
+  for (const listed of ['promote', 'roll-back']) {
+    const { origin, person } = await start({ actions: [listed] }, { credential, behaviour: { accounts } });
+    const otto = await person('otto');
+    for (const action of ['promote', 'roll-back']) {
+      const { status } = await act(origin, { action, ...target }, otto);
+      expect([listed, action, status]).toEqual([listed, action, 202]);
+    }
+  }
+});
+
 test('the token acts alone, and its record names no person', async () => {
   const { origin, scene, events } = await start();
   expect((await act(origin, DRAIN, OF_PROGRAM)).status).toBe(200);
@@ -192,7 +211,8 @@ function bare() {
     proposals.propose(await actions.plan({ action: 'reload' }), sender(subject), actions);
   const confirm = (id: string, subject: string) => proposals.confirm(id, sender(subject), actions);
   const waiting = () => proposals.view(undefined, actions).proposals.length;
-  return { clock, now, notes, expired, propose, confirm, waiting };
+  const withdraw = (id: string, subject: string) => proposals.withdraw(id, sender(subject), actions);
+  return { clock, now, notes, expired, propose, confirm, withdraw, waiting };
 }
 
 const codeOf = (work: Promise<unknown>) => work.then(() => 'ok', errorCode);
@@ -259,4 +279,18 @@ test('a proposal that cannot be recorded does not wait', async () => {
   now.isWritable = false;
   expect(await codeOf(propose('a'))).toBe('audit-unavailable');
   expect([waiting(), notes]).toEqual([0, []]);
+});
+
+test('a withdrawal that cannot be recorded is refused, and the proposal still ends in time', async () => {
+  const { clock, now, propose, confirm, withdraw, waiting } = bare();
+  const { id } = await propose('a');
+  clock.time = 1_000;
+  const { id: later } = await propose('a');
+  now.isWritable = false;
+  expect(await codeOf(withdraw(id, 'b'))).toBe('audit-unavailable');
+  expect(waiting()).toBe(2);
+  now.isWritable = true;
+  clock.time = 600_000;
+  expect(await codeOf(confirm(id, 'b'))).toBe('proposal-unknown');
+  expect(await codeOf(confirm(later, 'b'))).toBe('ok');
 });
