@@ -31,6 +31,8 @@ export interface SignedIn {
 
 /** Longest name or subject that is accepted, in characters. */
 const MAX_LENGTH = 256;
+/** Characters by which a name looks like another one, or ends a line. */
+const MISLEADING = /[\p{Cc}\p{Bidi_Control}]/u;
 
 export type Claims = Readonly<Record<string, unknown>>;
 
@@ -76,7 +78,7 @@ export class RoleMissingError extends ControlError {
 
 function claimText(claims: Claims, name: string): string {
   const value = claimIn(claims, name);
-  if (typeof value !== 'string' || value === '' || value.length > MAX_LENGTH || /\p{Cc}/u.test(value)) {
+  if (typeof value !== 'string' || value === '' || value.length > MAX_LENGTH || MISLEADING.test(value)) {
     throw missing(name);
   }
   return value;

@@ -27,7 +27,7 @@ type Person = Sender & { readonly operator: Operator };
 export class Proposals {
   readonly #withinMs: number;
   readonly #clock: Clock;
-  /** By id, the oldest first. */
+  /** By id. */
   readonly #waiting = new Map<string, Proposal>();
 
   constructor(withinMs: number, clock: Clock) {
@@ -84,8 +84,14 @@ export class Proposals {
    */
   async withdraw(id: string, sender: Sender, actions: GatewayActions): Promise<Proposal> {
     const proposal = this.#find(id);
+    // At once, so that nobody confirms it meanwhile.
     this.#waiting.delete(id);
-    await actions.note('action-withdrawn', proposal, sender);
+    try {
+      await actions.note('action-withdrawn', proposal, sender);
+    } catch (error) {
+      this.#waiting.set(id, proposal);
+      throw error;
+    }
     return proposal;
   }
 
@@ -118,9 +124,6 @@ export class Proposals {
 
   #dropExpired(): void {
     const now = this.#clock.now();
-    for (const [id, { until }] of this.#waiting) {
-      if (until > now) return;
-      this.#waiting.delete(id);
-    }
+    for (const [id, { until }] of this.#waiting) if (until <= now) this.#waiting.delete(id);
   }
 }

@@ -208,7 +208,8 @@ function bare() {
     proposals.propose(await actions.plan({ action: 'reload' }), sender(subject), actions);
   const confirm = (id: string, subject: string) => proposals.confirm(id, sender(subject), actions);
   const waiting = () => proposals.view(undefined).proposals.length;
-  return { clock, now, notes, propose, confirm, waiting };
+  const withdraw = (id: string, subject: string) => proposals.withdraw(id, sender(subject), actions);
+  return { clock, now, notes, propose, confirm, withdraw, waiting };
 }
 
 const codeOf = (work: Promise<unknown>) => work.then(() => 'ok', errorCode);
@@ -257,4 +258,18 @@ test('a proposal that cannot be recorded does not wait', async () => {
   now.isWritable = false;
   expect(await codeOf(propose('a'))).toBe('audit-unavailable');
   expect([waiting(), notes]).toEqual([0, []]);
+});
+
+test('a withdrawal that cannot be recorded is refused, and the proposal still ends in time', async () => {
+  const { clock, now, propose, confirm, withdraw, waiting } = bare();
+  const { id } = await propose('a');
+  clock.time = 1_000;
+  const { id: later } = await propose('a');
+  now.isWritable = false;
+  expect(await codeOf(withdraw(id, 'b'))).toBe('audit-unavailable');
+  expect(waiting()).toBe(2);
+  now.isWritable = true;
+  clock.time = 600_000;
+  expect(await codeOf(confirm(id, 'b'))).toBe('proposal-unknown');
+  expect(await codeOf(confirm(later, 'b'))).toBe('ok');
 });
