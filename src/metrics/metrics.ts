@@ -297,7 +297,6 @@ export class Metrics {
     'sign_ins_total',
     'Sign-ins to the console, by result: ok, or the code of the error; token-wrong and token-delayed are those of the form for a token',
     ['result'],
-    'first',
   );
   readonly sessions = this.#gauge('sessions', 'Open sessions of the console', [], 'first');
   readonly internalErrors = this.#counter(
