@@ -115,6 +115,7 @@ async function runVerify(io: Io, options: VerifyArguments): Promise<ExitStatus> 
   if (unchecked !== undefined) {
     throw new CommandError(2, `--replica leaves out the log of --head ${formatHead(unchecked)}`);
   }
+  const timestampAuthorities = await readTimestampCa(options);
   const { directory, keys, publicKeys, heads } = await sourcesOf(io, options);
   const witnessed = await witnessesOf(options);
   using reading = await LogReading.of(io, directory, { replica });
@@ -128,7 +129,7 @@ async function runVerify(io: Io, options: VerifyArguments): Promise<ExitStatus> 
     knownLosses,
     onBytes,
     ...witnessed,
-    timestampAuthorities: await timestampAuthorities(options),
+    timestampAuthorities,
   });
   reading.progress.hide();
   const empty = result.segments === 0;
@@ -177,10 +178,7 @@ async function readBounded(file: string): Promise<Buffer> {
 }
 
 /** The authorities of time stamps; undefined: time stamps are not checked. */
-async function timestampAuthorities({
-  timestampCa,
-  publicKey,
-}: VerifyArguments): Promise<string | undefined> {
+async function readTimestampCa({ timestampCa, publicKey }: VerifyArguments): Promise<string | undefined> {
   if (timestampCa === undefined) return undefined;
   if (publicKey.length === 0)
     throw new CommandError(2, '--timestamp-ca needs --public-key: time stamps are of signed heads');
