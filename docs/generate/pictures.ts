@@ -4,14 +4,17 @@
  * pictures.
  */
 import { createHash, randomBytes } from 'node:crypto';
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
+import type { Page } from 'playwright-core';
 import { load, startScene, startTraffic } from '../../lab/bench/console-scene.ts';
 import { Secret } from '../../src/base/secret.ts';
+import type { RequestRow, SearchView } from '../../src/control/audit-view.ts';
 import { builtConsole, openBrowser, openPage } from '../../test/support/browser.ts';
+import { OF_PROGRAM, signIn, TOKEN, TOKEN_HASHES } from '../../test/support/operator.ts';
 
 const minutes = Number(process.argv[2] ?? 16);
 const docs = process.argv[3] ?? fileURLToPath(new URL('../pictures', import.meta.url));
@@ -32,31 +35,69 @@ const clients = CLIENTS.map((id) => ({
   ...(id === 'archive-sync' && { limits: { rate: '5/s', burst: 20 } }),
 }));
 
+interface Picture {
+  readonly file: string;
+  /** `REQUEST`: the page of a request that waited for a challenge. */
+  readonly path: string;
+  readonly width: number;
+  readonly scheme: 'light' | 'dark';
+  /** Brings the page to what the picture shows. */
+  readonly prepare?: (page: Page) => Promise<void>;
+}
+
+const TARGET =
+  '/submissions/api/manuscripts/v2/submissions/full/contributors/authors/submissionids?ids=%27DEMO-2026-0001%27';
+const EXPLAINED = new URLSearchParams({ client: 'reporting', method: 'GET', target: TARGET });
+
 /** Files, pages, widths and themes. */
-const PICTURES = [
+const PICTURES: readonly Picture[] = [
   { file: 'console.png', path: '/', width: 1400, scheme: 'light' },
   { file: 'console-dark.png', path: '/', width: 1400, scheme: 'dark' },
   { file: 'console-deployment.png', path: '/deployments/submissions', width: 1400, scheme: 'light' },
   { file: 'console-deployment-dark.png', path: '/deployments/submissions', width: 1400, scheme: 'dark' },
+  { file: 'console-map.png', path: '/map', width: 1400, scheme: 'light' },
+  { file: 'console-search.png', path: '/audit?code=rate-limited', width: 1400, scheme: 'light' },
+  { file: 'console-request.png', path: 'REQUEST', width: 1400, scheme: 'light' },
+  { file: 'console-policy.png', path: `/policy?${EXPLAINED}`, width: 1400, scheme: 'light' },
+  {
+    file: 'console-actions.png',
+    path: '/actions',
+    width: 1400,
+    scheme: 'light',
+    prepare: async (page) => {
+      await page.getByRole('button', { name: 'Drain' }).click();
+      await page.getByRole('dialog').getByRole('listitem').first().waitFor();
+    },
+  },
   { file: 'console-phone.png', path: '/', width: 360, scheme: 'light' },
   { file: 'console-phone-dark.png', path: '/deployments/submissions', width: 360, scheme: 'dark' },
-] as const;
+];
 
 const consoleFolder = await builtConsole();
 const folder = await mkdtemp(join(tmpdir(), 'pictures-'));
+const key = randomBytes(32).toString('hex');
+const keyFile = join(folder, 'key');
+await writeFile(keyFile, key, { mode: 0o600 });
+const directory = join(folder, 'log');
 const scene = await startScene({
   deployments: 6,
   consoleFolder,
   audit: {
-    directory: folder,
+    directory,
     replica: 'pictures',
-    key: new Secret(randomBytes(32).toString('hex')),
+    key: new Secret(key),
     durability: 'write',
     onFailure: 'refuse',
     parameters: ['ids', 'site_name'],
     segment: { size: 2 ** 28, age: 86_400_000, keep: 86_400_000 },
   },
-  top: { anonymous: false, clients },
+  top: {
+    anonymous: false,
+    clients,
+    control: { port: 0, actions: true, ...TOKEN_HASHES },
+    // Actions need one in the configuration; its values are those above.
+    audit: { directory, keyFile },
+  },
 });
 const { simulator, names, urlOf } = scene;
 simulator.set('submissions', { nonceLifetimeMs: 60_000, testPaths: true });
@@ -69,15 +110,32 @@ async function send(name: string): Promise<void> {
   await load(urlOf(name, path), { 'x-api-key': keyOf(client) });
 }
 
+/** The page of the latest request that waited for a challenge. */
+async function requestPath(): Promise<string> {
+  const response = await fetch(`${scene.gateway.control}/api/audit/search?limit=200&status=200`, {
+    headers: OF_PROGRAM,
+  });
+  const { rows } = (await response.json()) as SearchView;
+  const requests = rows.filter((row): row is RequestRow => row.kind === 'access');
+  const { requestId, time } = requests.find(({ upstream }) => upstream?.challenged) ?? requests[0] ?? {};
+  return `/requests/${requestId}?at=${time}`;
+}
+
 const traffic = names.map((name, index) => startTraffic(() => send(name), 200 + 250 * index));
 const browser = await openBrowser();
 try {
   await delay(minutes * 60_000);
-  for (const { file, path, width, scheme } of PICTURES) {
+  const { control } = scene.gateway;
+  const [cookie = '', session = ''] = (await signIn(control, TOKEN)).split('=');
+  for (const { file, path, width, scheme, prepare } of PICTURES) {
     const { page } = await openPage(browser, { width, scheme });
-    await page.goto(`${scene.gateway.control}/#${path}`);
+    await page.context().addCookies([{ name: cookie, value: session, url: control }]);
+    await page.goto(`${control}/#${path === 'REQUEST' ? await requestPath() : path}`);
     await page.getByText('live', { exact: true }).waitFor();
-    await page.locator('.sparkline, .canvas canvas').first().waitFor();
+    await page.locator('.sparkline, .canvas canvas, main .panel').first().waitFor();
+    // Charts and searches come a moment later; the map has rates from the second tick on.
+    await delay(7_000);
+    await prepare?.(page);
     // A phone shows its first screen; the others show the whole page.
     if (width <= 400) await page.setViewportSize({ width, height: 760 });
     await page.screenshot({ path: join(docs, file), fullPage: width > 400 });

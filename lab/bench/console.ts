@@ -105,7 +105,12 @@ function tellMemoryOfHistories(): void {
   for (let sample = 0; sample < SAMPLES; sample += 1) {
     const totals = { ...noTotals(), classes: new Map([['2', sample]]) };
     const all = Array.from({ length: deployments }, (_, at) => [`deployment-${at}`, totals] as const);
-    histories.add({ at: sample * CONSOLE_PACE.sampleMs, deployments: new Map(all), clients: new Map() });
+    histories.add({
+      at: sample * CONSOLE_PACE.sampleMs,
+      deployments: new Map(all),
+      clients: new Map(),
+      flows: new Map(),
+    });
   }
   collect();
   const after = process.memoryUsage();

@@ -148,7 +148,7 @@ async function openScene(
       ({ inHaProxy, isWhole, readiness: { status, checks } }) =>
         inHaProxy === 'UP' &&
         isWhole &&
-        (status === 'ready' || status === 'degraded') &&
+        (status === 'ok' || status === 'degraded') &&
         // A replica of which one worker cannot write serves with the others, and is degraded.
         checks.every(({ name, ok }) => ok || name !== 'audit'),
     );

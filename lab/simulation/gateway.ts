@@ -289,7 +289,9 @@ function noFacts(): ExchangeFacts {
   return {
     attempts: 0,
     firstAttemptAt: 0,
+    lastAttemptAt: 0,
     leftAt: undefined,
+    connectMs: 0,
     challenged: false,
     credential: undefined,
     upstreamAddress: '',

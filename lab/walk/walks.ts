@@ -1,4 +1,6 @@
+import { mock } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
+import type { Clock } from '../../src/base/clock.ts';
 import { defaultSettings } from '../../src/simulator/settings.ts';
 import type { Simulator } from '../../src/simulator/simulator.ts';
 import { credentialSet, type RunningGateway, startGateway } from '../../test/support/gateway.ts';
@@ -11,6 +13,9 @@ const OLD = 'demo-api-key';
 const NEW = 'another-api-key';
 /** Turns of the event loop in which what remains of a request is done. */
 const TURNS = 20;
+
+/** No nonce grows old enough on a slow machine for its lifetime to be learned, and to be renewed ahead. */
+const STOPPED: Clock = { now: () => 0 };
 
 interface Scene {
   readonly simulator: Simulator<typeof NAME>;
@@ -87,12 +92,15 @@ export interface Observer {
 
 /** Sends the request of a walk in a scene of its own; returns how many requests the upstream got for it. */
 export async function send(walk: Walk, observer: Observer): Promise<number> {
+  // What comes at a time of its own is not part of a walk, and a slow machine has more of it.
+  mock.timers.enable({ apis: ['setInterval'] });
   const { submissions } = defaultSettings().deployments;
   const simulator = await startSimulator({ deployments: { submissions } });
   const { origin } = simulator.deployments.submissions;
   // A health check, at a time of its own, is not part of a walk.
   const settings = { health: { interval: 'off' } };
-  const gateway = await startGateway({ [NAME]: { origin, ca: simulator.ca, settings } });
+  const deployment = { origin, ca: simulator.ca, settings };
+  const gateway = await startGateway({ [NAME]: deployment }, {}, { clock: STOPPED });
   const scene = { simulator, gateway };
   try {
     const start = await walk.prepare(scene);
@@ -108,6 +116,7 @@ export async function send(walk: Walk, observer: Observer): Promise<number> {
   } finally {
     await gateway.close();
     await simulator.close();
+    mock.timers.reset();
   }
 }
 

@@ -3,6 +3,7 @@ import { monotonicClock } from '../base/clock.ts';
 import { messageOf } from '../base/error-code.ts';
 import type { Log } from '../base/log.ts';
 import { count } from '../base/units.ts';
+import type { ActionName, CredentialResultView, FindingView } from '../control/action-view.ts';
 import type { ReloadResult } from '../control/actions.ts';
 import { ControlError } from '../control/control-error.ts';
 import type {
@@ -17,9 +18,8 @@ import type {
   ProposedAction,
   Sender,
 } from '../control/gateway-actions.ts';
-import { operatorDetails } from '../control/operators.ts';
+import { type Operator, operatorDetails } from '../control/operators.ts';
 import { type CredentialVersionState, statusOf } from '../control/state.ts';
-import type { ActionName, CredentialResultView, FindingView } from '../control/view.ts';
 import { WORDS } from '../control/words.ts';
 import { examine, type Report } from '../doctor/doctor.ts';
 import type { Finding } from '../doctor/finding.ts';
@@ -102,6 +102,10 @@ export class Actions implements GatewayActions, CredentialCommands {
   ): Promise<void> {
     const details = { ...request, proposal: id, by, address, ...operatorDetails(operator) };
     if (!(await this.#deps.audit.adminWritten(event, details))) throw new ControlError('audit-unavailable');
+  }
+
+  noteExpired({ id, request }: ProposedAction, proposer: Operator): void {
+    this.#deps.audit.admin('action-expired', { ...request, ...proposalDetails({ id, proposer }) });
   }
 
   async promote(promotion: Promotion, address: string): Promise<CredentialResultView> {

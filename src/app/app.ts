@@ -184,7 +184,8 @@ export class App {
   }
 
   #openControl(): ControlPlane {
-    const { log, build, workers, merged, audit, consoleFolder, consolePace = CONSOLE_PACE } = this.#deps;
+    const { log, metrics, build, workers, merged, audit } = this.#deps;
+    const { consoleFolder, consolePace = CONSOLE_PACE } = this.#deps;
     const { traceUrl, actions: offered, session, fourEyes } = this.#setup.config.control;
     const actions = this.#createActions();
     const failures = new LogThrottle(monotonicClock, MAX_CODES);
@@ -201,6 +202,7 @@ export class App {
       actions: offered ? actions : undefined,
       queries: queriesOf({ workers, reloads }),
       clock: monotonicClock,
+      metrics,
       scrape: async (format) => {
         await this.#observe();
         return merged.text(format);

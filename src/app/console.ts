@@ -1,3 +1,4 @@
+import { apiKeysOf, keyName } from '../config/api-keys.ts';
 import { effectiveInBackground } from '../config/load-background.ts';
 import type { Config } from '../config/schema.ts';
 import type { Pieces } from '../config/transfer.ts';
@@ -5,11 +6,13 @@ import type {
   ClientDetailView,
   ClientUse,
   ExplanationView,
+  KeyView,
   OperationView,
   ParameterLimitView,
   RuleView,
 } from '../control/client-view.ts';
 import { ControlError } from '../control/control-error.ts';
+import type { RulePlace } from '../control/map.ts';
 import type { ExplainRequest, Queries } from '../control/queries.ts';
 import type { ConsoleSource } from '../control/snapshot.ts';
 import type { GatewayState } from '../control/state.ts';
@@ -43,9 +46,23 @@ export function consoleSource(parts: ConsoleParts): ConsoleSource {
     configuredAt: () => reloads.activeSince,
     state,
     clients: () => reloads.active.config.clients.map(({ id }) => id),
+    rules: () => rulesOf(reloads.active.config),
     settings: (deployment) => deploymentSettings(deployment, reloads.active.config),
     auditLines: (position) => workers.auditLines(position),
   };
+}
+
+function rulesOf({ anonymous, clients }: Config): RulePlace[] {
+  const named = clients.flatMap(({ id, allow }, index) =>
+    allow.map(({ deployment }, at) => ({ client: id, deployment, path: `clients[${index}].allow[${at}]` })),
+  );
+  if (!anonymous) return named;
+  const everything = ANONYMOUS.allow.map(({ deployment }) => ({
+    client: ANONYMOUS.id,
+    deployment,
+    path: 'anonymous',
+  }));
+  return [...named, ...everything];
 }
 
 function asksWho({ tokenSha256, oidc }: Config['control']): boolean {
@@ -108,7 +125,8 @@ export function queriesOf({ workers, reloads }: QueriesDeps): Queries {
       const { config } = reloads.active;
       const client = clientIn(config, id);
       if (client === undefined) return undefined;
-      return { ...detailOf(config, client), ...(await workers.clientUse(id)) };
+      const use = await workers.clientUse(id);
+      return { ...detailOf(config, client), ...use, keys: keysOf(client, use) };
     },
   };
 }
@@ -160,6 +178,16 @@ const NOTHING = {
   parameters: {},
   limits: [],
 } as const;
+
+/** The configured keys of a client, each with the latest time at which a process saw it. */
+function keysOf(client: Config['clients'][number] | Client, { keys: seen }: ClientUse): KeyView[] {
+  if (!('identify' in client)) return [];
+  return Array.from(apiKeysOf(client.identify), (key) => {
+    const name = keyName(key);
+    const times = seen.filter((each) => each.name === name).map(({ lastSeen }) => lastSeen);
+    return { name, expires: key.expires ?? null, lastSeen: times.length === 0 ? null : Math.max(...times) };
+  });
+}
 
 function detailOf(config: Config, client: Client): Omit<ClientDetailView, keyof ClientUse> {
   const index = config.clients.findIndex(({ id }) => id === client.id);

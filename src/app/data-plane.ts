@@ -262,7 +262,12 @@ export class DataPlane implements Workers, Worker {
   }
 
   async clientUse(client: string): Promise<ClientUse> {
-    return { limits: this.#limits.useOf(client) ?? null, refusals: this.#gateway.refusals.of(client) };
+    const { refusals, keysSeen } = this.#gateway;
+    return {
+      limits: this.#limits.useOf(client) ?? null,
+      refusals: refusals.of(client),
+      keys: keysSeen.of(client),
+    };
   }
 
   async flightRecord(): Promise<string> {

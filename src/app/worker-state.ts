@@ -1,3 +1,4 @@
+import { cpuUsage, memoryUsage, pid, uptime } from 'node:process';
 import { z } from 'zod';
 import type { Audit, RecentRecord } from '../audit/audit.ts';
 import type { Clock } from '../base/clock.ts';
@@ -12,20 +13,21 @@ import {
   type ErrorState,
   isEgressMissing,
   mergeConnections,
-  type Stage,
   type WorkerState,
 } from '../control/state.ts';
-import type { AuditLine, ListenerView, NonceView } from '../control/view.ts';
+import type { AuditLine, ListenerView, NonceView, ProcessView } from '../control/view.ts';
 import type { RecentError } from '../gateway/error-log.ts';
 import type { Deployment } from '../gateway/gateway.ts';
 import type { Listener } from '../gateway/listener.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import type { CredentialState } from '../upstream/upstream-address.ts';
 
+type ServingStage = ProcessView['stage'];
+
 interface WorkerParts {
   /** Number of the worker; left out: this process serves itself. */
   readonly worker?: number | undefined;
-  readonly stage: Stage;
+  readonly stage: ServingStage;
   readonly storeUp: boolean;
   readonly audit: Audit;
   readonly setup: AppSetup;
@@ -41,19 +43,41 @@ export async function workerState(parts: WorkerParts): Promise<WorkerState> {
   const deployments = await Promise.all(
     parts.deployments.map((each) => deploymentState(each, setup, clock.now())),
   );
+  const serves =
+    stage === 'serving' &&
+    !audit.refusing &&
+    deployments.some(canServe) &&
+    reaches(deployments, setup.config.readiness);
+  const listeners = parts.listeners.filter(({ name }) => name !== '').map(listenerView);
   return {
     worker,
     stage,
-    serves:
-      stage === 'serving' &&
-      !audit.refusing &&
-      deployments.some(canServe) &&
-      reaches(deployments, setup.config.readiness),
+    serves,
     storeUp: setup.redis === undefined ? null : storeUp,
     audit: auditState(audit),
-    listeners: parts.listeners.filter(({ name }) => name !== '').map(listenerView),
+    processes: [processView(worker, stage, serves, listeners)],
+    listeners,
     deployments,
     errors: errors.map((error) => errorState(error, clock)),
+  };
+}
+
+function processView(
+  worker: number,
+  stage: ServingStage,
+  serves: boolean,
+  listeners: readonly ListenerView[],
+): ProcessView {
+  const { user, system } = cpuUsage();
+  return {
+    worker,
+    pid,
+    stage,
+    serves,
+    startedAt: Math.round(Date.now() - uptime() * 1000),
+    memory: memoryUsage.rss(),
+    cpuSeconds: Math.round((user + system) / 10_000) / 100,
+    connections: listeners.reduce((sum, { connections }) => sum + connections, 0),
   };
 }
 
@@ -88,12 +112,13 @@ async function deploymentState(
 ): Promise<DeploymentState> {
   const { credentials, outcomes, tlsSeen } = upstream;
   const egress = await upstream.egress.states();
-  const addresses = upstream.addressesInUse.map(({ address, state: { status, age, reason } }) => ({
+  const addresses = upstream.addressesInUse.map(({ address, exchanges, state: { status, age, reason } }) => ({
     address,
     health: status.health,
     age: age / 1000,
     circuit: status.circuit,
     reason,
+    exchanges,
   }));
   return {
     name,

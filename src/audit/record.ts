@@ -49,6 +49,10 @@ export interface UpstreamFacts {
   readonly challenged: boolean;
   /** From the first attempt to the head of the response. */
   readonly durationMs: number;
+  /** Of this: waiting for a place, and for new connections; attempts before the last one, such as that of a challenge. */
+  readonly queueMs: number;
+  readonly connectMs: number;
+  readonly earlierMs: number;
   /** Host and port. */
   readonly address: string;
   /** The local address, where several are configured; otherwise empty. */
@@ -131,9 +135,12 @@ export class RecordText {
     return `${named},"bytes":{"in":${bytes.in},"out":${bytes.out}},"durationMs":${tenths(durationMs)}`;
   }
 
-  #upstream({ status, attempts, challenged, durationMs, address, egress }: UpstreamFacts): string {
+  #upstream(facts: UpstreamFacts): string {
+    const { status, attempts, challenged, durationMs, queueMs, connectMs, earlierMs, address, egress } =
+      facts;
     const from = egress === '' ? '' : `,"egress":${this.#name(egress)}`;
-    return `,"upstream":{"status":${status},"attempts":${attempts},"challenged":${challenged},"durationMs":${tenths(durationMs)},"address":${this.#name(address)}${from}}`;
+    const waits = `${partMs('queueMs', queueMs)}${partMs('connectMs', connectMs)}${partMs('earlierMs', earlierMs)}`;
+    return `,"upstream":{"status":${status},"attempts":${attempts},"challenged":${challenged},"durationMs":${tenths(durationMs)}${waits},"address":${this.#name(address)}${from}}`;
   }
 
   /** Picks the fields: the object may have others that must not be recorded. */
@@ -162,6 +169,12 @@ function parametersJson(parameters: RecordedParameters): string {
 /** A whole line: the record with its number and time. */
 export function recordLine(seq: number, time: string, record: string): string {
   return `{"seq":${seq},"time":"${time}",${record}\n`;
+}
+
+/** A part of a duration; most requests have none that is long enough. */
+function partMs(name: string, milliseconds: number): string {
+  const ms = tenths(milliseconds);
+  return ms > 0 ? `,"${name}":${ms}` : '';
 }
 
 function tenths(milliseconds: number): number {

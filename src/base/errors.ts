@@ -360,6 +360,12 @@ export function titleOf(code: string): string {
   return kinds[code]?.title ?? code;
 }
 
+/** Returns the status of responses with a code in metrics; for an unknown code, 500. */
+export function statusOfCode(code: string): number {
+  const kinds: Readonly<Record<string, ErrorKind>> = table;
+  return kinds[code]?.status ?? 500;
+}
+
 const NO_CHANGE: ErrorChange = {};
 
 /** `detail` is for the client: what happened and what to do, never a secret, nonce or address; `cause` is for the log. */

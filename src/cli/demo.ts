@@ -26,9 +26,9 @@ const REQUESTS = [
 ];
 
 /** API keys of the clients in config/demo.yaml; the rules of the second one do not allow all requests. */
-const [REPORTING, ARCHIVE] = ['demo-reporting-key', 'demo-archive-key'];
+const [REPORTING, REFUSED] = ['demo-reporting-key', 'demo-archive-key'];
 /** Keys of the traffic. A deployment that refuses half of its requests would be shown as degraded. */
-const KEYS = [REPORTING, REPORTING, REPORTING, ARCHIVE];
+const KEYS = [REPORTING, REPORTING, REPORTING, REFUSED];
 /** Short, so that the console shows expiring nonces. */
 const NONCE_LIFETIME_MS = 60_000;
 
@@ -70,6 +70,7 @@ async function demo(io: Io, { freePorts = false }: { freePorts?: boolean }): Pro
         io,
         '',
         `Running, with some traffic: see it at ${urlOf(control)}/`,
+        'The client staged-refusals asks on purpose for more than it may; nothing is wrong with it.',
         'Try the lines above yourself; Ctrl-C stops.',
       );
       await ended;

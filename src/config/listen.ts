@@ -31,7 +31,7 @@ export const listener = (defaultPort: number) => ({
   socketMode: fileMode()
     .default('0660')
     .describe(
-      'The permissions of the file of a UNIX socket, in quotes: who may write to it may connect. By default that is the user of the gateway, and its group. Changing it needs a restart.',
+      'The permissions of the file of a UNIX socket, in quotes: who may write to it may connect. By default that is the user of the process, and its group. Changing it needs a restart.',
     ),
 });
 
@@ -40,7 +40,7 @@ export const listenTls = (folder: string) =>
   z.strictObject(
     {
       certFile: fileName(folder).describe(
-        'PEM: the certificate of the gateway, then those between it and its authority. Others may read the file, not write it.',
+        'PEM: the certificate of the listener, then those between it and its authority. Others may read the file, not write it.',
       ),
       keyFile: keyFile(folder).describe(
         'PEM: the private key of the certificate. Only its user, root and the group may read the file, unless `readableByOthers` is true.',

@@ -5,6 +5,8 @@ import { duration, fileName, flag, isOrigin, listOf, oneOf, SECTION, text, whole
 
 /** Actions that can need a second person. Doctor changes nothing. */
 const FOUR_EYES_ACTIONS = ['reload', 'drain', 'promote', 'roll-back', 'retry', 'withdraw'] as const;
+/** Each puts any version of a credential in use: with one of them free, the other would need no second person. */
+const VERSION_ACTIONS = ['promote', 'roll-back'] as const;
 const CLAIM_LENGTH = 256;
 
 /** An https URL, or http on a loopback host: whoever can change the traffic could sign in as anyone. */
@@ -112,7 +114,9 @@ export const fourEyesSchema = () =>
         {
           actions: listOf(oneOf(FOUR_EYES_ACTIONS), `a list of ${FOUR_EYES_ACTIONS.join(', ')}`)
             .default([...FOUR_EYES_ACTIONS])
-            .describe('The actions that need a second person.'),
+            .describe(
+              'The actions that need a second person. `promote` and `roll-back` stand for each other.',
+            ),
           within: duration().default(600_000).describe('How long a proposal waits for the second person.'),
         },
         { error: SECTION },
@@ -132,5 +136,7 @@ export interface FourEyes {
 export function fourEyesOf(written: z.output<ReturnType<typeof fourEyesSchema>>): FourEyes | undefined {
   if (written === false) return undefined;
   const { actions, within } = written === true ? { actions: FOUR_EYES_ACTIONS, within: 600_000 } : written;
-  return { actions: new Set(actions), withinMs: within };
+  const listed = new Set<string>(actions);
+  const isVersionListed = VERSION_ACTIONS.some((action) => listed.has(action));
+  return { actions: new Set([...listed, ...(isVersionListed ? VERSION_ACTIONS : [])]), withinMs: within };
 }

@@ -4,6 +4,7 @@ import type { Clock } from '../base/clock.ts';
 import { RollingCount } from '../base/rolling-count.ts';
 import type { LocatedIssue } from '../config/issues.ts';
 import type { FourEyes } from '../config/operators.ts';
+import type { ActionName, ActionResultView, ActionsView, PendingActionView } from './action-view.ts';
 import { type Admission, type Caller, callerOf, Slots } from './admission.ts';
 import { Confirmations, VALID_MS } from './confirmations.ts';
 import { ControlError, handler, jsonBody, sendProblem } from './control-error.ts';
@@ -19,7 +20,6 @@ import {
 } from './gateway-actions.ts';
 import { type RoleRules, roleRequired } from './operators.ts';
 import { Proposals } from './proposals.ts';
-import type { ActionName, ActionResultView, ActionsView, PendingActionView } from './view.ts';
 
 /** Confirmed actions in a minute. */
 const PER_MINUTE = 30;
@@ -114,7 +114,7 @@ export function actionsRouter(options: ActionsOptions): Router {
     res.set('cache-control', 'no-store').json(allowedView(options, callerOf(res)));
   });
   router.get(PROPOSALS, admission.requireRead, (_req, res) => {
-    res.set('cache-control', 'no-store').json(proposals.view(callerOf(res)?.operator));
+    res.set('cache-control', 'no-store').json(proposals.view(callerOf(res)?.operator, actions));
   });
   const guards = [admission.requireOperator, jsonBody('action-invalid')];
   router.post('/api/actions', guards, begin);

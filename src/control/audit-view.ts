@@ -42,6 +42,10 @@ export interface RequestRow {
     readonly attempts: number;
     readonly challenged: boolean;
     readonly durationMs: number;
+    /** Parts of it; absent if shorter than a tenth of a millisecond. */
+    readonly queueMs?: number;
+    readonly connectMs?: number;
+    readonly earlierMs?: number;
     readonly address: string;
   };
   readonly credential?: { readonly name: string; readonly version: string };

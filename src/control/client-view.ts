@@ -15,6 +15,17 @@ export interface ClientDetailView {
   readonly limits: LimitUseView | null;
   /** Since the start, the latest first. */
   readonly refusals: readonly RefusalView[];
+  /** In the order of the configuration. */
+  readonly keys: readonly KeyView[];
+}
+
+/** An API key of a client, by its note or the first digits of its hash. */
+export interface KeyView {
+  readonly name: string;
+  /** Unix milliseconds; null: it has no end. */
+  readonly expires: number | null;
+  /** Since the start, in Unix milliseconds; null: it was not seen. */
+  readonly lastSeen: number | null;
 }
 
 /** A rule of a client. Where a list is null, everything is allowed. */
@@ -75,6 +86,8 @@ export interface RefusalView {
 export interface ClientUse {
   readonly limits: LimitUseView | null;
   readonly refusals: readonly RefusalView[];
+  /** The API keys that were seen, in Unix milliseconds. */
+  readonly keys: readonly { readonly name: string; readonly lastSeen: number }[];
 }
 
 /** The policy's decision on a request. Absent parts are empty. */

@@ -1,13 +1,16 @@
 import type { ServerResponse } from 'node:http';
 import { type Request, type Response, Router } from 'express';
+import { errorKinds } from '../base/errors.ts';
+import type { OperatorView } from './action-view.ts';
 import { type Admission, type Caller, callerOf } from './admission.ts';
 import { AuditApi, type AuditApiOptions } from './audit-api.ts';
 import { sendProblem } from './control-error.ts';
 import { type Histories, Sampler } from './history.ts';
+import { certificatesOf, takeMap } from './map.ts';
 import type { Pages } from './pages.ts';
 import { type ConsoleSource, takeDetail, takeSnapshot } from './snapshot.ts';
 import { readTotals } from './totals.ts';
-import { type OperatorView, RANGES, type Tick } from './view.ts';
+import { type ErrorKindView, RANGES, type Tick } from './view.ts';
 
 export interface ConsolePace {
   /** Intervals of the charts' points and of the stream's snapshots, in milliseconds. */
@@ -16,6 +19,10 @@ export interface ConsolePace {
 }
 
 export const CONSOLE_PACE: ConsolePace = { sampleMs: 5_000, tickMs: 1_000 };
+
+const ERRORS = errorKinds().map(
+  ([code, { status, title, cause, remedy }]): ErrorKindView => ({ code, status, title, cause, remedy }),
+);
 
 interface ConsoleOptions extends ConsolePace {
   readonly source: ConsoleSource;
@@ -54,6 +61,13 @@ export class Console {
       if (detail === undefined) sendProblem(res, 404, 'The gateway has no deployment of this name.');
       else res.json(detail);
     });
+    router.get('/api/map', async (req, res) => sendMap(req, res, source, sampler));
+    router.get('/api/certificates', async (_req, res) => {
+      res.json(certificatesOf(await source.state(), Date.now()));
+    });
+    router.get('/api/errors', (_req, res) => {
+      res.json(ERRORS);
+    });
     router.get('/api/events', (_req, res) => stream.add(res, callerOf(res)));
     router.get('/api/operator', (_req, res) => {
       res.json(operatorView(callerOf(res)));
@@ -84,6 +98,23 @@ function sendHistory({ query }: Request, res: Response, histories: Histories): v
   else if (deployment === undefined) res.json(histories.sparklines());
   else if (typeof deployment === 'string') res.json(histories.read(deployment, known));
   else sendProblem(res, 400, 'deployment must be given once.');
+}
+
+/** The ways of requests; only those of one client or deployment, if the query names them. */
+async function sendMap(
+  { query }: Request,
+  res: Response,
+  source: ConsoleSource,
+  sampler: Sampler,
+): Promise<void> {
+  const { client = '', deployment = '' } = query;
+  if (typeof client !== 'string' || typeof deployment !== 'string') {
+    sendProblem(res, 400, 'client and deployment must be given once.');
+    return;
+  }
+  const { deployments } = await source.state();
+  const names = deployments.map(({ name }) => name);
+  res.json(await takeMap(sampler, source.rules(), names, { client, deployment }));
 }
 
 /** Maximum number of open event streams. */

@@ -65,6 +65,10 @@ const ERRORS = {
     'The action would do something else than when it was proposed. Withdraw the proposal, and propose the action again.',
   ],
   'proposals-pending': [429, 'Too many proposals wait for a second person. Confirm or withdraw one.'],
+  'flight-record-pending': [
+    429,
+    'A flight record was read in the last ten seconds, and each stops the workers for a moment. Retry later.',
+  ],
   'too-many-actions': [429, 'Too many actions in the last minute. Wait a minute.'],
   'action-running': [409, 'This action is under way already. Wait for its end.'],
   'audit-unavailable': [

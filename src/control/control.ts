@@ -6,6 +6,7 @@ import { createServer } from '../base/node-http.ts';
 import { type OpenAddress, openPort, type PortOptions } from '../base/open-port.ts';
 import { pipelineBound } from '../base/pipeline-bound.ts';
 import type { MetricsFormat, MetricsText } from '../metrics/merged-metrics.ts';
+import type { Metrics } from '../metrics/metrics.ts';
 import { type ActionsOptions, actionsRouter } from './actions.ts';
 import { admission, Slots } from './admission.ts';
 import { AUDIT_BOUNDS, type AuditApiOptions, LONG_PATHS } from './audit-api.ts';
@@ -30,6 +31,8 @@ export interface ControlOptions
   readonly oidc: OidcOptions | undefined;
   readonly session: SessionBounds;
   readonly queries: Queries;
+  /** The instruments of sign-ins and sessions. */
+  readonly metrics: Pick<Metrics, 'signIns' | 'sessions'>;
   /** Returns the current metrics of every process of the gateway. */
   readonly scrape: (format: MetricsFormat) => Promise<MetricsText>;
   readonly live: () => boolean;
@@ -126,7 +129,7 @@ export class ControlPlane {
     });
     app.get('/readyz', async (req, res) => {
       const content = readiness(await options.console.state());
-      res.status(content.status === 'unready' ? 503 : 200);
+      res.status(content.status === 'down' ? 503 : 200);
       if ('verbose' in req.query) res.type('text/plain').send(readinessText(content));
       else res.json(content);
     });
@@ -134,13 +137,15 @@ export class ControlPlane {
       res.json(describeApi(options.offer()));
     });
     app.get('/metrics', guarded.requireRead, scrapeBound(), async (req, res) => {
+      if (!isOpen) options.metrics.sessions.set(access.sessions.count);
       const { contentType, text } = await options.scrape(metricsFormat(req));
       res.vary('accept').type(contentType).send(text);
     });
     if (!isOpen) {
-      const { record, onFailure } = options;
+      const { metrics, record, onFailure } = options;
       const provider = oidc && new OidcClient(oidc, clock);
-      app.use(loginRouter({ ...access, oidc: provider, pages, lifeMs: session.life, record, onFailure }));
+      const lifeMs = session.life;
+      app.use(loginRouter({ ...access, oidc: provider, pages, lifeMs, metrics, record, onFailure }));
     }
     app.use(actionsRouter({ ...options, admission: guarded, roles: oidc?.roles }));
     app.use(queriesRouter({ ...options, admission: guarded }));

@@ -1,7 +1,7 @@
 import { z } from 'zod';
+import type { ActionResultView, CredentialResultView } from './action-view.ts';
 import type { Caller } from './admission.ts';
 import type { Operator } from './operators.ts';
-import type { ActionResultView, CredentialResultView } from './view.ts';
 
 /** Longest name in a request, in characters. */
 const LONGEST = 256;
@@ -91,6 +91,8 @@ export interface GatewayActions {
    * @throws ControlError if it cannot be recorded
    */
   note(event: ProposalEvent, proposal: ProposedAction, sender: Sender): Promise<void>;
+  /** Records that nobody confirmed an action in time. */
+  noteExpired(proposal: ProposedAction, proposer: Operator): void;
 }
 
 /** An action that waits for a second person. */

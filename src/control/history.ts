@@ -1,4 +1,4 @@
-import { deploymentInterval, pointOf, round, type Totals } from './totals.ts';
+import { deploymentInterval, pointOf, round, sumOf, type Totals } from './totals.ts';
 import { type History, type Point, type Range, SERIES, type Series, type Sparklines } from './view.ts';
 
 /**
@@ -10,6 +10,9 @@ const RINGS = {
   '3h': { samples: 12, points: 180 },
   '24h': { samples: 60, points: 288 },
 } as const satisfies Record<Range, { samples: number; points: number }>;
+
+/** In place of a name, all deployments together. No deployment has this name. */
+const ALL = '*';
 
 /** Points of a sparkline are means of this many points of the shortest range. */
 const SPARK = 4;
@@ -60,7 +63,7 @@ export class Histories {
 
   /** Returns rates of every deployment over the shortest range, with fewer points. */
   sparklines(): Sparklines {
-    return this.#rings['15m'].sparklines();
+    return { ...this.#rings['15m'].sparklines(), total: this.read(ALL, '15m') };
   }
 }
 
@@ -73,12 +76,13 @@ function emptyRings(): Record<Range, Ring> {
 }
 
 function pointsBetween(begun: Totals, ended: Totals): Map<string, Point> {
-  return new Map(
-    Array.from(ended.deployments, ([name, totals]) => [
-      name,
-      pointOf(deploymentInterval(begun.deployments.get(name), totals, ended.at - begun.at)),
-    ]),
-  );
+  const ms = ended.at - begun.at;
+  const whole = deploymentInterval(sumOf(begun.deployments.values()), sumOf(ended.deployments.values()), ms);
+  const points = Array.from(ended.deployments, ([name, totals]): [string, Point] => [
+    name,
+    pointOf(deploymentInterval(begun.deployments.get(name), totals, ms)),
+  ]);
+  return new Map([...points, [ALL, pointOf(whole)]]);
 }
 
 type Columns = { -readonly [Name in keyof Series]: (number | null)[] };
@@ -125,10 +129,11 @@ class Ring {
     };
   }
 
-  sparklines(): Sparklines {
+  sparklines(): Omit<Sparklines, 'total'> {
     const groups = this.#groups();
     const timeOf = (slots: readonly number[]): number => this.#times[slots.at(-1) ?? 0] ?? 0;
-    const deployments = Array.from(this.#columns, ([name, column]) => {
+    const own = Array.from(this.#columns).filter(([name]) => name !== ALL);
+    const deployments = own.map(([name, column]) => {
       const rateOf = (series: readonly (typeof SERIES)[number][]) =>
         groups.map((slots) => meanRate(column, slots, series));
       return [name, { requests: rateOf(['2xx', '3xx', '4xx', '5xx']), errors: rateOf(['5xx']) }] as const;

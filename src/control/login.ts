@@ -1,10 +1,11 @@
 import express, { type Request, type Response, Router } from 'express';
 import type { AdminDetails } from '../audit/record.ts';
+import type { Metrics } from '../metrics/metrics.ts';
 import { isCrossSite, rolesOfToken, Slots } from './admission.ts';
 import { ControlError, type ControlErrorCode, sendControlError } from './control-error.ts';
 import type { Cookies } from './cookies.ts';
 import { CALLBACK, type OidcClient, SignInError } from './oidc.ts';
-import { operatorDetails, type SignedIn } from './operators.ts';
+import { operatorDetails, RoleMissingError, type SignedIn } from './operators.ts';
 import type { Pages } from './pages.ts';
 import type { Holder, Session, Sessions } from './sessions.ts';
 import { isAccess, type TokenGuard } from './token-guard.ts';
@@ -24,6 +25,7 @@ export interface LoginDeps {
   readonly publicOrigin: string | undefined;
   readonly pages: Pages;
   readonly lifeMs: number;
+  readonly metrics: Pick<Metrics, 'signIns'>;
   /** Records who signed in and out, and which person was refused. */
   readonly record: (event: SignInEvent, details: AdminDetails) => void;
   /** Logs why a sign-in failed. */
@@ -73,6 +75,7 @@ function signInByToken(
 ): void | Promise<void> {
   if (isForeignForm(req, deps.publicOrigin)) {
     const { status, message, code } = new ControlError('cross-site');
+    deps.metrics.signIns.inc({ result: code });
     return deps.pages.sendLogin(res, status, message, code);
   }
   const token: unknown = req.body?.token;
@@ -84,6 +87,7 @@ function signInByToken(
     res.redirect(303, '/');
     return;
   }
+  deps.metrics.signIns.inc({ result: verdict === 'wrong' ? 'token-wrong' : 'token-delayed' });
   if (verdict === 'wrong') return deps.pages.sendLogin(res, 401, 'That is not the token.');
   res.set('retry-after', String(verdict));
   const message = `Too many wrong tokens from your address. Try again in ${verdict} seconds.`;
@@ -98,7 +102,8 @@ async function signedIn(req: Request, deps: LoginDeps, completing: Promise<Signe
   } catch (error) {
     // A code that nobody got from the provider must not fill the audit log.
     if (error instanceof ControlError && !(error instanceof SignInError)) {
-      deps.record('sign-in-refused', { by: 'oidc', address, code: error.code });
+      const person = error instanceof RoleMissingError ? error.operator : undefined;
+      deps.record('sign-in-refused', { by: 'oidc', address, code: error.code, ...operatorDetails(person) });
     }
     throw error;
   }
@@ -109,6 +114,7 @@ function openFor(req: Request, res: Response, holder: Holder, deps: LoginDeps): 
   const opened = deps.sessions.open(holder);
   if (opened === undefined) throw new ControlError('sessions-full');
   deps.cookies.setSession(req, res, opened.value, deps.lifeMs);
+  deps.metrics.signIns.inc({ result: 'ok' });
   deps.record('sign-in', { ...senderOf(req, holder), roles: [...holder.roles] });
 }
 
@@ -116,7 +122,7 @@ function openFor(req: Request, res: Response, holder: Holder, deps: LoginDeps): 
 async function inSlot(
   slots: Slots,
   res: Response,
-  { pages, onFailure }: LoginDeps,
+  { pages, metrics, onFailure }: LoginDeps,
   step: () => Promise<void>,
 ): Promise<void> {
   try {
@@ -126,6 +132,7 @@ async function inSlot(
   } catch (error) {
     if (!(error instanceof ControlError)) throw error;
     const { status, message, code } = error;
+    metrics.signIns.inc({ result: code });
     onFailure(code, error instanceof SignInError ? error.reason : message);
     if (status === 429) res.set('retry-after', '60');
     await pages.sendLogin(res, status, message, code);

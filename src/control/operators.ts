@@ -31,6 +31,8 @@ export interface SignedIn {
 
 /** Longest name or subject that is accepted, in characters. */
 const MAX_LENGTH = 256;
+/** Characters by which a name looks like another one, or ends a line. */
+const MISLEADING = /[\p{Cc}\p{Bidi_Control}]/u;
 
 export type Claims = Readonly<Record<string, unknown>>;
 
@@ -50,7 +52,7 @@ export function claimIn(claims: Claims, name: string): unknown {
 
 /**
  * Returns the person and the roles that the claims of a provider give.
- * @throws ControlError if a claim is missing, or gives no role
+ * @throws ControlError if a claim is missing; RoleMissingError
  */
 export function operatorFrom(claims: Claims, rules: RoleRules): Omit<SignedIn, 'idToken'> {
   const subject = claimText(claims, 'sub');
@@ -59,13 +61,24 @@ export function operatorFrom(claims: Claims, rules: RoleRules): Omit<SignedIn, '
   if (value === undefined) throw missing(rules.claim);
   const values = new Set<unknown>(Array.isArray(value) ? value : [value]);
   const roles = new Set(ROLES.filter((role) => rules[role]?.some((each) => values.has(each))));
-  if (roles.size === 0) throw new ControlError('role-missing', noRole(name, rules));
-  return { operator: { name, subject }, roles };
+  const operator = { name, subject };
+  if (roles.size === 0) throw new RoleMissingError(operator, rules);
+  return { operator, roles };
+}
+
+/** The provider knows the person, and the claims give no role. */
+export class RoleMissingError extends ControlError {
+  readonly operator: Operator;
+
+  constructor(operator: Operator, rules: RoleRules) {
+    super('role-missing', noRole(operator.name, rules));
+    this.operator = operator;
+  }
 }
 
 function claimText(claims: Claims, name: string): string {
   const value = claimIn(claims, name);
-  if (typeof value !== 'string' || value === '' || value.length > MAX_LENGTH || /\p{Cc}/u.test(value)) {
+  if (typeof value !== 'string' || value === '' || value.length > MAX_LENGTH || MISLEADING.test(value)) {
     throw missing(name);
   }
   return value;

@@ -1,10 +1,10 @@
 import { randomBytes } from 'node:crypto';
 import { isDeepStrictEqual } from 'node:util';
 import type { Clock } from '../base/clock.ts';
+import type { ProposalsView } from './action-view.ts';
 import { ControlError } from './control-error.ts';
 import type { ActionPlan, GatewayActions, Sender } from './gateway-actions.ts';
 import type { Operator } from './operators.ts';
-import type { ProposalsView } from './view.ts';
 
 /** Proposals of one person, and of all, that wait at the same time. */
 const MAX_OF_PERSON = 8;
@@ -27,7 +27,7 @@ type Person = Sender & { readonly operator: Operator };
 export class Proposals {
   readonly #withinMs: number;
   readonly #clock: Clock;
-  /** By id, the oldest first. */
+  /** By id. */
   readonly #waiting = new Map<string, Proposal>();
 
   constructor(withinMs: number, clock: Clock) {
@@ -40,7 +40,7 @@ export class Proposals {
    * @throws ControlError if too many wait, or the audit log cannot be written
    */
   async propose(plan: ActionPlan, person: Person, actions: GatewayActions): Promise<Proposal> {
-    this.#dropExpired();
+    this.#dropExpired(actions);
     const { subject } = person.operator;
     const own = [...this.#waiting.values()].filter(({ proposer }) => proposer.subject === subject).length;
     if (own >= MAX_OF_PERSON || this.#waiting.size >= MAX_PROPOSALS)
@@ -68,7 +68,7 @@ export class Proposals {
    * @throws ControlError
    */
   async confirm(id: string, { operator }: Sender, actions: GatewayActions): Promise<Proposal> {
-    const proposal = this.#find(id);
+    const proposal = this.#find(id, actions);
     if (operator === undefined) throw new ControlError('second-person-required');
     if (operator.subject === proposal.proposer.subject) throw new ControlError('proposal-own');
     const { effects } = await actions.plan(proposal.request);
@@ -83,15 +83,21 @@ export class Proposals {
    * @throws ControlError if it does not wait, or the audit log cannot be written
    */
   async withdraw(id: string, sender: Sender, actions: GatewayActions): Promise<Proposal> {
-    const proposal = this.#find(id);
+    const proposal = this.#find(id, actions);
+    // At once, so that nobody confirms it meanwhile.
     this.#waiting.delete(id);
-    await actions.note('action-withdrawn', proposal, sender);
+    try {
+      await actions.note('action-withdrawn', proposal, sender);
+    } catch (error) {
+      this.#waiting.set(id, proposal);
+      throw error;
+    }
     return proposal;
   }
 
   /** What the console shows; `viewer`: who looks. */
-  view(viewer: Operator | undefined): ProposalsView {
-    this.#dropExpired();
+  view(viewer: Operator | undefined, actions: GatewayActions | undefined): ProposalsView {
+    this.#dropExpired(actions);
     const now = this.#clock.now();
     return {
       proposals: Array.from(
@@ -109,18 +115,19 @@ export class Proposals {
     };
   }
 
-  #find(id: string): Proposal {
-    this.#dropExpired();
+  #find(id: string, actions: GatewayActions): Proposal {
+    this.#dropExpired(actions);
     const proposal = this.#waiting.get(id);
     if (proposal === undefined) throw new ControlError('proposal-unknown');
     return proposal;
   }
 
-  #dropExpired(): void {
+  #dropExpired(actions: GatewayActions | undefined): void {
     const now = this.#clock.now();
-    for (const [id, { until }] of this.#waiting) {
-      if (until > now) return;
+    for (const [id, proposal] of this.#waiting) {
+      if (proposal.until > now) continue;
       this.#waiting.delete(id);
+      actions?.noteExpired(proposal, proposal.proposer);
     }
   }
 }

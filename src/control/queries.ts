@@ -1,5 +1,6 @@
 import { Router } from 'express';
 import { z } from 'zod';
+import type { Clock } from '../base/clock.ts';
 import type { Admission } from './admission.ts';
 import type { ClientDetailView, ConfigurationView, ExplanationView } from './client-view.ts';
 import { ControlError, handler, jsonBody } from './control-error.ts';
@@ -7,6 +8,8 @@ import { ControlError, handler, jsonBody } from './control-error.ts';
 /** Longest name and longest target in a request, in characters. */
 const LONGEST_NAME = 256;
 const LONGEST_TARGET = 8_192;
+/** Time between two flight records, in milliseconds: each stops every worker for 100 ms, and takes 4 MB. */
+const FLIGHT_PAUSE_MS = 10_000;
 
 const nameOrNone = z.string().max(LONGEST_NAME).default('');
 
@@ -37,11 +40,12 @@ export interface Queries {
 interface QueriesOptions {
   readonly admission: Admission;
   readonly queries: Queries;
+  readonly clock: Clock;
   readonly onError: (error: unknown) => void;
 }
 
 /** Serves `/api/policy/explain`, `/api/clients/NAME`, `/api/configuration` and `/api/flight-record`. */
-export function queriesRouter({ admission, queries, onError }: QueriesOptions): Router {
+export function queriesRouter({ admission, queries, clock, onError }: QueriesOptions): Router {
   const router = Router();
   const explain = handler(onError, async (req, res) => {
     const { data } = explainSchema.safeParse(req.body);
@@ -60,7 +64,10 @@ export function queriesRouter({ admission, queries, onError }: QueriesOptions): 
     res.json({ yaml: await queries.configuration() } satisfies ConfigurationView);
   });
   router.get('/api/configuration', admission.requireRead, configuration);
+  let flightFrom = Number.NEGATIVE_INFINITY;
   const flightRecord = handler(onError, async (_req, res) => {
+    if (clock.now() < flightFrom) throw new ControlError('flight-record-pending');
+    flightFrom = clock.now() + FLIGHT_PAUSE_MS;
     res
       .set('cache-control', 'no-store')
       .type('application/x-ndjson')

@@ -8,12 +8,13 @@ import {
   type SinkState,
   type WorkersState,
 } from './state.ts';
+import type { State } from './view.ts';
 import { WORDS } from './words.ts';
 
 /** The JSON of `/readyz`. */
 export interface Readiness {
-  /** `degraded`: a check fails, but requests are served. */
-  readonly status: 'ready' | 'degraded' | 'unready';
+  /** The state of the gateway, in the words of the console. */
+  readonly status: State;
   readonly checks: readonly Check[];
 }
 
@@ -22,111 +23,177 @@ interface Check {
   readonly ok: boolean;
   /** The errors and their effects; empty when ok. */
   readonly detail: string;
+  /** Absent when ok. */
+  readonly state?: State;
+  /** What to do; absent when ok. */
+  readonly next?: string;
   /** A warning although the check is ok; absent if there is none. */
   readonly warning?: string;
   /** The state of each address of a deployment's upstream. */
   readonly addresses?: readonly string[];
 }
 
+/** Something that is wrong now. */
+export interface Problem {
+  readonly reason: string;
+  /** What to do about it. */
+  readonly next: string;
+}
+
+/** A check with its errors apart. */
+interface CheckResult extends Pick<Check, 'name' | 'warning' | 'addresses'> {
+  readonly errors: readonly Problem[];
+  /** True if requests are served in spite of the errors. */
+  readonly serves: boolean;
+}
+
 const DEPLOYMENT = 'deployment:';
-const { check: words } = WORDS;
+const { check: words, next } = WORDS;
 
 /** Returns the content of `/readyz`. */
 export function readiness(state: GatewayState): Readiness {
-  const { serves, workers, configuration, sinks, deployments } = state;
-  const checks = [
-    ...dataPlaneChecks(state),
-    ...sinks.map(sinkCheck).reverse(),
-    configurationCheck(configuration),
-    ...(workers === null ? [] : [workersCheck(workers)]),
-    ...sharedChecks(state),
-    ...deployments.map(deploymentCheck),
-  ];
-  const status = !serves ? 'unready' : checks.every(({ ok }) => ok) ? 'ready' : 'degraded';
+  const checks = checksOf(state).map(checkView);
+  const status = !state.serves ? 'down' : checks.every(({ ok }) => ok) ? 'ok' : 'degraded';
   return { status, checks };
 }
 
+function checksOf(state: GatewayState): CheckResult[] {
+  const { serves, workers, configuration, sinks, deployments } = state;
+  const own = [
+    ...dataPlaneChecks(state),
+    ...sinks.map(sinkCheck).reverse(),
+    ofConfiguration(configuration),
+    ...(workers === null ? [] : [workersCheck(workers)]),
+    ...sharedChecks(state),
+  ];
+  return [...own.map((check) => ({ ...check, serves })), ...deployments.map(deploymentCheck)];
+}
+
+function checkView({ name, errors, serves, ...rest }: CheckResult): Check {
+  const ok = errors.length === 0;
+  return {
+    name,
+    ok,
+    detail: errors.map(({ reason }) => reason).join('; '),
+    ...(!ok && {
+      state: serves ? 'degraded' : 'down',
+      next: [...new Set(errors.map((each) => each.next))].join('; '),
+    }),
+    ...rest,
+  };
+}
+
+const INDENT = ' '.repeat(10);
+
 /** Formats readiness as text: a line for each check, then the status. */
 export function readinessText({ status, checks }: Readiness): string {
-  const lines = checks.flatMap(({ name, ok, detail, warning, addresses = [] }) => [
-    ok ? `ok     ${name}` : `wrong  ${name}: ${detail}`,
-    ...(warning === undefined ? [] : [`         ${warning}`]),
-    ...addresses.map((address) => `         ${address}`),
-  ]);
+  const lines = checks.flatMap(({ name, ok, state = 'ok', detail, next: step, warning, addresses = [] }) =>
+    [
+      `${state.padEnd(8)}  ${name}${ok ? '' : `: ${detail}`}`,
+      step === undefined ? [] : `${INDENT}-> ${step}`,
+      warning === undefined ? [] : `${INDENT}${warning}`,
+      addresses.map((address) => `${INDENT}${address}`),
+    ].flat(),
+  );
   return `${[...lines, status].join('\n')}\n`;
 }
 
-/** Returns the errors of the gateway itself, of each deployment by name, and the warnings of both. */
-export function errorsIn({ checks }: Readiness): {
-  readonly gateway: readonly string[];
-  readonly deployments: ReadonlyMap<string, string>;
+/** Returns the errors of the gateway itself, those of each deployment by name, and the warnings of both. */
+export function problemsOf(state: GatewayState): {
+  readonly gateway: readonly Problem[];
+  readonly deployments: ReadonlyMap<string, readonly Problem[]>;
   readonly warnings: readonly string[];
 } {
-  const failed = checks.filter(({ ok }) => !ok);
-  const [theirs, own] = [
-    failed.filter(({ name }) => name.startsWith(DEPLOYMENT)),
-    failed.filter(({ name }) => !name.startsWith(DEPLOYMENT)),
-  ];
+  const checks = checksOf(state);
+  const isOfDeployment = ({ name }: CheckResult): boolean => name.startsWith(DEPLOYMENT);
   return {
-    gateway: own.map(({ detail }) => detail),
-    deployments: new Map(theirs.map(({ name, detail }) => [name.slice(DEPLOYMENT.length), detail])),
+    gateway: checks.filter((check) => !isOfDeployment(check)).flatMap(({ errors }) => errors),
+    deployments: new Map(
+      checks.filter(isOfDeployment).map(({ name, errors }) => [name.slice(DEPLOYMENT.length), errors]),
+    ),
     warnings: checks.flatMap(({ warning }) => warning ?? []),
   };
 }
 
 /** Returns the check of the configuration, which no worker knows of. */
-export function configurationCheck({ refused, needsRestart }: ConfigurationState): Check {
-  const errors = refused === null ? [] : [words.configurationRefused(refused)];
-  const warning = needsRestart.length > 0 && { warning: words.needsRestart(needsRestart) };
-  return { ...checkOf('configuration', errors), ...warning };
+export function configurationCheck(state: ConfigurationState): Check {
+  return checkView({ ...ofConfiguration(state), serves: true });
 }
 
-function checkOf(name: string, errors: readonly string[]): Check {
-  return { name, ok: errors.length === 0, detail: errors.join('; ') };
+type OwnCheck = Omit<CheckResult, 'serves'>;
+
+function ofConfiguration({ refused, needsRestart }: ConfigurationState): OwnCheck {
+  const reasons = refused === null ? [] : [refused];
+  return {
+    name: 'configuration',
+    errors: problems(reasons, words.configurationRefused, next.configurationRefused),
+    ...(needsRestart.length > 0 && { warning: words.needsRestart(needsRestart) }),
+  };
 }
 
-function dataPlaneChecks({ stage }: GatewayState): Check[] {
+function dataPlaneChecks({ stage }: GatewayState): OwnCheck[] {
   if (stage === 'absent') return [];
-  return [checkOf('data-plane', stage === 'serving' ? [] : [words[stage]])];
+  const errors = stage === 'serving' ? [] : [{ reason: words[stage], next: next[stage] }];
+  return [{ name: 'data-plane', errors }];
 }
 
 /** The checks of what the data planes share. */
-function sharedChecks({ stage, storeUp, audit }: GatewayState): Check[] {
+function sharedChecks({ stage, storeUp, audit }: GatewayState): OwnCheck[] {
   if (stage === 'absent') return [];
   return [
-    checkOf('store', storeUp === false ? [words.storeDown] : []),
-    checkOf('audit', [
-      ...(audit?.failing ?? []).map(words.auditFailing),
-      ...(audit?.retentionHeld ?? []).map(words.retentionHeld),
-    ]),
+    { name: 'store', errors: storeUp === false ? [{ reason: words.storeDown, next: next.storeDown }] : [] },
+    {
+      name: 'audit',
+      errors: [
+        ...problems(audit?.failing, words.auditFailing, next.auditFailing),
+        ...problems(audit?.retentionHeld, words.retentionHeld, next.retentionHeld),
+      ],
+    },
     ...streamChecks(audit),
   ];
 }
 
-function streamChecks(audit: AuditState | null): Check[] {
+function streamChecks(audit: AuditState | null): OwnCheck[] {
   const failing = audit?.streamFailing ?? null;
-  return failing === null ? [] : [checkOf('audit-stream', failing.map(words.streamFailing))];
+  if (failing === null) return [];
+  return [{ name: 'audit-stream', errors: problems(failing, words.streamFailing, next.streamFailing) }];
 }
 
-function sinkCheck({ name, failing }: SinkState): Check {
-  return checkOf(`audit-sink-${name}`, failing === null ? [] : [words.sinkFailing(failing)]);
+function sinkCheck({ name, failing }: SinkState): OwnCheck {
+  const reasons = failing === null ? [] : [failing];
+  return { name: `audit-sink-${name}`, errors: problems(reasons, words.sinkFailing, next.sinkFailing) };
 }
 
 /** The check of the workers, and of the primary's own audit log. */
-function workersCheck({ serving, configured, audit }: WorkersState): Check {
-  return checkOf('workers', [
-    ...(serving < configured ? [words.workersMissing(serving, configured)] : []),
-    ...(audit?.failing ?? []).map(words.primaryAuditFailing),
-    ...(audit?.retentionHeld ?? []).map(words.primaryRetentionHeld),
-    ...(audit?.streamFailing ?? []).map(words.primaryStreamFailing),
-  ]);
+function workersCheck({ serving, configured, audit }: WorkersState): OwnCheck {
+  const missing = { reason: words.workersMissing(serving, configured), next: next.workersMissing };
+  return {
+    name: 'workers',
+    errors: [
+      ...(serving < configured ? [missing] : []),
+      ...problems(audit?.failing, words.primaryAuditFailing, next.auditFailing),
+      ...problems(audit?.retentionHeld, words.primaryRetentionHeld, next.retentionHeld),
+      ...problems(audit?.streamFailing ?? [], words.primaryStreamFailing, next.streamFailing),
+    ],
+  };
 }
 
-function deploymentCheck(state: DeploymentState): Check {
-  const { name, addresses } = state;
+/** One problem for each reason, all with the same next step. */
+function problems(
+  reasons: readonly string[] = [],
+  reasonOf: (reason: string) => string,
+  step: string,
+): Problem[] {
+  return reasons.map((reason) => ({ reason: reasonOf(reason), next: step }));
+}
+
+function deploymentCheck(state: DeploymentState): CheckResult {
+  const { name, serves, addresses } = state;
   const warnings = egressWarnings(state);
   return {
-    ...checkOf(`${DEPLOYMENT}${name}`, [...credentialErrors(state), ...upstreamErrors(state)]),
+    name: `${DEPLOYMENT}${name}`,
+    serves,
+    errors: [...credentialErrors(state), ...upstreamErrors(state)],
     ...(warnings.length > 0 && { warning: warnings.join('; ') }),
     addresses: addresses.map(({ address, health, age, circuit }) =>
       words.address(address, health, age, circuit),
@@ -134,19 +201,26 @@ function deploymentCheck(state: DeploymentState): Check {
   };
 }
 
-function credentialErrors({ credentials }: DeploymentState): Set<string> {
-  return new Set(
-    credentials.flatMap(({ credential, inUse, serves, rejected }) => {
-      if (inUse && !serves) return [words.credentialRefused(credential)];
-      return rejected ? [words.credentialRejected(credential)] : [];
-    }),
-  );
+/** Each credential once, though several versions of it may be refused for the same reason. */
+function credentialErrors({ credentials }: DeploymentState): Problem[] {
+  const refused = credentials.filter(({ inUse, serves }) => inUse && !serves);
+  const rejected = credentials.filter(({ inUse, serves, rejected }) => rejected && (!inUse || serves));
+  const names = (of: typeof credentials): string[] => [...new Set(of.map(({ credential }) => credential))];
+  return [
+    ...problems(names(refused), words.credentialRefused, next.credentialRefused),
+    ...problems(names(rejected), words.credentialRejected, next.credentialRejected),
+  ];
 }
 
 /** Without the address that connections leave from, all addresses fail, which says nothing more. */
-function upstreamErrors({ egress, addresses, pauses }: DeploymentState): string[] {
-  const paused = pauses.map(({ credential, outcome, until }) => words.paused(credential, outcome, until));
-  if (isEgressMissing(egress)) return [...paused, words.egressMissing(egress.length)];
+function upstreamErrors({ egress, addresses, pauses }: DeploymentState): Problem[] {
+  const paused = pauses.map(({ credential, outcome, until }) => ({
+    reason: words.paused(credential, outcome, until),
+    next: next.paused,
+  }));
+  if (isEgressMissing(egress)) {
+    return [...paused, { reason: words.egressMissing(egress.length), next: next.egressMissing }];
+  }
   return [...paused, ...addresses.flatMap(addressErrors)];
 }
 
@@ -161,6 +235,7 @@ function egressWarnings({ name, egress }: DeploymentState): string[] {
 }
 
 /** One that is healthy while its circuit is half-open waits for a request. */
-function addressErrors({ address, health, age, circuit, reason }: AddressState): string[] {
-  return health === 'failing' ? [words.addressFailing(address, age, circuit, reason)] : [];
+function addressErrors({ address, health, age, circuit, reason }: AddressState): Problem[] {
+  if (health !== 'failing') return [];
+  return [{ reason: words.addressFailing(address, age, circuit, reason), next: next.addressFailing }];
 }

@@ -45,6 +45,12 @@ export class Sessions {
     this.#clock = clock;
   }
 
+  /** How many are open. */
+  get count(): number {
+    this.#dropEnded();
+    return this.#open.size;
+  }
+
   /** Opens a session; returns the value of its cookie. Undefined: `max` sessions are open. */
   open(holder: Holder): { readonly value: string; readonly session: Session } | undefined {
     this.#dropEnded();

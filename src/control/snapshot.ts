@@ -1,8 +1,9 @@
 import { findingText } from '../audit/findings.ts';
-import { titleOf } from '../base/errors.ts';
+import { statusOfCode, titleOf } from '../base/errors.ts';
 import { expiryOf } from '../transport/upstream-tls.ts';
 import type { Sampler } from './history.ts';
-import { errorsIn, readiness } from './readiness.ts';
+import type { RulePlace } from './map.ts';
+import { type Problem as CheckProblem, problemsOf } from './readiness.ts';
 import {
   type AuditState,
   type CredentialVersionState,
@@ -18,8 +19,10 @@ import {
   deploymentInterval,
   noTotals,
   type ReadMetrics,
+  reuseOf,
   rises,
   round,
+  sumOf,
   type Totals,
 } from './totals.ts';
 import type {
@@ -55,6 +58,8 @@ export interface ConsoleSource {
   readonly state: () => Promise<GatewayState>;
   /** Names of the configured clients. */
   readonly clients: () => readonly string[];
+  /** Rules of all clients, also of the anonymous one. */
+  readonly rules: () => readonly RulePlace[];
   /** Returns the limits of the configuration for a deployment; undefined: there is no such deployment. */
   readonly settings: (deployment: string) => DeploymentSettings | undefined;
   /** Returns the audit lines after a position, oldest first, as far as they are kept; 0 is before all. */
@@ -95,22 +100,35 @@ interface Counts {
 
 /** Returns what the console shows of a state. */
 function consoleView(state: GatewayState, counts: Counts, source: ConsoleSource): Snapshot {
-  const errors = errorsIn(readiness(state));
+  const problems = problemsOf(state);
   const deployments = state.deployments.map((each) =>
-    deploymentView(each, errors.deployments.get(each.name) ?? '', counts),
+    deploymentView(each, problems.deployments.get(each.name) ?? [], counts),
   );
   return {
     at: counts.now.at,
     tokenAsked: source.tokenAsked,
     gateway: {
-      ...gatewayCondition(errors.gateway, state.serves, deployments, errors.warnings),
+      ...gatewayCondition(problems.gateway, state.serves, deployments, problems.warnings),
       version: source.version,
       node: source.node,
       startedAt: source.startedAt,
       configuredAt: source.configuredAt(),
       storeUp: state.storeUp,
       listeners: state.listeners,
+      processes: state.processes,
+      workers:
+        state.workers === null
+          ? null
+          : { serving: state.workers.serving, configured: state.workers.configured },
     },
+    total: trafficOf(
+      deploymentInterval(
+        sumOf(counts.recent.deployments.values()),
+        sumOf(counts.now.deployments.values()),
+        counts.now.at - counts.recent.at,
+      ),
+      sumOf(counts.now.deployments.values()).inFlight,
+    ),
     deployments,
     clients: clientViews(source.clients(), counts),
     errors: state.errors.map(errorView),
@@ -118,22 +136,20 @@ function consoleView(state: GatewayState, counts: Counts, source: ConsoleSource)
   };
 }
 
-/** `error`: what readiness says of it; empty if it is ok. */
+/** `problems`: what readiness says of it. */
 function deploymentView(
   state: DeploymentState,
-  error: string,
+  problems: readonly CheckProblem[],
   { now, recent, minute }: Counts,
 ): DeploymentView {
   const { name, origin, serves, connections, nonce, outcomes, certificateExpiresAt } = state;
   const between = (from: Totals) =>
     deploymentInterval(from.deployments.get(name), now.deployments.get(name), now.at - from.at);
-  const { requests, errors, challenges, latency, seconds } = between(recent);
-  const perSecond = (count: number): number => (seconds > 0 ? round(count / seconds) : 0);
   const { inFlight } = now.deployments.get(name) ?? noTotals();
   const lastMinute = between(minute);
   const condition = conditionOf({
     minute: lastMinute,
-    error,
+    problems,
     serving: serves,
     policy: nonce.policy,
     certificateExpiresAt,
@@ -145,13 +161,7 @@ function deploymentView(
     name,
     origin,
     ...condition,
-    perSecond: {
-      requests: perSecond(requests),
-      errors: perSecond(errors),
-      challenges: perSecond(challenges),
-    },
-    ...(latency !== undefined && { latency }),
-    inFlight,
+    ...trafficOf(between(recent), inFlight),
     connections: { open: connected, busy: running, queued: pending, limit },
     nonce,
     credentials: state.credentials.map(credentialView),
@@ -163,6 +173,22 @@ function deploymentView(
     })),
     outcomes: outcomes.map((each) => ({ name: each, lastMinute: lastMinute.outcomes.get(each) ?? 0 })),
     ...(certificateExpiresAt !== undefined && { certificateExpiresAt }),
+  };
+}
+
+function trafficOf(interval: DeploymentInterval, inFlight: number): Snapshot['total'] {
+  const { requests, errors, refused, challenges, latency, seconds } = interval;
+  const perSecond = (count: number): number => (seconds > 0 ? round(count / seconds) : 0);
+  return {
+    perSecond: {
+      requests: perSecond(requests),
+      errors: perSecond(errors),
+      refused: perSecond(refused),
+      challenges: perSecond(challenges),
+    },
+    ...(latency !== undefined && { latency }),
+    reuse: reuseOf(interval),
+    inFlight,
   };
 }
 
@@ -181,7 +207,7 @@ function credentialView(state: CredentialVersionState): CredentialView {
 }
 
 function errorView({ detail, ...error }: ErrorState): ErrorView {
-  return { ...error, title: titleOf(error.code), advice: detail };
+  return { ...error, title: titleOf(error.code), status: statusOfCode(error.code), advice: detail };
 }
 
 function auditView(audits: readonly AuditState[]): AuditView | null {
@@ -222,17 +248,16 @@ const ENOUGH = 10;
 /** Share of refused requests from which a deployment is degraded. */
 const REFUSED_SHARE = 0.5;
 
-const { condition: words } = WORDS;
+const { condition: words, next } = WORDS;
 
-interface Finding {
+interface Finding extends CheckProblem {
   readonly state: State;
-  readonly reason: string;
 }
 
 export interface DeploymentEvidence {
   readonly minute: DeploymentInterval;
-  /** The error that readiness reports; empty if there is none. */
-  readonly error: string;
+  /** What readiness reports. */
+  readonly problems: readonly CheckProblem[];
   /** True if the deployment can serve requests in spite of it. */
   readonly serving: boolean;
   readonly policy: string;
@@ -253,7 +278,8 @@ export function conditionOf(evidence: DeploymentEvidence): Condition {
   ];
   if (findings.length > 0) return summarize(findings);
   const { requests, refused, seconds } = evidence.minute;
-  return { state: 'ok', reasons: [requests === 0 ? words.quiet : words.served(requests, refused, seconds)] };
+  const reason = requests === 0 ? words.quiet : words.served(requests, refused, seconds);
+  return { state: 'ok', reasons: [reason], next: '' };
 }
 
 /**
@@ -261,49 +287,56 @@ export function conditionOf(evidence: DeploymentEvidence): Condition {
  * and do not change the state.
  */
 export function gatewayCondition(
-  failedChecks: readonly string[],
+  failedChecks: readonly CheckProblem[],
   served: boolean,
   deployments: readonly ({ readonly name: string } & Condition)[],
   warnings: readonly string[],
 ): Condition & { readonly problems: readonly Problem[] } {
-  const own = failedChecks.map(
-    (reason): Finding => ({ state: served ? 'degraded' : 'broken', reason: sentence(reason) }),
-  );
+  const own = failedChecks.map((problem): Finding => ({ ...problem, state: served ? 'degraded' : 'down' }));
   const notOk = deployments.filter(({ state }) => state !== 'ok');
-  const allBroken = deployments.length > 0 && deployments.every(({ state }) => state === 'broken');
+  const allDown = deployments.length > 0 && deployments.every(({ state }) => state === 'down');
   const theirs = notOk.map(
-    ({ name, state }): Finding => ({
-      state: allBroken ? 'broken' : 'degraded',
+    ({ name, state, next: step }): Finding => ({
+      state: allDown ? 'down' : 'degraded',
       reason: words.deploymentNotOk(name, state),
+      next: step,
     }),
   );
   const attention = warnings.map(sentence);
   const problems = [
-    ...own.map(({ state, reason }): Problem => ({ state, text: reason })),
-    ...notOk.map(
-      ({ name, state, reasons }): Problem => ({ state, text: reasons[0] ?? '', deployment: name }),
+    ...own.map(
+      (each): Problem => ({ state: each.state, text: sentence(each.reason), next: sentence(each.next) }),
     ),
-    ...attention.map((text): Problem => ({ state: 'ok', text })),
+    ...notOk.map(
+      ({ name, state, reasons, next: step }): Problem => ({
+        state,
+        text: reasons[0] ?? '',
+        next: step,
+        deployment: name,
+      }),
+    ),
+    ...attention.map((text): Problem => ({ state: 'ok', text, next: '' })),
   ];
   if (own.length + theirs.length > 0) {
-    const { state, reasons } = summarize([...own, ...theirs]);
-    return { state, reasons: [...reasons, ...attention], problems: problems.toSorted(worstFirst) };
+    const { reasons, ...whole } = summarize([...own, ...theirs]);
+    return { ...whole, reasons: [...reasons, ...attention], problems: problems.toSorted(worstFirst) };
   }
   return {
     state: 'ok',
     reasons: [words.nothingWrong(deployments.length), ...attention],
+    next: '',
     problems,
   };
 }
 
-const RANK: Readonly<Record<State, number>> = { broken: 0, degraded: 1, ok: 2 };
+const RANK: Readonly<Record<State, number>> = { down: 0, degraded: 1, ok: 2 };
 
 function worstFirst(a: Problem, b: Problem): number {
   return RANK[a.state] - RANK[b.state];
 }
 
-function* known({ error, serving }: DeploymentEvidence): Generator<Finding> {
-  if (error !== '') yield { state: serving ? 'degraded' : 'broken', reason: sentence(error) };
+function* known({ problems, serving }: DeploymentEvidence): Generator<Finding> {
+  for (const problem of problems) yield { ...problem, state: serving ? 'degraded' : 'down' };
 }
 
 function* failing({ minute, titleOf }: DeploymentEvidence): Generator<Finding> {
@@ -314,7 +347,7 @@ function* failing({ minute, titleOf }: DeploymentEvidence): Generator<Finding> {
   const reason = whole
     ? words.allFailed(seconds, causes)
     : words.someFailed(errors, requests, seconds, causes);
-  yield { state: whole ? 'broken' : 'degraded', reason };
+  yield { state: whole ? 'down' : 'degraded', reason, next: next.requestsFail };
 }
 
 /** A client that is refused most of the time has a fault, or meets one of the configuration. */
@@ -324,6 +357,7 @@ function* refusing({ minute, titleOf }: DeploymentEvidence): Generator<Finding> 
   yield {
     state: 'degraded',
     reason: words.refused(refused, requests, seconds, causesOf(refusedCodes, titleOf)),
+    next: next.clientsRefused,
   };
 }
 
@@ -334,7 +368,7 @@ function causesOf(codes: readonly CodeCount[], titleOf: (code: string) => string
 function* certificate({ certificateExpiresAt, now }: DeploymentEvidence): Generator<Finding> {
   if (certificateExpiresAt === undefined) return;
   const { isSoon, text } = expiryOf(certificateExpiresAt, now);
-  if (isSoon) yield { state: 'degraded', reason: words.certificate(text) };
+  if (isSoon) yield { state: 'degraded', reason: words.certificate(text), next: next.certificate };
 }
 
 /** With single-use nonces a challenge for most requests is normal. */
@@ -344,17 +378,21 @@ function* nonces({ minute, policy }: DeploymentEvidence): Generator<Finding> {
   yield {
     state: 'degraded',
     reason: words.noncesExpire(challenges, requests),
+    next: next.noncesExpire,
   };
 }
 
 function summarize(findings: readonly Finding[]): Condition {
-  const broken = findings.filter(({ state }) => state === 'broken');
-  const rest = findings.filter(({ state }) => state !== 'broken');
-  const reasons = [...broken, ...rest].map(({ reason }) => reason);
-  return { state: broken.length > 0 ? 'broken' : 'degraded', reasons };
+  const down = findings.filter(({ state }) => state === 'down');
+  const gravestFirst = [...down, ...findings.filter(({ state }) => state !== 'down')];
+  return {
+    state: down.length > 0 ? 'down' : 'degraded',
+    reasons: gravestFirst.map(({ reason }) => sentence(reason)),
+    next: sentence(gravestFirst[0]?.next ?? ''),
+  };
 }
 
 function sentence(text: string): string {
   const capital = text.charAt(0).toUpperCase() + text.slice(1);
-  return /[.!?]$/.test(capital) ? capital : `${capital}.`;
+  return /^$|[.!?]$/.test(capital) ? capital : `${capital}.`;
 }

@@ -2,7 +2,7 @@ import { findingText, type PlacedFinding } from '../audit/findings.ts';
 import type { ConnectionStats } from '../transport/connection.ts';
 import type { EgressState } from '../upstream/egress-addresses.ts';
 import type { CredentialState } from '../upstream/upstream-address.ts';
-import type { AddressView, ListenerView, NonceView, TlsView } from './view.ts';
+import type { AddressView, ListenerView, NonceView, ProcessView, TlsView } from './view.ts';
 
 /** Distinct errors that are kept. */
 const ERRORS = 50;
@@ -25,6 +25,8 @@ export interface WorkerState {
   readonly storeUp: boolean | null;
   /** null: no audit log is configured. */
   readonly audit: AuditState | null;
+  /** This process; of merged states all of them, by number. */
+  readonly processes: readonly ProcessView[];
   /** Those that are open, in the order of the configuration. */
   readonly listeners: readonly ListenerView[];
   readonly deployments: readonly DeploymentState[];
@@ -170,6 +172,7 @@ export function mergeStates(
     serves: inOrder.some(({ serves }) => serves),
     storeUp: every(inOrder.map(({ storeUp }) => storeUp)),
     audit: audits.length === 0 ? null : mergeAudits(audits),
+    processes: inOrder.flatMap(({ processes }) => processes),
     listeners: mergeBy(
       inOrder.flatMap(({ listeners }) => listeners),
       ({ address }) => address,
@@ -242,7 +245,7 @@ function mergeAddresses(states: readonly [AddressState, ...AddressState[]]): Add
     CIRCUIT,
     states.map((each) => each.circuit),
   );
-  return { ...oldest, circuit };
+  return { ...oldest, circuit, exchanges: states.reduce((sum, { exchanges }) => sum + exchanges, 0) };
 }
 
 function worstEgress(states: readonly [EgressState, ...EgressState[]]): EgressState {

@@ -11,6 +11,21 @@ export interface Totals {
   readonly deployments: ReadonlyMap<string, DeploymentTotals>;
   /** By name in the configuration; the empty name is for unidentified clients. */
   readonly clients: ReadonlyMap<string, ClientTotals>;
+  /** Requests of each client to each deployment, by `flowKey`. */
+  readonly flows: ReadonlyMap<string, FlowTotals>;
+}
+
+export interface FlowTotals {
+  readonly client: string;
+  readonly deployment: string;
+  requests: number;
+  /** Refused by the gateway with a 4xx error. */
+  refused: number;
+}
+
+/** The key of a client and a deployment, whose names have no line ends. */
+export function flowKey(client: string, deployment: string): string {
+  return `${client}\n${deployment}`;
 }
 
 export interface DeploymentTotals {
@@ -22,6 +37,10 @@ export interface DeploymentTotals {
   /** Requests that the gateway refused with a 4xx error. */
   refused: number;
   challenges: number;
+  /** Challenges that a request waited for: all but those that were obtained ahead. */
+  awaited: number;
+  /** Requests that the upstream accepted. */
+  accepted: number;
   inFlight: number;
   /** Responses of the upstream by outcome. */
   readonly outcomes: Map<string, number>;
@@ -50,6 +69,8 @@ export const noTotals = (): DeploymentTotals => ({
   errors: 0,
   refused: 0,
   challenges: 0,
+  awaited: 0,
+  accepted: 0,
   inFlight: 0,
   outcomes: new Map(),
   refusedCodes: new Map(),
@@ -64,6 +85,7 @@ const CLIENT_CLOSED = '499';
 const READ = {
   requests: 'digest_gateway_requests_total',
   challenges: 'digest_gateway_challenges_total',
+  attempts: 'digest_gateway_upstream_attempts_total',
   outcomes: 'digest_gateway_outcomes_total',
   durations: 'digest_gateway_request_duration_seconds',
   inFlight: 'digest_gateway_requests_in_flight',
@@ -76,20 +98,24 @@ export async function readTotals(read: ReadMetrics, at: number): Promise<Totals>
   const valuesOf = (metric: keyof typeof READ) => metrics.get(READ[metric]) ?? [];
   const deployments = new Map<string, DeploymentTotals>();
   const clients = new Map<string, ClientTotals>();
+  const flows = new Map<string, FlowTotals>();
   const of = (deployment: unknown): DeploymentTotals => entry(deployments, text(deployment), noTotals);
   const ofClient = (client: unknown): ClientTotals => entry(clients, text(client), noClientTotals);
   for (const { labels, value } of valuesOf('requests')) {
     const { deployment, client, status, code } = labels;
     addRequests(of(deployment), text(status), text(code), value);
     addClient(ofClient(client), text(status), text(code), value);
+    addFlow(flows, text(client), text(deployment), isRefusal(text(status), text(code)), value);
   }
   for (const { labels, value } of valuesOf('lastSeen')) {
     const { client } = labels;
     ofClient(client).lastSeen = value * 1000;
   }
   for (const { labels, value } of valuesOf('challenges')) {
-    const { deployment } = labels;
-    of(deployment).challenges += value;
+    addChallenges(of(labels['deployment']), text(labels['reason']), value);
+  }
+  for (const { labels, value } of valuesOf('attempts')) {
+    addAttempts(of(labels['deployment']), text(labels['result']), value);
   }
   for (const { labels, value } of valuesOf('outcomes')) {
     const { deployment, outcome } = labels;
@@ -105,7 +131,7 @@ export async function readTotals(read: ReadMetrics, at: number): Promise<Totals>
     const bound = le === '+Inf' ? Number.POSITIVE_INFINITY : Number(le);
     add(of(deployment).durations, bound, value);
   }
-  return { at, deployments, clients };
+  return { at, deployments, clients, flows };
 }
 
 function addRequests(totals: DeploymentTotals, status: string, code: string, value: number): void {
@@ -120,9 +146,31 @@ function addRequests(totals: DeploymentTotals, status: string, code: string, val
   add(totals.errorCodes, code, value);
 }
 
+function addChallenges(totals: DeploymentTotals, reason: string, value: number): void {
+  totals.challenges += value;
+  if (reason !== 'ahead') totals.awaited += value;
+}
+
+function addAttempts(totals: DeploymentTotals, result: string, value: number): void {
+  if (result === 'ok') totals.accepted += value;
+}
+
 function addClient(totals: ClientTotals, status: string, code: string, value: number): void {
   totals.requests += value;
   if (isRefusal(status, code)) add(totals.refusals, code, value);
+}
+
+function addFlow(
+  flows: Map<string, FlowTotals>,
+  client: string,
+  deployment: string,
+  refused: boolean,
+  value: number,
+): void {
+  const made = (): FlowTotals => ({ client, deployment, requests: 0, refused: 0 });
+  const flow = entry(flows, flowKey(client, deployment), made);
+  flow.requests += value;
+  if (refused) flow.refused += value;
 }
 
 /** True for "5xx" and "other", too: an invalid status counts as one of 5xx (RFC 9110 §15). */
@@ -150,6 +198,24 @@ function text(label: unknown): string {
   return label === undefined ? '' : String(label);
 }
 
+/** Adds up the totals of all deployments, and of requests without one. */
+export function sumOf(all: Iterable<DeploymentTotals>): DeploymentTotals {
+  const sum = noTotals();
+  for (const each of all) {
+    for (const name of COUNTS) sum[name] += each[name];
+    for (const name of MAPS) addAll<string>(sum[name], each[name]);
+    addAll(sum.durations, each.durations);
+  }
+  return sum;
+}
+
+const COUNTS = ['requests', 'errors', 'refused', 'challenges', 'awaited', 'accepted', 'inFlight'] as const;
+const MAPS = ['classes', 'outcomes', 'refusedCodes', 'errorCodes'] as const;
+
+function addAll<Key>(sums: Map<Key, number>, values: ReadonlyMap<Key, number>): void {
+  for (const [key, value] of values) add(sums, key, value);
+}
+
 const noClientTotals = (): ClientTotals => ({ requests: 0, refusals: new Map(), lastSeen: null });
 const NO_CLIENT = noClientTotals();
 
@@ -160,6 +226,8 @@ export interface DeploymentInterval {
   readonly errors: number;
   readonly refused: number;
   readonly challenges: number;
+  readonly awaited: number;
+  readonly accepted: number;
   /** Responses of the upstream by outcome. */
   readonly outcomes: ReadonlyMap<string, number>;
   readonly errorCodes: readonly CodeCount[];
@@ -182,6 +250,8 @@ export function deploymentInterval(
     errors: after.errors - before.errors,
     refused: after.refused - before.refused,
     challenges: after.challenges - before.challenges,
+    awaited: after.awaited - before.awaited,
+    accepted: after.accepted - before.accepted,
     outcomes: differences(before.outcomes, after.outcomes),
     errorCodes: rises(before.errorCodes, after.errorCodes),
     refusedCodes: rises(before.refusedCodes, after.refusedCodes),
@@ -203,7 +273,8 @@ export function clientInterval(
 }
 
 /** Converts an interval to a point: rates per second, percentiles in seconds. */
-export function pointOf({ seconds, classes, challenges, latency }: DeploymentInterval): Point {
+export function pointOf(interval: DeploymentInterval): Point {
+  const { seconds, classes, challenges, latency } = interval;
   const rate = (count = 0): number => round(count / seconds);
   return {
     '2xx': rate(classes.get('2')),
@@ -211,10 +282,16 @@ export function pointOf({ seconds, classes, challenges, latency }: DeploymentInt
     '4xx': rate(classes.get('4')),
     '5xx': rate(classes.get('5')),
     challenges: rate(challenges),
+    reuse: reuseOf(interval),
     p50: latency?.p50 ?? null,
     p95: latency?.p95 ?? null,
     p99: latency?.p99 ?? null,
   };
+}
+
+/** The share of the accepted requests that waited for no challenge; null: none was accepted. */
+export function reuseOf({ accepted, awaited }: DeploymentInterval): number | null {
+  return accepted <= 0 ? null : round(Math.max(0, 1 - awaited / accepted));
 }
 
 /** Rounds to three significant digits, which suffice for a chart and shorten the stream. */

@@ -3,13 +3,15 @@
  * imports nothing.
  */
 
-/** `ok`; `degraded`: an error, but requests are served; `broken`: requests are not served. */
-export type State = 'ok' | 'degraded' | 'broken';
+/** `ok`; `degraded`: an error, but requests are served; `down`: requests are not served. */
+export type State = 'ok' | 'degraded' | 'down';
 
 export interface Condition {
   readonly state: State;
   /** Sentences with the reasons, the gravest first. Never empty. */
   readonly reasons: readonly string[];
+  /** A sentence with the next step for the gravest; empty: nothing is to be done. */
+  readonly next: string;
 }
 
 /** The state of the gateway at one moment. Times are Unix milliseconds, durations are seconds. */
@@ -18,6 +20,8 @@ export interface Snapshot {
   /** True if the control plane requires a token. */
   readonly tokenAsked: boolean;
   readonly gateway: GatewayView;
+  /** All deployments together. */
+  readonly total: TrafficView;
   readonly deployments: readonly DeploymentView[];
   readonly clients: readonly ClientView[];
   readonly errors: readonly ErrorView[];
@@ -30,6 +34,8 @@ export interface Problem {
   readonly state: State;
   /** A sentence. */
   readonly text: string;
+  /** A sentence with the next step; empty: it is in the text. */
+  readonly next: string;
   /** The deployment that it is about; undefined: the gateway itself. */
   readonly deployment?: string;
 }
@@ -45,6 +51,28 @@ interface GatewayView extends Condition {
   readonly storeUp: boolean | null;
   /** In the order of the configuration. */
   readonly listeners: readonly ListenerView[];
+  /** Those that serve requests, by number. */
+  readonly processes: readonly ProcessView[];
+  /** Running and configured workers; null: the gateway is one process. */
+  readonly workers: { readonly serving: number; readonly configured: number } | null;
+}
+
+/** A process that serves requests. */
+export interface ProcessView {
+  /** 0: the gateway is one process. */
+  readonly worker: number;
+  readonly pid: number;
+  readonly stage: 'starting' | 'serving' | 'draining';
+  /** True if it serves requests, and nothing is in the way. */
+  readonly serves: boolean;
+  /** Unix milliseconds. */
+  readonly startedAt: number;
+  /** Resident memory in bytes. */
+  readonly memory: number;
+  /** CPU time since its start. */
+  readonly cpuSeconds: number;
+  /** Open connections of clients. */
+  readonly connections: number;
 }
 
 /** One address of the data plane. */
@@ -59,13 +87,19 @@ export interface ListenerView {
   readonly certificateExpiresAt?: number;
 }
 
-export interface DeploymentView extends Condition {
-  readonly name: string;
-  readonly origin: string;
+/** Traffic of the last few seconds. */
+interface TrafficView {
   readonly perSecond: Rates;
   /** Undefined if no request ended in the last seconds. */
   readonly latency?: Latency;
+  /** The share of the accepted requests that waited for no challenge; null: none was accepted. */
+  readonly reuse: number | null;
   readonly inFlight: number;
+}
+
+export interface DeploymentView extends Condition, TrafficView {
+  readonly name: string;
+  readonly origin: string;
   readonly connections: ConnectionsView;
   readonly nonce: NonceView;
   readonly credentials: readonly CredentialView[];
@@ -97,6 +131,8 @@ export interface AddressView {
   /** Seconds since the health changed. */
   readonly age: number;
   readonly circuit: 'closed' | 'open' | 'half-open';
+  /** Exchanges since the start: a page computes the rate from two of these. */
+  readonly exchanges: number;
 }
 
 /** A local address that connections leave from. */
@@ -112,6 +148,8 @@ interface Rates {
   readonly requests: number;
   /** Responses of 500 and above, from the gateway or the upstream. */
   readonly errors: number;
+  /** Refused to clients with a 4xx error of the gateway. */
+  readonly refused: number;
   readonly challenges: number;
 }
 
@@ -170,11 +208,22 @@ export interface ErrorView {
   readonly deployment: string;
   readonly code: string;
   readonly title: string;
+  /** Status of the response to the client. */
+  readonly status: number;
   /** What happened and what to do. */
   readonly advice: string;
   readonly count: number;
   readonly lastAt: number;
   readonly requestId: string;
+}
+
+/** What an error code means. Names in its texts are between backticks. */
+export interface ErrorKindView {
+  readonly code: string;
+  readonly status: number;
+  readonly title: string;
+  readonly cause: string;
+  readonly remedy: string;
 }
 
 export interface AuditView {
@@ -220,20 +269,22 @@ export interface History {
   readonly series: Series;
 }
 
-/** null if the deployment did not exist or no request ended. Rates per second, percentiles in seconds. */
+/** null if the deployment did not exist or no request ended. Rates per second, percentiles in seconds, a share. */
 export type Series = Readonly<Record<SeriesName, readonly (number | null)[]>>;
 
-/** Responses by class of their status, challenges, and percentiles of the latency. */
-export const SERIES = ['2xx', '3xx', '4xx', '5xx', 'challenges', 'p50', 'p95', 'p99'] as const;
+/** Responses by class of their status, challenges, the share that reused a nonce, and percentiles of the latency. */
+export const SERIES = ['2xx', '3xx', '4xx', '5xx', 'challenges', 'reuse', 'p50', 'p95', 'p99'] as const;
 export type SeriesName = (typeof SERIES)[number];
 
 /** The values of one interval. */
 export type Point = Readonly<Record<SeriesName, number | null>>;
 
-/** Rates of every deployment in the last quarter of an hour; every list is as long as `times`. */
+/** Rates in the last quarter of an hour; every list of a deployment is as long as `times`. */
 export interface Sparklines {
   readonly times: readonly number[];
   readonly deployments: Readonly<Record<string, Sparkline>>;
+  /** All deployments together, with more points. */
+  readonly total: History;
 }
 
 interface Sparkline {
@@ -296,90 +347,4 @@ export interface Tick {
   readonly snapshot: Snapshot;
   /** Lines since the last tick, oldest first; limited to the newest ones. */
   readonly audit: readonly AuditLine[];
-}
-
-export type ActionName = 'reload' | 'promote' | 'roll-back' | 'retry' | 'withdraw' | 'drain' | 'doctor';
-
-/** Answers whether this token or session may act. */
-export interface ActionsView {
-  readonly allowed: boolean;
-  /** Why not; empty if it is allowed. */
-  readonly reason: string;
-}
-
-/** Who looks at the console. */
-export interface OperatorView {
-  /** Null: a token opened the session, or none is required. */
-  readonly name: string | null;
-  readonly roles: readonly string[];
-}
-
-/** An action that waits for its confirmation. */
-export interface PendingActionView {
-  readonly id: string;
-  readonly action: ActionName;
-  /** Sentences that tell what the action will do. */
-  readonly effects: readonly string[];
-  /** How long it may be confirmed, in seconds. */
-  readonly validSeconds: number;
-}
-
-/** An action that waits for a second person, with its target. */
-export interface ProposalView {
-  readonly id: string;
-  readonly action: ActionName;
-  readonly deployment?: string | undefined;
-  readonly credential?: string | undefined;
-  readonly version?: string | undefined;
-  /** Sentences that tell what the action will do. */
-  readonly effects: readonly string[];
-  readonly proposedBy: string;
-  /** In Unix milliseconds. */
-  readonly proposedAt: number;
-  /** How long it may still be confirmed, in seconds. */
-  readonly validSeconds: number;
-  /** True: who looks has proposed it. */
-  readonly isOwn: boolean;
-}
-
-/** The response of `/api/actions/proposals`, the oldest first. */
-export interface ProposalsView {
-  readonly proposals: readonly ProposalView[];
-}
-
-/** An action that was carried out. */
-export interface ActionResultView {
-  readonly action: ActionName;
-  /** One sentence. */
-  readonly result: string;
-  readonly notes: readonly string[];
-  /** Only of `doctor`. */
-  readonly findings?: readonly FindingView[];
-}
-
-/** The response to `POST /api/credentials/NAME/promote`, `…/retry` and `…/withdraw`. */
-export interface CredentialResultView {
-  readonly result: 'success';
-  readonly credential: string;
-  /** The version that was promoted or withdrawn. */
-  readonly version?: string;
-  /**
-   * The deployments that use this version from now on, and did not before; or whose upstreams accept the credential again;
-   * or at which the version that was withdrawn has become the one in use meanwhile, and stays.
-   */
-  readonly deployments: readonly string[];
-}
-
-/** A finding of doctor. */
-export interface FindingView {
-  /** Name of the deployment; empty: it is about the gateway itself. */
-  readonly deployment: string;
-  readonly origin: string;
-  readonly mark: 'ok' | 'warn' | 'fail';
-  readonly check: string;
-  /** The credential or site that it is about; empty: none. */
-  readonly subject: string;
-  readonly saw: string;
-  /** Empty if nothing is to be done. */
-  readonly advice: string;
 }

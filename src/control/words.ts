@@ -7,15 +7,14 @@ import type { CredentialView, DeploymentView } from './view.ts';
  */
 export const WORDS = {
   check: {
-    starting: 'not ready: the gateway is starting',
-    draining: 'is shutting down: send requests to another gateway',
+    starting: 'the gateway is starting',
+    draining: 'the gateway is shutting down',
     storeDown: 'Redis is unreachable: nonces are not shared with other replicas',
     auditFailing: (reason: string) => `the audit log cannot be written: ${reason}`,
     retentionHeld: (reason: string) => reason,
     streamFailing: (reason: string) => `the audit stream is unreachable: ${reason}`,
     sinkFailing: (reason: string) => `the audit sink gets nothing: ${reason}`,
-    workersMissing: (serving: number, configured: number) =>
-      `${serving} of ${configured} workers serve; the others are being started`,
+    workersMissing: (serving: number, configured: number) => `${serving} of ${configured} workers serve`,
     primaryAuditFailing: (reason: string) => `the primary's audit log cannot be written: ${reason}`,
     primaryRetentionHeld: (reason: string) => `the primary: ${reason}`,
     primaryStreamFailing: (reason: string) => `the primary cannot reach the audit stream: ${reason}`,
@@ -23,21 +22,20 @@ export const WORDS = {
       `the new configuration is refused, and the one before stays in use: ${reason}`,
     needsRestart: (keys: readonly string[]) =>
       `changed in the file, but a restart is needed: ${keys.join(', ')}`,
-    credentialRefused: (credential: string) =>
-      `the upstream refuses the credential ${credential}: check user name and password`,
+    credentialRefused: (credential: string) => `the upstream refuses the credential ${credential}`,
     credentialRejected: (credential: string) =>
-      `the upstream refuses the new version of the credential ${credential}, and the old one stays: check it`,
+      `the upstream refuses the new version of the credential ${credential}, and the old one stays`,
     egressMissing: (count: number) =>
       count === 1
-        ? 'the address of egress.localAddress is not on this host: add it to an interface'
-        : 'none of the addresses of egress.localAddress is on this host: add one to an interface',
+        ? 'the address of egress.localAddress is not on this host'
+        : 'none of the addresses of egress.localAddress is on this host',
     egressPassedOver: (deployment: string, address: string, status: string, outcome: string) =>
       status === 'missing'
-        ? `${deployment}: requests do not leave from ${address}, which is not on this host`
-        : `${deployment}: requests do not leave from ${address}, which the upstream refuses (outcome ${outcome})`,
+        ? `requests of ${deployment} do not leave from ${address}, which is not on this host`
+        : `requests of ${deployment} do not leave from ${address}, which the upstream refuses (outcome ${outcome})`,
     addressFailing: (address: string, age: number, circuit: string, reason: string) => {
       const state = circuit === 'closed' ? '' : ` (circuit ${circuit})`;
-      return `${address} has been failing for ${span(age)}${state}: ${reason}`;
+      return `the address ${address} has been failing for ${span(age)}${state}: ${reason}`;
     },
     paused: (credential: string, outcome: string, until: number) => {
       const which = credential === '' ? '' : `requests with the credential ${credential} are `;
@@ -45,6 +43,27 @@ export const WORDS = {
     },
     address: (address: string, health: string, age: number, circuit: string) =>
       `${address} ${health} for ${span(age)}, circuit ${circuit}`,
+  },
+  /** The next step for each error of a check. */
+  next: {
+    starting: 'wait: it serves within seconds',
+    draining: 'send requests to another gateway',
+    storeDown: 'check that Redis runs, and that redis.url leads to it from this host',
+    auditFailing: 'free space on its disk, or give the gateway the right to write there',
+    retentionHeld: 'see the audit log, and correct the clock or the files that are named',
+    streamFailing: 'check the Redis of the stream: records are kept, and sent later',
+    sinkFailing: 'check the receiver and the way to it: records are kept, and sent later',
+    workersMissing: 'wait: the others are being started; if they end again, see the log',
+    configurationRefused: 'correct the file, and reload it',
+    credentialRefused: 'check user name and password, correct their source, then retry the credential',
+    credentialRejected: 'check the new password, then retry or withdraw it',
+    egressMissing: 'add an address of egress.localAddress to an interface of this host',
+    paused: 'wait, or ask the operator of the upstream',
+    addressFailing: 'run doctor for the deployment, and ask the operator of the upstream',
+    requestsFail: 'see the recent errors, and what each code means',
+    clientsRefused: 'see the clients: their rules, and what was refused to them',
+    certificate: 'ask the operator of the upstream to renew it',
+    noncesExpire: 'nothing fails: ask the operator of the upstream for a longer lifetime of nonces',
   },
   credential: {
     'in-use': 'in use',
@@ -80,7 +99,7 @@ export const WORDS = {
     certificate: (expiry: string) => `The upstream's certificate ${expiry}.`,
     noncesExpire: (challenges: number, requests: number) =>
       `The upstream asked for authentication again for ${challenges} of ${requests} requests: its nonces expire early.`,
-    deploymentNotOk: (deployment: string, state: string) => `${deployment} is ${state}.`,
+    deploymentNotOk: (deployment: string, state: string) => `deployment ${deployment} is ${state}`,
     nothingWrong: (deployments: number) => `${count(deployments, 'deployment')}, nothing wrong.`,
     upstreamError: 'an error of the upstream',
   },

@@ -32,6 +32,8 @@ export interface ExaminedCredential {
 interface SiteProbe {
   /** Undefined if the deployment has no sites. */
   readonly site: string | undefined;
+  /** What its finding `access` is about: the site, with the credential if others are examined with the site, too. */
+  readonly subject: string;
   readonly probe: Probe;
 }
 
@@ -164,8 +166,8 @@ export class CredentialExamination {
       if (third.response.status !== 401) this.#reportNext(left, third.response);
     }
     const saw = `not tested: at most ${MAX_ATTEMPTS} attempts with one credential`;
-    for (const { site = '' } of left) {
-      this.#findings.push(about(site, wrong('access', 'not-examined', saw)));
+    for (const { subject } of left) {
+      this.#findings.push(about(subject, wrong('access', 'not-examined', saw)));
     }
   }
 
@@ -193,9 +195,9 @@ export class CredentialExamination {
     return { response, nextnonce };
   }
 
-  #access(response: ObservedResponse, { site }: SiteProbe): Finding {
+  #access(response: ObservedResponse, { site, subject }: SiteProbe): Finding {
     const finding = accessFinding(response, site !== undefined, this.#deps.address);
-    return about(site ?? this.#examined.label, finding);
+    return about(subject, finding);
   }
 
   #choose(response: ObservedResponse): Challenge | undefined {

@@ -189,18 +189,20 @@ function credentialsIn(
   { settings, credentials, testSites }: ExaminedDeployment,
   method: string,
 ): ExaminedCredential[] {
-  return credentials.flatMap(({ name, current, next }) => {
+  const versions = credentials.flatMap(({ name, current, next }) => {
     const sites = testSites.get(name) ?? [];
-    const probes =
-      sites.length === 0
-        ? [{ site: undefined, probe: { ...probeOf(settings, undefined), method } }]
-        : sites.map((site) => ({ site, probe: { ...probeOf(settings, site), method } }));
-    const examined = (label: string, credential: Credential): ExaminedCredential => ({
-      label,
-      credential,
-      probes,
+    const version = (label: string, credential: Credential) => ({ label, credential, sites });
+    return [version(name, current), ...(next === undefined ? [] : [version(`${name} (next)`, next)])];
+  });
+  const isShared = (site: string): boolean => versions.filter(({ sites }) => sites.includes(site)).length > 1;
+  const probeAt = (site: string | undefined) => ({ ...probeOf(settings, site), method });
+  return versions.map(({ label, credential, sites }) => {
+    const ofSites = sites.map((site) => {
+      const subject = isShared(site) ? `${site} with ${label}` : site;
+      return { site, subject, probe: probeAt(site) };
     });
-    return [examined(name, current), ...(next === undefined ? [] : [examined(`${name} (next)`, next)])];
+    const without = { site: undefined, subject: label, probe: probeAt(undefined) };
+    return { label, credential, probes: sites.length === 0 ? [without] : ofSites };
   });
 }
 

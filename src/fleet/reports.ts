@@ -91,7 +91,7 @@ export class Reports {
   async clientUse(workers: readonly RemoteWorker[], client: string): Promise<ClientUse> {
     const asked = await Promise.allSettled(workers.map(({ plane }) => plane.clientUse(client)));
     const uses = asked.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []));
-    return mergeClientUse([...uses, { limits: null, refusals: this.#refusals.of(client) }]);
+    return mergeClientUse([...uses, { limits: null, refusals: this.#refusals.of(client), keys: [] }]);
   }
 }
 
@@ -105,6 +105,7 @@ function mergeClientUse(uses: readonly ClientUse[]): ClientUse {
   return {
     limits: limits.length === 0 ? null : limits.reduce(mostUsed),
     refusals: Array.from(byKind.values(), added).sort((a, b) => b.lastAt - a.lastAt),
+    keys: uses.flatMap(({ keys }) => keys),
   };
 }
 

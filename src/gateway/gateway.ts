@@ -19,6 +19,7 @@ import { CLIENT_CLOSED, type ClientExchange } from './client-exchange.ts';
 import { sendProblem } from './client-response.ts';
 import { ClientRefusals, ErrorLog } from './error-log.ts';
 import { countDownForwards, outboundHeaders, type ResponseFilter } from './headers.ts';
+import { KeysSeen } from './keys-seen.ts';
 import type { Pace } from './pace.ts';
 import { type DataPlane, Relay } from './relay.ts';
 import type { RequestHead } from './request-reader.ts';
@@ -82,6 +83,7 @@ export class Gateway {
   readonly accessLog: AccessLog;
   readonly errors: ErrorLog;
   readonly refusals = new ClientRefusals();
+  readonly keysSeen = new KeysSeen();
   readonly #plane: DataPlane;
   #options: GatewayOptions;
   #refusing = false;
@@ -315,6 +317,7 @@ export class Gateway {
     const operation = series.operation(record.operation);
     operation.requests(record.client, end.status, end.code).inc();
     if (record.client !== '') this.#deps.metrics.clientLastSeen.happened(record.client);
+    if (record.key !== '') this.keysSeen.happened(record.client, record.key);
     operation.duration.observe(end.durationMs / 1000, record.trace?.traceId, record.requestId);
     series.responseBytes.inc(end.bytes);
     if (record.outcome !== '') series.outcome(record.outcome).inc();

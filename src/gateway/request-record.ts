@@ -46,7 +46,9 @@ export class RequestRecord implements ExchangeFacts, AccessFacts, Waiter {
   outcome = '';
   attempts = 0;
   firstAttemptAt = 0;
+  lastAttemptAt = 0;
   leftAt: number | undefined;
+  connectMs = 0;
   challenged = false;
   upstreamAddress = '';
   egress = '';
@@ -162,14 +164,29 @@ export class RequestRecord implements ExchangeFacts, AccessFacts, Waiter {
     });
   }
 
+  #upstreamFacts(now: number): UpstreamFacts {
+    const { attempts, challenged, upstreamAddress: address, egress, firstAttemptAt, connectMs } = this;
+    // A request that never left waited all the time.
+    const left = this.leftAt ?? now;
+    const earlier = this.lastAttemptAt - left;
+    return {
+      status: this.#upstreamStatus,
+      attempts,
+      challenged,
+      durationMs: now - firstAttemptAt,
+      queueMs: left - firstAttemptAt,
+      connectMs,
+      earlierMs: attempts > 1 && earlier > connectMs ? earlier - connectMs : 0,
+      address,
+      egress,
+    };
+  }
+
   #describe(bytesOut: number | undefined): void {
     this.#auditSpan = this.trace?.child('audit');
-    const { attempts, challenged, upstreamAddress: address, egress, outcome } = this;
+    const { outcome } = this;
     const now = this.#clock.now();
-    if (attempts > 0) {
-      const durationMs = now - this.firstAttemptAt;
-      this.upstream = { status: this.#upstreamStatus, attempts, challenged, durationMs, address, egress };
-    }
+    if (this.attempts > 0) this.upstream = this.#upstreamFacts(now);
     if (bytesOut === undefined) return;
     this.end = { outcome, bytes: { in: this.bytesIn, out: bytesOut }, durationMs: now - this.begun };
   }

@@ -194,7 +194,8 @@ export async function sendMessage(
 }
 
 function noteAttempt({ clock, credential, address }: Account, facts: ExchangeFacts): void {
-  if (facts.attempts === 0) facts.firstAttemptAt = clock.now();
+  facts.lastAttemptAt = clock.now();
+  if (facts.attempts === 0) facts.firstAttemptAt = facts.lastAttemptAt;
   facts.attempts += 1;
   facts.credential = credential;
   facts.upstreamAddress = address;

@@ -31,8 +31,12 @@ export interface ExchangeFacts {
   attempts: number;
   /** When the first one began, in milliseconds. */
   firstAttemptAt: number;
+  /** When the last one began. */
+  lastAttemptAt: number;
   /** When the request first left for the upstream, in milliseconds; undefined: it has not. */
   leftAt: number | undefined;
+  /** What its exchanges waited for new connections, in milliseconds. */
+  connectMs: number;
   /** True if the upstream asked for authentication. */
   challenged: boolean;
   /** Of the last exchange; undefined: there was none. */

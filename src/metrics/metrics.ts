@@ -293,6 +293,12 @@ export class Metrics {
     [],
     'max',
   );
+  readonly signIns = this.#counter(
+    'sign_ins_total',
+    'Sign-ins to the console, by result: ok, or the code of the error; token-wrong and token-delayed are those of the form for a token',
+    ['result'],
+  );
+  readonly sessions = this.#gauge('sessions', 'Open sessions of the console', [], 'first');
   readonly internalErrors = this.#counter(
     'internal_errors_total',
     'Errors of the gateway itself: requests that ended with internal-error, and errors beside any request',

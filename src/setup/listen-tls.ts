@@ -207,7 +207,7 @@ interface ListenTlsDeps {
  * Replaces the certificate of a listener when its files change. `known`: the certificate that was read last.
  */
 export function watchListenTls(
-  listeners: readonly Listen[],
+  listeners: readonly Pick<Listen, 'tls'>[],
   index: number,
   known: ListenTls | undefined,
   { log, uid, renew }: ListenTlsDeps,
@@ -231,7 +231,7 @@ export function watchListenTls(
     current = tls;
     renew(index, tls);
     const expires = new Date(tls.expires * 1000);
-    log.info({ expires, files: name }, 'certificate of the data plane replaced');
+    log.info({ expires, files: name }, 'certificate of a listener replaced');
     for (const { path, message } of warnings) {
       log.warn(`${formatPath(writtenPath(path, listeners.length > 1))}: ${message}`);
     }

@@ -21,6 +21,8 @@ export function configWarnings(config: Config, now: number): Issue[] {
     ...plainListeners(config),
     ...inlineSecrets(config),
     ...singlePins(config),
+    ...namesOfSeveralAuthorities(config),
+    ...missingRevocationLists(config),
     ...clientsWithoutRules(config, now),
     ...observedClients(config, now),
     ...endingKeys(config, now),
@@ -68,6 +70,29 @@ function singlePins({ deployments }: Config): Issue[] {
       message:
         'has one pin: on the day that the upstream changes its key nothing gets through; add the pin of the next key, or of another authority',
     }));
+}
+
+/** Warns of clients that any of several authorities can name: that of one listener could sign in as a client of another. */
+function namesOfSeveralAuthorities({ listen, clients }: Config): Issue[] {
+  const authorities = new Set(listen.flatMap(({ tls }) => tls?.clientCaFile ?? []));
+  if (authorities.size < 2) return [];
+  return clients.flatMap(({ id, identify: { certificate } }, index) => {
+    if (certificate === undefined || certificate.fingerprint256 !== undefined) return [];
+    const message = `counts with the signature of each authority in clientCaFile of any listener, so each of them can make a certificate of ${id}: add fingerprint256, or give all listeners the same clientCaFile`;
+    return [{ path: ['clients', index, 'identify', 'certificate'], message }];
+  });
+}
+
+/** Warns of listeners without lists of revoked certificates, which another one has for the same authority. */
+function missingRevocationLists({ listen }: Config): Issue[] {
+  const listed = new Set(listen.flatMap(({ tls }) => (tls?.crlFile === undefined ? [] : tls.clientCaFile)));
+  return listen.flatMap(({ tls }, index) => {
+    const { clientCaFile, crlFile } = tls ?? {};
+    if (clientCaFile === undefined || crlFile !== undefined || !listed.has(clientCaFile)) return [];
+    const message =
+      'has no crlFile, unlike another listener with this clientCaFile: clients with revoked certificates get in here; give it the same crlFile';
+    return [{ path: ['listen', index, 'tls'], message }];
+  });
 }
 
 function clientsWithoutRules({ clients, deployments }: Config, now: number): Issue[] {

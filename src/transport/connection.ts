@@ -74,6 +74,8 @@ export class Connection implements ResponseSource {
   #ticksLeft = 0;
   #idleUntil = 0;
   #useUntil = 0;
+  /** When it began to be made, in milliseconds. */
+  #openedAt = 0;
   #isReferenced = true;
   /** When its last response ended, if that was a 401. */
   #challengedAt: number | undefined;
@@ -111,7 +113,8 @@ export class Connection implements ResponseSource {
   }
 
   /** Connects, for this exchange first. */
-  open(exchange: UpstreamExchange): void {
+  open(exchange: UpstreamExchange, now: number): void {
+    this.#openedAt = now;
     this.#exchange = exchange;
     exchange.connection = this;
     this.#settings.connect().then(
@@ -190,7 +193,10 @@ export class Connection implements ResponseSource {
       return;
     }
     this.#socket = socket;
-    this.#useUntil = this.#settings.clock.now() + LONGEST_USE;
+    const now = this.#settings.clock.now();
+    this.#useUntil = now + LONGEST_USE;
+    const facts = this.#exchange?.request.facts;
+    if (facts !== undefined) facts.connectMs += now - this.#openedAt;
     // An error comes before the end or close that it causes.
     socket.on('error', (error) => this.#lose(error));
     socket.on('end', () => this.#ended());

@@ -252,7 +252,7 @@ export class Connections implements ConnectionOwner {
     // A stream of an hour does not show how long other requests have to wait.
     connection.client = next.client;
     connection.takenAt = next.request.noTotalTimeout === true ? undefined : now;
-    if (idle === undefined) connection.open(next);
+    if (idle === undefined) connection.open(next, now);
     else connection.begin(next);
     return true;
   }

@@ -75,6 +75,8 @@ export class UpstreamAddress implements ExchangeObserver {
   readonly address: string;
   readonly connections: Connections;
   readonly state: AddressState;
+  /** Exchanges of client requests that ended so far. */
+  exchanges = 0;
   readonly #options: AddressOptions;
   readonly #deps: AddressDeps;
   readonly #transport: Transport;
@@ -183,11 +185,13 @@ export class UpstreamAddress implements ExchangeObserver {
   }
 
   responded(status: number): void {
+    this.exchanges += 1;
     const change = this.state.responded(status);
     if (change !== undefined) this.#changed(change);
   }
 
   failed(error: GatewayError, sent: boolean): void {
+    this.exchanges += 1;
     // What this host lacks says nothing of the upstream, and must not open the circuit to it.
     if (isAddressMissing(error)) return;
     const change = this.state.failed(sent ? 'request' : 'connection', error.detail);

@@ -1,6 +1,8 @@
 import { once } from 'node:events';
 import type { Server } from 'node:http';
+import type { Server as SecureServer } from 'node:https';
 import { createRequire } from 'node:module';
+import type { SecureContextOptions } from 'node:tls';
 import express, { type NextFunction, type Request, type Response } from 'express';
 import helmet from 'helmet';
 import { checkpointLine } from '../audit/checkpoint.ts';
@@ -39,17 +41,21 @@ const REFUSALS: Readonly<Record<RefusalReason, readonly [status: number, text: s
 /** A log does not come to these by itself: it was cut off, written anew, or forged. */
 const MISBEHAVIOUR: readonly RefusalReason[] = ['other-root', 'inconsistent', 'too-many-trees'];
 
+type WitnessTls = Pick<ListenTls, 'cert' | 'key' | 'minVersion'>;
+
 export interface WitnessServerOptions {
   readonly witness: Witness;
   readonly store: HeadStore;
   /** Undefined: plain HTTP. */
-  readonly tls: Pick<ListenTls, 'cert' | 'key' | 'minVersion'> | undefined;
+  readonly tls: WitnessTls | undefined;
   readonly log: Log;
 }
 
 /** The HTTP interface of a witness: `POST /add-checkpoint`, and `GET /checkpoints` for those who verify logs. */
 export class WitnessServer {
   readonly #server: Server;
+  /** The same server; undefined for plain HTTP. */
+  readonly #secure: SecureServer | undefined;
 
   constructor({ witness, store, tls, log }: WitnessServerOptions) {
     const app = express();
@@ -93,11 +99,11 @@ export class WitnessServer {
       headersTimeout: HEADERS_MS,
       requestTimeout: 2 * HEADERS_MS,
       connectionsCheckingInterval: 1000,
-      ...(tls && { cert: tls.cert, key: tls.key, minVersion: tls.minVersion }),
     };
     // Loaded here, because few witnesses serve TLS themselves.
     const https: typeof import('node:https') = require('node:https');
-    this.#server = tls === undefined ? createServer(settings, app) : https.createServer(settings, app);
+    this.#secure = tls && https.createServer({ ...settings, ...contextOf(tls) }, app);
+    this.#server = this.#secure ?? createServer(settings, app);
     this.#server.maxConnections = MAX_CONNECTIONS;
     this.#server.setTimeout(IDLE_MS);
   }
@@ -107,12 +113,21 @@ export class WitnessServer {
     return openPort(this.#server, place, 'listen');
   }
 
+  /** Uses this certificate for new connections. */
+  renewTls(tls: WitnessTls): void {
+    this.#secure?.setSecureContext(contextOf(tls));
+  }
+
   async close(): Promise<void> {
     const closed = once(this.#server, 'close');
     this.#server.close();
     this.#server.closeAllConnections();
     await closed;
   }
+}
+
+function contextOf({ cert, key, minVersion }: WitnessTls): SecureContextOptions {
+  return { cert, key, minVersion };
 }
 
 /** Anyone can send requests, also copies of heads that are public: they must not fill the log. */

@@ -19,7 +19,7 @@ export const witnessSettings = (folder: string) =>
             tls: listenTls(folder)
               .omit({ clientCaFile: true, crlFile: true })
               .exactOptional()
-              .describe('TLS for gateways. Changed files need a restart.'),
+              .describe('TLS for gateways. Changed files are used for new connections within seconds.'),
           },
           { error: SECTION },
         )

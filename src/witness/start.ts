@@ -10,7 +10,7 @@ import { ConfigError, type Issue } from '../config/issues.ts';
 import { loadSettings } from '../config/load.ts';
 import { type ProcessContext, SourceReader } from '../credentials/sources.ts';
 import { readSigningKey } from '../setup/audit.ts';
-import { readListenTls } from '../setup/listen-tls.ts';
+import { readListenTls, watchListenTls } from '../setup/listen-tls.ts';
 import { HeadStore } from './head-store.ts';
 import { WitnessServer } from './server.ts';
 import { type WitnessSettings, witnessSettings } from './settings.ts';
@@ -54,11 +54,17 @@ export async function startWitness(file: string, context: ProcessContext, log: L
     store.close();
     throw error;
   });
+  const watch = watchListenTls([listen], 0, tls, {
+    log,
+    uid: context.uid,
+    renew: (_listener, renewed) => server.renewTls(renewed),
+  });
   return {
     address,
     isTls: tls !== undefined,
     publicKey: witnessKeyText(name, own.publicKey),
     async close() {
+      await watch.close();
       await server.close();
       store.close();
     },

@@ -14,7 +14,7 @@ import {
 const folder = useFolders();
 
 function headsIn({ logged }: OpenedAudit): unknown[] {
-  return logged.filter(({ msg }) => msg === 'audit log').map(({ head }) => head);
+  return logged.filter(({ msg }) => msg === 'audit head').map(({ head }) => head);
 }
 
 /** The end of the log in the folder, as `audit verify` prints it. */

@@ -71,10 +71,23 @@ test('names the local address of an upstream that has several', async () => {
   const directory = await folder();
   const { audit } = await openTestAudit(directory);
   const upstream = { status: 200, attempts: 1, challenged: false, durationMs: 1, address: 'a.example' };
-  await recordAccess(audit, { upstream: { ...upstream, egress: '203.0.113.8' } });
+  const waits = { queueMs: 0, connectMs: 0, earlierMs: 0 };
+  await recordAccess(audit, { upstream: { ...upstream, ...waits, egress: '203.0.113.8' } });
   await audit.close();
   const [access] = await recordsIn(directory);
   expect(access?.['upstream']).toEqual({ ...upstream, egress: '203.0.113.8' });
+});
+
+test('has the parts of the time at the upstream that took at least a tenth of a millisecond', async () => {
+  const directory = await folder();
+  const { audit } = await openTestAudit(directory);
+  const upstream = { status: 200, attempts: 2, challenged: true, durationMs: 9, address: 'a.example' };
+  await recordAccess(audit, {
+    upstream: { ...upstream, queueMs: 0.04, connectMs: 2.06, earlierMs: 3, egress: '' },
+  });
+  await audit.close();
+  const [access] = await recordsIn(directory);
+  expect(access?.['upstream']).toEqual({ ...upstream, connectMs: 2.1, earlierMs: 3 });
 });
 
 test('has what the rules of a client would refuse, and the rule that names the credential, only if there is one', async () => {

@@ -84,6 +84,9 @@ const upstream = {
   attempts: 1,
   challenged: false,
   durationMs: 1,
+  queueMs: 0,
+  connectMs: 0,
+  earlierMs: 0,
   address: '192.0.2.77',
   egress: '',
 };

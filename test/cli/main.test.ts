@@ -59,7 +59,7 @@ describe('help', () => {
     [['nope'], 'error: there is no command nope: there are serve, check, '],
     [
       ['audit', 'nope'],
-      'error: there is no command audit nope: there are verify, search, tail, export, usage, key, prove, check-proof, accept-clock\n',
+      'error: there is no command audit nope: there are verify, search, tail, export, usage, key, prove, check-proof, forget, accept-clock\n',
     ],
     [['check', 'nope'], 'error: there is no command check nope: run help check\n'],
   ])('%j is wrong usage', async (names, message) => {

@@ -269,11 +269,6 @@ test('listeners and the configuration in use are shown with defaults and without
     deployments: { [NAME]: { health: { failback: '30s' } } },
   });
   expect(text).not.toMatch(/demo-user|api-key/);
-  const listeners = page.getByRole('table', { name: 'Listeners' });
-  expect(await listeners.getByRole('row').allInnerTexts()).toEqual([
-    expect.stringContaining('Listener'),
-    expect.stringMatching(new RegExp(`^127\\.0\\.0\\.1:${scene.gateway.port}\\tnone\\t–\\t\\d+$`)),
-  ]);
   const { setup, app } = scene.gateway;
   await app.reload(async () => {
     const source = {
@@ -283,6 +278,14 @@ test('listeners and the configuration in use are shown with defaults and without
     return { ...setup, source };
   });
   await yaml.getByText('readiness: any-upstream').waitFor();
+  await page.goto(`${scene.gateway.control}/#/workers`);
+  const listeners = page.getByRole('table', { name: 'Listeners' });
+  await listeners.waitFor();
+  expect(await listeners.getByRole('row').allInnerTexts()).toEqual([
+    expect.stringContaining('Listener'),
+    expect.stringMatching(new RegExp(`^127\\.0\\.0\\.1:${scene.gateway.port}\\tnone\\t–\\t\\d+$`)),
+  ]);
+  expect(await page.getByRole('row', { name: `pid ${process.pid}` }).count()).toBe(1);
   expect(pageErrors).toEqual([]);
   expect((await fetch(`${scene.gateway.control}/api/configuration`)).status).toBe(401);
 });

@@ -1,4 +1,5 @@
 import { afterEach, describe, expect, test } from '@jest/globals';
+import type { CredentialResultView } from '../../src/control/action-view.ts';
 import { ControlError } from '../../src/control/control-error.ts';
 import type {
   ActionOutcome,
@@ -6,7 +7,6 @@ import type {
   CredentialCommands,
   GatewayActions,
 } from '../../src/control/gateway-actions.ts';
-import type { CredentialResultView } from '../../src/control/view.ts';
 import {
   act,
   OF_PROGRAM,
@@ -33,6 +33,7 @@ function notedActions(perform: () => Promise<ActionOutcome> = async () => ({ res
       return perform();
     },
     note: async () => undefined,
+    noteExpired: () => undefined,
   };
   return { done, actions };
 }

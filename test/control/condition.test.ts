@@ -9,6 +9,8 @@ const quiet: DeploymentEvidence['minute'] = {
   errors: 0,
   refused: 0,
   challenges: 0,
+  awaited: 0,
+  accepted: 0,
   outcomes: new Map(),
   errorCodes: [],
   refusedCodes: [],
@@ -20,9 +22,9 @@ function conditionWith(
   minute: Partial<DeploymentEvidence['minute']>,
   rest: Partial<DeploymentEvidence> = {},
 ) {
-  const { state, reasons } = conditionOf({
+  const { state, reasons, next } = conditionOf({
     minute: { ...quiet, ...minute },
-    error: '',
+    problems: [],
     serving: true,
     policy: 'shared',
     certificateExpiresAt: undefined,
@@ -30,9 +32,11 @@ function conditionWith(
     titleOf: (code) => `title of ${code}`,
     ...rest,
   });
+  expect(next === '').toBe(state === 'ok');
   return [state, ...reasons];
 }
 
+const REFUSES = [{ reason: 'refuses it', next: 'ask why' }];
 const timeouts = [{ code: 'upstream-timeout', count: 3 }];
 
 describe('a deployment is', () => {
@@ -53,10 +57,10 @@ describe('a deployment is', () => {
     [
       { requests: 3, errors: 3, errorCodes: timeouts },
       {},
-      ['broken', 'Every request of the last minute failed: title of upstream-timeout (3).'],
+      ['down', 'Every request of the last minute failed: title of upstream-timeout (3).'],
     ],
-    [{}, { error: 'refuses it', serving: false }, ['broken', 'Refuses it.']],
-    [{}, { error: 'refuses the new one', serving: true }, ['degraded', 'Refuses the new one.']],
+    [{}, { problems: REFUSES, serving: false }, ['down', 'Refuses it.']],
+    [{}, { problems: REFUSES, serving: true }, ['degraded', 'Refuses it.']],
     [
       { requests: 12, refused: 7, refusedCodes: [{ code: 'client-forbidden', count: 7 }] },
       {},
@@ -100,28 +104,45 @@ describe('a deployment is', () => {
     expect(conditionWith(minute, rest)).toEqual(told);
   });
 
-  test('what is broken is told before what is degraded', () => {
+  test('what is down is told before what is degraded', () => {
     const told = conditionWith(
       { requests: 3, errors: 3, errorCodes: timeouts },
-      { error: 'refuses the new one', serving: true },
+      { problems: REFUSES, serving: true },
     );
-    expect(told).toEqual(['broken', expect.stringMatching(/^Every request/), 'Refuses the new one.']);
+    expect(told).toEqual(['down', expect.stringMatching(/^Every request/), 'Refuses it.']);
   });
 });
 
 describe('the gateway is', () => {
-  const ok = { name: 'a', state: 'ok', reasons: [] } as const;
-  const broken = { name: 'b', state: 'broken', reasons: [] } as const;
+  const ok = { name: 'a', state: 'ok', reasons: [], next: '' } as const;
+  const down = { name: 'b', state: 'down', reasons: ['Gone.'], next: 'Ask why.' } as const;
 
   test.each([
     [[], true, [ok, { ...ok, name: 'b' }], ['ok', '2 deployments, nothing wrong.']],
-    [[], true, [ok, broken], ['degraded', 'b is broken.']],
-    [[], true, [broken], ['broken', 'b is broken.']],
+    [[], true, [ok, down], ['degraded', 'Deployment b is down.']],
+    [[], true, [down], ['down', 'Deployment b is down.']],
     [['Redis is not there'], true, [ok], ['degraded', 'Redis is not there.']],
-    [['shutting down'], false, [ok], ['broken', 'Shutting down.']],
-  ] as const)('with %j, served %j and %j: %j', (problems, served, deployments, told) => {
-    const { state, reasons } = gatewayCondition(problems, served, deployments, []);
-    expect([state, ...reasons]).toEqual(told);
+    [['shutting down'], false, [ok], ['down', 'Shutting down.']],
+  ] as const)('with %j, served %j and %j: %j', (reasons, served, deployments, told) => {
+    const problems = reasons.map((reason) => ({ reason, next: 'see the log' }));
+    const condition = gatewayCondition(problems, served, deployments, []);
+    expect([condition.state, ...condition.reasons]).toEqual(told);
+  });
+
+  test('not ok for reasons that each have a next step, in sentences', () => {
+    const { next, problems } = gatewayCondition(
+      [{ reason: 'the log is full', next: 'free space' }],
+      true,
+      [ok, down],
+      [],
+    );
+    expect([next, problems]).toEqual([
+      'Free space.',
+      [
+        { state: 'down', text: 'Gone.', next: 'Ask why.', deployment: 'b' },
+        { state: 'degraded', text: 'The log is full.', next: 'Free space.' },
+      ],
+    ]);
   });
 
   test('what needs attention comes last, and does not change the state', () => {
@@ -130,9 +151,9 @@ describe('the gateway is', () => {
       state: 'ok',
       reasons: ['1 deployment, nothing wrong.', 'A restart is needed: listen.port.'],
     });
-    expect(gatewayCondition([], true, [ok, broken], warnings)).toMatchObject({
+    expect(gatewayCondition([], true, [ok, down], warnings)).toMatchObject({
       state: 'degraded',
-      reasons: ['b is broken.', 'A restart is needed: listen.port.'],
+      reasons: ['Deployment b is down.', 'A restart is needed: listen.port.'],
     });
   });
 });

@@ -33,7 +33,14 @@ export function healthyDeployment(name: string): DeploymentState {
       { ...accepted, version: '4', state: 'candidate', inUse: false, role: 'next' },
     ],
     addresses: [
-      { address: `${name}.example.org`, health: 'healthy', age: 42, circuit: 'closed', reason: '' },
+      {
+        address: `${name}.example.org`,
+        health: 'healthy',
+        age: 42,
+        circuit: 'closed',
+        reason: '',
+        exchanges: 0,
+      },
     ],
     outcomes: [],
     pauses: [],
@@ -89,6 +96,7 @@ export const WELL: GatewayState = {
   serves: true,
   storeUp: null,
   audit: null,
+  processes: [],
   listeners: [{ address: '127.0.0.1:8080', connections: 2, tls: 'none' }],
   deployments: [],
   errors: [],
@@ -109,6 +117,7 @@ export function sourceWith(change: SourceChange = {}): ConsoleSource {
     configuredAt: () => Date.now(),
     state: async () => ({ ...WELL, audit: audit?.state() ?? null, ...state?.() }),
     clients: () => [],
+    rules: () => [],
     settings: () => SETTINGS,
     auditLines: (position) => audit?.since(position) ?? { lines: [], position: 0 },
     ...others,
@@ -176,7 +185,7 @@ export const recentError: ErrorState = {
   requestId: 'request-of-the-error',
 };
 
-const NO_QUERIES: Queries = {
+export const NO_QUERIES: Queries = {
   explain: () => {
     throw new ControlError('client-unknown');
   },
@@ -206,7 +215,7 @@ export async function startControl({
 }: ControlChange = {}): Promise<RunningControl> {
   const console = sourceWith({ tokenAsked: tokenSha256 !== undefined, ...change.console });
   const control = new ControlPlane({
-    scrape: countedMetrics().scrape,
+    ...countedMetrics(),
     tokens: tokenSha256 === undefined ? undefined : { full: tokenSha256, read: readTokenSha256 },
     oidc: undefined,
     fourEyes: undefined,

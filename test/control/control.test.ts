@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { afterEach, describe, expect, test } from '@jest/globals';
 import type { GatewayState } from '../../src/control/state.ts';
-import { startControl } from './console-source.ts';
+import { NO_QUERIES, startControl } from './console-source.ts';
 
 const token = 'a-long-random-token';
 let close: (() => Promise<void>) | undefined;
@@ -17,12 +17,19 @@ async function start(state: Partial<GatewayState> = {}, tokenSha256?: string): P
 
 describe('health', () => {
   test.each([
-    [{ storeUp: true }, 'ready', 200],
+    [{ storeUp: true }, 'ok', 200],
     [{ storeUp: false }, 'degraded', 200],
-    [{ serves: false, storeUp: true }, 'unready', 503],
+    [{ serves: false, storeUp: true }, 'down', 503],
+    [{ serves: false, storeUp: false }, 'down', 503],
   ] as const)('readiness of %j is %s and answers %d with every check', async (state, status, wanted) => {
     const answer = await fetch(`${await start(state)}/readyz`);
-    const detail = state.storeUp ? '' : expect.stringContaining('Redis is unreachable');
+    const store = state.storeUp
+      ? { detail: '' }
+      : {
+          detail: expect.stringContaining('Redis is unreachable'),
+          state: status,
+          next: expect.stringContaining('redis.url'),
+        };
     expect([answer.status, await answer.json()]).toEqual([
       wanted,
       {
@@ -30,7 +37,7 @@ describe('health', () => {
         checks: [
           { name: 'data-plane', ok: true, detail: '' },
           { name: 'configuration', ok: true, detail: '' },
-          { name: 'store', ok: state.storeUp, detail },
+          { name: 'store', ok: state.storeUp, ...store },
           { name: 'audit', ok: true, detail: '' },
         ],
       },
@@ -43,16 +50,17 @@ describe('health', () => {
     expect([answer.status, answer.headers.get('content-type')]).toEqual([200, 'text/plain; charset=utf-8']);
     expect(await answer.text()).toBe(
       [
-        'ok     data-plane',
-        'ok     configuration',
-        'wrong  store: Redis is unreachable: nonces are not shared with other replicas',
-        'ok     audit',
+        'ok        data-plane',
+        'ok        configuration',
+        'degraded  store: Redis is unreachable: nonces are not shared with other replicas',
+        '          -> check that Redis runs, and that redis.url leads to it from this host',
+        'ok        audit',
         'degraded\n',
       ].join('\n'),
     );
     await close?.();
-    const unready = await start({ serves: false, storeUp: false });
-    expect((await fetch(`${unready}/readyz?verbose`)).status).toBe(503);
+    const down = await start({ serves: false, storeUp: false });
+    expect((await fetch(`${down}/readyz?verbose`)).status).toBe(503);
   });
 
   test('liveness follows the planes', async () => {
@@ -86,6 +94,29 @@ test('the description of the API is JSON and names the version', async () => {
   const answer = await fetch(`${await start()}/openapi.json`);
   expect(answer.headers.get('content-type')).toMatch(/^application\/json/);
   expect(await answer.json()).toMatchObject({ openapi: '3.1.0', info: { version: '1.2.3' } });
+});
+
+test('a flight record, which stops the workers for a moment, is read once in ten seconds', async () => {
+  const clock = { time: 0, now: () => clock.time };
+  let records = 0;
+  const flightRecord = async () => {
+    records += 1;
+    return '{}\n';
+  };
+  const control = await startControl({ clock, queries: { ...NO_QUERIES, flightRecord } });
+  close = () => control.close();
+  const read = async () => {
+    const response = await fetch(`${control.origin}/api/flight-record`);
+    return [response.status, /"code":"([a-z-]+)"/.exec(await response.text())?.[1]];
+  };
+  const refused = [429, 'flight-record-pending'];
+  const statuses = await Promise.all([read(), read(), read()]);
+  expect(statuses.sort()).toEqual([[200, undefined], refused, refused]);
+  clock.time = 9_999;
+  expect(await read()).toEqual(refused);
+  clock.time = 10_000;
+  expect(await read()).toEqual([200, undefined]);
+  expect(records).toBe(2);
 });
 
 test('helmet guards every answer, and nothing names the framework', async () => {

@@ -17,7 +17,7 @@ function totalsAt(at: number, deployments: Readonly<Record<string, Partial<Deplo
   const entries = Object.entries(deployments).map(
     ([name, totals]) => [name, { ...noTotals(), ...totals }] as const,
   );
-  return { at, deployments: new Map(entries), clients: new Map() };
+  return { at, deployments: new Map(entries), clients: new Map(), flows: new Map() };
 }
 
 /** Deployment `a` after this many samples, with 10 responses of 200 and 5 of 503 in each. */
@@ -109,6 +109,28 @@ describe('sparklines', () => {
   });
 });
 
+test('the total is of all deployments, with the share of requests that waited for no challenge', () => {
+  const histories = new Histories();
+  const two = new Map([['2', 20]]);
+  histories.add(totalsAt(0, {}));
+  histories.add(
+    totalsAt(EVERY_MS, {
+      a: { classes: two, accepted: 8, awaited: 2, challenges: 3 },
+      '': { classes: new Map([['4', 5]]) },
+      b: { classes: two, accepted: 2 },
+    }),
+  );
+  const { times, series } = histories.sparklines().total;
+  expect([times, series['2xx'], series['4xx'], series.challenges, series.reuse]).toEqual([
+    [EVERY_MS],
+    [8],
+    [1],
+    [0.6],
+    [0.8],
+  ]);
+  expect(histories.read('', '15m').series.reuse).toEqual([null]);
+});
+
 let sampler: Sampler | undefined;
 
 afterEach(() => sampler?.close());
@@ -124,6 +146,9 @@ describe('totals', () => {
     metrics.requests.inc({ ...request, status: '499', code: 'client-closed' });
     metrics.challenges.inc({ deployment: 'a', reason: 'cold' });
     metrics.challenges.inc({ deployment: 'a', reason: 'stale' }, 2);
+    metrics.challenges.inc({ deployment: 'a', reason: 'ahead' });
+    metrics.deployment('a').upstreamAttempts.ok.inc(8);
+    metrics.deployment('a').upstreamAttempts.error.inc();
     metrics.deployment('a').outcome('throttled').inc(2);
     metrics.deployment('a').outcome('maintenance').inc(0);
     metrics.requestsInFlight.inc({ deployment: 'a' }, 3);
@@ -142,7 +167,9 @@ describe('totals', () => {
       ]),
       errors: 3,
       refused: 4,
-      challenges: 3,
+      challenges: 4,
+      awaited: 3,
+      accepted: 8,
       inFlight: 3,
       outcomes: new Map([
         ['throttled', 2],
@@ -183,7 +210,12 @@ describe('percentiles', () => {
 });
 
 describe('samples', () => {
-  const totals = (at: number): Totals => ({ at, deployments: new Map(), clients: new Map() });
+  const totals = (at: number): Totals => ({
+    at,
+    deployments: new Map(),
+    clients: new Map(),
+    flows: new Map(),
+  });
 
   test('are kept for a minute and no longer', async () => {
     let taken = 0;

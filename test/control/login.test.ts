@@ -104,6 +104,32 @@ test('wrong tokens of an address are counted for a minute from the first one', (
   expect(guesses(60_000)).toEqual([...tenWrong, 60]);
 });
 
+test('sign-ins and open sessions are counted', async () => {
+  const origin = await start();
+  const cookies: string[] = [];
+  for (const given of [token, token, 'wrong']) {
+    const [cookie = ''] = (await signIn(origin, given)).headers.get('set-cookie')?.split(';') ?? [];
+    cookies.push(cookie);
+  }
+  await fetch(`${origin}/logout`, {
+    method: 'POST',
+    headers: { cookie: cookies[0] ?? '' },
+    redirect: 'manual',
+  });
+  for (let guess = 0; guess < 10; guess += 1) await signIn(origin, `guess-${guess}`);
+  const body = new URLSearchParams({ token });
+  await fetch(`${origin}/login`, { method: 'POST', body, headers: { 'sec-fetch-site': 'cross-site' } });
+  const headers = { authorization: `Bearer ${token}` };
+  const lines = (await (await fetch(`${origin}/metrics`, { headers })).text()).split('\n');
+  expect(lines.filter((line) => /^digest_gateway_(sign_ins|sessions)/.test(line)).sort()).toEqual([
+    'digest_gateway_sessions 1',
+    'digest_gateway_sign_ins_total{result="cross-site"} 1',
+    'digest_gateway_sign_ins_total{result="ok"} 2',
+    'digest_gateway_sign_ins_total{result="token-delayed"} 1',
+    'digest_gateway_sign_ins_total{result="token-wrong"} 10',
+  ]);
+});
+
 test('a form that is no token is refused', async () => {
   const origin = await start();
   const post = (body: string, type = 'application/x-www-form-urlencoded') =>

@@ -120,6 +120,7 @@ describe('an ID token is refused', () => {
     ['with no role', { claims: { ['groups']: ['guests'] } }, 'role-missing'],
     ['with a role in the form of an object', { claims: { ['groups']: { ops: true } } }, 'role-missing'],
     ['with a control character in the name', { claims: { sub: 'otto\n' } }, 'claim-missing'],
+    ['with a name that reads backwards', { claims: { sub: '\u202eotto' } }, 'claim-missing'],
     ['with a name without end', { claims: { sub: 'o'.repeat(300) } }, 'claim-missing'],
     ['that is missing', { tokens: () => '{"access_token":"a","token_type":"Bearer"}' }, 'sign-in-invalid'],
     ['in a response that is no JSON', { tokens: () => 'no' }, 'sign-in-invalid'],

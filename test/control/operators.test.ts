@@ -1,9 +1,11 @@
 import { writeFile } from 'node:fs/promises';
+import { createServer, type ServerResponse } from 'node:http';
 import { join } from 'node:path';
 import { beforeAll, describe, expect, test } from '@jest/globals';
 import { AUDIT_KEY, auditOptions, recordsIn, useFolders } from '../support/audit-log.ts';
 import { accessibilityFaults, builtConsole } from '../support/browser.ts';
 import { closing } from '../support/closing.ts';
+import { listenOnLoopback } from '../support/loopback-server.ts';
 import {
   CookieClient,
   type OidcScene,
@@ -233,7 +235,12 @@ describe('a person who signs in at the provider', () => {
     );
     expect(client.cookies(scene.publicUrl)).toBe('');
     expect(await eventsIn(scene, 'sign-in-refused')).toEqual([
-      expect.objectContaining({ by: 'oidc', code: 'role-missing' }),
+      expect.objectContaining({
+        by: 'oidc',
+        code: 'role-missing',
+        operator: 'stranger@example.org',
+        operatorSubject: 'stranger',
+      }),
     ]);
   });
 
@@ -309,6 +316,26 @@ test('when all sessions are taken a sign-in is refused, and the token still open
   expect([refused.status, await refused.text()]).toEqual([503, expect.stringContaining('(sessions-full)')]);
   const client = new CookieClient();
   expect((await client.open(`${scene.publicUrl}/login`, { token: TOKEN })).response.status).toBe(200);
+});
+
+test('while sixteen sign-ins wait for the provider another one is refused, and each is counted', async () => {
+  const asked: ServerResponse[] = [];
+  const silent = await listenOnLoopback(createServer((_req, res) => asked.push(res)));
+  closing.push(silent.close);
+  const scene = await start({}, { section: { issuer: `http://127.0.0.1:${silent.port}` } });
+  const signIns = Array.from({ length: 17 }, () => fetch(`${scene.publicUrl}/login/start`));
+  const refused = await Promise.race(signIns);
+  expect([refused.status, refused.headers.get('retry-after'), await refused.text()]).toEqual([
+    429,
+    '60',
+    expect.stringContaining('(sign-ins-pending)'),
+  ]);
+  for (const res of asked) res.writeHead(404).end();
+  const statuses = (await Promise.all(signIns)).map(({ status }) => status);
+  expect(statuses.sort()).toEqual([429, ...Array(16).fill(503)]);
+  const metrics = await (await fetch(`${scene.control}/metrics`, { headers: OF_PROGRAM })).text();
+  expect(metrics).toContain('digest_gateway_sign_ins_total{result="sign-ins-pending"} 1\n');
+  expect(metrics).toContain('digest_gateway_sign_ins_total{result="sign-in-unavailable"} 16\n');
 });
 
 test('without a token only people get in', async () => {

@@ -11,7 +11,8 @@ import { closing } from '../support/closing.ts';
 import { CookieClient, openOidc, type People } from '../support/oidc.ts';
 import { act, OF_PROGRAM, ofPage, post, TOKEN_HASHES } from '../support/operator.ts';
 import { checkLooks, usePages } from '../support/pages.ts';
-import { openScene } from '../support/scene.ts';
+import { openScene, type SceneOptions } from '../support/scene.ts';
+import { until } from '../support/until.ts';
 
 const PEOPLE: People = {
   otto: { email: 'otto@example.org', groups: ['ops'] },
@@ -29,7 +30,7 @@ beforeAll(async () => {
   consoleFolder = await builtConsole();
 });
 
-async function start(fourEyes: unknown = true) {
+async function start(fourEyes: unknown = true, options: SceneOptions = {}) {
   const oidc = await openOidc({ people: PEOPLE });
   closing.push(oidc.close);
   const folder = await folderOf();
@@ -37,6 +38,7 @@ async function start(fourEyes: unknown = true) {
   await writeFile(keyFile, AUDIT_KEY, { mode: 0o600 });
   const log = join(folder, 'log');
   const scene = await openScene({
+    ...options,
     top: {
       control: { port: 0, actions: true, ...TOKEN_HASHES, oidc: oidc.section, fourEyes },
       audit: { directory: log, keyFile },
@@ -135,6 +137,24 @@ test('a proposal is withdrawn or rejected, which is recorded, and is gone', asyn
   expect(await events('action')).toEqual([]);
 });
 
+test('a version that needs a second person cannot be put in use under another name', async () => {
+  const credential = {
+    username: { value: 'demo-user' },
+    password: { value: 'old' },
+    next: { password: { value: 'new' } },
+  };
+  const accounts = [{ username: 'demo-user', password: 'old', otherPasswords: ['new'], sites: ['demo'] }];
+  const target = { deployment: 'submissions', credential: 'submissions', version: '2' };
+  for (const listed of ['promote', 'roll-back']) {
+    const { origin, person } = await start({ actions: [listed] }, { credential, behaviour: { accounts } });
+    const otto = await person('otto');
+    for (const action of ['promote', 'roll-back']) {
+      const { status } = await act(origin, { action, ...target }, otto);
+      expect([listed, action, status]).toEqual([listed, action, 202]);
+    }
+  }
+});
+
 test('the token acts alone, and its record names no person', async () => {
   const { origin, scene, events } = await start();
   expect((await act(origin, DRAIN, OF_PROGRAM)).status).toBe(200);
@@ -171,6 +191,7 @@ function bare() {
   const clock = { time: 0, now: () => clock.time };
   const now = { effects: ['It reloads.'], isWritable: true };
   const notes: string[] = [];
+  const expired: [id: string, subject: string][] = [];
   const actions: GatewayActions = {
     plan: async (request) => ({ request, effects: now.effects }),
     perform: async () => ({ result: 'Done.', notes: [] }),
@@ -178,6 +199,7 @@ function bare() {
       if (!now.isWritable) throw new ControlError('audit-unavailable');
       notes.push(event);
     },
+    noteExpired: ({ id }, { subject }) => expired.push([id, subject]),
   };
   const proposals = new Proposals(600_000, clock);
   const sender = (subject: string) => ({
@@ -188,20 +210,39 @@ function bare() {
   const propose = async (subject: string) =>
     proposals.propose(await actions.plan({ action: 'reload' }), sender(subject), actions);
   const confirm = (id: string, subject: string) => proposals.confirm(id, sender(subject), actions);
-  const waiting = () => proposals.view(undefined).proposals.length;
-  return { clock, now, notes, propose, confirm, waiting };
+  const waiting = () => proposals.view(undefined, actions).proposals.length;
+  const withdraw = (id: string, subject: string) => proposals.withdraw(id, sender(subject), actions);
+  return { clock, now, notes, expired, propose, confirm, withdraw, waiting };
 }
 
 const codeOf = (work: Promise<unknown>) => work.then(() => 'ok', errorCode);
 
-test('a proposal waits for as long as is configured', async () => {
-  const { clock, propose, confirm, waiting } = bare();
+test('a proposal waits for as long as is configured; one that nobody confirmed is recorded once', async () => {
+  const { clock, expired, propose, confirm, waiting } = bare();
   const [early, late] = [await propose('a'), await propose('a')];
   clock.time = 599_999;
   expect(await codeOf(confirm(early.id, 'b'))).toBe('ok');
   clock.time = 600_000;
   expect(await codeOf(confirm(late.id, 'b'))).toBe('proposal-unknown');
   expect(waiting()).toBe(0);
+  expect(expired).toEqual([[late.id, 'a']]);
+});
+
+test('the record of an expired proposal names its id, action and proposer', async () => {
+  const { origin, person, proposals, events } = await start({ actions: ['drain'], within: '1s' });
+  const otto = await person('otto');
+  expect((await act(origin, DRAIN, otto)).status).toBe(202);
+  const [{ proposal } = {}] = await events('action-proposed');
+  await until(async () => (await proposals(otto)).length === 0);
+  await until(async () => (await events('action-expired')).length > 0);
+  expect(await events('action-expired')).toEqual([
+    expect.objectContaining({
+      action: 'drain',
+      proposal,
+      proposedBy: 'otto@example.org',
+      proposedBySubject: 'otto',
+    }),
+  ]);
 });
 
 test('people are told apart by their subject, not by their name', async () => {
@@ -238,4 +279,18 @@ test('a proposal that cannot be recorded does not wait', async () => {
   now.isWritable = false;
   expect(await codeOf(propose('a'))).toBe('audit-unavailable');
   expect([waiting(), notes]).toEqual([0, []]);
+});
+
+test('a withdrawal that cannot be recorded is refused, and the proposal still ends in time', async () => {
+  const { clock, now, propose, confirm, withdraw, waiting } = bare();
+  const { id } = await propose('a');
+  clock.time = 1_000;
+  const { id: later } = await propose('a');
+  now.isWritable = false;
+  expect(await codeOf(withdraw(id, 'b'))).toBe('audit-unavailable');
+  expect(waiting()).toBe(2);
+  now.isWritable = true;
+  clock.time = 600_000;
+  expect(await codeOf(confirm(id, 'b'))).toBe('proposal-unknown');
+  expect(await codeOf(confirm(later, 'b'))).toBe('ok');
 });

@@ -29,6 +29,16 @@ test('a session ends after the idle time, and at the end of its life however muc
   expect(sessions.find(used)).toBeUndefined();
 });
 
+test('sessions are counted while they are open', () => {
+  const { clock, sessions, open } = start();
+  const [first = ''] = [open('a'), open(), open('b')];
+  expect(sessions.count).toBe(3);
+  sessions.end(sessions.find(first)?.id ?? '');
+  expect(sessions.count).toBe(2);
+  clock.time = BOUNDS.idle;
+  expect(sessions.count).toBe(0);
+});
+
 test('the use of a session by its id counts, and says when it has ended', () => {
   const { clock, sessions, open } = start();
   const { id = '' } = sessions.find(open('a') ?? '') ?? {};

@@ -16,7 +16,14 @@ import type { EgressState } from '../../src/upstream/egress-addresses.ts';
 import { healthyDeployment, recentError, WELL } from './console-source.ts';
 
 const NAME = 'submissions';
-const well: AddressState = { address: 'u:443', health: 'healthy', age: 42, circuit: 'closed', reason: '' };
+const well: AddressState = {
+  address: 'u:443',
+  health: 'healthy',
+  age: 42,
+  circuit: 'closed',
+  reason: '',
+  exchanges: 5,
+};
 const intact: AuditState = {
   records: 3,
   failures: 0,
@@ -50,21 +57,21 @@ const pause = (change: Partial<PauseState>) => ({
   pauses: [{ credential: '', outcome: 'throttled', until: 0, ...change }],
 });
 
-const READY: Change = {};
+const OK: Change = {};
 const DEGRADED: Change = { storeUp: false };
-const UNREADY: Change = { serves: false, stage: 'draining' };
+const DOWN: Change = { serves: false, stage: 'draining' };
 
 describe('the readiness of workers', () => {
   test.each([
-    ['ready', [READY, READY]],
-    ['degraded', [READY, DEGRADED]],
-    ['degraded', [READY, UNREADY]],
-    ['degraded', [DEGRADED, UNREADY]],
-    ['unready', [UNREADY, UNREADY]],
-    ['unready', []],
+    ['ok', [OK, OK]],
+    ['degraded', [OK, DEGRADED]],
+    ['degraded', [OK, DOWN]],
+    ['degraded', [DEGRADED, DOWN]],
+    ['down', [DOWN, DOWN]],
+    ['down', []],
   ] as const)('is %s of %j', (status, changes) => {
     expect(readinessOf(...changes).status).toBe(status);
-    expect(merge(...changes).serves).toBe(status !== 'unready');
+    expect(merge(...changes).serves).toBe(status !== 'down');
   });
 
   test('has each check once, ok if it is ok in all, with each sentence once', () => {
@@ -83,11 +90,13 @@ describe('the readiness of workers', () => {
     };
     expect(readinessText(readiness(state))).toBe(
       [
-        'ok     data-plane',
-        'ok     configuration',
-        '         changed in the file, but a restart is needed: listen.port',
-        'wrong  store: Redis is unreachable: nonces are not shared with other replicas',
-        'wrong  audit: the audit log cannot be written: the disk is full; the audit log cannot be written: the folder is gone',
+        'ok        data-plane',
+        'ok        configuration',
+        '          changed in the file, but a restart is needed: listen.port',
+        'degraded  store: Redis is unreachable: nonces are not shared with other replicas',
+        '          -> check that Redis runs, and that redis.url leads to it from this host',
+        'degraded  audit: the audit log cannot be written: the disk is full; the audit log cannot be written: the folder is gone',
+        '          -> free space on its disk, or give the gateway the right to write there',
         'degraded\n',
       ].join('\n'),
     );
@@ -104,7 +113,7 @@ describe('the readiness of workers', () => {
     const { status, checks } = readiness(state);
     expect(status).toBe('degraded');
     expect(checks.find(({ name }) => name === 'workers')?.detail).toBe(
-      '1 of 2 workers serve; the others are being started; ' +
+      '1 of 2 workers serve; ' +
         "the primary's audit log cannot be written: EIO; the primary: a sink is behind; " +
         'the primary cannot reach the audit stream: refused',
     );
@@ -113,21 +122,21 @@ describe('the readiness of workers', () => {
   test.each([
     [
       [{ health: 'failing', age: 841, reason: 'refused' }, { age: 900 }],
-      'u:443 has been failing for 14 min: refused',
+      'the address u:443 has been failing for 14 min: refused',
     ],
     [
       [
         { health: 'failing', age: 7, reason: 'refused' },
         { health: 'failing', age: 9.5, reason: 'timeout' },
       ],
-      'u:443 has been failing for 9 s: timeout',
+      'the address u:443 has been failing for 9 s: timeout',
     ],
     [
       [
         { health: 'failing', age: 3, circuit: 'half-open', reason: 'refused' },
         { health: 'failing', age: 9.5, circuit: 'open', reason: 'timeout' },
       ],
-      'u:443 has been failing for 9 s (circuit open): timeout',
+      'the address u:443 has been failing for 9 s (circuit open): timeout',
     ],
     [[{ age: 3 }, { age: 5 }], ''],
   ] as const)('with an address as in %j says %j', (addresses, detail) => {
@@ -149,28 +158,28 @@ describe('the readiness of workers', () => {
     test('tells of the only one that a worker does not have, not of what follows from it', () => {
       expect(checkOf(egress('in-use'), { ...egress('missing'), ...failing })).toMatchObject({
         ok: false,
-        detail: 'the address of egress.localAddress is not on this host: add it to an interface',
+        detail: 'the address of egress.localAddress is not on this host',
       });
     });
 
     test('fails when none of several is on this host', () => {
       expect(checkOf({ ...egress('missing', 'missing'), ...failing })).toMatchObject({
         ok: false,
-        detail: 'none of the addresses of egress.localAddress is on this host: add one to an interface',
+        detail: 'none of the addresses of egress.localAddress is on this host',
       });
     });
 
     test.each([
-      [['missing', 'in-use'], 'requests do not leave from 10.0.0.0, which is not on this host'],
+      [['missing', 'in-use'], 'do not leave from 10.0.0.0, which is not on this host'],
       [
         ['refused', 'in-use'],
-        'requests do not leave from 10.0.0.0, which the upstream refuses (outcome unregistered)',
+        'do not leave from 10.0.0.0, which the upstream refuses (outcome unregistered)',
       ],
       [['in-use', 'standby'], undefined],
     ] as const)('is ok, with %j of them, and warns: %s', (statuses, warning) => {
       const check = checkOf(egress(...statuses));
       expect(check).toMatchObject({ ok: true, detail: '' });
-      expect(check?.warning).toBe(warning && `${NAME}: ${warning}`);
+      expect(check?.warning).toBe(warning && `requests of ${NAME} ${warning}`);
     });
 
     test('merges the states of workers, and tells the worst of each', () => {
@@ -194,11 +203,9 @@ describe('the readiness of workers', () => {
     const rejected = { ...next, state: 'refused', rejected: true } as const;
     const detailOf = (...lists: (typeof refused | typeof rejected | typeof current)[][]) =>
       checkOf(...lists.map((credentials) => ({ credentials }) as Partial<DeploymentState>))?.detail;
-    expect(detailOf([refused], [refused], [current])).toBe(
-      'the upstream refuses the credential submissions: check user name and password',
-    );
+    expect(detailOf([refused], [refused], [current])).toBe('the upstream refuses the credential submissions');
     expect(detailOf([current, rejected], [current, rejected])).toBe(
-      'the upstream refuses the new version of the credential submissions, and the old one stays: check it',
+      'the upstream refuses the new version of the credential submissions, and the old one stays',
     );
     expect(detailOf([current], [current])).toBe('');
   });
@@ -255,7 +262,7 @@ describe('the state of a deployment', () => {
     );
     expect(state?.credentials).toStrictEqual([{ ...inUse, state: 'refused', serves: false }, candidate]);
     expect(state?.addresses).toStrictEqual([
-      { ...well, health: 'failing', age: 1, reason: 'refused' },
+      { ...well, health: 'failing', age: 1, reason: 'refused', exchanges: 2 * well.exchanges },
       { ...well, address: 'v:443' },
     ]);
   });
@@ -327,6 +334,7 @@ const addresses = fc.uniqueArray(
     age: time,
     circuit: fc.constantFrom('closed' as const, 'open' as const, 'half-open' as const),
     reason: name,
+    exchanges: fc.nat(),
   }),
   { selector: (each) => each.address, maxLength: 3 },
 );
@@ -434,6 +442,7 @@ const ofWorker: fc.Arbitrary<Omit<WorkerState, 'worker'>> = fc
     serves: fc.boolean(),
     storeUp: fc.option(fc.boolean()),
     audit,
+    processes: fc.constant([]),
     listeners,
     deployments,
     errors,
@@ -467,7 +476,11 @@ test('Redis is reachable if it is for every worker, and null without it', () => 
 /** The state of a deployment that three workers tell alike. */
 function threefold(state: DeploymentState): DeploymentState {
   const counts = Object.entries(state.connections).map(([key, count]) => [key, 3 * count] as const);
-  return { ...state, connections: Object.fromEntries(counts) as unknown as DeploymentState['connections'] };
+  return {
+    ...state,
+    connections: Object.fromEntries(counts) as unknown as DeploymentState['connections'],
+    addresses: state.addresses.map((each) => ({ ...each, exchanges: 3 * each.exchanges })),
+  };
 }
 
 describe('of any states', () => {

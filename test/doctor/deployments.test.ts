@@ -515,7 +515,7 @@ describe('credentials and sites', () => {
     const report = await examined(simulated(simulator, { ...settings, sites }), { top: { credentials } });
     expect(verdicts(report).slice(4)).toEqual([
       'credential d ok',
-      'access demo ok',
+      'access demo with d ok',
       'nonce d ok',
       'credential d (next) credential-refused',
       'credential other credential-refused',
@@ -611,8 +611,8 @@ test('a credential that a rule of a client names is tried with a site that the r
   });
   expect(verdicts(report).filter((verdict) => /^(?:credential|access) /.test(verdict))).toEqual([
     'credential d ok',
-    'access demo ok',
+    'access demo with d ok',
     'credential account ok',
-    'access demo ok',
+    'access demo with account ok',
   ]);
 });

@@ -126,7 +126,7 @@ describe('no client notices Redis', () => {
     expect(failures).toEqual([]);
     expect(slowestMs).toBeLessThan(CALL_MS);
     for (const each of replicas) {
-      expect(await readinessOf(each)).toEqual([200, 'ready', true]);
+      expect(await readinessOf(each)).toEqual([200, 'ok', true]);
       expect(await each.metric('digest_gateway_store_errors_total')).toBe(0);
     }
   });

@@ -54,6 +54,7 @@ test('each gauge has a rule for the values of several processes', async () => {
     digest_gateway_nonce_policy: 'max',
     digest_gateway_paused: 'max',
     digest_gateway_requests_in_flight: 'sum',
+    digest_gateway_sessions: 'first',
     digest_gateway_store_up: 'min',
     digest_gateway_upstream_certificate_expiry_timestamp_seconds: 'min',
     digest_gateway_upstream_connections: 'sum',

@@ -104,7 +104,7 @@ test('traffic: rates, latency, the nonce and the credential', () =>
       .waitFor();
   }));
 
-test('an upstream that is gone: broken, why, and what to do', () =>
+test('an upstream that is gone: down, why, and what to do', () =>
   watch({}, async (pair, page) => {
     await pair.get(authors);
     await pair.simulator.close();
@@ -112,7 +112,7 @@ test('an upstream that is gone: broken, why, and what to do', () =>
     await card(page)
       .getByText(/3 of 4 requests in the last .* failed: Upstream unreachable \(3\)\./)
       .waitFor();
-    await problem(page, /^■ brokensubmissions: /).waitFor();
+    await problem(page, /^■ downsubmissions: /).waitFor();
     await fact(page, 'Errors', /^[0-9.]*[1-9][0-9.]* per second/).waitFor();
     await open(page, 'Overview');
     const fault = page.getByRole('region', { name: 'Recent errors' }).getByRole('listitem');
@@ -124,7 +124,7 @@ test('an upstream that never was there: every request failed', () =>
   watch({}, async (pair, page) => {
     await pair.simulator.close();
     await pair.get(authors);
-    await card(page).getByText('■ broken').waitFor();
+    await card(page).getByText('■ down').waitFor();
     await card(page)
       .getByText(/Every request of the last .* failed: Upstream unreachable \(1\)\.$/)
       .waitFor();
@@ -162,15 +162,15 @@ test('an expired nonce: a challenge, and a young nonce in use', () =>
     await until(async () => (await nonceAge(page)) < before);
   }));
 
-test('a refused credential: broken, and the circuit is open', () =>
+test('a refused credential: down, and the circuit is open', () =>
   watch({ password: 'wrong' }, async (pair, page) => {
     expect((await pair.get(authors)).status).toBe(502);
-    await card(page).getByText('■ broken').waitFor();
+    await card(page).getByText('■ down').waitFor();
     await card(page)
-      .getByText(/^The upstream refuses the credential submissions: check user name and password/)
+      .getByText(/^The upstream refuses the credential submissions\./)
       .waitFor();
     await row(page, 'Credentials', /^submissions 1 \(current\) refused: tried twice a minute only/).waitFor();
-    await problem(page, /^■ brokensubmissions: /).waitFor();
+    await problem(page, /^■ downsubmissions: /).waitFor();
   }));
 
 test('a refused client: what was refused, and how often', () =>
@@ -202,7 +202,7 @@ test('an upstream that cannot be reached: failing, with the circuit open', () =>
     },
     async (pair, page) => {
       await row(page, 'Addresses', /^127\.0\.0\.1:\d+ failing for \d+ s /).waitFor();
-      await card(page).getByText('■ broken').waitFor();
+      await card(page).getByText('■ down').waitFor();
       await card(page).getByText('its certificate has expired').first().waitFor();
       for (let count = 0; count < 2; count += 1) expect((await pair.get(authors)).status).toBe(502);
       await row(page, 'Addresses', /(?:half-)?open: one request at a time, until it responds$/).waitFor();
@@ -256,7 +256,7 @@ test('the audit log: each answer as it leaves, and that its chain holds; while i
     await rm(directory, { recursive: true });
     await writeFile(directory, '');
     await until(async () => (await pair.get(authors)).status === 503);
-    await problem(page, /^■ brokenThe audit log cannot be written: /).waitFor();
+    await problem(page, /^■ downThe audit log cannot be written: /).waitFor();
     await rm(directory);
     await until(async () => (await pair.get(authors)).status === 200);
     await problem(page, /audit log/).waitFor({ state: 'detached' });

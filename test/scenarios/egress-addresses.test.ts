@@ -81,8 +81,8 @@ describe('a local address that the upstream does not know', () => {
     expect(await scene.states()).toEqual([`${FIRST} refused`, `${SECOND} in-use`]);
     expect(await scene.readiness()).toEqual({
       http: 200,
-      status: 'ready',
-      warning: `submissions: requests do not leave from ${FIRST}, which the upstream refuses (outcome unregistered)`,
+      status: 'ok',
+      warning: `requests of submissions do not leave from ${FIRST}, which the upstream refuses (outcome unregistered)`,
     });
     expect(scene.messages()).toContain('egress address refused by the upstream; passing it over');
     const retries = { deployment: 'submissions', reason: 'next_egress' };
@@ -163,8 +163,8 @@ describe('a local address that is not on this host', () => {
     expect(await scene.states()).toEqual([`${SECOND} in-use`, `${ELSEWHERE} missing`].toSorted().reverse());
     expect(await scene.readiness()).toEqual({
       http: 200,
-      status: 'ready',
-      warning: `submissions: requests do not leave from ${ELSEWHERE}, which is not on this host`,
+      status: 'ok',
+      warning: `requests of submissions do not leave from ${ELSEWHERE}, which is not on this host`,
     });
     const present = await scene.gateway.metric('digest_gateway_egress_address_present', {
       deployment: 'submissions',

@@ -44,7 +44,7 @@ describe('egress.localAddress', () => {
     test('is the source address of requests', async () => {
       const pair = await startScene({ behaviour, settings: from(REGISTERED) });
       expect((await pair.get(authors)).status).toBe(200);
-      expect(await readinessOf(pair)).toEqual({ http: 200, status: 'ready', detail: '' });
+      expect(await readinessOf(pair)).toEqual({ http: 200, status: 'ok', detail: '' });
       expect(
         await pair.gateway.metric('digest_gateway_egress_address_present', { deployment: 'submissions' }),
       ).toBe(1);
@@ -59,7 +59,7 @@ describe('egress.localAddress', () => {
     expect(problem.detail).not.toContain(ELSEWHERE);
     expect(await readinessOf(pair)).toEqual({
       http: 503,
-      status: 'unready',
+      status: 'down',
       detail: expect.stringContaining('egress.localAddress'),
     });
     const text = await (await fetch(`${pair.gateway.control}/metrics`)).text();

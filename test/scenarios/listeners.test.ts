@@ -169,7 +169,7 @@ describe('several listeners', () => {
     expect(await served(portOf(other))).toBe('CN=fixed');
     expect(await expiries()).toEqual([0, expiryOf(second), 0, expiryOf(fixed)]);
     expect(gateway.logged).toContainEqual(
-      expect.objectContaining({ msg: 'certificate of the data plane replaced', files: 'listen[1].tls' }),
+      expect.objectContaining({ msg: 'certificate of a listener replaced', files: 'listen[1].tls' }),
     );
   });
 

@@ -214,10 +214,7 @@ describe('a pause', () => {
     const pair = await startWith([{ ...THROTTLED, pause: '5s' }], {}, { clock });
     const { gateway, simulator } = pair;
     expect(await askOnce(pair)).toEqual(OK);
-    expect([await checkOf(pair), await paused(gateway)]).toEqual([
-      { status: 'ready', ok: true, detail: '' },
-      0,
-    ]);
+    expect([await checkOf(pair), await paused(gateway)]).toEqual([{ status: 'ok', ok: true, detail: '' }, 0]);
     simulator.set(NAME, { faults: [{ ...THROTTLE, times: 1 }] });
     expect(await askOnce(pair)).toEqual([400, '', null]);
     const before = sent(pair);
@@ -241,10 +238,7 @@ describe('a pause', () => {
     ]);
     clock.at = 5000;
     expect([await askOnce(pair), sent(pair)]).toEqual([OK, before + 1]);
-    expect([await checkOf(pair), await paused(gateway)]).toEqual([
-      { status: 'ready', ok: true, detail: '' },
-      0,
-    ]);
+    expect([await checkOf(pair), await paused(gateway)]).toEqual([{ status: 'ok', ok: true, detail: '' }, 0]);
     const told = gateway.logged.filter(({ outcome }) => outcome === 'throttled');
     expect(told.map(({ level }) => level)).toEqual(['warn', 'info']);
   });

@@ -106,12 +106,12 @@ test('every action works whatever the words of the views', async () => {
   const refused = (await get('/readyz')) as Readiness;
   expect([refused.status, refused.checks.find(({ ok }) => !ok)]).toEqual([
     'degraded',
-    { name: 'configuration', ok: false, detail: OTHER },
+    { name: 'configuration', ok: false, detail: OTHER, state: 'degraded', next: OTHER },
   ]);
   // Tried again.
   await writeFile(file, good);
   expect((await act(control, { action: 'reload' })).status).toBe(200);
-  expect(await get('/readyz')).toMatchObject({ status: 'ready' });
+  expect(await get('/readyz')).toMatchObject({ status: 'ok' });
 
   expect((await act(control, { action: 'doctor', deployment: NAME })).status).toBe(200);
   expect((await act(control, { action: 'drain' })).status).toBe(200);

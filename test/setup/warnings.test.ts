@@ -48,3 +48,27 @@ test.each([
 ])('from 30 days before the end of a key or rule on there is a warning: %s', (time, warnings) => {
   expect(warned(time)).toEqual(warnings);
 });
+
+const listeners = (...tls: string[]) => `listen:
+${tls.map((more, index) => `  - { port: ${8443 + index}, tls: { certFile: c.pem, keyFile: k.pem, ${more} } }\n`).join('')}`;
+
+/** The paths of the warnings of clients known by certificate, at these listeners. */
+const warnedAt = (...tls: string[]) => {
+  const clients = `clients:
+  - { id: named, identify: { certificate: { subject: CN=named } }, allow: [{ deployment: d }] }
+  - { id: pinned, identify: { certificate: { fingerprint256: ${'ab'.repeat(32)}, san: dns:pinned } }, allow: [{ deployment: d }] }
+`;
+  const config = parseConfig(`${CREDENTIALS}\n${DEPLOYMENTS}\n${listeners(...tls)}${clients}`, 'c.yaml');
+  return configWarnings(config, Date.now()).map(({ path }) => formatPath(path));
+};
+
+test('a name that the authorities of several listeners can sign is a warning', () => {
+  expect(warnedAt('clientCaFile: a.pem', 'clientCaFile: b.pem')).toEqual(['clients[0].identify.certificate']);
+  expect(warnedAt('clientCaFile: a.pem', 'clientCaFile: a.pem')).toEqual([]);
+});
+
+test('a listener without the revocation lists that another one has for the same authority is a warning', () => {
+  expect(warnedAt('clientCaFile: a.pem, crlFile: a.crl', 'clientCaFile: a.pem')).toEqual(['listen[1].tls']);
+  const both = 'clientCaFile: a.pem, crlFile: a.crl';
+  expect(warnedAt(both, both)).toEqual([]);
+});

@@ -77,7 +77,7 @@ export async function readinessOf({ control }: RunningGateway): Promise<[number,
   return [answer.status, status, checks.find(({ name }) => name === 'store')?.ok ?? false];
 }
 
-const READY = [200, 'ready', true] as const;
+const READY = [200, 'ok', true] as const;
 const DEGRADED = [200, 'degraded', false] as const;
 
 async function areAll(gateways: readonly RunningGateway[], state: readonly unknown[]): Promise<boolean> {

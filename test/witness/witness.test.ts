@@ -1,8 +1,10 @@
 import { spawn } from 'node:child_process';
+import { X509Certificate } from 'node:crypto';
 import { once } from 'node:events';
 import { readdir, readFile, rename, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
+import { connect } from 'node:tls';
 import { expect, test } from '@jest/globals';
 import { request } from 'undici';
 import { cosignatureOf, witnessKey } from '../../src/audit/cosignature.ts';
@@ -10,6 +12,7 @@ import { createTestAuthority } from '../support/issued-certificates.ts';
 import { gateway, PROGRAM } from '../support/program.ts';
 import { RawClient } from '../support/raw-client.ts';
 import { newSigningKey } from '../support/signing-key.ts';
+import { until } from '../support/until.ts';
 import { MemoryLog, startTestWitness, WITNESS_NAME } from '../support/witness.ts';
 
 const key = newSigningKey();
@@ -189,6 +192,26 @@ test('serves TLS', async () => {
   const authority = await createTestAuthority();
   await using witness = await startTestWitness(logs, { ...(await authority.server()), ca: authority.ca });
   expect(witness.url).toMatch(/^https:/);
+  expect((await witness.add(log.request(0, 20))).status).toBe(200);
+});
+
+test('uses a certificate that replaces the first one, without a restart', async () => {
+  const authority = await createTestAuthority();
+  const [first, second] = [await authority.server(), await authority.server()];
+  await using witness = await startTestWitness(logs, { ...first, ca: authority.ca });
+  const { hostname, port } = new URL(witness.url);
+  const served = async (): Promise<string> => {
+    const socket = connect({ host: hostname, port: Number(port), ca: authority.ca });
+    await once(socket, 'secureConnect');
+    const { fingerprint256 } = socket.getPeerCertificate();
+    socket.destroy();
+    return fingerprint256;
+  };
+  expect(await served()).toBe(new X509Certificate(first.cert).fingerprint256);
+  await writeFile(join(witness.directory, 'cert.key'), second.key);
+  await writeFile(join(witness.directory, 'cert.pem'), second.cert);
+  await until(() => witness.logged.some(({ msg }) => msg === 'certificate of a listener replaced'));
+  expect(await served()).toBe(new X509Certificate(second.cert).fingerprint256);
   expect((await witness.add(log.request(0, 20))).status).toBe(200);
 });
 

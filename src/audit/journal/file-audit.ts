@@ -318,7 +318,7 @@ class FileAudit implements Audit, LossRecorder {
     this.#loggedHead = this.#head;
     this.#loggedCheckpoint = checkpoint;
     const signed = checkpoint === undefined ? {} : { checkpoint };
-    this.#deps.log.info({ head: formatHead(this.#head), ...signed }, 'audit log');
+    this.#deps.log.info({ head: formatHead(this.#head), ...signed }, 'audit head');
   }
 
   #recordRecovery({ setAside, damaged, otherKey }: Recovered): Promise<unknown> {

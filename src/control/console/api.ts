@@ -4,10 +4,13 @@ import { useCallback, useEffect, useState } from 'preact/hooks';
 export class ApiError extends Error {
   /** Status of the response; 0 without one. */
   readonly status: number;
+  /** Names of the parameters that are wrong. */
+  readonly parameters: readonly string[];
 
-  constructor(status: number, message: string) {
+  constructor(status: number, message: string, parameters: readonly string[] = []) {
     super(message);
     this.status = status;
+    this.parameters = parameters;
   }
 }
 
@@ -30,7 +33,7 @@ export async function callApi<Data>(path: string, init: RequestInit = {}): Promi
     throw new ApiError(0, 'The gateway is not reachable.');
   });
   if (response.status === 401) signIn();
-  if (!response.ok) throw new ApiError(response.status, await reasonOf(response));
+  if (!response.ok) throw await errorOf(response);
   return (await response.json()) as Data;
 }
 
@@ -49,14 +52,21 @@ export function messageOf(reason: unknown): string {
   return reason instanceof Error ? reason.message : String(reason);
 }
 
-async function reasonOf(response: Response): Promise<string> {
-  const type = response.headers.get('content-type') ?? '';
-  if (type.includes('json')) {
-    const { detail, title } = (await response.json()) as { detail?: string; title?: string };
-    return detail ?? title ?? `The gateway responded ${response.status}.`;
+interface Refusal {
+  readonly detail?: string;
+  readonly title?: string;
+  readonly parameters?: readonly string[];
+}
+
+async function errorOf(response: Response): Promise<ApiError> {
+  const { status, headers } = response;
+  const reason = `The gateway responded ${status}.`;
+  if (headers.get('content-type')?.includes('json')) {
+    const { detail, title, parameters } = (await response.json()) as Refusal;
+    return new ApiError(status, detail ?? title ?? reason, parameters);
   }
   const text = (await response.text()).trim();
-  return text === '' ? `The gateway responded ${response.status}.` : text;
+  return new ApiError(status, text === '' ? reason : text);
 }
 
 export interface Fetched<Data> {

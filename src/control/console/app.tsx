@@ -1,49 +1,61 @@
 import { computed } from '@preact/signals';
 import { type ComponentType, render } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
-import type { OperatorView } from '../view.ts';
+import type { OperatorView } from '../action-view.ts';
 import { useFetch } from './api.ts';
 import { moment, timeOfDay } from './format.ts';
 import { connection, follow, snapshot } from './live.ts';
 import { ActionsPage } from './pages/actions.tsx';
 import { AuditPage } from './pages/audit.tsx';
+import { CertificatesPage } from './pages/certificates.tsx';
 import { ClientPage } from './pages/client.tsx';
 import { ClientsPage } from './pages/clients.tsx';
 import { ConfigurationPage } from './pages/configuration.tsx';
 import { DeploymentPage } from './pages/deployment.tsx';
+import { ErrorPage, ErrorsPage } from './pages/errors.tsx';
+import { MapPage } from './pages/map.tsx';
 import { OverviewPage } from './pages/overview.tsx';
 import { PolicyPage } from './pages/policy.tsx';
 import { RequestPage } from './pages/request.tsx';
 import { UsagePage } from './pages/usage.tsx';
+import { WorkersPage } from './pages/workers.tsx';
 import { address, type PageProps } from './parts/links.tsx';
 import { Badge, Banner } from './parts/state.tsx';
-import { ThemeChoice } from './parts/theme.tsx';
+import { ThemeMenu } from './parts/theme.tsx';
 
 interface PageEntry {
   /** Path behind `#`; a segment with a colon is a parameter. */
   readonly path: string;
   /** Heading of the page; without one, its first parameter. */
   readonly title?: string;
-  /** True if the navigation bar links to it. */
-  readonly listed?: boolean;
+  /** Where the navigation lists it; without one, only pages link to it. */
+  readonly group?: (typeof GROUPS)[number];
   readonly page: ComponentType<PageProps>;
 }
 
+/** Parts of the navigation, in their order. */
+const GROUPS = ['Traffic', 'Access', 'Log', 'Gateway'] as const;
+
 /**
- * All pages, in the order of the navigation bar. To add one: a file in `pages/` that exports a component with
+ * All pages, in the order of the navigation. To add one: a file in `pages/` that exports a component with
  * `PageProps`, and a line here. The frame below shows heading, banner and navigation.
  */
 const PAGES: readonly PageEntry[] = [
-  { path: '/', title: 'Overview', listed: true, page: OverviewPage },
+  { path: '/', title: 'Overview', group: 'Traffic', page: OverviewPage },
   { path: '/deployments/:name', page: DeploymentPage },
-  { path: '/clients', title: 'Clients', listed: true, page: ClientsPage },
+  { path: '/map', title: 'Map', group: 'Traffic', page: MapPage },
+  { path: '/errors', title: 'Errors', group: 'Traffic', page: ErrorsPage },
+  { path: '/errors/:code', page: ErrorPage },
+  { path: '/clients', title: 'Clients', group: 'Access', page: ClientsPage },
   { path: '/clients/:name', page: ClientPage },
-  { path: '/policy', title: 'Policy', listed: true, page: PolicyPage },
-  { path: '/audit', title: 'Audit', listed: true, page: AuditPage },
-  { path: '/usage', title: 'Usage', listed: true, page: UsagePage },
+  { path: '/policy', title: 'Policy', group: 'Access', page: PolicyPage },
+  { path: '/audit', title: 'Audit', group: 'Log', page: AuditPage },
+  { path: '/usage', title: 'Usage', group: 'Log', page: UsagePage },
   { path: '/requests/:id', page: RequestPage },
-  { path: '/configuration', title: 'Configuration', listed: true, page: ConfigurationPage },
-  { path: '/actions', title: 'Actions', listed: true, page: ActionsPage },
+  { path: '/workers', title: 'Workers', group: 'Gateway', page: WorkersPage },
+  { path: '/certificates', title: 'Certificates', group: 'Gateway', page: CertificatesPage },
+  { path: '/configuration', title: 'Configuration', group: 'Gateway', page: ConfigurationPage },
+  { path: '/actions', title: 'Actions', group: 'Gateway', page: ActionsPage },
 ];
 
 interface Route extends PageProps {
@@ -55,7 +67,7 @@ interface Route extends PageProps {
 /** The page that the address names. */
 const route = computed<Route>(() => routeOf(address.value));
 
-/** The frame of every page: header, navigation, banner, heading, footer. */
+/** The frame of every page: navigation, header, banner, heading, footer. */
 function App() {
   const { connected } = connection.value;
   return (
@@ -64,38 +76,36 @@ function App() {
         Skip to the page
       </button>
       <Header />
-      <Banner />
-      <Main />
-      <Footer />
+      <Navigation />
+      <div class="content">
+        <Banner />
+        <Main />
+        <Footer />
+      </div>
     </div>
   );
 }
+
+/** The name of the popover that the navigation is on a narrow screen. */
+const NAVIGATION = 'pages';
 
 function Header() {
   const now = snapshot.value;
   return (
     <header>
+      <button type="button" class="pages" popovertarget={NAVIGATION}>
+        <span aria-hidden="true">☰</span> Pages
+      </button>
       <a class="brand" href="#/">
         digest-gateway
       </a>
-      <nav aria-label="Pages">
-        {PAGES.filter(({ listed }) => listed).map((entry) => (
-          <a
-            key={entry.path}
-            href={`#${entry.path}`}
-            aria-current={entry === route.value.entry ? 'page' : undefined}
-          >
-            {entry.title}
-          </a>
-        ))}
-      </nav>
       <div class="state">
         <span role="status">{now !== undefined && <Badge state={now.gateway.state} />}</span>
-        <span role="status" class="muted">
+        <span role="status" class={connection.value.connected ? 'muted pulse' : 'muted'}>
           {connectionText()}
         </span>
       </div>
-      <ThemeChoice />
+      <ThemeMenu />
       {now?.tokenAsked && (
         <form method="post" action="/logout">
           <OperatorName />
@@ -114,6 +124,29 @@ function OperatorName() {
     <span class="operator" title={data.roles.join(', ')}>
       {data.name}{' '}
     </span>
+  );
+}
+
+/** A column on a wide screen; on a narrow one a popover, which ends with the choice of a page. */
+function Navigation() {
+  const nav = useRef<HTMLElement>(null);
+  const { entry } = route.value;
+  useEffect(() => {
+    if (nav.current?.matches(':popover-open')) nav.current.hidePopover();
+  }, [entry]);
+  return (
+    <nav ref={nav} id={NAVIGATION} popover="auto" aria-label="Pages">
+      {GROUPS.map((group) => (
+        <div key={group}>
+          <span class="group">{group}</span>
+          {PAGES.filter((page) => page.group === group).map((page) => (
+            <a key={page.path} href={`#${page.path}`} aria-current={page === entry ? 'page' : undefined}>
+              {page.title}
+            </a>
+          ))}
+        </div>
+      ))}
+    </nav>
   );
 }
 

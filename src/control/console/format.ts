@@ -21,6 +21,11 @@ export function rate(perSecond: number): string {
   return perSecond < 10 ? String(Number(perSecond.toPrecision(2))) : digits.format(perSecond);
 }
 
+/** Formats a share of one. */
+export function percent(share: number): string {
+  return `${Number((share * 100).toPrecision(3))} %`;
+}
+
 /** Formats a latency, given in seconds. */
 export function latency(seconds: number): string {
   const ms = seconds * 1000;

@@ -109,6 +109,37 @@ test('the table has a row for each contender, with marks, and says what is not i
   expect(lines).toContain('1 of 6 ratios are noise. Other programs took 0.2 cores, in one round up to 1.5.');
 });
 
+describe('with every request of a contender left out', () => {
+  const without = (missing: string): Measurements => ({
+    ...MEASUREMENTS,
+    latency: MEASUREMENTS.latency.map((slice) =>
+      slice.contender === missing ? { ...slice, requests: 0, p50: undefined, p99: undefined } : slice,
+    ),
+  });
+  const rowsWithout = (missing: string): string[] => {
+    const measured = without(missing);
+    const compared = compare(measured, PLAN.cells, 'base');
+    return report(PLAN, ENTRANTS, measured, compared, undefined).split('\n').slice(2, 5);
+  };
+
+  test('the table has a question mark in place of its latency', () => {
+    expect(rowsWithout('half')).toEqual([
+      'half   |  51 |  0.50±1%  |    ?    ?        ? |  2.0      0.5 |  1    2    4',
+      'base   | 100 |  1.00±0%  | 1.00 1.00 1.00±0%  |               |',
+      'noise  | 300 | 2.00±45%? | 1.00 1.00 1.00±0%= |               |',
+    ]);
+  });
+
+  test('nothing is compared with a reference that has none', () => {
+    for (const row of rowsWithout('base')) expect(row).toMatch(/\| +\? +\? +\? \|/);
+  });
+
+  test('the plot has no bar for it', () => {
+    const svg = plot(compare(without('half'), PLAN.cells, 'base'), ['half', 'base', 'noise']);
+    expect(svg.match(/<rect/g)).toHaveLength(1 + 2 * 3 - 1);
+  });
+});
+
 test('the plot has a bar for each contender and load', () => {
   const svg = plot(comparison, ['half', 'base', 'noise']);
   // One more rectangle is the background.

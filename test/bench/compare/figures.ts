@@ -11,7 +11,7 @@ export interface Figure {
   readonly verdict: Verdict;
 }
 
-/** Figures by contender. */
+/** Figures by contender; of one without a value, or without a round in common with the reference, there is none. */
 export type Figures = ReadonlyMap<string, Figure>;
 
 export interface CellFigures extends Cell {
@@ -62,23 +62,29 @@ export function countNoise({ reference, cpu, p50, p99 }: Comparison): { noisy: n
 
 export function figuresOf<S extends Sample>(
   samples: readonly S[],
-  read: (sample: S) => number,
+  read: (sample: S) => number | undefined,
   reference: string,
 ): Figures {
   const byContender = Map.groupBy(samples, ({ contender }) => contender);
   const rounds = new Map(
     [...byContender].map(([contender, own]) => [
       contender,
-      new Map(own.map((sample) => [sample.round, read(sample)])),
+      new Map(own.flatMap((sample) => entryOf(sample.round, read(sample)))),
     ]),
   );
   const base = rounds.get(reference);
   if (base === undefined) throw new RangeError(`There is no measurement of ${reference}.`);
   return new Map(
-    [...rounds].map(([contender, own]) => {
-      const ratio = spreadOf(ratios(own, base));
+    [...rounds].flatMap(([contender, own]) => {
+      const ofRounds = ratios(own, base);
+      if (ofRounds.length === 0) return [];
+      const ratio = spreadOf(ofRounds);
       const verdict = contender === reference ? 'clear' : verdictOn(ratio);
-      return [contender, { value: spreadOf([...own.values()]), ratio, verdict }];
+      return [[contender, { value: spreadOf([...own.values()]), ratio, verdict }]];
     }),
   );
+}
+
+function entryOf(round: number, value: number | undefined): [round: number, value: number][] {
+  return value === undefined ? [] : [[round, value]];
 }

@@ -53,8 +53,9 @@ export interface LatencySlice {
   readonly requests: number;
   /** Requests that are not counted, because the load program was late. */
   readonly disturbed: number;
-  readonly p50: number;
-  readonly p99: number;
+  /** Undefined if every request was disturbed. */
+  readonly p50: number | undefined;
+  readonly p99: number | undefined;
 }
 
 /** Resident bytes of all processes of a contender. */
@@ -324,8 +325,8 @@ async function latencies(
         round,
         requests: sorted.length,
         disturbed,
-        p50: quantile(sorted, 0.5),
-        p99: quantile(sorted, 0.99),
+        p50: sorted.length === 0 ? undefined : quantile(sorted, 0.5),
+        p99: sorted.length === 0 ? undefined : quantile(sorted, 0.99),
       });
     }
   }

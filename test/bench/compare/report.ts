@@ -95,13 +95,14 @@ function titleOf({ contender: { name, upstream } }: Entrant): string {
 
 function groupsOf(
   plan: Plan,
-  { latencyRate, allocations, memory }: Measurements,
+  { latency, latencyRate, allocations, memory }: Measurements,
   { cpu, p50, p99 }: Comparison,
   second: Comparison | undefined,
 ): Group[] {
   const main = mainCellOf(cpu);
   const toSecond = second && mainCellOf(second.cpu);
   const documents = Map.groupBy(cpu, ({ document }) => document);
+  const withLatency = new Set(latency.map(({ contender }) => contender));
   const memoryColumn = (heading: string, field: 'steady' | 'crowd' | 'peak'): Column => ({
     heading,
     cell: (name) => {
@@ -133,7 +134,9 @@ function groupsOf(
     })),
     {
       heading: `ms at ${latencyRate}/s`,
-      columns: [latencyColumn('p50', p50), latencyColumn('p99', p99), ratioColumn('p99 x', p99)],
+      columns: [latencyColumn('p50', p50), latencyColumn('p99', p99), ratioColumn('p99 x', p99)].map(
+        (column) => withUnknown(column, withLatency),
+      ),
     },
     {
       heading: 'kB',
@@ -180,6 +183,11 @@ function latencyColumn(heading: string, figures: Figures): Column {
   return { heading, cell: (name) => figures.get(name)?.value.median.toFixed(2) ?? '' };
 }
 
+/** Shows that a contender was measured and has no figure: every request was left out. */
+function withUnknown({ heading, cell }: Column, measured: ReadonlySet<string>): Column {
+  return { heading, cell: (name) => cell(name) || (measured.has(name) ? '?' : '') };
+}
+
 function ratioText({ ratio: { median, margin }, verdict }: Figure): string {
   const percent = (margin / median) * 100;
   return `${median.toFixed(2)}±${percent.toFixed(0)}%${MARKS[verdict]}`;
@@ -191,7 +199,7 @@ function legend(plan: Plan, { cpu, others }: Measurements, comparison: Compariso
   return [
     `us: CPU time of a request, ${MAIN_CELL.document}, ${MAIN_CELL.connections} connections. CPU x: the same as a ratio to ${comparison.reference}, by connections.`,
     `Medians of ${rounds} rounds (latency: ${plan.latencyRounds}); ± 95 % of runs like this one have their median within it.`,
-    `?  noise: ± more than ${NOISY_MARGIN * 100} %, or there are fewer than 3 rounds.`,
+    `?  noise: ± more than ${NOISY_MARGIN * 100} %, or there are fewer than 3 rounds. A ? alone: every request was left out, since the load program was late.`,
     `=  no difference from ${comparison.reference} beyond ±.`,
     '*  without Digest.',
     'kB: allocated for a request, in the heap of V8 and outside of it.',

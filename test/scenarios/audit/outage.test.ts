@@ -54,7 +54,7 @@ async function refuses(gateway: GatewayProcess): Promise<boolean> {
 
 async function isUnready({ control }: GatewayProcess): Promise<boolean> {
   const ready = await fetch(`${control}/readyz`);
-  return ready.status === 503 && ((await ready.json()) as { status: string }).status === 'unready';
+  return ready.status === 503 && ((await ready.json()) as { status: string }).status === 'down';
 }
 
 /** Starts a fault; resolves to a function that ends it. */

@@ -111,7 +111,7 @@ async function refusedEverywhere(scene: Scene, workers: number): Promise<void> {
   accept(scene, 'lost');
   // The system chooses which worker takes a connection.
   for (let sent = 0; sent < 16 * workers; sent += 1) expect(await get(scene)).toBe(502);
-  expect(await readiness(scene)).toBe('unready');
+  expect(await readiness(scene)).toBe('down');
 }
 
 describe.each([1, 2])('with %d workers', (workers) => {
@@ -183,7 +183,7 @@ describe.each([1, 2])('with %d workers', (workers) => {
     const before = wrongAnswers(scene);
     const retried = { result: 'success', credential: NAME, deployments: [NAME] };
     expect(await command(scene, 'retry')).toEqual({ status: 200, json: retried });
-    expect([await states(scene), await readiness(scene)]).toEqual([['1 in use'], 'ready']);
+    expect([await states(scene), await readiness(scene)]).toEqual([['1 in use'], 'ok']);
     for (let sent = 0; sent < 16; sent += 1) expect(await get(scene)).toBe(200);
     expect(wrongAnswers(scene)).toBe(before);
     expect(await command(scene, 'retry')).toMatchObject({ status: 409, json: { code: 'not-refused' } });
@@ -202,7 +202,7 @@ describe.each([1, 2])('with %d workers', (workers) => {
     const spent = 'attempts-used-up';
     expect([codes, wrongAnswers(scene) - before]).toEqual([['credential-refused', spent, spent, spent], 1]);
     expect(await recorded(scene, 'event', 'code')).toContainEqual(['action-result', 'credential-refused']);
-    expect(await readiness(scene)).toBe('unready');
+    expect(await readiness(scene)).toBe('down');
   });
 });
 
@@ -281,10 +281,10 @@ test('a retry at one replica ends the alarm of the other one, which has no reque
   const [first, second] = replicas as [RunningGateway, RunningGateway];
   accept({ simulator }, 'lost');
   for (const gateway of replicas) expect(await get({ gateway })).toBe(502);
-  expect([await readiness(first), await readiness(second)]).toEqual(['unready', 'unready']);
+  expect([await readiness(first), await readiness(second)]).toEqual(['down', 'down']);
   accept({ simulator }, OLD);
   expect((await command(first, 'retry')).status).toBe(200);
-  expect(await readiness(first)).toBe('ready');
-  await until(async () => (await readiness(second)) === 'ready');
+  expect(await readiness(first)).toBe('ok');
+  await until(async () => (await readiness(second)) === 'ok');
   expect(await get({ gateway: second })).toBe(200);
 });

@@ -101,7 +101,7 @@ describe.each(upstreams)('%s', (title, behaviour) => {
     const report = await running.stop();
     expect(report.outcomes).toEqual({ 200: report.requests });
     expect([await stateOf(pair, NEW), await rotations(pair, 'refused')]).toEqual(['in-use', 0]);
-    expect((await readiness(pair)).status).toBe('ready');
+    expect((await readiness(pair)).status).toBe('ok');
     tell(`both accepted, ${title}`, report);
   });
 
@@ -211,7 +211,7 @@ test('reports a wrong candidate to the operator, never to a client', async () =>
   expect((await pair.get(authors)).status).toBe(200);
   expect(pair.simulator.counts(NAME).refused['wrong-response']).toBe(1);
   await offer(pair, OLD);
-  expect((await readiness(pair)).status).toBe('ready');
+  expect((await readiness(pair)).status).toBe('ok');
 });
 
 test('a next version waits for its day without an alarm, and is tried again after hours', async () => {
@@ -227,7 +227,7 @@ test('a next version waits for its day without an alarm, and is tried again afte
   await until(async () => (await rotations(pair, 'waiting')) === 1);
   expect(refused()).toBe(1);
   expect([await stateOf(pair, OLD), await stateOf(pair, NEW)]).toEqual(['in-use', 'waiting']);
-  expect((await readiness(pair)).status).toBe('ready');
+  expect((await readiness(pair)).status).toBe('ok');
   expect(pair.gateway.logged.filter(({ level }) => level === 'error' || level === 'warn')).toEqual([]);
   expect(await rotations(pair, 'refused')).toBe(0);
   // A reload that changes nothing of it asks nothing.

@@ -80,11 +80,11 @@ test('a replica without requests knows that the upstream accepts the password ag
   const [first, second] = replicas;
   accept(simulator, 'another');
   for (const { origin } of replicas) expect(await get(origin)).toBe(502);
-  expect((await readiness(second.control)).status).toBe('unready');
+  expect((await readiness(second.control)).status).toBe('down');
   expect(await stateOf(second, '1', 'refused')).toBe(1);
   accept(simulator, OLD);
   await until(async () => (await get(first.origin)) === 200);
-  await until(async () => (await readiness(second.control)).status === 'ready');
+  await until(async () => (await readiness(second.control)).status === 'ok');
   expect([await stateOf(second, '1', 'refused'), await stateOf(second, '1', 'in-use')]).toEqual([0, 1]);
   expect(await second.metric('digest_gateway_circuit_state', { circuit: 'credential' })).toBe(0);
   expect(await get(second.origin)).toBe(200);
@@ -104,7 +104,7 @@ test('a next version that waits costs one attempt for all replicas, and no alarm
   for (const { origin } of replicas) expect(await get(origin)).toBe(200);
   expect(wrongAnswers(simulator)).toBe(1);
   for (const { control, logged, metric } of replicas) {
-    expect((await readiness(control)).status).toBe('ready');
+    expect((await readiness(control)).status).toBe('ok');
     expect(logged.filter(({ level }) => level === 'error')).toEqual([]);
     expect(await metric('digest_gateway_credential_state', { state: 'refused' })).toBe(0);
   }
@@ -134,7 +134,7 @@ test('a next version that waits costs one attempt for all workers, and no alarm'
     return (await stateOf(gateway, '2', 'candidate')) === 0;
   });
   expect(wrongAnswers(simulator)).toBe(1);
-  expect((await readiness(gateway.control)).status).toBe('ready');
+  expect((await readiness(gateway.control)).status).toBe('ok');
   expect(await stateOf(gateway, '2', 'refused')).toBe(0);
   expect(gateway.logged.filter(({ level }) => level === 'error')).toEqual([]);
 });
@@ -147,7 +147,7 @@ test('an alarm of one worker ends when another one finds the password accepted a
   accept(simulator, OLD);
   await until(async () => (await get(gateway.origin)) === 200);
   // No request reaches the others.
-  await until(async () => (await readiness(gateway.control)).status === 'ready');
+  await until(async () => (await readiness(gateway.control)).status === 'ok');
   expect(await stateOf(gateway, '1', 'refused')).toBe(0);
 });
 

@@ -116,7 +116,7 @@ test('SIGTERM: clients that leave in time notice nothing', async () => {
   const clients = startClients(scene, 6);
   await until(() => (clients.outcomes['200'] ?? 0) > 20);
   const drained = scene.gateway.drain();
-  await until(async () => (await readiness(scene)).status === 'unready');
+  await until(async () => (await readiness(scene)).status === 'down');
   expect((await fetch(`${scene.gateway.control}/livez`)).status).toBe(200);
   expect(Object.keys(await clients.stop())).toEqual(['200']);
   // Another signal skips the rest of the delay.

@@ -157,7 +157,7 @@ export async function isWhole(scene: FleetScene): Promise<boolean> {
   // Metrics and state come from every process: while one is missing, nobody needs to ask.
   if ((await scene.gateway.workers()).length !== 2) return false;
   const { status } = await readiness(scene);
-  return status === 'ready' && (await metric(scene, 'digest_gateway_workers')) === 2;
+  return status === 'ok' && (await metric(scene, 'digest_gateway_workers')) === 2;
 }
 
 /** Resolves when another worker serves in the place of the one that is ended. */

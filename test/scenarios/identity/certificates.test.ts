@@ -267,7 +267,7 @@ describe('the certificate of the gateway is replaced without a dropped connectio
   }
 
   const told = (text: string) => pair.gateway.logged.some(({ msg }) => msg === text);
-  const REPLACED = 'certificate of the data plane replaced';
+  const REPLACED = 'certificate of a listener replaced';
   const KEPT = 'changed files of listen.tls cannot be used; keeping the current certificate';
 
   test('when its files change', async () => {
@@ -331,7 +331,7 @@ describe('listen.tls.crlFile', () => {
     },
   ];
   const tls = (pair: KeyPair) => ({ ca: servers.ca, ...pair });
-  const REPLACED = 'certificate of the data plane replaced';
+  const REPLACED = 'certificate of a listener replaced';
 
   async function start(list: string) {
     const files = await writeTlsFiles(server, authority.ca);

@@ -139,6 +139,8 @@ describe('POST /api/reload', () => {
       name: 'configuration',
       ok: false,
       detail: expect.stringMatching(/:\d+:\d+ .*conections/),
+      state: 'degraded',
+      next: 'correct the file, and reload it',
     });
     expect((await fetch(`${gateway.control}/readyz`)).status).toBe(200);
     expect(await metric('config_last_reload_successful')).toBe(0);
@@ -191,7 +193,7 @@ describe('POST /api/reload', () => {
     });
     expect(lines('these keys change with a restart only')).toMatchObject([{ level: 'warn', keys }]);
     expect([(await ready()).status, await check()]).toEqual([
-      'ready',
+      'ok',
       {
         name: 'configuration',
         ok: true,
@@ -217,7 +219,7 @@ describe('POST /api/reload', () => {
     const { gateway, write, changed, post, ready, lines } = await start([], { drain: { delay: '1h' } });
     await write(changed({ connections: 7 }));
     process.kill(gateway.pid, 'SIGTERM');
-    await until(async () => (await ready()).status === 'unready');
+    await until(async () => (await ready()).status === 'down');
     const response = await post();
     expect([response.status, await response.json()]).toMatchObject([409, { title: 'Conflict' }]);
     expect(lines(RELOADED)).toEqual([]);

@@ -12,7 +12,7 @@ export function ActionsPage() {
   if (allowed === undefined && error !== undefined) {
     return (
       <div class="panel buttons">
-        <p class="broken" role="alert">
+        <p class="down" role="alert">
           {error}
         </p>
         <button type="button" onClick={reload}>

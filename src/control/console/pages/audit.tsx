@@ -1,9 +1,18 @@
 import { useId, useState } from 'preact/hooks';
 import type { EventRow, RequestRow } from '../../audit-view.ts';
 import type { AuditLine, AuditView, ChainView } from '../../view.ts';
-import { count, counted, momentWithSeconds, timeOfDay } from '../format.ts';
+import { bytes, count, counted, latency, momentWithSeconds, timeOfDay } from '../format.ts';
 import { auditLines, snapshot } from '../live.ts';
-import { clientLink, deploymentLink, type PageProps, requestLink, searchLink } from '../parts/links.tsx';
+import { type Field, FieldFrame, TimeField } from '../parts/fields.tsx';
+import {
+  clientLink,
+  codeLink,
+  deploymentLink,
+  type PageProps,
+  requestHref,
+  requestLink,
+  searchLink,
+} from '../parts/links.tsx';
 import { MoreButton, SearchProgress, useSearch, WithoutAudit } from '../parts/search.tsx';
 import { type Column, Table } from '../parts/table.tsx';
 
@@ -19,7 +28,7 @@ const LINE_KINDS = [
 
 const CHAIN: Readonly<Record<ChainView['state'], string>> = {
   intact: 'ok',
-  altered: 'broken',
+  altered: 'down',
 };
 
 const LINE_COLUMNS: readonly Column<AuditLine>[] = [
@@ -52,15 +61,14 @@ export function AuditPage({ query }: PageProps) {
   const audit = snapshot.value?.audit;
   if (audit === undefined) return null;
   if (audit === null) return <WithoutAudit done="shown" />;
-  return (
+  const onRepeat = (): void => setRound(round + 1);
+  return query.size === 0 ? (
     <>
-      <AuditForm key={String(query)} query={query} onRepeat={() => setRound(round + 1)} />
-      {query.size === 0 ? (
-        <NewLines audit={audit} />
-      ) : (
-        <AuditResults key={`${round} ${query}`} query={query} />
-      )}
+      <AuditForm key="new" query={query} onRepeat={onRepeat} />
+      <NewLines audit={audit} />
     </>
+  ) : (
+    <AuditSearch key={`${round} ${query}`} query={query} onRepeat={onRepeat} />
   );
 }
 
@@ -119,24 +127,21 @@ function requestText({ operation, method, path, kind }: AuditLine): string {
   return operation === '' ? `${method} ${path}` : `${operation} (${method} ${path})`;
 }
 
-/** A criterion of the search: its name in the address, its label, and an example of a value. */
-type Field = readonly [name: string, label: string, example?: string];
-
-const FIRST: readonly Field[] = [
-  ['identifier', 'Identifier', 'MS-2026-0042'],
-  ['requestId', 'Request id'],
-  ['client', 'Client'],
+const TIMES: readonly Field[] = [
   ['from', 'From', '2d ago, 2026-03-01'],
-  ['to', 'To', '2026-03-01T08:00Z'],
+  ['to', 'To', '1h ago, 2026-03'],
 ];
 
-const MORE: readonly Field[] = [
+const FIELDS: readonly Field[] = [
+  ['identifier', 'Identifier', 'MS-2026-0042'],
+  ['client', 'Client'],
   ['deployment', 'Deployment'],
   ['site', 'Site'],
   ['operation', 'Operation'],
-  ['address', 'Client address', '192.0.2.7'],
   ['status', 'Status', '404, 4xx, 400-499'],
   ['code', 'Error code', 'rate-limited'],
+  ['requestId', 'Request id'],
+  ['address', 'Client address', '192.0.2.7'],
   ['outcome', 'Outcome'],
   ['replica', 'Replica', 'gateway-1'],
   ['text', 'Any text'],
@@ -149,37 +154,26 @@ const RESULT_KINDS = [
 ] as const;
 
 /** The names of all criteria. */
-const CRITERIA: readonly string[] = [...FIRST, ...MORE].map(([name]) => name).concat('kind');
+const CRITERIA: readonly string[] = [...TIMES, ...FIELDS].map(([name]) => name).concat('kind');
 
 interface AuditFormProps {
   readonly query: URLSearchParams;
   /** Called when the same search is submitted again, since the address does not change then. */
   readonly onRepeat: () => void;
+  /** Names of the criteria that the gateway refused, and why. */
+  readonly wrong?: readonly string[];
+  readonly error?: string;
 }
 
 /** The form of the search. Its state is the address of the page, so a search can be sent to others. */
-function AuditForm({ query, onRepeat }: AuditFormProps) {
+function AuditForm({ query, onRepeat, wrong = [], error = '' }: AuditFormProps) {
   const lists = useId();
-  const isOpen = MORE.some(([name]) => query.has(name));
   const now = snapshot.value;
   const known: Readonly<Record<string, readonly string[]>> = {
     client: now?.clients.map(({ name }) => name).filter((name) => name !== '') ?? [],
     deployment: now?.deployments.map(({ name }) => name) ?? [],
   };
-  const field = ([name, label, example = '']: Field) => (
-    <label key={name}>
-      {label}
-      <input
-        name={name}
-        type="search"
-        spellcheck={false}
-        autocapitalize="off"
-        placeholder={example}
-        defaultValue={query.get(name) ?? ''}
-        list={name in known ? `${lists}${name}` : undefined}
-      />
-    </label>
-  );
+  const errorOf = (name: string): string => (wrong.includes(name) ? error : '');
   return (
     <form
       class="panel search"
@@ -191,11 +185,32 @@ function AuditForm({ query, onRepeat }: AuditFormProps) {
         else location.hash = `/audit?${wanted}`;
       }}
     >
-      <div class="fields">{FIRST.map(field)}</div>
-      <details open={isOpen}>
-        <summary>More criteria</summary>
-        <div class="fields">{MORE.map(field)}</div>
-      </details>
+      <div class="fields">
+        {TIMES.map((field) => (
+          <TimeField
+            key={field[0]}
+            field={field}
+            value={query.get(field[0]) ?? ''}
+            error={errorOf(field[0])}
+          />
+        ))}
+        {FIELDS.map(([name, label, example = '']) => (
+          <FieldFrame key={name} label={label} error={errorOf(name)}>
+            {(shared) => (
+              <input
+                {...shared}
+                name={name}
+                type="search"
+                spellcheck={false}
+                autocapitalize="off"
+                placeholder={example}
+                defaultValue={query.get(name) ?? ''}
+                list={name in known ? `${lists}${name}` : undefined}
+              />
+            )}
+          </FieldFrame>
+        ))}
+      </div>
       <div class="filters">
         <label>
           Find{' '}
@@ -234,50 +249,94 @@ function queryOf(form: FormData): URLSearchParams {
 
 type Row = RequestRow | EventRow;
 
+/** A column of which events have nothing. */
+const ofRequests = (column: Omit<Column<RequestRow>, 'sortBy'>): Column<Row> => ({
+  ...column,
+  cell: (row) => (row.kind === 'admin' ? null : column.cell(row)),
+});
+
 const RESULT_COLUMNS: readonly Column<Row>[] = [
-  { label: 'Time', cell: ({ time }) => momentWithSeconds(Date.parse(time)), class: 'whole' },
+  { label: 'Time', cell: timeOf, class: 'whole' },
   {
     label: 'Client',
     cell: (row) => (row.kind === 'admin' ? 'the gateway' : clientLink(row.client)),
     class: 'whole',
   },
-  { label: 'Deployment', cell: (row) => (row.kind === 'admin' ? null : placeOf(row)) },
+  ofRequests({ label: 'Deployment', cell: placeOf }),
   { label: 'Request', cell: (row) => (row.kind === 'admin' ? eventText(row) : operationOf(row)) },
-  { label: 'Status', cell: (row) => (row.kind === 'admin' ? null : endOf(row)), class: 'status whole' },
-  {
-    label: 'Request id',
-    cell: (row) => (row.kind === 'admin' ? null : requestLink(row.requestId, row.time)),
-    class: 'whole',
-  },
+  ofRequests({ label: 'Identifiers', cell: identifiersOf }),
+  ofRequests({ label: 'Status', cell: endOf, class: 'status' }),
+  ofRequests({
+    label: 'Duration',
+    cell: ({ outcome }) => (outcome === undefined ? '–' : latency(outcome.durationMs / 1000)),
+    numeric: true,
+  }),
+  ofRequests({
+    label: 'Bytes',
+    cell: ({ outcome }) => (outcome === undefined ? '–' : bytes(outcome.bytes.out)),
+    numeric: true,
+  }),
 ];
 
-/** The results of a search, the newest first, with its progress and the links of its export. */
-function AuditResults({ query }: { readonly query: URLSearchParams }) {
+/** Search form and results, the newest first, with progress and the links of the export. */
+function AuditSearch({ query, onRepeat }: Pick<AuditFormProps, 'query' | 'onRepeat'>) {
   const criteria = criteriaOf(query);
   const search = useSearch(`/api/audit/search?${criteria}`);
   const range = query.has('from') || query.has('to') ? 'The whole time range' : 'The whole log';
   const exported = (format: string) => `/api/audit/export?${criteria}&format=${format}`;
+  const { rows, wrong = [], error = '' } = search;
   return (
-    <section class="panel" aria-label="Results">
-      <SearchProgress search={search} noun="result" range={range} />
-      {search.rows.length > 0 && (
-        <>
-          <p class="small">
-            Everything that this search finds, in order of time: <a href={exported('csv')}>export as CSV</a>,{' '}
-            <a href={exported('jsonl')}>export as JSON lines</a>. Exports are recorded in the audit log.
-          </p>
-          <Table
-            label="Results"
-            columns={RESULT_COLUMNS}
-            rows={search.rows}
-            keyOf={({ replica, seq }) => `${replica} ${seq}`}
-            rowClass={(row) => (row.kind === 'access' && isFailed(row) ? 'failed' : '')}
-            empty=""
-          />
-          <MoreButton search={search} />
-        </>
+    <>
+      <AuditForm query={query} onRepeat={onRepeat} wrong={wrong} error={error} />
+      {wrong.length === 0 && (
+        <section class="panel" aria-label="Results">
+          <SearchProgress search={search} noun="result" range={range} />
+          {rows.length > 0 && (
+            <>
+              <p class="small">
+                Everything that this search finds, in order of time:{' '}
+                <a href={exported('csv')}>export as CSV</a>,{' '}
+                <a href={exported('jsonl')}>export as JSON lines</a>. Exports are recorded in the audit log.
+              </p>
+              <Table
+                label="Results"
+                columns={RESULT_COLUMNS}
+                rows={rows}
+                keyOf={({ replica, seq }) => `${replica} ${seq}`}
+                rowClass={(row) => (row.kind === 'access' && isFailed(row) ? 'failed' : '')}
+                empty=""
+              />
+              <MoreButton search={search} />
+            </>
+          )}
+        </section>
       )}
-    </section>
+    </>
+  );
+}
+
+/** The time of a row, which leads to the page of its request. */
+function timeOf(row: Row) {
+  const text = momentWithSeconds(Date.parse(row.time));
+  if (row.kind === 'admin') return text;
+  return <a href={requestHref(row.requestId, row.time)}>{text}</a>;
+}
+
+/** Values of parameters in one row at most; the page of the request has all. */
+const VALUES = 3;
+
+/** The values that are recorded. */
+function identifiersOf({ parameters, site }: RequestRow) {
+  const values = Object.values(parameters)
+    .flatMap((value) => value ?? [])
+    .filter((value) => value !== site);
+  if (values.length === 0) return null;
+  const more = values.length - VALUES;
+  return (
+    <span class="small">
+      {values.slice(0, VALUES).join(', ')}
+      {more > 0 && ` and ${more} more`}
+    </span>
   );
 }
 
@@ -295,21 +354,17 @@ function placeOf({ deployment, site }: RequestRow) {
   );
 }
 
+/** The operation tells the path. */
 function operationOf({ operation, method, path }: RequestRow) {
-  const target = <span class="muted small">{`${method} ${path}`}</span>;
-  if (operation === '') return target;
-  return (
-    <span>
-      {searchLink('operation', operation)} {target}
-    </span>
-  );
+  if (operation !== '') return searchLink('operation', operation);
+  return <span class="muted small">{`${method} ${path}`}</span>;
 }
 
 function endOf({ status, code, outcome }: RequestRow) {
   const end = outcome ?? { status, code };
   return (
     <span>
-      {end.status} {end.code !== '' && searchLink('code', end.code)}
+      {end.status} {end.code !== '' && codeLink(end.code)}
       {outcome?.outcome !== undefined && searchLink('outcome', outcome.outcome)}
     </span>
   );

@@ -1,6 +1,7 @@
 import { endText } from '../../../base/units.ts';
 import type {
   ClientDetailView,
+  KeyView,
   LimitUseView,
   OperationView,
   RefusalView,
@@ -19,7 +20,7 @@ const EVERY_MS = 5_000;
 export function ClientPage({ params }: PageProps) {
   const { name = '' } = params;
   const { data, error } = useFetch<ClientDetailView>(`/api/clients/${encodeURIComponent(name)}`, EVERY_MS);
-  if (error !== undefined) return <p class="broken">{error}</p>;
+  if (error !== undefined) return <p class="down">{error}</p>;
   if (data === undefined) return <p class="muted">Asking the gateway …</p>;
   const served = data.refusals.filter(({ isServed }) => isServed);
   const refused = data.refusals.filter(({ isServed }) => !isServed);
@@ -37,6 +38,15 @@ export function ClientPage({ params }: PageProps) {
       <section class="panel" aria-label="Facts">
         <Facts facts={facts} />
       </section>
+      {data.keys.length > 0 && (
+        <section class="panel" aria-label="API keys">
+          <h2>API keys</h2>
+          <Table label="API keys" columns={KEYS} rows={data.keys} keyOf={({ name }) => name} empty="" />
+          <p class="muted small">
+            Since the start. <code>digest-gateway client list</code> finds earlier times in the audit log.
+          </p>
+        </section>
+      )}
       <section class="panel" aria-label="Allowed">
         <h2>Allowed</h2>
         <Table
@@ -98,6 +108,19 @@ function limitFacts(limits: LimitUseView | null): Fact[] {
       : [['Today', `${count(daily.used)} of ${count(daily.most)} requests, UTC`] as const]),
   ];
 }
+
+const KEYS: readonly Column<KeyView>[] = [
+  { label: 'Key', cell: ({ name }) => <code>{name}</code> },
+  {
+    label: 'Last seen',
+    cell: ({ lastSeen }) => lastSeenText(lastSeen),
+    sortBy: ({ lastSeen }) => -(lastSeen ?? 0),
+  },
+  {
+    label: 'End',
+    cell: ({ expires }) => (expires === null ? 'none' : endText(expires, snapshot.value?.at ?? 0)),
+  },
+];
 
 const RULES: readonly Column<RuleView>[] = [
   { label: 'Rule', cell: ({ path }) => <code>{path}</code> },

@@ -18,7 +18,7 @@ import { Charts } from '../parts/charts.tsx';
 import { CredentialActions } from '../parts/credentials.tsx';
 import { clientLink, type PageProps } from '../parts/links.tsx';
 import { Badge } from '../parts/state.tsx';
-import { type Column, type Fact, Facts, Table } from '../parts/table.tsx';
+import { type Column, type Fact, Facts, nameText, Table } from '../parts/table.tsx';
 
 /** Certificates and limits seldom change. */
 const DETAIL_MS = 30_000;
@@ -63,7 +63,7 @@ function Details({ view, now }: { readonly view: DeploymentView; readonly now: n
         <CredentialActions deployment={view} now={now} />
       </Panel>
       <Panel title="TLS" width="wide">
-        {error !== undefined && <p class="broken">{error}</p>}
+        {error !== undefined && <p class="down">{error}</p>}
         {data !== undefined && <Certificates tls={data.tls} now={now} />}
       </Panel>
     </div>
@@ -105,7 +105,7 @@ function egressFact({ address, status, state }: DeploymentView['egress'][number]
   const isPassedOver = status === 'missing' || status === 'refused';
   return [
     'Egress',
-    <span class={isPassedOver ? 'broken' : ''}>
+    <span class={isPassedOver ? 'down' : ''}>
       {address}, {state}
     </span>,
   ];
@@ -142,7 +142,7 @@ const ADDRESSES: readonly Column<AddressView>[] = [
   {
     label: 'Health',
     cell: ({ health, age }) => (
-      <span class={health === 'failing' ? 'broken' : ''}>
+      <span class={health === 'failing' ? 'down' : ''}>
         {health} for {span(age)}
       </span>
     ),
@@ -153,7 +153,7 @@ const ADDRESSES: readonly Column<AddressView>[] = [
       circuit === 'closed' ? (
         'closed'
       ) : (
-        <span class="broken">{circuit}: one request at a time, until it responds</span>
+        <span class="down">{circuit}: one request at a time, until it responds</span>
       ),
   },
 ];
@@ -181,7 +181,7 @@ function Certificates({ tls, now }: { readonly tls: TlsView | undefined; readonl
       label: 'Expires',
       cell: ({ expiresAt }) =>
         expiresAt <= now ? (
-          <span class="broken">expired on {date(expiresAt)}</span>
+          <span class="down">expired on {date(expiresAt)}</span>
         ) : (
           `${date(expiresAt)}, in ${span((expiresAt - now) / 1000)}`
         ),
@@ -199,11 +199,6 @@ function Certificates({ tls, now }: { readonly tls: TlsView | undefined; readonl
       />
     </>
   );
-}
-
-/** A distinguished name has one attribute on each line. */
-function nameText(name: string): string {
-  return name.trim().replaceAll('\n', ', ') || 'no name';
 }
 
 function limitFacts(settings: DeploymentSettings): Fact[] {

@@ -1,33 +1,54 @@
-import type { DeploymentView, ErrorView, Sparklines, State } from '../../view.ts';
+import { useId } from 'preact/hooks';
+import type {
+  DeploymentView,
+  ErrorView,
+  History,
+  SeriesName,
+  Snapshot,
+  Sparklines,
+  State,
+} from '../../view.ts';
 import { useFetch } from '../api.ts';
-import { ago, count, counted, latency, rate } from '../format.ts';
+import { count, counted, latency, percent, rate } from '../format.ts';
 import { snapshot } from '../live.ts';
-import { deploymentLink, requestLink } from '../parts/links.tsx';
-import { Badge } from '../parts/state.tsx';
+import { Errors } from '../parts/errors.tsx';
+import { deploymentLink } from '../parts/links.tsx';
+import { Badge, NextStep } from '../parts/state.tsx';
 import { type Column, Table } from '../parts/table.tsx';
+import { Tile } from '../parts/tiles.tsx';
 
-const STATES = ['broken', 'degraded', 'ok'] as const satisfies readonly State[];
-const BADNESS: Readonly<Record<State, number>> = { broken: 0, degraded: 1, ok: 2 };
+const STATES = ['down', 'degraded', 'ok'] as const satisfies readonly State[];
+const BADNESS: Readonly<Record<State, number>> = { down: 0, degraded: 1, ok: 2 };
 
-const SPARKLINES_MS = 20_000;
-/** Points of a sparkline: a quarter of an hour. */
-const POINTS = 45;
+const SPARKLINES_MS = 5_000;
+/** Points of the axis of a sparkline at least. */
+const POINTS = 6;
+/** Deployments that need no filter. */
+const FEW = 8;
 
 type Row = DeploymentView & { readonly trend: Sparklines['deployments'][string] | undefined };
 
 const COLUMNS: readonly Column<Row>[] = [
   { label: 'Deployment', cell: ({ name }) => deploymentLink(name), sortBy: ({ name }) => name },
   { label: 'State', cell: ({ state }) => <Badge state={state} />, sortBy: ({ state }) => BADNESS[state] },
-  { label: 'Reason', cell: ({ reasons }) => reasons.join(' '), class: 'reason' },
   {
-    label: 'Last 15 min',
+    label: 'Reason',
+    cell: ({ reasons, next }) => (
+      <span>
+        {reasons.join(' ')}
+        <NextStep next={next} />
+      </span>
+    ),
+    class: 'reason',
+  },
+  {
+    label: 'Trend',
     cell: ({ name, trend }) =>
       trend !== undefined && (
         <Sparkline
-          label={`Requests and errors of ${name} in the last 15 minutes`}
+          label={`Requests and errors of ${name} in up to 15 minutes`}
           values={trend.requests}
           errors={trend.errors}
-          length={POINTS}
         />
       ),
   },
@@ -57,7 +78,14 @@ const COLUMNS: readonly Column<Row>[] = [
   },
 ];
 
-/** All deployments, the worst on top, and recent errors. */
+function rowText({ name, origin, state, reasons }: Row): string {
+  return [name, origin, state, ...reasons].join(' ');
+}
+
+/** Recent errors that the overview shows; the page of errors has all. */
+const ERRORS = 3;
+
+/** What one looks for first: traffic, then the deployments, the worst on top, then what went wrong lately. */
 export function OverviewPage() {
   const now = snapshot.value;
   const { data: trends } = useFetch<Sparklines>('/api/history', SPARKLINES_MS);
@@ -65,27 +93,141 @@ export function OverviewPage() {
   const rows = now.deployments
     .toSorted(worstFirst)
     .map((view): Row => ({ ...view, trend: trends?.deployments[view.name] }));
+  const failures = now.errors.filter(({ status }) => status >= 500);
+  const refusals = now.errors.filter(({ status }) => status < 500);
   return (
     <>
       <Summary state={now.gateway.state} deployments={now.deployments} />
+      <Traffic total={now.total} history={trends?.total} />
       <section class="panel" aria-label="Deployments">
         <Table
           label="Deployments"
           columns={COLUMNS}
           rows={rows}
           keyOf={({ name }) => name}
-          textOf={({ name, origin, state, reasons }) => [name, origin, state, ...reasons].join(' ')}
+          {...(rows.length > FEW && { textOf: rowText })}
           noun="deployment"
           empty="No deployments are configured."
         />
       </section>
-      <section aria-labelledby="errors-title">
-        <h2 id="errors-title">Recent errors</h2>
-        <div class="panel">
-          <Errors errors={now.errors} now={now.at} />
-        </div>
-      </section>
+      <div class="panels">
+        <Recent
+          title="Recent errors"
+          errors={failures}
+          now={now.at}
+          empty="No request has failed since the start."
+        />
+        <Recent
+          title="Refused to clients"
+          errors={refusals}
+          now={now.at}
+          empty="No request was refused since the start."
+        />
+      </div>
     </>
+  );
+}
+
+interface TrafficProps {
+  readonly total: Snapshot['total'];
+  /** Undefined until it was fetched. */
+  readonly history: History | undefined;
+}
+
+/** The traffic of all deployments in five small charts. */
+function Traffic({ total, history }: TrafficProps) {
+  const { perSecond, latency: taken, reuse, inFlight } = total;
+  const times = history?.times ?? [];
+  const of = (...names: SeriesName[]): (number | null)[] =>
+    times.map((_, index) => {
+      const values = names.flatMap((name) => history?.series[name][index] ?? []);
+      return values.length === 0 ? null : values.reduce((sum, value) => sum + value, 0);
+    });
+  return (
+    <div class="tiles">
+      <Tile
+        title="Requests"
+        value={perSecondText(perSecond.requests)}
+        note={`${count(inFlight)} in flight`}
+        colour="blue"
+        times={times}
+        values={of('2xx', '3xx', '4xx', '5xx')}
+        format={rate}
+      />
+      <Tile
+        title="Errors"
+        value={<span class={perSecond.errors > 0 ? 'down' : ''}>{perSecondText(perSecond.errors)}</span>}
+        note={`${rate(perSecond.refused)}/s refused to clients`}
+        colour="red"
+        times={times}
+        values={of('5xx')}
+        format={rate}
+      />
+      <Tile
+        title="Latency"
+        value={taken === undefined ? '–' : latency(taken.p95)}
+        note={taken === undefined ? 'p95: no request now' : `p95; p50 ${latency(taken.p50)}`}
+        colour="violet"
+        times={times}
+        values={of('p95')}
+        format={latency}
+      />
+      <Tile
+        title="Challenges"
+        value={perSecondText(perSecond.challenges)}
+        note="obtained from upstreams"
+        colour="orange"
+        times={times}
+        values={of('challenges')}
+        format={rate}
+      />
+      <Tile
+        title="Nonce reuse"
+        value={reuse === null ? '–' : percent(reuse)}
+        note="waited for no challenge"
+        colour="green"
+        times={times}
+        values={of('reuse')}
+        most={1}
+        format={percent}
+      />
+    </div>
+  );
+}
+
+function perSecondText(value: number) {
+  return (
+    <>
+      {rate(value)}
+      <span class="unit">/s</span>
+    </>
+  );
+}
+
+interface RecentProps {
+  readonly title: string;
+  readonly errors: readonly ErrorView[];
+  /** Unix milliseconds. */
+  readonly now: number;
+  readonly empty: string;
+}
+
+function Recent({ title, errors, now, empty }: RecentProps) {
+  const id = useId();
+  return (
+    <section class="panel half" aria-labelledby={id}>
+      <h2 id={id}>{title}</h2>
+      {errors.length === 0 ? (
+        <p class="muted">{empty}</p>
+      ) : (
+        <Errors errors={errors.slice(0, ERRORS)} now={now} />
+      )}
+      {errors.length > ERRORS && (
+        <p class="small">
+          <a href="#/errors">All {count(errors.length)}</a>
+        </p>
+      )}
+    </section>
   );
 }
 
@@ -129,30 +271,6 @@ function worstFirst(a: DeploymentView, b: DeploymentView): number {
   );
 }
 
-/** Recent errors with advice. `now` is in Unix milliseconds. */
-function Errors({ errors, now }: { readonly errors: readonly ErrorView[]; readonly now: number }) {
-  if (errors.length === 0) return <p class="muted">No errors since the start.</p>;
-  return (
-    <ul class="errors">
-      {errors.map(({ deployment, code, title, advice, count, lastAt, requestId }) => (
-        <li key={`${deployment} ${code}`}>
-          <div>
-            <h3>
-              {deployment !== '' && <>{deploymentLink(deployment)}: </>}
-              {title} <code>{code}</code>
-            </h3>
-            <span class="muted">
-              {counted(count, 'time')}, {ago((now - lastAt) / 1000)}
-            </span>
-          </div>
-          <p>{advice}</p>
-          <p class="muted small">last request {requestLink(requestId)}</p>
-        </li>
-      ))}
-    </ul>
-  );
-}
-
 const WIDTH = 120;
 const HEIGHT = 24;
 
@@ -163,12 +281,11 @@ interface SparklineProps {
   readonly values: readonly (number | null)[];
   /** Drawn over them, on the same scale. */
   readonly errors: readonly (number | null)[];
-  /** Number of values of the whole width; fewer stand at the right. */
-  readonly length: number;
 }
 
 /** A small line without axes. An SVG path costs less than a canvas, of which a page with 200 rows would have 200. */
-function Sparkline({ label, values, errors, length }: SparklineProps) {
+function Sparkline({ label, values, errors }: SparklineProps) {
+  const length = Math.max(POINTS, values.length);
   const most = Math.max(0, ...values.map((value) => value ?? 0));
   return (
     <svg class="sparkline" viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="img" aria-label={label}>

@@ -34,7 +34,7 @@ export function PolicyPage({ query }: PageProps) {
     <>
       <ExplainForm key={key} asked={asked} />
       <div role="status">
-        {error !== undefined && <p class="panel broken">{error}</p>}
+        {error !== undefined && <p class="panel down">{error}</p>}
         {explanation !== undefined && <Explanation explanation={explanation} />}
       </div>
     </>
@@ -119,7 +119,7 @@ function Explanation({ explanation }: { readonly explanation: ExplanationView })
   return (
     <section class="panel" aria-label="Explanation">
       <p class="headline">
-        <span class={`badge ${allowed ? 'ok' : 'broken'}`}>
+        <span class={`badge ${allowed ? 'ok' : 'down'}`}>
           {allowed ? '● allowed' : `■ refused: ${status} ${code}`}
         </span>
       </p>

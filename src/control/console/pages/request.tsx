@@ -2,8 +2,8 @@ import { useEffect, useState } from 'preact/hooks';
 import type { RequestRow } from '../../audit-view.ts';
 import type { ExplanationView } from '../../client-view.ts';
 import { messageOf, post } from '../api.ts';
-import { latency, momentWithSeconds } from '../format.ts';
-import { clientLink, deploymentLink, type PageProps, searchLink } from '../parts/links.tsx';
+import { bytes, latency, momentWithSeconds } from '../format.ts';
+import { clientLink, codeLink, deploymentLink, type PageProps, searchLink } from '../parts/links.tsx';
 import { ObservedRefusal } from '../parts/observed-refusal.tsx';
 import { MoreButton, SearchProgress, useSearch } from '../parts/search.tsx';
 import { type Fact, Facts } from '../parts/table.tsx';
@@ -50,8 +50,8 @@ function Request({ row }: { readonly row: RequestRow }) {
       <h2>
         {method} {path}
       </h2>
-      <p class={code !== '' || status >= 400 ? 'broken' : 'ok'}>
-        {status} {code !== '' && searchLink('code', code)}
+      <p class={code !== '' || status >= 400 ? 'down' : 'ok'}>
+        {status} {code !== '' && codeLink(code)}
         {outcome === undefined && ' when its response began; the log has no outcome of it'}
       </p>
       <Timing row={row} />
@@ -101,7 +101,10 @@ function factsOf(row: RequestRow): Fact[] {
       `${credential.name}, version ${credential.version}${credentialRule === undefined ? '' : `, named by ${credentialRule} of the client`}`,
     ],
     outcome?.outcome !== undefined && ['Outcome', searchLink('outcome', outcome.outcome)],
-    outcome !== undefined && ['Bytes', `${outcome.bytes.in} received, ${outcome.bytes.out} sent`],
+    outcome !== undefined && [
+      'Bytes',
+      `${bytes(outcome.bytes.in)} received, ${bytes(outcome.bytes.out)} sent`,
+    ],
     ['Trace', traceOf(row)],
     ['Replica', searchLink('replica', replica)],
   ];
@@ -149,61 +152,84 @@ function traceOf({ traceId, traceUrl }: RequestRow) {
   );
 }
 
-const WIDTH = 1000;
-const HEIGHT = 18;
-
 interface Part {
   readonly label: string;
+  /** What happens in it. */
+  readonly note: string;
   readonly colour: string;
   readonly ms: number;
 }
 
-/** Where the time of a request went, as a bar with its parts in words. */
+/** Where the time of a request went: a row for each part, at its place in the whole. */
 function Timing({ row }: { readonly row: RequestRow }) {
   const parts = partsOf(row);
   const total = parts.reduce((sum, { ms }) => sum + ms, 0);
   if (row.outcome === undefined) return null;
-  const starts = parts.map((_, index) => parts.slice(0, index).reduce((sum, { ms }) => sum + ms, 0));
-  const scale = total === 0 ? 0 : WIDTH / total;
+  const scale = total === 0 ? 0 : 100 / total;
+  let start = 0;
   return (
-    <figure class="timing">
-      <figcaption>
-        <span class="title">
-          {latency(row.outcome.durationMs / 1000)} from its arrival to the end of its response
-        </span>
-        {parts.map(({ label, colour, ms }) => (
-          <span key={label} class={`key ${colour}`}>
-            {label} {latency(ms / 1000)}
-          </span>
-        ))}
+    <figure class="waterfall">
+      <figcaption class="muted">
+        {latency(row.outcome.durationMs / 1000)} from its arrival to the end of its response
       </figcaption>
-      <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} preserveAspectRatio="none" aria-hidden="true">
-        {parts.map(({ label, colour, ms }, index) => (
-          <rect
-            key={label}
-            x={(starts[index] ?? 0) * scale}
-            width={ms * scale}
-            height={HEIGHT}
-            style={`fill: var(--${colour})`}
-          />
-        ))}
-      </svg>
+      <ol>
+        {parts.map(({ label, note, colour, ms }) => {
+          const before = start;
+          start += ms;
+          return (
+            <li key={label}>
+              <span>
+                {label} <span class="muted small">{note}</span>
+              </span>
+              <span class="numeric">{latency(ms / 1000)}</span>
+              <svg viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">
+                <rect class="track" width={100} height={10} />
+                <rect class={colour} x={before * scale} width={Math.max(0.4, ms * scale)} height={10} />
+              </svg>
+            </li>
+          );
+        })}
+      </ol>
     </figure>
   );
 }
 
-/** The log has times in milliseconds, so the parts are about right, and together the duration. */
+/**
+ * The log has times in milliseconds, and parts in tenths of them, so the parts are about right, and together the
+ * duration. What took no time is left out.
+ */
 function partsOf({ time, upstream, outcome }: RequestRow): Part[] {
   if (outcome === undefined) return [];
   const { durationMs } = outcome;
-  if (upstream === undefined) return [{ label: 'gateway', colour: 'blue', ms: durationMs }];
+  const decision = { label: 'Gateway', note: 'identify, decide, take the body and a nonce', colour: 'blue' };
+  if (upstream === undefined) return [{ ...decision, ms: durationMs }];
+  const { queueMs = 0, connectMs = 0, earlierMs = 0, challenged } = upstream;
   const head = Math.min(upstream.durationMs, durationMs);
   const body = clamp(Date.parse(outcome.time) - Date.parse(time), durationMs - head);
-  return [
-    { label: 'gateway', colour: 'blue', ms: durationMs - head - body },
-    { label: 'upstream, until its response began', colour: 'orange', ms: head },
-    { label: 'response', colour: 'violet', ms: body },
+  const parts: Part[] = [
+    { ...decision, ms: durationMs - head - body },
+    { label: 'Queue', note: 'until a connection was free', colour: 'muted', ms: queueMs },
+    { label: 'Connect', note: 'TCP and TLS', colour: 'teal', ms: connectMs },
+    {
+      label: challenged ? 'Challenge' : 'Earlier attempts',
+      note: challenged ? 'asked for a nonce' : 'without a response that counts',
+      colour: 'violet',
+      ms: earlierMs,
+    },
+    {
+      label: 'Exchange',
+      note: 'until the head of the response',
+      colour: 'orange',
+      ms: Math.max(0, head - queueMs - connectMs - earlierMs),
+    },
+    {
+      label: 'Record and body',
+      note: 'the audit record, then the rest of the response',
+      colour: 'green',
+      ms: body,
+    },
   ];
+  return parts.filter(({ ms }) => ms > 0);
 }
 
 function clamp(value: number, most: number): number {

@@ -100,7 +100,7 @@ function UsageReport({ query }: { readonly query: URLSearchParams }) {
         )}
       </div>
       {error !== undefined && (
-        <p class="broken" role="alert">
+        <p class="down" role="alert">
           {error}
         </p>
       )}

@@ -1,6 +1,6 @@
 import { signal } from '@preact/signals';
 import { useEffect, useRef, useState } from 'preact/hooks';
-import type { ActionResultView, ActionsView, PendingActionView } from '../../view.ts';
+import type { ActionResultView, ActionsView, PendingActionView } from '../../action-view.ts';
 import { type Fetched, messageOf, post, useFetch } from '../api.ts';
 
 /** An action with its target, as `/api/actions` takes it. */
@@ -88,7 +88,7 @@ function ConfirmDialog({ title, body, onClose }: ConfirmProps) {
           <li key={effect}>{effect}</li>
         ))}
       </ul>
-      <p role="alert" class="broken">
+      <p role="alert" class="down">
         {error}
       </p>
       <p role="status" class="muted">
@@ -142,7 +142,7 @@ export function Results() {
   );
 }
 
-const CLASSES = { ok: 'ok', warn: 'degraded', fail: 'broken' } as const;
+const CLASSES = { ok: 'ok', warn: 'degraded', fail: 'down' } as const;
 
 function Findings({ findings }: { readonly findings: NonNullable<ActionResultView['findings']> }) {
   return (

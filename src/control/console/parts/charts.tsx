@@ -93,7 +93,7 @@ export function Charts({ name, range: wanted }: ChartsProps) {
         </fieldset>
         {data !== undefined && <Crosshair times={data.times} cursor={cursor} onCursor={setCursor} />}
       </div>
-      {error !== undefined && <p class="broken">{error}</p>}
+      {error !== undefined && <p class="down">{error}</p>}
       {data !== undefined && (
         <div class="charts">
           {CHARTS.map(({ title, lines, format }) => (

@@ -45,7 +45,7 @@ export function CredentialActions({ deployment, now }: CredentialActionsProps) {
 }
 
 function stateText({ status, state, refused }: CredentialView) {
-  if (refused) return <span class="broken">{state}: tried twice a minute only</span>;
+  if (refused) return <span class="down">{state}: tried twice a minute only</span>;
   return <span class={status === 'rejected' ? 'degraded' : ''}>{state}</span>;
 }
 

@@ -1,13 +1,19 @@
 import { signal } from '@preact/signals';
+import { date } from '../format.ts';
 
 /*
  * Every name and id on a page is a link to what is known about it.
  */
 
-/** A link to a request's page. `time`: of its record, so that the whole log need not be searched for it. */
-export function requestLink(id: string, time?: string) {
+/** The address of a request's page. `time`: of its record, so that the whole log need not be searched for it. */
+export function requestHref(id: string, time?: string): string {
   const at = time === undefined ? '' : `?at=${encodeURIComponent(time)}`;
-  return id === '' ? null : <a href={`#/requests/${encodeURIComponent(id)}${at}`}>{id}</a>;
+  return `#/requests/${encodeURIComponent(id)}${at}`;
+}
+
+/** A link to a request's page: `requestHref`. */
+export function requestLink(id: string, time?: string) {
+  return id === '' ? null : <a href={requestHref(id, time)}>{id}</a>;
 }
 
 /** A link to the requests in the audit log that have this value. */
@@ -24,6 +30,20 @@ export function clientLink(name: string) {
 /** A link to a deployment's page. */
 export function deploymentLink(name: string) {
   return name === '' ? null : <a href={`#/deployments/${encodeURIComponent(name)}`}>{name}</a>;
+}
+
+/** A link to what an error code means. */
+export function codeLink(code: string) {
+  return (
+    <a href={`#/errors/${encodeURIComponent(code)}`}>
+      <code>{code}</code>
+    </a>
+  );
+}
+
+/** A link to all certificates, by the end of one in Unix milliseconds. */
+export function certificateLink(expiresAt: number) {
+  return <a href="#/certificates">{date(expiresAt)}</a>;
 }
 
 /** The address behind `#`. */

@@ -1,5 +1,5 @@
 import { useState } from 'preact/hooks';
-import type { ActionResultView, ProposalsView, ProposalView } from '../../view.ts';
+import type { ActionResultView, ProposalsView, ProposalView } from '../../action-view.ts';
 import { messageOf, post, useFetch } from '../api.ts';
 import { moment } from '../format.ts';
 import { addResult } from './action.tsx';

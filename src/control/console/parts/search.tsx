@@ -23,6 +23,8 @@ interface SearchState {
   readonly stage: 'searching' | 'paused' | 'stopped' | 'done' | 'failed';
   /** A sentence if it failed. */
   readonly error?: string;
+  /** Names of the criteria that are wrong; absent: none is. */
+  readonly wrong?: readonly string[];
 }
 
 export interface Search extends SearchState {
@@ -82,7 +84,8 @@ async function run(from: Progress, signal: AbortSignal, show: (progress: Progres
     }
   } catch (error) {
     if (signal.aborted) return;
-    show({ ...progress, stage: 'failed', error: messageOf(error) });
+    const wrong = error instanceof ApiError ? error.parameters : [];
+    show({ ...progress, stage: 'failed', error: messageOf(error), wrong });
   }
 }
 
@@ -128,7 +131,7 @@ interface SearchProgressProps {
 
 /** The progress of a search in a sentence, with buttons to stop and to continue. */
 export function SearchProgress({ search, noun, range }: SearchProgressProps) {
-  const { stage, error, notes } = search;
+  const { stage, error, notes, wrong = [] } = search;
   return (
     <>
       <div class="filters">
@@ -143,14 +146,14 @@ export function SearchProgress({ search, noun, range }: SearchProgressProps) {
             Go on
           </button>
         )}
-        {stage === 'failed' && (
+        {stage === 'failed' && wrong.length === 0 && (
           <button type="button" onClick={search.more}>
             Try again
           </button>
         )}
       </div>
-      {error !== undefined && stage === 'failed' && (
-        <p class="broken" role="alert">
+      {error !== undefined && stage === 'failed' && wrong.length === 0 && (
+        <p class="down" role="alert">
           {error}
         </p>
       )}

@@ -4,7 +4,7 @@ import { snapshot } from '../live.ts';
 import { deploymentLink } from './links.tsx';
 
 /** A shape for each state, for people who do not see the difference between the colours. */
-const MARKS: Readonly<Record<State, string>> = { ok: '●', degraded: '▲', broken: '■' };
+const MARKS: Readonly<Record<State, string>> = { ok: '●', degraded: '▲', down: '■' };
 
 /** Shows a state: its word, shape and colour. */
 export function Badge({ state }: { readonly state: State }) {
@@ -12,6 +12,16 @@ export function Badge({ state }: { readonly state: State }) {
     <span class={`badge ${state}`}>
       {MARKS[state]} {state}
     </span>
+  );
+}
+
+/** What to do about something that is not ok. */
+export function NextStep({ next }: { readonly next: string }) {
+  return next === '' ? null : (
+    <>
+      {' '}
+      <span class="next">{next}</span>
+    </>
   );
 }
 
@@ -47,13 +57,14 @@ function isDegradedDeployment({ state, deployment }: Problem): boolean {
   return state === 'degraded' && deployment !== undefined;
 }
 
-function Line({ problem: { state, text, deployment } }: { readonly problem: Problem }) {
+function Line({ problem: { state, text, next, deployment } }: { readonly problem: Problem }) {
   return (
     <li>
       {state === 'ok' ? <span class="badge note">note</span> : <Badge state={state} />}
       <span>
         {deployment !== undefined && <>{deploymentLink(deployment)}: </>}
         {text}
+        <NextStep next={next} />
       </span>
     </li>
   );

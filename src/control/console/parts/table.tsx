@@ -30,6 +30,9 @@ interface TableProps<Row> {
   readonly empty: string;
 }
 
+/** Rows that need no sorting on a phone. */
+const FEW = 8;
+
 interface Order {
   readonly label: string;
   readonly descending: boolean;
@@ -65,7 +68,7 @@ export function Table<Row>(props: TableProps<Row>) {
           </span>
         </div>
       )}
-      <table aria-label={label}>
+      <table aria-label={label} class={rows.length <= FEW ? 'short' : ''}>
         <thead>
           <tr>
             {columns.map((column) => (
@@ -174,4 +177,9 @@ export function Facts({ facts }: { readonly facts: readonly Fact[] }) {
       ))}
     </dl>
   );
+}
+
+/** Formats a distinguished name, which has one attribute on each line. */
+export function nameText(name: string): string {
+  return name.trim().replaceAll('\n', ', ') || 'no name';
 }

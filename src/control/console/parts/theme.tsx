@@ -18,26 +18,33 @@ matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => {
   colours.value += 1;
 });
 
-/** Chooses between light, dark and the setting of the system; the choice is stored in this browser. */
-export function ThemeChoice() {
+const MENU = 'theme';
+
+/** A menu that chooses between light, dark and the setting of the system; the choice is stored in this browser. */
+export function ThemeMenu() {
   return (
-    <label class="theme">
-      <span>Theme </span>
-      <select
-        aria-label="Theme"
-        value={theme.value}
-        onChange={({ currentTarget }) => {
-          theme.value = themeOf(currentTarget.value);
-          localStorage.setItem(KEY, theme.value);
-        }}
-      >
+    <>
+      <button type="button" class="quiet" popovertarget={MENU} aria-label="Theme">
+        <span aria-hidden="true">◐</span>
+      </button>
+      <fieldset id={MENU} popover="auto" class="menu">
+        <legend>Theme</legend>
         {THEMES.map((each) => (
-          <option key={each} value={each}>
+          <label key={each}>
+            <input
+              type="radio"
+              name="theme"
+              checked={each === theme.value}
+              onChange={() => {
+                theme.value = each;
+                localStorage.setItem(KEY, each);
+              }}
+            />
             {each === 'auto' ? 'as the system' : each}
-          </option>
+          </label>
         ))}
-      </select>
-    </label>
+      </fieldset>
+    </>
   );
 }
 

@@ -1,0 +1,27 @@
+import type { ErrorView } from '../../view.ts';
+import { ago, counted } from '../format.ts';
+import { codeLink, deploymentLink, requestLink } from './links.tsx';
+
+/** Recent errors, each with what happened and what to do. `now` is in Unix milliseconds. */
+export function Errors({ errors, now }: { readonly errors: readonly ErrorView[]; readonly now: number }) {
+  return (
+    <ul class="errors">
+      {errors.map(({ deployment, code, title, status, advice, count, lastAt, requestId }) => (
+        <li key={`${deployment} ${code}`}>
+          <div>
+            <h3>
+              <span class={`status ${status >= 500 ? 'down' : 'muted'}`}>{status}</span>{' '}
+              {deployment !== '' && <>{deploymentLink(deployment)}: </>}
+              {title} {codeLink(code)}
+            </h3>
+            <span class="muted">
+              {counted(count, 'time')}, {ago((now - lastAt) / 1000)}
+            </span>
+          </div>
+          <p>{advice}</p>
+          <p class="muted small">last request {requestLink(requestId)}</p>
+        </li>
+      ))}
+    </ul>
+  );
+}
