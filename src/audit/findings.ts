@@ -1,3 +1,4 @@
+import { timestampFindings } from './timestamp-findings.ts';
 import { witnessFindings } from './witness-findings.ts';
 
 /**
@@ -183,6 +184,7 @@ const table = {
       `ends with ${records} records under no signed head: the gateway is writing, or was killed; they are not proven`,
   },
   ...witnessFindings,
+  ...timestampFindings,
   'log-begun-anew': {
     cause: 'The primary process found logs of its workers and none of its own when it started.',
     message: () => 'tells that the log before it was missing when the primary process started',

@@ -12,6 +12,7 @@ import { cosignedHeadsIn } from '../audit/segments/cosigned-heads.ts';
 import { foldersIn } from '../audit/segments/segment.ts';
 import { RedisStream } from '../audit/shipping/redis-stream.ts';
 import { messageOf } from '../base/error-code.ts';
+import { certificatesIn } from '../base/guarded-file.ts';
 import { count } from '../base/units.ts';
 import { registerExport } from './audit-export.ts';
 import { registerForget } from './audit-forget.ts';
@@ -36,6 +37,7 @@ interface VerifyArguments {
   readonly publicKey: readonly string[];
   readonly witnessKey: readonly string[];
   readonly witnessHeads?: string;
+  readonly timestampCa?: string;
   readonly key: readonly string[];
   readonly head: readonly Head[];
   readonly knownLoss: readonly Head[];
@@ -64,6 +66,10 @@ export function registerAudit(program: Command, run: Run): void {
     .option(
       '--witness-heads <file>',
       'what GET /checkpoints of the witness returned: a log that does not have these heads was cut or rewritten; with --witness-key',
+    )
+    .option(
+      '--timestamp-ca <file>',
+      'check time stamps of signed heads by the authorities in it (PEM); with --public-key',
     )
     .option('--key <file>', 'an earlier key of the log; can be repeated', collectFiles, [])
     .option('--head <head>', 'a head of the log that was kept elsewhere; can be repeated', collectHead, [])
@@ -109,6 +115,7 @@ async function runVerify(io: Io, options: VerifyArguments): Promise<ExitStatus> 
   if (unchecked !== undefined) {
     throw new CommandError(2, `--replica leaves out the log of --head ${formatHead(unchecked)}`);
   }
+  const timestampAuthorities = await readTimestampCa(options);
   const { directory, keys, publicKeys, heads } = await sourcesOf(io, options);
   const witnessed = await witnessesOf(options);
   using reading = await LogReading.of(io, directory, { replica });
@@ -122,6 +129,7 @@ async function runVerify(io: Io, options: VerifyArguments): Promise<ExitStatus> 
     knownLosses,
     onBytes,
     ...witnessed,
+    timestampAuthorities,
   });
   reading.progress.hide();
   const empty = result.segments === 0;
@@ -131,8 +139,8 @@ async function runVerify(io: Io, options: VerifyArguments): Promise<ExitStatus> 
   return empty || result.alterations.length > 0 ? 1 : 0;
 }
 
-/** Longest file of heads that is read, in bytes: those of 10,000 trees. */
-const MAX_HEADS_FILE = 8 * 1024 * 1024;
+/** Longest file of heads or certificates that is read, in bytes: the heads of 10,000 trees. */
+const MAX_FILE = 8 * 1024 * 1024;
 
 /** The witnesses of a verification, and their heads of the selected logs. */
 async function witnessesOf({
@@ -149,7 +157,7 @@ async function witnessesOf({
     throw new CommandError(2, '--witness-key needs --public-key: cosignatures are of signed heads');
   const witnesses = await readWitnessKeys(witnessKey);
   if (file === undefined) return { witnesses };
-  const found = [...cosignedHeadsIn(await readHeads(file))];
+  const found = [...cosignedHeadsIn(await readBounded(file))];
   // Otherwise a file of something else would find nothing wrong.
   if (!found.some(({ checkpoint }) => cosignatureOf(checkpoint, witnesses) !== undefined)) {
     throw new CommandError(2, `${file} has no head that the witness of --witness-key has cosigned`);
@@ -160,13 +168,25 @@ async function witnessesOf({
   };
 }
 
-async function readHeads(file: string): Promise<Buffer> {
+async function readBounded(file: string): Promise<Buffer> {
   try {
-    if ((await stat(file)).size > MAX_HEADS_FILE) throw new Error('it is too large');
+    if ((await stat(file)).size > MAX_FILE) throw new Error('it is too large');
     return await readFile(file);
   } catch (error) {
     throw new CommandError(2, `${file} cannot be read: ${messageOf(error)}`, error);
   }
+}
+
+/** The authorities of time stamps; undefined: time stamps are not checked. */
+async function readTimestampCa({ timestampCa, publicKey }: VerifyArguments): Promise<string | undefined> {
+  if (timestampCa === undefined) return undefined;
+  if (publicKey.length === 0)
+    throw new CommandError(2, '--timestamp-ca needs --public-key: time stamps are of signed heads');
+  const pem = (await readBounded(timestampCa)).toString();
+  if (certificatesIn(pem) === undefined) {
+    throw new CommandError(2, `${timestampCa} holds no certificate: name a file of certificates in PEM form`);
+  }
+  return pem;
 }
 
 /** Directory, keys and known heads of a verification. */
@@ -232,6 +252,7 @@ function report(
     count(segments, 'segment'),
     ...(signed.checkpoints === 0 ? [] : [provenText(signed)]),
     ...(signed.cosigned === 0 ? [] : [cosignedText(signed)]),
+    ...(signed.stamped === 0 ? [] : [stampedText(signed)]),
   ].join(', ');
   return [
     ...alterations.map(findingText),
@@ -248,6 +269,10 @@ function provenText({ checkpoints, provenRecords }: Pick<Verified, 'checkpoints'
 function cosignedText({ cosigned, cosignedRecords, cosignedAt }: CosignedCounts): string {
   const heads = count(cosigned, 'cosigned head');
   return `${heads} over ${count(cosignedRecords, 'record')}, the last of ${timeText(cosignedAt)}`;
+}
+
+function stampedText({ stamped, stampedAt }: Pick<Verified, 'stamped' | 'stampedAt'>): string {
+  return `${count(stamped, 'time-stamped head')}, the last of ${timeText(stampedAt)}`;
 }
 
 function asJson(directory: string, result: Verified): string {

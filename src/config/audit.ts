@@ -23,7 +23,7 @@ const PARAMETERS = 'a list of names of query parameters';
 const FIELDS = 'a list of address and parameters.NAME, such as parameters.ids, with one at least';
 
 /** Schema of the audit log. `folder` is the base of relative file names. */
-export const auditSchema = (folder: string) => crossChecked(auditSection(folder), witnessIssues);
+export const auditSchema = (folder: string) => crossChecked(auditSection(folder), headIssues);
 
 const auditSection = (folder: string) =>
   z.strictObject(
@@ -58,6 +58,11 @@ const auditSection = (folder: string) =>
         .exactOptional()
         .describe(
           'A witness on another machine, which cosigns signed heads that continue the last one. It needs `signingKeyFile`. Requests do not wait for it.',
+        ),
+      timestamps: timestamps(folder)
+        .exactOptional()
+        .describe(
+          'A time-stamping authority (RFC 3161), which states when the newest signed head was there. It needs `signingKeyFile`. Requests do not wait for it.',
         ),
       parameters: z
         .array(text('the name of a query parameter'), { error: PARAMETERS })
@@ -133,11 +138,13 @@ const auditSection = (folder: string) =>
     { error: SECTION },
   );
 
-function* witnessIssues(
-  audit: Accepted<{ witness?: object; signingKeyFile?: string }>,
+function* headIssues(
+  audit: Accepted<{ witness?: object; timestamps?: object; signingKeyFile?: string }>,
 ): Generator<CrossIssue> {
-  if (!('witness' in audit) || 'signingKeyFile' in audit) return;
-  yield { path: ['signingKeyFile'], message: 'is missing: a witness cosigns signed heads' };
+  if ('signingKeyFile' in audit) return;
+  const path = ['signingKeyFile'];
+  if ('witness' in audit) yield { path, message: 'is missing: a witness cosigns signed heads' };
+  else if ('timestamps' in audit) yield { path, message: 'is missing: time stamps are of signed heads' };
 }
 
 const VERIFIER_KEY =
@@ -162,8 +169,41 @@ const witness = (folder: string) =>
     { error: SECTION },
   );
 
-/** Names that the metrics have for the files, for the stream, and for the witness. */
-const TAKEN = ['file', 'redis', 'witness'];
+const timestamps = (folder: string) =>
+  z.strictObject(
+    {
+      url: text(
+        'the http:// or https:// address of a time-stamping authority, such as https://tsa.example.org/tsr',
+        isEndpoint,
+      ).describe('The authority, which gets requests as RFC 3161, section 3.4 has them.'),
+      caFile: fileName(folder).describe(
+        'PEM: the certificates that its time stamps must lead to. Its own must be for time stamps alone.',
+      ),
+      policy: text(
+        'an object identifier, such as 1.3.6.1.4.1.13762.3',
+        /^[0-2](?:\.(?:0|[1-9]\d{0,17})){1,30}$/,
+      )
+        .exactOptional()
+        .describe('The policy that a time stamp must have. Without it, any.'),
+      every: period().prefault('1d').describe('The least time between two time stamps.'),
+      timeout: duration().default(10_000).describe('How long it may take to make a time stamp.'),
+      tls: z
+        .strictObject(
+          {
+            caFile: fileName(folder)
+              .exactOptional()
+              .describe('PEM: the authorities to trust instead of those that Node.js has.'),
+          },
+          { error: SECTION },
+        )
+        .prefault({})
+        .describe('TLS 1.2 or later, to the authority.'),
+    },
+    { error: SECTION },
+  );
+
+/** Names that the metrics have for the files, for the stream, for the witness, and for time stamps. */
+const TAKEN = ['file', 'redis', 'witness', 'timestamps'];
 const SINKS = 'a list of mappings, each with a name and one of syslog, s3, otlp';
 const KINDS = ['syslog', 's3', 'otlp'] as const;
 
@@ -241,7 +281,7 @@ const auditSinksSchema = (folder: string) => {
   const sink = z.strictObject(
     {
       name: text(
-        'letters, digits, "-", "_" and "." only, 64 at most, a letter or digit first; not file, redis or witness',
+        'letters, digits, "-", "_" and "." only, 64 at most, a letter or digit first; not file, redis, witness or timestamps',
         (value) => NAME.test(value) && !TAKEN.includes(value),
       ).describe(
         'Names the sink in metrics and logs, and the file with its position. Another name sends the whole log again.',

@@ -22,8 +22,11 @@ const UPLOAD_TIMEOUT_MS = 300_000;
 
 /** The name of the witness among the sinks. */
 const WITNESS = 'witness';
+/** The name of the time stamps among the sinks. */
+const TIMESTAMPS = 'timestamps';
 
 type WitnessSection = NonNullable<NonNullable<Config['audit']>['witness']>;
+type TimestampsSection = NonNullable<NonNullable<Config['audit']>['timestamps']>;
 type SinkSection = NonNullable<NonNullable<Config['audit']>['sinks']>[number];
 
 /**
@@ -35,7 +38,8 @@ export async function readAudit(
   reading: ContentReading,
 ): Promise<AuditOptions | undefined> {
   if (section === undefined) return undefined;
-  const { keyFile, signingKeyFile, witness, replica = replicaName(), sinks = [], ...options } = section;
+  const { keyFile, signingKeyFile, witness, timestamps, ...others } = section;
+  const { replica = replicaName(), sinks = [], ...options } = others;
   const folder = join(options.directory, replica);
   const issue = await folderIssue(folder);
   if (issue !== undefined) {
@@ -59,7 +63,11 @@ export async function readAudit(
       replica,
       key,
       ...(signing && { signingKey: signing }),
-      sinks: [...sinks.map(({ name }) => name), ...(witness === undefined ? [] : [WITNESS])],
+      sinks: [
+        ...sinks.map(({ name }) => name),
+        ...(witness === undefined ? [] : [WITNESS]),
+        ...(timestamps === undefined ? [] : [TIMESTAMPS]),
+      ],
     }
   );
 }
@@ -117,7 +125,11 @@ export function replicaName(host = hostname()): string {
 
 /** Reads the certificates, keys and secrets of the audit sinks. Those that cannot be read are left out. */
 export async function readAuditSinks(
-  { sinks: sections = [], witness }: Pick<NonNullable<Config['audit']>, 'sinks' | 'witness'>,
+  {
+    sinks: sections = [],
+    witness,
+    timestamps,
+  }: Pick<NonNullable<Config['audit']>, 'sinks' | 'witness' | 'timestamps'>,
   reading: ContentReading,
 ): Promise<readonly SinkOptions[]> {
   const sinks: SinkOptions[] = [];
@@ -125,8 +137,23 @@ export async function readAuditSinks(
     const sink = await readSink(reading, section, ['audit', 'sinks', index]);
     if (sink !== undefined) sinks.push(sink);
   }
-  const own = witness && (await readWitness(reading, witness));
-  return own === undefined ? sinks : [...sinks, own];
+  const own = [
+    witness && (await readWitness(reading, witness)),
+    timestamps && (await readTimestamps(reading, timestamps)),
+  ];
+  return [...sinks, ...own.filter((sink) => sink !== undefined)];
+}
+
+/** Undefined: its authorities cannot be read. */
+async function readTimestamps(
+  reading: ContentReading,
+  { url, caFile, policy, every, timeout, tls: section }: TimestampsSection,
+): Promise<SinkOptions | undefined> {
+  const path = ['audit', 'timestamps'];
+  const tls = await reading.tls(section, [...path, 'tls']);
+  const authorities = await reading.authority(caFile, path);
+  if (authorities === undefined) return undefined;
+  return { kind: 'timestamps', name: TIMESTAMPS, url, authorities, policy, every, timeout, tls };
 }
 
 /** Undefined: its public key is none. */

@@ -125,7 +125,7 @@ const issues: Case[] = [
     'with a sink that is named as the files are in metrics',
     with2('sinks: [{ name: file, syslog: { host: h } }]'),
     [
-      '3:52 audit.sinks[0].name: must be letters, digits, "-", "_" and "." only, 64 at most, a letter or digit first; not file, redis or witness',
+      '3:52 audit.sinks[0].name: must be letters, digits, "-", "_" and "." only, 64 at most, a letter or digit first; not file, redis, witness or timestamps',
     ],
   ],
   [

@@ -77,6 +77,15 @@ const EXCEPTIONS: Record<string, Record<string, { readonly test: string } | { re
       { test: 'test/scenarios/audit/witness.test.ts' },
     'digest-gateway audit check-proof request.proof --public-key audit-signing-key.pub --witness-key witness.pub':
       { test: 'test/scenarios/audit/witness.test.ts' },
+    ...Object.fromEntries(
+      [
+        'digest-gateway audit verify --directory copy/audit --public-key audit-signing-key.pub --timestamp-ca tsa-ca.pem',
+        'tail -n 1 copy/audit/gateway-1/000000000001.stamped > line',
+        `printf %b "$(sed 's/{"checkpoint":"\\([^"]*\\)".*/\\1/' line)" > head`,
+        `sed 's/.*"timestamp":"\\([^"]*\\)".*/\\1/' line | base64 -d > head.tst`,
+        'openssl ts -verify -in head.tst -token_in -data head -CAfile tsa-ca.pem',
+      ].map((command) => [command, { test: 'test/scenarios/audit/timestamps.test.ts' }]),
+    ),
   },
   'docs/operate/deploy.md': {
     'docker build --build-arg NODE_IMAGE=node:26.10.0-slim@sha256:… -t digest-gateway .': {

@@ -21,6 +21,7 @@ const REASONS: Readonly<Record<string, readonly string[]>> = {
   'audit/segments/pseudonym-files.ts': [PARSES],
   'audit/segments/segment.ts': [PARSES],
   'audit/segments/signed-file.ts': [PARSES],
+  'audit/segments/stamped-heads.ts': [PARSES],
   'audit/shipping/otlp.ts': [PARSES, PARSES],
   'audit/shipping/collector.ts': [PARSES],
   'base/guarded-file.ts': [PARSES, PARSES],

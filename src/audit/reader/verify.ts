@@ -1,8 +1,6 @@
-import type { KeyObject } from 'node:crypto';
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { errorCode, messageOf } from '../../base/error-code.ts';
-import type { WitnessKey } from '../cosignature.ts';
 import { type Finding, finding, isNote, type PlacedFinding } from '../findings.ts';
 import type { AuditKeys } from '../keys.ts';
 import { processOf } from '../replica-name.ts';
@@ -24,7 +22,6 @@ import {
   type WalkedBatch,
   walkFile,
 } from '../segments/chain-walk.ts';
-import type { CosignedHead } from '../segments/cosigned-heads.ts';
 import { digestOf } from '../segments/recovery.ts';
 import {
   foldersIn,
@@ -36,12 +33,12 @@ import {
 } from '../segments/segment.ts';
 import { TreeWalk } from '../segments/tree-walk.ts';
 import { absentLogs } from './absent-logs.ts';
-import { addCosigned, CosignedCheck, type CosignedCounts, NONE_COSIGNED } from './cosigned-check.ts';
+import { addCounts, type HeadCheckOptions, HeadChecks, type HeadCounts } from './head-checks.ts';
 
 /** How often the log of one process is read while segments of it are removed. */
 const MOST_READ = 10;
 
-export interface Verified extends CosignedCounts {
+export interface Verified extends HeadCounts {
   /** The integrity errors. */
   readonly alterations: readonly PlacedFinding[];
   /** Findings that are no integrity errors. */
@@ -78,17 +75,11 @@ interface ExpectedHead extends Head {
   readonly mayBeAhead: boolean;
 }
 
-export interface VerifyOptions {
-  readonly directory: string;
+export interface VerifyOptions extends HeadCheckOptions {
   /** A replica with its workers, or one worker; undefined: all replicas. */
   readonly replica?: string | undefined;
   /** Every key that sealed a part of the log; `unknown`: a seal is compared with its lines only. */
   readonly keys: readonly AuditKeys[] | 'unknown';
-  /** Public keys that signed heads: only records under a head of theirs count. Undefined: heads are not checked. */
-  readonly publicKeys?: readonly KeyObject[] | undefined;
-  /** Witnesses whose cosignatures are checked, with `publicKeys`; and heads that a witness has. */
-  readonly witnesses?: readonly WitnessKey[] | undefined;
-  readonly witnessHeads?: readonly CosignedHead[] | undefined;
   /** Ends of chains that were kept elsewhere: a log that ends before one of them was cut. */
   readonly heads: readonly Head[];
   /** Losses that were looked into, by the position that the stream had: they are notes. */
@@ -127,7 +118,7 @@ export async function verify(options: VerifyOptions): Promise<Verified> {
     seals: sum(({ seals }) => seals),
     checkpoints: sum(({ checkpoints }) => checkpoints),
     provenRecords: sum(({ provenRecords }) => provenRecords),
-    ...addCosigned(parts),
+    ...addCounts(parts),
     heads: parts.flatMap(({ heads: ends }) => ends),
   };
 }
@@ -168,7 +159,7 @@ class LogCheck {
   #records = 0;
   #seals = 0;
   readonly #trees: TreeWalk | undefined;
-  readonly #cosigned: CosignedCheck | undefined;
+  readonly #headChecks: HeadChecks;
   /** Admin records that no signed head covers yet. */
   #unproven: (AdminLine & { readonly name: string })[] = [];
 
@@ -177,12 +168,11 @@ class LogCheck {
     this.#replica = replica;
     this.#heads = heads.filter((head) => head.replica === replica);
     this.#named = new Set(this.#heads.map(({ seq }) => seq));
-    const { directory, publicKeys, witnesses, witnessHeads: given = [] } = options;
-    const folder = join(directory, replica);
-    this.#cosigned = witnesses && new CosignedCheck({ folder, replica, witnesses, given });
+    const { publicKeys } = options;
+    this.#headChecks = new HeadChecks(options, replica);
     this.#trees =
       publicKeys &&
-      new TreeWalk({ replica, keys: publicKeys, onTree: (tree) => this.#cosigned?.compare(tree) });
+      new TreeWalk({ replica, keys: publicKeys, onTree: (tree) => this.#headChecks.compare(tree) });
   }
 
   async run(): Promise<Part> {
@@ -190,10 +180,10 @@ class LogCheck {
     const segments = await segmentsIn(folder);
     for (const segment of segments) await this.#check(folder, segment, segment === segments.at(-1));
     this.#checkSigned(segments.at(-1));
-    await this.#cosigned?.begin(undefined);
+    await this.#headChecks.begin(undefined);
     // The newest segment is compressed nowhere else.
     const isCopy = segments.at(-1)?.compressed === true;
-    for (const found of this.#cosigned?.findings(isCopy) ?? []) this.#add(found);
+    for (const found of this.#headChecks.findings(isCopy)) this.#add(found);
     const startKnown = this.#checkStart(segments[0]);
     this.#checkHeads(startKnown);
     await this.#checkFiles(folder, segments);
@@ -205,7 +195,7 @@ class LogCheck {
       seals: this.#seals,
       checkpoints: this.#trees?.checkpoints ?? 0,
       provenRecords: this.#trees?.records ?? 0,
-      ...(this.#cosigned?.counts ?? NONE_COSIGNED),
+      ...this.#headChecks.counts,
       heads: this.#end === undefined ? [] : [this.#end],
       covered: [...this.#ended, ...this.#running.values()].map((head) => ({
         ...head,
@@ -220,10 +210,10 @@ class LogCheck {
     const { keys, onBytes } = this.#options;
     const walk = new ChainWalk({ keys, replica: this.#replica, first, before: this.#state });
     try {
-      await this.#cosigned?.begin(first);
+      await this.#headChecks.begin(first);
       for await (const batches of walkFile(walk, join(folder, name), onBytes)) {
         for (const batch of batches) {
-          await this.#cosigned?.load(batch.seal?.last ?? 0);
+          await this.#headChecks.load(batch.seal?.last ?? 0);
           this.#readBatch(batch, name, walk.header);
         }
       }

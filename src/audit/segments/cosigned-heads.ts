@@ -16,11 +16,11 @@ export interface CosignedHead {
 }
 
 /**
- * Appends the line of a cosigned head to those of its segment.
+ * Appends the line of a cosigned or time-stamped head to the file with those of its segment, durably.
  * @throws Error of the file system
  */
-export async function appendCosigned(folder: string, segment: number, line: string): Promise<void> {
-  const path = join(folder, cosignedName(segment));
+export async function appendHead(folder: string, name: string, line: string): Promise<void> {
+  const path = join(folder, name);
   const handle = await open(path, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK, 0o600);
   try {
     const found = await handle.stat();

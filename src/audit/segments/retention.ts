@@ -21,6 +21,7 @@ import {
   type SegmentHeader,
   segmentName,
   segmentsIn,
+  stampedName,
 } from './segment.ts';
 import { syncDirectory } from './segment-file.ts';
 import { openRegular, readBlocks } from './segment-reader.ts';
@@ -297,7 +298,9 @@ function isKnownStart(
 /** Removes a retired segment with its index and the files that were set aside from it. */
 async function remove(folder: string, { segment, first }: Retired): Promise<void> {
   await rm(join(folder, segment), { recursive: true });
-  for (const name of [indexName(first), cosignedName(first)]) await rm(join(folder, name), { force: true });
+  for (const name of [indexName(first), cosignedName(first), stampedName(first)]) {
+    await rm(join(folder, name), { force: true });
+  }
   for (const name of await readdir(folder)) {
     if (isSetAside(name) && name.startsWith(segmentName(first))) await rm(join(folder, name));
   }

@@ -42,6 +42,7 @@ const PLAIN = '.jsonl';
 const COMPRESSED = '.jsonl.zst';
 const INDEX = '.index';
 const COSIGNED = '.cosigned';
+const STAMPED = '.stamped';
 const SET_ASIDE = '.unsealed';
 const NAME = /^(\d{12,15})\.jsonl(\.zst)?$/;
 
@@ -63,6 +64,16 @@ export function indexName(first: number): string {
 /** The file with the heads of a segment that a witness cosigned. */
 export function cosignedName(first: number): string {
   return segmentName(first).replace(PLAIN, COSIGNED);
+}
+
+/** The file with the heads of a segment that have a time stamp. */
+export function stampedName(first: number): string {
+  return segmentName(first).replace(PLAIN, STAMPED);
+}
+
+/** True for a file with time-stamped heads. */
+export function isStamped(name: string): boolean {
+  return /^\d{12,15}$/.test(name.slice(0, -STAMPED.length)) && name.endsWith(STAMPED);
 }
 
 /** Returns the first line of a segment, with its line end. */

@@ -41,6 +41,10 @@ export interface HeadSourceOptions {
   readonly start: SinkPosition | undefined;
   /** The least time between two submissions, in milliseconds. */
   readonly every: number;
+  /** True: each head needs a proof that it continues the last one, and the last head is sent before its time at the end. */
+  readonly isWitnessed: boolean;
+  /** When the last head was sent before the start, in Unix milliseconds; undefined: the first one is sent at once. */
+  readonly lastSent?: number;
 }
 
 /** A tree at one size, and the leaves that follow. */
@@ -83,36 +87,51 @@ export class HeadSource implements Source<HeadSubmission> {
   #sentAt = Number.NEGATIVE_INFINITY;
   /** When the first record that is not cosigned was written, in Unix milliseconds. */
   #since: number | undefined;
+  /** When a head may be sent again, in Unix milliseconds. */
+  #dueAt = 0;
   /** Sizes at which the log was read again, since a head did not fit it. */
   #doubted = -1;
 
   constructor(options: HeadSourceOptions) {
     this.#options = options;
     this.#cosignedSeq = options.start?.seq ?? 0;
+    if (options.lastSent === undefined) return;
+    // A time ahead of the clock must not keep the next head back for longer.
+    const age = Math.max(0, Date.now() - options.lastSent);
+    this.#sentAt = performance.now() - age;
+    this.#dueAt = Date.now() - age + options.every;
   }
 
   async next(isLast = false): Promise<Unit<HeadSubmission> | undefined> {
     if (this.#sent !== undefined) this.#confirm(this.#sent);
-    const isEarly = performance.now() - this.#sentAt < this.#options.every;
-    if (isEarly && !isLast) return undefined;
+    if (this.#isEarly && !(isLast && this.#options.isWitnessed)) return undefined;
     for (let batch = await this.#read(); batch !== undefined; batch = await this.#read()) this.#take(batch);
     const head = this.#head;
     if (head === undefined || head.tree.size === this.#cosignedSize) return undefined;
     const { note, position, segment, tree } = head;
-    const { folder } = this.#options;
+    const { folder, isWitnessed } = this.#options;
     const old = this.#cosignedSize;
     // The witness says what it has when it is asked with another size.
-    const [asked, proof] = tree.size < old ? [0, []] : [old, proofOf(head, old)];
+    const [asked, proof] = !isWitnessed || tree.size < old ? [0, []] : [old, proofOf(head, old)];
     this.#sent = head;
     this.#sentAt = performance.now();
     const content = { folder, segment, note, size: tree.size, old: asked, proof };
-    return { content, records: Math.max(1, tree.size - old), since: this.#since ?? Date.now(), position };
+    return {
+      content,
+      records: Math.max(1, tree.size - old),
+      since: Math.max(this.#since ?? Date.now(), this.#dueAt),
+      position,
+    };
   }
 
   /** None in a log whose heads are not signed. */
   behind(): Promise<number> {
     const isUnsigned = this.#segment > 0 && this.#tree === undefined;
-    return isUnsigned ? Promise.resolve(0) : recordsBehind(this.#options.folder, { seq: this.#cosignedSeq });
+    // What is not due does not wait: it is sent with the next head.
+    const isWaiting = this.#isEarly && !this.#options.isWitnessed;
+    return isUnsigned || isWaiting
+      ? Promise.resolve(0)
+      : recordsBehind(this.#options.folder, { seq: this.#cosignedSeq });
   }
 
   /** The next unit has the newest head by then. */
@@ -126,6 +145,10 @@ export class HeadSource implements Source<HeadSubmission> {
 
   async close(): Promise<void> {
     await this.#batches?.close();
+  }
+
+  get #isEarly(): boolean {
+    return performance.now() - this.#sentAt < this.#options.every;
   }
 
   /** Records of the present tree that are cosigned. */
@@ -172,6 +195,7 @@ export class HeadSource implements Source<HeadSubmission> {
     this.#cosignedSeq = this.#first + head.tree.size - 1;
     this.#base = head;
     this.#sent = undefined;
+    this.#dueAt = Date.now() + this.#options.every;
     this.#doubted = -1;
     this.#since = undefined;
   }

@@ -5,6 +5,7 @@ import { ignoreAbort, reportDefect } from '../../base/expected-errors.ts';
 import type { AuditKeys } from '../keys.ts';
 import { foldersIn } from '../segments/segment.ts';
 import { type FoundPosition, PositionFile, type SinkPosition } from '../segments/signed-file.ts';
+import { lastStampedAt } from '../segments/stamped-heads.ts';
 import {
   type Delivery,
   Follower,
@@ -18,6 +19,7 @@ import { OtlpDelivery, type OtlpOptions } from './otlp.ts';
 import { RecordSource, type SourceEvents } from './record-source.ts';
 import { S3Delivery, type S3Options, SegmentSource } from './s3.ts';
 import { SyslogDelivery, type SyslogOptions } from './syslog.ts';
+import { TimestampDelivery, type TimestampOptions } from './timestamp-delivery.ts';
 import { WitnessDelivery, type WitnessOptions } from './witness-delivery.ts';
 
 /** Interval at which logs of further processes are looked for, in milliseconds. */
@@ -26,7 +28,7 @@ const RESCAN_MS = 1_000;
 /** Records and characters of one delivery, about. */
 const MOST = { records: 1_000, characters: 512 * 1024 };
 
-export type SinkOptions = SyslogOptions | S3Options | OtlpOptions | WitnessOptions;
+export type SinkOptions = SyslogOptions | S3Options | OtlpOptions | WitnessOptions | TimestampOptions;
 
 export interface SinkSetOptions {
   readonly directory: string;
@@ -101,6 +103,8 @@ interface FollowedLog {
   readonly folder: string;
   readonly replica: string;
   readonly start: FoundPosition | undefined;
+  /** When its last time stamp was stored, in Unix milliseconds; 0: it has none. */
+  readonly stampedAt: number;
   readonly events: SourceEvents;
 }
 
@@ -121,12 +125,20 @@ function receiverOf(sink: SinkOptions, keys: AuditKeys): Receiver {
     case 'witness':
       return receiver(
         new WitnessDelivery(sink),
-        ({ folder, replica, start }) =>
-          new HeadSource({ folder, replica, keys, start: start?.position, every: sink.every }),
+        (log) => new HeadSource({ ...headsOf(log, keys), every: sink.every, isWitnessed: true }),
       );
+    case 'timestamps':
+      return receiver(new TimestampDelivery(sink), (log) => {
+        const { every } = sink;
+        return new HeadSource({ ...headsOf(log, keys), every, isWitnessed: false, lastSent: log.stampedAt });
+      });
     case 's3':
       return receiver(new S3Delivery(sink), (log) => new SegmentSource(log));
   }
+}
+
+function headsOf({ folder, replica, start }: FollowedLog, keys: AuditKeys) {
+  return { folder, replica, keys, start: start?.position };
 }
 
 function recordsOf(log: FollowedLog, keys: AuditKeys): RecordSource {
@@ -208,6 +220,7 @@ class FollowingSink {
     const folder = join(directory, replica);
     const file = new PositionFile(folder, sink, replica, keys);
     const start = await this.#readPosition(file, replica);
+    const stampedAt = this.#sink.kind === 'timestamps' ? await lastStampedAt(folder) : 0;
     const events = {
       onSkipped: (first: number, last: number, reason: string): void => {
         this.#skipped += last - first + 1;
@@ -220,7 +233,11 @@ class FollowingSink {
       },
     };
     const common = { file, position: start?.position, log: this.#log };
-    return this.#receiver.follow({ folder, replica, start, events }, { sink, replica, timeout }, common);
+    return this.#receiver.follow(
+      { folder, replica, start, stampedAt, events },
+      { sink, replica, timeout },
+      common,
+    );
   }
 
   async #readPosition(file: PositionFile, replica: string): Promise<FoundPosition | undefined> {

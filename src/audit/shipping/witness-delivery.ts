@@ -2,7 +2,8 @@ import type { Agent } from 'undici';
 import { checkpointLine, parseSignatures, signatureLine } from '../checkpoint.ts';
 import { cosignatureOf, type WitnessKey, witnessKey } from '../cosignature.ts';
 import { digestText } from '../merkle.ts';
-import { appendCosigned } from '../segments/cosigned-heads.ts';
+import { appendHead } from '../segments/cosigned-heads.ts';
+import { cosignedName } from '../segments/segment.ts';
 import { syncSegment } from '../segments/segment-file.ts';
 import type { CommonOptions, Delivery } from './follower.ts';
 import { type HeadSubmission, OtherSizeError } from './head-source.ts';
@@ -54,7 +55,7 @@ export class WitnessDelivery implements Delivery<HeadSubmission> {
     if (cosignature === undefined) {
       throw this.#failed(`no cosignature of audit.witness.publicKey is in its response for ${size} records`);
     }
-    await appendCosigned(folder, segment, checkpointLine(`${note}${cosignature}`));
+    await appendHead(folder, cosignedName(segment), checkpointLine(`${note}${cosignature}`));
     return 0;
   }
 

@@ -1,0 +1,64 @@
+import type { Agent } from 'undici';
+import { messageOf } from '../../base/error-code.ts';
+import { appendHead } from '../segments/cosigned-heads.ts';
+import { stampedName } from '../segments/segment.ts';
+import { syncSegment } from '../segments/segment-file.ts';
+import { stampLine } from '../segments/stamped-heads.ts';
+import { timestampRequest, tokenIn } from '../timestamp.ts';
+import type { CommonOptions, Delivery } from './follower.ts';
+import type { HeadSubmission } from './head-source.ts';
+import { agentFor, askedWait, post, type ReceiverTls, RetryLater } from './receiver.ts';
+
+export interface TimestampOptions extends CommonOptions {
+  readonly kind: 'timestamps';
+  readonly url: string;
+  /** PEM: the authorities that its time stamps lead to. */
+  readonly authorities: string;
+  /** An object identifier; undefined: that of the receiver. */
+  readonly policy: string | undefined;
+  /** The least time between two time stamps, in milliseconds. */
+  readonly every: number;
+  readonly tls: ReceiverTls | undefined;
+}
+
+/** Gets time stamps of signed heads (RFC 3161), and stores them beside the log. */
+export class TimestampDelivery implements Delivery<HeadSubmission> {
+  readonly #options: TimestampOptions;
+  readonly #agent: Agent;
+
+  constructor(options: TimestampOptions) {
+    this.#options = options;
+    this.#agent = agentFor(options.tls);
+  }
+
+  async deliver({ folder, segment, note }: HeadSubmission, signal: AbortSignal): Promise<number> {
+    const { url, policy } = this.#options;
+    // A machine that loses its power must not lose records that a time stamp is of.
+    await syncSegment(folder, segment);
+    const request = await timestampRequest(note, policy);
+    const response = await post(url, {
+      headers: { 'content-type': 'application/timestamp-query', accept: 'application/timestamp-reply' },
+      body: request.body,
+      signal,
+      dispatcher: this.#agent,
+    });
+    if (response.statusCode !== 200) {
+      const wait = askedWait(response);
+      const failed = this.#failed(`status ${response.statusCode}`);
+      throw wait === undefined ? failed : new RetryLater(failed.message, wait);
+    }
+    const token = await tokenIn(response.body, request, this.#options).catch((error: unknown) => {
+      throw this.#failed(messageOf(error), error);
+    });
+    await appendHead(folder, stampedName(segment), stampLine(note, token));
+    return 0;
+  }
+
+  close(): Promise<void> {
+    return this.#agent.destroy();
+  }
+
+  #failed(reason: string, cause?: unknown): Error {
+    return new Error(`${new URL(this.#options.url).host}: ${reason}`, { cause });
+  }
+}

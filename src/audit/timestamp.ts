@@ -1,0 +1,195 @@
+import { createHash, randomBytes } from 'node:crypto';
+import { messageOf } from '../base/error-code.ts';
+import { certificatesIn } from '../base/guarded-file.ts';
+
+/*
+ * Time stamps of signed heads (RFC 3161). The library for CMS is loaded with the first time stamp, since few
+ * configurations need it.
+ */
+
+type Pki = typeof import('pkijs');
+type Certificate = InstanceType<Pki['Certificate']>;
+type SignedData = InstanceType<Pki['SignedData']>;
+type TSTInfo = InstanceType<Pki['TSTInfo']>;
+
+const SHA256 = '2.16.840.1.101.3.4.2.1';
+const SIGNED_DATA = '1.2.840.113549.1.7.2';
+const TST_INFO = '1.2.840.113549.1.9.16.1.4';
+const EXTENDED_KEY_USAGE = '2.5.29.37';
+const TIME_STAMPING = '1.3.6.1.5.5.7.3.8';
+/** The code of pkijs for a certificate that leads to no trusted one. */
+const CHAIN_INVALID = 5;
+/** PKIFailureInfo of RFC 3161, section 2.4.2, by the bit. */
+const FAILURES: Readonly<Record<number, string>> = {
+  0: 'badAlg',
+  2: 'badRequest',
+  5: 'badDataFormat',
+  14: 'timeNotAvailable',
+  15: 'unacceptedPolicy',
+  16: 'unacceptedExtension',
+  17: 'addInfoNotAvailable',
+  25: 'systemFailure',
+};
+
+/** A request for a time stamp. */
+export interface TimestampRequest {
+  /** TimeStampReq in DER. */
+  readonly body: Buffer;
+  /** The text that is stamped. */
+  readonly text: string;
+  readonly nonce: bigint;
+}
+
+/** A time stamp whose signature is right. */
+export interface Timestamp {
+  /** In Unix milliseconds. */
+  readonly time: number;
+  /** The object identifier of the authority's policy. */
+  readonly policy: string;
+  readonly nonce: bigint | undefined;
+}
+
+/** What a caller expects of the response to its request. */
+export interface TimestampExpectation {
+  /** PEM: the certificates that time-stamping authorities lead to. */
+  readonly authorities: string;
+  /** An object identifier; undefined: any policy. */
+  readonly policy: string | undefined;
+}
+
+/** Makes a request for a time stamp of a text, with the certificates of the authority. */
+export async function timestampRequest(text: string, policy: string | undefined): Promise<TimestampRequest> {
+  const { AlgorithmIdentifier, MessageImprint, TimeStampReq } = await import('pkijs');
+  const { Integer, OctetString } = await import('asn1js');
+  const nonce = BigInt(`0x${randomBytes(8).toString('hex')}`);
+  const request = new TimeStampReq({
+    version: 1,
+    messageImprint: new MessageImprint({
+      hashAlgorithm: new AlgorithmIdentifier({ algorithmId: SHA256 }),
+      hashedMessage: new OctetString({ valueHex: imprintOf(text) }),
+    }),
+    ...(policy !== undefined && { reqPolicy: policy }),
+    nonce: Integer.fromBigInt(nonce),
+    certReq: true,
+  });
+  return { body: Buffer.from(request.toSchema().toBER()), text, nonce };
+}
+
+/**
+ * Checks the response of an authority, and returns its token in DER.
+ * @throws Error with the reason, which quotes nothing of the response
+ */
+export async function tokenIn(
+  response: Buffer,
+  request: TimestampRequest,
+  { authorities, policy }: TimestampExpectation,
+): Promise<Buffer> {
+  const { TimeStampResp } = await import('pkijs');
+  const { status, timeStampToken } = parse('its response is no time stamp response', () =>
+    TimeStampResp.fromBER(response),
+  );
+  // 1 is granted with modifications, of which the checks below accept none that matters.
+  if (status.status !== 0 && status.status !== 1) {
+    throw new Error(`it refused to make a time stamp (status ${status.status}${failureOf(status)})`);
+  }
+  if (timeStampToken === undefined) throw new Error('its response has no token');
+  const token = Buffer.from(timeStampToken.toSchema().toBER());
+  const stamp = await checkToken(token, request.text, authorities);
+  if (stamp.nonce !== request.nonce)
+    throw new Error('its time stamp is of another request: the nonce differs');
+  if (policy !== undefined && stamp.policy !== policy) {
+    throw new Error('its time stamp has another policy than audit.timestamps.policy');
+  }
+  return token;
+}
+
+/**
+ * Checks that a token is a time stamp of a text, by a certificate for this purpose that led to one of the authorities
+ * (PEM) at that time. Revocation is not checked.
+ * @throws Error with the reason
+ */
+export async function checkToken(token: Buffer, text: string, authorities: string): Promise<Timestamp> {
+  const { Certificate, ContentInfo, SignedData, TSTInfo } = await import('pkijs');
+  const { signed, info } = parse('the time stamp has not the form of one', () => {
+    const { contentType, content } = ContentInfo.fromBER(token);
+    if (contentType !== SIGNED_DATA) throw new RangeError('no signed data');
+    const signed = new SignedData({ schema: content });
+    const { eContentType, eContent } = signed.encapContentInfo;
+    if (eContentType !== TST_INFO || eContent === undefined || signed.signerInfos.length !== 1) {
+      throw new RangeError('no time stamp with one signature');
+    }
+    return { signed, info: TSTInfo.fromBER(eContent.getValue()) };
+  });
+  if (!isOf(info, text)) throw new Error('the time stamp is of another text');
+  const trusted = (certificatesIn(authorities) ?? []).map(({ raw }) => Certificate.fromBER(raw));
+  const signer = await signerOf(signed, text, trusted);
+  if (!isForTimestamps(signer)) {
+    throw new Error(
+      'the certificate of the time stamp is not for time stamps alone (extended key usage timeStamping, critical)',
+    );
+  }
+  return { time: info.genTime.getTime(), policy: info.policy, nonce: info.nonce?.toBigInt() };
+}
+
+/** The certificate that signed, after its signature and its way to a trusted certificate are checked. */
+async function signerOf(signed: SignedData, text: string, trusted: Certificate[]): Promise<Certificate> {
+  const untrusted = 'the certificate of the time stamp leads to none of the given authorities';
+  // Lists of revoked certificates in the token are no evidence: who made the token chose them.
+  signed.crls = [];
+  signed.ocsps = [];
+  const result = await signed
+    .verify({
+      signer: 0,
+      data: Uint8Array.from(Buffer.from(text)).buffer,
+      trustedCerts: trusted,
+      checkChain: true,
+      extendedMode: true,
+    })
+    .catch((error: unknown) => {
+      const isChain = (error as { code?: unknown }).code === CHAIN_INVALID;
+      throw new Error(isChain ? untrusted : `the signature of the time stamp is wrong: ${messageOf(error)}`);
+    });
+  const { signatureVerified, signerCertificate, certificatePath } = result;
+  if (signatureVerified !== true || !signerCertificate) {
+    throw new Error('the signature of the time stamp is wrong');
+  }
+  // The library leaves out duplicates, and so could check the way of another certificate.
+  if (certificatePath[0] !== signerCertificate) throw new Error(untrusted);
+  return signerCertificate;
+}
+
+function isOf({ messageImprint }: TSTInfo, text: string): boolean {
+  const { hashAlgorithm, hashedMessage } = messageImprint;
+  const digest = Buffer.from(hashedMessage.getValue());
+  return hashAlgorithm.algorithmId === SHA256 && digest.equals(imprintOf(text));
+}
+
+/** RFC 3161, section 2.3: this usage alone, in a critical extension. */
+function isForTimestamps({ extensions = [] }: Certificate): boolean {
+  const usage = extensions.find(({ extnID }) => extnID === EXTENDED_KEY_USAGE);
+  const { keyPurposes } = (usage?.parsedValue ?? {}) as { keyPurposes?: readonly string[] };
+  return usage?.critical === true && keyPurposes?.length === 1 && keyPurposes[0] === TIME_STAMPING;
+}
+
+function failureOf({
+  failInfo,
+}: {
+  failInfo?: { getValue?: unknown; valueBlock: { valueHexView: Uint8Array } };
+}) {
+  const bytes = failInfo?.valueBlock.valueHexView ?? new Uint8Array();
+  const bits = Object.keys(FAILURES).map(Number);
+  const set = bits.find((bit) => ((bytes[bit >> 3] ?? 0) & (0x80 >> (bit & 7))) !== 0);
+  return set === undefined ? '' : `, ${FAILURES[set]}`;
+}
+
+function imprintOf(text: string): Buffer<ArrayBuffer> {
+  return createHash('sha256').update(text).digest() as Buffer<ArrayBuffer>;
+}
+
+function parse<T>(reason: string, read: () => T): T {
+  try {
+    return read();
+  } catch (error) {
+    throw new Error(reason, { cause: error });
+  }
+}

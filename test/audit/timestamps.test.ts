@@ -1,0 +1,363 @@
+import { execFileSync } from 'node:child_process';
+import { appendFile, cp, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { zstdDecompressSync } from 'node:zlib';
+import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
+import { auditKeys } from '../../src/audit/keys.ts';
+import { verify } from '../../src/audit/reader/verify.ts';
+import { HeadSource } from '../../src/audit/shipping/head-source.ts';
+import { TimestampDelivery, type TimestampOptions } from '../../src/audit/shipping/timestamp-delivery.ts';
+import { Secret } from '../../src/base/secret.ts';
+import { AUDIT_KEY, openTestAudit, REPLICA, recordAccess } from '../support/audit-log.ts';
+import { createTestAuthority } from '../support/issued-certificates.ts';
+import { newSigningKey } from '../support/signing-key.ts';
+import { useSinks } from '../support/sink-scene.ts';
+import { POLICIES, startTsa, type TestTsa } from '../support/time-stamping-authority.ts';
+import { until } from '../support/until.ts';
+
+const key = newSigningKey();
+const scene = useSinks();
+const SEGMENT = { size: 2000, age: 1e9, keep: 1e9 };
+const DAY_MS = 86_400_000;
+let tsa: TestTsa;
+
+beforeEach(async () => {
+  tsa = await startTsa();
+});
+afterEach(async () => {
+  await tsa[Symbol.asyncDispose]();
+});
+
+function sink(change: Partial<TimestampOptions> = {}): TimestampOptions {
+  const { url, ca: authorities } = tsa;
+  const common = { kind: 'timestamps', name: 'timestamps', timeout: 60_000, tls: undefined } as const;
+  return { ...common, url, authorities, policy: undefined, every: 1, ...change };
+}
+
+/** Writes so many records and stops. */
+async function write(directory: string, records: number): Promise<void> {
+  const { audit } = await openTestAudit(directory, { signingKey: key.secret, segment: SEGMENT });
+  for (let index = 0; index < records; index += 1) await recordAccess(audit, { requestId: `q${index}` });
+  await audit.close('stop');
+}
+
+/** A log of so many records whose last head is stamped; returns the file with the head. */
+async function stampedLog(records: number) {
+  const { directory, follow } = await scene();
+  await write(directory, records);
+  const followed = follow(sink());
+  await followed.untilSent();
+  await followed.finish();
+  const [file = ''] = await stampedFiles(directory);
+  return { directory, file };
+}
+
+async function stampedFiles(directory: string): Promise<string[]> {
+  const names = await readdir(join(directory, REPLICA));
+  return names.filter((name) => name.endsWith('.stamped')).map((name) => join(directory, REPLICA, name));
+}
+
+async function check(directory: string, authorities = tsa.ca, publicKey = key.publicKey) {
+  const { alterations, notes, stamped, stampedAt } = await verify({
+    directory,
+    keys: 'unknown',
+    publicKeys: [publicKey],
+    timestampAuthorities: authorities,
+    heads: [],
+    onBytes: () => undefined,
+  });
+  const messages = alterations.map(({ message }) => message);
+  return {
+    kinds: alterations.map(({ kind }) => kind),
+    notes: notes.map(({ kind }) => kind),
+    messages,
+    stamped,
+    stampedAt,
+  };
+}
+
+test('the newest head gets a time stamp, which openssl accepts, too', async () => {
+  const { directory, file } = await stampedLog(9);
+  const found = await check(directory);
+  expect(found).toMatchObject({ kinds: [], stamped: 1 });
+  expect(Math.abs(Date.now() - found.stampedAt)).toBeLessThan(600_000);
+  const place = await mkdtemp(join(tmpdir(), 'stamped-'));
+  try {
+    const { checkpoint, timestamp } = JSON.parse(await readFile(file, 'utf8'));
+    await writeFile(join(place, 'head'), checkpoint);
+    await writeFile(join(place, 'head.tst'), Buffer.from(timestamp, 'base64'));
+    const args = ['ts', '-verify', '-in', 'head.tst', '-token_in', '-data', 'head', '-CAfile', tsa.caFile];
+    expect(execFileSync('openssl', args, { cwd: place, encoding: 'utf8', stdio: 'pipe' })).toContain(
+      'Verification: OK',
+    );
+  } finally {
+    await rm(place, { recursive: true });
+  }
+});
+
+test('a log goes on being stamped over segments and restarts', async () => {
+  const { directory, follow } = await scene();
+  for (let run = 1; run <= 3; run += 1) {
+    await write(directory, 8);
+    const followed = follow(sink());
+    await followed.untilSent();
+    await followed.finish();
+    expect(followed.logged).toEqual([]);
+    expect(await check(directory)).toMatchObject({ kinds: [], stamped: run });
+  }
+  expect((await stampedFiles(directory)).length).toBe(3);
+});
+
+test('a head waits until the last time stamp is old enough, also after a restart, and no lag is told', async () => {
+  const { directory } = await scene();
+  await write(directory, 3);
+  const folder = join(directory, REPLICA);
+  const options = { folder, replica: REPLICA, keys: auditKeys(new Secret(AUDIT_KEY)), start: undefined };
+  const source = (lastSent: number): HeadSource =>
+    new HeadSource({ ...options, every: DAY_MS, isWitnessed: false, lastSent });
+  const early = source(Date.now() - DAY_MS / 2);
+  expect(await early.next()).toBeUndefined();
+  expect(await early.next(true)).toBeUndefined();
+  expect(await early.behind()).toBe(0);
+  await early.close();
+  const due = source(Date.now() - 2 * DAY_MS);
+  expect(await due.behind()).toBe(4);
+  expect(await due.next()).toMatchObject({ records: 4, content: { size: 4, proof: [] } });
+  expect(await due.next()).toBeUndefined();
+  await due.close();
+  const ahead = source(Date.now() + 100 * DAY_MS);
+  expect(await ahead.next()).toBeUndefined();
+  await ahead.close();
+});
+
+test('the time of the last time stamp is kept beside the log', async () => {
+  const { directory, follow } = await scene();
+  await write(directory, 3);
+  const first = follow(sink());
+  await first.untilSent();
+  await first.finish();
+  await write(directory, 3);
+  const early = follow(sink({ every: DAY_MS }));
+  await until(async () => (await early.status()).behind === 0);
+  await early.finish();
+  expect(tsa.requests).toBe(1);
+  for (const file of await stampedFiles(directory)) await rm(file);
+  const again = follow(sink({ every: DAY_MS }));
+  await again.untilSent();
+  expect(tsa.requests).toBe(2);
+});
+
+test('an authority that is away stops nothing, and stamps the newest head when it is back', async () => {
+  const { directory, follow, open } = await scene();
+  const { answer } = tsa;
+  tsa.answer = async (_query, response) => void response.writeHead(503).end('busy');
+  const audit = await open(REPLICA, { signingKey: key.secret, segment: SEGMENT });
+  const followed = follow(sink());
+  for (let index = 0; index < 5; index += 1) await recordAccess(audit);
+  await until(async () => (await followed.status()).failures > 0);
+  expect((await followed.status()).failing).toMatch(/^127\.0\.0\.1:\d+: status 503$/);
+  await audit.close('stop');
+  expect(await check(directory)).toMatchObject({ kinds: ['timestamp-missing'], stamped: 0 });
+  tsa.answer = answer;
+  await followed.untilSent();
+  expect(await check(directory)).toMatchObject({ kinds: [], stamped: 1 });
+});
+
+describe('a verification finds', () => {
+  test('a log that was cut off', async () => {
+    const { directory, follow } = await scene();
+    const old = await mkdtemp(join(tmpdir(), 'old-log-'));
+    await write(directory, 2);
+    await cp(directory, old, { recursive: true });
+    await write(directory, 1);
+    const followed = follow(sink());
+    await followed.untilSent();
+    await followed.finish();
+    const [file = ''] = await stampedFiles(directory);
+    await cp(file, join(old, REPLICA, '000000000001.stamped'));
+    const { kinds, messages } = await check(old);
+    expect(kinds).toEqual(['timestamp-mismatch']);
+    expect(messages[0]).toMatch(/^the time stamp of 20\S+Z is of another log up to record 5: /);
+    await rm(old, { recursive: true });
+  });
+
+  test('a log whose newest segment is missing, which a copy of closed segments may lack', async () => {
+    const { directory, file } = await stampedLog(12);
+    await rm(file.replace('.stamped', '.jsonl'));
+    const { notes } = await check(directory);
+    expect(notes).toEqual(['timestamp-ahead']);
+    const names = await readdir(join(directory, REPLICA));
+    const [newest = ''] = names
+      .filter((name) => name.endsWith('.jsonl.zst'))
+      .sort()
+      .reverse();
+    const closed = join(directory, REPLICA, newest);
+    await writeFile(closed.slice(0, -4), zstdDecompressSync(await readFile(closed)));
+    expect((await check(directory)).kinds).toContain('timestamp-mismatch');
+  });
+
+  test('a log that was written anew with all keys', async () => {
+    const { directory, file } = await stampedLog(3);
+    const other = await scene();
+    await write(other.directory, 3);
+    await cp(file, join(other.directory, REPLICA, '000000000001.stamped'));
+    expect((await check(directory)).kinds).toEqual([]);
+    expect((await check(other.directory)).kinds).toEqual(['timestamp-mismatch']);
+  });
+
+  test('a head or a time stamp that was changed, and leaves torn lines out', async () => {
+    const { directory, file } = await stampedLog(1);
+    const line = await readFile(file, 'utf8');
+    await appendFile(file, '{"checkpoint":"dig\n');
+    expect(await check(directory)).toMatchObject({ kinds: [], stamped: 1 });
+    const { checkpoint, timestamp } = JSON.parse(line) as { checkpoint: string; timestamp: string };
+    const token = Buffer.from(timestamp, 'base64');
+    const altered = Buffer.from(token);
+    altered.writeUInt8(altered.readUInt8(altered.length - 1) ^ 1, altered.length - 1);
+    const lines = [
+      { checkpoint: checkpoint.replace(REPLICA, `${REPLICA}x`), timestamp },
+      { checkpoint: `${checkpoint}— other AAAAAAAA\n`, timestamp },
+      { checkpoint, timestamp: altered.toString('base64') },
+      { checkpoint, timestamp: token.subarray(0, 100).toString('base64') },
+    ];
+    await writeFile(file, lines.map((each) => `${JSON.stringify(each)}\n`).join(''));
+    const { kinds, messages, stamped } = await check(directory);
+    expect([new Set(kinds), stamped]).toEqual([new Set(['timestamp-invalid']), 0]);
+    const start = 'of 000000000001.stamped is not a time-stamped head:';
+    expect(messages).toEqual([
+      `line 1 ${start} none of the given public keys signed the text as a head of this log`,
+      `line 2 ${start} the time stamp is of another text`,
+      `line 3 ${start} the signature of the time stamp is wrong`,
+      `line 4 ${start} the time stamp has not the form of one`,
+    ]);
+  });
+
+  test('time stamps of another authority, and heads of another key', async () => {
+    const { directory } = await stampedLog(3);
+    const { ca } = await createTestAuthority('CN=TSA Root');
+    const { kinds, messages } = await check(directory, ca);
+    expect(kinds).toEqual(['timestamp-invalid']);
+    expect(messages[0]).toContain('leads to none of the given authorities');
+    expect(await check(directory, `${ca}${tsa.ca}`)).toMatchObject({ kinds: [], stamped: 1 });
+    const foreign = await check(directory, tsa.ca, newSigningKey().publicKey);
+    expect(foreign.kinds).toContain('timestamp-invalid');
+  });
+
+  test('a log whose time stamps were removed', async () => {
+    const { directory, file } = await stampedLog(3);
+    await rm(file);
+    expect(await check(directory)).toMatchObject({ kinds: ['timestamp-missing'], stamped: 0 });
+  });
+});
+
+describe('no time stamp is stored if', () => {
+  const NOTE = 'digest-gateway/gateway-1/1\n0\n\n';
+  const flip = (bytes: Buffer, at: number): Buffer => {
+    const copy = Buffer.from(bytes);
+    copy.writeUInt8(copy.readUInt8(at) ^ 1, at);
+    return copy;
+  };
+
+  /** What a delivery throws. */
+  async function refusal(change: Partial<TimestampOptions> = {}, limitMs = 60_000): Promise<Error> {
+    const { directory } = await scene();
+    const delivery = new TimestampDelivery(sink(change));
+    const head = { folder: directory, segment: 1, note: NOTE, size: 1, old: 0, proof: [] };
+    try {
+      return await delivery.deliver(head, AbortSignal.timeout(limitMs)).then(
+        () => new Error('it was stored'),
+        (error: Error) => error,
+      );
+    } finally {
+      await delivery.close();
+      expect((await readdir(directory)).filter((name) => name.endsWith('.stamped'))).toEqual([]);
+    }
+  }
+
+  test.each<[string, TestTsa['answer'], RegExp]>([
+    ['its nonce is another', (query) => tsa.reply(flip(query, query.length - 4)), /the nonce differs$/],
+    [
+      'it is of another text',
+      (query) => tsa.reply(flip(query, query.indexOf('0420', 'hex') + 2)),
+      /another text$/,
+    ],
+    [
+      'its signature is wrong',
+      async (query) => {
+        const reply = await tsa.reply(query);
+        return flip(reply, reply.length - 1);
+      },
+      /signature of the time stamp is wrong$/,
+    ],
+    ['the response is something else', async () => Buffer.from('<html>'), /is no time stamp response$/],
+    ['the response is empty', async () => Buffer.alloc(0), /is no time stamp response$/],
+    ['the response has no token', async () => Buffer.from('30053003020100', 'hex'), /has no token$/],
+    [
+      'the certificate is for a server',
+      (query) => tsa.replyAs('critical,serverAuth', query),
+      /not for time stamps alone/,
+    ],
+    ['the usage is not critical', (query) => tsa.replyAs('timeStamping', query), /not for time stamps alone/],
+    [
+      'the certificate is for more',
+      (query) => tsa.replyAs('critical,timeStamping,serverAuth', query),
+      /not for time stamps alone/,
+    ],
+  ])('%s', async (_name, answer, reason) => {
+    tsa.answer = answer;
+    const { message } = await refusal();
+    expect(message).toMatch(reason);
+    expect(message).toMatch(/^127\.0\.0\.1:\d+: /);
+  });
+
+  test('its certificate leads to another authority', async () => {
+    const { ca } = await createTestAuthority('CN=TSA Root');
+    expect((await refusal({ authorities: ca })).message).toContain('leads to none of the given authorities');
+  });
+
+  test('the authority refuses the policy', async () => {
+    expect((await refusal({ policy: '1.2.3.9' })).message).toMatch(
+      /it refused to make a time stamp \(status 2, unacceptedPolicy\)$/,
+    );
+  });
+
+  test('it has another policy', async () => {
+    const [own, other] = POLICIES.map((policy) => Buffer.of(6, 3, 0x2a, 3, Number(policy.at(-1))));
+    tsa.answer = (query) =>
+      tsa.reply(
+        Buffer.from(
+          query.toString('latin1').replace(`${other?.toString('latin1')}`, `${own?.toString('latin1')}`),
+          'latin1',
+        ),
+      );
+    expect((await refusal({ policy: POLICIES[1] })).message).toMatch(
+      /another policy than audit\.timestamps\.policy$/,
+    );
+  });
+
+  test('the response does not end', async () => {
+    tsa.answer = async (_query, response) => {
+      const write = (): void => {
+        while (!response.destroyed && response.write(Buffer.alloc(8192))) {}
+      };
+      response.on('drain', write);
+      write();
+      return undefined;
+    };
+    expect((await refusal()).message).toMatch(/the response is too long$/);
+  });
+
+  test('there is no response in time', async () => {
+    tsa.answer = async () => undefined;
+    expect((await refusal({}, 300)).name).toBe('TimeoutError');
+  });
+});
+
+test('a time stamp of the policy that is wanted is stored', async () => {
+  const { directory, follow } = await scene();
+  await write(directory, 1);
+  const followed = follow(sink({ policy: POLICIES[1] }));
+  await followed.untilSent();
+  expect(await check(directory)).toMatchObject({ kinds: [], stamped: 1 });
+});
