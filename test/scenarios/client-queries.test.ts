@@ -61,6 +61,7 @@ test.each([1, 2])('a client: what it may do, uses and was refused, with %d worke
   expect(JSON.parse(text)).toEqual({
     id: 'reporting',
     identifiedBy: ['address 127.0.0.0/8', 'an API key'],
+    keys: [{ name: hash.slice(0, 8), expires: null, lastSeen: expect.any(Number) }],
     rules: [
       {
         path: 'clients[0].allow[0]',
@@ -93,8 +94,9 @@ test.each([1, 2])('a client: what it may do, uses and was refused, with %d worke
       expect.objectContaining({ code: 'client-forbidden', count: 6 }),
     ],
   });
-  // Neither the key nor its hash.
-  expect(text).not.toContain(hash.slice(0, 8));
+  // Neither the key nor its hash, of which 8 digits name the key.
+  expect(text).not.toContain(KEY);
+  expect(text).not.toContain(hash.slice(0, 9));
   expect((await client('nobody')).status).toBe(404);
 });
 
