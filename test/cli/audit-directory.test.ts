@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
 import { CLIENTS, CREDENTIALS, DEPLOYMENTS } from '../config/texts.ts';
-import { gateway } from '../support/program.ts';
+import { gateway, runProgram } from '../support/program.ts';
 
 let folder: string;
 beforeEach(async () => {
@@ -51,7 +51,8 @@ test('check and serve say in one sentence why the keys of pseudonyms cannot be u
   const open = await configured('new, pseudonyms: { keysDirectory: keys }');
   await mkdir(join(folder, 'keys', 'r'), { recursive: true });
   await chmod(join(folder, 'keys', 'r'), 0o755);
-  const serve = await gateway(['serve', '--config', open], SECRETS);
+  // A start that fails late ends its process.
+  const serve = await runProgram(['serve', '--config', open], SECRETS);
   expect(serve.status).not.toBe(0);
   expect(serve.stderr).toContain(
     `audit.pseudonyms.keysDirectory: the keys of pseudonyms in ${folder}/keys/r cannot be used: other users may use it: run chmod 700 on it`,
