@@ -273,7 +273,7 @@ describe('the services of Compose that Debian has programs for', () => {
       await engine.start(`compose-${name}`, ...options, fullName(services[name].image), ...command);
       await until(() => isHealthy(name, services[name]));
     }
-    await until(async () => (await textAt('http://gateway:8081/readyz?verbose')).endsWith('\nready\n'));
+    await until(async () => (await textAt('http://gateway:8081/readyz?verbose')).endsWith('\nok\n'));
     const [, asked = ''] =
       /(\/api\/\S+?)"/.exec(await readFile(join(repository, 'docker-compose.yml'), 'utf8')) ?? [];
     expect(await textAt(`http://gateway:8080${asked}`)).toContain('A-1001');

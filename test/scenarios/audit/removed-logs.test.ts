@@ -26,9 +26,7 @@ test('finds by the others that the log of the primary process or of a worker was
     const scene = await startScene({ workers: 2, top });
     const [victim = 0] = await scene.gateway.workers();
     process.kill(victim, 'SIGKILL');
-    await until(() =>
-      scene.gateway.logged.some(({ msg }) => String(msg).startsWith('another worker serves')),
-    );
+    await until(() => scene.gateway.logged.some(({ msg }) => String(msg).includes('worker replaced')));
     await scene.gateway.drain();
   }
   expect(await found(directory)).toEqual([]);
