@@ -144,7 +144,7 @@ test('map, workers, certificates and errors fit, are accessible, and lead from o
   // Its rate is known from the second tick on.
   await link(
     /^submissions at submissions\.example\.org: healthy, circuit closed, [\d,.]+ exchanges per second$/,
-  ).waitFor();
+  ).waitFor({ state: 'attached' });
   await checkLooks(page);
   await page.setViewportSize({ width: WIDE.width, height: 900 });
   await page.getByLabel('Client').selectOption('archive');
