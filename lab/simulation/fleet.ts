@@ -5,10 +5,10 @@ import { RedisChallengeStore } from '../../src/challenges/store/redis.ts';
 import type { ChallengeStore } from '../../src/challenges/store/store.ts';
 import { storeKeys } from '../../src/challenges/store/value-signer.ts';
 import type { Exchange } from '../../src/handshake/exchange.ts';
+import type { FlightRecorder } from '../../src/handshake/flight-recorder.ts';
 import { ChannelLimitStore, primaryLimits } from '../../src/limits/channel.ts';
 import { openRedisLimits } from '../../src/limits/redis.ts';
 import type { LimitStore } from '../../src/limits/store.ts';
-import type { FlightRecorder } from '../../src/upstream/flight-recorder.ts';
 import { connectPorts } from './channel.ts';
 import {
   type ClientRequest,

@@ -1,8 +1,8 @@
 import { z } from 'zod';
-import { FLIGHT_FORMAT } from '../../src/upstream/flight-recorder.ts';
+import { FLIGHT_FORMAT } from '../../src/handshake/flight-recorder.ts';
 
 /*
- * Flight records of gateways, real or simulated (`src/upstream/flight-recorder.ts`), as the simulation reads them.
+ * Flight records of gateways, real or simulated (`src/handshake/flight-recorder.ts`), as the simulation reads them.
  */
 
 const result = z.union([z.number(), z.string()]);

@@ -11,6 +11,7 @@ import {
   NO_BODY,
   type RequestBody,
 } from '../../src/handshake/exchange.ts';
+import { FlightRecorder } from '../../src/handshake/flight-recorder.ts';
 import { Limits } from '../../src/limits/limits.ts';
 import type { LimitSettings, LimitStore } from '../../src/limits/store.ts';
 import { Metrics } from '../../src/metrics/metrics.ts';
@@ -18,7 +19,6 @@ import { Deadlines, type Timed } from '../../src/upstream/client-request.ts';
 import type { UpstreamCredential } from '../../src/upstream/credential.ts';
 import { CredentialRegistry } from '../../src/upstream/credential-registry.ts';
 import type { Transport, VersionOptions } from '../../src/upstream/credential-version.ts';
-import { FlightRecorder } from '../../src/upstream/flight-recorder.ts';
 import type { Observer, RequestRecord } from './observer.ts';
 import type { ExchangeListener } from './upstream/connections.ts';
 import { USERNAME } from './upstream/server.ts';
@@ -239,7 +239,7 @@ export class Gateway {
 
   #newTransport(): Transport {
     const { process, connect, observer } = this.#deps;
-    const inner = connect(observer.exchanges(process, () => this.isRefused));
+    const exchange = connect(observer.exchanges(process, () => this.isRefused));
     const options: VersionOptions = {
       deployment: DEPLOYMENT,
       origin: 'https://upstream.example',
@@ -259,7 +259,7 @@ export class Gateway {
       forwardTrace: false,
     };
     const address = 'upstream.example';
-    return { options, address, exchange: this.recorder.exchange(DEPLOYMENT, address, inner) };
+    return { options, address, exchange };
   }
 
   get #set(): CredentialSet {
@@ -296,7 +296,7 @@ function noFacts(): ExchangeFacts {
     credential: undefined,
     upstreamAddress: '',
     egress: '',
-    flight: 0,
+    flightRequest: 0,
   };
 }
 

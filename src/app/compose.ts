@@ -11,12 +11,12 @@ import { errorCode } from '../base/error-code.ts';
 import type { Log } from '../base/log.ts';
 import { LogThrottle } from '../base/log-throttle.ts';
 import { describeError } from '../base/report-error.ts';
+import { FlightRecorder } from '../handshake/flight-recorder.ts';
 import { MergedMetrics } from '../metrics/merged-metrics.ts';
 import { type BuildInfo, Metrics } from '../metrics/metrics.ts';
 import type { RedisOptions } from '../redis/connection.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import type { Tracing } from '../tracing/tracing.ts';
-import { FlightRecorder } from '../upstream/flight-recorder.ts';
 import { FlightFiles } from './flight-files.ts';
 
 /** What the process itself gives. */

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import type { Clock } from '../base/clock.ts';
 import { errorCode } from '../base/error-code.ts';
 import type { Log } from '../base/log.ts';
-import type { FlightRecorder } from '../upstream/flight-recorder.ts';
+import type { FlightRecorder } from '../handshake/flight-recorder.ts';
 
 /** Between two files for the same reason, in milliseconds. */
 const QUIET_MS = 60_000;

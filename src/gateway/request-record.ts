@@ -52,7 +52,7 @@ export class RequestRecord implements ExchangeFacts, AccessFacts, Waiter {
   challenged = false;
   upstreamAddress = '';
   egress = '';
-  flight = 0;
+  flightRequest = 0;
   credential: CredentialUsed | undefined;
   /** The client's rule that names the credential; empty: none does. */
   credentialRule = '';

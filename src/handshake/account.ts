@@ -25,6 +25,7 @@ import type {
   RequestBody,
   UpstreamRequest,
 } from './exchange.ts';
+import type { FlightRecorder } from './flight-recorder.ts';
 import type { UpstreamResponse } from './response.ts';
 
 /** Header field of the credentials: for an upstream, or for a proxy (RFC 9110 §11.6.2, §11.7.2). */
@@ -77,6 +78,8 @@ export interface Account {
   readonly deployment: string;
   /** True: the server is told of the trace. */
   readonly forwardTrace: boolean;
+  /** Left out: exchanges with a proxy are not recorded. */
+  readonly recorder?: FlightRecorder;
 }
 
 /** A request, how its messages go out, and how many there may be. */
@@ -151,11 +154,13 @@ export async function sendMessage(
 ): Promise<UpstreamResponse | Lost> {
   const { method, target, body } = message;
   const { request, exchange } = call;
+  const { recorder } = account;
   const { client, cancellation, noTotalTimeout, facts, interim, trace } = request;
   const span = trace && spanOf(account, message, trace);
   const headers =
     span !== undefined && account.forwardTrace ? [...message.headers, ...span.headers()] : message.headers;
   if (facts !== undefined) noteAttempt(account, facts);
+  const recorded = recorder?.sent(account, message, facts) ?? 0;
   try {
     const sent: ExchangeRequest = {
       client,
@@ -171,6 +176,7 @@ export async function sendMessage(
       interim,
     };
     const result = await exchange(sent);
+    recorder?.received(recorded, result);
     if (result.kind === 'lost') {
       account.metrics.upstreamAttempts.error.inc();
       span?.end(result.error.code);
@@ -187,6 +193,7 @@ export async function sendMessage(
     span?.end();
     return result;
   } catch (error) {
+    recorder?.failed(recorded, error);
     account.metrics.upstreamAttempts.error.inc();
     span?.end(asGatewayError(error).code);
     throw error;

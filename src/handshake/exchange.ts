@@ -46,7 +46,7 @@ export interface ExchangeFacts {
   /** The local address, where several are configured; otherwise empty. */
   egress: string;
   /** Number of the request in the flight recorder; 0: it is not recorded. */
-  flight: number;
+  flightRequest: number;
 }
 
 /** Receives the interim responses (1xx) to a request, of which there may be several, before its response. */

@@ -9,7 +9,6 @@ import { trustOf } from '../transport/upstream-tls.ts';
 import { UpstreamCredential } from './credential.ts';
 import { CredentialCircuit } from './credential-circuit.ts';
 import { CredentialVersion, type Transport, type VersionDeps } from './credential-version.ts';
-import type { FlightRecorder } from './flight-recorder.ts';
 import { RefusedTargets } from './refused-targets.ts';
 import type { CredentialNews, RotationNews } from './rotation.ts';
 
@@ -54,7 +53,6 @@ const MAX_CATCH_UPS = 50;
  * counter gives every nc of a nonce.
  */
 export class CredentialRegistry {
-  readonly recorder: FlightRecorder;
   readonly #deps: RegistryDeps;
   readonly #entries = new Map<string, Entry>();
   /** By deployment and credential: what a minute allows does not depend on how the upstream is reached. */
@@ -65,7 +63,6 @@ export class CredentialRegistry {
 
   constructor(deps: RegistryDeps) {
     this.#deps = deps;
-    this.recorder = deps.recorder;
     deps.store.onChange((key) => {
       for (const { credential } of this.#entries.values()) {
         for (const version of credential.versions.all) if (version.key === key) version.adopt();

@@ -24,13 +24,13 @@ import {
 import { AttemptBudget, type Retries } from '../handshake/attempt-budget.ts';
 import { CredentialHealth, METHOD_REFUSED, SAYS_NOTHING } from '../handshake/credential-health.ts';
 import { type Exchange, type Lost, NO_BODY } from '../handshake/exchange.ts';
+import type { FlightRecorder } from '../handshake/flight-recorder.ts';
 import { type HandshakeOptions, handshake } from '../handshake/handshake.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
 import type { Tracing } from '../tracing/tracing.ts';
 import type { ConnectionOptions } from '../transport/connections.ts';
 import { type Egress, egressAddress } from '../transport/egress.ts';
 import { trustOf, type UpstreamTls } from '../transport/upstream-tls.ts';
-import type { FlightRecorder } from './flight-recorder.ts';
 
 /** Renewal of nonces before they expire: false: none; true: with a HEAD of the last target that succeeded; or with this request. */
 export type RenewAhead = boolean | { readonly method: string; readonly path: string };
@@ -153,7 +153,7 @@ export class CredentialVersion {
   attach(transport: Transport, renew: (nonce: Nonce) => Promise<void>): void {
     const { address, options } = transport;
     const { deployment, algorithms, forwardTrace } = options;
-    const { clock, metrics } = this.#deps;
+    const { clock, metrics, recorder } = this.#deps;
     const pool = this.#poolFor(options, renew);
     const account: Account = {
       credential: this.#credential,
@@ -166,6 +166,7 @@ export class CredentialVersion {
       metrics,
       deployment,
       forwardTrace,
+      recorder,
     };
     this.#attachments.push({ transport, account, pool });
   }

@@ -12,11 +12,11 @@ import {
   targetRefused,
 } from '../handshake/errors.ts';
 import type { UpstreamRequest } from '../handshake/exchange.ts';
+import type { FlightRecorder } from '../handshake/flight-recorder.ts';
 import { type HandshakeOptions, handshake, type Refused } from '../handshake/handshake.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
 import type { CredentialCircuit } from './credential-circuit.ts';
 import type { CredentialVersion, Reply, Transport } from './credential-version.ts';
-import type { FlightRecorder } from './flight-recorder.ts';
 import { Questions } from './questions.ts';
 import { canAnswer, errorAfter, evidenceOf, optionsAfter } from './refusal.ts';
 import type { RefusedTargets } from './refused-targets.ts';

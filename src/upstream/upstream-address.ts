@@ -86,15 +86,14 @@ export class UpstreamAddress implements ExchangeObserver {
 
   constructor(options: AddressOptions, deps: AddressDeps, sets: readonly CredentialSet[]) {
     const { origin, circuit, health } = options;
-    const { clock, queueWait, credentials } = deps;
+    const { clock, queueWait } = deps;
     const address = new URL(origin).host;
     this.address = address;
     this.#options = options;
     this.#deps = deps;
     this.connections = new Connections(options, clock, { observer: this, queueWait });
     this.state = new AddressState(circuit, health, clock);
-    const exchange = credentials.recorder.exchange(options.deployment, address, this.connections.exchange);
-    this.#transport = { options, address, exchange };
+    this.#transport = { options, address, exchange: this.connections.exchange };
     for (const set of sets) this.#use(set);
     void this.#runChecks();
   }

@@ -16,12 +16,12 @@ import {
   NO_BODY,
   type UpstreamRequest,
 } from '../../src/handshake/exchange.ts';
+import { FlightRecorder } from '../../src/handshake/flight-recorder.ts';
 import { type HandshakeOptions, handshake, type Refused } from '../../src/handshake/handshake.ts';
 import { type ResponseSource, UpstreamResponse } from '../../src/handshake/response.ts';
 import { UpstreamCredential } from '../../src/upstream/credential.ts';
 import { CredentialCircuit } from '../../src/upstream/credential-circuit.ts';
 import { CredentialVersion, type Transport } from '../../src/upstream/credential-version.ts';
-import { FlightRecorder } from '../../src/upstream/flight-recorder.ts';
 import { RefusedTargets } from '../../src/upstream/refused-targets.ts';
 import { answer, type Challenge, readChallenges } from '../support/digest-client.ts';
 
@@ -162,7 +162,7 @@ export function noFacts(): ExchangeFacts {
     credential: undefined,
     upstreamAddress: '',
     egress: '',
-    flight: 0,
+    flightRequest: 0,
   };
 }
 

@@ -4,11 +4,11 @@ import type { NoncePool } from '../../src/challenges/pool.ts';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
 import type { ChallengeStore } from '../../src/challenges/store/store.ts';
 import type { CredentialSet } from '../../src/credentials/credentials.ts';
+import { FlightRecorder } from '../../src/handshake/flight-recorder.ts';
 import { Metrics } from '../../src/metrics/metrics.ts';
 import type { UpstreamCredential } from '../../src/upstream/credential.ts';
 import { CredentialRegistry } from '../../src/upstream/credential-registry.ts';
 import type { Transport, VersionOptions } from '../../src/upstream/credential-version.ts';
-import { FlightRecorder } from '../../src/upstream/flight-recorder.ts';
 import { aged, attemptWith, turns } from '../support/challenges.ts';
 
 const SET: CredentialSet = {

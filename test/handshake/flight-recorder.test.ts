@@ -1,10 +1,10 @@
 import { expect, test } from '@jest/globals';
 import { Cancellation } from '../../src/base/cancellation.ts';
 import { GatewayError } from '../../src/base/errors.ts';
-import { type Exchange, NO_BODY } from '../../src/handshake/exchange.ts';
+import { type Lost, NO_BODY } from '../../src/handshake/exchange.ts';
+import { FlightRecorder } from '../../src/handshake/flight-recorder.ts';
 import { UpstreamResponse } from '../../src/handshake/response.ts';
-import { FlightRecorder } from '../../src/upstream/flight-recorder.ts';
-import { noFacts } from '../handshake/scene.ts';
+import { noFacts } from './scene.ts';
 
 const NONCE = 'nonce-of-the-upstream';
 const ANSWER = `Digest username="user-of-somebody", realm="a, nc=00000009, realm", nonce="${NONCE}", uri="/secret-path", cnonce="c", nc=0000002a, qop=auth, response="00ff00ff"`;
@@ -27,30 +27,28 @@ function scene({ maxEvents = 100 } = {}) {
     facts: noFacts(),
     trace: undefined,
   };
-  const send = (inner: Exchange, answer?: string) => {
-    const headers = answer === undefined ? request.headers : [...request.headers, 'authorization', answer];
-    return recorder.exchange('d', 'upstream:80', inner)({ ...request, headers, body: null });
-  };
-  const lines = () => recorder.lines('asked').map((line) => JSON.parse(line));
   const tick = (ms: number): void => {
     now += ms;
   };
+  const send = (ms: number, result: UpstreamResponse | Lost | GatewayError, answer?: string): void => {
+    const headers = answer === undefined ? request.headers : [...request.headers, 'authorization', answer];
+    const place = { deployment: 'd', address: 'upstream:80' };
+    const event = recorder.sent(place, { method: 'GET', headers }, request.facts);
+    tick(ms);
+    if (result instanceof GatewayError) recorder.failed(event, result);
+    else recorder.received(event, result);
+  };
+  const lines = () => recorder.lines('asked').map((line) => JSON.parse(line));
   return { recorder, request, send, lines, tick };
 }
 
-test('a request and its exchanges are recorded with their times and results', async () => {
+test('a request and its exchanges are recorded with their times and results', () => {
   const { recorder, request, send, lines, tick } = scene();
   const event = recorder.request('d', 'main', request);
   tick(1);
   const challenge = ['WWW-Authenticate', `Digest realm="r", nonce="${NONCE}", qop="auth", stale=true`];
-  await send(async () => {
-    tick(5);
-    return response(401, challenge);
-  });
-  await send(async () => {
-    tick(7);
-    return response(200, ['Authentication-Info', 'nextnonce="the-next-one"']);
-  }, ANSWER);
+  send(5, response(401, challenge));
+  send(7, response(200, ['Authentication-Info', 'nextnonce="the-next-one"']), ANSWER);
   recorder.ended(event, response(200, []));
   const [head, first, asked, answered] = lines();
   expect(head).toMatchObject({ format: 1, reason: 'asked', worker: 3, isCut: false });
@@ -60,23 +58,20 @@ test('a request and its exchanges are recorded with their times and results', as
   expect(answered.offered).not.toBe(asked.offered);
 });
 
-test('nothing of a client, a nonce or an answer is in a record', async () => {
+test('nothing of a client, a nonce or an answer is in a record', () => {
   const { recorder, request, send } = scene();
   recorder.ended(recorder.request('d', 'main', request), new GatewayError('upstream-timeout', 'secret text'));
-  await send(async () => response(401, ['www-authenticate', `Digest realm="r", nonce="${NONCE}"`]), ANSWER);
+  send(1, response(401, ['www-authenticate', `Digest realm="r", nonce="${NONCE}"`]), ANSWER);
   const text = recorder.lines('asked').join('\n');
   for (const part of [NONCE, 'somebody', 'secret', '00ff00ff', 'of-a-client'])
     expect(text).not.toContain(part);
 });
 
-test('losses and errors of exchanges are results', async () => {
+test('losses and errors of exchanges are results', () => {
   const { send, lines } = scene();
   const error = new GatewayError('upstream-unreachable', 'It is gone.');
-  await send(async () => ({ kind: 'lost', error, broke: true, sent: true, reused: false }));
-  const failed = send(async () => {
-    throw new GatewayError('upstream-timeout', 'It was slow.');
-  });
-  await expect(failed).rejects.toThrow('It was slow.');
+  send(1, { kind: 'lost', error, broke: true, sent: true, reused: false });
+  send(1, new GatewayError('upstream-timeout', 'It was slow.'));
   expect(
     lines()
       .slice(1)
@@ -90,6 +85,27 @@ test('the latest events stay, in the order in which they began', async () => {
   const [head, ...events] = lines();
   expect(head.isCut).toBe(true);
   expect(events.map((event) => event.request)).toEqual([6, 7, 8]);
+});
+
+test('what comes of an event whose place another one has taken is left out', () => {
+  const { recorder, request, send, lines } = scene({ maxEvents: 2 });
+  const slow = recorder.request('d', 'main', request);
+  send(1, response(200, []), ANSWER);
+  send(1, response(401, ['www-authenticate', `Digest realm="r", nonce="${NONCE}"`]));
+  recorder.ended(slow, response(500, []));
+  expect(lines().slice(1)).toMatchObject([
+    { kind: 'exchange', nc: 42, result: 200, offered: '' },
+    { kind: 'exchange', nc: 0, nonce: '', result: 401 },
+  ]);
+});
+
+test('an event has nothing of the one that was in its place before', () => {
+  const { recorder, request, send, lines } = scene({ maxEvents: 1 });
+  send(1, response(401, ['www-authenticate', `Digest realm="r", nonce="${NONCE}", stale=true`]), ANSWER);
+  send(1, response(200, []));
+  expect(lines()[1]).toMatchObject({ nonce: '', nc: 0, offered: '', stale: false, result: 200 });
+  recorder.request('d', 'main', request);
+  expect(lines()[1]).toMatchObject({ kind: 'request', ended: 0, result: '' });
 });
 
 test('the head names the versions of a credential, also when their offer was dropped', () => {

@@ -7,8 +7,8 @@ import type { ParkedChallenge } from '../challenges/store/store.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
 import { parseAuthenticationInfo } from '../digest/authentication-info.ts';
 import { parseChallenges } from '../digest/challenge.ts';
-import type { Exchange, ExchangeRequest, Lost, UpstreamRequest } from '../handshake/exchange.ts';
-import type { UpstreamResponse } from '../handshake/response.ts';
+import type { ExchangeFacts, Lost, Message, UpstreamRequest } from './exchange.ts';
+import type { UpstreamResponse } from './response.ts';
 
 /** Version of the form of a record. */
 export const FLIGHT_FORMAT = 1;
@@ -28,9 +28,9 @@ export interface RequestEvent {
   readonly method: string;
   readonly body: 'none' | 'kept' | 'streamed';
   /** 0: it is under way. */
-  ended: number;
+  readonly ended: number;
   /** Status of the response, or the code of the error. */
-  result: number | string;
+  readonly result: number | string;
 }
 
 /** One message to the upstream, and what came back. */
@@ -43,16 +43,16 @@ export interface ExchangeEvent {
   readonly address: string;
   readonly method: string;
   /** Mark of the nonce that it answers; empty: it answers none. */
-  nonce: string;
-  nc: number;
-  ended: number;
+  readonly nonce: string;
+  readonly nc: number;
+  readonly ended: number;
   /** Status of the response, the code of the error, or how the connection was lost. */
-  result: number | string;
+  readonly result: number | string;
   /** Mark of the nonce in the challenge, or of the next one; empty: there is none. */
-  offered: string;
-  stale: boolean;
+  readonly offered: string;
+  readonly stale: boolean;
   /** True if the challenge has qop. */
-  counted: boolean;
+  readonly counted: boolean;
 }
 
 /** A change of a credential. */
@@ -108,6 +108,35 @@ interface RecorderOptions {
   readonly maxEvents?: number;
 }
 
+/** Neither a nonce nor the end of an event. */
+const NONE = 0;
+
+/**
+ * One place of the ring, made once and overwritten: an object for each event would outlive its request, so that the
+ * collector copied every one.
+ */
+class Slot {
+  /** Number of the event, from 1 on. */
+  number = 0;
+  kind: FlightEvent['kind'] = 'request';
+  at = 0;
+  ended = NONE;
+  request = 0;
+  deployment = '';
+  credential = '';
+  address = '';
+  method = '';
+  body: RequestEvent['body'] = 'none';
+  /** Marks of nonces. */
+  nonce = NONE;
+  offered = NONE;
+  nc = 0;
+  result: number | string = '';
+  stale = false;
+  counted = false;
+  versions: readonly string[] = [];
+}
+
 /**
  * The last events of nonces and credentials in this process: what the core of `upstream/` was given, and when, so that
  * the laboratory can give it the same again. It has no secret, nonce, target, header or address of a client: a nonce is a
@@ -116,8 +145,7 @@ interface RecorderOptions {
 export class FlightRecorder {
   readonly #options: RecorderOptions;
   readonly #maxEvents: number;
-  /** A ring. */
-  readonly #events: FlightEvent[] = [];
+  readonly #ring: Slot[] = [];
   readonly #credentials = new Map<string, FlightCredential>();
   #written = 0;
   #requests = 0;
@@ -127,31 +155,27 @@ export class FlightRecorder {
     this.#maxEvents = options.maxEvents ?? MAX_EVENTS;
   }
 
-  /** A client's request begins. The caller passes the event to `ended`. */
-  request(deployment: string, credential: string, { method, body, facts }: UpstreamRequest): RequestEvent {
+  /** A client's request begins. Returns the number of its event, which the caller passes to `ended`. */
+  request(deployment: string, credential: string, { method, body, facts }: UpstreamRequest): number {
     this.#requests += 1;
-    if (facts !== undefined) facts.flight = this.#requests;
-    return this.#keep({
-      kind: 'request',
-      at: this.#options.clock.now(),
-      request: this.#requests,
-      deployment,
-      credential,
-      method,
-      body: body.kind,
-      ended: 0,
-      result: '',
-    });
+    if (facts !== undefined) facts.flightRequest = this.#requests;
+    const slot = this.#next('request', deployment, credential);
+    slot.request = this.#requests;
+    slot.method = method;
+    slot.body = body.kind;
+    return slot.number;
   }
 
   /** The request has a response, or failed. */
-  ended(event: RequestEvent, result: UpstreamResponse | unknown): void {
-    event.ended = this.#options.clock.now();
-    event.result = isResponse(result) ? result.status : asGatewayError(result).code;
+  ended(event: number, result: UpstreamResponse | unknown): void {
+    const slot = this.#slotOf(event);
+    if (slot === undefined) return;
+    slot.ended = this.#options.clock.now();
+    slot.result = isResponse(result) ? result.status : asGatewayError(result).code;
   }
 
   note(kind: NoteEvent['kind'], deployment: string, credential: string, versions: readonly string[]): void {
-    this.#keep({ kind, at: this.#options.clock.now(), deployment, credential, versions });
+    this.#next(kind, deployment, credential).versions = versions;
   }
 
   /** The sources of a credential hold these versions from now on. */
@@ -166,24 +190,64 @@ export class FlightRecorder {
 
   /** A nonce was taken over from another process. */
   taken(deployment: string, credential: string, { challenge, count }: ParkedChallenge): void {
-    const nonce = markOf(challenge.nonce, 0, challenge.nonce.length);
-    this.#keep({ kind: 'taken', at: this.#options.clock.now(), deployment, credential, nonce, nc: count });
+    const slot = this.#next('taken', deployment, credential);
+    slot.nonce = markOf(challenge.nonce, 0, challenge.nonce.length);
+    slot.nc = count;
   }
 
-  /** Returns an exchange that records what goes over this one. */
-  exchange(deployment: string, address: string, inner: Exchange): Exchange {
-    return async (request) => {
-      const event = this.#sent(deployment, address, request);
-      try {
-        const result = await inner(request);
-        this.#received(event, result);
-        return result;
-      } catch (error) {
-        event.ended = this.#options.clock.now();
-        event.result = asGatewayError(error).code;
-        throw error;
-      }
-    };
+  /** A message leaves for the upstream. Returns the number of its event, which the caller passes on. */
+  sent(
+    { deployment, address }: { readonly deployment: string; readonly address: string },
+    { method, headers }: Pick<Message, 'method' | 'headers'>,
+    facts: ExchangeFacts | undefined,
+  ): number {
+    const slot = this.#next('exchange', deployment, '');
+    slot.request = facts?.flightRequest ?? 0;
+    slot.address = address;
+    slot.method = method;
+    slot.nonce = NONE;
+    slot.nc = 0;
+    slot.offered = NONE;
+    slot.stale = false;
+    slot.counted = false;
+    // The credentials stand at the end, with at most a cookie behind them.
+    for (let at = headers.length - 2; at >= Math.max(0, headers.length - 4); at -= 2) {
+      if (headers[at] === 'authorization') readAnswer(slot, headers[at + 1] ?? '');
+    }
+    return slot.number;
+  }
+
+  /** What came back for a message: a response at its head, or a lost connection. */
+  received(event: number, result: UpstreamResponse | Lost): void {
+    const slot = this.#slotOf(event);
+    if (slot === undefined) return;
+    slot.ended = this.#options.clock.now();
+    if (result.kind === 'lost') {
+      const { broke, sent, reused } = result;
+      slot.result = ['lost', broke && 'broke', sent && 'sent', reused && 'reused'].filter(Boolean).join(' ');
+      return;
+    }
+    slot.result = result.status;
+    if (result.status === 401) {
+      const [challenge] = parseChallenges(fieldValues(result.headers, 'www-authenticate'));
+      if (challenge === undefined) return;
+      slot.offered = markOf(challenge.nonce, 0, challenge.nonce.length);
+      slot.stale = challenge.stale;
+      slot.counted = challenge.qop.length > 0;
+      return;
+    }
+    const info = fieldValues(result.headers, 'authentication-info');
+    if (info.length === 0) return;
+    const { nextnonce = '' } = parseAuthenticationInfo(info);
+    if (nextnonce !== '') slot.offered = markOf(nextnonce, 0, nextnonce.length);
+  }
+
+  /** A message failed. What was received before stays. */
+  failed(event: number, error: unknown): void {
+    const slot = this.#slotOf(event);
+    if (slot === undefined || slot.result !== '') return;
+    slot.ended = this.#options.clock.now();
+    slot.result = asGatewayError(error).code;
   }
 
   /** The record as lines of JSON: a head, then the events in the order in which they began. */
@@ -198,62 +262,34 @@ export class FlightRecorder {
       credentials: [...this.#credentials.values()],
     };
     const oldest = this.#written % this.#maxEvents;
-    const events = head.isCut
-      ? [...this.#events.slice(oldest), ...this.#events.slice(0, oldest)]
-      : this.#events;
-    const marks = new Map<string, string>();
-    return [head, ...events.map((event) => withMarks(event, marks))].map((line) => JSON.stringify(line));
+    const slots = head.isCut ? [...this.#ring.slice(oldest), ...this.#ring.slice(0, oldest)] : this.#ring;
+    const marks = new Map<number, string>();
+    return [head, ...slots.map((slot) => eventOf(slot, marks))].map((line) => JSON.stringify(line));
   }
 
-  #keep<T extends FlightEvent>(event: T): T {
-    this.#events[this.#written % this.#maxEvents] = event;
+  /** The next place, with what every event has; the rest is of the event that was there before. */
+  #next(kind: FlightEvent['kind'], deployment: string, credential: string): Slot {
+    const at = this.#written % this.#maxEvents;
+    let slot = this.#ring[at];
+    if (slot === undefined) {
+      slot = new Slot();
+      this.#ring.push(slot);
+    }
     this.#written += 1;
-    return event;
+    slot.number = this.#written;
+    slot.kind = kind;
+    slot.at = this.#options.clock.now();
+    slot.ended = NONE;
+    slot.result = '';
+    slot.deployment = deployment;
+    slot.credential = credential;
+    return slot;
   }
 
-  #sent(deployment: string, address: string, { method, headers, facts }: ExchangeRequest): ExchangeEvent {
-    const event: ExchangeEvent = {
-      kind: 'exchange',
-      at: this.#options.clock.now(),
-      request: facts?.flight ?? 0,
-      deployment,
-      address,
-      method,
-      nonce: '',
-      nc: 0,
-      ended: 0,
-      result: '',
-      offered: '',
-      stale: false,
-      counted: false,
-    };
-    // The credentials stand at the end, with at most a cookie behind them.
-    for (let at = headers.length - 2; at >= Math.max(0, headers.length - 4); at -= 2) {
-      if (headers[at] === 'authorization') readAnswer(event, headers[at + 1] ?? '');
-    }
-    return this.#keep(event);
-  }
-
-  #received(event: ExchangeEvent, result: UpstreamResponse | Lost): void {
-    event.ended = this.#options.clock.now();
-    if (result.kind === 'lost') {
-      const { broke, sent, reused } = result;
-      event.result = ['lost', broke && 'broke', sent && 'sent', reused && 'reused'].filter(Boolean).join(' ');
-      return;
-    }
-    event.result = result.status;
-    if (result.status === 401) {
-      const [challenge] = parseChallenges(fieldValues(result.headers, 'www-authenticate'));
-      if (challenge === undefined) return;
-      event.offered = markOf(challenge.nonce, 0, challenge.nonce.length);
-      event.stale = challenge.stale;
-      event.counted = challenge.qop.length > 0;
-      return;
-    }
-    const info = fieldValues(result.headers, 'authentication-info');
-    if (info.length === 0) return;
-    const { nextnonce = '' } = parseAuthenticationInfo(info);
-    if (nextnonce !== '') event.offered = markOf(nextnonce, 0, nextnonce.length);
+  /** Undefined: a later event has taken its place. */
+  #slotOf(event: number): Slot | undefined {
+    const slot = this.#ring[(event - 1) % this.#maxEvents];
+    return slot?.number === event ? slot : undefined;
   }
 }
 
@@ -265,16 +301,16 @@ const NONCE = ' nonce="';
 const COUNT = ', nc=';
 
 /** Takes nonce and count from an answer that the gateway has written itself. */
-function readAnswer(event: ExchangeEvent, answer: string): void {
+function readAnswer(slot: Slot, answer: string): void {
   const from = answer.indexOf(NONCE) + NONCE.length;
-  event.nonce = markOf(answer, from, answer.indexOf('"', from));
+  slot.nonce = markOf(answer, from, answer.indexOf('"', from));
   // From the end: realm and opaque can have the same text.
   const count = answer.lastIndexOf(COUNT) + COUNT.length;
-  if (count >= COUNT.length) event.nc = Number.parseInt(answer.slice(count, count + 8), 16);
+  if (count >= COUNT.length) slot.nc = Number.parseInt(answer.slice(count, count + 8), 16);
 }
 
 /** Tells a nonce from others (53 bits, after cyrb53): a copy of the text would keep the message that it stands in. */
-function markOf(text: string, from: number, to: number): string {
+function markOf(text: string, from: number, to: number): number {
   let high = 0xdeadbeef;
   let low = 0x41c6ce57;
   for (let at = from; at < to; at += 1) {
@@ -284,19 +320,44 @@ function markOf(text: string, from: number, to: number): string {
   }
   high = Math.imul(high ^ (high >>> 16), 2_246_822_507) ^ Math.imul(low ^ (low >>> 13), 3_266_489_909);
   low = Math.imul(low ^ (low >>> 16), 2_246_822_507) ^ Math.imul(high ^ (high >>> 13), 3_266_489_909);
-  return `${(low >>> 0).toString(16)}${(high >>> 0).toString(16)}`;
+  return 2 ** 32 * (low & 0x1fffff) + (high >>> 0);
 }
 
 /** The event as it is written: from the mark of a nonce, nobody finds the nonce. `hidden`: marks so far. */
-function withMarks(event: FlightEvent, hidden: Map<string, string>): FlightEvent {
-  const hide = (mark: string): string => {
-    const known = mark === '' ? '' : hidden.get(mark);
+function eventOf(slot: Slot, hidden: Map<number, string>): FlightEvent {
+  const hide = (mark: number): string => {
+    const known = mark === NONE ? '' : hidden.get(mark);
     if (known !== undefined) return known;
-    const name = hash('sha256', mark, 'base64url').slice(0, 12);
+    const name = hash('sha256', String(mark), 'base64url').slice(0, 12);
     hidden.set(mark, name);
     return name;
   };
-  if (event.kind === 'taken') return { ...event, nonce: hide(event.nonce) };
-  if (event.kind !== 'exchange') return event;
-  return { ...event, nonce: hide(event.nonce), offered: hide(event.offered) };
+  const { kind, at, request, deployment, credential, address, method, body, nc, ended, result } = slot;
+  switch (kind) {
+    case 'request':
+      return { kind, at, request, deployment, credential, method, body, ended, result };
+    case 'exchange': {
+      const { stale, counted } = slot;
+      const [nonce, offered] = [hide(slot.nonce), hide(slot.offered)];
+      return {
+        kind,
+        at,
+        request,
+        deployment,
+        address,
+        method,
+        nonce,
+        nc,
+        ended,
+        result,
+        offered,
+        stale,
+        counted,
+      };
+    }
+    case 'taken':
+      return { kind, at, deployment, credential, nonce: hide(slot.nonce), nc };
+    default:
+      return { kind, at, deployment, credential, versions: slot.versions };
+  }
 }
