@@ -40,7 +40,7 @@ interface Used {
   unrestricted: number;
 }
 
-/** What requests do not show, and a rule takes over from the present one. */
+/** The terms that a rule takes over from the present one, since no request shows them. */
 type Terms = Pick<Rule, 'credential' | 'ends'>;
 
 /**

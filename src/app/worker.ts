@@ -102,7 +102,7 @@ export const WORKER_METHODS = {
   hurry: Number.POSITIVE_INFINITY,
 } as const satisfies Record<keyof Worker, number>;
 
-/** What the workers know of themselves, and the primary of them. */
+/** The states of the workers, with what the primary knows of them. */
 export interface WorkersReport {
   /** Of each worker that counts now. */
   readonly states: readonly WorkerState[];

@@ -43,11 +43,11 @@ export interface PseudonymOptions {
   readonly keysDirectory: string;
   /** `address`, and parameters by name as `parameters.NAME`. */
   readonly fields: readonly string[];
-  /** What has a key of its own. */
+  /** The unit that has a key of its own. */
   readonly per: KeyScope;
 }
 
-/** What of the options a reload changes. */
+/** The options that a reload changes. */
 export type RecordOptions = Pick<AuditOptions, 'parameters' | 'pseudonyms'>;
 
 export interface AuditDeps {

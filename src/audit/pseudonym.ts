@@ -8,10 +8,10 @@ import { Secret } from '../base/secret.ts';
  * since one call of each costs a third of HMAC and AES, which have to be set up for every value.
  */
 
-/** What a key is of: the values of a month, of a client, or of an address. */
+/** The values that a key hides: those of a month, of a client, or of an address. */
 export type KeyScope = 'month' | 'client' | 'address';
 
-/** What every pseudonym begins with, behind the quote of its JSON string. */
+/** The beginning of every pseudonym, with the quote of its JSON string. */
 export const PSEUDONYM_START = '"ps1:';
 const PSEUDONYM = /^ps1:[\w-]{12}:[\w-]{24,2200}$/;
 /** As a whole string, or behind the name of a criterion of a search. */

@@ -49,7 +49,7 @@ export interface Timestamp {
   readonly nonce: bigint | undefined;
 }
 
-/** What a caller expects of the response to its request. */
+/** The conditions that the response to a request has to meet. */
 export interface TimestampExpectation {
   /** PEM: the certificates that time-stamping authorities lead to. */
   readonly authorities: string;

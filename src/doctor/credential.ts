@@ -32,7 +32,7 @@ export interface ExaminedCredential {
 interface SiteProbe {
   /** Undefined if the deployment has no sites. */
   readonly site: string | undefined;
-  /** What its finding `access` is about: the site, with the credential if others are examined with the site, too. */
+  /** The subject of its finding `access`: the site, with the credential if others are examined with the site, too. */
   readonly subject: string;
   readonly probe: Probe;
 }

@@ -26,7 +26,7 @@ export interface RegistryDeps extends Omit<VersionDeps, 'counters' | 'metrics'> 
   readonly onHealth: (news: CredentialNews) => void;
 }
 
-/** What the flight recorder calls the end of a trial: a version that is only refused as a candidate is rejected. */
+/** The events of the flight recorder for the ends of trials: a version that is only refused as a candidate is rejected. */
 const TRIALS = { promoted: 'promoted', refused: 'rejected', waiting: 'waiting' } as const;
 
 interface Entry {

@@ -84,6 +84,7 @@ export class Witness {
     if (!isSignedBy(checkpoint, [key])) return { kind: 'refused', reason: 'not-signed', size: 0 };
     if (old > checkpoint.size) return { kind: 'refused', reason: 'old-too-large', size: 0 };
     const result = this.#last.then(() => this.#compare(submission, key));
+    // The caller of this request has its error; the next one only waits.
     this.#last = result.catch(() => undefined);
     return result;
   }

@@ -67,7 +67,7 @@ export class PseudonymWriter {
     this.fields = fields;
   }
 
-  /** What is hidden: `address`, and parameters by name as `parameters.NAME`. */
+  /** The fields that are hidden: `address`, and parameters by name as `parameters.NAME`. */
   set fields(fields: readonly string[]) {
     this.#hidesAddress = fields.includes('address');
     const names = fields.filter((field) => field !== 'address');

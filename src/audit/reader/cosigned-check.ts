@@ -3,12 +3,12 @@ import { type Finding, finding } from '../findings.ts';
 import { type CosignedHead, cosignedHeads } from '../segments/cosigned-heads.ts';
 import type { LogTree } from '../segments/tree-walk.ts';
 
-/** A cosigned head that the log has to explain. */
-interface ExpectedHead {
+/** A head that a witness or an authority has confirmed, and that the log has to explain. */
+export interface ExpectedHead {
   readonly first: number;
   readonly size: number;
   readonly root: string;
-  /** When it was cosigned, in Unix milliseconds. */
+  /** When it was confirmed, in Unix milliseconds. */
   readonly time: number;
 }
 
@@ -102,7 +102,7 @@ export class CosignedCheck {
     }
   }
 
-  /** What the log does not explain, after the last segment. `isCopy`: the newest segments may be missing. */
+  /** Findings that remain after the last segment. `isCopy`: the newest segments may be missing. */
   *findings(isCopy: boolean): Generator<Finding> {
     const left = [...this.#expected.values()].flat();
     const ahead = left.filter((head) => lastOf(head) > this.#end);
@@ -144,7 +144,7 @@ export class CosignedCheck {
 }
 
 /** Number of the last record under a head. */
-function lastOf({ first, size }: Pick<ExpectedHead, 'first' | 'size'>): number {
+export function lastOf({ first, size }: Pick<ExpectedHead, 'first' | 'size'>): number {
   return first + size - 1;
 }
 
@@ -152,6 +152,7 @@ function factsOf(head: ExpectedHead): { seq: number; at: string } {
   return { seq: lastOf(head), at: timeText(head.time) };
 }
 
-function timeText(time: number): string {
+/** A time in Unix milliseconds as findings have it. */
+export function timeText(time: number): string {
   return new Date(time).toISOString().replace('.000Z', 'Z');
 }

@@ -2,7 +2,7 @@ import type { KeyObject } from 'node:crypto';
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { messageOf } from '../../base/error-code.ts';
-import { isSignedBy, parseCheckpoint, type TreeHead } from '../checkpoint.ts';
+import { isSignedBy, parseCheckpoint } from '../checkpoint.ts';
 import type { WitnessKey } from '../cosignature.ts';
 import { type Finding, finding } from '../findings.ts';
 import type { CosignedHead } from '../segments/cosigned-heads.ts';
@@ -10,9 +10,17 @@ import { isStamped, stampedName } from '../segments/segment.ts';
 import { type StampedHead, stampedHeads } from '../segments/stamped-heads.ts';
 import type { LogTree } from '../segments/tree-walk.ts';
 import { checkToken } from '../timestamp.ts';
-import { addCosigned, CosignedCheck, type CosignedCounts, NONE_COSIGNED } from './cosigned-check.ts';
+import {
+  addCosigned,
+  CosignedCheck,
+  type CosignedCounts,
+  type ExpectedHead,
+  lastOf,
+  NONE_COSIGNED,
+  timeText,
+} from './cosigned-check.ts';
 
-/** Whose statements about the heads of a log are checked. */
+/** The witnesses and authorities whose statements about the heads of a log are checked. */
 export interface HeadCheckOptions {
   readonly directory: string;
   /** Public keys that signed heads: only records under a head of theirs count. Undefined: heads are not checked. */
@@ -82,7 +90,7 @@ export class HeadChecks {
     this.#stamped?.compare(tree);
   }
 
-  /** What the log does not explain, after the last segment. `isCopy`: the newest segments may be missing. */
+  /** Findings that remain after the last segment. `isCopy`: the newest segments may be missing. */
   *findings(isCopy: boolean): Generator<Finding> {
     yield* this.#cosigned?.findings(isCopy) ?? [];
     yield* this.#stamped?.findings(isCopy) ?? [];
@@ -95,12 +103,6 @@ interface StampedOptions {
   readonly publicKeys: readonly KeyObject[];
   /** PEM. */
   readonly authorities: string;
-}
-
-/** A signed head whose time stamp is right. */
-interface ExpectedHead extends TreeHead {
-  /** When it was stamped, in Unix milliseconds. */
-  readonly time: number;
 }
 
 /** Compares the heads that have a time stamp with the tree of one process's log. */
@@ -181,11 +183,7 @@ class StampedCheck {
     }
     const { time } = await checkToken(token, note, authorities);
     const { first, size, root } = checkpoint;
-    const last = first + size - 1;
-    this.#expected.set(last, [...(this.#expected.get(last) ?? []), { replica, first, size, root, time }]);
+    const last = lastOf(checkpoint);
+    this.#expected.set(last, [...(this.#expected.get(last) ?? []), { first, size, root, time }]);
   }
-}
-
-function timeText(time: number): string {
-  return new Date(time).toISOString().replace('.000Z', 'Z');
 }

@@ -40,7 +40,7 @@ export interface PlacedKey {
   readonly replica: string;
 }
 
-/** What the names of a folder say. */
+/** The state of a folder, as far as the names in it show it. */
 export interface FolderState {
   /** Ids of keys. */
   readonly keys: ReadonlySet<string>;
@@ -165,7 +165,7 @@ const note = z.object({
   destroyed: z.iso.datetime(),
 });
 
-/** What is recorded of a destroyed key. */
+/** The record of a destroyed key. */
 export type ForgottenKey = z.output<typeof note> & { readonly key: string };
 
 /**
