@@ -1,4 +1,6 @@
-import type { Profiler } from 'node:inspector';
+import { readFileSync } from 'node:fs';
+import type { Profiler, Runtime } from 'node:inspector';
+import { SourceMap } from 'node:module';
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
@@ -23,6 +25,8 @@ const SHOWN = 8;
 const PROFILER = fileURLToPath(new URL('cpu-profiler.js', import.meta.url));
 /** The sockets are in the folder of the contender. */
 const SOCKET = 'profiler';
+
+const maps = new Map<string, SourceMap>();
 
 const measured = CONTENDERS.find((contender) => contender.name === name);
 if (measured === undefined || (document !== '2KB' && document !== '256KB')) {
@@ -119,8 +123,8 @@ function sumsOf({ nodes, samples = [], timeDeltas = [] }: Profiler.Profile): Sum
   const byFile = new Map<string, number>();
   const visit = (node: Profiler.ProfileNode | undefined, caller: Phase): void => {
     if (node === undefined) return;
-    const { functionName, url } = node.callFrame;
-    const file = fileOf(url);
+    const { functionName } = node.callFrame;
+    const file = fileOf(node.callFrame);
     // The profiler itself.
     if (file.startsWith('node:inspector') || file.endsWith('cpu-profiler.js')) return;
     const phase = phaseOf({ file, name: functionName }, caller);
@@ -134,8 +138,21 @@ function sumsOf({ nodes, samples = [], timeDeltas = [] }: Profiler.Profile): Sum
 }
 
 /** Relative to the sources, or from `node_modules/` on. */
-function fileOf(url: string): string {
-  const [, built] = /\/\.cache\/bench\/dist\/(.*)$/.exec(url) ?? [];
-  const [module] = /node_modules\/(?!\.cache).*$/.exec(url) ?? [];
-  return built ?? module ?? url;
+function fileOf({ url, lineNumber, columnNumber }: Runtime.CallFrame): string {
+  const source = sourceMapOf(url)?.findEntry(lineNumber, columnNumber);
+  const file = source !== undefined && 'originalSource' in source ? source.originalSource : url;
+  const [, ours] = /\/src\/(.*)$/.exec(file) ?? [];
+  const [module] = /node_modules\/(?!\.cache).*$/.exec(file) ?? [];
+  return module ?? ours ?? file;
+}
+
+/** The build puts many sources into one file. Undefined: the file is as it was written. */
+function sourceMapOf(url: string): SourceMap | undefined {
+  if (!url.includes('/.cache/bench/')) return undefined;
+  let map = maps.get(url);
+  if (map === undefined) {
+    map = new SourceMap(JSON.parse(readFileSync(new URL(`${url}.map`), 'utf8')));
+    maps.set(url, map);
+  }
+  return map;
 }

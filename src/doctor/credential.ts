@@ -187,7 +187,7 @@ export class CredentialExamination {
     const { nc } = attempt;
     let nextnonce = false;
     const sent = { uri: request.target, nc };
-    const response = await connections.send(signed(request, nonce, nc), cancellation, (head) =>
+    const response = await connections.send(signed(request, attempt), cancellation, (head) =>
       proveResponse(head, 'authentication-info', nonce, sent, (next) => {
         nextnonce = next !== undefined;
       }),

@@ -17,6 +17,7 @@ import type { AttemptBudget } from './attempt-budget.ts';
 import type { CredentialHealth } from './credential-health.ts';
 import { outOfBodyMemory } from './errors.ts';
 import type {
+  AnsweredNonce,
   Exchange,
   ExchangeFacts,
   ExchangeRequest,
@@ -230,17 +231,17 @@ export function unsigned({ method, target, headers, body }: Unsigned): Message {
  */
 export function signed(
   request: Unsigned,
-  nonce: Nonce,
-  nc: number,
+  answers: AnsweredNonce,
   field: CredentialsField = 'authorization',
 ): Message {
   const { method, target, body } = request;
+  const { nonce, nc } = answers;
   const bodyHash = nonce.answer.qop === 'auth-int' ? hashOf(body, nonce) : undefined;
   const answer = nonce.answer.authorize({ method, uri: target, nc, bodyHash });
   // A list that a spread makes has room for many more.
   const headers = request.headers.concat(field, answer);
   if (nonce.cookies.length > 0) headers.push('cookie', nonce.cookies.join('; '));
-  return { method, target, headers, body: payload(body) };
+  return { method, target, headers, body: payload(body), answers };
 }
 
 /** Returns a request without a body that makes the upstream ask for authentication. */

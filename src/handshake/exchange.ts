@@ -1,6 +1,7 @@
 import type { Cancellation } from '../base/cancellation.ts';
 import type { GatewayError } from '../base/errors.ts';
 import type { RawHeaders } from '../base/raw-headers.ts';
+import type { Nonce } from '../challenges/nonce.ts';
 import type { TracedWork } from '../tracing/tracing.ts';
 import type { UpstreamResponse } from './response.ts';
 
@@ -14,6 +15,14 @@ export interface Message {
   readonly target: string;
   readonly headers: RawHeaders;
   readonly body: Buffer | AsyncIterable<Buffer> | null;
+  /** Undefined: it is sent without authentication. */
+  readonly answers?: AnsweredNonce | undefined;
+}
+
+/** The nonce that a message answers, and its count. */
+export interface AnsweredNonce {
+  readonly nonce: Nonce;
+  readonly nc: number;
 }
 
 /** Returns the error that refuses a request now; undefined: it may go out. */

@@ -2,7 +2,7 @@ import { hash } from 'node:crypto';
 import { putBounded } from '../base/bounded-map.ts';
 import type { Clock } from '../base/clock.ts';
 import { asGatewayError } from '../base/errors.ts';
-import { fieldValues } from '../base/raw-headers.ts';
+import { fieldValue, fieldValues } from '../base/raw-headers.ts';
 import type { ParkedChallenge } from '../challenges/store/store.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
 import { parseAuthenticationInfo } from '../digest/authentication-info.ts';
@@ -148,6 +148,9 @@ export class FlightRecorder {
   readonly #ring: Slot[] = [];
   readonly #credentials = new Map<string, FlightCredential>();
   #written = 0;
+  /** The nonce that was answered last: most requests answer the same. */
+  #answered = '';
+  #answeredMark = NONE;
   #requests = 0;
 
   constructor(options: RecorderOptions) {
@@ -191,29 +194,25 @@ export class FlightRecorder {
   /** A nonce was taken over from another process. */
   taken(deployment: string, credential: string, { challenge, count }: ParkedChallenge): void {
     const slot = this.#next('taken', deployment, credential);
-    slot.nonce = markOf(challenge.nonce, 0, challenge.nonce.length);
+    slot.nonce = markOf(challenge.nonce);
     slot.nc = count;
   }
 
   /** A message leaves for the upstream. Returns the number of its event, which the caller passes on. */
   sent(
     { deployment, address }: { readonly deployment: string; readonly address: string },
-    { method, headers }: Pick<Message, 'method' | 'headers'>,
+    { method, answers }: Pick<Message, 'method' | 'answers'>,
     facts: ExchangeFacts | undefined,
   ): number {
     const slot = this.#next('exchange', deployment, '');
     slot.request = facts?.flightRequest ?? 0;
     slot.address = address;
     slot.method = method;
-    slot.nonce = NONE;
-    slot.nc = 0;
+    slot.nonce = answers === undefined ? NONE : this.#markOf(answers.nonce.challenge.nonce);
+    slot.nc = answers?.nonce.answer.qop === undefined ? 0 : answers.nc;
     slot.offered = NONE;
     slot.stale = false;
     slot.counted = false;
-    // The credentials stand at the end, with at most a cookie behind them.
-    for (let at = headers.length - 2; at >= Math.max(0, headers.length - 4); at -= 2) {
-      if (headers[at] === 'authorization') readAnswer(slot, headers[at + 1] ?? '');
-    }
     return slot.number;
   }
 
@@ -231,15 +230,14 @@ export class FlightRecorder {
     if (result.status === 401) {
       const [challenge] = parseChallenges(fieldValues(result.headers, 'www-authenticate'));
       if (challenge === undefined) return;
-      slot.offered = markOf(challenge.nonce, 0, challenge.nonce.length);
+      slot.offered = markOf(challenge.nonce);
       slot.stale = challenge.stale;
       slot.counted = challenge.qop.length > 0;
       return;
     }
-    const info = fieldValues(result.headers, 'authentication-info');
-    if (info.length === 0) return;
-    const { nextnonce = '' } = parseAuthenticationInfo(info);
-    if (nextnonce !== '') slot.offered = markOf(nextnonce, 0, nextnonce.length);
+    if (fieldValue(result.headers, 'authentication-info') === undefined) return;
+    const { nextnonce = '' } = parseAuthenticationInfo(fieldValues(result.headers, 'authentication-info'));
+    if (nextnonce !== '') slot.offered = markOf(nextnonce);
   }
 
   /** A message failed. What was received before stays. */
@@ -286,6 +284,14 @@ export class FlightRecorder {
     return slot;
   }
 
+  #markOf(nonce: string): number {
+    if (nonce !== this.#answered) {
+      this.#answered = nonce;
+      this.#answeredMark = markOf(nonce);
+    }
+    return this.#answeredMark;
+  }
+
   /** Undefined: a later event has taken its place. */
   #slotOf(event: number): Slot | undefined {
     const slot = this.#ring[(event - 1) % this.#maxEvents];
@@ -297,24 +303,12 @@ function isResponse(result: unknown): result is UpstreamResponse {
   return typeof result === 'object' && result !== null && 'kind' in result && result.kind === 'response';
 }
 
-const NONCE = ' nonce="';
-const COUNT = ', nc=';
-
-/** Takes nonce and count from an answer that the gateway has written itself. */
-function readAnswer(slot: Slot, answer: string): void {
-  const from = answer.indexOf(NONCE) + NONCE.length;
-  slot.nonce = markOf(answer, from, answer.indexOf('"', from));
-  // From the end: realm and opaque can have the same text.
-  const count = answer.lastIndexOf(COUNT) + COUNT.length;
-  if (count >= COUNT.length) slot.nc = Number.parseInt(answer.slice(count, count + 8), 16);
-}
-
 /** Tells a nonce from others (53 bits, after cyrb53): a copy of the text would keep the message that it stands in. */
-function markOf(text: string, from: number, to: number): number {
+function markOf(nonce: string): number {
   let high = 0xdeadbeef;
   let low = 0x41c6ce57;
-  for (let at = from; at < to; at += 1) {
-    const code = text.charCodeAt(at);
+  for (let at = 0; at < nonce.length; at += 1) {
+    const code = nonce.charCodeAt(at);
     high = Math.imul(high ^ code, 2_654_435_761);
     low = Math.imul(low ^ code, 1_597_334_677);
   }

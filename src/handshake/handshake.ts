@@ -209,8 +209,8 @@ class Handshake {
   async #send(attempt: NonceAttempt, number: number): Promise<Step> {
     const { request, budget } = this.#call;
     const { pool, field } = this.#account;
-    const { nonce, nc } = attempt;
-    const message = signed(request, nonce, nc, field);
+    const { nonce } = attempt;
+    const message = signed(request, attempt, field);
     let result: UpstreamResponse | Lost;
     try {
       result = await this.#exchange(message, false, this.#attemptRefusal);

@@ -1,13 +1,22 @@
 import { expect, test } from '@jest/globals';
 import { Cancellation } from '../../src/base/cancellation.ts';
 import { GatewayError } from '../../src/base/errors.ts';
-import { type Lost, NO_BODY } from '../../src/handshake/exchange.ts';
+import { Nonce } from '../../src/challenges/nonce.ts';
+import { type Challenge, parseChallenges } from '../../src/digest/challenge.ts';
+import { type AnsweredNonce, type Lost, NO_BODY } from '../../src/handshake/exchange.ts';
 import { FlightRecorder } from '../../src/handshake/flight-recorder.ts';
 import { UpstreamResponse } from '../../src/handshake/response.ts';
-import { noFacts } from './scene.ts';
+import { credential, noFacts } from './scene.ts';
 
 const NONCE = 'nonce-of-the-upstream';
-const ANSWER = `Digest username="user-of-somebody", realm="a, nc=00000009, realm", nonce="${NONCE}", uri="/secret-path", cnonce="c", nc=0000002a, qop=auth, response="00ff00ff"`;
+const [CHALLENGE] = parseChallenges([`Digest realm="realm-of-somebody", nonce="${NONCE}", qop="auth"`]);
+const ANSWERS = {
+  nonce: new Nonce({ challenge: CHALLENGE as Challenge, cookies: [] }, credential, {
+    cnonce: 'c',
+    obtainedAt: 0,
+  }),
+  nc: 42,
+};
 
 function response(status: number, headers: readonly string[]): UpstreamResponse {
   return new UpstreamResponse(status, '', [...headers], true, undefined);
@@ -30,10 +39,13 @@ function scene({ maxEvents = 100 } = {}) {
   const tick = (ms: number): void => {
     now += ms;
   };
-  const send = (ms: number, result: UpstreamResponse | Lost | GatewayError, answer?: string): void => {
-    const headers = answer === undefined ? request.headers : [...request.headers, 'authorization', answer];
+  const send = (
+    ms: number,
+    result: UpstreamResponse | Lost | GatewayError,
+    answers?: AnsweredNonce,
+  ): void => {
     const place = { deployment: 'd', address: 'upstream:80' };
-    const event = recorder.sent(place, { method: 'GET', headers }, request.facts);
+    const event = recorder.sent(place, { method: 'GET', answers }, request.facts);
     tick(ms);
     if (result instanceof GatewayError) recorder.failed(event, result);
     else recorder.received(event, result);
@@ -48,7 +60,7 @@ test('a request and its exchanges are recorded with their times and results', ()
   tick(1);
   const challenge = ['WWW-Authenticate', `Digest realm="r", nonce="${NONCE}", qop="auth", stale=true`];
   send(5, response(401, challenge));
-  send(7, response(200, ['Authentication-Info', 'nextnonce="the-next-one"']), ANSWER);
+  send(7, response(200, ['Authentication-Info', 'nextnonce="the-next-one"']), ANSWERS);
   recorder.ended(event, response(200, []));
   const [head, first, asked, answered] = lines();
   expect(head).toMatchObject({ format: 1, reason: 'asked', worker: 3, isCut: false });
@@ -61,7 +73,7 @@ test('a request and its exchanges are recorded with their times and results', ()
 test('nothing of a client, a nonce or an answer is in a record', () => {
   const { recorder, request, send } = scene();
   recorder.ended(recorder.request('d', 'main', request), new GatewayError('upstream-timeout', 'secret text'));
-  send(1, response(401, ['www-authenticate', `Digest realm="r", nonce="${NONCE}"`]), ANSWER);
+  send(1, response(401, ['www-authenticate', `Digest realm="r", nonce="${NONCE}"`]), ANSWERS);
   const text = recorder.lines('asked').join('\n');
   for (const part of [NONCE, 'somebody', 'secret', '00ff00ff', 'of-a-client'])
     expect(text).not.toContain(part);
@@ -90,7 +102,7 @@ test('the latest events stay, in the order in which they began', async () => {
 test('what comes of an event whose place another one has taken is left out', () => {
   const { recorder, request, send, lines } = scene({ maxEvents: 2 });
   const slow = recorder.request('d', 'main', request);
-  send(1, response(200, []), ANSWER);
+  send(1, response(200, []), ANSWERS);
   send(1, response(401, ['www-authenticate', `Digest realm="r", nonce="${NONCE}"`]));
   recorder.ended(slow, response(500, []));
   expect(lines().slice(1)).toMatchObject([
@@ -101,7 +113,7 @@ test('what comes of an event whose place another one has taken is left out', () 
 
 test('an event has nothing of the one that was in its place before', () => {
   const { recorder, request, send, lines } = scene({ maxEvents: 1 });
-  send(1, response(401, ['www-authenticate', `Digest realm="r", nonce="${NONCE}", stale=true`]), ANSWER);
+  send(1, response(401, ['www-authenticate', `Digest realm="r", nonce="${NONCE}", stale=true`]), ANSWERS);
   send(1, response(200, []));
   expect(lines()[1]).toMatchObject({ nonce: '', nc: 0, offered: '', stale: false, result: 200 });
   recorder.request('d', 'main', request);

@@ -60,17 +60,18 @@ describe('a request without an answer', () => {
 describe('a signed request', () => {
   test('has the answer behind its headers, in the field for an upstream or for a proxy', () => {
     const nonce = nonceOf('auth');
-    const { headers, body, ...rest } = signed(requestWith(kept), nonce, 3);
-    expect([rest, body]).toEqual([{ method: 'PUT', target: '/x' }, bytes]);
+    const answers = { nonce, nc: 3 };
+    const { headers, body, ...rest } = signed(requestWith(kept), answers);
+    expect([rest, body]).toEqual([{ method: 'PUT', target: '/x', answers }, bytes]);
     expect(headers.slice(0, -1)).toEqual([...requestWith(kept).headers, 'authorization']);
     expect(headers.at(-1)).toContain('nc=00000003');
-    expect(signed(requestWith(kept), nonce, 3, 'proxy-authorization').headers.at(-2)).toBe(
+    expect(signed(requestWith(kept), answers, 'proxy-authorization').headers.at(-2)).toBe(
       'proxy-authorization',
     );
   });
 
   test('has the cookies of the challenge in one field', () => {
-    const { headers } = signed(requestWith(NO_BODY), nonceOf('auth', ['a=b', 'c=d']), 1);
+    const { headers } = signed(requestWith(NO_BODY), { nonce: nonceOf('auth', ['a=b', 'c=d']), nc: 1 });
     expect(headers.slice(-2)).toEqual(['cookie', 'a=b; c=d']);
   });
 
@@ -79,7 +80,7 @@ describe('a signed request', () => {
     ['no body', NO_BODY, ''],
   ])('covers %s if the upstream wants auth-int', (_, body, text) => {
     const nonce = nonceOf('auth-int');
-    const sent = signed(requestWith(body), nonce, 1).headers.at(-1) ?? '';
+    const sent = signed(requestWith(body), { nonce, nc: 1 }).headers.at(-1) ?? '';
     const [challenge] = readChallenges([sent]);
     const expected = answer(challenge ?? new Map(), {
       ...{ method: 'PUT', target: '/x', username: 'u', password: 'p', cnonce: 'c', body: text },
@@ -88,12 +89,12 @@ describe('a signed request', () => {
   });
 
   test('with auth needs no body in memory; with auth-int it does', () => {
-    expect(signed(requestWith(streamed(true)), nonceOf('auth'), 1).body).toBe(iterable);
+    expect(signed(requestWith(streamed(true)), { nonce: nonceOf('auth'), nc: 1 }).body).toBe(iterable);
     const nonce = nonceOf('auth-int');
-    expect(codeOf(() => signed(requestWith(streamed(true)), nonce, 1))).toMatch(
+    expect(codeOf(() => signed(requestWith(streamed(true)), { nonce, nc: 1 }))).toMatch(
       /^overloaded: .*listen\.limits\.bodyMemory/,
     );
-    expect(codeOf(() => signed(requestWith(streamed(false)), nonce, 1))).toMatch(
+    expect(codeOf(() => signed(requestWith(streamed(false)), { nonce, nc: 1 }))).toMatch(
       /^body-too-large: .*auth-int.*body\.replayUpTo/,
     );
   });
