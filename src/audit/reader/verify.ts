@@ -298,9 +298,10 @@ class LogCheck {
     if (isBegunAnew(text)) yield finding('log-begun-anew');
     const loss = parseLoss(text);
     if (loss !== undefined) {
-      const { last: to, end, hmac } = loss;
+      const { log: replica, last: to, end = to, hmac } = loss;
       const from = to > end ? { from: end + 1 } : {};
-      yield finding('records-lost', { ...from, to, ...this.#lossOf({ seq: to, hmac }) });
+      const log = replica === this.#replica ? {} : { log: replica };
+      yield finding('records-lost', { ...from, to, ...log, ...this.#lossOf({ replica, seq: to, hmac }) });
     }
     const aside = parseSetAside(text);
     if (aside === undefined) return;
@@ -351,8 +352,8 @@ class LogCheck {
   }
 
   /** The name that a loss has for `--known-loss`, and whether it was given. */
-  #lossOf({ seq, hmac }: Pick<Head, 'seq' | 'hmac'>): { loss: string; known: boolean } {
-    const loss = formatHead({ replica: this.#replica, seq, hmac });
+  #lossOf({ replica, seq, hmac }: Head): { loss: string; known: boolean } {
+    const loss = formatHead({ replica, seq, hmac });
     return { loss, known: this.#options.knownLosses?.some((each) => formatHead(each) === loss) ?? false };
   }
 
