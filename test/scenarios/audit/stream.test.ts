@@ -422,8 +422,8 @@ test('records in the log of the primary process what the log of a worker has los
     for (let index = 0; index < count; index += 1) await recordAccess(audit);
     await audit.close();
   };
-  await record(3);
   const first = await scene.open();
+  await record(3);
   await untilSent(scene.stream(), 3, 'r1@2');
   await first.close();
   await rm(join(log, 'r1@2'), { recursive: true });
