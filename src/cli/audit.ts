@@ -42,6 +42,7 @@ interface VerifyArguments {
   readonly key: readonly string[];
   readonly head: readonly Head[];
   readonly knownLoss: readonly Head[];
+  readonly copy?: boolean;
   readonly replica?: string;
   readonly json?: boolean;
 }
@@ -80,6 +81,10 @@ export function registerAudit(program: Command, run: Run): void {
       collectHead,
       [],
     )
+    .option(
+      '--copy',
+      'the directory is a copy of closed segments, such as that in S3, and may lack the newest ones: a head of them is a note',
+    )
     .addOption(replicaOption('the log'))
     .option('--json', 'print the result as one JSON object')
     .action(run(runVerify));
@@ -111,7 +116,7 @@ async function acceptClock(io: Io, { config }: { readonly config: string }): Pro
 }
 
 async function runVerify(io: Io, options: VerifyArguments): Promise<ExitStatus> {
-  const { head, knownLoss: knownLosses, replica, json } = options;
+  const { head, knownLoss: knownLosses, copy: isCopy = false, replica, json } = options;
   const unchecked = head.find((each) => !isSelected(replica, each.replica));
   if (unchecked !== undefined) {
     throw new CommandError(2, `--replica leaves out the log of --head ${formatHead(unchecked)}`);
@@ -128,6 +133,7 @@ async function runVerify(io: Io, options: VerifyArguments): Promise<ExitStatus> 
     publicKeys,
     heads,
     knownLosses,
+    isCopy,
     onBytes,
     ...witnessed,
     timestampAuthorities,

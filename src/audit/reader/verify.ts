@@ -84,6 +84,11 @@ export interface VerifyOptions extends HeadCheckOptions {
   readonly heads: readonly Head[];
   /** Losses that were looked into, by the position that the stream had: they are notes. */
   readonly knownLosses?: readonly Head[];
+  /**
+   * True: the directory is a copy of closed segments, of which the newest may be missing. The log cannot say so: who cuts
+   * it off could compress what is left.
+   */
+  readonly isCopy?: boolean;
   /** Called for each block that was read: its bytes, uncompressed, and how many bytes of the file it took. */
   readonly onBytes: (count: number, stored: number) => void;
 }
@@ -181,8 +186,7 @@ class LogCheck {
     for (const segment of segments) await this.#check(folder, segment, segment === segments.at(-1));
     this.#checkSigned(segments.at(-1));
     await this.#headChecks.begin(undefined);
-    // The newest segment is compressed nowhere else.
-    const isCopy = segments.at(-1)?.compressed === true;
+    const { isCopy = false } = this.#options;
     for (const found of this.#headChecks.findings(isCopy)) this.#add(found);
     const startKnown = this.#checkStart(segments[0]);
     this.#checkHeads(startKnown);
