@@ -8,6 +8,7 @@ import { formatHead, GENESIS, type Head } from '../seal.ts';
 import {
   isBegunAnew,
   isStart,
+  type Loss,
   parseLoss,
   parseRetirement,
   parseSetAside,
@@ -301,17 +302,18 @@ class LogCheck {
     }
     if (isBegunAnew(text)) yield finding('log-begun-anew');
     const loss = parseLoss(text);
-    if (loss !== undefined) {
-      const { log: replica, last: to, end = to, hmac } = loss;
-      const from = to > end ? { from: end + 1 } : {};
-      const log = replica === this.#replica ? {} : { log: replica };
-      yield finding('records-lost', { ...from, to, ...log, ...this.#lossOf({ replica, seq: to, hmac }) });
-    }
+    if (loss !== undefined) yield this.#recordsLost(loss);
     const aside = parseSetAside(text);
     if (aside === undefined) return;
     this.#aside.set(aside.file, aside);
     const { segment, line, file } = aside;
     if (aside.afterStop) yield finding('recovered-after-stop', { segment, line, file });
+  }
+
+  #recordsLost({ log: replica, last: to, end = to, hmac }: Loss): Finding {
+    const from = to > end ? { from: end + 1 } : {};
+    const log = replica === this.#replica ? {} : { log: replica };
+    return finding('records-lost', { ...from, to, ...log, ...this.#lossOf({ replica, seq: to, hmac }) });
   }
 
   /** The end of a worker's chain implies all before it; but the next process continues what it finds. */
