@@ -30,7 +30,7 @@ import { readPublicKeys, readWitnessKeys, registerProof, timeText, witnessKeyOpt
 import { registerSearch } from './audit-search.ts';
 import { registerTail } from './audit-tail.ts';
 import { registerUsage } from './audit-usage.ts';
-import { CommandError, type ExitStatus, type Io, note, print, type Run } from './io.ts';
+import { CommandError, type ExitStatus, type Io, note, print, printable, type Run } from './io.ts';
 
 interface VerifyArguments {
   readonly config?: string;
@@ -141,7 +141,8 @@ async function runVerify(io: Io, options: VerifyArguments): Promise<ExitStatus> 
   reading.progress.hide();
   const empty = result.segments === 0;
   const place = replica === undefined ? directory : `${directory}, ${replica}`;
-  const lines = json === true ? [asJson(directory, result)] : report(place, result);
+  // Names in the folder can hold what clears a terminal, or ends a line.
+  const lines = json === true ? [asJson(directory, result)] : report(place, result).map(printable);
   await print(io, `${lines.join('\n')}\n`);
   return empty || result.alterations.length > 0 ? 1 : 0;
 }
