@@ -20,6 +20,7 @@ import {
   type AuditConfig,
   auditDirectory,
   collectFiles,
+  hasStream,
   LogReading,
   openAuditConfig,
   replicaOption,
@@ -29,7 +30,7 @@ import { readPublicKeys, readWitnessKeys, registerProof, timeText, witnessKeyOpt
 import { registerSearch } from './audit-search.ts';
 import { registerTail } from './audit-tail.ts';
 import { registerUsage } from './audit-usage.ts';
-import { CommandError, type ExitStatus, type Io, note, print, type Run } from './io.ts';
+import { CommandError, type ExitStatus, type Io, note, print, printable, type Run } from './io.ts';
 
 interface VerifyArguments {
   readonly config?: string;
@@ -140,7 +141,8 @@ async function runVerify(io: Io, options: VerifyArguments): Promise<ExitStatus> 
   reading.progress.hide();
   const empty = result.segments === 0;
   const place = replica === undefined ? directory : `${directory}, ${replica}`;
-  const lines = json === true ? [asJson(directory, result)] : report(place, result);
+  // Names in the folder can hold what clears a terminal, or ends a line.
+  const lines = json === true ? [asJson(directory, result)] : report(place, result).map(printable);
   await print(io, `${lines.join('\n')}\n`);
   return empty || result.alterations.length > 0 ? 1 : 0;
 }
@@ -209,8 +211,8 @@ async function sourcesOf(
   if (file === undefined) throw new CommandError(2, 'give --config, or --directory with --public-key');
   if (copy !== undefined) throw new CommandError(2, '--directory needs --public-key');
   const config = await openAuditConfig(io, file, key);
-  const { directory, keys, stream } = config;
-  const inStream = stream?.redis === true ? await headsInStream(io, file, config, replica) : [];
+  const { directory, keys } = config;
+  const inStream = hasStream(config) ? await headsInStream(io, file, config, replica) : [];
   return { directory, keys, publicKeys: undefined, heads: [...head, ...inStream] };
 }
 

@@ -1,13 +1,16 @@
-import { rename, rm, writeFile } from 'node:fs/promises';
+import { readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { request } from 'node:http';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { describe, expect, test } from '@jest/globals';
 import { Pool } from 'undici';
+import { stringify } from 'yaml';
 import type { Snapshot } from '../../src/control/view.ts';
 import { AUDIT_KEY, recordsIn, useFolders } from '../support/audit-log.ts';
 import { closing } from '../support/closing.ts';
+import type { ConfiguredGateway } from '../support/gateway.ts';
+import type { GatewayProcess } from '../support/gateway-process.ts';
 import { act, OF_PROGRAM, post, TOKEN_HASHES, type Told } from '../support/operator.ts';
-import { type FleetScene, startScene } from '../support/scene.ts';
+import { type RunningScene, startScene, startSceneWith } from '../support/scene.ts';
 import { authors } from '../support/simulator.ts';
 import { until } from '../support/until.ts';
 
@@ -18,24 +21,24 @@ const NAME = 'submissions';
 const VERSION = { deployment: NAME, credential: NAME };
 const BOTH = ['abstracts', NAME];
 
-interface Scene extends FleetScene {
+interface Scene<Gateway extends ConfiguredGateway = ConfiguredGateway> extends RunningScene<Gateway> {
   readonly control: string;
   /** Folder of the audit log. */
   readonly log: string;
 }
 
-/** A gateway that allows actions; its credential has a next version, which nobody has tried. */
-async function start(
-  workers: number,
+type Options = Parameters<typeof startSceneWith>[1];
+
+/** Options of a gateway that allows actions; its credential has a next version, which nobody has tried. */
+async function sceneOptions(
   top: Record<string, unknown> = {},
   abstracts?: Record<string, unknown>,
-): Promise<Scene> {
+): Promise<{ log: string; options: Options }> {
   const folder = await folderOf();
   const keyFile = join(folder, 'audit.key');
   await writeFile(keyFile, AUDIT_KEY, { mode: 0o600 });
   const log = join(folder, 'log');
-  const scene = await startScene({
-    workers,
+  const options = {
     ...(abstracts && { abstracts }),
     top: {
       control: { port: 0, actions: true, ...TOKEN_HASHES },
@@ -49,7 +52,23 @@ async function start(
       },
       ...top,
     },
-  });
+  };
+  return { log, options };
+}
+
+async function start(workers: number, ...settings: Parameters<typeof sceneOptions>): Promise<Scene> {
+  const { log, options } = await sceneOptions(...settings);
+  const scene = await startSceneWith(workers, options);
+  return { ...scene, control: scene.gateway.control, log };
+}
+
+/** Does the same in a process of its own, also with one worker. */
+async function startProcess(
+  workers: number,
+  ...settings: Parameters<typeof sceneOptions>
+): Promise<Scene<GatewayProcess>> {
+  const { log, options } = await sceneOptions(...settings);
+  const scene = await startScene({ ...options, workers });
   return { ...scene, control: scene.gateway.control, log };
 }
 
@@ -173,7 +192,7 @@ describe.each([1, 2])('with %d workers', (workers) => {
   });
 
   test('a drain ends the process, and no request is lost', async () => {
-    const scene = await start(workers, { drain: { delay: '500ms', timeout: '20s' } });
+    const scene = await startProcess(workers, { drain: { delay: '500ms', timeout: '20s' } });
     const pool = new Pool(scene.gateway.origin, { connections: 8, pipelining: 1 });
     closing.push(() => pool.destroy());
     const outcomes = new Map<string, string[]>();
@@ -275,7 +294,7 @@ test('a version is promoted at every deployment that has its credential, or at n
 });
 
 test('a worker that takes the place of another one uses the version that was promoted', async () => {
-  const scene = await start(2);
+  const scene = await startProcess(2);
   accept(scene, OLD, NEW);
   expect((await act(scene.control, { action: 'promote', ...VERSION, version: '2' })).status).toBe(200);
   const [first = 0] = await scene.gateway.workers();
@@ -285,6 +304,35 @@ test('a worker that takes the place of another one uses the version that was pro
   accept(scene, NEW);
   await served(scene, 32);
   expect(refusals(scene)).toBe(0);
+});
+
+test('a reload uses the files that were described, those that are included for the first time among them', async () => {
+  const scene = await start(1);
+  const { configFile } = scene.gateway;
+  const part = join(dirname(configFile), 'part.yaml');
+  const client = (id: string) => stringify({ clients: [{ id, identify: { addresses: ['10.0.0.1'] } }] });
+  const before = await readFile(configFile, 'utf8');
+  await writeFile(part, client('agreed'));
+  await writeFile(configFile, `${before}\ninclude: part.yaml\n`);
+  const describe = () => post(`${scene.control}/api/actions`, { action: 'reload' }, OF_PROGRAM);
+  const confirm = ({ json }: Told) => post(`${scene.control}/api/actions/${json.id}/confirm`, {}, OF_PROGRAM);
+  const clients = async (): Promise<string> => {
+    const response = await fetch(`${scene.control}/api/configuration`, { headers: OF_PROGRAM });
+    return ((await response.json()) as { yaml: string }).yaml;
+  };
+  const agreed = await describe();
+  await writeFile(part, client('other'));
+  expect((await describe()).json.effects).not.toEqual(agreed.json.effects);
+  expect(await confirm(agreed)).toMatchObject({ status: 409, json: { code: 'reload-impossible' } });
+  expect(await clients()).not.toContain('other');
+  // What was refused when it was described is not used either when it is right later.
+  await writeFile(part, 'clients: 1');
+  const broken = await describe();
+  await writeFile(part, client('other'));
+  expect((await confirm(broken)).status).toBe(409);
+  await writeFile(part, client('agreed'));
+  expect((await confirm(await describe())).status).toBe(200);
+  expect(await clients()).toContain('agreed');
 });
 
 test('reload and doctor tell what they found', async () => {
