@@ -128,8 +128,10 @@ const table = {
     cause: 'The stream in Redis had records that the log lacked when the process started.',
     remedy:
       'Get them from the stream or its collector. `--known-loss` makes it a note, once the cause is known, such as a power failure.',
-    message: ({ from, to, ...loss }: { from?: number; to: number } & Loss) => {
-      const lost = from === undefined ? `record ${to}, or some before it,` : `records ${from} to ${to}`;
+    message: ({ from, to, log, ...loss }: { from?: number; to: number; log?: string } & Loss) => {
+      const of = log === undefined ? '' : ` of ${log}`;
+      const lost =
+        from === undefined ? `record ${to}${of}, or some before it,` : `records ${from} to ${to}${of}`;
       return `tells that ${lost} had been lost before the process started: the stream in Redis had them${lossText(loss)}`;
     },
   },

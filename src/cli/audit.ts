@@ -20,6 +20,7 @@ import {
   type AuditConfig,
   auditDirectory,
   collectFiles,
+  hasStream,
   LogReading,
   openAuditConfig,
   replicaOption,
@@ -210,8 +211,8 @@ async function sourcesOf(
   if (file === undefined) throw new CommandError(2, 'give --config, or --directory with --public-key');
   if (copy !== undefined) throw new CommandError(2, '--directory needs --public-key');
   const config = await openAuditConfig(io, file, key);
-  const { directory, keys, stream } = config;
-  const inStream = stream?.redis === true ? await headsInStream(io, file, config, replica) : [];
+  const { directory, keys } = config;
+  const inStream = hasStream(config) ? await headsInStream(io, file, config, replica) : [];
   return { directory, keys, publicKeys: undefined, heads: [...head, ...inStream] };
 }
 
