@@ -6,6 +6,9 @@ import { type Digest, digestText, leafHash, MerkleTree, parseDigest } from '../m
 import type { IntegrityError, WalkedBatch } from './chain-walk.ts';
 import type { SegmentHeader } from './segment.ts';
 
+/** Time of the last records that may be under no signed head, in milliseconds. A gateway signs one each second. */
+const MAX_UNSIGNED_MS = 60_000;
+
 /** The tree of a log: leaf 0 is record `first`. */
 export interface LogTree {
   readonly first: number;
@@ -80,11 +83,14 @@ export class TreeWalk {
     return this.#lost || this.#current === undefined ? 0 : this.#current.tree.size - this.#signedSize;
   }
 
-  /** The time of these records from the earliest to the latest, in milliseconds; infinite: it cannot be told. */
-  get unsignedMs(): number {
-    if (this.unsigned === 0) return 0;
+  /** What these records say if the log ends with them; undefined: there are none. */
+  get end(): Finding | undefined {
+    const { unsigned: records } = this;
+    if (records === 0) return undefined;
     const ms = Date.parse(this.#latest) - Date.parse(this.#earliest);
-    return Number.isNaN(ms) ? Number.POSITIVE_INFINITY : ms;
+    // A time that cannot be read compares with nothing.
+    if (ms <= MAX_UNSIGNED_MS) return finding('end-unsigned', { records });
+    return finding('heads-missing', { records, seconds: Math.round(ms / 1000) });
   }
 
   /** Begins a segment. `header` undefined: it has none that can be believed. */
