@@ -17,7 +17,8 @@ import {
 import { HeadSource } from './head-source.ts';
 import { OtlpDelivery, type OtlpOptions } from './otlp.ts';
 import { RecordSource, type SourceEvents } from './record-source.ts';
-import { S3Delivery, type S3Options, SegmentSource } from './s3.ts';
+import { S3Delivery, type S3Options } from './s3.ts';
+import { SegmentSource } from './segment-source.ts';
 import { SyslogDelivery, type SyslogOptions } from './syslog.ts';
 import { TimestampDelivery, type TimestampOptions } from './timestamp-delivery.ts';
 import { WitnessDelivery, type WitnessOptions } from './witness-delivery.ts';
