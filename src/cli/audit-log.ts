@@ -235,15 +235,20 @@ export async function auditDirectory({
   ]);
 }
 
+/** True if a sink sends the log to the stream in Redis. */
+export function hasStream({ sinks = [] }: Pick<AuditConfig, 'sinks'>): boolean {
+  return sinks.some(({ redis }) => redis !== undefined);
+}
+
 /**
  * Reads the options of the Redis that has the stream of a configuration's audit log.
  * @throws ConfigError if the configuration is invalid or has no stream
  */
 export async function streamRedisOf(io: Io, file: string): Promise<RedisOptions> {
   const { config, locate } = await loadLocated(file);
-  if (config.audit?.stream?.redis !== true) {
-    const message = 'is missing: there is no stream to follow; give { redis: true }';
-    throw new ConfigError([locate({ path: ['audit', 'stream'], message })]);
+  if (!hasStream(config.audit ?? {})) {
+    const message = 'has no redis: there is no stream to follow; add { name: stream, redis: {} }';
+    throw new ConfigError([locate({ path: ['audit', 'sinks'], message })]);
   }
   const context = processContext(io);
   const reading = new ContentReading(new SourceReader(context, config.sealed), context.uid);

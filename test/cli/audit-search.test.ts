@@ -253,7 +253,7 @@ describe('audit export', () => {
     const { config } = await place();
     expect(await audit('export', config, '--follow')).toMatchObject({
       status: 2,
-      stderr: expect.stringContaining('audit.stream: '),
+      stderr: expect.stringContaining('audit.sinks: '),
     });
     expect(await audit('export', config, '--follow', '--since', '1d')).toMatchObject({ status: 2 });
   });

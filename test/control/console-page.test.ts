@@ -41,7 +41,6 @@ function troubled(): { source: SourceChange; metrics: Metrics; audit: HandWritte
     failures: 1,
     failing: ['the disk is full'],
     retentionHeld: [],
-    streamFailing: null,
     integrityErrors: [
       { ...finding('batch-altered', { from: 7, to: 7 }), replica: 'gateway', segment: '0001.jsonl', line: 7 },
     ],
@@ -139,7 +138,7 @@ test('every page tells what it is given, fits, is accessible, and nothing is ref
   });
   await lookAt('/clients', async () => {
     const archive = await page.getByRole('row', { name: /archive/ }).innerText();
-    expect(archive).toMatch(/7\s+7\s+client-forbidden 7\s+not yet/);
+    expect(archive).toMatch(/7\s+7\s+client-forbidden 7\s+not since the start/);
   });
   await lookAt('/audit', (audit) => {
     expect(audit).toMatch(/Chain altered: gateway\/0001\.jsonl:7: /);

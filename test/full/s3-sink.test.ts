@@ -74,6 +74,7 @@ describe('a bucket', () => {
       directory: copy,
       replica: undefined,
       keys,
+      isCopy: true,
       heads: [],
       onBytes: () => undefined,
     });
@@ -101,6 +102,7 @@ describe('a bucket', () => {
       directory: copy,
       replica: undefined,
       keys,
+      isCopy: true,
       heads: [],
       onBytes: () => undefined,
     });
@@ -228,7 +230,7 @@ describe('a bucket', () => {
     await writeFile(place('log.pub'), key.publicPem);
     await writeFile(place('witness.pub'), publicKey);
     const run = await gateway([
-      ...['audit', 'verify', '--directory', copy, '--public-key', place('log.pub')],
+      ...['audit', 'verify', '--copy', '--directory', copy, '--public-key', place('log.pub')],
       ...['--witness-key', place('witness.pub'), '--timestamp-ca', tsa.caFile],
     ]);
     expect([run.status, run.stderr]).toEqual([0, '']);
