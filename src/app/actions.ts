@@ -35,9 +35,9 @@ const EXAMINED = 50;
 interface ActionsDeps extends CredentialActionsDeps {
   readonly audit: Audit;
   readonly log: Log;
-  /** Never rejects. */
-  readonly reload: (sender: Omit<ReloadCause, 'by'>) => Promise<ReloadResult>;
-  /** Resolves to a hash of the files of the configuration; undefined: it is not in files. */
+  /** Never rejects. `files`: a hash of those to read; undefined: any. */
+  readonly reload: (sender: Omit<ReloadCause, 'by'>, files: string | undefined) => Promise<ReloadResult>;
+  /** Resolves to a hash of the files of the configuration, or to undefined if they are refused; undefined: there are none. */
   readonly filesHash: (() => Promise<string | undefined>) | undefined;
   readonly isDraining: () => boolean;
   /** Begins the shutdown. */
@@ -62,7 +62,7 @@ export class Actions implements GatewayActions, CredentialCommands {
     this.#check();
     switch (request.action) {
       case 'reload':
-        return { request, effects: await this.#reloadEffects() };
+        return this.#planReload();
       case 'drain':
         return { request, effects: this.#drainEffects() };
       case 'doctor':
@@ -176,7 +176,7 @@ export class Actions implements GatewayActions, CredentialCommands {
   #perform(request: RecordedRequest, actor: Actor): Promise<ActionOutcome> {
     switch (request.action) {
       case 'reload':
-        return this.#reload(actor);
+        return this.#reload(actor, request.files);
       case 'drain':
         return Promise.resolve({
           result: 'The gateway is shutting down.',
@@ -191,8 +191,8 @@ export class Actions implements GatewayActions, CredentialCommands {
     }
   }
 
-  async #reload({ address, operator }: Actor): Promise<ActionOutcome> {
-    const reloaded = await this.#deps.reload({ address, ...operatorDetails(operator) });
+  async #reload({ address, operator }: Actor, files: string | undefined): Promise<ActionOutcome> {
+    const reloaded = await this.#deps.reload({ address, ...operatorDetails(operator) }, files);
     if (reloaded.result === 'failure') {
       const { status, reason } = reloaded;
       if (status === 422) throw new ControlError('reload-refused', reason);
@@ -207,10 +207,14 @@ export class Actions implements GatewayActions, CredentialCommands {
     };
   }
 
-  /** With the hash a second person confirms the files that the first one meant. */
-  async #reloadEffects(): Promise<string[]> {
-    const hash = await this.#deps.filesHash?.();
-    return hash === undefined ? RELOAD : [...RELOAD, `Its files have the SHA-256 ${hash}.`];
+  /** With the hash a second person confirms the files that the first one meant, and no others are used. */
+  async #planReload(): Promise<ActionPlan> {
+    const { filesHash } = this.#deps;
+    if (filesHash === undefined) return { request: { action: 'reload' }, effects: RELOAD };
+    const files = (await filesHash()) ?? REFUSED_FILES;
+    const state =
+      files === REFUSED_FILES ? 'Its files are refused as they are.' : `Its files have the hash ${files}.`;
+    return { request: { action: 'reload', files }, effects: [...RELOAD, state] };
   }
 
   #drainEffects(): string[] {
@@ -301,6 +305,8 @@ function proposalDetails(proposal: Actor['proposal']): Readonly<Record<string, s
   return name === subject ? named : { ...named, proposedBySubject: subject };
 }
 
+/** Stands for the hash of files that are refused. */
+const REFUSED_FILES = 'refused';
 const RELOAD = [
   'The gateway reads its configuration again, with the secrets and certificates that it names.',
   'If it is refused, nothing changes. Open connections and requests go on.',

@@ -170,7 +170,8 @@ export class App {
       context: source?.context,
       filesHash: source && (() => source.hash()),
       readCredentials: () => this.#reloads.readCredentials(),
-      reload: (sender) => this.reload(undefined, { by: 'api', ...sender }),
+      reload: (sender, files) =>
+        this.reload(source && (() => source.readAgain(files)), { by: 'api', ...sender }),
       isDraining: () => this.#closing !== undefined,
       drain: () => this.#drainRequested.resolve(),
     });

@@ -10,7 +10,7 @@ import { type ConfigurationState, mergeStates } from '../control/state.ts';
 import { withdrawnBetween } from '../credentials/credentials.ts';
 import { type CredentialWatch, watchCredentials } from '../credentials/reading.ts';
 import type { Metrics } from '../metrics/metrics.ts';
-import type { AppSetup, SetupSource } from '../setup/setup.ts';
+import { type AppSetup, OtherFilesError, type SetupSource } from '../setup/setup.ts';
 import { type Pinned, pin } from './changes.ts';
 import { usedAt } from './credential-actions.ts';
 import type { Activation, TlsRenewal, Workers } from './worker.ts';
@@ -52,6 +52,7 @@ const SHOWN_LENGTH = 1_000;
 
 const NO_FILE = 'the configuration of this gateway is not in a file';
 const CLOSED = 'the gateway is shutting down';
+const OTHER_FILES = 'its files have changed since the action was described; start it again';
 
 /** Owns the active setup: reads and activates configurations, one after the other, and keeps the result of the last one. */
 export class Reloads {
@@ -184,7 +185,8 @@ export class Reloads {
       pinned = pin(this.#active, next);
       activation = await this.#commit(pinned.setup);
     } catch (error) {
-      return this.#closed ? impossible(CLOSED) : this.#refused(cause, error);
+      if (this.#closed) return impossible(CLOSED);
+      return error instanceof OtherFilesError ? impossible(OTHER_FILES) : this.#refused(cause, error);
     }
     const reloaded = this.#reloaded(cause, pinned, activation);
     try {

@@ -193,12 +193,13 @@ const table = {
   },
   'log-missing': {
     cause: 'A head, or the log of the primary process, names a replica or worker whose folder is missing.',
+    remedy: 'As for every integrity error. For a copy such as that in S3, give `--copy`.',
     message: ({ process }: { process: 'replica' | 'worker' }) =>
       `the whole log of this ${process} is missing`,
   },
   'primary-missing': {
     cause: 'The log of the primary process is missing, and there are logs of its workers.',
-    remedy: 'In a copy such as S3, wait until the primary process has closed its first segment.',
+    remedy: 'In a copy such as that in S3, wait until the primary process has closed its first segment.',
     message: () => 'the log of its primary process is missing, and there are logs of its workers',
   },
   'head-missing': {
@@ -213,12 +214,13 @@ const table = {
   },
   'head-ahead': {
     note: true,
-    cause: 'In a copy of closed segments, a head is of a segment that is not copied yet.',
+    cause: 'With `--copy`, a head is of a segment that is not copied yet.',
     message: ({ seq, source }: HeadFacts) => `ends before record ${seq}, which ${source} names`,
   },
   'log-truncated': {
     cause: 'The log ends before the record of a head: its end was cut off.',
-    remedy: 'See `records-lost`: a power failure with `durability: write` has this effect, too.',
+    remedy:
+      'See `records-lost`: a power failure with `durability: write` has this effect, too. For a copy such as that in S3, give `--copy`.',
     message: ({ seq, end, source, ...loss }: HeadFacts & { end: number }) =>
       `the end is cut off: record ${seq} was there, as ${source} says, and the log ends with ${end}${lossText(loss)}`,
   },

@@ -9,12 +9,13 @@ export const timestampFindings = {
   },
   'timestamp-mismatch': {
     cause: 'A signed head with a time stamp is not one of this log: the log was cut off or written anew.',
+    remedy: 'As for every integrity error. For a copy such as that in S3, give `--copy`.',
     message: ({ seq, time }: { seq: number; time: string }) =>
       `the time stamp of ${time} is of another log up to record ${seq}: this one was cut off or written anew`,
   },
   'timestamp-ahead': {
     note: true,
-    cause: 'In a copy of closed segments, a head with a time stamp is of a segment that is not copied yet.',
+    cause: 'With `--copy`, a head with a time stamp is of a segment that is not copied yet.',
     message: ({ seq, time }: { seq: number; time: string }) =>
       `ends before record ${seq}, up to which there is a time stamp of ${time}`,
   },

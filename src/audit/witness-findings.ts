@@ -13,12 +13,13 @@ export const witnessFindings = {
   },
   'cosigned-truncated': {
     cause: 'A witness cosigned more records than the log has: its end was cut off, or it is an old copy.',
+    remedy: 'As for every integrity error. For a copy such as that in S3, give `--copy`.',
     message: ({ seq, at, end }: CosignedFacts & { end: number }) =>
       `the end is cut off: a witness cosigned record ${seq} (${at}), and the log ends with ${end}`,
   },
   'cosigned-ahead': {
     note: true,
-    cause: 'In a copy of closed segments, a cosigned head is of a segment that is not copied yet.',
+    cause: 'With `--copy`, a cosigned head is of a segment that is not copied yet.',
     message: ({ seq, at, end }: CosignedFacts & { end: number }) =>
       `ends with record ${end}, before record ${seq}, which a witness cosigned (${at})`,
   },

@@ -9,7 +9,7 @@ import {
   foundJson,
 } from '../audit/reader/query.ts';
 import type { ReadProgress } from './audit-log.ts';
-import { type Io, print } from './io.ts';
+import { type Io, print, printable } from './io.ts';
 import { alignColumns } from './table.ts';
 
 export type Format = 'json' | 'csv' | 'table';
@@ -77,14 +77,6 @@ export function targetOf({ path, parameters }: Pick<AccessLine, 'path' | 'parame
     value === null ? name : `${name}=${String(value)}`,
   );
   return query.length === 0 ? path : `${path}?${query.join('&')}`;
-}
-
-/** Escapes control characters, and characters that change the direction of text. */
-export function printable(text: string): string {
-  return text.replace(
-    /[\p{Cc}\p{Cf}\u2028\u2029]/gu,
-    (character) => `\\u${(character.codePointAt(0) ?? 0).toString(16).padStart(4, '0')}`,
-  );
 }
 
 /** Prints lines. `progress` is hidden meanwhile. */

@@ -6,7 +6,7 @@ import { hasPseudonym } from '../audit/pseudonym.ts';
 import { PseudonymReader } from '../audit/reader/pseudonym-reader.ts';
 import { SealedBatches } from '../audit/reader/sealed-batches.ts';
 import { foldersIn, segmentsIn } from '../audit/segments/segment.ts';
-import { printable, targetOf } from './audit-format.ts';
+import { targetOf } from './audit-format.ts';
 import {
   asRecordedOption,
   nothingFound,
@@ -15,7 +15,7 @@ import {
   replicaOption,
   requireReplica,
 } from './audit-log.ts';
-import { type ExitStatus, type Io, note, print, type Run } from './io.ts';
+import { type ExitStatus, type Io, note, print, printable, type Run } from './io.ts';
 
 /** Interval of the reads with --follow, in milliseconds. */
 const POLL_MS = 200;

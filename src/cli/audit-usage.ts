@@ -15,7 +15,6 @@ import {
   usageNotes,
 } from '../audit/reader/usage-table.ts';
 import { loadConfig } from '../config/load.ts';
-import { printable } from './audit-format.ts';
 import {
   argument,
   collectFiles,
@@ -27,7 +26,7 @@ import {
   replicaOption,
   requireReplica,
 } from './audit-log.ts';
-import { type ExitStatus, type Io, note, print, type Run } from './io.ts';
+import { type ExitStatus, type Io, note, print, printable, type Run } from './io.ts';
 import { alignColumns } from './table.ts';
 
 interface UsageArguments {

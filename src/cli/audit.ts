@@ -30,7 +30,7 @@ import { readPublicKeys, readWitnessKeys, registerProof, timeText, witnessKeyOpt
 import { registerSearch } from './audit-search.ts';
 import { registerTail } from './audit-tail.ts';
 import { registerUsage } from './audit-usage.ts';
-import { CommandError, type ExitStatus, type Io, note, print, type Run } from './io.ts';
+import { CommandError, type ExitStatus, type Io, note, print, printable, type Run } from './io.ts';
 
 interface VerifyArguments {
   readonly config?: string;
@@ -42,6 +42,7 @@ interface VerifyArguments {
   readonly key: readonly string[];
   readonly head: readonly Head[];
   readonly knownLoss: readonly Head[];
+  readonly copy?: boolean;
   readonly replica?: string;
   readonly json?: boolean;
 }
@@ -80,6 +81,10 @@ export function registerAudit(program: Command, run: Run): void {
       collectHead,
       [],
     )
+    .option(
+      '--copy',
+      'the directory is a copy of closed segments, such as that in S3, and may lack the newest ones: a head of them is a note',
+    )
     .addOption(replicaOption('the log'))
     .option('--json', 'print the result as one JSON object')
     .action(run(runVerify));
@@ -111,7 +116,7 @@ async function acceptClock(io: Io, { config }: { readonly config: string }): Pro
 }
 
 async function runVerify(io: Io, options: VerifyArguments): Promise<ExitStatus> {
-  const { head, knownLoss: knownLosses, replica, json } = options;
+  const { head, knownLoss: knownLosses, copy: isCopy = false, replica, json } = options;
   const unchecked = head.find((each) => !isSelected(replica, each.replica));
   if (unchecked !== undefined) {
     throw new CommandError(2, `--replica leaves out the log of --head ${formatHead(unchecked)}`);
@@ -128,6 +133,7 @@ async function runVerify(io: Io, options: VerifyArguments): Promise<ExitStatus> 
     publicKeys,
     heads,
     knownLosses,
+    isCopy,
     onBytes,
     ...witnessed,
     timestampAuthorities,
@@ -135,7 +141,8 @@ async function runVerify(io: Io, options: VerifyArguments): Promise<ExitStatus> 
   reading.progress.hide();
   const empty = result.segments === 0;
   const place = replica === undefined ? directory : `${directory}, ${replica}`;
-  const lines = json === true ? [asJson(directory, result)] : report(place, result);
+  // Names in the folder can hold what clears a terminal, or ends a line.
+  const lines = json === true ? [asJson(directory, result)] : report(place, result).map(printable);
   await print(io, `${lines.join('\n')}\n`);
   return empty || result.alterations.length > 0 ? 1 : 0;
 }

@@ -38,9 +38,17 @@ export function print({ stdout }: Io, text: string): Promise<void> {
   });
 }
 
-/** Writes a line to stderr, for people. */
+/** Escapes control characters, and characters that change the direction of text. */
+export function printable(text: string): string {
+  return text.replace(
+    /[\p{Cc}\p{Cf}\u2028\u2029]/gu,
+    (character) => `\\u${(character.codePointAt(0) ?? 0).toString(16).padStart(4, '0')}`,
+  );
+}
+
+/** Writes lines to stderr, for people. Names of files can be in them, which somebody else chose. */
 export function note({ stderr }: Io, text: string): void {
-  stderr.write(`${text}\n`);
+  stderr.write(`${text.split('\n').map(printable).join('\n')}\n`);
 }
 
 /** A command that failed. The message is printed without a stack. */

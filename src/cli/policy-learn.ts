@@ -5,8 +5,7 @@ import type { FoundRequest } from '../audit/reader/query.ts';
 import { count, formatInstant } from '../base/units.ts';
 import { loadConfig } from '../config/load.ts';
 import type { ParameterLimit } from '../policy/rules.ts';
-import { printable } from './audit-format.ts';
-import { CommandError, type ExitStatus, type Io, note, print, type Run } from './io.ts';
+import { CommandError, type ExitStatus, type Io, note, print, printable, type Run } from './io.ts';
 import {
   addLogOptions,
   type LogArguments,

@@ -3,8 +3,7 @@ import { type Judgement, UNKNOWN } from '../app/replay.ts';
 import type { FoundRequest } from '../audit/reader/query.ts';
 import { count } from '../base/units.ts';
 import { loadConfig } from '../config/load.ts';
-import { printable } from './audit-format.ts';
-import { type ExitStatus, type Io, note, print, type Run } from './io.ts';
+import { type ExitStatus, type Io, note, print, printable, type Run } from './io.ts';
 import {
   addLogOptions,
   type LogArguments,

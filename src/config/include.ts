@@ -1,3 +1,4 @@
+import { hash } from 'node:crypto';
 import { readdir } from 'node:fs/promises';
 import { basename, dirname, isAbsolute, join, matchesGlob, resolve } from 'node:path';
 import { z } from 'zod';
@@ -25,7 +26,10 @@ export interface FileTrust {
 
 /** An included file, parsed. */
 export interface Part {
+  readonly file: string;
   readonly source: YamlSource;
+  /** SHA-256 of its text, in hex. */
+  readonly sha256: string;
   readonly sections: PartSections;
 }
 
@@ -122,7 +126,8 @@ export async function readParts(
     const source = readYaml(text, file);
     const found = partIssues(source, main);
     located.push(...source.syntaxIssues, ...found);
-    if (found.length === 0) parts.push({ source, sections: (source.value ?? {}) as PartSections });
+    const sections = (source.value ?? {}) as PartSections;
+    if (found.length === 0) parts.push({ file, source, sha256: hash('sha256', text), sections });
   }
   return { parts, issues, located };
 }
@@ -208,7 +213,7 @@ class Merge {
     this.add({ source: main, sections });
   }
 
-  add({ source, sections }: Part): void {
+  add({ source, sections }: Pick<Part, 'source' | 'sections'>): void {
     for (const [index, value] of (sections.clients ?? []).entries()) {
       this.#addClient({ value, source, path: ['clients', index] });
     }

@@ -18,6 +18,7 @@ export interface BackgroundConfig {
   readonly pieces: Pieces;
   readonly warnings: readonly Issue[];
   readonly fileState: string;
+  readonly filesHash: string;
   /** Adds the places in the file to further issues. Must not be called again before it has resolved. */
   locate(issues: readonly Issue[]): Promise<readonly LocatedIssue[]>;
   /** Ends the worker thread, which holds the source positions. */

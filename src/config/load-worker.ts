@@ -10,7 +10,12 @@ export type LoadRequest = { readonly file: string; readonly trust: FileTrust } |
 
 /** First message of the thread that loads: the configuration or its issues. */
 export type LoadResult =
-  | { readonly pieces: Pieces; readonly warnings: readonly Issue[]; readonly fileState: string }
+  | {
+      readonly pieces: Pieces;
+      readonly warnings: readonly Issue[];
+      readonly fileState: string;
+      readonly filesHash: string;
+    }
   | { readonly issues: readonly LocatedIssue[] };
 
 // This module runs in the thread of load-background.ts.
@@ -20,11 +25,11 @@ else await load(request.file, request.trust);
 
 async function load(file: string, trust: FileTrust): Promise<void> {
   try {
-    const { tree, locate, warnings, fileState } = await loadLocated(file, trust);
+    const { tree, locate, warnings, fileState, filesHash } = await loadLocated(file, trust);
     const pieces = toPieces(tree);
     parentPort?.on('message', (issues: readonly Issue[]) => parentPort?.postMessage(issues.map(locate)));
     post(
-      { pieces, warnings, fileState },
+      { pieces, warnings, fileState, filesHash },
       pieces.map(({ buffer }) => buffer),
     );
   } catch (error) {

@@ -1,3 +1,4 @@
+import { hash } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
@@ -29,6 +30,8 @@ export interface LocatedConfig extends CheckedConfig {
   readonly warnings: readonly Issue[];
   /** State of the file and the included ones before they were read, as `stateOf` has it. */
   readonly fileState: string;
+  /** SHA-256 of the texts of these files, in hex. */
+  readonly filesHash: string;
 }
 
 /**
@@ -124,7 +127,13 @@ async function assembled(
   const broken = [...[...found.issues, ...issues].map(main.locate), ...located];
   // Later checks would report as missing all that a broken file describes.
   if (broken.length > 0) throw new ConfigError([...main.syntaxIssues, ...broken]);
-  return { ...checked(main, parts, file), warnings: found.warnings, fileState: states.join(';') };
+  const hashes = [[file, hash('sha256', text)], ...parts.map(({ file: name, sha256 }) => [name, sha256])];
+  return {
+    ...checked(main, parts, file),
+    warnings: found.warnings,
+    fileState: states.join(';'),
+    filesHash: hash('sha256', JSON.stringify(hashes)),
+  };
 }
 
 /** Returns the names of included files; none if they are not valid, which the schema reports. */

@@ -25,8 +25,10 @@ export const requestSchema = z.discriminatedUnion('action', [
   z.strictObject({ action: z.literal('withdraw'), credential: name }),
 ]);
 
-/** An action with its target. */
-export type ActionRequest = z.output<typeof requestSchema>;
+/** An action with its target. `files`: a hash of those that a reload is to read; left out: it reads any. */
+export type ActionRequest =
+  | Exclude<z.output<typeof requestSchema>, { readonly action: 'reload' }>
+  | { readonly action: 'reload'; readonly files?: string };
 
 /** An action that is possible now. */
 export interface ActionPlan {

@@ -62,7 +62,7 @@ export class Listener {
   readonly #options: ListenerOptions;
   /** All sockets, those in a TLS handshake among them. */
   readonly #sockets = new Set<Socket>();
-  /** Sockets before the end of their PROXY header or TLS handshake by their peer: TLS replaces a socket by its own. */
+  /** Sockets before the end of their PROXY header or TLS handshake by `endsOf`: TLS replaces a socket by its own. */
   readonly #handshakes = new Map<string, Socket>();
   readonly #connections = new Set<ClientConnection>();
   #name = '';
@@ -193,7 +193,7 @@ export class Listener {
     const proxy = addressOf(socket);
     this.#beginHandshake(socket);
     const header = await receiveProxyHeader(socket, headersTimeout);
-    this.#handshakes.delete(peerOf(socket));
+    this.#handshakes.delete(endsOf(socket));
     if (typeof header === 'object') {
       if (header.address !== undefined) announceAddress(socket, header.address);
       this.#accept(socket);
@@ -217,21 +217,21 @@ export class Listener {
   }
 
   #beginHandshake(socket: Socket): void {
-    const peer = peerOf(socket);
+    const ends = endsOf(socket);
     // No port tells the clients of a UNIX socket apart: their handshakes end by headersTimeout.
     if (socket.remotePort === undefined) return;
-    this.#handshakes.set(peer, socket);
+    this.#handshakes.set(ends, socket);
     socket.once('close', () => {
-      if (this.#handshakes.get(peer) === socket) this.#handshakes.delete(peer);
+      if (this.#handshakes.get(ends) === socket) this.#handshakes.delete(ends);
     });
   }
 
   /** The socket of TLS has the address that was announced for the one below it. */
   #endHandshake(socket: Socket): void {
-    const peer = peerOf(socket);
-    const raw = this.#handshakes.get(peer);
+    const ends = endsOf(socket);
+    const raw = this.#handshakes.get(ends);
     if (raw !== undefined && this.#isProxy(raw)) announceAddress(socket, addressOf(raw));
-    this.#handshakes.delete(peer);
+    this.#handshakes.delete(ends);
   }
 
   #open(socket: Socket): void {
@@ -262,8 +262,12 @@ function takeListener(server: TlsServer): (socket: Socket) => void {
   };
 }
 
-function peerOf({ remoteAddress, remotePort }: Socket): string {
-  return `${remoteAddress} ${remotePort}`;
+/**
+ * Returns both ends of a connection, which no other open one has: from one port, a peer may connect to several addresses
+ * of this machine.
+ */
+function endsOf({ remoteAddress, remotePort, localAddress, localPort }: Socket): string {
+  return `${remoteAddress} ${remotePort} ${localAddress} ${localPort}`;
 }
 
 function secureContext({ cert, key, clientCa, crl, minVersion }: ListenTls): SecureContextOptions {

@@ -1,8 +1,5 @@
-import { createHash } from 'node:crypto';
-import { readFile } from 'node:fs/promises';
 import type { AuditOptions } from '../audit/audit.ts';
 import type { SinkOptions } from '../audit/shipping/sink-set.ts';
-import { ignoreSystemError } from '../base/expected-errors.ts';
 import { stateOf } from '../base/file-watch.ts';
 import type { RedisStoreOptions } from '../challenges/store/redis.ts';
 import { findParts } from '../config/include.ts';
@@ -79,18 +76,25 @@ export function readSetupOf(
   return readContents(file, located, context, versions);
 }
 
+/** The files of a configuration have another content than was asked for. */
+export class OtherFilesError extends Error {
+  override readonly name = 'OtherFilesError';
+}
+
 /**
  * Does the same as `readSetup` in a process that serves: a worker thread reads the configuration, and long
- * loops pause for requests.
- * @throws ConfigError with every issue, each at its place in the file
+ * loops pause for requests. `filesHash`: that of the files to use; undefined: any.
+ * @throws ConfigError with every issue, each at its place in the file; OtherFilesError
  */
 async function readSetupInBackground(
   file: string,
   context: ProcessContext,
   versions: CredentialVersions,
+  filesHash: string | undefined,
 ): Promise<AppSetup> {
   const located = await loadInBackground(file, context);
   try {
+    if (filesHash !== undefined && located.filesHash !== filesHash) throw new OtherFilesError();
     return await readContents(file, located, context, versions);
   } finally {
     await located.close();
@@ -99,7 +103,7 @@ async function readSetupInBackground(
 
 async function readContents(
   file: string,
-  { config, pieces, warnings, fileState, locate }: Omit<BackgroundConfig, 'close'>,
+  { config, pieces, warnings, fileState, locate }: Omit<BackgroundConfig, 'close' | 'filesHash'>,
   context: ProcessContext,
   versions: CredentialVersions,
 ): Promise<AppSetup> {
@@ -171,11 +175,11 @@ export class SetupSource {
   }
 
   /**
-   * Reads the setup of a gateway that serves meanwhile.
-   * @throws ConfigError with every issue
+   * Reads the setup of a gateway that serves meanwhile. `filesHash`: from `hash`, of the files to use; undefined: any.
+   * @throws ConfigError with every issue; OtherFilesError
    */
-  async readAgain(): Promise<AppSetup> {
-    return this.#known(await readSetupInBackground(this.file, this.context, this.versions));
+  async readAgain(filesHash?: string): Promise<AppSetup> {
+    return this.#known(await readSetupInBackground(this.file, this.context, this.versions, filesHash));
   }
 
   /** Finds the files of the configuration that was read last. */
@@ -189,16 +193,19 @@ export class SetupSource {
     return (await stateOf(await this.files())) !== this.#state;
   }
 
-  /** The SHA-256 of the files as they are now, in hex; undefined: one of them cannot be read. */
+  /**
+   * The SHA-256 of the files as they are now, in hex; undefined: they are refused. They are read as a reload reads them:
+   * which files there are is in one of them.
+   */
   async hash(): Promise<string | undefined> {
-    const hash = createHash('sha256');
-    for (const file of await this.files()) {
-      const content = await readFile(file).catch(ignoreSystemError);
-      if (content === undefined) return undefined;
-      // The length keeps two files from being read as other two.
-      hash.update(`${file}\0${content.length}\0`).update(content);
+    try {
+      const { filesHash, close } = await loadInBackground(this.file, this.context);
+      await close();
+      return filesHash;
+    } catch (error) {
+      if (error instanceof ConfigError) return undefined;
+      throw error;
     }
-    return hash.digest('hex');
   }
 
   #known(setup: AppSetup): AppSetup {

@@ -38,7 +38,7 @@ const REFUSALS: Readonly<Record<RefusalReason, readonly [status: number, text: s
   inconsistent: [422, 'the proof does not show that the checkpoint continues the last one'],
   'too-many-trees': [403, 'the log has begun too many trees: look into why, then remove old heads of it'],
 };
-/** A log does not come to these by itself: it was cut off, written anew, or forged. */
+/** A log does not come to these by itself: it was cut off or written anew, or somebody else sent a head of it with a wrong proof. */
 const MISBEHAVIOUR: readonly RefusalReason[] = ['other-root', 'inconsistent', 'too-many-trees'];
 
 type WitnessTls = Pick<ListenTls, 'cert' | 'key' | 'minVersion'>;
@@ -135,7 +135,7 @@ function logRefusal(log: Log, refusals: LogThrottle, { reason, size }: Refusal, 
   const isEvidence = MISBEHAVIOUR.includes(reason);
   const suppressed = refusals.admit(isEvidence ? `${reason} ${signedText(text)}` : reason);
   if (suppressed === undefined) return;
-  // The request is evidence against the log: its key signed the head.
+  // The request can be evidence against the log: its key signed the head, though not the proof.
   if (isEvidence) log.error({ reason, size, suppressed, request: text }, 'head refused');
   // A gateway whose position is gone asks like that.
   else if (reason === 'other-size') log.info({ reason, size, suppressed }, 'head refused');

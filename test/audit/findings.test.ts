@@ -166,10 +166,12 @@ test('head-ahead', async () => {
   const [, ...later] = await segmentsOf(directory, worker);
   for (const name of later) await rm(join(directory, worker, name));
   const facts = { seq: ahead.seq, source: `the log of ${REPLICA}` };
-  expect(await found(directory)).toMatchObject({
+  expect(await found(directory, { isCopy: true })).toMatchObject({
     alterations: [],
     notes: [{ replica: worker, segment: '', kind: 'head-ahead', facts }],
   });
+  // Whoever cuts off the log of a worker can do the same to that of its primary.
+  expect((await found(directory)).alterations).toMatchObject([{ replica: worker, kind: 'log-truncated' }]);
 });
 
 test('each kind is the subject of a test', async () => {

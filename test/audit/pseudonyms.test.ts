@@ -109,7 +109,7 @@ describe('a pseudonym', () => {
   test('is what the page of the format says', async () => {
     const page = await readFile('docs/audit/format.md', 'utf8');
     const [, secret = '', value = '', pseudonym = ''] =
-      /key `([\w-]{43})` and the id `A{12}`, the value `([^`]+)` has\s+the pseudonym `(ps1:A{12}:[\w-]+)`/.exec(
+      /key `([\w-]{43})` and the id\s+`A{12}`, the value `([^`]+)` has\s+the pseudonym `(ps1:A{12}:[\w-]+)`/.exec(
         page,
       ) ?? [];
     expect(keyOf(new Secret(secret)).hide(value)).toBe(pseudonym);

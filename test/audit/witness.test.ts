@@ -3,6 +3,7 @@ import { appendFile, cp, mkdtemp, readdir, readFile, rm, writeFile } from 'node:
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { zstdCompressSync } from 'node:zlib';
 import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
 import type { AuditOptions } from '../../src/audit/audit.ts';
 import { witnessKey } from '../../src/audit/cosignature.ts';
@@ -55,9 +56,9 @@ async function write(directory: string, records: number, change: Partial<AuditOp
 
 async function check(
   directory: string,
-  options: { witnessHeads?: boolean | string; witnesses?: string[] } = {},
+  options: { witnessHeads?: boolean | string; witnesses?: string[]; isCopy?: boolean } = {},
 ) {
-  const { witnesses = [witness.publicKey] } = options;
+  const { witnesses = [witness.publicKey], isCopy = false } = options;
   const { witnessHeads: given = '' } = options;
   const heads = Buffer.from(given === true ? await witness.checkpoints() : given || '');
   const { alterations, notes, cosigned, cosignedRecords, cosignedAt } = await verify({
@@ -66,6 +67,7 @@ async function check(
     publicKeys: [key.publicKey],
     witnesses: witnesses.map(witnessKey),
     witnessHeads: [...cosignedHeadsIn(heads)],
+    isCopy,
     heads: [],
     onBytes: () => undefined,
   });
@@ -189,7 +191,7 @@ test('a copy of closed segments may lack what is cosigned', async () => {
     /^\d+\.(jsonl|cosigned)$/.test(name),
   );
   for (const name of newest) await rm(join(directory, REPLICA, name));
-  expect(await check(directory, { witnessHeads: true })).toMatchObject({
+  expect(await check(directory, { witnessHeads: true, isCopy: true })).toMatchObject({
     kinds: ['cosignature-missing'],
     notes: ['cosigned-ahead'],
   });
@@ -277,6 +279,18 @@ describe('a log that does not continue what was cosigned', () => {
     await until(async () => (await followed.status()).rejected);
     expect((await followed.status()).failing).toMatch(/is not the beginning of this log/);
     expect(witness.logged.at(-1)).toMatchObject({ reason: 'inconsistent', request: expect.any(String) });
+  });
+
+  test('a log that was cut off and compressed, as in a copy, is found by the head that the witness has', async () => {
+    const { directory, replace } = await cosigned();
+    await replace();
+    const names = await readdir(join(directory, REPLICA));
+    const file = join(directory, REPLICA, names.find((name) => name.endsWith('.jsonl')) ?? '');
+    await writeFile(`${file}.zst`, zstdCompressSync(await readFile(file)));
+    await rm(file);
+    expect(await check(directory, { witnessHeads: true })).toMatchObject({
+      kinds: ['cosigned-truncated', 'cosignature-missing'],
+    });
   });
 
   test('a log that was removed is found by the head that the witness has', async () => {

@@ -1,4 +1,4 @@
-import { chmod, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect, test } from '@jest/globals';
 import { served } from '../config/issue-lines.ts';
@@ -38,6 +38,23 @@ test('audit verify reports an intact log, and prints its head', async () => {
   const head = /head (\S+)/.exec(stdout)?.[1] ?? '';
   expect(await gateway(['audit', 'verify', '--config', config, '--head', head])).toMatchObject({ status: 0 });
   expect((await gateway(['audit', 'verify', '--config', config, '--head', 'x'])).status).toBe(2);
+});
+
+test('names of files in the folder neither end a line nor change a terminal', async () => {
+  const { directory, config } = await place();
+  const file = await written(directory);
+  await writeFile(file, (await readFile(file, 'utf8')).replace('"seq":2', '"seq":7'));
+  const folderName = 'r2\u009b2J\n';
+  await mkdir(join(directory, 'log', folderName));
+  await writeFile(join(directory, 'log', REPLICA, '\x1b[2J\nlog: ok — 1 replica\x1b[8m.unsealed'), '');
+  await writeFile(join(directory, 'log', folderName, '000000000001.jsonl'), 'x\n');
+  const verify = await gateway(['audit', 'verify', '--config', config]);
+  const search = await gateway(['audit', 'search', '--config', config, '--client', 'nobody']);
+  const text = [verify, search].map(({ stdout, stderr }) => stdout + stderr).join('');
+  expect(verify.status).toBe(1);
+  expect(verify.stdout).toContain('\\u001b[2J\\u000alog: ok');
+  expect(text.replaceAll('\n', '')).not.toMatch(/\p{Cc}/u);
+  expect(text).not.toMatch(/^log: ok/m);
 });
 
 test('audit verify reports alterations with segment and line, as text and as JSON', async () => {

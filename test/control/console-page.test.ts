@@ -138,7 +138,7 @@ test('every page tells what it is given, fits, is accessible, and nothing is ref
   });
   await lookAt('/clients', async () => {
     const archive = await page.getByRole('row', { name: /archive/ }).innerText();
-    expect(archive).toMatch(/7\s+7\s+client-forbidden 7\s+not yet/);
+    expect(archive).toMatch(/7\s+7\s+client-forbidden 7\s+not since the start/);
   });
   await lookAt('/audit', (audit) => {
     expect(audit).toMatch(/Chain altered: gateway\/0001\.jsonl:7: /);

@@ -10,6 +10,10 @@ export interface ServerRow {
   readonly inTurn: number;
   /** Eight client requests at once: how many were served; undefined: it depends on timing. */
   readonly atOnce: number | undefined;
+  /** How many odd targets were served, and what the others got. */
+  readonly targets: string;
+  /** Requests at the upstream for the first client request after its restart. */
+  readonly restart: string;
   /** Attempts with a wrong password for three client requests, and what these got. */
   readonly wrong: string;
   /** The reuse policy that the gateway has learned from the requests in turn. */
@@ -66,11 +70,11 @@ const INTRODUCTION = [
 ];
 
 const SERVERS = wrap(
-  'Processes of their own, from the packages of Debian, over TLS, with a gateway that knows nothing of them. "First" are the requests at the server for the first client request: one is refused with the challenge, one is accepted. "In turn" are those for 20 client requests one after the other; 20 means that no request was repeated. "At once" says how many of eight simultaneous client requests were served, with a dash if that depends on timing. "Wrong password" has a range where the nonce changes with the second: a refusal that names the refused nonce proves nothing, and the next nonce is awaited. "Policy" is the [reuse policy](../develop/nonces.md) that the gateway had learned after the requests in turn.',
+  'Processes of their own, from the packages of Debian, over TLS (sabre/dav and CivetWeb without), with a gateway that knows nothing of them. "First" are the requests at the server for the first client request: one is refused with the challenge, one is accepted. "In turn" are those for 20 client requests one after the other; 20 means that no request was repeated. "At once" says how many of eight simultaneous client requests were served, with a dash if that depends on timing. "Odd targets" says how many of six with quotes, commas, percent-encoding or an empty query were served, and what the others got: some servers read such a target in one way for its resource and in another for its digest, so no client can use it with Digest. "Restart" are the requests at the server for the first client request after its process was replaced: 1 if the nonce is still good, else one that is refused and one that answers it; up to three requests of the gateway find out that the credential is good when the refusal came late. "Wrong password" has a range where the nonce changes with the second: a refusal that names the refused nonce proves nothing, and the next nonce is awaited. "Policy" is the [reuse policy](../develop/nonces.md) that the gateway had learned after the requests in turn.',
 );
 
 const COUNTS_BY_OPAQUE = wrap(
-  'WEBrick with `CheckNc` (off by default) counts nc for each `opaque`, where RFC 7616 counts it for each nonce, and its nonce changes once a second only. When it calls an answer stale and names the same nonce with another `opaque`, the gateway counts for each `opaque`, too. Until then the first request with a new nonce costs another exchange, and of several simultaneous requests some can get 502 `upstream-protocol`. Which requests are repeated depends on timing, so it has no row.',
+  'libmicrohttpd binds a nonce to method and path, so a request with another one is repeated with the challenge of its refusal. WEBrick with `CheckNc` (off by default) counts nc for each `opaque`, where RFC 7616 counts it for each nonce, and its nonce changes once a second only. When it calls an answer stale and names the same nonce with another `opaque`, the gateway counts for each `opaque`, too. Until then the first request with a new nonce costs another exchange, and of several simultaneous requests some can get 502 `upstream-protocol`. Which requests are repeated depends on timing, so it has no row.',
 );
 
 const EXPIRED = wrap(
@@ -92,7 +96,17 @@ export function interoperabilityPage({ servers, expired, proxies, simulated }: O
     '## Servers',
     SERVERS,
     table(
-      ['Server', 'Setting', 'First', 'In turn', 'At once', 'Wrong password', 'Policy'],
+      [
+        'Server',
+        'Setting',
+        'First',
+        'In turn',
+        'At once',
+        'Odd targets',
+        'Restart',
+        'Wrong password',
+        'Policy',
+      ],
       servers.map(serverCells),
     ),
     COUNTS_BY_OPAQUE,
@@ -120,8 +134,9 @@ export function interoperabilityPage({ servers, expired, proxies, simulated }: O
 type Cell = string | number;
 
 function serverCells(row: ServerRow): Cell[] {
-  const { server, setting, first, inTurn, atOnce, wrong, policy } = row;
-  return [server, setting, first, inTurn, atOnce === undefined ? '–' : `${atOnce} of 8`, wrong, policy];
+  const { server, setting, first, inTurn, atOnce, targets, restart, wrong, policy } = row;
+  const crowd = atOnce === undefined ? '–' : `${atOnce} of 8`;
+  return [server, setting, first, inTurn, crowd, targets, restart, wrong, policy];
 }
 
 function simulatedCells(row: SimulatedRow): Cell[] {

@@ -70,6 +70,7 @@ describe('a bucket', () => {
       directory: copy,
       replica: undefined,
       keys,
+      isCopy: true,
       heads: [],
       onBytes: () => undefined,
     });
@@ -97,6 +98,7 @@ describe('a bucket', () => {
       directory: copy,
       replica: undefined,
       keys,
+      isCopy: true,
       heads: [],
       onBytes: () => undefined,
     });

@@ -1,8 +1,9 @@
-import { rename, rm, writeFile } from 'node:fs/promises';
+import { readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { request } from 'node:http';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { describe, expect, test } from '@jest/globals';
 import { Pool } from 'undici';
+import { stringify } from 'yaml';
 import type { Snapshot } from '../../src/control/view.ts';
 import { AUDIT_KEY, recordsIn, useFolders } from '../support/audit-log.ts';
 import { closing } from '../support/closing.ts';
@@ -285,6 +286,35 @@ test('a worker that takes the place of another one uses the version that was pro
   accept(scene, NEW);
   await served(scene, 32);
   expect(refusals(scene)).toBe(0);
+});
+
+test('a reload uses the files that were described, those that are included for the first time among them', async () => {
+  const scene = await start(1);
+  const { configFile } = scene.gateway;
+  const part = join(dirname(configFile), 'part.yaml');
+  const client = (id: string) => stringify({ clients: [{ id, identify: { addresses: ['10.0.0.1'] } }] });
+  const before = await readFile(configFile, 'utf8');
+  await writeFile(part, client('agreed'));
+  await writeFile(configFile, `${before}\ninclude: part.yaml\n`);
+  const describe = () => post(`${scene.control}/api/actions`, { action: 'reload' }, OF_PROGRAM);
+  const confirm = ({ json }: Told) => post(`${scene.control}/api/actions/${json.id}/confirm`, {}, OF_PROGRAM);
+  const clients = async (): Promise<string> => {
+    const response = await fetch(`${scene.control}/api/configuration`, { headers: OF_PROGRAM });
+    return ((await response.json()) as { yaml: string }).yaml;
+  };
+  const agreed = await describe();
+  await writeFile(part, client('other'));
+  expect((await describe()).json.effects).not.toEqual(agreed.json.effects);
+  expect(await confirm(agreed)).toMatchObject({ status: 409, json: { code: 'reload-impossible' } });
+  expect(await clients()).not.toContain('other');
+  // What was refused when it was described is not used either when it is right later.
+  await writeFile(part, 'clients: 1');
+  const broken = await describe();
+  await writeFile(part, client('other'));
+  expect((await confirm(broken)).status).toBe(409);
+  await writeFile(part, client('agreed'));
+  expect((await confirm(await describe())).status).toBe(200);
+  expect(await clients()).toContain('agreed');
 });
 
 test('reload and doctor tell what they found', async () => {

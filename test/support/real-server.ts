@@ -3,7 +3,7 @@ import { chmod, readFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createCertificates } from '../../src/simulator/certificates.ts';
 import type { TestDeployment } from './gateway.ts';
-import { type Place, speaksTls, startServer } from './server-process.ts';
+import { listens, type Place, type ServerPlan, speaksTls, startServer } from './server-process.ts';
 import { testCertificates } from './simulator.ts';
 import { needPackages } from './system-packages.ts';
 
@@ -31,6 +31,8 @@ export interface RealServer {
   readonly deployment: TestDeployment;
   /** Replaces the file of users at once, while the server runs. */
   setUsers(text: string): Promise<void>;
+  /** Ends the server's process, and starts it again on the same port. */
+  restart(): Promise<void>;
   /** Stops the server; resolves to every request that it saw, in the order of their ends. */
   stop(): Promise<Logged[]>;
   close(): Promise<void>;
@@ -45,7 +47,9 @@ export interface ServerKind {
   /** The text of `users`. */
   readonly users: string;
   /** The command that runs the server in the foreground with the configuration in this file. */
-  command(file: string): readonly string[];
+  command(file: string, place: Place): readonly string[];
+  /** It speaks no TLS. */
+  readonly plaintext?: boolean;
 }
 
 /** A log line that `parseLog` reads, in the words that both servers know. */
@@ -54,8 +58,8 @@ export const logFormat = '%s\\t%m\\t%{Authorization}i\\t%r';
 /** Starts a server on a free port, with the certificates of the run. */
 export async function startRealServer(kind: ServerKind): Promise<RealServer> {
   const { ca, server: certificates } = testCertificates() ?? (await createCertificates());
-  const server = await startServer({
-    answers: ({ port }) => speaksTls(port, ca, kind.client),
+  const plan: ServerPlan = {
+    answers: ({ port }) => (kind.plaintext === true ? listens(port) : speaksTls(port, ca, kind.client)),
     async prepare(place) {
       const { folder } = place;
       const { key, cert } = certificates.good;
@@ -64,25 +68,42 @@ export async function startRealServer(kind: ServerKind): Promise<RealServer> {
       await writeFile(join(folder, 'users'), kind.users);
       await writeFile(join(folder, 'client.pem'), kind.client?.certificate ?? '');
       await writeFile(join(folder, 'echo'), ECHO, { mode: 0o755 });
+      await writeFile(join(folder, 'access.log'), '');
+      await chmod(join(folder, 'access.log'), 0o666);
       const configuration = join(folder, 'server.conf');
       await writeFile(configuration, kind.configuration(place));
       // A server that root starts serves as somebody else.
       await chmod(folder, 0o755);
-      return kind.command(configuration);
+      return kind.command(configuration, place);
     },
-  });
-  const { folder, port } = server.place;
+  };
+  let server = await startServer(plan);
+  const logged: Logged[] = [];
+  const stop = async (): Promise<Logged[]> => {
+    await server.stop();
+    logged.push(...parseLog(await readFile(join(server.place.folder, 'access.log'), 'utf8')));
+    return logged;
+  };
+  const { port } = server.place;
   return {
-    deployment: { origin: `https://127.0.0.1:${port}`, ca, ...account },
+    deployment: {
+      ...account,
+      ...(kind.plaintext === true
+        ? { origin: `http://127.0.0.1:${port}`, settings: { tls: { allowPlaintext: true } } }
+        : { origin: `https://127.0.0.1:${port}`, ca }),
+    },
     async setUsers(text) {
+      const { folder } = server.place;
       const next = join(folder, 'users.next');
       await writeFile(next, text);
       await rename(next, join(folder, 'users'));
     },
-    async stop() {
-      await server.stop();
-      return parseLog(await readFile(join(folder, 'access.log'), 'utf8'));
+    async restart() {
+      await stop();
+      await server.close();
+      server = await startServer(plan, port);
     },
+    stop,
     close: () => server.close(),
   };
 }

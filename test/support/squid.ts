@@ -21,8 +21,14 @@ export interface SquidOptions {
   readonly nonceUses?: number;
 }
 
-/** Asked to end, Squid takes its time: it is not asked. */
 const KEEPER = `trap 'kill -9 "$squid"' TERM; /usr/sbin/squid -N -f "$1" & squid=$!; wait "$squid"; wait "$squid"`;
+
+/** Runs Squid in the foreground. Asked to end, it takes its time: it is killed. */
+export const squidCommand = (file: string): readonly string[] => ['sh', '-c', KEEPER, 'keeper', file];
+
+/** Squid, when root starts it, serves as somebody else. */
+export const squidUser =
+  process.getuid?.() === 0 ? 'cache_effective_user nobody\ncache_effective_group nogroup' : '';
 
 /** A line of Squid's own log. */
 export interface Tunnelled {
@@ -59,9 +65,9 @@ export async function startSquid(options: SquidOptions = {}): Promise<Squid> {
       await writeFile(join(folder, 'digest-users'), digestLine());
       const file = join(folder, 'squid.conf');
       await writeFile(file, configuration(place, options));
-      // Squid, when root starts it, serves as somebody else, who writes the logs.
+      // Somebody else writes the logs.
       await chmod(folder, 0o777);
-      return ['sh', '-c', KEEPER, 'keeper', file];
+      return squidCommand(file);
     },
   });
   const { folder, port } = server.place;
@@ -99,7 +105,7 @@ coredump_dir ${folder}
 cache deny all
 pinger_enable off
 shutdown_lifetime 0 seconds
-${process.getuid?.() === 0 ? 'cache_effective_user nobody\ncache_effective_group nogroup' : ''}
+${squidUser}
 ${auth === undefined ? '' : login}
 http_access ${deny ? 'deny' : 'allow'} all
 `;

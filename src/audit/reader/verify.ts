@@ -8,6 +8,7 @@ import { formatHead, GENESIS, type Head } from '../seal.ts';
 import {
   isBegunAnew,
   isStart,
+  type Loss,
   parseLoss,
   parseRetirement,
   parseSetAside,
@@ -84,6 +85,11 @@ export interface VerifyOptions extends HeadCheckOptions {
   readonly heads: readonly Head[];
   /** Losses that were looked into, by the position that the stream had: they are notes. */
   readonly knownLosses?: readonly Head[];
+  /**
+   * True: the directory is a copy of closed segments, of which the newest may be missing. The log cannot say so: who cuts
+   * it off could compress what is left.
+   */
+  readonly isCopy?: boolean;
   /** Called for each block that was read: its bytes, uncompressed, and how many bytes of the file it took. */
   readonly onBytes: (count: number, stored: number) => void;
 }
@@ -181,8 +187,7 @@ class LogCheck {
     for (const segment of segments) await this.#check(folder, segment, segment === segments.at(-1));
     this.#checkSigned(segments.at(-1));
     await this.#headChecks.begin(undefined);
-    // The newest segment is compressed nowhere else.
-    const isCopy = segments.at(-1)?.compressed === true;
+    const { isCopy = false } = this.#options;
     for (const found of this.#headChecks.findings(isCopy)) this.#add(found);
     const startKnown = this.#checkStart(segments[0]);
     this.#checkHeads(startKnown);
@@ -297,17 +302,18 @@ class LogCheck {
     }
     if (isBegunAnew(text)) yield finding('log-begun-anew');
     const loss = parseLoss(text);
-    if (loss !== undefined) {
-      const { log: replica, last: to, end = to, hmac } = loss;
-      const from = to > end ? { from: end + 1 } : {};
-      const log = replica === this.#replica ? {} : { log: replica };
-      yield finding('records-lost', { ...from, to, ...log, ...this.#lossOf({ replica, seq: to, hmac }) });
-    }
+    if (loss !== undefined) yield this.#recordsLost(loss);
     const aside = parseSetAside(text);
     if (aside === undefined) return;
     this.#aside.set(aside.file, aside);
     const { segment, line, file } = aside;
     if (aside.afterStop) yield finding('recovered-after-stop', { segment, line, file });
+  }
+
+  #recordsLost({ log: replica, last: to, end = to, hmac }: Loss): Finding {
+    const from = to > end ? { from: end + 1 } : {};
+    const log = replica === this.#replica ? {} : { log: replica };
+    return finding('records-lost', { ...from, to, ...log, ...this.#lossOf({ replica, seq: to, hmac }) });
   }
 
   /** The end of a worker's chain implies all before it; but the next process continues what it finds. */

@@ -140,7 +140,7 @@ function Navigation() {
         <div key={group}>
           <span class="group">{group}</span>
           {PAGES.filter((page) => page.group === group).map((page) => (
-            <a key={page.path} href={`#${page.path}`} aria-current={page === entry ? 'page' : undefined}>
+            <a key={page.path} href={`#${page.path}`} aria-current={currency(page, entry)}>
               {page.title}
             </a>
           ))}
@@ -148,6 +148,12 @@ function Navigation() {
       ))}
     </nav>
   );
+}
+
+/** Whether a link of the navigation is to the page that is shown, or to the list that it belongs to. */
+function currency(page: PageEntry, shown: PageEntry | undefined): 'page' | 'true' | undefined {
+  if (page === shown) return 'page';
+  return shown?.path.startsWith(`${page.path}/`) ? 'true' : undefined;
 }
 
 function connectionText(): string {

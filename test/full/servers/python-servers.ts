@@ -34,7 +34,7 @@ class Echo:
     def default(self, *parts, **query):
         request = cherrypy.request
         cherrypy.response.headers['Content-Type'] = 'text/plain'
-        return echo(request.method, request.request_line.split(' ')[1], b'')
+        return echo(request.method, request.wsgi_environ['REQUEST_URI'], request.rfile.read())
 def on_end():
     request = cherrypy.request
     record(str(cherrypy.response.status)[:3], request.method, request.headers.get('Authorization'))
@@ -48,6 +48,7 @@ cherrypy.config.update({
     'server.ssl_private_key': FOLDER + '/key.pem',
 })
 cherrypy.quickstart(Echo(), '/', {'/': {
+    'request.process_request_body': False,
     'tools.record.on': True,
     'tools.auth_digest.on': True,
     'tools.auth_digest.realm': REALM,
@@ -98,7 +99,7 @@ app = Flask('echo')
 app.config['SECRET_KEY'] = 'a key of the test'
 auth = HTTPDigestAuth(realm=REALM)
 auth.get_password(lambda user: PASSWORD if user == USER else None)
-@app.route('/<path:path>')
+@app.route('/<path:path>', methods=['GET', 'POST'])
 @auth.login_required
 def echoed(path):
     return echo(request.method, request.environ['RAW_URI'], request.get_data()), {'Content-Type': 'text/plain'}
@@ -141,5 +142,34 @@ class Server(ThreadingMixIn, WSGIServer):
 context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 context.load_cert_chain(FOLDER + '/cert.pem', FOLDER + '/key.pem')
 make_server('127.0.0.1', PORT, recorded, Server, Handler).serve_forever()
+`);
+}
+
+/** libsoup's server with its AuthDomainDigest (MD5, qop=auth, nonces without end, nc unchecked). */
+export function startLibsoup(): Promise<RealServer> {
+  needPackages('python3-gi', 'gir1.2-soup-3.0', 'glib-networking');
+  return startPython(`
+import gi
+gi.require_version('Soup', '3.0')
+from gi.repository import Gio, GLib, Soup
+def handle(server, message, path, query):
+    uri = message.get_uri()
+    target = uri.get_path() + ('' if uri.get_query() is None else '?' + uri.get_query())
+    body = message.get_request_body().flatten().get_data() or b''
+    message.set_status(200, None)
+    message.set_response('text/plain', Soup.MemoryUse.COPY, echo(message.get_method(), target, body).encode())
+def finished(server, message, *rest):
+    record(message.get_status(), message.get_method(), message.get_request_headers().get_one('Authorization'))
+domain = Soup.AuthDomainDigest(realm=REALM)
+domain.add_path('/')
+domain.set_auth_callback(
+    lambda domain, message, user: Soup.AuthDomainDigest.encode_password(user, REALM, PASSWORD) if user == USER else None)
+server = Soup.Server()
+server.set_tls_certificate(Gio.TlsCertificate.new_from_files(FOLDER + '/cert.pem', FOLDER + '/key.pem'))
+server.add_handler(None, handle)
+server.add_auth_domain(domain)
+server.connect('request-finished', finished)
+server.listen(Gio.InetSocketAddress.new_from_string('127.0.0.1', PORT), Soup.ServerListenOptions.HTTPS)
+GLib.MainLoop().run()
 `);
 }

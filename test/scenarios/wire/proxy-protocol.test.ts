@@ -1,5 +1,6 @@
 import { once } from 'node:events';
 import { connect, createServer } from 'node:net';
+import { duplexPair } from 'node:stream';
 import { connect as connectTls } from 'node:tls';
 import { expect, test } from '@jest/globals';
 import { call } from '../../support/client-call.ts';
@@ -39,6 +40,17 @@ async function exchange(parts: readonly (string | Buffer)[], localAddress = '127
   for (const part of parts) await new Promise((resolve) => socket.write(part, resolve));
   await closed;
   return received;
+}
+
+/** The first bytes of a TLS client. */
+async function clientHello(): Promise<Buffer> {
+  const [near, far] = duplexPair();
+  const client = connectTls({ socket: near });
+  // It gets no response.
+  client.on('error', () => client.destroy());
+  const [hello] = await once(far, 'data');
+  client.destroy();
+  return hello;
 }
 
 const statusOf = (response: string): string => response.slice(9, 12);
@@ -163,6 +175,35 @@ test('the header is in front of TLS, in a packet of its own or with the handshak
   closing.push(() => relay.close());
   const answer = await call({ origin: `https://localhost:${relay.port}` }, { tls: { ca: authority.ca } });
   expect(answer.status).toBe(200);
+});
+
+test('with TLS, connections from one port of the proxy to two addresses keep their clients', async () => {
+  const authority = await createTestAuthority();
+  const files = await writeTlsFiles(await authority.server(), authority.ca);
+  closing.push(() => files.remove());
+  const { certFile, keyFile } = files.section;
+  const everywhere = { ...listen, address: '0.0.0.0', tls: { certFile, keyFile } };
+  await using scene = await openScene({ top: { anonymous: false, clients, listen: everywhere } });
+  const { port } = scene.gateway;
+  const open = async (host: string, client: string, localPort?: number) => {
+    const socket = connect({ host, port, localAddress: '127.0.0.1', ...(localPort && { localPort }) });
+    socket.on('error', () => socket.destroy());
+    closing.push(() => socket.destroy());
+    await once(socket, 'connect');
+    await new Promise((resolve) => socket.write(`PROXY TCP4 ${client} 10.0.0.1 1 2\r\n`, resolve));
+    return socket;
+  };
+  const stranger = await open('127.0.0.1', '192.0.2.8');
+  // Of the known client, in the middle of its handshake.
+  const known = await open('127.0.0.2', '192.0.2.7', stranger.localPort);
+  known.write(await clientHello());
+  await once(known, 'data');
+  const secured = connectTls({ socket: stranger, ca: authority.ca, servername: 'localhost' });
+  await once(secured, 'secureConnect');
+  secured.write(REQUEST);
+  let received = '';
+  for await (const chunk of secured.setEncoding('latin1')) received += chunk;
+  expect(received).toContain('the address 192.0.2.8');
 });
 
 test('a connection that waits for its header does not hold up the end', async () => {

@@ -28,7 +28,7 @@ export function ClientPage({ params }: PageProps) {
   const facts: Fact[] = [
     ['Recognised by', data.identifiedBy.join('; and ')],
     ['Requests', `${rate(now?.perSecond ?? 0)} per second, ${count(now?.requests ?? 0)} in all`],
-    ['Last seen since start', lastSeenText(now?.lastSeen ?? null)],
+    ['Last seen', lastSeenText(now?.lastSeen ?? null)],
     ...limitFacts(data.limits),
     ...modeFacts(data.observedUntil),
     ['Explain', <a href={`#/policy?client=${encodeURIComponent(name)}`}>what comes of a request</a>],

@@ -28,7 +28,7 @@ const COLUMNS: readonly Column<ClientView>[] = [
   },
   { label: 'Refusals', cell: refusalsText },
   {
-    label: 'Last seen since start',
+    label: 'Last seen',
     cell: ({ lastSeen }) => lastSeenText(lastSeen),
     sortBy: ({ lastSeen }) => -(lastSeen ?? 0),
   },
@@ -55,7 +55,7 @@ export function ClientsPage() {
 
 /** Formats when a client was last seen, in Unix milliseconds. */
 export function lastSeenText(at: number | null): string {
-  return at === null ? 'not yet' : ago(((snapshot.value?.at ?? at) - at) / 1000);
+  return at === null ? 'not since the start' : ago(((snapshot.value?.at ?? at) - at) / 1000);
 }
 
 function refusalsText({ refusals }: ClientView): string {

@@ -113,7 +113,7 @@ function UsageReport({ query }: { readonly query: URLSearchParams }) {
       )}
       {data !== undefined && data.total.requests > 0 && (
         <>
-          <DayCharts usage={data} />
+          {data.daily.length > 1 && <DayCharts usage={data} />}
           <p class="small">
             All rows: <a href={`${path}&format=csv`}>download as CSV</a>.
           </p>

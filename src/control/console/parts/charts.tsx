@@ -2,7 +2,7 @@ import { useEffect, useRef, useState } from 'preact/hooks';
 import uPlot from 'uplot';
 import { type History, RANGES, type Range, type SeriesName } from '../../view.ts';
 import { useFetch } from '../api.ts';
-import { latency, momentWithSeconds, rate } from '../format.ts';
+import { bytes, latency, momentWithSeconds, rate } from '../format.ts';
 import { changeQuery } from './links.tsx';
 import { colours } from './theme.tsx';
 
@@ -164,6 +164,8 @@ const HEIGHT = 150;
 /** Distances of the marks of a time axis in seconds, and the length from which on it has days. */
 const HOURS = [60, 120, 300, 900, 1800, 3600, 7200, 14_400, 21_600];
 const DAYS = [1, 2, 7, 14, 28, 56, 112, 364, 728].map((days) => days * 86_400);
+/** Steps of an axis of bytes. */
+const BINARY = Array.from({ length: 50 }, (_, power) => 2 ** power);
 const DAYS_FROM = 172_800;
 
 export interface Line {
@@ -279,7 +281,7 @@ function settings(
     height: HEIGHT,
     legend: { show: false },
     cursor: { y: false, points: { size: 5 }, drag: { x: false, y: false }, sync: { key: group } },
-    padding: [6, 18, 0, 0],
+    padding: [6, 24, 0, 0],
     scales: {
       x: {
         // By the data: for a single point, uPlot names an end that is a thousand days later.
@@ -303,6 +305,7 @@ function settings(
         ...axis,
         size: seconds > DAYS_FROM ? 62 : 50,
         space: 28,
+        ...(format === bytes && { incrs: BINARY }),
         values: (_plot, values) => values.map(format),
       },
     ],

@@ -46,28 +46,24 @@ server.start
   });
 }
 
-/** Rack's middleware Rack::Auth::Digest::MD5 on WEBrick: qop=auth, nonces without end, nc unchecked. */
-export function startRack(): Promise<RealServer> {
-  needPackages('ruby', 'ruby-webrick', 'ruby-rack');
+/** Serves the Rack application `guarded` of this program, which has the account and the echo, with TLS and an access log. */
+function startOnRack(program: string): Promise<RealServer> {
   return startRealServer({
     users: '',
     command: (file) => ['ruby', file],
     configuration: ({ folder, port }) => `
 require 'rack'
 require 'rack/handler/webrick'
-require 'rack/auth/digest/md5'
 require 'webrick/https'
 require 'digest'
-folder = ${JSON.stringify(folder)}
-log = File.open(folder + '/access.log', 'a')
-log.sync = true
-echo = lambda do |env|
+FOLDER, REALM, USER, PASSWORD = ${JSON.stringify([folder, account.realm, account.username, account.password])}
+def echo_of(env)
   hash = Digest::SHA256.hexdigest(env['rack.input'].read)
-  [200, { 'Content-Type' => 'text/plain' }, ["#{env['REQUEST_METHOD']} #{env['REQUEST_URI'].sub(%r{^https?://[^/]+}, '')} #{hash}  -\\n"]]
+  "#{env['REQUEST_METHOD']} #{env['REQUEST_URI'].sub(%r{^https?://[^/]+}, '')} #{hash}  -\\n"
 end
-guarded = Rack::Auth::Digest::MD5.new(echo, ${JSON.stringify(account.realm)}, 'a key of the test') do |user|
-  user == ${JSON.stringify(account.username)} ? ${JSON.stringify(account.password)} : nil
-end
+${program}
+log = File.open(FOLDER + '/access.log', 'a')
+log.sync = true
 app = lambda do |env|
   status, headers, body = guarded.call(env)
   log.write("#{status}\\t#{env['REQUEST_METHOD']}\\t#{env['HTTP_AUTHORIZATION'] || '-'}\\n")
@@ -75,8 +71,38 @@ app = lambda do |env|
 end
 Rack::Handler::WEBrick.run(app, Host: '127.0.0.1', Port: ${port}, Logger: WEBrick::Log.new(File::NULL), AccessLog: [],
   SSLEnable: true,
-  SSLCertificate: OpenSSL::X509::Certificate.new(File.read(folder + '/cert.pem')),
-  SSLPrivateKey: OpenSSL::PKey.read(File.read(folder + '/key.pem'))) { |server| trap('TERM') { server.shutdown } }
+  SSLCertificate: OpenSSL::X509::Certificate.new(File.read(FOLDER + '/cert.pem')),
+  SSLPrivateKey: OpenSSL::PKey.read(File.read(FOLDER + '/key.pem'))) { |server| trap('TERM') { server.shutdown } }
 `,
   });
+}
+
+/** Rack's middleware Rack::Auth::Digest::MD5 on WEBrick: qop=auth, nonces without end, nc unchecked. */
+export function startRack(): Promise<RealServer> {
+  needPackages('ruby', 'ruby-webrick', 'ruby-rack');
+  return startOnRack(`
+require 'rack/auth/digest/md5'
+echo = ->(env) { [200, { 'Content-Type' => 'text/plain' }, [echo_of(env)]] }
+guarded = Rack::Auth::Digest::MD5.new(echo, REALM, 'a key of the test') { |user| user == USER ? PASSWORD : nil }
+`);
+}
+
+/** Rails' HttpAuthentication::Digest on WEBrick: qop=auth, nonces of 300 s that change with the second, never stale. */
+export function startRails(): Promise<RealServer> {
+  needPackages('ruby', 'ruby-webrick', 'ruby-actionpack');
+  return startOnRack(`
+require 'action_controller'
+class EchoController < ActionController::API
+  include ActionController::HttpAuthentication::Digest::ControllerMethods
+  before_action { authenticate_or_request_with_http_digest(REALM) { |user| user == USER ? PASSWORD : nil } }
+  def echo
+    response.content_type = 'text/plain'
+    self.response_body = echo_of(request.env)
+  end
+end
+KEYS = ActiveSupport::KeyGenerator.new('a key of the test')
+guarded = lambda do |env|
+  EchoController.action(:echo).call(env.merge('action_dispatch.key_generator' => KEYS, 'action_dispatch.http_auth_salt' => 'salt'))
+end
+`);
 }
