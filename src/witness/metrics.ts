@@ -27,7 +27,7 @@ export class WitnessMetrics {
   });
   readonly #refused = new Counter({
     name: `${PREFIX}heads_refused_total`,
-    help: 'Heads that were not cosigned, by the reason; other-root, inconsistent and too-many-trees are evidence against the log',
+    help: 'Heads that were not cosigned, by the reason; other-root, inconsistent and too-many-trees can be evidence against the log',
     labelNames: ['reason'],
     registers: [this.registry],
   });
