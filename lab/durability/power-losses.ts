@@ -149,7 +149,7 @@ class PowerLoss {
         keyFile,
         replica: name,
         durability,
-        stream: { redis: true },
+        sinks: [{ name: 'stream', redis: {} }],
       },
     };
   }

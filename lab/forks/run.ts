@@ -240,7 +240,10 @@ class History {
       tls: undefined,
     } as const;
     const options = { directory: this.directory, replica: REPLICA, keys: auditKeys(KEY), sinks: [sink] };
-    const set = new SinkSet(options, { info() {}, warn() {}, error() {} });
+    const set = new SinkSet(options, {
+      log: { info() {}, warn() {}, error() {} },
+      recordLoss: () => Promise.resolve(false),
+    });
     await until(async () => {
       const { witness } = await set.status();
       return witness !== undefined && witness.delivered > 0 && witness.behind === 0;

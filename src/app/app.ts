@@ -4,7 +4,6 @@ import { identifierLists } from '../audit/reader/usage-table.ts';
 import { AuditSinks } from '../audit/shipping/audit-sinks.ts';
 import { monotonicClock } from '../base/clock.ts';
 import type { FileWatch } from '../base/file-watch.ts';
-import type { Log } from '../base/log.ts';
 import { LogThrottle } from '../base/log-throttle.ts';
 import { type OpenAddress, removeStaleSocket } from '../base/open-port.ts';
 import { formatPath } from '../config/issues.ts';
@@ -66,7 +65,7 @@ export class App {
     this.#listening = setup.config.listen;
     const reloading = { source, watchFile, log, metrics, audit, serviceManager, workers };
     this.#reloads = new Reloads(setup, reloading);
-    this.#auditSinks = openSinks(setup, log);
+    this.#auditSinks = openSinks(setup, { log, audit });
     this.#control = this.#openControl();
   }
 
@@ -283,8 +282,12 @@ function offerOf({ config: { deployments } }: AppSetup): OfferedDeployment[] {
 }
 
 /** Starts sending the logs of this replica and its workers; undefined: there is nowhere to send them. */
-function openSinks({ audit, auditSinks: sinks }: AppSetup, log: Log): AuditSinks | undefined {
-  if (audit === undefined || sinks.length === 0) return undefined;
-  const { directory, replica, key } = audit;
-  return new AuditSinks({ directory, replica, key, sinks }, log);
+function openSinks(
+  { audit: options, auditSinks: sinks }: AppSetup,
+  { log, audit }: Pick<AppDeps, 'log' | 'audit'>,
+): AuditSinks | undefined {
+  if (options === undefined || sinks.length === 0) return undefined;
+  const { directory, replica, key } = options;
+  const recordLoss = audit.recordLoss.bind(audit);
+  return new AuditSinks({ directory, replica, key, sinks }, { log, recordLoss });
 }

@@ -1,10 +1,6 @@
-import { join } from 'node:path';
 import { isNativeError } from 'node:util/types';
-import { type Audit, type AuditOptions, type AuditSink, noAudit } from '../audit/audit.ts';
+import { type Audit, type AuditOptions, noAudit } from '../audit/audit.ts';
 import { openAudit } from '../audit/journal/file-audit.ts';
-import { auditKeys } from '../audit/keys.ts';
-import { RedisStream } from '../audit/shipping/redis-stream.ts';
-import { StreamSink } from '../audit/shipping/stream-sink.ts';
 import type { BufferGc } from '../base/buffer-gc.ts';
 import type { Clock } from '../base/clock.ts';
 import { errorCode } from '../base/error-code.ts';
@@ -14,7 +10,6 @@ import { describeError } from '../base/report-error.ts';
 import { FlightRecorder } from '../handshake/flight-recorder.ts';
 import { MergedMetrics } from '../metrics/merged-metrics.ts';
 import { type BuildInfo, Metrics } from '../metrics/metrics.ts';
-import type { RedisOptions } from '../redis/connection.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import type { Tracing } from '../tracing/tracing.ts';
 import { FlightFiles } from './flight-files.ts';
@@ -55,7 +50,7 @@ export class AuditLogError extends Error {
  */
 export async function openParts(setup: AppSetup, options: ProcessOptions): Promise<ProcessParts> {
   const { worker, log, build, clock } = options;
-  const audit = await openAuditLog(setup.audit, setup.redis, log);
+  const audit = await openAuditLog(setup.audit, log);
   const isPrimary = worker === undefined && setup.config.workers !== 1;
   const metrics = new Metrics(build, { withLoop: !isPrimary });
   const merged = new MergedMetrics(metrics.registry);
@@ -70,34 +65,16 @@ export async function openParts(setup: AppSetup, options: ProcessOptions): Promi
  * Opens the audit log of this process, or one that a worker has left. `options` undefined: nothing is recorded.
  * @throws AuditLogError
  */
-export async function openAuditLog(
-  options: AuditOptions | undefined,
-  redis: RedisOptions | undefined,
-  log: Log,
-): Promise<Audit> {
+export async function openAuditLog(options: AuditOptions | undefined, log: Log): Promise<Audit> {
   if (options === undefined) return noAudit;
-  const sink =
-    redis && options.stream?.redis === true ? openStream(options, options.stream, redis, log) : undefined;
   try {
-    return await openAudit(options, { log, ...(sink && { sink }) });
+    return await openAudit(options, { log });
   } catch (error) {
-    await sink?.close();
     // `check` cannot detect this: the disk is full, or another gateway writes to the folder.
     const reason = isNativeError(error) ? error.message : error;
     const key = errorCode(error) === 'pseudonym-keys' ? 'pseudonyms.keysDirectory' : 'directory';
     throw new AuditLogError(`audit.${key}: ${reason}`, { cause: error });
   }
-}
-
-function openStream(
-  { directory, replica, key }: AuditOptions,
-  { maxLength }: { readonly maxLength: number },
-  redis: RedisOptions,
-  log: Log,
-): AuditSink {
-  const keys = auditKeys(key);
-  const stream = new RedisStream(redis, [keys]);
-  return new StreamSink({ folder: join(directory, replica), replica, keys, maxLength }, { stream, log });
 }
 
 /** Distinct errors whose log lines are throttled. */

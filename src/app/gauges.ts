@@ -55,8 +55,8 @@ export function setCounts(metrics: Metrics, deployments: readonly Deployment[], 
 }
 
 /** The log keeps these counts itself, which costs least on the request path. */
-export function setAuditCounts(metrics: Metrics, { counts, sink, signed }: Audit): void {
-  const { auditRecords, auditFailures, auditSinkLagSeconds, auditSinkLagRecords } = metrics;
+export function setAuditCounts(metrics: Metrics, { counts, signed }: Audit): void {
+  const { auditRecords, auditFailures } = metrics;
   auditRecords.reset();
   auditRecords.inc(counts.records);
   auditFailures.reset();
@@ -65,14 +65,6 @@ export function setAuditCounts(metrics: Metrics, { counts, sink, signed }: Audit
     const { unsignedSince } = signed;
     metrics.auditUnsigned.set(unsignedSince === undefined ? 0 : (performance.now() - unsignedSince) / 1000);
   }
-  if (sink === undefined) return;
-  const { since, records } = sink.lag;
-  auditFailures.inc({ sink: 'redis' }, sink.failures);
-  auditSinkLagSeconds.set(
-    { sink: 'redis' },
-    since === undefined ? 0 : Math.max(0, Date.now() - since) / 1000,
-  );
-  auditSinkLagRecords.set({ sink: 'redis' }, records);
 }
 
 /** Sets the ends of keys and rules; those of a configuration before disappear. */

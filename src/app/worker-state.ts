@@ -93,13 +93,12 @@ function listenerView({ name, tls, connections }: Listener): ListenerView {
 /** Returns the state of an audit log; null: nothing is recorded. */
 export function auditState(audit: Audit): AuditState | null {
   if (!audit.enabled) return null;
-  const { counts, failing, retentionHeld, sink, integrityError } = audit;
+  const { counts, failing, retentionHeld, integrityError } = audit;
   return {
     records: counts.records,
     failures: counts.failures,
     failing: listOf(failing),
     retentionHeld: listOf(retentionHeld),
-    streamFailing: sink === undefined ? null : listOf(sink.failing),
     integrityErrors: listOf(integrityError),
   };
 }

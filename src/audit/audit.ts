@@ -33,8 +33,6 @@ export interface AuditOptions {
   };
   /** Names of the sinks, whose positions are in the folder. */
   readonly sinks?: readonly string[];
-  /** Undefined: records go to the files only. */
-  readonly stream?: { readonly redis: boolean; readonly maxLength: number };
 }
 
 /** Values that are recorded encrypted, under keys that can be destroyed. */
@@ -52,8 +50,6 @@ export type RecordOptions = Pick<AuditOptions, 'parameters' | 'pseudonyms'>;
 
 export interface AuditDeps {
   readonly log: Log;
-  /** Receives each batch that was written; closed with the log. */
-  readonly sink?: AuditSink;
 }
 
 /** The audit log: who received what, and what happened to the gateway itself. */
@@ -64,8 +60,6 @@ export interface Audit {
   readonly failing: string | undefined;
   /** Why old segments are not removed; undefined: they are. */
   readonly retentionHeld: string | undefined;
-  /** The copy of the log elsewhere; undefined: there is none. */
-  readonly sink: Pick<AuditSink, 'failing' | 'failures' | 'lag'> | undefined;
   /** True while nothing can be written and `onFailure` is `refuse`: requests are to be refused. */
   readonly refusing: boolean;
   /** Records since the start; and failures: records not written in time or at all, and outages. */
@@ -91,6 +85,11 @@ export interface Audit {
   admin(event: string, details: AdminDetails): void;
   /** Resolves to true when the record is in the file; to false if it cannot be written now, or nothing is recorded. */
   adminWritten(event: string, details: AdminDetails): Promise<boolean>;
+  /**
+   * Records that this log, or that of a worker, has lost a seal and all after it, so that `audit verify` tells it from now
+   * on. Resolves to false if it cannot be recorded now.
+   */
+  recordLoss(lost: Head): Promise<boolean>;
   /** Replaces what later records hold: the parameters with values, and what is hidden. Undefined: no change. */
   configure(options: RecordOptions | undefined): void;
   /** A criterion of a search as it may be recorded: as it is, or its pseudonym. */
@@ -126,36 +125,6 @@ export interface RecentRecord {
 export interface RecentRecords {
   /** Records after the first `position` ones, oldest first, as far as they are kept; and how many there were in all. */
   since(position: number): { readonly records: readonly RecentRecord[]; readonly position: number };
-}
-
-/** What a copy of the log lacks. */
-export interface SinkLag {
-  /** Since when the oldest record waits, in Unix milliseconds; undefined: none does. */
-  readonly since: number | undefined;
-  readonly records: number;
-}
-
-/** A copy of the log elsewhere. */
-export interface AuditSink {
-  /** Why nothing arrives there; undefined: it does. */
-  readonly failing: string | undefined;
-  /** Attempts that failed. */
-  readonly failures: number;
-  readonly lag: SinkLag;
-  /** Called once, before `sealed`. */
-  open(log: LossRecorder): void;
-  /** Called when a batch is in the file. */
-  sealed(head: Head): void;
-  close(): Promise<void>;
-}
-
-/** The log, for a sink that has records which the log lacks. */
-export interface LossRecorder {
-  /**
-   * Records that the log has lost a seal, and all after it, so that `audit verify` tells it from now on.
-   * @returns false if it cannot be recorded now
-   */
-  recordLoss(lost: Pick<Head, 'seq' | 'hmac'>): Promise<boolean>;
 }
 
 /** Ends a batch with the current turn of the event loop, or with a later one while each turn brings more. */
@@ -195,7 +164,6 @@ export class BatchTimer {
   };
 }
 
-/** Releases responses that wait for no file at the end of the turn: released one by one, they cost more CPU time. */
 /** Releases responses that wait for no file in batches: released one by one, or at each turn, they cost 3 % more CPU time. */
 export class ReleaseQueue {
   #waiting: Waiter[] = [];
@@ -226,7 +194,6 @@ export const noAudit: Audit = {
   enabled: false,
   failing: undefined,
   retentionHeld: undefined,
-  sink: undefined,
   refusing: false,
   counts: { records: 0, failures: 0 },
   integrityError: undefined,
@@ -239,6 +206,7 @@ export const noAudit: Audit = {
   outcome() {},
   admin() {},
   adminWritten: () => Promise.resolve(false),
+  recordLoss: () => Promise.resolve(false),
   configure() {},
   recordedCriterion: (value) => value,
   close: () => Promise.resolve(),

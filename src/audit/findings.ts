@@ -128,8 +128,10 @@ const table = {
     cause: 'The stream in Redis had records that the log lacked when the process started.',
     remedy:
       'Get them from the stream or its collector. `--known-loss` makes it a note, once the cause is known, such as a power failure.',
-    message: ({ from, to, ...loss }: { from?: number; to: number } & Loss) => {
-      const lost = from === undefined ? `record ${to}, or some before it,` : `records ${from} to ${to}`;
+    message: ({ from, to, log, ...loss }: { from?: number; to: number; log?: string } & Loss) => {
+      const of = log === undefined ? '' : ` of ${log}`;
+      const lost =
+        from === undefined ? `record ${to}${of}, or some before it,` : `records ${from} to ${to}${of}`;
       return `tells that ${lost} had been lost before the process started: the stream in Redis had them${lossText(loss)}`;
     },
   },
@@ -182,6 +184,12 @@ const table = {
     cause: 'The last records are under no signed head yet: the gateway is writing, or was killed.',
     message: ({ records }: { records: number }) =>
       `ends with ${records} records under no signed head: the gateway is writing, or was killed; they are not proven`,
+  },
+  'heads-missing': {
+    cause:
+      'More records at the end are under no signed head than a gateway that is killed can leave: heads were removed, or these records were written anew.',
+    message: ({ records, seconds }: { records: number; seconds: number }) =>
+      `ends with ${records} records of ${seconds} s under no signed head, which a gateway makes each second: heads were removed, or these records were written anew`,
   },
   ...witnessFindings,
   ...timestampFindings,

@@ -20,6 +20,7 @@ import {
   type AuditConfig,
   auditDirectory,
   collectFiles,
+  hasStream,
   LogReading,
   openAuditConfig,
   replicaOption,
@@ -207,11 +208,11 @@ async function sourcesOf(
     const directory = await auditDirectory({ config: file, directory: copy });
     return { directory, keys: 'unknown', publicKeys: await readPublicKeys(publicKey), heads: head };
   }
-  if (file === undefined) throw new CommandError(2, 'give --config, or --directory with --public-key');
+  if (file === undefined) throw new CommandError(2, 'Give --config, or --directory with --public-key');
   if (copy !== undefined) throw new CommandError(2, '--directory needs --public-key');
   const config = await openAuditConfig(io, file, key);
-  const { directory, keys, stream } = config;
-  const inStream = stream?.redis === true ? await headsInStream(io, file, config, replica) : [];
+  const { directory, keys } = config;
+  const inStream = hasStream(config) ? await headsInStream(io, file, config, replica) : [];
   return { directory, keys, publicKeys: undefined, heads: [...head, ...inStream] };
 }
 
@@ -289,6 +290,6 @@ function asJson(directory: string, result: Verified): string {
 
 function collectHead(value: string, before: readonly Head[]): Head[] {
   const head = parseHead(value);
-  if (head === undefined) throw new InvalidArgumentError('a head is REPLICA:NUMBER:SEAL, as the log has it');
+  if (head === undefined) throw new InvalidArgumentError('A head is REPLICA:NUMBER:SEAL, as the log has it.');
   return [...before, head];
 }

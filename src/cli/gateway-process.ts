@@ -68,7 +68,7 @@ function fleetOf(setup: AppSetup, parts: ProcessParts): Fleet | undefined {
   });
 }
 
-function idleLogs({ audit, redis }: AppSetup, log: Log): IdleLogs {
+function idleLogs({ audit }: AppSetup, log: Log): IdleLogs {
   return new IdleLogs({
     log,
     list: async () => {
@@ -76,8 +76,7 @@ function idleLogs({ audit, redis }: AppSetup, log: Log): IdleLogs {
       const names = await foldersIn(audit.directory, audit.replica);
       return names.map((name) => processOf(name).worker).filter((worker) => worker > 0);
     },
-    open: (number) =>
-      openAuditLog(audit && { ...audit, replica: replicaOf(audit.replica, number) }, redis, log),
+    open: (number) => openAuditLog(audit && { ...audit, replica: replicaOf(audit.replica, number) }, log),
   });
 }
 

@@ -39,12 +39,12 @@ const auditSection = (folder: string) =>
       durability: oneOf(['write', 'fsync', 'async'])
         .default('write')
         .describe(
-          'What a record has survived before its response leaves: the end of the process (`write`), of the machine (`fsync`), or neither (`async`).',
+          'When a record counts as safe, so that its response may leave: given to the system (`write`), on disk (`fsync`), or not awaited (`async`).',
         ),
       onFailure: oneOf(['refuse', 'serve'])
         .default('refuse')
         .describe(
-          'What happens while the log cannot be written: `refuse` answers 503 `audit-unavailable` until it can; `serve` goes on without records and counts them.',
+          'What happens while the log cannot be written: `refuse` responds with 503 `audit-unavailable` until it can; `serve` goes on without records and counts them.',
         ),
       keyFile: fileName(folder).describe(
         'A file with the key of the seals: 256 bits in hex. A holder of the key can forge the log, so keep a copy away from the log.',
@@ -115,20 +115,6 @@ const auditSection = (folder: string) =>
         )
         .prefault({})
         .describe('The files of the log.'),
-      stream: z
-        .strictObject(
-          {
-            redis: flag()
-              .default(false)
-              .describe('Sends every record to a stream in Redis, too. It needs `redis`.'),
-            maxLength: whole(1000, 1_000_000_000)
-              .default(1_000_000)
-              .describe('The newest records that the stream keeps; a seal counts as one.'),
-          },
-          { error: SECTION },
-        )
-        .exactOptional()
-        .describe('One stream for the logs of all replicas.'),
       sinks: auditSinksSchema(folder)
         .exactOptional()
         .describe(
@@ -202,10 +188,19 @@ const timestamps = (folder: string) =>
     { error: SECTION },
   );
 
-/** Names that the metrics have for the files, for the stream, for the witness, and for time stamps. */
-const TAKEN = ['file', 'redis', 'witness', 'timestamps'];
-const SINKS = 'a list of mappings, each with a name and one of syslog, s3, otlp';
-const KINDS = ['syslog', 's3', 'otlp'] as const;
+/** Names that the metrics have for the files, for the witness, and for time stamps. */
+const TAKEN = ['file', 'witness', 'timestamps'];
+const KINDS = ['redis', 'syslog', 's3', 'otlp'] as const;
+const SINKS = `a list of mappings, each with a name and one of ${KINDS.join(', ')}`;
+
+const redis = z.strictObject(
+  {
+    maxLength: whole(1000, 1_000_000_000)
+      .default(1_000_000)
+      .describe('The newest records that the stream keeps; a seal counts as one.'),
+  },
+  { error: SECTION },
+);
 
 const syslog = (folder: string) =>
   z.strictObject(
@@ -281,7 +276,7 @@ const auditSinksSchema = (folder: string) => {
   const sink = z.strictObject(
     {
       name: text(
-        'letters, digits, "-", "_" and "." only, 64 at most, a letter or digit first; not file, redis, witness or timestamps',
+        'letters, digits, "-", "_" and "." only, 64 at most, a letter or digit first; not file, witness or timestamps',
         (value) => NAME.test(value) && !TAKEN.includes(value),
       ).describe(
         'Names the sink in metrics and logs, and the file with its position. Another name sends the whole log again.',
@@ -289,6 +284,11 @@ const auditSinksSchema = (folder: string) => {
       timeout: duration()
         .exactOptional()
         .describe('How long the receiver may take to confirm a delivery. Without it, 10s, and 5m for s3.'),
+      redis: redis
+        .exactOptional()
+        .describe(
+          'One stream for the logs of all replicas, in the Redis of `redis`. `audit export --follow` collects it.',
+        ),
       syslog: syslog(folder)
         .exactOptional()
         .describe('A syslog receiver: RFC 5424 over TLS (RFC 5425) or TCP.'),
@@ -310,10 +310,17 @@ const auditSinksSchema = (folder: string) => {
         message: 'is that of another sink, too: give each its own',
       });
     }
+    const [, second] = sinks.flatMap((sink, index) => ('redis' in sink ? [index] : []));
+    if (second !== undefined) {
+      const message = 'is a second one: there is one stream, of which this would send every record again';
+      context.addIssue({ code: 'custom', path: [second, 'redis'], message });
+    }
   });
 };
 
-function* kindIssues(sink: Accepted<{ syslog?: object; s3?: object; otlp?: object }>): Generator<CrossIssue> {
+function* kindIssues(
+  sink: Accepted<{ redis?: object; syslog?: object; s3?: object; otlp?: object }>,
+): Generator<CrossIssue> {
   const kinds = KINDS.filter((kind) => kind in sink);
   if (kinds.length === 1) return;
   const found = kinds.length === 0 ? 'names no receiver' : 'names receivers of several kinds';

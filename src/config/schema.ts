@@ -18,12 +18,9 @@ import {
   record,
   SECTION,
   text,
+  tokenHash,
   whole,
 } from './value-schemas.ts';
-
-/** The SHA-256 of a token. */
-const tokenHash = () =>
-  text('the SHA-256 of the token, 64 hex digits', /^[0-9a-fA-F]{64}$/).transform((hex) => hex.toLowerCase());
 
 /** Where the access log goes. */
 const accessTarget = (folder: string) =>
@@ -151,7 +148,7 @@ export const sectionsSchema = (folder: string) =>
             delay: durationOrZero()
               .default(5_000)
               .describe(
-                'How long the gateway still accepts connections after SIGTERM while `/readyz` answers 503. Set it longer than the health check of the load balancer takes.',
+                'How long the gateway still accepts connections after SIGTERM while `/readyz` responds with 503. Set it longer than the health check of the load balancer takes.',
               ),
             timeout: duration()
               .default(30_000)
@@ -168,7 +165,7 @@ export const sectionsSchema = (folder: string) =>
       readiness: oneOf(['gateway', 'any-upstream', 'all-upstreams'])
         .default('gateway')
         .describe(
-          'When `/readyz` answers 200: `gateway`, while this process can serve, which is right behind a load balancer, since other replicas reach the same upstreams; `any-upstream` or `all-upstreams`, only while one or every deployment has an address that is not failing, which is right where replicas use different networks.',
+          'When `/readyz` responds with 200: `gateway`, while this process can serve, which is right behind a load balancer, since other replicas reach the same upstreams; `any-upstream` or `all-upstreams`, only while one or every deployment has an address that is not failing, which is right where replicas use different networks.',
         ),
       redis: redisSchema(folder)
         .exactOptional()

@@ -16,10 +16,11 @@ export function* sectionIssues(config: Accepted<Config>): Generator<CrossIssue> 
   yield* controlIssues(config);
   yield* listenerIssues(config);
   yield* clientIssues(config, exposed.length > 0);
-  if (config.audit?.stream?.redis === true && !('redis' in config)) {
+  for (const [index, sink = {}] of (config.audit?.sinks ?? []).entries()) {
+    if (!('redis' in sink) || 'redis' in config) continue;
     yield {
-      path: ['audit', 'stream', 'redis'],
-      message: 'needs a Redis: give redis, or leave stream out',
+      path: ['audit', 'sinks', index, 'redis'],
+      message: 'needs a Redis: give redis at the top, or leave this sink out',
     };
   }
   yield* pseudonymIssues(config.audit);

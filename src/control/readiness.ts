@@ -1,6 +1,5 @@
 import {
   type AddressState,
-  type AuditState,
   type ConfigurationState,
   type DeploymentState,
   type GatewayState,
@@ -149,14 +148,7 @@ function sharedChecks({ stage, storeUp, audit }: GatewayState): OwnCheck[] {
         ...problems(audit?.retentionHeld, words.retentionHeld, next.retentionHeld),
       ],
     },
-    ...streamChecks(audit),
   ];
-}
-
-function streamChecks(audit: AuditState | null): OwnCheck[] {
-  const failing = audit?.streamFailing ?? null;
-  if (failing === null) return [];
-  return [{ name: 'audit-stream', errors: problems(failing, words.streamFailing, next.streamFailing) }];
 }
 
 function sinkCheck({ name, failing }: SinkState): OwnCheck {
@@ -173,7 +165,6 @@ function workersCheck({ serving, configured, audit }: WorkersState): OwnCheck {
       ...(serving < configured ? [missing] : []),
       ...problems(audit?.failing, words.primaryAuditFailing, next.auditFailing),
       ...problems(audit?.retentionHeld, words.primaryRetentionHeld, next.retentionHeld),
-      ...problems(audit?.streamFailing ?? [], words.primaryStreamFailing, next.streamFailing),
     ],
   };
 }

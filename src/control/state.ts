@@ -72,8 +72,6 @@ export interface AuditState {
   readonly failing: readonly string[];
   /** Why old segments are not removed. */
   readonly retentionHeld: readonly string[];
-  /** Why the stream in Redis gets nothing; null: there is no stream. */
-  readonly streamFailing: readonly string[] | null;
   /** Found in the newest segment at the start. */
   readonly integrityErrors: readonly PlacedFinding[];
 }
@@ -185,14 +183,12 @@ export function mergeStates(
 
 /** Adds up the states of audit logs, of which there is at least one. */
 export function mergeAudits(audits: readonly AuditState[]): AuditState {
-  const streams = audits.flatMap(({ streamFailing }) => (streamFailing === null ? [] : [streamFailing]));
   const findings = audits.flatMap(({ integrityErrors }) => integrityErrors);
   return {
     records: audits.reduce((sum, { records }) => sum + records, 0),
     failures: audits.reduce((sum, { failures }) => sum + failures, 0),
     failing: distinct(audits.flatMap(({ failing }) => failing)),
     retentionHeld: distinct(audits.flatMap(({ retentionHeld }) => retentionHeld)),
-    streamFailing: streams.length === 0 ? null : distinct(streams.flat()),
     integrityErrors: mergeBy(findings, findingText, ([first]) => first),
   };
 }

@@ -12,12 +12,10 @@ export const WORDS = {
     storeDown: 'Redis is unreachable: nonces are not shared with other replicas',
     auditFailing: (reason: string) => `the audit log cannot be written: ${reason}`,
     retentionHeld: (reason: string) => reason,
-    streamFailing: (reason: string) => `the audit stream is unreachable: ${reason}`,
     sinkFailing: (reason: string) => `the audit sink gets nothing: ${reason}`,
     workersMissing: (serving: number, configured: number) => `${serving} of ${configured} workers serve`,
     primaryAuditFailing: (reason: string) => `the primary's audit log cannot be written: ${reason}`,
     primaryRetentionHeld: (reason: string) => `the primary: ${reason}`,
-    primaryStreamFailing: (reason: string) => `the primary cannot reach the audit stream: ${reason}`,
     configurationRefused: (reason: string) =>
       `the new configuration is refused, and the one before stays in use: ${reason}`,
     needsRestart: (keys: readonly string[]) =>
@@ -51,7 +49,6 @@ export const WORDS = {
     storeDown: 'check that Redis runs, and that redis.url leads to it from this host',
     auditFailing: 'free space on its disk, or give the gateway the right to write there',
     retentionHeld: 'see the audit log, and correct the clock or the files that are named',
-    streamFailing: 'check the Redis of the stream: records are kept, and sent later',
     sinkFailing: 'check the receiver and the way to it: records are kept, and sent later',
     workersMissing: 'wait: the others are being started; if they end again, see the log',
     configurationRefused: 'correct the file, and reload it',

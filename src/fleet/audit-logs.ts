@@ -57,8 +57,8 @@ interface IdleLogsDeps {
 }
 
 /**
- * Keeps the audit logs of workers that do not run open, so that their old segments are removed, and records that are
- * not in the stream yet are sent. The steps follow one another.
+ * Keeps the audit logs of workers that do not run open, so that their old segments are removed. The steps follow one
+ * another.
  */
 export class IdleLogs {
   readonly #deps: IdleLogsDeps;

@@ -246,7 +246,7 @@ export class Metrics {
   readonly auditRecords = this.#counter('audit_records_total', 'Records accepted for the audit log', []);
   readonly auditFailures = this.#counter(
     'audit_failures_total',
-    'Audit records not written or late, and failures of the sink',
+    'Audit records not written or late, and outages of the files of the log',
     ['sink'],
   );
   readonly auditUnsigned = this.#gauge(

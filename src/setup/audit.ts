@@ -8,12 +8,14 @@ import { auditKeys } from '../audit/keys.ts';
 import { folderIssue } from '../audit/segments/replica-folder.ts';
 import type { OtlpReceiver } from '../audit/shipping/otlp.ts';
 import type { SinkOptions } from '../audit/shipping/sink-set.ts';
+import type { RedisSinkOptions } from '../audit/shipping/streamed-log.ts';
 import { errorCode, messageOf } from '../base/error-code.ts';
 import { isFieldValue } from '../base/raw-headers.ts';
 import type { Secret } from '../base/secret.ts';
 import type { Path } from '../config/issues.ts';
 import type { Config } from '../config/schema.ts';
 import type { SourceReader } from '../credentials/sources.ts';
+import type { RedisOptions } from '../redis/connection.ts';
 import type { ContentReading } from './content.ts';
 
 const TIMEOUT_MS = 10_000;
@@ -25,9 +27,10 @@ const WITNESS = 'witness';
 /** The name of the time stamps among the sinks. */
 const TIMESTAMPS = 'timestamps';
 
-type WitnessSection = NonNullable<NonNullable<Config['audit']>['witness']>;
-type TimestampsSection = NonNullable<NonNullable<Config['audit']>['timestamps']>;
-type SinkSection = NonNullable<NonNullable<Config['audit']>['sinks']>[number];
+type AuditSection = NonNullable<Config['audit']>;
+type WitnessSection = NonNullable<AuditSection['witness']>;
+type TimestampsSection = NonNullable<AuditSection['timestamps']>;
+type SinkSection = NonNullable<AuditSection['sinks']>[number];
 
 /**
  * Makes the options of the audit log from its section, and checks that its folder can be used. Undefined without a
@@ -125,16 +128,16 @@ export function replicaName(host = hostname()): string {
 
 /** Reads the certificates, keys and secrets of the audit sinks. Those that cannot be read are left out. */
 export async function readAuditSinks(
-  {
-    sinks: sections = [],
-    witness,
-    timestamps,
-  }: Pick<NonNullable<Config['audit']>, 'sinks' | 'witness' | 'timestamps'>,
+  section: Pick<AuditSection, 'sinks' | 'witness' | 'timestamps' | 'durability'> | undefined,
+  redis: RedisOptions | undefined,
   reading: ContentReading,
 ): Promise<readonly SinkOptions[]> {
+  if (section === undefined) return [];
+  const { sinks: sections = [], witness, timestamps, durability } = section;
+  const stream = redis && { redis, sync: durability === 'fsync' };
   const sinks: SinkOptions[] = [];
-  for (const [index, section] of sections.entries()) {
-    const sink = await readSink(reading, section, ['audit', 'sinks', index]);
+  for (const [index, each] of sections.entries()) {
+    const sink = await readSink(reading, each, stream, ['audit', 'sinks', index]);
     if (sink !== undefined) sinks.push(sink);
   }
   const own = [
@@ -172,12 +175,16 @@ async function readWitness(
   return { kind: 'witness', name: WITNESS, url: url.replace(/\/$/, ''), publicKey, every, timeout, tls };
 }
 
-/** Undefined: a secret of it cannot be read. */
+/** Undefined: a secret of it, or `stream`, cannot be read. */
 async function readSink(
   reading: ContentReading,
-  { name, timeout, syslog, s3, otlp }: SinkSection,
+  { name, timeout, redis, syslog, s3, otlp }: SinkSection,
+  stream: Pick<RedisSinkOptions, 'redis' | 'sync'> | undefined,
   path: Path,
 ): Promise<SinkOptions | undefined> {
+  if (redis !== undefined) {
+    return stream && { kind: 'redis', name, timeout: timeout ?? TIMEOUT_MS, ...redis, ...stream };
+  }
   if (syslog !== undefined) {
     const tls = syslog.tls === false ? undefined : await reading.tls(syslog.tls, [...path, 'syslog', 'tls']);
     return { kind: 'syslog', name, timeout: timeout ?? TIMEOUT_MS, ...syslog, tls };

@@ -116,7 +116,7 @@ async function readContents(
   ]);
   const redis = await readRedis(config.redis, reading);
   const audit = await readAudit(config.audit, reading);
-  const auditSinks = await readAuditSinks(config.audit ?? {}, reading);
+  const auditSinks = await readAuditSinks(config.audit, redis, reading);
   const oidc = await readOidc(config.control.oidc, reading);
   const issues = [...reading.issues, ...listenTls.flatMap((each) => each.issues)];
   if (credentials instanceof CredentialError) {

@@ -11,7 +11,10 @@ const folder = useFolders();
 test('a sink whose thread fails is shown as failing, and its lag grows', async () => {
   const data = { directory: await folder(), replica: REPLICA, sinks: [syslogTo(1)] };
   // Without a key the thread fails at its start.
-  const sinks = new AuditSinks({ ...data, key: undefined as never }, pino({ level: 'silent' }));
+  const sinks = new AuditSinks(
+    { ...data, key: undefined as never },
+    { log: pino({ level: 'silent' }), recordLoss: () => Promise.resolve(false) },
+  );
   const metrics = new Metrics({ version: '0', node: '0' });
   try {
     await until(() => sinks.states[0]?.failing !== undefined);

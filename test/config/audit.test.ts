@@ -103,18 +103,30 @@ const issues: Case[] = [
   ],
   [
     'with a stream, and no Redis for it',
-    with2('stream: { redis: true }'),
-    ['3:53 audit.stream.redis: needs a Redis: give redis, or leave stream out'],
+    with2('sinks: [{ name: a, redis: {} }]'),
+    ['3:62 audit.sinks[0].redis: needs a Redis: give redis at the top, or leave this sink out'],
   ],
   [
     'with a stream that keeps next to nothing',
-    with2('stream: { maxLength: 3 }'),
-    ['3:57 audit.stream.maxLength: must be a whole number from 1000 to 1000000000, not 3'],
+    with2('sinks: [{ name: a, redis: { maxLength: 3 } }]'),
+    [
+      '3:62 audit.sinks[0].redis: needs a Redis: give redis at the top, or leave this sink out',
+      '3:75 audit.sinks[0].redis.maxLength: must be a whole number from 1000 to 1000000000, not 3',
+    ],
+  ],
+  [
+    'with two streams',
+    with2('sinks: [{ name: a, redis: {} }, { name: b, redis: {} }]'),
+    [
+      '3:62 audit.sinks[0].redis: needs a Redis: give redis at the top, or leave this sink out',
+      '3:86 audit.sinks[1].redis: is a second one: there is one stream, of which this would send every record again',
+      '3:86 audit.sinks[1].redis: needs a Redis: give redis at the top, or leave this sink out',
+    ],
   ],
   [
     'with a sink without a receiver',
     with2('sinks: [{ name: a }]'),
-    ['3:44 audit.sinks[0]: names no receiver: give exactly one of syslog, s3, otlp'],
+    ['3:44 audit.sinks[0]: names no receiver: give exactly one of redis, syslog, s3, otlp'],
   ],
   [
     'with sinks of the same name',
@@ -125,7 +137,7 @@ const issues: Case[] = [
     'with a sink that is named as the files are in metrics',
     with2('sinks: [{ name: file, syslog: { host: h } }]'),
     [
-      '3:52 audit.sinks[0].name: must be letters, digits, "-", "_" and "." only, 64 at most, a letter or digit first; not file, redis, witness or timestamps',
+      '3:52 audit.sinks[0].name: must be letters, digits, "-", "_" and "." only, 64 at most, a letter or digit first; not file, witness or timestamps',
     ],
   ],
   [
@@ -158,18 +170,20 @@ const issues: Case[] = [
     ],
   ],
   [
-    'with a stream to somewhere else',
-    with2('stream: { kafka: true }'),
-    ['3:46 audit.stream.kafka: does not exist: there are redis, maxLength'],
+    'with a receiver that does not exist',
+    with2('sinks: [{ name: a, kafka: {} }]'),
+    [
+      '3:44 audit.sinks[0]: names no receiver: give exactly one of redis, syslog, s3, otlp',
+      '3:55 audit.sinks[0].kafka: does not exist: there are name, timeout, redis, syslog, s3, otlp',
+    ],
   ],
 ];
 
 test('a stream keeps a million records by default', () => {
   const redis = 'redis: { url: "redis://r:6379" }';
-  const parse = (stream: string) =>
-    parseConfig(served(`${redis}\n${withAudit(with2(`stream: ${stream}`))}`), '/srv/c.yaml').audit?.stream;
-  expect(parse('{ redis: true }')).toEqual({ redis: true, maxLength: 1_000_000 });
-  expect(parse('{ redis: true, maxLength: 5000 }')).toEqual({ redis: true, maxLength: 5000 });
+  const section = with2('sinks: [{ name: stream, redis: {} }]');
+  const { audit } = parseConfig(served(`${redis}\n${withAudit(section)}`), '/srv/c.yaml');
+  expect(audit?.sinks).toEqual([{ name: 'stream', redis: { maxLength: 1_000_000 } }]);
 });
 
 test('a syslog sink uses TLS on its port by default', () => {

@@ -271,7 +271,7 @@ const refused: Case[] = [
   ],
   [
     'a section that others need',
-    `${RIGHT}\nredis: 5\naudit: { directory: a, keyFile: k, stream: { redis: true } }`,
+    `${RIGHT}\nredis: 5\naudit: { directory: a, keyFile: k, sinks: [{ name: s, redis: {} }] }`,
     ['3:8 redis: must be a mapping of keys to values'],
   ],
 ];

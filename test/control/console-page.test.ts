@@ -41,7 +41,6 @@ function troubled(): { source: SourceChange; metrics: Metrics; audit: HandWritte
     failures: 1,
     failing: ['the disk is full'],
     retentionHeld: [],
-    streamFailing: null,
     integrityErrors: [
       { ...finding('batch-altered', { from: 7, to: 7 }), replica: 'gateway', segment: '0001.jsonl', line: 7 },
     ],

@@ -130,7 +130,6 @@ const SOUND: AuditState = {
   failures: 0,
   failing: [],
   retentionHeld: [],
-  streamFailing: null,
   integrityErrors: [],
 };
 

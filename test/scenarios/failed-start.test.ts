@@ -88,7 +88,12 @@ test.each([1, 2])(
     const place = await folder();
     const keyFile = join(place, 'key');
     await writeFile(keyFile, 'a1'.repeat(32), { mode: 0o600 });
-    const audit = { directory: join(place, 'audit'), replica: 'r1', keyFile, stream: { redis: true } };
+    const audit = {
+      directory: join(place, 'audit'),
+      replica: 'r1',
+      keyFile,
+      sinks: [{ name: 'stream', redis: {} }],
+    };
     const top = { workers, audit, redis: { url: redis.url } };
     await using first = await startGatewayProcess({ d: { origin: 'https://127.0.0.1:1' } }, top);
     const { status, printed } = await serve(top);

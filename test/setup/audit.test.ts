@@ -12,7 +12,7 @@ test('secrets and files of a receiver that cannot be read or used are issues', a
   const otlp = { endpoint: 'http://127.0.0.1:1/v1/logs', headers, tls: { caFile: '/nothing.pem' } };
   const reader = new SourceReader({ environment: {} }, undefined);
   const reading = new ContentReading(reader, undefined);
-  await readAuditSinks({ sinks: [{ name: 'a', otlp }] }, reading);
+  await readAuditSinks({ durability: 'write', sinks: [{ name: 'a', otlp }] }, undefined, reading);
   const { issues } = reading;
   const path = ['audit', 'sinks', 0, 'otlp'];
   expect(issues).toMatchObject([

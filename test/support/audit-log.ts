@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { zstdDecompressSync } from 'node:zlib';
 import { afterAll, afterEach } from '@jest/globals';
 import { pino } from 'pino';
-import type { Audit, AuditOptions, AuditSink } from '../../src/audit/audit.ts';
+import type { Audit, AuditOptions } from '../../src/audit/audit.ts';
 import { openAudit } from '../../src/audit/journal/file-audit.ts';
 import type { AccessFacts } from '../../src/audit/record.ts';
 import { Secret } from '../../src/base/secret.ts';
@@ -56,11 +56,10 @@ export interface OpenedAudit {
 export async function openTestAudit(
   directory: string,
   change: Partial<AuditOptions> = {},
-  sink?: AuditSink,
 ): Promise<OpenedAudit> {
   const logged: Record<string, unknown>[] = [];
   const log = pino({}, { write: (line: string) => logged.push(JSON.parse(line)) });
-  return { audit: await openAudit(auditOptions(directory, change), { log, ...(sink && { sink }) }), logged };
+  return { audit: await openAudit(auditOptions(directory, change), { log }), logged };
 }
 
 export function facts(change: Partial<AccessFacts> = {}): AccessFacts {

@@ -73,7 +73,10 @@ function followLogs(directory: string, options: SinkOptions, key: string): Follo
       void logged.push({ level, msg, ...fields });
   const set = new SinkSet(
     { directory, replica: REPLICA, keys: auditKeys(new Secret(key)), sinks: [options] },
-    { info: at('info'), warn: at('warn'), error: at('error') },
+    {
+      log: { info: at('info'), warn: at('warn'), error: at('error') },
+      recordLoss: () => Promise.resolve(false),
+    },
   );
   const status = async (): Promise<SinkStatus> => {
     const found = (await set.status())[options.name];

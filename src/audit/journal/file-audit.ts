@@ -3,7 +3,6 @@ import {
   type Audit,
   type AuditDeps,
   type AuditOptions,
-  type LossRecorder,
   type RecordOptions,
   ReleaseQueue,
   type Signed,
@@ -74,7 +73,7 @@ interface FileAuditDeps extends AuditDeps {
   readonly pseudonyms: Pseudonyms;
 }
 
-class FileAudit implements Audit, LossRecorder {
+class FileAudit implements Audit {
   readonly #options: AuditOptions;
   readonly #deps: FileAuditDeps;
   readonly #journal: Journal;
@@ -104,7 +103,7 @@ class FileAudit implements Audit, LossRecorder {
   readonly integrityError: PlacedFinding | undefined;
 
   constructor(options: AuditOptions, deps: FileAuditDeps) {
-    const { chain, recovered, isBegunAnew, folder, keys, log, sink } = deps;
+    const { chain, recovered, isBegunAnew, folder, keys, log } = deps;
     this.#options = options;
     this.#deps = deps;
     this.#text = new RecordText(options.replica);
@@ -143,7 +142,6 @@ class FileAudit implements Audit, LossRecorder {
     );
     this.integrityError = integrityErrorOf(options.replica, recovered, isBegunAnew);
     this.recoveryRecorded = this.#recordRecovery(recovered);
-    sink?.open(this);
     this.#retention.start();
   }
 
@@ -161,10 +159,6 @@ class FileAudit implements Audit, LossRecorder {
 
   get signed(): Signed | undefined {
     return this.#deps.chain.signed;
-  }
-
-  get sink() {
-    return this.#deps.sink;
   }
 
   get refusing(): boolean {
@@ -212,9 +206,10 @@ class FileAudit implements Audit, LossRecorder {
     });
   }
 
-  recordLoss({ seq, hmac }: Pick<Head, 'seq' | 'hmac'>): Promise<boolean> {
-    const end = this.#deps.recovered.nextSeq - 1;
-    return this.adminWritten('records-lost', { last: seq, hmac, end });
+  recordLoss({ replica, seq: last, hmac }: Head): Promise<boolean> {
+    const isOwn = replica === this.#options.replica;
+    const end = isOwn ? this.#deps.recovered.nextSeq - 1 : undefined;
+    return this.adminWritten('records-lost', { log: replica, last, hmac, end });
   }
 
   async close(event?: 'stop'): Promise<void> {
@@ -225,7 +220,6 @@ class FileAudit implements Audit, LossRecorder {
     if (event !== undefined) this.admin(event, {});
     this.#closed = true;
     await this.#journal.close();
-    await this.#deps.sink?.close();
     await this.#retention.idle;
     this.#logHead();
   }
@@ -303,7 +297,6 @@ class FileAudit implements Audit, LossRecorder {
 
   #onSeal(head: Head): void {
     this.#head = head;
-    this.#deps.sink?.sealed(head);
     const now = performance.now();
     if (this.#headLogged !== 0 && now - this.#headLogged < HEAD_EVERY_MS) return;
     this.#headLogged = now;

@@ -2,10 +2,10 @@ import { join } from 'node:path';
 import { errorCode } from '../../base/error-code.ts';
 import type { AuditKeys } from '../keys.ts';
 import { headOf, type LineKind, linesOf } from '../line.ts';
-import { parseSeal, type Seal } from '../seal.ts';
+import type { Seal } from '../seal.ts';
 import { ChainWalk, type WalkedBatch } from '../segments/chain-walk.ts';
 import { type Segment, type SegmentHeader, segmentsIn } from '../segments/segment.ts';
-import { lastSeal, SegmentReader } from '../segments/segment-reader.ts';
+import { SegmentReader } from '../segments/segment-reader.ts';
 
 /** A record as it is in the log, without its line end. */
 export interface NumberedLine {
@@ -34,11 +34,6 @@ export interface BatchesOptions {
   readonly keys: readonly AuditKeys[];
   /** Called with the records that a seal names if it is forged or does not fit its lines; the batch is left out. */
   readonly onForged: (range: { readonly first: number; readonly last: number }) => void;
-  /**
-   * Number of the last record that the writer has confirmed; what follows is not read, since the writer may take it back.
-   * Without it, everything under a seal is read.
-   */
-  readonly confirmed?: (() => number) | undefined;
 }
 
 interface OpenSegment {
@@ -83,16 +78,12 @@ export class SealedBatches {
   }
 
   /** Reads the next block; false: there is none for now. */
-  async #read({ segment, reader, walk }: OpenSegment): Promise<boolean> {
-    // A record that the writer confirms while the file is being read may be another one than the one that was read.
-    const confirmed = segment.compressed ? undefined : this.#options.confirmed?.();
-    const read = await reader.next();
-    if (read === undefined) return false;
-    const block = confirmed === undefined ? read : read.subarray(0, confirmedEnd(read, confirmed));
-    if (block.length < read.length) reader.rewind(block.length);
+  async #read({ reader, walk }: OpenSegment): Promise<boolean> {
+    const block = await reader.next();
+    if (block === undefined) return false;
     for (const batch of walk.walk(block)) this.#take(batch, walk.header);
     this.#ready.reverse();
-    return block.length > 0;
+    return true;
   }
 
   #take({ seal, previous, lines, trust }: WalkedBatch, header: SegmentHeader | undefined): void {
@@ -144,21 +135,4 @@ export class SealedBatches {
 
 function holding(segments: readonly Segment[], seq: number): Segment | undefined {
   return segments.findLast(({ first }) => first <= seq) ?? segments[0];
-}
-
-/** The end of the batches up to the record `confirmed`. An opening seal at the end goes with the batch after it. */
-function confirmedEnd(block: Buffer, confirmed: number): number {
-  for (let end = block.length; ; ) {
-    const start = lastSeal(block, end);
-    if (start === -1) return 0;
-    const seal = parseSeal(block.toString('latin1', start, block.indexOf('\n', start)));
-    // A seal that somebody changed is not taken back.
-    if (seal === undefined || (seal.last <= confirmed && seal.first <= seal.last)) return end;
-    end = start === 0 ? 0 : lastSealEnd(block, start);
-  }
-}
-
-function lastSealEnd(block: Buffer, before: number): number {
-  const start = lastSeal(block, before);
-  return start === -1 ? 0 : block.indexOf('\n', start) + 1;
 }

@@ -8,6 +8,7 @@ import { formatHead, GENESIS, type Head } from '../seal.ts';
 import {
   isBegunAnew,
   isStart,
+  type Loss,
   parseLoss,
   parseRetirement,
   parseSetAside,
@@ -265,9 +266,9 @@ class LogCheck {
 
   #checkSigned(newest: Segment | undefined): void {
     if (this.#trees === undefined || newest === undefined) return;
-    const { checkpoints, unsigned: records } = this.#trees;
+    const { checkpoints, end } = this.#trees;
     if (checkpoints === 0) this.#add(finding('checkpoint-missing'));
-    else if (records > 0) this.#add(finding('end-unsigned', { records }), newest.name);
+    else if (end !== undefined) this.#add(end, newest.name);
   }
 
   /** The newest segment may end anywhere while the gateway runs, or if it was killed, but not if it stopped. */
@@ -301,16 +302,18 @@ class LogCheck {
     }
     if (isBegunAnew(text)) yield finding('log-begun-anew');
     const loss = parseLoss(text);
-    if (loss !== undefined) {
-      const { last: to, end, hmac } = loss;
-      const from = to > end ? { from: end + 1 } : {};
-      yield finding('records-lost', { ...from, to, ...this.#lossOf({ seq: to, hmac }) });
-    }
+    if (loss !== undefined) yield this.#recordsLost(loss);
     const aside = parseSetAside(text);
     if (aside === undefined) return;
     this.#aside.set(aside.file, aside);
     const { segment, line, file } = aside;
     if (aside.afterStop) yield finding('recovered-after-stop', { segment, line, file });
+  }
+
+  #recordsLost({ log: replica, last: to, end = to, hmac }: Loss): Finding {
+    const from = to > end ? { from: end + 1 } : {};
+    const log = replica === this.#replica ? {} : { log: replica };
+    return finding('records-lost', { ...from, to, ...log, ...this.#lossOf({ replica, seq: to, hmac }) });
   }
 
   /** The end of a worker's chain implies all before it; but the next process continues what it finds. */
@@ -355,8 +358,8 @@ class LogCheck {
   }
 
   /** The name that a loss has for `--known-loss`, and whether it was given. */
-  #lossOf({ seq, hmac }: Pick<Head, 'seq' | 'hmac'>): { loss: string; known: boolean } {
-    const loss = formatHead({ replica: this.#replica, seq, hmac });
+  #lossOf({ replica, seq, hmac }: Head): { loss: string; known: boolean } {
+    const loss = formatHead({ replica, seq, hmac });
     return { loss, known: this.#options.knownLosses?.some((each) => formatHead(each) === loss) ?? false };
   }
 

@@ -51,14 +51,16 @@ export type SetAside = Omit<z.infer<typeof setAside>, 'event'>;
 
 const loss = z.object({
   event: z.literal('records-lost'),
+  /** Name of the log: this one, or that of a worker. */
+  log: z.string(),
   /** Number and `hmac` of the last seal in the stream, which the log lacks. */
   last: z.int(),
   hmac: z.string(),
-  /** Number of the last record of the log at the start of the process that found it. */
-  end: z.int(),
+  /** Number of the last record of the log at the start of the process that found it; not known of a worker's log. */
+  end: z.int().optional(),
 });
 
-/** Records that the stream had and the log has lost, as a process found it. */
+/** Records that the stream had and a log has lost, as a process found it. */
 export type Loss = Omit<z.infer<typeof loss>, 'event'>;
 
 const workerHeads = z.object({

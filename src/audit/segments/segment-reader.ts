@@ -73,14 +73,6 @@ export class SegmentReader {
     return this.#storedBefore - before;
   }
 
-  /** Takes back what follows the first `kept` bytes of the last block: a plain file is read again from there. */
-  rewind(kept: number): void {
-    this.#source.rewind(this.#size - kept);
-    this.#size = kept;
-    this.#given = kept;
-    this.#lines = kept;
-  }
-
   /** True if the path leads to another file by now, or the file became shorter. */
   replaced(): Promise<boolean> {
     return this.#source.replaced();
@@ -186,7 +178,6 @@ interface Source {
   read(): Promise<Buffer | undefined>;
   /** How many bytes of the file have been read. */
   position(): number;
-  rewind(bytes: number): void;
   replaced(): Promise<boolean>;
   close(): Promise<void>;
 }
@@ -214,9 +205,6 @@ async function plainSource(path: string, handle: FileHandle, from: number): Prom
       return bytesRead === 0 ? undefined : chunk.subarray(0, bytesRead);
     },
     position: () => position - from,
-    rewind: (bytes) => {
-      position -= bytes;
-    },
     async replaced() {
       // A file that is gone was compressed or removed; the open handle still reads it to its end.
       const now = await lstat(path).catch(ignoreSystemError);
@@ -237,7 +225,6 @@ function compressedSource(handle: FileHandle): Source {
   return {
     read: async () => (await chunks.next()).value,
     position: () => plain.bytesRead,
-    rewind: () => undefined,
     replaced: () => Promise.resolve(false),
     close: async () => void (await chunks.return?.()),
   };

@@ -7,8 +7,9 @@ import { ignoreAbort } from '../../base/expected-errors.ts';
 import type { Log } from '../../base/log.ts';
 import { toPlain } from '../../base/plain-form.ts';
 import type { Metrics } from '../../metrics/metrics.ts';
-import type { SinkStatus } from './sink-set.ts';
-import type { ThreadData, ThreadMessage } from './sink-thread.ts';
+import type { Head } from '../seal.ts';
+import type { SinkSetDeps, SinkStatus } from './sink-set.ts';
+import type { ThreadData, ThreadMessage, ThreadRequest } from './sink-thread.ts';
 
 /** The thread has the extension of this file: .ts in a checkout, .js in the package. */
 const THREAD = new URL(`./sink-thread${extname(import.meta.filename)}`, import.meta.url);
@@ -30,6 +31,10 @@ const NOTHING: SinkStatus = {
   rejected: false,
 };
 
+export interface AuditSinksDeps extends Pick<SinkSetDeps, 'recordLoss'> {
+  readonly log: Log;
+}
+
 /** State of a sink for health checks. */
 export interface SinkState {
   readonly name: string;
@@ -48,6 +53,7 @@ function failedStatus({ behind, since = Date.now(), rejected }: SinkStatus = NOT
 export class AuditSinks {
   readonly #data: ThreadData;
   readonly #log: Log;
+  readonly #recordLoss: SinkSetDeps['recordLoss'];
   #thread: Worker;
   #ended: Promise<unknown>;
   #latest: Readonly<Record<string, SinkStatus>> = {};
@@ -56,9 +62,10 @@ export class AuditSinks {
   readonly #closing = new AbortController();
   #closed: Promise<void> | undefined;
 
-  constructor(data: ThreadData, log: Log) {
+  constructor(data: ThreadData, { log, recordLoss }: AuditSinksDeps) {
     this.#data = data;
     this.#log = log;
+    this.#recordLoss = recordLoss;
     [this.#thread, this.#ended] = this.#start();
   }
 
@@ -93,7 +100,7 @@ export class AuditSinks {
 
   async #close(): Promise<void> {
     this.#closing.abort();
-    this.#thread.postMessage(GRACE_MS);
+    this.#post({ kind: 'finish', graceMs: GRACE_MS });
     await inTime(this.#ended, GRACE_MS + END_MS);
     await this.#thread.terminate();
     const waiting = Object.entries(this.#latest).filter(([, { behind }]) => behind > 0);
@@ -137,6 +144,16 @@ export class AuditSinks {
 
   #onMessage(message: ThreadMessage): void {
     if (message.kind === 'log') this.#log[message.level](message.fields, message.msg);
-    else this.#latest = message.sinks;
+    else if (message.kind === 'status') this.#latest = message.sinks;
+    else void this.#record(message.lost);
+  }
+
+  async #record(lost: Head): Promise<void> {
+    const isRecorded = await this.#recordLoss(lost);
+    this.#post({ kind: 'recorded', replica: lost.replica, isRecorded });
+  }
+
+  #post(request: ThreadRequest): void {
+    this.#thread.postMessage(request);
   }
 }

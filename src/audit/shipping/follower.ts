@@ -11,15 +11,14 @@ const STORE_EVERY_MS = 1_000;
 /** Pause after the first failure, and the longest one, in milliseconds. */
 const FIRST_PAUSE_MS = 250;
 const LONGEST_PAUSE_MS = 30_000;
-/** How long records are gathered after the writer has told of some, in milliseconds. */
-const GATHER_MS = 20;
 /** The longest pause that a receiver can ask for, in milliseconds. */
 const LONGEST_ASKED_MS = 300_000;
 
 /** A part of one process's log that is delivered as a whole. */
 export interface Unit<T> {
-  readonly content: T;
-  /** Records in it; 0: there is nothing to deliver, but the position moves. */
+  /** Undefined: there is nothing to deliver, but the position moves. */
+  readonly content: T | undefined;
+  /** Records in it. */
   readonly records: number;
   /** Since when it could be sent, in Unix milliseconds. */
   readonly since: number;
@@ -93,10 +92,7 @@ export class Follower<T> {
   readonly #deps: FollowerDeps<T>;
   readonly #ended = new AbortController();
   /** Ends the pause between two readings. */
-  #wake = new AbortController();
-  #isIdle = false;
-  #hasNews = false;
-  #finishing = false;
+  readonly #hurried = new AbortController();
   /** The unit that is being delivered. */
   #unit: Unit<T> | undefined;
   #position: SinkPosition | undefined;
@@ -130,21 +126,18 @@ export class Follower<T> {
     return this.#deps.source.behind(this.#position);
   }
 
-  /** Reads the log again soon: there are new records. */
-  wake(): void {
-    this.#hasNews = true;
-    if (this.#isIdle) this.#wake.abort();
-  }
-
   /** Delivers what is there, until the signal is aborted, and closes. */
   async finish(signal: AbortSignal): Promise<void> {
-    this.#finishing = true;
-    this.#wake.abort();
+    this.#hurried.abort();
     const end = (): void => this.#ended.abort();
     if (signal.aborted) end();
     else signal.addEventListener('abort', end, { once: true });
     await this.#running;
     signal.removeEventListener('abort', end);
+  }
+
+  get #isFinishing(): boolean {
+    return this.#hurried.signal.aborted;
   }
 
   async #run(): Promise<void> {
@@ -163,13 +156,13 @@ export class Follower<T> {
 
   /** Delivers the next unit, or waits for one; true: everything is delivered, and no more is to be. */
   async #step(): Promise<boolean> {
-    this.#unit ??= await this.#deps.source.next(this.#finishing);
+    this.#unit ??= await this.#deps.source.next(this.#isFinishing);
     if (this.#unit === undefined) {
       this.#since = undefined;
       await this.#store();
       this.#recover();
-      if (this.#finishing) return true;
-      await this.#idle();
+      if (this.#isFinishing) return true;
+      await this.#pause(POLL_MS);
       return false;
     }
     this.#since = this.#unit.since;
@@ -181,7 +174,7 @@ export class Follower<T> {
   }
 
   async #deliver({ content, records, position }: Unit<T>): Promise<void> {
-    const refused = records > 0 ? await this.#confirmed(content) : 0;
+    const refused = content === undefined ? 0 : await this.#confirmed(content);
     this.counts.delivered += records - refused;
     this.counts.refused += refused;
     this.#position = position;
@@ -252,20 +245,9 @@ export class Follower<T> {
     return longest * (0.5 + (this.#deps.random ?? Math.random)() / 2);
   }
 
-  /** Waits for new records, and then for those that come with them. */
-  async #idle(): Promise<void> {
-    this.#isIdle = true;
-    if (!this.#hasNews) await this.#pause(POLL_MS);
-    this.#isIdle = false;
-    if (!this.#hasNews) return;
-    this.#hasNews = false;
-    await this.#pause(GATHER_MS);
-  }
-
   async #pause(milliseconds: number): Promise<void> {
-    this.#wake = new AbortController();
     // At the end there is one last attempt at once, and then one at a time as long as it is allowed.
-    const signals = this.#finishing ? [this.#ended.signal] : [this.#ended.signal, this.#wake.signal];
+    const signals = this.#isFinishing ? [this.#ended.signal] : [this.#ended.signal, this.#hurried.signal];
     await delay(milliseconds, undefined, { signal: AbortSignal.any(signals) }).catch(ignoreAbort);
   }
 }

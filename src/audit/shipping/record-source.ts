@@ -43,8 +43,6 @@ export interface RecordSourceOptions {
   readonly start: FoundPosition | undefined;
   /** Number of the record to begin with without a position; 0: the oldest one. */
   readonly from: number;
-  /** Number of the last record that the writer has confirmed: see `BatchesOptions`. */
-  readonly confirmed?: () => number;
   /** Records and characters after which no further batch is added to a unit. */
   readonly most: { readonly records: number; readonly characters: number };
   readonly events: SourceEvents;
@@ -75,7 +73,6 @@ export class RecordSource implements Source<Shipment> {
 
   async next(): Promise<Unit<Shipment> | undefined> {
     const { records: mostRecords, characters: mostCharacters } = this.#options.most;
-    if (!this.#hasNews()) return undefined;
     const batches: SealedBatch[] = [];
     const records: PlacedRecord[] = [];
     let position: SinkPosition | undefined;
@@ -97,13 +94,8 @@ export class RecordSource implements Source<Shipment> {
     }
     if (position === undefined) return undefined;
     const since = Date.parse(records[0]?.time ?? '') || Date.now();
-    return { content: { batches, records }, records: records.length, since, position };
-  }
-
-  /** False if the writer has confirmed nothing that was not read. */
-  #hasNews(): boolean {
-    const { confirmed } = this.#options;
-    return confirmed === undefined || this.#seeking !== undefined || confirmed() > (this.#after ?? 0);
+    const content = records.length === 0 ? undefined : { batches, records };
+    return { content, records: records.length, since, position };
   }
 
   /** The records of a batch after that one. */
@@ -121,11 +113,11 @@ export class RecordSource implements Source<Shipment> {
   }
 
   #open(seq: number): SealedBatches {
-    const { folder, replica, keys, confirmed } = this.#options;
+    const { folder, replica, keys } = this.#options;
     const onForged = (range: { readonly first: number; readonly last: number }): void => {
       this.#forged = range;
     };
-    return new SealedBatches({ folder, replica, keys: [keys], onForged, confirmed }, seq);
+    return new SealedBatches({ folder, replica, keys: [keys], onForged }, seq);
   }
 
   async #reopen(seq: number, seeking: FoundPosition | undefined): Promise<void> {

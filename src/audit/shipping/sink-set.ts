@@ -3,6 +3,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { messageOf } from '../../base/error-code.ts';
 import { ignoreAbort, reportDefect } from '../../base/expected-errors.ts';
 import type { AuditKeys } from '../keys.ts';
+import type { Head } from '../seal.ts';
 import { foldersIn } from '../segments/segment.ts';
 import { type FoundPosition, PositionFile, type SinkPosition } from '../segments/signed-file.ts';
 import { lastStampedAt } from '../segments/stamped-heads.ts';
@@ -17,7 +18,10 @@ import {
 import { HeadSource } from './head-source.ts';
 import { OtlpDelivery, type OtlpOptions } from './otlp.ts';
 import { RecordSource, type SourceEvents } from './record-source.ts';
-import { S3Delivery, type S3Options, SegmentSource } from './s3.ts';
+import { RedisStream } from './redis-stream.ts';
+import { S3Delivery, type S3Options } from './s3.ts';
+import { SegmentSource } from './segment-source.ts';
+import { type RedisSinkOptions, StreamedLog } from './streamed-log.ts';
 import { SyslogDelivery, type SyslogOptions } from './syslog.ts';
 import { TimestampDelivery, type TimestampOptions } from './timestamp-delivery.ts';
 import { WitnessDelivery, type WitnessOptions } from './witness-delivery.ts';
@@ -28,7 +32,13 @@ const RESCAN_MS = 1_000;
 /** Records and characters of one delivery, about. */
 const MOST = { records: 1_000, characters: 512 * 1024 };
 
-export type SinkOptions = SyslogOptions | S3Options | OtlpOptions | WitnessOptions | TimestampOptions;
+export type SinkOptions =
+  | SyslogOptions
+  | S3Options
+  | OtlpOptions
+  | RedisSinkOptions
+  | WitnessOptions
+  | TimestampOptions;
 
 export interface SinkSetOptions {
   readonly directory: string;
@@ -36,6 +46,15 @@ export interface SinkSetOptions {
   readonly replica: string;
   readonly keys: AuditKeys;
   readonly sinks: readonly SinkOptions[];
+}
+
+export interface SinkSetDeps {
+  readonly log: SinkLog;
+  /**
+   * Records that a log has lost a seal that a stream has, and all after it, so that `audit verify` tells it from now on.
+   * Resolves to false if it cannot be recorded now.
+   */
+  readonly recordLoss: (lost: Head) => Promise<boolean>;
 }
 
 /** How far a sink is, over the logs of all processes. */
@@ -62,10 +81,10 @@ export class SinkSet {
   readonly #closing = new AbortController();
   readonly #scanning: Promise<void>;
 
-  constructor(options: SinkSetOptions, log: SinkLog) {
+  constructor(options: SinkSetOptions, deps: SinkSetDeps) {
     this.#options = options;
-    this.#log = log;
-    this.#sinks = options.sinks.map((sink) => new FollowingSink(sink, options, log));
+    this.#log = deps.log;
+    this.#sinks = options.sinks.map((sink) => new FollowingSink(sink, options, deps));
     this.#scanning = this.#scan();
   }
 
@@ -118,6 +137,8 @@ type CommonDeps = Omit<FollowerDeps<unknown>, 'source' | 'delivery'>;
 
 function receiverOf(sink: SinkOptions, keys: AuditKeys): Receiver {
   switch (sink.kind) {
+    case 'redis':
+      return streamReceiver(sink, keys);
     case 'syslog':
       return receiver(new SyslogDelivery(sink), (log) => recordsOf(log, keys));
     case 'otlp':
@@ -152,21 +173,37 @@ function receiver<T>(delivery: Delivery<T>, sourceOf: (log: FollowedLog) => Sour
   };
 }
 
+function streamReceiver(sink: RedisSinkOptions, keys: AuditKeys): Receiver {
+  const stream = new RedisStream(sink.redis, [keys]);
+  return {
+    follow({ folder, replica, events }, options, deps) {
+      const streamed = new StreamedLog({ sink, folder, replica, keys, events }, { stream, log: deps.log });
+      return new Follower(options, { ...deps, source: streamed, delivery: streamed });
+    },
+    close: () => stream.close(),
+  };
+}
+
 /** One sink with a follower for each log. */
 class FollowingSink {
   readonly #sink: SinkOptions;
   readonly #options: SinkSetOptions;
   readonly #log: SinkLog;
+  readonly #recordLoss: SinkSetDeps['recordLoss'];
   readonly #receiver: Receiver;
   readonly #followers = new Map<string, AnyFollower>();
   /** Counts of followers whose log is gone. */
   readonly #ended = { delivered: 0, failures: 0, refused: 0 };
   #skipped = 0;
 
-  constructor(sink: SinkOptions, options: SinkSetOptions, log: SinkLog) {
+  /** Logs that have a record of what they lost before this process. */
+  readonly #cut = new Set<string>();
+
+  constructor(sink: SinkOptions, options: SinkSetOptions, { log, recordLoss }: SinkSetDeps) {
     this.#sink = sink;
     this.#options = options;
     this.#log = log;
+    this.#recordLoss = recordLoss;
     this.#receiver = receiverOf(sink, options.keys);
   }
 
@@ -226,9 +263,10 @@ class FollowingSink {
         this.#skipped += last - first + 1;
         this.#log.error({ sink, log: replica, first, last, reason }, 'audit records never reach the sink');
       },
-      onDiverged: async (_position: SinkPosition, reason: string): Promise<void> => {
+      onDiverged: async (position: SinkPosition, reason: string): Promise<void> => {
         // Retention would take the position for that of the present log.
         await file.remove();
+        if (this.#sink.kind === 'redis') await this.#recordCut({ replica, ...position });
         this.#log.error({ sink, log: replica, reason }, 'audit records are sent to the sink again');
       },
     };
@@ -238,6 +276,19 @@ class FollowingSink {
       { sink, replica, timeout },
       common,
     );
+  }
+
+  /** The position in Redis, by which `audit verify` knows of the loss, moves only when the log tells it itself. */
+  async #recordCut(lost: Head): Promise<void> {
+    const { replica, seq } = lost;
+    if (this.#cut.has(replica)) return;
+    const msg =
+      'the audit stream has records that the audit log lacks; the log was cut, altered or begun anew';
+    this.#log.error({ sink: this.name, log: replica, seq }, msg);
+    if (!(await this.#recordLoss(lost))) {
+      throw new Error('the audit log cannot record that it has lost records');
+    }
+    this.#cut.add(replica);
   }
 
   async #readPosition(file: PositionFile, replica: string): Promise<FoundPosition | undefined> {

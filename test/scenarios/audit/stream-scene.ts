@@ -8,7 +8,8 @@ import { expect } from '@jest/globals';
 import type { Audit, AuditOptions } from '../../../src/audit/audit.ts';
 import { auditKeys } from '../../../src/audit/keys.ts';
 import { RedisStream } from '../../../src/audit/shipping/redis-stream.ts';
-import { StreamSink } from '../../../src/audit/shipping/stream-sink.ts';
+import { SinkSet, type SinkStatus } from '../../../src/audit/shipping/sink-set.ts';
+import type { RedisSinkOptions } from '../../../src/audit/shipping/streamed-log.ts';
 import { Secret } from '../../../src/base/secret.ts';
 import type { RedisServers } from '../../../src/redis/connection.ts';
 import { AUDIT_KEY, openTestAudit, REPLICA, recordAccess, useFolders } from '../../support/audit-log.ts';
@@ -19,13 +20,14 @@ import { redisOptions, single } from '../../support/redis-store.ts';
 import { until } from '../../support/until.ts';
 
 const KEYS = auditKeys(new Secret(AUDIT_KEY));
-const SINK_LOG = { level: 'info', debug() {}, info() {}, warn() {}, error() {} };
+/** Name of the sink in the tests. */
+const SINK = 'stream';
 
 /** A journal that sends to a Redis, and collectors of that. */
 export interface StreamScene {
   readonly redis: RedisServer;
   readonly directory: string;
-  /** Opens the audit log of a replica, with its sink. */
+  /** Opens the audit log of a replica, and sends it and those of its workers. */
   open(replica?: string, change?: Partial<AuditOptions>, maxLength?: number): Promise<StreamedAudit>;
   stream(): RedisStream;
   /** `audit export --follow`. */
@@ -34,7 +36,9 @@ export interface StreamScene {
 
 export interface StreamedAudit {
   readonly audit: Audit;
+  /** Of the sink, without messages. */
   readonly logged: Record<string, unknown>[];
+  status(): Promise<SinkStatus>;
   /** Can be called again. */
   close(): Promise<void>;
 }
@@ -58,7 +62,7 @@ export function useStreams(): (settings?: readonly string[]) => Promise<StreamSc
     await writeFile(
       config,
       `redis: { url: "${redis.url}", keyPrefix: test }
-audit: { directory: log, keyFile: key, parameters: [ids], stream: { redis: true } }
+audit: { directory: log, keyFile: key, parameters: [ids], sinks: [{ name: stream, redis: {} }] }
 anonymous: true
 credentials: { a: { username: { env: U }, password: { env: P } } }
 deployments: { d: { baseUrl: "https://a.example", match: { pathPrefix: /a/ }, credential: a } }
@@ -75,7 +79,7 @@ deployments: { d: { baseUrl: "https://a.example", match: { pathPrefix: /a/ }, cr
       directory,
       stream,
       async open(replica = REPLICA, change = {}, maxLength = 1_000_000) {
-        const streamed = await openStreamed(log, stream(), replica, change, maxLength);
+        const streamed = await openStreamed(log, single(redis.port), replica, change, maxLength);
         closing.push(() => streamed.close());
         return streamed;
       },
@@ -105,28 +109,42 @@ export function streamOn(servers: RedisServers): RedisStream {
   return new RedisStream(redisOptions(servers), [KEYS]);
 }
 
-/** Opens the audit log of a replica, with a sink to that stream. */
+/** A sink to the stream of those servers. */
+export function streamTo(servers: RedisServers, change: Partial<RedisSinkOptions> = {}): RedisSinkOptions {
+  const redis = redisOptions(servers);
+  return { kind: 'redis', name: SINK, timeout: 10_000, redis, maxLength: 1_000_000, sync: false, ...change };
+}
+
+/** Opens the audit log of a replica, and sends it to the stream of those servers. */
 export async function openStreamed(
   directory: string,
-  stream: RedisStream,
+  servers: RedisServers,
   replica = REPLICA,
   change: Partial<AuditOptions> = {},
   maxLength = 1_000_000,
 ): Promise<StreamedAudit> {
   const logged: Record<string, unknown>[] = [];
   const note = (entry: object): void => void logged.push(entry as Record<string, unknown>);
-  const log = { ...SINK_LOG, warn: note, error: note, info: note };
-  const sink = new StreamSink(
-    { folder: join(directory, replica), replica, keys: KEYS, maxLength },
-    { stream, log },
+  const { audit } = await openTestAudit(directory, { replica, ...change });
+  const set = new SinkSet(
+    { directory, replica, keys: KEYS, sinks: [streamTo(servers, { maxLength })] },
+    { log: { warn: note, error: note, info: note }, recordLoss: (lost) => audit.recordLoss(lost) },
   );
-  const { audit } = await openTestAudit(directory, { replica, ...change }, sink);
   let closed: Promise<void> | undefined;
   const close = (): Promise<void> => {
-    closed ??= audit.close();
+    closed ??= audit.close().then(() => set.finish(AbortSignal.timeout(2_000)));
     return closed;
   };
-  return { audit, logged, close };
+  return {
+    audit,
+    logged,
+    async status() {
+      const { [SINK]: found } = await set.status();
+      if (found === undefined) throw new Error('no such sink');
+      return found;
+    },
+    close,
+  };
 }
 
 /**

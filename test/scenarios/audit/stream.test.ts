@@ -4,7 +4,7 @@ import { describe, expect, test } from '@jest/globals';
 import { auditKeys } from '../../../src/audit/keys.ts';
 import type { Verified } from '../../../src/audit/reader/verify.ts';
 import type { RedisStream } from '../../../src/audit/shipping/redis-stream.ts';
-import { StreamSink } from '../../../src/audit/shipping/stream-sink.ts';
+import { SinkSet } from '../../../src/audit/shipping/sink-set.ts';
 import { Secret } from '../../../src/base/secret.ts';
 import {
   AUDIT_KEY,
@@ -18,6 +18,7 @@ import { closing } from '../../support/closing.ts';
 import { startGatewayProcess } from '../../support/gateway-process.ts';
 import { gateway } from '../../support/program.ts';
 import { moveSlot, type RedisServer, startRedisCluster, startRedisSentinel } from '../../support/redis.ts';
+import { single } from '../../support/redis-store.ts';
 import { authors, startScene } from '../../support/scene.ts';
 import { until } from '../../support/until.ts';
 import {
@@ -25,8 +26,10 @@ import {
   numbersIn,
   openStreamed,
   recordSteadily,
+  type StreamedAudit,
   type StreamScene,
   streamOn,
+  streamTo,
   untilSent,
   useStreams,
 } from './stream-scene.ts';
@@ -45,8 +48,14 @@ async function sentTo(redis: RedisServer): Promise<number[]> {
 
 const upTo = (count: number): number[] => Array.from({ length: count }, (_, index) => index + 1);
 
-async function untilReached({ audit }: Awaited<ReturnType<StreamScene['open']>>): Promise<void> {
-  await until(() => audit.sink?.failing === undefined);
+const failingOf = async ({ status }: StreamedAudit): Promise<string | undefined> => (await status()).failing;
+
+async function untilReached(opened: StreamedAudit): Promise<void> {
+  await until(async () => (await failingOf(opened)) === undefined);
+}
+
+async function untilFailing(opened: StreamedAudit): Promise<void> {
+  await until(async () => (await failingOf(opened)) !== undefined);
 }
 
 const faults: [string, (redis: RedisServer, failing: () => Promise<unknown>) => Promise<void>][] = [
@@ -94,22 +103,22 @@ describe('sends each record once and in order to a Redis', () => {
     const opened = await scene.open();
     const stop = recordSteadily(opened.audit);
     await until(async () => (await sentTo(scene.redis)).length > 100);
-    await fault(scene.redis, () => until(() => opened.audit.sink?.failing !== undefined));
+    await fault(scene.redis, () => untilFailing(opened));
     await untilReached(opened);
     const count = await stop();
     await untilSent(scene.stream(), count);
     expect(await sentTo(scene.redis)).toEqual(upTo(count));
-    expect(opened.audit.sink).toMatchObject({ failing: undefined, failures: expect.any(Number) });
-    expect(opened.audit.sink?.failures).toBeGreaterThan(0);
+    expect((await opened.status()).failures).toBeGreaterThan(0);
     expectOutagesAndTheirEnds(opened.logged);
   });
 
   test('that was away at the start, through closed segments', async () => {
     const scene = await setScene();
     await scene.redis.kill();
-    const { audit } = await scene.open(REPLICA, { segment: { size: 20_000, age: 1e9, keep: 1e9 } });
-    for (let index = 0; index < 300; index += 1) await recordAccess(audit);
-    expect(audit.sink?.failing).toMatch(/connect|ECONNREFUSED/);
+    const opened = await scene.open(REPLICA, { segment: { size: 20_000, age: 1e9, keep: 1e9 } });
+    for (let index = 0; index < 300; index += 1) await recordAccess(opened.audit);
+    await untilFailing(opened);
+    expect(await failingOf(opened)).toMatch(/connect|ECONNREFUSED/);
     await scene.redis.restart();
     await untilSent(scene.stream(), 300);
     expect(await sentTo(scene.redis)).toEqual(upTo(300));
@@ -118,14 +127,14 @@ describe('sends each record once and in order to a Redis', () => {
 
 test('does not repeat a call that hung and then took effect', async () => {
   const scene = await setScene();
-  const { audit } = await scene.open();
-  await recordAccess(audit);
+  const opened = await scene.open();
+  await recordAccess(opened.audit);
   await untilSent(scene.stream(), 1);
   await scene.redis.hang();
-  await recordAccess(audit);
-  await until(() => audit.sink?.failing !== undefined);
+  await recordAccess(opened.audit);
+  await untilFailing(opened);
   await scene.redis.goOn();
-  await until(() => audit.sink?.failing === undefined);
+  await untilReached(opened);
   expect(await sentTo(scene.redis)).toEqual([1, 2]);
 });
 
@@ -157,14 +166,23 @@ test('reports a log that was begun anew, sends its records, and has it in the lo
   await untilSent(scene.stream(), 3);
   await second.close();
   expect(await sentTo(scene.redis)).toEqual([1, 2, 3, 4, 5, 1, 2, 3]);
-  expect(second.logged).toEqual([{ replica: REPLICA, seq: 5 }]);
+  expect(second.logged).toEqual([
+    { sink: 'stream', log: REPLICA, seq: 5 },
+    { sink: 'stream', log: REPLICA, reason: 'the log lacks the seal of the position' },
+  ]);
   const third = await scene.open();
   await recordAccess(third.audit);
   await third.close();
   const records = await recordsIn(join(scene.directory, 'log'));
   const lost = records.filter(({ event }) => event === 'records-lost');
   expect(lost).toEqual([
-    expect.objectContaining({ seq: expect.any(Number), last: 5, end: 0, hmac: expect.any(String) }),
+    expect.objectContaining({
+      seq: expect.any(Number),
+      log: REPLICA,
+      last: 5,
+      end: 0,
+      hmac: expect.any(String),
+    }),
   ]);
   const loss = `${REPLICA}:5:${lost[0]?.['hmac']}`;
   const found = { replica: REPLICA, kind: 'records-lost', facts: { from: 1, to: 5, loss, known: false } };
@@ -188,40 +206,32 @@ test('leaves the position in Redis while it cannot record a loss', async () => {
   await first.close();
   const before = await scene.stream().position(REPLICA);
   await rm(join(scene.directory, 'log', REPLICA), { recursive: true });
-  const stream = scene.stream();
-  const sink = new StreamSink(
-    {
-      folder: join(scene.directory, 'log', REPLICA),
-      replica: REPLICA,
-      keys: auditKeys(new Secret(AUDIT_KEY)),
-      maxLength: 100,
-    },
-    { stream, log: { level: 'info', debug() {}, info() {}, warn() {}, error() {} } },
-  );
+  const { audit } = await openTestAudit(join(scene.directory, 'log'));
   const tried = Promise.withResolvers<void>();
   let attempts = 0;
-  const { audit } = await openTestAudit(
-    join(scene.directory, 'log'),
-    {},
+  const set = new SinkSet(
     {
-      failing: undefined,
-      failures: 0,
-      lag: sink.lag,
-      open: () =>
-        sink.open({
-          recordLoss: () => {
-            attempts += 1;
-            if (attempts === 2) tried.resolve();
-            return Promise.resolve(false);
-          },
-        }),
-      sealed: (head) => sink.sealed(head),
-      close: () => sink.close(),
+      directory: join(scene.directory, 'log'),
+      replica: REPLICA,
+      keys: auditKeys(new Secret(AUDIT_KEY)),
+      sinks: [streamTo(single(scene.redis.port))],
+    },
+    {
+      log: { info() {}, warn() {}, error() {} },
+      recordLoss: () => {
+        attempts += 1;
+        if (attempts === 2) tried.resolve();
+        return Promise.resolve(false);
+      },
     },
   );
+  closing.push(() => set.finish(AbortSignal.abort()));
   await recordAccess(audit);
   await tried.promise;
-  expect(sink.failing).toBe('the audit log cannot record that it has lost records');
+  await until(async () => (await set.status())['stream']?.failing !== undefined);
+  expect((await set.status())['stream']?.failing).toBe(
+    'the audit log cannot record that it has lost records',
+  );
   await audit.close();
   expect(await scene.stream().position(REPLICA)).toEqual(before);
   expect(await verified(scene)).toMatchObject({
@@ -332,16 +342,16 @@ test('serves requests while the stream is unreachable, and finds a cut-off log b
           directory: join(scene.directory, 'log'),
           keyFile,
           replica: REPLICA,
-          stream: { redis: true },
+          sinks: [{ name: 'stream', redis: {} }],
         },
       },
     );
-    const failures = () => served.metric('digest_gateway_audit_failures_total', { sink: 'redis' });
+    const failures = () => served.metric('digest_gateway_audit_sink_failures_total', { sink: 'stream' });
     const lag = (unit: 'seconds' | 'records') =>
-      served.metric(`digest_gateway_audit_sink_lag_${unit}`, { sink: 'redis' });
+      served.metric(`digest_gateway_audit_sink_lag_${unit}`, { sink: 'stream' });
     const ask = async () => (await fetch(`${served.origin}${authors}`)).status;
     const isHere = async () =>
-      (await (await fetch(`${served.control}/readyz`)).text()).includes('"audit-stream","ok":true');
+      (await (await fetch(`${served.control}/readyz`)).text()).includes('"audit-sink-stream","ok":true');
     await until(isHere);
     expect(await failures()).toBe(0);
     await scene.redis.kill();
@@ -384,22 +394,47 @@ test('has the logs of all workers of a replica, and finds by the stream that one
   const scene = await setScene();
   const names = ['r1', 'r1@1', 'r1@2'];
   for (const name of names) {
-    const { audit, close } = await scene.open(name);
+    const { audit } = await openTestAudit(join(scene.directory, 'log'), { replica: name });
     for (const part of ['a', 'b']) await recordAccess(audit, { requestId: `${name}-${part}` });
-    await close();
+    await audit.close();
   }
+  await scene.open();
+  for (const name of names) await untilSent(scene.stream(), 2, name);
   const collector = scene.collector();
   await until(async () => (await pendingOf(scene.redis)) === 'read');
   const { stdout } = await collector.end('SIGTERM');
-  expect(Array.from(stdout.matchAll(/"requestId":"([^"]+)"/g), ([, id]) => id)).toEqual(
-    names.flatMap((name) => [`${name}-a`, `${name}-b`]),
-  );
+  const collected = Array.from(stdout.matchAll(/"requestId":"([^"]+)"/g), ([, id]) => id);
+  expect(collected.toSorted()).toEqual(names.flatMap((name) => [`${name}-a`, `${name}-b`]));
   expect(await verified(scene)).toMatchObject({ status: 0, stderr: '' });
   await rm(join(scene.directory, 'log', 'r1@2'), { recursive: true });
   expect(await verified(scene)).toMatchObject({
     status: 1,
     alterations: [{ replica: 'r1@2', kind: 'log-missing', facts: { process: 'worker' } }],
     stderr: '',
+  });
+});
+
+test('records in the log of the primary process what the log of a worker has lost', async () => {
+  const scene = await setScene();
+  const log = join(scene.directory, 'log');
+  const record = async (count: number): Promise<void> => {
+    const { audit } = await openTestAudit(log, { replica: 'r1@2' });
+    for (let index = 0; index < count; index += 1) await recordAccess(audit);
+    await audit.close();
+  };
+  const first = await scene.open();
+  await record(3);
+  await untilSent(scene.stream(), 3, 'r1@2');
+  await first.close();
+  await rm(join(log, 'r1@2'), { recursive: true });
+  await record(1);
+  const second = await scene.open();
+  await untilSent(scene.stream(), 1, 'r1@2');
+  await second.close();
+  const facts = { to: 3, log: 'r1@2', loss: expect.stringMatching(/^r1@2:3:/), known: false };
+  expect(await verified(scene)).toMatchObject({
+    status: 1,
+    alterations: [{ replica: 'r1', kind: 'records-lost', facts }],
   });
 });
 
@@ -445,7 +480,7 @@ test('ignores a forged position in Redis, in the gateway and in audit verify', a
   const second = await scene.open();
   await recordAccess(second.audit);
   await untilSent(scene.stream(), 4);
-  expect(second.logged).toEqual([{ replica: REPLICA }]);
+  expect(second.logged).toEqual([{ sink: 'stream', log: REPLICA }]);
   const entries = (await scene.redis.command('XRANGE', RECORDS, '-', '+')) as [string, string[]][];
   const sent = entries.flatMap(([, fields]) => numbersIn(fields[3] ?? ''));
   expect(new Set(sent)).toEqual(new Set([1, 2, 3, 4]));
@@ -491,7 +526,7 @@ describe('the stream', () => {
   }
 
   async function setScene(servers: Parameters<typeof streamOn>[0]) {
-    const streamed = await openStreamed(join(await folder(), 'log'), streamOn(servers));
+    const streamed = await openStreamed(join(await folder(), 'log'), servers);
     closing.push(() => streamed.close());
     const reader = streamOn(servers);
     closing.push(() => reader.close());

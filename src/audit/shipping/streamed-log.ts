@@ -1,0 +1,117 @@
+import type { RedisOptions } from '../../redis/connection.ts';
+import type { AuditKeys } from '../keys.ts';
+import { syncSegment } from '../segments/segment-file.ts';
+import type { FoundPosition, SinkPosition } from '../segments/signed-file.ts';
+import type { CommonOptions, Delivery, SinkLog, Source, Unit } from './follower.ts';
+import { RecordSource, recordsBehind, type Shipment, type SourceEvents } from './record-source.ts';
+import type { RedisStream } from './redis-stream.ts';
+
+/** Records and characters after which no further batch is added to a call: about a millisecond of Redis. */
+const MOST = { records: 200, characters: 128 * 1024 };
+/** Interval of heads in the stream, in milliseconds. */
+const ANCHOR_EVERY_MS = 60_000;
+
+export interface RedisSinkOptions extends CommonOptions {
+  readonly kind: 'redis';
+  readonly redis: RedisOptions;
+  /** Records of all replicas that the stream keeps. */
+  readonly maxLength: number;
+  /** True: what is sent must survive the end of the machine, as all that the log has. */
+  readonly sync: boolean;
+}
+
+/** The log of one process. */
+export interface StreamedLogOptions {
+  readonly sink: RedisSinkOptions;
+  readonly folder: string;
+  readonly replica: string;
+  readonly keys: AuditKeys;
+  readonly events: SourceEvents;
+}
+
+export interface StreamedLogDeps {
+  readonly stream: RedisStream;
+  readonly log: SinkLog;
+}
+
+/**
+ * A log and its copy in Redis, which has the position: it moves in the call that adds the batches. So a call that hung
+ * and arrives late adds nothing twice, and a Redis that lost its newest entries gets them again.
+ */
+export class StreamedLog implements Source<Shipment>, Delivery<Shipment> {
+  readonly #options: StreamedLogOptions;
+  readonly #deps: StreamedLogDeps;
+  #source: RecordSource | undefined;
+  /** The position in Redis as a text, and the last one that this process has set or found. */
+  #position = '';
+  #sent: SinkPosition | undefined;
+  #isForgeryLogged = false;
+  #anchored = Number.NEGATIVE_INFINITY;
+
+  constructor(options: StreamedLogOptions, deps: StreamedLogDeps) {
+    this.#options = options;
+    this.#deps = deps;
+  }
+
+  async next(): Promise<Unit<Shipment> | undefined> {
+    this.#source ??= await this.#sourceAt(await this.#find());
+    return this.#source.next();
+  }
+
+  behind(): Promise<number> {
+    return recordsBehind(this.#options.folder, this.#sent);
+  }
+
+  /** A call that timed out may still take effect. */
+  returnToPosition(): Promise<void> {
+    return this.close();
+  }
+
+  async close(): Promise<void> {
+    const source = this.#source;
+    this.#source = undefined;
+    await source?.close();
+  }
+
+  async deliver({ batches }: Shipment): Promise<number> {
+    const { replica, folder, sink } = this.#options;
+    const { stream } = this.#deps;
+    const last = batches.at(-1);
+    if (last === undefined) return 0;
+    // A position must name a seal that stays in the log.
+    if (sink.sync) await syncSegment(folder, last.header.first);
+    const to = { seq: last.seal.last, hmac: last.seal.hmac };
+    const anchor = performance.now() - this.#anchored > ANCHOR_EVERY_MS;
+    const { maxLength } = sink;
+    const there = await stream.append(replica, { from: this.#position, to, batches, anchor, maxLength });
+    if (there !== stream.formatPosition(replica, to)) {
+      throw new Error('the stream is at another position than before: it lost entries');
+    }
+    this.#position = there;
+    this.#sent = to;
+    if (anchor) this.#anchored = performance.now();
+    return 0;
+  }
+
+  /** Reads the position in Redis. */
+  async #find(): Promise<SinkPosition | undefined> {
+    const { replica, sink } = this.#options;
+    const { text, position } = await this.#deps.stream.position(replica);
+    this.#position = text;
+    if (position !== undefined) this.#sent = position;
+    if (text === '' || position !== undefined) return position;
+    const msg = 'position of this log in Redis has no valid signature; ignored';
+    if (!this.#isForgeryLogged) this.#deps.log.error({ sink: sink.name, log: replica }, msg);
+    this.#isForgeryLogged = true;
+    // This process knows what it sent.
+    return this.#sent;
+  }
+
+  /** What the stream would drop at once is not sent. */
+  async #sourceAt(position: SinkPosition | undefined): Promise<RecordSource> {
+    const { folder, replica, keys, events, sink } = this.#options;
+    const start: FoundPosition | undefined = position && { position, key: undefined };
+    const from = Math.max(0, (await recordsBehind(folder, undefined)) - sink.maxLength + 1);
+    return new RecordSource({ folder, replica, keys, start, from, most: MOST, events });
+  }
+}
