@@ -126,7 +126,7 @@ export class Upstream {
   }
 
   uses(credential: string): boolean {
-    return this.addresses.some((address) => address.uses(credential));
+    return this.addresses.some((address) => address.credential(credential) !== undefined);
   }
 
   /** Takes over the versions that the sources of a credential hold now; a credential that is new here is used at once. */
@@ -144,13 +144,15 @@ export class Upstream {
     return this.preferred.testVersion(choice, target);
   }
 
-  has(choice: VersionChoice): boolean {
-    return this.addresses.some((address) => address.has(choice));
+  has({ credential, version }: VersionChoice): boolean {
+    return this.addresses.some(
+      (address) => address.credential(credential)?.versions.named(version) !== undefined,
+    );
   }
 
-  /** Puts a version in use at all addresses that have it. */
-  promote(choice: VersionChoice): void {
-    for (const address of this.addresses) address.promote(choice);
+  /** Puts a version in use, which is known to be accepted, at all addresses that have it. */
+  promote({ credential, version }: VersionChoice): void {
+    for (const address of this.addresses) address.credential(credential)?.promote(version);
   }
 
   /** Drops every credential but these; the caller sends no new requests with them. */
