@@ -9,7 +9,6 @@ import type { DeploymentMetrics } from '../metrics/deployment-metrics.ts';
 import type { Egress } from '../transport/egress.ts';
 import { isAddressMissing } from '../transport/errors.ts';
 import { type BodyLimits, type BodyMemory, receiveBody } from '../transport/request-body.ts';
-import type { TlsSeen } from '../transport/upstream-tls.ts';
 import { type ActiveRequest, Admission, Deadlines } from './client-request.ts';
 import type { VersionTest } from './credential.ts';
 import {
@@ -22,7 +21,6 @@ import { type OutcomeOptions, Outcomes, type OutcomesDeps } from './outcomes.ts'
 import {
   type AddressDeps,
   type AddressOptions,
-  type CredentialState,
   UpstreamAddress,
   type VersionChoice,
 } from './upstream-address.ts';
@@ -108,16 +106,6 @@ export class Upstream {
     const found = preferredOf(this.addressesInUse);
     if (found === undefined) throw new TypeError('an upstream has at least one address');
     return found;
-  }
-
-  /** The credentials at the preferred address. */
-  get credentials(): CredentialState[] {
-    return this.preferred.credentials;
-  }
-
-  /** Observations of the last full TLS handshake with the preferred address; undefined: there was none yet. */
-  get tlsSeen(): TlsSeen | undefined {
-    return this.preferred.connections.tlsSeen;
   }
 
   /** Takes over nonces that other processes share; for the start. */
