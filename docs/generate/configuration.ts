@@ -22,7 +22,7 @@ const INTRODUCTION = [
 
 /** The text of docs/configure/configuration.md. */
 export function configurationPage(): string {
-  const sections = Object.entries(shapeOf(configSchema('/')) ?? {}).flatMap(([key, schema]) => {
+  const sections = sectionsOf().flatMap(([key, schema]) => {
     const lines = entries(key, schema);
     const [own = '', ...keys] = lines;
     return [
@@ -55,14 +55,44 @@ export function witnessSettingsPage(): string {
   ]);
 }
 
+/** A key, as the schema describes it. */
+export interface DescribedKey {
+  /** `NAME` stands for a name of the user's choice, `[]` for an item of a list. */
+  readonly path: string;
+  readonly description: string;
+  /** Left out for a section. */
+  readonly type: string | undefined;
+  readonly required: boolean;
+  /** The default, as one would write it. */
+  readonly written: string | undefined;
+}
+
+/** Every key of the configuration, each before the keys below it. */
+export function describedKeys(): DescribedKey[] {
+  return sectionsOf().flatMap(([key, schema]) => keysFrom(key, schema));
+}
+
+function sectionsOf(): [string, unknown][] {
+  return Object.entries(shapeOf(configSchema('/')) ?? {});
+}
+
+function keysFrom(path: string, schema: unknown): DescribedKey[] {
+  const { inner, required, written } = unwrap(schema);
+  const below = childrenOf(path, inner);
+  const type = below === undefined ? typeOf(inner) : undefined;
+  const own = { path, description: descriptionOf(path, schema), type, required, written };
+  return [own, ...(below ?? []).flatMap(([key, child]) => keysFrom(key, child))];
+}
+
 /** The list items of a key and of all keys below it. */
 function entries(path: string, schema: unknown): string[] {
-  const { inner, required, written } = unwrap(schema);
-  const about = required ? ' Required.' : written === undefined ? '' : ` Default: \`${written}\`.`;
-  const below = childrenOf(path, inner);
-  const type = below === undefined ? ` Type: ${typeOf(inner)}.` : '';
-  const item = wrap(`- **\`${path}\`**: ${descriptionOf(path, schema)}${type}${about}`, '  ');
-  return [item, ...(below ?? []).flatMap(([key, child]) => entries(key, child))];
+  return keysFrom(path, schema).map(({ path, description, type, required, written }) => {
+    const about = required ? ' Required.' : written === undefined ? '' : ` Default: \`${written}\`.`;
+    return wrap(
+      `- **\`${path}\`**: ${description}${type === undefined ? '' : ` Type: ${type}.`}${about}`,
+      '  ',
+    );
+  });
 }
 
 function childrenOf(path: string, schema: unknown): [string, unknown][] | undefined {

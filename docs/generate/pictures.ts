@@ -39,7 +39,6 @@ interface Picture {
   readonly file: string;
   /** `REQUEST`: the page of a request that waited for a challenge. */
   readonly path: string;
-  readonly width: number;
   readonly scheme: 'light' | 'dark';
   /** Brings the page to what the picture shows. */
   readonly prepare?: (page: Page) => Promise<void>;
@@ -49,28 +48,27 @@ const TARGET =
   '/submissions/api/manuscripts/v2/submissions/full/contributors/authors/submissionids?ids=%27DEMO-2026-0001%27';
 const EXPLAINED = new URLSearchParams({ client: 'reporting', method: 'GET', target: TARGET });
 
-/** Files, pages, widths and themes. */
+const WIDTH = 1400;
+
+/** Files, pages and themes. */
 const PICTURES: readonly Picture[] = [
-  { file: 'console.png', path: '/', width: 1400, scheme: 'light' },
-  { file: 'console-dark.png', path: '/', width: 1400, scheme: 'dark' },
-  { file: 'console-deployment.png', path: '/deployments/submissions', width: 1400, scheme: 'light' },
-  { file: 'console-deployment-dark.png', path: '/deployments/submissions', width: 1400, scheme: 'dark' },
-  { file: 'console-map.png', path: '/map', width: 1400, scheme: 'light' },
-  { file: 'console-search.png', path: '/audit?code=rate-limited', width: 1400, scheme: 'light' },
-  { file: 'console-request.png', path: 'REQUEST', width: 1400, scheme: 'light' },
-  { file: 'console-policy.png', path: `/policy?${EXPLAINED}`, width: 1400, scheme: 'light' },
+  { file: 'console.png', path: '/', scheme: 'light' },
+  { file: 'console-dark.png', path: '/', scheme: 'dark' },
+  { file: 'console-deployment.png', path: '/deployments/submissions', scheme: 'light' },
+  { file: 'console-deployment-dark.png', path: '/deployments/submissions', scheme: 'dark' },
+  { file: 'console-map.png', path: '/map', scheme: 'light' },
+  { file: 'console-search.png', path: '/audit?code=rate-limited', scheme: 'light' },
+  { file: 'console-request.png', path: 'REQUEST', scheme: 'light' },
+  { file: 'console-policy.png', path: `/policy?${EXPLAINED}`, scheme: 'light' },
   {
     file: 'console-actions.png',
     path: '/actions',
-    width: 1400,
     scheme: 'light',
     prepare: async (page) => {
       await page.getByRole('button', { name: 'Drain' }).click();
       await page.getByRole('dialog').getByRole('listitem').first().waitFor();
     },
   },
-  { file: 'console-phone.png', path: '/', width: 360, scheme: 'light' },
-  { file: 'console-phone-dark.png', path: '/deployments/submissions', width: 360, scheme: 'dark' },
 ];
 
 const consoleFolder = await builtConsole();
@@ -127,8 +125,8 @@ try {
   await delay(minutes * 60_000);
   const { control } = scene.gateway;
   const [cookie = '', session = ''] = (await signIn(control, TOKEN)).split('=');
-  for (const { file, path, width, scheme, prepare } of PICTURES) {
-    const { page } = await openPage(browser, { width, scheme });
+  for (const { file, path, scheme, prepare } of PICTURES) {
+    const { page } = await openPage(browser, { width: WIDTH, scheme });
     await page.context().addCookies([{ name: cookie, value: session, url: control }]);
     await page.goto(`${control}/#${path === 'REQUEST' ? await requestPath() : path}`);
     await page.getByText('live', { exact: true }).waitFor();
@@ -136,9 +134,10 @@ try {
     // Charts and searches come a moment later; the map has rates from the second tick on.
     await delay(7_000);
     await prepare?.(page);
-    // A phone shows its first screen; the others show the whole page.
-    if (width <= 400) await page.setViewportSize({ width, height: 760 });
-    await page.screenshot({ path: join(docs, file), fullPage: width > 400 });
+    // The whole page, with its navigation at full height.
+    const height = await page.evaluate('document.documentElement.scrollHeight');
+    await page.setViewportSize({ width: WIDTH, height: Number(height) });
+    await page.screenshot({ path: join(docs, file) });
     await page.context().close();
   }
 } finally {

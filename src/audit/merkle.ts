@@ -1,6 +1,4 @@
 import { hash } from 'node:crypto';
-import { LevelHash, MAX_LEVEL } from './level-hash.ts';
-import { DIGEST_BYTES } from './level-hash-module.ts';
 
 /*
  * The Merkle tree of RFC 6962, section 2.1 (RFC 9162 has the same), over the lines of records. A leaf is one record and
@@ -10,6 +8,7 @@ import { DIGEST_BYTES } from './level-hash-module.ts';
 /** SHA-256 as 32 characters, one for each byte: Node.js makes it in half the time of a buffer. */
 export type Digest = string;
 
+const DIGEST_BYTES = 32;
 const LEAF = 0;
 const NODE = 1;
 const pair = Buffer.alloc(1 + 2 * DIGEST_BYTES);
@@ -17,8 +16,6 @@ pair[0] = NODE;
 const LEAF_PREFIX = Buffer.of(LEAF);
 /** Most subtrees of a tree: one for each bit of its size. */
 const MOST_ROOTS = 53;
-/** Made when a log is first written: a program that only reads needs none. */
-let levelHash: LevelHash | undefined;
 
 /** The hash of an inner node. */
 function nodeHash(left: Digest, right: Digest): Digest {
@@ -94,31 +91,6 @@ export class MerkleTree {
     }
     this.#roots.push(node);
     this.#size += 1;
-  }
-
-  /** Adds leaves, which is several times faster than one by one. */
-  addAll(leaves: readonly Digest[]): void {
-    levelHash ??= new LevelHash();
-    for (let start = 0; start < leaves.length; start += MAX_LEVEL) {
-      this.#addLevel(levelHash, leaves, start, Math.min(MAX_LEVEL, leaves.length - start));
-    }
-  }
-
-  #addLevel(level: LevelHash, leaves: readonly Digest[], start: number, added: number): void {
-    for (let each = 0; each < added; each += 1) level.put(1 + each, leaves[start + each] ?? '');
-    const roots: Digest[] = [];
-    for (let [size, count] = [this.#size, added]; count > 0; size = Math.floor(size / 2)) {
-      // The root of that level, if there is one, is the node before the new ones.
-      const isOdd = size % 2 === 1;
-      const first = isOdd ? 0 : 1;
-      if (isOdd) level.put(0, this.#roots.pop() ?? '');
-      const nodes = isOdd ? count + 1 : count;
-      if (nodes % 2 === 1) roots.push(level.at(first + nodes - 1));
-      count = Math.floor(nodes / 2);
-      level.hashPairs(count, first);
-    }
-    this.#roots.push(...roots.reverse());
-    this.#size += added;
   }
 
   copy(): MerkleTree {

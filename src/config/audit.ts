@@ -39,12 +39,12 @@ const auditSection = (folder: string) =>
       durability: oneOf(['write', 'fsync', 'async'])
         .default('write')
         .describe(
-          'What a record has survived before its response leaves: the end of the process (`write`), of the machine (`fsync`), or neither (`async`).',
+          'When a record counts as safe, so that its response may leave: given to the system (`write`), on disk (`fsync`), or not awaited (`async`).',
         ),
       onFailure: oneOf(['refuse', 'serve'])
         .default('refuse')
         .describe(
-          'What happens while the log cannot be written: `refuse` answers 503 `audit-unavailable` until it can; `serve` goes on without records and counts them.',
+          'What happens while the log cannot be written: `refuse` responds with 503 `audit-unavailable` until it can; `serve` goes on without records and counts them.',
         ),
       keyFile: fileName(folder).describe(
         'A file with the key of the seals: 256 bits in hex. A holder of the key can forge the log, so keep a copy away from the log.',

@@ -78,7 +78,9 @@ export const oidcSchema = (folder: string) =>
         .describe('The scopes that are requested besides `openid`. Some providers need `groups` here.'),
       caFile: fileName(folder)
         .exactOptional()
-        .describe('PEM: the authorities of the provider’s certificate, instead of those that Node.js has.'),
+        .describe(
+          'PEM: the authorities of the certificate of the provider, instead of those that Node.js has.',
+        ),
       roles: roles().describe(
         'Who may do what. Give at least one of `viewer`, `operator` and `auditor`. A person can have several roles; without one nobody gets in.',
       ),

@@ -151,7 +151,7 @@ export const sectionsSchema = (folder: string) =>
             delay: durationOrZero()
               .default(5_000)
               .describe(
-                'How long the gateway still accepts connections after SIGTERM while `/readyz` answers 503. Set it longer than the health check of the load balancer takes.',
+                'How long the gateway still accepts connections after SIGTERM while `/readyz` responds with 503. Set it longer than the health check of the load balancer takes.',
               ),
             timeout: duration()
               .default(30_000)
@@ -168,7 +168,7 @@ export const sectionsSchema = (folder: string) =>
       readiness: oneOf(['gateway', 'any-upstream', 'all-upstreams'])
         .default('gateway')
         .describe(
-          'When `/readyz` answers 200: `gateway`, while this process can serve, which is right behind a load balancer, since other replicas reach the same upstreams; `any-upstream` or `all-upstreams`, only while one or every deployment has an address that is not failing, which is right where replicas use different networks.',
+          'When `/readyz` responds with 200: `gateway`, while this process can serve, which is right behind a load balancer, since other replicas reach the same upstreams; `any-upstream` or `all-upstreams`, only while one or every deployment has an address that is not failing, which is right where replicas use different networks.',
         ),
       redis: redisSchema(folder)
         .exactOptional()

@@ -170,7 +170,7 @@ const keys = (folder: string) =>
         .nonempty({ error: 'a list of at least one public-key pin' })
         .exactOptional()
         .describe(
-          'Public keys, one of which must be in the chain of the upstream: SHA-256 of the SubjectPublicKeyInfo. Name a second one, or a change of key ends all service.',
+          'Public keys, one of which must be in the chain of the upstream: SHA-256 of the SubjectPublicKeyInfo. Name a second one, or a change of key ends all service. `openssl x509 -in cert.pem -pubkey -noout | openssl pkey -pubin -outform der | openssl dgst -sha256 -binary | base64` prints one.',
         ),
       serverName: hostName()
         .exactOptional()

@@ -1,6 +1,5 @@
 import { createHash } from 'node:crypto';
 import { describe, expect, test } from '@jest/globals';
-import { LevelHash, MAX_LEVEL } from '../../src/audit/level-hash.ts';
 import {
   consistencyProof,
   type Digest,
@@ -82,57 +81,6 @@ test('has the root of the RFC at each size, in parts and as a whole', () => {
     expect(hex(continued?.root ?? '')).toBe(treeHash(leaves).toString('hex'));
   }
 });
-
-describe('leaves that are added together', () => {
-  test('make the tree that they make one by one, whatever was there before', () => {
-    for (let size = 0; size <= 20; size += 1) {
-      for (let end = size; end <= leaves.length; end += 1) {
-        const tree = treeOf(leaves.slice(0, size));
-        tree.addAll(hashes.slice(size, end));
-        expect([size, end, hex(tree.root)]).toEqual([
-          size,
-          end,
-          treeHash(leaves.slice(0, end)).toString('hex'),
-        ]);
-      }
-    }
-  });
-
-  test('may be more than a level has room for', () => {
-    const many = Array.from({ length: 2 * MAX_LEVEL + 77 }, (_, index) => hashes[index % 70] ?? '');
-    const [together, single] = [treeOf(leaves.slice(0, 3)), treeOf(leaves.slice(0, 3))];
-    together.addAll(many);
-    for (const leaf of many) single.add(leaf);
-    expect(together.equals(single)).toBe(true);
-  });
-
-  test('have the hashes of node:crypto with WebAssembly and without', () => {
-    for (const level of [new LevelHash(), levelWithoutWebAssembly()]) {
-      for (let pairs = 1; pairs <= 35; pairs += 1) {
-        const parents = Array.from({ length: pairs }, (_, pair) =>
-          treeHash(leaves.slice(2 * pair, 2 * pair + 2)).toString('hex'),
-        );
-        for (const from of [0, 1]) expect(hashedPairs(level, pairs, from)).toEqual(parents);
-      }
-    }
-  });
-});
-
-function levelWithoutWebAssembly(): LevelHash {
-  const present = Object.getOwnPropertyDescriptor(globalThis, 'WebAssembly') ?? {};
-  Reflect.deleteProperty(globalThis, 'WebAssembly');
-  try {
-    return new LevelHash();
-  } finally {
-    Object.defineProperty(globalThis, 'WebAssembly', present);
-  }
-}
-
-function hashedPairs(level: LevelHash, pairs: number, from: number): string[] {
-  for (let node = 0; node < 2 * pairs; node += 1) level.put(from + node, hashes[node] ?? '');
-  level.hashPairs(pairs, from);
-  return Array.from({ length: pairs }, (_, pair) => hex(level.at(1 + pair)));
-}
 
 test('does not take other subtrees than its size has', () => {
   const { roots } = treeOf(leaves.slice(0, 6));

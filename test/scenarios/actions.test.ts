@@ -7,8 +7,10 @@ import { stringify } from 'yaml';
 import type { Snapshot } from '../../src/control/view.ts';
 import { AUDIT_KEY, recordsIn, useFolders } from '../support/audit-log.ts';
 import { closing } from '../support/closing.ts';
+import type { ConfiguredGateway } from '../support/gateway.ts';
+import type { GatewayProcess } from '../support/gateway-process.ts';
 import { act, OF_PROGRAM, post, TOKEN_HASHES, type Told } from '../support/operator.ts';
-import { type FleetScene, startScene } from '../support/scene.ts';
+import { type RunningScene, startScene, startSceneWith } from '../support/scene.ts';
 import { authors } from '../support/simulator.ts';
 import { until } from '../support/until.ts';
 
@@ -19,24 +21,24 @@ const NAME = 'submissions';
 const VERSION = { deployment: NAME, credential: NAME };
 const BOTH = ['abstracts', NAME];
 
-interface Scene extends FleetScene {
+interface Scene<Gateway extends ConfiguredGateway = ConfiguredGateway> extends RunningScene<Gateway> {
   readonly control: string;
   /** Folder of the audit log. */
   readonly log: string;
 }
 
-/** A gateway that allows actions; its credential has a next version, which nobody has tried. */
-async function start(
-  workers: number,
+type Options = Parameters<typeof startSceneWith>[1];
+
+/** Options of a gateway that allows actions; its credential has a next version, which nobody has tried. */
+async function sceneOptions(
   top: Record<string, unknown> = {},
   abstracts?: Record<string, unknown>,
-): Promise<Scene> {
+): Promise<{ log: string; options: Options }> {
   const folder = await folderOf();
   const keyFile = join(folder, 'audit.key');
   await writeFile(keyFile, AUDIT_KEY, { mode: 0o600 });
   const log = join(folder, 'log');
-  const scene = await startScene({
-    workers,
+  const options = {
     ...(abstracts && { abstracts }),
     top: {
       control: { port: 0, actions: true, ...TOKEN_HASHES },
@@ -50,7 +52,23 @@ async function start(
       },
       ...top,
     },
-  });
+  };
+  return { log, options };
+}
+
+async function start(workers: number, ...settings: Parameters<typeof sceneOptions>): Promise<Scene> {
+  const { log, options } = await sceneOptions(...settings);
+  const scene = await startSceneWith(workers, options);
+  return { ...scene, control: scene.gateway.control, log };
+}
+
+/** Does the same in a process of its own, also with one worker. */
+async function startProcess(
+  workers: number,
+  ...settings: Parameters<typeof sceneOptions>
+): Promise<Scene<GatewayProcess>> {
+  const { log, options } = await sceneOptions(...settings);
+  const scene = await startScene({ ...options, workers });
   return { ...scene, control: scene.gateway.control, log };
 }
 
@@ -174,7 +192,7 @@ describe.each([1, 2])('with %d workers', (workers) => {
   });
 
   test('a drain ends the process, and no request is lost', async () => {
-    const scene = await start(workers, { drain: { delay: '500ms', timeout: '20s' } });
+    const scene = await startProcess(workers, { drain: { delay: '500ms', timeout: '20s' } });
     const pool = new Pool(scene.gateway.origin, { connections: 8, pipelining: 1 });
     closing.push(() => pool.destroy());
     const outcomes = new Map<string, string[]>();
@@ -276,7 +294,7 @@ test('a version is promoted at every deployment that has its credential, or at n
 });
 
 test('a worker that takes the place of another one uses the version that was promoted', async () => {
-  const scene = await start(2);
+  const scene = await startProcess(2);
   accept(scene, OLD, NEW);
   expect((await act(scene.control, { action: 'promote', ...VERSION, version: '2' })).status).toBe(200);
   const [first = 0] = await scene.gateway.workers();

@@ -1,8 +1,9 @@
 import { createHash } from 'node:crypto';
 import { expect, test } from '@jest/globals';
 import type { Snapshot } from '../../src/control/view.ts';
+import type { ConfiguredGateway } from '../support/gateway.ts';
 import { OF_PROGRAM, post, READ_TOKEN, TOKEN_HASHES } from '../support/operator.ts';
-import { startScene } from '../support/scene.ts';
+import { type RunningScene, startScene, startSceneWith } from '../support/scene.ts';
 import { authors } from '../support/simulator.ts';
 import { until } from '../support/until.ts';
 
@@ -24,13 +25,16 @@ const CLIENT = {
   limits: { rate: '100/h', burst: 50, daily: 1000, concurrent: 7 },
 };
 
+const OPTIONS = {
+  top: { anonymous: false, clients: [CLIENT], control: { port: 0, ...TOKEN_HASHES } },
+  settings: { operations: { authors: { method: 'GET', path: PATH } } },
+};
+
 async function start(workers: number) {
-  const scene = await startScene({
-    workers,
-    top: { anonymous: false, clients: [CLIENT], control: { port: 0, ...TOKEN_HASHES } },
-    settings: { operations: { authors: { method: 'GET', path: PATH } } },
-  });
-  const { control, origin } = scene.gateway;
+  return clientOf(await startSceneWith(workers, OPTIONS));
+}
+
+function clientOf({ gateway: { control, origin } }: RunningScene<ConfiguredGateway>) {
   const send = async (target: string): Promise<number> => {
     // Each on a connection of its own, so that workers share them.
     const headers = { 'x-api-key': KEY, connection: 'close' };
@@ -43,7 +47,7 @@ async function start(workers: number) {
     const answer = await fetch(`${control}/api/clients/${name}`, { headers });
     return { status: answer.status, text: await answer.text() };
   };
-  return { scene, control, send, client };
+  return { control, send, client };
 }
 
 test.each([1, 2])('a client: what it may do, uses and was refused, with %d workers', async (workers) => {
@@ -101,7 +105,8 @@ test.each([1, 2])('a client: what it may do, uses and was refused, with %d worke
 });
 
 test('what a client was refused since the start, when it was seen, and errors, stay when workers are replaced', async () => {
-  const { scene, control, send, client } = await start(2);
+  const scene = await startScene({ workers: 2, ...OPTIONS });
+  const { control, send, client } = clientOf(scene);
   const started = Date.now();
   for (let count = 0; count < 6; count += 1) expect(await send(`${PATH}/other`)).toBe(403);
   const headers = { authorization: `Bearer ${READ_TOKEN}` };

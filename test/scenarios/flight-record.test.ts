@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { expect, test } from '@jest/globals';
 import { useFolders } from '../support/audit-log.ts';
 import { READ_TOKEN, TOKEN_HASHES } from '../support/operator.ts';
-import { authors, startScene } from '../support/scene.ts';
+import { authors, startScene, startSceneWith } from '../support/scene.ts';
 import { until } from '../support/until.ts';
 
 const folder = useFolders();
@@ -17,7 +17,7 @@ async function recordOf(origin: string, token = READ_TOKEN) {
 }
 
 test.each([1, 2])('the last events of %d workers are shown to a program with a token', async (workers) => {
-  const { gateway, get } = await startScene({ workers, top: { control } });
+  const { gateway, get } = await startSceneWith(workers, { top: { control } });
   for (let count = 0; count < 3; count += 1) expect((await get(authors)).status).toBe(200);
   const { status, type, text } = await recordOf(gateway.control);
   expect([status, type]).toEqual([200, 'application/x-ndjson; charset=utf-8']);

@@ -2,8 +2,13 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { describe, expect, test } from '@jest/globals';
 import { Pool } from 'undici';
 import { closing } from '../support/closing.ts';
-import { type RunningGateway, setupFor, startGateway } from '../support/gateway.ts';
-import { type GatewayProcess, startGatewayProcess } from '../support/gateway-process.ts';
+import {
+  type ConfiguredGateway,
+  type RunningGateway,
+  setupFor,
+  startConfiguredGateway,
+  startGateway,
+} from '../support/gateway.ts';
 import { type RedisServer, startRedis } from '../support/redis.ts';
 import { redisOptions, single } from '../support/redis-store.ts';
 import { authors, problemOf, type RunningScene, startScene } from '../support/scene.ts';
@@ -14,19 +19,19 @@ interface Asked {
   readonly status: number;
   /** How long the response took, in milliseconds. */
   readonly ms: number;
-  /** Requests that all processes together have left, as the RateLimit field says. */
+  /** Requests that all replicas together have left, as the RateLimit field says. */
   readonly left: number;
 }
 
-/** A gateway in a process of its own, and a client of it. */
-interface LimitedProcess extends GatewayProcess {
+/** A gateway, and a client of it. */
+interface LimitedReplica extends ConfiguredGateway {
   /** Sends one request. */
   ask(): Promise<Asked>;
 }
 
-interface LimitedProcesses {
+interface LimitedReplicas {
   readonly redis: RedisServer;
-  readonly processes: readonly LimitedProcess[];
+  readonly replicas: readonly LimitedReplica[];
 }
 
 /** The longest that a call of Redis may take, in milliseconds: a request that waits for Redis takes that long. */
@@ -34,8 +39,8 @@ const CALL_MS = 500;
 /** How long each client pauses, in milliseconds: together they ask for many times what is set. */
 const PAUSE_MS = 40;
 
-/** Starts processes on one Redis, with the same limits; all end after the test, however it went. */
-async function start(count: number, limits: object): Promise<LimitedProcesses> {
+/** Starts gateways on one Redis, with the same limits; all end after the test, however it went. */
+async function start(count: number, limits: object): Promise<LimitedReplicas> {
   const [redis, simulator] = await Promise.all([
     startRedis(),
     startSimulator({
@@ -46,8 +51,8 @@ async function start(count: number, limits: object): Promise<LimitedProcesses> {
     () => redis.close(),
     () => simulator.close(),
   );
-  const startOne = async (): Promise<LimitedProcess> => {
-    const gateway = await startGatewayProcess(
+  const startOne = async (): Promise<LimitedReplica> => {
+    const gateway = await startConfiguredGateway(
       {
         upstream: {
           origin: simulator.deployments.upstream.origin,
@@ -73,8 +78,8 @@ async function start(count: number, limits: object): Promise<LimitedProcesses> {
       },
     };
   };
-  const processes = await Promise.all(Array.from({ length: count }, startOne));
-  return { redis, processes };
+  const replicas = await Promise.all(Array.from({ length: count }, startOne));
+  return { redis, replicas };
 }
 
 interface Load {
@@ -89,23 +94,23 @@ interface Load {
 }
 
 /**
- * Sends more than the processes let pass, for at least so long, until one more is refused. Another answer than
+ * Sends more than the replicas let pass, for at least so long, until one more is refused. Another answer than
  * 204 or 429 is an error.
  */
 async function saturate(
-  processes: readonly LimitedProcess[],
+  replicas: readonly LimitedReplica[],
   ms: number,
-  /** Clients of each process. */
-  clients = 4,
+  /** Clients of each replica. */
+  clients = 3,
 ): Promise<Load> {
   // A bucket that nobody has used yet is full: time counts from the first answer.
   let begun: number | undefined;
   const answers: Asked[] = [];
   /** When the last request was refused after the time was over; undefined: not yet. */
   let ended: number | undefined;
-  const client = async (process: LimitedProcess): Promise<void> => {
+  const client = async (replica: LimitedReplica): Promise<void> => {
     while (ended === undefined) {
-      const answer = await process.ask();
+      const answer = await replica.ask();
       answers.push(answer);
       const now = performance.now();
       begun ??= now;
@@ -113,7 +118,7 @@ async function saturate(
       await delay(PAUSE_MS);
     }
   };
-  await Promise.all(processes.flatMap((process) => Array.from({ length: clients }, () => client(process))));
+  await Promise.all(replicas.flatMap((replica) => Array.from({ length: clients }, () => client(replica))));
   const seconds = ((ended ?? 0) - (begun ?? 0)) / 1000;
   const other = answers.find(({ status }) => status !== 204 && status !== 429);
   if (other !== undefined) throw new Error(`The gateway answered ${other.status}`);
@@ -297,17 +302,17 @@ describe('what was used of a limit', () => {
   });
 });
 
-describe('four processes together admit what is set', () => {
+describe('four replicas together admit what is set', () => {
   /** Three seconds' worth, so that a machine that stands still for a moment loses nothing of the rate. */
   const BURST = 90;
   /** So low that the clients want more than that on a slow machine, too. */
   const RATE = 30;
-  const CLIENTS = 8;
+  const CLIENTS = 4;
   const limits = { rate: `${RATE}/s`, burst: BURST };
 
   /**
    * The requests admitted and the tokens left make up the limit, within 15 %, a fraction of one burst: no token is given
-   * twice or lost. Few tokens are left: no process keeps those that another one needs.
+   * twice or lost. Few tokens are left: no replica keeps those that another one needs.
    */
   function expectWhatIsSet(...loads: readonly Load[]): void {
     const sum = (of: (load: Load) => number): number => loads.reduce((total, load) => total + of(load), 0);
@@ -320,14 +325,14 @@ describe('four processes together admit what is set', () => {
   }
 
   test('from a cold start, under the same load each', async () => {
-    const { processes } = await start(4, limits);
-    expectWhatIsSet(await saturate(processes, 5_000, CLIENTS));
+    const { replicas } = await start(4, limits);
+    expectWhatIsSet(await saturate(replicas, 5_000, CLIENTS));
   });
 
-  test('when one process has all the load, and then another', async () => {
-    const { processes } = await start(4, limits);
-    const first = await saturate(processes.slice(0, 1), 3_000, CLIENTS);
-    const second = await saturate(processes.slice(1, 2), 3_000, CLIENTS);
+  test('when one replica has all the load, and then another', async () => {
+    const { replicas } = await start(4, limits);
+    const first = await saturate(replicas.slice(0, 1), 3_000, CLIENTS);
+    const second = await saturate(replicas.slice(1, 2), 3_000, CLIENTS);
     expectWhatIsSet(first, second);
   });
 });
@@ -341,32 +346,38 @@ describe('an outage of Redis', () => {
   function expectTheRateAlone({ passed, endedAt }: Load, before: Load): void {
     const set = (RATE * (endedAt - before.endedAt)) / 1000;
     expect(passed / set).toBeGreaterThan(0.75);
-    // A second burst would let half as much more pass; a process that stood still has a part of that left over.
+    // A second burst would let half as much more pass; a replica that stood still has a part of that left over.
     expect(passed / set).toBeLessThan(1.4);
   }
 
-  test.each(['kill', 'hang'] as const)(
-    'after a %s each process goes on with its part, nobody waits, and there is no second burst when it is back',
-    async (fault) => {
-      const { redis, processes } = await start(2, limits);
-      const burst = await saturate(processes, 1_500);
+  /** Calls about limits that failed, of each replica. */
+  const failedCalls = (replicas: readonly LimitedReplica[]): Promise<number[]> =>
+    Promise.all(
+      replicas.map(({ metric }) => metric('digest_gateway_store_errors_total', { operation: 'limits' })),
+    );
 
+  test('after a hang or a kill each replica goes on with its part, nobody waits, and there is no second burst when it is back', async () => {
+    const { redis, replicas } = await start(2, limits);
+    const isBack = async (): Promise<boolean> => {
+      const up = replicas.map(({ metric }) => metric('digest_gateway_store_up'));
+      return (await Promise.all(up)).every((each) => each === 1);
+    };
+    let before = await saturate(replicas, 1_500);
+    for (const fault of ['hang', 'kill'] as const) {
+      const failed = await failedCalls(replicas);
       await redis[fault]();
-      const without = await saturate(processes, 4_000);
-      expectTheRateAlone(without, burst);
+      const without = await saturate(replicas, 3_000);
+      expectTheRateAlone(without, before);
       expect(without.usualMs).toBeLessThan(CALL_MS);
 
       await (fault === 'kill' ? redis.restart() : redis.goOn());
-      const back = async (): Promise<boolean> => {
-        const up = processes.map(({ metric }) => metric('digest_gateway_store_up'));
-        return (await Promise.all(up)).every((each) => each === 1);
-      };
-      const returning = saturate(processes, 4_000);
-      await until(back);
-      expectTheRateAlone(await returning, without);
-      for (const { metric } of processes) {
-        expect(await metric('digest_gateway_store_errors_total', { operation: 'limits' })).toBeGreaterThan(0);
+      const returning = saturate(replicas, 3_000);
+      await until(isBack);
+      before = await returning;
+      expectTheRateAlone(before, without);
+      for (const [at, count] of (await failedCalls(replicas)).entries()) {
+        expect(count).toBeGreaterThan(failed[at] ?? 0);
       }
-    },
-  );
+    }
+  });
 });

@@ -63,15 +63,10 @@ test('every action works whatever the words of the views', async () => {
   });
   const source = new SetupSource(file, { environment: {} });
   const setup = await source.readAtStart();
-  const { audit } = setup;
   await using gateway = await startGateway(
     {},
     {},
-    {
-      read: { source, setup },
-      consoleFolder: await builtConsole(),
-      ...(audit && { audit }),
-    },
+    { read: { source, setup }, consoleFolder: await builtConsole() },
   );
   const { control, app } = gateway;
   const get = async (path: string) => (await fetch(`${control}${path}`, { headers: OF_PROGRAM })).json();

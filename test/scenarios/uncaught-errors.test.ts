@@ -52,13 +52,15 @@ async function auditIn(directory: string, durability: string): Promise<Record<st
 }
 
 describe.each(['write', 'fsync', 'async'])('with durability %s', (durability) => {
-  test.each(['\x1b', '\0', '\x7f'])('goes on serving after a reason phrase with %j', async (byte) => {
+  test('goes on serving after a reason phrase with a control character', async () => {
     const directory = await folder();
-    const origin = await upstreamOf((head) =>
-      head.startsWith('GET /bad') ? OK.replace('OK', `O${byte}K`) : OK,
-    );
+    const bytes = ['\x1b', '\0', '\x7f'];
+    const origin = await upstreamOf((head) => {
+      const [, index] = /^GET \/bad\/(\d)/.exec(head) ?? [];
+      return index === undefined ? OK : OK.replace('OK', `O${bytes[Number(index)]}K`);
+    });
     const gateway = await served(origin, { audit: await auditIn(directory, durability) });
-    const asked = ['/good/1', '/bad/1', '/good/2', '/bad/2', '/good/3'];
+    const asked = ['/good/1', '/bad/0', '/good/2', '/bad/1', '/good/3', '/bad/2', '/good/4', '/bad/0'];
     const answers = await Promise.all(
       asked.map(async (path) => {
         const answer = await fetch(`${gateway.origin}${path}`).catch(() => undefined);
@@ -70,8 +72,9 @@ describe.each(['write', 'fsync', 'async'])('with durability %s', (durability) =>
       ['/good/1', 200],
       ['/good/2', 200],
       ['/good/3', 200],
+      ['/good/4', 200],
     ]);
-    expect((await fetch(`${gateway.origin}/good/4`)).status).toBe(200);
+    expect((await fetch(`${gateway.origin}/good/5`)).status).toBe(200);
     await gateway.close();
     const records = await recordsIn(directory);
     expect(records.map(({ seq }) => seq)).toEqual(records.map((_, index) => index + 1));

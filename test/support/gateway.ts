@@ -1,4 +1,4 @@
-import { mkdir, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pino } from 'pino';
@@ -21,7 +21,7 @@ import {
 } from '../../src/credentials/credentials.ts';
 import { readCredentials } from '../../src/credentials/reading.ts';
 import { SourceReader } from '../../src/credentials/sources.ts';
-import { type AppSetup, readSetup, type SetupSource } from '../../src/setup/setup.ts';
+import { type AppSetup, readSetup, SetupSource } from '../../src/setup/setup.ts';
 import type { Tracing } from '../../src/tracing/tracing.ts';
 import type { ClientCertificate } from '../../src/transport/upstream-tls.ts';
 
@@ -46,6 +46,13 @@ export interface RunningGateway extends AsyncDisposable {
   close(): Promise<void>;
 }
 
+/** What a gateway has in either case: in the process of the test, or in one of its own (`GatewayProcess`). */
+export interface ConfiguredGateway
+  extends Pick<RunningGateway, 'origin' | 'control' | 'logged' | 'metric' | 'close'> {
+  /** The configuration that it reads. */
+  readonly configFile: string;
+}
+
 /** Settings of one deployment for a test; the others have the configuration's defaults. */
 export interface TestDeployment {
   readonly origin: string;
@@ -68,7 +75,12 @@ export interface StartOptions {
   readonly redis?: RedisStoreOptions;
   readonly audit?: AuditOptions;
   /** The configuration in a file, and what was read from it; replaces that of the deployments. */
-  readonly read?: { readonly source: SetupSource; readonly setup: AppSetup };
+  readonly read?: {
+    readonly source: SetupSource;
+    readonly setup: AppSetup;
+    /** True: it is read again when it changes. */
+    readonly watchFile?: boolean;
+  };
   readonly tracing?: Tracing;
   /** Where the built console is; left out: nowhere. */
   readonly consoleFolder?: string;
@@ -82,7 +94,7 @@ export async function startGateway(
   { clock = monotonicClock, redis, audit, read, tracing, consoleFolder = '', consolePace }: StartOptions = {},
 ): Promise<RunningGateway> {
   const versions = new CredentialVersions();
-  const setup = { ...(read?.setup ?? (await setupFor(deployments, top, versions))), redis, audit };
+  const setup = read?.setup ?? { ...(await setupFor(deployments, top, versions)), redis, audit };
   const logged: Record<string, unknown>[] = [];
   const log = pino(logOptions, { write: (line: string) => logged.push(JSON.parse(line)) });
   const build = { version: 'test', node: process.version };
@@ -94,7 +106,7 @@ export async function startGateway(
     workers: plane,
     uid: process.geteuid?.(),
     consoleFolder,
-    ...(read && { source: read.source }),
+    ...(read && { source: read.source, watchFile: read.watchFile ?? false }),
     ...(consolePace !== undefined && { consolePace }),
   });
   const { listen, control } = await app.start();
@@ -115,6 +127,34 @@ export async function startGateway(
     close,
     [Symbol.asyncDispose]: close,
   };
+}
+
+/**
+ * The gateway that `serve` would run from a configuration file, with one worker, in the process of the test: it starts in
+ * a twentieth of the time. What only a process shows, such as signals, needs `startGatewayProcess`.
+ */
+export async function startConfiguredGateway(
+  deployments: Record<string, TestDeployment>,
+  top: TopLevel = {},
+  { watchFile = false }: { readonly watchFile?: boolean } = {},
+): Promise<RunningGateway & ConfiguredGateway> {
+  const folder = await mkdtemp(join(tmpdir(), 'gateway-'));
+  const removeFolder = (): Promise<void> => rm(folder, { recursive: true, force: true });
+  try {
+    const configFile = await writeConfig(folder, deployments, top);
+    const uid = process.geteuid?.();
+    const source = new SetupSource(configFile, { environment: {}, ...(uid !== undefined && { uid }) });
+    const read = { source, setup: await source.readAtStart(), watchFile };
+    const gateway = await startGateway({}, {}, { read });
+    const close = async (): Promise<void> => {
+      await gateway.close();
+      await removeFolder();
+    };
+    return { ...gateway, configFile, close, [Symbol.asyncDispose]: close };
+  } catch (error) {
+    await removeFolder();
+    throw error;
+  }
 }
 
 /** Always the same one, one setup after the other: the schema of a configuration is built for its folder. */

@@ -2,8 +2,10 @@ import { type BehaviourChange, defaultSettings } from '../../src/simulator/setti
 import type { Simulator } from '../../src/simulator/simulator.ts';
 import { closing } from './closing.ts';
 import {
+  type ConfiguredGateway,
   type RunningGateway,
   type StartOptions,
+  startConfiguredGateway,
   startGateway,
   type TestDeployment,
   type TopLevel,
@@ -50,6 +52,11 @@ export interface SceneOptions extends StartOptions {
   readonly modes?: readonly RelayMode[];
 }
 
+/** A gateway that reads its configuration from a file, in the process of the test. */
+interface FileOptions extends Omit<SceneOptions, keyof StartOptions> {
+  readonly fromFile: true;
+}
+
 /** A gateway in a process of its own, with so many workers. */
 export interface FleetOptions extends Omit<SceneOptions, keyof StartOptions> {
   readonly workers: number;
@@ -57,12 +64,24 @@ export interface FleetOptions extends Omit<SceneOptions, keyof StartOptions> {
   readonly args?: readonly string[];
 }
 
+/**
+ * Starts a gateway that reads its configuration from a file, with so many workers; with one, it is in the process of the
+ * test.
+ */
+export async function startSceneWith(
+  workers: number,
+  options: Omit<SceneOptions, keyof StartOptions>,
+): Promise<RunningScene<ConfiguredGateway>> {
+  return workers === 1 ? startScene({ ...options, fromFile: true }) : startScene({ ...options, workers });
+}
+
 /** Starts all of it for one test, which stops it at its end. */
 export async function startScene(options: FleetOptions): Promise<FleetScene>;
+export async function startScene(options: FileOptions): Promise<RunningScene<ConfiguredGateway>>;
 export async function startScene(options?: SceneOptions): Promise<RunningScene>;
 export async function startScene(
-  options: SceneOptions | FleetOptions = {},
-): Promise<RunningScene | FleetScene> {
+  options: SceneOptions | FleetOptions | FileOptions = {},
+): Promise<RunningScene | FleetScene | RunningScene<ConfiguredGateway>> {
   const scene = await openScene(options as SceneOptions);
   closing.push(scene.close);
   return scene;
@@ -124,15 +143,7 @@ export async function openScene(
       ...top,
       credentials: { ...top?.credentials, ...credentials, ...(credential && { submissions: credential }) },
     };
-    const gateway = await open<RunningGateway | GatewayProcess>(
-      'workers' in run
-        ? startGatewayProcess(
-            configured,
-            { workers: run.workers, drain: { delay: '0s', timeout: '20s' }, ...all },
-            { args: run.args ?? [] },
-          )
-        : startGateway(configured, all, run),
-    );
+    const gateway = await open(startGatewayAs(run, configured, all));
     return {
       simulator,
       gateway: gateway as RunningGateway,
@@ -146,6 +157,18 @@ export async function openScene(
     await close();
     throw error;
   }
+}
+
+/** Starts the gateway in the process of the test, or in one of its own. */
+function startGatewayAs(
+  run: StartOptions | FileOptions | Pick<FleetOptions, 'workers' | 'args'>,
+  deployments: Record<string, TestDeployment>,
+  top: TopLevel,
+): Promise<RunningGateway | GatewayProcess> {
+  const inFile = { drain: { delay: '0s', timeout: '20s' }, ...top };
+  if ('fromFile' in run) return startConfiguredGateway(deployments, inFile);
+  if (!('workers' in run)) return startGateway(deployments, top, run);
+  return startGatewayProcess(deployments, { workers: run.workers, ...inFile }, { args: run.args ?? [] });
 }
 
 function startUnequalRelay(port: number) {

@@ -15,7 +15,7 @@ import { headerLine, segmentName, setAsideName } from '../segments/segment.ts';
 import { SegmentFile } from '../segments/segment-file.ts';
 import { headerTree, type LogTree } from '../segments/tree-walk.ts';
 import type { Batch } from './batch.ts';
-import { type Growth, SignedTree } from './signed-tree.ts';
+import { type NewHead, SignedTree } from './signed-tree.ts';
 
 const NOTHING = Buffer.alloc(0);
 
@@ -41,11 +41,12 @@ export function writeErrorOf(error: Error): WriteError {
   return { code: errorCode(error), reason: error.message };
 }
 
-/** A batch with its seals, and what the chain and the tree become with it. */
+/** A batch with its seals, and what the chain and the tree are after it. */
 interface SealedBytes {
   readonly bytes: Buffer;
   readonly previous: string;
-  readonly growth: Growth | undefined;
+  readonly tree: MerkleTree | undefined;
+  readonly head: NewHead | undefined;
 }
 
 /** Writes batches, each with its seal, into segments. Its methods must not be called while a call is under way. */
@@ -122,7 +123,7 @@ export class ChainWriter {
       return;
     }
     const { replica, sync } = this.#options;
-    const { bytes, previous, growth } = this.#sealed(batch);
+    const { bytes, previous, tree, head } = this.#sealed(batch);
     file.append(bytes, sync, (error) => {
       if (error !== null) {
         this.#detach(file);
@@ -130,20 +131,20 @@ export class ChainWriter {
         return;
       }
       this.#previous = previous;
-      if (growth !== undefined) this.#tree?.commit(growth);
+      if (tree !== undefined) this.#tree?.commit(tree, head);
       done(null, { replica, seq: batch.last, hmac: previous });
     });
   }
 
   /** The lines with their seal, to be appended in one write. A large batch is sealed in parts. */
   #sealed({ lines, first, last }: Batch): SealedBytes {
-    const growth = this.#tree?.grown(lines.bytes);
-    const head = growth?.head;
+    const tree = this.#tree?.extended(lines.bytes);
+    const head = tree && this.#tree?.headOf(tree);
     if (lines.size <= MOST_BATCH) {
       const covered = head === undefined ? lines.bytes : lines.followedBy(head.line);
       const seal = this.#seal({ first, last }, covered, this.#previous);
       const bytes = lines.followedBy(`${head?.line ?? ''}${sealLine(seal)}`);
-      return { bytes, previous: seal.hmac, growth };
+      return { bytes, previous: seal.hmac, tree, head };
     }
     const parts: Buffer[] = [];
     let previous = this.#previous;
@@ -160,7 +161,7 @@ export class ChainWriter {
       next = range.last + 1;
       start = end;
     }
-    return { bytes: Buffer.concat(parts), previous, growth };
+    return { bytes: Buffer.concat(parts), previous, tree, head };
   }
 
   #seal(range: { readonly first: number; readonly last: number }, lines: Buffer, previous: string): Seal {
@@ -237,8 +238,9 @@ export class ChainWriter {
     const signed = this.#tree;
     const head = signed?.lastHead();
     if (signed === undefined || head === undefined) return;
-    await this.#appendOpening(file, Buffer.from(head.line), signed.next);
-    signed.signedBy(head);
+    const { first, tree } = signed.logTree;
+    await this.#appendOpening(file, Buffer.from(head.line), first + tree.size);
+    signed.commit(tree, head);
   }
 
   #signedTree(tree: LogTree): SignedTree | undefined {
@@ -291,7 +293,9 @@ export class ChainWriter {
 
   /** The tree of the records before that one. What does not end there begins anew: a tree has no gaps. */
   #treeBefore(first: number): SignedTree | undefined {
-    return this.#tree?.next === first ? this.#tree : this.#signedTree({ first, tree: MerkleTree.empty() });
+    const { logTree } = this.#tree ?? {};
+    const continues = logTree !== undefined && logTree.first + logTree.tree.size === first;
+    return continues ? this.#tree : this.#signedTree({ first, tree: MerkleTree.empty() });
   }
 
   /** Appends the lines with an opening seal, which covers them and no record. */

@@ -32,7 +32,7 @@ import {
   segmentText,
   useFolders,
 } from '../../support/audit-log.ts';
-import { type GatewayProcess, startGatewayProcess } from '../../support/gateway-process.ts';
+import { type ConfiguredGateway, startConfiguredGateway } from '../../support/gateway.ts';
 import { gateway, runProgram } from '../../support/program.ts';
 import { authors, startScene } from '../../support/scene.ts';
 
@@ -111,8 +111,8 @@ describe('somebody who can write to the folder and does not have the key', () =>
     const { simulator } = await startScene();
     const upstream = { origin: simulator.deployments.submissions.origin, ca: simulator.ca };
     const keyFile = join(scene.directory, '..', 'key');
-    const serve = (): Promise<GatewayProcess> =>
-      startGatewayProcess({ upstream }, { audit: { directory: scene.directory, keyFile, replica: REPLICA } });
+    const audit = { directory: scene.directory, keyFile, replica: REPLICA };
+    const serve = (): Promise<ConfiguredGateway> => startConfiguredGateway({ upstream }, { audit });
     const first = await serve();
     expect((await fetch(`${first.origin}${authors}`)).status).toBe(200);
     await first.close();

@@ -4,7 +4,7 @@ import { expect, test } from '@jest/globals';
 import { defaultSettings } from '../../../src/simulator/settings.ts';
 import { AUDIT_KEY, useFolders } from '../../support/audit-log.ts';
 import { closing } from '../../support/closing.ts';
-import { startGatewayProcess } from '../../support/gateway-process.ts';
+import { startConfiguredGateway } from '../../support/gateway.ts';
 import { gateway as run, runCommand } from '../../support/program.ts';
 import { repository } from '../../support/repository.ts';
 import { newSigningKey } from '../../support/signing-key.ts';
@@ -32,7 +32,7 @@ test('a gateway gets time stamps, and an auditor checks them with openssl as the
     timestamps: { url: tsa.url, caFile: tsa.caFile },
   };
   const upstream = { origin: simulator.deployments.submissions.origin, ca: simulator.ca };
-  const gateway = await startGatewayProcess({ submissions: upstream }, { audit });
+  const gateway = await startConfiguredGateway({ submissions: upstream }, { audit });
   closing.push(() => gateway.close());
   const metrics = async (): Promise<string> => (await fetch(`${gateway.control}/metrics`)).text();
   const delivered = /^digest_gateway_audit_sink_records_total\{sink="timestamps"\} [1-9]/m;

@@ -9,11 +9,11 @@ import { changeEntries, makeIdentity, setNext, setTo, withdraw } from '../../../
 import { SourceReader } from '../../../src/credentials/sources.ts';
 import { AUDIT_KEY, auditOptions, recordsIn, useFolders } from '../../support/audit-log.ts';
 import { closing } from '../../support/closing.ts';
-import { type RunningGateway, startGateway } from '../../support/gateway.ts';
+import { type ConfiguredGateway, type RunningGateway, startGateway } from '../../support/gateway.ts';
 import { act, OF_PROGRAM, post, TOKEN_HASHES, type Told } from '../../support/operator.ts';
 import { startRedis } from '../../support/redis.ts';
 import { redisOptions, single } from '../../support/redis-store.ts';
-import { authors, type FleetScene, startScene } from '../../support/scene.ts';
+import { authors, type RunningScene, startScene, startSceneWith } from '../../support/scene.ts';
 import { until } from '../../support/until.ts';
 
 const folderOf = useFolders();
@@ -21,7 +21,7 @@ const OLD = 'demo-api-key';
 const NEW = 'another-api-key';
 const NAME = 'submissions';
 
-interface Scene extends FleetScene {
+interface Scene extends RunningScene<ConfiguredGateway> {
   readonly control: string;
   readonly sealed: SealedSection;
   /** Folder of the audit log. */
@@ -42,8 +42,7 @@ async function start(
   const keyFile = join(folder, 'audit.key');
   await writeFile(keyFile, AUDIT_KEY, { mode: 0o600 });
   const log = join(folder, 'log');
-  const scene = await startScene({
-    workers,
+  const scene = await startSceneWith(workers, {
     ...(change.settings && { settings: change.settings }),
     top: {
       control: { port: 0, actions: true, ...TOKEN_HASHES },

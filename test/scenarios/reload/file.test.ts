@@ -9,7 +9,13 @@ import type { Snapshot } from '../../../src/control/view.ts';
 import { defaultSettings } from '../../../src/simulator/settings.ts';
 import { AUDIT_KEY, recordsIn } from '../../support/audit-log.ts';
 import { closing } from '../../support/closing.ts';
-import { metricOf } from '../../support/gateway.ts';
+import {
+  type ConfiguredGateway,
+  metricOf,
+  startConfiguredGateway,
+  type TestDeployment,
+  type TopLevel,
+} from '../../support/gateway.ts';
 import { type GatewayProcess, startGatewayProcess } from '../../support/gateway-process.ts';
 import { authors } from '../../support/scene.ts';
 import { startSimulator } from '../../support/simulator.ts';
@@ -25,8 +31,8 @@ interface Config {
   readonly [section: string]: unknown;
 }
 
-interface Scene {
-  readonly gateway: GatewayProcess;
+interface Scene<Gateway extends ConfiguredGateway = ConfiguredGateway> {
+  readonly gateway: Gateway;
   readonly auditFolder: string;
   /** A folder for files that a test writes. */
   readonly folder: string;
@@ -41,7 +47,16 @@ interface Scene {
   lines(msg: string): Record<string, unknown>[];
 }
 
-async function start(args: readonly string[] = [], top: object = {}): Promise<Scene> {
+/** Starts a gateway in a process of its own, with these arguments. */
+const startProcess = (args: readonly string[] = [], top: object = {}): Promise<Scene<GatewayProcess>> =>
+  startWith((deployments, sections) => startGatewayProcess(deployments, { ...sections, ...top }, { args }));
+
+const start = (options: { readonly watchFile?: boolean } = {}): Promise<Scene> =>
+  startWith((deployments, sections) => startConfiguredGateway(deployments, sections, options));
+
+async function startWith<Gateway extends ConfiguredGateway>(
+  startOne: (deployments: Record<string, TestDeployment>, sections: TopLevel) => Promise<Gateway>,
+): Promise<Scene<Gateway>> {
   const simulator = await startSimulator(defaultSettings());
   closing.push(() => simulator.close());
   const folder = await mkdtemp(join(tmpdir(), 'reload-'));
@@ -49,14 +64,12 @@ async function start(args: readonly string[] = [], top: object = {}): Promise<Sc
   const auditFolder = join(folder, 'audit');
   const keyFile = join(folder, 'key');
   await writeFile(keyFile, AUDIT_KEY, { mode: 0o600 });
-  const gateway = await startGatewayProcess(
+  const gateway = await startOne(
     { [NAME]: { origin: simulator.deployments.submissions.origin, ca: simulator.ca } },
     {
       control: { port: 0, tokenSha256 },
       audit: { directory: auditFolder, keyFile, replica: 'r1' },
-      ...top,
     },
-    { args },
   );
   closing.push(() => gateway.close());
   const first: Config = parse(await readFile(gateway.configFile, 'utf8'));
@@ -216,7 +229,9 @@ describe('POST /api/reload', () => {
   });
 
   test('is refused while the gateway drains', async () => {
-    const { gateway, write, changed, post, ready, lines } = await start([], { drain: { delay: '1h' } });
+    const { gateway, write, changed, post, ready, lines } = await startProcess([], {
+      drain: { delay: '1h' },
+    });
     await write(changed({ connections: 7 }));
     process.kill(gateway.pid, 'SIGTERM');
     await until(async () => (await ready()).status === 'down');
@@ -226,7 +241,7 @@ describe('POST /api/reload', () => {
   });
 
   test('requests at the same time reload one after the other', async () => {
-    const { gateway, write, changed, post, lines } = await start();
+    const { gateway, write, changed, post, lines } = await startProcess();
     await write(changed({ connections: 7 }));
     process.kill(gateway.pid, 'SIGHUP');
     const responses = await Promise.all(Array.from({ length: 5 }, post));
@@ -248,7 +263,7 @@ describe('POST /api/reload', () => {
 
 describe('serve --watch', () => {
   test('reloads when the file changes, and not when it was reloaded by a signal', async () => {
-    const { gateway, write, changed, lines } = await start(['--watch']);
+    const { gateway, write, changed, lines } = await startProcess(['--watch']);
     await write(changed({ connections: 7 }));
     await until(() => lines(RELOADED).length === 1);
     expect(lines(RELOADED)).toMatchObject([{ by: 'watch', changed: [`deployments.${NAME}`] }]);
@@ -261,7 +276,7 @@ describe('serve --watch', () => {
   });
 
   test('a file that is written slowly is in use when it is whole', async () => {
-    const { gateway, write, changed, check, lines, metric } = await start(['--watch']);
+    const { gateway, write, changed, check, lines, metric } = await start({ watchFile: true });
     await truncate(gateway.configFile);
     await until(() => lines(REFUSED).length === 1);
     expect(await check()).toMatchObject({ ok: false });
@@ -272,7 +287,7 @@ describe('serve --watch', () => {
   });
 
   test('a refusal ends when the missing file comes, and is told once until then', async () => {
-    const { write, changed, folder, gateway, lines, metric } = await start(['--watch']);
+    const { write, changed, folder, gateway, lines, metric } = await start({ watchFile: true });
     const { tls } = changed({}).deployments[NAME] ?? {};
     const ca = await readFile((tls as { caFile: string }).caFile);
     const caFile = join(folder, 'later.pem');
@@ -286,7 +301,7 @@ describe('serve --watch', () => {
   });
 
   test('changed credentials do not make a refused file right', async () => {
-    const { gateway, write, changed, check, folder, lines } = await start(['--watch']);
+    const { gateway, write, changed, check, folder, lines } = await start({ watchFile: true });
     const file = join(folder, 'password');
     await writeFile(file, 'demo-api-key', { mode: 0o600 });
     const credentials = { [NAME]: { username: { value: 'demo-user' }, password: { file } } };
@@ -301,7 +316,7 @@ describe('serve --watch', () => {
   });
 
   test('without it, a changed file waits for a signal', async () => {
-    const { gateway, write, changed, lines } = await start();
+    const { gateway, write, changed, lines } = await startProcess();
     await write(changed({ connections: 7 }));
     process.kill(gateway.pid, 'SIGHUP');
     await until(() => lines(RELOADED).length === 1);
@@ -309,7 +324,7 @@ describe('serve --watch', () => {
   });
 
   test('a shutdown ends the watch', async () => {
-    const { gateway } = await start(['--watch']);
+    const { gateway } = await startProcess(['--watch']);
     await gateway.close();
     expect(await gateway.ended).toBe(0);
   });

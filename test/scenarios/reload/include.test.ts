@@ -5,7 +5,7 @@ import { parse, stringify } from 'yaml';
 import type { Readiness } from '../../../src/control/readiness.ts';
 import { defaultSettings } from '../../../src/simulator/settings.ts';
 import { closing } from '../../support/closing.ts';
-import { startGatewayProcess } from '../../support/gateway-process.ts';
+import { startConfiguredGateway } from '../../support/gateway.ts';
 import { authors } from '../../support/scene.ts';
 import { startSimulator } from '../../support/simulator.ts';
 import { until } from '../../support/until.ts';
@@ -16,7 +16,7 @@ test('a watched gateway follows included files: new, changed, broken and removed
   const simulator = await startSimulator(defaultSettings());
   closing.push(() => simulator.close());
   const upstream = { origin: simulator.deployments.submissions.origin, ca: simulator.ca };
-  const gateway = await startGatewayProcess({ first: upstream }, {}, { args: ['--watch'] });
+  const gateway = await startConfiguredGateway({ first: upstream }, {}, { watchFile: true });
   closing.push(() => gateway.close());
   const { deployments, ...rest } = parse(await readFile(gateway.configFile, 'utf8'));
   const status = async (prefix: string) => (await fetch(`${gateway.origin}${prefix}${authors}`)).status;

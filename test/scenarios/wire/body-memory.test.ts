@@ -124,8 +124,8 @@ describe('bodies that are kept', () => {
   });
 });
 
-describe('a body of a quarter of a gibibyte', () => {
-  const LARGE = 2 ** 28;
+describe('a body of 128 MiB', () => {
+  const LARGE = 2 ** 27;
   const ALLOWED = 64 * 2 ** 20;
 
   const scene = useRunning(async () => {
@@ -198,7 +198,7 @@ describe('a body of a quarter of a gibibyte', () => {
 });
 
 describe('back-pressure', () => {
-  const LENGTH = 128 * 2 ** 20;
+  const LENGTH = 64 * 2 ** 20;
   /** More than the socket buffers of two connections hold, far less than the body. */
   const BUFFERED = 48 * 2 ** 20;
   const QUIET_MS = 150;

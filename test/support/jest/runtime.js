@@ -1,6 +1,7 @@
 import { createRequire, registerHooks } from 'node:module';
 import { pathToFileURL } from 'node:url';
 import JestRuntime from 'jest-runtime';
+import './built-threads.js';
 import { setGlobals } from './globals.js';
 
 const require = createRequire(import.meta.url);
