@@ -95,7 +95,7 @@ export class HeadStore {
     const isOwn = checkpoint !== undefined && nameOf(originOf(checkpoint)) === name;
     if (note === undefined || !isOwn || cosignatureOf(checkpoint, [own]) === undefined) {
       const remedy = 'restore it, or give the witness another name, key and folder';
-      throw new Error(`${path} is no head that this witness has cosigned: ${remedy}`);
+      throw new Error(`${path} is not a head that this witness has cosigned: ${remedy}`);
     }
     this.#heads.set(originOf(checkpoint), { checkpoint, note });
   }
