@@ -103,7 +103,6 @@ export class Gateway {
       store: this.#store,
       recorder: this.recorder,
       clock,
-      metrics,
       tracing: undefined,
       onPolicyStep: (_, policy) => observer.policyStep(process, policy),
       onBound: () => observer.note(process, 'nonces bound to their process'),
@@ -259,7 +258,7 @@ export class Gateway {
       forwardTrace: false,
     };
     const address = 'upstream.example';
-    return { options, address, exchange };
+    return { options, address, exchange, metrics: metrics.deployment(DEPLOYMENT) };
   }
 
   get #set(): CredentialSet {

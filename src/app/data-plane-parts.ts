@@ -31,8 +31,8 @@ import type { EgressNews } from '../upstream/egress-addresses.ts';
 import { CheckPace } from '../upstream/health-check.ts';
 import type { PauseNews } from '../upstream/outcomes.ts';
 import type { CredentialNews } from '../upstream/rotation.ts';
-import type { UpstreamDeps } from '../upstream/upstream.ts';
 import type { AddressChange } from '../upstream/upstream-address.ts';
+import type { SharedUpstreamDeps } from './deployments.ts';
 import type { FlightFiles } from './flight-files.ts';
 
 /*
@@ -50,14 +50,14 @@ interface EventSinks {
 export function openUpstreamDeps(
   store: ChallengeStore,
   deps: EventSinks &
-    Pick<UpstreamDeps, 'clock' | 'bodyMemory'> & {
+    Pick<SharedUpstreamDeps, 'clock' | 'bodyMemory'> & {
       readonly tracing: Tracing | undefined;
       readonly recorder: FlightRecorder;
     },
-): UpstreamDeps {
+): SharedUpstreamDeps {
   const { audit, log, metrics, flightFiles, clock, tracing, recorder, bodyMemory } = deps;
   const events = new UpstreamEvents({ audit, log, metrics, flightFiles });
-  const credentials = new CredentialRegistry({ store, clock, metrics, tracing, recorder, ...events });
+  const credentials = new CredentialRegistry({ store, clock, tracing, recorder, ...events });
   return { credentials, clock, metrics, bodyMemory, checkPace: new CheckPace(clock), ...events };
 }
 

@@ -20,7 +20,7 @@ import { deploymentIn } from '../setup/deployments.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import { BodyMemory } from '../transport/request-body.ts';
 import type { VersionTest } from '../upstream/credential.ts';
-import type { Upstream, UpstreamDeps } from '../upstream/upstream.ts';
+import type { Upstream } from '../upstream/upstream.ts';
 import { changesOf } from './changes.ts';
 import type { ProcessParts } from './compose.ts';
 import {
@@ -39,6 +39,7 @@ import {
   gatewayOptions,
   offerCredentials,
   restoreAll,
+  type SharedUpstreamDeps,
   testTarget,
   versionsInUse,
   warnOfMissingAddresses,
@@ -82,7 +83,7 @@ export class DataPlane implements Workers, Worker {
   readonly #metrics: Metrics;
   readonly #deps: DataPlaneDeps;
   readonly #store: ChallengeStore;
-  readonly #upstreamDeps: UpstreamDeps;
+  readonly #upstreamDeps: SharedUpstreamDeps;
   readonly #limits: Limits;
   readonly #gateway: Gateway;
   readonly #listeners: readonly Listener[];

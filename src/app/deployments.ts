@@ -8,12 +8,18 @@ import type { Deployment, GatewayOptions } from '../gateway/gateway.ts';
 import { ResponseFilter } from '../gateway/headers.ts';
 import { canonicalHost, Routes } from '../gateway/routing.ts';
 import type { Identification } from '../identity/identification.ts';
+import type { Metrics } from '../metrics/metrics.ts';
 import { compileRules } from '../policy/rules.ts';
 import { type DeploymentSetup, deploymentIn, deploymentsOf } from '../setup/deployments.ts';
 import { openIdProvider } from '../setup/oidc.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import type { UpstreamTls } from '../transport/upstream-tls.ts';
 import { Upstream, type UpstreamDeps, type UpstreamOptions } from '../upstream/upstream.ts';
+
+/** What the upstreams of all deployments share. */
+export interface SharedUpstreamDeps extends Omit<UpstreamDeps, 'metrics'> {
+  readonly metrics: Metrics;
+}
 
 /**
  * Builds the deployments of a setup. A running deployment with unchanged options keeps its upstream, which
@@ -23,7 +29,7 @@ import { Upstream, type UpstreamDeps, type UpstreamOptions } from '../upstream/u
  */
 export function* buildDeployments(
   setup: AppSetup,
-  deps: UpstreamDeps,
+  deps: SharedUpstreamDeps,
   running: readonly Deployment[],
   built: Deployment[] = [],
 ): Steps<Deployment[]> {
@@ -36,7 +42,8 @@ export function* buildDeployments(
     const before = known && { ...known.options, neutralTarget: options.neutralTarget };
     const kept = isDeepStrictEqual(before, options) ? known : undefined;
     const rules = compileRules(name, settings, setup.config.deployments);
-    const upstream = kept ?? new Upstream(options, deps, sets, known);
+    const metrics = deps.metrics.deployment(name);
+    const upstream = kept ?? new Upstream(options, { ...deps, metrics }, sets, known);
     for (const set of sets) if (!upstream.uses(set.name)) upstream.offer(set);
     if (kept === undefined && proxyCredential !== undefined) upstream.offerProxy(proxyCredential);
     const { pathPrefix, host } = settings.match;
@@ -46,7 +53,7 @@ export function* buildDeployments(
       host: pathPrefix === undefined ? host : undefined,
       rules,
       responseFilter,
-      metrics: deps.metrics.deployment(name),
+      metrics,
       pace: { idleMs: settings.timeouts.idle, minRate: settings.body.minRate },
       upstream,
     });

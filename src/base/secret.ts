@@ -1,3 +1,4 @@
+import { timingSafeEqual } from 'node:crypto';
 import { inspect } from 'node:util';
 
 const REDACTED = '[secret]';
@@ -30,4 +31,11 @@ export class Secret {
   [inspect.custom](): string {
     return REDACTED;
   }
+}
+
+/** Compares a text that may be forged; how long that takes says nothing of where they differ. */
+export function equalInConstantTime(one: string, other: string): boolean {
+  const left = Buffer.from(one);
+  const right = Buffer.from(other);
+  return left.length === right.length && timingSafeEqual(left, right);
 }

@@ -1,5 +1,6 @@
 import { access, type FileHandle, open, realpath, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
+import { syncDirectory } from '../base/durable-file.ts';
 import { errorCode } from '../base/error-code.ts';
 import { ignoreSystemError } from '../base/expected-errors.ts';
 import type { Secret } from '../base/secret.ts';
@@ -187,7 +188,7 @@ export async function replaceFile(file: string, make: () => Promise<string>): Pr
     await rm(beside, { force: true });
     throw error;
   }
-  await flushFolder(dirname(target));
+  await syncDirectory(dirname(target));
 }
 
 async function fill(handle: FileHandle, content: string, target: string): Promise<void> {
@@ -201,16 +202,6 @@ async function fill(handle: FileHandle, content: string, target: string): Promis
     await handle.chmod(old.mode & READ_WRITE_BITS);
   }
   await handle.sync();
-}
-
-/** Without the sync the new name may be lost in a crash of the machine. */
-async function flushFolder(folder: string): Promise<void> {
-  const handle = await open(folder, 'r');
-  try {
-    await handle.sync();
-  } finally {
-    await handle.close();
-  }
 }
 
 function whyNotMade(error: unknown, beside: string): string {

@@ -1,4 +1,4 @@
-import { timingSafeEqual } from 'node:crypto';
+import { equalInConstantTime } from '../base/secret.ts';
 import type { PreparedAnswer } from './authorization.ts';
 import { findQop, fitsNonce, type Qop } from './challenge.ts';
 import { type ParameterList, parseParameterList } from './parameters.ts';
@@ -74,12 +74,6 @@ function isAboutThis(info: AuthenticationInfo, answer: PreparedAnswer, request: 
     return info.qop === undefined && info.cnonce === undefined && info.nc === undefined;
   }
   return (info.cnonce ?? request.cnonce) === request.cnonce && (info.nc ?? request.nc) === request.nc;
-}
-
-function equalInConstantTime(one: string, other: string): boolean {
-  const left = Buffer.from(one);
-  const right = Buffer.from(other);
-  return left.length === right.length && timingSafeEqual(left, right);
 }
 
 function toInfo({ values, contradictory }: ParameterList): AuthenticationInfo {

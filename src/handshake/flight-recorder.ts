@@ -1,7 +1,7 @@
 import { hash } from 'node:crypto';
 import { putBounded } from '../base/bounded-map.ts';
 import type { Clock } from '../base/clock.ts';
-import { asGatewayError } from '../base/errors.ts';
+import { asGatewayError, type ErrorCode } from '../base/errors.ts';
 import { fieldValue, fieldValues } from '../base/raw-headers.ts';
 import type { ParkedChallenge } from '../challenges/store/store.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
@@ -169,12 +169,12 @@ export class FlightRecorder {
     return slot.number;
   }
 
-  /** The request has a response, or failed. */
-  ended(event: number, result: UpstreamResponse | unknown): void {
+  /** The request has a response with this status, or failed with this code. */
+  ended(event: number, result: number | ErrorCode): void {
     const slot = this.#slotOf(event);
     if (slot === undefined) return;
     slot.ended = this.#options.clock.now();
-    slot.result = isResponse(result) ? result.status : asGatewayError(result).code;
+    slot.result = result;
   }
 
   note(kind: NoteEvent['kind'], deployment: string, credential: string, versions: readonly string[]): void {
@@ -297,10 +297,6 @@ export class FlightRecorder {
     const slot = this.#ring[(event - 1) % this.#maxEvents];
     return slot?.number === event ? slot : undefined;
   }
-}
-
-function isResponse(result: unknown): result is UpstreamResponse {
-  return typeof result === 'object' && result !== null && 'kind' in result && result.kind === 'response';
 }
 
 /** Tells a nonce from others (53 bits, after cyrb53): a copy of the text would keep the message that it stands in. */

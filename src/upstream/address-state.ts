@@ -1,6 +1,6 @@
 import type { Clock } from '../base/clock.ts';
 import { RollingCount } from '../base/rolling-count.ts';
-import { circuitOpen } from './errors.ts';
+import { circuitOpen } from '../handshake/errors.ts';
 
 /** Failures in a row, of exchanges and checks, after which a healthy address is failing. */
 const FAILURES_IN_A_ROW = 3;

@@ -5,6 +5,7 @@ import { type Linked, LinkedQueue } from '../base/linked-queue.ts';
 import { type ClientState, PerClient } from '../base/per-client.ts';
 import type { RawHeaders } from '../base/raw-headers.ts';
 import { callEach } from '../base/report-error.ts';
+import { clientTooSlow, upstreamTooSlow } from '../handshake/errors.ts';
 import {
   type ExchangeFacts,
   type InterimReceiver,
@@ -16,7 +17,6 @@ import type { UpstreamResponse } from '../handshake/response.ts';
 import type { TracedWork } from '../tracing/tracing.ts';
 import { tooManyRequests, waitTooLong } from '../transport/errors.ts';
 import type { BodySource, ReceivedBody } from '../transport/request-body.ts';
-import { clientTooSlow, upstreamTooSlow } from './errors.ts';
 
 /** What is known of a client's request, and what its exchanges note. */
 export interface RequestFacts extends ExchangeFacts {

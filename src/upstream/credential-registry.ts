@@ -3,7 +3,6 @@ import { reportError } from '../base/report-error.ts';
 import { NonceCounters } from '../challenges/nonce.ts';
 import { type ChallengeStore, serializeKey } from '../challenges/store/store.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
-import type { Metrics } from '../metrics/metrics.ts';
 import { egressAddress } from '../transport/egress.ts';
 import { trustOf } from '../transport/upstream-tls.ts';
 import { UpstreamCredential } from './credential.ts';
@@ -16,10 +15,9 @@ export interface DeploymentRotation extends RotationNews {
   readonly deployment: string;
 }
 
-export interface RegistryDeps extends Omit<VersionDeps, 'counters' | 'metrics'> {
+export interface RegistryDeps extends Omit<VersionDeps, 'counters'> {
   readonly store: ChallengeStore;
   readonly clock: Clock;
-  readonly metrics: Metrics;
   /** Called when a candidate of a deployment was promoted or refused. */
   readonly onRotation: (rotation: DeploymentRotation) => void;
   /** Called when the upstream begins to refuse a version, and when it accepts it again. */
@@ -144,11 +142,11 @@ export class CredentialRegistry {
     circuit: CredentialCircuit,
     attemptsWhenRefused: number,
   ): UpstreamCredential {
-    const { store, clock, metrics, recorder, onRotation, onHealth } = this.#deps;
+    const { store, clock, recorder, onRotation, onHealth } = this.#deps;
     const { deployment, origin } = options;
     const counters = this.#counters.get(origin) ?? new NonceCounters();
     this.#counters.set(origin, counters);
-    const deps = { ...this.#deps, counters, metrics: metrics.deployment(deployment) };
+    const deps = { ...this.#deps, counters };
     return new UpstreamCredential(set, {
       deployment,
       circuit,

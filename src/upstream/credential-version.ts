@@ -57,6 +57,7 @@ export interface Transport {
   /** Host and port of the upstream. */
   readonly address: string;
   readonly exchange: Exchange;
+  readonly metrics: HandshakeMetrics;
 }
 
 export interface VersionDeps {
@@ -64,7 +65,6 @@ export interface VersionDeps {
   /** Of all versions of a credential. */
   readonly counters: NonceCounters;
   readonly clock: Clock;
-  readonly metrics: HandshakeMetrics;
   readonly tracing: Tracing | undefined;
   readonly recorder: FlightRecorder;
   /** Called after a step of the nonce policy. */
@@ -151,9 +151,9 @@ export class CredentialVersion {
 
   /** Requests go out over this transport from now on; `renew` asks for a nonce that takes the place of this one. */
   attach(transport: Transport, renew: (nonce: Nonce) => Promise<void>): void {
-    const { address, options } = transport;
+    const { address, options, metrics } = transport;
     const { deployment, algorithms, forwardTrace } = options;
-    const { clock, metrics, recorder } = this.#deps;
+    const { clock, recorder } = this.#deps;
     const pool = this.#poolFor(options, renew);
     const account: Account = {
       credential: this.#credential,

@@ -1,3 +1,4 @@
+import { asGatewayError } from '../base/errors.ts';
 import { InFlight } from '../base/in-flight.ts';
 import { reportError } from '../base/report-error.ts';
 import type { Nonce } from '../challenges/nonce.ts';
@@ -172,12 +173,12 @@ export class UpstreamCredential {
         if (result === 'interrupted') this.#interrupted(call);
         else if (result.kind === 'refused') options = await this.#afterRefusal(version, result, call);
         else {
-          recorder.ended(recorded, result);
+          recorder.ended(recorded, result.status);
           return this.#responded(version, call, result);
         }
       }
     } catch (error) {
-      recorder.ended(recorded, error);
+      recorder.ended(recorded, asGatewayError(error).code);
       refusedTargets.note(request, error, count);
       this.#waiting.endTest(call, 'check');
       throw error;

@@ -1,9 +1,9 @@
 import { Cancellation } from '../base/cancellation.ts';
 import type { Nonce } from '../challenges/nonce.ts';
+import { upstreamTooSlow } from '../handshake/errors.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
 import type { CredentialCircuit } from './credential-circuit.ts';
 import type { CredentialVersion, Question, Reply, Transport } from './credential-version.ts';
-import { upstreamTooSlow } from './errors.ts';
 
 /** Requests of the gateway's own about the versions of one credential: where they go, and for how long. */
 export class Questions {

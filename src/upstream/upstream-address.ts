@@ -5,9 +5,10 @@ import { reportError } from '../base/report-error.ts';
 import type { NoncePool } from '../challenges/pool.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
 import type { AttemptBudget } from '../handshake/attempt-budget.ts';
+import { circuitOpen } from '../handshake/errors.ts';
 import type { UpstreamRequest } from '../handshake/exchange.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
-import type { HistogramSeries } from '../metrics/series.ts';
+import type { DeploymentMetrics } from '../metrics/deployment-metrics.ts';
 import { type ConnectionOptions, Connections } from '../transport/connections.ts';
 import { isAddressMissing } from '../transport/errors.ts';
 import type { ExchangeObserver } from '../transport/exchange.ts';
@@ -15,7 +16,6 @@ import { AddressState, type CircuitOptions, type HealthOptions, type StatusChang
 import type { UpstreamCredential, VersionTest } from './credential.ts';
 import type { CredentialRegistry } from './credential-registry.ts';
 import type { Transport, VersionOptions } from './credential-version.ts';
-import { circuitOpen } from './errors.ts';
 import { type CheckPace, checkAddress } from './health-check.ts';
 import type { VersionState } from './versions.ts';
 
@@ -38,8 +38,8 @@ export interface AddressChange extends StatusChange {
 
 export interface AddressDeps {
   readonly clock: Clock;
-  /** Observes the seconds of requests that had to wait for a connection. */
-  readonly queueWait: HistogramSeries;
+  /** Those of the deployment. */
+  readonly metrics: DeploymentMetrics;
   /** Shared by all upstreams of this process, as the next one is. */
   readonly credentials: CredentialRegistry;
   readonly checkPace: CheckPace;
@@ -86,14 +86,15 @@ export class UpstreamAddress implements ExchangeObserver {
 
   constructor(options: AddressOptions, deps: AddressDeps, sets: readonly CredentialSet[]) {
     const { origin, circuit, health } = options;
-    const { clock, queueWait } = deps;
+    const { clock, metrics } = deps;
     const address = new URL(origin).host;
     this.address = address;
     this.#options = options;
     this.#deps = deps;
+    const { queueWait } = metrics;
     this.connections = new Connections(options, clock, { observer: this, queueWait });
     this.state = new AddressState(circuit, health, clock);
-    this.#transport = { options, address, exchange: this.connections.exchange };
+    this.#transport = { options, address, exchange: this.connections.exchange, metrics };
     for (const set of sets) this.#use(set);
     void this.#runChecks();
   }

@@ -2,11 +2,10 @@ import { InFlight } from '../base/in-flight.ts';
 import { reportError } from '../base/report-error.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
 import { AttemptBudget, RetryBudget, type RetryOptions } from '../handshake/attempt-budget.ts';
-import { outOfBodyMemory } from '../handshake/errors.ts';
+import { circuitOpen, outOfBodyMemory } from '../handshake/errors.ts';
 import { IDEMPOTENT } from '../handshake/exchange.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
 import type { DeploymentMetrics } from '../metrics/deployment-metrics.ts';
-import type { Metrics } from '../metrics/metrics.ts';
 import type { Egress } from '../transport/egress.ts';
 import { isAddressMissing } from '../transport/errors.ts';
 import { type BodyLimits, type BodyMemory, receiveBody } from '../transport/request-body.ts';
@@ -19,7 +18,6 @@ import {
   type EgressAddressesOptions,
   type EgressChoice,
 } from './egress-addresses.ts';
-import { circuitOpen } from './errors.ts';
 import { type OutcomeOptions, Outcomes, type OutcomesDeps } from './outcomes.ts';
 import {
   type AddressDeps,
@@ -43,8 +41,7 @@ export interface UpstreamOptions extends Omit<AddressOptions, 'origin' | 'egress
 
 interface EgressOptions extends Pick<Egress, 'proxy'>, Omit<EgressAddressesOptions, 'deployment'> {}
 
-export interface UpstreamDeps extends Omit<AddressDeps, 'queueWait'>, OutcomesDeps, EgressAddressesDeps {
-  readonly metrics: Metrics;
+export interface UpstreamDeps extends AddressDeps, OutcomesDeps, EgressAddressesDeps {
   /** Shared by all upstreams of this process. */
   readonly bodyMemory: BodyMemory;
 }
@@ -85,16 +82,13 @@ export class Upstream {
     this.outcomes = Outcomes.of(options, deps, before?.outcomes);
     this.#deadlines = new Deadlines(totalTimeout, deps.clock);
     this.#admission = new Admission(options.timeouts.response);
-    this.#metrics = deps.metrics.deployment(options.deployment);
-    const { retries, queueWait } = this.#metrics;
-    this.#retries = new RetryBudget(retry, deps.clock, retries);
-    const addressDeps = { ...deps, queueWait };
+    this.#metrics = deps.metrics;
+    this.#retries = new RetryBudget(retry, deps.clock, deps.metrics.retries);
     const { localAddresses, proxy } = egress;
     const from = localAddresses.length === 0 ? [undefined] : localAddresses;
     this.addresses = from.flatMap((localAddress) =>
       origins.map(
-        (origin) =>
-          new UpstreamAddress({ ...options, origin, egress: { localAddress, proxy } }, addressDeps, sets),
+        (origin) => new UpstreamAddress({ ...options, origin, egress: { localAddress, proxy } }, deps, sets),
       ),
     );
     this.egress = EgressAddresses.of({ ...egress, deployment: options.deployment }, deps, before?.egress);

@@ -1,6 +1,5 @@
 import { createHash } from 'node:crypto';
-import { constants } from 'node:fs';
-import { open, readdir, rename, rm } from 'node:fs/promises';
+import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import {
   type Checkpoint,
@@ -11,18 +10,19 @@ import {
 } from '../audit/checkpoint.ts';
 import { cosignatureOf, type WitnessKey } from '../audit/cosignature.ts';
 import { type Lock, lockFile, makeFolder } from '../audit/segments/replica-folder.ts';
-import { syncDirectory } from '../audit/segments/segment-file.ts';
 import { openRegular } from '../audit/segments/segment-reader.ts';
+import { replaceDurably, syncDirectory } from '../base/durable-file.ts';
 
 const NAME = /^[0-9a-f]{64}\.head$/;
 /** The largest file that is read, in bytes. */
 const LARGEST = 16 * 1024;
-const { O_CREAT, O_NOFOLLOW, O_TRUNC, O_WRONLY } = constants;
 
 /** A head with its cosignature. */
 export interface StoredHead {
   readonly checkpoint: Checkpoint;
   readonly note: string;
+  /** When it was cosigned, in Unix milliseconds. */
+  readonly time: number;
 }
 
 /** The last head of each tree that a witness has cosigned, in one file each. */
@@ -67,17 +67,7 @@ export class HeadStore {
    */
   async write(head: StoredHead): Promise<void> {
     const origin = originOf(head.checkpoint);
-    const path = join(this.#directory, nameOf(origin));
-    const temporary = `${path}.tmp`;
-    await rm(temporary, { force: true, recursive: true });
-    const handle = await open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0o600);
-    try {
-      await handle.writeFile(checkpointLine(head.note));
-      await handle.datasync();
-    } finally {
-      await handle.close();
-    }
-    await rename(temporary, path);
+    await replaceDurably(join(this.#directory, nameOf(origin)), checkpointLine(head.note));
     await syncDirectory(this.#directory);
     this.#heads.set(origin, head);
   }
@@ -93,11 +83,12 @@ export class HeadStore {
     const note = noteOfLine(buffer.toString('utf8', 0, bytesRead).replace(/\n$/, ''));
     const checkpoint = note === undefined ? undefined : parseCheckpoint(note);
     const isOwn = checkpoint !== undefined && nameOf(originOf(checkpoint)) === name;
-    if (note === undefined || !isOwn || cosignatureOf(checkpoint, [own]) === undefined) {
+    const cosignature = isOwn ? cosignatureOf(checkpoint, [own]) : undefined;
+    if (note === undefined || checkpoint === undefined || cosignature === undefined) {
       const remedy = 'restore it, or give the witness another name, key and folder';
       throw new Error(`${path} is not a head that this witness has cosigned: ${remedy}`);
     }
-    this.#heads.set(originOf(checkpoint), { checkpoint, note });
+    this.#heads.set(originOf(checkpoint), { checkpoint, note, time: cosignature.time });
   }
 }
 

@@ -61,7 +61,7 @@ test('a request and its exchanges are recorded with their times and results', ()
   const challenge = ['WWW-Authenticate', `Digest realm="r", nonce="${NONCE}", qop="auth", stale=true`];
   send(5, response(401, challenge));
   send(7, response(200, ['Authentication-Info', 'nextnonce="the-next-one"']), ANSWERS);
-  recorder.ended(event, response(200, []));
+  recorder.ended(event, 200);
   const [head, first, asked, answered] = lines();
   expect(head).toMatchObject({ format: 1, reason: 'asked', worker: 3, isCut: false });
   expect(first).toMatchObject({ kind: 'request', at: 1_000, request: 1, ended: 1_013, result: 200 });
@@ -72,7 +72,7 @@ test('a request and its exchanges are recorded with their times and results', ()
 
 test('nothing of a client, a nonce or an answer is in a record', () => {
   const { recorder, request, send } = scene();
-  recorder.ended(recorder.request('d', 'main', request), new GatewayError('upstream-timeout', 'secret text'));
+  recorder.ended(recorder.request('d', 'main', request), 'upstream-timeout');
   send(1, response(401, ['www-authenticate', `Digest realm="r", nonce="${NONCE}"`]), ANSWERS);
   const text = recorder.lines('asked').join('\n');
   for (const part of [NONCE, 'somebody', 'secret', '00ff00ff', 'of-a-client'])
@@ -104,7 +104,7 @@ test('what comes of an event whose place another one has taken is left out', () 
   const slow = recorder.request('d', 'main', request);
   send(1, response(200, []), ANSWERS);
   send(1, response(401, ['www-authenticate', `Digest realm="r", nonce="${NONCE}"`]));
-  recorder.ended(slow, response(500, []));
+  recorder.ended(slow, 500);
   expect(lines().slice(1)).toMatchObject([
     { kind: 'exchange', nc: 42, result: 200, offered: '' },
     { kind: 'exchange', nc: 0, nonce: '', result: 401 },

@@ -195,6 +195,7 @@ export class HandshakeScene {
     this.transport = {
       address: 'upstream:80',
       exchange: this.exchange,
+      metrics: metricsIn(events),
       options: {
         deployment: 'd',
         origin: 'https://upstream:80',
@@ -221,7 +222,6 @@ export class HandshakeScene {
       clock,
       recorder,
       counters: new NonceCounters(),
-      metrics: metricsIn(events),
       tracing: undefined,
       onPolicyStep: (_: string, step: NoncePolicy) => void events.push(`policy ${step}`),
       onBound: () => {},

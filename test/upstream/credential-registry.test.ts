@@ -20,6 +20,7 @@ function transportOf(change: Partial<VersionOptions> = {}): Transport {
   return {
     address: 'upstream:80',
     exchange: () => Promise.reject(new Error('nothing is sent')),
+    metrics: new Metrics({ version: '', node: '' }).deployment('d'),
     options: {
       deployment: 'd',
       origin: 'https://upstream:80',
@@ -54,7 +55,6 @@ function registryOn(store: ChallengeStore = new MemoryChallengeStore()) {
   const registry = new CredentialRegistry({
     store,
     clock: { now: () => 0 },
-    metrics: new Metrics({ version: '', node: '' }),
     tracing: undefined,
     onPolicyStep: () => {},
     onBound: () => {},

@@ -71,7 +71,7 @@ async function startLosing(localAddresses: readonly string[]) {
   const { origin } = simulator.deployments.submissions;
   const upstream = new Upstream(
     optionsFor(origin, simulator.ca, localAddresses),
-    { ...deps, isPresent: () => Promise.resolve(true) },
+    { ...deps, metrics: deps.metrics.deployment('d'), isPresent: () => Promise.resolve(true) },
     [{ name: 'c', current, next: undefined }],
     undefined,
   );

@@ -3,6 +3,7 @@ import { constants } from 'node:fs';
 import { open, readdir, rename, rm, unlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
+import { syncDirectory } from '../../base/durable-file.ts';
 import { errorCode, messageOf } from '../../base/error-code.ts';
 import { readGuardedFile } from '../../base/guarded-file.ts';
 import { Secret } from '../../base/secret.ts';
@@ -23,7 +24,7 @@ const RECORDED = '.recorded';
 const LARGEST = 4096;
 /** Files that are read or written at the same time. */
 const AT_ONCE = 64;
-const { O_CREAT, O_EXCL, O_NOFOLLOW, O_RDONLY, O_WRONLY } = constants;
+const { O_CREAT, O_EXCL, O_NOFOLLOW, O_WRONLY } = constants;
 
 const stored = z.strictObject({
   pseudonymKey: z.literal(1),
@@ -212,13 +213,10 @@ async function writeDurably(path: string, flags: number, text: string): Promise<
 
 /** Makes names of a folder durable. */
 async function syncFolder(folder: string): Promise<void> {
-  await using handle = await open(folder, O_RDONLY);
-  try {
-    await handle.sync();
-  } catch (error) {
+  await syncDirectory(folder).catch((error: unknown) => {
     // Some file systems of networks and of Windows cannot do that.
     if (!['EINVAL', 'EPERM', 'EISDIR', 'ENOTSUP'].includes(errorCode(error))) throw error;
-  }
+  });
 }
 
 async function inParts<From, To>(items: readonly From[], each: (item: From) => Promise<To>): Promise<To[]> {

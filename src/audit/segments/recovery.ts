@@ -1,6 +1,7 @@
 import { createHash, type KeyObject } from 'node:crypto';
 import { lstat, open, rename, rm, truncate } from 'node:fs/promises';
 import { join } from 'node:path';
+import { syncDirectory } from '../../base/durable-file.ts';
 import { messageOf } from '../../base/error-code.ts';
 import { finding } from '../findings.ts';
 import type { AuditKeys } from '../keys.ts';
@@ -9,7 +10,6 @@ import { GENESIS } from '../seal.ts';
 import { parseRetirement, type RetiredEnd, type SetAside } from './admin-records.ts';
 import { type ChainState, ChainWalk, type IntegrityError, walkFile } from './chain-walk.ts';
 import { MOST_SEQ, type Segment, segmentsIn, setAsideName } from './segment.ts';
-import { syncDirectory } from './segment-file.ts';
 import { NotRegularError, openRegular } from './segment-reader.ts';
 import { type LogTree, TreeWalk } from './tree-walk.ts';
 

@@ -3,6 +3,7 @@ import { lstat, open, readdir, rename, rm, unlink, utimes } from 'node:fs/promis
 import { join } from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { createZstdCompress } from 'node:zlib';
+import { syncDirectory } from '../../base/durable-file.ts';
 import { errorCode, messageOf } from '../../base/error-code.ts';
 import { reportDefect } from '../../base/expected-errors.ts';
 import type { Log } from '../../base/log.ts';
@@ -23,7 +24,6 @@ import {
   segmentsIn,
   stampedName,
 } from './segment.ts';
-import { syncDirectory } from './segment-file.ts';
 import { openRegular, readBlocks } from './segment-reader.ts';
 import { PositionFile } from './signed-file.ts';
 import { indexClosed } from './time-index.ts';

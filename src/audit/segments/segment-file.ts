@@ -6,9 +6,10 @@ import {
   open as openCallback,
   write,
 } from 'node:fs';
-import { lstat, open, truncate, unlink } from 'node:fs/promises';
+import { lstat, truncate, unlink } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
+import { syncDirectory } from '../../base/durable-file.ts';
 import { errorCode } from '../../base/error-code.ts';
 import { type Finding, finding } from '../findings.ts';
 import { segmentName } from './segment.ts';
@@ -157,14 +158,4 @@ export async function syncSegment(folder: string, first: number): Promise<void> 
     await handle.close();
   }
   await syncDirectory(folder);
-}
-
-/** Makes the entries of a directory durable. */
-export async function syncDirectory(directory: string): Promise<void> {
-  const handle = await open(directory, constants.O_RDONLY);
-  try {
-    await handle.sync();
-  } finally {
-    await handle.close();
-  }
 }

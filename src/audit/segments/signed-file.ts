@@ -1,16 +1,16 @@
-import { createHmac, type KeyObject, timingSafeEqual } from 'node:crypto';
-import { constants } from 'node:fs';
-import { open, rename, rm } from 'node:fs/promises';
+import { createHmac, type KeyObject } from 'node:crypto';
+import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
+import { replaceDurably } from '../../base/durable-file.ts';
 import { errorCode } from '../../base/error-code.ts';
+import { equalInConstantTime } from '../../base/secret.ts';
 import type { AuditKeys } from '../keys.ts';
 import { MOST_SEQ } from './segment.ts';
 import { openRegular } from './segment-reader.ts';
 
 /** The largest file that is read, in bytes. */
 const LARGEST = 4096;
-const { O_CREAT, O_NOFOLLOW, O_TRUNC, O_WRONLY } = constants;
 
 export interface SignedFileOptions<T> {
   readonly path: string;
@@ -38,8 +38,7 @@ export class SignedFile<T extends object> {
     if (text === undefined) return undefined;
     const parsed = this.#parse(text);
     if (parsed === undefined) throw new Error(`${path} is not a file that a gateway wrote`);
-    const [given, right] = [Buffer.from(parsed.mac), Buffer.from(this.#mac(parsed.value))];
-    const isSigned = given.length === right.length && timingSafeEqual(given, right);
+    const isSigned = equalInConstantTime(parsed.mac, this.#mac(parsed.value));
     return { value: parsed.value, isSigned };
   }
 
@@ -48,19 +47,8 @@ export class SignedFile<T extends object> {
    * @throws Error of the file system
    */
   async write(value: T): Promise<void> {
-    const { path } = this.#options;
-    const temporary = `${path}.tmp`;
-    // Something else than a file may stand there.
-    await rm(temporary, { force: true, recursive: true });
-    const handle = await open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0o600);
-    try {
-      await handle.writeFile(`${JSON.stringify({ ...value, mac: this.#mac(value) })}\n`);
-      // Without this, some file systems keep the name and lose the content when the machine fails.
-      await handle.datasync();
-    } finally {
-      await handle.close();
-    }
-    await rename(temporary, path);
+    const text = JSON.stringify({ ...value, mac: this.#mac(value) });
+    await replaceDurably(this.#options.path, `${text}\n`);
   }
 
   #parse(text: string): { value: T; mac: string } | undefined {

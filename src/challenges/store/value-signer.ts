@@ -1,5 +1,5 @@
-import { createHmac, createSecretKey, hkdfSync, type KeyObject, timingSafeEqual } from 'node:crypto';
-import type { Secret } from '../../base/secret.ts';
+import { createHmac, createSecretKey, hkdfSync, type KeyObject } from 'node:crypto';
+import { equalInConstantTime, type Secret } from '../../base/secret.ts';
 
 /** One key that gateways share. */
 export interface StoreKey {
@@ -88,7 +88,7 @@ export class ValueSigner {
     const [current] = this.#keys;
     if (current === undefined) return text;
     const life = Math.ceil(lifeMs);
-    const mac = macOf(current, place, issuedAt, life, text).toString('base64url');
+    const mac = macOf(current, place, issuedAt, life, text);
     return `${current.id}.${mac}.${issuedAt}.${life}.${text}`;
   }
 
@@ -98,7 +98,7 @@ export class ValueSigner {
     const key = this.#keys.find((each) => each.id === id);
     const issuedAt = Number(issuedText);
     const life = Number(lifeText);
-    if (key === undefined || !equal(Buffer.from(mac, 'base64url'), macOf(key, place, issuedAt, life, text))) {
+    if (key === undefined || !equalInConstantTime(mac, macOf(key, place, issuedAt, life, text))) {
       return 'forged';
     }
     const ageMs = Date.now() - issuedAt;
@@ -114,10 +114,8 @@ function macOf(
   issuedAt: number,
   life: number,
   text: string,
-) {
-  return createHmac('sha256', key).update(`${kind}\n${place}\n${issuedAt}\n${life}\n${text}`).digest();
-}
-
-function equal(one: Buffer, other: Buffer): boolean {
-  return one.length === other.length && timingSafeEqual(one, other);
+): string {
+  return createHmac('sha256', key)
+    .update(`${kind}\n${place}\n${issuedAt}\n${life}\n${text}`)
+    .digest('base64url');
 }
