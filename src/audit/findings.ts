@@ -185,6 +185,12 @@ const table = {
     message: ({ records }: { records: number }) =>
       `ends with ${records} records under no signed head: the gateway is writing, or was killed; they are not proven`,
   },
+  'heads-missing': {
+    cause:
+      'More records at the end are under no signed head than a gateway that is killed can leave: heads were removed, or these records were written anew.',
+    message: ({ records, seconds }: { records: number; seconds: number }) =>
+      `ends with ${records} records of ${seconds} s under no signed head, which a gateway makes each second: heads were removed, or these records were written anew`,
+  },
   ...witnessFindings,
   ...timestampFindings,
   'log-begun-anew': {

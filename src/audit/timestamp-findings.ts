@@ -7,6 +7,14 @@ export const timestampFindings = {
     message: ({ file, at, reason }: { file: string; at: number; reason: string }) =>
       `line ${at} of ${file} is not a time-stamped head: ${reason}`,
   },
+  'timestamp-certificate': {
+    cause:
+      'A time stamp beside the log does not name the certificate that signed it (RFC 3161, RFC 5816), or names another one.',
+    remedy:
+      'The gateway stores no such time stamp: the file was changed. Ask the authority which certificate made the time stamp.',
+    message: ({ file, at, reason }: { file: string; at: number; reason: string }) =>
+      `line ${at} of ${file} is not a time-stamped head: ${reason}`,
+  },
   'timestamp-mismatch': {
     cause: 'A signed head with a time stamp is not one of this log: the log was cut off or written anew.',
     remedy: 'As for every integrity error. For a copy such as that in S3, give `--copy`.',

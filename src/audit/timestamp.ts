@@ -1,4 +1,4 @@
-import { createHash, randomBytes } from 'node:crypto';
+import { createHash, hash, randomBytes } from 'node:crypto';
 import { messageOf } from '../base/error-code.ts';
 import { certificatesIn } from '../base/guarded-file.ts';
 
@@ -11,12 +11,29 @@ type Pki = typeof import('pkijs');
 type Certificate = InstanceType<Pki['Certificate']>;
 type SignedData = InstanceType<Pki['SignedData']>;
 type TSTInfo = InstanceType<Pki['TSTInfo']>;
+type Attribute = InstanceType<Pki['Attribute']>;
+type BaseBlock = import('asn1js').BaseBlock;
+
+/** A token does not name the certificate that signed it: another one with the same key could take its place. */
+export class SigningCertificateError extends Error {
+  override readonly name = 'SigningCertificateError';
+}
 
 const SHA256 = '2.16.840.1.101.3.4.2.1';
 const SIGNED_DATA = '1.2.840.113549.1.7.2';
 const TST_INFO = '1.2.840.113549.1.9.16.1.4';
 const EXTENDED_KEY_USAGE = '2.5.29.37';
 const TIME_STAMPING = '1.3.6.1.5.5.7.3.8';
+/** The attributes that name the certificate of the signature, by SHA-1 (RFC 3161) and by another hash (RFC 5816). */
+const SIGNING_CERTIFICATE = '1.2.840.113549.1.9.16.2.12';
+const SIGNING_CERTIFICATE_V2 = '1.2.840.113549.1.9.16.2.47';
+/** Names of node:crypto for the hashes that name a certificate. */
+const HASHES: Readonly<Record<string, string>> = {
+  [SHA256]: 'sha256',
+  '2.16.840.1.101.3.4.2.2': 'sha384',
+  '2.16.840.1.101.3.4.2.3': 'sha512',
+  '1.3.14.3.2.26': 'sha1',
+};
 /** The code of pkijs for a certificate that leads to no trusted one. */
 const CHAIN_INVALID = 5;
 /** PKIFailureInfo of RFC 3161, section 2.4.2, by the bit. */
@@ -105,7 +122,8 @@ export async function tokenIn(
 
 /**
  * Checks that a token is a time stamp of a text, by a certificate for this purpose that led to one of the authorities
- * (PEM) at that time. Revocation is not checked.
+ * (PEM) at that time, and that the token names this certificate. Revocation is not checked.
+ * @throws SigningCertificateError if the token does not name the certificate
  * @throws Error with the reason
  */
 export async function checkToken(token: Buffer, text: string, authorities: string): Promise<Timestamp> {
@@ -128,6 +146,7 @@ export async function checkToken(token: Buffer, text: string, authorities: strin
       'the certificate of the time stamp is not for time stamps alone (extended key usage timeStamping, critical)',
     );
   }
+  await checkSigningCertificate(signed, signer);
   return { time: info.genTime.getTime(), policy: info.policy, nonce: info.nonce?.toBigInt() };
 }
 
@@ -156,6 +175,46 @@ async function signerOf(signed: SignedData, text: string, trusted: Certificate[]
   // The library leaves out duplicates, and so could check the way of another certificate.
   if (certificatePath[0] !== signerCertificate) throw new Error(untrusted);
   return signerCertificate;
+}
+
+/**
+ * Checks the signed attributes that name the certificate: there is one at least, and all name this one first.
+ * @throws SigningCertificateError
+ */
+async function checkSigningCertificate({ signerInfos }: SignedData, signer: Certificate): Promise<void> {
+  const attributes = signerInfos[0]?.signedAttrs?.attributes ?? [];
+  const naming = attributes.filter(
+    ({ type }) => type === SIGNING_CERTIFICATE || type === SIGNING_CERTIFICATE_V2,
+  );
+  if (naming.length === 0) {
+    throw new SigningCertificateError('the time stamp does not name the certificate that signed it');
+  }
+  const isNamed = await certificateComparison();
+  if (!naming.every((each) => isNamed(signer, each))) {
+    throw new SigningCertificateError('the time stamp names another certificate than the one that signed it');
+  }
+}
+
+/**
+ * Returns what compares a certificate with the first one that an attribute names: ESSCertID or ESSCertIDv2 of RFC 5035.
+ * Issuer and serial number add nothing to the hash.
+ */
+async function certificateComparison() {
+  const { AlgorithmIdentifier } = await import('pkijs');
+  const { OctetString, Sequence } = await import('asn1js');
+  const partsOf = (block: unknown): readonly BaseBlock[] =>
+    block instanceof Sequence ? (block.valueBlock.value as BaseBlock[]) : [];
+  return (certificate: Certificate, { type, values }: Attribute): boolean => {
+    const [first] = values.length === 1 ? partsOf(partsOf(values[0])[0]) : [];
+    const parts = partsOf(first);
+    const written = parts[0] instanceof Sequence ? new AlgorithmIdentifier({ schema: parts[0] }) : undefined;
+    const digest = parts[written === undefined ? 0 : 1];
+    const implied = type === SIGNING_CERTIFICATE ? 'sha1' : 'sha256';
+    const algorithm = written === undefined ? implied : HASHES[written.algorithmId];
+    if (algorithm === undefined || !(digest instanceof OctetString)) return false;
+    const bytes = Buffer.from(certificate.toSchema().toBER());
+    return hash(algorithm, bytes, 'buffer').equals(Buffer.from(digest.getValue()));
+  };
 }
 
 function isOf({ messageImprint }: TSTInfo, text: string): boolean {

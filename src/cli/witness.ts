@@ -19,7 +19,9 @@ async function serveWitness(io: Io, { config }: { readonly config: string }): Pr
   const stopping = shutdownSignal();
   const witness = await startWitness(config, processContext(io), log);
   const url = urlOf(witness.address, witness.isTls ? 'https' : 'http');
-  log.info({ url, publicKey: witness.publicKey }, 'the witness is up');
+  const { metricsAddress, publicKey } = witness;
+  const metrics = metricsAddress === undefined ? {} : { metrics: `${urlOf(metricsAddress, 'http')}/metrics` };
+  log.info({ url, publicKey, ...metrics }, 'the witness is up');
   await stopping;
   await witness.close();
   log.info('stopped');

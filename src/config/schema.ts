@@ -18,12 +18,9 @@ import {
   record,
   SECTION,
   text,
+  tokenHash,
   whole,
 } from './value-schemas.ts';
-
-/** The SHA-256 of a token. */
-const tokenHash = () =>
-  text('the SHA-256 of the token, 64 hex digits', /^[0-9a-fA-F]{64}$/).transform((hex) => hex.toLowerCase());
 
 /** Where the access log goes. */
 const accessTarget = (folder: string) =>

@@ -219,3 +219,7 @@ export function record<T extends z.ZodType>(
     return undefined;
   }, entries);
 }
+
+/** The SHA-256 of a token. */
+export const tokenHash = () =>
+  text('the SHA-256 of the token, 64 hex digits', /^[0-9a-fA-F]{64}$/).transform((hex) => hex.toLowerCase());

@@ -21,6 +21,8 @@ const LARGEST = 16 * 1024;
 export interface StoredHead {
   readonly checkpoint: Checkpoint;
   readonly note: string;
+  /** When it was cosigned, in Unix milliseconds. */
+  readonly time: number;
 }
 
 /** The last head of each tree that a witness has cosigned, in one file each. */
@@ -81,11 +83,12 @@ export class HeadStore {
     const note = noteOfLine(buffer.toString('utf8', 0, bytesRead).replace(/\n$/, ''));
     const checkpoint = note === undefined ? undefined : parseCheckpoint(note);
     const isOwn = checkpoint !== undefined && nameOf(originOf(checkpoint)) === name;
-    if (note === undefined || !isOwn || cosignatureOf(checkpoint, [own]) === undefined) {
+    const cosignature = isOwn ? cosignatureOf(checkpoint, [own]) : undefined;
+    if (note === undefined || checkpoint === undefined || cosignature === undefined) {
       const remedy = 'restore it, or give the witness another name, key and folder';
       throw new Error(`${path} is no head that this witness has cosigned: ${remedy}`);
     }
-    this.#heads.set(originOf(checkpoint), { checkpoint, note });
+    this.#heads.set(originOf(checkpoint), { checkpoint, note, time: cosignature.time });
   }
 }
 

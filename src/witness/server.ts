@@ -14,6 +14,7 @@ import { type OpenAddress, openPort, type PortOptions } from '../base/open-port.
 import { pipelineBound } from '../base/pipeline-bound.ts';
 import type { ListenTls } from '../gateway/listener.ts';
 import type { HeadStore } from './head-store.ts';
+import type { WitnessMetrics } from './metrics.ts';
 import type { Refusal, RefusalReason, Witness } from './witness.ts';
 
 const require = createRequire(import.meta.url);
@@ -46,6 +47,7 @@ type WitnessTls = Pick<ListenTls, 'cert' | 'key' | 'minVersion'>;
 export interface WitnessServerOptions {
   readonly witness: Witness;
   readonly store: HeadStore;
+  readonly metrics: WitnessMetrics;
   /** Undefined: plain HTTP. */
   readonly tls: WitnessTls | undefined;
   readonly log: Log;
@@ -57,7 +59,7 @@ export class WitnessServer {
   /** The same server; undefined for plain HTTP. */
   readonly #secure: SecureServer | undefined;
 
-  constructor({ witness, store, tls, log }: WitnessServerOptions) {
+  constructor({ witness, store, metrics, tls, log }: WitnessServerOptions) {
     const app = express();
     app.disable('x-powered-by');
     app.use(helmet({ strictTransportSecurity: false }));
@@ -72,6 +74,7 @@ export class WitnessServer {
     app.post('/add-checkpoint', body, async (req, res) => {
       const text = typeof req.body === 'string' ? req.body : '';
       const result = await witness.add(text);
+      metrics.count(result);
       if (result.kind === 'cosigned') return void res.type('text/plain').send(result.lines);
       const { reason, size } = result;
       const [status, message] = REFUSALS[reason];
@@ -119,6 +122,7 @@ export class WitnessServer {
   }
 
   async close(): Promise<void> {
+    if (!this.#server.listening) return;
     const closed = once(this.#server, 'close');
     this.#server.close();
     this.#server.closeAllConnections();

@@ -1,7 +1,10 @@
 import { z } from 'zod';
 import { listener, listenTls } from '../config/listen.ts';
-import { fileName, listOf, NAME, NAME_FORM, SECTION, text } from '../config/value-schemas.ts';
+import { isExposedAddress } from '../config/listener-issues.ts';
+import { fileName, listOf, NAME, NAME_FORM, SECTION, text, tokenHash } from '../config/value-schemas.ts';
 
+const TOKEN =
+  'The SHA-256 of a token (Bearer) for reading the metrics. Required unless `metrics.address` is loopback.';
 const LOGS = 'a list of at least one mapping of replica and publicKeyFile';
 
 /** Schema of the settings of a witness. `folder` is the base of relative file names. */
@@ -25,6 +28,19 @@ export const witnessSettings = (folder: string) =>
         )
         .prefault({})
         .describe('Where gateways send their heads.'),
+      metrics: z
+        .strictObject(
+          { ...listener(8091), tokenSha256: tokenHash().exactOptional().describe(TOKEN) },
+          { error: SECTION },
+        )
+        .superRefine(({ address, tokenSha256 }, context) => {
+          if (tokenSha256 !== undefined || !isExposedAddress(address)) return;
+          const message =
+            'is missing: an address that is not loopback needs a token; give its SHA-256, or listen on 127.0.0.1';
+          context.addIssue({ code: 'custom', path: ['tokenSha256'], message });
+        })
+        .exactOptional()
+        .describe('Where Prometheus reads `/metrics`. By default there are none.'),
       keyFile: fileName(folder).describe(
         'A file with the private key of the cosignatures (Ed25519, PEM), which `audit key new` makes. No gateway has it.',
       ),

@@ -12,6 +12,7 @@ import { type ProcessContext, SourceReader } from '../credentials/sources.ts';
 import { readSigningKey } from '../setup/audit.ts';
 import { readListenTls, watchListenTls } from '../setup/listen-tls.ts';
 import { HeadStore } from './head-store.ts';
+import { MetricsServer, WitnessMetrics } from './metrics.ts';
 import { WitnessServer } from './server.ts';
 import { type WitnessSettings, witnessSettings } from './settings.ts';
 import { Witness } from './witness.ts';
@@ -19,6 +20,8 @@ import { Witness } from './witness.ts';
 /** A witness that listens. */
 export interface RunningWitness {
   readonly address: OpenAddress;
+  /** Undefined: there is no listener for metrics. */
+  readonly metricsAddress: OpenAddress | undefined;
   readonly isTls: boolean;
   /** Its public key as others take it: `NAME+ID+BASE64`. */
   readonly publicKey: string;
@@ -48,12 +51,21 @@ export async function startWitness(file: string, context: ProcessContext, log: L
   const own = signingKey(key);
   const store = await HeadStore.open(directory, { publicKey: own.publicKey, name });
   const witness = new Witness({ name, key: own, logs }, store);
-  const server = new WitnessServer({ witness, store, tls, log });
-  await removeStaleSocket(listen.address, 'listen');
-  const address = await server.listen(listen).catch((error: unknown) => {
+  const metrics = new WitnessMetrics(store);
+  const server = new WitnessServer({ witness, store, metrics, tls, log });
+  const metricsServer =
+    settings.metrics && new MetricsServer({ metrics, tokenSha256: settings.metrics.tokenSha256 });
+  const close = async (): Promise<void> => {
+    await server.close();
+    await metricsServer?.close();
     store.close();
-    throw error;
-  });
+  };
+  const { address, metricsAddress } = await openPorts(settings, server, metricsServer).catch(
+    async (error: unknown) => {
+      await close();
+      throw error;
+    },
+  );
   const watch = watchListenTls([listen], 0, tls, {
     log,
     uid: context.uid,
@@ -61,14 +73,26 @@ export async function startWitness(file: string, context: ProcessContext, log: L
   });
   return {
     address,
+    metricsAddress,
     isTls: tls !== undefined,
     publicKey: witnessKeyText(name, own.publicKey),
     async close() {
       await watch.close();
-      await server.close();
-      store.close();
+      await close();
     },
   };
+}
+
+async function openPorts(
+  { listen, metrics }: WitnessSettings,
+  server: WitnessServer,
+  metricsServer: MetricsServer | undefined,
+): Promise<Pick<RunningWitness, 'address' | 'metricsAddress'>> {
+  await removeStaleSocket(listen.address, 'listen');
+  const address = await server.listen(listen);
+  if (metrics === undefined || metricsServer === undefined) return { address, metricsAddress: undefined };
+  await removeStaleSocket(metrics.address, 'metrics');
+  return { address, metricsAddress: await metricsServer.listen(metrics) };
 }
 
 async function readLogs(settings: WitnessSettings, issues: Issue[]): Promise<Map<string, KeyObject>> {

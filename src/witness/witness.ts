@@ -24,15 +24,18 @@ const MAX_SIGNATURES = 16;
 const MAX_TREES = 1000;
 
 /** Why a head is not cosigned. */
-export type RefusalReason =
-  | 'malformed'
-  | 'unknown-log'
-  | 'not-signed'
-  | 'old-too-large'
-  | 'other-size'
-  | 'other-root'
-  | 'inconsistent'
-  | 'too-many-trees';
+export const REFUSAL_REASONS = [
+  'malformed',
+  'unknown-log',
+  'not-signed',
+  'old-too-large',
+  'other-size',
+  'other-root',
+  'inconsistent',
+  'too-many-trees',
+] as const;
+
+export type RefusalReason = (typeof REFUSAL_REASONS)[number];
 
 /** `size`: that of the last head that was cosigned. */
 export interface Refusal {
@@ -43,8 +46,8 @@ export interface Refusal {
 
 /** The response of a witness to a request. */
 export type WitnessResult =
-  /** `lines`: the cosignature, as the line of a note. */
-  { readonly kind: 'cosigned'; readonly lines: string } | Refusal;
+  /** `lines`: the cosignature, as the line of a note. `log`: the replica. */
+  { readonly kind: 'cosigned'; readonly lines: string; readonly log: string } | Refusal;
 
 interface Submission {
   readonly old: number;
@@ -101,16 +104,18 @@ export class Witness {
     if (!isConsistent(before, checkpoint, proof)) return refused('inconsistent');
     if (before instanceof MerkleTree && this.#isFull(checkpoint)) return refused('too-many-trees');
     const { name, key: own } = this.#options;
-    const lines = cosign(own, name, checkpoint.text, Date.now());
+    const time = Date.now();
+    const lines = cosign(own, name, checkpoint.text, time);
+    const cosigned = { kind: 'cosigned', lines, log: processOf(checkpoint.replica).replica } as const;
     // It is stored. Heads are public, and who sends copies must not make the disk a queue.
-    if (old === checkpoint.size && !(before instanceof MerkleTree)) return { kind: 'cosigned', lines };
+    if (old === checkpoint.size && !(before instanceof MerkleTree)) return cosigned;
     // Of the signatures that came along, others would only take room.
     const signed = checkpoint.signatures.filter((each) =>
       isSignedBy({ ...checkpoint, signatures: [each] }, [key]),
     );
     const note = `${checkpoint.text}\n${signed.slice(0, 1).map(signatureLine).join('')}${lines}`;
-    await this.#store.write({ checkpoint, note });
-    return { kind: 'cosigned', lines };
+    await this.#store.write({ checkpoint, note, time });
+    return cosigned;
   }
 
   /** True if that log has as many trees as are cosigned. */

@@ -385,7 +385,7 @@ describe('records of several segments', () => {
   }
 
   async function nextLines(source: RecordSource): Promise<string[]> {
-    return (await source.next())?.content.records.map(({ line }) => line) ?? [];
+    return (await source.next())?.content?.records.map(({ line }) => line) ?? [];
   }
 
   test('are all sent when one cannot be read for a time', async () => {

@@ -3,10 +3,12 @@ import { appendFile, cp, mkdtemp, readdir, readFile, rm, writeFile } from 'node:
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
+import { Certificate, ContentInfo, SignedData, TimeStampResp } from 'pkijs';
 import { auditKeys } from '../../src/audit/keys.ts';
 import { verify } from '../../src/audit/reader/verify.ts';
 import { HeadSource } from '../../src/audit/shipping/head-source.ts';
 import { TimestampDelivery, type TimestampOptions } from '../../src/audit/shipping/timestamp-delivery.ts';
+import { timestampRequest } from '../../src/audit/timestamp.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { AUDIT_KEY, openTestAudit, REPLICA, recordAccess } from '../support/audit-log.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
@@ -164,6 +166,21 @@ test('an authority that is away stops nothing, and stamps the newest head when i
   expect(await check(directory)).toMatchObject({ kinds: [], stamped: 1 });
 });
 
+/** A line beside the log. */
+interface Stored {
+  readonly checkpoint: string;
+  readonly timestamp: string;
+}
+
+/** The token with another certificate in it, which no signature covers. */
+function withCertificate(timestamp: string, certificate: Buffer): string {
+  const info = ContentInfo.fromBER(Buffer.from(timestamp, 'base64'));
+  const signed = new SignedData({ schema: info.content });
+  signed.certificates = [Certificate.fromBER(certificate)];
+  info.content = signed.toSchema(true);
+  return Buffer.from(info.toSchema().toBER()).toString('base64');
+}
+
 describe('a verification finds', () => {
   test('a log that was cut off', async () => {
     const { directory, follow } = await scene();
@@ -204,7 +221,7 @@ describe('a verification finds', () => {
     const line = await readFile(file, 'utf8');
     await appendFile(file, '{"checkpoint":"dig\n');
     expect(await check(directory)).toMatchObject({ kinds: [], stamped: 1 });
-    const { checkpoint, timestamp } = JSON.parse(line) as { checkpoint: string; timestamp: string };
+    const { checkpoint, timestamp } = JSON.parse(line) as Stored;
     const token = Buffer.from(timestamp, 'base64');
     const altered = Buffer.from(token);
     altered.writeUInt8(altered.readUInt8(altered.length - 1) ^ 1, altered.length - 1);
@@ -235,6 +252,30 @@ describe('a verification finds', () => {
     expect(await check(directory, `${ca}${tsa.ca}`)).toMatchObject({ kinds: [], stamped: 1 });
     const foreign = await check(directory, tsa.ca, newSigningKey().publicKey);
     expect(foreign.kinds).toContain('timestamp-invalid');
+  });
+
+  test('a time stamp that names no certificate, or another one than signed it', async () => {
+    // Before the time stamp: a certificate has to be valid at its time.
+    const twin = await tsa.twin();
+    const { directory, file } = await stampedLog(1);
+    const { checkpoint, timestamp } = JSON.parse(await readFile(file, 'utf8')) as Stored;
+    const { body } = await timestampRequest(checkpoint, undefined);
+    const unnamed = TimeStampResp.fromBER(await tsa.replyAs('critical,timeStamping', body)).timeStampToken;
+    const lines = [
+      {
+        checkpoint,
+        timestamp: Buffer.from(unnamed?.toSchema().toBER() ?? new ArrayBuffer(0)).toString('base64'),
+      },
+      { checkpoint, timestamp: withCertificate(timestamp, twin) },
+    ];
+    await writeFile(file, lines.map((each) => `${JSON.stringify(each)}\n`).join(''));
+    const { kinds, messages, stamped } = await check(directory);
+    expect([new Set(kinds), stamped]).toEqual([new Set(['timestamp-certificate']), 0]);
+    const start = 'of 000000000001.stamped is not a time-stamped head: the time stamp';
+    expect(messages).toEqual([
+      `line 1 ${start} does not name the certificate that signed it`,
+      `line 2 ${start} names another certificate than the one that signed it`,
+    ]);
   });
 
   test('a log whose time stamps were removed', async () => {
@@ -304,6 +345,11 @@ describe('no time stamp is stored if', () => {
     expect(message).toMatch(/^127\.0\.0\.1:\d+: /);
   });
 
+  test('it does not name its certificate', async () => {
+    tsa.answer = (query) => tsa.replyAs('critical,timeStamping', query);
+    expect((await refusal()).message).toMatch(/does not name the certificate that signed it$/);
+  });
+
   test('its certificate leads to another authority', async () => {
     const { ca } = await createTestAuthority('CN=TSA Root');
     expect((await refusal({ authorities: ca })).message).toContain('leads to none of the given authorities');
@@ -345,6 +391,16 @@ describe('no time stamp is stored if', () => {
     tsa.answer = async () => undefined;
     expect((await refusal({}, 300)).name).toBe('TimeoutError');
   });
+});
+
+test.each<[string, TestTsa['answer']]>([
+  ['SHA-1 (RFC 3161)', (query) => tsa.replyNamedBy('sha1', query)],
+  ['SHA-512 (RFC 5816)', (query) => tsa.replyNamedBy('sha512', query)],
+  ['SHA-256 with issuer and serial number', (query) => tsa.replyAs('critical,timeStamping', query, true)],
+])('a time stamp that names its certificate by %s is stored', async (_name, answer) => {
+  tsa.answer = answer;
+  const { directory } = await stampedLog(1);
+  expect(await check(directory)).toMatchObject({ kinds: [], stamped: 1 });
 });
 
 test('a time stamp of the policy that is wanted is stored', async () => {

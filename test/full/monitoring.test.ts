@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { describe, expect, test } from '@jest/globals';
 import { parse } from 'yaml';
 import { Metrics } from '../../src/metrics/metrics.ts';
+import { WitnessMetrics } from '../../src/witness/metrics.ts';
 import { runCommand } from '../support/program.ts';
 import { repository } from '../support/repository.ts';
 
@@ -34,7 +35,8 @@ const panels: Panel[] = dashboard.panels;
 const dashboardQueries = panels.flatMap(({ targets = [] }) => targets.map(({ expr }) => expr));
 
 const { registry } = new Metrics({ version: 'test', node: 'v0' });
-const instruments = await registry.getMetricsAsJSON();
+const ofWitness = new WitnessMetrics({ all: [] }).registry;
+const instruments = [...(await registry.getMetricsAsJSON()), ...(await ofWitness.getMetricsAsJSON())];
 
 describe('the alerts', () => {
   test('are rules, and fire when they should', async () => {
@@ -122,7 +124,8 @@ function labelsByMetric(): Map<string, Set<string>> {
   const series = new Map<string, Set<string>>();
   for (const { record = '' } of rules) series.set(record, new Set(['deployment']));
   for (const { name, type } of instruments) {
-    const { labelNames } = registry.getSingleMetric(name) as unknown as { labelNames: readonly string[] };
+    const metric = registry.getSingleMetric(name) ?? ofWitness.getSingleMetric(name);
+    const { labelNames } = metric as unknown as { labelNames: readonly string[] };
     const own = [...labelNames, 'instance', 'job'];
     if (String(type) !== 'histogram') series.set(name, new Set(own));
     else

@@ -6,8 +6,12 @@ import { verify } from '../../src/audit/reader/verify.ts';
 import { S3Delivery } from '../../src/audit/shipping/s3.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { AUDIT_KEY, REPLICA, recordAccess, useFolders } from '../support/audit-log.ts';
+import { gateway } from '../support/program.ts';
+import { newSigningKey } from '../support/signing-key.ts';
 import { positionOf, recordMany, type SinkScene, storedSeq, useSinks } from '../support/sink-scene.ts';
+import { startTsa } from '../support/time-stamping-authority.ts';
 import { until } from '../support/until.ts';
+import { startTestWitness } from '../support/witness.ts';
 import { type S3Server, s3To, startS3 } from './servers/s3-server.ts';
 
 const scene = useSinks();
@@ -147,7 +151,10 @@ describe('a bucket', () => {
     const files = await folder();
     const delivery = new S3Delivery(s3To(server, bucket.name));
     const deliver = (...names: string[]): Promise<number> =>
-      delivery.deliver({ replica: REPLICA, folder: files, names, records: 7 }, AbortSignal.timeout(30_000));
+      delivery.deliver(
+        { replica: REPLICA, folder: files, names, evidence: [], records: 7 },
+        AbortSignal.timeout(30_000),
+      );
     await writeFile(join(files, FIRST), 'segment');
     await writeFile(join(files, `${FIRST}.2.unsealed`), 'aside');
     expect(await deliver(FIRST, `${FIRST}.1.unsealed`, `${FIRST}.2.unsealed`)).toBe(0);
@@ -181,6 +188,70 @@ describe('a bucket', () => {
     await followed.finish();
     const unlocked = follow(s3To(server, bucket.name, { prefix: 'plain/', lock: undefined }));
     await unlocked.untilSent();
+  });
+
+  test('gets the heads that a witness cosigned and an authority stamped, and can be verified with public keys alone', async () => {
+    const bucket = await server.bucket('evidence');
+    const { directory, open, follow } = await scene();
+    const key = newSigningKey();
+    await using witness = await startTestWitness({ [REPLICA]: key.publicPem });
+    await using tsa = await startTsa();
+    const s3 = async (): Promise<void> => {
+      const followed = follow(s3To(server, bucket.name));
+      await until(async () => (await followed.status()).behind === 0);
+      // What was delivered shows in the bucket only.
+      await until(async () => (await bucket.keys()).includes(`audit/${REPLICA}/${evidence}`));
+      await followed.finish();
+    };
+    const audit = await open(REPLICA, { signingKey: key.secret, segment: { ...SMALL.segment, size: 1 } });
+    for (let count = 0; count < 3; count += 1) await recordAccess(audit);
+    await audit.close();
+    const names = await closedIn(directory);
+    const heads = (names.at(-1) ?? '').replace('.jsonl.zst', '');
+    let evidence = names.at(-1) ?? '';
+    await s3();
+    expect((await bucket.keys()).filter((name) => !name.endsWith('.zst'))).toEqual([]);
+
+    const { url, publicKey } = witness;
+    const common = { timeout: 60_000, every: 1, tls: undefined };
+    const cosigning = follow({ ...common, kind: 'witness', name: 'witness', url, publicKey });
+    const { url: tsaUrl, ca: authorities } = tsa;
+    const named = { kind: 'timestamps', name: 'timestamps', url: tsaUrl } as const;
+    const stamping = follow({ ...common, ...named, authorities, policy: undefined });
+    await Promise.all([cosigning.untilSent(), stamping.untilSent()]);
+    await Promise.all([cosigning.finish(), stamping.finish()]);
+    evidence = `${heads}.stamped`;
+    await s3();
+
+    const copy = await folder();
+    await bucket.download('audit/', copy);
+    const files = await folder();
+    const place = (name: string): string => join(files, name);
+    await writeFile(place('log.pub'), key.publicPem);
+    await writeFile(place('witness.pub'), publicKey);
+    const run = await gateway([
+      ...['audit', 'verify', '--copy', '--directory', copy, '--public-key', place('log.pub')],
+      ...['--witness-key', place('witness.pub'), '--timestamp-ca', tsa.caFile],
+    ]);
+    expect([run.status, run.stderr]).toEqual([0, '']);
+    expect(run.stdout).toMatch(/ 1 cosigned head over \d+ records, .* 1 time-stamped head/);
+
+    const object = `audit/${REPLICA}/${heads}.cosigned`;
+    const file = join(directory, REPLICA, `${heads}.cosigned`);
+    const line = await readFile(file, 'utf8');
+    await writeFile(file, line, { flag: 'a' });
+    const again = follow(s3To(server, bucket.name));
+    await until(
+      async () => (await bucket.head(object)).get('content-length') === String(2 * Buffer.byteLength(line)),
+    );
+    await again.finish();
+    await writeFile(file, `${line.replace('checkpoint', 'checkPoint')}${line}${line}`);
+    const changed = follow(s3To(server, bucket.name));
+    await until(async () => (await changed.status()).failures > 0);
+    expect((await changed.status()).failing).toMatch(
+      /cosigned: another object is there, which is not replaced$/,
+    );
+    expect((await bucket.head(object)).get('content-length')).toBe(String(2 * Buffer.byteLength(line)));
   });
 
   test('that refuses the access key or is not there is told without the secret', async () => {

@@ -31,8 +31,15 @@ export interface TestTsa extends AsyncDisposable {
   answer: Answer;
   /** TimeStampResp as `openssl ts -reply` makes it. */
   reply(query: Buffer): Promise<Buffer>;
-  /** The same, signed by a certificate of the same authority with this extended key usage. */
-  replyAs(usage: string, query: Buffer): Promise<Buffer>;
+  /** The same, in which the certificate of the signature is named by this hash. */
+  replyNamedBy(hash: string, query: Buffer): Promise<Buffer>;
+  /**
+   * The same, signed by a certificate of the same authority with this extended key usage. `isNamed`: the token names that
+   * certificate.
+   */
+  replyAs(usage: string, query: Buffer, isNamed?: boolean): Promise<Buffer>;
+  /** Another certificate (DER) of the authority with the key, the name and the serial number of its certificate. */
+  twin(): Promise<Buffer>;
 }
 
 export async function startTsa(): Promise<TestTsa> {
@@ -48,26 +55,28 @@ export async function startTsa(): Promise<TestTsa> {
       ...['-keyout', `${name}.key`, '-out', `${name}.pem`],
     ]);
   await issue('tsa', 'critical,timeStamping');
-  const section = [
-    '[tsa]\ndefault_tsa = own\n[own]',
-    `serial = ${file('serial')}`,
-    `default_policy = ${POLICIES[0]}\nother_policies = ${POLICIES[1]}`,
-    'digests = sha256\nsigner_digest = sha256\ness_cert_id_alg = sha256\n',
-  ];
-  await writeFile(file('tsa.cnf'), section.join('\n'));
+  const configuration = (named: string): string =>
+    [
+      '[tsa]\ndefault_tsa = own\n[own]',
+      `serial = ${file('serial')}`,
+      `default_policy = ${POLICIES[0]}\nother_policies = ${POLICIES[1]}`,
+      `digests = sha256\nsigner_digest = sha256\ness_cert_id_alg = ${named}\n`,
+    ].join('\n');
   let last: Promise<unknown> = Promise.resolve();
-  const make = async (query: Buffer): Promise<Buffer> => {
+  const make = async (query: Buffer, named: string): Promise<Buffer> => {
+    await writeFile(file('tsa.cnf'), configuration(named));
     await writeFile(file('query'), query);
     const signer = ['-signer', 'tsa.pem', '-inkey', 'tsa.key'];
     await openssl(['ts', '-reply', '-config', 'tsa.cnf', '-queryfile', 'query', ...signer, '-out', 'reply']);
     return readFile(file('reply'));
   };
   // The serial number is in a file, so one request follows the other.
-  const reply = (query: Buffer): Promise<Buffer> => {
-    const made = last.then(() => make(query));
+  const replyNamedBy = (named: string, query: Buffer): Promise<Buffer> => {
+    const made = last.then(() => make(query, named));
     last = made.catch(() => undefined);
     return made;
   };
+  const reply = (query: Buffer): Promise<Buffer> => replyNamedBy('sha256', query);
   let requests = 0;
   const server = createServer(async (request, response) => {
     requests += 1;
@@ -84,7 +93,18 @@ export async function startTsa(): Promise<TestTsa> {
     },
     answer: reply,
     reply,
-    async replyAs(usage, query) {
+    replyNamedBy,
+    async twin() {
+      const { stdout } = await openssl(['x509', '-in', 'tsa.pem', '-noout', '-serial']);
+      await openssl([
+        ...['req', '-x509', '-CA', 'ca.pem', '-CAkey', 'ca.key', '-key', 'tsa.key', '-days', '1'],
+        ...['-subj', '/CN=tsa', '-set_serial', `0x${stdout.trim().split('=').at(-1)}`],
+        ...['-addext', 'basicConstraints=critical,CA:FALSE'],
+        ...['-addext', 'extendedKeyUsage=critical,timeStamping', '-outform', 'DER', '-out', 'twin.der'],
+      ]);
+      return readFile(file('twin.der'));
+    },
+    async replyAs(usage, query, isNamed = false) {
       await issue('other', usage);
       await writeFile(file('reply.right'), await reply(query));
       await openssl(['ts', '-reply', '-in', 'reply.right', '-token_out', '-out', 'token']);
@@ -111,7 +131,7 @@ export async function startTsa(): Promise<TestTsa> {
         '-out',
         'token.other',
       ];
-      await openssl(['cms', '-sign', ...content, ...signer]);
+      await openssl(['cms', '-sign', ...(isNamed ? ['-cades'] : []), ...content, ...signer]);
       const granted = Buffer.from('3003020100', 'hex');
       return derSequence(Buffer.concat([granted, await readFile(file('token.other'))]));
     },

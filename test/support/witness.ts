@@ -23,6 +23,8 @@ export interface TestWitness extends AsyncDisposable {
   checkpoints(): Promise<string>;
   /** Ends it and starts another one on the same folder and port. */
   restart(): Promise<void>;
+  /** Reads the metrics. */
+  metrics(headers?: Readonly<Record<string, string>>): Promise<WitnessResponse>;
   stop(): Promise<void>;
 }
 
@@ -36,6 +38,7 @@ export interface WitnessResponse {
 export async function startTestWitness(
   logs: Readonly<Record<string, string>>,
   tls?: KeyPair & { readonly ca: string },
+  metricsSettings = '',
 ): Promise<TestWitness> {
   const directory = await mkdtemp(join(tmpdir(), 'witness-'));
   const key = newSigningKey();
@@ -57,6 +60,7 @@ export async function startTestWitness(
       'directory: state',
       `logs: [${names.join(', ')}]`,
       `listen: { port: ${port}${secure} }`,
+      `metrics: { port: 0${metricsSettings} }`,
     ];
     await writeFile(file, `${lines.join('\n')}\n`);
     return startWitness(file, { environment: {}, uid: process.geteuid?.() ?? 0 }, log);
@@ -84,6 +88,11 @@ export async function startTestWitness(
       return { status: statusCode, type: String(headers['content-type']), text: await answer.text() };
     },
     checkpoints: async () => (await request(`${url}/checkpoints`, { dispatcher: agent })).body.text(),
+    async metrics(sent = {}) {
+      const target = `http://127.0.0.1:${running?.metricsAddress?.port}/metrics`;
+      const { statusCode, headers, body } = await request(target, { headers: sent });
+      return { status: statusCode, type: String(headers['content-type']), text: await body.text() };
+    },
     async restart() {
       await stop();
       running = await start(port);

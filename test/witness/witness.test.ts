@@ -1,5 +1,5 @@
 import { spawn } from 'node:child_process';
-import { X509Certificate } from 'node:crypto';
+import { createHash, X509Certificate } from 'node:crypto';
 import { once } from 'node:events';
 import { readdir, readFile, rename, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -215,6 +215,50 @@ test('uses a certificate that replaces the first one, without a restart', async 
   expect((await witness.add(log.request(0, 20))).status).toBe(200);
 });
 
+test('its metrics have heads, refusals, and size and time of each tree, also after a restart', async () => {
+  await using witness = await startTestWitness(logs);
+  const before = Math.floor(Date.now() / 1000);
+  await witness.add(log.request(0, 20));
+  await witness.add(log.request(20, 20));
+  await witness.add(log.request(0, 30));
+  await witness.add(log.forkedAt(10).request(20, 30));
+  const { status, type, text } = await witness.metrics();
+  expect([status, type]).toEqual([200, expect.stringContaining('text/plain')]);
+  const name = 'digest_gateway_witness';
+  const lines = text.split('\n').filter((line) => line.startsWith(name) && !line.endsWith(' 0'));
+  const origin = '{origin="digest-gateway/gateway-1/1"}';
+  const [time = ''] = lines.filter((line) => line.startsWith(`${name}_head_timestamp_seconds`));
+  expect(lines.filter((line) => line !== time)).toEqual([
+    `${name}_heads_cosigned_total{log="gateway-1"} 2`,
+    `${name}_heads_refused_total{reason="other-size"} 1`,
+    `${name}_heads_refused_total{reason="inconsistent"} 1`,
+    `${name}_tree_size${origin} 20`,
+  ]);
+  expect(time).toContain(origin);
+  const seconds = Number(time.split(' ').at(-1));
+  expect(seconds).toBeGreaterThanOrEqual(before);
+  expect(seconds).toBeLessThanOrEqual(Date.now() / 1000);
+  expect(text).toContain(`${name}_heads_refused_total{reason="other-root"} 0`);
+  await witness.restart();
+  const again = (await witness.metrics()).text;
+  expect(again).toContain(`${name}_tree_size${origin} 20`);
+  expect(again).toContain(`${name}_head_timestamp_seconds${origin} ${Math.floor(seconds)}`);
+});
+
+test('its metrics are for this machine, or for who has the token', async () => {
+  await using open = await startTestWitness(logs);
+  expect((await open.metrics({ host: 'rebound.example' })).status).toBe(421);
+  const hash = createHash('sha256').update('the token').digest('hex');
+  await using closed = await startTestWitness(logs, undefined, `, tokenSha256: ${hash}`);
+  expect((await closed.metrics()).status).toBe(401);
+  const statuses = [];
+  for (const token of ['the token', ...Array.from({ length: 11 }, () => 'another'), 'the token']) {
+    statuses.push((await closed.metrics({ authorization: `Bearer ${token}` })).status);
+  }
+  expect(new Set(statuses.slice(1, -1))).toEqual(new Set([401, 429]));
+  expect([statuses[0], statuses.at(-1)]).toEqual([200, 200]);
+});
+
 test('one folder has one witness, and settings that cannot be used are named', async () => {
   await using witness = await startTestWitness(logs);
   const file = join(witness.directory, 'witness.yaml');
@@ -236,6 +280,7 @@ test('one folder has one witness, and settings that cannot be used are named', a
     [text.replace('logs: [', 'logs: [{ replica: gateway-1, publicKeyFile: x },'), /name each replica once/],
     ['', /is empty: give a mapping/],
     [text.replace(/^name: .*\n/, ''), /name: is missing/],
+    [text.replace('metrics: {', 'metrics: { address: 0.0.0.0,'), /metrics\.tokenSha256: is missing: /],
   ] as const;
   for (const [settings, message] of wrong) {
     expect(await run(settings)).toEqual([2, expect.stringMatching(message)]);

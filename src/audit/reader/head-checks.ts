@@ -9,7 +9,7 @@ import type { CosignedHead } from '../segments/cosigned-heads.ts';
 import { isStamped, stampedName } from '../segments/segment.ts';
 import { type StampedHead, stampedHeads } from '../segments/stamped-heads.ts';
 import type { LogTree } from '../segments/tree-walk.ts';
-import { checkToken } from '../timestamp.ts';
+import { checkToken, SigningCertificateError } from '../timestamp.ts';
 import {
   addCosigned,
   CosignedCheck,
@@ -140,7 +140,8 @@ class StampedCheck {
       this.#found += 1;
       await this.#expect(head).catch((error: unknown) => {
         const facts = { file, at: line, reason: messageOf(error) };
-        this.#findings.push(finding('timestamp-invalid', facts));
+        const kind = error instanceof SigningCertificateError ? 'timestamp-certificate' : 'timestamp-invalid';
+        this.#findings.push(finding(kind, facts));
       });
     }
   }

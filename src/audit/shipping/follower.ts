@@ -15,8 +15,9 @@ const LONGEST_ASKED_MS = 300_000;
 
 /** A part of one process's log that is delivered as a whole. */
 export interface Unit<T> {
-  readonly content: T;
-  /** Records in it; 0: there is nothing to deliver, but the position moves. */
+  /** Undefined: there is nothing to deliver, but the position moves. */
+  readonly content: T | undefined;
+  /** Records in it. */
   readonly records: number;
   /** Since when it could be sent, in Unix milliseconds. */
   readonly since: number;
@@ -174,7 +175,7 @@ export class Follower<T> {
   }
 
   async #deliver({ content, records, position }: Unit<T>): Promise<void> {
-    const refused = records > 0 ? await this.#confirmed(content) : 0;
+    const refused = content === undefined ? 0 : await this.#confirmed(content);
     this.counts.delivered += records - refused;
     this.counts.refused += refused;
     this.#position = position;

@@ -94,7 +94,8 @@ export class RecordSource implements Source<Shipment> {
     }
     if (position === undefined) return undefined;
     const since = Date.parse(records[0]?.time ?? '') || Date.now();
-    return { content: { batches, records }, records: records.length, since, position };
+    const content = records.length === 0 ? undefined : { batches, records };
+    return { content, records: records.length, since, position };
   }
 
   /** The records of a batch after that one. */

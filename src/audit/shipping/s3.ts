@@ -1,27 +1,16 @@
 import { createHash } from 'node:crypto';
-import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { AwsV4Signer } from 'aws4fetch';
 import type { Agent, Dispatcher } from 'undici';
 import { errorCode, messageOf } from '../../base/error-code.ts';
 import type { Secret } from '../../base/secret.ts';
 import { loadUndici } from '../../base/undici.ts';
-import { NEWLINE } from '../line.ts';
-import {
-  compressedName,
-  isSetAside,
-  parseHeader,
-  type Segment,
-  type SegmentHeader,
-  segmentName,
-  segmentsIn,
-} from '../segments/segment.ts';
-import { openRegular, readBlocks } from '../segments/segment-reader.ts';
-import type { FoundPosition, SinkPosition } from '../segments/signed-file.ts';
-import type { CommonOptions, Delivery, Source, Unit } from './follower.ts';
+import { compressedName } from '../segments/segment.ts';
+import { openRegular } from '../segments/segment-reader.ts';
+import type { CommonOptions, Delivery } from './follower.ts';
 import type { ReceiverTls } from './receiver.ts';
 import { agentFor, askedWait, RetryLater } from './receiver.ts';
-import type { SourceEvents } from './record-source.ts';
+import type { ClosedSegment } from './segment-source.ts';
 
 export interface S3Options extends CommonOptions {
   readonly kind: 's3';
@@ -45,6 +34,9 @@ const EMPTY_SHA256 = createHash('sha256').digest('hex');
 /** Bytes of an error document that are read for its code. */
 const LONGEST_ERROR = 64 * 1024;
 const NO_LOCK = 'the object is there, and not locked';
+const OTHER_OBJECT = 'another object is there, which is not replaced';
+const IF_NEW = { 'if-none-match': '*' };
+const CHECKSUM_WANTED = { 'x-amz-checksum-mode': 'ENABLED' };
 
 interface HashedFile {
   readonly path: string;
@@ -54,8 +46,9 @@ interface HashedFile {
 }
 
 /**
- * Puts closed segments into a bucket, each once: an object that is there is compared, never replaced. After each put the
- * object is looked at: its size, its SHA-256 and its lock.
+ * Puts closed segments into a bucket, each once: an object that is there is compared, never replaced. A file with heads
+ * grows, so its object gets another version if it is the beginning of the file. After each put the object is looked at:
+ * its size, its SHA-256 and its lock.
  */
 export class S3Delivery implements Delivery<ClosedSegment> {
   readonly #options: S3Options;
@@ -66,13 +59,20 @@ export class S3Delivery implements Delivery<ClosedSegment> {
     this.#agent = agentFor(options.tls);
   }
 
-  async deliver({ replica, folder, names, records }: ClosedSegment, signal: AbortSignal): Promise<number> {
+  async deliver(
+    { replica, folder, names, evidence, records }: ClosedSegment,
+    signal: AbortSignal,
+  ): Promise<number> {
+    const start = `${this.#options.prefix}${replica}/`;
     for (const [index, name] of names.entries()) {
       const file = await hashed(folder, name, signal);
       // Retention may have removed the segment, or somebody a file that was set aside.
       if (file === undefined && index === 0) return records;
-      if (file === undefined) continue;
-      await this.#put(`${this.#options.prefix}${replica}/${file.name}`, file, signal);
+      if (file !== undefined) await this.#put(`${start}${file.name}`, file, signal);
+    }
+    for (const name of evidence) {
+      const file = await hashed(folder, name, signal);
+      if (file !== undefined) await this.#putGrown(`${start}${name}`, file, signal);
     }
     return 0;
   }
@@ -81,19 +81,43 @@ export class S3Delivery implements Delivery<ClosedSegment> {
     return this.#agent.destroy();
   }
 
-  async #put(key: string, { path, size, sha256 }: HashedFile, signal: AbortSignal): Promise<void> {
+  async #put(key: string, file: HashedFile, signal: AbortSignal): Promise<void> {
     // Services like Ceph's ignore If-None-Match in a bucket with versions.
     const before = await this.#call('HEAD', key, { signal });
     if (before.statusCode === 200) {
-      await this.#verify(key, { size, sha256 }, signal);
+      await this.#verify(key, file, signal);
       return;
     }
+    await this.#send(key, file, IF_NEW, signal);
+  }
+
+  /** Puts a file that only grows, unless all of it is there. */
+  async #putGrown(key: string, file: HashedFile, signal: AbortSignal): Promise<void> {
+    const found = await this.#call('HEAD', key, { headers: CHECKSUM_WANTED, signal });
+    if (found.statusCode !== 200) return this.#send(key, file, IF_NEW, signal);
+    const size = Number(found.headers['content-length']);
+    if (!(size < file.size)) return this.#verify(key, file, signal);
+    // Who changes the file of the gateway must not hide the heads that are there.
+    const beginning = await hashOf(file.path, size, signal);
+    if ((await this.#checksumOf(key, found.headers, signal)) !== beginning.toString('base64')) {
+      throw this.#failed(key, OTHER_OBJECT);
+    }
+    await this.#send(key, file, {}, signal);
+  }
+
+  /** @throws Error unless the receiver has the file then, with a lock if one is configured */
+  async #send(
+    key: string,
+    { path, size, sha256 }: HashedFile,
+    conditions: Readonly<Record<string, string>>,
+    signal: AbortSignal,
+  ): Promise<void> {
     const { lock } = this.#options;
     const until = lock && new Date(Date.now() + lock.keep);
     const headers = {
       'content-length': String(size),
       'content-type': 'application/octet-stream',
-      'if-none-match': '*',
+      ...conditions,
       'x-amz-checksum-sha256': sha256.toString('base64'),
       'x-amz-meta-sha256': sha256.toString('hex'),
       ...(lock &&
@@ -120,21 +144,24 @@ export class S3Delivery implements Delivery<ClosedSegment> {
     { size, sha256 }: Pick<HashedFile, 'size' | 'sha256'>,
     signal: AbortSignal,
   ): Promise<void> {
-    const asked = { 'x-amz-checksum-mode': 'ENABLED' };
-    const head = await this.#call('HEAD', key, { headers: asked, signal });
+    const head = await this.#call('HEAD', key, { headers: CHECKSUM_WANTED, signal });
     if (head.statusCode !== 200) throw this.#refused(key, head.statusCode, '');
-    const { 'content-length': length, 'x-amz-checksum-sha256': checksum } = head.headers;
-    const known = checksum === undefined ? await this.#hashOf(key, signal) : String(checksum);
-    if (Number(length) !== size || known !== sha256.toString('base64')) {
-      throw this.#failed(key, 'another object is there, which is not replaced');
+    const known = await this.#checksumOf(key, head.headers, signal);
+    if (Number(head.headers['content-length']) !== size || known !== sha256.toString('base64')) {
+      throw this.#failed(key, OTHER_OBJECT);
     }
     const mode = head.headers['x-amz-object-lock-mode'];
     if (this.#options.lock !== undefined && mode === undefined) throw this.#failed(key, NO_LOCK);
   }
 
-  /** For a receiver that stores no checksum. */
-  async #hashOf(key: string, signal: AbortSignal): Promise<string> {
-    const { statusCode, body } = await this.#send('GET', key, { signal });
+  /** SHA-256 of an object in base64. A receiver that stores no checksum has to send the object. */
+  async #checksumOf(
+    key: string,
+    { 'x-amz-checksum-sha256': checksum }: Dispatcher.ResponseData['headers'],
+    signal: AbortSignal,
+  ): Promise<string> {
+    if (checksum !== undefined) return String(checksum);
+    const { statusCode, body } = await this.#request('GET', key, { signal });
     const hash = createHash('sha256');
     for await (const chunk of body) hash.update(chunk as Buffer);
     if (statusCode !== 200) throw this.#refused(key, statusCode, '');
@@ -142,7 +169,7 @@ export class S3Delivery implements Delivery<ClosedSegment> {
   }
 
   async #call(method: 'PUT' | 'HEAD', key: string, call: Call) {
-    const { statusCode, headers, body } = await this.#send(method, key, call);
+    const { statusCode, headers, body } = await this.#request(method, key, call);
     const wait = askedWait({ headers });
     let text = '';
     for await (const chunk of body)
@@ -153,7 +180,7 @@ export class S3Delivery implements Delivery<ClosedSegment> {
     return { statusCode, headers, error: text };
   }
 
-  async #send(
+  async #request(
     method: 'PUT' | 'HEAD' | 'GET',
     key: string,
     { headers = {}, body, sha256, signal }: Call,
@@ -213,14 +240,10 @@ async function hashed(folder: string, name: string, signal: AbortSignal): Promis
   for (const candidate of [name, compressedName(name)]) {
     const path = join(folder, candidate);
     try {
-      const handle = await openRegular(path);
-      const hash = createHash('sha256');
-      let size = 0;
-      for await (const chunk of handle.createReadStream({ signal })) {
-        hash.update(chunk as Buffer);
-        size += (chunk as Buffer).length;
-      }
-      return { path, name: candidate, size, sha256: hash.digest() };
+      // A file with heads may grow meanwhile.
+      await using handle = await openRegular(path);
+      const { size } = await handle.stat();
+      return { path, name: candidate, size, sha256: await hashOf(path, size, signal) };
     } catch (error) {
       if (errorCode(error) !== 'ENOENT') throw error;
     }
@@ -228,112 +251,12 @@ async function hashed(folder: string, name: string, signal: AbortSignal): Promis
   return undefined;
 }
 
-/** Age in milliseconds after which a closed segment is sent although it was not compressed: it may have been changed. */
-const PLAIN_AFTER_MS = 600_000;
-
-/** A closed segment with the files that were set aside from it. */
-export interface ClosedSegment {
-  readonly replica: string;
-  readonly folder: string;
-  /** Names of the files; the segment is the first. */
-  readonly names: readonly string[];
-  readonly records: number;
-}
-
-export interface SegmentSourceOptions {
-  readonly folder: string;
-  readonly replica: string;
-  /** Undefined: everything is to be sent. */
-  readonly start: FoundPosition | undefined;
-  readonly events: SourceEvents;
-}
-
-/** Finds the closed segments of one process's log after the position of a sink. */
-export class SegmentSource implements Source<ClosedSegment> {
-  readonly #options: SegmentSourceOptions;
-  #last: FoundPosition | undefined;
-
-  constructor(options: SegmentSourceOptions) {
-    this.#options = options;
-    this.#last = options.start;
-  }
-
-  async next(): Promise<Unit<ClosedSegment> | undefined> {
-    const { folder } = this.#options;
-    const segments = await segmentsIn(folder);
-    const at = await this.#indexOfNext(segments);
-    const [segment, next] = [segments[at], segments[at + 1]];
-    if (segment === undefined || next === undefined) return undefined;
-    const following = await headerOf(folder, next);
-    const since = Date.parse(following?.opened ?? '') || 0;
-    const later = segments.slice(at + 1).some(({ compressed }) => compressed);
-    // The writer compresses segments in their order, and leaves one that was changed as it is.
-    if (!segment.compressed && !later && Date.now() - since < PLAIN_AFTER_MS) return undefined;
-    const [first, last] = [segment.first, next.first - 1];
-    const position = { seq: last, hmac: following?.previous ?? '' };
-    const records = last - first + 1;
-    const content = await this.#contentOf(segment, records);
-    // Only now, since a segment whose files cannot be listed is tried again.
-    this.#tellSkipped(first);
-    this.#last = { position, key: undefined };
-    return { content, records, since, position };
-  }
-
-  /** Records in closed segments. */
-  async behind(position: SinkPosition | undefined): Promise<number> {
-    const segments = await segmentsIn(this.#options.folder);
-    const [oldest, newest] = [segments[0], segments.at(-1)];
-    if (oldest === undefined || newest === undefined) return 0;
-    return Math.max(0, newest.first - 1 - (position?.seq ?? oldest.first - 1));
-  }
-
-  close(): Promise<void> {
-    return Promise.resolve();
-  }
-
-  async #contentOf(segment: Segment, records: number): Promise<ClosedSegment> {
-    const { folder, replica } = this.#options;
-    // The log names these files, so it can only be verified with them.
-    const aside = (await readdir(folder)).filter(
-      (name) => isSetAside(name) && name.startsWith(segmentName(segment.first)),
-    );
-    return { replica, folder, names: [segment.name, ...aside.sort()], records };
-  }
-
-  async #indexOfNext(segments: readonly Segment[]): Promise<number> {
-    if (this.#last === undefined || segments.length === 0) return 0;
-    const { position } = this.#last;
-    const at = segments.findIndex(({ first }) => first > position.seq);
-    if (await this.#isFollowed(this.#last, segments[at - 1], segments[at])) return at;
-    await this.#options.events.onDiverged(position, 'the log is not the one that the position belongs to');
-    this.#last = undefined;
-    return 0;
-  }
-
-  /** True if the segment `next` continues at the position, or retention removed what lay between. */
-  async #isFollowed(
-    { position, key }: FoundPosition,
-    before: Segment | undefined,
-    next: Segment | undefined,
-  ): Promise<boolean> {
-    const { folder } = this.#options;
-    if (next === undefined) return false;
-    if (key !== undefined && (before === undefined || (await headerOf(folder, before))?.key !== key))
-      return false;
-    if (next.first > position.seq + 1) return before === undefined;
-    return ((await headerOf(folder, next))?.previous ?? '') === position.hmac;
-  }
-
-  #tellSkipped(first: number): void {
-    const after = this.#last?.position.seq;
-    if (after === undefined || first <= after + 1) return;
-    this.#options.events.onSkipped(after + 1, first - 1, 'they were removed from the log');
-  }
-}
-
-async function headerOf(folder: string, { name }: Segment): Promise<SegmentHeader | undefined> {
-  for await (const { bytes } of readBlocks(join(folder, name))) {
-    return parseHeader(bytes.toString('utf8', 0, bytes.indexOf(NEWLINE)));
-  }
-  return undefined;
+/** SHA-256 of the first bytes of a file. */
+async function hashOf(path: string, size: number, signal: AbortSignal): Promise<Buffer> {
+  const hash = createHash('sha256');
+  if (size === 0) return hash.digest();
+  const handle = await openRegular(path);
+  const stream = handle.createReadStream({ start: 0, end: size - 1, signal });
+  for await (const chunk of stream) hash.update(chunk as Buffer);
+  return hash.digest();
 }

@@ -1,0 +1,123 @@
+import { once } from 'node:events';
+import type { Server } from 'node:http';
+import express, { type Request, type Response } from 'express';
+import { Counter, Gauge, Registry } from 'prom-client';
+import { originOf } from '../audit/checkpoint.ts';
+import { isLoopbackHost } from '../base/network.ts';
+import { createServer } from '../base/node-http.ts';
+import { type OpenAddress, openPort, type PortOptions } from '../base/open-port.ts';
+import { isAccess, TokenGuard } from '../control/token-guard.ts';
+import type { HeadStore } from './head-store.ts';
+import { REFUSAL_REASONS, type WitnessResult } from './witness.ts';
+
+const PREFIX = 'digest_gateway_witness_';
+const MAX_CONNECTIONS = 20;
+/** Timeouts in milliseconds. */
+const HEADERS_MS = 10_000;
+const IDLE_MS = 30_000;
+
+/** What a witness counts. The values of trees are read from the store when Prometheus asks. */
+export class WitnessMetrics {
+  readonly registry = new Registry();
+  readonly #cosigned = new Counter({
+    name: `${PREFIX}heads_cosigned_total`,
+    help: 'Heads that were cosigned, by the replica of the log; a head that comes again counts again',
+    labelNames: ['log'],
+    registers: [this.registry],
+  });
+  readonly #refused = new Counter({
+    name: `${PREFIX}heads_refused_total`,
+    help: 'Heads that were not cosigned, by the reason; other-root, inconsistent and too-many-trees can be evidence against the log',
+    labelNames: ['reason'],
+    registers: [this.registry],
+  });
+
+  constructor(store: Pick<HeadStore, 'all'>) {
+    // Without a value before the first refusal, Prometheus would see no increase.
+    for (const reason of REFUSAL_REASONS) this.#refused.inc({ reason }, 0);
+    const registers = [this.registry];
+    new Gauge({
+      name: `${PREFIX}tree_size`,
+      help: 'Records under the last cosigned head of a tree',
+      labelNames: ['origin'],
+      registers,
+      collect() {
+        for (const { checkpoint } of store.all) this.set({ origin: originOf(checkpoint) }, checkpoint.size);
+      },
+    });
+    new Gauge({
+      name: `${PREFIX}head_timestamp_seconds`,
+      help: 'When the last head of a tree was cosigned first',
+      labelNames: ['origin'],
+      registers,
+      collect() {
+        for (const { checkpoint, time } of store.all) this.set({ origin: originOf(checkpoint) }, time / 1000);
+      },
+    });
+  }
+
+  count(result: WitnessResult): void {
+    if (result.kind === 'cosigned') this.#cosigned.inc({ log: result.log });
+    else this.#refused.inc({ reason: result.reason });
+  }
+}
+
+export interface MetricsServerOptions {
+  readonly metrics: WitnessMetrics;
+  /** The SHA-256 of the token, in hex; undefined: this machine alone reads. */
+  readonly tokenSha256: string | undefined;
+}
+
+/** `GET /metrics` of a witness, on a listener of its own. */
+export class MetricsServer {
+  readonly #server: Server;
+
+  constructor({ metrics, tokenSha256 }: MetricsServerOptions) {
+    const guard = tokenSha256 === undefined ? undefined : new TokenGuard({ full: tokenSha256 });
+    const app = express();
+    app.disable('x-powered-by');
+    app.get('/metrics', async (req, res) => {
+      if (!isAdmitted(req, res, guard)) return;
+      res.setHeader('content-type', metrics.registry.contentType);
+      res.end(await metrics.registry.metrics());
+    });
+    app.use((_req, res) => void res.status(404).type('text/plain').send('not found\n'));
+    this.#server = createServer({ headersTimeout: HEADERS_MS, requestTimeout: 2 * HEADERS_MS }, app);
+    this.#server.maxConnections = MAX_CONNECTIONS;
+    this.#server.setTimeout(IDLE_MS);
+  }
+
+  /** Resolves when the port is open; rejects if it cannot be opened. */
+  listen(place: PortOptions): Promise<OpenAddress> {
+    return openPort(this.#server, place, 'metrics');
+  }
+
+  async close(): Promise<void> {
+    if (!this.#server.listening) return;
+    const closed = once(this.#server, 'close');
+    this.#server.close();
+    this.#server.closeAllConnections();
+    await closed;
+  }
+}
+
+/** False: the request got its response. */
+function isAdmitted(req: Request, res: Response, guard: TokenGuard | undefined): boolean {
+  if (guard === undefined) {
+    // Any other host name may be DNS rebinding, as for the control plane.
+    if (isLoopbackHost((req.headers.host ?? '').replace(/:\d+$/, ''))) return true;
+    res
+      .status(421)
+      .type('text/plain')
+      .send('Without metrics.tokenSha256 only loopback addresses are answered.\n');
+    return false;
+  }
+  const token = /^Bearer (.+)$/i.exec(req.headers.authorization ?? '')?.[1];
+  const address = req.socket.remoteAddress ?? '';
+  const verdict = token === undefined ? 'wrong' : guard.tryToken(token, address, performance.now());
+  if (isAccess(verdict)) return true;
+  if (verdict === 'wrong')
+    res.set('www-authenticate', 'Bearer realm="digest-gateway witness"').sendStatus(401);
+  else res.set('retry-after', String(verdict)).sendStatus(429);
+  return false;
+}

@@ -1,0 +1,55 @@
+import { appendFile, rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { expect, test } from '@jest/globals';
+import { segmentsIn } from '../../src/audit/segments/segment.ts';
+import { type ClosedSegment, SegmentSource } from '../../src/audit/shipping/segment-source.ts';
+import { REPLICA, recordAccess } from '../support/audit-log.ts';
+import { useSinks } from '../support/sink-scene.ts';
+
+const scene = useSinks();
+
+/** A log with a closed segment for each of three records, the names of these segments, and a source of them. */
+async function closedSegments() {
+  const { directory, open } = await scene();
+  const audit = await open(REPLICA, { segment: { size: 1, age: 1e9, keep: 1e9 } });
+  for (let count = 0; count < 3; count += 1) await recordAccess(audit);
+  await audit.close();
+  const folder = join(directory, REPLICA);
+  const heads = (await segmentsIn(folder)).map(({ first }) => String(first).padStart(12, '0'));
+  const events = { onSkipped: () => undefined, onDiverged: () => Promise.resolve() };
+  const source = new SegmentSource({ folder, replica: REPLICA, start: undefined, events });
+  return { folder, heads: heads.slice(-4, -1), source };
+}
+
+/** What the source gives until there is nothing new. */
+async function rest(source: SegmentSource, isLast = false): Promise<ClosedSegment[]> {
+  const found: ClosedSegment[] = [];
+  for (let unit = await source.next(isLast); unit?.content; unit = await source.next(isLast)) {
+    found.push(unit.content);
+  }
+  return found;
+}
+
+test('a closed segment comes with the heads that were cosigned and stamped', async () => {
+  const { folder, heads, source } = await closedSegments();
+  await writeFile(join(folder, `${heads[0]}.cosigned`), 'head\n');
+  await writeFile(join(folder, `${heads[0]}.stamped`), 'head\n');
+  const evidence = (await rest(source)).map((each) => each.evidence);
+  expect(evidence.filter((each) => each.length > 0)).toEqual([
+    [`${heads[0]}.cosigned`, `${heads[0]}.stamped`],
+  ]);
+});
+
+test('heads that come later are given once, those of the two newest closed segments, and not at every look', async () => {
+  const { folder, heads, source } = await closedSegments();
+  await rest(source);
+  const files = heads.map((head) => `${head}.cosigned`);
+  for (const file of files) await writeFile(join(folder, file), 'head\n');
+  expect(await rest(source)).toEqual([]);
+  expect(await rest(source, true)).toMatchObject([{ names: [], evidence: files.slice(-2), records: 0 }]);
+  await appendFile(join(folder, files[2] ?? ''), 'head\n');
+  expect(await rest(source)).toEqual([]);
+  expect(await rest(source, true)).toMatchObject([{ names: [], evidence: files.slice(-1) }]);
+  await rm(join(folder, files[2] ?? ''));
+  expect(await rest(source, true)).toEqual([]);
+});
