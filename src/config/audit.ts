@@ -3,6 +3,7 @@ import { z } from 'zod';
 import { type Accepted, type CrossIssue, crossChecked } from './cross-check.ts';
 import { keyFile, source } from './secret-source.ts';
 import {
+  authoritiesFile,
   duration,
   fileName,
   flag,
@@ -176,9 +177,7 @@ const timestamps = (folder: string) =>
       tls: z
         .strictObject(
           {
-            caFile: fileName(folder)
-              .exactOptional()
-              .describe('PEM: the authorities to trust instead of those that Node.js has.'),
+            caFile: authoritiesFile(folder),
           },
           { error: SECTION },
         )
@@ -332,9 +331,7 @@ const receiverTls = (folder: string) =>
   crossChecked(
     z.strictObject(
       {
-        caFile: fileName(folder)
-          .exactOptional()
-          .describe('PEM: the authorities to trust instead of those that Node.js has.'),
+        caFile: authoritiesFile(folder),
         certFile: fileName(folder)
           .exactOptional()
           .describe('PEM: the certificate that the gateway shows. It needs `keyFile`.'),
