@@ -1,15 +1,14 @@
 import { open } from 'node:fs/promises';
 import { type Command, InvalidArgumentError } from 'commander';
-import { instantAfter, instantAt } from '../audit/reader/query.ts';
 import { allRecords } from '../audit/reader/search.ts';
 import { CollectedFile, CollectionProgress, collect } from '../audit/shipping/collector.ts';
 import { RedisStream } from '../audit/shipping/redis-stream.ts';
 import { messageOf } from '../base/error-code.ts';
 import { printLines, writeLines } from './audit-format.ts';
 import {
-  argument,
   asRecordedOption,
   collectFiles,
+  fromOption,
   LogReading,
   nothingFound,
   openAuditConfig,
@@ -18,6 +17,7 @@ import {
   replicaOption,
   requireReplica,
   streamRedisOf,
+  toOption,
 } from './audit-log.ts';
 import { CommandError, type ExitStatus, type Io, note, print, type Run, shutdownSignal } from './io.ts';
 
@@ -28,8 +28,8 @@ interface ExportArguments {
   readonly output?: string;
   readonly group: string;
   readonly replica?: string;
-  readonly since?: string;
-  readonly until?: string;
+  readonly from?: string;
+  readonly to?: string;
   readonly asRecorded?: boolean;
 }
 
@@ -52,26 +52,22 @@ export function registerExport(audit: Command, run: Run): void {
       'export',
     )
     .addOption(replicaOption('records'))
-    .option(
-      '--since <time>',
-      'records from this time on: 2026-03, 2026-03-01, 2026-03-01T08:00:00Z or "2d ago"',
-      argument(instantAt),
-    )
-    .option('--until <time>', 'records up to this time; a month or a day is included', argument(instantAfter))
+    .addOption(fromOption('records'))
+    .addOption(toOption('records'))
     .addOption(asRecordedOption())
     .action(run(runExport));
 }
 
 async function runExport(io: Io, options: ExportArguments): Promise<ExitStatus> {
   if (options.follow !== true) return exportFiles(io, options);
-  if ([options.replica, options.since, options.until].some((each) => each !== undefined)) {
-    throw new CommandError(2, '--follow prints everything: leave --replica, --since and --until out');
+  if ([options.replica, options.from, options.to].some((each) => each !== undefined)) {
+    throw new CommandError(2, '--follow prints everything: leave out --replica, --from and --to');
   }
   return follow(io, options);
 }
 
 async function exportFiles(io: Io, options: ExportArguments): Promise<ExitStatus> {
-  const { config, key, output, replica, since, until, asRecorded } = options;
+  const { config, key, output, replica, from, to, asRecorded } = options;
   const section = await openAuditConfig(io, config, key);
   const { directory, keys } = section;
   await requireReplica(directory, replica);
@@ -83,7 +79,7 @@ async function exportFiles(io: Io, options: ExportArguments): Promise<ExitStatus
   let isEmpty = true;
   const pseudonyms = await openPseudonyms(io, section, asRecorded);
   const lines = async function* (): AsyncGenerator<string, void> {
-    const query = partOf({ replica, since, until });
+    const query = partOf({ replica, from, to });
     for await (const { line } of allRecords({ directory, keys, query, pseudonyms, ...reading.options })) {
       isEmpty = false;
       yield `${line}\n`;
@@ -91,7 +87,7 @@ async function exportFiles(io: Io, options: ExportArguments): Promise<ExitStatus
   };
   if (output === undefined) await printLines(io, lines());
   else await writeNew(output, lines());
-  if (isEmpty) note(io, await nothingFound(directory, { replica, since, until }, 'no record'));
+  if (isEmpty) note(io, await nothingFound(directory, { replica, from, to }, 'no record'));
   return reading.isIncomplete ? 1 : 0;
 }
 
@@ -154,5 +150,5 @@ async function openFile(path: string): Promise<CollectedFile> {
 
 function group(value: string): string {
   if (/^[\w.-]{1,64}$/.test(value)) return value;
-  throw new InvalidArgumentError('letters, digits, "-", "_" and "." only, 64 at most');
+  throw new InvalidArgumentError('A group has letters, digits, "-", "_" and "." only, 64 at most.');
 }

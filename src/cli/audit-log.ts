@@ -3,7 +3,7 @@ import { InvalidArgumentError, Option } from 'commander';
 import { findingText, type PlacedFinding } from '../audit/findings.ts';
 import { type AuditKeys, auditKeys } from '../audit/keys.ts';
 import { PseudonymReader } from '../audit/reader/pseudonym-reader.ts';
-import { type Query, replicaCriterion } from '../audit/reader/query.ts';
+import { instantAfter, instantAt, type Query, replicaCriterion } from '../audit/reader/query.ts';
 import { processOf } from '../audit/replica-name.ts';
 import { foldersIn, segmentSizes } from '../audit/segments/segment.ts';
 import { BufferGc } from '../base/buffer-gc.ts';
@@ -18,34 +18,35 @@ import { readAuditKey } from '../setup/audit.ts';
 import { ContentReading, readRedis } from '../setup/content.ts';
 import { CommandError, type Io, note, type Output, processContext } from './io.ts';
 
+/** The options that select a part of the log. */
 interface Part {
   readonly replica?: string | undefined;
-  readonly since?: string | undefined;
-  readonly until?: string | undefined;
+  readonly from?: string | undefined;
+  readonly to?: string | undefined;
 }
 
 /** Returns the query for a part of the log. */
-export function partOf({ replica, since, until }: Part): Query {
+export function partOf({ replica, from, to }: Part): Query {
   return {
     ...(replica !== undefined && { replica }),
-    ...(since !== undefined && { since }),
-    ...(until !== undefined && { until }),
+    ...(from !== undefined && { since: from }),
+    ...(to !== undefined && { until: to }),
   };
 }
 
 /** Says where a command looked: what it did not find may be in another folder, or in another time. */
 export async function nothingFound(
   directory: string,
-  { replica, since, until }: Part,
+  { replica, from, to }: Part,
   what: string,
   predicate = '',
 ): Promise<string> {
   const folders = await foldersIn(directory, replica);
   if (folders.length === 0) return `nothing found: there is no audit log in ${directory}`;
-  const from = since === undefined ? '' : ` from ${since}`;
-  const to = until === undefined ? '' : ` before ${until}`;
+  const after = from === undefined ? '' : ` from ${from}`;
+  const before = to === undefined ? '' : ` before ${to}`;
   const end = predicate === '' ? '' : ` ${predicate}`;
-  return `nothing found: ${what} in ${directory} (${listNames(folders)})${from}${to}${end}`;
+  return `nothing found: ${what} in ${directory} (${listNames(folders)})${after}${before}${end}`;
 }
 
 /** A command's reading of an audit log: its progress on a terminal, and notes of what is wrong in the log. */
@@ -275,6 +276,18 @@ export function asRecordedOption(): Option {
   return new Option('--as-recorded', 'leave pseudonyms as the log has them (audit.pseudonyms)');
 }
 
+/** The option `--from`; `what` it selects. */
+export function fromOption(what: string): Option {
+  const forms = '2026-03, 2026-03-01, 2026-03-01T08:00:00Z, or 30d for 30 days ago';
+  return new Option('--from <time>', `${what} from this time on: ${forms}`).argParser(argument(instantAt));
+}
+
+/** The option `--to`; `what` it selects. */
+export function toOption(what: string): Option {
+  const description = `${what} up to this time; a month or a day is included`;
+  return new Option('--to <time>', description).argParser(argument(instantAfter));
+}
+
 /** The option `--replica`; `what` it selects. */
 export function replicaOption(what: string): Option {
   const description = `${what} of this replica with its workers (gateway-1), or of one worker (gateway-1@2)`;
@@ -303,7 +316,9 @@ export function argument<T>(parse: (text: string) => T): (text: string) => T {
     try {
       return parse(text);
     } catch (error) {
-      throw error instanceof RangeError ? new InvalidArgumentError(error.message) : error;
+      if (!(error instanceof RangeError)) throw error;
+      const { message } = error;
+      throw new InvalidArgumentError(`${message.charAt(0).toUpperCase()}${message.slice(1)}.`);
     }
   };
 }

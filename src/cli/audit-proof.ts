@@ -137,7 +137,7 @@ export function readWitnessKeys(files: readonly string[]): Promise<WitnessKey[]>
 /** The option `--witness-key`. */
 export function witnessKeyOption(): Option {
   const description = 'check cosignatures by the key of a witness (NAME+ID+BASE64, or PEM); can be repeated';
-  return new Option('--witness-key <file>', description).argParser(collectFiles).default([], 'none');
+  return new Option('--witness-key <file>', description).argParser(collectFiles).default([]);
 }
 
 /** A time (Unix milliseconds) as RFC 3339 in seconds. */
@@ -159,6 +159,6 @@ function readKeys<T>(files: readonly string[], parse: (text: string) => T): Prom
 }
 
 function wholeNumber(value: string): number {
-  if (!/^[1-9]\d{0,14}$/.test(value)) throw new InvalidArgumentError('a record has a number from 1 on');
+  if (!/^[1-9]\d{0,14}$/.test(value)) throw new InvalidArgumentError('A record has a number from 1 on.');
   return Number(value);
 }

@@ -3,8 +3,6 @@ import {
   addressCriterion,
   addressForms,
   type Found,
-  instantAfter,
-  instantAt,
   type Query,
   statusCriterion,
 } from '../audit/reader/query.ts';
@@ -14,16 +12,21 @@ import {
   argument,
   asRecordedOption,
   collectFiles,
+  fromOption,
   LogReading,
   nothingFound,
   openAuditConfig,
   openPseudonyms,
+  partOf,
   replicaOption,
   requireReplica,
+  toOption,
 } from './audit-log.ts';
 import { type ExitStatus, type Io, note, type Run } from './io.ts';
 
-interface SearchArguments extends Omit<Query, 'address'> {
+interface SearchArguments extends Omit<Query, 'address' | 'since' | 'until'> {
+  readonly from?: string;
+  readonly to?: string;
   readonly address?: string;
   readonly config: string;
   readonly key: readonly string[];
@@ -59,16 +62,8 @@ export function registerSearch(audit: Command, run: Run): void {
     .option('--code <code>', 'requests that ended with this error of the gateway: rate-limited')
     .option('--outcome <name>', 'requests whose response belongs to this outcome')
     .option('--text <text>', 'requests with this text in any value, in any case')
-    .option(
-      '--since <time>',
-      'requests from this time on: 2026-03, 2026-03-01, 2026-03-01T08:00:00Z or "2d ago"',
-      argument(instantAt),
-    )
-    .option(
-      '--until <time>',
-      'requests up to this time; a month or a day is included',
-      argument(instantAfter),
-    )
+    .addOption(fromOption('requests'))
+    .addOption(toOption('requests'))
     .addOption(asRecordedOption())
     .addOption(new Option('--json', 'print one JSON object per request').conflicts(['csv', 'table']))
     .addOption(new Option('--csv', 'print comma-separated values').conflicts(['json', 'table']))
@@ -78,11 +73,15 @@ export function registerSearch(audit: Command, run: Run): void {
 
 async function runSearch(
   io: Io,
-  { config, key, json, csv, asRecorded, address, ...given }: SearchArguments,
+  { config, key, json, csv, asRecorded, address, from, to, ...given }: SearchArguments,
 ): Promise<ExitStatus> {
   const section = await openAuditConfig(io, config, key);
   const { directory, keys, parameters } = section;
-  const query = address === undefined ? given : { ...given, address: addressForms(address) };
+  const query = {
+    ...given,
+    ...partOf({ from, to }),
+    ...(address !== undefined && { address: addressForms(address) }),
+  };
   await requireReplica(directory, query.replica);
   using reading = await LogReading.of(io, directory, { replica: query.replica });
   let cut = 0;
@@ -106,7 +105,8 @@ async function runSearch(
   };
   await printLines(io, formatted(seen(), format), reading.progress);
   reading.progress.hide();
-  if (isEmpty) note(io, await nothingFound(directory, query, 'no request', 'matches'));
+  if (isEmpty)
+    note(io, await nothingFound(directory, { replica: query.replica, from, to }, 'no request', 'matches'));
   const status: ExitStatus = reading.isIncomplete ? 1 : 0;
   if (query.id === undefined) return status;
   if (parameters.length === 0) {

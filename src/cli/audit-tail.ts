@@ -189,6 +189,7 @@ function endPhrase({ bytes, durationMs, outcome }: Record<string, unknown>): str
 }
 
 function count(value: string): number {
-  if (!/^\d{1,5}$/.test(value) || value === '0') throw new InvalidArgumentError('a number from 1 to 99999');
+  if (!/^\d{1,5}$/.test(value) || value === '0')
+    throw new InvalidArgumentError('Give a number from 1 to 99999.');
   return Number(value);
 }

@@ -1,5 +1,4 @@
 import { type Command, Option } from 'commander';
-import { instantAfter, instantAt } from '../audit/reader/query.ts';
 import { countUsage } from '../audit/reader/usage.ts';
 import {
   DEFAULT_FIELDS,
@@ -18,6 +17,7 @@ import { loadConfig } from '../config/load.ts';
 import {
   argument,
   collectFiles,
+  fromOption,
   LogReading,
   nothingFound,
   openAuditConfig,
@@ -25,6 +25,7 @@ import {
   partOf,
   replicaOption,
   requireReplica,
+  toOption,
 } from './audit-log.ts';
 import { type ExitStatus, type Io, note, print, printable, type Run } from './io.ts';
 import { alignColumns } from './table.ts';
@@ -53,12 +54,8 @@ export function registerUsage(audit: Command, run: Run): void {
       argument(usageFields),
     )
     .addOption(replicaOption('requests'))
-    .option(
-      '--from <time>',
-      'requests from this time on: 2026-03, 2026-03-01, 2026-03-01T08:00:00Z or 30d (ago)',
-      argument(instantAt),
-    )
-    .option('--to <time>', 'requests up to this time; a month or a day is included', argument(instantAfter))
+    .addOption(fromOption('requests'))
+    .addOption(toOption('requests'))
     .addOption(new Option('--json', 'print one JSON object, with the counts of each day').conflicts('csv'))
     .addOption(new Option('--csv', 'print comma-separated values').conflicts('json'))
     .action(run(runUsage));
@@ -76,14 +73,14 @@ async function runUsage(io: Io, options: UsageArguments): Promise<ExitStatus> {
     keys,
     by,
     lists: identifierLists(deployments),
-    query: partOf({ replica, since: from, until: to }),
+    query: partOf({ replica, from, to }),
     pseudonyms: await openPseudonyms(io, section),
     ...reading.options,
   });
   reading.progress.hide();
   await print(io, textOf(usage, options));
   if (usage.total.requests === 0) {
-    note(io, await nothingFound(directory, { replica, since: from, until: to }, 'no request'));
+    note(io, await nothingFound(directory, { replica, from, to }, 'no request'));
   }
   for (const line of usageNotes(usage)) note(io, line);
   return reading.isIncomplete ? 1 : 0;

@@ -208,7 +208,7 @@ async function sourcesOf(
     const directory = await auditDirectory({ config: file, directory: copy });
     return { directory, keys: 'unknown', publicKeys: await readPublicKeys(publicKey), heads: head };
   }
-  if (file === undefined) throw new CommandError(2, 'give --config, or --directory with --public-key');
+  if (file === undefined) throw new CommandError(2, 'Give --config, or --directory with --public-key');
   if (copy !== undefined) throw new CommandError(2, '--directory needs --public-key');
   const config = await openAuditConfig(io, file, key);
   const { directory, keys } = config;
@@ -290,6 +290,6 @@ function asJson(directory: string, result: Verified): string {
 
 function collectHead(value: string, before: readonly Head[]): Head[] {
   const head = parseHead(value);
-  if (head === undefined) throw new InvalidArgumentError('a head is REPLICA:NUMBER:SEAL, as the log has it');
+  if (head === undefined) throw new InvalidArgumentError('A head is REPLICA:NUMBER:SEAL, as the log has it.');
   return [...before, head];
 }

@@ -164,7 +164,7 @@ function entryName(name: string): string {
   if (ENTRY_NAME.test(name)) return name;
   // Commander adds the argument to the message; a name is not secret.
   throw new InvalidArgumentError(
-    'Letters, digits, "-", "_" and "." only, 64 at most, a letter or digit first.',
+    'Write letters, digits, "-", "_" and "." only, 64 at most, a letter or digit first.',
   );
 }
 

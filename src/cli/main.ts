@@ -1,4 +1,4 @@
-import { Command, type OutputConfiguration } from 'commander';
+import { Command, Help, type Option, type OutputConfiguration } from 'commander';
 import { registerCompletion } from './completion.ts';
 import { type ExitStatus, type Io, packageVersion, type Run } from './io.ts';
 
@@ -24,6 +24,19 @@ const VERSION_FLAGS = ['-V', '--version'];
 
 /** Commands whose stderr is a log from the first line to the last, for a program that reads it. */
 const LOGGING = new Set(['serve', 'worker', 'witness']);
+
+const EPILOGUE = `
+Begin with demo. Then write a configuration, and run check, doctor and serve with
+it.
+
+Exit status: 0 done, 1 something is wrong, 2 wrong usage or configuration.`;
+
+/** The description of an option, without a default that says nothing: an empty list, or that a flag is off. */
+function optionDescription(option: Option): string {
+  const { defaultValue, description } = option;
+  const isEmpty = defaultValue === false || (Array.isArray(defaultValue) && defaultValue.length === 0);
+  return isEmpty ? description : new Help().optionDescription(option);
+}
 
 /** Runs the command in the arguments. Resolves to the exit status. */
 export async function main(args: readonly string[], io: Io): Promise<ExitStatus> {
@@ -70,7 +83,9 @@ export async function commandLine(
     .description('Answers HTTP Digest challenges for clients that cannot, and alone holds the credentials.')
     .version(await packageVersion())
     .exitOverride()
-    .configureOutput(output);
+    .configureOutput(output)
+    .configureHelp({ optionDescription })
+    .addHelpText('after', EPILOGUE);
   for (const load of commandsFor(name)) (await load())(program, run);
   registerCompletion(program, run, commandLine);
   registerHelp(program);

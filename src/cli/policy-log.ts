@@ -1,13 +1,13 @@
 import type { Command } from 'commander';
 import { type RecordedRequest, Replay } from '../app/replay.ts';
 import { isPseudonym } from '../audit/pseudonym.ts';
-import { type FoundRequest, instantAfter, instantAt } from '../audit/reader/query.ts';
+import type { FoundRequest } from '../audit/reader/query.ts';
 import { search } from '../audit/reader/search.ts';
 import { loadConfig } from '../config/load.ts';
 import type { Config } from '../config/schema.ts';
 import {
-  argument,
   collectFiles,
+  fromOption,
   LogReading,
   nothingFound,
   openAuditConfig,
@@ -15,6 +15,7 @@ import {
   partOf,
   replicaOption,
   requireReplica,
+  toOption,
 } from './audit-log.ts';
 import type { Io } from './io.ts';
 
@@ -37,12 +38,8 @@ export function addLogOptions(command: Command): Command {
     )
     .option('--key <file>', 'an earlier key of the log; can be repeated', collectFiles, [])
     .addOption(replicaOption('requests'))
-    .requiredOption(
-      '--from <time>',
-      'requests from this time on: 2026-03, 2026-03-01, 2026-03-01T08:00:00Z or 30d (ago)',
-      argument(instantAt),
-    )
-    .option('--to <time>', 'requests up to this time; a month or a day is included', argument(instantAfter));
+    .addOption(fromOption('requests').makeOptionMandatory())
+    .addOption(toOption('requests'));
 }
 
 /** The requests of a log, and what was wrong with it. */
@@ -74,7 +71,7 @@ export class RecordedLog {
       directory,
       keys,
       query: {
-        ...partOf({ replica, since: from, until: to }),
+        ...partOf({ replica, from, to }),
         ...(this.#client !== undefined && { client: this.#client }),
       },
       pseudonyms: await openPseudonyms(this.#io, section),
@@ -98,7 +95,7 @@ export async function nothingRecorded(
   what: string,
 ): Promise<string> {
   const { directory } = await openAuditConfig(io, logConfig, key);
-  return nothingFound(directory, { replica, since: from, until: to }, what);
+  return nothingFound(directory, { replica, from, to }, what);
 }
 
 /** True if the upstream was asked, so that the rules had granted the request, or did not decide. */

@@ -98,9 +98,17 @@ function forHolders(deps: AdmissionDeps): Admission {
   const { guard, publicOrigin, roles } = deps;
   const admit = (req: Request, res: Response): Caller | undefined => {
     const found = callerFrom(req, deps);
-    if (typeof found === 'object') Object.assign(res.locals, { caller: found });
-    else refuse(res, found);
-    return typeof found === 'object' ? found : undefined;
+    if (typeof found !== 'object') {
+      refuse(res, found);
+      return undefined;
+    }
+    // It could not read the response, but an export would be recorded as that of the person.
+    if (found.by === 'session' && isCrossSite(req, publicOrigin)) {
+      sendControlError(res, 'cross-site');
+      return undefined;
+    }
+    Object.assign(res.locals, { caller: found });
+    return found;
   };
   const lacks = (res: Response, { operator }: Caller, role: Role): void =>
     operator === undefined

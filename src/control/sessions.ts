@@ -13,7 +13,7 @@ export interface SessionBounds {
 
 /** Sessions of one person; a sign-in above it ends the oldest one. */
 const MAX_OF_PERSON = 10;
-/** Sessions that tokens opened; a sign-in above it ends the oldest one. */
+/** Sessions that one token opened; a sign-in above it ends the oldest one. */
 const MAX_OF_TOKENS = 100;
 const VALUE = /^[\w-]{43}$/;
 
@@ -55,7 +55,7 @@ export class Sessions {
   open(holder: Holder): { readonly value: string; readonly session: Session } | undefined {
     this.#dropEnded();
     const { operator } = holder;
-    const own = [...this.#open.values()].filter((each) => each.operator?.subject === operator?.subject);
+    const own = [...this.#open.values()].filter((each) => isOfSameHolder(each, holder));
     const [oldest] = own;
     if (oldest !== undefined && own.length >= (operator === undefined ? MAX_OF_TOKENS : MAX_OF_PERSON)) {
       this.#open.delete(oldest.id);
@@ -102,4 +102,10 @@ export class Sessions {
     const now = this.#clock.now();
     return now >= endsAt || now - usedAt >= this.#bounds.idle;
   }
+}
+
+/** Whoever has the token for reading must not end the sessions of the other one. */
+function isOfSameHolder(one: Holder, other: Holder): boolean {
+  if (one.operator?.subject !== other.operator?.subject) return false;
+  return one.operator !== undefined || one.roles === other.roles;
 }

@@ -286,6 +286,31 @@ describe('whoever has the folder and the key of the seals', () => {
     expect((await check(directory)).kinds).toContain(`${name}:1 signing-ended`);
   });
 
+  test.each([
+    [1_000, [], ['end-unsigned']],
+    [60_001, ['heads-missing'], []],
+  ])(
+    'cannot remove the heads of the last records of more than a minute: heads-missing (%d ms)',
+    async (span, errors, others) => {
+      const directory = await folder();
+      await write(directory, 6, { segment: { ...SEGMENT, size: 1e9 } });
+      const name = await rewrite(directory, 0, (lines) => {
+        const head = lineOf(lines, '{"checkpoint":');
+        const later = lines.slice(head).filter((each) => !each.startsWith('{"checkpoint":'));
+        const [first, second] = later.filter((each) => each.startsWith('{"seq":'));
+        const begun = Date.parse(/"time":"([^"]+)"/.exec(first ?? '')?.[1] ?? '');
+        // The latest time is not that of the last record.
+        const timeOf = (line: string) => new Date(line === second ? begun + span : begun).toISOString();
+        const moved = later.map((each) =>
+          each.replace(/(?<=^\{"seq":\d+,"time":")[^"]+/, () => timeOf(each)),
+        );
+        return resealed([...lines.slice(0, head), ...moved]);
+      });
+      const { kinds, notes } = await check(directory);
+      expect([kinds, notes]).toEqual([errors, others].map((all) => all.map((kind) => `${name}:0 ${kind}`)));
+    },
+  );
+
   test('cannot begin another tree: tree-restarted', async () => {
     const directory = await copy();
     const name = await rewrite(directory, -1, (lines) => {

@@ -81,7 +81,7 @@ test('audit verify --public-key needs a copy of the log and no secret', async ()
 });
 
 test.each([
-  [['--directory', 'log'], 'give --config, or --directory with --public-key'],
+  [['--directory', 'log'], 'Give --config, or --directory with --public-key'],
   [['--config', 'x', '--directory', 'log'], '--directory needs --public-key'],
   [['--public-key', 'PUBLIC'], 'give either --config or --directory'],
   [['--public-key', 'PUBLIC', '--directory', 'log', '--key', 'x'], 'give one of both'],
@@ -189,7 +189,7 @@ test('audit prove says why there is no proof', async () => {
   const numbers = await gateway(['audit', 'prove', 'q1', '--directory', log, '--record', '0']);
   expect([numbers.status, numbers.stderr]).toEqual([
     2,
-    expect.stringContaining('a record has a number from 1 on'),
+    expect.stringContaining('A record has a number from 1 on'),
   ]);
   const replica = await gateway(['audit', 'prove', 'q1', '--directory', log, '--replica', 'r2']);
   expect([replica.status, replica.stderr]).toEqual([2, expect.stringContaining('has no log of r2')]);

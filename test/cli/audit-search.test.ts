@@ -58,7 +58,7 @@ describe('audit search', () => {
   test('says on stderr that nothing was found, and where it looked', async () => {
     const { config, log } = await place({ requestId: 'a' });
     const [replica] = await readdir(log);
-    const period = ['--since', '2026-03-01', '--until', '2026-03-01'];
+    const period = ['--from', '2026-03-01', '--to', '2026-03-01'];
     expect(await audit('search', config, '--json', '--client', 'nobody', ...period)).toEqual({
       status: 0,
       stdout: '',
@@ -130,10 +130,10 @@ describe('audit search', () => {
 
   test.each([
     [['--status', '9xx'], /--status.*9xx/],
-    [['--since', 'yesterday'], /--since.*yesterday/],
-    [['--until', '2026-02-30'], /--until.*2026-02-30/],
-    [['--since', '2d  ago'], /--since.*2d {2}ago/],
-    [['--since', '2w ago'], /--since.*2w ago/],
+    [['--from', 'yesterday'], /--from.*yesterday.* is invalid\. A time is 2026-03, .*\.$/m],
+    [['--to', '2026-02-30'], /--to.*2026-02-30/],
+    [['--from', '2d  ago'], /--from.*2d {2}ago/],
+    [['--from', '2w ago'], /--from.*2w ago/],
     [['--address', '192.0.2'], /--address.*192\.0\.2/],
     [['--replica', 'r1@0'], /--replica.*r1@0/],
     [['--replica', 'r2'], /\br2\b.*\br1\b/],
@@ -147,16 +147,16 @@ describe('audit search', () => {
     });
   });
 
-  test('includes a whole day given as --until', async () => {
+  test('includes a whole day given as --to', async () => {
     const { config } = await place({ requestId: 'a' });
     const today = new Date().toISOString().slice(0, 10);
     const lines = async (...more: string[]) =>
       (await audit('search', config, '--json', ...more)).stdout.split('\n').length - 1;
-    expect(await lines('--since', today, '--until', today)).toBe(1);
+    expect(await lines('--from', today, '--to', today)).toBe(1);
     for (const hour of ['1h', '1h ago']) {
-      expect([hour, await lines('--since', hour), await lines('--until', hour)]).toEqual([hour, 1, 0]);
+      expect([hour, await lines('--from', hour), await lines('--to', hour)]).toEqual([hour, 1, 0]);
     }
-    expect(await lines('--since', '2099-01')).toBe(0);
+    expect(await lines('--from', '2099-01')).toBe(0);
   });
 
   test('says that identifiers are not recorded, or were cut', async () => {
@@ -255,7 +255,7 @@ describe('audit export', () => {
       status: 2,
       stderr: expect.stringContaining('audit.sinks: '),
     });
-    expect(await audit('export', config, '--follow', '--since', '1d')).toMatchObject({ status: 2 });
+    expect(await audit('export', config, '--follow', '--from', '1d')).toMatchObject({ status: 2 });
   });
 });
 

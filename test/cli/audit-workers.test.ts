@@ -104,7 +104,7 @@ test('audit tail, usage and export say where there is nothing', async () => {
   for (const args of [
     ['tail'],
     ['usage', '--from', '2020-01', '--to', '2020-02'],
-    ['export', '--since', '2020-01', '--until', '2020-02'],
+    ['export', '--from', '2020-01', '--to', '2020-02'],
   ]) {
     const { status, stderr } = await audit(args[0] ?? '', ...args.slice(1));
     expect([status, stderr]).toEqual([

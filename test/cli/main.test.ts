@@ -23,6 +23,15 @@ describe('usage', () => {
     expect([status, stderr]).toEqual([0, '']);
     expect(stdout).toMatch(/^Usage: digest-gateway /);
     expect(stdout).toMatch(/^ {2}check /m);
+    expect(stdout).toMatch(/^Begin with demo\..*^Exit status: 0 done, 1 something is wrong, 2 wrong usage/ms);
+  });
+
+  test('--help of a command shows the defaults that say something', async () => {
+    const { stdout } = await gateway(['audit', 'tail', '--help']);
+    expect(stdout).toContain('(default: 10)');
+    for (const command of [['audit', 'verify'], ['audit', 'export'], ['client', 'add'], ['serve']]) {
+      expect((await gateway([...command, '--help'])).stdout).not.toMatch(/default: (?:\[\]|none|false)/);
+    }
   });
 
   test('no command is wrong usage', async () => {

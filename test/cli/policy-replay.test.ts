@@ -86,7 +86,7 @@ describe('policy replay', () => {
       1,
       [{ verdict: 'refused', served: true, code: 'client-forbidden', requests: 1 }],
     ]);
-    const search = ['audit', 'search', '--config', at('new.yaml'), '--since', '30d', '--json'];
+    const search = ['audit', 'search', '--config', at('new.yaml'), '--from', '30d', '--json'];
     const found = await gateway([...search, '--text', 'client-forbidden']);
     expect(JSON.parse(found.stdout)).toMatchObject({ requestId: 'q1', wouldRefuse: 'client-forbidden' });
   });

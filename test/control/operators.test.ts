@@ -368,6 +368,23 @@ describe('while sixteen sign-ins wait for the provider', () => {
   });
 });
 
+test('a page of another site of the same host makes no browser export in the name of a person', async () => {
+  const scene = await start();
+  const { client, headers: own } = await person(scene, 'anna');
+  const cookie = client.cookies(scene.publicUrl);
+  for (const headers of [{ 'sec-fetch-site': 'same-site' }, { origin: 'http://127.0.0.1:9' }]) {
+    const response = await fetch(`${scene.publicUrl}/api/audit/export`, {
+      headers: { cookie, ...(headers as Record<string, string>) },
+    });
+    expect([response.status, await response.json()]).toEqual([
+      403,
+      expect.objectContaining({ code: 'cross-site' }),
+    ]);
+  }
+  expect(await eventsIn(scene, 'audit-export')).toEqual([]);
+  expect((await fetch(`${scene.publicUrl}/api/audit/export`, { headers: own })).status).toBe(200);
+});
+
 test('without a token only people get in', async () => {
   const scene = await start({ tokenSha256: undefined, readTokenSha256: undefined });
   const login = await (await fetch(`${scene.publicUrl}/login`)).text();

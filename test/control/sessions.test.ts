@@ -73,6 +73,10 @@ test('a person has ten sessions, and a token a hundred: the oldest one ends', ()
   expect(other.map(isOpen)).toEqual([true]);
   expect(own.map(isOpen)).toEqual([false, ...Array(10).fill(true)]);
   expect(ofToken.map(isOpen)).toEqual([false, ...Array(100).fill(true)]);
+  // Of another token.
+  const { value = '' } = sessions.open({ roles: new Set(['operator']), operator: undefined }) ?? {};
+  openMany(101);
+  expect(isOpen(value)).toBe(true);
 });
 
 test('what is no cookie of a session finds none', () => {

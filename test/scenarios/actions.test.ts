@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { request } from 'node:http';
 import { dirname, join } from 'node:path';
@@ -13,18 +14,34 @@ import { act, OF_PROGRAM, post, TOKEN_HASHES, type Told } from '../support/opera
 import { type RunningScene, startScene, startSceneWith } from '../support/scene.ts';
 import { authors } from '../support/simulator.ts';
 import { until } from '../support/until.ts';
+import { useSharedFleet } from './fleet/shared-fleet.ts';
 
 const folderOf = useFolders();
 const OLD = 'demo-api-key';
 const NEW = 'another-api-key';
 const NAME = 'submissions';
-const VERSION = { deployment: NAME, credential: NAME };
 const BOTH = ['abstracts', NAME];
+
+const CREDENTIAL = {
+  username: { value: 'demo-user' },
+  password: { value: OLD },
+  next: { password: { value: NEW } },
+};
+/** A drain lasts long enough for a look at the readiness. */
+const DRAIN = { drain: { delay: '500ms', timeout: '20s' } };
+const { sharedFleet, takeFleet } = useSharedFleet(() => ({
+  control: { port: 0, actions: true, ...TOKEN_HASHES },
+  ...DRAIN,
+}));
 
 interface Scene<Gateway extends ConfiguredGateway = ConfiguredGateway> extends RunningScene<Gateway> {
   readonly control: string;
+  /** The name of its deployment and its credential. */
+  readonly name: string;
   /** Folder of the audit log. */
   readonly log: string;
+  /** How many records of actions it had before the test. */
+  readonly actionsBefore: number;
 }
 
 type Options = Parameters<typeof startSceneWith>[1];
@@ -44,11 +61,7 @@ async function sceneOptions(
       control: { port: 0, actions: true, ...TOKEN_HASHES },
       audit: { directory: log, keyFile, replica: 'r1' },
       credentials: {
-        [NAME]: {
-          username: { value: 'demo-user' },
-          password: { value: OLD },
-          next: { password: { value: NEW } },
-        },
+        [NAME]: CREDENTIAL,
       },
       ...top,
     },
@@ -59,7 +72,21 @@ async function sceneOptions(
 async function start(workers: number, ...settings: Parameters<typeof sceneOptions>): Promise<Scene> {
   const { log, options } = await sceneOptions(...settings);
   const scene = await startSceneWith(workers, options);
-  return { ...scene, control: scene.gateway.control, log };
+  return { ...scene, control: scene.gateway.control, name: NAME, log, actionsBefore: 0 };
+}
+
+/** Takes the fleet of all tests, with a deployment and a credential that are new to it. */
+async function startShared(take = sharedFleet): Promise<Scene<GatewayProcess>> {
+  const name = `d-${randomUUID()}`;
+  const fleet = await take({ port: 0 }, (config) => {
+    const { submissions } = config['deployments'] as Record<string, object>;
+    config['deployments'] = { [name]: { ...submissions, credential: name } };
+    config['credentials'] = { [name]: CREDENTIAL };
+  });
+  fleet.simulator.set(NAME, { accounts: [account(OLD)] });
+  fleet.simulator.reset(NAME);
+  const actionsBefore = (await actionsIn(fleet.log)).length;
+  return { ...fleet, control: fleet.gateway.control, name, actionsBefore };
 }
 
 /** Does the same in a process of its own, also with one worker. */
@@ -69,7 +96,7 @@ async function startProcess(
 ): Promise<Scene<GatewayProcess>> {
   const { log, options } = await sceneOptions(...settings);
   const scene = await startScene({ ...options, workers });
-  return { ...scene, control: scene.gateway.control, log };
+  return { ...scene, control: scene.gateway.control, name: NAME, log, actionsBefore: 0 };
 }
 
 /** The upstream takes these passwords from now on. */
@@ -98,38 +125,49 @@ async function served({ gateway }: Scene, count = 16): Promise<void> {
 }
 
 /** The versions of the credential, each with its state at this deployment. */
-async function states({ control }: Scene, deployment = NAME): Promise<string[]> {
+async function states({ control, name }: Scene, deployment = name): Promise<string[]> {
   const answer = await fetch(`${control}/api/snapshot`, { headers: OF_PROGRAM });
   const { deployments } = (await answer.json()) as Snapshot;
-  const found = deployments.find(({ name }) => name === deployment);
+  const found = deployments.find((each) => each.name === deployment);
   return found?.credentials.map(({ version, state }) => `${version} ${state}`) ?? [];
 }
 
 /** The values of these members in the records of actions. */
-async function recorded({ log }: Scene, ...keys: string[]): Promise<unknown[][]> {
-  const records = await recordsIn(log);
-  return records
-    .filter(({ event }) => event === 'action' || event === 'action-result')
-    .map((record) => keys.map((key) => record[key]));
+async function recorded({ log, actionsBefore }: Scene, ...keys: string[]): Promise<unknown[][]> {
+  const records = await actionsIn(log);
+  return records.slice(actionsBefore).map((record) => keys.map((key) => record[key]));
 }
 
+async function actionsIn(log: string): Promise<Record<string, unknown>[]> {
+  const records = await recordsIn(log);
+  return records.filter(({ event }) => event === 'action' || event === 'action-result');
+}
+
+const versionOf = ({ name }: Scene) => ({ deployment: name, credential: name });
+
 describe.each([1, 2])('with %d workers', (workers) => {
+  const startWith = (): Promise<Scene> => (workers === 1 ? start(1) : startShared());
+
   test('a version is promoted and rolled back in all of them', async () => {
-    const scene = await start(workers);
+    const scene = await startWith();
     accept(scene, OLD, NEW);
-    const promoted = await act(scene.control, { action: 'promote', ...VERSION, version: '2' });
+    const promoted = await act(scene.control, { action: 'promote', ...versionOf(scene), version: '2' });
     expect(promoted).toEqual({
       status: 200,
-      json: { action: 'promote', result: 'Version 2 of submissions is in use at submissions.', notes: [] },
+      json: {
+        action: 'promote',
+        result: `Version 2 of ${scene.name} is in use at ${scene.name}.`,
+        notes: [],
+      },
     });
     // If one of them sent the old password, the upstream would count it.
     accept(scene, NEW);
     await served(scene);
     expect(refusals(scene)).toBe(0);
     accept(scene, OLD, NEW);
-    expect(await act(scene.control, { action: 'roll-back', ...VERSION })).toMatchObject({
+    expect(await act(scene.control, { action: 'roll-back', ...versionOf(scene) })).toMatchObject({
       status: 200,
-      json: { result: 'Version 1 of submissions is in use at submissions.' },
+      json: { result: `Version 1 of ${scene.name} is in use at ${scene.name}.` },
     });
     accept(scene, OLD);
     await served(scene);
@@ -143,9 +181,9 @@ describe.each([1, 2])('with %d workers', (workers) => {
   });
 
   test('a version that the upstream refuses stays out of use, and costs one attempt', async () => {
-    const scene = await start(workers);
+    const scene = await startWith();
     accept(scene, OLD);
-    expect(await act(scene.control, { action: 'promote', ...VERSION, version: '2' })).toMatchObject({
+    expect(await act(scene.control, { action: 'promote', ...versionOf(scene), version: '2' })).toMatchObject({
       status: 409,
       json: { code: 'version-refused' },
     });
@@ -191,59 +229,12 @@ describe.each([1, 2])('with %d workers', (workers) => {
     ]);
   });
 
-  test('a drain ends the process, and no request is lost', async () => {
-    const scene = await startProcess(workers, { drain: { delay: '500ms', timeout: '20s' } });
-    const pool = new Pool(scene.gateway.origin, { connections: 8, pipelining: 1 });
-    closing.push(() => pool.destroy());
-    const outcomes = new Map<string, string[]>();
-    let sent = 0;
-    const client = async (): Promise<void> => {
-      for (;;) {
-        sent += 1;
-        const requestId = `drained-${sent}`;
-        const headers = { 'x-request-id': requestId };
-        const outcome = await pool.request({ path: authors, method: 'GET', headers }).then(
-          async ({ statusCode, body }) => {
-            await body.text();
-            return String(statusCode);
-          },
-          (error) => String(error.code),
-        );
-        outcomes.set(outcome, [...(outcomes.get(outcome) ?? []), requestId]);
-        if (outcome !== '200') return;
-      }
-    };
-    const clients = Promise.all(Array.from({ length: 8 }, client));
-    await until(() => (outcomes.get('200')?.length ?? 0) > 50);
-    const begun = await post(`${scene.control}/api/actions`, { action: 'drain' }, OF_PROGRAM);
-    expect(begun.json.effects.join(' ')).toContain('supervisor');
-    const confirmed = await post(`${scene.control}/api/actions/${begun.json.id}/confirm`, {}, OF_PROGRAM);
-    expect(confirmed).toMatchObject({ status: 200, json: { result: 'The gateway is shutting down.' } });
-    await until(async () => (await fetch(`${scene.control}/readyz`)).status === 503);
-    expect(await scene.gateway.ended).toBe(0);
-    await clients;
-    // A client meets the closed port once: its connection is refused, or reset while it waits to be accepted.
-    const {
-      200: _served,
-      ECONNREFUSED: refused = [],
-      ECONNRESET: reset = [],
-      ...others
-    } = Object.fromEntries(outcomes);
-    expect([refused.length + reset.length, others]).toEqual([8, {}]);
-    const records = await recordsIn(scene.log);
-    // No request that the gateway had taken was lost.
-    expect(records.filter(({ requestId }) => reset.includes(String(requestId)))).toEqual([]);
-    const events = records.flatMap(({ kind, event }) => (kind === 'admin' ? [event] : []));
-    const own = events.filter((event) => event !== 'worker-heads');
-    expect(own.slice(-3)).toEqual(['action', 'action-result', 'stop']);
-  });
-
   test('nothing is done that cannot be recorded', async () => {
-    const scene = await start(workers);
+    const scene = await startWith();
     accept(scene, OLD, NEW);
     const { json } = await post(
       `${scene.control}/api/actions`,
-      { action: 'promote', ...VERSION, version: '2' },
+      { action: 'promote', ...versionOf(scene), version: '2' },
       OF_PROGRAM,
     );
     // A file in the place of the folder: nothing can be opened there.
@@ -265,7 +256,9 @@ describe.each([1, 2])('with %d workers', (workers) => {
     await rm(scene.log);
     await until(() => told('audit log writable again'));
     expect(await states(scene)).toEqual(['1 in use', '2 waits to be tried']);
-    expect((await act(scene.control, { action: 'promote', ...VERSION, version: '2' })).status).toBe(200);
+    expect((await act(scene.control, { action: 'promote', ...versionOf(scene), version: '2' })).status).toBe(
+      200,
+    );
     expect(await states(scene)).toEqual(['2 in use', '1 kept as fallback']);
   });
 });
@@ -294,9 +287,11 @@ test('a version is promoted at every deployment that has its credential, or at n
 });
 
 test('a worker that takes the place of another one uses the version that was promoted', async () => {
-  const scene = await startProcess(2);
+  const scene = await startShared();
   accept(scene, OLD, NEW);
-  expect((await act(scene.control, { action: 'promote', ...VERSION, version: '2' })).status).toBe(200);
+  expect((await act(scene.control, { action: 'promote', ...versionOf(scene), version: '2' })).status).toBe(
+    200,
+  );
   const [first = 0] = await scene.gateway.workers();
   process.kill(first, 'SIGKILL');
   const replaced = 'worker replaced';
@@ -380,4 +375,53 @@ test('doctor ends when its client goes', async () => {
   await until(async () => (await recorded(scene, 'event')).length === 2);
   await until(() => scene.simulator.counts(NAME).aborted === 1);
   expect(scene.simulator.counts(NAME).requests).toBe(begun + 1);
+});
+
+// The last one for the fleet, which ends with it.
+test.each([1, 2])('a drain ends the process of %d workers, and no request is lost', async (workers) => {
+  const scene = await (workers === 1 ? startProcess(1, DRAIN) : startShared(takeFleet));
+  closing.push(() => scene.close());
+  const pool = new Pool(scene.gateway.origin, { connections: 8, pipelining: 1 });
+  closing.push(() => pool.destroy());
+  const outcomes = new Map<string, string[]>();
+  let sent = 0;
+  const client = async (): Promise<void> => {
+    for (;;) {
+      sent += 1;
+      const requestId = `drained-${sent}`;
+      const headers = { 'x-request-id': requestId };
+      const outcome = await pool.request({ path: authors, method: 'GET', headers }).then(
+        async ({ statusCode, body }) => {
+          await body.text();
+          return String(statusCode);
+        },
+        (error) => String(error.code),
+      );
+      outcomes.set(outcome, [...(outcomes.get(outcome) ?? []), requestId]);
+      if (outcome !== '200') return;
+    }
+  };
+  const clients = Promise.all(Array.from({ length: 8 }, client));
+  await until(() => (outcomes.get('200')?.length ?? 0) > 50);
+  const begun = await post(`${scene.control}/api/actions`, { action: 'drain' }, OF_PROGRAM);
+  expect(begun.json.effects.join(' ')).toContain('supervisor');
+  const confirmed = await post(`${scene.control}/api/actions/${begun.json.id}/confirm`, {}, OF_PROGRAM);
+  expect(confirmed).toMatchObject({ status: 200, json: { result: 'The gateway is shutting down.' } });
+  await until(async () => (await fetch(`${scene.control}/readyz`)).status === 503);
+  expect(await scene.gateway.ended).toBe(0);
+  await clients;
+  // A client meets the closed port once: its connection is refused, or reset while it waits to be accepted.
+  const {
+    200: _served,
+    ECONNREFUSED: refused = [],
+    ECONNRESET: reset = [],
+    ...others
+  } = Object.fromEntries(outcomes);
+  expect([refused.length + reset.length, others]).toEqual([8, {}]);
+  const records = await recordsIn(scene.log);
+  // No request that the gateway had taken was lost.
+  expect(records.filter(({ requestId }) => reset.includes(String(requestId)))).toEqual([]);
+  const events = records.flatMap(({ kind, event }) => (kind === 'admin' ? [event] : []));
+  const own = events.filter((event) => event !== 'worker-heads');
+  expect(own.slice(-3)).toEqual(['action', 'action-result', 'stop']);
 });

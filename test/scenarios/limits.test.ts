@@ -87,7 +87,7 @@ interface Load {
   readonly seconds: number;
   /** When the last request was refused, on the clock of this process in milliseconds. */
   readonly endedAt: number;
-  /** Requests that all processes together had left when the last one was refused. */
+  /** Requests that all replicas together had left when the last one was refused. */
   readonly left: number;
   /** Milliseconds within which 95 % of the answers came. */
   readonly usualMs: number;

@@ -1,6 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect, test } from '@jest/globals';
+import { parse } from 'yaml';
 import { importedPackages, lockedPackages, shippedPackages } from '../../build/shipped.ts';
 import { run } from '../support/installed-package.ts';
 import { repository } from '../support/repository.ts';
@@ -31,6 +32,19 @@ test('packages whose code a user runs have no install scripts, and are the same 
 test('gateway and SDK use one copy of the OpenTelemetry API', () => {
   const copies = all.filter(([folder]) => folder.endsWith('/@opentelemetry/api'));
   expect(copies.map(([folder]) => folder)).toEqual(['node_modules/@opentelemetry/api']);
+});
+
+test('Dependabot updates each package whose code a user runs in a change of its own', async () => {
+  const { updates } = parse(await readFile(join(repository, '.github/dependabot.yml'), 'utf8'));
+  const alone: string[] = updates[0].groups.development['exclude-patterns'];
+  const { devDependencies } = JSON.parse(await readFile(join(repository, 'package.json'), 'utf8'));
+  const isAlone = (name: string): boolean =>
+    alone.some(
+      (pattern) => pattern === name || (pattern.endsWith('/*') && name.startsWith(pattern.slice(0, -1))),
+    );
+  const expected = Object.keys(devDependencies).filter((name) => `node_modules/${name}` in shippedPackages());
+  expect(expected.length).toBeGreaterThan(10);
+  expect(expected.filter((name) => !isAlone(name))).toEqual([]);
 });
 
 test('npm run sbom lists the packages whose code a user runs, with their hashes', async () => {

@@ -1,10 +1,13 @@
 import type { KeyObject } from 'node:crypto';
 import { type Checkpoint, isSignedBy, noteOfLine, parseCheckpoint } from '../checkpoint.ts';
 import { type Finding, finding } from '../findings.ts';
-import { linesOf, lineType } from '../line.ts';
+import { headOf, linesOf, lineType } from '../line.ts';
 import { type Digest, digestText, leafHash, MerkleTree, parseDigest } from '../merkle.ts';
 import type { IntegrityError, WalkedBatch } from './chain-walk.ts';
 import type { SegmentHeader } from './segment.ts';
+
+/** Time of the last records that may be under no signed head, in milliseconds. A gateway signs one each second. */
+const MAX_UNSIGNED_MS = 60_000;
 
 /** The tree of a log: leaf 0 is record `first`. */
 export interface LogTree {
@@ -59,6 +62,9 @@ export class TreeWalk {
   #hasBegun = false;
   #signedSize = 0;
   #since = 1;
+  /** The earliest and the latest time of the records after the last checkpoint; empty: there are none. */
+  #earliest = '';
+  #latest = '';
   /** Checkpoints that were right, and records under them. */
   checkpoints = 0;
   records = 0;
@@ -75,6 +81,16 @@ export class TreeWalk {
   /** Records of the present tree after its last checkpoint. */
   get unsigned(): number {
     return this.#lost || this.#current === undefined ? 0 : this.#current.tree.size - this.#signedSize;
+  }
+
+  /** What these records say if the log ends with them; undefined: there are none. */
+  get end(): Finding | undefined {
+    const { unsigned: records } = this;
+    if (records === 0) return undefined;
+    const ms = Date.parse(this.#latest) - Date.parse(this.#earliest);
+    // A time that cannot be read compares with nothing.
+    if (ms <= MAX_UNSIGNED_MS) return finding('end-unsigned', { records });
+    return finding('heads-missing', { records, seconds: Math.round(ms / 1000) });
   }
 
   /** Begins a segment. `header` undefined: it has none that can be believed. */
@@ -104,6 +120,7 @@ export class TreeWalk {
     if (continues && isFollowed && before.tree.equals(tree)) return undefined;
     // Records before the first segment are not there to be counted.
     this.#signedSize = tree.size;
+    [this.#earliest, this.#latest] = ['', ''];
     if (tree.size === 0) return before && finding('tree-restarted', { first, unsigned });
     // In the first segment and after an error, only the next checkpoint can say whether this is the tree.
     return isFollowed ? finding('tree-broken') : undefined;
@@ -136,6 +153,10 @@ export class TreeWalk {
   }
 
   #addLeaf(lines: Buffer, start: number, end: number): void {
+    // Not that of the last one: whoever writes records anew chooses their times.
+    const time = headOf(lines, start)?.time ?? 'unknown';
+    if (this.#earliest === '' || time < this.#earliest) this.#earliest = time;
+    if (time > this.#latest) this.#latest = time;
     const leaf = leafHash(lines, start, end);
     this.#current?.tree.add(leaf);
     this.#options.onLeaf?.(leaf, lines.subarray(start, end));
@@ -157,6 +178,7 @@ export class TreeWalk {
     this.checkpoints += 1;
     this.records += tree.size - this.#signedSize;
     this.#signedSize = tree.size;
+    [this.#earliest, this.#latest] = ['', ''];
     this.#since = line + 1;
     return { checkpoint, note };
   }

@@ -14,14 +14,18 @@ import { until } from '../../support/until.ts';
 
 /** The fleet of all tests that need no settings of their own at the start. */
 export interface SharedFleet extends FleetScene {
+  readonly folder: string;
   /** The directory of its audit log. */
   readonly log: string;
   /** The content of its configuration's file. */
   readonly configuration: string;
 }
 
-/** Starts a fleet for the tests of a file that need no settings of their own; the first of them starts it. */
-export function useSharedFleet() {
+/**
+ * Starts a fleet for the tests of a file that need no settings of their own at the start; the first of them starts it.
+ * `sections`: those of its configuration, beyond the audit log and the tokens; they may write files to the folder.
+ */
+export function useSharedFleet(sections: (folder: string) => object | Promise<object> = () => ({})) {
   const folderOfAll = useFoldersOfAll();
   let shared: SharedFleet | undefined;
   afterAll(async () => {
@@ -32,14 +36,22 @@ export function useSharedFleet() {
 
   async function start(listen: { port: number }): Promise<SharedFleet> {
     const folder = await folderOfAll();
-    const top = { listen, audit: await auditIn(folder), control: { port: 0, ...TOKEN_HASHES } };
+    const top = {
+      listen,
+      audit: await auditIn(folder),
+      control: { port: 0, ...TOKEN_HASHES },
+      ...(await sections(folder)),
+    };
     const scene = await openScene({ workers: 2, top });
     const configuration = await readFile(scene.gateway.configFile, 'utf8');
-    return { ...scene, log: join(folder, 'log'), configuration };
+    return { ...scene, folder, log: join(folder, 'log'), configuration };
   }
 
-  /** The fleet with two workers and its own configuration, which tests may change. */
-  async function sharedFleet(listen = { port: 0 }): Promise<SharedFleet> {
+  /** The fleet with two workers and its own configuration with this change; tests may change it further. */
+  async function sharedFleet(
+    listen = { port: 0 },
+    change: (config: Record<string, unknown>, fleet: SharedFleet) => void | Promise<void> = () => {},
+  ): Promise<SharedFleet> {
     shared ??= await start(listen);
     const fleet = shared;
     const { configFile } = fleet.gateway;
@@ -47,8 +59,11 @@ export function useSharedFleet() {
       async () =>
         (await fleet.gateway.workers()).length === 2 && (await metric(fleet, 'digest_gateway_workers')) === 2,
     );
-    if ((await readFile(configFile, 'utf8')) !== fleet.configuration) {
-      await writeFile(configFile, fleet.configuration);
+    const config = parse(fleet.configuration);
+    await change(config, fleet);
+    const wanted = stringify(config);
+    if ((await readFile(configFile, 'utf8')) !== wanted) {
+      await writeFile(configFile, wanted);
       expect(await reload(fleet)).toBe(200);
     }
     await until(() => isWhole(fleet));
@@ -56,8 +71,8 @@ export function useSharedFleet() {
   }
 
   /** The fleet for a test that ends it. */
-  async function takeFleet(): Promise<SharedFleet> {
-    const fleet = await sharedFleet();
+  async function takeFleet(...options: Parameters<typeof sharedFleet>): Promise<SharedFleet> {
+    const fleet = await sharedFleet(...options);
     shared = undefined;
     return fleet;
   }
