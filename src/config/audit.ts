@@ -1,13 +1,15 @@
 import { isIPv6 } from 'node:net';
 import { z } from 'zod';
-import { type Accepted, type CrossIssue, crossChecked } from './cross-check.ts';
+import { type Accepted, type CrossIssue, crossChecked, repeatedIssues } from './cross-check.ts';
 import { keyFile, source } from './secret-source.ts';
 import {
+  authoritiesFile,
   duration,
   fileName,
   flag,
   isHost,
   NAME,
+  NAME_FORM,
   oneOf,
   origin,
   period,
@@ -18,12 +20,15 @@ import {
   whole,
 } from './value-schemas.ts';
 
-const REPLICA = 'letters, digits, "-", "_" and "." only, 64 at most, a letter or digit first';
 const PARAMETERS = 'a list of names of query parameters';
 const FIELDS = 'a list of address and parameters.NAME, such as parameters.ids, with one at least';
 
 /** Schema of the audit log. `folder` is the base of relative file names. */
-export const auditSchema = (folder: string) => crossChecked(auditSection(folder), headIssues);
+export const auditSchema = (folder: string) =>
+  crossChecked(auditSection(folder), function* (audit): Generator<CrossIssue> {
+    yield* headIssues(audit);
+    yield* sinkIssues(audit.sinks);
+  });
 
 const auditSection = (folder: string) =>
   z.strictObject(
@@ -31,7 +36,7 @@ const auditSection = (folder: string) =>
       directory: fileName(folder).describe(
         'The directory of the log. Each replica has a folder in it, for its own user only.',
       ),
-      replica: text(REPLICA, /^[A-Za-z0-9][\w.-]{0,63}$/)
+      replica: text(NAME_FORM, NAME)
         .exactOptional()
         .describe(
           'The folder that this process writes to; its workers write to `REPLICA@1`, `REPLICA@2` and so on. Without it, the host name, or `gateway` in a container whose host name is its id: the next container continues its log. Two gateways cannot share a folder.',
@@ -176,9 +181,7 @@ const timestamps = (folder: string) =>
       tls: z
         .strictObject(
           {
-            caFile: fileName(folder)
-              .exactOptional()
-              .describe('PEM: the authorities to trust instead of those that Node.js has.'),
+            caFile: authoritiesFile(folder),
           },
           { error: SECTION },
         )
@@ -276,7 +279,7 @@ const auditSinksSchema = (folder: string) => {
   const sink = z.strictObject(
     {
       name: text(
-        'letters, digits, "-", "_" and "." only, 64 at most, a letter or digit first; not file, witness or timestamps',
+        `${NAME_FORM}; not file, witness or timestamps`,
         (value) => NAME.test(value) && !TAKEN.includes(value),
       ).describe(
         'Names the sink in metrics and logs, and the file with its position. Another name sends the whole log again.',
@@ -301,22 +304,18 @@ const auditSinksSchema = (folder: string) => {
     },
     { error: SECTION },
   );
-  return z.array(crossChecked(sink, kindIssues), { error: SINKS }).superRefine((sinks, context) => {
-    for (const [index, { name }] of sinks.entries()) {
-      if (sinks.findIndex((each) => each.name === name) === index) continue;
-      context.addIssue({
-        code: 'custom',
-        path: [index, 'name'],
-        message: 'is that of another sink, too: give each its own',
-      });
-    }
-    const [, second] = sinks.flatMap((sink, index) => ('redis' in sink ? [index] : []));
-    if (second !== undefined) {
-      const message = 'is a second one: there is one stream, of which this would send every record again';
-      context.addIssue({ code: 'custom', path: [second, 'redis'], message });
-    }
-  });
+  return z.array(crossChecked(sink, kindIssues), { error: SINKS });
 };
+
+function* sinkIssues(
+  sinks: Accepted<readonly { name: string; redis?: object }[]> = [],
+): Generator<CrossIssue> {
+  yield* repeatedIssues(sinks, 'name', ['sinks'], 'is that of another sink, too: give each its own');
+  const [, second] = sinks.flatMap((sink, index) => (sink !== undefined && 'redis' in sink ? [index] : []));
+  if (second === undefined) return;
+  const message = 'is a second one: there is one stream, of which this would send every record again';
+  yield { path: ['sinks', second, 'redis'], message };
+}
 
 function* kindIssues(
   sink: Accepted<{ redis?: object; syslog?: object; s3?: object; otlp?: object }>,
@@ -332,9 +331,7 @@ const receiverTls = (folder: string) =>
   crossChecked(
     z.strictObject(
       {
-        caFile: fileName(folder)
-          .exactOptional()
-          .describe('PEM: the authorities to trust instead of those that Node.js has.'),
+        caFile: authoritiesFile(folder),
         certFile: fileName(folder)
           .exactOptional()
           .describe('PEM: the certificate that the gateway shows. It needs `keyFile`.'),

@@ -12,6 +12,7 @@ import { parseDuration, parseInstant, parseSize } from '../base/units.ts';
 
 /** Matches names of credentials, deployments and operations, ids of clients, and names of sealed entries. */
 export const NAME = /^[A-Za-z0-9][\w.-]{0,63}$/;
+export const NAME_FORM = 'letters, digits, "-", "_" and "." only, 64 at most, a letter or digit first';
 
 /** The `error` of a section. */
 export const SECTION = 'a mapping of keys to values';
@@ -128,6 +129,12 @@ export const oneOrMore = <T>(item: z.ZodType<T>, expected: Expected) =>
 export const fileName = (folder: string): z.ZodType<string> =>
   text('the name of a file').transform((name) => resolve(folder, name));
 
+/** The file with the authorities of a peer. `folder` is the base of relative file names. */
+export const authoritiesFile = (folder: string) =>
+  fileName(folder)
+    .exactOptional()
+    .describe('PEM: the authorities to trust instead of those that Node.js has.');
+
 /** Longest path of a UNIX socket in bytes, on every system (macOS has the shortest). */
 const MAX_SOCKET_PATH = 103;
 
@@ -198,8 +205,7 @@ export const PARAMETER_NAMES: NameRule = {
 /** Names of credentials, deployments and operations. */
 export const ENTRY_NAMES: NameRule = {
   allowed: NAME,
-  message:
-    'is not a name that can be used here: letters, digits, "-", "_" and "." only, 64 at most, a letter or digit first',
+  message: `is not a name that can be used here: ${NAME_FORM}`,
 };
 
 /** A record without prototype, so that a lookup of a client's text such as "constructor" finds nothing. */
