@@ -137,7 +137,7 @@ try {
     // The whole page, with its navigation at full height.
     const height = await page.evaluate('document.documentElement.scrollHeight');
     await page.setViewportSize({ width: WIDTH, height: Number(height) });
-    await page.screenshot({ path: join(docs, file) });
+    await page.screenshot({ path: join(docs, file), fullPage: true });
     await page.context().close();
   }
 } finally {

@@ -109,7 +109,9 @@ async function deploymentState(
   setup: AppSetup,
   now: number,
 ): Promise<DeploymentState> {
-  const { credentials, outcomes, tlsSeen } = upstream;
+  const { preferred, outcomes } = upstream;
+  const { credentials } = preferred;
+  const { tlsSeen } = preferred.connections;
   const egress = await upstream.egress.states();
   const addresses = upstream.addressesInUse.map(({ address, exchanges, state: { status, age, reason } }) => ({
     address,

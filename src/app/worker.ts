@@ -70,13 +70,13 @@ export interface Worker {
   clientUse(client: string): Promise<ClientUse>;
   /** Returns the record of the flight recorder as lines. */
   flightRecord(): Promise<string>;
-  /** Tests a version at its upstream: `CredentialSelector.test`. */
+  /** Tests a version at its upstream: `UpstreamCredential.test`. */
   testVersion(choice: DeploymentVersion): Promise<VersionTest>;
   /** Says which of these versions is not there; undefined: all are. */
   missing(choices: readonly DeploymentVersion[]): Promise<string | undefined>;
   /**
-   * Puts versions in use that are known to be accepted.
-   * @throws Error if it has not all of them; then none is in use
+   * Puts versions in use that are known to be accepted: all of them, or none.
+   * @throws Error if it has not all of them; the message says where they are in use, if they are anywhere
    */
   promote(choices: readonly DeploymentVersion[]): Promise<void>;
   renewTls(renewal: TlsRenewal): Promise<void>;
@@ -112,8 +112,11 @@ export interface WorkersReport {
   readonly primary: WorkersState | null;
 }
 
-/** The workers of the gateway: a data plane in this process, or one in each of several processes. */
-export interface Workers {
+/**
+ * The workers of the gateway: a data plane in this process, or one in each of several processes. What they have in common
+ * with a worker concerns all of them; limits, refusals and flight records are those of the workers that respond in time.
+ */
+export interface Workers extends Pick<Worker, 'clientUse' | 'flightRecord' | 'testVersion' | 'promote'> {
   /** True from the opening of the ports to the end of the drain. */
   readonly live: boolean;
   /** Returns the audit lines of all processes after a position. */
@@ -132,17 +135,6 @@ export interface Workers {
    */
   observe(names?: readonly string[]): Promise<void>;
   states(): Promise<WorkersReport>;
-  /** Returns the limits and refusals of a client, as far as workers respond in time. */
-  clientUse(client: string): Promise<ClientUse>;
-  /** Returns the flight records of the workers that respond in time. */
-  flightRecord(): Promise<string>;
-  /** Tests a version at its upstream: `CredentialSelector.test`. */
-  testVersion(choice: DeploymentVersion): Promise<VersionTest>;
-  /**
-   * Puts versions that are known to be accepted in use in every process: all of them, or none.
-   * @throws Error if a process has not all of them; the message says where they are in use, if they are anywhere
-   */
-  promote(choices: readonly DeploymentVersion[]): Promise<void>;
   /** Opens the file of the access log again, which may have been renamed. */
   reopenAccessLog(): void;
   /** Drains as `DataPlane.drain`. */

@@ -77,7 +77,7 @@ const table = {
     message: () => 'is wrong, too: what follows was not looked at',
   },
   'segment-unreadable': {
-    cause: 'The file cannot be read or decompressed to its end, or is no regular file.',
+    cause: 'The file cannot be read or decompressed to its end, or is not a regular file.',
     remedy: 'Check the owner of the file and the disk. Then restore it from a copy.',
     message: ({ reason }: { reason: string }) => `cannot be read to its end: ${reason}`,
   },
@@ -101,7 +101,7 @@ const table = {
   'recovered-after-stop': {
     cause: 'A start set lines aside that had been added after the process before had stopped.',
     message: ({ segment, line, file }: { segment: string; line: number; file: string }) =>
-      `tells that line ${line} of ${segment} and what followed were added after the process stopped; now in ${file}`,
+      `says that line ${line} of ${segment} and what followed were added after the process stopped; now in ${file}`,
   },
   'segment-missing': {
     cause: 'The oldest segments are missing, and no seal says that they were retired.',
@@ -111,12 +111,12 @@ const table = {
   'retired-altered': {
     cause: 'A segment had an integrity error when it was removed for its age.',
     message: ({ segment, altered }: { segment: string; altered: string }) =>
-      `tells that ${segment} was altered before it was retired: ${altered}`,
+      `says that ${segment} was altered before it was retired: ${altered}`,
   },
   'retired-missing': {
     cause: 'Records were gone, without having been retired, when the segment after them was removed.',
     message: ({ from, to }: { from: number | string; to: number }) =>
-      `tells that records ${from} to ${to} had gone without having been retired`,
+      `says that records ${from} to ${to} had gone without having been retired`,
   },
   'retired-unchecked': {
     note: true,
@@ -132,7 +132,7 @@ const table = {
       const of = log === undefined ? '' : ` of ${log}`;
       const lost =
         from === undefined ? `record ${to}${of}, or some before it,` : `records ${from} to ${to}${of}`;
-      return `tells that ${lost} had been lost before the process started: the stream in Redis had them${lossText(loss)}`;
+      return `says that ${lost} had been lost before the process started: the stream in Redis had them${lossText(loss)}`;
     },
   },
   'checkpoint-malformed': {
@@ -195,7 +195,7 @@ const table = {
   ...timestampFindings,
   'log-begun-anew': {
     cause: 'The primary process found logs of its workers and none of its own when it started.',
-    message: () => 'tells that the log before it was missing when the primary process started',
+    message: () => 'says that the log before it was missing when the primary process started',
   },
   'log-missing': {
     cause: 'A head, or the log of the primary process, names a replica or worker whose folder is missing.',

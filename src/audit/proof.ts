@@ -105,7 +105,7 @@ function parseRequestProof(text: string): RequestProof {
     return requestProof.parse(JSON.parse(text));
   } catch {
     // The message would quote the content.
-    throw new ProofError('is no proof of audit prove');
+    throw new ProofError('is not a proof of audit prove');
   }
 }
 
@@ -131,7 +131,7 @@ function checkRecord(
     throw new ProofError(`has a checkpoint of ${origin} that the key did not sign`);
   }
   const line = Buffer.from(record);
-  if (!record.isWellFormed()) throw new ProofError('has a line that is no record of a request');
+  if (!record.isWellFormed()) throw new ProofError('has a line that is not a record of a request');
   const root = rootFromProof(leafHash(line, 0, line.length), { index, size: checkpoint.size }, path);
   if (root !== checkpoint.root)
     throw new ProofError(`has a record that is not in ${origin} as its proof says`);
@@ -145,7 +145,7 @@ function checkRecord(
 
 function parseRecord(line: string): RequestRecord {
   const record = parseRequestRecord(line);
-  if (record === undefined) throw new ProofError('has a line that is no record of a request');
+  if (record === undefined) throw new ProofError('has a line that is not a record of a request');
   return record;
 }
 

@@ -102,7 +102,7 @@ export async function tokenIn(
   { authorities, policy }: TimestampExpectation,
 ): Promise<Buffer> {
   const { TimeStampResp } = await import('pkijs');
-  const { status, timeStampToken } = parse('its response is no time stamp response', () =>
+  const { status, timeStampToken } = parse('its response is not a time stamp response', () =>
     TimeStampResp.fromBER(response),
   );
   // 1 is granted with modifications, of which the checks below accept none that matters.

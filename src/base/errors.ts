@@ -156,7 +156,7 @@ const table = {
     title: 'Rate limited',
     proxyError: 'http_request_denied',
     cause:
-      'A limit of the client or of the deployment is reached. `detail` and the `RateLimit` fields tell which one.',
+      'A limit of the client or of the deployment is reached. `detail` and the `RateLimit` fields say which one.',
     remedy: 'Wait for the time in `Retry-After`, or raise `limits`.',
   },
   'client-closed': {
@@ -293,7 +293,7 @@ const table = {
     cause:
       'Most of the last exchanges with every address of the upstream failed (`circuit`), so it is sent no requests for a while.',
     remedy:
-      'Retry after the time in `Retry-After`. The log line of the opened circuit has the last failure; `digest-gateway doctor` tells the cause.',
+      'Retry after the time in `Retry-After`. The log line of the opened circuit has the last failure; `digest-gateway doctor` names the cause.',
   },
   'credential-unavailable': {
     status: 503,

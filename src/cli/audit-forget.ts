@@ -89,7 +89,7 @@ function nameOf({ key: { id, scope, subject }, replica }: PlacedKey): string {
 }
 
 async function confirm(io: Io, wanted: readonly PlacedKey[]): Promise<void> {
-  if (io.stdin.isTTY !== true) throw new CommandError(2, 'give --yes: there is no terminal to ask at');
+  if (io.stdin.isTTY !== true) throw new CommandError(2, 'Give --yes: there is no terminal to ask at');
   const reader = createInterface({ input: io.stdin, output: io.stderr });
   try {
     for (const each of wanted) note(io, nameOf(each));

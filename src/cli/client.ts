@@ -7,6 +7,7 @@ import { type ApiKey, apiKeysOf, KEY_PREFIX } from '../config/api-keys.ts';
 import { isClientId } from '../config/clients.ts';
 import { ConfigError, formatPath, type LocatedIssue } from '../config/issues.ts';
 import { type LocatedConfig, loadLocated } from '../config/load.ts';
+import { NAME_FORM } from '../config/value-schemas.ts';
 import { registerClientList, writtenKey } from './client-list.ts';
 import { CommandError, type Io, print, type Run } from './io.ts';
 
@@ -95,9 +96,7 @@ function keyLines(keys: readonly ApiKey[]): KeyLines {
 
 function clientId(written: string): string {
   if (isClientId(written)) return written;
-  throw new InvalidArgumentError(
-    'Write letters, digits, "-", "_" and "." only, 64 at most, a letter or digit first; "anonymous" is taken.',
-  );
+  throw new InvalidArgumentError(`Write ${NAME_FORM}; "anonymous" is taken.`);
 }
 
 function addNetwork(written: string, before: string[]): string[] {

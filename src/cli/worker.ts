@@ -1,5 +1,6 @@
 import type { Command } from 'commander';
 import { DataPlane } from '../app/data-plane.ts';
+import { collectAfterStart } from '../base/buffer-gc.ts';
 import { ipcPort } from '../base/message-calls.ts';
 import { ChannelChallengeStore } from '../challenges/store/channel.ts';
 import { WorkerProcess } from '../fleet/worker.ts';
@@ -32,7 +33,9 @@ async function worker(io: Io): Promise<void> {
       const onError = (operation: string): void => metrics.storeErrors.inc({ operation });
       const challenges = new ChannelChallengeStore(port, onError);
       const openLimits = (): ChannelLimitStore => new ChannelLimitStore(port);
-      return { plane: new DataPlane(setup, { ...parts, stores: { challenges, openLimits } }), audit };
+      const plane = new DataPlane(setup, { ...parts, stores: { challenges, openLimits } });
+      collectAfterStart();
+      return { plane, audit };
     },
   });
   await life.run();

@@ -8,6 +8,7 @@ import {
   flag,
   isHost,
   NAME,
+  NAME_FORM,
   oneOf,
   origin,
   period,
@@ -18,7 +19,6 @@ import {
   whole,
 } from './value-schemas.ts';
 
-const REPLICA = 'letters, digits, "-", "_" and "." only, 64 at most, a letter or digit first';
 const PARAMETERS = 'a list of names of query parameters';
 const FIELDS = 'a list of address and parameters.NAME, such as parameters.ids, with one at least';
 
@@ -31,7 +31,7 @@ const auditSection = (folder: string) =>
       directory: fileName(folder).describe(
         'The directory of the log. Each replica has a folder in it, for its own user only.',
       ),
-      replica: text(REPLICA, /^[A-Za-z0-9][\w.-]{0,63}$/)
+      replica: text(NAME_FORM, NAME)
         .exactOptional()
         .describe(
           'The folder that this process writes to; its workers write to `REPLICA@1`, `REPLICA@2` and so on. Without it, the host name, or `gateway` in a container whose host name is its id: the next container continues its log. Two gateways cannot share a folder.',
@@ -276,7 +276,7 @@ const auditSinksSchema = (folder: string) => {
   const sink = z.strictObject(
     {
       name: text(
-        'letters, digits, "-", "_" and "." only, 64 at most, a letter or digit first; not file, witness or timestamps',
+        `${NAME_FORM}; not file, witness or timestamps`,
         (value) => NAME.test(value) && !TAKEN.includes(value),
       ).describe(
         'Names the sink in metrics and logs, and the file with its position. Another name sends the whole log again.',

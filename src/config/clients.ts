@@ -8,6 +8,7 @@ import {
   instant,
   listOf,
   NAME,
+  NAME_FORM,
   network,
   oneOrMore,
   PARAMETER_NAMES,
@@ -109,10 +110,9 @@ const mode = () =>
 export const clientSchema = () =>
   z.strictObject(
     {
-      id: text(
-        'a name: letters, digits, "-", "_" and "." only, 64 at most, a letter or digit first; not anonymous',
-        isClientId,
-      ).describe('The name of the client in metrics, logs and the audit log.'),
+      id: text(`a name: ${NAME_FORM}; not anonymous`, isClientId).describe(
+        'The name of the client in metrics, logs and the audit log.',
+      ),
       identify: identify().describe(
         'How a request of this client is recognised. All that is given here must hold. A request that presents another API key, token or certificate is not of this client.',
       ),

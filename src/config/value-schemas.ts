@@ -12,6 +12,7 @@ import { parseDuration, parseInstant, parseSize } from '../base/units.ts';
 
 /** Matches names of credentials, deployments and operations, ids of clients, and names of sealed entries. */
 export const NAME = /^[A-Za-z0-9][\w.-]{0,63}$/;
+export const NAME_FORM = 'letters, digits, "-", "_" and "." only, 64 at most, a letter or digit first';
 
 /** The `error` of a section. */
 export const SECTION = 'a mapping of keys to values';
@@ -198,8 +199,7 @@ export const PARAMETER_NAMES: NameRule = {
 /** Names of credentials, deployments and operations. */
 export const ENTRY_NAMES: NameRule = {
   allowed: NAME,
-  message:
-    'is not a name that can be used here: letters, digits, "-", "_" and "." only, 64 at most, a letter or digit first',
+  message: `is not a name that can be used here: ${NAME_FORM}`,
 };
 
 /** A record without prototype, so that a lookup of a client's text such as "constructor" finds nothing. */

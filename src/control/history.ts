@@ -1,4 +1,4 @@
-import { deploymentInterval, pointOf, round, sumOf, type Totals } from './totals.ts';
+import { deploymentInterval, pointOf, round, sharedWith, sumOf, type Totals } from './totals.ts';
 import { type History, type Point, type Range, SERIES, type Series, type Sparklines } from './view.ts';
 
 /**
@@ -209,7 +209,7 @@ export class Sampler {
 
   async #sample(): Promise<void> {
     try {
-      const sample = await this.#read();
+      const sample = sharedWith(this.#samples.at(-1), await this.#read());
       this.#samples.push(sample);
       if (this.#samples.length > SAMPLES) this.#samples.shift();
       this.histories.add(sample);

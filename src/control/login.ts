@@ -1,17 +1,20 @@
 import express, { type Request, type Response, Router } from 'express';
 import type { AdminDetails } from '../audit/record.ts';
 import type { Metrics } from '../metrics/metrics.ts';
-import { isCrossSite, rolesOfToken, Slots } from './admission.ts';
+import { isCrossSite, rolesOfToken } from './admission.ts';
 import { ControlError, type ControlErrorCode, sendControlError } from './control-error.ts';
 import type { Cookies } from './cookies.ts';
 import { CALLBACK, type OidcClient, SignInError } from './oidc.ts';
 import { operatorDetails, RoleMissingError, type SignedIn } from './operators.ts';
 import type { Pages } from './pages.ts';
 import type { Holder, Session, Sessions } from './sessions.ts';
+import { SignInTurns } from './sign-in-turns.ts';
 import { isAccess, type TokenGuard } from './token-guard.ts';
 
 /** Sign-ins that wait for the provider at the same time. */
 const MAX_SIGN_INS = 16;
+/** How long a sign-in may wait for its turn, in milliseconds. */
+export const MAX_WAIT_MS = 30_000;
 
 export type SignInEvent = 'sign-in' | 'sign-in-refused' | 'sign-out';
 
@@ -42,22 +45,25 @@ export function loginRouter(deps: LoginDeps): Router {
     router.post('/login', form, (req, res) => signInByToken(req, res, guard, deps));
   }
   if (oidc !== undefined) {
-    const slots = new Slots(MAX_SIGN_INS);
+    const turns = new SignInTurns(MAX_SIGN_INS);
     // A link, not a form: the content security policy lets no form lead to another site.
     router.get('/login/start', (req, res) =>
-      inSlot(slots, res, deps, async () => {
+      withErrorPage(res, deps, async () => {
         const { url, transaction } = await oidc.begin();
         deps.cookies.setSignIn(req, res, transaction);
         res.set('cache-control', 'no-store').redirect(303, url);
       }),
     );
     router.get(CALLBACK, (req, res) =>
-      inSlot(slots, res, deps, async () => {
+      withErrorPage(res, deps, async () => {
         const sealed = deps.cookies.signIn(req);
         deps.cookies.clearSignIn(req, res);
         const [path = ''] = req.originalUrl.split('?', 1);
         const search = req.originalUrl.slice(path.length);
-        openFor(req, res, await signedIn(req, deps, oidc.complete(search, sealed)), deps);
+        const transaction = await oidc.resume(search, sealed);
+        using place = await turns.take(addressOf(req), endOfWait(res));
+        if (place === undefined) throw new ControlError('sign-ins-pending');
+        openFor(req, res, await signedIn(req, deps, oidc.complete(search, transaction)), deps);
         // A redirect would still count as one of the provider's page, without the strict cookie.
         deps.pages.sendForward(res, 'Signed in', '/');
       }),
@@ -119,15 +125,12 @@ function openFor(req: Request, res: Response, holder: Holder, deps: LoginDeps): 
 }
 
 /** Runs a step of a sign-in; what goes wrong is a page with its sentence and code. */
-async function inSlot(
-  slots: Slots,
+async function withErrorPage(
   res: Response,
   { pages, metrics, onFailure }: LoginDeps,
   step: () => Promise<void>,
 ): Promise<void> {
   try {
-    using slot = slots.take();
-    if (slot === undefined) throw new ControlError('sign-ins-pending');
     await step();
   } catch (error) {
     if (!(error instanceof ControlError)) throw error;
@@ -137,6 +140,13 @@ async function inSlot(
     if (status === 429) res.set('retry-after', '60');
     await pages.sendLogin(res, status, message, code);
   }
+}
+
+/** Aborted when the client leaves, or has waited long enough. */
+function endOfWait(res: Response): AbortSignal {
+  const left = new AbortController();
+  res.once('close', () => left.abort());
+  return AbortSignal.any([left.signal, AbortSignal.timeout(MAX_WAIT_MS)]);
 }
 
 async function signOut(req: Request, res: Response, deps: LoginDeps): Promise<void> {

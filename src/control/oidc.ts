@@ -38,7 +38,7 @@ export class SignInError extends ControlError {
 }
 
 /** What a browser keeps between the start of a sign-in and its return. */
-interface Transaction {
+export interface Transaction {
   readonly state: string;
   readonly nonce: string;
   readonly verifier: string;
@@ -82,11 +82,21 @@ export class OidcClient {
   }
 
   /**
-   * Completes a sign-in. `search`: the query of the return from the provider; `sealed`: the text from `begin`.
+   * Finds the sign-in that a return from the provider belongs to, without asking that. `search`: the query of the return;
+   * `sealed`: the text from `begin`.
+   * @throws SignInError if there is none
+   */
+  async resume(search: string, sealed: string | undefined): Promise<Transaction> {
+    const transaction = await this.#opened(sealed);
+    if (new URLSearchParams(search).get('state') === transaction.state) return transaction;
+    throw new SignInError('sign-in-invalid', new Error('the state is that of another sign-in'));
+  }
+
+  /**
+   * Completes a sign-in with the query of the return from the provider.
    * @throws ControlError if the sign-in failed, or gives no role
    */
-  async complete(search: string, sealed: string | undefined): Promise<SignedIn> {
-    const transaction = await this.#opened(sealed);
+  async complete(search: string, transaction: Transaction): Promise<SignedIn> {
     const client = await import('openid-client');
     const configuration = await this.#configuration();
     const { claims, idToken } = await this.#redeem(client, configuration, search, transaction).catch(

@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from 'node:util';
 import { CLIENT_LAST_SEEN, type MetricValues } from '../metrics/merged-metrics.ts';
 import type { CodeCount, Latency, Point } from './view.ts';
 
@@ -16,6 +17,8 @@ export interface Totals {
 }
 
 export interface FlowTotals {
+  /** From `flowKey`. */
+  readonly key: string;
   readonly client: string;
   readonly deployment: string;
   requests: number;
@@ -56,8 +59,8 @@ export interface DeploymentTotals {
 
 interface ClientTotals {
   requests: number;
-  /** Requests of the client that the gateway refused, by code. */
-  readonly refusals: Map<string, number>;
+  /** Requests of the client that the gateway refused, by code. Most clients have none, and share `NO_REFUSALS`. */
+  refusals: ReadonlyMap<string, number>;
   /** When its latest request ended, in Unix milliseconds; null: it has had none. */
   lastSeen: number | null;
 }
@@ -157,7 +160,10 @@ function addAttempts(totals: DeploymentTotals, result: string, value: number): v
 
 function addClient(totals: ClientTotals, status: string, code: string, value: number): void {
   totals.requests += value;
-  if (isRefusal(status, code)) add(totals.refusals, code, value);
+  if (!isRefusal(status, code)) return;
+  const refusals = new Map(totals.refusals);
+  add(refusals, code, value);
+  totals.refusals = refusals;
 }
 
 function addFlow(
@@ -167,8 +173,8 @@ function addFlow(
   refused: boolean,
   value: number,
 ): void {
-  const made = (): FlowTotals => ({ client, deployment, requests: 0, refused: 0 });
-  const flow = entry(flows, flowKey(client, deployment), made);
+  const key = flowKey(client, deployment);
+  const flow = entry(flows, key, (): FlowTotals => ({ key, client, deployment, requests: 0, refused: 0 }));
   flow.requests += value;
   if (refused) flow.refused += value;
 }
@@ -216,8 +222,37 @@ function addAll<Key>(sums: Map<Key, number>, values: ReadonlyMap<Key, number>): 
   for (const [key, value] of values) add(sums, key, value);
 }
 
-const noClientTotals = (): ClientTotals => ({ requests: 0, refusals: new Map(), lastSeen: null });
+const NO_REFUSALS: ReadonlyMap<string, number> = new Map();
+const noClientTotals = (): ClientTotals => ({ requests: 0, refusals: NO_REFUSALS, lastSeen: null });
 const NO_CLIENT = noClientTotals();
+
+/**
+ * Returns these totals with the objects of earlier ones in place of those that are equal: with thousands of clients and
+ * deployments, of which few have requests in a few seconds, each sample that is kept would take 10 MiB.
+ */
+export function sharedWith(earlier: Totals | undefined, totals: Totals): Totals {
+  if (earlier === undefined) return totals;
+  const { at, deployments, clients, flows } = totals;
+  return {
+    at,
+    deployments: shared(earlier.deployments, deployments),
+    clients: shared(earlier.clients, clients),
+    // A key is a string of its own in each sample.
+    flows: new Map(Array.from(shared(earlier.flows, flows).values(), (flow) => [flow.key, flow])),
+  };
+}
+
+function shared<Value extends object>(
+  earlier: ReadonlyMap<string, Value>,
+  now: ReadonlyMap<string, Value>,
+): ReadonlyMap<string, Value> {
+  return new Map(
+    Array.from(now, ([key, value]) => {
+      const before = earlier.get(key);
+      return [key, before !== undefined && isDeepStrictEqual(before, value) ? before : value];
+    }),
+  );
+}
 
 /** The counts of a deployment between two moments. */
 export interface DeploymentInterval {

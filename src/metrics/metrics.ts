@@ -343,7 +343,7 @@ export class Metrics {
     for (const reason of ['crash', 'hang']) this.workerExits.inc({ reason }, 0);
     this.#gauge(
       'build_info',
-      'Always 1; the labels tell version and runtime',
+      'Always 1, with version and runtime as labels',
       ['version', 'node'],
       'first',
     ).set({ version: build.version, node: build.node }, 1);

@@ -15,6 +15,8 @@ type TlsSection = { readonly caFile?: string } & Partial<ClientCertificateSectio
 export class ContentReading {
   readonly #reader: SourceReader;
   readonly #uid: number | undefined;
+  /** By file: thousands of deployments may name the same one. */
+  readonly #authorities = new Map<string, Promise<string>>();
   readonly issues: Issue[] = [];
 
   /** `uid`: the user of this process; undefined: owners of files are not checked. */
@@ -30,7 +32,17 @@ export class ContentReading {
 
   /** Reads the `caFile` of a section, so that an invalid one is reported before the first handshake fails. */
   authority(caFile: string | undefined, section: Path): Promise<string | undefined> {
-    return this.value([...section, 'caFile'], () => readAuthority(caFile, this.#uid));
+    return this.value([...section, 'caFile'], async () =>
+      caFile === undefined ? undefined : await this.#authority(caFile),
+    );
+  }
+
+  #authority(caFile: string): Promise<string> {
+    const known = this.#authorities.get(caFile);
+    if (known !== undefined) return known;
+    const reading = readAuthority(caFile, this.#uid);
+    this.#authorities.set(caFile, reading);
+    return reading;
   }
 
   /** Reads the files of a section. Those that cannot be read are left out. */
@@ -59,14 +71,10 @@ export class ContentReading {
 }
 
 /**
- * Reads a file of authorities; undefined without a name. `uid` is the user of this process.
+ * Reads a file of authorities. `uid` is the user of this process.
  * @throws Error with the reason
  */
-async function readAuthority(
-  caFile: string | undefined,
-  uid: number | undefined,
-): Promise<string | undefined> {
-  if (caFile === undefined) return undefined;
+async function readAuthority(caFile: string, uid: number | undefined): Promise<string> {
   const pem = await readPem(caFile, { uid, readableByOthers: true });
   if (certificatesIn(pem) !== undefined) return pem;
   throw new Error(`${caFile} holds no certificate: name a readable file of certificates in PEM form`);

@@ -60,16 +60,26 @@ export function trustOf({ ca = '', minVersion, serverName = '', pins }: Upstream
   return hash('sha256', JSON.stringify([ca, minVersion, serverName, pins.toSorted()]));
 }
 
-/** Read once: each connection would parse the certificates again. */
+/** Those without a key that are in use, by authorities and version. */
+const contexts = new Map<string, WeakRef<SecureContext>>();
+
+/**
+ * Returns the context of the connections to an upstream. Each connection would parse the certificates again; upstreams
+ * that are verified alike share one, since a file of all public authorities takes more than a MiB in each.
+ */
 export function secureContextFor({ ca, minVersion, clientCertificate }: UpstreamTls): SecureContext {
-  return createSecureContext({
-    minVersion,
-    ...(ca !== undefined && { ca }),
-    ...(clientCertificate !== undefined && {
-      cert: clientCertificate.chain,
-      key: clientCertificate.key.reveal(),
-    }),
-  });
+  const options = { minVersion, ...(ca !== undefined && { ca }) };
+  if (clientCertificate !== undefined) {
+    const { chain, key } = clientCertificate;
+    return createSecureContext({ ...options, cert: chain, key: key.reveal() });
+  }
+  const name = `${minVersion} ${ca}`;
+  const known = contexts.get(name)?.deref();
+  if (known !== undefined) return known;
+  for (const [other, context] of contexts) if (context.deref() === undefined) contexts.delete(other);
+  const context = createSecureContext(options);
+  contexts.set(name, new WeakRef(context));
+  return context;
 }
 
 /**

@@ -52,10 +52,8 @@ export class UpstreamCredential {
   readonly #trials: Trials;
   readonly #waiting = new Waiting();
   readonly #verifier: Verifier;
-  /** The requests over each transport. */
+  /** The requests under way over each transport. */
   readonly #requests = new Map<Transport, InFlight>();
-  /** Client requests under way, over any transport. */
-  #underWay = 0;
   /** True while a nonce is being renewed. */
   #isRenewing = false;
 
@@ -160,7 +158,6 @@ export class UpstreamCredential {
     const state = { flight: undefined, version: undefined, isLate: false };
     const call: Sending = { request, budget, exchange, transport, ...state };
     requests.enter();
-    this.#underWay += 1;
     const recorded = recorder.request(deployment, this.versions.name, request);
     let options = FROM_POOL;
     try {
@@ -183,7 +180,6 @@ export class UpstreamCredential {
       this.#waiting.endTest(call, 'check');
       throw error;
     } finally {
-      this.#underWay -= 1;
       requests.leave();
     }
   }
@@ -327,8 +323,11 @@ export class UpstreamCredential {
 
   /** True if no other request and no other version can be hit by what this request does. */
   #isAlone({ flight }: Sending): boolean {
-    const isFree = !this.#waiting.busy || flight !== undefined;
-    return isFree && this.versions.rotation.others.length === 0 && this.#underWay <= 1;
+    if ((this.#waiting.busy && flight === undefined) || this.versions.rotation.others.length > 0)
+      return false;
+    let underWay = 0;
+    for (const { count } of this.#requests.values()) underWay += count;
+    return underWay <= 1;
   }
 
   #tryCandidates(): void {

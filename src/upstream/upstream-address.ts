@@ -122,8 +122,9 @@ export class UpstreamAddress implements ExchangeObserver {
     await Promise.all(Array.from(this.#credentials.values(), ({ versions }) => versions.inUse.restore()));
   }
 
-  uses(credential: string): boolean {
-    return this.#credentials.has(credential);
+  /** The credential of this name; undefined: no request is sent with it. */
+  credential(name: string): UpstreamCredential | undefined {
+    return this.#credentials.get(name);
   }
 
   /** Takes over the versions that the sources of a credential hold now; a credential that is new here is used at once. */
@@ -136,15 +137,6 @@ export class UpstreamAddress implements ExchangeObserver {
   /** Tests a version of a credential: `UpstreamCredential.test`. */
   async testVersion({ credential, version }: VersionChoice, target: string): Promise<VersionTest> {
     return (await this.#credentials.get(credential)?.test(version, target, this.#transport)) ?? 'unknown';
-  }
-
-  has({ credential, version }: VersionChoice): boolean {
-    return this.#credentials.get(credential)?.versions.named(version) !== undefined;
-  }
-
-  /** Puts a version of a credential in use that is known to be accepted, if it is there. */
-  promote({ credential, version }: VersionChoice): void {
-    this.#credentials.get(credential)?.promote(version);
   }
 
   /** Drops every credential but these; the caller sends no new requests with them. */

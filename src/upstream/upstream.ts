@@ -9,7 +9,6 @@ import type { DeploymentMetrics } from '../metrics/deployment-metrics.ts';
 import type { Egress } from '../transport/egress.ts';
 import { isAddressMissing } from '../transport/errors.ts';
 import { type BodyLimits, type BodyMemory, receiveBody } from '../transport/request-body.ts';
-import type { TlsSeen } from '../transport/upstream-tls.ts';
 import { type ActiveRequest, Admission, Deadlines } from './client-request.ts';
 import type { VersionTest } from './credential.ts';
 import {
@@ -22,7 +21,6 @@ import { type OutcomeOptions, Outcomes, type OutcomesDeps } from './outcomes.ts'
 import {
   type AddressDeps,
   type AddressOptions,
-  type CredentialState,
   UpstreamAddress,
   type VersionChoice,
 } from './upstream-address.ts';
@@ -110,23 +108,13 @@ export class Upstream {
     return found;
   }
 
-  /** The credentials at the preferred address. */
-  get credentials(): CredentialState[] {
-    return this.preferred.credentials;
-  }
-
-  /** Observations of the last full TLS handshake with the preferred address; undefined: there was none yet. */
-  get tlsSeen(): TlsSeen | undefined {
-    return this.preferred.connections.tlsSeen;
-  }
-
   /** Takes over nonces that other processes share; for the start. */
   async restore(): Promise<void> {
     await Promise.all(this.addresses.map((address) => address.restore()));
   }
 
   uses(credential: string): boolean {
-    return this.addresses.some((address) => address.uses(credential));
+    return this.addresses.some((address) => address.credential(credential) !== undefined);
   }
 
   /** Takes over the versions that the sources of a credential hold now; a credential that is new here is used at once. */
@@ -144,13 +132,15 @@ export class Upstream {
     return this.preferred.testVersion(choice, target);
   }
 
-  has(choice: VersionChoice): boolean {
-    return this.addresses.some((address) => address.has(choice));
+  has({ credential, version }: VersionChoice): boolean {
+    return this.addresses.some(
+      (address) => address.credential(credential)?.versions.named(version) !== undefined,
+    );
   }
 
-  /** Puts a version in use at all addresses that have it. */
-  promote(choice: VersionChoice): void {
-    for (const address of this.addresses) address.promote(choice);
+  /** Puts a version in use, which is known to be accepted, at all addresses that have it. */
+  promote({ credential, version }: VersionChoice): void {
+    for (const address of this.addresses) address.credential(credential)?.promote(version);
   }
 
   /** Drops every credential but these; the caller sends no new requests with them. */

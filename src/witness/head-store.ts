@@ -86,7 +86,7 @@ export class HeadStore {
     const cosignature = isOwn ? cosignatureOf(checkpoint, [own]) : undefined;
     if (note === undefined || checkpoint === undefined || cosignature === undefined) {
       const remedy = 'restore it, or give the witness another name, key and folder';
-      throw new Error(`${path} is no head that this witness has cosigned: ${remedy}`);
+      throw new Error(`${path} is not a head that this witness has cosigned: ${remedy}`);
     }
     this.#heads.set(originOf(checkpoint), { checkpoint, note, time: cosignature.time });
   }

@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { listener, listenTls } from '../config/listen.ts';
 import { isExposedAddress } from '../config/listener-issues.ts';
-import { fileName, listOf, SECTION, text, tokenHash } from '../config/value-schemas.ts';
+import { fileName, listOf, NAME, NAME_FORM, SECTION, text, tokenHash } from '../config/value-schemas.ts';
 
 const TOKEN =
   'The SHA-256 of a token (Bearer) for reading the metrics. Required unless `metrics.address` is loopback.';
@@ -50,10 +50,9 @@ export const witnessSettings = (folder: string) =>
       logs: listOf(
         z.strictObject(
           {
-            replica: text(
-              'the name of a replica: letters, digits, "-", "_" and "." only, 64 at most, a letter or digit first',
-              /^[A-Za-z0-9][\w.-]{0,63}$/,
-            ).describe('The `audit.replica` of a gateway. Its workers belong to it.'),
+            replica: text(`the name of a replica: ${NAME_FORM}`, NAME).describe(
+              'The `audit.replica` of a gateway. Its workers belong to it.',
+            ),
             publicKeyFile: fileName(folder).describe(
               'A file with the public key (PEM) of its `audit.signingKeyFile`.',
             ),

@@ -206,7 +206,7 @@ test('reports files in the folder that are no segments, and continues the chain'
   await writeFile(join(place, '0000000000001.jsonl'), 'x\n');
   const { alterations } = await check(directory);
   for (const segment of ['000000000100.jsonl', '000000000200.jsonl', '000000000300.jsonl']) {
-    const facts = { reason: expect.stringContaining('is no regular file') };
+    const facts = { reason: expect.stringContaining('is not a regular file') };
     expect(alterations).toContainEqual(
       expect.objectContaining({ segment, kind: 'segment-unreadable', facts }),
     );

@@ -324,8 +324,8 @@ describe('no time stamp is stored if', () => {
       },
       /signature of the time stamp is wrong$/,
     ],
-    ['the response is something else', async () => Buffer.from('<html>'), /is no time stamp response$/],
-    ['the response is empty', async () => Buffer.alloc(0), /is no time stamp response$/],
+    ['the response is something else', async () => Buffer.from('<html>'), /is not a time stamp response$/],
+    ['the response is empty', async () => Buffer.alloc(0), /is not a time stamp response$/],
     ['the response has no token', async () => Buffer.from('30053003020100', 'hex'), /has no token$/],
     [
       'the certificate is for a server',

@@ -127,7 +127,7 @@ describe('audit forget', () => {
     });
     expect(await forget('--month', MONTH)).toMatchObject({
       status: 2,
-      stderr: expect.stringContaining('give --yes: there is no terminal to ask at'),
+      stderr: expect.stringContaining('Give --yes: there is no terminal to ask at'),
     });
     expect((await run('audit search')).stdout).toContain('192.0.2.7');
   });

@@ -3,8 +3,10 @@ import { Histories, Sampler } from '../../src/control/history.ts';
 import {
   type DeploymentTotals,
   deploymentInterval,
+  flowKey,
   noTotals,
   readTotals,
+  sharedWith,
   type Totals,
 } from '../../src/control/totals.ts';
 import { until } from '../support/until.ts';
@@ -191,6 +193,34 @@ describe('totals', () => {
     expect(Math.round(clients.get('archive')?.lastSeen ?? 0)).toBeGreaterThanOrEqual(begun);
     expect(clients.get('reporting')).toEqual({ requests: 9, refusals: new Map(), lastSeen: null });
   });
+});
+
+test('a sample takes from the one before what did not change, so that kept samples take little memory', async () => {
+  const { metrics, values } = countedMetrics();
+  const served = (deployment: string, client: string): void => {
+    const request = { deployment, operation: 'read', client, status: '200', code: '' };
+    metrics.requests.inc(request);
+    metrics.deployment(deployment).operation('read').duration.observe(0.003);
+  };
+  served('a', 'reporting');
+  served('b', 'archive');
+  const first = await readTotals(values, 1);
+  served('b', 'archive');
+  const second = await readTotals(values, 2);
+  const shared = sharedWith(first, second);
+  expect(shared).toEqual(second);
+  const same = (of: 'deployments' | 'clients' | 'flows', key: string): boolean =>
+    shared[of].get(key) === first[of].get(key);
+  expect([
+    same('deployments', 'a'),
+    same('clients', 'reporting'),
+    same('flows', flowKey('reporting', 'a')),
+  ]).toEqual([true, true, true]);
+  expect([
+    same('deployments', 'b'),
+    same('clients', 'archive'),
+    same('flows', flowKey('archive', 'b')),
+  ]).toEqual([false, false, false]);
 });
 
 describe('percentiles', () => {

@@ -89,7 +89,8 @@ async function start({ metadata, claims, tokens, isForged = false, options }: Sc
     const { url, transaction } = await client.begin();
     const { searchParams } = new URL(url);
     seen.nonce = searchParams.get('nonce') ?? '';
-    return client.complete(`?code=c&state=${searchParams.get('state')}`, transaction);
+    const search = `?code=c&state=${searchParams.get('state')}`;
+    return client.complete(search, await client.resume(search, transaction));
   };
   return { client, signIn, seen, issuer };
 }
@@ -201,12 +202,12 @@ test('a sign-in of another process, or an old one, is refused', async () => {
   const [one, other] = [await start(), await start()];
   const { url, transaction } = await one.client.begin();
   const search = `?code=c&state=${new URL(url).searchParams.get('state')}`;
-  expect(await outcome(other.client.complete(search, transaction))).toBe('sign-in-expired');
-  expect(await outcome(one.client.complete(search, undefined))).toBe('sign-in-expired');
-  expect(await outcome(one.client.complete(search, transaction.slice(0, -2)))).toBe('sign-in-expired');
+  expect(await outcome(other.client.resume(search, transaction))).toBe('sign-in-expired');
+  expect(await outcome(one.client.resume(search, undefined))).toBe('sign-in-expired');
+  expect(await outcome(one.client.resume(search, transaction.slice(0, -2)))).toBe('sign-in-expired');
   setWallClock(Date.now() + SIGN_IN_MS + 1_000);
   try {
-    expect(await outcome(one.client.complete(search, transaction))).toBe('sign-in-expired');
+    expect(await outcome(one.client.resume(search, transaction))).toBe('sign-in-expired');
   } finally {
     jest.useRealTimers();
   }

@@ -1,11 +1,11 @@
 import { writeFile } from 'node:fs/promises';
-import { createServer, type ServerResponse } from 'node:http';
+import type { IncomingMessage } from 'node:http';
 import { join } from 'node:path';
-import { beforeAll, describe, expect, test } from '@jest/globals';
+import { beforeAll, describe, expect, jest, test } from '@jest/globals';
+import { MAX_WAIT_MS } from '../../src/control/login.ts';
 import { AUDIT_KEY, auditOptions, recordsIn, useFolders } from '../support/audit-log.ts';
 import { accessibilityFaults, builtConsole } from '../support/browser.ts';
 import { closing } from '../support/closing.ts';
-import { listenOnLoopback } from '../support/loopback-server.ts';
 import {
   CookieClient,
   type OidcScene,
@@ -91,7 +91,7 @@ async function begin({ publicUrl }: Scene) {
 /** The status and the code of a return from the provider. */
 async function callback({ publicUrl }: Scene, headers: Record<string, string>, search = '?code=a&state=b') {
   const response = await fetch(`${publicUrl}/login/callback${search}`, { headers });
-  return [response.status, /\((sign-in-[a-z]+)\)/.exec(await response.text())?.[1]];
+  return [response.status, /\((sign-ins?-[a-z]+)\)/.exec(await response.text())?.[1]];
 }
 
 describe('a person who signs in at the provider', () => {
@@ -318,24 +318,54 @@ test('when all sessions are taken a sign-in is refused, and the token still open
   expect((await client.open(`${scene.publicUrl}/login`, { token: TOKEN })).response.status).toBe(200);
 });
 
-test('while sixteen sign-ins wait for the provider another one is refused, and each is counted', async () => {
-  const asked: ServerResponse[] = [];
-  const silent = await listenOnLoopback(createServer((_req, res) => asked.push(res)));
-  closing.push(silent.close);
-  const scene = await start({}, { section: { issuer: `http://127.0.0.1:${silent.port}` } });
-  const signIns = Array.from({ length: 17 }, () => fetch(`${scene.publicUrl}/login/start`));
-  const refused = await Promise.race(signIns);
-  expect([refused.status, refused.headers.get('retry-after'), await refused.text()]).toEqual([
-    429,
-    '60',
-    expect.stringContaining('(sign-ins-pending)'),
-  ]);
-  for (const res of asked) res.writeHead(404).end();
-  const statuses = (await Promise.all(signIns)).map(({ status }) => status);
-  expect(statuses.sort()).toEqual([429, ...Array(16).fill(503)]);
-  const metrics = await (await fetch(`${scene.control}/metrics`, { headers: OF_PROGRAM })).text();
-  expect(metrics).toContain('digest_gateway_sign_ins_total{result="sign-ins-pending"} 1\n');
-  expect(metrics).toContain('digest_gateway_sign_ins_total{result="sign-in-unavailable"} 16\n');
+describe('while sixteen sign-ins wait for the provider', () => {
+  /** A scene in which twenty strangers return from the provider at once, which answers none until `open`. */
+  async function startWithStrangers() {
+    const { promise, resolve: open } = Promise.withResolvers<void>();
+    let asked = 0;
+    const before = async ({ url = '' }: IncomingMessage): Promise<void> => {
+      if (url !== '/token') return;
+      asked += 1;
+      await promise;
+    };
+    const scene = await start({}, { before });
+    const stranger = async () => {
+      const { cookie, state } = await begin(scene);
+      const search = `?code=unknown&state=${state}&iss=${encodeURIComponent(scene.issuer)}`;
+      return callback(scene, { cookie }, search);
+    };
+    const strangers = Array.from({ length: 20 }, stranger);
+    await until(() => asked === 16);
+    return { scene, strangers, stranger, open, asked: () => asked };
+  }
+
+  test('the others wait for their turn, so that strangers keep nobody out', async () => {
+    const { scene, strangers, open, asked } = await startWithStrangers();
+    expect((await begin(scene)).state).not.toBe('');
+    expect(await callback(scene, {})).toEqual([400, 'sign-in-expired']);
+    const signedIn = person(scene, 'otto');
+    expect(asked()).toBe(16);
+    open();
+    const { headers } = await signedIn;
+    expect((await fetch(`${scene.publicUrl}/api/snapshot`, { headers })).status).toBe(200);
+    expect(await Promise.all(strangers)).toEqual(Array(20).fill([502, 'sign-in-rejected']));
+  });
+
+  test('one that has waited too long is refused, and counted', async () => {
+    const { scene, strangers, stranger, open } = await startWithStrangers();
+    const timeout = AbortSignal.timeout.bind(AbortSignal);
+    const mock = jest
+      .spyOn(AbortSignal, 'timeout')
+      .mockImplementation((ms) => (ms === MAX_WAIT_MS ? AbortSignal.abort() : timeout(ms)));
+    const refused = await stranger();
+    mock.mockRestore();
+    expect(refused).toEqual([429, 'sign-ins-pending']);
+    open();
+    await Promise.all(strangers);
+    const metrics = await (await fetch(`${scene.control}/metrics`, { headers: OF_PROGRAM })).text();
+    expect(metrics).toContain('digest_gateway_sign_ins_total{result="sign-ins-pending"} 1\n');
+    expect(metrics).toContain('digest_gateway_sign_ins_total{result="sign-in-rejected"} 20\n');
+  });
 });
 
 test('a page of another site of the same host makes no browser export in the name of a person', async () => {

@@ -1,4 +1,4 @@
-import { createServer as createHttp, type RequestListener } from 'node:http';
+import { createServer as createHttp, type IncomingMessage, type RequestListener } from 'node:http';
 import { connect, createServer as createTcp, type Socket } from 'node:net';
 import { jest } from '@jest/globals';
 import { exportJWK, generateKeyPair, type JWK } from 'jose';
@@ -31,12 +31,10 @@ export interface OidcSceneOptions {
   /** Changes of the client at the provider, and of the provider itself. */
   readonly client?: Partial<ClientMetadata>;
   readonly provider?: Configuration;
+  /** Called for each request to the provider, which waits for it. */
+  readonly before?: (request: IncomingMessage) => Promise<void>;
 }
 
-/**
- * A real OpenID provider, at which everyone of `people` signs in with any password, and an address for browsers that
- * leads to a console. Both are of different sites.
- */
 let key: Promise<JWK> | undefined;
 
 /** The key of every provider of a process: making one takes a tenth of a second. */
@@ -49,7 +47,17 @@ function signingKey(): Promise<JWK> {
   return key;
 }
 
-export async function openOidc({ people, section, client, provider }: OidcSceneOptions): Promise<OidcScene> {
+/**
+ * A real OpenID provider, at which everyone of `people` signs in with any password, and an address for browsers that
+ * leads to a console. Both are of different sites.
+ */
+export async function openOidc({
+  people,
+  section,
+  client,
+  provider,
+  before,
+}: OidcSceneOptions): Promise<OidcScene> {
   let handle: RequestListener = (_req, res) => res.writeHead(503).end();
   const server = await listenOnLoopback(createHttp((req, res) => handle(req, res)));
   let control = 0;
@@ -85,7 +93,11 @@ export async function openOidc({ people, section, client, provider }: OidcSceneO
     },
     ...provider,
   });
-  handle = found.callback();
+  const callback = found.callback();
+  handle = async (req, res) => {
+    await before?.(req);
+    await callback(req, res);
+  };
   let stopping: Promise<void> | undefined;
   const stopProvider = (): Promise<void> => {
     stopping ??= server.close();

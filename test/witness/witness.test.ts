@@ -170,7 +170,7 @@ test('a restart knows the last heads, and takes none that somebody changed', asy
   const [name = ''] = (await readdir(state)).filter((each) => each.endsWith('.head'));
   const text = await readFile(join(state, name), 'utf8');
   await writeFile(join(state, name), text.replace('\\n30\\n', '\\n20\\n'));
-  await expect(witness.restart()).rejects.toThrow('is no head that this witness has cosigned');
+  await expect(witness.restart()).rejects.toThrow('is not a head that this witness has cosigned');
   await writeFile(join(state, name), text);
   await witness.restart();
 });

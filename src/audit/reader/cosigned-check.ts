@@ -45,9 +45,6 @@ export class CosignedCheck {
   readonly #options: CosignedOptions;
   /** By the number of the last record. */
   readonly #expected = new Map<number, ExpectedHead[]>();
-  #file: AsyncGenerator<CosignedHead, void> | undefined;
-  /** The next head of the file, which lies behind what was asked for. */
-  #next: CosignedHead | undefined;
   readonly #wrong: ExpectedHead[] = [];
   #counts = NONE_COSIGNED;
   /** The first record that was compared, the last one, and the last one under a cosigned head. */
@@ -65,26 +62,14 @@ export class CosignedCheck {
   }
 
   /**
-   * Begins the segment with that first record, before it is read; undefined: there is no further one.
+   * Begins the segment with that first record, before it is read, and reads its heads. Their order says nothing: whoever
+   * has the folder can change it.
    * @throws Error if the file of its heads cannot be read
    */
-  async begin(segment: number | undefined): Promise<void> {
-    await this.load(Number.POSITIVE_INFINITY);
-    if (segment === undefined) return;
-    this.#file = cosignedHeads(this.#options.folder, segment);
-    this.#next = (await this.#file.next()).value ?? undefined;
-  }
-
-  /**
-   * Reads the heads of the segment up to that record, so that memory does not grow with their number.
-   * @throws Error if the file cannot be read
-   */
-  async load(last: number): Promise<void> {
-    for (;;) {
-      this.#next ??= (await this.#file?.next())?.value ?? undefined;
-      if (this.#next === undefined || lastOf(this.#next.checkpoint) > last) return;
-      this.#expect(this.#next);
-      this.#next = undefined;
+  async begin(segment: number): Promise<void> {
+    for await (const head of cosignedHeads(this.#options.folder, segment)) {
+      // One that is not in the file of its segment was put there by somebody, who could have left it out as well.
+      if (lastOf(head.checkpoint) > this.#end) this.#expect(head);
     }
   }
 
@@ -127,9 +112,7 @@ export class CosignedCheck {
     const { replica, first, size, root } = checkpoint;
     const cosignature = cosignatureOf(checkpoint, this.#options.witnesses);
     if (replica !== this.#options.replica || size === 0 || cosignature === undefined) return;
-    const last = lastOf(checkpoint);
-    const heads = this.#expected.get(last) ?? [];
-    this.#expected.set(last, [...heads, { first, size, root, time: cosignature.time }]);
+    addExpected(this.#expected, { first, size, root, time: cosignature.time });
   }
 
   #count({ time }: ExpectedHead, last: number): void {
@@ -141,6 +124,15 @@ export class CosignedCheck {
     };
     this.#cosignedEnd = last;
   }
+}
+
+/** Adds a head to those with its last record, unless it is there: a file can have it any number of times. */
+export function addExpected(expected: Map<number, ExpectedHead[]>, head: ExpectedHead): void {
+  const last = lastOf(head);
+  const heads = expected.get(last);
+  const isKnown = heads?.some((each) => each.first === head.first && each.root === head.root);
+  if (heads === undefined) expected.set(last, [head]);
+  else if (isKnown !== true) heads.push(head);
 }
 
 /** Number of the last record under a head. */

@@ -12,10 +12,10 @@ import type { LogTree } from '../segments/tree-walk.ts';
 import { checkToken, SigningCertificateError } from '../timestamp.ts';
 import {
   addCosigned,
+  addExpected,
   CosignedCheck,
   type CosignedCounts,
   type ExpectedHead,
-  lastOf,
   NONE_COSIGNED,
   timeText,
 } from './cosigned-check.ts';
@@ -72,16 +72,8 @@ export class HeadChecks {
    * @throws Error if a file with its heads cannot be read
    */
   async begin(segment: number | undefined): Promise<void> {
-    await this.#cosigned?.begin(segment);
+    if (segment !== undefined) await this.#cosigned?.begin(segment);
     await this.#stamped?.begin(segment);
-  }
-
-  /**
-   * Reads the heads of the segment up to that record.
-   * @throws Error if the file cannot be read
-   */
-  async load(last: number): Promise<void> {
-    await this.#cosigned?.load(last);
   }
 
   /** Takes the tree after each record. */
@@ -184,7 +176,6 @@ class StampedCheck {
     }
     const { time } = await checkToken(token, note, authorities);
     const { first, size, root } = checkpoint;
-    const last = lastOf(checkpoint);
-    this.#expected.set(last, [...(this.#expected.get(last) ?? []), { first, size, root, time }]);
+    addExpected(this.#expected, { first, size, root, time });
   }
 }

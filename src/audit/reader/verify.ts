@@ -218,7 +218,6 @@ class LogCheck {
       await this.#headChecks.begin(first);
       for await (const batches of walkFile(walk, join(folder, name), onBytes)) {
         for (const batch of batches) {
-          await this.#headChecks.load(batch.seal?.last ?? 0);
           this.#readBatch(batch, name, walk.header);
         }
       }

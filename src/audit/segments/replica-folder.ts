@@ -84,7 +84,7 @@ export function lockFolder(folder: string): Lock {
 export function lockFile(file: string, taken: string): Lock {
   // SQLite would follow a link and change the file that it leads to.
   if (lstatSync(file, { throwIfNoEntry: false })?.isFile() === false) {
-    throw new Error(`${file} is no regular file: remove it`);
+    throw new Error(`${file} is not a regular file: remove it`);
   }
   const database = new DatabaseSync(file, { timeout: 0, open: false });
   try {

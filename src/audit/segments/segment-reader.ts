@@ -150,7 +150,7 @@ export async function* readBlocks(file: string, from = 0): AsyncGenerator<Block,
 /**
  * Opens a file of the audit folder, which anybody may have put there, for reading: does not follow a link, and does not
  * wait for a pipe.
- * @throws NotRegularError if it is no regular file; Error if there is none or it cannot be read
+ * @throws NotRegularError if it is not a regular file; Error if there is none or it cannot be read
  */
 export async function openRegular(path: string): Promise<FileHandle> {
   const handle = await open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK).catch((error) => {
@@ -168,7 +168,7 @@ export async function openRegular(path: string): Promise<FileHandle> {
 /** A link, pipe or directory stands where a file of the log should be. */
 export class NotRegularError extends Error {
   constructor(path: string) {
-    super(`${path} is no regular file`);
+    super(`${path} is not a regular file`);
   }
 }
 

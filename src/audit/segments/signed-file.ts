@@ -37,7 +37,7 @@ export class SignedFile<T extends object> {
     const text = await readSmall(path);
     if (text === undefined) return undefined;
     const parsed = this.#parse(text);
-    if (parsed === undefined) throw new Error(`${path} is no such file as a gateway writes`);
+    if (parsed === undefined) throw new Error(`${path} is not a file that a gateway wrote`);
     const isSigned = equalInConstantTime(parsed.mac, this.#mac(parsed.value));
     return { value: parsed.value, isSigned };
   }

@@ -4,7 +4,6 @@ import { ignoreAbort, reportDefect } from '../../base/expected-errors.ts';
 import type { PositionFile, SinkPosition } from '../segments/signed-file.ts';
 import { Rejected, RetryLater } from './receiver.ts';
 
-/** Interval at which a log that has nothing new is read again, in milliseconds. */
 const POLL_MS = 500;
 /** Least interval at which the position is stored while there is more to send, in milliseconds. */
 const STORE_EVERY_MS = 1_000;
@@ -70,6 +69,8 @@ export interface FollowerOptions {
   readonly replica: string;
   /** How long one delivery may take, in milliseconds. */
   readonly timeout: number;
+  /** Interval at which a log that has nothing new is read again, in milliseconds; left out: half a second. */
+  readonly pollMs?: number;
 }
 
 export interface FollowerDeps<T> {
@@ -162,7 +163,7 @@ export class Follower<T> {
       await this.#store();
       this.#recover();
       if (this.#isFinishing) return true;
-      await this.#pause(POLL_MS);
+      await this.#pause(this.#options.pollMs ?? POLL_MS);
       return false;
     }
     this.#since = this.#unit.since;

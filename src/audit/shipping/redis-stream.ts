@@ -7,6 +7,7 @@ import type { RedisOptions } from '../../redis/connection.ts';
 import type { AuditKeys } from '../keys.ts';
 import type { SealedBatch } from '../reader/sealed-batches.ts';
 import { type Head, LARGEST_BATCH, sealLine } from '../seal.ts';
+import type { SinkPosition } from '../segments/signed-file.ts';
 
 /** Timeout of a call, in milliseconds; and the bytes of a call for which it is a millisecond longer. */
 const CALL_MS = 1_000;
@@ -17,19 +18,12 @@ const PAUSE_MS = 200;
 const READ_COUNT = 250;
 const READ_BYTES = 8 * 1024 * 1024;
 
-/** The last seal of a replica's log that is in the stream. */
-export interface StreamPosition {
-  /** Number of the last record. */
-  readonly seq: number;
-  readonly hmac: string;
-}
-
-/** A position as it was found in Redis. */
-export interface FoundPosition {
+/** The last seal of a log that is in the stream, as it was found in Redis. */
+interface StreamPosition {
   /** Empty: there is none. */
   readonly text: string;
   /** Undefined: none of the keys made it, or there is none. */
-  readonly position: StreamPosition | undefined;
+  readonly position: SinkPosition | undefined;
 }
 
 /** An entry as it was found in the stream; it may be forged. */
@@ -139,7 +133,7 @@ export class RedisStream {
     this.#client = new RedisClient({ ...redis, timeoutMs: CALL_MS }, { appendBatches, readBatches });
   }
 
-  async position(replica: string): Promise<FoundPosition> {
+  async position(replica: string): Promise<StreamPosition> {
     const text = await this.#client.call((redis) => redis.hget(this.#positions, replica));
     return { text: text ?? '', position: this.#parsePosition(replica, text ?? '') };
   }
@@ -158,7 +152,7 @@ export class RedisStream {
   }
 
   /** A position as it is stored in Redis. */
-  formatPosition(replica: string, { seq, hmac }: StreamPosition): string {
+  formatPosition(replica: string, { seq, hmac }: SinkPosition): string {
     return `${seq} ${hmac} ${positionHmac(this.#keys[0], replica, { seq, hmac })}`;
   }
 
@@ -223,7 +217,7 @@ export class RedisStream {
     return this.#client.close();
   }
 
-  #parsePosition(replica: string, text: string): StreamPosition | undefined {
+  #parsePosition(replica: string, text: string): SinkPosition | undefined {
     const [, digits, hmac = '', mac = ''] = /^(\d{1,15}) ([\w-]{43}) ([\w-]{43})$/.exec(text) ?? [];
     if (digits === undefined) return undefined;
     const position = { seq: Number(digits), hmac };
@@ -239,7 +233,7 @@ export class RedisStream {
 export interface Addition {
   /** The expected position as a text; empty: none. */
   readonly from: string;
-  readonly to: StreamPosition;
+  readonly to: SinkPosition;
   readonly batches: readonly SealedBatch[];
   /** True: the collector is to output the head. */
   readonly anchor: boolean;
@@ -247,7 +241,7 @@ export interface Addition {
   readonly maxLength: number;
 }
 
-function positionHmac({ position }: AuditKeys, replica: string, { seq, hmac }: StreamPosition): string {
+function positionHmac({ position }: AuditKeys, replica: string, { seq, hmac }: SinkPosition): string {
   return createHmac('sha256', position).update(`${replica}\n${seq}\n${hmac}`).digest('base64url');
 }
 

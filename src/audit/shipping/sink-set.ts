@@ -29,6 +29,9 @@ import { WitnessDelivery, type WitnessOptions } from './witness-delivery.ts';
 /** Interval at which logs of further processes are looked for, in milliseconds. */
 const RESCAN_MS = 1_000;
 
+/** The stream shows what a loss of power takes from the log, so it must not be far behind; in milliseconds. */
+const STREAM_POLL_MS = 50;
+
 /** Records and characters of one delivery, about. */
 const MOST = { records: 1_000, characters: 512 * 1024 };
 
@@ -178,7 +181,10 @@ function streamReceiver(sink: RedisSinkOptions, keys: AuditKeys): Receiver {
   return {
     follow({ folder, replica, events }, options, deps) {
       const streamed = new StreamedLog({ sink, folder, replica, keys, events }, { stream, log: deps.log });
-      return new Follower(options, { ...deps, source: streamed, delivery: streamed });
+      return new Follower(
+        { ...options, pollMs: STREAM_POLL_MS },
+        { ...deps, source: streamed, delivery: streamed },
+      );
     },
     close: () => stream.close(),
   };

@@ -390,6 +390,32 @@ test('serves requests while the stream is unreachable, and finds a cut-off log b
   });
 });
 
+test('gets the logs of the workers of a gateway that runs', async () => {
+  const scene = await setScene();
+  const { simulator } = await startScene();
+  const { origin } = simulator.deployments.submissions;
+  await using served = await startGatewayProcess(
+    { upstream: { origin, ca: simulator.ca } },
+    {
+      workers: 2,
+      redis: { url: scene.redis.url, keyPrefix: 'test' },
+      audit: {
+        directory: join(scene.directory, 'log'),
+        keyFile: join(scene.directory, 'key'),
+        replica: REPLICA,
+        sinks: [{ name: 'stream', redis: {} }],
+      },
+    },
+  );
+  expect((await fetch(`${served.origin}${authors}`)).status).toBe(200);
+  const names = async () => (await scene.stream().heads()).heads.map(({ replica }) => replica);
+  await until(async () => {
+    const found = await names();
+    return found.includes('r1') && found.some((name) => name.startsWith('r1@'));
+  });
+  expect(await served.metric('digest_gateway_audit_sink_failures_total', { sink: 'stream' })).toBe(0);
+});
+
 test('has the logs of all workers of a replica, and finds by the stream that one of them is gone', async () => {
   const scene = await setScene();
   const names = ['r1', 'r1@1', 'r1@2'];

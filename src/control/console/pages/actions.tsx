@@ -54,7 +54,7 @@ function Doctor() {
   const [deployment, setDeployment] = useState('');
   const names = snapshot.value?.deployments.map(({ name }) => name) ?? [];
   return (
-    <Action text="Test upstreams, credentials, Redis and the audit folder, and tell what to do.">
+    <Action text="Test upstreams, credentials, Redis and the audit folder, and say what to do.">
       <label>
         Deployment{' '}
         <select value={deployment} onChange={({ currentTarget }) => setDeployment(currentTarget.value)}>
