@@ -1,8 +1,9 @@
 import { isIPv6 } from 'node:net';
 import { z } from 'zod';
-import { type Accepted, type CrossIssue, crossChecked } from './cross-check.ts';
+import { type Accepted, type CrossIssue, crossChecked, repeatedIssues } from './cross-check.ts';
 import { keyFile, source } from './secret-source.ts';
 import {
+  authoritiesFile,
   duration,
   fileName,
   flag,
@@ -23,7 +24,11 @@ const PARAMETERS = 'a list of names of query parameters';
 const FIELDS = 'a list of address and parameters.NAME, such as parameters.ids, with one at least';
 
 /** Schema of the audit log. `folder` is the base of relative file names. */
-export const auditSchema = (folder: string) => crossChecked(auditSection(folder), headIssues);
+export const auditSchema = (folder: string) =>
+  crossChecked(auditSection(folder), function* (audit): Generator<CrossIssue> {
+    yield* headIssues(audit);
+    yield* sinkIssues(audit.sinks);
+  });
 
 const auditSection = (folder: string) =>
   z.strictObject(
@@ -176,9 +181,7 @@ const timestamps = (folder: string) =>
       tls: z
         .strictObject(
           {
-            caFile: fileName(folder)
-              .exactOptional()
-              .describe('PEM: the authorities to trust instead of those that Node.js has.'),
+            caFile: authoritiesFile(folder),
           },
           { error: SECTION },
         )
@@ -301,22 +304,18 @@ const auditSinksSchema = (folder: string) => {
     },
     { error: SECTION },
   );
-  return z.array(crossChecked(sink, kindIssues), { error: SINKS }).superRefine((sinks, context) => {
-    for (const [index, { name }] of sinks.entries()) {
-      if (sinks.findIndex((each) => each.name === name) === index) continue;
-      context.addIssue({
-        code: 'custom',
-        path: [index, 'name'],
-        message: 'is that of another sink, too: give each its own',
-      });
-    }
-    const [, second] = sinks.flatMap((sink, index) => ('redis' in sink ? [index] : []));
-    if (second !== undefined) {
-      const message = 'is a second one: there is one stream, of which this would send every record again';
-      context.addIssue({ code: 'custom', path: [second, 'redis'], message });
-    }
-  });
+  return z.array(crossChecked(sink, kindIssues), { error: SINKS });
 };
+
+function* sinkIssues(
+  sinks: Accepted<readonly { name: string; redis?: object }[]> = [],
+): Generator<CrossIssue> {
+  yield* repeatedIssues(sinks, 'name', ['sinks'], 'is that of another sink, too: give each its own');
+  const [, second] = sinks.flatMap((sink, index) => (sink !== undefined && 'redis' in sink ? [index] : []));
+  if (second === undefined) return;
+  const message = 'is a second one: there is one stream, of which this would send every record again';
+  yield { path: ['sinks', second, 'redis'], message };
+}
 
 function* kindIssues(
   sink: Accepted<{ redis?: object; syslog?: object; s3?: object; otlp?: object }>,
@@ -332,9 +331,7 @@ const receiverTls = (folder: string) =>
   crossChecked(
     z.strictObject(
       {
-        caFile: fileName(folder)
-          .exactOptional()
-          .describe('PEM: the authorities to trust instead of those that Node.js has.'),
+        caFile: authoritiesFile(folder),
         certFile: fileName(folder)
           .exactOptional()
           .describe('PEM: the certificate that the gateway shows. It needs `keyFile`.'),

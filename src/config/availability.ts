@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import type { Accepted, CrossIssue } from './cross-check.ts';
+import { type Accepted, type CrossIssue, repeatedIssues } from './cross-check.ts';
 import { duration, NAME, oneOf, oneOrMore, parsed, SECTION, text, whole } from './value-schemas.ts';
 
 /** Retries of a request whose connection broke. */
@@ -128,7 +128,8 @@ export type Outcomes = z.output<ReturnType<typeof outcomesSchema>>;
 
 /** Checks the outcomes of a deployment against each other. */
 export function* outcomesIssues(outcomes: Accepted<Outcomes>): Generator<CrossIssue> {
-  yield* sameNameIssues(outcomes);
+  const message = 'is the name of another outcome, too: give each its own';
+  yield* repeatedIssues(outcomes, 'name', ['outcomes'], message);
   yield* unreachableIssues(outcomes);
   for (const [index, outcome] of outcomes.entries()) {
     if (outcome === undefined) continue;
@@ -139,18 +140,6 @@ export function* outcomesIssues(outcomes: Accepted<Outcomes>): Generator<CrossIs
       const message = 'would keep requests from the next address, too: leave out pause or egress';
       yield { path: ['outcomes', index, 'pause'], message };
     }
-  }
-}
-
-function* sameNameIssues(outcomes: Accepted<Outcomes>): Generator<CrossIssue> {
-  const seen = new Set<string>();
-  for (const [index, outcome] of outcomes.entries()) {
-    if (outcome?.name === undefined) continue;
-    if (seen.has(outcome.name)) {
-      const message = 'is the name of another outcome, too: give each its own';
-      yield { path: ['outcomes', index, 'name'], message };
-    }
-    seen.add(outcome.name);
   }
 }
 

@@ -2,7 +2,14 @@ import { type Network, NetworkMap } from '../base/network.ts';
 import { formatInstant } from '../base/units.ts';
 import { type ApiKey, apiKeysOf, keyName, SHOWN_DIGITS } from './api-keys.ts';
 import type { Client } from './clients.ts';
-import { type Accepted, type CrossIssue, isGiven, keyList, listNames } from './cross-check.ts';
+import {
+  type Accepted,
+  type CrossIssue,
+  isGiven,
+  keyList,
+  listNames,
+  repeatedIssues,
+} from './cross-check.ts';
 import { formatPath, type Path } from './issues.ts';
 import type { Config } from './schema.ts';
 
@@ -43,15 +50,9 @@ function* lackingClientIssues(
   };
 }
 
-function* issuerIssues({ jwt }: Accepted<Config>): Generator<CrossIssue> {
-  const seen = new Set<string>();
-  for (const [index, issuer] of (jwt?.issuers ?? []).entries()) {
-    if (issuer?.issuer === undefined) continue;
-    if (seen.has(issuer.issuer)) {
-      yield { path: ['jwt', 'issuers', index, 'issuer'], message: 'is listed twice: keep one of the two' };
-    }
-    seen.add(issuer.issuer);
-  }
+function issuerIssues({ jwt }: Accepted<Config>): Iterable<CrossIssue> {
+  const message = 'is listed twice: keep one of the two';
+  return repeatedIssues(jwt?.issuers, 'issuer', ['jwt', 'issuers'], message);
 }
 
 /** Returns the names of all issuers; undefined if one of them was refused. */

@@ -66,6 +66,22 @@ function acceptedParts(schema: unknown, value: unknown, refused: readonly Path[]
   return root.value;
 }
 
+/** Yields an issue for each item of a list that has the same value for a key as one before it. `path`: that of the list. */
+export function* repeatedIssues<Key extends string>(
+  items: readonly (Readonly<Partial<Record<Key, unknown>>> | undefined)[] | undefined,
+  key: Key,
+  path: Path,
+  message: string,
+): Generator<CrossIssue> {
+  const seen = new Set<unknown>();
+  for (const [index, item] of (items ?? []).entries()) {
+    const value = item?.[key];
+    if (value === undefined) continue;
+    if (seen.has(value)) yield { path: [...path, index, key], message };
+    seen.add(value);
+  }
+}
+
 /** True if the key is given, or the mapping was refused: it may have the key then. */
 export function isGiven<T extends object>(mapping: T | undefined, key: keyof T): boolean {
   return mapping === undefined || key in mapping;

@@ -2,7 +2,16 @@ import { isIPv6 } from 'node:net';
 import { z } from 'zod';
 import { type Accepted, type CrossIssue, crossChecked } from './cross-check.ts';
 import { source } from './secret-source.ts';
-import { duration, fileName, isHost, listOf, parsed, SECTION, text } from './value-schemas.ts';
+import {
+  authoritiesFile,
+  duration,
+  fileName,
+  isHost,
+  listOf,
+  parsed,
+  SECTION,
+  text,
+} from './value-schemas.ts';
 
 const ADDRESS = 'a host and its port, such as redis-1.internal:6379';
 const URL_SHAPE =
@@ -53,9 +62,7 @@ const keys = (folder: string) =>
       tls: z
         .strictObject(
           {
-            caFile: fileName(folder)
-              .exactOptional()
-              .describe('PEM: the authorities to trust instead of those that Node.js has.'),
+            caFile: authoritiesFile(folder),
           },
           { error: SECTION },
         )

@@ -5,6 +5,7 @@ import type { Outcomes } from './availability.ts';
 import { type Accepted, type CrossIssue, crossChecked } from './cross-check.ts';
 import { keyFile, source } from './secret-source.ts';
 import {
+  authoritiesFile,
   duration,
   fileName,
   flag,
@@ -160,9 +161,7 @@ const WITH_TLS_ONLY = ['pinSha256', 'serverName', 'certFile', 'keyFile'];
 const keys = (folder: string) =>
   z.strictObject(
     {
-      caFile: fileName(folder)
-        .exactOptional()
-        .describe('PEM: the authorities to trust instead of those that Node.js has.'),
+      caFile: authoritiesFile(folder),
       pinSha256: z
         .array(text('the SHA-256 of a public key in base64, 44 characters', /^[A-Za-z0-9+/]{43}=$/), {
           error: 'a list of public-key pins',

@@ -129,6 +129,12 @@ export const oneOrMore = <T>(item: z.ZodType<T>, expected: Expected) =>
 export const fileName = (folder: string): z.ZodType<string> =>
   text('the name of a file').transform((name) => resolve(folder, name));
 
+/** The file with the authorities of a peer. `folder` is the base of relative file names. */
+export const authoritiesFile = (folder: string) =>
+  fileName(folder)
+    .exactOptional()
+    .describe('PEM: the authorities to trust instead of those that Node.js has.');
+
 /** Longest path of a UNIX socket in bytes, on every system (macOS has the shortest). */
 const MAX_SOCKET_PATH = 103;
 

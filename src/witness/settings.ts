@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { crossChecked, repeatedIssues } from '../config/cross-check.ts';
 import { listener, listenTls } from '../config/listen.ts';
 import { isExposedAddress } from '../config/listener-issues.ts';
 import { fileName, listOf, NAME, NAME_FORM, SECTION, text, tokenHash } from '../config/value-schemas.ts';
@@ -9,6 +10,11 @@ const LOGS = 'a list of at least one mapping of replica and publicKeyFile';
 
 /** Schema of the settings of a witness. `folder` is the base of relative file names. */
 export const witnessSettings = (folder: string) =>
+  crossChecked(settings(folder), ({ logs }) =>
+    repeatedIssues(logs, 'replica', ['logs'], 'is that of another log, too: name each replica once'),
+  );
+
+const settings = (folder: string) =>
   z.strictObject(
     {
       name: text(
@@ -60,15 +66,7 @@ export const witnessSettings = (folder: string) =>
           { error: SECTION },
         ),
         LOGS,
-      )
-        .superRefine((logs, context) => {
-          for (const [index, { replica }] of logs.entries()) {
-            if (logs.findIndex((each) => each.replica === replica) === index) continue;
-            const message = 'is that of another log, too: name each replica once';
-            context.addIssue({ code: 'custom', path: [index, 'replica'], message });
-          }
-        })
-        .describe('The logs whose heads it cosigns.'),
+      ).describe('The logs whose heads it cosigns.'),
     },
     { error: SECTION },
   );

@@ -151,7 +151,7 @@ describe('records with pseudonyms', () => {
     const { pseudonyms, ...at } = await place();
     const now = jest.spyOn(Date, 'now').mockReturnValue(Date.parse('2026-03-31T23:59:59.999Z'));
     const writer = async (): Promise<PseudonymWriter> => {
-      const opened = new PseudonymWriter(at.folder, pseudonyms);
+      const opened = new PseudonymWriter(at.folder, pseudonyms, { warn: () => undefined });
       await opened.load();
       return opened;
     };
@@ -380,4 +380,25 @@ describe('once keys are destroyed', () => {
     );
     await second.audit.close();
   });
+});
+
+test('addresses beyond 20,000 share the key of the month, which is logged once an hour', () => {
+  const logged: unknown[] = [];
+  const warn = (fields: object | string, msg = ''): void => void logged.push([fields, msg]);
+  const now = jest.spyOn(performance, 'now').mockReturnValue(0);
+  const writer = new PseudonymWriter('unused', { per: 'address', fields: ['address'] }, { warn });
+  const keyIdOf = (index: number): string =>
+    writer.address(`10.0.${index >> 8}.${index & 255}`, 'reporting').split(':')[1] ?? '';
+  const own = new Set(Array.from({ length: 20_000 }, (_, index) => keyIdOf(index)));
+  expect([own.size, logged]).toEqual([20_000, []]);
+  const shared = new Set(Array.from({ length: 3 }, (_, index) => keyIdOf(20_000 + index)));
+  expect([shared.size, own.has([...shared].join())]).toEqual([1, false]);
+  const line = expect.stringMatching(/no pseudonym key of their own/);
+  expect(logged).toEqual([[{ per: 'address', keys: 20_000, values: 1 }, line]]);
+  now.mockReturnValue(3_600_000);
+  keyIdOf(0);
+  keyIdOf(30_000);
+  expect(logged.slice(1)).toEqual([[{ per: 'address', keys: 20_001, values: 3 }, line]]);
+  writer.address('10.9.9.9', '');
+  expect(logged.length).toBe(2);
 });

@@ -57,6 +57,23 @@ describe('an announcement', () => {
     expect([heard.length, jest.getTimerCount()]).toEqual([4, 0]);
   });
 
+  test('of which there is no end is told more and more seldom, until there was a quiet pause', () => {
+    const [one, { feed, heard }] = [processNamed('1'), processNamed('2')];
+    const hear = (): void => feed.hear(one.feed.announcement('k'));
+    for (let ms = 0; ms < 10_000; ms += 10) {
+      hear();
+      jest.advanceTimersByTime(10);
+    }
+    // At 0, 50, 150, 350, 750 and 1,550 ms, then once a second.
+    expect(heard.length).toBe(14);
+    jest.advanceTimersByTime(2_000);
+    const before = heard.length;
+    hear();
+    hear();
+    jest.advanceTimersByTime(PAUSE_MS);
+    expect(heard.length).toBe(before + 2);
+  });
+
   test('is not told once the feed is closed', () => {
     const [one, { feed, heard }] = [processNamed('1'), processNamed('2')];
     for (let count = 0; count < 2; count += 1) feed.hear(one.feed.announcement('k'));

@@ -44,7 +44,7 @@ export async function openAudit(options: AuditOptions, deps: AuditDeps): Promise
   const { directory, replica, durability, signingKey: pem } = options;
   const keys = auditKeys(options.key);
   const folder = join(directory, replica);
-  const pseudonyms = new Pseudonyms(({ keysDirectory }) => join(keysDirectory, replica));
+  const pseudonyms = new Pseudonyms(({ keysDirectory }) => join(keysDirectory, replica), deps.log);
   pseudonyms.configure(options.pseudonyms);
   await pseudonyms.current?.load();
   const { chain, recovered } = await ChainWriter.open({

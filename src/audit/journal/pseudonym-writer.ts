@@ -1,6 +1,7 @@
 import { stat } from 'node:fs/promises';
 import { isDeepStrictEqual } from 'node:util';
 import { messageOf } from '../../base/error-code.ts';
+import type { Log } from '../../base/log.ts';
 import type { PseudonymOptions } from '../audit.ts';
 import { type KeyScope, newKeyId, newKeyText, PseudonymKey } from '../pseudonym.ts';
 import type { RecordedParameters } from '../record.ts';
@@ -18,6 +19,10 @@ import { makeFolder } from '../segments/replica-folder.ts';
 
 /** Clients or addresses that have a key of their own; the values of further ones are under the key of the month. */
 const MAX_SUBJECTS = 20_000;
+/** Least time between two log lines about values without a key of their own, in milliseconds. */
+const SHARED_EVERY_MS = 3_600_000;
+const SHARED =
+  'clients or addresses have no pseudonym key of their own: audit forget forgets them with the month only';
 /** Pseudonyms of addresses that are cached. Most identifiers come once. */
 const MAX_CACHED = 4096;
 /** A folder can change within the same tick of its file system's clock, in milliseconds. */
@@ -59,11 +64,20 @@ export class PseudonymWriter {
   #month = '';
   #monthEnd = 0;
   readonly #addresses = new Cache();
+  readonly #log: Pick<Log, 'warn'>;
+  /** Values without a key of their own since the last log line about them. */
+  #shared = 0;
+  #sharedLoggedAt = Number.NEGATIVE_INFINITY;
 
   /** `folder`: that of this process alone. */
-  constructor(folder: string, { per, fields }: Pick<PseudonymOptions, 'per' | 'fields'>) {
+  constructor(
+    folder: string,
+    { per, fields }: Pick<PseudonymOptions, 'per' | 'fields'>,
+    log: Pick<Log, 'warn'>,
+  ) {
     this.#folder = folder;
     this.#scope = per;
+    this.#log = log;
     this.fields = fields;
   }
 
@@ -210,10 +224,20 @@ export class PseudonymWriter {
       const known = this.#keys.get(name);
       if (known !== undefined) return known;
       if (subject !== '' && this.#keys.size < MAX_SUBJECTS) return this.#newKey(name, this.#scope, subject);
+      if (subject !== '') this.#countShared();
     }
     const month = this.#monthOf(Date.now());
     const name = nameOf('month', month);
     return this.#keys.get(name) ?? this.#newKey(name, 'month', month);
+  }
+
+  #countShared(): void {
+    this.#shared += 1;
+    const now = performance.now();
+    if (now - this.#sharedLoggedAt < SHARED_EVERY_MS) return;
+    this.#log.warn({ per: this.#scope, keys: this.#keys.size, values: this.#shared }, SHARED);
+    this.#sharedLoggedAt = now;
+    this.#shared = 0;
   }
 
   #newKey(name: string, scope: KeyScope, subject: string): PseudonymKey {
@@ -257,13 +281,15 @@ class Cache {
 /** The pseudonyms of one process's records, as the configuration in use wants them. */
 export class Pseudonyms {
   readonly #folderOf: (options: PseudonymOptions) => string;
+  readonly #log: Pick<Log, 'warn'>;
   #options: PseudonymOptions | undefined;
   #current: PseudonymWriter | undefined;
   /** Writers of earlier configurations, which may have keys of records that are not written yet. */
   #former: PseudonymWriter[] = [];
 
-  constructor(folderOf: (options: PseudonymOptions) => string) {
+  constructor(folderOf: (options: PseudonymOptions) => string, log: Pick<Log, 'warn'>) {
     this.#folderOf = folderOf;
+    this.#log = log;
   }
 
   /** Hides values; undefined: none is hidden. */
@@ -281,7 +307,7 @@ export class Pseudonyms {
     }
     this.#former = this.#former.filter(({ isReady }) => !isReady);
     if (this.#current !== undefined) this.#former.push(this.#current);
-    this.#current = options && new PseudonymWriter(this.#folderOf(options), options);
+    this.#current = options && new PseudonymWriter(this.#folderOf(options), options, this.#log);
   }
 
   /** As `ready` of a writer, of all of them. */

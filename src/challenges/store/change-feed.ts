@@ -61,10 +61,15 @@ export class ChangeFeed {
   }
 }
 
-/** Pause between two announcements of one key, in milliseconds: each costs calls to the store. */
+/** Pause between the first two announcements of one key, in milliseconds: each costs calls to the store. */
 const PAUSE_MS = 50;
+/** With each that follows without a quiet pause between, it is twice as long, up to this. */
+const LONGEST_PAUSE_MS = 1000;
 
-/** Passes announcements of changed keys on: the first of a key at once, those of the pause after it as one. */
+/**
+ * Passes announcements of changed keys on: the first of a key at once, those of the pause after it as one. Many processes
+ * that answer each other's changes would otherwise keep a slow store busy with nothing else.
+ */
 export class ChangePause {
   readonly #onChange: (key: string) => void;
   /** Keys that were announced lately; true: announced once more when the pause is over. */
@@ -76,21 +81,22 @@ export class ChangePause {
   }
 
   announce(key: string): void {
-    if (this.#announced.has(key)) {
-      this.#announced.set(key, true);
-      return;
-    }
-    this.#announced.set(key, false);
-    setTimeout(() => {
-      const again = this.#announced.get(key);
-      this.#announced.delete(key);
-      if (again === true && !this.#closed) this.announce(key);
-    }, PAUSE_MS).unref();
-    this.#onChange(key);
+    if (this.#announced.has(key)) this.#announced.set(key, true);
+    else this.#tell(key, PAUSE_MS);
   }
 
   /** Announces nothing any more. */
   close(): void {
     this.#closed = true;
+  }
+
+  #tell(key: string, pauseMs: number): void {
+    this.#announced.set(key, false);
+    setTimeout(() => {
+      const again = this.#announced.get(key);
+      this.#announced.delete(key);
+      if (again === true && !this.#closed) this.#tell(key, Math.min(2 * pauseMs, LONGEST_PAUSE_MS));
+    }, pauseMs).unref();
+    this.#onChange(key);
   }
 }
