@@ -107,9 +107,15 @@ async function policiesOf(gateway: RunningGateway): Promise<Map<string, string>>
   return new Map(Array.from(current, ([, name = '', policy = '']) => [name, policy]));
 }
 
-/** Requests that a gateway has sent for a deployment, by its own metric. */
-function requestsOf(gateway: RunningGateway, deployment: string): Promise<number> {
-  return gateway.metric('digest_gateway_upstream_attempts_total', { deployment });
+/** Requests of a gateway that a deployment responded to, by the gateway's own metric. */
+async function requestsOf(gateway: RunningGateway, deployment: string): Promise<number> {
+  const name = 'digest_gateway_upstream_attempts_total';
+  return (await gateway.metric(name, { deployment })) - (await lostOf(gateway, deployment));
+}
+
+/** Those without a response: after a restart, old connections break. */
+function lostOf(gateway: RunningGateway, deployment: string): Promise<number> {
+  return gateway.metric('digest_gateway_upstream_attempts_total', { deployment, result: 'error' });
 }
 
 /** Three client requests with a wrong password: attempts, and what the clients got. */
@@ -198,15 +204,17 @@ const KINDS: readonly Kind[] = [
     server: 'libmicrohttpd',
     setting: 'MD5',
     start: () => startMicrohttpd({ algorithm: 'MD5' }),
+    atOnce: false,
     nonceChanges: 'each second',
   },
   {
     server: 'libmicrohttpd',
     setting: 'SHA-256',
     start: () => startMicrohttpd({ algorithm: 'SHA-256' }),
+    atOnce: false,
     nonceChanges: 'each second',
   },
-  { server: 'libsoup', setting: '', start: startLibsoup },
+  { server: 'libsoup', setting: '', start: startLibsoup, nonceChanges: 'each second' },
   { server: 'CivetWeb', setting: '', start: startCivetWeb },
   { server: 'go-http-auth', setting: '', start: startGo },
   { server: 'sabre/dav on PHP', setting: '', start: startSabre },
@@ -258,9 +266,11 @@ describe('in front of', () => {
     // A first response that takes long may mean that the credential was refused, which the gateway finds out.
     const restart = afterwards >= 2 && afterwards <= 5 ? '2 to 5' : `${afterwards}`;
     const counted = before + afterwards + requests;
+    const lost = await lostOf(gateway, 'real');
     await gateway.close();
     const logged = (await stop()).filter(({ method }) => /^[A-Z]+$/.test(method));
-    expect(logged).toHaveLength(counted);
+    expect(logged.length).toBeGreaterThanOrEqual(counted);
+    expect(logged.length).toBeLessThanOrEqual(counted + lost);
     const { server: name, setting } = kind;
     const atOnce = kind.atOnce === false ? undefined : served;
     const row = { server: name, setting, first, inTurn, atOnce, targets, restart, wrong, policy };
