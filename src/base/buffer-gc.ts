@@ -31,8 +31,9 @@ export class BufferGc {
 /**
  * Collects what reading a configuration has left, twice the size of what is kept of it, and gives the memory back: V8
  * would let as much again accumulate first. It stops the event loop, for some 0.3 s with thousands of deployments, so it
- * is for a process that does not serve yet. Needs --expose-gc, without which memory use is higher.
+ * is for a process that does not serve yet, or for a thread of its own. Needs --expose-gc, without which memory use is
+ * higher.
  */
-export function collectAfterStart(): void {
+export function collectAll(): void {
   globalThis.gc?.({ type: 'major', flavor: 'last-resort' });
 }

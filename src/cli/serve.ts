@@ -1,7 +1,7 @@
 import { join } from 'node:path';
 import type { Command } from 'commander';
 import type { App } from '../app/app.ts';
-import { collectAfterStart } from '../base/buffer-gc.ts';
+import { collectAll } from '../base/buffer-gc.ts';
 import { formatIssue } from '../config/issues.ts';
 import { SetupSource } from '../setup/setup.ts';
 import { gatewayProcess, urlOf } from './gateway-process.ts';
@@ -49,7 +49,7 @@ async function serve(io: Io, { config, watch }: ServeOptions): Promise<void> {
   for (const warning of setup.warnings) log.warn(formatIssue(warning));
   // Registered before the start: a signal during it would end the process without closing the audit log.
   const stopping = shutdownSignal();
-  collectAfterStart();
+  collectAll();
   const { listen, control } = await app.start().catch(failed);
   const urls = listen.map((address, index) => urlOf(address, setup.listenTls[index] ? 'https' : 'http'));
   const { audit } = setup;

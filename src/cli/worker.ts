@@ -1,6 +1,6 @@
 import type { Command } from 'commander';
 import { DataPlane } from '../app/data-plane.ts';
-import { collectAfterStart } from '../base/buffer-gc.ts';
+import { collectAll } from '../base/buffer-gc.ts';
 import { ipcPort } from '../base/message-calls.ts';
 import { ChannelChallengeStore } from '../challenges/store/channel.ts';
 import { WorkerProcess } from '../fleet/worker.ts';
@@ -34,7 +34,7 @@ async function worker(io: Io): Promise<void> {
       const challenges = new ChannelChallengeStore(port, onError);
       const openLimits = (): ChannelLimitStore => new ChannelLimitStore(port);
       const plane = new DataPlane(setup, { ...parts, stores: { challenges, openLimits } });
-      collectAfterStart();
+      collectAll();
       return { plane, audit };
     },
   });

@@ -1,4 +1,5 @@
 import { parentPort, workerData } from 'node:worker_threads';
+import { collectAll } from '../base/buffer-gc.ts';
 import { effectiveYaml } from './effective.ts';
 import type { FileTrust } from './include.ts';
 import { ConfigError, type Issue, type LocatedIssue } from './issues.ts';
@@ -27,6 +28,8 @@ async function load(file: string, trust: FileTrust): Promise<void> {
   try {
     const { tree, locate, warnings, fileState, filesHash } = await loadLocated(file, trust);
     const pieces = toPieces(tree);
+    // This thread lives on, for places of issues, while the process builds the next configuration.
+    collectAll();
     parentPort?.on('message', (issues: readonly Issue[]) => parentPort?.postMessage(issues.map(locate)));
     post(
       { pieces, warnings, fileState, filesHash },

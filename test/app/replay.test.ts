@@ -4,6 +4,7 @@ import { explain } from '../../src/app/explanation.ts';
 import { type RecordedRequest, Replay } from '../../src/app/replay.ts';
 import { recordedTarget } from '../../src/audit/record.ts';
 import { parseConfig } from '../../src/config/load.ts';
+import { fuzzRuns } from '../support/fuzz.ts';
 
 const BASE = `
 credentials: { a: { username: { env: U }, password: { env: P } } }
@@ -218,6 +219,6 @@ test('what a record decides is what the gateway decides for the request itself',
         if (names.length === 4 && !/Site|%2B|a\[b/.test(asked)) expect(judgement.verdict).not.toBe('unknown');
       },
     ),
-    { numRuns: 1_000 },
+    { numRuns: fuzzRuns(400) },
   );
 });

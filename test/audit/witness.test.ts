@@ -359,7 +359,7 @@ test('a verifier of the documented format in Python accepts a cosigned proof, an
   expect(await verdict('other')).toBe('refused: the witness cosigned it\n');
   const [, line = ''] =
     new RegExp(`(${WITNESS_NAME} [^\\\\]+)`).exec(await readFile(join(directory, 'proof'), 'utf8')) ?? [];
-  for (let at = WITNESS_NAME.length + 1; at < line.length; at += 9) {
+  for (let at = WITNESS_NAME.length + 1; at < line.length; at += 25) {
     const changed = `${line.slice(0, at)}${line[at] === 'A' ? 'B' : 'A'}${line.slice(at + 1)}`;
     expect(await verdict('witness', (proof) => proof.replace(line, changed))).toMatch(/^refused: /);
   }

@@ -3,6 +3,7 @@ import { expect, test } from '@jest/globals';
 import fc from 'fast-check';
 import { ConfigError } from '../../src/config/issues.ts';
 import { parseConfig } from '../../src/config/load.ts';
+import { fuzzRuns } from '../support/fuzz.ts';
 import { issueLines } from './issue-lines.ts';
 import { CREDENTIALS, DEPLOYMENTS, withMore } from './texts.ts';
 
@@ -91,7 +92,7 @@ test('turns any text into a configuration or a ConfigError whose issues have pla
         );
       }
     }),
-    { numRuns: 600 },
+    { numRuns: fuzzRuns(300) },
   );
 });
 
@@ -102,7 +103,7 @@ test('turns a changed configuration into a configuration or a ConfigError', () =
       const text = right.slice(0, start) + inserted + right.slice(start + length);
       expect(() => issueLines(text)).not.toThrow();
     }),
-    { numRuns: 400 },
+    { numRuns: fuzzRuns(200) },
   );
 });
 

@@ -28,7 +28,7 @@ async function start(names: readonly string[], change: ControlChange = {}) {
   const state = () => ({ deployments: names.map(healthyDeployment) });
   const control = await startControl({
     consoleFolder,
-    pace: { sampleMs: 20, tickMs: 100 },
+    pace: { sampleMs: 20, tickMs: 200 },
     ...change,
     console: { values, state, ...change.console },
   });

@@ -16,6 +16,7 @@ import {
 } from '@peculiar/asn1-x509';
 import fc from 'fast-check';
 import { certificateTest, readCertificate } from '../../src/identity/certificates.ts';
+import { fuzzRuns } from '../support/fuzz.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
 
 const authority = await createTestAuthority();
@@ -155,7 +156,7 @@ test('a certificate fits the subject that OpenSSL prints for it, and no other', 
       expect(fits(readAccepted(read))).toBe(true);
       expect(fits(readAccepted(other))).toBe(read.subject === other.subject);
     }),
-    { numRuns: 300 },
+    { numRuns: fuzzRuns(100) },
   );
 });
 

@@ -6,7 +6,7 @@ import { deliver } from '../../src/simulator/delivery.ts';
 import { FaultyConnection } from '../../src/simulator/faults.ts';
 
 const block = Buffer.alloc(65_536);
-const blocks = 2_000;
+const blocks = 1_000;
 
 test('a stream waits for a reader that does not read, and goes on with it', async () => {
   let made = 0;

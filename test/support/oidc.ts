@@ -1,7 +1,7 @@
 import { createServer as createHttp, type IncomingMessage, type RequestListener } from 'node:http';
 import { connect, createServer as createTcp, type Socket } from 'node:net';
 import { jest } from '@jest/globals';
-import { exportJWK, generateKeyPair } from 'jose';
+import { exportJWK, generateKeyPair, type JWK } from 'jose';
 import type { ClientMetadata, Configuration } from 'oidc-provider';
 import { listenOnLoopback } from './loopback-server.ts';
 
@@ -35,6 +35,18 @@ export interface OidcSceneOptions {
   readonly before?: (request: IncomingMessage) => Promise<void>;
 }
 
+let key: Promise<JWK> | undefined;
+
+/** The key of every provider of a process: making one takes a tenth of a second. */
+function signingKey(): Promise<JWK> {
+  key ??= generateKeyPair('RS256', { extractable: true }).then(async ({ privateKey }) => ({
+    ...(await exportJWK(privateKey)),
+    alg: 'RS256',
+    use: 'sig',
+  }));
+  return key;
+}
+
 /**
  * A real OpenID provider, at which everyone of `people` signs in with any password, and an address for browsers that
  * leads to a console. Both are of different sites.
@@ -55,7 +67,6 @@ export async function openOidc({
   // It warns of what only a test may have.
   for (const method of ['info', 'warn'] as const) jest.spyOn(console, method).mockImplementation(() => {});
   const { default: Provider } = await import('oidc-provider');
-  const { privateKey } = await generateKeyPair('RS256', { extractable: true });
   const found = new Provider(issuer, {
     clients: [
       {
@@ -66,7 +77,7 @@ export async function openOidc({
         ...client,
       },
     ],
-    jwks: { keys: [{ ...(await exportJWK(privateKey)), alg: 'RS256', use: 'sig' }] },
+    jwks: { keys: [await signingKey()] },
     cookies: { keys: ['a key of the test'] },
     claims: { openid: ['sub'], profile: ['name', 'groups'], email: ['email'] },
     findAccount: (_context, id) => ({ accountId: id, claims: () => ({ ...people[id], sub: id }) }),

@@ -1,6 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { afterAll, beforeAll, expect, test } from '@jest/globals';
 import fc from 'fast-check';
+import { fuzzRuns } from '../support/fuzz.ts';
 import { credentialSet, startGateway } from '../support/gateway.ts';
 import { type ScriptedUpstream, startUpstream } from '../support/scripted-upstream.ts';
 
@@ -115,6 +116,6 @@ test('whatever the upstream says, a client request costs at most two answered au
         expect(asked).toBeLessThanOrEqual(6);
       }
     }),
-    { numRuns: 60, interruptAfterTimeLimit: 60_000 },
+    { numRuns: fuzzRuns(40), interruptAfterTimeLimit: 60_000 },
   );
 });

@@ -15,7 +15,7 @@ import { until } from '../../support/until.ts';
 
 const NAME = 'submissions';
 const RTT_MS = 100;
-const CROWD = 20;
+const CROWD = 12;
 
 type Upstream = [string, BehaviourChange];
 
@@ -188,13 +188,13 @@ describe('a rotation behind a long round trip', () => {
         pair.gateway.metric('digest_gateway_credential_rotations_total', { result });
       await until(async () => (await rotations('waiting')) === 1);
       const health = watchHealth(pair.gateway);
-      await until(() => load.answered >= 30);
+      await until(() => load.answered >= 15);
       pair.simulator.set(NAME, {
         accounts: [{ username: 'demo-user', password: 'another', sites: ['demo'] }],
       });
       await until(async () => (await rotations('promoted')) === 1);
       const promoted = load.answered;
-      await until(() => load.answered >= promoted + 60);
+      await until(() => load.answered >= promoted + 30);
       const report = await load.stop();
       const seen = await health.stop();
       const failed = report.requests - (report.outcomes['200'] ?? 0);

@@ -10,7 +10,7 @@ const LIFE_MS = 2_400;
 /** Short: no renewal has to be in time. */
 const SHORT_LIFE_MS = 600;
 /** Pause between requests, in milliseconds: the gateway needs the processor, too. */
-const PAUSE_MS = 5;
+const PAUSE_MS = 15;
 
 /** Asks until so much time is over; resolves to the statuses seen. */
 async function askFor(ms: number, get: RunningScene['get']): Promise<Set<number>> {
