@@ -17,7 +17,7 @@ import { OidcClient, type OidcOptions } from './oidc.ts';
 import { describeApi, type Offer } from './openapi.ts';
 import { Pages } from './pages.ts';
 import { type Queries, queriesRouter } from './queries.ts';
-import { readiness, readinessText } from './readiness.ts';
+import { type Readiness, readiness, readinessText } from './readiness.ts';
 import { type SessionBounds, Sessions } from './sessions.ts';
 import type { ConsoleSource } from './snapshot.ts';
 import { TokenGuard, type TokenHashes } from './token-guard.ts';
@@ -127,8 +127,16 @@ export class ControlPlane {
         .type('text/plain')
         .send(options.live() ? 'ok\n' : 'not live\n');
     });
+    let asked: Promise<Readiness> | undefined;
     app.get('/readyz', async (req, res) => {
-      const content = readiness(await options.console.state());
+      // Anyone may ask, and each answer takes a question to every worker: who asks meanwhile gets the same.
+      asked ??= options.console
+        .state()
+        .then(readiness)
+        .finally(() => {
+          asked = undefined;
+        });
+      const content = await asked;
       res.status(content.status === 'down' ? 503 : 200);
       if ('verbose' in req.query) res.type('text/plain').send(readinessText(content));
       else res.json(content);

@@ -85,7 +85,7 @@ export function countedMetrics() {
 
 /** Changes of a test to the source of a console. */
 export interface SourceChange extends Partial<Omit<ConsoleSource, 'state'>> {
-  readonly state?: () => Partial<GatewayState>;
+  readonly state?: () => Partial<GatewayState> | Promise<Partial<GatewayState>>;
   readonly audit?: HandWrittenAudit;
 }
 
@@ -115,7 +115,7 @@ export function sourceWith(change: SourceChange = {}): ConsoleSource {
     tokenAsked: false,
     startedAt: Date.now(),
     configuredAt: () => Date.now(),
-    state: async () => ({ ...WELL, audit: audit?.state() ?? null, ...state?.() }),
+    state: async () => ({ ...WELL, audit: audit?.state() ?? null, ...(await state?.()) }),
     clients: () => [],
     rules: () => [],
     settings: () => SETTINGS,

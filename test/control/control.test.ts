@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto';
+import { setImmediate } from 'node:timers/promises';
 import { afterEach, describe, expect, test } from '@jest/globals';
 import type { GatewayState } from '../../src/control/state.ts';
 import { NO_QUERIES, startControl } from './console-source.ts';
@@ -61,6 +62,22 @@ describe('health', () => {
     await close?.();
     const down = await start({ serves: false, storeUp: false });
     expect((await fetch(`${down}/readyz?verbose`)).status).toBe(503);
+  });
+
+  test('those who ask for readiness at the same time share one look at the workers', async () => {
+    let [looks, most] = [0, 0];
+    const state = async (): Promise<Partial<GatewayState>> => {
+      looks += 1;
+      most = Math.max(most, looks);
+      for (let turn = 0; turn < 5; turn += 1) await setImmediate();
+      looks -= 1;
+      return {};
+    };
+    const control = await startControl({ console: { state } });
+    close = () => control.close();
+    const answers = await Promise.all(Array.from({ length: 20 }, () => fetch(`${control.origin}/readyz`)));
+    expect(answers.map(({ status }) => status)).toEqual(Array(20).fill(200));
+    expect(most).toBe(1);
   });
 
   test('liveness follows the planes', async () => {
