@@ -3,14 +3,6 @@ import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { connect } from 'node:tls';
 import { expect, test } from '@jest/globals';
-import { useFolders } from '../../support/audit-log.ts';
-import { closing } from '../../support/closing.ts';
-import { createTestAuthority, writeTlsFiles } from '../../support/issued-certificates.ts';
-import { gateway as run } from '../../support/program.ts';
-import { openScene } from '../../support/scene.ts';
-import { freePort } from '../../support/server-process.ts';
-import { authors } from '../../support/simulator.ts';
-import { until } from '../../support/until.ts';
 import {
   allowNobody,
   isThere,
@@ -23,7 +15,15 @@ import {
   statusOnNewConnection,
   untilReplaced,
   useSharedFleet,
-} from './shared-fleet.ts';
+} from '../../scenarios/fleet/shared-fleet.ts';
+import { useFolders } from '../../support/audit-log.ts';
+import { closing } from '../../support/closing.ts';
+import { createTestAuthority, writeTlsFiles } from '../../support/issued-certificates.ts';
+import { gateway as run } from '../../support/program.ts';
+import { openScene } from '../../support/scene.ts';
+import { freePort } from '../../support/server-process.ts';
+import { authors } from '../../support/simulator.ts';
+import { until } from '../../support/until.ts';
 
 const folderOf = useFolders();
 const { sharedFleet, takeFleet } = useSharedFleet();

@@ -1,13 +1,5 @@
 import { randomUUID } from 'node:crypto';
 import { describe, expect, test } from '@jest/globals';
-import { type OpenedAudit, openTestAudit } from '../../support/audit-log.ts';
-import { closing } from '../../support/closing.ts';
-import { startGatewayProcess } from '../../support/gateway-process.ts';
-import { OF_PROGRAM } from '../../support/operator.ts';
-import { startRedis } from '../../support/redis.ts';
-import { type FleetScene, openScene } from '../../support/scene.ts';
-import { authors } from '../../support/simulator.ts';
-import { until } from '../../support/until.ts';
 import {
   accessRecords,
   allowNobody,
@@ -23,7 +15,15 @@ import {
   statusOnNewConnection,
   untilReplaced,
   useSharedFleet,
-} from './shared-fleet.ts';
+} from '../../scenarios/fleet/shared-fleet.ts';
+import { type OpenedAudit, openTestAudit } from '../../support/audit-log.ts';
+import { closing } from '../../support/closing.ts';
+import { startGatewayProcess } from '../../support/gateway-process.ts';
+import { OF_PROGRAM } from '../../support/operator.ts';
+import { startRedis } from '../../support/redis.ts';
+import { type FleetScene, openScene } from '../../support/scene.ts';
+import { authors } from '../../support/simulator.ts';
+import { until } from '../../support/until.ts';
 
 const { sharedFleet, takeFleet } = useSharedFleet();
 

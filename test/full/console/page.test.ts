@@ -3,12 +3,8 @@ import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { beforeAll, expect, test } from '@jest/globals';
 import type { Page } from 'playwright-core';
-import { finding } from '../../src/audit/findings.ts';
-import type { Metrics } from '../../src/metrics/metrics.ts';
-import { builtConsole, type Look } from '../support/browser.ts';
-import { closing } from '../support/closing.ts';
-import { checkLooks, LOOKS, usePages } from '../support/pages.ts';
-import { startSwitchedRelay } from '../support/relay.ts';
+import { finding } from '../../../src/audit/findings.ts';
+import type { Metrics } from '../../../src/metrics/metrics.ts';
 import {
   type ControlChange,
   countedMetrics,
@@ -17,7 +13,11 @@ import {
   recentError,
   type SourceChange,
   startControl,
-} from './console-source.ts';
+} from '../../control/console-source.ts';
+import { builtConsole, type Look } from '../../support/browser.ts';
+import { closing } from '../../support/closing.ts';
+import { checkLooks, LOOKS, usePages } from '../../support/pages.ts';
+import { startSwitchedRelay } from '../../support/relay.ts';
 
 const openPage = usePages();
 const [PHONE, WIDE] = LOOKS;

@@ -1,13 +1,13 @@
 import { hash } from 'node:crypto';
 import { inspect } from 'node:util';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from '@jest/globals';
-import { Secret } from '../../../src/base/secret.ts';
-import type { RedisStoreOptions } from '../../../src/challenges/store/redis.ts';
-import { openRedisLimits } from '../../../src/limits/redis.ts';
-import { createCertificates } from '../../../src/simulator/certificates.ts';
-import { aged, parked } from '../../support/challenges.ts';
-import { closing } from '../../support/closing.ts';
-import { unused } from '../../support/limited.ts';
+import { Secret } from '../../src/base/secret.ts';
+import type { RedisStoreOptions } from '../../src/challenges/store/redis.ts';
+import { openRedisLimits } from '../../src/limits/redis.ts';
+import { createCertificates } from '../../src/simulator/certificates.ts';
+import { aged, parked } from '../support/challenges.ts';
+import { closing } from '../support/closing.ts';
+import { unused } from '../support/limited.ts';
 import {
   loseNode,
   type RedisCluster,
@@ -17,7 +17,7 @@ import {
   startRedis,
   startRedisCluster,
   startRedisSentinel,
-} from '../../support/redis.ts';
+} from '../support/redis.ts';
 import {
   CALL_MS,
   inTime,
@@ -25,8 +25,8 @@ import {
   redisOptions,
   single,
   type WatchedStore,
-} from '../../support/redis-store.ts';
-import { until } from '../../support/until.ts';
+} from '../support/redis-store.ts';
+import { until } from '../support/until.ts';
 
 const LONG_MS = 60_000;
 const certificates = createCertificates();

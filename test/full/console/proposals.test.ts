@@ -1,18 +1,18 @@
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { beforeAll, expect, test } from '@jest/globals';
-import { errorCode } from '../../src/base/error-code.ts';
-import { ControlError } from '../../src/control/control-error.ts';
-import type { GatewayActions } from '../../src/control/gateway-actions.ts';
-import { Proposals } from '../../src/control/proposals.ts';
-import { AUDIT_KEY, auditOptions, recordsIn, useFolders } from '../support/audit-log.ts';
-import { builtConsole } from '../support/browser.ts';
-import { closing } from '../support/closing.ts';
-import { CookieClient, openOidc, type People } from '../support/oidc.ts';
-import { act, OF_PROGRAM, ofPage, post, TOKEN_HASHES } from '../support/operator.ts';
-import { checkLooks, usePages } from '../support/pages.ts';
-import { openScene, type SceneOptions } from '../support/scene.ts';
-import { until } from '../support/until.ts';
+import { errorCode } from '../../../src/base/error-code.ts';
+import { ControlError } from '../../../src/control/control-error.ts';
+import type { GatewayActions } from '../../../src/control/gateway-actions.ts';
+import { Proposals } from '../../../src/control/proposals.ts';
+import { AUDIT_KEY, auditOptions, recordsIn, useFolders } from '../../support/audit-log.ts';
+import { builtConsole } from '../../support/browser.ts';
+import { closing } from '../../support/closing.ts';
+import { CookieClient, openOidc, type People } from '../../support/oidc.ts';
+import { act, OF_PROGRAM, ofPage, post, TOKEN_HASHES } from '../../support/operator.ts';
+import { checkLooks, usePages } from '../../support/pages.ts';
+import { openScene, type SceneOptions } from '../../support/scene.ts';
+import { until } from '../../support/until.ts';
 
 const PEOPLE: People = {
   otto: { email: 'otto@example.org', groups: ['ops'] },

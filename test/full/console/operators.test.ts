@@ -2,21 +2,21 @@ import { writeFile } from 'node:fs/promises';
 import type { IncomingMessage } from 'node:http';
 import { join } from 'node:path';
 import { beforeAll, describe, expect, jest, test } from '@jest/globals';
-import { MAX_WAIT_MS } from '../../src/control/login.ts';
-import { AUDIT_KEY, auditOptions, recordsIn, useFolders } from '../support/audit-log.ts';
-import { accessibilityFaults, builtConsole } from '../support/browser.ts';
-import { closing } from '../support/closing.ts';
+import { MAX_WAIT_MS } from '../../../src/control/login.ts';
+import { AUDIT_KEY, auditOptions, recordsIn, useFolders } from '../../support/audit-log.ts';
+import { accessibilityFaults, builtConsole } from '../../support/browser.ts';
+import { closing } from '../../support/closing.ts';
 import {
   CookieClient,
   type OidcScene,
   type OidcSceneOptions,
   openOidc,
   type People,
-} from '../support/oidc.ts';
-import { act, OF_PROGRAM, ofPage, TOKEN, TOKEN_HASHES } from '../support/operator.ts';
-import { usePages } from '../support/pages.ts';
-import { openScene } from '../support/scene.ts';
-import { until } from '../support/until.ts';
+} from '../../support/oidc.ts';
+import { act, OF_PROGRAM, ofPage, TOKEN, TOKEN_HASHES } from '../../support/operator.ts';
+import { usePages } from '../../support/pages.ts';
+import { openScene } from '../../support/scene.ts';
+import { until } from '../../support/until.ts';
 
 const PEOPLE: People = {
   vera: { email: 'vera@example.org', groups: ['everyone', 'staff'] },

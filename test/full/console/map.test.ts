@@ -1,11 +1,7 @@
 import { beforeAll, describe, expect, test } from '@jest/globals';
-import { Sampler } from '../../src/control/history.ts';
-import { certificatesOf, takeMap } from '../../src/control/map.ts';
-import { readTotals } from '../../src/control/totals.ts';
-import { builtConsole } from '../support/browser.ts';
-import { closing } from '../support/closing.ts';
-import { checkLooks, LOOKS, usePages } from '../support/pages.ts';
-import { until } from '../support/until.ts';
+import { Sampler } from '../../../src/control/history.ts';
+import { certificatesOf, takeMap } from '../../../src/control/map.ts';
+import { readTotals } from '../../../src/control/totals.ts';
 import {
   countedMetrics,
   failingDeployment,
@@ -13,7 +9,11 @@ import {
   type SourceChange,
   startControl,
   WELL,
-} from './console-source.ts';
+} from '../../control/console-source.ts';
+import { builtConsole } from '../../support/browser.ts';
+import { closing } from '../../support/closing.ts';
+import { checkLooks, LOOKS, usePages } from '../../support/pages.ts';
+import { until } from '../../support/until.ts';
 
 const openPage = usePages();
 const [PHONE, WIDE] = LOOKS;

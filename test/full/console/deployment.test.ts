@@ -1,18 +1,18 @@
 import { beforeAll, describe, expect, test } from '@jest/globals';
 import type { Page } from 'playwright-core';
-import { SERIES } from '../../src/control/view.ts';
-import type { Metrics } from '../../src/metrics/metrics.ts';
-import { builtConsole } from '../support/browser.ts';
-import { closing } from '../support/closing.ts';
-import { checkLooks, LOOKS, setLook, usePages } from '../support/pages.ts';
-import { until } from '../support/until.ts';
+import { SERIES } from '../../../src/control/view.ts';
+import type { Metrics } from '../../../src/metrics/metrics.ts';
 import {
   type ControlChange,
   countedMetrics,
   failingDeployment,
   healthyDeployment,
   startControl,
-} from './console-source.ts';
+} from '../../control/console-source.ts';
+import { builtConsole } from '../../support/browser.ts';
+import { closing } from '../../support/closing.ts';
+import { checkLooks, LOOKS, setLook, usePages } from '../../support/pages.ts';
+import { until } from '../../support/until.ts';
 
 const openPage = usePages();
 const [PHONE, WIDE] = LOOKS;
