@@ -61,7 +61,7 @@ export function readGatewayOptions(text: string): GatewayOptions {
 /** Resolves when it listens. */
 export async function startGatewayChild(options: GatewayOptions): Promise<GatewayChild> {
   const child = fork(PROGRAM, [JSON.stringify(options)], {
-    execArgv: ['--expose-gc', '--max-semi-space-size=8'],
+    execArgv: ['--expose-gc', '--min-semi-space-size=8', '--max-semi-space-size=8'],
     stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
   });
   let printed = '';
