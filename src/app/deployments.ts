@@ -16,7 +16,7 @@ import type { AppSetup } from '../setup/setup.ts';
 import type { UpstreamTls } from '../transport/upstream-tls.ts';
 import { Upstream, type UpstreamDeps, type UpstreamOptions } from '../upstream/upstream.ts';
 
-/** What the upstreams of all deployments share. */
+/** The dependencies that the upstreams of all deployments share. */
 export interface SharedUpstreamDeps extends Omit<UpstreamDeps, 'metrics'> {
   readonly metrics: Metrics;
 }

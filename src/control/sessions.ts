@@ -104,7 +104,7 @@ export class Sessions {
   }
 }
 
-/** Whoever has the token for reading must not end the sessions of the other one. */
+/** True for sessions of one person or of one token: the holder of the reading token must not end those of the other. */
 function isOfSameHolder(one: Holder, other: Holder): boolean {
   if (one.operator?.subject !== other.operator?.subject) return false;
   return one.operator !== undefined || one.roles === other.roles;

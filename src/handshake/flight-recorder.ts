@@ -216,7 +216,7 @@ export class FlightRecorder {
     return slot.number;
   }
 
-  /** What came back for a message: a response at its head, or a lost connection. */
+  /** Records the result of a message: a response at its head, or a lost connection. */
   received(event: number, result: UpstreamResponse | Lost): void {
     const slot = this.#slotOf(event);
     if (slot === undefined) return;

@@ -16,7 +16,7 @@ const MAX_CONNECTIONS = 20;
 const HEADERS_MS = 10_000;
 const IDLE_MS = 30_000;
 
-/** What a witness counts. The values of trees are read from the store when Prometheus asks. */
+/** The metrics of a witness. The values of trees are read from the store when Prometheus asks. */
 export class WitnessMetrics {
   readonly registry = new Registry();
   readonly #cosigned = new Counter({

@@ -170,7 +170,7 @@ test('head-ahead', async () => {
     alterations: [],
     notes: [{ replica: worker, segment: '', kind: 'head-ahead', facts }],
   });
-  // Whoever cuts off the log of a worker can do the same to that of its primary.
+  // An attacker who cuts off the log of a worker can cut off that of its primary, too.
   expect((await found(directory)).alterations).toMatchObject([{ replica: worker, kind: 'log-truncated' }]);
 });
 

@@ -21,7 +21,7 @@ async function closedSegments() {
   return { folder, heads: heads.slice(-4, -1), source };
 }
 
-/** What the source gives until there is nothing new. */
+/** Returns the units of the source until there is nothing new. */
 async function rest(source: SegmentSource, isLast = false): Promise<ClosedSegment[]> {
   const found: ClosedSegment[] = [];
   for (let unit = await source.next(isLast); unit?.content; unit = await source.next(isLast)) {

@@ -199,7 +199,7 @@ describe('a bucket', () => {
     const s3 = async (): Promise<void> => {
       const followed = follow(s3To(server, bucket.name));
       await until(async () => (await followed.status()).behind === 0);
-      // What was delivered shows in the bucket only.
+      // Only the bucket shows which objects were delivered.
       await until(async () => (await bucket.keys()).includes(`audit/${REPLICA}/${evidence}`));
       await followed.finish();
     };

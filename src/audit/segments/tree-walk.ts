@@ -83,7 +83,7 @@ export class TreeWalk {
     return this.#lost || this.#current === undefined ? 0 : this.#current.tree.size - this.#signedSize;
   }
 
-  /** What these records say if the log ends with them; undefined: there are none. */
+  /** The finding if the log ends with such records; undefined: there are none. */
   get end(): Finding | undefined {
     const { unsigned: records } = this;
     if (records === 0) return undefined;

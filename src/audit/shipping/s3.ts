@@ -97,7 +97,7 @@ export class S3Delivery implements Delivery<ClosedSegment> {
     if (found.statusCode !== 200) return this.#send(key, file, IF_NEW, signal);
     const size = Number(found.headers['content-length']);
     if (!(size < file.size)) return this.#verify(key, file, signal);
-    // Who changes the file of the gateway must not hide the heads that are there.
+    // An attacker who changes the file of the gateway must not hide the heads in the bucket.
     const beginning = await hashOf(file.path, size, signal);
     if ((await this.#checksumOf(key, found.headers, signal)) !== beginning.toString('base64')) {
       throw this.#failed(key, OTHER_OBJECT);

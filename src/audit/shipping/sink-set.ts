@@ -3,7 +3,6 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { messageOf } from '../../base/error-code.ts';
 import { ignoreAbort, reportDefect } from '../../base/expected-errors.ts';
 import type { AuditKeys } from '../keys.ts';
-import type { Head } from '../seal.ts';
 import { foldersIn } from '../segments/segment.ts';
 import { type FoundPosition, PositionFile, type SinkPosition } from '../segments/signed-file.ts';
 import { lastStampedAt } from '../segments/stamped-heads.ts';
@@ -21,7 +20,7 @@ import { RecordSource, type SourceEvents } from './record-source.ts';
 import { RedisStream } from './redis-stream.ts';
 import { S3Delivery, type S3Options } from './s3.ts';
 import { SegmentSource } from './segment-source.ts';
-import { type RedisSinkOptions, StreamedLog } from './streamed-log.ts';
+import { type RedisSinkOptions, StreamedLog, type StreamedLogDeps } from './streamed-log.ts';
 import { SyslogDelivery, type SyslogOptions } from './syslog.ts';
 import { TimestampDelivery, type TimestampOptions } from './timestamp-delivery.ts';
 import { WitnessDelivery, type WitnessOptions } from './witness-delivery.ts';
@@ -51,14 +50,7 @@ export interface SinkSetOptions {
   readonly sinks: readonly SinkOptions[];
 }
 
-export interface SinkSetDeps {
-  readonly log: SinkLog;
-  /**
-   * Records that a log has lost a seal that a stream has, and all after it, so that `audit verify` tells it from now on.
-   * Resolves to false if it cannot be recorded now.
-   */
-  readonly recordLoss: (lost: Head) => Promise<boolean>;
-}
+export type SinkSetDeps = Omit<StreamedLogDeps, 'stream'>;
 
 /** How far a sink is, over the logs of all processes. */
 export interface SinkStatus {
@@ -138,10 +130,10 @@ interface Receiver {
 
 type CommonDeps = Omit<FollowerDeps<unknown>, 'source' | 'delivery'>;
 
-function receiverOf(sink: SinkOptions, keys: AuditKeys): Receiver {
+function receiverOf(sink: SinkOptions, keys: AuditKeys, deps: SinkSetDeps): Receiver {
   switch (sink.kind) {
     case 'redis':
-      return streamReceiver(sink, keys);
+      return streamReceiver(sink, keys, deps);
     case 'syslog':
       return receiver(new SyslogDelivery(sink), (log) => recordsOf(log, keys));
     case 'otlp':
@@ -176,14 +168,14 @@ function receiver<T>(delivery: Delivery<T>, sourceOf: (log: FollowedLog) => Sour
   };
 }
 
-function streamReceiver(sink: RedisSinkOptions, keys: AuditKeys): Receiver {
+function streamReceiver(sink: RedisSinkOptions, keys: AuditKeys, deps: SinkSetDeps): Receiver {
   const stream = new RedisStream(sink.redis, [keys]);
   return {
-    follow({ folder, replica, events }, options, deps) {
-      const streamed = new StreamedLog({ sink, folder, replica, keys, events }, { stream, log: deps.log });
+    follow({ folder, replica, events }, options, common) {
+      const streamed = new StreamedLog({ sink, folder, replica, keys, events }, { stream, ...deps });
       return new Follower(
         { ...options, pollMs: STREAM_POLL_MS },
-        { ...deps, source: streamed, delivery: streamed },
+        { ...common, source: streamed, delivery: streamed },
       );
     },
     close: () => stream.close(),
@@ -195,22 +187,17 @@ class FollowingSink {
   readonly #sink: SinkOptions;
   readonly #options: SinkSetOptions;
   readonly #log: SinkLog;
-  readonly #recordLoss: SinkSetDeps['recordLoss'];
   readonly #receiver: Receiver;
   readonly #followers = new Map<string, AnyFollower>();
   /** Counts of followers whose log is gone. */
   readonly #ended = { delivered: 0, failures: 0, refused: 0 };
   #skipped = 0;
 
-  /** Logs that have a record of what they lost before this process. */
-  readonly #cut = new Set<string>();
-
-  constructor(sink: SinkOptions, options: SinkSetOptions, { log, recordLoss }: SinkSetDeps) {
+  constructor(sink: SinkOptions, options: SinkSetOptions, deps: SinkSetDeps) {
     this.#sink = sink;
     this.#options = options;
-    this.#log = log;
-    this.#recordLoss = recordLoss;
-    this.#receiver = receiverOf(sink, options.keys);
+    this.#log = deps.log;
+    this.#receiver = receiverOf(sink, options.keys, deps);
   }
 
   get name(): string {
@@ -269,10 +256,9 @@ class FollowingSink {
         this.#skipped += last - first + 1;
         this.#log.error({ sink, log: replica, first, last, reason }, 'audit records never reach the sink');
       },
-      onDiverged: async (position: SinkPosition, reason: string): Promise<void> => {
+      onDiverged: async (_position: SinkPosition, reason: string): Promise<void> => {
         // Retention would take the position for that of the present log.
         await file.remove();
-        if (this.#sink.kind === 'redis') await this.#recordCut({ replica, ...position });
         this.#log.error({ sink, log: replica, reason }, 'audit records are sent to the sink again');
       },
     };
@@ -282,19 +268,6 @@ class FollowingSink {
       { sink, replica, timeout },
       common,
     );
-  }
-
-  /** The position in Redis, by which `audit verify` knows of the loss, moves only when the log tells it itself. */
-  async #recordCut(lost: Head): Promise<void> {
-    const { replica, seq } = lost;
-    if (this.#cut.has(replica)) return;
-    const msg =
-      'the audit stream has records that the audit log lacks; the log was cut, altered or begun anew';
-    this.#log.error({ sink: this.name, log: replica, seq }, msg);
-    if (!(await this.#recordLoss(lost))) {
-      throw new Error('the audit log cannot record that it has lost records');
-    }
-    this.#cut.add(replica);
   }
 
   async #readPosition(file: PositionFile, replica: string): Promise<FoundPosition | undefined> {

@@ -1,5 +1,6 @@
 import type { RedisOptions } from '../../redis/connection.ts';
 import type { AuditKeys } from '../keys.ts';
+import type { Head } from '../seal.ts';
 import { syncSegment } from '../segments/segment-file.ts';
 import type { FoundPosition, SinkPosition } from '../segments/signed-file.ts';
 import type { CommonOptions, Delivery, SinkLog, Source, Unit } from './follower.ts';
@@ -32,6 +33,11 @@ export interface StreamedLogOptions {
 export interface StreamedLogDeps {
   readonly stream: RedisStream;
   readonly log: SinkLog;
+  /**
+   * Records that the log has lost a seal that the stream has, and all after it, so that `audit verify` tells it from
+   * now on. Resolves to false if it cannot be recorded now.
+   */
+  readonly recordLoss: (lost: Head) => Promise<boolean>;
 }
 
 /**
@@ -46,6 +52,7 @@ export class StreamedLog implements Source<Shipment>, Delivery<Shipment> {
   #position = '';
   #sent: SinkPosition | undefined;
   #isForgeryLogged = false;
+  #isLossRecorded = false;
   #anchored = Number.NEGATIVE_INFINITY;
 
   constructor(options: StreamedLogOptions, deps: StreamedLogDeps) {
@@ -107,11 +114,30 @@ export class StreamedLog implements Source<Shipment>, Delivery<Shipment> {
     return this.#sent;
   }
 
-  /** What the stream would drop at once is not sent. */
+  /** A source without the records that the stream would drop at once. */
   async #sourceAt(position: SinkPosition | undefined): Promise<RecordSource> {
-    const { folder, replica, keys, events, sink } = this.#options;
+    const { folder, replica, keys, sink } = this.#options;
+    const events: SourceEvents = {
+      ...this.#options.events,
+      onDiverged: async (at, reason) => {
+        await this.#recordLoss({ replica, ...at });
+        await this.#options.events.onDiverged(at, reason);
+      },
+    };
     const start: FoundPosition | undefined = position && { position, key: undefined };
     const from = Math.max(0, (await recordsBehind(folder, undefined)) - sink.maxLength + 1);
     return new RecordSource({ folder, replica, keys, start, from, most: MOST, events });
+  }
+
+  /** The position in Redis, by which `audit verify` knows of the loss, moves only when the log tells it itself. */
+  async #recordLoss(lost: Head): Promise<void> {
+    if (this.#isLossRecorded) return;
+    const { log, recordLoss } = this.#deps;
+    const { replica, seq } = lost;
+    const msg =
+      'the audit stream has records that the audit log lacks; the log was cut, altered or begun anew';
+    log.error({ sink: this.#options.sink.name, log: replica, seq }, msg);
+    if (!(await recordLoss(lost))) throw new Error('the audit log cannot record that it has lost records');
+    this.#isLossRecorded = true;
   }
 }
