@@ -37,7 +37,7 @@ interface ActionsDeps extends CredentialActionsDeps {
   readonly log: Log;
   /** Never rejects. `files`: a hash of those to read; undefined: any. */
   readonly reload: (sender: Omit<ReloadCause, 'by'>, files: string | undefined) => Promise<ReloadResult>;
-  /** Resolves to a hash of the files of the configuration, or to undefined if they are refused; undefined: there are none. */
+  /** Resolves to a hash of the files of the configuration, to undefined if they are refused; undefined: there are none. */
   readonly filesHash: (() => Promise<string | undefined>) | undefined;
   readonly isDraining: () => boolean;
   /** Begins the shutdown. */

@@ -164,7 +164,7 @@ export class BatchTimer {
   };
 }
 
-/** Releases responses that wait for no file in batches: released one by one, or at each turn, they cost 3 % more CPU time. */
+/** Releases responses that wait for no file in batches: one by one, or at each turn, they cost 3 % more CPU time. */
 export class ReleaseQueue {
   #waiting: Waiter[] = [];
   readonly #timer = new BatchTimer(

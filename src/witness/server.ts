@@ -39,7 +39,7 @@ const REFUSALS: Readonly<Record<RefusalReason, readonly [status: number, text: s
   inconsistent: [422, 'the proof does not show that the checkpoint continues the last one'],
   'too-many-trees': [403, 'the log has begun too many trees: look into why, then remove old heads of it'],
 };
-/** A log does not come to these by itself: it was cut off or written anew, or somebody else sent a head of it with a wrong proof. */
+/** No log comes to these by itself: it was cut off or written anew, or somebody sent a head of it with a wrong proof. */
 const MISBEHAVIOUR: readonly RefusalReason[] = ['other-root', 'inconsistent', 'too-many-trees'];
 
 type WitnessTls = Pick<ListenTls, 'cert' | 'key' | 'minVersion'>;
