@@ -32,5 +32,5 @@ EXPOSE 8080 8081
 HEALTHCHECK --interval=10s --timeout=3s --start-period=15s --retries=3 \
   CMD ["node", "-e", "fetch('http://127.0.0.1:8081/livez').then(({ ok }) => process.exit(ok ? 0 : 1), () => process.exit(1))"]
 # The flags are those of the program's first line.
-ENTRYPOINT ["node", "--expose-gc", "--disable-sigusr1", "--min-semi-space-size=8", "--max-semi-space-size=8", "--no-flush-bytecode", "/app/dist/cli/digest-gateway.js"]
+ENTRYPOINT ["node", "--expose-gc", "--disable-sigusr1", "--min-semi-space-size=8", "--max-semi-space-size=8", "/app/dist/cli/digest-gateway.js"]
 CMD ["serve", "--config", "/etc/digest-gateway/gateway.yaml"]
