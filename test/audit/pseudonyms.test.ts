@@ -27,10 +27,11 @@ import {
 } from '../support/audit-log.ts';
 import { newSigningKey } from '../support/signing-key.ts';
 import { until } from '../support/until.ts';
+import { setWallClock } from '../support/wall-clock.ts';
 
 const folder = useFolders();
 afterEach(() => {
-  jest.restoreAllMocks();
+  jest.useRealTimers();
 });
 const keys = [auditKeys(new Secret(AUDIT_KEY))] as const;
 const FIELDS = ['address', 'parameters.ids'];
@@ -149,7 +150,7 @@ describe('records with pseudonyms', () => {
 
   test('have the same key after a restart, and a new one in the next month', async () => {
     const { pseudonyms, ...at } = await place();
-    const now = jest.spyOn(Date, 'now').mockReturnValue(Date.parse('2026-03-31T23:59:59.999Z'));
+    setWallClock(Date.parse('2026-03-31T23:59:59.999Z'));
     const writer = async (): Promise<PseudonymWriter> => {
       const opened = new PseudonymWriter(at.folder, pseudonyms, { warn: () => undefined });
       await opened.load();
@@ -159,7 +160,7 @@ describe('records with pseudonyms', () => {
     const march = first.address('192.0.2.7', 'c');
     await first.ready();
     expect((await writer()).address('192.0.2.7', 'c')).toBe(march);
-    now.mockReturnValue(Date.parse('2026-04-01T00:00:00.000Z'));
+    jest.setSystemTime(Date.parse('2026-04-01T00:00:00.000Z'));
     const april = first.address('192.0.2.7', 'c');
     expect(april).not.toBe(march);
     expect(first.ready()).toBeDefined();
@@ -385,7 +386,7 @@ describe('once keys are destroyed', () => {
 test('addresses beyond 20,000 share the key of the month, which is logged once an hour', () => {
   const logged: unknown[] = [];
   const warn = (fields: object | string, msg = ''): void => void logged.push([fields, msg]);
-  const now = jest.spyOn(performance, 'now').mockReturnValue(0);
+  jest.useFakeTimers();
   const writer = new PseudonymWriter('unused', { per: 'address', fields: ['address'] }, { warn });
   const keyIdOf = (index: number): string =>
     writer.address(`10.0.${index >> 8}.${index & 255}`, 'reporting').split(':')[1] ?? '';
@@ -395,7 +396,7 @@ test('addresses beyond 20,000 share the key of the month, which is logged once a
   expect([shared.size, own.has([...shared].join())]).toEqual([1, false]);
   const line = expect.stringMatching(/no pseudonym key of their own/);
   expect(logged).toEqual([[{ per: 'address', keys: 20_000, values: 1 }, line]]);
-  now.mockReturnValue(3_600_000);
+  jest.advanceTimersByTime(3_600_000);
   keyIdOf(0);
   keyIdOf(30_000);
   expect(logged.slice(1)).toEqual([[{ per: 'address', keys: 20_001, values: 3 }, line]]);
