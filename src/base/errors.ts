@@ -182,6 +182,14 @@ const table = {
     cause: 'The gateway failed, by a defect or because its host lacks something, such as file descriptors.',
     remedy: 'Read the log line with the request id; it has the cause and the stack.',
   },
+  'not-implemented': {
+    status: 501,
+    title: 'Not implemented',
+    proxyError: 'http_request_error',
+    cause:
+      'The gateway does not know the method of the request, or a transfer coding that its body has below chunked. The connection ends, since what follows could be read in two ways.',
+    remedy: 'Use a registered method, and send the body as it is, or with Content-Encoding.',
+  },
   'upgrade-unsupported': {
     status: 501,
     title: 'Upgrade unsupported',
