@@ -9,7 +9,7 @@ import { isForbidden, LARGEST_HEAD, upstreamTarget } from './rules.ts';
 import { type Arrival, SECRET } from './upstream.ts';
 
 /** Errors after which the start of a next request would be uncertain. */
-const MALFORMED: ReadonlySet<string> = new Set(['bad-request', 'not-implemented']);
+const MALFORMED: ReadonlySet<string | undefined> = new Set(['bad-request', 'not-implemented']);
 /** The longest that a connection may take, in milliseconds; the timeouts of the gateway are a tenth of it. */
 const HANG_MS = 60_000;
 /** So long a client waits for the end of a connection on which it sent what is malformed; then it ends its side. */
