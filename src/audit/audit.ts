@@ -129,34 +129,31 @@ export interface RecentRecords {
 
 /** Ends a batch with the current turn of the event loop, or with a later one while each turn brings more. */
 export class BatchTimer {
-  readonly #count: () => number;
   readonly #onEnd: () => void;
   /** Turns that the batch has lasted; 0: none is open. */
   #turns = 0;
+  #count = 0;
   /** How many it had a turn ago. */
   #before = 0;
 
-  /** `count`: how many the batch has by now. */
-  constructor(count: () => number, onEnd: () => void) {
-    this.#count = count;
+  constructor(onEnd: () => void) {
     this.#onEnd = onEnd;
   }
 
-  /** Does nothing while it is running. */
-  start(): void {
-    if (this.#turns === 0) this.#wait(this.#count());
-  }
-
-  #wait(count: number): void {
-    this.#turns += 1;
+  /** Begins a batch, or goes on with the one that is open. `count`: how many it has by now. */
+  start(count: number): void {
+    this.#count = count;
+    if (this.#turns > 0) return;
+    this.#turns = 1;
     this.#before = count;
     setImmediate(this.#endTurn);
   }
 
   readonly #endTurn = (): void => {
-    const count = this.#count();
-    if (count > this.#before && this.#turns < MOST_TURNS) {
-      this.#wait(count);
+    if (this.#count > this.#before && this.#turns < MOST_TURNS) {
+      this.#turns += 1;
+      this.#before = this.#count;
+      setImmediate(this.#endTurn);
       return;
     }
     this.#turns = 0;
@@ -167,18 +164,15 @@ export class BatchTimer {
 /** Releases responses that wait for no file in batches: one by one, or at each turn, they cost 3 % more CPU time. */
 export class ReleaseQueue {
   #waiting: Waiter[] = [];
-  readonly #timer = new BatchTimer(
-    () => this.#waiting.length,
-    () => {
-      const waiting = this.#waiting;
-      this.#waiting = [];
-      callEach(waiting, tellRecorded);
-    },
-  );
+  readonly #timer = new BatchTimer(() => {
+    const waiting = this.#waiting;
+    this.#waiting = [];
+    callEach(waiting, tellRecorded);
+  });
 
   add(waiter: Waiter): void {
     this.#waiting.push(waiter);
-    this.#timer.start();
+    this.#timer.start(this.#waiting.length);
   }
 }
 

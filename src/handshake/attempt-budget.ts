@@ -130,7 +130,8 @@ export class RetryBudget implements Retries {
   readonly #share: number;
   readonly #clock: Clock;
   readonly #series: Readonly<Record<RetryReason | 'denied', Series>>;
-  readonly #requests = new RollingCount(RETRY_WINDOW);
+  /** Client requests that began. */
+  readonly requests = new RollingCount(RETRY_WINDOW);
   readonly #retries = new RollingCount(RETRY_WINDOW);
 
   constructor(
@@ -144,14 +145,9 @@ export class RetryBudget implements Retries {
     this.#series = series;
   }
 
-  /** A client request begins. */
-  onRequest(now: number): void {
-    this.#requests.add(now);
-  }
-
   take(reason: RetryReason): boolean {
     const now = this.#clock.now();
-    if (this.#retries.sum(now) >= Math.max(MIN_RETRIES, this.#requests.sum(now) * this.#share)) {
+    if (this.#retries.sum(now) >= Math.max(MIN_RETRIES, this.requests.sum(now) * this.#share)) {
       this.#series.denied.inc();
       return false;
     }

@@ -130,10 +130,23 @@ export class Connection implements ResponseSource {
     exchange.isReused = this.#idleUntil > 0;
     this.clientTicks = 0;
     exchange.connection = this;
-    if (this.#socket === undefined) return;
-    if (!this.#isReferenced) this.#socket.ref();
+    const socket = this.#socket;
+    if (socket === undefined) return;
+    if (!this.#isReferenced) socket.ref();
     this.#isReferenced = true;
-    this.#send(exchange, this.#socket);
+    const { request } = exchange;
+    if (request.body !== null && !Buffer.isBuffer(request.body)) {
+      void this.#stream(exchange, socket, request.body);
+      return;
+    }
+    try {
+      this.reader.begin(request.method, exchange);
+      exchange.progress = 'sent';
+      writeRequest(socket, request, request.body, this.#settings.ownLines);
+      this.#restartTimeout();
+    } catch (error) {
+      this.close(asGatewayError(error));
+    }
   }
 
   /** Closes the connection. The exchange on it, if there is one, fails with this error. */
@@ -205,22 +218,6 @@ export class Connection implements ResponseSource {
     socket.on('data', this.#receive);
     if (this.#exchange === undefined) this.#free(false);
     else this.begin(this.#exchange);
-  }
-
-  #send(exchange: UpstreamExchange, socket: Socket): void {
-    const { request } = exchange;
-    if (request.body !== null && !Buffer.isBuffer(request.body)) {
-      void this.#stream(exchange, socket, request.body);
-      return;
-    }
-    try {
-      this.reader.begin(request.method, exchange);
-      exchange.progress = 'sent';
-      writeRequest(socket, request, request.body, this.#settings.ownLines);
-      this.#restartTimeout();
-    } catch (error) {
-      this.close(asGatewayError(error));
-    }
   }
 
   async #stream(exchange: UpstreamExchange, socket: Socket, body: AsyncIterable<Buffer>): Promise<void> {

@@ -75,10 +75,7 @@ export class Journal {
       onRecord: deps.onRecord,
       onFailed: (waiter) => this.#tellUnrecorded([waiter]),
     });
-    this.#batchTimer = new BatchTimer(
-      () => this.#pending.waiting,
-      () => this.#flush(),
-    );
+    this.#batchTimer = new BatchTimer(() => this.#flush());
     this.#timer = setInterval(() => this.#tick(), TICK_MS).unref();
   }
 
@@ -133,7 +130,7 @@ export class Journal {
   }
 
   #schedule(): void {
-    if (this.#inFlight === undefined) this.#batchTimer.start();
+    if (this.#inFlight === undefined) this.#batchTimer.start(this.#pending.waiting);
   }
 
   #flush(): void {
