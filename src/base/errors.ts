@@ -1,4 +1,4 @@
-import type { ErrorKind, ProxyErrorType } from './error-kind.ts';
+import type { ErrorChange, ErrorKind, ProxyErrorType } from './error-kind.ts';
 
 /**
  * Every error that a client can receive: its stable code, HTTP status, title, and the error type of RFC
@@ -348,14 +348,6 @@ const table = {
 } as const satisfies Record<string, ErrorKind>;
 
 export type ErrorCode = keyof typeof table;
-
-/** Properties of one error that replace those of its code. */
-export interface ErrorChange {
-  /** Retry-After of the response: a whole number of seconds. */
-  readonly retryAfter?: number | undefined;
-  /** One of the `knownProxyErrors` of the code. */
-  readonly proxyError?: ProxyErrorType | undefined;
-}
 
 /** Returns every code with its properties, ordered by status. */
 export function errorKinds(): [ErrorCode, ErrorKind][] {
