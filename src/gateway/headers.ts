@@ -114,7 +114,8 @@ function pseudonymousVia(via: string): string {
 }
 
 /**
- * Counts Max-Forwards of an OPTIONS request down for the next recipient (RFC 9110 §7.6.2). A value that is no number stays.
+ * Counts Max-Forwards of an OPTIONS request down for the next recipient (RFC 9110 §7.6.2). A value that is not a number
+ * stays.
  * @param headers flat list, changed in place
  */
 export function countDownForwards(headers: string[]): void {

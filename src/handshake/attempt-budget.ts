@@ -98,13 +98,16 @@ export class AttemptBudget {
     const lost = this.#lost;
     if (lost === undefined || lost.error !== error || !this.#isRepeatable(request, lost)) return false;
     this.#lost = undefined;
-    // A request that was not sent is no further load.
+    // A request that was not sent adds no load.
     if (lost.sent) return this.#retries.take(reason);
     this.#retries.count(reason);
     return true;
   }
 
-  /** Takes the right to send a request again from another local address, with two more attempts: the upstream refused this one. */
+  /**
+   * Takes the right to send a request again from another local address, with two more attempts: the upstream refused
+   * this one.
+   */
   takeNextEgress({ method }: { readonly method: string }): boolean {
     if (this.bodySent || !IDEMPOTENT.has(method) || !this.#retries.take('next_egress')) return false;
     this.#limit = this.answered + ATTEMPTS;
