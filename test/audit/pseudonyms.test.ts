@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { existsSync } from 'node:fs';
-import { chmod, readdir, readFile, rename, stat, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, readdir, readFile, rename, rm, stat, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterEach, describe, expect, jest, test } from '@jest/globals';
 import type { PseudonymOptions } from '../../src/audit/audit.ts';
@@ -15,7 +15,7 @@ import { allRecords, search } from '../../src/audit/reader/search.ts';
 import { countUsage } from '../../src/audit/reader/usage.ts';
 import type { UsageField } from '../../src/audit/reader/usage-table.ts';
 import { verify } from '../../src/audit/reader/verify.ts';
-import { allKeys, destroyKey, type PlacedKey } from '../../src/audit/segments/pseudonym-files.ts';
+import { allKeys, destroyKey, type PlacedKey, storeKeys } from '../../src/audit/segments/pseudonym-files.ts';
 import { Secret } from '../../src/base/secret.ts';
 import {
   AUDIT_KEY,
@@ -380,6 +380,121 @@ describe('once keys are destroyed', () => {
       ),
     );
     await second.audit.close();
+  });
+});
+
+describe('a writer', () => {
+  const ID = { older: 'OLDEROLDEROL', newer: 'NEWERNEWERNE' };
+  const quiet = { warn: () => undefined };
+
+  function keyWith(
+    id: string,
+    subject: string,
+    made: number,
+    scope: 'month' | 'client' = 'month',
+  ): PseudonymKey {
+    return new PseudonymKey(id, { scope, subject, made, secret: newKeyText() });
+  }
+
+  async function openWriter(place: string, per: 'month' | 'client' | 'address' = 'month') {
+    const writer = new PseudonymWriter(place, { per, fields: FIELDS }, quiet);
+    await writer.load();
+    return writer;
+  }
+
+  const keyIdOf = (pseudonym: string): string | undefined => pseudonym.split(':')[1];
+
+  test('refuses a folder that other users may use', async () => {
+    const place = await folder();
+    for (const mode of [0o701, 0o702, 0o704]) {
+      await chmod(place, mode);
+      await expect(openWriter(place)).rejects.toThrow('other users may use it: run chmod 700 on it');
+    }
+  });
+
+  test.each([
+    [ID.older, ID.newer],
+    [ID.newer, ID.older],
+  ])('uses the newest of several keys of a month: %s is read before %s', async (...order) => {
+    const place = await folder();
+    const month = new Date().toISOString().slice(0, 7);
+    const names = ['AAAAAAAAAAAA', 'ZZZZZZZZZZZZ'];
+    const made = { [ID.older]: 1_000, [ID.newer]: 2_000 };
+    await storeKeys(
+      place,
+      order.map((each, at) => keyWith(names[at] ?? '', month, made[each] ?? 0)),
+    );
+    const writer = await openWriter(place);
+    expect(keyIdOf(writer.address('192.0.2.7', ''))).toBe(names[order.indexOf(ID.newer)]);
+    expect(writer.isReady).toBe(true);
+  });
+
+  test('goes on with the keys of its clients after a restart, and needs none of another kind', async () => {
+    const place = await folder();
+    await storeKeys(place, [
+      keyWith(ID.older, 'reporting', 1_000, 'client'),
+      keyWith(ID.newer, '2020-01', 2_000),
+    ]);
+    const byClient = await openWriter(place, 'client');
+    expect(keyIdOf(byClient.address('192.0.2.7', 'reporting'))).toBe(ID.older);
+    const byAddress = await openWriter(place, 'address');
+    for (const id of [ID.older, ID.newer]) await rm(join(place, `${id}.key`));
+    await byAddress.refresh();
+    expect(byAddress.isReady).toBe(true);
+    await byClient.refresh();
+    expect(byClient.isReady).toBe(false);
+    await expect(byClient.ready()).rejects.toThrow(`${place} cannot be used: key ${ID.older} is missing`);
+  });
+
+  test('names a destroyed key until its log says so, and looks at the folder again once it has changed', async () => {
+    const place = await folder();
+    const month = new Date().toISOString().slice(0, 7);
+    const key = keyWith(ID.older, month, 1_000);
+    const replica = 'r1';
+    await mkdir(join(place, replica), { mode: 0o700 });
+    await storeKeys(join(place, replica), [key]);
+    const writer = new PseudonymWriter(join(place, replica), { per: 'month', fields: FIELDS }, quiet);
+    expect(await writer.refresh()).toEqual([]);
+    await writer.load();
+    const setChanged = (at: number): Promise<void> => utimes(join(place, replica), at, at);
+    await setChanged(1_000_000);
+    expect(await writer.refresh()).toEqual([]);
+    await destroyKey(place, { key, replica });
+    await setChanged(1_000_000);
+    expect(await writer.refresh()).toEqual([]);
+    await setChanged(1_000_001);
+    const forgotten = [expect.objectContaining({ key: ID.older, scope: 'month', month })];
+    expect(await writer.refresh()).toEqual(forgotten);
+    expect(await writer.refresh()).toEqual(forgotten);
+    expect(keyIdOf(writer.address('192.0.2.7', ''))).not.toBe(ID.older);
+  });
+
+  test('can go on when its folder is back, which looks as it did before', async () => {
+    const place = join(await folder(), 'keys');
+    const writer = await openWriter(place);
+    writer.address('192.0.2.7', '');
+    await writer.ready();
+    await utimes(place, 1_000_000, 1_000_000);
+    await writer.refresh();
+    await rename(place, `${place}.away`);
+    await writer.refresh();
+    expect(writer.isReady).toBe(false);
+    await rename(`${place}.away`, place);
+    await writer.ready();
+    expect(writer.isReady).toBe(true);
+  });
+
+  test('hides what was searched for under the key of the month', async () => {
+    const { pseudonyms, ...at } = await place({ per: 'client' });
+    const { audit } = await openTestAudit(at.directory, { pseudonyms });
+    const hidden = audit.recordedCriterion('192.0.2.7');
+    await audit.adminWritten('search', { criterion: hidden });
+    audit.configure({ parameters: [], pseudonyms: undefined });
+    expect(audit.recordedCriterion('192.0.2.7')).toBe('192.0.2.7');
+    await audit.close();
+    const [stored] = await at.keys();
+    expect(stored?.key).toMatchObject({ id: keyIdOf(hidden), scope: 'month' });
+    expect(stored?.key.reveal(hidden.split(':')[2] ?? '')).toBe('192.0.2.7');
   });
 });
 

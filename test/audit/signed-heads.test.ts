@@ -188,7 +188,9 @@ describe('the tree goes on', () => {
     const written = Array.from({ length: 1500 }, () => recordAccess(audit, { target }));
     await Promise.all(written);
     const [name = ''] = await namesOf(directory);
-    expect((await readFile(join(directory, REPLICA, name))).length).toBeGreaterThan(LARGEST_BATCH);
+    const lines = (await readFile(join(directory, REPLICA, name), 'utf8')).split('\n');
+    expect(lines.join().length).toBeGreaterThan(LARGEST_BATCH);
+    expect(lines.filter((line) => line.startsWith('{"checkpoint":')).at(-1)).toContain('/r1/1\\n1500\\n');
     await audit.close('stop');
     expect(await check(directory)).toMatchObject({ kinds: [], notes: [], provenRecords: 1501 });
   });
