@@ -4,7 +4,7 @@ import { witnessFindings } from './witness-findings.ts';
 /**
  * Everything that `audit verify`, a search and the writer find in a log: its stable kind, the cause and remedy for
  * docs/audit/findings.md, and its sentence, which continues one that begins with the place. A kind with `note` is no
- * integrity error. Kinds that a record tells have the name of its event.
+ * integrity error. Kinds that come from a record have the name of its event.
  */
 const table = {
   'line-invalid': {
@@ -367,7 +367,7 @@ export function finding<K extends FindingKind>(
   return { kind, facts: { ...facts }, message: message(facts) };
 }
 
-/** True if the finding is no integrity error. */
+/** True if the finding is not an integrity error. */
 export function isNote({ kind, facts }: Finding): boolean {
   return 'note' in table[kind] || facts['known'] === true;
 }

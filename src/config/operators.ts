@@ -9,7 +9,7 @@ const FOUR_EYES_ACTIONS = ['reload', 'drain', 'promote', 'roll-back', 'retry', '
 const VERSION_ACTIONS = ['promote', 'roll-back'] as const;
 const CLAIM_LENGTH = 256;
 
-/** An https URL, or http on a loopback host: whoever can change the traffic could sign in as anyone. */
+/** An https URL, or http on a loopback host: anyone who can change the traffic could sign in as anyone. */
 function isGuarded(value: string): boolean {
   return URL.canParse(value) && /^https?:$/.test(new URL(value).protocol) && !isExposed(new URL(value));
 }

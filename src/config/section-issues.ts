@@ -77,7 +77,7 @@ function* exposureIssues(
   }
 }
 
-/** True if the control plane admits holders of a token, or people who sign in, and nobody else. */
+/** True if the control plane admits only holders of a token and people who sign in. */
 function asksWho(control: object): boolean {
   return 'tokenSha256' in control || 'oidc' in control;
 }

@@ -230,31 +230,27 @@ export class ResponseReader implements BodyReceiver {
    * @throws GatewayError `upstream-protocol`; any error that the receiver throws
    */
   read(bytes: Buffer): void {
-    try {
-      this.#read(bytes);
-    } catch (error) {
-      if (!(error instanceof MalformedMessage)) throw error;
-      const [detail, proxyError] = MALFORMED[error.part];
-      throw refusal(detail, proxyError);
-    }
-  }
-
-  #read(bytes: Buffer): void {
     const known = this.#partial?.length ?? 0;
     const input = this.#partial === undefined ? bytes : Buffer.concat([this.#partial, bytes]);
     this.#partial = undefined;
     let at = 0;
-    while (at < input.length && !this.isIdle) {
-      // Bytes that were searched before need not be searched again.
-      const searched = at === 0 ? known : at;
-      const next = this.isInBody
-        ? this.#body.read(input, at, searched, this)
-        : this.#readHead(input, at, searched);
-      if (next === at) {
-        this.#partial = input.subarray(at);
-        return;
+    try {
+      while (at < input.length && !this.isIdle) {
+        // Bytes that were searched before need not be searched again.
+        const searched = at === 0 ? known : at;
+        const next = this.isInBody
+          ? this.#body.read(input, at, searched, this)
+          : this.#readHead(input, at, searched);
+        if (next === at) {
+          this.#partial = input.subarray(at);
+          return;
+        }
+        at = next;
       }
-      at = next;
+    } catch (error) {
+      if (!(error instanceof MalformedMessage)) throw error;
+      const [detail, proxyError] = MALFORMED[error.part];
+      throw refusal(detail, proxyError);
     }
     // Bytes that follow a response would be taken for the response to the next request: response smuggling.
     if (at < input.length) this.isPersistent = false;
