@@ -88,7 +88,7 @@ const exportResponse = z.object({
   partialSuccess: z.object({ rejectedLogRecords: z.coerce.number().int().min(0).nullish() }).nullish(),
 });
 
-/** The number of log records that the receiver refused for good; undefined: this is no response of OTLP. */
+/** The number of log records that the receiver refused for good; undefined: this is not a response of OTLP. */
 function rejectedIn(text: string): number | undefined {
   if (text === '') return 0;
   const { data } = exportResponse.safeParse(parseJson(text));
