@@ -6,9 +6,8 @@ import type { CredentialSet } from '../credentials/credentials.ts';
 import { egressAddress } from '../transport/egress.ts';
 import { trustOf } from '../transport/upstream-tls.ts';
 import { UpstreamCredential } from './credential.ts';
-import { CredentialCircuit } from './credential-circuit.ts';
+import { CredentialCircuit, RefusedTargets } from './credential-circuit.ts';
 import { CredentialVersion, type Transport, type VersionDeps } from './credential-version.ts';
-import { RefusedTargets } from './refused-targets.ts';
 import type { CredentialNews, RotationNews } from './rotation.ts';
 
 export interface DeploymentRotation extends RotationNews {
