@@ -13,7 +13,6 @@ import {
   targetRefused,
 } from '../handshake/errors.ts';
 import type { UpstreamRequest } from '../handshake/exchange.ts';
-import type { FlightRecorder } from '../handshake/flight-recorder.ts';
 import { type HandshakeOptions, handshake, type Refused } from '../handshake/handshake.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
 import type { CredentialCircuit, RefusedTargets } from './credential-circuit.ts';
@@ -34,7 +33,6 @@ export interface CredentialDeps extends VersionsDeps {
   /** Bounds the attempts with a credential of which every version is refused. */
   readonly circuit: CredentialCircuit;
   readonly refusedTargets: RefusedTargets;
-  readonly recorder: FlightRecorder;
 }
 
 const FROM_POOL: HandshakeOptions = {};

@@ -1,9 +1,9 @@
 import type { Clock } from '../base/clock.ts';
 import { unlessFailed } from '../base/expected-errors.ts';
-import type { Nonce } from '../challenges/nonce.ts';
 import type { ChallengeStore } from '../challenges/store/store.ts';
 import type { Credential, CredentialSet } from '../credentials/credentials.ts';
-import type { CredentialVersion, Transport } from './credential-version.ts';
+import type { FlightRecorder } from '../handshake/flight-recorder.ts';
+import type { CredentialVersion, Renew, Transport } from './credential-version.ts';
 import { type CredentialNews, Rotation, type RotationNews, type RotationState } from './rotation.ts';
 
 /** State in the rotation; `refused`: rejected there, or the upstream refuses it now. */
@@ -12,14 +12,16 @@ export type VersionState = Exclude<RotationState, 'rejected'> | 'refused';
 export interface VersionsDeps extends Omit<SharedEvidenceDeps, 'rotation'> {
   readonly deployment: string;
   readonly clock: Clock;
-  readonly open: (credential: Credential) => CredentialVersion;
+  readonly recorder: FlightRecorder;
+  readonly open: (credential: Credential, renew: Renew) => CredentialVersion;
   /** Called when a candidate was promoted or refused. */
   readonly onRotation: (rotation: RotationNews) => void;
   /** Called when the upstream begins to refuse a version, and when it accepts it again. */
   readonly onHealth: (news: CredentialNews) => void;
 }
 
-type Renew = (version: CredentialVersion, nonce: Nonce) => Promise<void>;
+/** The events of the flight recorder for the ends of trials: a version that is only refused as a candidate is rejected. */
+const TRIALS = { promoted: 'promoted', refused: 'rejected', waiting: 'waiting' } as const;
 
 /** The versions of one credential: which one is in use, whether the upstream accepts them, and what is reported of that. */
 export class Versions {
@@ -37,7 +39,7 @@ export class Versions {
     this.name = set.name;
     this.#deps = deps;
     this.#renew = renew;
-    this.rotation = new Rotation(deps.open(set.current));
+    this.rotation = new Rotation(deps.open(set.current, renew));
     this.shared = new SharedEvidence({ ...deps, rotation: this.rotation });
     this.offer(set);
   }
@@ -87,7 +89,7 @@ export class Versions {
 
   attach(transport: Transport): void {
     this.#transports = [...this.#transports, transport];
-    for (const version of this.all) this.#attachTo(version, transport);
+    for (const version of this.all) version.attach(transport);
     for (const version of this.rotation.others) void version.restore(this.inUse);
   }
 
@@ -135,13 +137,9 @@ export class Versions {
   }
 
   #open(credential: Credential): CredentialVersion {
-    const version = this.#deps.open(credential);
-    for (const transport of this.#transports) this.#attachTo(version, transport);
+    const version = this.#deps.open(credential, this.#renew);
+    for (const transport of this.#transports) version.attach(transport);
     return version;
-  }
-
-  #attachTo(version: CredentialVersion, transport: Transport): void {
-    version.attach(transport, (nonce) => this.#renew(version, nonce));
   }
 
   #close(version: CredentialVersion): void {
@@ -150,12 +148,15 @@ export class Versions {
 
   #report(version: CredentialVersion, refused: boolean): void {
     version.isRefusalReported = refused;
-    const { deployment, onHealth } = this.#deps;
+    const { deployment, recorder, onHealth } = this.#deps;
+    recorder.note(refused ? 'refused' : 'accepted', deployment, this.name, [version.version]);
     onHealth({ deployment, credential: this.name, version: version.version, refused });
   }
 
   #reportRotation(from: CredentialVersion, to: CredentialVersion, result: RotationNews['result']): void {
-    this.#deps.onRotation({ credential: this.name, from: from.version, to: to.version, result });
+    const { deployment, recorder, onRotation } = this.#deps;
+    recorder.note(TRIALS[result], deployment, this.name, [to.version, from.version]);
+    onRotation({ deployment, credential: this.name, from: from.version, to: to.version, result });
   }
 }
 

@@ -236,7 +236,7 @@ export class HandshakeScene {
         store,
         recorder,
         key: 'k',
-        open: (each) => new CredentialVersion(each, this.transport.options, deps),
+        open: (each, renew) => new CredentialVersion(each, this.transport.options, deps, renew),
         onRotation: ({ to, result }) => void events.push(`version ${to} ${result}`),
         onHealth: ({ version, refused }) =>
           void events.push(`version ${version} ${refused ? 'refused' : 'accepted'}`),
