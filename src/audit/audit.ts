@@ -73,7 +73,7 @@ export interface Audit {
   /** The last records, for the console. */
   readonly recent: RecentRecords;
   /**
-   * Records a response that is about to leave. `waiter` is told when it may leave, possibly before this returns.
+   * Records a response that is about to leave. `waiter` is notified when it may leave, possibly before this returns.
    * @returns the number of the record; 0: there is none
    */
   access(facts: AccessFacts, waiter: Waiter): number;
@@ -86,8 +86,8 @@ export interface Audit {
   /** Resolves to true when the record is in the file; to false if it cannot be written now, or nothing is recorded. */
   adminWritten(event: string, details: AdminDetails): Promise<boolean>;
   /**
-   * Records that this log, or that of a worker, has lost a seal and all after it, so that `audit verify` tells it from now
-   * on. Resolves to false if it cannot be recorded now.
+   * Records that this log, or that of a worker, has lost a seal and all after it, so that `audit verify` tells it from
+   * now on. Resolves to false if it cannot be recorded now.
    */
   recordLoss(lost: Head): Promise<boolean>;
   /** Replaces what later records hold: the parameters with values, and what is hidden. Undefined: no change. */

@@ -8,7 +8,7 @@ export class IdleNonces {
   /** The youngest last. */
   readonly #nonces: Nonce[] = [];
 
-  /** `renew`: asks the upstream for a nonce in the place of this one. */
+  /** `renew`: asks the upstream for a nonce to replace this one. */
   constructor(learning: Learning, renew: ((nonce: Nonce) => Promise<void>) | undefined) {
     this.#learning = learning;
     this.#renew = renew;
@@ -38,7 +38,7 @@ export class IdleNonces {
     this.#nonces.unshift(nonce);
   }
 
-  /** All of them, which nobody gets from here any more. */
+  /** Takes all of them out. */
   drain(): Nonce[] {
     return this.#nonces.splice(0);
   }

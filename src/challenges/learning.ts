@@ -330,7 +330,7 @@ export class Learning {
     if (learned === undefined) return;
     const changes = this.#changes;
     const isWritten = await this.#options.sharedChallenges.learn(learned);
-    // A process that does not know what others learned has nothing to tell them later.
+    // A process that does not know the lessons of others has none to share later.
     if (changes === this.#changes) this.#unconfirmed = this.#asked && !isWritten ? this.#unconfirmed + 1 : 0;
   }
 

@@ -220,7 +220,7 @@ export class NonceCounters {
     this.#byOpaque = true;
   }
 
-  /** The counter for a challenge that was issued now, or that another process has answered so many times. */
+  /** The counter for a challenge that was issued now, or that another process has answered this many times. */
   of({ nonce, opaque }: Challenge, count: number): NonceCounter {
     // No field value has a line feed, so no nonce is equal to the key of an opaque.
     const key = this.#byOpaque && opaque !== undefined ? `\n${opaque}` : nonce;

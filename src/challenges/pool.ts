@@ -100,8 +100,8 @@ export class NoncePool {
     if (held !== undefined && held.challenge.nonce === own?.challenge.nonce) return;
     const nonce = held && this.#adopted(held);
     if (nonce !== undefined && (own === undefined || nonce.obtainedAt > own.obtainedAt)) this.#use(nonce);
-    // A store that lost everything, or could not be told, gets what is still good here.
-    // Not in the place of one that does not fit here: where another process meets another realm, each would write again.
+    // A store that lost everything, or was out of reach, gets the values that are still good here.
+    // It does not replace one that does not fit here: where another process meets another realm, each would write again.
     else if (own !== undefined && (held === undefined || nonce !== undefined)) void this.#share(own);
   }
 
@@ -147,7 +147,7 @@ export class NoncePool {
   }
 
   /**
-   * Begins a handshake, to take the place of a nonce that is still good or of none. Others wait for it
+   * Begins a handshake, to replace a nonce that is still good, or the first one. Others wait for it
    * unless a nonce is known or another is under way.
    */
   open(replaces?: Nonce): PendingChallenge {
@@ -258,7 +258,7 @@ export class NoncePool {
     else if (this.#known === replaces) this.#publish(nonce);
   }
 
-  /** The upstream asked for no authentication: nobody waits for a challenge that does not come. */
+  /** The upstream asked for no authentication: ends the wait for a challenge that does not come. */
   unchallenged(pending: PendingChallenge): void {
     this.#queue.unchallenged(pending);
   }
@@ -276,7 +276,7 @@ export class NoncePool {
     return undefined;
   }
 
-  /** Something was learned here: reports it, and tells other processes. */
+  /** Something was learned here: reports it, and shares it with other processes. */
   #apply(from: NoncePolicy, wasPortable: boolean): void {
     const { portable, reuse } = this.#learning;
     const { policy } = reuse;
@@ -316,7 +316,7 @@ export class NoncePool {
     }
   }
 
-  /** Leaves a nonce with a count for the next process, once nobody uses it. Resolves at once while somebody does. */
+  /** Leaves a nonce with a count for the next process, once it is not in use. Resolves at once while it is. */
   #leave(nonce: Nonce): Promise<void> {
     if (nonce.shareable || nonce.retired || nonce.isIssuedAgain) return Promise.resolve();
     nonce.retire();

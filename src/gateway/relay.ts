@@ -144,8 +144,8 @@ export class Relay implements InterimReceiver {
 }
 
 /**
- * The reader of the response removes the chunked coding. The client would not be told of any other coding, and would misread the
- * body.
+ * The reader of the response removes the chunked coding. The client would not learn of another coding, and would
+ * misread the body.
  */
 function checkCoding(headers: RawHeaders): void {
   const coding = joinedValue(headers, 'transfer-encoding');

@@ -61,7 +61,7 @@ export interface HandshakeMetrics {
   readonly challenges: Readonly<Record<ChallengeReason, Counter>>;
 }
 
-/** What a handshake needs of one version of a credential at one server. It is passive: whoever owns it decides. */
+/** One version of a credential at one server, as a handshake needs it. It is passive: its owner decides. */
 export interface Account {
   readonly credential: Credential;
   readonly pool: NoncePool;
@@ -77,7 +77,7 @@ export interface Account {
   readonly metrics: HandshakeMetrics;
   /** For the spans of exchanges. */
   readonly deployment: string;
-  /** True: the server is told of the trace. */
+  /** True: the trace is passed on to the server. */
   readonly forwardTrace: boolean;
   /** Left out: exchanges with a proxy are not recorded. */
   readonly recorder?: FlightRecorder;

@@ -44,7 +44,7 @@ export interface ExchangeFacts {
   lastAttemptAt: number;
   /** When the request first left for the upstream, in milliseconds; undefined: it has not. */
   leftAt: number | undefined;
-  /** What its exchanges waited for new connections, in milliseconds. */
+  /** Time that its exchanges waited for new connections, in milliseconds. */
   connectMs: number;
   /** True if the upstream asked for authentication. */
   challenged: boolean;

@@ -245,7 +245,7 @@ class Handshake {
     return refused.inHand === undefined ? 'ask' : this.#answer(challenge, result);
   }
 
-  /** Takes over what a response shows that is no challenge. @throws GatewayError `upstream-proof-invalid` */
+  /** Takes over the facts of a response that is not a challenge. @throws GatewayError `upstream-proof-invalid` */
   #accept(attempt: NonceAttempt, number: number, response: UpstreamResponse): void {
     const { field, metrics } = this.#account;
     const { request, budget } = this.#call;

@@ -199,7 +199,8 @@ export class MergedMetrics {
 
   /**
    * Removes a worker that has ended, after its last snapshot. Its counters and histograms stay in the sums, so
-   * that no counter falls, and so does when it saw clients; its other gauges do not. Another worker may have the same number afterwards.
+   * that no counter falls, and so does when it saw clients; its other gauges do not. Another worker may have the same
+   * number afterwards.
    */
   ended(worker: number): void {
     const latest = this.#workers.get(worker) ?? new Map();
@@ -254,7 +255,7 @@ export class MergedMetrics {
     if (isOpenMetrics) yield '# EOF\n';
   }
 
-  /** This process comes first, because of metrics that only it tells. Undefined: no process has this metric. */
+  /** This process comes first, because of metrics that only it has. Undefined: no process has this metric. */
   async #read(name: string): Promise<MetricSnapshot | undefined> {
     const own = await readMetric(this.#own, name);
     const others = [this.#ended, ...this.#workers.values()].map((latest) => latest.get(name));

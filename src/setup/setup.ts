@@ -155,7 +155,7 @@ function orCredentialError(error: unknown): CredentialError {
   throw error;
 }
 
-/** What the files of a configuration were when it was read. */
+/** The state of the files of a configuration when it was read. */
 interface KnownFiles extends Pick<AppSetup, 'fileState' | 'filesHash'> {
   readonly include: readonly string[];
 }

@@ -99,7 +99,7 @@ export class Connection implements ResponseSource {
     return this.#exchange !== undefined;
   }
 
-  /** True if it has been idle for so long that the upstream may be closing it. */
+  /** True if it has been idle long enough that the upstream may be closing it. */
   isStale(now: number): boolean {
     return now >= this.#idleUntil;
   }
@@ -224,7 +224,7 @@ export class Connection implements ResponseSource {
       const streamed = new StreamedRequest(socket, exchange.request, this.#settings.ownLines, onSent);
       let isBegun = false;
       const begin = (): void => {
-        // Bytes of the upstream before this moment are no response to this request.
+        // Bytes of the upstream before this moment are not a response to this request.
         if (!isBegun) this.reader.begin(exchange.request.method, exchange);
         isBegun = true;
         if (exchange.progress === 'unsent') exchange.progress = 'sent';
@@ -341,7 +341,7 @@ export class Connection implements ResponseSource {
 
 /**
  * The connection whose exchange has waited longest for its client, of the clients for which `isOver` is true; undefined:
- * none has waited for so many ticks.
+ * none has waited for this number of ticks.
  */
 export function slowestOf(
   connections: Iterable<Connection>,

@@ -18,7 +18,7 @@ import type { TracedWork } from '../tracing/tracing.ts';
 import { tooManyRequests, waitTooLong } from '../transport/errors.ts';
 import type { BodySource, ReceivedBody } from '../transport/request-body.ts';
 
-/** What is known of a client's request, and what its exchanges note. */
+/** A client's request with the facts that its exchanges note. */
 export interface RequestFacts extends ExchangeFacts {
   /** Id of the client. */
   readonly client: string;
@@ -27,7 +27,7 @@ export interface RequestFacts extends ExchangeFacts {
   readonly trace: TracedWork | undefined;
 }
 
-/** What is to be sent, as the policy grants it. */
+/** The request to send, as the policy grants it. */
 export interface RequestToSend {
   /** The request target, byte for byte. */
   readonly target: string;
@@ -36,7 +36,7 @@ export interface RequestToSend {
   readonly noTotalTimeout: boolean;
 }
 
-/** A request that may take so long and no longer. */
+/** A request with its deadline. */
 export interface Timed extends Linked<Timed> {
   readonly cancellation: Cancellation;
   /** Its body; undefined: it has none. */

@@ -20,15 +20,19 @@ export interface VersionsDeps extends Omit<SharedEvidenceDeps, 'rotation'> {
   readonly onHealth: (news: CredentialNews) => void;
 }
 
-/** The events of the flight recorder for the ends of trials: a version that is only refused as a candidate is rejected. */
+/**
+ * The events of the flight recorder for the ends of trials: a version that is only refused as a candidate is rejected.
+ */
 const TRIALS = { promoted: 'promoted', refused: 'rejected', waiting: 'waiting' } as const;
 
-/** The versions of one credential: which one is in use, whether the upstream accepts them, and what is reported of that. */
+/**
+ * The versions of one credential: which one is in use, whether the upstream accepts them, and what is reported of that.
+ */
 export class Versions {
   readonly rotation: Rotation<CredentialVersion>;
   /** Of the credential. */
   readonly name: string;
-  /** What other processes know of them. */
+  /** The evidence of other processes. */
   readonly shared: SharedEvidence;
   readonly #deps: VersionsDeps;
   readonly #renew: Renew;
@@ -67,7 +71,7 @@ export class Versions {
     return state === 'rejected' || (state === 'in-use' && version.health.refused) ? 'refused' : state;
   }
 
-  /** True if another version is in use in the place of this one, and the upstream accepts it. */
+  /** True if another version has replaced this one, and the upstream accepts it. */
   isReplaced(version: CredentialVersion): boolean {
     return version !== this.inUse && this.inUse.health.accepted;
   }
@@ -168,7 +172,9 @@ const NOTE_EVERY_MS = 3_000;
 const TURN_MS = 60_000;
 /** Between two attempts with a next version that the upstream does not accept yet, of all processes, in milliseconds. */
 export const WAITING_MS = 6 * 60 * 60_000;
-/** While every version is refused: notes of other processes say nothing for so long after one, in milliseconds. */
+/**
+ * While every version is refused: time after a refusal in which notes of other processes do not count, in milliseconds.
+ */
 const MISLED_MS = 60_000;
 
 export interface SharedEvidenceDeps {
@@ -180,7 +186,7 @@ export interface SharedEvidenceDeps {
 }
 
 /**
- * What processes tell each other of one credential: that the upstream accepts it, and which of them tries the next
+ * Shares evidence of one credential among processes: that the upstream accepts it, and which of them tries the next
  * version, so that a wrong one costs all of them one attempt. No method rejects, whatever the store does.
  */
 export class SharedEvidence {
