@@ -7,10 +7,10 @@ import helmet from 'helmet';
 import { checkpointLine } from '../audit/checkpoint.ts';
 import { monotonicClock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
-import { LogThrottle } from '../base/log-throttle.ts';
 import { createServer } from '../base/node-http.ts';
 import { closeServer, type OpenAddress, openPort, type PortOptions } from '../base/open-port.ts';
 import { pipelineBound } from '../base/pipeline-bound.ts';
+import { Throttle } from '../base/throttle.ts';
 import type { ListenTls } from '../gateway/listener.ts';
 import type { HeadStore } from './head-store.ts';
 import type { WitnessMetrics } from './metrics.ts';
@@ -63,7 +63,7 @@ export class WitnessServer {
     app.disable('x-powered-by');
     app.use(helmet({ strictTransportSecurity: false }));
     app.use(pipelineBound());
-    const refusals = new LogThrottle(monotonicClock, MAX_KINDS);
+    const refusals = new Throttle(monotonicClock, MAX_KINDS);
     app.get('/livez', (_req, res) => void res.type('text/plain').send('ok\n'));
     app.get('/checkpoints', (_req, res) => {
       res.type('application/jsonl').send(store.all.map(({ note }) => checkpointLine(note)).join(''));
@@ -130,7 +130,7 @@ function contextOf({ cert, key, minVersion }: WitnessTls): SecureContextOptions 
 }
 
 /** Anyone can send requests, also copies of heads that are public: they must not fill the log. */
-function logRefusal(log: Log, refusals: LogThrottle, { reason, size }: Refusal, text: string): void {
+function logRefusal(log: Log, refusals: Throttle, { reason, size }: Refusal, text: string): void {
   const isEvidence = MISBEHAVIOUR.includes(reason);
   const suppressed = refusals.admit(isEvidence ? `${reason} ${signedText(text)}` : reason);
   if (suppressed === undefined) return;
