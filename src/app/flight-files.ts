@@ -15,7 +15,7 @@ const MAX_FILES = 20;
 const NAME = /^flight-\d{8}T\d{9}Z-[\da-f]{8}-[a-z-]+\.jsonl$/;
 
 /** Why a record is written without being asked for. */
-export type FlightReason = 'credential-refused' | 'internal-error';
+type FlightReason = 'credential-refused' | 'internal-error';
 
 interface FlightFilesDeps {
   readonly recorder: FlightRecorder;

@@ -43,7 +43,7 @@ const MISBEHAVIOUR: readonly RefusalReason[] = ['other-root', 'inconsistent', 't
 
 type WitnessTls = Pick<ListenTls, 'cert' | 'key' | 'minVersion'>;
 
-export interface WitnessServerOptions {
+interface WitnessServerOptions {
   readonly witness: Witness;
   readonly store: HeadStore;
   readonly metrics: WitnessMetrics;

@@ -230,7 +230,7 @@ export class RedisStream {
   }
 }
 
-export interface Addition {
+interface Addition {
   /** The expected position as a text; empty: none. */
   readonly from: string;
   readonly to: SinkPosition;

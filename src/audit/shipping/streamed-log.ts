@@ -22,7 +22,7 @@ export interface RedisSinkOptions extends CommonOptions {
 }
 
 /** The log of one process. */
-export interface StreamedLogOptions {
+interface StreamedLogOptions {
   readonly sink: RedisSinkOptions;
   readonly folder: string;
   readonly replica: string;
