@@ -24,17 +24,19 @@ const MIN_RETRIES = 30;
 
 /** Authenticated attempts that the upstream answers, for one client request. */
 const ATTEMPTS = 2;
+/** Attempts more after refusals that name the nonce which they refuse. */
+const MAX_NAMED_AGAIN = 2;
 
 /**
  * Bounds the exchanges of one client request, however many versions of a credential and addresses it tries: two
  * authenticated attempts that get a response, and the repeats of those whose connection broke. A rotation adds two: with
  * the version that the upstream has accepted in place of the first one, whose first nonce may be refused like any other.
- * A refusal that names the nonce once more proves nothing, and adds one. A refusal of the local address adds two.
+ * A refusal that names the nonce once more proves nothing, and adds one, twice at most. A refusal of the local address adds two.
  */
 export class AttemptBudget {
   readonly #retries: Retries;
   #limit: number;
-  #isNamedAgain = false;
+  #namedAgain = 0;
   /** Authenticated attempts that the upstream answered. */
   answered = 0;
   /** True if the upstream called the nonce of every refused attempt stale. */
@@ -71,10 +73,10 @@ export class AttemptBudget {
     this.#limit = Math.min(2 * ATTEMPTS, this.answered + ATTEMPTS);
   }
 
-  /** An attempt was refused with the nonce that it used; counts once, if no attempt is left. */
+  /** An attempt was refused with the nonce that it used: adds one, if none is left. */
   extendForNamedAgain(): void {
-    if (this.#isNamedAgain || this.left > 0) return;
-    this.#isNamedAgain = true;
+    if (this.#namedAgain >= MAX_NAMED_AGAIN || this.left > 0) return;
+    this.#namedAgain += 1;
     this.#limit += 1;
   }
 

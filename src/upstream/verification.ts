@@ -78,6 +78,8 @@ export interface Sending extends Call {
   readonly transport: Transport;
   /** Held while this request tests an unknown version, for which others wait; undefined: it does not. */
   flight: Flight | undefined;
+  /** Held while no other request answers a challenge after a refusal of its own nonce; undefined: it does not. */
+  turn: Flight | undefined;
   /** The version of its last handshake; undefined: there was none. */
   version: CredentialVersion | undefined;
   /** True: it has waited for others as long as it may. */
