@@ -51,7 +51,7 @@ export interface SigningKey {
 
 /**
  * Reads a private key: Ed25519 in PKCS #8, PEM.
- * @throws RangeError if the text is no such key; the message does not quote it
+ * @throws RangeError if the text is not such a key; the message does not quote it
  */
 export function signingKey(pem: Secret): SigningKey {
   try {
@@ -67,7 +67,7 @@ export function signingKey(pem: Secret): SigningKey {
 
 /**
  * Reads a public key: Ed25519 in SPKI, PEM.
- * @throws RangeError if the text is no such key
+ * @throws RangeError if the text is not such a key
  */
 export function verificationKey(pem: string): KeyObject {
   try {

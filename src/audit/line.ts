@@ -5,7 +5,7 @@
  */
 
 export const NEWLINE = 10;
-/** This character tells records, seals, headers and checkpoints apart: `{"seq`, `{"sea`, `{"seg`, `{"che`. */
+/** This character distinguishes records, seals, headers and checkpoints: `{"seq`, `{"sea`, `{"seg`, `{"che`. */
 const TYPE_AT = 4;
 const TYPE_RECORD = 'q'.charCodeAt(0);
 const TYPE_SEAL = 'a'.charCodeAt(0);
@@ -30,7 +30,7 @@ export interface LineHead {
   readonly kind: LineKind;
 }
 
-/** The head of the record that begins at `start`; undefined: the line is no record, or was changed. */
+/** The head of the record that begins at `start`; undefined: the line is not a record, or was changed. */
 export function headOf(block: Buffer, start: number): LineHead | undefined {
   const mark = start + SEQ_MARK.length;
   if (mark > block.length || block.compare(SEQ_MARK, 0, SEQ_MARK.length, start, mark) !== 0) return undefined;

@@ -74,7 +74,8 @@ export interface Proven {
 }
 
 /**
- * Checks a proof. `witnesses`: one of them must have cosigned each head; empty: that is not checked. It needs nothing but the public keys, and says nothing of records that are not in it.
+ * Checks a proof. `witnesses`: one of them must have cosigned each head; empty: that is not checked. It needs nothing
+ * but the public keys, and says nothing of records that are not in it.
  * @throws ProofError
  */
 export function checkProof(
@@ -149,7 +150,7 @@ function parseRecord(line: string): RequestRecord {
   return record;
 }
 
-/** Reads a line of the log; undefined: it is no record of a request. */
+/** Reads a line of the log; undefined: it is not a record of a request. */
 export function parseRequestRecord(line: string): RequestRecord | undefined {
   try {
     return requestRecord.safeParse(JSON.parse(line)).data;

@@ -19,7 +19,10 @@ export interface Seal {
   readonly last: number;
   /** SHA-256 of all bytes since the line of the previous seal, base64url. */
   readonly sha256: string;
-  /** HMAC-SHA-256 of `REPLICA\nPREVIOUS\nFIRST\nLAST\nSHA256`, PREVIOUS being the `hmac` of the previous seal; base64url. */
+  /**
+   * HMAC-SHA-256 of `REPLICA\nPREVIOUS\nFIRST\nLAST\nSHA256`, PREVIOUS being the `hmac` of the previous seal;
+   * base64url.
+   */
   readonly hmac: string;
 }
 
@@ -97,7 +100,7 @@ export function formatHead({ replica, seq, hmac }: Head): string {
   return `${replica}:${seq}:${hmac}`;
 }
 
-/** Undefined: the text is no head. The inverse of `formatHead`. */
+/** Undefined: the text is not a head. The inverse of `formatHead`. */
 export function parseHead(text: string): Head | undefined {
   const match = /^([^:]+):(\d{1,15}):([\w-]{43})$/.exec(text);
   const [, replica = '', seq, hmac = ''] = match ?? [];

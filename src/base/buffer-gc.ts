@@ -6,7 +6,9 @@ const COLLECT_EVERY = 16 * 1024 * 1024;
 const LARGE_BODY = 1024 * 1024;
 /** Collecting so much more often for small bodies would promote those that are under way. */
 const LARGE_WEIGHT = 4;
-/** Heap, in bytes, below which what is left after a start is soon used again, and to collect it is an eighth of a start. */
+/**
+ * Heap, in bytes, below which what is left after a start is soon used again, and to collect it is an eighth of a start.
+ */
 const SMALL_HEAP = 64 * 1024 * 1024;
 
 /**
@@ -23,7 +25,7 @@ export class BufferGc {
     this.#collect = collect;
   }
 
-  /** Counts body bytes that have passed. `size`: bytes of the same body so far; left out: it is no body. */
+  /** Counts body bytes that have passed. `size`: bytes of the same body so far; left out: not a body. */
   add(bytes: number, size = 0): void {
     this.#bytes += size > LARGE_BODY ? bytes * LARGE_WEIGHT : bytes;
     if (this.#bytes < COLLECT_EVERY) return;

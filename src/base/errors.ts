@@ -207,7 +207,7 @@ const table = {
     ],
     cause:
       'No connection to the upstream, or it broke: DNS, route, firewall, forward proxy, or `egress.localAddress` is not on this host.',
-    remedy: 'Run `digest-gateway doctor`, which tells these apart.',
+    remedy: 'Run `digest-gateway doctor`, which distinguishes these.',
   },
   'upstream-tls': {
     status: 502,

@@ -65,7 +65,7 @@ export async function openPort(
 /**
  * Removes the file of a UNIX socket on which no process listens any more, as one that was killed leaves it. Call it
  * before any process of the gateway listens.
- * @throws PortError if another program listens on it, or the file is no socket
+ * @throws PortError if another program listens on it, or the file is not a socket
  */
 export async function removeStaleSocket(address: string, section: string): Promise<void> {
   const path = socketPath(address);

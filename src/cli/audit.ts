@@ -77,7 +77,7 @@ export function registerAudit(program: Command, run: Run): void {
     .option('--head <head>', 'a head of the log that was kept elsewhere; can be repeated', collectHead, [])
     .option(
       '--known-loss <head>',
-      'a loss that was looked into, as the result names it: it is no integrity error; can be repeated',
+      'a loss that was looked into, as the result names it: it is not an integrity error; can be repeated',
       collectHead,
       [],
     )

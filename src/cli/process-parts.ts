@@ -14,7 +14,7 @@ interface ThisProcess extends ProcessParts {
 
 /**
  * Creates the parts of this process, which from then on outlives errors that reach no caller. `worker`: its number
- * for the log; undefined: it is no worker.
+ * for the log; undefined: it is not a worker.
  * @throws CommandError if the audit log cannot be written
  */
 export async function processParts(io: Io, setup: AppSetup, worker?: number): Promise<ThisProcess> {

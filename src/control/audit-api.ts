@@ -28,7 +28,7 @@ import type { RequestRow, SearchView, UsageView } from './audit-view.ts';
 import { sendProblem } from './control-error.ts';
 import { operatorDetails } from './operators.ts';
 
-/** For so long the same query is not new, in milliseconds. */
+/** Time in which the same query does not count as a new one, in milliseconds. */
 const KNOWN_MS = 600_000;
 /** Queries that are remembered; the oldest is forgotten. */
 const MOST_KNOWN = 1_000;
@@ -214,7 +214,7 @@ export class AuditApi {
       }
       res.end();
     } catch (error) {
-      // A connection that breaks off tells the client that the export is not complete.
+      // A connection that breaks off shows the client that the export is not complete.
       if (!gone.aborted) throw error;
     }
   }

@@ -1,7 +1,9 @@
 import { once } from 'node:events';
 import type { Server } from 'node:http';
+import { pipeline } from 'node:stream/promises';
 import express, { type NextFunction, type Request, type RequestHandler, type Response } from 'express';
 import helmet from 'helmet';
+import { ignoreSystemError } from '../base/expected-errors.ts';
 import { createServer } from '../base/node-http.ts';
 import { type OpenAddress, openPort, type PortOptions } from '../base/open-port.ts';
 import { pipelineBound } from '../base/pipeline-bound.ts';
@@ -146,8 +148,9 @@ export class ControlPlane {
     });
     app.get('/metrics', guarded.requireRead, scrapeBound(), async (req, res) => {
       if (!isOpen) options.metrics.sessions.set(access.sessions.count);
-      const { contentType, text } = await options.scrape(metricsFormat(req));
-      res.vary('accept').type(contentType).send(text);
+      const { contentType, pieces } = await options.scrape(metricsFormat(req));
+      res.vary('accept').type(contentType);
+      await pipeline(pieces, res).catch(ignoreSystemError);
     });
     if (!isOpen) {
       const { metrics, record, onFailure } = options;
@@ -175,7 +178,8 @@ export class ControlPlane {
         return;
       }
       onError(error);
-      res.sendStatus(500);
+      if (res.headersSent) res.destroy();
+      else res.sendStatus(500);
     });
     const server = {
       headersTimeout: timeouts.headers,

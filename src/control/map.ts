@@ -18,7 +18,7 @@ export interface RulePlace {
   readonly path: string;
 }
 
-/** What of the map is wanted; empty: everything. */
+/** The part of the map that is wanted; empty: everything. */
 export interface MapScope {
   readonly client: string;
   readonly deployment: string;

@@ -256,7 +256,7 @@ interface Finding extends CheckProblem {
 
 export interface DeploymentEvidence {
   readonly minute: DeploymentInterval;
-  /** What readiness reports. */
+  /** The result of the readiness check. */
   readonly problems: readonly CheckProblem[];
   /** True if the deployment can serve requests in spite of it. */
   readonly serving: boolean;

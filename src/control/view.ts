@@ -210,14 +210,14 @@ export interface ErrorView {
   readonly title: string;
   /** Status of the response to the client. */
   readonly status: number;
-  /** What happened and what to do. */
+  /** Says what happened and what to do. */
   readonly advice: string;
   readonly count: number;
   readonly lastAt: number;
   readonly requestId: string;
 }
 
-/** What an error code means. Names in its texts are between backticks. */
+/** The meaning of an error code. Names in its texts are between backticks. */
 export interface ErrorKindView {
   readonly code: string;
   readonly status: number;

@@ -24,7 +24,7 @@ export interface DoctorInput {
   readonly auditDirectory: string | undefined;
   /** When the first list of revoked client certificates expires, in seconds of Unix time; 0: never, or there is none. */
   readonly crlExpires: number;
-  /** Undefined: nobody signs in by name. */
+  /** Undefined: sign-in by name is not configured. */
   readonly provider: OpenIdProvider | undefined;
 }
 
@@ -39,7 +39,7 @@ export interface Report {
   readonly audit: Finding | null;
   /** null if no list of revoked client certificates expires. */
   readonly revocation: Finding | null;
-  /** null if nobody signs in by name. */
+  /** null if sign-in by name is not configured. */
   readonly signIn: Finding | null;
 }
 

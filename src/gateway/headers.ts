@@ -99,7 +99,8 @@ export function outboundHeaders(raw: RawHeaders, httpVersion: string, keepTrace 
 }
 
 /**
- * Counts Max-Forwards of an OPTIONS request down for the next recipient (RFC 9110 §7.6.2). A value that is no number stays.
+ * Counts Max-Forwards of an OPTIONS request down for the next recipient (RFC 9110 §7.6.2). A value that is not a number
+ * stays.
  * @param headers flat list, changed in place
  */
 export function countDownForwards(headers: string[]): void {

@@ -100,13 +100,16 @@ export class AttemptBudget {
     const lost = this.#lost;
     if (lost === undefined || lost.error !== error || !this.#isRepeatable(request, lost)) return false;
     this.#lost = undefined;
-    // A request that was not sent is no further load.
+    // A request that was not sent adds no load.
     if (lost.sent) return this.#retries.take(reason);
     this.#retries.count(reason);
     return true;
   }
 
-  /** Takes the right to send a request again from another local address, with two more attempts: the upstream refused this one. */
+  /**
+   * Takes the right to send a request again from another local address, with two more attempts: the upstream refused
+   * this one.
+   */
   takeNextEgress({ method }: { readonly method: string }): boolean {
     if (this.bodySent || !IDEMPOTENT.has(method) || !this.#retries.take('next_egress')) return false;
     this.#limit = this.answered + ATTEMPTS;
@@ -132,7 +135,8 @@ export class RetryBudget implements Retries {
   readonly #share: number;
   readonly #clock: Clock;
   readonly #series: Readonly<Record<RetryReason | 'denied', Series>>;
-  readonly #requests = new RollingCount(RETRY_WINDOW);
+  /** Client requests that began. */
+  readonly requests = new RollingCount(RETRY_WINDOW);
   readonly #retries = new RollingCount(RETRY_WINDOW);
 
   constructor(
@@ -146,14 +150,9 @@ export class RetryBudget implements Retries {
     this.#series = series;
   }
 
-  /** A client request begins. */
-  onRequest(now: number): void {
-    this.#requests.add(now);
-  }
-
   take(reason: RetryReason): boolean {
     const now = this.#clock.now();
-    if (this.#retries.sum(now) >= Math.max(MIN_RETRIES, this.#requests.sum(now) * this.#share)) {
+    if (this.#retries.sum(now) >= Math.max(MIN_RETRIES, this.requests.sum(now) * this.#share)) {
       this.#series.denied.inc();
       return false;
     }

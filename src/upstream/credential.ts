@@ -26,8 +26,8 @@ import { type Sending, Verifier, Waiting } from './verification.ts';
 import { Versions, type VersionsDeps } from './versions.ts';
 
 /**
- * Result of a test that an operator asked for. `unknown`: there is no such version; `spent`: the upstream has seen as many
- * refused attempts in this minute as it may.
+ * Result of a test that an operator asked for. `unknown`: there is no such version; `spent`: the upstream has seen as
+ * many refused attempts in this minute as it may.
  */
 export type VersionTest = Reply['kind'] | 'unknown' | 'spent';
 
@@ -300,7 +300,7 @@ export class UpstreamCredential {
       this.versions.refuse(version, refused.number);
       return;
     }
-    // What nobody has found out yet confirms nothing.
+    // A version without a verdict confirms nothing.
     if (await this.#verifyFor(version, refused, call)) budget.confirmed ||= refused.isOwn && health.accepted;
     // The request does not fail while another version may be accepted.
     const isOpen = (): boolean => budget.left <= 0 && hasOthers && !health.accepted && !health.refused;

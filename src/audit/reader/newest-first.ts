@@ -130,7 +130,7 @@ interface Placed extends Position {
   readonly found: Found;
 }
 
-/** Keeps the newest results behind a position: one more than a page has, which tells that there are more. */
+/** Keeps the newest results behind a position: one more than a page has, which shows that there are more. */
 class Newest {
   readonly #limit: number;
   readonly #after: Position | undefined;
@@ -203,7 +203,7 @@ export function cursorOf({ time, folder, seq }: Position): string {
   return Buffer.from(JSON.stringify([time, folder, seq])).toString('base64url');
 }
 
-/** Undefined: the text is no cursor. */
+/** Undefined: the text is not a cursor. */
 export function parseCursor(text: string): Position | undefined {
   if (text.length > LONGEST_CURSOR || !/^[\w-]+$/.test(text)) return undefined;
   try {

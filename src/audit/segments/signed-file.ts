@@ -16,11 +16,11 @@ export interface SignedFileOptions<T> {
   readonly path: string;
   readonly key: KeyObject;
   readonly schema: z.ZodType<T>;
-  /** The text that is signed: all values, and what tells the file from others. */
+  /** The text that is signed: all values, and the purpose of the file. */
   readonly textOf: (value: T) => string;
 }
 
-/** A small file beside a log with values that nobody without the key can change unnoticed. */
+/** A small file beside a log with values that only a holder of the key can change unnoticed. */
 export class SignedFile<T extends object> {
   readonly #options: SignedFileOptions<T>;
 

@@ -136,7 +136,7 @@ export class TreeWalk {
   /** Returns the last checkpoint of the batch that is right. */
   #read({ seal, trust, lines, line: from }: WalkedBatch, errors: IntegrityError[]): SignedHead | undefined {
     let head: SignedHead | undefined;
-    // Lines after the last seal are no part of the log. Of lines that do not fit their seal, the walk has told.
+    // Lines after the last seal are not part of the log. The walk has returned the lines that do not fit their seal.
     if (trust === 'refused' && seal !== undefined) this.#lost = true;
     if (trust === 'refused' || this.#lost || this.#current === undefined) return undefined;
     let line = from - 1;
@@ -153,7 +153,7 @@ export class TreeWalk {
   }
 
   #addLeaf(lines: Buffer, start: number, end: number): void {
-    // Not that of the last one: whoever writes records anew chooses their times.
+    // Not that of the last one: someone who writes records anew chooses their times.
     const time = headOf(lines, start)?.time ?? 'unknown';
     if (this.#earliest === '' || time < this.#earliest) this.#earliest = time;
     if (time > this.#latest) this.#latest = time;

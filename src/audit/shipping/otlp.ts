@@ -81,7 +81,7 @@ export class OtlpDelivery implements Delivery<Shipment> {
   }
 }
 
-/** The number of log records that the receiver refused for good; undefined: this is no response of OTLP. */
+/** The number of log records that the receiver refused for good; undefined: this is not a response of OTLP. */
 function rejectedIn(text: string): number | undefined {
   if (text === '') return 0;
   try {
