@@ -491,11 +491,12 @@ test('leaves a forged entry out and collects the others', async () => {
   expect([status, (await collected()).includes('forged')]).toEqual([1, false]);
 });
 
-test.each([
+const spoilers: [string, [string, ...string[]]][] = [
   ['an entry with the largest id', ['XADD', RECORDS, '18446744073709551615-18446744073709551615', 'a', 'b']],
   ['an entry with an id that no double holds', ['XADD', RECORDS, '9007199254740993-0', 'a', 'b']],
   ['a value of another type', ['SET', RECORDS, 'x']],
-] as const)('goes on after %s of another writer, and says so', async (_title, command) => {
+];
+test.each(spoilers)('goes on after another writer has put %s there, and says so', async (_title, command) => {
   const scene = await setScene();
   const opened = await scene.open();
   const file = join(scene.directory, 'all.jsonl');
