@@ -34,6 +34,8 @@ export async function buildProgram(checkout: string, folder: string): Promise<vo
     dir: folder,
     entryFileNames: '[name].js',
     chunkFileNames: '[name]-[hash].js',
+    // Those of packages are for their callers; licences have their own file.
+    comments: false,
     sourcemap: true,
     // With them, the package would be twice as large.
     sourcemapExcludeSources: true,

@@ -38,7 +38,7 @@ interface Rule {
 /** The first rule that fits counts. Every file of `src/` has to exist: see `phase-rules.test.ts`. */
 export const RULES: readonly Rule[] = [
   { file: 'gateway/relay', name: /^(#stream|#pass)$/, phase: 'body' },
-  { file: 'gateway/relay', name: /^(Relay|send|endUpstream)$/, phase: 'pipeline' },
+  { file: 'gateway/relay', name: /^(Relay|endUpstream)$/, phase: 'pipeline' },
   { file: 'gateway/relay', phase: 'head' },
   { file: 'gateway/client-response', name: /^write$/, phase: 'body' },
   { file: 'gateway/client-response', phase: 'head' },

@@ -215,7 +215,7 @@ export class Gateway {
     const timer = givesUpAfter === undefined ? undefined : setTimeout(giveUp, givesUpAfter);
     const credential = this.#inUse;
     const transport = this.#transport;
-    this.#retries.onRequest(now);
+    this.#retries.requests.add(now);
     const headers = ['x-request', String(id)];
     const facts = noFacts();
     const request = {
@@ -301,10 +301,10 @@ function noFacts(): ExchangeFacts {
 
 function bodyOf(kind: RequestBody['kind']): RequestBody {
   if (kind === 'none') return NO_BODY;
-  const bytes = Buffer.from('body');
-  if (kind === 'kept') return { kind, bytes };
+  const content = Buffer.from('body');
+  if (kind === 'kept') return { kind, content };
   async function* chunks(): AsyncGenerator<Buffer> {
-    yield bytes;
+    yield content;
   }
-  return { kind, chunks: chunks(), spilled: false };
+  return { kind, content: chunks(), spilled: false };
 }

@@ -14,9 +14,9 @@ import type { AppSetup } from '../setup/setup.ts';
 import type { Tracing } from '../tracing/tracing.ts';
 import { FlightFiles } from './flight-files.ts';
 
-/** What the process itself gives. */
+/** What compose() needs of the process itself. */
 interface ProcessOptions {
-  /** Number of the worker; left out: it is no worker. */
+  /** Number of the worker; left out: the process is not a worker. */
   readonly worker?: number | undefined;
   readonly log: Log;
   readonly build: BuildInfo;
@@ -26,7 +26,10 @@ interface ProcessOptions {
   readonly bufferGc: BufferGc;
 }
 
-/** Parts of every process of the gateway. A worker makes a data plane of them, a process that listens for control an `App`. */
+/**
+ * Parts of every process of the gateway. A worker makes a data plane of them, a process that listens for control an
+ * `App`.
+ */
 export interface ProcessParts extends ProcessOptions {
   readonly audit: Audit;
   readonly metrics: Metrics;

@@ -131,7 +131,7 @@ export function queriesOf({ workers, reloads }: QueriesDeps): Queries {
   };
 }
 
-/** Writes each configuration once, whoever asks for it at the same time or later. */
+/** Writes each configuration once for all callers. */
 function effectiveOf(reloads: QueriesDeps['reloads']): () => Promise<string> {
   let written: { readonly of: Pieces; readonly yaml: Promise<string> } | undefined;
   return () => {

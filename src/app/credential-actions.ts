@@ -94,8 +94,8 @@ export class CredentialActions {
   }
 
   /**
-   * Asks these upstreams again whether they accept a version of the credential, as far as `attemptsWhenRefused` allows. An
-   * accepted one is in use from then on.
+   * Asks these upstreams again whether they accept a version of the credential, as far as `attemptsWhenRefused` allows.
+   * An accepted one is in use from then on.
    * @throws ControlError that says where it is accepted, unless it is everywhere
    */
   async retry(credential: string, deployments: readonly string[]): Promise<void> {
@@ -245,7 +245,7 @@ const RETRIED: Readonly<Record<Failed, string>> = {
   unclear: 'does not say whether it accepts it',
 };
 
-/** The result of tests that may take `TEST_MS`. One that ends later changes nothing that the operator was told. */
+/** The result of tests that may take `TEST_MS`. One that ends later does not change the result that the operator saw. */
 async function inTime(test: (over: AbortSignal) => Promise<VersionTest>): Promise<VersionTest> {
   const over = new AbortController();
   const { signal } = over;

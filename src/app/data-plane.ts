@@ -293,7 +293,7 @@ export class DataPlane implements Workers, Worker {
     setCounts(this.#metrics, this.#active.deployments, this.#deps.audit);
     if (names !== undefined) return;
     setClientEnds(this.#metrics, this.#active.setup.config);
-    setGauges(this.#metrics, (await this.state()).deployments);
+    await setGauges(this.#metrics, (await this.state()).deployments);
   }
 
   auditLines(position: number): AuditLines {

@@ -1,4 +1,5 @@
 import type { Audit } from '../audit/audit.ts';
+import { slices } from '../base/steps.ts';
 import { NONCE_POLICIES } from '../challenges/store/store.ts';
 import { apiKeysOf, keyName } from '../config/api-keys.ts';
 import type { Config } from '../config/schema.ts';
@@ -31,17 +32,26 @@ const CIRCUIT_VALUES = { closed: 0, 'half-open': 0.5, open: 1 } as const satisfi
 
 const CONNECTION_STATES = ['connected', 'free', 'running', 'pending', 'limit'] as const;
 
-/** Sets the gauges that are read, not counted. Those of deployments, versions and states that are gone disappear. */
-export function setGauges(metrics: Metrics, deployments: readonly DeploymentState[]): void {
-  resetAll(metrics);
-  for (const state of deployments) {
-    setNonces(metrics, state);
-    setConnections(metrics, state);
-    setCredentials(metrics, state);
-    setAddresses(metrics, state);
-    const { name: deployment, outcomes, pauses } = state;
-    if (outcomes.length > 0) metrics.paused.set({ deployment }, pauses.length > 0 ? 1 : 0);
-    setEgress(metrics, state);
+type Deployments = readonly DeploymentState[];
+
+/**
+ * Sets the gauges that are read, not counted. Those of deployments, versions and states that are gone disappear. Each
+ * gauge is set in one turn, so that no other scrape finds a part of it; between them requests are served.
+ */
+export async function setGauges(metrics: Metrics, deployments: Deployments): Promise<void> {
+  const pause = slices();
+  for (const set of [
+    setNonces,
+    setNoncePolicies,
+    setConnections,
+    setCredentials,
+    setAddresses,
+    setPauses,
+    setEgressPresence,
+    setEgressStates,
+  ]) {
+    set(metrics, deployments);
+    await pause();
   }
 }
 
@@ -84,79 +94,85 @@ export function setClientEnds(
   }
 }
 
-function resetAll(metrics: Metrics): void {
-  const { nonceAge, nonceLifetime, noncePolicy, credentialState, circuitState, paused } = metrics;
-  const { upstreamConnections, upstreamCertificateExpiry, upstreamHealth } = metrics;
-  const { egressAddressPresent, egressAddressState } = metrics;
-  for (const gauge of [
-    nonceAge,
-    nonceLifetime,
-    noncePolicy,
-    credentialState,
-    circuitState,
-    upstreamConnections,
-    upstreamHealth,
-    upstreamCertificateExpiry,
-    egressAddressPresent,
-    egressAddressState,
-    paused,
-  ]) {
-    gauge.reset();
+function setNonces({ nonceAge, nonceLifetime }: Metrics, deployments: Deployments): void {
+  nonceAge.reset();
+  nonceLifetime.reset();
+  for (const { name: deployment, nonce } of deployments) {
+    if (nonce.age !== undefined) nonceAge.set({ deployment }, nonce.age);
+    if (nonce.lifetime !== undefined) nonceLifetime.set({ deployment }, nonce.lifetime);
   }
 }
 
-function setNonces(metrics: Metrics, { name: deployment, nonce }: DeploymentState): void {
-  const { nonceAge, nonceLifetime, noncePolicy } = metrics;
-  for (const policy of NONCE_POLICIES) {
-    noncePolicy.set({ deployment, policy }, policy === nonce.policy ? 1 : 0);
-  }
-  if (nonce.age !== undefined) nonceAge.set({ deployment }, nonce.age);
-  if (nonce.lifetime !== undefined) nonceLifetime.set({ deployment }, nonce.lifetime);
-}
-
-function setCredentials(metrics: Metrics, { name: deployment, credentials }: DeploymentState): void {
-  const { credentialState, circuitState } = metrics;
-  for (const { credential, version, state } of credentials) {
-    for (const label of CREDENTIAL_STATES) {
-      credentialState.set({ deployment, credential, version, state: label }, label === state ? 1 : 0);
-    }
-  }
-  const isRefused = credentials.some(({ serves }) => !serves);
-  circuitState.set({ deployment, circuit: 'credential' }, isRefused ? 1 : 0);
-}
-
-function setAddresses(
-  { circuitState, upstreamHealth }: Metrics,
-  { name: deployment, addresses }: DeploymentState,
-): void {
-  for (const { address, circuit, health } of addresses) {
-    circuitState.set({ deployment, circuit: address }, CIRCUIT_VALUES[circuit]);
-    for (const state of HEALTH_STATES) {
-      upstreamHealth.set({ deployment, address, state }, state === health ? 1 : 0);
+function setNoncePolicies({ noncePolicy }: Metrics, deployments: Deployments): void {
+  noncePolicy.reset();
+  for (const { name: deployment, nonce } of deployments) {
+    for (const policy of NONCE_POLICIES) {
+      noncePolicy.set({ deployment, policy }, policy === nonce.policy ? 1 : 0);
     }
   }
 }
 
-function setEgress(metrics: Metrics, { name: deployment, egress }: DeploymentState): void {
-  if (egress.length === 0) return;
-  metrics.egressAddressPresent.set({ deployment }, isEgressMissing(egress) ? 0 : 1);
-  if (egress.length === 1) return;
-  for (const { address, status } of egress) {
-    for (const state of EGRESS) {
-      metrics.egressAddressState.set({ deployment, egress: address, state }, state === status ? 1 : 0);
+function setConnections(metrics: Metrics, deployments: Deployments): void {
+  const { upstreamConnections, upstreamCertificateExpiry } = metrics;
+  upstreamConnections.reset();
+  upstreamCertificateExpiry.reset();
+  for (const { name: deployment, connections, certificateExpiresAt } of deployments) {
+    for (const state of CONNECTION_STATES) upstreamConnections.set({ deployment, state }, connections[state]);
+    if (certificateExpiresAt !== undefined) {
+      upstreamCertificateExpiry.set({ deployment }, certificateExpiresAt / 1000);
     }
   }
 }
 
-function setConnections(
-  metrics: Metrics,
-  { name: deployment, connections, certificateExpiresAt }: DeploymentState,
-): void {
-  for (const state of CONNECTION_STATES) {
-    metrics.upstreamConnections.set({ deployment, state }, connections[state]);
+function setCredentials({ credentialState }: Metrics, deployments: Deployments): void {
+  credentialState.reset();
+  for (const { name: deployment, credentials } of deployments) {
+    for (const { credential, version, state } of credentials) {
+      for (const label of CREDENTIAL_STATES) {
+        credentialState.set({ deployment, credential, version, state: label }, label === state ? 1 : 0);
+      }
+    }
   }
-  if (certificateExpiresAt !== undefined) {
-    metrics.upstreamCertificateExpiry.set({ deployment }, certificateExpiresAt / 1000);
+}
+
+function setAddresses({ circuitState, upstreamHealth }: Metrics, deployments: Deployments): void {
+  circuitState.reset();
+  upstreamHealth.reset();
+  for (const { name: deployment, credentials, addresses } of deployments) {
+    const isRefused = credentials.some(({ serves }) => !serves);
+    circuitState.set({ deployment, circuit: 'credential' }, isRefused ? 1 : 0);
+    for (const { address, circuit, health } of addresses) {
+      circuitState.set({ deployment, circuit: address }, CIRCUIT_VALUES[circuit]);
+      for (const state of HEALTH_STATES) {
+        upstreamHealth.set({ deployment, address, state }, state === health ? 1 : 0);
+      }
+    }
+  }
+}
+
+function setPauses({ paused }: Metrics, deployments: Deployments): void {
+  paused.reset();
+  for (const { name: deployment, outcomes, pauses } of deployments) {
+    if (outcomes.length > 0) paused.set({ deployment }, pauses.length > 0 ? 1 : 0);
+  }
+}
+
+function setEgressPresence({ egressAddressPresent }: Metrics, deployments: Deployments): void {
+  egressAddressPresent.reset();
+  for (const { name: deployment, egress } of deployments) {
+    if (egress.length > 0) egressAddressPresent.set({ deployment }, isEgressMissing(egress) ? 0 : 1);
+  }
+}
+
+function setEgressStates({ egressAddressState }: Metrics, deployments: Deployments): void {
+  egressAddressState.reset();
+  for (const { name: deployment, egress } of deployments) {
+    if (egress.length < 2) continue;
+    for (const { address, status } of egress) {
+      for (const state of EGRESS) {
+        egressAddressState.set({ deployment, egress: address, state }, state === status ? 1 : 0);
+      }
+    }
   }
 }
 

@@ -61,7 +61,7 @@ export interface WorkerReport {
 }
 
 /**
- * What a process that serves requests answers and does: `DataPlane` in that process, a proxy of it in the primary.
+ * The calls to a process that serves requests: `DataPlane` in that process, a proxy of it in the primary.
  * Arguments and results are plain data. Each method has a line in `WORKER_METHODS`.
  */
 export interface Worker {

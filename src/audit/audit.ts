@@ -73,7 +73,7 @@ export interface Audit {
   /** The last records, for the console. */
   readonly recent: RecentRecords;
   /**
-   * Records a response that is about to leave. `waiter` is told when it may leave, possibly before this returns.
+   * Records a response that is about to leave. `waiter` is notified when it may leave, possibly before this returns.
    * @returns the number of the record; 0: there is none
    */
   access(facts: AccessFacts, waiter: Waiter): number;
@@ -86,8 +86,8 @@ export interface Audit {
   /** Resolves to true when the record is in the file; to false if it cannot be written now, or nothing is recorded. */
   adminWritten(event: string, details: AdminDetails): Promise<boolean>;
   /**
-   * Records that this log, or that of a worker, has lost a seal and all after it, so that `audit verify` tells it from now
-   * on. Resolves to false if it cannot be recorded now.
+   * Records that this log, or that of a worker, has lost a seal and all after it, so that `audit verify` tells it from
+   * now on. Resolves to false if it cannot be recorded now.
    */
   recordLoss(lost: Head): Promise<boolean>;
   /** Replaces what later records hold: the parameters with values, and what is hidden. Undefined: no change. */
@@ -129,34 +129,31 @@ export interface RecentRecords {
 
 /** Ends a batch with the current turn of the event loop, or with a later one while each turn brings more. */
 export class BatchTimer {
-  readonly #count: () => number;
   readonly #onEnd: () => void;
   /** Turns that the batch has lasted; 0: none is open. */
   #turns = 0;
+  #count = 0;
   /** How many it had a turn ago. */
   #before = 0;
 
-  /** `count`: how many the batch has by now. */
-  constructor(count: () => number, onEnd: () => void) {
-    this.#count = count;
+  constructor(onEnd: () => void) {
     this.#onEnd = onEnd;
   }
 
-  /** Does nothing while it is running. */
-  start(): void {
-    if (this.#turns === 0) this.#wait(this.#count());
-  }
-
-  #wait(count: number): void {
-    this.#turns += 1;
+  /** Begins a batch, or goes on with the one that is open. `count`: how many it has by now. */
+  start(count: number): void {
+    this.#count = count;
+    if (this.#turns > 0) return;
+    this.#turns = 1;
     this.#before = count;
     setImmediate(this.#endTurn);
   }
 
   readonly #endTurn = (): void => {
-    const count = this.#count();
-    if (count > this.#before && this.#turns < MOST_TURNS) {
-      this.#wait(count);
+    if (this.#count > this.#before && this.#turns < MOST_TURNS) {
+      this.#turns += 1;
+      this.#before = this.#count;
+      setImmediate(this.#endTurn);
       return;
     }
     this.#turns = 0;
@@ -167,18 +164,15 @@ export class BatchTimer {
 /** Releases responses that wait for no file in batches: one by one, or at each turn, they cost 3 % more CPU time. */
 export class ReleaseQueue {
   #waiting: Waiter[] = [];
-  readonly #timer = new BatchTimer(
-    () => this.#waiting.length,
-    () => {
-      const waiting = this.#waiting;
-      this.#waiting = [];
-      callEach(waiting, tellRecorded);
-    },
-  );
+  readonly #timer = new BatchTimer(() => {
+    const waiting = this.#waiting;
+    this.#waiting = [];
+    callEach(waiting, tellRecorded);
+  });
 
   add(waiter: Waiter): void {
     this.#waiting.push(waiter);
-    this.#timer.start();
+    this.#timer.start(this.#waiting.length);
   }
 }
 

@@ -1,10 +1,9 @@
-import { timestampFindings } from './timestamp-findings.ts';
-import { witnessFindings } from './witness-findings.ts';
+import { timestampFindings, witnessFindings } from './head-findings.ts';
 
 /**
  * Everything that `audit verify`, a search and the writer find in a log: its stable kind, the cause and remedy for
  * docs/audit/findings.md, and its sentence, which continues one that begins with the place. A kind with `note` is no
- * integrity error. Kinds that a record tells have the name of its event.
+ * integrity error. Kinds that come from a record have the name of its event.
  */
 const table = {
   'line-invalid': {
@@ -12,7 +11,7 @@ const table = {
     message: () => 'is neither a record nor a seal: it was changed or inserted',
   },
   'header-invalid': {
-    cause: 'The first line of a segment is no header: it was changed or removed.',
+    cause: 'The first line of a segment is not a header: it was changed or removed.',
     message: () => 'is not the header of a segment: it was changed or removed',
   },
   'replica-mismatch': {
@@ -247,11 +246,11 @@ const table = {
   },
   'set-aside': {
     note: true,
-    cause: 'A start moved lines without a seal to this file, as after a crash. It is no part of the log.',
+    cause: 'A start moved lines without a seal to this file, as after a crash. It is not part of the log.',
     message: ({ bytes, lines, line, segment }: Partial<SetAsideFacts>) => {
       const counts = bytes === undefined ? '' : `${bytes} bytes in ${lines} lines, `;
       const from = segment === undefined ? '' : ` from line ${line} of ${segment} on`;
-      return `${counts}set aside at a start${from}; it is no part of the log`;
+      return `${counts}set aside at a start${from}; it is not part of the log`;
     },
   },
   'set-aside-altered': {
@@ -367,7 +366,7 @@ export function finding<K extends FindingKind>(
   return { kind, facts: { ...facts }, message: message(facts) };
 }
 
-/** True if the finding is no integrity error. */
+/** True if the finding is not an integrity error. */
 export function isNote({ kind, facts }: Finding): boolean {
   return 'note' in table[kind] || facts['known'] === true;
 }

@@ -13,7 +13,7 @@ export interface AuditKeys {
 
 /**
  * Derives the keys (HKDF, RFC 5869) from the content of a key file: 256 bits in hex.
- * @throws RangeError if the content is no such key; the message does not quote it
+ * @throws RangeError if the content is not such a key; the message does not quote it
  */
 export function auditKeys(master: Secret): AuditKeys {
   const hex = master.reveal().trim();

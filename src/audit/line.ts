@@ -5,7 +5,7 @@
  */
 
 export const NEWLINE = 10;
-/** This character tells records, seals, headers and checkpoints apart: `{"seq`, `{"sea`, `{"seg`, `{"che`. */
+/** This character distinguishes records, seals, headers and checkpoints: `{"seq`, `{"sea`, `{"seg`, `{"che`. */
 const TYPE_AT = 4;
 const TYPE_RECORD = 'q'.charCodeAt(0);
 const TYPE_SEAL = 'a'.charCodeAt(0);
@@ -30,7 +30,7 @@ export interface LineHead {
   readonly kind: LineKind;
 }
 
-/** The head of the record that begins at `start`; undefined: the line is no record, or was changed. */
+/** The head of the record that begins at `start`; undefined: the line is not a record, or was changed. */
 export function headOf(block: Buffer, start: number): LineHead | undefined {
   const mark = start + SEQ_MARK.length;
   if (mark > block.length || block.compare(SEQ_MARK, 0, SEQ_MARK.length, start, mark) !== 0) return undefined;
@@ -92,6 +92,19 @@ export function lineEnds(bytes: Buffer): number[] {
   const ends: number[] = [];
   for (let at = bytes.indexOf(NEWLINE); at !== -1; at = bytes.indexOf(NEWLINE, at + 1)) ends.push(at);
   return ends;
+}
+
+/** A record as it is in the log, without its line end. */
+export interface NumberedLine extends LineHead {
+  readonly line: string;
+}
+
+/** The records in whole lines, in their order. */
+export function recordsIn(lines: Buffer): NumberedLine[] {
+  return Array.from(linesOf(lines)).flatMap(([start, end]) => {
+    const head = headOf(lines, start);
+    return head === undefined ? [] : [{ ...head, line: lines.toString('utf8', start, end) }];
+  });
 }
 
 /** How many line ends there are. */

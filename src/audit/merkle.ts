@@ -272,7 +272,10 @@ function splitOf(size: number): number {
   return split;
 }
 
-/** The root that follows from a leaf and its proof (RFC 9162, section 2.1.3.2); undefined: no tree of that size has such a proof. */
+/**
+ * The root that follows from a leaf and its proof (RFC 9162, section 2.1.3.2); undefined: no tree of that size has such
+ * a proof.
+ */
 export function rootFromProof(
   leaf: Digest,
   { index, size }: { readonly index: number; readonly size: number },
@@ -287,7 +290,7 @@ export function digestText(digest: Digest): string {
   return Buffer.from(digest, 'latin1').toString('base64');
 }
 
-/** The inverse of `digestText`; undefined: the text is no digest, or has another spelling than that has. */
+/** The inverse of `digestText`; undefined: the text is not a digest in that spelling. */
 export function parseDigest(text: string): Digest | undefined {
   const bytes = Buffer.from(text, 'base64');
   return bytes.length === DIGEST_BYTES && bytes.toString('base64') === text

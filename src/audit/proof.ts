@@ -1,5 +1,6 @@
 import type { KeyObject } from 'node:crypto';
 import { z } from 'zod';
+import { parseJson } from '../base/json.ts';
 import { type Checkpoint, isSignedBy, originOf, parseCheckpoint } from './checkpoint.ts';
 import { type Cosignature, cosignatureOf, type WitnessKey } from './cosignature.ts';
 import { type Digest, digestText, leafHash, parseDigest, rootFromProof } from './merkle.ts';
@@ -74,7 +75,8 @@ export interface Proven {
 }
 
 /**
- * Checks a proof. `witnesses`: one of them must have cosigned each head; empty: that is not checked. It needs nothing but the public keys, and says nothing of records that are not in it.
+ * Checks a proof. `witnesses`: one of them must have cosigned each head; empty: that is not checked. It needs nothing
+ * but the public keys, and says nothing of records that are not in it.
  * @throws ProofError
  */
 export function checkProof(
@@ -101,12 +103,9 @@ export function checkProof(
 }
 
 function parseRequestProof(text: string): RequestProof {
-  try {
-    return requestProof.parse(JSON.parse(text));
-  } catch {
-    // The message would quote the content.
-    throw new ProofError('is not a proof of audit prove');
-  }
+  const { data } = requestProof.safeParse(parseJson(text));
+  if (data === undefined) throw new ProofError('is not a proof of audit prove');
+  return data;
 }
 
 function cosignatureFor(checkpoint: Checkpoint, witnesses: readonly WitnessKey[]): Cosignature {
@@ -149,13 +148,9 @@ function parseRecord(line: string): RequestRecord {
   return record;
 }
 
-/** Reads a line of the log; undefined: it is no record of a request. */
+/** Reads a line of the log; undefined: it is not a record of a request. */
 export function parseRequestRecord(line: string): RequestRecord | undefined {
-  try {
-    return requestRecord.safeParse(JSON.parse(line)).data;
-  } catch {
-    return undefined;
-  }
+  return requestRecord.safeParse(parseJson(line)).data;
 }
 
 function processIn(origin: string): string {

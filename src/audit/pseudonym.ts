@@ -2,10 +2,10 @@ import { hash, randomBytes } from 'node:crypto';
 import { Secret } from '../base/secret.ts';
 
 /*
- * A pseudonym is a value encrypted under a key that can be destroyed: `ps1:KEYID:DATA`. Equal values have equal pseudonyms
- * under a key, so whoever has the key can search without reading every record. The form is SIV (Rogaway and Shrimpton,
- * 2006): the tag is a keyed hash of the value, and the tag selects the key stream. Both are SHA-3 with the key in front,
- * since one call of each costs a third of HMAC and AES, which have to be set up for every value.
+ * A pseudonym is a value encrypted under a key that can be destroyed: `ps1:KEYID:DATA`. Equal values have equal
+ * pseudonyms under a key, so a holder of the key can search without reading every record. The form is SIV (Rogaway and
+ * Shrimpton, 2006): the tag is a keyed hash of the value, and the tag selects the key stream. Both are SHA-3 with the
+ * key in front, since one call of each costs a third of HMAC and AES, which have to be set up for every value.
  */
 
 /** The values that a key hides: those of a month, of a client, or of an address. */
@@ -60,7 +60,7 @@ export class PseudonymKey {
   readonly #streamKey: string;
   readonly #start: string;
 
-  /** @throws RangeError if the text is no key; the message does not quote it */
+  /** @throws RangeError if the text is not a key; the message does not quote it */
   constructor(
     id: string,
     {

@@ -9,7 +9,7 @@ export const LONGEST_NAME = 69;
 
 interface ProcessName {
   readonly replica: string;
-  /** Number of the worker; 0: the process is no worker. */
+  /** Number of the worker; 0: the process is not a worker. */
   readonly worker: number;
 }
 

@@ -127,7 +127,7 @@ export function formatHead({ replica, seq, hmac }: Head): string {
   return `${replica}:${seq}:${hmac}`;
 }
 
-/** Undefined: the text is no head. The inverse of `formatHead`. */
+/** Undefined: the text is not a head. The inverse of `formatHead`. */
 export function parseHead(text: string): Head | undefined {
   const match = /^([^:]+):(\d{1,15}):([\w-]{43})$/.exec(text);
   const [, replica = '', seq, hmac = ''] = match ?? [];

@@ -153,7 +153,7 @@ export async function checkToken(token: Buffer, text: string, authorities: strin
 /** The certificate that signed, after its signature and its way to a trusted certificate are checked. */
 async function signerOf(signed: SignedData, text: string, trusted: Certificate[]): Promise<Certificate> {
   const untrusted = 'the certificate of the time stamp leads to none of the given authorities';
-  // Lists of revoked certificates in the token are no evidence: who made the token chose them.
+  // Lists of revoked certificates in the token are no evidence: its maker chose them.
   signed.crls = [];
   signed.ocsps = [];
   const result = await signed

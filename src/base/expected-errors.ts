@@ -15,7 +15,12 @@ export function ignoreAbort(error: unknown): undefined {
   if (!isNativeError(error) || error.name !== 'AbortError') throw error;
 }
 
-/** For a file that need not be there. @throws any error that is not of the system */
+/** For a file that need not be there. @throws any error but that there is none */
+export function ignoreAbsent(error: unknown): undefined {
+  if (errorCode(error) !== 'ENOENT') throw error;
+}
+
+/** For a file that need not be readable. @throws any error that is not of the system */
 export function ignoreSystemError(error: unknown): undefined {
   if (isDefect(error) || errorCode(error) === '') throw error;
 }

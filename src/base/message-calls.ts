@@ -2,7 +2,7 @@ import { z } from 'zod';
 import { messageOf } from './error-code.ts';
 import { reportDefect } from './expected-errors.ts';
 
-/** After so many milliseconds a call is given up. */
+/** Milliseconds after which a call is given up. */
 export const CALL_DEADLINE_MS = 1_000;
 /** Calls under way at once: more than all keys and limits of a large configuration, which a start asks for together. */
 export const CALLS_AT_MOST = 16_384;

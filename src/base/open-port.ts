@@ -1,5 +1,6 @@
 import { once } from 'node:events';
 import { chmod, lstat, rm } from 'node:fs/promises';
+import type { Server as HttpServer } from 'node:http';
 import { type AddressInfo, connect, type Server } from 'node:net';
 import { errorCode } from './error-code.ts';
 import { ignoreSystemError } from './expected-errors.ts';
@@ -62,10 +63,19 @@ export async function openPort(
   return { address, port: 0 };
 }
 
+/** Closes a listener, and its connections at once; one that was never opened is closed. */
+export async function closeServer(server: HttpServer): Promise<void> {
+  if (!server.listening) return;
+  const closed = once(server, 'close');
+  server.close();
+  server.closeAllConnections();
+  await closed;
+}
+
 /**
  * Removes the file of a UNIX socket on which no process listens any more, as one that was killed leaves it. Call it
  * before any process of the gateway listens.
- * @throws PortError if another program listens on it, or the file is no socket
+ * @throws PortError if another program listens on it, or the file is not a socket
  */
 export async function removeStaleSocket(address: string, section: string): Promise<void> {
   const path = socketPath(address);

@@ -43,7 +43,7 @@ export function fieldValue(headers: RawHeaders, name: string): string | undefine
 
 /**
  * Returns the values of all lines of a field as one list (RFC 9110 §5.3); undefined: there is none. Lines of a field that
- * is no list become a value that is not valid, so that nobody can choose among them.
+ * is not a list become a value that is not valid, so that no reader can choose among them.
  */
 export function joinedValue(headers: RawHeaders, name: string): string | undefined {
   let found: string | undefined;

@@ -1,4 +1,4 @@
-/** The window is counted in so many parts, so that events leave it a part at a time. */
+/** Parts of a window: events leave it a part at a time. */
 const PARTS = 10;
 
 /** Counts the events of the last `windowMs` milliseconds, to a tenth of that time. */

@@ -8,7 +8,7 @@ export class IdleNonces {
   /** The youngest last. */
   readonly #nonces: Nonce[] = [];
 
-  /** `renew`: asks the upstream for a nonce in the place of this one. */
+  /** `renew`: asks the upstream for a nonce to replace this one. */
   constructor(learning: Learning, renew: ((nonce: Nonce) => Promise<void>) | undefined) {
     this.#learning = learning;
     this.#renew = renew;
@@ -27,7 +27,7 @@ export class IdleNonces {
     const learning = this.#learning;
     if (next !== nonce) {
       this.#nonces.push(next);
-    } else if (!nonce.retired && (learning.policy !== 'single-use' || nonce.accepted === 0)) {
+    } else if (!nonce.retired && (learning.reuse.policy !== 'single-use' || nonce.accepted === 0)) {
       this.#nonces.push(nonce);
       this.#renewOnce(nonce);
     }
@@ -38,7 +38,7 @@ export class IdleNonces {
     this.#nonces.unshift(nonce);
   }
 
-  /** All of them, which nobody gets from here any more. */
+  /** Takes all of them out. */
   drain(): Nonce[] {
     return this.#nonces.splice(0);
   }
@@ -46,7 +46,7 @@ export class IdleNonces {
   #isUsable(nonce: Nonce): boolean {
     const learning = this.#learning;
     if (nonce.retired || nonce.exhausted || learning.isOver(nonce)) return false;
-    return learning.policy !== 'single-use' || nonce.accepted === 0;
+    return learning.reuse.policy !== 'single-use' || nonce.accepted === 0;
   }
 
   #renewOnce(nonce: Nonce): void {

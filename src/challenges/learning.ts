@@ -90,8 +90,8 @@ export interface LearningOptions {
  */
 export class Learning {
   readonly lifetime = new Lifetime();
+  readonly reuse: ReusePolicy;
   readonly #options: LearningOptions;
-  readonly #policy: ReusePolicy;
   /**
    * True if a nonce is good for other processes, and theirs here. Some upstreams bind it to the address that asked for
    * it (Tomcat does), and replicas may leave from several.
@@ -120,16 +120,12 @@ export class Learning {
   constructor(options: LearningOptions) {
     this.#options = options;
     const { policy, clock } = options;
-    this.#policy = new ReusePolicy(policy, clock);
-  }
-
-  get policy(): NoncePolicy {
-    return this.#policy.policy;
+    this.reuse = new ReusePolicy(policy, clock);
   }
 
   /** True if another process can hold a nonce that serves here, as far as it is known. */
   get sharesNonces(): boolean {
-    return this.policy === 'shared' && this.#counted !== true && this.portable;
+    return this.reuse.policy === 'shared' && this.#counted !== true && this.portable;
   }
 
   ageOf(nonce: Nonce): number {
@@ -175,8 +171,8 @@ export class Learning {
     nonce.noteAccepted(nc, this.#options.clock.now());
     const { ms } = this.lifetime;
     this.lifetime.accepted(ageMs);
-    if (nonce.isOutOfOrderRefused && this.#policy.overtaken()) this.#note();
-    if (isReuse) this.#policy.reused();
+    if (nonce.isOutOfOrderRefused && this.reuse.overtaken()) this.#note();
+    if (isReuse) this.reuse.reused();
     if (nonce.foreign) this.#foreignRefused = 0;
     if (this.lifetime.ms !== ms) this.#note();
     return this.#changes !== changes;
@@ -198,8 +194,8 @@ export class Learning {
     // At the end of a life, attempts that overtake each other on the way are accepted and refused in any order.
     const isExpiry = stale && this.lifetime.isAging(ageMs);
     if (!isExpiry) nonce.noteRefused(nc);
-    const isStep = this.policy === 'shared' && nonce.isOutOfOrderRefused;
-    if (isStep && this.#policy.overtaken()) this.#note();
+    const isStep = this.reuse.policy === 'shared' && nonce.isOutOfOrderRefused;
+    if (isStep && this.reuse.overtaken()) this.#note();
     if (!isStep && !nonce.retired && this.#isNewEvent(attempt)) this.#learnFrom(attempt, stale);
   }
 
@@ -244,7 +240,7 @@ export class Learning {
     this.#upstream ??= { realm, algorithm };
     if (!isSame(this.#upstream, learned)) return false;
     this.#counted = counted;
-    this.#policy.adopt(policy);
+    this.reuse.adopt(policy);
     this.portable = portable;
     this.lifetime.adopt(lifetimeMs);
     this.#learnedAt = this.#knowsSomething ? this.#options.clock.now() - ageMs : undefined;
@@ -299,7 +295,7 @@ export class Learning {
   #learnFromReuse(refusal: Omit<ReuseRefusal, 'lifetimeMs'>): void {
     const { ms: lifetimeMs } = this.lifetime;
     this.lifetime.refused(refusal.ageMs);
-    const isStep = this.#policy.refused({ ...refusal, lifetimeMs });
+    const isStep = this.reuse.refused({ ...refusal, lifetimeMs });
     if (isStep || this.lifetime.ms !== lifetimeMs) this.#note();
   }
 
@@ -312,7 +308,7 @@ export class Learning {
   }
 
   #forget(): void {
-    this.#policy.forget();
+    this.reuse.forget();
     this.portable = true;
     this.#foreignRefused = 0;
     this.lifetime.forget();
@@ -320,7 +316,7 @@ export class Learning {
   }
 
   get #knowsSomething(): boolean {
-    return this.policy !== 'shared' || !this.portable || this.lifetime.ms !== undefined;
+    return this.reuse.policy !== 'shared' || !this.portable || this.lifetime.ms !== undefined;
   }
 
   #note(): void {
@@ -334,14 +330,15 @@ export class Learning {
     if (learned === undefined) return;
     const changes = this.#changes;
     const isWritten = await this.#options.sharedChallenges.learn(learned);
-    // A process that does not know what others learned has nothing to tell them later.
+    // A process that does not know the lessons of others has none to share later.
     if (changes === this.#changes) this.#unconfirmed = this.#asked && !isWritten ? this.#unconfirmed + 1 : 0;
   }
 
   /** Everything learned here; undefined: nothing. */
   get #learned(): Learned | undefined {
     if (this.#upstream === undefined) return undefined;
-    const { policy, portable, lifetime } = this;
+    const { portable, lifetime } = this;
+    const { policy } = this.reuse;
     const counted = this.#counted ?? false;
     const now = this.#options.clock.now();
     const ageMs = now - (this.#learnedAt ?? now);

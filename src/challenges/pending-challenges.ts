@@ -10,7 +10,7 @@ const WAIT_MS = 2_000;
  * and in the end always `close`.
  */
 export class PendingChallenge {
-  /** The nonce that this one is to take the place of; undefined: of none. */
+  /** The nonce that this one is to replace; undefined: none. */
   readonly replaces: Nonce | undefined;
   nonce: Nonce | undefined;
 

@@ -62,7 +62,7 @@ export class NoncePool {
   }
 
   get policy(): NoncePolicy {
-    return this.#learning.policy;
+    return this.#learning.reuse.policy;
   }
 
   /** In milliseconds. */
@@ -83,7 +83,7 @@ export class NoncePool {
     if (former !== undefined && this.#learning.inherit(former.#learning)) this.#applyAdopted();
     if (await this.#learning.ask()) this.#applyAdopted();
     if (this.#known !== undefined || !this.#learning.portable) return;
-    if (this.#learning.policy !== 'shared') return this.#restoreIdle();
+    if (this.#learning.reuse.policy !== 'shared') return this.#restoreIdle();
     const { sharedChallenges } = this.#options;
     const held = (await sharedChallenges.load()) ?? (await sharedChallenges.take());
     const nonce = held && this.#adopted(held);
@@ -95,13 +95,13 @@ export class NoncePool {
     if (await this.#learning.ask()) this.#applyAdopted();
     if (!this.#learning.portable) return;
     const held = await this.#options.sharedChallenges.load();
-    if (this.#learning.policy !== 'shared' || this.#closed) return;
+    if (this.#learning.reuse.policy !== 'shared' || this.#closed) return;
     const own = this.#known;
     if (held !== undefined && held.challenge.nonce === own?.challenge.nonce) return;
     const nonce = held && this.#adopted(held);
     if (nonce !== undefined && (own === undefined || nonce.obtainedAt > own.obtainedAt)) this.#use(nonce);
-    // A store that lost everything, or could not be told, gets what is still good here.
-    // Not in the place of one that does not fit here: where another process meets another realm, each would write again.
+    // A store that lost everything, or was out of reach, gets the values that are still good here.
+    // It does not replace one that does not fit here: where another process meets another realm, each would write again.
     else if (own !== undefined && (held === undefined || nonce !== undefined)) void this.#share(own);
   }
 
@@ -122,7 +122,7 @@ export class NoncePool {
   reserve(): Nonce | undefined {
     if (this.#closed) return undefined;
     this.#learning.expire();
-    if (this.#learning.policy !== 'shared') return this.#idle.take();
+    if (this.#learning.reuse.policy !== 'shared') return this.#idle.take();
     if (this.#known?.exhausted === true) this.#known = undefined;
     // One that is left from a stricter policy, or from another process.
     const idle = this.#known === undefined ? this.#idle.take() : undefined;
@@ -147,12 +147,12 @@ export class NoncePool {
   }
 
   /**
-   * Begins a handshake, to take the place of a nonce that is still good or of none. Others wait for it
+   * Begins a handshake, to replace a nonce that is still good, or the first one. Others wait for it
    * unless a nonce is known or another is under way.
    */
   open(replaces?: Nonce): PendingChallenge {
     const pending = new PendingChallenge(replaces);
-    if (this.#known === undefined && this.#learning.policy === 'shared' && !this.#closed)
+    if (this.#known === undefined && this.#learning.reuse.policy === 'shared' && !this.#closed)
       this.#queue.lead(pending);
     return pending;
   }
@@ -178,7 +178,8 @@ export class NoncePool {
       if (!stale) this.#guard.refused();
       void this.#options.sharedChallenges.discard(nonce);
     }
-    const { policy, portable } = this.#learning;
+    const { portable, reuse } = this.#learning;
+    const { policy } = reuse;
     if (this.#learning.refused(attempt, stale, challenge)) this.#apply(policy, portable);
     if (!nonce.retired) this.#refusedInARow += 1;
     nonce.retire();
@@ -189,7 +190,7 @@ export class NoncePool {
    * may have seen the attempt or not, and a strict one accepts only one of the two counts.
    */
   abandon({ nonce }: NonceAttempt): void {
-    if (nonce.shareable && this.#learning.policy === 'shared' && nonce.uses > 0) return;
+    if (nonce.shareable && this.#learning.reuse.policy === 'shared' && nonce.uses > 0) return;
     if (this.#known === nonce) this.#dropKnown();
     nonce.retire();
   }
@@ -232,14 +233,15 @@ export class NoncePool {
     if (nonce.uses > 0) this.#refusedInARow = 0;
     // Its own renewal is no use: a nonce that only renewals use would be renewed for ever.
     if (pending?.replaces === undefined) nonce.uses += 1;
-    const { policy: from, portable } = this.#learning;
+    const { portable, reuse } = this.#learning;
+    const { policy: from } = reuse;
     const wasTaken = from !== 'shared';
     if (this.#learning.accepted(attempt)) this.#apply(from, portable);
     if (nonce.foreign) this.#guard.accepted();
     const next = nextnonce === undefined ? nonce : this.#factory.following(nonce, nextnonce);
     if (this.#closed) {
       if (next === nonce) void this.#leave(nonce);
-    } else if (wasTaken || this.#learning.policy !== 'shared') {
+    } else if (wasTaken || this.#learning.reuse.policy !== 'shared') {
       this.#idle.giveBack(nonce, next);
     } else if (nonce === this.#known) {
       if (next !== nonce) this.#publish(next);
@@ -252,11 +254,11 @@ export class NoncePool {
   acceptUntried(pending: PendingChallenge): void {
     const { nonce, replaces } = pending;
     if (nonce === undefined || this.#closed) return;
-    if (this.#learning.policy !== 'shared') this.#idle.giveBack(nonce, nonce);
+    if (this.#learning.reuse.policy !== 'shared') this.#idle.giveBack(nonce, nonce);
     else if (this.#known === replaces) this.#publish(nonce);
   }
 
-  /** The upstream asked for no authentication: nobody waits for a challenge that does not come. */
+  /** The upstream asked for no authentication: ends the wait for a challenge that does not come. */
   unchallenged(pending: PendingChallenge): void {
     this.#queue.unchallenged(pending);
   }
@@ -274,9 +276,10 @@ export class NoncePool {
     return undefined;
   }
 
-  /** Something was learned here: reports it, and tells other processes. */
+  /** Something was learned here: reports it, and shares it with other processes. */
   #apply(from: NoncePolicy, wasPortable: boolean): void {
-    const { policy, portable } = this.#learning;
+    const { portable, reuse } = this.#learning;
+    const { policy } = reuse;
     if (policy !== from) {
       this.#options.onStep(policy, from);
       this.#stopSharing();
@@ -291,7 +294,7 @@ export class NoncePool {
 
   /** Something was taken over that was learned elsewhere. */
   #applyAdopted(): void {
-    if (this.#learning.policy !== 'shared') this.#stopSharing();
+    if (this.#learning.reuse.policy !== 'shared') this.#stopSharing();
     else if (!this.#learning.sharesNonces) this.#queue.stopWaiting();
   }
 
@@ -308,12 +311,12 @@ export class NoncePool {
       if (held === undefined) return;
       const nonce = this.#adopted(held);
       // One that was used already may be used no more.
-      const isOver = this.#learning.policy === 'single-use' && 'count' in held && held.count > 0;
+      const isOver = this.#learning.reuse.policy === 'single-use' && 'count' in held && held.count > 0;
       if (nonce !== undefined && !isOver) this.#idle.adopt(nonce);
     }
   }
 
-  /** Leaves a nonce with a count for the next process, once nobody uses it. Resolves at once while somebody does. */
+  /** Leaves a nonce with a count for the next process, once it is not in use. Resolves at once while it is. */
   #leave(nonce: Nonce): Promise<void> {
     if (nonce.shareable || nonce.retired || nonce.isIssuedAgain) return Promise.resolve();
     nonce.retire();

@@ -53,7 +53,7 @@ export class Renewal {
     const life = learning.lifetime.ms;
     if (life === undefined || learning.ageOf(nonce) > life) return;
     this.#at(nonce, life * NEXT_TRY);
-    // A nonce that nobody used is not worth a request to the upstream; it may still come into use.
+    // An unused nonce is not worth a request to the upstream; it may still come into use.
     if (nonce.uses === 0) return;
     // Only what everybody uses needs one process to renew it for all.
     if (!learning.sharesNonces || (await sharedChallenges.lead(life * NEXT_TRY))) await renew?.(nonce);

@@ -11,14 +11,14 @@ import type {
   ParkedChallenge,
 } from './store/store.ts';
 
-/** How long a challenge is kept for others while nobody knows how long it lives, in milliseconds. */
+/** How long a challenge of unknown lifetime is kept for others, in milliseconds. */
 const KEPT_MS = 15 * 60_000;
 
 export interface SharedChallengesOptions {
   /** From `serializeKey`. */
   readonly key: string;
   readonly store: ChallengeStore;
-  /** Called with each challenge that was taken over from another process; left out: nobody wants to know. */
+  /** Called with each challenge that was taken over from another process. */
   readonly onTaken?: (parked: ParkedChallenge) => void;
 }
 
@@ -49,7 +49,7 @@ export class SharedChallenges {
     await this.#try(() => store.discard(key, challenge.nonce));
   }
 
-  /** A challenge with a count that another process left; nobody else gets it. */
+  /** A challenge with a count that another process left; no other process gets it. */
   async take(): Promise<ParkedChallenge | undefined> {
     const { store, key, onTaken } = this.#options;
     const taken = await this.#try(() => store.take(key));
@@ -98,7 +98,7 @@ export class SharedChallenges {
     try {
       return await call();
     } catch (error) {
-      // The store tells of its failures itself.
+      // The store reports its errors itself.
       return reportDefect(error);
     }
   }

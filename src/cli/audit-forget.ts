@@ -83,7 +83,7 @@ function nothingFound({ keysDirectory, per }: PseudonymOptions, month: string | 
 
 const SUBJECTS = { client: 'the id of a client', address: 'an address' };
 
-/** The key without its subject, which nobody may find in the output of a command later. */
+/** The key without its subject, which must not be found in the output of a command later. */
 function nameOf({ key: { id, scope, subject }, replica }: PlacedKey): string {
   return `key ${id} of ${scope === 'month' ? subject : `the ${scope}`} in ${replica}`;
 }

@@ -84,7 +84,7 @@ async function runTail(io: Io, options: TailArguments): Promise<ExitStatus> {
     }
     // A record may be under a key that is new.
     if (asRecorded !== true && more.some(({ line }) => hasPseudonym(pseudonyms.reveal(line)))) {
-      // What cannot be read was noted at the start.
+      // Unreadable files were noted at the start.
       pseudonyms = await PseudonymReader.open(section.pseudonyms?.keysDirectory, () => undefined);
     }
     await print(io, more.sort(byTime).map(show).join(''));

@@ -212,7 +212,7 @@ function createApiKey(expires: number | undefined): NewKey {
   return { apiKey, sha256: hash('sha256', apiKey), expires };
 }
 
-/** Returns the lines that show a key, which nobody can show again. */
+/** Returns the lines that show a key, which cannot be shown again. */
 function shownOnce(title: string, { apiKey }: NewKey): string[] {
   return [`${title}. It is shown once and stored nowhere:`, '', `    ${apiKey}`, ''];
 }

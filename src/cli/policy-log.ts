@@ -19,7 +19,7 @@ import {
 } from './audit-log.ts';
 import type { Io } from './io.ts';
 
-/** Which requests of which log. */
+/** The log and the requests to take from it. */
 export interface LogArguments {
   readonly config: string;
   readonly logConfig?: string;

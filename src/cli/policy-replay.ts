@@ -77,7 +77,7 @@ async function runReplay(io: Io, options: ReplayArguments): Promise<ExitStatus> 
   return isRefused || log.isIncomplete ? 1 : 0;
 }
 
-/** False if no rule decided: nobody was identified, the identity had ended, or the target could not be read. */
+/** False if no rule decided: no client was identified, the identity had ended, or the target could not be read. */
 function isJudged({ access: { client, code, path } }: FoundRequest): boolean {
   return client !== '' && code !== 'client-key-expired' && path !== '';
 }

@@ -78,7 +78,7 @@ export function* apiKeysOf(identify: KeyedIdentify): Generator<ApiKey & { readon
   }
 }
 
-/** Hex digits of a hash that tell keys apart. */
+/** Hex digits of a hash that distinguish keys. */
 export const SHOWN_DIGITS = 8;
 
 /** Returns what a key is called: its note, or the first digits of its hash. */

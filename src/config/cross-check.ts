@@ -7,7 +7,7 @@ type Atom = string | number | boolean | undefined | Network | Secret | ReadonlyS
 
 /**
  * The output of a schema as far as its input was accepted: `undefined` stands for a value that was refused,
- * and a key that was not given is absent. So a check can tell `key in mapping` from a value that it can use.
+ * and a key that was not given is absent. So a check can use `key in mapping` to see whether a value was given.
  */
 export type Accepted<T> = T extends Atom
   ? T
@@ -66,7 +66,9 @@ function acceptedParts(schema: unknown, value: unknown, refused: readonly Path[]
   return root.value;
 }
 
-/** Yields an issue for each item of a list that has the same value for a key as one before it. `path`: that of the list. */
+/**
+ * Yields an issue for each item of a list that has the same value for a key as one before it. `path`: that of the list.
+ */
 export function* repeatedIssues<Key extends string>(
   items: readonly (Readonly<Partial<Record<Key, unknown>>> | undefined)[] | undefined,
   key: Key,

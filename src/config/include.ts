@@ -98,7 +98,7 @@ interface ReadParts {
 }
 
 /**
- * Reads the included files. `trust`: only files that nobody else can exchange are accepted; undefined: nothing is used
+ * Reads the included files. `trust`: only files that no one else can exchange are accepted; undefined: nothing is used
  * of them but what is printed. Never throws.
  */
 export async function readParts(

@@ -28,7 +28,7 @@ async function load(file: string, trust: FileTrust): Promise<void> {
   try {
     const { tree, locate, warnings, fileState, filesHash } = await loadLocated(file, trust);
     const pieces = toPieces(tree);
-    // This thread lives on, for places of issues, while the process builds the next configuration.
+    // This thread stays while the process builds the next configuration, since it knows the places of issues.
     collectAll();
     parentPort?.on('message', (issues: readonly Issue[]) => parentPort?.postMessage(issues.map(locate)));
     post(

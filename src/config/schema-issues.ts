@@ -8,7 +8,7 @@ const SHORTEST_PART = 2;
 
 /**
  * Turns the issues of zod into sentences with paths. `tree`: the input of the schema, from which the
- * sentences tell a missing value from an empty and a wrong one.
+ * sentences distinguish a missing value from an empty and a wrong one.
  */
 export function schemaIssues(schema: unknown, tree: unknown, found: readonly z.core.$ZodIssue[]): Issue[] {
   const isList = Array.isArray(valueAt(tree, ['listen']));

@@ -12,7 +12,7 @@ export interface ActionsView {
   readonly reason: string;
 }
 
-/** Who looks at the console. */
+/** The person who looks at the console. */
 export interface OperatorView {
   /** Null: a token opened the session, or none is required. */
   readonly name: string | null;
@@ -23,7 +23,7 @@ export interface OperatorView {
 export interface PendingActionView {
   readonly id: string;
   readonly action: ActionName;
-  /** Sentences that tell what the action will do. */
+  /** Sentences that describe what the action will do. */
   readonly effects: readonly string[];
   /** How long it may be confirmed, in seconds. */
   readonly validSeconds: number;
@@ -36,7 +36,7 @@ export interface ProposalView {
   readonly deployment?: string | undefined;
   readonly credential?: string | undefined;
   readonly version?: string | undefined;
-  /** Sentences that tell what the action will do. */
+  /** Sentences that describe what the action will do. */
   readonly effects: readonly string[];
   readonly proposedBy: string;
   /** In Unix milliseconds. */
@@ -69,8 +69,8 @@ export interface CredentialResultView {
   /** The version that was promoted or withdrawn. */
   readonly version?: string;
   /**
-   * The deployments that use this version from now on, and did not before; or whose upstreams accept the credential again;
-   * or at which the version that was withdrawn has become the one in use meanwhile, and stays.
+   * The deployments that use this version from now on, and did not before; or whose upstreams accept the credential
+   * again; or at which the version that was withdrawn has become the one in use meanwhile, and stays.
    */
   readonly deployments: readonly string[];
 }

@@ -29,7 +29,7 @@ export interface ActionsOptions {
   readonly admission: Admission;
   /** Undefined: actions are off. */
   readonly actions: GatewayActions | undefined;
-  /** Undefined: nobody signs in by name. */
+  /** Undefined: sign-in by name is not configured. */
   readonly roles: RoleRules | undefined;
   /** Undefined: no action needs a second person. */
   readonly fourEyes: FourEyes | undefined;

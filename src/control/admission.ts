@@ -23,7 +23,7 @@ export interface Admission {
   readonly requireToken: RequestHandler;
   /**
    * Guards the actions: admits the token, and a session that may act, of which the browser says that a page
-   * of the console's own origin sends the request. Responds 401, 403 or 429. `callerOf` tells who was admitted.
+   * of the console's own origin sends the request. Responds 401, 403 or 429. `callerOf` returns who was admitted.
    */
   readonly requireOperator: RequestHandler;
 }
@@ -47,7 +47,7 @@ export interface AdmissionDeps {
   readonly cookies: Cookies;
   /** Origin of the console in browsers; undefined: the Host of a request is it. */
   readonly publicOrigin: string | undefined;
-  /** Undefined: nobody signs in by name. */
+  /** Undefined: sign-in by name is not configured. */
   readonly roles: RoleRules | undefined;
 }
 
@@ -67,7 +67,7 @@ const OF_TOKEN: Readonly<Record<Access, ReadonlySet<Role>>> = {
   read: new Set(['viewer', 'auditor']),
 };
 
-/** What a token may do, and a session that it opens. */
+/** The rights of a token, and of a session that it opens. */
 export function rolesOfToken(access: Access): ReadonlySet<Role> {
   return OF_TOKEN[access];
 }

@@ -15,6 +15,7 @@ import {
 import { type IdentifierLists, usageCsv, usageNotes } from '../audit/reader/usage-table.ts';
 import type { AdminDetails } from '../audit/record.ts';
 import { putBounded } from '../base/bounded-map.ts';
+import { capitalized } from '../base/units.ts';
 import { callerOf, Slots } from './admission.ts';
 import {
   type PageRequest,
@@ -28,7 +29,7 @@ import type { RequestRow, SearchView, UsageView } from './audit-view.ts';
 import { sendProblem } from './control-error.ts';
 import { operatorDetails } from './operators.ts';
 
-/** For so long the same query is not new, in milliseconds. */
+/** Time in which the same query does not count as a new one, in milliseconds. */
 const KNOWN_MS = 600_000;
 /** Queries that are remembered; the oldest is forgotten. */
 const MOST_KNOWN = 1_000;
@@ -214,7 +215,7 @@ export class AuditApi {
       }
       res.end();
     } catch (error) {
-      // A connection that breaks off tells the client that the export is not complete.
+      // A connection that breaks off shows the client that the export is not complete.
       if (!gone.aborted) throw error;
     }
   }
@@ -270,7 +271,7 @@ function attach(res: Response, name: string, format: keyof typeof TYPES): Respon
 
 function usageView({ usage, notes }: ThreadUsage): UsageView {
   const { by, rows, other = null, total, daily } = usage;
-  const sentences = usageNotes(usage).map((note) => `${note.charAt(0).toUpperCase()}${note.slice(1)}.`);
+  const sentences = usageNotes(usage).map((note) => `${capitalized(note)}.`);
   return { by, rows, other, total, daily, notes: [...notes, ...sentences] };
 }
 

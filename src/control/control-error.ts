@@ -1,7 +1,10 @@
 import express, { type RequestHandler, type Response } from 'express';
 import { STATUS_CODES } from '../base/node-http.ts';
 
-/** Every reason for which the control plane refuses an action or a question: its stable code, HTTP status, and what to do. */
+/**
+ * Every reason for which the control plane refuses an action or a question: its stable code, HTTP status, and what to
+ * do.
+ */
 const ERRORS = {
   'actions-off': [403, 'Actions are off: set control.actions to true and restart the gateway.'],
   'read-only': [403, 'This token or session may only read. Sign in with the token that may act.'],
@@ -155,7 +158,7 @@ const parse = express.json({ limit: '16kb', type: () => true });
 
 /**
  * Reads a body of JSON. Any other Content-Type is refused: a form of another site can send text, and a page there would
- * have to ask first. `invalid`: code of the response to a body that is no JSON.
+ * have to ask first. `invalid`: code of the response to a body that is not JSON.
  */
 export function jsonBody(invalid: ControlErrorCode): RequestHandler {
   return (req, res, next) => {

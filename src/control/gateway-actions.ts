@@ -34,7 +34,7 @@ export type ActionRequest =
 export interface ActionPlan {
   /** The request with everything that was left to the gateway. */
   readonly request: ActionRequest;
-  /** Sentences that tell what it will do. */
+  /** Sentences that describe what it will do. */
   readonly effects: readonly string[];
 }
 
@@ -67,8 +67,8 @@ export interface Promotion {
 }
 
 /**
- * Commands of a program with the token about a credential, everywhere in the gateway. `address`: that of the program. Each
- * throws a ControlError that says what holds where, unless it holds everywhere.
+ * Commands of a program with the token about a credential, everywhere in the gateway. `address`: that of the program.
+ * Each throws a ControlError that says what holds where, unless it holds everywhere.
  */
 export interface CredentialCommands {
   /** Puts a version in use. */
@@ -93,7 +93,7 @@ export interface GatewayActions {
    * @throws ControlError if it cannot be recorded
    */
   note(event: ProposalEvent, proposal: ProposedAction, sender: Sender): Promise<void>;
-  /** Records that nobody confirmed an action in time. */
+  /** Records that an action was not confirmed in time. */
   noteExpired(proposal: ProposedAction, proposer: Operator): void;
 }
 

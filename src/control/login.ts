@@ -21,7 +21,7 @@ export type SignInEvent = 'sign-in' | 'sign-in-refused' | 'sign-out';
 export interface LoginDeps {
   /** Undefined: no token is configured. */
   readonly guard: TokenGuard | undefined;
-  /** Undefined: nobody signs in by name. */
+  /** Undefined: sign-in by name is not configured. */
   readonly oidc: OidcClient | undefined;
   readonly sessions: Sessions;
   readonly cookies: Cookies;
@@ -106,7 +106,7 @@ async function signedIn(req: Request, deps: LoginDeps, completing: Promise<Signe
   try {
     return await completing;
   } catch (error) {
-    // A code that nobody got from the provider must not fill the audit log.
+    // A code that the provider did not issue must not fill the audit log.
     if (error instanceof ControlError && !(error instanceof SignInError)) {
       const person = error instanceof RoleMissingError ? error.operator : undefined;
       deps.record('sign-in-refused', { by: 'oidc', address, code: error.code, ...operatorDetails(person) });

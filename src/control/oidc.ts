@@ -37,7 +37,7 @@ export class SignInError extends ControlError {
   }
 }
 
-/** What a browser keeps between the start of a sign-in and its return. */
+/** The values that a browser keeps between the start of a sign-in and its return. */
 export interface Transaction {
   readonly state: string;
   readonly nonce: string;
@@ -144,7 +144,7 @@ export class OidcClient {
     const idToken = tokens.id_token ?? '';
     if (isWhole || !hasUserInfo) return { claims, idToken };
     const more = await client.fetchUserInfo(configuration, tokens.access_token, claims.sub);
-    // What is signed counts.
+    // Only signed values count.
     return { claims: { ...more, ...claims }, idToken };
   }
 

@@ -15,7 +15,7 @@ export interface Operator {
   readonly subject: string;
 }
 
-/** Which claims name a person and give roles. */
+/** The claims that name a person and give roles. */
 export interface RoleRules extends Partial<Readonly<Record<Role, readonly string[]>>> {
   readonly claim: string;
   readonly nameClaim: string;
@@ -100,7 +100,7 @@ function valuesFor(role: Role, rules: RoleRules): string[] {
   return values === undefined ? [] : [`${values.join(' or ')} (${role})`];
 }
 
-/** Says that a request needs a role, and what gives it. `rules` undefined: nobody signs in by name. */
+/** Says that a request needs a role, and what gives it. `rules` undefined: sign-in by name is not configured. */
 export function roleRequired(role: Role, rules: RoleRules | undefined): ControlError {
   const [values] = rules === undefined ? [] : valuesFor(role, rules);
   const remedy =

@@ -84,7 +84,7 @@ export class Proposals {
    */
   async withdraw(id: string, sender: Sender, actions: GatewayActions): Promise<Proposal> {
     const proposal = this.#find(id, actions);
-    // At once, so that nobody confirms it meanwhile.
+    // At once, so that it cannot be confirmed meanwhile.
     this.#waiting.delete(id);
     try {
       await actions.note('action-withdrawn', proposal, sender);
@@ -95,7 +95,7 @@ export class Proposals {
     return proposal;
   }
 
-  /** What the console shows; `viewer`: who looks. */
+  /** The proposals as the console shows them to `viewer`. */
   view(viewer: Operator | undefined, actions: GatewayActions | undefined): ProposalsView {
     this.#dropExpired(actions);
     const now = this.#clock.now();

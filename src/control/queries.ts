@@ -16,7 +16,7 @@ const nameOrNone = z.string().max(LONGEST_NAME).default('');
 const explainSchema = z.strictObject({
   /** Empty: the anonymous one. */
   client: nameOrNone,
-  /** The deployment whose host the request names; empty: the target alone tells. */
+  /** The deployment whose host the request names; empty: the target alone names it. */
   deployment: nameOrNone,
   method: z.string().regex(/^[A-Z]{1,32}$/),
   target: z.string().min(1).max(LONGEST_TARGET),
@@ -25,7 +25,10 @@ const explainSchema = z.strictObject({
 /** A request to explain. */
 export type ExplainRequest = z.output<typeof explainSchema>;
 
-/** Answers questions of the console about clients and rules, and of an operator about the last minutes. Nothing is changed or sent. */
+/**
+ * Answers questions of the console about clients and rules, and of an operator about the last minutes. Nothing is
+ * changed or sent.
+ */
 export interface Queries {
   /** @throws ControlError if there is no such client or deployment */
   explain(request: ExplainRequest): ExplanationView;

@@ -24,7 +24,7 @@ interface Check {
   readonly detail: string;
   /** Absent when ok. */
   readonly state?: State;
-  /** What to do; absent when ok. */
+  /** The next step; absent when ok. */
   readonly next?: string;
   /** A warning although the check is ok; absent if there is none. */
   readonly warning?: string;
@@ -35,7 +35,7 @@ interface Check {
 /** Something that is wrong now. */
 export interface Problem {
   readonly reason: string;
-  /** What to do about it. */
+  /** The next step. */
   readonly next: string;
 }
 

@@ -17,7 +17,7 @@ const MAX_OF_PERSON = 10;
 const MAX_OF_TOKENS = 100;
 const VALUE = /^[\w-]{43}$/;
 
-/** Who a session belongs to. */
+/** The owner of a session. */
 export interface Holder {
   readonly roles: ReadonlySet<Role>;
   /** Undefined: a token opened the session. */

@@ -12,14 +12,16 @@ const STAGES = ['draining', 'starting', 'absent', 'serving'] as const;
 export type Stage = (typeof STAGES)[number];
 
 /**
- * What a worker knows about its data plane, or several of them merged: plain data, in which nothing is undefined. Enums
+ * The state of the data plane of a worker, or of several merged: plain data, in which nothing is undefined. Enums
  * and numbers; the only sentences are reasons of errors, which others have written.
  */
 export interface WorkerState {
   /** Number of the worker; 0: this process serves itself. */
   readonly worker: number;
   readonly stage: Stage;
-  /** True if requests are served: as many upstreams are reachable as `readiness` wants, and nothing else is in the way. */
+  /**
+   * True if requests are served: as many upstreams are reachable as `readiness` wants, and nothing else is in the way.
+   */
   readonly serves: boolean;
   /** Whether Redis is reachable; null: none is configured. */
   readonly storeUp: boolean | null;
@@ -42,7 +44,7 @@ export interface GatewayState extends WorkerState {
   readonly sinks: readonly SinkState[];
 }
 
-/** What the primary knows beside its workers. */
+/** The state that the primary has beside its workers. */
 export interface WorkersState {
   /** Running and configured workers. */
   readonly serving: number;
@@ -122,7 +124,7 @@ export interface ErrorState {
   /** Empty if the error belongs to no deployment. */
   readonly deployment: string;
   readonly code: string;
-  /** What happened and what to do. */
+  /** Says what happened and what to do. */
   readonly detail: string;
   readonly count: number;
   /** Unix milliseconds. */

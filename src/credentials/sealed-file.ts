@@ -221,7 +221,7 @@ export function formatEntries(entries: SealedEntries): Secret {
 }
 
 function treeOf(text: string): unknown {
-  // Without `stringKeys`, a key that is no text is quoted in a warning on stderr.
+  // Without `stringKeys`, a key that is not a string is quoted in a warning on stderr.
   const document = parseDocument(text, { stringKeys: true });
   // Warnings count, too: the parser drops an unknown tag, which may be the start of an unquoted secret.
   if (document.errors.length + document.warnings.length > 0) return undefined;

@@ -69,7 +69,7 @@ export class IdleLogs {
     this.#deps = deps;
   }
 
-  /** Opens the logs of all workers but these. Never rejects: a log that cannot be opened is told and left alone. */
+  /** Opens the logs of all workers but these. Never rejects: a log that cannot be opened is reported and left alone. */
   keep(running: () => ReadonlySet<number>): Promise<void> {
     return this.#then(async () => {
       for (const number of await this.#deps.list()) {

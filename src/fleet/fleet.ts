@@ -77,7 +77,7 @@ export class Fleet implements Workers {
   #isUpgrading = false;
   /** True while an upgrade starts workers. No others are started then. */
   #isRenewing = false;
-  /** Workers that are about to be started in the place of others. */
+  /** Workers that are about to replace others. */
   #replacing = 0;
   /** Ends and failed starts of workers since one has served for a while. */
   #failures = 0;
@@ -142,7 +142,7 @@ export class Fleet implements Workers {
     await Promise.all(this.#opened.map((worker) => worker.update(STATE_ONLY)));
     const isClosing = this.#closing !== undefined;
     const serving = this.#of('serving');
-    // After an upgrade, others serve in the place of those that drain.
+    // After an upgrade, others have replaced those that drain.
     const counting = isClosing ? [...this.#workers.keys()] : serving;
     const configured = isClosing ? 0 : this.#deps.workers;
     return {

@@ -19,7 +19,7 @@ import { callsTo, isServed, OPEN_MS, PROTOCOL, type WorkerLife } from './protoco
 
 /** Interval of the calls that show whether the worker answers, in milliseconds. */
 const BEAT_MS = 1_000;
-/** A worker is silent that has not answered so many of them. */
+/** Unanswered pings after which a worker counts as silent. */
 const SILENT_BEATS = 2;
 /** Maximum wait for a report, in milliseconds; the one before is used then. */
 const REPORT_MS = 1_000;
@@ -109,7 +109,7 @@ export class RemoteWorker {
     return this.#hangs;
   }
 
-  /** Resolves when it has not answered for a second or two: nobody should wait for it. */
+  /** Resolves when it has not answered for a second or two: callers should not wait for it. */
   get silent(): Promise<void> {
     return this.#silence.promise;
   }
@@ -172,7 +172,7 @@ export class RemoteWorker {
     this.#life.abandon().catch(this.#ignoreEnd);
   }
 
-  /** Begins something whose result nobody waits for; the end of the process is the end of it, too. */
+  /** Begins something without waiting for its result; it ends with the process. */
   begin(act: (plane: Worker) => Promise<void>): void {
     act(this.plane).catch(this.#ignoreEnd);
   }

@@ -13,7 +13,7 @@ import type { MergedMetrics } from '../metrics/merged-metrics.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import type { RemoteWorker } from './remote-worker.ts';
 
-/** For so long after the console has asked for audit lines, workers send them, in milliseconds. */
+/** Time for which workers send audit lines after the console has asked for them, in milliseconds. */
 const LINES_MS = 10_000;
 /** Number of audit lines that are kept. */
 const LINES_KEPT = 500;
@@ -26,7 +26,7 @@ interface ReportsDeps {
   readonly merged: MergedMetrics;
 }
 
-/** What the workers tell of themselves, put together with what the primary knows: metrics, readiness, audit lines. */
+/** The reports of the workers, merged with the state of the primary: metrics, readiness, audit lines. */
 export class Reports {
   readonly #deps: ReportsDeps;
   readonly #lines = new RecentLines();
@@ -87,7 +87,7 @@ export class Reports {
     return [...this.#errors, ...leaving.flatMap(({ state }) => state?.errors ?? [])];
   }
 
-  /** What the workers that respond in time know of a client, and those that have drained knew. */
+  /** The use of a client at all workers that respond in time, and at those that have drained. */
   async clientUse(workers: readonly RemoteWorker[], client: string): Promise<ClientUse> {
     const asked = await Promise.allSettled(workers.map(({ plane }) => plane.clientUse(client)));
     const uses = asked.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []));

@@ -12,7 +12,10 @@ import { type RequestHead, RequestReader, type RequestReceiver } from './request
 const EMPTY = Buffer.alloc(0);
 /** Bytes of later requests that are read from a connection during an exchange. */
 const MOST_HELD = 16 * 1024;
-/** A connection is kept so much longer than its client is told, in milliseconds: a request may be on its way. */
+/**
+ * Milliseconds for which a connection outlives the keep-alive timeout that its client knows: a request may be on its
+ * way.
+ */
 const KEEP_ALIVE_MARGIN = 1_000;
 
 export interface ConnectionOptions {

@@ -25,7 +25,7 @@ export interface ExchangeOwner {
   discardBody(): void;
 }
 
-/** The body of a client's request. It holds the client back while nobody reads it. */
+/** The body of a client's request. An unread body holds the client back. */
 class ClientBody extends Readable {
   readonly #owner: ExchangeOwner;
 
@@ -33,7 +33,7 @@ class ClientBody extends Readable {
     // Nothing is read ahead: the socket does so already.
     super({ highWaterMark: 0 });
     this.#owner = owner;
-    // Without a listener, a client that breaks off would end the process if nobody reads its body.
+    // Without a listener, a client that breaks off would end the process while its body is not read.
     this.on('error', () => {});
   }
 
@@ -83,7 +83,10 @@ export class ClientExchange {
     this.#owner.refuseRest();
   }
 
-  /** Makes this the last exchange of the connection if chunks of its body are to come. Called before the response has a head. */
+  /**
+   * Makes this the last exchange of the connection if chunks of its body are to come. Called before the response has a
+   * head.
+   */
   refuseChunks(): void {
     if (this.isComplete || this.request.body !== 'chunked') return;
     this.response.keepsConnection = false;
@@ -159,7 +162,7 @@ export class ClientExchange {
     });
   }
 
-  /** Ends the connection in the middle of the response, so that the client can tell that the response is not whole. */
+  /** Ends the connection in the middle of the response, so that the client notices that the response is not whole. */
   breakOff(): void {
     const { socket, request, response } = this;
     response.flush();

@@ -35,7 +35,7 @@ export class ConnectionLimits {
   admitAddress(socket: Socket): boolean {
     const { connectionsPerAddress, isShared } = this.#options;
     const address = addressOf(socket);
-    // Clients of a UNIX socket cannot be told apart.
+    // Clients of a UNIX socket cannot be distinguished.
     if (address === '') return true;
     const open = this.#perAddress.get(address) ?? 0;
     if (open >= connectionsPerAddress && !isShared(address)) return false;

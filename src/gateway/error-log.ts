@@ -17,7 +17,7 @@ export interface RecentError {
   readonly deployment: string;
   readonly code: string;
   readonly title: string;
-  /** What happened and what to do. */
+  /** Says what happened and what to do. */
   readonly detail: string;
   readonly count: number;
   /** Time of the latest one, on the clock, in milliseconds. */

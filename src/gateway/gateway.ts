@@ -13,6 +13,7 @@ import { decide, type Grant, type Request } from '../policy/decide.ts';
 import { type Client, type DeploymentRules, isObserved, unrestricted } from '../policy/rules.ts';
 import type { Tracing } from '../tracing/tracing.ts';
 import type { BodySource } from '../transport/request-body.ts';
+import { ActiveRequest } from '../upstream/client-request.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import { AccessLog, type AccessTarget, UNREADABLE } from './access-log.ts';
 import { CLIENT_CLOSED, type ClientExchange } from './client-exchange.ts';
@@ -186,7 +187,9 @@ export class Gateway {
     relay.metrics = found.metrics;
     found.metrics.requestsInFlight.inc();
     const body = request.body === 0 ? undefined : this.#bodyOf(exchange, record, found.metrics);
-    return relay.send(found.upstream, grant, body);
+    relay.upstream = found.upstream;
+    relay.sent = new ActiveRequest(record, grant, body, relay, exchange.cancellation);
+    return found.upstream.send(relay.sent, grant.credential);
   }
 
   #decide(
@@ -346,6 +349,7 @@ export class Gateway {
 const ENDS_CONNECTION: ReadonlySet<ErrorCode> = new Set([
   'bad-request',
   'headers-too-large',
+  'not-implemented',
   'request-timeout',
   'connect-unsupported',
 ]);

@@ -218,7 +218,7 @@ export class Listener {
 
   #beginHandshake(socket: Socket): void {
     const ends = endsOf(socket);
-    // No port tells the clients of a UNIX socket apart: their handshakes end by headersTimeout.
+    // Clients of a UNIX socket have no port to distinguish them: their handshakes end by headersTimeout.
     if (socket.remotePort === undefined) return;
     this.#handshakes.set(ends, socket);
     socket.once('close', () => {

@@ -6,9 +6,7 @@ import type { InterimReceiver } from '../handshake/exchange.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
 import type { Permit } from '../limits/limits.ts';
 import type { DeploymentMetrics } from '../metrics/deployment-metrics.ts';
-import type { Grant } from '../policy/decide.ts';
-import type { BodySource } from '../transport/request-body.ts';
-import { ActiveRequest } from '../upstream/client-request.ts';
+import type { ActiveRequest } from '../upstream/client-request.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import type { ClientExchange } from './client-exchange.ts';
 import { inboundLines, inboundTrailers, interimHeaders, ResponseFilter } from './headers.ts';
@@ -40,8 +38,8 @@ export class Relay implements InterimReceiver {
   /** Those of the deployment, which count it as in flight; undefined until it is admitted. */
   metrics: DeploymentMetrics | undefined;
   /** Where it was sent, and as what; undefined: it was not. */
-  #upstream: Upstream | undefined;
-  #active: ActiveRequest | undefined;
+  upstream: Upstream | undefined;
+  sent: ActiveRequest | undefined;
   /** Interim responses that wait for the record of the response. */
   #early: [number, RawHeaders][] | undefined;
   /** True if the response says its length. */
@@ -53,19 +51,11 @@ export class Relay implements InterimReceiver {
     this.#plane = plane;
   }
 
-  /** Sends the request to its upstream, and returns the response at its head. `body`: undefined if it has none. */
-  send(upstream: Upstream, grant: Grant, body: BodySource | undefined): Promise<UpstreamResponse> {
-    const { exchange, record } = this;
-    this.#upstream = upstream;
-    this.#active = new ActiveRequest(record, grant, body, this, exchange.cancellation);
-    return upstream.send(this.#active, grant.credential);
-  }
-
   /** The response has been passed on, or is not needed any more. Can be called again. */
   endUpstream(): void {
-    if (this.#active === undefined) return;
-    this.record.outcome = this.#active.response?.outcome ?? '';
-    this.#upstream?.end(this.#active);
+    if (this.sent === undefined) return;
+    this.record.outcome = this.sent.response?.outcome ?? '';
+    this.upstream?.end(this.sent);
   }
 
   information(status: number, headers: RawHeaders): void {
@@ -154,8 +144,8 @@ export class Relay implements InterimReceiver {
 }
 
 /**
- * The reader of the response removes the chunked coding. The client would not be told of any other coding, and would misread the
- * body.
+ * The reader of the response removes the chunked coding. The client would not learn of another coding, and would
+ * misread the body.
  */
 function checkCoding(headers: RawHeaders): void {
   const coding = joinedValue(headers, 'transfer-encoding');

@@ -25,7 +25,7 @@ export function hostOf({ httpVersion, headers }: RequestHead): string | undefine
   return host;
 }
 
-/** For CONNECT, of which the target is no path. */
+/** For CONNECT, whose target is not a path. */
 export function connectUnsupported(): GatewayError {
   return new GatewayError(
     'connect-unsupported',

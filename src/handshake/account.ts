@@ -61,7 +61,7 @@ export interface HandshakeMetrics {
   readonly challenges: Readonly<Record<ChallengeReason, Counter>>;
 }
 
-/** What a handshake needs of one version of a credential at one server. It is passive: whoever owns it decides. */
+/** One version of a credential at one server, as a handshake needs it. It is passive: its owner decides. */
 export interface Account {
   readonly credential: Credential;
   readonly pool: NoncePool;
@@ -77,7 +77,7 @@ export interface Account {
   readonly metrics: HandshakeMetrics;
   /** For the spans of exchanges. */
   readonly deployment: string;
-  /** True: the server is told of the trace. */
+  /** True: the trace is passed on to the server. */
   readonly forwardTrace: boolean;
   /** Left out: exchanges with a proxy are not recorded. */
   readonly recorder?: FlightRecorder;
@@ -222,7 +222,7 @@ type Unsigned = Pick<UpstreamRequest, 'method' | 'target' | 'headers' | 'body'>;
 
 /** Returns the request as it is: the upstream asks for authentication if it wants any. */
 export function unsigned({ method, target, headers, body }: Unsigned): Message {
-  return { method, target, headers, body: payload(body) };
+  return { method, target, headers, body: body.content };
 }
 
 /**
@@ -241,7 +241,7 @@ export function signed(
   // A list that a spread makes has room for many more.
   const headers = request.headers.concat(field, answer);
   if (nonce.cookies.length > 0) headers.push('cookie', nonce.cookies.join('; '));
-  return { method, target, headers, body: payload(body), answers };
+  return { method, target, headers, body: body.content, answers };
 }
 
 /** Returns a request without a body that makes the upstream ask for authentication. */
@@ -249,15 +249,10 @@ export function challengeRequest({ target, headers }: Unsigned, method: string):
   return { method, target, headers: withoutField(headers, 'content-length'), body: null };
 }
 
-function payload(body: RequestBody): Message['body'] {
-  if (body.kind === 'none') return null;
-  return body.kind === 'kept' ? body.bytes : body.chunks;
-}
-
 /** H(entity-body) for auth-int, RFC 7616 §3.4.3. */
 function hashOf(body: RequestBody, nonce: Nonce): string | undefined {
   if (body.kind === 'none') return undefined;
-  if (body.kind === 'kept') return hash(nonce.challenge.algorithm.name, body.bytes);
+  if (body.kind === 'kept') return hash(nonce.challenge.algorithm.name, body.content);
   if (body.spilled) throw outOfBodyMemory();
   throw new GatewayError(
     'body-too-large',

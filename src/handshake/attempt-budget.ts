@@ -24,17 +24,19 @@ const MIN_RETRIES = 30;
 
 /** Authenticated attempts that the upstream answers, for one client request. */
 const ATTEMPTS = 2;
+/** Attempts more after refusals that name the nonce which they refuse. */
+const MAX_NAMED_AGAIN = 2;
 
 /**
  * Bounds the exchanges of one client request, however many versions of a credential and addresses it tries: two
  * authenticated attempts that get a response, and the repeats of those whose connection broke. A rotation adds two: with
  * the version that the upstream has accepted in place of the first one, whose first nonce may be refused like any other.
- * A refusal that names the nonce once more proves nothing, and adds one. A refusal of the local address adds two.
+ * A refusal that names the nonce once more proves nothing, and adds one, twice at most. A refusal of the local address adds two.
  */
 export class AttemptBudget {
   readonly #retries: Retries;
   #limit: number;
-  #isNamedAgain = false;
+  #namedAgain = 0;
   /** Authenticated attempts that the upstream answered. */
   answered = 0;
   /** True if the upstream called the nonce of every refused attempt stale. */
@@ -71,10 +73,10 @@ export class AttemptBudget {
     this.#limit = Math.min(2 * ATTEMPTS, this.answered + ATTEMPTS);
   }
 
-  /** An attempt was refused with the nonce that it used; counts once, if no attempt is left. */
+  /** An attempt was refused with the nonce that it used: adds one, if none is left. */
   extendForNamedAgain(): void {
-    if (this.#isNamedAgain || this.left > 0) return;
-    this.#isNamedAgain = true;
+    if (this.#namedAgain >= MAX_NAMED_AGAIN || this.left > 0) return;
+    this.#namedAgain += 1;
     this.#limit += 1;
   }
 
@@ -98,13 +100,16 @@ export class AttemptBudget {
     const lost = this.#lost;
     if (lost === undefined || lost.error !== error || !this.#isRepeatable(request, lost)) return false;
     this.#lost = undefined;
-    // A request that was not sent is no further load.
+    // A request that was not sent adds no load.
     if (lost.sent) return this.#retries.take(reason);
     this.#retries.count(reason);
     return true;
   }
 
-  /** Takes the right to send a request again from another local address, with two more attempts: the upstream refused this one. */
+  /**
+   * Takes the right to send a request again from another local address, with two more attempts: the upstream refused
+   * this one.
+   */
   takeNextEgress({ method }: { readonly method: string }): boolean {
     if (this.bodySent || !IDEMPOTENT.has(method) || !this.#retries.take('next_egress')) return false;
     this.#limit = this.answered + ATTEMPTS;
@@ -130,7 +135,8 @@ export class RetryBudget implements Retries {
   readonly #share: number;
   readonly #clock: Clock;
   readonly #series: Readonly<Record<RetryReason | 'denied', Series>>;
-  readonly #requests = new RollingCount(RETRY_WINDOW);
+  /** Client requests that began. */
+  readonly requests = new RollingCount(RETRY_WINDOW);
   readonly #retries = new RollingCount(RETRY_WINDOW);
 
   constructor(
@@ -144,14 +150,9 @@ export class RetryBudget implements Retries {
     this.#series = series;
   }
 
-  /** A client request begins. */
-  onRequest(now: number): void {
-    this.#requests.add(now);
-  }
-
   take(reason: RetryReason): boolean {
     const now = this.#clock.now();
-    if (this.#retries.sum(now) >= Math.max(MIN_RETRIES, this.#requests.sum(now) * this.#share)) {
+    if (this.#retries.sum(now) >= Math.max(MIN_RETRIES, this.requests.sum(now) * this.#share)) {
       this.#series.denied.inc();
       return false;
     }

@@ -14,8 +14,11 @@ export const METHOD_REFUSED: ReadonlySet<number> = new Set([405, 501]);
 export class CredentialHealth {
   /** True while the gateway finds out whether the upstream accepts it, so that no attempt of a client goes out. */
   inDoubt = false;
+  // Only the health changes the next two.
   /** True if the upstream refuses it, as far as is known. */
   refused = false;
+  /** True if the upstream has accepted it, and not refused it since. */
+  accepted = false;
   #sent = 0;
   #lastAccepted = 0;
   #lastRefused = 0;
@@ -23,11 +26,6 @@ export class CredentialHealth {
 
   /** Refuses attempts that have not left while the upstream refuses it. */
   readonly refusal: Refusal = () => (this.refused ? credentialRefused() : undefined);
-
-  /** True if the upstream has accepted it, and not refused it since. */
-  get accepted(): boolean {
-    return this.#lastAccepted > 0 && !this.refused;
-  }
 
   /** Numbers an authenticated attempt that goes out. */
   attempt(): number {
@@ -40,6 +38,7 @@ export class CredentialHealth {
     if (attempt < this.#lastRefused) return false;
     this.#lastAccepted = Math.max(this.#lastAccepted, attempt);
     this.refused = false;
+    this.accepted = true;
     return true;
   }
 
@@ -52,6 +51,7 @@ export class CredentialHealth {
     const news = !this.refused;
     this.#lastRefused = attempt;
     this.refused = true;
+    this.accepted = false;
     return news;
   }
 
@@ -63,6 +63,7 @@ export class CredentialHealth {
   /** Makes it unknown, so that one request tries it again. */
   reset(): void {
     this.refused = false;
+    this.accepted = false;
     this.#lastAccepted = 0;
     this.#resetAfter = this.#sent;
   }

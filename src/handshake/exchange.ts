@@ -44,7 +44,7 @@ export interface ExchangeFacts {
   lastAttemptAt: number;
   /** When the request first left for the upstream, in milliseconds; undefined: it has not. */
   leftAt: number | undefined;
-  /** What its exchanges waited for new connections, in milliseconds. */
+  /** Time that its exchanges waited for new connections, in milliseconds. */
   connectMs: number;
   /** True if the upstream asked for authentication. */
   challenged: boolean;
@@ -91,16 +91,16 @@ export interface UpstreamRequest extends ExchangeOptions {
 
 /** A request body: none; kept in memory, so that it can be sent again after a 401; or streamed, once only. */
 export type RequestBody =
-  | { readonly kind: 'none' }
-  | { readonly kind: 'kept'; readonly bytes: Buffer }
+  | { readonly kind: 'none'; readonly content: null }
+  | { readonly kind: 'kept'; readonly content: Buffer }
   | {
       readonly kind: 'streamed';
-      readonly chunks: AsyncIterable<Buffer>;
+      readonly content: AsyncIterable<Buffer>;
       /** True if it would have been kept if there had been memory for it. */
       readonly spilled: boolean;
     };
 
-export const NO_BODY = { kind: 'none' } as const satisfies RequestBody;
+export const NO_BODY = { kind: 'none', content: null } as const satisfies RequestBody;
 
 export interface ExchangeRequest extends Message, ExchangeOptions {
   readonly cancellation: Cancellation;

@@ -101,7 +101,7 @@ export interface FlightHead {
   readonly credentials: readonly FlightCredential[];
 }
 
-/** The process that a record is of. `worker`: its number; undefined: it is no worker. */
+/** The process that a record is of. `worker`: its number; undefined: it is not a worker. */
 interface RecorderOptions {
   readonly clock: Clock;
   readonly worker?: number | undefined;
@@ -140,7 +140,7 @@ class Slot {
 /**
  * The last events of nonces and credentials in this process: what the core of `upstream/` was given, and when, so that
  * the laboratory can give it the same again. It has no secret, nonce, target, header or address of a client: a nonce is a
- * mark that only tells it from others.
+ * mark that only distinguishes it from others.
  */
 export class FlightRecorder {
   readonly #options: RecorderOptions;
@@ -313,7 +313,7 @@ function markOf(nonce: string): number {
   return 2 ** 32 * (low & 0x1fffff) + (high >>> 0);
 }
 
-/** The event as it is written: from the mark of a nonce, nobody finds the nonce. `hidden`: marks so far. */
+/** The event as it is written: the mark of a nonce does not reveal the nonce. `hidden`: marks so far. */
 function eventOf(slot: Slot, hidden: Map<number, string>): FlightEvent {
   const hide = (mark: number): string => {
     const known = mark === NONE ? '' : hidden.get(mark);

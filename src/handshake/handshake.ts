@@ -107,6 +107,8 @@ class Handshake {
   readonly #account: Account;
   readonly #call: Call;
   readonly #options: HandshakeOptions;
+  /** Asked before an attempt leaves: for the request, and whether the credential was refused meanwhile. */
+  readonly #refusal: Refusal | undefined;
   /** The challenge that this request obtains; undefined: none yet. */
   #pending: PendingChallenge | undefined;
   /** Methods with which a challenge is still to be asked for without the body, in this order. */
@@ -114,6 +116,10 @@ class Handshake {
 
   constructor(account: Account, call: Call, options: HandshakeOptions) {
     const { request } = call;
+    const { refusal: ofRequest } = request;
+    const { refusal: ofVersion } = account.health;
+    if (options.verifies === true) this.#refusal = ofRequest;
+    else this.#refusal = ofRequest === undefined ? ofVersion : () => ofRequest() ?? ofVersion();
     this.#account = account;
     this.#call = call;
     this.#options = options;
@@ -213,7 +219,7 @@ class Handshake {
     const message = signed(request, attempt, field);
     let result: UpstreamResponse | Lost;
     try {
-      result = await this.#exchange(message, false, this.#attemptRefusal);
+      result = await this.#exchange(message, false, this.#refusal);
       if (result.kind === 'response' && !isChallenge(this.#account, result)) {
         this.#accept(attempt, number, result);
         return result;
@@ -239,7 +245,7 @@ class Handshake {
     return refused.inHand === undefined ? 'ask' : this.#answer(challenge, result);
   }
 
-  /** Takes over what a response shows that is no challenge. @throws GatewayError `upstream-proof-invalid` */
+  /** Takes over the facts of a response that is not a challenge. @throws GatewayError `upstream-proof-invalid` */
   #accept(attempt: NonceAttempt, number: number, response: UpstreamResponse): void {
     const { field, metrics } = this.#account;
     const { request, budget } = this.#call;
@@ -274,14 +280,6 @@ class Handshake {
     const { refused, inDoubt } = this.#account.health;
     const { verifies = false, ignoresDoubt = false } = this.#options;
     return !verifies && (refused || (inDoubt && !ignoresDoubt));
-  }
-
-  /** Asked before an attempt leaves: for the request, and whether the credential was refused meanwhile. */
-  get #attemptRefusal(): Refusal | undefined {
-    const ofRequest = this.#call.request.refusal;
-    if (this.#options.verifies === true) return ofRequest;
-    const { refusal } = this.#account.health;
-    return ofRequest === undefined ? refusal : () => ofRequest() ?? refusal();
   }
 
   #exchange(

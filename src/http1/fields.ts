@@ -28,8 +28,8 @@ const SECTION_END = Buffer.from('\r\n\r\n');
 
 /**
  * Field lines, each with its CRLF (RFC 9112 §5). A name is a token, so it has no space before the colon or at the start
- * of a continued line (RFC 9112 §5.1, §5.2); a value has no control character but the tab (RFC 9110 §5.5). One expression for all of them: a test of
- * each name and each value takes several times as long.
+ * of a continued line (RFC 9112 §5.1, §5.2); a value has no control character but the tab (RFC 9110 §5.5). One
+ * expression for all of them: a test of each name and each value takes several times as long.
  */
 const FIELD_LINES = /(?:[!#$%&'*+.^_`|~\w-]+:[\t\x20-\x7e\x80-\xff]*\r\n)*/y;
 
@@ -75,7 +75,7 @@ export function fieldLines(text: string, from: number): RawHeaders {
 }
 
 /**
- * True if so many field lines, each with its CRLF, and an empty line are from there to the end of the text. The number
+ * True if the text from there to its end is this number of field lines, each with its CRLF, and an empty line. The number
  * shows a value that holds the end of a line.
  */
 export function areFieldLines(text: string, from: number, count: number): boolean {
@@ -136,9 +136,9 @@ function hasOneOf(fields: RawHeaders, names: FieldNames): boolean {
 }
 
 /**
- * Fields of a response that a browser keeps for its origin, or takes for the word of the server it asked. From an upstream
- * they would bind the gateway's own name: `Strict-Transport-Security` its scheme, `Clear-Site-Data` its storage,
- * `Proxy-Status` its errors (RFC 9209).
+ * Fields of a response that a browser keeps for its origin, or takes for the word of the server it asked. From an
+ * upstream they would bind the gateway's own name: `Strict-Transport-Security` its scheme, `Clear-Site-Data` its
+ * storage, `Proxy-Status` its errors (RFC 9209).
  */
 export const ORIGIN_FIELDS = [
   'accept-ch',

@@ -85,7 +85,7 @@ interface Connection {
 
 /** The sender of a request, as far as it is known without the fields of the request. */
 interface Origin extends Peer {
-  /** The caller that presents nothing else; undefined if nobody does so from there. */
+  /** The client of requests that present nothing else; undefined: none has this address. */
   readonly ambient: Caller | undefined;
   /** The last caller that fields identified; kept to avoid an allocation per request. */
   latest: Caller | undefined;
@@ -213,7 +213,7 @@ export class Identification {
     return callerOf(found, owned?.name ?? '', origin);
   }
 
-  /** Returns the API key if its client may come from there: nobody else learns that it has ended. */
+  /** Returns the API key if its client may come from there: others do not learn that it has ended. */
   #heldKey(presented: PresentedKey, origin: Origin): OwnedKey | undefined {
     const key = this.#byKey.find(presented);
     return key?.owner.holds(origin) === true ? key : undefined;

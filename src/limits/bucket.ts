@@ -80,7 +80,7 @@ export class Bucket {
     return (Math.max(0, Math.floor(this.#pool)) + 1 - this.#pool) / perSecond;
   }
 
-  /** Seconds until a request may pass, if nobody else sends one; not rounded. */
+  /** Seconds until a request may pass if no other comes before; not rounded. */
   get openIn(): number {
     const { perSecond } = this.#settings;
     if (this.#alone) return Math.max(0, 1 - this.#tokens) / (perSecond * this.#share);

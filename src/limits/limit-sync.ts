@@ -8,7 +8,7 @@ const AWAKE_MS = 1_000;
 /** Between two reports of a limit that was not used for `ASLEEP_AFTER_MS`, in milliseconds. */
 const ASLEEP_MS = 15_000;
 const ASLEEP_AFTER_MS = 10_000;
-/** A process no longer counts after so many missed reports. */
+/** Missed reports after which a process no longer counts. */
 const MISSED = 3;
 /** Timers fire a little early or late. */
 const EARLY_MS = AWAKE_MS / 10;

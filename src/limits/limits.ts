@@ -20,7 +20,7 @@ export interface LimitsDeps {
   readonly openStore: (() => LimitStore) | undefined;
 }
 
-/** A request beyond a limit, with the headers that tell its state. */
+/** A request beyond a limit, with the headers that state it. */
 export class RateLimited extends GatewayError {
   readonly #headers: RawHeaders;
 

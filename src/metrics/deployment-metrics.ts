@@ -4,7 +4,10 @@ import type { HistogramSeries, Series, SeriesHistogram, WithSeries } from './ser
 /** Result of one exchange with the upstream. */
 export type AttemptResult = 'ok' | 'challenged' | 'stale' | 'refused' | 'error';
 
-/** Why a request is sent again: the upstream had closed an idle connection, another one broke, or the next address is tried. */
+/**
+ * Why a request is sent again: the upstream had closed an idle connection, another one broke, or the next address is
+ * tried.
+ */
 export type RetryReason = 'stale_connection' | 'connection_broke' | 'next_address' | 'next_egress';
 
 /** Reason why a challenge was obtained. */
@@ -94,7 +97,7 @@ export class DeploymentMetrics {
   }
 }
 
-/** For a status above those of HTTP (RFC 9110 §15); one below them is no response. */
+/** For a status above those of HTTP (RFC 9110 §15); one below them is not a response. */
 const OUT_OF_RANGE = 'other';
 
 /**

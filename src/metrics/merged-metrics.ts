@@ -1,4 +1,5 @@
 import { type Metric, Registry, type RegistryContentType } from 'prom-client';
+import { slices } from '../base/steps.ts';
 import type { Exemplar } from './series.ts';
 
 type Labels = Readonly<Record<string, string | number>>;
@@ -32,12 +33,6 @@ export interface MetricSnapshot {
 /** The metrics of one process at one moment: plain data that can be sent to another process. */
 export type RegistrySnapshot = readonly MetricSnapshot[];
 
-/** Metrics of prom-client, whose types do not have this method of histograms. */
-interface Readable {
-  get(): Promise<unknown>;
-  getForPromString?(): Promise<unknown>;
-}
-
 function outlivesProcess({ name, type }: Pick<MetricSnapshot, 'name' | 'type'>): boolean {
   return type !== 'gauge' || name === CLIENT_LAST_SEEN;
 }
@@ -48,19 +43,41 @@ export function countNames(registry: Registry<RegistryContentType>): string[] {
   return metrics.filter(outlivesProcess).map(({ name }) => name);
 }
 
-/** Reads a registry. `names`: only these metrics, as far as it has them; undefined: all. */
+/**
+ * Reads a registry; requests are served meanwhile, because thousands of deployments have 100,000 values. `names`: only
+ * these metrics, as far as it has them; undefined: all.
+ */
 export async function takeSnapshot(
   registry: Registry<RegistryContentType>,
-  names?: readonly string[],
+  names: readonly string[] = namesOf(registry),
 ): Promise<RegistrySnapshot> {
-  const metrics =
-    names === undefined
-      ? registry.getMetricsAsArray()
-      : names.flatMap((name) => registry.getSingleMetric(name) ?? []);
-  const read = (metrics as unknown as Readable[]).map(
-    (metric) => metric.getForPromString?.() ?? metric.get(),
-  );
-  return (await Promise.all(read)).map((metric) => copyOf(metric as MetricSnapshot));
+  const pause = slices();
+  const snapshots: MetricSnapshot[] = [];
+  for (const name of names) {
+    const metric = await readMetric(registry, name);
+    if (metric !== undefined) snapshots.push(metric);
+    await pause();
+  }
+  return snapshots;
+}
+
+function namesOf(registry: Registry<RegistryContentType>): string[] {
+  return registry.getMetricsAsArray().map(({ name }) => name);
+}
+
+/** A metric of prom-client, whose types do not have this method of histograms. */
+interface Readable {
+  get(): Promise<unknown>;
+  getForPromString?(): Promise<unknown>;
+}
+
+async function readMetric(
+  registry: Registry<RegistryContentType>,
+  name: string,
+): Promise<MetricSnapshot | undefined> {
+  const metric = registry.getSingleMetric(name) as unknown as Readable | undefined;
+  if (metric === undefined) return undefined;
+  return copyOf((await (metric.getForPromString?.() ?? metric.get())) as MetricSnapshot);
 }
 
 /** prom-client changes its values in place, and represents what is absent as undefined or null. */
@@ -82,13 +99,6 @@ function copyOf({ name, help, type, aggregator, values }: MetricSnapshot): Metri
   return { name, help, type, aggregator, values: copies };
 }
 
-/** Merges the metrics of several processes, each metric by its rule. */
-function mergeSnapshots(snapshots: readonly RegistrySnapshot[]): RegistrySnapshot {
-  if (snapshots.length === 1) return snapshots[0] ?? [];
-  const byName = Map.groupBy(snapshots.flat(), ({ name }) => name);
-  return Array.from(byName.values(), mergeMetric);
-}
-
 const MERGED: Readonly<Record<MergeRule, (value: number, other: number) => number>> = {
   sum: (value, other) => value + other,
   min: Math.min,
@@ -99,10 +109,13 @@ const MERGED: Readonly<Record<MergeRule, (value: number, other: number) => numbe
 /** A sample while the values of several processes are merged. */
 type MergedSample = { -readonly [Key in keyof MetricSample]: MetricSample[Key] };
 
-/** prom-client's own aggregation loses exemplars, and makes a key of all labels for each bucket. */
-function mergeMetric(metrics: readonly MetricSnapshot[]): MetricSnapshot {
-  const [first] = metrics as readonly [MetricSnapshot];
-  if (metrics.length === 1) return first;
+/**
+ * Merges one metric of several processes by its rule; undefined: none of them has it. prom-client's own aggregation
+ * loses exemplars, and makes a key of all labels for each bucket.
+ */
+function mergeMetric(metrics: readonly MetricSnapshot[]): MetricSnapshot | undefined {
+  const [first] = metrics;
+  if (first === undefined || metrics.length === 1) return first;
   const merged = MERGED[first.aggregator];
   const byKey = new Map<string, MergedSample>();
   for (const { values } of metrics) {
@@ -150,7 +163,8 @@ function keyOf(labels: Labels): string {
 /** The text of `/metrics`. */
 export interface MetricsText {
   readonly contentType: string;
-  readonly text: string;
+  /** Each is made when it is read, in a few milliseconds; the whole of thousands of deployments has megabytes. */
+  readonly pieces: AsyncIterable<string>;
 }
 
 /** The text format of Prometheus, or OpenMetrics, which has exemplars, too. */
@@ -159,6 +173,8 @@ export type MetricsFormat = 'prometheus' | 'openmetrics';
 /** Values by the name of their metric. */
 export type MetricValues = ReadonlyMap<string, readonly MetricSample[]>;
 
+type Latest = Map<string, MetricSnapshot>;
+
 /**
  * The metrics of this process and of its workers as one; without workers, those of this process. Each metric
  * has the rule by which values of several processes become one.
@@ -166,9 +182,9 @@ export type MetricValues = ReadonlyMap<string, readonly MetricSample[]>;
 export class MergedMetrics {
   readonly #own: Registry<RegistryContentType>;
   /** The latest values of each worker, by metric. */
-  readonly #workers = new Map<number, Map<string, MetricSnapshot>>();
-  /** The counts of all workers that have ended. */
-  #ended: RegistrySnapshot = [];
+  readonly #workers = new Map<number, Latest>();
+  /** The counts of all workers that have ended, by metric. */
+  readonly #ended: Latest = new Map();
 
   constructor(own: Registry<RegistryContentType>) {
     this.#own = own;
@@ -176,55 +192,85 @@ export class MergedMetrics {
 
   /** Replaces the values of a worker; metrics that are not in the snapshot keep theirs. */
   set(worker: number, snapshot: RegistrySnapshot): void {
-    const latest = this.#workers.get(worker) ?? new Map<string, MetricSnapshot>();
+    const latest: Latest = this.#workers.get(worker) ?? new Map();
     for (const metric of snapshot) latest.set(metric.name, metric);
     this.#workers.set(worker, latest);
   }
 
   /**
    * Removes a worker that has ended, after its last snapshot. Its counters and histograms stay in the sums, so
-   * that no counter falls, and so does when it saw clients; its other gauges do not. Another worker may have the same number afterwards.
+   * that no counter falls, and so does when it saw clients; its other gauges do not. Another worker may have the same
+   * number afterwards.
    */
   ended(worker: number): void {
-    const latest = this.#workers.get(worker);
-    if (latest === undefined) return;
+    const latest = this.#workers.get(worker) ?? new Map();
     this.#workers.delete(worker);
-    const counts = [...latest.values()].filter(outlivesProcess);
-    this.#ended = mergeSnapshots([this.#ended, counts]);
+    for (const [name, metric] of latest) {
+      if (!outlivesProcess(metric)) continue;
+      const counted = this.#ended.get(name);
+      const sum = counted === undefined ? metric : mergeMetric([counted, metric]);
+      if (sum !== undefined) this.#ended.set(name, sum);
+    }
   }
 
   /** Returns the values of these metrics. */
   async values(names: readonly string[]): Promise<MetricValues> {
-    const merged = this.#merge(await takeSnapshot(this.#own, names), names);
-    return new Map(merged.map(({ name, values }) => [name, values]));
-  }
-
-  /** Returns all metrics. */
-  async snapshot(): Promise<RegistrySnapshot> {
-    return this.#merge(await takeSnapshot(this.#own));
+    const values = new Map<string, readonly MetricSample[]>();
+    for (const name of names) {
+      const metric = await this.#read(name);
+      if (metric !== undefined) values.set(name, metric.values);
+    }
+    return values;
   }
 
   /** Returns all metrics as text. */
-  async text(format: MetricsFormat): Promise<MetricsText> {
+  text(format: MetricsFormat): MetricsText {
     const isOpenMetrics = format === 'openmetrics';
     const contentType = isOpenMetrics ? Registry.OPENMETRICS_CONTENT_TYPE : Registry.PROMETHEUS_CONTENT_TYPE;
-    const registry = new Registry<RegistryContentType>();
-    registry.setContentType(contentType);
-    for (const metric of await this.snapshot()) {
-      // In OpenMetrics, prom-client appends `_total` to the name of a counter whether or not it has it.
-      const isCounter = isOpenMetrics && metric.type === 'counter';
-      const named = isCounter ? { ...metric, name: metric.name.replace(/_total$/, '') } : metric;
-      registry.registerMetric({ ...named, get: () => named } as unknown as Metric);
-    }
-    return { contentType, text: await registry.metrics() };
+    return { contentType, pieces: this.#pieces(contentType) };
   }
 
-  /** This process comes first, because of metrics that only it tells. `names`: only these metrics. */
-  #merge(own: RegistrySnapshot, names?: readonly string[]): RegistrySnapshot {
-    const wanted = (metrics: Iterable<MetricSnapshot>): RegistrySnapshot =>
-      names === undefined ? [...metrics] : [...metrics].filter(({ name }) => names.includes(name));
-    const workers = Array.from(this.#workers.values(), (latest) => wanted(latest.values()));
-    const others = [wanted(this.#ended), ...workers].filter(({ length }) => length > 0);
-    return mergeSnapshots([own, ...others]);
+  async *#pieces(contentType: RegistryContentType): AsyncGenerator<string> {
+    const pause = slices();
+    const isOpenMetrics = contentType === Registry.OPENMETRICS_CONTENT_TYPE;
+    const registry = new Registry<RegistryContentType>();
+    registry.setContentType(contentType);
+    const others = [this.#ended, ...this.#workers.values()];
+    const names = new Set([...namesOf(this.#own), ...others.flatMap((latest) => [...latest.keys()])]);
+    for (const name of names) {
+      const metric = await this.#read(name);
+      if (metric === undefined) continue;
+      // In OpenMetrics, prom-client appends `_total` to the name of a counter whether or not it has it.
+      const isCounter = isOpenMetrics && metric.type === 'counter';
+      const named = isCounter ? { ...metric, name: name.replace(/_total$/, '') } : metric;
+      for (let from = 0; from === 0 || from < metric.values.length; from += PIECE) {
+        await pause();
+        const piece = { ...named, values: metric.values.slice(from, from + PIECE).map(withSharedLabels) };
+        registry.clear();
+        registry.registerMetric({ ...named, get: () => piece } as unknown as Metric);
+        const text = await registry.getSingleMetricAsString(named.name);
+        yield `${from === 0 ? text : text.replace(HEADER, '')}\n`;
+      }
+    }
+    if (isOpenMetrics) yield '# EOF\n';
   }
+
+  /** This process comes first, because of metrics that only it has. Undefined: no process has this metric. */
+  async #read(name: string): Promise<MetricSnapshot | undefined> {
+    const own = await readMetric(this.#own, name);
+    const others = [this.#ended, ...this.#workers.values()].map((latest) => latest.get(name));
+    return mergeMetric([own, ...others].filter((metric) => metric !== undefined));
+  }
+}
+
+/** Values of a metric that become text at once. */
+const PIECE = 1_000;
+/** The lines `# HELP` and `# TYPE`. */
+const HEADER = /^(#.*\n){2}/;
+
+const NO_LABELS: Labels = {};
+
+/** prom-client keeps what it has made of shared labels, also of the new ones that it makes where there are none. */
+function withSharedLabels(sample: MetricSample): MetricSample {
+  return sample.sharedLabels === undefined ? { ...sample, sharedLabels: NO_LABELS } : sample;
 }

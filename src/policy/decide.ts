@@ -243,7 +243,7 @@ function checkLimit(client: Client, { name, max, values }: ParameterLimit, query
     return;
   }
   if (max !== undefined) {
-    // A value that is no list has no number of items.
+    // A value that is not a list has no number of items.
     checkList(name, value);
     // Some servers separate at each comma, also at one between quotes.
     let items = 1;

@@ -118,7 +118,7 @@ export function noForms(more: readonly string[]): ReadonlySet<string> {
 }
 
 /**
- * True if the body is no form for any server.
+ * True if no server takes the body for a form.
  * @param contentType the value; values of several lines have commas between them, and are none
  */
 function isNoForm(contentType: string | undefined, known: ReadonlySet<string>): boolean {

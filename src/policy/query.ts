@@ -13,7 +13,7 @@ interface Pair {
   text: string | undefined;
 }
 
-/** Some servers read the first thousand parameters only; nobody who asks for one operation needs as many as these. */
+/** Some servers read the first thousand parameters only; a request for one operation does not need as many. */
 const MAX_PARAMETERS = 256;
 
 /** Names, as `foldName` returns them, of parameters that some frameworks use as the method. */

@@ -91,7 +91,7 @@ export function readSigningKey(file: string, reader: SourceReader): Promise<Secr
   return readKey(file, reader, signingKey, `digest-gateway audit key new --out ${file}`);
 }
 
-/** `parse` throws for a text that is no key; `command` makes one. */
+/** `parse` throws for a text that is not a key; `command` makes one. */
 async function readKey(
   file: string,
   reader: SourceReader,

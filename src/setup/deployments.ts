@@ -47,7 +47,7 @@ export interface DeploymentSetup extends DeploymentFiles {
 /** Sites by name of a credential. */
 type TestSites = ReadonlyMap<string, readonly string[]>;
 
-/** What is read for the deployments of a configuration. */
+/** The files that the deployments of a configuration need, read. */
 interface DeploymentParts {
   readonly config: Pick<Config, 'deployments' | 'clients'>;
   readonly credentials: ReadonlyMap<string, CredentialSet>;

@@ -3,7 +3,7 @@ import type { Config } from '../config/schema.ts';
 import type { OpenIdProvider } from '../identity/openid-provider.ts';
 import type { ContentReading } from './content.ts';
 
-/** What the sign-in with OpenID Connect reads from outside the configuration. */
+/** The values that sign-in with OpenID Connect reads from outside the configuration. */
 export interface OidcContent {
   /** Undefined: the console is a public client. */
   readonly clientSecret: Secret | undefined;

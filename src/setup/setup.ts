@@ -40,6 +40,8 @@ export interface AppSetup {
   readonly warnings: readonly LocatedIssue[];
   /** State of the file and those that it includes before they were read, as `stateOf` has it. */
   readonly fileState: string;
+  /** SHA-256 of the texts of these files, in hex. */
+  readonly filesHash: string;
   /** The checked file, for other processes of this gateway. */
   readonly source: { readonly file: string; readonly config: Pieces };
 }
@@ -62,7 +64,7 @@ export async function readSetup(
  * @throws ConfigError with every issue, each at its place in the file
  */
 export function readSetupOf(
-  { config, file, tree, locate, warnings, fileState }: LocatedConfig,
+  { config, file, tree, locate, warnings, fileState, filesHash }: LocatedConfig,
   context: ProcessContext,
   versions: CredentialVersions = new CredentialVersions(),
 ): Promise<AppSetup> {
@@ -70,6 +72,7 @@ export function readSetupOf(
     config,
     warnings,
     fileState,
+    filesHash,
     pieces: toPieces(tree),
     locate: async (issues: readonly Issue[]) => issues.map(locate),
   };
@@ -103,7 +106,7 @@ async function readSetupInBackground(
 
 async function readContents(
   file: string,
-  { config, pieces, warnings, fileState, locate }: Omit<BackgroundConfig, 'close' | 'filesHash'>,
+  { config, pieces, warnings, fileState, filesHash, locate }: Omit<BackgroundConfig, 'close'>,
   context: ProcessContext,
   versions: CredentialVersions,
 ): Promise<AppSetup> {
@@ -141,6 +144,7 @@ async function readContents(
       ...listenTls.flatMap((each) => each.warnings),
     ]),
     fileState,
+    filesHash,
     source: { file, config: pieces },
   };
 }
@@ -151,15 +155,21 @@ function orCredentialError(error: unknown): CredentialError {
   throw error;
 }
 
+/** The state of the files of a configuration when it was read. */
+interface KnownFiles extends Pick<AppSetup, 'fileState' | 'filesHash'> {
+  readonly include: readonly string[];
+}
+
 /** The configuration file of a gateway, with those that it includes, which are read at the start and at each reload. */
 export class SetupSource {
   readonly file: string;
   readonly context: ProcessContext;
   /** An unchanged credential keeps its version from one reading to the next. */
   readonly versions = new CredentialVersions();
-  /** State of the files before they were read last. */
-  #state = '';
-  #include: readonly string[] = [];
+  /** The files of the setup that was read last; undefined before the start. */
+  #read: KnownFiles | undefined;
+  /** The files whose hash is known. */
+  #hashed: KnownFiles | undefined;
 
   constructor(file: string, context: ProcessContext) {
     this.file = file;
@@ -179,28 +189,31 @@ export class SetupSource {
    * @throws ConfigError with every issue; OtherFilesError
    */
   async readAgain(filesHash?: string): Promise<AppSetup> {
+    // If they are others than their state says, `hash` must not return the same again.
+    this.#hashed = undefined;
     return this.#known(await readSetupInBackground(this.file, this.context, this.versions, filesHash));
   }
 
   /** Finds the files of the configuration that was read last. */
-  readonly files = async (): Promise<readonly string[]> => {
-    const { files } = await findParts(this.file, this.#include);
-    return [this.file, ...files];
-  };
+  readonly files = async (): Promise<readonly string[]> => this.#filesOf(this.#read);
 
   /** Resolves to false if no file was written, added or removed since they were read last. */
   async isChanged(): Promise<boolean> {
-    return (await stateOf(await this.files())) !== this.#state;
+    return !(await this.#areSame(this.#read));
   }
 
   /**
-   * The SHA-256 of the files as they are now, in hex; undefined: they are refused. They are read as a reload reads them:
-   * which files there are is in one of them.
+   * The SHA-256 of the files as they are now, in hex; undefined: they are refused. They are read as a reload reads them,
+   * unless they are those that were read last: which files there are is in one of them, and thousands of deployments
+   * take seconds.
    */
   async hash(): Promise<string | undefined> {
+    const hashed = this.#hashed;
+    if (hashed !== undefined && (await this.#areSame(hashed))) return hashed.filesHash;
     try {
-      const { filesHash, close } = await loadInBackground(this.file, this.context);
+      const { config, fileState, filesHash, close } = await loadInBackground(this.file, this.context);
       await close();
+      this.#hashed = { include: config.include ?? [], fileState, filesHash };
       return filesHash;
     } catch (error) {
       if (error instanceof ConfigError) return undefined;
@@ -208,9 +221,19 @@ export class SetupSource {
     }
   }
 
+  async #areSame(known: KnownFiles | undefined): Promise<boolean> {
+    return (await stateOf(await this.#filesOf(known))) === known?.fileState;
+  }
+
+  async #filesOf(known: KnownFiles | undefined): Promise<readonly string[]> {
+    const { files } = await findParts(this.file, known?.include ?? []);
+    return [this.file, ...files];
+  }
+
   #known(setup: AppSetup): AppSetup {
-    this.#state = setup.fileState;
-    this.#include = setup.config.include ?? [];
+    const { config, fileState, filesHash } = setup;
+    this.#read = { include: config.include ?? [], fileState, filesHash };
+    this.#hashed = this.#read;
     return setup;
   }
 }

@@ -102,7 +102,7 @@ export class Connection implements ResponseSource {
     return this.#wasUsed;
   }
 
-  /** True if it has been idle for so long that the upstream may be closing it. */
+  /** True if it has been idle long enough that the upstream may be closing it. */
   isStale(now: number): boolean {
     return now >= this.#idleUntil;
   }
@@ -130,10 +130,23 @@ export class Connection implements ResponseSource {
     exchange.isReused = this.#idleUntil > 0;
     this.clientTicks = 0;
     exchange.connection = this;
-    if (this.#socket === undefined) return;
-    if (!this.#isReferenced) this.#socket.ref();
+    const socket = this.#socket;
+    if (socket === undefined) return;
+    if (!this.#isReferenced) socket.ref();
     this.#isReferenced = true;
-    this.#send(exchange, this.#socket);
+    const { request } = exchange;
+    if (request.body !== null && !Buffer.isBuffer(request.body)) {
+      void this.#stream(exchange, socket, request.body);
+      return;
+    }
+    try {
+      this.reader.begin(request.method, exchange);
+      exchange.progress = 'sent';
+      writeRequest(socket, request, request.body, this.#settings.ownLines);
+      this.#restartTimeout();
+    } catch (error) {
+      this.close(asGatewayError(error));
+    }
   }
 
   /** Closes the connection. The exchange on it, if there is one, fails with this error. */
@@ -207,22 +220,6 @@ export class Connection implements ResponseSource {
     else this.begin(this.#exchange);
   }
 
-  #send(exchange: UpstreamExchange, socket: Socket): void {
-    const { request } = exchange;
-    if (request.body !== null && !Buffer.isBuffer(request.body)) {
-      void this.#stream(exchange, socket, request.body);
-      return;
-    }
-    try {
-      this.reader.begin(request.method, exchange);
-      exchange.progress = 'sent';
-      writeRequest(socket, request, request.body, this.#settings.ownLines);
-      this.#restartTimeout();
-    } catch (error) {
-      this.close(asGatewayError(error));
-    }
-  }
-
   async #stream(exchange: UpstreamExchange, socket: Socket, body: AsyncIterable<Buffer>): Promise<void> {
     this.#isSending = true;
     try {
@@ -230,7 +227,7 @@ export class Connection implements ResponseSource {
       const streamed = new StreamedRequest(socket, exchange.request, this.#settings.ownLines, onSent);
       let isBegun = false;
       const begin = (): void => {
-        // Bytes of the upstream before this moment are no response to this request.
+        // Bytes of the upstream before this moment are not a response to this request.
         if (!isBegun) this.reader.begin(exchange.request.method, exchange);
         isBegun = true;
         if (exchange.progress === 'unsent') exchange.progress = 'sent';
@@ -347,7 +344,7 @@ export class Connection implements ResponseSource {
 
 /**
  * The connection whose exchange has waited longest for its client, of the clients for which `isOver` is true; undefined:
- * none has waited for so many ticks.
+ * none has waited for this number of ticks.
  */
 export function slowestOf(
   connections: Iterable<Connection>,

@@ -20,8 +20,8 @@ import { lengthRequired, ownLines } from './request-writer.ts';
 import type { TlsSeen, UpstreamTls } from './upstream-tls.ts';
 
 /**
- * One timer counts the timeouts of all connections, in ticks: at most so many milliseconds, and so many for the shortest
- * timeout. A timeout never ends early, and at most two ticks late.
+ * One timer counts the timeouts of all connections, in ticks: the most milliseconds of a tick, and the number of them
+ * for the shortest timeout. A timeout never ends early, and at most two ticks late.
  */
 const LONGEST_TICK = 500;
 const TICKS_PER_TIMEOUT = 20;
@@ -33,7 +33,7 @@ const AVERAGED = { perConnection: 2, least: 4, most: 64 };
 export interface ConnectionOptions {
   /** `https://host:port`. */
   readonly origin: string;
-  /** At most so many connections at a time. */
+  /** Most connections at a time. */
   readonly connections: number;
   /** Milliseconds. */
   readonly timeouts: {
@@ -48,7 +48,7 @@ export interface ConnectionOptions {
 }
 
 export interface ConnectionListeners {
-  /** Is told of the result of each exchange; left out: nobody. */
+  /** Observes the result of each exchange. */
   readonly observer?: ExchangeObserver;
   /** Observes the seconds of exchanges that had to wait for a connection. */
   readonly queueWait?: HistogramSeries;
@@ -136,7 +136,7 @@ export class Connections implements ConnectionOwner {
     });
   };
 
-  /** Does the same for a health check, of whose result the observer is not told. */
+  /** Does the same for a health check, whose result the observer does not see. */
   readonly check: Exchange = (request) => this.exchange(request, NO_OBSERVER);
 
   /**

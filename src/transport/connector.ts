@@ -97,7 +97,7 @@ function tlsOpener(tls: UpstreamTls, host: string): (opts: Opening) => TLSSocket
     checkServerIdentity: checkServerName,
     rejectUnauthorized: true,
     secureContext: secureContextFor(tls),
-    // RFC 6066 §3: an address is no server name.
+    // RFC 6066 §3: an address is not a server name.
     servername: tls.serverName ?? (isIP(host) === 0 ? host : ''),
   };
   let session: Buffer | undefined;

@@ -35,7 +35,7 @@ export function leavingFrom(localAddress: string | undefined): { localAddress?: 
 }
 
 /**
- * True if a socket of this host can have the address. The list of interfaces would not tell: all of 127.0.0.0/8
+ * True if a socket of this host can have the address. The list of interfaces does not show it: all of 127.0.0.0/8
  * can be used, and one address of it is listed.
  */
 export function isOnThisHost(address: string): Promise<boolean> {

@@ -20,7 +20,7 @@ const NO_ROUTE: Known = [
 const KNOWN: ReadonlyMap<string, Known> = new Map([
   ['ETIMEDOUT', TOO_SLOW],
   ['ENOTFOUND', ['upstream-unreachable', 'DNS does not know the name of the upstream.', 'dns_error']],
-  // Either no name server responded, or one could not find out: the system does not tell them apart.
+  // Either no name server responded, or one could not resolve it: the system does not distinguish them.
   ['EAI_AGAIN', ['upstream-unreachable', 'DNS did not answer for the name of the upstream.', 'dns_error']],
   ['ECONNREFUSED', ['upstream-unreachable', 'The upstream refused the connection.', 'connection_refused']],
   ['ENETUNREACH', NO_ROUTE],

@@ -10,11 +10,14 @@ import type { ResponseHead, ResponseReceiver } from './response-reader.ts';
 /** How far an exchange is: `responding` from the first byte of the response on. */
 export type ExchangeProgress = 'unsent' | 'sent' | 'responding';
 
-/** Is told of the results of all exchanges with one upstream. */
+/** Observes the results of all exchanges with one upstream. */
 export interface ExchangeObserver {
   /** The head of a response came. */
   responded(status: number): void;
-  /** The exchange failed through the upstream or the network, before the head came. `sent`: the upstream may have got the request. */
+  /**
+   * The exchange failed through the upstream or the network, before the head came. `sent`: the upstream may have got
+   * the request.
+   */
   failed(error: GatewayError, sent: boolean): void;
 }
 

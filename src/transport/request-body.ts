@@ -106,7 +106,7 @@ export function receiveBody(
   if (declared > limits.max) throw tooLarge(limits.max, 'body');
   const progress = { awaitsClient: true };
   const chunks = bounded(source, limits.max, progress);
-  if (declared > limits.replayUpTo) return { kind: 'streamed', chunks, progress, spilled: false };
+  if (declared > limits.replayUpTo) return { kind: 'streamed', content: chunks, progress, spilled: false };
   const share = new BodyShare(memory);
   return new Promise((resolve, reject) => {
     const work = {
@@ -135,12 +135,12 @@ async function keepOrStream(
   let spilled = false;
   while (size <= replayUpTo && !spilled) {
     const next = await chunks.next();
-    if (next.done === true) return size === 0 ? NO_BODY : { kind: 'kept', bytes: joined(start), memory };
+    if (next.done === true) return size === 0 ? NO_BODY : { kind: 'kept', content: joined(start), memory };
     start.push(next.value);
     size += next.value.length;
     spilled = !memory.keep(next.value);
   }
-  return { kind: 'streamed', chunks: resumed(start, chunks, memory), progress, memory, spilled };
+  return { kind: 'streamed', content: resumed(start, chunks, memory), progress, memory, spilled };
 }
 
 async function* bounded(

@@ -28,7 +28,7 @@ const KEEP_ALIVE_TIMEOUT = /timeout=(\d+)/;
 const FRAMING_TRAILER =
   'The upstream sent Content-Length or Transfer-Encoding in the trailers of a response (RFC 9110 §6.5.1).';
 const AMBIGUOUS_LENGTH =
-  'The upstream sent a response whose length can be read in two ways: Content-Length is repeated, is no number, or comes with Transfer-Encoding, or Transfer-Encoding is malformed (RFC 9112 §6.3).';
+  'The upstream sent a response whose length can be read in two ways: Content-Length is repeated, is not a number, or comes with Transfer-Encoding, or Transfer-Encoding is malformed (RFC 9112 §6.3).';
 
 export interface ResponseHead {
   readonly status: number;
@@ -230,31 +230,27 @@ export class ResponseReader implements BodyReceiver {
    * @throws GatewayError `upstream-protocol`; any error that the receiver throws
    */
   read(bytes: Buffer): void {
-    try {
-      this.#read(bytes);
-    } catch (error) {
-      if (!(error instanceof MalformedMessage)) throw error;
-      const [detail, proxyError] = MALFORMED[error.part];
-      throw refusal(detail, proxyError);
-    }
-  }
-
-  #read(bytes: Buffer): void {
     const known = this.#partial?.length ?? 0;
     const input = this.#partial === undefined ? bytes : Buffer.concat([this.#partial, bytes]);
     this.#partial = undefined;
     let at = 0;
-    while (at < input.length && !this.isIdle) {
-      // Bytes that were searched before need not be searched again.
-      const searched = at === 0 ? known : at;
-      const next = this.isInBody
-        ? this.#body.read(input, at, searched, this)
-        : this.#readHead(input, at, searched);
-      if (next === at) {
-        this.#partial = input.subarray(at);
-        return;
+    try {
+      while (at < input.length && !this.isIdle) {
+        // Bytes that were searched before need not be searched again.
+        const searched = at === 0 ? known : at;
+        const next = this.isInBody
+          ? this.#body.read(input, at, searched, this)
+          : this.#readHead(input, at, searched);
+        if (next === at) {
+          this.#partial = input.subarray(at);
+          return;
+        }
+        at = next;
       }
-      at = next;
+    } catch (error) {
+      if (!(error instanceof MalformedMessage)) throw error;
+      const [detail, proxyError] = MALFORMED[error.part];
+      throw refusal(detail, proxyError);
     }
     // Bytes that follow a response would be taken for the response to the next request: response smuggling.
     if (at < input.length) this.isPersistent = false;

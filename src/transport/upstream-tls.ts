@@ -117,7 +117,7 @@ function chainFrom(certificate: X509Certificate): CertificateSeen[] {
   return chain;
 }
 
-/** Longer chains than that are nobody's. */
+/** Longer chains are rejected. */
 const MAX_CHAIN = 16;
 
 /** No key of the peer's chain is pinned. */

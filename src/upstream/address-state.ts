@@ -30,7 +30,7 @@ export interface HealthOptions {
 export type HealthState = 'unknown' | 'healthy' | 'failing';
 export type CircuitState = 'closed' | 'open' | 'half-open';
 
-/** What users see of an address. */
+/** The part of the state of an address that users see. */
 export interface AddressStatus {
   readonly health: HealthState;
   readonly circuit: CircuitState;
@@ -97,8 +97,8 @@ export interface StatusChange {
 
 /**
  * What is known of one address of an upstream from client requests and checks, and which requests it gets. It gets each
- * result when the head comes or the exchange fails, so that a long body delays nothing (docs/develop/decisions/own-circuit.md).
- * Methods return the change that they caused.
+ * result when the head comes or the exchange fails, so that a long body delays nothing (docs/develop/decisions/own-
+ * circuit.md). Methods return the change that they caused.
  */
 export class AddressState {
   readonly #circuit: CircuitOptions;
@@ -108,7 +108,7 @@ export class AddressState {
   readonly #responses: RollingCount;
   readonly #failures: RollingCount;
   #phase: Phase = 'unknown';
-  /** What users see of it. Only the state changes it. */
+  /** The part that users see. Only the state changes it. */
   status = STATUS.unknown;
   /** When the health that users see changed last. */
   #since: number;
@@ -145,7 +145,7 @@ export class AddressState {
 
   /**
    * True if requests may prefer the address: it was never failing, or has been healthy for `failback`; without checks
-   * also if it has been left alone for so long, since only a request can show that it is back.
+   * also after this long without requests, since only a request can show that it is back.
    */
   get isSettled(): boolean {
     const { interval, failback } = this.#health;
@@ -212,7 +212,10 @@ export class AddressState {
     return this.#countFailure() ?? this.#after('failure') ?? this.#afterRow();
   }
 
-  /** A check succeeded. It changes nothing before the time of an open circuit has passed, and while a request is the trial. */
+  /**
+   * A check succeeded. It changes nothing before the time of an open circuit has passed, and while a request is the
+   * trial.
+   */
   checked(evidence: Evidence): StatusChange | undefined {
     // A connection shows little while requests get no response over it.
     const isWeak = evidence === 'connection' && this.#failedBy === 'request';

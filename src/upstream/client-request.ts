@@ -18,7 +18,7 @@ import type { TracedWork } from '../tracing/tracing.ts';
 import { tooManyRequests, waitTooLong } from '../transport/errors.ts';
 import type { BodySource, ReceivedBody } from '../transport/request-body.ts';
 
-/** What is known of a client's request, and what its exchanges note. */
+/** A client's request with the facts that its exchanges note. */
 export interface RequestFacts extends ExchangeFacts {
   /** Id of the client. */
   readonly client: string;
@@ -27,7 +27,7 @@ export interface RequestFacts extends ExchangeFacts {
   readonly trace: TracedWork | undefined;
 }
 
-/** What is to be sent, as the policy grants it. */
+/** The request to send, as the policy grants it. */
 export interface RequestToSend {
   /** The request target, byte for byte. */
   readonly target: string;
@@ -36,7 +36,7 @@ export interface RequestToSend {
   readonly noTotalTimeout: boolean;
 }
 
-/** A request that may take so long and no longer. */
+/** A request with its deadline. */
 export interface Timed extends Linked<Timed> {
   readonly cancellation: Cancellation;
   /** Its body; undefined: it has none. */
@@ -97,7 +97,7 @@ export class ActiveRequest implements UpstreamRequest, Timed {
 /** Requests that a client may have here for each connection: one on it, 16 that wait. */
 const MAX_PER_CONNECTION = 17;
 
-/** Requests of one client that are on a connection or wait for one. */
+/** Requests of one client that are on a connection or wait for one; the upstream counts them. */
 export class ClientLoad implements ClientState {
   requests = 0;
 
@@ -128,26 +128,15 @@ export class Admission {
   }
 
   /**
-   * Counts a request of this client until `leave` gets what this returns.
-   * @throws GatewayError `overloaded`
+   * Returns the load that a request of this client counts in while it is here.
+   * @throws GatewayError `overloaded` if none would be admitted now
    */
-  enter(client: string, queue: AdmissionQueue): ClientLoad {
-    const load = this.check(client, queue);
-    load.requests += 1;
-    return load;
-  }
-
-  /** @throws GatewayError `overloaded` if a request of this client would not be admitted now */
   check(client: string, queue: AdmissionQueue): ClientLoad {
     const load = this.#clients.of(client);
     const expectedWait = queue.expectedWait(client);
     if (load.requests >= MAX_PER_CONNECTION * queue.limit) throw tooManyRequests(load.requests, expectedWait);
     if (expectedWait > this.#longestWait) throw waitTooLong(expectedWait, this.#longestWait);
     return load;
-  }
-
-  leave(load: ClientLoad): void {
-    load.requests -= 1;
   }
 }
 

@@ -48,7 +48,7 @@ export class CredentialCircuit {
     return this.#attempts.length < this.#perMinute || this.#clock.now() - first >= MINUTE_MS;
   }
 
-  /** Attempts were refused that nobody had to admit, since the credential was not known to be. */
+  /** Attempts were refused that needed no permission, since the credential was not known to be refused. */
   attempted(count = 1): void {
     const attempts: number[] = Array(count).fill(this.#clock.now());
     this.#attempts = [...this.#attempts, ...attempts].slice(-this.#perMinute);

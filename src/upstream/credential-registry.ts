@@ -24,7 +24,9 @@ export interface RegistryDeps extends Omit<VersionDeps, 'counters'> {
   readonly onHealth: (news: CredentialNews) => void;
 }
 
-/** The events of the flight recorder for the ends of trials: a version that is only refused as a candidate is rejected. */
+/**
+ * The events of the flight recorder for the ends of trials: a version that is only refused as a candidate is rejected.
+ */
 const TRIALS = { promoted: 'promoted', refused: 'rejected', waiting: 'waiting' } as const;
 
 interface Entry {
@@ -46,9 +48,9 @@ const CATCH_UP_MS = 1_000;
 const MAX_CATCH_UPS = 50;
 
 /**
- * The credentials of this process, one for each name at one upstream. Upstreams that are the same to the outside, as before
- * and after a reload, use the same one, so that nothing that is known of it or is being found out begins anew, and one
- * counter gives every nc of a nonce.
+ * The credentials of this process, one for each name at one upstream. Upstreams that are the same to the outside, as
+ * before and after a reload, use the same one, so that nothing that is known of it or is being found out begins anew,
+ * and one counter gives every nc of a nonce.
  */
 export class CredentialRegistry {
   readonly #deps: RegistryDeps;
@@ -68,7 +70,9 @@ export class CredentialRegistry {
     });
   }
 
-  /** The credential of this set, for requests over this transport; if nobody uses it, it is made from what the sources hold. */
+  /**
+   * The credential of this set, for requests over this transport; made from what the sources hold unless it is in use.
+   */
   use(set: CredentialSet, transport: Transport, attemptsWhenRefused: number): UpstreamCredential {
     const { deployment, origin, egress, tls } = transport.options;
     const circuitKey = JSON.stringify([deployment, set.name]);

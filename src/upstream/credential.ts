@@ -26,8 +26,8 @@ import { type Sending, Verifier, Waiting } from './verification.ts';
 import { Versions, type VersionsDeps } from './versions.ts';
 
 /**
- * Result of a test that an operator asked for. `unknown`: there is no such version; `spent`: the upstream has seen as many
- * refused attempts in this minute as it may.
+ * Result of a test that an operator asked for. `unknown`: there is no such version; `spent`: the upstream has seen as
+ * many refused attempts in this minute as it may.
  */
 export type VersionTest = Reply['kind'] | 'unknown' | 'spent';
 
@@ -51,6 +51,8 @@ export class UpstreamCredential {
   readonly #questions: Questions;
   readonly #trials: Trials;
   readonly #waiting = new Waiting();
+  /** Of requests that were refused a nonce that they had just obtained. */
+  readonly #turns = new Waiting();
   readonly #verifier: Verifier;
   /** The requests under way over each transport. */
   readonly #requests = new Map<Transport, InFlight>();
@@ -155,7 +157,7 @@ export class UpstreamCredential {
     const requests = this.#requests.get(transport);
     if (requests === undefined) throw new TypeError('the credential has no such transport');
     const { exchange } = transport;
-    const state = { flight: undefined, version: undefined, isLate: false };
+    const state = { flight: undefined, turn: undefined, version: undefined, isLate: false };
     const call: Sending = { request, budget, exchange, transport, ...state };
     requests.enter();
     const recorded = recorder.request(deployment, this.versions.name, request);
@@ -180,8 +182,18 @@ export class UpstreamCredential {
       this.#waiting.endTest(call, 'check');
       throw error;
     } finally {
+      call.turn?.land('check');
       requests.leave();
     }
+  }
+
+  /**
+   * Waits until no other such request is under way, as long as it may. Some servers have few places for nonces
+   * (libmicrohttpd: four), and drop that of one request when another one asks: at once, each would be refused again.
+   */
+  async #takeTurn(call: Sending): Promise<void> {
+    while (this.#turns.busy) if ((await this.#turns.waitFor(call)) === 'late') return;
+    call.turn = this.#turns.lead();
   }
 
   /** The version was refused, or began to be verified, before an attempt went out. */
@@ -254,8 +266,10 @@ export class UpstreamCredential {
     if (!refused.isStale) await this.#explain(version, refused, call);
     if (version.health.refused || this.versions.isReplaced(version)) return this.#goOn(version, call);
     if (refused.challenge === undefined) throw noDigest();
-    if (refused.isNamedAgain && refused.isOwn) budget.extendForNamedAgain();
+    const isDropped = refused.isNamedAgain && refused.isOwn;
+    if (isDropped) budget.extendForNamedAgain();
     if (budget.spent) throw errorAfter(refused, budget);
+    if (isDropped && call.turn === undefined) await this.#takeTurn(call);
     const { pool } = version.on(call.transport);
     return optionsAfter(refused, { pool, since, now: clock.now(), tests: call.flight !== undefined });
   }
@@ -286,7 +300,7 @@ export class UpstreamCredential {
       this.versions.refuse(version, refused.number);
       return;
     }
-    // What nobody has found out yet confirms nothing.
+    // A version without a verdict confirms nothing.
     if (await this.#verifyFor(version, refused, call)) budget.confirmed ||= refused.isOwn && health.accepted;
     // The request does not fail while another version may be accepted.
     const isOpen = (): boolean => budget.left <= 0 && hasOthers && !health.accepted && !health.refused;

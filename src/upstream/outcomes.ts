@@ -152,8 +152,8 @@ export class Outcomes {
   }
 
   /**
-   * Finds the outcome of a response, and reads as much of its body as that takes where the outcome may be one that refuses
-   * the local address. Resolves to whether it is.
+   * Finds the outcome of a response, and reads as much of its body as that takes where the outcome may be one that
+   * refuses the local address. Resolves to whether it is.
    * @throws GatewayError when the response breaks off before
    */
   async refusesEgress(response: UpstreamResponse, credential: string): Promise<boolean> {
@@ -161,7 +161,7 @@ export class Outcomes {
     const rules = this.#rules.get(response.status)?.filter(({ options }) => options.egress === 'next') ?? [];
     if (rules.length === 0) return false;
     while (match?.isOpen === true && !response.isWhole) {
-      // Pieces that nobody takes hold the upstream back.
+      // Pieces that are not read hold the upstream back.
       response.resume();
       await response.more();
     }

@@ -125,7 +125,7 @@ export class Rotation<V> {
     return stays ? undefined : former.version;
   }
 
-  /** Rejects a candidate; the next one waits instead. Returns what became of it; undefined: it is no candidate. */
+  /** Rejects a candidate; the next one waits instead. Returns its result; undefined: it is not a candidate. */
   reject(version: V): 'rejected' | 'waiting' | undefined {
     if (this.isNext(version)) return this.postpone(version) ? 'waiting' : undefined;
     return this.#advance(version, 'rejected') ? 'rejected' : undefined;

@@ -12,7 +12,9 @@ const NOTE_EVERY_MS = 3_000;
 const TURN_MS = 60_000;
 /** Between two attempts with a next version that the upstream does not accept yet, of all processes, in milliseconds. */
 export const WAITING_MS = 6 * 60 * 60_000;
-/** While every version is refused: notes of other processes say nothing for so long after one, in milliseconds. */
+/**
+ * While every version is refused: time after a refusal in which notes of other processes do not count, in milliseconds.
+ */
 const MISLED_MS = 60_000;
 
 export interface SharedEvidenceDeps {
@@ -24,7 +26,7 @@ export interface SharedEvidenceDeps {
 }
 
 /**
- * What processes tell each other of one credential: that the upstream accepts it, and which of them tries the next
+ * Shares evidence of one credential among processes: that the upstream accepts it, and which of them tries the next
  * version, so that a wrong one costs all of them one attempt. No method rejects, whatever the store does.
  */
 export class SharedEvidence {

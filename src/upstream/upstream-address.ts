@@ -184,7 +184,7 @@ export class UpstreamAddress implements ExchangeObserver {
 
   failed(error: GatewayError, sent: boolean): void {
     this.exchanges += 1;
-    // What this host lacks says nothing of the upstream, and must not open the circuit to it.
+    // A lack of resources on this host is no evidence against the upstream, and must not open its circuit.
     if (isAddressMissing(error)) return;
     const change = this.state.failed(sent ? 'request' : 'connection', error.detail);
     if (change !== undefined) this.#changed(change);

@@ -194,7 +194,7 @@ export class Upstream {
       this.#countAttempt(response);
       if (!response.isWhole) response.abandon();
     }
-    if (load !== undefined) this.#admission.leave(load);
+    if (load !== undefined) load.requests -= 1;
     if (spilled) this.#spilled -= 1;
     if (leftAt !== undefined)
       this.#metrics.upstreamDuration.observe((this.#deps.clock.now() - leftAt) / 1000);
@@ -225,10 +225,11 @@ export class Upstream {
     if (spilled && this.#spilled >= Math.ceil(this.options.connections / 2)) throw outOfBodyMemory();
     const address = this.#choose(addresses);
     if (address === undefined) throw circuitOpen(this.#retryAfterMs);
-    request.load = this.#admission.enter(request.client, address.connections);
+    request.load = this.#admission.check(request.client, address.connections);
+    request.load.requests += 1;
     if (spilled) this.#spilled += 1;
     request.spilled = spilled;
-    this.#retries.onRequest(now);
+    this.#retries.requests.add(now);
     return address;
   }
 

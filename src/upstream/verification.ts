@@ -13,7 +13,7 @@ import type { Versions } from './versions.ts';
 /** The attempt of a client's request that was refused with a nonce of its own. */
 export type Evidence = Extract<Reply, { readonly kind: 'refused' }>;
 
-/** What a verification has found of a version. */
+/** The verdict of a verification on a version. */
 export type Verdict<V> =
   | { readonly kind: 'accepted' }
   /** Nothing is known. */
@@ -29,7 +29,9 @@ export interface VerificationOptions<V> {
   readonly others: readonly V[];
   /** True if the upstream may see another refused attempt in this minute. */
   readonly hasRoom: () => boolean;
-  /** Asks whether the upstream accepts a version; `inHand`: a response whose challenge is answered, without a question. */
+  /**
+   * Asks whether the upstream accepts a version; `inHand`: a response whose challenge is answered, without a question.
+   */
   readonly ask: (version: V, inHand?: UpstreamResponse) => Promise<Reply>;
   /** Takes over the reply to another version than the one that is verified. */
   readonly settle: (other: V, reply: Reply) => void;
@@ -78,16 +80,18 @@ export interface Sending extends Call {
   readonly transport: Transport;
   /** Held while this request tests an unknown version, for which others wait; undefined: it does not. */
   flight: Flight | undefined;
+  /** Held while no other request answers a challenge after a refusal of its own nonce; undefined: it does not. */
+  turn: Flight | undefined;
   /** The version of its last handshake; undefined: there was none. */
   version: CredentialVersion | undefined;
   /** True: it has waited for others as long as it may. */
   isLate: boolean;
 }
 
-/** How a wait ended; `proceed`: whoever led found out nothing; `late`: it took longer than the request may wait. */
+/** How a wait ended; `proceed`: the leader reached no verdict; `late`: it took longer than the request may wait. */
 export type WaitEnd = 'check' | 'proceed' | 'late';
 
-/** What requests with one credential wait for: a request that tests an unknown version, or a verification. */
+/** Requests with one credential wait for this: a request that tests an unknown version, or a verification. */
 export class Waiting extends SingleFlight {
   /** Of the request that tests an unknown version; undefined: none does. */
   #test: Flight | undefined;
@@ -163,8 +167,8 @@ export class Verifier {
   }
 
   /**
-   * Begins to find out, in the background, whether the upstream accepts a version; if it does not, which other one. Must not
-   * be called while another verification runs.
+   * Begins to find out, in the background, whether the upstream accepts a version; if it does not, which other one.
+   * Must not be called while another verification runs.
    */
   begin(version: CredentialVersion, target: string, evidence?: Evidence): void {
     const { versions, circuit } = this.#deps;
@@ -186,8 +190,8 @@ export class Verifier {
   }
 
   /**
-   * Every version is refused: if an attempt is due, the gateway asks with a request of its own, since that of a client may
-   * be refused for its target.
+   * Every version is refused: if an attempt is due, the gateway asks with a request of its own, since that of a client
+   * may be refused for its target.
    * @throws GatewayError `upstream-credential-refused`
    */
   async tryRefused(call: Sending): Promise<void> {

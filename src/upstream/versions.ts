@@ -20,12 +20,14 @@ export interface VersionsDeps extends Omit<SharedEvidenceDeps, 'rotation'> {
 
 type Renew = (version: CredentialVersion, nonce: Nonce) => Promise<void>;
 
-/** The versions of one credential: which one is in use, whether the upstream accepts them, and what is reported of that. */
+/**
+ * The versions of one credential: which one is in use, whether the upstream accepts them, and what is reported of that.
+ */
 export class Versions {
   readonly rotation: Rotation<CredentialVersion>;
   /** Of the credential. */
   readonly name: string;
-  /** What other processes know of them. */
+  /** The evidence of other processes. */
   readonly shared: SharedEvidence;
   readonly #deps: VersionsDeps;
   readonly #renew: Renew;
@@ -64,7 +66,7 @@ export class Versions {
     return state === 'rejected' || (state === 'in-use' && version.health.refused) ? 'refused' : state;
   }
 
-  /** True if another version is in use in the place of this one, and the upstream accepts it. */
+  /** True if another version has replaced this one, and the upstream accepts it. */
   isReplaced(version: CredentialVersion): boolean {
     return version !== this.inUse && this.inUse.health.accepted;
   }

@@ -42,7 +42,7 @@ export async function startWitness(file: string, context: ProcessContext, log: L
   });
   const logs = await readLogs(settings, issues);
   const { tls, issues: tlsIssues } = await readListenTls(settings.listen.tls, 0, context.uid);
-  // There is one listener, which is no list here.
+  // The single listener has no index in the name of its setting.
   issues.push(
     ...tlsIssues.map(({ path: [, , ...rest], message }) => ({ path: ['listen', ...rest], message })),
   );

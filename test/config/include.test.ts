@@ -1,4 +1,5 @@
 import { execFile } from 'node:child_process';
+import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { chmod, mkdir, mkdtemp, rm, symlink, truncate, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join, relative } from 'node:path';
@@ -7,7 +8,7 @@ import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
 import { stringify } from 'yaml';
 import { loadConfig, loadLocated } from '../../src/config/load.ts';
 import { loadInBackground } from '../../src/config/load-background.ts';
-import { SetupSource } from '../../src/setup/setup.ts';
+import { OtherFilesError, SetupSource } from '../../src/setup/setup.ts';
 import { gateway } from '../support/program.ts';
 
 let folder: string;
@@ -247,5 +248,36 @@ test('a source notices files that change, come and go', async () => {
     expect(await source.isChanged()).toBe(true);
     await source.readAgain();
     expect(await source.isChanged()).toBe(false);
+  }
+});
+
+test('a source reads its files once for the hash of each of their versions', async () => {
+  await writeAll({ 'a.yaml': { clients: [client('c1', '10.0.0.1')] } }, { ...WHOLE, anonymous: false });
+  await writeFile(join(folder, 'secret'), 'hunter2', { mode: 0o600 });
+  const source = new SetupSource(main, { environment: { U: 'me' } });
+  let threads = 0;
+  const onThread = (): void => {
+    threads += 1;
+  };
+  subscribe('worker_threads', onThread);
+  try {
+    const { filesHash } = await source.readAtStart();
+    expect([await source.hash(), await source.hash(), threads]).toEqual([filesHash, filesHash, 0]);
+    await write('parts/a.yaml', stringify({ clients: [client('other', '10.0.0.1')] }));
+    const changed = await source.hash();
+    expect(changed).not.toBe(filesHash);
+    expect([await source.hash(), threads]).toEqual([changed, 1]);
+    // The setup that is in use is still the first one.
+    expect(await source.isChanged()).toBe(true);
+    await write('parts/a.yaml', stringify({ clients: [client('third', '10.0.0.1')] }));
+    await expect(source.readAgain(changed)).rejects.toThrow(OtherFilesError);
+    const { filesHash: third } = await source.readAgain();
+    expect([await source.hash(), threads]).toEqual([third, 3]);
+    await write('parts/b.yaml', 'clients: {');
+    expect(await source.hash()).toBeUndefined();
+    await rm(part('b.yaml'));
+    expect(await source.hash()).toBe(third);
+  } finally {
+    unsubscribe('worker_threads', onThread);
   }
 });

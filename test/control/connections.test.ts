@@ -1,6 +1,7 @@
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
+import { Readable } from 'node:stream';
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
 import { RawClient } from '../support/raw-client.ts';
 import { until } from '../support/until.ts';
@@ -26,7 +27,7 @@ async function start(timeouts: { headers?: number; idle?: number; response?: num
   control = await startControl({
     scrape: async () => {
       scraped();
-      return { contentType: 'text/plain', text: 'x'.repeat(METRICS_BYTES) };
+      return { contentType: 'text/plain', pieces: Readable.from(['x'.repeat(METRICS_BYTES)]) };
     },
     timeouts: { headers: LONG, idle: LONG, response: LONG, ...timeouts },
   });
@@ -101,4 +102,19 @@ test('refuses scrapes while sixteen are not read, and serves them again afterwar
     await answer.arrayBuffer();
     return answer.status === 200;
   });
+});
+
+test('a scrape that fails after its beginning is cut off, and its error is logged', async () => {
+  const errors: unknown[] = [];
+  const failing = async function* () {
+    yield 'x'.repeat(METRICS_BYTES);
+    throw new TypeError('no such metric');
+  };
+  control = await startControl({
+    scrape: async () => ({ contentType: 'text/plain', pieces: failing() }),
+    onError: (error) => errors.push(error),
+  });
+  const answer = await fetch(`${control.origin}/metrics`);
+  await expect(answer.text()).rejects.toThrow('terminated');
+  expect(errors).toEqual([new TypeError('no such metric')]);
 });

@@ -80,7 +80,7 @@ export function countedMetrics() {
   const metrics = new Metrics({ version: 'test', node: 'v0' });
   const merged = new MergedMetrics(metrics.registry);
   const values: ReadMetrics = (names) => merged.values(names);
-  return { metrics, values, scrape: (format: MetricsFormat) => merged.text(format) };
+  return { metrics, values, scrape: async (format: MetricsFormat) => merged.text(format) };
 }
 
 /** Changes of a test to the source of a console. */

@@ -54,7 +54,7 @@ describe('attempts', () => {
     expect([budget.left, budget.spent]).toEqual([0, true]);
   });
 
-  test('are one more, once, if none is left when a refusal names the nonce again', () => {
+  test('are one more, twice, if none is left when a refusal names the nonce again', () => {
     const budget = new AttemptBudget();
     budget.answered = 1;
     budget.extendForNamedAgain();
@@ -63,6 +63,9 @@ describe('attempts', () => {
     budget.extendForNamedAgain();
     expect(budget.left).toBe(1);
     budget.answered = 3;
+    budget.extendForNamedAgain();
+    expect(budget.left).toBe(1);
+    budget.answered = 4;
     budget.extendForNamedAgain();
     expect([budget.left, budget.spent]).toEqual([0, true]);
   });

@@ -12,8 +12,8 @@ async function* chunks(): AsyncGenerator<Buffer> {
   yield bytes;
 }
 const iterable = chunks();
-const kept: RequestBody = { kind: 'kept', bytes };
-const streamed = (spilled: boolean): RequestBody => ({ kind: 'streamed', chunks: iterable, spilled });
+const kept: RequestBody = { kind: 'kept', content: bytes };
+const streamed = (spilled: boolean): RequestBody => ({ kind: 'streamed', content: iterable, spilled });
 
 function requestWith(body: RequestBody) {
   const headers = ['x-a', '1', 'Content-Length', '4', 'x-b', '2'];

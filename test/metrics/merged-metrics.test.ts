@@ -1,7 +1,12 @@
 import { describe, expect, test } from '@jest/globals';
 import fc from 'fast-check';
 import { Registry } from 'prom-client';
-import { MergedMetrics, type RegistrySnapshot, takeSnapshot } from '../../src/metrics/merged-metrics.ts';
+import {
+  MergedMetrics,
+  type MetricsFormat,
+  type RegistrySnapshot,
+  takeSnapshot,
+} from '../../src/metrics/merged-metrics.ts';
 import { Metrics } from '../../src/metrics/metrics.ts';
 
 const BUILD = { version: 'test', node: 'v0' };
@@ -16,6 +21,12 @@ const sent = async ({ registry }: Metrics): Promise<RegistrySnapshot> => {
 /** The lines of the gateway's own metrics. */
 function ownLines(text: string): string[] {
   return text.split('\n').filter((line) => /^(# \w+ )?digest_gateway_/.test(line));
+}
+
+async function textOf(merged: MergedMetrics, format: MetricsFormat): Promise<string> {
+  let text = '';
+  for await (const piece of merged.text(format).pieces) text += piece;
+  return text;
 }
 
 /** The merged values of a metric by its labels, joined with commas. */
@@ -90,9 +101,9 @@ test('each gauge has a rule for the values of several processes', async () => {
 test('without the event loop of the primary, its delays are those of the workers', async () => {
   const primary = new Metrics(BUILD, { withLoop: false });
   const merged = new MergedMetrics(primary.registry);
-  expect((await merged.text('prometheus')).text).not.toContain('nodejs_eventloop_lag');
+  expect(await textOf(merged, 'prometheus')).not.toContain('nodejs_eventloop_lag');
   merged.set(1, await sent(newMetrics()));
-  const { text } = await merged.text('prometheus');
+  const text = await textOf(merged, 'prometheus');
   for (const name of ['', '_max', '_p99']) expect(text).toMatch(`\nnodejs_eventloop_lag${name}_seconds `);
   expect(text).toContain('\nprocess_start_time_seconds ');
 });
@@ -111,8 +122,9 @@ describe('without workers', () => {
       duration.observe(70);
       metrics.storeUp.set(1);
       metrics.nonceLifetime.set({ deployment: 'a' }, Number.POSITIVE_INFINITY);
-      const { contentType, text } = await new MergedMetrics(metrics.registry).text(format);
-      expect(contentType).toBe(metrics.registry.contentType);
+      const merged = new MergedMetrics(metrics.registry);
+      expect(merged.text(format).contentType).toBe(metrics.registry.contentType);
+      const text = await textOf(merged, format);
       expect(text.endsWith('# EOF\n')).toBe(isOpen);
       expect(text).toContain('process_start_time_seconds ');
       // Last, because prom-client renames the counters of a registry when it makes OpenMetrics.
@@ -120,6 +132,28 @@ describe('without workers', () => {
       expect(text.includes('# {trace_id="trace-1",request_id="request-1"}')).toBe(isOpen);
     },
   );
+});
+
+test('requests are served while the text of thousands of deployments is made', async () => {
+  const metrics = newMetrics();
+  for (let at = 0; at < 2_000; at += 1) metrics.deployment(`d${at}`).operation('read').duration.observe(at);
+  const merged = new MergedMetrics(metrics.registry);
+  let turns = 0;
+  const timer = setInterval(() => (turns += 1));
+  let largest = 0;
+  const lines: string[] = [];
+  for await (const piece of merged.text('prometheus').pieces) {
+    largest = Math.max(largest, piece.length);
+    lines.push(...piece.split('\n'));
+  }
+  clearInterval(timer);
+  expect(turns).toBeGreaterThan(3);
+  expect(largest).toBeLessThan(200_000);
+  expect(lines.filter((line) => line.startsWith('digest_gateway_request_duration_seconds'))).toHaveLength(
+    2_000 * 19,
+  );
+  const names = lines.filter((line) => line.startsWith('# TYPE '));
+  expect(new Set(names).size).toBe(names.length);
 });
 
 describe('with workers', () => {
@@ -227,9 +261,7 @@ describe('with workers', () => {
     await observe(a, 1, 'newer');
     b.deployment('d').operation('read').duration.observe(70);
     merged.set(2, await sent(b));
-    const lines = ownLines((await merged.text('openmetrics')).text).filter((line) =>
-      line.includes('_bucket'),
-    );
+    const lines = ownLines(await textOf(merged, 'openmetrics')).filter((line) => line.includes('_bucket'));
     expect(lines.filter((line) => line.includes('trace_id'))).toEqual([
       expect.stringMatching(
         /le="0.005",deployment="d",operation="read"} 2 # {trace_id="newer"} 0.003 [\d.]+$/,
@@ -237,8 +269,8 @@ describe('with workers', () => {
     ]);
     expect(lines.at(-1)).toMatch(/le="\+Inf",.*} 3$/);
     merged.ended(1);
-    expect((await merged.text('openmetrics')).text).toContain('# {trace_id="newer"}');
-    expect((await merged.text('openmetrics')).text).toContain(
+    expect(await textOf(merged, 'openmetrics')).toContain('# {trace_id="newer"}');
+    expect(await textOf(merged, 'openmetrics')).toContain(
       'digest_gateway_config_reloads_total{result="success"} 0',
     );
   });

@@ -8,11 +8,15 @@ function admissionOf(connections: number) {
   const admission = new Admission(60_000);
   return {
     queue,
-    leave: (load: ClientLoad) => admission.leave(load),
+    leave: (load: ClientLoad) => {
+      load.requests -= 1;
+    },
     /** `expectedWait`: in milliseconds. */
     enter: (client: string, expectedWait = 0) => {
       queue.wait = expectedWait;
-      return admission.enter(client, queue);
+      const load = admission.check(client, queue);
+      load.requests += 1;
+      return load;
     },
   };
 }

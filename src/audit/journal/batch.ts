@@ -93,7 +93,7 @@ export class PendingRecords {
     return seq;
   }
 
-  /** Hands over the waiters, which the caller has to tell. */
+  /** Hands over the waiters, which the caller has to notify. */
   takeWaiters(): readonly Waiter[] {
     const waiters = this.#waiters;
     this.#waiters = [];

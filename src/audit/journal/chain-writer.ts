@@ -203,14 +203,17 @@ export class ChainWriter {
   /** The change that somebody else made to the file; undefined: none was found. */
   async integrityError(): Promise<WriteError | undefined> {
     const file = this.#file;
-    const found = await file?.integrityError();
-    return found && { code: found.kind, reason: `${file?.path} ${found.message}` };
+    if (file === undefined) return undefined;
+    const found = await file.integrityError();
+    return found && { code: found.kind, reason: `${file.path} ${found.message}` };
   }
 
   /** Stops writing to the file, which somebody else changed, and leaves it as it is. */
   abandon(): void {
-    this.#file?.leaveAsItIs();
-    if (this.#file !== undefined) this.#detach(this.#file);
+    const file = this.#file;
+    if (file === undefined) return;
+    file.leaveAsItIs();
+    this.#detach(file);
   }
 
   /**

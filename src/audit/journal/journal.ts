@@ -5,9 +5,9 @@ import type { Head } from '../seal.ts';
 import { type Batch, PendingRecords, tellUnrecorded } from './batch.ts';
 import { type ChainWriter, type WriteError, writeErrorOf } from './chain-writer.ts';
 
-/** Interval of the checks for deadlines, the state of the file, and records that nobody waits for, in milliseconds. */
+/** Interval of the checks for deadlines, the state of the file, and records without a waiter, in milliseconds. */
 const TICK_MS = 100;
-/** Bytes of pending records that are written although nobody waits for them. */
+/** Bytes of pending records that are written without a waiter. */
 const LARGE = 32 * 1024;
 /** Bytes that are kept while nothing can be written. */
 const BACKLOG = 16 * 1024 * 1024;
@@ -29,7 +29,7 @@ export interface JournalDeps {
   readonly onSeal: (head: Head) => void;
   /** Called when a record got its text; `at`: Unix milliseconds. */
   readonly onRecord: (seq: number, at: number, record: string) => void;
-  /** Called with the number of waiters that were told that their records are not written. */
+  /** Called with the number of waiters whose records were not written. */
   readonly onUnrecorded: (count: number) => void;
   /** Called when a segment was closed. */
   readonly onClosed: () => void;
@@ -75,10 +75,7 @@ export class Journal {
       onRecord: deps.onRecord,
       onFailed: (waiter) => this.#tellUnrecorded([waiter]),
     });
-    this.#batchTimer = new BatchTimer(
-      () => this.#pending.waiting,
-      () => this.#flush(),
-    );
+    this.#batchTimer = new BatchTimer(() => this.#flush());
     this.#timer = setInterval(() => this.#tick(), TICK_MS).unref();
   }
 
@@ -133,7 +130,7 @@ export class Journal {
   }
 
   #schedule(): void {
-    if (this.#inFlight === undefined) this.#batchTimer.start();
+    if (this.#inFlight === undefined) this.#batchTimer.start(this.#pending.waiting);
   }
 
   #flush(): void {
@@ -275,7 +272,9 @@ export class Journal {
     return this.#inFlight.waitedMs;
   }
 
-  /** True if the segment has records and is old enough to be closed. Otherwise an idle process would keep them for ever. */
+  /**
+   * True if the segment has records and is old enough to be closed. Otherwise an idle process would keep them for ever.
+   */
   #isOver(): boolean {
     const { age, first } = this.#chain.extent;
     return age >= this.#options.segment.age && this.#pending.first > first && !this.#checking;

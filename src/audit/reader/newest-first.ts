@@ -1,6 +1,7 @@
 import { join } from 'node:path';
 import { z } from 'zod';
 import { reportDefect } from '../../base/expected-errors.ts';
+import { parseJson } from '../../base/json.ts';
 import { LONGEST_NAME } from '../replica-name.ts';
 import { foldersIn, MOST_SEQ, segmentsIn } from '../segments/segment.ts';
 import { timeRangeOf } from '../segments/time-index.ts';
@@ -130,7 +131,7 @@ interface Placed extends Position {
   readonly found: Found;
 }
 
-/** Keeps the newest results behind a position: one more than a page has, which tells that there are more. */
+/** Keeps the newest results behind a position: one more than a page has, which shows that there are more. */
 class Newest {
   readonly #limit: number;
   readonly #after: Position | undefined;
@@ -203,17 +204,13 @@ export function cursorOf({ time, folder, seq }: Position): string {
   return Buffer.from(JSON.stringify([time, folder, seq])).toString('base64url');
 }
 
-/** Undefined: the text is no cursor. */
+/** Undefined: the text is not a cursor. */
 export function parseCursor(text: string): Position | undefined {
   if (text.length > LONGEST_CURSOR || !/^[\w-]+$/.test(text)) return undefined;
-  try {
-    const parsed = stored.safeParse(JSON.parse(Buffer.from(text, 'base64url').toString('utf8')));
-    if (parsed.data === undefined) return undefined;
-    const [time, folder, seq] = parsed.data;
-    return { time, folder, seq };
-  } catch {
-    return undefined;
-  }
+  const { data } = stored.safeParse(parseJson(Buffer.from(text, 'base64url').toString('utf8')));
+  if (data === undefined) return undefined;
+  const [time, folder, seq] = data;
+  return { time, folder, seq };
 }
 
 /** Negative if `a` comes before `b`. */

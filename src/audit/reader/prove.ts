@@ -163,7 +163,7 @@ class ProofPath {
     else if (this.#before !== undefined && this.#first + this.#before.size === this.#seq) {
       this.#record = { line: line.toString(), after: new LeafRange(this.#before.size + 1) };
     } else this.#before?.add(leaf);
-    // A cosigned head of another log is no head of this one.
+    // A cosigned head of another log is not a head of this one.
     const { size, root } = this.#target?.checkpoint ?? {};
     const tree = this.#trees.tree?.tree;
     if (this.#target !== undefined && size === tree?.size && root === tree?.root) {

@@ -122,7 +122,7 @@ async function optionsOf(
     onUnreadable: (finding) => {
       if (notes.size < MOST_NOTES) notes.add(findingText(finding));
     },
-    // The end of a log that is being written is nothing to tell.
+    // An incomplete end of a log that is being written is not a finding.
     onNote: () => undefined,
   };
 }

@@ -153,7 +153,7 @@ function numberAt(text: string, start: number): number {
   let number = 0;
   for (let at = start; ; at += 1) {
     const code = text.charCodeAt(at);
-    // NaN at the end of the text is no digit, either.
+    // NaN at the end of the text is not a digit, either.
     if (!(code >= DIGIT_0 && code <= DIGIT_9)) return number;
     number = number * 10 + code - DIGIT_0;
   }
@@ -224,7 +224,7 @@ function itemsOfValue(value: string): number {
   return isPseudonym(value) ? -2 : itemsOfList(value);
 }
 
-/** Items in quotes; without quotes, items between commas. A list that is no list has some, too: it was passed on. */
+/** Items in quotes; without quotes, items between commas. A malformed list has some, too: it was passed on. */
 function itemsOfList(list: string): number {
   const quotes = occurrences(list, "'");
   if (quotes > 0) return Math.ceil(quotes / 2);

@@ -42,7 +42,7 @@ const MOST_READ = 10;
 export interface Verified extends HeadCounts {
   /** The integrity errors. */
   readonly alterations: readonly PlacedFinding[];
-  /** Findings that are no integrity errors. */
+  /** Findings that are not integrity errors. */
   readonly notes: readonly PlacedFinding[];
   /** How many replicas there are, and how many logs of workers they have together. */
   readonly replicas: number;
@@ -95,8 +95,8 @@ export interface VerifyOptions extends HeadCheckOptions {
 }
 
 /**
- * Follows the chain of every process of every replica from end to end. Memory use does not depend on the size of the log. A segment that
- * cannot be read is an alteration.
+ * Follows the chain of every process of every replica from end to end. Memory use does not depend on the size of the
+ * log. A segment that cannot be read is an alteration.
  * @throws Error if a directory cannot be read
  */
 export async function verify(options: VerifyOptions): Promise<Verified> {
@@ -287,7 +287,7 @@ class LogCheck {
     this.#readWorkers(text);
   }
 
-  /** The findings that an admin record tells. */
+  /** The findings of an admin record. */
   *#toldBy(text: string): Generator<Finding> {
     const retirement = parseRetirement(text);
     if (retirement !== undefined) {

@@ -98,7 +98,7 @@ export class ChainWalk {
   #sealed: SealedEnd | undefined;
   #stopped = false;
   #errors = 0;
-  /** Records under seals of a key, such seals, and bytes at the end that are no whole line. */
+  /** Records under seals of a key, such seals, and bytes at the end that are not a whole line. */
   records = 0;
   seals = 0;
   torn = 0;

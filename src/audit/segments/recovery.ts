@@ -86,7 +86,9 @@ export async function recover(options: RecoveryOptions): Promise<Recovered> {
   return { ...FRESH, setAside: found };
 }
 
-/** The end of the chain, if it is in that segment; otherwise the segment, set aside as a whole; undefined: it was empty. */
+/**
+ * The end of the chain, if it is in that segment; otherwise the segment, set aside as a whole; undefined: it was empty.
+ */
 async function recoverFrom(
   options: RecoveryOptions,
   segment: Segment,
@@ -145,7 +147,7 @@ async function walkThrough({ folder, replica, keys, publicKey }: RecoveryOptions
     }
   } catch (error) {
     const { code = '' } = error as NodeJS.ErrnoException;
-    // A file that is no segment is set aside; one that cannot be read now may be a segment.
+    // A file that is not a segment is set aside; one that cannot be read now may be a segment.
     const broken = error instanceof NotRegularError || code.startsWith('ZSTD_') || code.startsWith('Z_');
     if (!broken) throw error;
     errors.push({ ...finding('segment-unreadable', { reason: messageOf(error) }), line: walk.lines + 1 });

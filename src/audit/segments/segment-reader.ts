@@ -9,7 +9,7 @@ import { LARGEST_BATCH, SEAL_START } from '../seal.ts';
 
 const COMPRESSED = '.zst';
 const CHUNK_BYTES = 64 * 1024;
-/** A record has a few KiB. A longer line is no record, and must not fill the memory. */
+/** A record has a few KiB. A longer line is not a record, and must not fill the memory. */
 export const LONGEST_LINE = 1024 * 1024;
 /** Memory that decompression may take, as a power of two. The gateway's own segments take 2 MiB. */
 const WINDOW_LOG = 23;

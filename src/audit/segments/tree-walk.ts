@@ -139,7 +139,7 @@ export class TreeWalk {
     errors: IntegrityError[],
   ): SignedHead | undefined {
     let head: SignedHead | undefined;
-    // Lines after the last seal are no part of the log. Of lines that do not fit their seal, the walk has told.
+    // Lines after the last seal are not part of the log. The walk has returned the lines that do not fit their seal.
     if (trust === 'refused' && seal !== undefined) this.#lost = true;
     if (trust === 'refused' || this.#lost || this.#current === undefined) return undefined;
     let line = from - 1;
@@ -157,7 +157,7 @@ export class TreeWalk {
   }
 
   #addLeaf(leaf: Digest, lines: Buffer, start: number, end: number): void {
-    // Not that of the last one: whoever writes records anew chooses their times.
+    // Not that of the last one: someone who writes records anew chooses their times.
     const time = headOf(lines, start)?.time ?? 'unknown';
     if (this.#earliest === '' || time < this.#earliest) this.#earliest = time;
     if (time > this.#latest) this.#latest = time;

@@ -135,7 +135,7 @@ export class AuditSinks {
         skipped: skipped + status.skipped,
       });
     }
-    // The status stays until the next thread tells its own; otherwise the lag would be 0 between threads.
+    // The status stays until the next thread reports its own; otherwise the lag would be 0 between threads.
     const entries = this.#data.sinks.map(({ name }) => [name, failedStatus(this.#latest[name])] as const);
     this.#latest = Object.fromEntries(entries);
     await delay(RESTART_MS, undefined, { signal }).catch(ignoreAbort);

@@ -53,7 +53,7 @@ export interface Delivery<T> {
   close(): Promise<void>;
 }
 
-/** Where the state of sinks is told. */
+/** Receives the state of sinks. */
 export type SinkLog = Readonly<Record<'info' | 'warn' | 'error', (fields: object, msg: string) => void>>;
 
 /** Options of every kind of sink. */
@@ -106,7 +106,9 @@ export class Follower<T> {
   failing: string | undefined;
   /** True if the receiver refused the last unit for good. */
   rejected = false;
-  /** Records that were delivered, attempts that failed, and records that the receiver refused for good or that are gone. */
+  /**
+   * Records that were delivered, attempts that failed, and records that the receiver refused for good or that are gone.
+   */
   readonly counts = { delivered: 0, failures: 0, refused: 0 };
 
   constructor(options: FollowerOptions, deps: FollowerDeps<T>) {

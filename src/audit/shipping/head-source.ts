@@ -41,7 +41,9 @@ export interface HeadSourceOptions {
   readonly start: SinkPosition | undefined;
   /** The least time between two submissions, in milliseconds. */
   readonly every: number;
-  /** True: each head needs a proof that it continues the last one, and the last head is sent before its time at the end. */
+  /**
+   * True: each head needs a proof that it continues the last one, and the last head is sent before its time at the end.
+   */
   readonly isWitnessed: boolean;
   /** When the last head was sent before the start, in Unix milliseconds; undefined: the first one is sent at once. */
   readonly lastSent?: number;
@@ -127,7 +129,7 @@ export class HeadSource implements Source<HeadSubmission> {
   /** None in a log whose heads are not signed. */
   behind(): Promise<number> {
     const isUnsigned = this.#segment > 0 && this.#tree === undefined;
-    // What is not due does not wait: it is sent with the next head.
+    // A file that is not due is sent with the next head.
     const isWaiting = this.#isEarly && !this.#options.isWitnessed;
     return isUnsigned || isWaiting
       ? Promise.resolve(0)

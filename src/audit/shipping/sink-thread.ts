@@ -7,7 +7,7 @@ import type { Head } from '../seal.ts';
 import type { SinkLog } from './follower.ts';
 import { type SinkOptions, SinkSet, type SinkStatus } from './sink-set.ts';
 
-/** Interval at which the status is told, in milliseconds. */
+/** Interval of the status reports, in milliseconds. */
 const STATUS_EVERY_MS = 1_000;
 
 /** The data of the thread, in its plain form. */

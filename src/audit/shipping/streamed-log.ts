@@ -129,7 +129,7 @@ export class StreamedLog implements Source<Shipment>, Delivery<Shipment> {
     return new RecordSource({ folder, replica, keys, start, from, most: MOST, events });
   }
 
-  /** The position in Redis, by which `audit verify` knows of the loss, moves only when the log tells it itself. */
+  /** The position in Redis, by which `audit verify` knows of the loss, moves only when the log has a record of it. */
   async #recordLoss(lost: Head): Promise<void> {
     if (this.#isLossRecorded) return;
     const { log, recordLoss } = this.#deps;

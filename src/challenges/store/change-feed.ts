@@ -16,7 +16,7 @@ export interface ChangeFeedOptions {
   readonly onRejected: (reason: 'malformed' | SignatureFault) => void;
 }
 
-/** Announces changes to other processes, and hears theirs. Messages of strangers cost a bounded amount of work. */
+/** Announces changes to other processes, and receives theirs. Messages of strangers cost a bounded amount of work. */
 export class ChangeFeed {
   readonly #options: ChangeFeedOptions;
   readonly #pause: ChangePause;

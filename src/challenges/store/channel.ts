@@ -125,7 +125,7 @@ export class ChannelChallengeStore implements ChallengeStore {
     this.#listeners.push(listener);
   }
 
-  /** Costs nothing to be told of: the listener knows what it uses. */
+  /** Needs no filter: the listener knows which keys it uses. */
   release(_key: string): void {}
 
   /** Does not close the port. */

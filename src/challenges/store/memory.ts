@@ -120,7 +120,7 @@ export class MemoryChallengeStore implements ChallengeStore {
     this.#content.listeners.add({ owner: this, listener });
   }
 
-  /** Costs nothing to be told of: the listener knows what it uses. */
+  /** Needs no filter: the listener knows which keys it uses. */
   release(_key: string): void {}
 
   close(): Promise<void> {

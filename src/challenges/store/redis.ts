@@ -342,7 +342,9 @@ export class RedisChallengeStore implements ChallengeStore {
     for (const listener of this.#listeners) listener(key);
   }
 
-  /** In a Cluster one key on each master that has keys in use: a beat for each key would take all the time of a process. */
+  /**
+   * In a Cluster one key on each master that has keys in use: a beat for each key would take all the time of a process.
+   */
   #pulseKeys(commands: Commands): string[] {
     if (!('slots' in commands) || this.#used.size === 0) return [`${this.#prefix}:{pulse}:${this.#process}`];
     const byMaster = new Map<string | undefined, string>();
@@ -377,7 +379,7 @@ function readNote(text: string, leftMs: number, leastMs: number): number | undef
   return ageOf(life, leftMs, leastMs);
 }
 
-/** Age of a value that lives so long and has so many milliseconds left; undefined: no gateway wrote it. */
+/** Age of a value by its lifetime and the milliseconds that it has left; undefined: no gateway wrote it. */
 function ageOf(lifeMs: number, leftMs: number, leastMs: number): number | undefined {
   // 0 and less: it has expired meanwhile.
   return leftMs === NEVER_EXPIRES || leftMs > lifeMs

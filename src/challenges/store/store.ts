@@ -31,7 +31,7 @@ export const NONCE_POLICIES = ['shared', 'exclusive', 'single-use'] as const;
 
 /** Lessons of this age are forgotten, in milliseconds, since upstreams change. */
 export const LEARNED_MS = 60 * 60_000;
-/** Shorter lives are no lives: nonces that serve once are refused at any age, in milliseconds. */
+/** Shorter lifetimes are not believed, in milliseconds: nonces that serve once are refused at any age. */
 export const SHORTEST_LIFE_MS = 500;
 /** Longer than what was learned is remembered, in milliseconds: 30 days. */
 export const LONGEST_LIFE_MS = 30 * 24 * 60 * 60_000;
@@ -100,7 +100,7 @@ export interface ChallengeStore {
   discard(key: string, nonce: string): Promise<void>;
   /** Leaves a challenge with qop for one other process; several can wait. Forgotten when it is `maxAgeMs` old. */
   park(key: string, parked: ParkedChallenge, maxAgeMs: number): Promise<void>;
-  /** Takes one out, so that nobody else gets it: the youngest; undefined: none waits. */
+  /** Takes the youngest one out, so that no other caller gets it; undefined: none is there. */
   take(key: string): Promise<ParkedChallenge | undefined>;
   /** Loads the learned facts about the upstream; undefined: none that is younger than `LEARNED_MS`. */
   recall(key: string): Promise<Learned | undefined>;
@@ -117,10 +117,10 @@ export interface ChallengeStore {
   lead(key: string, ms: number): Promise<boolean>;
   /**
    * Calls the listener with a key that this store was asked about, when somebody else replaced its challenge or
-   * learned something. Several changes may be told as one.
+   * learned something. Several changes may be announced as one.
    */
   onChange(listener: (key: string) => void): void;
-  /** The caller no longer uses the key: its changes need not be told. Another call with the key uses it again. */
+  /** The caller no longer uses the key: its changes need not be announced. Another call with the key uses it again. */
   release(key: string): void;
   close(): Promise<void>;
 }

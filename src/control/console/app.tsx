@@ -174,7 +174,7 @@ function Main() {
   useEffect(() => {
     if (shown.current === path) return;
     shown.current = path;
-    // Without focus a screen reader would not tell that the page is another one.
+    // Without focus a screen reader would not announce the new page.
     main.current?.focus();
     scrollTo(0, 0);
   }, [path]);

@@ -354,7 +354,7 @@ function placeOf({ deployment, site }: RequestRow) {
   );
 }
 
-/** The operation tells the path. */
+/** The operation implies the path. */
 function operationOf({ operation, method, path }: RequestRow) {
   if (operation !== '') return searchLink('operation', operation);
   return <span class="muted small">{`${method} ${path}`}</span>;

@@ -85,7 +85,7 @@ function rowText({ name, origin, state, reasons }: Row): string {
 /** Recent errors that the overview shows; the page of errors has all. */
 const ERRORS = 3;
 
-/** What one looks for first: traffic, then the deployments, the worst on top, then what went wrong lately. */
+/** In the order in which operators look: traffic, deployments with the worst on top, then recent errors. */
 export function OverviewPage() {
   const now = snapshot.value;
   const { data: trends } = useFetch<Sparklines>('/api/history', SPARKLINES_MS);

@@ -154,7 +154,7 @@ function traceOf({ traceId, traceUrl }: RequestRow) {
 
 interface Part {
   readonly label: string;
-  /** What happens in it. */
+  /** Describes the step. */
   readonly note: string;
   readonly colour: string;
   readonly ms: number;

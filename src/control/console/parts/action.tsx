@@ -113,7 +113,7 @@ export function addResult(result: ActionResultView): void {
   results.value = [result, ...results.value].slice(0, KEPT);
 }
 
-/** The results of the actions of this page. Screen readers tell a new one. */
+/** The results of the actions of this page. Screen readers announce a new one. */
 export function Results() {
   useEffect(
     () => () => {

@@ -22,7 +22,7 @@ export interface Edge {
   readonly perSecond: number | undefined;
   readonly state: State | 'idle';
   readonly href: string;
-  /** What the line is, in words. */
+  /** Describes the line in words. */
   readonly title: string;
 }
 

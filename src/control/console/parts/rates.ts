@@ -6,7 +6,7 @@ interface Sample {
   readonly counts: ReadonlyMap<string, number>;
 }
 
-/** Rates are of so many seconds. */
+/** Seconds that a rate is the average of. */
 const SECONDS = 5;
 
 /**

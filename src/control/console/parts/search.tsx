@@ -5,7 +5,7 @@ import { count, counted, momentWithSeconds } from '../format.ts';
 
 /** Results after which a search pauses until more are asked for. */
 const PAGE = 50;
-/** Time after which the server tells how far it is, in seconds: doubled with each step, since each has a cost. */
+/** Time after which the server reports its progress, in seconds: doubled with each step, since each has a cost. */
 const STEP_SECONDS = { first: 2, most: 20 } as const;
 /** Pause before a search is sent again that found no free place, in milliseconds. */
 const AGAIN_MS = 1_000;

@@ -15,7 +15,7 @@ export function Badge({ state }: { readonly state: State }) {
   );
 }
 
-/** What to do about something that is not ok. */
+/** The next step for something that is not ok. */
 export function NextStep({ next }: { readonly next: string }) {
   return next === '' ? null : (
     <>

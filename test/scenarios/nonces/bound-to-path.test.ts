@@ -1,0 +1,52 @@
+import { createHash } from 'node:crypto';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { describe, expect, test } from '@jest/globals';
+import { closing } from '../../support/closing.ts';
+import { readChallenges } from '../../support/digest-client.ts';
+import { startGateway } from '../../support/gateway.ts';
+import { startUpstream } from '../../support/scripted-upstream.ts';
+
+const CROWD = 8;
+
+/**
+ * As libmicrohttpd 0.9.75 within one second, with one place for nonces instead of four: a nonce is that of method and
+ * target, takes the place of the last one, and is refused without stale when it has lost it.
+ */
+function answerer(): (req: IncomingMessage, res: ServerResponse) => void {
+  let place = { nonce: '', nc: 0 };
+  return ({ method, url, headers }, res) => {
+    const nonce = createHash('sha256').update(`${method} ${url}`).digest('hex');
+    const [sent] = readChallenges([headers.authorization ?? '']);
+    const nc = Number.parseInt(sent?.get('nc') ?? '', 16);
+    const isKept = sent?.get('nonce') === place.nonce && nc > place.nc;
+    if (isKept && place.nonce === nonce) {
+      place.nc = nc;
+      res.end();
+      return;
+    }
+    place = { nonce, nc: 0 };
+    const stale = isKept ? ', stale=true' : '';
+    res.setHeader('www-authenticate', `Digest realm="r", nonce="${nonce}", qop="auth"${stale}`);
+    res.writeHead(401).end();
+  };
+}
+
+describe('an upstream that binds nonces to targets, and has few places for them', () => {
+  test('serves a crowd that asks for as many targets at once', async () => {
+    const upstream = await startUpstream(answerer());
+    closing.push(() => upstream.close());
+    const settings = { tls: { allowPlaintext: true } };
+    const gateway = await startGateway({ bound: { origin: upstream.origin, settings } });
+    closing.push(() => gateway.close());
+    const statusOf = async (target: string): Promise<number> => {
+      const response = await fetch(`${gateway.origin}${target}`);
+      await response.arrayBuffer();
+      return response.status;
+    };
+    expect(await statusOf('/first')).toBe(200);
+    for (const round of ['a', 'b', 'c']) {
+      const crowd = Array.from({ length: CROWD }, (_, index) => statusOf(`/${round}/${index}`));
+      expect(await Promise.all(crowd)).toEqual(crowd.map(() => 200));
+    }
+  });
+});
