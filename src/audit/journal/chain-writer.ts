@@ -116,7 +116,7 @@ export class ChainWriter {
   }
 
   /** Appends a batch with its seal; `done` gets the new head of the chain, or the error. */
-  write(batch: Batch, done: (error: Error | null, head?: Head) => void): void {
+  write(batch: Batch, done: (result: Head | Error) => void): void {
     const file = this.#file;
     if (file === undefined) {
       done(new Error('there is no segment to write to'));
@@ -132,7 +132,7 @@ export class ChainWriter {
       }
       this.#previous = previous;
       if (tree !== undefined) this.#tree?.commit(tree, head);
-      done(null, { replica, seq: batch.last, hmac: previous });
+      done({ replica, seq: batch.last, hmac: previous });
     });
   }
 
