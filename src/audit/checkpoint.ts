@@ -1,4 +1,5 @@
 import { createHash, createPrivateKey, createPublicKey, type KeyObject, sign, verify } from 'node:crypto';
+import { parseJson } from '../base/json.ts';
 import type { Secret } from '../base/secret.ts';
 import { type Digest, digestText, parseDigest } from './merkle.ts';
 import { parseProcessName } from './replica-name.ts';
@@ -163,11 +164,7 @@ export function checkpointLine(note: string): string {
 
 /** A line as the text of a checkpoint; undefined: it is none, or has another spelling than the gateway's. */
 export function noteOfLine(line: string): string | undefined {
-  try {
-    const { checkpoint } = JSON.parse(line) as { checkpoint?: unknown };
-    const isOwn = typeof checkpoint === 'string' && checkpointLine(checkpoint) === `${line}\n`;
-    return isOwn ? checkpoint : undefined;
-  } catch {
-    return undefined;
-  }
+  const { checkpoint } = Object(parseJson(line)) as { readonly checkpoint?: unknown };
+  const isOwn = typeof checkpoint === 'string' && checkpointLine(checkpoint) === `${line}\n`;
+  return isOwn ? checkpoint : undefined;
 }

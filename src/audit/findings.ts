@@ -1,5 +1,4 @@
-import { timestampFindings } from './timestamp-findings.ts';
-import { witnessFindings } from './witness-findings.ts';
+import { timestampFindings, witnessFindings } from './head-findings.ts';
 
 /**
  * Everything that `audit verify`, a search and the writer find in a log: its stable kind, the cause and remedy for

@@ -87,6 +87,26 @@ export function* linesOf(block: Buffer): Generator<readonly [start: number, end:
   }
 }
 
+/** The index of each line end. */
+export function lineEnds(bytes: Buffer): number[] {
+  const ends: number[] = [];
+  for (let at = bytes.indexOf(NEWLINE); at !== -1; at = bytes.indexOf(NEWLINE, at + 1)) ends.push(at);
+  return ends;
+}
+
+/** A record as it is in the log, without its line end. */
+export interface NumberedLine extends LineHead {
+  readonly line: string;
+}
+
+/** The records in whole lines, in their order. */
+export function recordsIn(lines: Buffer): NumberedLine[] {
+  return Array.from(linesOf(lines)).flatMap(([start, end]) => {
+    const head = headOf(lines, start);
+    return head === undefined ? [] : [{ ...head, line: lines.toString('utf8', start, end) }];
+  });
+}
+
 /** How many line ends there are. */
 export function countLines(bytes: Buffer): number {
   let count = 0;

@@ -8,6 +8,7 @@ import { processOf } from '../audit/replica-name.ts';
 import { foldersIn, segmentSizes } from '../audit/segments/segment.ts';
 import { BufferGc } from '../base/buffer-gc.ts';
 import { messageOf } from '../base/error-code.ts';
+import { capitalized } from '../base/units.ts';
 import { listNames } from '../config/cross-check.ts';
 import { ConfigError, type LocatedIssue } from '../config/issues.ts';
 import { loadLocated } from '../config/load.ts';
@@ -317,8 +318,7 @@ export function argument<T>(parse: (text: string) => T): (text: string) => T {
       return parse(text);
     } catch (error) {
       if (!(error instanceof RangeError)) throw error;
-      const { message } = error;
-      throw new InvalidArgumentError(`${message.charAt(0).toUpperCase()}${message.slice(1)}.`);
+      throw new InvalidArgumentError(`${capitalized(error.message)}.`);
     }
   };
 }

@@ -6,7 +6,7 @@ import { type WitnessKey, witnessKey } from '../audit/cosignature.ts';
 import { checkProof, LARGEST_PROOF, ProofError } from '../audit/proof.ts';
 import { NotProvableError, prove } from '../audit/reader/prove.ts';
 import { errorCode, messageOf } from '../base/error-code.ts';
-import { count } from '../base/units.ts';
+import { count, formatTime } from '../base/units.ts';
 import { auditDirectory, collectFiles, replicaOption, requireReplica } from './audit-log.ts';
 import { CommandError, type ExitStatus, type Io, print, type Run } from './io.ts';
 
@@ -98,7 +98,7 @@ async function runCheckProof(
     const { requestId, origin, records, cosignatures } = checkProof(text, keys, witnesses);
     const seen = cosignatures
       .slice(0, 1)
-      .map(({ name, time }) => `, cosigned by ${name} at ${timeText(time)}`);
+      .map(({ name, time }) => `, cosigned by ${name} at ${formatTime(time)}`);
     const found = `${count(records.length, 'record')} of request ${requestId} in ${origin}${seen.join('')}`;
     await print(io, `${records.map((record) => `${record}\n`).join('')}${file}: ok — ${found}\n`);
     return 0;
@@ -138,11 +138,6 @@ export function readWitnessKeys(files: readonly string[]): Promise<WitnessKey[]>
 export function witnessKeyOption(): Option {
   const description = 'check cosignatures by the key of a witness (NAME+ID+BASE64, or PEM); can be repeated';
   return new Option('--witness-key <file>', description).argParser(collectFiles).default([]);
-}
-
-/** A time (Unix milliseconds) as RFC 3339 in seconds. */
-export function timeText(time: number): string {
-  return new Date(time).toISOString().replace('.000Z', 'Z');
 }
 
 function readKeys<T>(files: readonly string[], parse: (text: string) => T): Promise<T[]> {

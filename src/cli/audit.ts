@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { type Command, InvalidArgumentError } from 'commander';
 import { cosignatureOf } from '../audit/cosignature.ts';
 import { findingText } from '../audit/findings.ts';
-import type { CosignedCounts } from '../audit/reader/cosigned-check.ts';
+import type { CosignedCounts } from '../audit/reader/head-checks.ts';
 import { type Verified, type VerifyOptions, verify } from '../audit/reader/verify.ts';
 import { isSelected, processOf } from '../audit/replica-name.ts';
 import { formatHead, type Head, parseHead } from '../audit/seal.ts';
@@ -13,7 +13,7 @@ import { foldersIn } from '../audit/segments/segment.ts';
 import { RedisStream } from '../audit/shipping/redis-stream.ts';
 import { messageOf } from '../base/error-code.ts';
 import { certificatesIn } from '../base/guarded-file.ts';
-import { count } from '../base/units.ts';
+import { count, formatTime } from '../base/units.ts';
 import { registerExport } from './audit-export.ts';
 import { registerForget } from './audit-forget.ts';
 import {
@@ -26,7 +26,7 @@ import {
   replicaOption,
   streamRedisOf,
 } from './audit-log.ts';
-import { readPublicKeys, readWitnessKeys, registerProof, timeText, witnessKeyOption } from './audit-proof.ts';
+import { readPublicKeys, readWitnessKeys, registerProof, witnessKeyOption } from './audit-proof.ts';
 import { registerSearch } from './audit-search.ts';
 import { registerTail } from './audit-tail.ts';
 import { registerUsage } from './audit-usage.ts';
@@ -276,11 +276,11 @@ function provenText({ checkpoints, provenRecords }: Pick<Verified, 'checkpoints'
 
 function cosignedText({ cosigned, cosignedRecords, cosignedAt }: CosignedCounts): string {
   const heads = count(cosigned, 'cosigned head');
-  return `${heads} over ${count(cosignedRecords, 'record')}, the last of ${timeText(cosignedAt)}`;
+  return `${heads} over ${count(cosignedRecords, 'record')}, the last of ${formatTime(cosignedAt)}`;
 }
 
 function stampedText({ stamped, stampedAt }: Pick<Verified, 'stamped' | 'stampedAt'>): string {
-  return `${count(stamped, 'time-stamped head')}, the last of ${timeText(stampedAt)}`;
+  return `${count(stamped, 'time-stamped head')}, the last of ${formatTime(stampedAt)}`;
 }
 
 function asJson(directory: string, result: Verified): string {

@@ -15,6 +15,7 @@ import {
 import { type IdentifierLists, usageCsv, usageNotes } from '../audit/reader/usage-table.ts';
 import type { AdminDetails } from '../audit/record.ts';
 import { putBounded } from '../base/bounded-map.ts';
+import { capitalized } from '../base/units.ts';
 import { callerOf, Slots } from './admission.ts';
 import {
   type PageRequest,
@@ -270,7 +271,7 @@ function attach(res: Response, name: string, format: keyof typeof TYPES): Respon
 
 function usageView({ usage, notes }: ThreadUsage): UsageView {
   const { by, rows, other = null, total, daily } = usage;
-  const sentences = usageNotes(usage).map((note) => `${note.charAt(0).toUpperCase()}${note.slice(1)}.`);
+  const sentences = usageNotes(usage).map((note) => `${capitalized(note)}.`);
   return { by, rows, other, total, daily, notes: [...notes, ...sentences] };
 }
 

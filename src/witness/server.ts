@@ -1,4 +1,3 @@
-import { once } from 'node:events';
 import type { Server } from 'node:http';
 import type { Server as SecureServer } from 'node:https';
 import { createRequire } from 'node:module';
@@ -10,7 +9,7 @@ import { monotonicClock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import { LogThrottle } from '../base/log-throttle.ts';
 import { createServer } from '../base/node-http.ts';
-import { type OpenAddress, openPort, type PortOptions } from '../base/open-port.ts';
+import { closeServer, type OpenAddress, openPort, type PortOptions } from '../base/open-port.ts';
 import { pipelineBound } from '../base/pipeline-bound.ts';
 import type { ListenTls } from '../gateway/listener.ts';
 import type { HeadStore } from './head-store.ts';
@@ -121,12 +120,8 @@ export class WitnessServer {
     this.#secure?.setSecureContext(contextOf(tls));
   }
 
-  async close(): Promise<void> {
-    if (!this.#server.listening) return;
-    const closed = once(this.#server, 'close');
-    this.#server.close();
-    this.#server.closeAllConnections();
-    await closed;
+  close(): Promise<void> {
+    return closeServer(this.#server);
   }
 }
 
