@@ -87,6 +87,13 @@ export function* linesOf(block: Buffer): Generator<readonly [start: number, end:
   }
 }
 
+/** The index of each line end. */
+export function lineEnds(bytes: Buffer): number[] {
+  const ends: number[] = [];
+  for (let at = bytes.indexOf(NEWLINE); at !== -1; at = bytes.indexOf(NEWLINE, at + 1)) ends.push(at);
+  return ends;
+}
+
 /** A record as it is in the log, without its line end. */
 export interface NumberedLine extends LineHead {
   readonly line: string;

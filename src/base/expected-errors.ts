@@ -30,6 +30,15 @@ export function reportDefect(error: unknown): undefined {
   if (isDefect(error)) reportError(error);
 }
 
+/** Does something that may fail at another program, which reports that itself; undefined: it failed. */
+export async function unlessFailed<T>(work: () => Promise<T>): Promise<T | undefined> {
+  try {
+    return await work();
+  } catch (error) {
+    return reportDefect(error);
+  }
+}
+
 /**
  * Returns the error of a request of the gateway's own, if it says something of the upstream.
  * @throws any other error: it shows a defect of the gateway
