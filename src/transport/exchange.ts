@@ -2,10 +2,10 @@ import type { Cancellable } from '../base/cancellation.ts';
 import type { ErrorCode, GatewayError } from '../base/errors.ts';
 import type { RawHeaders } from '../base/raw-headers.ts';
 import type { ExchangeRequest, Lost } from '../handshake/exchange.ts';
-import { type ResponseSource, UpstreamResponse } from '../handshake/response.ts';
+import type { ResponseSource, UpstreamResponse } from '../handshake/response.ts';
 import { isConnectionLost, upstreamError } from './errors.ts';
 import type { FairQueue, Queued } from './fair-queue.ts';
-import type { ResponseHead, ResponseReceiver } from './response-reader.ts';
+import type { ResponseReceiver } from './response-reader.ts';
 
 /** How far an exchange is: `responding` from the first byte of the response on. */
 export type ExchangeProgress = 'unsent' | 'sent' | 'responding';
@@ -25,9 +25,7 @@ export interface ExchangeObserver {
 const FAULTS: ReadonlySet<ErrorCode> = new Set(['upstream-unreachable', 'upstream-tls', 'upstream-timeout']);
 
 /** One request: it waits for a connection, goes out on one, and its response is returned at the head. */
-export class UpstreamExchange
-  implements ResponseReceiver, ResponseSource, Queued<UpstreamExchange>, Cancellable
-{
+export class UpstreamExchange implements ResponseReceiver, Queued<UpstreamExchange>, Cancellable {
   readonly request: ExchangeRequest;
   readonly client: string;
   /** When it began to wait; undefined: it found a connection that it can have. */
@@ -78,12 +76,11 @@ export class UpstreamExchange
     this.request.interim?.information(status, headers);
   }
 
-  onHead({ status, reason, headers, isHttp11, lines }: ResponseHead): UpstreamResponse {
-    this.#observer.responded(status);
-    this.isChallenged = status === 401;
-    this.#response = new UpstreamResponse(status, reason, headers, isHttp11, this, lines);
-    this.#resolve(this.#response);
-    return this.#response;
+  onHead(response: UpstreamResponse): void {
+    this.#observer.responded(response.status);
+    this.isChallenged = response.status === 401;
+    this.#response = response;
+    this.#resolve(response);
   }
 
   /** The connection failed, or was not made. */
