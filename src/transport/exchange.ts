@@ -66,8 +66,9 @@ export class UpstreamExchange implements ResponseReceiver, Queued<UpstreamExchan
 
   /** The request was cancelled. */
   cancel(reason: GatewayError): void {
-    const connection = this.connection;
-    this.#leave();
+    const { connection } = this;
+    this.#waiting.remove(this);
+    connection?.abandon();
     if (connection !== undefined) this.#observe(reason);
     this.#fail(reason);
   }
@@ -108,28 +109,10 @@ export class UpstreamExchange implements ResponseReceiver, Queued<UpstreamExchan
     this.#fail(error);
   }
 
-  pause(): void {
-    this.connection?.pause();
-  }
-
-  resume(): void {
-    this.connection?.resume();
-  }
-
-  abandon(): void {
-    this.#leave();
-    this.release();
-  }
-
   /** The head is the verdict: a stream in which nothing comes for a while must not keep requests from the upstream. */
   #observe(error: GatewayError): void {
     if (this.#response === undefined && FAULTS.has(error.code))
       this.#observer.failed(error, this.progress !== 'unsent');
-  }
-
-  #leave(): void {
-    this.#waiting.remove(this);
-    this.connection?.abandon();
   }
 
   #lose(lost: Lost): void {
@@ -143,7 +126,7 @@ export class UpstreamExchange implements ResponseReceiver, Queued<UpstreamExchan
     else this.#response.fail(error);
   }
 
-  /** It has ended; also called by its connection when its response has been read whole. */
+  /** It has ended; also called by its connection when its response has been read whole, or was abandoned. */
   release(): void {
     // The connection may be another exchange's from now on.
     this.connection = undefined;

@@ -47,7 +47,7 @@ interface Framing {
  * Reads a head, from its status line to the end of its last field line. `source`: where its body comes from.
  * @throws MalformedMessage
  */
-function responseOf(text: string, source: ResponseSource | undefined): UpstreamResponse {
+function responseOf(text: string, source: ResponseSource): UpstreamResponse {
   if (!STATUS_LINE.test(text)) throw new MalformedMessage('start-line');
   const lineEnd = text.indexOf('\r');
   const phrase = text.slice(PHRASE, lineEnd);
@@ -154,8 +154,8 @@ const TOO_MANY_INTERIM = `The upstream sent more than ${MAX_INTERIM} interim res
 const TOO_SHORT = 'The response of the upstream is not as long as its Content-Length says.';
 const CHUNKS_BREAK_OFF = 'The response of the upstream ends before its last chunk.';
 
-/** Receives the response of one exchange, and is where its body comes from. A throw ends the reading. */
-export interface ResponseReceiver extends ResponseSource {
+/** Receives the response of one exchange, as it is read. A throw ends the reading. */
+export interface ResponseReceiver {
   /** An interim response (1xx), never 100 (Continue); any number of them, before the head. */
   onInformation(status: number, headers: RawHeaders): void;
   /** The head of the final response; once. Its body follows. */
@@ -167,6 +167,7 @@ export interface ResponseReceiver extends ResponseSource {
  * differently, because a client would be given the response to another request.
  */
 export class ResponseReader implements BodyReceiver {
+  readonly #source: ResponseSource;
   // Only the reader changes these.
   /** True if no response is due: `begin` was not called yet, or the response has ended. */
   isIdle = true;
@@ -188,6 +189,11 @@ export class ResponseReader implements BodyReceiver {
   isHttp10: boolean | undefined;
   /** Grows with the final head, and with each piece of a body. Interim responses put no timeout off. */
   progress = 0;
+
+  /** `source`: the connection. */
+  constructor(source: ResponseSource) {
+    this.#source = source;
+  }
 
   /** A request of this method is about to be written: its response goes to the receiver. */
   begin(method: string, receiver: ResponseReceiver): void {
@@ -263,7 +269,7 @@ export class ResponseReader implements BodyReceiver {
       if (!isStartOfHead(input.toString('latin1', at, at + 16))) throw new MalformedMessage('start-line');
       return at;
     }
-    const response = responseOf(input.toString('latin1', at, end - CRLF_LENGTH), this.#receiver);
+    const response = responseOf(input.toString('latin1', at, end - CRLF_LENGTH), this.#source);
     if (response.status < 200) this.#takeInterim(response, end - at);
     else this.#takeHead(response);
     return end;

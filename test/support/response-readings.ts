@@ -1,7 +1,7 @@
 import { createRequire } from 'node:module';
 import { GatewayError } from '../../src/base/errors.ts';
 import type { RawHeaders } from '../../src/base/raw-headers.ts';
-import type { UpstreamResponse } from '../../src/handshake/response.ts';
+import type { ResponseSource, UpstreamResponse } from '../../src/handshake/response.ts';
 import { ResponseReader } from '../../src/transport/response-reader.ts';
 
 /** One response as a reader understood it. Text is Latin-1. */
@@ -66,13 +66,9 @@ class GatewayRecording extends Recording {
     for (const piece of this.#response.take()) this.push(piece);
     if (this.#response.isWhole && this.result !== 'whole') this.end(this.#response.trailers);
   }
-
-  pause(): void {}
-
-  resume(): void {}
-
-  abandon(): void {}
 }
+
+const SOURCE: ResponseSource = { pause() {}, resume() {}, abandon() {} };
 
 /**
  * Reads a response with the gateway's reader, in pieces that end at these places.
@@ -85,7 +81,7 @@ export function readWithGateway(
 ): Reading {
   const input = Buffer.from(bytes, 'latin1');
   const recording = new GatewayRecording();
-  const reader = new ResponseReader();
+  const reader = new ResponseReader(SOURCE);
   reader.begin(method, recording);
   try {
     let at = 0;
