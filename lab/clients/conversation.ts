@@ -8,6 +8,8 @@ import type { Message } from './message.ts';
 import { isForbidden, LARGEST_HEAD, upstreamTarget } from './rules.ts';
 import { type Arrival, SECRET } from './upstream.ts';
 
+/** Errors after which the start of a next request would be uncertain. */
+const MALFORMED: ReadonlySet<string | undefined> = new Set(['bad-request', 'not-implemented']);
 /** The longest that a connection may take, in milliseconds; the timeouts of the gateway are a tenth of it. */
 const HANG_MS = 60_000;
 /** So long a client waits for the end of a connection on which it sent what is malformed; then it ends its side. */
@@ -289,8 +291,8 @@ export class Conversation {
       requestIdOf(expected),
     );
     if ('fault' in problem) this.#violate(problem.fault);
-    else if (problem.code === 'bad-request' && this.#closedAt !== index)
-      this.#violate('the connection went on after 400');
+    else if (MALFORMED.has(problem.code) && this.#closedAt !== index)
+      this.#violate(`the connection went on after ${problem.code}`);
     else if (
       answer.status !== 503 &&
       expected?.message?.expects === 'served' &&

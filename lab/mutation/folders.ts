@@ -19,7 +19,13 @@ export const folders: readonly MutatedFolder[] = [
     name: 'audit/journal',
     tests: [
       'test/audit/{batches,chain-writer,file-audit,head,journal,outage,record,recovery,write-failure}.test.ts',
+      'test/audit/{pseudonyms,signed-heads}.test.ts',
     ],
+  },
+  {
+    name: 'upstream',
+    // What runs before all tests of a file counts for every mutant.
+    tests: ['test/upstream/!(attempts-property).test.ts'],
   },
   {
     name: 'challenges',

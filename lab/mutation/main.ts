@@ -38,7 +38,7 @@ function optionsFor(
     timeoutMS: 10_000,
     // Node.js strips the types; nothing checks them in mutants.
     disableTypeChecks: false,
-    ignorePatterns: ['/*', '!/src', '!/test', '/test/bench'],
+    ignorePatterns: ['/*', '!/src', '!/test', '/test/bench', '!/docs'],
     incremental: true,
     incrementalFile: `${report}.incremental.json`,
     force: again,

@@ -52,7 +52,7 @@ export function checkProblem(
   return code === 'internal-error' ? fault('an internal error') : { code };
 }
 
-const UNREADABLE: ReadonlySet<number> = new Set([400, 414, 431]);
+const UNREADABLE: ReadonlySet<number> = new Set([400, 501, 414, 431]);
 
 /** True if it may be that the gateway could not read the request, and so not its id. */
 function isUnreadable(answer: RawResponse): boolean {

@@ -1,8 +1,8 @@
 import type { Audit } from '../audit/audit.ts';
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
-import { LogThrottle } from '../base/log-throttle.ts';
 import type { Steps } from '../base/steps.ts';
+import { Throttle } from '../base/throttle.ts';
 import { MemoryChallengeStore } from '../challenges/store/memory.ts';
 import {
   RedisChallengeStore,
@@ -26,11 +26,11 @@ import type { Metrics } from '../metrics/metrics.ts';
 import type { RedisOptions } from '../redis/connection.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import type { Tracing } from '../tracing/tracing.ts';
-import { CredentialRegistry, type DeploymentRotation } from '../upstream/credential-registry.ts';
+import { CredentialRegistry } from '../upstream/credential-registry.ts';
 import type { EgressNews } from '../upstream/egress-addresses.ts';
 import { CheckPace } from '../upstream/health-check.ts';
 import type { PauseNews } from '../upstream/outcomes.ts';
-import type { CredentialNews } from '../upstream/rotation.ts';
+import type { CredentialNews, RotationNews } from '../upstream/rotation.ts';
 import type { AddressChange } from '../upstream/upstream-address.ts';
 import type { SharedUpstreamDeps } from './deployments.ts';
 import type { FlightFiles } from './flight-files.ts';
@@ -87,7 +87,7 @@ class UpstreamEvents {
   };
 
   /** Called when a candidate is promoted or refused, or has to wait. */
-  readonly onRotation = (rotation: DeploymentRotation): void => {
+  readonly onRotation = (rotation: RotationNews): void => {
     const { audit, log, metrics } = this.#sinks;
     const { deployment, credential, result } = rotation;
     metrics.credentialRotations.inc({ deployment, credential, result });
@@ -268,7 +268,7 @@ export function createListeners(
 ): Listener[] {
   const { limits } = sharedSettings(config.listen);
   const shared = new ConnectionLimits({ ...limits, isShared });
-  const proxyHeaders = new LogThrottle(clock, MAX_THROTTLED);
+  const proxyHeaders = new Throttle(clock, MAX_THROTTLED);
   return config.listen.map(
     (settings, index) =>
       new Listener(gateway, {

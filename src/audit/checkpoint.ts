@@ -1,4 +1,5 @@
 import { createHash, createPrivateKey, createPublicKey, type KeyObject, sign, verify } from 'node:crypto';
+import { parseJson } from '../base/json.ts';
 import type { Secret } from '../base/secret.ts';
 import { type Digest, digestText, parseDigest } from './merkle.ts';
 import { parseProcessName } from './replica-name.ts';
@@ -16,13 +17,13 @@ const ORIGIN_START = 'digest-gateway/';
 export const CHECKPOINT_START = '{"checkpoint":';
 
 /** A tree: the log of a process from its record `first` on. Leaf 0 is that record. */
-export interface TreeName {
+interface TreeName {
   readonly replica: string;
   readonly first: number;
 }
 
 /** The content of a checkpoint. */
-export interface TreeHead extends TreeName {
+interface TreeHead extends TreeName {
   /** Number of leaves, which are records. */
   readonly size: number;
   readonly root: Digest;
@@ -163,11 +164,7 @@ export function checkpointLine(note: string): string {
 
 /** A line as the text of a checkpoint; undefined: it is none, or has another spelling than the gateway's. */
 export function noteOfLine(line: string): string | undefined {
-  try {
-    const { checkpoint } = JSON.parse(line) as { checkpoint?: unknown };
-    const isOwn = typeof checkpoint === 'string' && checkpointLine(checkpoint) === `${line}\n`;
-    return isOwn ? checkpoint : undefined;
-  } catch {
-    return undefined;
-  }
+  const { checkpoint } = Object(parseJson(line)) as { readonly checkpoint?: unknown };
+  const isOwn = typeof checkpoint === 'string' && checkpointLine(checkpoint) === `${line}\n`;
+  return isOwn ? checkpoint : undefined;
 }

@@ -1,5 +1,4 @@
-import { timestampFindings } from './timestamp-findings.ts';
-import { witnessFindings } from './witness-findings.ts';
+import { timestampFindings, witnessFindings } from './head-findings.ts';
 
 /**
  * Everything that `audit verify`, a search and the writer find in a log: its stable kind, the cause and remedy for
@@ -12,7 +11,7 @@ const table = {
     message: () => 'is neither a record nor a seal: it was changed or inserted',
   },
   'header-invalid': {
-    cause: 'The first line of a segment is no header: it was changed or removed.',
+    cause: 'The first line of a segment is not a header: it was changed or removed.',
     message: () => 'is not the header of a segment: it was changed or removed',
   },
   'replica-mismatch': {
@@ -247,11 +246,11 @@ const table = {
   },
   'set-aside': {
     note: true,
-    cause: 'A start moved lines without a seal to this file, as after a crash. It is no part of the log.',
+    cause: 'A start moved lines without a seal to this file, as after a crash. It is not part of the log.',
     message: ({ bytes, lines, line, segment }: Partial<SetAsideFacts>) => {
       const counts = bytes === undefined ? '' : `${bytes} bytes in ${lines} lines, `;
       const from = segment === undefined ? '' : ` from line ${line} of ${segment} on`;
-      return `${counts}set aside at a start${from}; it is no part of the log`;
+      return `${counts}set aside at a start${from}; it is not part of the log`;
     },
   },
   'set-aside-altered': {
@@ -308,7 +307,7 @@ const table = {
 } as const satisfies Record<string, KindOfFinding>;
 
 /** The fixed properties of a kind. */
-export interface KindOfFinding {
+interface KindOfFinding {
   readonly note?: true;
   readonly cause: string;
   /** Undefined: that of every integrity error. */

@@ -1,5 +1,6 @@
 import type { KeyObject } from 'node:crypto';
 import { z } from 'zod';
+import { parseJson } from '../base/json.ts';
 import { type Checkpoint, isSignedBy, originOf, parseCheckpoint } from './checkpoint.ts';
 import { type Cosignature, cosignatureOf, type WitnessKey } from './cosignature.ts';
 import { type Digest, digestText, leafHash, parseDigest, rootFromProof } from './merkle.ts';
@@ -35,7 +36,7 @@ const requestRecord = z.looseObject({
   access: z.int().optional(),
 });
 
-export type RequestRecord = z.infer<typeof requestRecord>;
+type RequestRecord = z.infer<typeof requestRecord>;
 
 /** Why a proof is refused; the message says it. */
 export class ProofError extends Error {
@@ -64,7 +65,7 @@ function parseProof(text: string): Proof | undefined {
 }
 
 /** The records that a proof shows to be in a log. */
-export interface Proven {
+interface Proven {
   readonly requestId: string;
   /** The name of the tree, with replica and first record. */
   readonly origin: string;
@@ -102,12 +103,9 @@ export function checkProof(
 }
 
 function parseRequestProof(text: string): RequestProof {
-  try {
-    return requestProof.parse(JSON.parse(text));
-  } catch {
-    // The message would quote the content.
-    throw new ProofError('is not a proof of audit prove');
-  }
+  const { data } = requestProof.safeParse(parseJson(text));
+  if (data === undefined) throw new ProofError('is not a proof of audit prove');
+  return data;
 }
 
 function cosignatureFor(checkpoint: Checkpoint, witnesses: readonly WitnessKey[]): Cosignature {
@@ -152,11 +150,7 @@ function parseRecord(line: string): RequestRecord {
 
 /** Reads a line of the log; undefined: it is not a record of a request. */
 export function parseRequestRecord(line: string): RequestRecord | undefined {
-  try {
-    return requestRecord.safeParse(JSON.parse(line)).data;
-  } catch {
-    return undefined;
-  }
+  return requestRecord.safeParse(parseJson(line)).data;
 }
 
 function processIn(origin: string): string {

@@ -39,3 +39,11 @@ export interface ErrorKind {
   /** Headers of the response, flat: name, value … */
   readonly headers?: RawHeaders;
 }
+
+/** Properties of one error that replace those of its code. */
+export interface ErrorChange {
+  /** Retry-After of the response: a whole number of seconds. */
+  readonly retryAfter?: number | undefined;
+  /** One of the `knownProxyErrors` of the code. */
+  readonly proxyError?: ProxyErrorType | undefined;
+}

@@ -1,4 +1,4 @@
-import type { ErrorKind, ProxyErrorType } from './error-kind.ts';
+import type { ErrorChange, ErrorKind, ProxyErrorType } from './error-kind.ts';
 
 /**
  * Every error that a client can receive: its stable code, HTTP status, title, and the error type of RFC
@@ -182,6 +182,14 @@ const table = {
     cause: 'The gateway failed, by a defect or because its host lacks something, such as file descriptors.',
     remedy: 'Read the log line with the request id; it has the cause and the stack.',
   },
+  'not-implemented': {
+    status: 501,
+    title: 'Not implemented',
+    proxyError: 'http_request_error',
+    cause:
+      'The gateway does not know the method of the request, or a transfer coding that its body has below chunked. The connection ends, since what follows could be read in two ways.',
+    remedy: 'Use a registered method, and send the body as it is, or with Content-Encoding.',
+  },
   'upgrade-unsupported': {
     status: 501,
     title: 'Upgrade unsupported',
@@ -207,7 +215,7 @@ const table = {
     ],
     cause:
       'No connection to the upstream, or it broke: DNS, route, firewall, forward proxy, or `egress.localAddress` is not on this host.',
-    remedy: 'Run `digest-gateway doctor`, which tells these apart.',
+    remedy: 'Run `digest-gateway doctor`, which distinguishes these.',
   },
   'upstream-tls': {
     status: 502,
@@ -340,14 +348,6 @@ const table = {
 } as const satisfies Record<string, ErrorKind>;
 
 export type ErrorCode = keyof typeof table;
-
-/** Properties of one error that replace those of its code. */
-export interface ErrorChange {
-  /** Retry-After of the response: a whole number of seconds. */
-  readonly retryAfter?: number | undefined;
-  /** One of the `knownProxyErrors` of the code. */
-  readonly proxyError?: ProxyErrorType | undefined;
-}
 
 /** Returns every code with its properties, ordered by status. */
 export function errorKinds(): [ErrorCode, ErrorKind][] {

@@ -15,7 +15,12 @@ export function ignoreAbort(error: unknown): undefined {
   if (!isNativeError(error) || error.name !== 'AbortError') throw error;
 }
 
-/** For a file that need not be there. @throws any error that is not of the system */
+/** For a file that need not be there. @throws any error but that there is none */
+export function ignoreAbsent(error: unknown): undefined {
+  if (errorCode(error) !== 'ENOENT') throw error;
+}
+
+/** For a file that need not be readable. @throws any error that is not of the system */
 export function ignoreSystemError(error: unknown): undefined {
   if (isDefect(error) || errorCode(error) === '') throw error;
 }
@@ -23,6 +28,15 @@ export function ignoreSystemError(error: unknown): undefined {
 /** For a caller that goes on without what failed at another program or a disk. A defect of this program is reported. */
 export function reportDefect(error: unknown): undefined {
   if (isDefect(error)) reportError(error);
+}
+
+/** Does something that may fail at another program, which reports that itself; undefined: it failed. */
+export async function unlessFailed<T>(work: () => Promise<T>): Promise<T | undefined> {
+  try {
+    return await work();
+  } catch (error) {
+    return reportDefect(error);
+  }
 }
 
 /**

@@ -1,5 +1,6 @@
 import { once } from 'node:events';
 import { chmod, lstat, rm } from 'node:fs/promises';
+import type { Server as HttpServer } from 'node:http';
 import { type AddressInfo, connect, type Server } from 'node:net';
 import { errorCode } from './error-code.ts';
 import { ignoreSystemError } from './expected-errors.ts';
@@ -60,6 +61,15 @@ export async function openPort(
     throw error;
   });
   return { address, port: 0 };
+}
+
+/** Closes a listener, and its connections at once; one that was never opened is closed. */
+export async function closeServer(server: HttpServer): Promise<void> {
+  if (!server.listening) return;
+  const closed = once(server, 'close');
+  server.close();
+  server.closeAllConnections();
+  await closed;
 }
 
 /**

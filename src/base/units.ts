@@ -53,8 +53,18 @@ export function parseInstant(text: string): number {
 
 /** Formats Unix milliseconds as people write them: the date alone if it is the first instant of one in UTC. */
 export function formatInstant(at: number): string {
-  const text = new Date(at).toISOString();
-  return text.endsWith('T00:00:00.000Z') ? text.slice(0, 10) : text.replace('.000Z', 'Z');
+  const text = formatTime(at);
+  return text.endsWith('T00:00:00Z') ? text.slice(0, 10) : text;
+}
+
+/** Returns the text with a capital letter at its beginning. */
+export function capitalized(text: string): string {
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
+/** Formats Unix milliseconds as RFC 3339 in UTC, without the milliseconds if they are 0. */
+export function formatTime(at: number): string {
+  return new Date(at).toISOString().replace('.000Z', 'Z');
 }
 
 /** Formats the end of something: `ends 2027-03-01`, or `ended …` if `now`, in Unix milliseconds, is not before it. */

@@ -1,5 +1,5 @@
 import type { Clock } from '../base/clock.ts';
-import { reportDefect } from '../base/expected-errors.ts';
+import { unlessFailed } from '../base/expected-errors.ts';
 import type { AlgorithmName } from '../digest/algorithms.ts';
 import { type Credential, canAnswer } from '../digest/authorization.ts';
 import { type Challenge, chooseChallenge } from '../digest/challenge.ts';
@@ -38,7 +38,7 @@ export class SharedChallenges {
   /** The challenge that everybody may use. */
   async load(): Promise<AgedChallenge | undefined> {
     const { store, key } = this.#options;
-    const held = await this.#try(() => store.load(key));
+    const held = await unlessFailed(() => store.load(key));
     if (held !== undefined) this.#stored = held.challenge.nonce;
     return held;
   }
@@ -46,13 +46,13 @@ export class SharedChallenges {
   /** The challenge that everybody may use turned out to be of no use. */
   async discard({ challenge }: HeldChallenge): Promise<void> {
     const { store, key } = this.#options;
-    await this.#try(() => store.discard(key, challenge.nonce));
+    await unlessFailed(() => store.discard(key, challenge.nonce));
   }
 
   /** A challenge with a count that another process left; no other process gets it. */
   async take(): Promise<ParkedChallenge | undefined> {
     const { store, key, onTaken } = this.#options;
-    const taken = await this.#try(() => store.take(key));
+    const taken = await unlessFailed(() => store.take(key));
     if (taken !== undefined) onTaken?.(taken);
     return taken;
   }
@@ -60,7 +60,7 @@ export class SharedChallenges {
   /** Offers a challenge without qop to everybody; resolves to the one of somebody who was quicker. */
   async share(next: AgedChallenge, lifetimeMs = KEPT_MS): Promise<AgedChallenge | undefined> {
     const { store, key } = this.#options;
-    const held = await this.#try(() => store.replace(key, this.#stored, next, lifetimeMs));
+    const held = await unlessFailed(() => store.replace(key, this.#stored, next, lifetimeMs));
     if (held === undefined) return undefined;
     this.#stored = held.challenge.nonce;
     return held.challenge.nonce === next.challenge.nonce ? undefined : held;
@@ -69,38 +69,29 @@ export class SharedChallenges {
   /** Leaves a challenge with a count for the next process. */
   async park(parked: ParkedChallenge, lifetimeMs = KEPT_MS): Promise<void> {
     const { store, key } = this.#options;
-    await this.#try(() => store.park(key, parked, lifetimeMs));
+    await unlessFailed(() => store.park(key, parked, lifetimeMs));
   }
 
   /** True if this process is the one to renew; without the store every process is. */
   async lead(ms: number): Promise<boolean> {
     const { store, key } = this.#options;
-    return (await this.#try(() => store.lead(key, ms))) ?? true;
+    return (await unlessFailed(() => store.lead(key, ms))) ?? true;
   }
 
   /** Loads what was learned about the upstream; undefined: the store failed. */
   recall(): Promise<{ readonly learned: Learned | undefined } | undefined> {
     const { store, key } = this.#options;
-    return this.#try(async () => ({ learned: await store.recall(key) }));
+    return unlessFailed(async () => ({ learned: await store.recall(key) }));
   }
 
   /** Tells every process and the next start; false: the store did not confirm it. */
   async learn(learned: Learned): Promise<boolean> {
     const { store, key } = this.#options;
-    const written = await this.#try(async () => {
+    const written = await unlessFailed(async () => {
       await store.learn(key, learned);
       return true;
     });
     return written ?? false;
-  }
-
-  async #try<T>(call: () => Promise<T>): Promise<T | undefined> {
-    try {
-      return await call();
-    } catch (error) {
-      // The store reports its errors itself.
-      return reportDefect(error);
-    }
   }
 }
 

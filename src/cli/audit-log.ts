@@ -8,6 +8,7 @@ import { processOf } from '../audit/replica-name.ts';
 import { foldersIn, segmentSizes } from '../audit/segments/segment.ts';
 import { BufferGc } from '../base/buffer-gc.ts';
 import { messageOf } from '../base/error-code.ts';
+import { capitalized } from '../base/units.ts';
 import { listNames } from '../config/cross-check.ts';
 import { ConfigError, type LocatedIssue } from '../config/issues.ts';
 import { loadLocated } from '../config/load.ts';
@@ -69,7 +70,7 @@ export class LogReading implements Disposable {
   static async of(
     io: Io,
     directory: string,
-    options: { readonly replica?: string | undefined; readonly shown?: boolean } = {},
+    options: { readonly replica?: string | undefined; readonly shown?: boolean | undefined } = {},
   ): Promise<LogReading> {
     return new LogReading(io, await ReadProgress.of(io.stderr, directory, options));
   }
@@ -98,6 +99,35 @@ export class LogReading implements Disposable {
     this.progress.hide();
     note(this.#io, findingText(finding));
   }
+}
+
+/** Which log a command reads, and how. */
+interface LogOptions {
+  readonly config: string;
+  readonly key: readonly string[];
+  readonly replica?: string | undefined;
+  /** True: pseudonyms stay as they are. */
+  readonly asRecorded?: boolean | undefined;
+  /** False: the progress is not shown. */
+  readonly shown?: boolean | undefined;
+}
+
+/**
+ * Opens the log that a configuration names; `options` are those of its readers.
+ * @throws ConfigError; CommandError if there is no such replica
+ */
+export async function openLog(io: Io, { config, key, replica, asRecorded, shown }: LogOptions) {
+  const section = await openAuditConfig(io, config, key);
+  const { directory, keys } = section;
+  await requireReplica(directory, replica);
+  const reading = await LogReading.of(io, directory, { replica, shown });
+  const pseudonyms = await openPseudonyms(io, section, asRecorded);
+  return {
+    section,
+    reading,
+    options: { directory, keys, pseudonyms, ...reading.options },
+    [Symbol.dispose]: () => reading[Symbol.dispose](),
+  };
 }
 
 const MIB = 1024 * 1024;
@@ -133,7 +163,10 @@ export class ReadProgress implements Disposable {
   static async of(
     stderr: Output,
     directory: string,
-    { replica, shown = true }: { readonly replica?: string | undefined; readonly shown?: boolean } = {},
+    {
+      replica,
+      shown = true,
+    }: { readonly replica?: string | undefined; readonly shown?: boolean | undefined } = {},
   ): Promise<ReadProgress> {
     const isShown = shown && stderr.isTTY === true;
     return new ReadProgress(stderr, isShown ? await segmentSizes(directory, replica) : undefined);
@@ -317,8 +350,7 @@ export function argument<T>(parse: (text: string) => T): (text: string) => T {
       return parse(text);
     } catch (error) {
       if (!(error instanceof RangeError)) throw error;
-      const { message } = error;
-      throw new InvalidArgumentError(`${message.charAt(0).toUpperCase()}${message.slice(1)}.`);
+      throw new InvalidArgumentError(`${capitalized(error.message)}.`);
     }
   };
 }

@@ -1,14 +1,14 @@
 import { generateKeyPairSync, type KeyObject } from 'node:crypto';
-import { readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { readFile, rm, writeFile } from 'node:fs/promises';
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { verificationKey } from '../audit/checkpoint.ts';
 import { type WitnessKey, witnessKey } from '../audit/cosignature.ts';
 import { checkProof, LARGEST_PROOF, ProofError } from '../audit/proof.ts';
 import { NotProvableError, prove } from '../audit/reader/prove.ts';
 import { errorCode, messageOf } from '../base/error-code.ts';
-import { count } from '../base/units.ts';
+import { count, formatTime } from '../base/units.ts';
 import { auditDirectory, collectFiles, replicaOption, requireReplica } from './audit-log.ts';
-import { CommandError, type ExitStatus, type Io, print, type Run } from './io.ts';
+import { CommandError, type ExitStatus, type Io, print, type Run, readBounded } from './io.ts';
 
 interface ProveArguments {
   readonly config?: string;
@@ -93,12 +93,12 @@ async function runCheckProof(
 ): Promise<ExitStatus> {
   const keys = await readPublicKeys(publicKey);
   const witnesses = await readWitnessKeys(files);
-  const text = await readProof(file);
+  const text = (await readBounded(file, LARGEST_PROOF, 'it is too large for a proof')).toString();
   try {
     const { requestId, origin, records, cosignatures } = checkProof(text, keys, witnesses);
     const seen = cosignatures
       .slice(0, 1)
-      .map(({ name, time }) => `, cosigned by ${name} at ${timeText(time)}`);
+      .map(({ name, time }) => `, cosigned by ${name} at ${formatTime(time)}`);
     const found = `${count(records.length, 'record')} of request ${requestId} in ${origin}${seen.join('')}`;
     await print(io, `${records.map((record) => `${record}\n`).join('')}${file}: ok — ${found}\n`);
     return 0;
@@ -106,15 +106,6 @@ async function runCheckProof(
     if (!(error instanceof ProofError)) throw error;
     await print(io, `${file}: REFUSED — it ${error.message}\n`);
     return 1;
-  }
-}
-
-async function readProof(file: string): Promise<string> {
-  try {
-    if ((await stat(file)).size > LARGEST_PROOF) throw new Error('it is too large for a proof');
-    return await readFile(file, 'utf8');
-  } catch (error) {
-    throw new CommandError(2, `${file} cannot be read: ${messageOf(error)}`, error);
   }
 }
 
@@ -138,11 +129,6 @@ export function readWitnessKeys(files: readonly string[]): Promise<WitnessKey[]>
 export function witnessKeyOption(): Option {
   const description = 'check cosignatures by the key of a witness (NAME+ID+BASE64, or PEM); can be repeated';
   return new Option('--witness-key <file>', description).argParser(collectFiles).default([]);
-}
-
-/** A time (Unix milliseconds) as RFC 3339 in seconds. */
-export function timeText(time: number): string {
-  return new Date(time).toISOString().replace('.000Z', 'Z');
 }
 
 function readKeys<T>(files: readonly string[], parse: (text: string) => T): Promise<T[]> {

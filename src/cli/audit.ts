@@ -1,9 +1,8 @@
-import { readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type Command, InvalidArgumentError } from 'commander';
 import { cosignatureOf } from '../audit/cosignature.ts';
 import { findingText } from '../audit/findings.ts';
-import type { CosignedCounts } from '../audit/reader/cosigned-check.ts';
+import type { CosignedCounts } from '../audit/reader/head-checks.ts';
 import { type Verified, type VerifyOptions, verify } from '../audit/reader/verify.ts';
 import { isSelected, processOf } from '../audit/replica-name.ts';
 import { formatHead, type Head, parseHead } from '../audit/seal.ts';
@@ -13,7 +12,7 @@ import { foldersIn } from '../audit/segments/segment.ts';
 import { RedisStream } from '../audit/shipping/redis-stream.ts';
 import { messageOf } from '../base/error-code.ts';
 import { certificatesIn } from '../base/guarded-file.ts';
-import { count } from '../base/units.ts';
+import { count, formatTime } from '../base/units.ts';
 import { registerExport } from './audit-export.ts';
 import { registerForget } from './audit-forget.ts';
 import {
@@ -26,11 +25,20 @@ import {
   replicaOption,
   streamRedisOf,
 } from './audit-log.ts';
-import { readPublicKeys, readWitnessKeys, registerProof, timeText, witnessKeyOption } from './audit-proof.ts';
+import { readPublicKeys, readWitnessKeys, registerProof, witnessKeyOption } from './audit-proof.ts';
 import { registerSearch } from './audit-search.ts';
 import { registerTail } from './audit-tail.ts';
 import { registerUsage } from './audit-usage.ts';
-import { CommandError, type ExitStatus, type Io, note, print, printable, type Run } from './io.ts';
+import {
+  CommandError,
+  type ExitStatus,
+  type Io,
+  note,
+  print,
+  printable,
+  type Run,
+  readBounded,
+} from './io.ts';
 
 interface VerifyArguments {
   readonly config?: string;
@@ -77,7 +85,7 @@ export function registerAudit(program: Command, run: Run): void {
     .option('--head <head>', 'a head of the log that was kept elsewhere; can be repeated', collectHead, [])
     .option(
       '--known-loss <head>',
-      'a loss that was looked into, as the result names it: it is no integrity error; can be repeated',
+      'a loss that was looked into, as the result names it: it is not an integrity error; can be repeated',
       collectHead,
       [],
     )
@@ -165,7 +173,7 @@ async function witnessesOf({
     throw new CommandError(2, '--witness-key needs --public-key: cosignatures are of signed heads');
   const witnesses = await readWitnessKeys(witnessKey);
   if (file === undefined) return { witnesses };
-  const found = [...cosignedHeadsIn(await readBounded(file))];
+  const found = [...cosignedHeadsIn(await readBounded(file, MAX_FILE))];
   // Otherwise a file of something else would find nothing wrong.
   if (!found.some(({ checkpoint }) => cosignatureOf(checkpoint, witnesses) !== undefined)) {
     throw new CommandError(2, `${file} has no head that the witness of --witness-key has cosigned`);
@@ -176,21 +184,12 @@ async function witnessesOf({
   };
 }
 
-async function readBounded(file: string): Promise<Buffer> {
-  try {
-    if ((await stat(file)).size > MAX_FILE) throw new Error('it is too large');
-    return await readFile(file);
-  } catch (error) {
-    throw new CommandError(2, `${file} cannot be read: ${messageOf(error)}`, error);
-  }
-}
-
 /** The authorities of time stamps; undefined: time stamps are not checked. */
 async function readTimestampCa({ timestampCa, publicKey }: VerifyArguments): Promise<string | undefined> {
   if (timestampCa === undefined) return undefined;
   if (publicKey.length === 0)
     throw new CommandError(2, '--timestamp-ca needs --public-key: time stamps are of signed heads');
-  const pem = (await readBounded(timestampCa)).toString();
+  const pem = (await readBounded(timestampCa, MAX_FILE)).toString();
   if (certificatesIn(pem) === undefined) {
     throw new CommandError(2, `${timestampCa} holds no certificate: name a file of certificates in PEM form`);
   }
@@ -276,11 +275,11 @@ function provenText({ checkpoints, provenRecords }: Pick<Verified, 'checkpoints'
 
 function cosignedText({ cosigned, cosignedRecords, cosignedAt }: CosignedCounts): string {
   const heads = count(cosigned, 'cosigned head');
-  return `${heads} over ${count(cosignedRecords, 'record')}, the last of ${timeText(cosignedAt)}`;
+  return `${heads} over ${count(cosignedRecords, 'record')}, the last of ${formatTime(cosignedAt)}`;
 }
 
 function stampedText({ stamped, stampedAt }: Pick<Verified, 'stamped' | 'stampedAt'>): string {
-  return `${count(stamped, 'time-stamped head')}, the last of ${timeText(stampedAt)}`;
+  return `${count(stamped, 'time-stamped head')}, the last of ${formatTime(stampedAt)}`;
 }
 
 function asJson(directory: string, result: Verified): string {

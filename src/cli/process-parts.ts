@@ -2,6 +2,7 @@ import { AuditLogError, openParts, type ProcessParts } from '../app/compose.ts';
 import { BufferGc } from '../base/buffer-gc.ts';
 import { monotonicClock } from '../base/clock.ts';
 import { messageOf } from '../base/error-code.ts';
+import { parseJson } from '../base/json.ts';
 import { createLog, type Log } from '../base/log.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import { openTracing, type Tracing } from '../tracing/tracing.ts';
@@ -110,13 +111,8 @@ async function logSdkErrors(log: Log): Promise<void> {
 
 /** Returns the message of an error, which the SDK reports as JSON or with its stack. */
 function messageIn(text: string): string {
-  try {
-    const { message } = JSON.parse(text) as { message?: unknown };
-    if (typeof message === 'string') return message;
-  } catch {
-    // Not JSON.
-  }
-  return text.split('\n', 1).join();
+  const { message } = Object(parseJson(text)) as { readonly message?: unknown };
+  return typeof message === 'string' ? message : text.split('\n', 1).join();
 }
 
 async function shutDown(sdk: Sdk, log: Log): Promise<void> {

@@ -259,7 +259,7 @@ const s3 = (folder: string) =>
             z.strictObject(
               {
                 mode: oneOf(['governance', 'compliance']).describe(
-                  'Who can remove an object before its time: those with a permission, or nobody.',
+                  'Who can remove an object before its time: those with a permission, or no one.',
                 ),
                 keep: period().describe('How long after the upload an object cannot be changed or removed.'),
               },

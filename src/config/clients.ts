@@ -90,7 +90,7 @@ const identify = () =>
     )
     .refine(isNotEmpty, {
       error:
-        'says nothing that tells this client from others: give addresses, apiKeySha256, apiKeys, certificate or jwt',
+        'has nothing that identifies the client: give addresses, apiKeySha256, apiKeys, certificate or jwt',
     });
 
 const mode = () =>

@@ -47,7 +47,7 @@ const roles = () =>
       nameClaim: claimName()
         .default('sub')
         .describe(
-          'The claim by which the console and the audit log name a person, such as `email`. Two people are told apart by `sub`, whatever this claim says.',
+          'The claim by which the console and the audit log name a person, such as `email`. Two people are distinguished by `sub`, whatever this claim says.',
         ),
     },
     { error: SECTION },
@@ -82,7 +82,7 @@ export const oidcSchema = (folder: string) =>
           'PEM: the authorities of the certificate of the provider, instead of those that Node.js has.',
         ),
       roles: roles().describe(
-        'Who may do what. Give at least one of `viewer`, `operator` and `auditor`. A person can have several roles; without one nobody gets in.',
+        'Who may do what. Give at least one of `viewer`, `operator` and `auditor`. A person can have several roles; a person without one is not admitted.',
       ),
     },
     { error: SECTION },

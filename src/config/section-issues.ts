@@ -96,7 +96,7 @@ function* controlIssues({ control, ...sections }: Accepted<Config>): Generator<C
   if (roles !== undefined && !('viewer' in roles || 'operator' in roles || 'auditor' in roles)) {
     yield {
       path: ['control', 'oidc', 'roles'],
-      message: 'lets nobody in: give viewer, operator or auditor the values of the claim',
+      message: 'admits no one: give viewer, operator or auditor the values of the claim',
     };
   }
   if (fourEyes !== undefined && fourEyes !== false && (!('oidc' in control) || actions === false)) {

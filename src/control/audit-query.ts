@@ -49,7 +49,7 @@ const whole = (most: number) => {
 const cursor = parsed((given) => {
   const position = parseCursor(given);
   if (position !== undefined) return position;
-  throw new RangeError('is no cursor: give the one of the page before, or none');
+  throw new RangeError('is not a cursor: give the one of the page before, or none');
 });
 
 const criteria = {

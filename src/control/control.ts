@@ -1,11 +1,10 @@
-import { once } from 'node:events';
 import type { Server } from 'node:http';
 import { pipeline } from 'node:stream/promises';
 import express, { type NextFunction, type Request, type RequestHandler, type Response } from 'express';
 import helmet from 'helmet';
 import { ignoreSystemError } from '../base/expected-errors.ts';
 import { createServer } from '../base/node-http.ts';
-import { type OpenAddress, openPort, type PortOptions } from '../base/open-port.ts';
+import { closeServer, type OpenAddress, openPort, type PortOptions } from '../base/open-port.ts';
 import { pipelineBound } from '../base/pipeline-bound.ts';
 import type { MetricsFormat, MetricsText } from '../metrics/merged-metrics.ts';
 import type { Metrics } from '../metrics/metrics.ts';
@@ -200,10 +199,7 @@ export class ControlPlane {
 
   async close(): Promise<void> {
     this.#console.close();
-    const closed = once(this.#server, 'close');
-    this.#server.close();
-    this.#server.closeAllConnections();
-    await closed;
+    await closeServer(this.#server);
   }
 }
 

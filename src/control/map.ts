@@ -1,8 +1,8 @@
 import { expiryOf } from '../transport/upstream-tls.ts';
 import type { Sampler } from './history.ts';
-import type { CertificateUseView, MapView, WayView } from './map-view.ts';
 import type { GatewayState } from './state.ts';
 import { type FlowTotals, flowKey, round } from './totals.ts';
+import type { CertificateUseView, MapView, WayView } from './view.ts';
 
 /** Maximum number of ways in one response. */
 const WAYS = 40;
@@ -19,7 +19,7 @@ export interface RulePlace {
 }
 
 /** The part of the map that is wanted; empty: everything. */
-export interface MapScope {
+interface MapScope {
   readonly client: string;
   readonly deployment: string;
 }

@@ -1,5 +1,6 @@
 import { findingText } from '../audit/findings.ts';
 import { statusOfCode, titleOf } from '../base/errors.ts';
+import { capitalized } from '../base/units.ts';
 import { expiryOf } from '../transport/upstream-tls.ts';
 import type { Sampler } from './history.ts';
 import type { RulePlace } from './map.ts';
@@ -393,6 +394,6 @@ function summarize(findings: readonly Finding[]): Condition {
 }
 
 function sentence(text: string): string {
-  const capital = text.charAt(0).toUpperCase() + text.slice(1);
+  const capital = capitalized(text);
   return /^$|[.!?]$/.test(capital) ? capital : `${capital}.`;
 }

@@ -8,12 +8,11 @@ import type { Clock } from '../base/clock.ts';
 import { errorCode, messageOf } from '../base/error-code.ts';
 import { ignoreAbort } from '../base/expected-errors.ts';
 import type { RedisStoreOptions } from '../challenges/store/redis.ts';
-import type { OpenIdProvider } from '../identity/openid-provider.ts';
+import { discover, type OpenIdProvider, reasonOf } from '../identity/openid-provider.ts';
 import { RedisSession } from '../redis/session.ts';
 import { type DeploymentReport, type ExaminedDeployment, examineDeployment } from './deployment.ts';
 import { type Finding, fine, type Mark, wrong } from './finding.ts';
 import type { DoctorDeps } from './observed-connections.ts';
-import { examineSignIn } from './sign-in.ts';
 
 /** The parts of a configuration that doctor examines. */
 export interface DoctorInput {
@@ -67,6 +66,36 @@ export function examineRevocation(crlExpires: number, now: number): Finding {
   if (crlExpires * 1000 > now) return fine('revocation', `all lists are valid until ${expires}`, facts);
   return wrong('revocation', 'crl-expired', `a list expired at ${expires}`, facts);
 }
+
+const PKCE = 'S256';
+
+/** Reads the discovery document of the provider at which operators sign in. */
+export async function examineSignIn(provider: OpenIdProvider): Promise<Finding> {
+  try {
+    const configuration = await discover(provider);
+    const server = configuration.serverMetadata();
+    const endsSessions = server.end_session_endpoint !== undefined;
+    const facts = { issuer: server.issuer, endsSessions };
+    const saw = `the discovery document is of ${server.issuer}, ${endsSessions ? 'with' : 'without'} a place to sign out`;
+    // RFC 8414 §2: without a list it is not known.
+    const methods = server.code_challenge_methods_supported;
+    if (methods?.includes(PKCE) !== false) return fine('sign-in', saw, facts);
+    return wrong('sign-in', 'sign-in-without-pkce', `${saw}, and PKCE without ${PKCE}`, facts);
+  } catch (error) {
+    const problem = PROBLEMS[errorCode(error)] ?? 'sign-in-unreachable';
+    return wrong('sign-in', problem, reasonOf(error));
+  }
+}
+
+/** Findings by codes of openid-client; other errors are those of the network. */
+const PROBLEMS: Readonly<Record<string, 'sign-in-issuer' | 'sign-in-unusable'>> = {
+  OAUTH_JSON_ATTRIBUTE_COMPARISON_FAILED: 'sign-in-issuer',
+  OAUTH_INVALID_RESPONSE: 'sign-in-unusable',
+  OAUTH_PARSE_ERROR: 'sign-in-unusable',
+  OAUTH_RESPONSE_IS_NOT_JSON: 'sign-in-unusable',
+  OAUTH_RESPONSE_IS_NOT_CONFORM: 'sign-in-unusable',
+  OAUTH_INVALID_SERVER_METADATA: 'sign-in-unusable',
+};
 
 /** Time limit for a reply without TLS, in milliseconds. */
 const PLAIN_MS = 500;

@@ -2,7 +2,7 @@ import type { TlsFaultName } from '../transport/errors.ts';
 
 export type Mark = 'ok' | 'warn' | 'fail';
 
-export type Check =
+type Check =
   | 'egress'
   | 'connection'
   | 'tls'
@@ -246,7 +246,7 @@ export const problems = {
   'redis-unsigned': {
     mark: 'warn',
     advice:
-      'Give redis.keyFile the same key on all gateways, or see that nobody else can write to this Redis (docs/operate/redis.md).',
+      'Give redis.keyFile the same key on all gateways, or make sure that no one else can write to this Redis (docs/operate/redis.md).',
   },
   'audit-missing': {
     mark: 'warn',

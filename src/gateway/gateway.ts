@@ -349,6 +349,7 @@ export class Gateway {
 const ENDS_CONNECTION: ReadonlySet<ErrorCode> = new Set([
   'bad-request',
   'headers-too-large',
+  'not-implemented',
   'request-timeout',
   'connect-unsupported',
 ]);

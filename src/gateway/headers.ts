@@ -21,6 +21,8 @@ const NEVER_OUTBOUND = [
   ...HOP_BY_HOP,
   'host',
   'expect',
+  // Sent on without the names of hosts.
+  'via',
   'authorization',
   'proxy-authorization',
   'cookie',
@@ -90,12 +92,25 @@ const OWN_LINES = `via: ${VIA}\r\nx-request-id: `;
 const OWN_LINES_HTTP_1_0 = `via: ${VIA_HTTP_1_0}\r\nx-request-id: `;
 
 /**
- * Returns the headers of the upstream request: the client's without those for the gateway, plus Via.
+ * Returns the headers of the upstream request: the client's without those for the gateway and without the names in Via,
+ * plus Via.
  * @param keepTrace true to forward the client's trace headers
  */
 export function outboundHeaders(raw: RawHeaders, httpVersion: string, keepTrace = false): string[] {
   const headers = without(raw, keepTrace ? NOT_OUTBOUND : NOT_OUTBOUND_NOR_TRACE, true);
-  return headers.concat('via', httpVersion === '1.1' ? VIA : VIA_HTTP_1_0);
+  const own = httpVersion === '1.1' ? VIA : VIA_HTTP_1_0;
+  const via = joinedValue(raw, 'via');
+  return headers.concat('via', via === undefined ? own : `${pseudonymousVia(via)}${own}`);
+}
+
+/** A member of Via (RFC 9110 §7.6.3): its version of HTTP, and the start of the name of a host. */
+const VIA_MEMBER = /(?:^|,)[ \t]*(?:HTTP\/)?(\d(?:\.\d)?)[ \t]+[^ \t,]/gi;
+
+/** Via of a client for the upstream: a proxy in front of the gateway must not make internal names known. */
+function pseudonymousVia(via: string): string {
+  let text = '';
+  for (const [, version] of via.matchAll(VIA_MEMBER)) text += `${version} client-side, `;
+  return text;
 }
 
 /**

@@ -26,7 +26,11 @@ const KNOWN: ReadonlySet<string> = new Set(METHODS.filter((method) => method !==
 const REQUEST_LINE = /^[A-Z-]+ [\x21-\x7e]+ HTTP\/1\.[01]\r\n/;
 const VERSION_LENGTH = ' HTTP/1.1'.length;
 const START = /^[A-Z-]{1,20}(?: |$)/;
+const LONG_METHOD = /^[A-Z-]{21}/;
 const START_LENGTH = 21;
+
+/** Codings without parameters, and chunked as the last one alone. */
+const OTHER_CODINGS = /^(?:(?!chunked[ \t]*,)[!#$%&'*+.^_`|~\w-]+[ \t]*,[ \t]*)+chunked$/i;
 
 const CONTINUE = /(?:^|,)[ \t]*100-continue[ \t]*(?:,|$)/i;
 
@@ -45,22 +49,35 @@ export interface RequestHead {
   readonly expectsContinue: boolean;
 }
 
-/** True if the bytes from there can be the start of a request line. */
-function isStartOfRequest(input: Buffer, at: number): boolean {
-  return START.test(input.toString('latin1', at, at + START_LENGTH));
+/**
+ * Refuses bytes that cannot be the start of a request line.
+ * @throws MalformedMessage; GatewayError `not-implemented`
+ */
+function checkStart(input: Buffer, at: number): void {
+  const start = input.toString('latin1', at, at + START_LENGTH);
+  if (!START.test(start)) throw badRequestLine(start);
+}
+
+/** A long method gets the same response whether its head has come whole or not. */
+function badRequestLine(text: string): GatewayError | MalformedMessage {
+  return LONG_METHOD.test(text) ? unknownMethod() : new MalformedMessage('start-line');
+}
+
+function unknownMethod(): GatewayError {
+  return new GatewayError('not-implemented', 'The gateway does not know the method of the request.');
 }
 
 /**
  * Reads a head, from its request line to the end of its last field line. It refuses framing that two servers could read
  * differently, which makes request smuggling possible.
- * @throws MalformedMessage; GatewayError `bad-request`
+ * @throws MalformedMessage; GatewayError `bad-request`, `not-implemented`
  */
 export function requestHead(text: string): RequestHead {
-  if (!REQUEST_LINE.test(text)) throw new MalformedMessage('start-line');
+  if (!REQUEST_LINE.test(text)) throw badRequestLine(text);
   const methodEnd = text.indexOf(' ');
   const lineEnd = text.indexOf('\r', methodEnd);
   const method = text.slice(0, methodEnd);
-  if (!KNOWN.has(method)) throw new MalformedMessage('start-line');
+  if (!KNOWN.has(method)) throw unknownMethod();
   const target = text.slice(methodEnd + 1, lineEnd - VERSION_LENGTH);
   const headers = fieldLines(text, lineEnd + CRLF_LENGTH);
   const isHttp11 = text[lineEnd - 1] === '1';
@@ -87,7 +104,9 @@ function bodyFraming(headers: RawHeaders, httpVersion: string): BodyFraming {
   // RFC 9112 §6.1: such framing is faulty.
   if (httpVersion === '1.0') throw badFraming('An HTTP/1.0 request cannot have Transfer-Encoding.');
   if (coding.toLowerCase() !== 'chunked') {
-    throw badFraming('The only supported Transfer-Encoding is chunked.');
+    const detail = 'The only supported Transfer-Encoding is chunked.';
+    // RFC 9112 §6.1; without chunked at the end, or with chunked twice, the framing is faulty (§6.3).
+    throw OTHER_CODINGS.test(coding) ? new GatewayError('not-implemented', detail) : badFraming(detail);
   }
   if (length !== undefined) throw badFraming('A request cannot have Content-Length and Transfer-Encoding.');
   return 'chunked';
@@ -105,7 +124,7 @@ function badFraming(detail: string): GatewayError {
 
 /** The parts whose error does not depend on the configuration. */
 const MALFORMED: Readonly<Record<Exclude<MessagePart, 'head-size' | 'trailers-size'>, string>> = {
-  'start-line': 'The request line is not that of HTTP/1.1 or HTTP/1.0, or its method is unknown.',
+  'start-line': 'The request line is not that of HTTP/1.1 or HTTP/1.0.',
   'line-end': 'The request is not HTTP/1.1 or HTTP/1.0: a line ends without CR.',
   field: 'A header or trailer line of the request is not valid HTTP/1.1 (RFC 9112 §5).',
   chunk: 'The chunks of the body are not valid HTTP/1.1 (RFC 9112 §7.1).',
@@ -191,8 +210,7 @@ export class RequestReader implements BodyReceiver {
       throw isLong ? this.#targetTooLong() : error;
     }
     if (end === -1) {
-      if (!isHalfEmptyLine(input, at) && !isStartOfRequest(input, at))
-        throw new MalformedMessage('start-line');
+      if (!isHalfEmptyLine(input, at)) checkStart(input, at);
       return at;
     }
     const head = requestHead(input.toString('latin1', at, end - CRLF_LENGTH));

@@ -173,5 +173,5 @@ function reasonOfRejection(error: unknown): string {
   if (code === 'ERR_JWT_CLAIM_VALIDATION_FAILED' && isNativeError(error) && 'claim' in error) {
     return error.claim === 'nbf' ? 'is not valid yet' : `has no right claim ${String(error.claim)}`;
   }
-  return REJECTIONS[code] ?? 'is no signed JWT';
+  return REJECTIONS[code] ?? 'is not a signed JWT';
 }

@@ -33,7 +33,7 @@ export class Tokens {
   async verify(token: string): Promise<TokenVerdict> {
     const { claimedIssuer, issuers } = await this.#load();
     const name = claimedIssuer(token);
-    if (name === undefined) return { rejected: 'is no signed JWT' };
+    if (name === undefined) return { rejected: 'is not a signed JWT' };
     return issuers.get(name)?.verify(token) ?? { rejected: 'is from an unknown issuer' };
   }
 

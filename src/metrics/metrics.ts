@@ -289,7 +289,7 @@ export class Metrics {
   );
   readonly auditWitnessConflict = this.#gauge(
     'audit_witness_conflict',
-    '1: a log is no continuation of what its witness has cosigned; 0: it is',
+    '1: a log does not continue the one that its witness has cosigned; 0: it is',
     [],
     'max',
   );

@@ -5,6 +5,7 @@ import type { ResponseSource } from '../handshake/response.ts';
 import { type Connect, closeSocket } from './connector.ts';
 import { connectionEnded } from './errors.ts';
 import type { UpstreamExchange } from './exchange.ts';
+import type { Holder } from './fair-queue.ts';
 import { isLastRequest, type OwnLines, StreamedRequest, writeRequest } from './request-writer.ts';
 import { ResponseReader } from './response-reader.ts';
 
@@ -57,16 +58,17 @@ export class Connection implements ResponseSource {
   /** For the pool: when it was taken for an exchange; undefined: it is free. */
   takenAt: number | undefined;
   /** For the pool: the client whose exchange it was taken for; undefined: it is free. */
-  client: string | undefined;
+  client: Holder | undefined;
   /** Ticks in which its exchange waited for the client to send or to read. */
   clientTicks = 0;
   /** Only the connection reads with it. */
   readonly reader = new ResponseReader();
+  /** True if it has carried an exchange. Only the connection changes it. */
+  wasUsed = false;
   /** Undefined: connecting. */
   #socket: Socket | undefined;
   #exchange: UpstreamExchange | undefined;
   #isClosed = false;
-  #wasUsed = false;
   #isPaused = false;
   /** True while the body of a request is being sent. */
   #isSending = false;
@@ -97,11 +99,6 @@ export class Connection implements ResponseSource {
     return this.#exchange !== undefined;
   }
 
-  /** True if it has carried an exchange. */
-  get wasUsed(): boolean {
-    return this.#wasUsed;
-  }
-
   /** True if it has been idle long enough that the upstream may be closing it. */
   isStale(now: number): boolean {
     return now >= this.#idleUntil;
@@ -126,7 +123,7 @@ export class Connection implements ResponseSource {
   /** Sends the request of an exchange. Called when the connection is open and not busy. */
   begin(exchange: UpstreamExchange): void {
     this.#exchange = exchange;
-    this.#wasUsed = true;
+    this.wasUsed = true;
     exchange.isReused = this.#idleUntil > 0;
     this.clientTicks = 0;
     exchange.connection = this;
@@ -348,7 +345,7 @@ export class Connection implements ResponseSource {
  */
 export function slowestOf(
   connections: Iterable<Connection>,
-  isOver: (client: string) => boolean,
+  isOver: (client: Holder) => boolean,
   minTicks: number,
 ): Connection | undefined {
   let slowest: Connection | undefined;

@@ -15,7 +15,7 @@ import { closeSocket, connector } from './connector.ts';
 import type { Egress } from './egress.ts';
 import { tooSlowForItsShare, upstreamError, waitedTooLong } from './errors.ts';
 import { type ExchangeObserver, UpstreamExchange } from './exchange.ts';
-import { FairQueue } from './fair-queue.ts';
+import { FairQueue, type Holder } from './fair-queue.ts';
 import { lengthRequired, ownLines } from './request-writer.ts';
 import type { TlsSeen, UpstreamTls } from './upstream-tls.ts';
 
@@ -244,13 +244,13 @@ export class Connections implements ConnectionOwner {
     if (this.#available <= 0) return false;
     const { facts } = next.request;
     const idle = this.#takeIdle(next.request, now);
-    this.#waiting.takeThis(next);
-    this.#waiting.hold(next.client, 1);
+    const client = this.#waiting.takeThis(next);
+    client.held += 1;
     if (next.waitingSince !== undefined) this.#observeWait(next, now);
     if (facts !== undefined) facts.leftAt ??= now;
     const connection = idle ?? this.#connection();
     // A stream of an hour does not show how long other requests have to wait.
-    connection.client = next.client;
+    connection.client = client;
     connection.takenAt = next.request.noTotalTimeout === true ? undefined : now;
     if (idle === undefined) connection.open(next, now);
     else connection.begin(next);
@@ -304,7 +304,7 @@ export class Connections implements ConnectionOwner {
     // An idle connection that ends says nothing that was not known.
     if (connection.client !== undefined) {
       this.#isHttp10 = connection.reader.isHttp10 ?? this.#isHttp10;
-      this.#waiting.hold(connection.client, -1);
+      connection.client.held -= 1;
     }
     connection.client = undefined;
     if (connection.takenAt === undefined) return;
@@ -329,8 +329,7 @@ export class Connections implements ConnectionOwner {
   #reclaim(now: number): void {
     const share = this.#share;
     const isDue = ({ waitingSince = now }: UpstreamExchange): boolean => waitingSince <= now - PATIENCE;
-    const isOver = (client: string): boolean =>
-      this.#waiting.heldBy(client) > share && this.#waiting.someOther(client, isDue);
+    const isOver = (client: Holder): boolean => client.held > share && this.#waiting.someOther(client, isDue);
     slowestOf(this.#connections, isOver, PATIENCE / this.#tickMs)?.cancel(tooSlowForItsShare(share));
   }
 

@@ -7,11 +7,19 @@ export interface Queued<T> extends Linked<T> {
   readonly client: string;
 }
 
+/** A client of a `FairQueue`. */
+export interface Holder {
+  /** What it holds of what the queue is for; whoever takes its items counts it. */
+  held: number;
+}
+
 /** The items of one client, and its place among the clients that have items. */
-class ClientQueue<T extends Queued<T>> extends LinkedQueue<T> implements ClientState, Linked<ClientQueue<T>> {
+class ClientQueue<T extends Queued<T>>
+  extends LinkedQueue<T>
+  implements ClientState, Linked<ClientQueue<T>>, Holder
+{
   previous: ClientQueue<T> | undefined = undefined;
   next: ClientQueue<T> | undefined = undefined;
-  /** Number of its items that were taken and not given back. */
   held = 0;
 
   get isUnused(): boolean {
@@ -44,21 +52,10 @@ export class FairQueue<T extends Queued<T>> {
     return (queue ?? first)?.first;
   }
 
-  /** Counts one more that this client holds, or one less (-1). */
-  hold(client: string, count: 1 | -1): void {
-    this.#clients.of(client).held += count;
-  }
-
-  /** How many this client holds. */
-  heldBy(client: string): number {
-    return this.#clients.find(client)?.held ?? 0;
-  }
-
-  /** True if this holds for the oldest item of another client. */
-  someOther(client: string, holds: (item: T) => boolean): boolean {
+  /** True if this is true for the oldest item of another client. */
+  someOther(client: Holder, isTrue: (item: T) => boolean): boolean {
     for (let queue = this.#turns.first; queue !== undefined; { next: queue } = queue) {
-      const { first } = queue;
-      if (first !== undefined && first.client !== client && holds(first)) return true;
+      if (queue !== client && queue.first !== undefined && isTrue(queue.first)) return true;
     }
     return false;
   }
@@ -84,13 +81,14 @@ export class FairQueue<T extends Queued<T>> {
     return item;
   }
 
-  /** Removes the oldest item of a client, whose turn is over then. */
-  takeThis(item: T): void {
+  /** Removes the oldest item of a client, whose turn is over then, and returns that client. */
+  takeThis(item: T): Holder {
     const queue = this.#clients.of(item.client);
     queue.remove(item);
     this.size -= 1;
     this.#turns.remove(queue);
     if (queue.size > 0) this.#turns.add(queue);
+    return queue;
   }
 
   /** Does nothing if the item is not in the queue. */

@@ -28,7 +28,7 @@ const KEEP_ALIVE_TIMEOUT = /timeout=(\d+)/;
 const FRAMING_TRAILER =
   'The upstream sent Content-Length or Transfer-Encoding in the trailers of a response (RFC 9110 §6.5.1).';
 const AMBIGUOUS_LENGTH =
-  'The upstream sent a response whose length can be read in two ways: Content-Length is repeated, is no number, or comes with Transfer-Encoding, or Transfer-Encoding is malformed (RFC 9112 §6.3).';
+  'The upstream sent a response whose length can be read in two ways: Content-Length is repeated, is not a number, or comes with Transfer-Encoding, or Transfer-Encoding is malformed (RFC 9112 §6.3).';
 
 export interface ResponseHead {
   readonly status: number;

@@ -1,4 +1,6 @@
+import { putBounded } from '../base/bounded-map.ts';
 import type { Clock } from '../base/clock.ts';
+import { GatewayError } from '../base/errors.ts';
 import { credentialRefused } from '../handshake/errors.ts';
 
 const MINUTE_MS = 60_000;
@@ -53,4 +55,77 @@ export class CredentialCircuit {
     const attempts: number[] = Array(count).fill(this.#clock.now());
     this.#attempts = [...this.#attempts, ...attempts].slice(-this.#perMinute);
   }
+}
+
+/** Such requests of a client to one path in a minute: a client can write a target that is refused in many ways. */
+const PER_PATH = 5;
+/** One refusal says little: an upstream that forgets its nonces twice in a round trip looks the same. */
+const MIN_PER_TARGET = 2;
+/** Targets and paths that are remembered; of a longer one its first characters. */
+const MAX_KEYS = 256;
+const MAX_KEY_LENGTH = 1_024;
+
+interface Targeted {
+  readonly client: string;
+  readonly target: string;
+}
+
+/**
+ * Bounds the failed log-ins with targets that the upstream refuses although it accepts the credential: some servers lock
+ * an account or an address out after a few.
+ */
+export class RefusedTargets {
+  readonly #clock: Clock;
+  readonly #perTarget: number;
+  readonly #circuits = new Map<string, CredentialCircuit>();
+  #forgetAt = Number.NEGATIVE_INFINITY;
+  /** Refusals so far. */
+  count = 0;
+
+  constructor(clock: Clock, perTarget: number) {
+    this.#clock = clock;
+    this.#perTarget = Math.max(MIN_PER_TARGET, perTarget);
+  }
+
+  /**
+   * A request ended with this error, which counts if the upstream refused its target. `before`: `count` when it began. What
+   * hits requests that are under way at the same time is one event for their target.
+   */
+  note({ client, target }: Targeted, error: unknown, before: number): void {
+    if (!(error instanceof GatewayError) || error.code !== 'upstream-target-refused') return;
+    this.#forgetAt = this.#clock.now() + MINUTE_MS;
+    if (before === this.count) this.#circuit(target.slice(0, MAX_KEY_LENGTH), this.#perTarget).attempted();
+    this.count += 1;
+    this.#circuit(pathKey(client, target), PER_PATH).attempted();
+  }
+
+  /** The upstream responded to a request with this target, so what it refused before was something else. */
+  accepted({ client, target }: Targeted): void {
+    if (this.#circuits.size === 0) return;
+    this.#circuits.delete(target.slice(0, MAX_KEY_LENGTH));
+    this.#circuits.delete(pathKey(client, target));
+  }
+
+  /** True if no request of this client for this target is due. */
+  bars({ client, target }: Targeted): boolean {
+    if (this.#circuits.size === 0) return false;
+    if (this.#clock.now() >= this.#forgetAt) this.#circuits.clear();
+    return this.#isFull(target.slice(0, MAX_KEY_LENGTH)) || this.#isFull(pathKey(client, target));
+  }
+
+  #isFull(key: string): boolean {
+    return this.#circuits.get(key)?.hasRoom === false;
+  }
+
+  #circuit(key: string, perMinute: number): CredentialCircuit {
+    const circuit = this.#circuits.get(key) ?? new CredentialCircuit(this.#clock, perMinute);
+    putBounded(this.#circuits, key, circuit, MAX_KEYS);
+    return circuit;
+  }
+}
+
+/** No target begins with a space. */
+function pathKey(client: string, target: string): string {
+  const [path = ''] = target.split('?', 1);
+  return ` ${client} ${path.slice(0, MAX_KEY_LENGTH)}`;
 }

@@ -6,28 +6,18 @@ import type { CredentialSet } from '../credentials/credentials.ts';
 import { egressAddress } from '../transport/egress.ts';
 import { trustOf } from '../transport/upstream-tls.ts';
 import { UpstreamCredential } from './credential.ts';
-import { CredentialCircuit } from './credential-circuit.ts';
+import { CredentialCircuit, RefusedTargets } from './credential-circuit.ts';
 import { CredentialVersion, type Transport, type VersionDeps } from './credential-version.ts';
-import { RefusedTargets } from './refused-targets.ts';
 import type { CredentialNews, RotationNews } from './rotation.ts';
-
-export interface DeploymentRotation extends RotationNews {
-  readonly deployment: string;
-}
 
 export interface RegistryDeps extends Omit<VersionDeps, 'counters'> {
   readonly store: ChallengeStore;
   readonly clock: Clock;
   /** Called when a candidate of a deployment was promoted or refused. */
-  readonly onRotation: (rotation: DeploymentRotation) => void;
+  readonly onRotation: (rotation: RotationNews) => void;
   /** Called when the upstream begins to refuse a version, and when it accepts it again. */
   readonly onHealth: (news: CredentialNews) => void;
 }
-
-/**
- * The events of the flight recorder for the ends of trials: a version that is only refused as a candidate is rejected.
- */
-const TRIALS = { promoted: 'promoted', refused: 'rejected', waiting: 'waiting' } as const;
 
 interface Entry {
   readonly credential: UpstreamCredential;
@@ -158,17 +148,10 @@ export class CredentialRegistry {
       clock,
       store,
       key,
-      open: (credential) => new CredentialVersion(credential, options, deps),
+      open: (credential, renew) => new CredentialVersion(credential, options, deps, renew),
       recorder,
-      onRotation: (rotation) => {
-        const { result, credential, from, to } = rotation;
-        recorder.note(TRIALS[result], deployment, credential, [to, from]);
-        onRotation({ deployment, ...rotation });
-      },
-      onHealth: (news) => {
-        recorder.note(news.refused ? 'refused' : 'accepted', deployment, news.credential, [news.version]);
-        onHealth(news);
-      },
+      onRotation,
+      onHealth,
     });
   }
 }

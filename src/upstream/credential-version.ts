@@ -102,6 +102,9 @@ export const UNCLEAR: Reply = { kind: 'unclear', status: 0, isUnprotected: false
 
 const NO_RETRIES: Retries = { attempts: 0, take: () => false, count() {} };
 
+/** Asks the upstream for a nonce of this version that takes the place of this one. */
+export type Renew = (version: CredentialVersion, nonce: Nonce) => Promise<void>;
+
 /** The pool of a version for transports with the same settings. */
 interface VersionPool {
   /** The settings on which it depends. */
@@ -128,6 +131,7 @@ export class CredentialVersion {
   isRefusalReported = false;
   readonly #credential: Credential;
   readonly #deps: VersionDeps;
+  readonly #renew: Renew;
   /** The latest last: it carries the gateway's own requests, since the connections of an earlier one may close. */
   readonly #attachments: Attachment[] = [];
 
@@ -135,10 +139,12 @@ export class CredentialVersion {
     credential: Credential,
     { deployment, origin, egress, tls }: Pick<VersionOptions, 'deployment' | 'origin' | 'egress' | 'tls'>,
     deps: VersionDeps,
+    renew: Renew,
   ) {
     this.version = credential.version;
     this.#credential = credential;
     this.#deps = deps;
+    this.#renew = renew;
     this.key = serializeKey({
       deployment,
       origin,
@@ -149,12 +155,12 @@ export class CredentialVersion {
     });
   }
 
-  /** Requests go out over this transport from now on; `renew` asks for a nonce that takes the place of this one. */
-  attach(transport: Transport, renew: (nonce: Nonce) => Promise<void>): void {
+  /** Requests go out over this transport from now on. */
+  attach(transport: Transport): void {
     const { address, options, metrics } = transport;
     const { deployment, algorithms, forwardTrace } = options;
     const { clock, recorder } = this.#deps;
-    const pool = this.#poolFor(options, renew);
+    const pool = this.#poolFor(options);
     const account: Account = {
       credential: this.#credential,
       pool: pool.pool,
@@ -288,7 +294,7 @@ export class CredentialVersion {
     return this.#deps.tracing?.background('challenge', { 'digest_gateway.deployment': deployment });
   }
 
-  #poolFor(options: VersionOptions, renew: (nonce: Nonce) => Promise<void>): VersionPool {
+  #poolFor(options: VersionOptions): VersionPool {
     const { deployment, algorithms, noncePolicy, renewAhead } = options;
     const { store, counters, clock, recorder, onPolicyStep, onBound } = this.#deps;
     const settings = JSON.stringify([noncePolicy, algorithms, renewAhead !== false]);
@@ -309,7 +315,7 @@ export class CredentialVersion {
       policy: noncePolicy,
       onStep: (policy, from) => onPolicyStep(deployment, policy, from),
       onBound: () => onBound(deployment),
-      renew: renewAhead === false ? undefined : renew,
+      renew: renewAhead === false ? undefined : (nonce) => this.#renew(this, nonce),
     });
     return { settings, pool, restored: undefined };
   }

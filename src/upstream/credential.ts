@@ -13,14 +13,12 @@ import {
   targetRefused,
 } from '../handshake/errors.ts';
 import type { UpstreamRequest } from '../handshake/exchange.ts';
-import type { FlightRecorder } from '../handshake/flight-recorder.ts';
 import { type HandshakeOptions, handshake, type Refused } from '../handshake/handshake.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
-import type { CredentialCircuit } from './credential-circuit.ts';
+import type { CredentialCircuit, RefusedTargets } from './credential-circuit.ts';
 import type { CredentialVersion, Reply, Transport } from './credential-version.ts';
 import { Questions } from './questions.ts';
 import { canAnswer, errorAfter, evidenceOf, optionsAfter } from './refusal.ts';
-import type { RefusedTargets } from './refused-targets.ts';
 import { Trials } from './trial.ts';
 import { type Sending, Verifier, Waiting } from './verification.ts';
 import { Versions, type VersionsDeps } from './versions.ts';
@@ -35,7 +33,6 @@ export interface CredentialDeps extends VersionsDeps {
   /** Bounds the attempts with a credential of which every version is refused. */
   readonly circuit: CredentialCircuit;
   readonly refusedTargets: RefusedTargets;
-  readonly recorder: FlightRecorder;
 }
 
 const FROM_POOL: HandshakeOptions = {};
@@ -62,7 +59,7 @@ export class UpstreamCredential {
   constructor(set: CredentialSet, deps: CredentialDeps) {
     this.#deps = deps;
     this.versions = new Versions(set, deps, (version, nonce) => this.#renew(version, nonce));
-    this.#questions = new Questions(deps.circuit, () => this.versions.latestTransport);
+    this.#questions = new Questions(deps.circuit, this.versions);
     deps.recorder.offer(deps.deployment, set, deps.circuit.perMinute);
     const { versions } = this;
     this.#verifier = new Verifier({ ...deps, versions, questions: this.#questions, waiting: this.#waiting });
@@ -157,8 +154,16 @@ export class UpstreamCredential {
     const requests = this.#requests.get(transport);
     if (requests === undefined) throw new TypeError('the credential has no such transport');
     const { exchange } = transport;
-    const state = { flight: undefined, turn: undefined, version: undefined, isLate: false };
-    const call: Sending = { request, budget, exchange, transport, ...state };
+    const call: Sending = {
+      request,
+      budget,
+      exchange,
+      transport,
+      flight: undefined,
+      turn: undefined,
+      version: undefined,
+      isLate: false,
+    };
     requests.enter();
     const recorded = recorder.request(deployment, this.versions.name, request);
     let options = FROM_POOL;

@@ -3,19 +3,19 @@ import type { Nonce } from '../challenges/nonce.ts';
 import { upstreamTooSlow } from '../handshake/errors.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
 import type { CredentialCircuit } from './credential-circuit.ts';
-import type { CredentialVersion, Question, Reply, Transport } from './credential-version.ts';
+import type { CredentialVersion, Question, Reply } from './credential-version.ts';
+import type { Versions } from './versions.ts';
 
 /** Requests of the gateway's own about the versions of one credential: where they go, and for how long. */
 export class Questions {
   readonly #circuit: CredentialCircuit;
-  /** Carries them; undefined: none can be asked. */
-  readonly #transport: () => Transport | undefined;
+  readonly #versions: Versions;
   /** Target of the last GET of a client that succeeded; undefined: none has. */
   lastTarget: string | undefined;
 
-  constructor(circuit: CredentialCircuit, transport: () => Transport | undefined) {
+  constructor(circuit: CredentialCircuit, versions: Versions) {
     this.#circuit = circuit;
-    this.#transport = transport;
+    this.#versions = versions;
   }
 
   /** Does something with a deadline of its own: twice what one response may take. */
@@ -82,8 +82,9 @@ export class Questions {
     return this.withDeadline((cancellation) => version.renew(replaces, { method, target, cancellation }));
   }
 
+  /** Of the transport that carries them; undefined: none can be asked. */
   get #options() {
-    return this.#transport()?.options;
+    return this.#versions.latestTransport?.options;
   }
 
   get #knownPath(): string | undefined {

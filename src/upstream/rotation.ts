@@ -30,6 +30,7 @@ export interface CredentialNews {
 
 /** A candidate was tried. */
 export interface RotationNews {
+  readonly deployment: string;
   readonly credential: string;
   /** The version in use so far. */
   readonly from: string;

@@ -1,9 +1,10 @@
 import type { Clock } from '../base/clock.ts';
-import type { Nonce } from '../challenges/nonce.ts';
+import { unlessFailed } from '../base/expected-errors.ts';
+import type { ChallengeStore } from '../challenges/store/store.ts';
 import type { Credential, CredentialSet } from '../credentials/credentials.ts';
-import type { CredentialVersion, Transport } from './credential-version.ts';
+import type { FlightRecorder } from '../handshake/flight-recorder.ts';
+import type { CredentialVersion, Renew, Transport } from './credential-version.ts';
 import { type CredentialNews, Rotation, type RotationNews, type RotationState } from './rotation.ts';
-import { SharedEvidence, type SharedEvidenceDeps } from './shared-evidence.ts';
 
 /** State in the rotation; `refused`: rejected there, or the upstream refuses it now. */
 export type VersionState = Exclude<RotationState, 'rejected'> | 'refused';
@@ -11,14 +12,18 @@ export type VersionState = Exclude<RotationState, 'rejected'> | 'refused';
 export interface VersionsDeps extends Omit<SharedEvidenceDeps, 'rotation'> {
   readonly deployment: string;
   readonly clock: Clock;
-  readonly open: (credential: Credential) => CredentialVersion;
+  readonly recorder: FlightRecorder;
+  readonly open: (credential: Credential, renew: Renew) => CredentialVersion;
   /** Called when a candidate was promoted or refused. */
   readonly onRotation: (rotation: RotationNews) => void;
   /** Called when the upstream begins to refuse a version, and when it accepts it again. */
   readonly onHealth: (news: CredentialNews) => void;
 }
 
-type Renew = (version: CredentialVersion, nonce: Nonce) => Promise<void>;
+/**
+ * The events of the flight recorder for the ends of trials: a version that is only refused as a candidate is rejected.
+ */
+const TRIALS = { promoted: 'promoted', refused: 'rejected', waiting: 'waiting' } as const;
 
 /**
  * The versions of one credential: which one is in use, whether the upstream accepts them, and what is reported of that.
@@ -38,7 +43,7 @@ export class Versions {
     this.name = set.name;
     this.#deps = deps;
     this.#renew = renew;
-    this.rotation = new Rotation(deps.open(set.current));
+    this.rotation = new Rotation(deps.open(set.current, renew));
     this.shared = new SharedEvidence({ ...deps, rotation: this.rotation });
     this.offer(set);
   }
@@ -88,7 +93,7 @@ export class Versions {
 
   attach(transport: Transport): void {
     this.#transports = [...this.#transports, transport];
-    for (const version of this.all) this.#attachTo(version, transport);
+    for (const version of this.all) version.attach(transport);
     for (const version of this.rotation.others) void version.restore(this.inUse);
   }
 
@@ -136,13 +141,9 @@ export class Versions {
   }
 
   #open(credential: Credential): CredentialVersion {
-    const version = this.#deps.open(credential);
-    for (const transport of this.#transports) this.#attachTo(version, transport);
+    const version = this.#deps.open(credential, this.#renew);
+    for (const transport of this.#transports) version.attach(transport);
     return version;
-  }
-
-  #attachTo(version: CredentialVersion, transport: Transport): void {
-    version.attach(transport, (nonce) => this.#renew(version, nonce));
   }
 
   #close(version: CredentialVersion): void {
@@ -151,11 +152,144 @@ export class Versions {
 
   #report(version: CredentialVersion, refused: boolean): void {
     version.isRefusalReported = refused;
-    const { deployment, onHealth } = this.#deps;
+    const { deployment, recorder, onHealth } = this.#deps;
+    recorder.note(refused ? 'refused' : 'accepted', deployment, this.name, [version.version]);
     onHealth({ deployment, credential: this.name, version: version.version, refused });
   }
 
   #reportRotation(from: CredentialVersion, to: CredentialVersion, result: RotationNews['result']): void {
-    this.#deps.onRotation({ credential: this.name, from: from.version, to: to.version, result });
+    const { deployment, recorder, onRotation } = this.#deps;
+    recorder.note(TRIALS[result], deployment, this.name, [to.version, from.version]);
+    onRotation({ deployment, credential: this.name, from: from.version, to: to.version, result });
+  }
+}
+
+/** How long it is known that the upstream accepted a credential, in milliseconds. */
+const ACCEPTED_MS = 10 * 60_000;
+/** Between two notes for other processes that the upstream accepts a version, in milliseconds. */
+const NOTE_EVERY_MS = 3_000;
+/** In this time, one process at most tries a next version, in milliseconds. */
+const TURN_MS = 60_000;
+/** Between two attempts with a next version that the upstream does not accept yet, of all processes, in milliseconds. */
+export const WAITING_MS = 6 * 60 * 60_000;
+/**
+ * While every version is refused: time after a refusal in which notes of other processes do not count, in milliseconds.
+ */
+const MISLED_MS = 60_000;
+
+export interface SharedEvidenceDeps {
+  readonly store: ChallengeStore;
+  readonly clock: Clock;
+  readonly rotation: Rotation<CredentialVersion>;
+  /** Of notes of any version: each gateway numbers them by itself. From `serializeKey`. */
+  readonly key: string;
+}
+
+/**
+ * Shares evidence of one credential among processes: that the upstream accepts it, and which of them tries the next
+ * version, so that a wrong one costs all of them one attempt. No method rejects, whatever the store does.
+ */
+export class SharedEvidence {
+  readonly #deps: SharedEvidenceDeps;
+  readonly #rotation: Rotation<CredentialVersion>;
+  /** When it was noted that the upstream accepts a version. */
+  #notedAt = Number.NEGATIVE_INFINITY;
+  /** The version that this process may try. */
+  #claimed: CredentialVersion | undefined;
+  #isClaiming = false;
+  /** When a version that waits is to be tried again. */
+  #retryAt = 0;
+  /** When notes of other processes count again. */
+  #nextNote = 0;
+
+  constructor(deps: SharedEvidenceDeps) {
+    this.#deps = deps;
+    this.#rotation = deps.rotation;
+  }
+
+  /** The upstream accepts this version. `isNews`: others may think that it is refused. */
+  noteAccepted(version: CredentialVersion, isNews: boolean): void {
+    const now = this.#deps.clock.now();
+    if (!isNews && now - this.#notedAt < NOTE_EVERY_MS) return;
+    this.#notedAt = now;
+    const { store, key } = this.#deps;
+    void unlessFailed(() => store.noteAccepted(key, ACCEPTED_MS));
+    if (this.#rotation.others.length > 0)
+      void unlessFailed(() => store.noteAccepted(version.key, ACCEPTED_MS));
+  }
+
+  /** True if other processes may know more of this credential than this one: `catchUp`. */
+  get mayLearn(): boolean {
+    return this.#rotation.waiting !== undefined || this.#isRefused;
+  }
+
+  /**
+   * Takes over what other processes have seen. When every version is refused, one of them is unknown, that in use
+   * first, if the credential was accepted since. A next version that waits is a candidate again if it was, or is due.
+   */
+  async catchUp(): Promise<void> {
+    const now = this.#deps.clock.now();
+    const { waiting, versions } = this.#rotation;
+    if (now >= this.#nextNote) {
+      for (const version of this.#isRefused ? versions : []) {
+        if (!(await this.#isAcceptedSince(this.#deps.key, version)) || !version.health.refused) continue;
+        version.health.reset();
+        this.#nextNote = now + MISLED_MS;
+        return;
+      }
+      if (waiting !== undefined && (await this.#isAcceptedSince(waiting.key, waiting))) {
+        // Gateways number versions by themselves, so the note may be of another one.
+        this.#nextNote = now + WAITING_MS;
+        this.#retry(waiting);
+        return;
+      }
+    }
+    if (waiting !== undefined && now >= this.#retryAt) await this.claim(waiting);
+  }
+
+  /** True if this process is the one to try the next version; if it is not, the version waits. */
+  async claim(next: CredentialVersion): Promise<boolean> {
+    if (next === this.#claimed) return true;
+    if (this.#isClaiming) return false;
+    this.#isClaiming = true;
+    const isOurs = await this.#lead(next, TURN_MS);
+    this.#isClaiming = false;
+    if (isOurs) {
+      this.#retry(next);
+      return true;
+    }
+    this.#retryAt = this.#deps.clock.now() + TURN_MS;
+    this.#rotation.postpone(next);
+    return false;
+  }
+
+  /** The upstream did not accept it: no process tries it for a while. */
+  wait(next: CredentialVersion): void {
+    this.#claimed = undefined;
+    this.#retryAt = this.#deps.clock.now() + WAITING_MS;
+    void this.#lead(next, WAITING_MS);
+  }
+
+  /** The version is a candidate that this process tries. */
+  #retry(next: CredentialVersion): void {
+    this.#claimed = next;
+    if (this.#rotation.retry(next)) next.health.reset();
+  }
+
+  get #isRefused(): boolean {
+    return this.#rotation.versions.every(({ health }) => health.refused);
+  }
+
+  /** True if another process has seen the upstream accept it since it was refused here. */
+  async #isAcceptedSince(key: string, { refusedAt }: CredentialVersion): Promise<boolean> {
+    const { store, clock } = this.#deps;
+    const asked = clock.now();
+    const ago = await unlessFailed(() => store.acceptedAgo(key));
+    // The reply may come late, so it counts from the question on.
+    return ago !== undefined && asked - ago > refusedAt;
+  }
+
+  async #lead({ key }: CredentialVersion, ms: number): Promise<boolean> {
+    return (await unlessFailed(() => this.#deps.store.lead(`${key} next`, ms))) ?? false;
   }
 }

@@ -1,11 +1,10 @@
-import { once } from 'node:events';
 import type { Server } from 'node:http';
 import express, { type Request, type Response } from 'express';
 import { Counter, Gauge, Registry } from 'prom-client';
 import { originOf } from '../audit/checkpoint.ts';
 import { isLoopbackHost } from '../base/network.ts';
 import { createServer } from '../base/node-http.ts';
-import { type OpenAddress, openPort, type PortOptions } from '../base/open-port.ts';
+import { closeServer, type OpenAddress, openPort, type PortOptions } from '../base/open-port.ts';
 import { isAccess, TokenGuard } from '../control/token-guard.ts';
 import type { HeadStore } from './head-store.ts';
 import { REFUSAL_REASONS, type WitnessResult } from './witness.ts';
@@ -62,7 +61,7 @@ export class WitnessMetrics {
   }
 }
 
-export interface MetricsServerOptions {
+interface MetricsServerOptions {
   readonly metrics: WitnessMetrics;
   /** The SHA-256 of the token, in hex; undefined: this machine alone reads. */
   readonly tokenSha256: string | undefined;
@@ -92,12 +91,8 @@ export class MetricsServer {
     return openPort(this.#server, place, 'metrics');
   }
 
-  async close(): Promise<void> {
-    if (!this.#server.listening) return;
-    const closed = once(this.#server, 'close');
-    this.#server.close();
-    this.#server.closeAllConnections();
-    await closed;
+  close(): Promise<void> {
+    return closeServer(this.#server);
   }
 }
 

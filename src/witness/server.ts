@@ -1,4 +1,3 @@
-import { once } from 'node:events';
 import type { Server } from 'node:http';
 import type { Server as SecureServer } from 'node:https';
 import { createRequire } from 'node:module';
@@ -9,10 +8,10 @@ import helmet from 'helmet';
 import { checkpointLine } from '../audit/checkpoint.ts';
 import { monotonicClock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
-import { LogThrottle } from '../base/log-throttle.ts';
 import { createServer } from '../base/node-http.ts';
-import { type OpenAddress, openPort, type PortOptions } from '../base/open-port.ts';
+import { closeServer, type OpenAddress, openPort, type PortOptions } from '../base/open-port.ts';
 import { pipelineBound } from '../base/pipeline-bound.ts';
+import { Throttle } from '../base/throttle.ts';
 import type { ListenTls } from '../gateway/listener.ts';
 import type { HeadStore } from './head-store.ts';
 import type { WitnessMetrics } from './metrics.ts';
@@ -49,7 +48,7 @@ const MISBEHAVIOUR: readonly RefusalReason[] = ['other-root', 'inconsistent', 't
 
 type WitnessTls = Pick<ListenTls, 'cert' | 'key' | 'minVersion'>;
 
-export interface WitnessServerOptions {
+interface WitnessServerOptions {
   readonly witness: Witness;
   readonly store: HeadStore;
   readonly metrics: WitnessMetrics;
@@ -70,7 +69,7 @@ export class WitnessServer {
     app.use(helmet({ strictTransportSecurity: false }));
     app.use(pipelineBound());
     app.use(requestBound());
-    const refusals = new LogThrottle(monotonicClock, MAX_KINDS);
+    const refusals = new Throttle(monotonicClock, MAX_KINDS);
     app.get('/livez', (_req, res) => void res.type('text/plain').send('ok\n'));
     app.get('/checkpoints', (_req, res) => {
       res.type('application/jsonl').send(store.all.map(({ note }) => checkpointLine(note)).join(''));
@@ -134,12 +133,8 @@ export class WitnessServer {
     this.#secure?.setSecureContext(contextOf(tls));
   }
 
-  async close(): Promise<void> {
-    if (!this.#server.listening) return;
-    const closed = once(this.#server, 'close');
-    this.#server.close();
-    this.#server.closeAllConnections();
-    await closed;
+  close(): Promise<void> {
+    return closeServer(this.#server);
   }
 }
 
@@ -163,7 +158,7 @@ function contextOf({ cert, key, minVersion }: WitnessTls): SecureContextOptions 
 }
 
 /** Anyone can send requests, also copies of heads that are public: they must not fill the log. */
-function logRefusal(log: Log, refusals: LogThrottle, { reason, size }: Refusal, text: string): void {
+function logRefusal(log: Log, refusals: Throttle, { reason, size }: Refusal, text: string): void {
   const isEvidence = MISBEHAVIOUR.includes(reason);
   const suppressed = refusals.admit(isEvidence ? `${reason} ${signedText(text)}` : reason);
   if (suppressed === undefined) return;

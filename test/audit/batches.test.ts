@@ -168,6 +168,29 @@ describe('a segment', () => {
   });
 });
 
+test('a batch that could not be made is written to another segment', async () => {
+  const { chain, journal, addAwaited, states, unrecorded, directory, verified } = await openJournal();
+  expect(await addAwaited('a')).toBe(true);
+  const write = chain.write.bind(chain);
+  chain.write = () => {
+    throw new Error('out of memory');
+  };
+  const errors = await reportedDuring(async () => {
+    expect(await addAwaited('b')).toBe(false);
+  });
+  chain.write = write;
+  expect(errors).toEqual(['out of memory']);
+  expect([states, unrecorded]).toEqual([
+    [{ code: 'batch-failed', reason: 'a batch could not be made' }],
+    [1],
+  ]);
+  expect([chain.writable, journal.failing]).toEqual([false, 'a batch could not be made']);
+  jest.advanceTimersByTime(TICK_MS);
+  await until(() => journal.failing === undefined);
+  expect((await recordsIn(directory)).map(({ event }) => event)).toEqual(['a', 'b']);
+  expect(await verified()).toMatchObject({ alterations: [], notes: [], segments: 2 });
+});
+
 /** The messages of errors that no caller received meanwhile. */
 async function reportedDuring(action: () => Promise<void>): Promise<string[]> {
   const { queueMicrotask } = globalThis;

@@ -1,6 +1,7 @@
 import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { describe, expect, jest, test } from '@jest/globals';
+import { LineBuffer } from '../../src/audit/journal/batch.ts';
 import { ChainWriter } from '../../src/audit/journal/chain-writer.ts';
 import { auditKeys } from '../../src/audit/keys.ts';
 import { MOST_BATCH, parseSeal } from '../../src/audit/seal.ts';
@@ -153,7 +154,13 @@ test('a folder that could not be opened is not kept from the next attempt', asyn
 });
 
 test('a chain that was closed takes nothing more', async () => {
-  const { chain, close } = await openJournal();
+  const { chain, close, directory } = await openJournal();
   await close();
+  const batch = { lines: new LineBuffer(), first: 1, last: 1 };
+  const written = await new Promise((resolve) => chain.write(batch, resolve));
+  expect(written).toEqual(new Error('there is no segment to write to'));
+  await chain.nextSegment(2);
+  chain.abandon();
+  expect(await readdir(join(directory, REPLICA))).not.toContain('000000000002.jsonl');
   expect([chain.writable, chain.extent.size, await chain.integrityError()]).toEqual([false, 0, undefined]);
 });

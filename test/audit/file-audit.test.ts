@@ -77,6 +77,20 @@ describe('an event of the gateway', () => {
   });
 });
 
+test('a loss is recorded with the place of the head, and with the end of the log if it is its own', async () => {
+  const { directory } = await withOneRecord('stop');
+  const { audit } = await openTestAudit(directory);
+  const hmac = 'h'.repeat(43);
+  expect(await audit.recordLoss({ replica: REPLICA, seq: 9, hmac })).toBe(true);
+  expect(await audit.recordLoss({ replica: 'r2', seq: 8, hmac })).toBe(true);
+  await audit.close();
+  const lost = { event: 'records-lost', hmac };
+  const [own, other] = (await recordsIn(directory)).slice(-2);
+  expect(own).toMatchObject({ ...lost, log: REPLICA, last: 9, end: 2 });
+  expect(other).toMatchObject({ ...lost, log: 'r2', last: 8 });
+  expect(other).not.toHaveProperty('end');
+});
+
 test('what records hold can be changed', async () => {
   const directory = await folder();
   const { audit } = await openTestAudit(directory);

@@ -85,6 +85,34 @@ describe('the line buffer', () => {
     expect(lines.bytes.toString()).toBe('record\n');
   });
 
+  test.each([65_530, 65_536])('has a seal of any length behind %d bytes', (size) => {
+    const lines = new LineBuffer();
+    lines.add('x'.repeat(20_000));
+    lines.add('x'.repeat(20_000));
+    lines.add(`${'x'.repeat(size - 40_001)}\n`);
+    const seal = `${'€'.repeat(50_000)}\n`;
+    expect(lines.followedBy(seal).toString()).toBe(`${'x'.repeat(size - 1)}\n${seal}`);
+    expect(lines.size).toBe(size);
+  });
+
+  test('gives up the memory of a burst when it is cleared, if that is more than 1 MiB', () => {
+    const lines = new LineBuffer();
+    const memory = (): number => lines.bytes.buffer.byteLength;
+    const growTo = (bytes: number): void => {
+      while (memory() < bytes) lines.add('x'.repeat(Math.floor((memory() - lines.size) / 3) + 1));
+    };
+    const least = memory();
+    for (const [bytes, kept] of [
+      [2 ** 20, 2 ** 20],
+      [2 ** 21, least],
+    ] as const) {
+      growTo(bytes);
+      expect(memory()).toBe(bytes);
+      lines.clear();
+      expect([lines.size, memory()]).toEqual([0, kept]);
+    }
+  });
+
   test('is empty after it was cleared', () => {
     const lines = new LineBuffer();
     lines.add('x'.repeat(2 ** 21));

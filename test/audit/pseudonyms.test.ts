@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { existsSync } from 'node:fs';
-import { chmod, readdir, readFile, rename, stat, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, readdir, readFile, rename, rm, stat, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterEach, describe, expect, jest, test } from '@jest/globals';
 import type { PseudonymOptions } from '../../src/audit/audit.ts';
@@ -15,7 +15,7 @@ import { allRecords, search } from '../../src/audit/reader/search.ts';
 import { countUsage } from '../../src/audit/reader/usage.ts';
 import type { UsageField } from '../../src/audit/reader/usage-table.ts';
 import { verify } from '../../src/audit/reader/verify.ts';
-import { allKeys, destroyKey, type PlacedKey } from '../../src/audit/segments/pseudonym-files.ts';
+import { allKeys, destroyKey, type PlacedKey, storeKeys } from '../../src/audit/segments/pseudonym-files.ts';
 import { Secret } from '../../src/base/secret.ts';
 import {
   AUDIT_KEY,
@@ -27,10 +27,11 @@ import {
 } from '../support/audit-log.ts';
 import { newSigningKey } from '../support/signing-key.ts';
 import { until } from '../support/until.ts';
+import { setWallClock } from '../support/wall-clock.ts';
 
 const folder = useFolders();
 afterEach(() => {
-  jest.restoreAllMocks();
+  jest.useRealTimers();
 });
 const keys = [auditKeys(new Secret(AUDIT_KEY))] as const;
 const FIELDS = ['address', 'parameters.ids'];
@@ -149,7 +150,7 @@ describe('records with pseudonyms', () => {
 
   test('have the same key after a restart, and a new one in the next month', async () => {
     const { pseudonyms, ...at } = await place();
-    const now = jest.spyOn(Date, 'now').mockReturnValue(Date.parse('2026-03-31T23:59:59.999Z'));
+    setWallClock(Date.parse('2026-03-31T23:59:59.999Z'));
     const writer = async (): Promise<PseudonymWriter> => {
       const opened = new PseudonymWriter(at.folder, pseudonyms, { warn: () => undefined });
       await opened.load();
@@ -159,7 +160,7 @@ describe('records with pseudonyms', () => {
     const march = first.address('192.0.2.7', 'c');
     await first.ready();
     expect((await writer()).address('192.0.2.7', 'c')).toBe(march);
-    now.mockReturnValue(Date.parse('2026-04-01T00:00:00.000Z'));
+    jest.setSystemTime(Date.parse('2026-04-01T00:00:00.000Z'));
     const april = first.address('192.0.2.7', 'c');
     expect(april).not.toBe(march);
     expect(first.ready()).toBeDefined();
@@ -382,10 +383,125 @@ describe('once keys are destroyed', () => {
   });
 });
 
+describe('a writer', () => {
+  const ID = { older: 'OLDEROLDEROL', newer: 'NEWERNEWERNE' };
+  const quiet = { warn: () => undefined };
+
+  function keyWith(
+    id: string,
+    subject: string,
+    made: number,
+    scope: 'month' | 'client' = 'month',
+  ): PseudonymKey {
+    return new PseudonymKey(id, { scope, subject, made, secret: newKeyText() });
+  }
+
+  async function openWriter(place: string, per: 'month' | 'client' | 'address' = 'month') {
+    const writer = new PseudonymWriter(place, { per, fields: FIELDS }, quiet);
+    await writer.load();
+    return writer;
+  }
+
+  const keyIdOf = (pseudonym: string): string | undefined => pseudonym.split(':')[1];
+
+  test('refuses a folder that other users may use', async () => {
+    const place = await folder();
+    for (const mode of [0o701, 0o702, 0o704]) {
+      await chmod(place, mode);
+      await expect(openWriter(place)).rejects.toThrow('other users may use it: run chmod 700 on it');
+    }
+  });
+
+  test.each([
+    [ID.older, ID.newer],
+    [ID.newer, ID.older],
+  ])('uses the newest of several keys of a month: %s is read before %s', async (...order) => {
+    const place = await folder();
+    const month = new Date().toISOString().slice(0, 7);
+    const names = ['AAAAAAAAAAAA', 'ZZZZZZZZZZZZ'];
+    const made = { [ID.older]: 1_000, [ID.newer]: 2_000 };
+    await storeKeys(
+      place,
+      order.map((each, at) => keyWith(names[at] ?? '', month, made[each] ?? 0)),
+    );
+    const writer = await openWriter(place);
+    expect(keyIdOf(writer.address('192.0.2.7', ''))).toBe(names[order.indexOf(ID.newer)]);
+    expect(writer.isReady).toBe(true);
+  });
+
+  test('goes on with the keys of its clients after a restart, and needs none of another kind', async () => {
+    const place = await folder();
+    await storeKeys(place, [
+      keyWith(ID.older, 'reporting', 1_000, 'client'),
+      keyWith(ID.newer, '2020-01', 2_000),
+    ]);
+    const byClient = await openWriter(place, 'client');
+    expect(keyIdOf(byClient.address('192.0.2.7', 'reporting'))).toBe(ID.older);
+    const byAddress = await openWriter(place, 'address');
+    for (const id of [ID.older, ID.newer]) await rm(join(place, `${id}.key`));
+    await byAddress.refresh();
+    expect(byAddress.isReady).toBe(true);
+    await byClient.refresh();
+    expect(byClient.isReady).toBe(false);
+    await expect(byClient.ready()).rejects.toThrow(`${place} cannot be used: key ${ID.older} is missing`);
+  });
+
+  test('names a destroyed key until its log says so, and looks at the folder again once it has changed', async () => {
+    const place = await folder();
+    const month = new Date().toISOString().slice(0, 7);
+    const key = keyWith(ID.older, month, 1_000);
+    const replica = 'r1';
+    await mkdir(join(place, replica), { mode: 0o700 });
+    await storeKeys(join(place, replica), [key]);
+    const writer = new PseudonymWriter(join(place, replica), { per: 'month', fields: FIELDS }, quiet);
+    expect(await writer.refresh()).toEqual([]);
+    await writer.load();
+    const setChanged = (at: number): Promise<void> => utimes(join(place, replica), at, at);
+    await setChanged(1_000_000);
+    expect(await writer.refresh()).toEqual([]);
+    await destroyKey(place, { key, replica });
+    await setChanged(1_000_000);
+    expect(await writer.refresh()).toEqual([]);
+    await setChanged(1_000_001);
+    const forgotten = [expect.objectContaining({ key: ID.older, scope: 'month', month })];
+    expect(await writer.refresh()).toEqual(forgotten);
+    expect(await writer.refresh()).toEqual(forgotten);
+    expect(keyIdOf(writer.address('192.0.2.7', ''))).not.toBe(ID.older);
+  });
+
+  test('can go on when its folder is back, which looks as it did before', async () => {
+    const place = join(await folder(), 'keys');
+    const writer = await openWriter(place);
+    writer.address('192.0.2.7', '');
+    await writer.ready();
+    await utimes(place, 1_000_000, 1_000_000);
+    await writer.refresh();
+    await rename(place, `${place}.away`);
+    await writer.refresh();
+    expect(writer.isReady).toBe(false);
+    await rename(`${place}.away`, place);
+    await writer.ready();
+    expect(writer.isReady).toBe(true);
+  });
+
+  test('hides what was searched for under the key of the month', async () => {
+    const { pseudonyms, ...at } = await place({ per: 'client' });
+    const { audit } = await openTestAudit(at.directory, { pseudonyms });
+    const hidden = audit.recordedCriterion('192.0.2.7');
+    await audit.adminWritten('search', { criterion: hidden });
+    audit.configure({ parameters: [], pseudonyms: undefined });
+    expect(audit.recordedCriterion('192.0.2.7')).toBe('192.0.2.7');
+    await audit.close();
+    const [stored] = await at.keys();
+    expect(stored?.key).toMatchObject({ id: keyIdOf(hidden), scope: 'month' });
+    expect(stored?.key.reveal(hidden.split(':')[2] ?? '')).toBe('192.0.2.7');
+  });
+});
+
 test('addresses beyond 20,000 share the key of the month, which is logged once an hour', () => {
   const logged: unknown[] = [];
   const warn = (fields: object | string, msg = ''): void => void logged.push([fields, msg]);
-  const now = jest.spyOn(performance, 'now').mockReturnValue(0);
+  jest.useFakeTimers();
   const writer = new PseudonymWriter('unused', { per: 'address', fields: ['address'] }, { warn });
   const keyIdOf = (index: number): string =>
     writer.address(`10.0.${index >> 8}.${index & 255}`, 'reporting').split(':')[1] ?? '';
@@ -395,7 +511,7 @@ test('addresses beyond 20,000 share the key of the month, which is logged once a
   expect([shared.size, own.has([...shared].join())]).toEqual([1, false]);
   const line = expect.stringMatching(/no pseudonym key of their own/);
   expect(logged).toEqual([[{ per: 'address', keys: 20_000, values: 1 }, line]]);
-  now.mockReturnValue(3_600_000);
+  jest.advanceTimersByTime(3_600_000);
   keyIdOf(0);
   keyIdOf(30_000);
   expect(logged.slice(1)).toEqual([[{ per: 'address', keys: 20_001, values: 3 }, line]]);

@@ -1,11 +1,11 @@
-import { cp, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { cp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
+import { describe, expect, test } from '@jest/globals';
 import type { AuditOptions } from '../../src/audit/audit.ts';
 import { checkpointLine, noteOfLine, parseCheckpoint, signCheckpoint } from '../../src/audit/checkpoint.ts';
 import type { PlacedFinding } from '../../src/audit/findings.ts';
 import { auditKeys } from '../../src/audit/keys.ts';
+import { leavesOf } from '../../src/audit/merkle.ts';
 import { verify } from '../../src/audit/reader/verify.ts';
 import { LARGEST_BATCH, parseSeal, sealFor, sealLine } from '../../src/audit/seal.ts';
 import { Secret } from '../../src/base/secret.ts';
@@ -23,14 +23,6 @@ const key = newSigningKey();
 const OTHER_KEY = 'f'.repeat(64);
 const SEGMENT = { size: 2000, age: 1e9, keep: 1e9 };
 const folder = useFolders();
-/** A stopped log of several segments. */
-let original: string;
-
-beforeAll(async () => {
-  original = await mkdtemp(join(tmpdir(), 'signed-'));
-  await write(original, 9);
-});
-afterAll(() => rm(original, { recursive: true }));
 
 /** Writes so many records and stops. */
 async function write(directory: string, records: number, change: Partial<AuditOptions> = {}): Promise<void> {
@@ -40,9 +32,10 @@ async function write(directory: string, records: number, change: Partial<AuditOp
   await audit.close('stop');
 }
 
-async function copy(): Promise<string> {
+/** Writes a log of several segments, which has stopped. */
+async function stoppedLog(): Promise<string> {
   const directory = await folder();
-  await cp(original, directory, { recursive: true });
+  await write(directory, 9);
   return directory;
 }
 
@@ -85,7 +78,7 @@ function resealed(lines: readonly string[]): string[] {
       batch += `${line}\n`;
       return line;
     }
-    const made = sealFor(keys, { replica: REPLICA, previous }, seal, Buffer.from(batch));
+    const made = sealFor(keys, { replica: REPLICA, previous }, seal, leavesOf(Buffer.from(batch)));
     previous = made.hmac;
     batch = '';
     return sealLine(made).trimEnd();
@@ -97,18 +90,19 @@ function lineOf(lines: readonly string[], start: string): number {
 }
 
 test('every record is under a signed head, and each segment ends with one', async () => {
-  const { kinds, notes, records, provenRecords, segments } = await check(original);
+  const directory = await stoppedLog();
+  const { kinds, notes, records, provenRecords, segments } = await check(directory);
   expect([kinds, notes, records, provenRecords]).toEqual([[], [], 10, 10]);
   expect(segments).toBeGreaterThan(2);
-  for (const name of await namesOf(original)) {
-    const lines = (await segmentText(original, name)).trimEnd().split('\n');
+  for (const name of await namesOf(directory)) {
+    const lines = (await segmentText(directory, name)).trimEnd().split('\n');
     expect(lines.at(-2)).toMatch(/^\{"checkpoint":"digest-gateway\/r1\/1\\n\d+\\n/);
   }
 });
 
 test('the key of the seals verifies a log with signed heads, too', async () => {
   const keys = [auditKeys(new Secret(AUDIT_KEY))];
-  const options = { directory: original, heads: [], onBytes: () => undefined };
+  const options = { directory: await stoppedLog(), heads: [], onBytes: () => undefined };
   expect(await verify({ ...options, keys })).toMatchObject({ alterations: [], notes: [], records: 10 });
 });
 
@@ -138,7 +132,7 @@ test('the log of the process has the last checkpoint with the head', async () =>
 
 describe('the tree goes on', () => {
   test('after a restart', async () => {
-    const directory = await copy();
+    const directory = await stoppedLog();
     await write(directory, 4);
     expect(await check(directory)).toMatchObject({ kinds: [], notes: [], provenRecords: 15 });
   });
@@ -165,7 +159,7 @@ describe('the tree goes on', () => {
   });
 
   test('after old segments were retired, even those with the first leaves', async () => {
-    const directory = await copy();
+    const directory = await stoppedLog();
     await write(directory, 3, { segment: { ...SEGMENT, keep: 0 } });
     await write(directory, 3, { segment: { ...SEGMENT, keep: 0 } });
     expect((await namesOf(directory))[0]).not.toBe('000000000001.jsonl.zst');
@@ -173,13 +167,13 @@ describe('the tree goes on', () => {
   });
 
   test('under another key of the seals, since a signed head covers what that key cannot check', async () => {
-    const directory = await copy();
+    const directory = await stoppedLog();
     await write(directory, 2, { key: new Secret(OTHER_KEY) });
     expect(await check(directory)).toMatchObject({ kinds: [], notes: [] });
   });
 
   test('under another signing key, if the verifier has both', async () => {
-    const directory = await copy();
+    const directory = await stoppedLog();
     const next = newSigningKey();
     await write(directory, 2, { signingKey: next.secret });
     expect(await check(directory, [key.publicKey, next.publicKey])).toMatchObject({ kinds: [], notes: [] });
@@ -195,7 +189,9 @@ describe('the tree goes on', () => {
     const written = Array.from({ length: 1500 }, () => recordAccess(audit, { target }));
     await Promise.all(written);
     const [name = ''] = await namesOf(directory);
-    expect((await readFile(join(directory, REPLICA, name))).length).toBeGreaterThan(LARGEST_BATCH);
+    const lines = (await readFile(join(directory, REPLICA, name), 'utf8')).split('\n');
+    expect(lines.join().length).toBeGreaterThan(LARGEST_BATCH);
+    expect(lines.filter((line) => line.startsWith('{"checkpoint":')).at(-1)).toContain('/r1/1\\n1500\\n');
     await audit.close('stop');
     expect(await check(directory)).toMatchObject({ kinds: [], notes: [], provenRecords: 1501 });
   });
@@ -203,7 +199,7 @@ describe('the tree goes on', () => {
 
 describe('whoever has the folder and the key of the seals', () => {
   test('cannot change a record: tree-mismatch names its lines', async () => {
-    const directory = await copy();
+    const directory = await stoppedLog();
     let line = 0;
     const name = await rewrite(directory, 1, (lines) => {
       line = lineOf(lines, '{"checkpoint":');
@@ -222,7 +218,7 @@ describe('whoever has the folder and the key of the seals', () => {
   });
 
   test('cannot change a byte without making the seals anew: batch-altered names its line', async () => {
-    const directory = await copy();
+    const directory = await stoppedLog();
     const name = await rewrite(directory, 1, (lines) =>
       lines.with(2, (lines[2] ?? '').replace(':200,', ':404,')),
     );
@@ -230,7 +226,7 @@ describe('whoever has the folder and the key of the seals', () => {
   });
 
   test('cannot change a header: tree-broken', async () => {
-    const directory = await copy();
+    const directory = await stoppedLog();
     const name = await rewrite(directory, 1, (lines) =>
       resealed(
         lines.with(
@@ -247,7 +243,7 @@ describe('whoever has the folder and the key of the seals', () => {
   });
 
   test('cannot change a checkpoint: checkpoint-malformed, checkpoint-invalid', async () => {
-    const directory = await copy();
+    const directory = await stoppedLog();
     let line = 0;
     const name = await rewrite(directory, 0, (lines) => {
       line = lineOf(lines, '{"checkpoint":');
@@ -264,7 +260,7 @@ describe('whoever has the folder and the key of the seals', () => {
   });
 
   test('cannot put a checkpoint at another place', async () => {
-    const directory = await copy();
+    const directory = await stoppedLog();
     let line = 0;
     const name = await rewrite(directory, 0, (lines) => {
       line = lineOf(lines, '{"checkpoint":');
@@ -275,7 +271,7 @@ describe('whoever has the folder and the key of the seals', () => {
   });
 
   test('cannot leave signing out: signing-ended', async () => {
-    const directory = await copy();
+    const directory = await stoppedLog();
     const name = await rewrite(directory, 1, (lines) =>
       resealed(
         lines
@@ -312,7 +308,7 @@ describe('whoever has the folder and the key of the seals', () => {
   );
 
   test('cannot begin another tree: tree-restarted', async () => {
-    const directory = await copy();
+    const directory = await stoppedLog();
     const name = await rewrite(directory, -1, (lines) => {
       const first = /"first":(\d+)/.exec(lines[0] ?? '')?.[1];
       return resealed(
@@ -323,7 +319,7 @@ describe('whoever has the folder and the key of the seals', () => {
   });
 
   test('cannot remove the first segments', async () => {
-    const directory = await copy();
+    const directory = await stoppedLog();
     const [first = '', second = ''] = await namesOf(directory);
     await rm(join(directory, REPLICA, first));
     const { kinds } = await check(directory);
@@ -338,7 +334,7 @@ describe('whoever has the folder and the key of the seals', () => {
   });
 
   test('is not believed in an admin record that no signed head covers', async () => {
-    const directory = await copy();
+    const directory = await stoppedLog();
     const [first = ''] = await namesOf(directory);
     await rm(join(directory, REPLICA, first));
     const [second = ''] = await namesOf(directory);
@@ -358,7 +354,13 @@ describe('whoever has the folder and the key of the seals', () => {
       return resealed([
         ...lines,
         line,
-        sealLine({ first: seq, last: seq, sha256: 'A'.repeat(43), hmac: 'A'.repeat(43) }).trimEnd(),
+        sealLine({
+          first: seq,
+          last: seq,
+          form: 'leaves',
+          digest: 'A'.repeat(43),
+          hmac: 'A'.repeat(43),
+        }).trimEnd(),
       ]);
     });
     const { kinds, notes } = await check(directory);
@@ -368,7 +370,7 @@ describe('whoever has the folder and the key of the seals', () => {
 });
 
 test('checkpoint-missing: with the public key of another log nothing is proven', async () => {
-  const { kinds } = await check(original, [newSigningKey().publicKey]);
+  const { kinds } = await check(await stoppedLog(), [newSigningKey().publicKey]);
   expect(kinds.at(-1)).toBe(':0 checkpoint-missing');
 });
 
@@ -391,7 +393,7 @@ test('a log without a record takes up signing at once', async () => {
 });
 
 test('a gateway that finds its log altered begins another tree and does not sign the alteration', async () => {
-  const directory = await copy();
+  const directory = await stoppedLog();
   const name = await rewrite(directory, -1, (lines) => {
     const at = lineOf(lines, '{"seq":') - 1;
     return lines.with(at, (lines[at] ?? '').replace(':200,', ':404,').replace('"stop"', '"stay"'));

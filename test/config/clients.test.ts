@@ -66,7 +66,7 @@ const proofs: Case[] = [
     'nothing to identify by',
     withClients([one('{}')]),
     [
-      '4:24 clients[0].identify: says nothing that tells this client from others: give addresses, apiKeySha256, apiKeys, certificate or jwt',
+      '4:24 clients[0].identify: has nothing that identifies the client: give addresses, apiKeySha256, apiKeys, certificate or jwt',
     ],
   ],
   [
@@ -91,7 +91,7 @@ const proofs: Case[] = [
     'a key as a key of the mapping',
     withClients([one('{ dgk_hunter2 }')]),
     [
-      '4:24 clients[0].identify: says nothing that tells this client from others: give addresses, apiKeySha256, apiKeys, certificate or jwt',
+      '4:24 clients[0].identify: has nothing that identifies the client: give addresses, apiKeySha256, apiKeys, certificate or jwt',
       '4:26 clients[0].identify: a key here does not exist: there are addresses, apiKeySha256, apiKeys, certificate, jwt',
     ],
   ],

@@ -69,7 +69,7 @@ const exposure: Case[] = [
   [
     'a sign-in that gives nobody a role',
     `${RIGHT}\ncontrol: { oidc: ${oidc('claim: groups')} }`,
-    ['3:97 control.oidc.roles: lets nobody in: give viewer, operator or auditor the values of the claim'],
+    ['3:97 control.oidc.roles: admits no one: give viewer, operator or auditor the values of the claim'],
   ],
   [
     'four eyes without people',

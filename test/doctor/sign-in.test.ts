@@ -1,7 +1,7 @@
 import { createServer } from 'node:http';
 import { createServer as createTls } from 'node:https';
 import { expect, test } from '@jest/globals';
-import { examineSignIn } from '../../src/doctor/sign-in.ts';
+import { examineSignIn } from '../../src/doctor/doctor.ts';
 import { closing } from '../support/closing.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
 import { listenOnLoopback } from '../support/loopback-server.ts';

@@ -75,8 +75,25 @@ describe('upstream goes', () => {
     expect(outboundHeaders([...raw, 'X-Api-Key', 'k'], '1.1', true)).toEqual([...raw, ...VIA]);
   });
 
-  test('a Via that is there already, before our own', () => {
-    expect(outboundHeaders(['Via', '1.0 first'], '1.1')).toEqual(['Via', '1.0 first', ...VIA]);
+  test.each([
+    [['Via', '1.0 first'], '1.0 client-side, '],
+    [
+      ['Via', '1.0 first, HTTP/1.1 second:80 (squid)', 'via', '2 third'],
+      '1.0 client-side, 1.1 client-side, 2 client-side, ',
+    ],
+    [['VIA', ' ,1.1  [::1]:80,\t1.0\tb, '], '1.1 client-side, 1.0 client-side, '],
+    [['Via', '1.1, secret, internal/1.1 of-1.1, first.internal 1.1, 1.1 last'], '1.1 client-side, '],
+    [['Via', ''], ''],
+  ])('how many proxies came before, and not their names: %j', (raw, before) => {
+    expect(outboundHeaders(['A', '1', ...raw], '1.1')).toEqual([
+      'A',
+      '1',
+      'via',
+      `${before}1.1 digest-gateway`,
+    ]);
+  });
+
+  test('Via with the version of the request', () => {
     expect(outboundHeaders([], '1.0')).toEqual(['via', '1.0 digest-gateway']);
   });
 

@@ -117,18 +117,21 @@ describe('a head', () => {
     expect([requests.length, isBetween]).toEqual([1, true]);
   });
 
+  test.each([['\n'], [' '], ['\r\r\n'], ['x'], ['{'], ['\x16\x03\x01'], ['GET\t'], ['G\0T ']])(
+    'is refused at its first bytes, without waiting for its end: %j',
+    (bytes) => {
+      expect(codeOf(bytes)).toBe('bad-request');
+    },
+  );
+
   test.each([
-    ['\n'],
-    [' '],
-    ['\r\r\n'],
-    ['x'],
-    ['{'],
-    ['\x16\x03\x01'],
-    ['GET\t'],
-    ['G\0T '],
-    [`${'A'.repeat(21)}`],
-  ])('is refused at its first bytes, without waiting for its end: %j', (bytes) => {
-    expect(codeOf(bytes)).toBe('bad-request');
+    'SMUGGLE / HTTP/1.1\r\n\r\n',
+    'SOURCE / HTTP/1.1\r\n\r\n',
+    'A'.repeat(21),
+    `${'A'.repeat(21)} / HTTP/2.0\r\n\r\n`,
+  ])('is not implemented with the method of %j', (bytes) => {
+    expect(codeOf(bytes)).toBe('not-implemented');
+    expect(read(bytes, [3, 22]).refused?.[0]).toBe('not-implemented');
   });
 
   test.each(['G', 'GET', 'GET ', 'GET /', 'VERSION-CONTROL /x HTTP/1.1\r\nA', '\r', '\r\n\r\n\r'])(
@@ -190,8 +193,10 @@ describe('a body', () => {
   });
 
   test.each([
-    'gzip, chunked',
     'chunked, identity',
+    'chunked, chunked',
+    'chunked , gzip, chunked',
+    'gzip, chunked;q=1',
     'identity',
     'xchunked',
     'chunked;q=1',
@@ -202,6 +207,11 @@ describe('a body', () => {
   ])('is refused with Transfer-Encoding: %j', (coding) => {
     expect(codeOf(post(`Transfer-Encoding: ${coding}\r\n`, '0\r\n\r\n'))).toBe('bad-request');
   });
+
+  test.each(['gzip, chunked', 'x,Chunked', 'chunked-x , gzip,chunked'])(
+    'is not implemented with Transfer-Encoding: %j',
+    (coding) => expect(codeOf(post(`Transfer-Encoding: ${coding}\r\n`, '0\r\n\r\n'))).toBe('not-implemented'),
+  );
 
   test.each([
     '',

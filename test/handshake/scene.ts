@@ -20,9 +20,8 @@ import { FlightRecorder } from '../../src/handshake/flight-recorder.ts';
 import { type HandshakeOptions, handshake, type Refused } from '../../src/handshake/handshake.ts';
 import { type ResponseSource, UpstreamResponse } from '../../src/handshake/response.ts';
 import { UpstreamCredential } from '../../src/upstream/credential.ts';
-import { CredentialCircuit } from '../../src/upstream/credential-circuit.ts';
+import { CredentialCircuit, RefusedTargets } from '../../src/upstream/credential-circuit.ts';
 import { CredentialVersion, type Transport } from '../../src/upstream/credential-version.ts';
-import { RefusedTargets } from '../../src/upstream/refused-targets.ts';
 import { answer, type Challenge, readChallenges } from '../support/digest-client.ts';
 
 export const credential = {
@@ -237,7 +236,7 @@ export class HandshakeScene {
         store,
         recorder,
         key: 'k',
-        open: (each) => new CredentialVersion(each, this.transport.options, deps),
+        open: (each, renew) => new CredentialVersion(each, this.transport.options, deps, renew),
         onRotation: ({ to, result }) => void events.push(`version ${to} ${result}`),
         onHealth: ({ version, refused }) =>
           void events.push(`version ${version} ${refused ? 'refused' : 'accepted'}`),

@@ -1,6 +1,6 @@
 import { expect, test } from '@jest/globals';
 import { targetRefused } from '../../src/handshake/errors.ts';
-import { RefusedTargets } from '../../src/upstream/refused-targets.ts';
+import { RefusedTargets } from '../../src/upstream/credential-circuit.ts';
 
 const request = { client: 'a', target: '/items?q=1' };
 

@@ -4,7 +4,7 @@ import type { ChallengeStore } from '../../src/challenges/store/store.ts';
 import { CredentialHealth } from '../../src/handshake/credential-health.ts';
 import type { CredentialVersion } from '../../src/upstream/credential-version.ts';
 import { Rotation } from '../../src/upstream/rotation.ts';
-import { SharedEvidence } from '../../src/upstream/shared-evidence.ts';
+import { SharedEvidence } from '../../src/upstream/versions.ts';
 
 const MINUTE_MS = 60_000;
 

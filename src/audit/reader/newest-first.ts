@@ -1,6 +1,7 @@
 import { join } from 'node:path';
 import { z } from 'zod';
 import { reportDefect } from '../../base/expected-errors.ts';
+import { parseJson } from '../../base/json.ts';
 import { LONGEST_NAME } from '../replica-name.ts';
 import { foldersIn, MOST_SEQ, segmentsIn } from '../segments/segment.ts';
 import { timeRangeOf } from '../segments/time-index.ts';
@@ -206,14 +207,10 @@ export function cursorOf({ time, folder, seq }: Position): string {
 /** Undefined: the text is not a cursor. */
 export function parseCursor(text: string): Position | undefined {
   if (text.length > LONGEST_CURSOR || !/^[\w-]+$/.test(text)) return undefined;
-  try {
-    const parsed = stored.safeParse(JSON.parse(Buffer.from(text, 'base64url').toString('utf8')));
-    if (parsed.data === undefined) return undefined;
-    const [time, folder, seq] = parsed.data;
-    return { time, folder, seq };
-  } catch {
-    return undefined;
-  }
+  const { data } = stored.safeParse(parseJson(Buffer.from(text, 'base64url').toString('utf8')));
+  if (data === undefined) return undefined;
+  const [time, folder, seq] = data;
+  return { time, folder, seq };
 }
 
 /** Negative if `a` comes before `b`. */

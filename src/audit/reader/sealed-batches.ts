@@ -1,19 +1,11 @@
 import { join } from 'node:path';
 import { errorCode } from '../../base/error-code.ts';
 import type { AuditKeys } from '../keys.ts';
-import { headOf, type LineKind, linesOf } from '../line.ts';
+import { type NumberedLine, recordsIn } from '../line.ts';
 import type { Seal } from '../seal.ts';
 import { ChainWalk, type WalkedBatch } from '../segments/chain-walk.ts';
 import { type Segment, type SegmentHeader, segmentsIn } from '../segments/segment.ts';
 import { SegmentReader } from '../segments/segment-reader.ts';
-
-/** A record as it is in the log, without its line end. */
-export interface NumberedLine {
-  readonly seq: number;
-  readonly time: string;
-  readonly kind: LineKind;
-  readonly line: string;
-}
 
 /** Lines of one replica's log under one seal. */
 export interface SealedBatch {
@@ -28,7 +20,7 @@ export interface SealedBatch {
   readonly header: SegmentHeader;
 }
 
-export interface BatchesOptions {
+interface BatchesOptions {
   readonly folder: string;
   readonly replica: string;
   readonly keys: readonly AuditKeys[];
@@ -91,11 +83,7 @@ export class SealedBatches {
       this.#options.onForged({ first: seal?.first ?? 0, last: seal?.last ?? 0 });
       return;
     }
-    const records = Array.from(linesOf(lines)).flatMap(([start, end]) => {
-      const head = headOf(lines, start);
-      return head === undefined ? [] : [{ ...head, line: lines.toString('utf8', start, end) }];
-    });
-    this.#ready.push({ records, lines: lines.toString(), seal, previous, header });
+    this.#ready.push({ records: recordsIn(lines), lines: lines.toString(), seal, previous, header });
   }
 
   /** Goes on with the next segment if this one no longer grows; false: it may. */

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { parseJson } from '../../base/json.ts';
 import { type Head, parseHead } from '../seal.ts';
 
 /** The last record that retention removed, and the `hmac` of its seal: the records that are left begin after it. */
@@ -94,7 +95,7 @@ export function parseLoss(line: string): Loss | undefined {
 }
 
 /** The ends of the logs of workers, as the log of their primary has them. */
-export interface WorkerHeads {
+interface WorkerHeads {
   readonly heads: readonly Head[];
   readonly ended: boolean;
 }
@@ -125,9 +126,5 @@ export function isStop(line: string): boolean {
 function parse<T>(event: string, schema: z.ZodType<T>, line: string): T | undefined {
   // Parsing every line as JSON would take most of the time of a verification.
   if (!line.includes(`"event":"${event}"`)) return undefined;
-  try {
-    return schema.safeParse(JSON.parse(line)).data;
-  } catch {
-    return undefined;
-  }
+  return schema.safeParse(parseJson(line)).data;
 }

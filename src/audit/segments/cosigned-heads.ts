@@ -1,7 +1,7 @@
 import { constants } from 'node:fs';
 import { lstat, open } from 'node:fs/promises';
 import { join } from 'node:path';
-import { errorCode } from '../../base/error-code.ts';
+import { ignoreAbsent } from '../../base/expected-errors.ts';
 import { type Checkpoint, noteOfLine, parseCheckpoint } from '../checkpoint.ts';
 import { linesOf, NEWLINE } from '../line.ts';
 import { cosignedName } from './segment.ts';
@@ -51,7 +51,7 @@ export async function* cosignedHeads(folder: string, segment: number): AsyncGene
       if (left <= 0) return;
     }
   } catch (error) {
-    if (errorCode(error) !== 'ENOENT') throw error;
+    ignoreAbsent(error);
   }
 }
 

@@ -6,6 +6,7 @@ import { z } from 'zod';
 import { syncDirectory } from '../../base/durable-file.ts';
 import { errorCode, messageOf } from '../../base/error-code.ts';
 import { readGuardedFile } from '../../base/guarded-file.ts';
+import { parseJson } from '../../base/json.ts';
 import { Secret } from '../../base/secret.ts';
 import { isKeyId, PseudonymKey } from '../pseudonym.ts';
 import { foldersIn } from './segment.ts';
@@ -92,7 +93,7 @@ export async function readKeys(
 }
 
 async function readKey(path: string, id: string): Promise<PseudonymKey> {
-  const parsed = stored.safeParse(parsedJson(await readText(path)));
+  const parsed = stored.safeParse(parseJson(await readText(path)));
   if (!parsed.success) throw new Error(`${path} holds no key of pseudonyms`);
   const { scope, subject, made, key } = parsed.data;
   try {
@@ -105,15 +106,6 @@ async function readKey(path: string, id: string): Promise<PseudonymKey> {
 async function readText(path: string): Promise<string> {
   const { bytes } = await readGuardedFile(path, { readableByOthers: 'never', largest: LARGEST });
   return bytes.toString('utf8');
-}
-
-function parsedJson(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    // The message would quote the key.
-    return undefined;
-  }
 }
 
 /**
@@ -175,7 +167,7 @@ export type ForgottenKey = z.output<typeof note> & { readonly key: string };
  */
 export async function readForgotten(folder: string, id: string): Promise<ForgottenKey> {
   const path = join(folder, id + FORGOTTEN);
-  const parsed = note.safeParse(parsedJson(await readText(path)));
+  const parsed = note.safeParse(parseJson(await readText(path)));
   if (!parsed.success) throw new Error(`${path} does not say which key was destroyed`);
   return { key: id, ...parsed.data };
 }

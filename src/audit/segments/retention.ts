@@ -4,8 +4,8 @@ import { join } from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { createZstdCompress } from 'node:zlib';
 import { syncDirectory } from '../../base/durable-file.ts';
-import { errorCode, messageOf } from '../../base/error-code.ts';
-import { reportDefect } from '../../base/expected-errors.ts';
+import { messageOf } from '../../base/error-code.ts';
+import { ignoreAbsent, reportDefect } from '../../base/expected-errors.ts';
 import type { Log } from '../../base/log.ts';
 import { finding } from '../findings.ts';
 import type { AuditKeys } from '../keys.ts';
@@ -32,7 +32,7 @@ import { indexClosed } from './time-index.ts';
 const EVERY_MS = 3_600_000;
 const TEMPORARY = '.tmp';
 
-export interface RetentionOptions {
+interface RetentionOptions {
   readonly folder: string;
   readonly replica: string;
   readonly keys: AuditKeys;
@@ -46,7 +46,7 @@ export interface RetentionOptions {
   readonly keepUnsent: number;
 }
 
-export interface RetentionDeps {
+interface RetentionDeps {
   readonly log: Log;
   /** The last record that was removed so far. */
   readonly retired: () => RetiredEnd | undefined;
@@ -170,12 +170,8 @@ async function bytesIn(folder: string): Promise<number> {
 
 /** 0 for a file that is gone: sinks rename and remove their positions at any time. */
 async function sizeOf(path: string): Promise<number> {
-  try {
-    return (await lstat(path)).size;
-  } catch (error) {
-    if (errorCode(error) !== 'ENOENT') throw error;
-    return 0;
-  }
+  const found = await lstat(path).catch(ignoreAbsent);
+  return found?.size ?? 0;
 }
 
 /**

@@ -11,6 +11,7 @@ import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import { syncDirectory } from '../../base/durable-file.ts';
 import { errorCode } from '../../base/error-code.ts';
+import { ignoreAbsent } from '../../base/expected-errors.ts';
 import { type Finding, finding } from '../findings.ts';
 import { segmentName } from './segment.ts';
 import { openRegular } from './segment-reader.ts';
@@ -148,9 +149,7 @@ export class SegmentFile {
  * @throws Error of the file system
  */
 export async function syncSegment(folder: string, first: number): Promise<void> {
-  const handle = await openRegular(join(folder, segmentName(first))).catch((error: unknown) => {
-    if (errorCode(error) !== 'ENOENT') throw error;
-  });
+  const handle = await openRegular(join(folder, segmentName(first))).catch(ignoreAbsent);
   if (handle === undefined) return;
   try {
     await handle.datasync();

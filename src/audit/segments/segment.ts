@@ -1,8 +1,8 @@
-import type { Dirent } from 'node:fs';
 import { lstat, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
-import { errorCode } from '../../base/error-code.ts';
+import { ignoreAbsent } from '../../base/expected-errors.ts';
+import { parseJson } from '../../base/json.ts';
 import { byProcess, isSelected, LONGEST_NAME } from '../replica-name.ts';
 
 /** The highest number of a record: as many digits as names and seals have room for. */
@@ -84,11 +84,8 @@ export function headerLine(segment: SegmentHeader): string {
 /** A line as a header; undefined: it is none. */
 export function parseHeader(line: string): SegmentHeader | undefined {
   if (!line.startsWith(SEGMENT_START)) return undefined;
-  try {
-    return header.safeParse((JSON.parse(line) as { segment: unknown }).segment).data;
-  } catch {
-    return undefined;
-  }
+  const { segment } = Object(parseJson(line)) as { readonly segment?: unknown };
+  return header.safeParse(segment).data;
 }
 
 /**
@@ -96,7 +93,7 @@ export function parseHeader(line: string): SegmentHeader | undefined {
  * A number has one spelling, so another file cannot take the place of a segment.
  */
 export async function segmentsIn(folder: string): Promise<Segment[]> {
-  const names = (await readdir(folder).catch(noneIfAbsent)).sort();
+  const names = ((await readdir(folder).catch(ignoreAbsent)) ?? []).sort();
   const found = new Map<number, Segment>();
   for (const name of names) {
     const match = NAME.exec(name);
@@ -150,15 +147,10 @@ export function setAsideName(segment: string, from: number): string {
  * `selected`: only those of this replica and its workers, or of this worker.
  */
 export async function foldersIn(directory: string, selected?: string): Promise<string[]> {
-  const entries: Dirent[] = await readdir(directory, { withFileTypes: true }).catch(noneIfAbsent);
+  const entries = (await readdir(directory, { withFileTypes: true }).catch(ignoreAbsent)) ?? [];
   return entries
     .filter((entry) => entry.isDirectory())
     .map(({ name }) => name)
     .filter((name) => isSelected(selected, name))
     .sort(byProcess);
-}
-
-function noneIfAbsent(error: unknown): [] {
-  if (errorCode(error) !== 'ENOENT') throw error;
-  return [];
 }

@@ -3,7 +3,8 @@ import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { replaceDurably } from '../../base/durable-file.ts';
-import { errorCode } from '../../base/error-code.ts';
+import { ignoreAbsent } from '../../base/expected-errors.ts';
+import { parseJson } from '../../base/json.ts';
 import { equalInConstantTime } from '../../base/secret.ts';
 import type { AuditKeys } from '../keys.ts';
 import { MOST_SEQ } from './segment.ts';
@@ -12,7 +13,7 @@ import { openRegular } from './segment-reader.ts';
 /** The largest file that is read, in bytes. */
 const LARGEST = 4096;
 
-export interface SignedFileOptions<T> {
+interface SignedFileOptions<T> {
   readonly path: string;
   readonly key: KeyObject;
   readonly schema: z.ZodType<T>;
@@ -52,13 +53,9 @@ export class SignedFile<T extends object> {
   }
 
   #parse(text: string): { value: T; mac: string } | undefined {
-    try {
-      const { mac, ...value } = JSON.parse(text);
-      return { value: this.#options.schema.parse(value), mac: String(mac) };
-    } catch {
-      // The message would quote the content.
-      return undefined;
-    }
+    const { mac, ...value } = Object(parseJson(text)) as { readonly mac?: unknown };
+    const { data } = this.#options.schema.safeParse(value);
+    return data && { value: data, mac: String(mac) };
   }
 
   #mac(value: T): string {
@@ -74,8 +71,7 @@ async function readSmall(path: string): Promise<string | undefined> {
     const { bytesRead, buffer } = await handle.read(Buffer.alloc(LARGEST), 0, LARGEST, 0);
     return buffer.toString('utf8', 0, bytesRead);
   } catch (error) {
-    if (errorCode(error) !== 'ENOENT') throw error;
-    return undefined;
+    return ignoreAbsent(error);
   }
 }
 

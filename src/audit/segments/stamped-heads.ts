@@ -1,6 +1,7 @@
 import { lstat } from 'node:fs/promises';
 import { join } from 'node:path';
-import { errorCode } from '../../base/error-code.ts';
+import { ignoreAbsent } from '../../base/expected-errors.ts';
+import { parseJson } from '../../base/json.ts';
 import { linesOf } from '../line.ts';
 import { segmentsIn, stampedName } from './segment.ts';
 import { readBlocks } from './segment-reader.ts';
@@ -35,28 +36,22 @@ export async function* stampedHeads(
       }
     }
   } catch (error) {
-    if (errorCode(error) !== 'ENOENT') throw error;
+    ignoreAbsent(error);
   }
 }
 
 /** When the newest time stamp in the folder was stored, in Unix milliseconds; 0: there is none. */
 export async function lastStampedAt(folder: string): Promise<number> {
   for (const { first } of (await segmentsIn(folder)).reverse()) {
-    const found = await lstat(join(folder, stampedName(first))).catch((error: unknown) => {
-      if (errorCode(error) !== 'ENOENT') throw error;
-    });
+    const found = await lstat(join(folder, stampedName(first))).catch(ignoreAbsent);
     if (found !== undefined) return found.mtimeMs;
   }
   return 0;
 }
 
 function stampOf(line: string): StampedHead | undefined {
-  try {
-    const { checkpoint, timestamp } = JSON.parse(line) as { checkpoint?: unknown; timestamp?: unknown };
-    const token = Buffer.from(String(timestamp), 'base64');
-    const note = String(checkpoint);
-    return stampLine(note, token) === `${line}\n` ? { note, token } : undefined;
-  } catch {
-    return undefined;
-  }
+  const { checkpoint, timestamp } = Object(parseJson(line)) as Readonly<Record<string, unknown>>;
+  const token = Buffer.from(String(timestamp), 'base64');
+  const note = String(checkpoint);
+  return stampLine(note, token) === `${line}\n` ? { note, token } : undefined;
 }

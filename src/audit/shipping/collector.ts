@@ -3,8 +3,9 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { z } from 'zod';
 import { messageOf } from '../../base/error-code.ts';
 import { ignoreAbort, reportDefect } from '../../base/expected-errors.ts';
+import { parseJson } from '../../base/json.ts';
 import type { AuditKeys } from '../keys.ts';
-import { headOf, linesOf } from '../line.ts';
+import { linesOf, recordsIn } from '../line.ts';
 import { checkSeal, parseSeal, type Seal } from '../seal.ts';
 import { type Lock, lockFile } from '../segments/replica-folder.ts';
 import { readBlocks } from '../segments/segment-reader.ts';
@@ -15,7 +16,7 @@ const RETRY_MS = 250;
 /** The consumer name, always the same, so that a new process finds the entries that the previous one had received. */
 const CONSUMER = 'collector';
 
-export interface CollectorDeps {
+interface CollectorDeps {
   readonly stream: RedisStream;
   readonly progress: CollectionProgress;
   /** Stores lines durably; their entries are acknowledged when it resolves. */
@@ -69,7 +70,7 @@ async function store(
 }
 
 /** How far one replica's log was collected. */
-export interface Reached {
+interface Reached {
   readonly seq: number;
   /** The latest time of a record. */
   readonly time: string;
@@ -77,15 +78,9 @@ export interface Reached {
   readonly head: number;
 }
 
-interface Collected {
-  readonly seq: number;
-  readonly time: string;
-  readonly line: string;
-}
-
 const NOTHING: Reached = { seq: 0, time: '', head: 0 };
 
-export interface ProgressOptions {
+interface ProgressOptions {
   readonly keys: readonly AuditKeys[];
   /** How far earlier runs collected. */
   readonly reached: Iterable<readonly [replica: string, Reached]>;
@@ -154,13 +149,6 @@ export class CollectionProgress {
     if (!fits) return reject('its lines are not those of its seal');
     return authentic ? seal : reject('no key that is known made its seal');
   }
-}
-
-function recordsIn(lines: Buffer): Collected[] {
-  return Array.from(linesOf(lines)).flatMap(([start, end]) => {
-    const head = headOf(lines, start);
-    return head === undefined ? [] : [{ ...head, line: lines.toString('utf8', start, end) }];
-  });
 }
 
 /** All times have the same length, so comparing texts compares times. A clock that is set back counts for nothing. */
@@ -254,19 +242,11 @@ function beginsLine(bytes: Buffer): boolean {
 
 /** Notes the progress of a line; false: it is not a collector's. */
 function note(text: string, reached: Map<string, Reached>): boolean {
-  const parsed = line.safeParse(jsonOf(text));
+  const parsed = line.safeParse(parseJson(text));
   if (!parsed.success) return false;
   const { kind, replica, seq, time = '' } = parsed.data;
   const before = reached.get(replica) ?? NOTHING;
   if (kind === 'head') reached.set(replica, { ...before, head: seq });
   else reached.set(replica, { ...before, seq, time: later(before.time, time) });
   return true;
-}
-
-function jsonOf(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
 }

@@ -1,4 +1,6 @@
 import type { Agent } from 'undici';
+import { z } from 'zod';
+import { parseJson } from '../../base/json.ts';
 import type { Secret } from '../../base/secret.ts';
 import type { CommonOptions, Delivery } from './follower.ts';
 import {
@@ -81,17 +83,16 @@ export class OtlpDelivery implements Delivery<Shipment> {
   }
 }
 
+/** An ExportLogsServiceResponse, in whose JSON a 64-bit number may be a text. */
+const exportResponse = z.object({
+  partialSuccess: z.object({ rejectedLogRecords: z.coerce.number().int().min(0).nullish() }).nullish(),
+});
+
 /** The number of log records that the receiver refused for good; undefined: this is not a response of OTLP. */
 function rejectedIn(text: string): number | undefined {
   if (text === '') return 0;
-  try {
-    const response = JSON.parse(text);
-    if (typeof response !== 'object' || response === null || Array.isArray(response)) return undefined;
-    const rejected = Number(response.partialSuccess?.rejectedLogRecords ?? 0);
-    return Number.isSafeInteger(rejected) && rejected >= 0 ? rejected : undefined;
-  } catch {
-    return undefined;
-  }
+  const { data } = exportResponse.safeParse(parseJson(text));
+  return data && (data.partialSuccess?.rejectedLogRecords ?? 0);
 }
 
 /** An ExportLogsServiceRequest in the JSON encoding of OTLP: 64-bit numbers as text, trace ids in hex. */
@@ -110,7 +111,7 @@ function logRecord({ replica, segment, seq, time, kind, line }: PlacedRecord) {
   const milliseconds = Date.parse(time);
   // Of a segment that another key sealed, only digests were checked.
   const nanoseconds = milliseconds >= 0 ? `${BigInt(milliseconds) * 1_000_000n}` : '0';
-  const fields = fieldsOf(line);
+  const fields = Object(parseJson(line)) as Readonly<Record<string, unknown>>;
   const place = {
     'audit.replica': replica,
     'audit.segment': segment,
@@ -138,12 +139,4 @@ function attributes(values: Readonly<Record<string, unknown>>) {
       key,
       value: typeof value === 'string' ? { stringValue: value } : { intValue: String(value) },
     }));
-}
-
-function fieldsOf(line: string): Readonly<Record<string, unknown>> {
-  try {
-    return JSON.parse(line);
-  } catch {
-    return {};
-  }
 }

@@ -1,8 +1,8 @@
 import { join } from 'node:path';
 import { errorCode } from '../../base/error-code.ts';
 import type { AuditKeys } from '../keys.ts';
-import { NEWLINE } from '../line.ts';
-import { type NumberedLine, type SealedBatch, SealedBatches } from '../reader/sealed-batches.ts';
+import { NEWLINE, type NumberedLine } from '../line.ts';
+import { type SealedBatch, SealedBatches } from '../reader/sealed-batches.ts';
 import { parseSeal } from '../seal.ts';
 import { segmentName, segmentsIn } from '../segments/segment.ts';
 import { lastSeal, openRegular } from '../segments/segment-reader.ts';
@@ -35,7 +35,7 @@ export interface SourceEvents {
   readonly onDiverged: (position: SinkPosition, reason: string) => Promise<void>;
 }
 
-export interface RecordSourceOptions {
+interface RecordSourceOptions {
   readonly folder: string;
   readonly replica: string;
   readonly keys: AuditKeys;

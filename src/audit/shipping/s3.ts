@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { AwsV4Signer } from 'aws4fetch';
 import type { Agent, Dispatcher } from 'undici';
 import { errorCode, messageOf } from '../../base/error-code.ts';
+import { ignoreAbsent } from '../../base/expected-errors.ts';
 import type { Secret } from '../../base/secret.ts';
 import { loadUndici } from '../../base/undici.ts';
 import { compressedName } from '../segments/segment.ts';
@@ -245,7 +246,7 @@ async function hashed(folder: string, name: string, signal: AbortSignal): Promis
       const { size } = await handle.stat();
       return { path, name: candidate, size, sha256: await hashOf(path, size, signal) };
     } catch (error) {
-      if (errorCode(error) !== 'ENOENT') throw error;
+      ignoreAbsent(error);
     }
   }
   return undefined;

@@ -1,6 +1,6 @@
 import { lstat, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import { errorCode } from '../../base/error-code.ts';
+import { ignoreAbsent } from '../../base/expected-errors.ts';
 import { NEWLINE } from '../line.ts';
 import {
   cosignedName,
@@ -36,7 +36,7 @@ export interface ClosedSegment {
   readonly records: number;
 }
 
-export interface SegmentSourceOptions {
+interface SegmentSourceOptions {
   readonly folder: string;
   readonly replica: string;
   /** Undefined: everything is to be sent. */
@@ -171,8 +171,4 @@ async function evidenceOf(folder: string, { first }: Segment): Promise<Map<strin
     if (found !== undefined) sizes.set(name, found.size);
   }
   return sizes;
-}
-
-function ignoreAbsent(error: unknown): undefined {
-  if (errorCode(error) !== 'ENOENT') throw error;
 }

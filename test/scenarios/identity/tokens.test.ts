@@ -191,7 +191,7 @@ describe('a token', () => {
       byPublicKey: 'that is not signed with a public-key algorithm',
       byStranger: 'that has a wrong signature',
       byUnknownKey: 'that is signed with a key that its issuer does not publish',
-      rubbish: 'that is no signed JWT',
+      rubbish: 'that is not a signed JWT',
     });
     expect(JSON.stringify(pair.gateway.logged)).not.toContain(head);
   });

@@ -75,7 +75,7 @@ describe('header lines', () => {
         expect.stringMatching(/^Digest username="demo-user", realm=/),
       ]);
       expect(values('cookie')).toEqual([expect.stringMatching(/^SIMULATOR=/)]);
-      expect(values('via')).toEqual(['1.0 first', '1.1 digest-gateway']);
+      expect(values('via')).toEqual(['1.0 client-side, 1.1 digest-gateway']);
     });
   });
 

@@ -131,9 +131,12 @@ describe('TRACE', () => {
     expect(wire.simulator.counts('submissions').requests).toBe(before);
   });
 
-  test.each(['trace', 'TRACK'])('in another spelling is no HTTP method: %s', async (method) => {
+  test.each([
+    ['trace', 400, 'bad-request'],
+    ['TRACK', 501, 'not-implemented'],
+  ])('in another spelling is no HTTP method: %s', async (method, status, code) => {
     const answer = await wire.ask(`${method} /echo HTTP/1.1\r\nHost: x\r\n\r\n`);
-    expect([answer.status, codeOf(answer)]).toEqual([400, 'bad-request']);
+    expect([answer.status, codeOf(answer)]).toEqual([status, code]);
   });
 });
 

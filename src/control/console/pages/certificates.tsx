@@ -1,5 +1,5 @@
 import { span } from '../../../base/units.ts';
-import type { CertificateUseView } from '../../map-view.ts';
+import type { CertificateUseView } from '../../view.ts';
 import { useFetch } from '../api.ts';
 import { date } from '../format.ts';
 import { snapshot } from '../live.ts';

@@ -1,6 +1,5 @@
 import { useEffect, useState } from 'preact/hooks';
-import type { MapView, WayView } from '../../map-view.ts';
-import type { AddressView, DeploymentView } from '../../view.ts';
+import type { AddressView, DeploymentView, MapView, WayView } from '../../view.ts';
 import { useFetch } from '../api.ts';
 import { count, rate } from '../format.ts';
 import { snapshot } from '../live.ts';
