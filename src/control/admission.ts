@@ -40,7 +40,7 @@ export interface Caller {
   readonly isAdmitted: () => boolean;
 }
 
-export interface AdmissionDeps {
+interface AdmissionDeps {
   /** Undefined: no token is configured. */
   readonly guard: TokenGuard | undefined;
   readonly sessions: Sessions;

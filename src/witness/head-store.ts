@@ -18,7 +18,7 @@ const NAME = /^[0-9a-f]{64}\.head$/;
 const LARGEST = 16 * 1024;
 
 /** A head with its cosignature. */
-export interface StoredHead {
+interface StoredHead {
   readonly checkpoint: Checkpoint;
   readonly note: string;
   /** When it was cosigned, in Unix milliseconds. */

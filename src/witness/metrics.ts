@@ -61,7 +61,7 @@ export class WitnessMetrics {
   }
 }
 
-export interface MetricsServerOptions {
+interface MetricsServerOptions {
   readonly metrics: WitnessMetrics;
   /** The SHA-256 of the token, in hex; undefined: this machine alone reads. */
   readonly tokenSha256: string | undefined;

@@ -21,7 +21,7 @@ export interface JournalOptions {
   readonly segment: { readonly size: number; readonly age: number };
 }
 
-export interface JournalDeps {
+interface JournalDeps {
   readonly chain: ChainWriter;
   /** Called with the error when nothing can be written; with undefined when it can be again. */
   readonly onState: (error: WriteError | undefined) => void;
@@ -152,9 +152,9 @@ export class Journal {
     }
     this.#keys = undefined;
     try {
-      this.#chain.write(inFlight.batch, (error, head) => {
-        if (head === undefined) this.#fail(writeErrorOf(error ?? new Error('the disk refused it')));
-        else this.#written(inFlight, head);
+      this.#chain.write(inFlight.batch, (result) => {
+        if (result instanceof Error) this.#fail(writeErrorOf(result));
+        else this.#written(inFlight, result);
       });
     } catch (error) {
       // Nothing of the batch is in the file: it is written again, to another one.

@@ -40,7 +40,7 @@ export interface Query {
   readonly until?: string;
 }
 
-export interface StatusRange {
+interface StatusRange {
   readonly from: number;
   readonly to: number;
 }
@@ -328,7 +328,7 @@ function ago(value: string): number {
 }
 
 /** A column of the results, with its value for a request and for an event. */
-export interface Column {
+interface Column {
   readonly name: string;
   readonly of: (found: FoundRequest) => string | number | undefined;
   readonly ofEvent?: (event: Extract<Found, { event: unknown }>['event']) => string | number | undefined;

@@ -28,7 +28,7 @@ const CUT = Buffer.from('"cut":true');
 const OUTCOME = Buffer.from('"kind":"outcome"');
 const RECORD_START = Buffer.from('\n{"seq":');
 
-export interface SearchJoinOptions {
+interface SearchJoinOptions {
   readonly query: Query;
   readonly replica: string;
   /** Called for a record whose parameters were too long to be recorded whole and may have held the identifier. */

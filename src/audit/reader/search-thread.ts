@@ -61,7 +61,7 @@ export interface ThreadPage {
   readonly cut: number;
 }
 
-export interface ExportEnd {
+interface ExportEnd {
   readonly rows: number;
   /** True if results are missing, which the last line of the text says. */
   readonly cut: boolean;

@@ -59,7 +59,7 @@ function mapValues<From, To>(
   return Object.fromEntries(Object.entries(record).map(([name, value]) => [name, map(value)]));
 }
 
-export interface UsageCounts {
+interface UsageCounts {
   readonly requests: number;
   /** Items of the lists of identifiers. */
   readonly identifiers: number;
@@ -195,7 +195,7 @@ class Days {
 }
 
 /** Requests that are counted together. */
-export class Group extends Counts {
+class Group extends Counts {
   readonly values: readonly string[];
   readonly days = new Days();
   /** Its parts by status; undefined unless usage is grouped by it. */

@@ -13,7 +13,7 @@ import { openRegular } from './segment-reader.ts';
 /** The largest file that is read, in bytes. */
 const LARGEST = 4096;
 
-export interface SignedFileOptions<T> {
+interface SignedFileOptions<T> {
   readonly path: string;
   readonly key: KeyObject;
   readonly schema: z.ZodType<T>;
