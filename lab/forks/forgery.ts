@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { zstdDecompressSync } from 'node:zlib';
 import { checkpointLine, type SigningKey, signCheckpoint } from '../../src/audit/checkpoint.ts';
 import type { AuditKeys } from '../../src/audit/keys.ts';
-import { leafHash, MerkleTree } from '../../src/audit/merkle.ts';
+import { leafHash, leavesOf, MerkleTree } from '../../src/audit/merkle.ts';
 import { GENESIS, sealFor, sealLine } from '../../src/audit/seal.ts';
 import { headerLine, segmentName, segmentsIn } from '../../src/audit/segments/segment.ts';
 import type { Random } from '../simulation/random.ts';
@@ -77,7 +77,7 @@ export async function forge(
   let text = '';
   let previous = GENESIS;
   const add = (batch: string, first: number, last: number): void => {
-    const seal = sealFor(keys, { replica, previous }, { first, last }, Buffer.from(batch));
+    const seal = sealFor(keys, { replica, previous }, { first, last }, leavesOf(Buffer.from(batch)));
     previous = seal.hmac;
     text += batch + sealLine(seal);
   };

@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { zstdCompressSync, zstdDecompressSync } from 'node:zlib';
 import { auditKeys } from '../../src/audit/keys.ts';
 import { headOf, linesOf } from '../../src/audit/line.ts';
+import { leavesOf } from '../../src/audit/merkle.ts';
 import { cursorOf, parseCursor } from '../../src/audit/reader/newest-first.ts';
 import { SealedBatches } from '../../src/audit/reader/sealed-batches.ts';
 import { readSealed } from '../../src/audit/reader/sealed-blocks.ts';
@@ -83,7 +84,10 @@ async function checkFiles(
   await checkBlocks(second);
 }
 
-/** Records 1 to 4 and 5 to 8, the last of which says that the process stopped. */
+/**
+ * Records 1 to 4 and 5 to 8, the last of which says that the process stopped. The seals of the first segment are over
+ * leaves, those of the second one over bytes.
+ */
 function gatewayLog(): Log {
   let previous = '';
   let seq = 0;
@@ -93,7 +97,9 @@ function gatewayLog(): Log {
   };
   const sealed = (lines: string, first: number): string => {
     const range = { first, last: seq };
-    const seal = sealFor(KEYS, { replica: REPLICA, previous }, range, Buffer.from(lines));
+    const bytes = Buffer.from(lines);
+    const covered = first < FIRST_OF_SECOND ? leavesOf(bytes) : bytes;
+    const seal = sealFor(KEYS, { replica: REPLICA, previous }, range, covered);
     previous = seal.hmac;
     return `${lines}${sealLine(seal)}`;
   };

@@ -101,7 +101,7 @@ export const targets: readonly GuidedTarget[] = [
         breaks: 'a seal counts only for the lines that it was made for',
         file: 'src/audit/segments/chain-walk.ts',
         find: '    if (!fits) {',
-        replace: '    if (!fits && seal.sha256.length === 0) {',
+        replace: '    if (!fits && seal.digest.length === 0) {',
       },
       {
         name: 'heads-unchecked',

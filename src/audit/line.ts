@@ -20,7 +20,7 @@ const DIGIT_0 = 48;
 const DIGIT_9 = 57;
 const KINDS: Readonly<Record<string, LineKind>> = { ac: 'access', ou: 'outcome', ad: 'admin' };
 
-export type LineKind = 'access' | 'outcome' | 'admin';
+type LineKind = 'access' | 'outcome' | 'admin';
 
 /** The beginning of a record. */
 export interface LineHead {
@@ -85,6 +85,13 @@ export function* linesOf(block: Buffer): Generator<readonly [start: number, end:
     yield [start, end];
     start = end + 1;
   }
+}
+
+/** The index of each line end. */
+export function lineEnds(bytes: Buffer): number[] {
+  const ends: number[] = [];
+  for (let at = bytes.indexOf(NEWLINE); at !== -1; at = bytes.indexOf(NEWLINE, at + 1)) ends.push(at);
+  return ends;
 }
 
 /** A record as it is in the log, without its line end. */

@@ -11,7 +11,7 @@ const MAX_OF_PERSON = 8;
 const MAX_PROPOSALS = 32;
 
 /** An action that waits for a second person. */
-export interface Proposal extends ActionPlan {
+interface Proposal extends ActionPlan {
   readonly id: string;
   readonly proposer: Operator;
   /** In Unix milliseconds. */

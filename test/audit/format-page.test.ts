@@ -102,10 +102,13 @@ class PageVerifier {
 
   #readSeal(line: string, covered: Buffer): void {
     const range = [this.#first, this.#next - 1] as const;
-    const sha256 = createHash('sha256').update(covered).digest('base64url');
-    const text = `${this.#replica}\n${this.#previous}\n${range[0]}\n${range[1]}\n${sha256}`;
+    const isOverLeaves = line.includes('"leaves"');
+    const hash = sha256(isOverLeaves ? leafHashesOf(covered) : covered).toString('base64url');
+    const named = isOverLeaves ? `leaves\n${hash}` : hash;
+    const text = `${this.#replica}\n${this.#previous}\n${range[0]}\n${range[1]}\n${named}`;
     const hmac = createHmac('sha256', this.#sealKey).update(text).digest('base64url');
-    if (line !== JSON.stringify({ seal: range, sha256, hmac })) throw new Error(`wrong seal of ${range}`);
+    const digest = isOverLeaves ? { leaves: hash } : { sha256: hash };
+    if (line !== JSON.stringify({ seal: range, ...digest, hmac })) throw new Error(`wrong seal of ${range}`);
     for (const { event, last, hmac: end } of this.#admin) {
       if (event === 'segment-retired') this.#starts.add(`${last} ${end}`);
     }
@@ -119,6 +122,17 @@ class PageVerifier {
   }
 }
 
+function sha256(...parts: readonly Uint8Array[]): Buffer {
+  const hash = createHash('sha256');
+  for (const part of parts) hash.update(part);
+  return hash.digest();
+}
+
+function leafHashesOf(covered: Buffer): Buffer {
+  const lines = covered.toString().split('\n').slice(0, -1);
+  return Buffer.concat(lines.map((line) => sha256(Buffer.of(0), Buffer.from(line))));
+}
+
 function numberOf(name: string): number {
   return Number.parseInt(name, 10);
 }
@@ -126,6 +140,12 @@ function numberOf(name: string): number {
 const page = await readFile(join(repository, 'docs/audit/format.md'), 'utf8');
 const [, example = ''] = /```jsonl\n([\s\S]*?)```/.exec(page) ?? [];
 const [, key = ''] = /key file holds `([0-9a-f]{64})`/.exec(page) ?? [];
+const [, overLeaves = ''] = /```json\n(\{"seal":[\s\S]*?)```/.exec(page) ?? [];
+/** The example, and how it ends in a log with signed heads. */
+const examples = [
+  example,
+  `${example.trimEnd().split('\n').slice(0, -1).join('\n')}\n${overLeaves}`,
+] as const;
 const EXAMPLE_REPLICA = 'gateway-1';
 
 async function writeExample(text: string): Promise<string> {
@@ -135,7 +155,7 @@ async function writeExample(text: string): Promise<string> {
   return directory;
 }
 
-describe('the worked example of docs/audit/format.md', () => {
+describe.each(examples)('the worked example of docs/audit/format.md', (example) => {
   test('verifies by the rules of the page', async () => {
     const directory = await writeExample(example);
     expect(verifyByPage(join(directory, EXAMPLE_REPLICA), EXAMPLE_REPLICA, key)).toBe(3);
@@ -178,6 +198,10 @@ describe('a verifier written from docs/audit/format.md', () => {
     for (let index = 0; index < 9; index += 1) await recordAccess(audit);
     await audit.close();
     expect(check(directory)).toBe(9);
+    const newest = (await readdir(join(directory, REPLICA))).filter((name) => name.endsWith('.jsonl')).at(-1);
+    const text = await readFile(join(directory, REPLICA, newest ?? ''), 'utf8');
+    expect(text).toMatch(/^\{"seal":\[\d+,\d+\],"leaves":/m);
+    expect(text).not.toContain('"sha256"');
   });
 
   test('finds that a segment was removed', async () => {

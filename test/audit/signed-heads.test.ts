@@ -5,6 +5,7 @@ import type { AuditOptions } from '../../src/audit/audit.ts';
 import { checkpointLine, noteOfLine, parseCheckpoint, signCheckpoint } from '../../src/audit/checkpoint.ts';
 import type { PlacedFinding } from '../../src/audit/findings.ts';
 import { auditKeys } from '../../src/audit/keys.ts';
+import { leavesOf } from '../../src/audit/merkle.ts';
 import { verify } from '../../src/audit/reader/verify.ts';
 import { LARGEST_BATCH, parseSeal, sealFor, sealLine } from '../../src/audit/seal.ts';
 import { Secret } from '../../src/base/secret.ts';
@@ -77,7 +78,7 @@ function resealed(lines: readonly string[]): string[] {
       batch += `${line}\n`;
       return line;
     }
-    const made = sealFor(keys, { replica: REPLICA, previous }, seal, Buffer.from(batch));
+    const made = sealFor(keys, { replica: REPLICA, previous }, seal, leavesOf(Buffer.from(batch)));
     previous = made.hmac;
     batch = '';
     return sealLine(made).trimEnd();
@@ -353,7 +354,13 @@ describe('whoever has the folder and the key of the seals', () => {
       return resealed([
         ...lines,
         line,
-        sealLine({ first: seq, last: seq, sha256: 'A'.repeat(43), hmac: 'A'.repeat(43) }).trimEnd(),
+        sealLine({
+          first: seq,
+          last: seq,
+          form: 'leaves',
+          digest: 'A'.repeat(43),
+          hmac: 'A'.repeat(43),
+        }).trimEnd(),
       ]);
     });
     const { kinds, notes } = await check(directory);

@@ -35,7 +35,7 @@ interface Entry {
   readonly waiter: Waiter | undefined;
 }
 
-export interface PendingDeps {
+interface PendingDeps {
   /** Called for each record that got its text; `at`: Unix milliseconds. */
   readonly onRecord: (seq: number, at: number, record: string) => void;
   /** Called for a waiter whose record's text could not be made. */
@@ -167,6 +167,7 @@ export class Timestamp {
 export class LineBuffer {
   #bytes = Buffer.allocUnsafeSlow(LEAST_BYTES);
   #size = 0;
+  readonly #ends: number[] = [];
 
   /** Bytes of all lines. */
   get size(): number {
@@ -178,10 +179,16 @@ export class LineBuffer {
     return this.#bytes.subarray(0, this.#size);
   }
 
+  /** The index of the line end of each line. Looking for them would cost a tenth of the hashes of the lines. */
+  get ends(): readonly number[] {
+    return this.#ends;
+  }
+
   /** Adds a line, given with its line end. */
   add(line: string): void {
     this.#makeRoom(line.length * BYTES_PER_UNIT);
     this.#size += this.#bytes.write(line, this.#size);
+    this.#ends.push(this.#size - 1);
   }
 
   /** The lines and one more, which is not added; valid as long as `bytes`. */
@@ -192,6 +199,7 @@ export class LineBuffer {
 
   clear(): void {
     this.#size = 0;
+    this.#ends.length = 0;
     if (this.#bytes.length > MOST_KEPT) this.#bytes = Buffer.allocUnsafeSlow(LEAST_BYTES);
   }
 

@@ -6,7 +6,7 @@ import type { Signed } from '../audit.ts';
 import type { SigningKey } from '../checkpoint.ts';
 import type { AuditKeys } from '../keys.ts';
 import { countLines, NEWLINE } from '../line.ts';
-import { MerkleTree } from '../merkle.ts';
+import { type Digest, leavesOf, MerkleTree } from '../merkle.ts';
 import { type Head, MOST_BATCH, type Seal, sealFor, sealLine } from '../seal.ts';
 import type { RetiredEnd } from '../segments/admin-records.ts';
 import { type Continued, type Recovered, recover } from '../segments/recovery.ts';
@@ -19,7 +19,7 @@ import { type NewHead, SignedTree } from './signed-tree.ts';
 
 const NOTHING = Buffer.alloc(0);
 
-export interface ChainOptions {
+interface ChainOptions {
   /** The folder of this replica alone; made if it does not exist. */
   readonly folder: string;
   readonly replica: string;
@@ -136,37 +136,56 @@ export class ChainWriter {
     });
   }
 
-  /** The lines with their seal, to be appended in one write. A large batch is sealed in parts. */
-  #sealed({ lines, first, last }: Batch): SealedBytes {
-    const tree = this.#tree?.extended(lines.bytes);
+  /** The lines with their seal, to be appended in one write. */
+  #sealed(batch: Batch): SealedBytes {
+    const { lines, first, last } = batch;
+    const leaves = this.#leavesOf(lines.bytes, lines.ends);
+    const tree = leaves && this.#tree?.extended(leaves);
     const head = tree && this.#tree?.headOf(tree);
-    if (lines.size <= MOST_BATCH) {
-      const covered = head === undefined ? lines.bytes : lines.followedBy(head.line);
-      const seal = this.#seal({ first, last }, covered, this.#previous);
-      const bytes = lines.followedBy(`${head?.line ?? ''}${sealLine(seal)}`);
-      return { bytes, previous: seal.hmac, tree, head };
-    }
+    const headLine = head?.line ?? '';
+    if (lines.size > MOST_BATCH) return { ...this.#inParts(batch, leaves, headLine), tree, head };
+    const covered = leaves === undefined ? lines.bytes : [...leaves, ...leavesOf(Buffer.from(headLine))];
+    const seal = this.#seal({ first, last }, covered, this.#previous);
+    return { bytes: lines.followedBy(`${headLine}${sealLine(seal)}`), previous: seal.hmac, tree, head };
+  }
+
+  /** A large batch in parts, each with its seal. */
+  #inParts(
+    { lines, first }: Batch,
+    leaves: readonly Digest[] | undefined,
+    headLine: string,
+  ): Pick<SealedBytes, 'bytes' | 'previous'> {
     const parts: Buffer[] = [];
     let previous = this.#previous;
     let next = first;
     for (let start = 0; start < lines.size; ) {
       const end = partEnd(lines.bytes, start);
       const records = lines.bytes.subarray(start, end);
-      const range = { first: next, last: next + countLines(records) - 1 };
-      const hasHead = end === lines.size && head !== undefined;
-      const part = hasHead ? Buffer.concat([records, Buffer.from(head.line)]) : records;
-      const seal = this.#seal(range, part, previous);
-      parts.push(part, Buffer.from(sealLine(seal)));
+      const after = next + countLines(records);
+      const ofHead = end === lines.size ? headLine : '';
+      const ofRecords = leaves?.slice(next - first, after - first);
+      const covered = ofRecords === undefined ? records : [...ofRecords, ...leavesOf(Buffer.from(ofHead))];
+      const seal = this.#seal({ first: next, last: after - 1 }, covered, previous);
+      parts.push(records, Buffer.from(`${ofHead}${sealLine(seal)}`));
       previous = seal.hmac;
-      next = range.last + 1;
+      next = after;
       start = end;
     }
-    return { bytes: Buffer.concat(parts), previous, tree, head };
+    return { bytes: Buffer.concat(parts), previous };
   }
 
-  #seal(range: { readonly first: number; readonly last: number }, lines: Buffer, previous: string): Seal {
+  #seal(
+    range: { readonly first: number; readonly last: number },
+    covered: Buffer | readonly Digest[],
+    previous: string,
+  ): Seal {
     const { keys, replica } = this.#options;
-    return sealFor(keys, { replica, previous }, range, lines);
+    return sealFor(keys, { replica, previous }, range, covered);
+  }
+
+  /** What a seal is over in a log with signed heads; undefined: heads are not signed. */
+  #leavesOf(lines: Buffer, ends?: readonly number[]): readonly Digest[] | undefined {
+    return this.#options.signing && leavesOf(lines, ends);
   }
 
   /** Closes the segment, with a signed head at its end, and begins the next, whose first record is `first`. */
@@ -303,7 +322,8 @@ export class ChainWriter {
 
   /** Appends the lines with an opening seal, which covers them and no record. */
   async #appendOpening(file: SegmentFile, lines: Buffer, next: number): Promise<void> {
-    const seal = this.#seal({ first: next, last: next - 1 }, lines, this.#previous);
+    const covered = this.#leavesOf(lines) ?? lines;
+    const seal = this.#seal({ first: next, last: next - 1 }, covered, this.#previous);
     const bytes = Buffer.concat([lines, Buffer.from(sealLine(seal))]);
     await new Promise<void>((resolve, reject) => {
       file.append(bytes, this.#options.sync, (error) => (error === null ? resolve() : reject(error)));

@@ -3,6 +3,7 @@ import { reportDefect } from '../../base/expected-errors.ts';
 import { type Finding, finding } from '../findings.ts';
 import type { AuditKeys } from '../keys.ts';
 import { isAdmin, lineType, NEWLINE, seqEnd, seqOf } from '../line.ts';
+import type { Digest } from '../merkle.ts';
 import { checkSeal, GENESIS, LARGEST_BATCH, parseSeal, type Seal } from '../seal.ts';
 import { isStop } from './admin-records.ts';
 import { parseHeader, type SegmentHeader, segmentName } from './segment.ts';
@@ -25,6 +26,8 @@ export interface WalkedBatch {
   readonly previous: string;
   /** The lines before the seal; valid until the next block. */
   readonly lines: Buffer;
+  /** The leaf hash of each line, if the seal is over them. */
+  readonly leaves: readonly Digest[] | undefined;
   /** `sealed`: a key made the seal for just these lines; `unchecked`: the key is unknown; `refused`: neither. */
   readonly trust: 'sealed' | 'unchecked' | 'refused';
   /** The admin records among the lines, with their numbers in the segment. */
@@ -39,7 +42,7 @@ export interface AdminLine {
   readonly at: number;
 }
 
-export interface WalkOptions {
+interface WalkOptions {
   /** `unknown`: who reads has none, and believes signed heads; a seal is then compared with its lines only. */
   readonly keys: readonly AuditKeys[] | 'unknown';
   readonly replica: string;
@@ -63,8 +66,13 @@ interface SealedEnd extends ChainState {
   readonly lines: number;
 }
 
+interface Checked extends Pick<WalkedBatch, 'leaves'> {
+  readonly asSealed: boolean;
+}
+
 const NO_ADMIN: readonly AdminLine[] = [];
 const NO_ERRORS: readonly IntegrityError[] = [];
+const NOT_SEALED: Checked = { asSealed: false, leaves: undefined };
 
 /**
  * Follows the chain through one segment, line by line, and checks each seal. After an integrity error the walk goes on
@@ -186,7 +194,16 @@ export class ChainWalk {
   #unsealedBatch(lines: Buffer): WalkedBatch {
     const [previous, line, errors = NO_ERRORS] = [this.#previous, this.#batchLine, this.#batchErrors];
     this.#batchErrors = undefined;
-    return { seal: undefined, previous, lines, trust: 'refused', admin: NO_ADMIN, errors, line };
+    return {
+      seal: undefined,
+      previous,
+      lines,
+      leaves: undefined,
+      trust: 'refused',
+      admin: NO_ADMIN,
+      errors,
+      line,
+    };
   }
 
   /** Reads a line; true: it is a seal, which is left to the caller. */
@@ -253,7 +270,7 @@ export class ChainWalk {
     const seal = parseSeal(line);
     const [previous, at] = [this.#previous, this.#batchLine];
     const [admin = NO_ADMIN, records, last] = [this.#batchAdmin, this.#batchRecords, this.#lastRecord];
-    const asSealed = seal !== undefined && this.#isSealed(seal, lines, end);
+    const { asSealed, leaves } = seal === undefined ? NOT_SEALED : this.#check(seal, lines, end);
     if (seal === undefined) this.#report(finding('seal-malformed'));
     const isSealed = asSealed && this.keyKnown;
     if (isSealed) {
@@ -264,7 +281,7 @@ export class ChainWalk {
     const errors = this.#batchErrors ?? NO_ERRORS;
     this.#begin();
     const trust = isSealed ? 'sealed' : asSealed ? 'unchecked' : 'refused';
-    return { seal, previous, lines, trust, admin: isSealed ? admin : NO_ADMIN, errors, line: at };
+    return { seal, previous, lines, leaves, trust, admin: isSealed ? admin : NO_ADMIN, errors, line: at };
   }
 
   /** Begins the lines after a seal. */
@@ -277,19 +294,19 @@ export class ChainWalk {
     this.#lastRecord = undefined;
   }
 
-  /** True if the seal is for just these lines, and the key of the segment made it, unless that is unknown. */
-  #isSealed(seal: Seal, lines: Buffer, end: number): boolean {
+  /** `asSealed`: the seal is for just these lines, and the key of the segment made it, unless that is unknown. */
+  #check(seal: Seal, lines: Buffer, end: number): Checked {
     const chain = { replica: this.#options.replica, previous: this.#previous };
     const check = checkSeal(this.#sealing, chain, seal, lines);
-    const { fits } = check;
+    const { fits, leaves } = check;
     const authentic = check.authentic || this.#options.keys === 'unknown';
     this.#sealLineEnd = end;
-    const asSealed = this.#isOfBatch(seal, fits);
+    const isOfBatch = this.#isOfBatch(seal, fits);
     if (this.keyKnown && !authentic) this.#report(finding('seal-invalid'));
     this.#previous = seal.hmac;
     this.#nextSeq = seal.last + 1;
     if (authentic) this.#sealed = { ...this.state, bytes: end, lines: this.#line };
-    return asSealed && (authentic || (this.#isOurs && !this.keyKnown));
+    return { asSealed: isOfBatch && (authentic || (this.#isOurs && !this.keyKnown)), leaves };
   }
 
   #isOfBatch(seal: Seal, fits: boolean): boolean {

@@ -40,7 +40,7 @@ interface TakenBatch {
   readonly errors: readonly IntegrityError[];
 }
 
-export interface TreeWalkOptions {
+interface TreeWalkOptions {
   readonly replica: string;
   /** Public keys that may have signed a checkpoint; undefined: signatures are not checked. */
   readonly keys: readonly KeyObject[] | undefined;
@@ -134,7 +134,10 @@ export class TreeWalk {
   }
 
   /** Returns the last checkpoint of the batch that is right. */
-  #read({ seal, trust, lines, line: from }: WalkedBatch, errors: IntegrityError[]): SignedHead | undefined {
+  #read(
+    { seal, trust, lines, leaves, line: from }: WalkedBatch,
+    errors: IntegrityError[],
+  ): SignedHead | undefined {
     let head: SignedHead | undefined;
     // Lines after the last seal are not part of the log. The walk has returned the lines that do not fit their seal.
     if (trust === 'refused' && seal !== undefined) this.#lost = true;
@@ -143,7 +146,8 @@ export class TreeWalk {
     for (const [start, end] of linesOf(lines)) {
       line += 1;
       const type = lineType(lines, start, end);
-      if (type === 'record') this.#addLeaf(lines, start, end);
+      if (type === 'record')
+        this.#addLeaf(leaves?.[line - from] ?? leafHash(lines, start, end), lines, start, end);
       if (type !== 'checkpoint' || this.#lost) continue;
       const found = this.#check(lines.toString('utf8', start, end), line);
       if ('checkpoint' in found) head = found;
@@ -152,12 +156,11 @@ export class TreeWalk {
     return head;
   }
 
-  #addLeaf(lines: Buffer, start: number, end: number): void {
+  #addLeaf(leaf: Digest, lines: Buffer, start: number, end: number): void {
     // Not that of the last one: someone who writes records anew chooses their times.
     const time = headOf(lines, start)?.time ?? 'unknown';
     if (this.#earliest === '' || time < this.#earliest) this.#earliest = time;
     if (time > this.#latest) this.#latest = time;
-    const leaf = leafHash(lines, start, end);
     this.#current?.tree.add(leaf);
     this.#options.onLeaf?.(leaf, lines.subarray(start, end));
     if (this.#current !== undefined) this.#options.onTree?.(this.#current);
