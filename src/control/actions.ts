@@ -1,5 +1,6 @@
 import { type Request, type RequestHandler, type Response, Router } from 'express';
 import { z } from 'zod';
+import { addressOf } from '../base/client-address.ts';
 import type { Clock } from '../base/clock.ts';
 import { RollingCount } from '../base/rolling-count.ts';
 import type { LocatedIssue } from '../config/issues.ts';
@@ -166,7 +167,7 @@ function credentialHandler(
     if (data === undefined || credential === undefined) throw new ControlError('action-invalid');
     using slot = running.take();
     if (slot === undefined) throw new ControlError('action-running');
-    const address = req.socket.remoteAddress ?? '';
+    const address = addressOf(req.socket);
     const done =
       command === 'promote'
         ? credentials.promote({ credential, version: data.version }, address)
@@ -186,7 +187,7 @@ function hasBody({ headers }: Request): boolean {
 
 function senderOf(req: Request, caller: Caller | undefined): Sender {
   const { by = 'token', operator } = caller ?? {};
-  return { by, address: req.socket.remoteAddress ?? '', operator };
+  return { by, address: addressOf(req.socket), operator };
 }
 
 function given(actions: GatewayActions | undefined): GatewayActions {
@@ -242,7 +243,7 @@ function reloadHandler(reload: ActionsOptions['reload']): RequestHandler {
       sendProblem(res, 429, 'Other reloads are not finished yet. Retry later.');
       return;
     }
-    const outcome = await reload(req.socket.remoteAddress ?? '');
+    const outcome = await reload(addressOf(req.socket));
     if (outcome.result === 'success') {
       res.set('cache-control', 'no-store').json(outcome);
       return;
