@@ -10,7 +10,6 @@ import {
   type ThreadPage,
   type ThreadScope,
   type ThreadUsage,
-  usageInThread,
 } from '../audit/reader/search-thread.ts';
 import { type IdentifierLists, usageCsv, usageNotes } from '../audit/reader/usage-table.ts';
 import type { AdminDetails } from '../audit/record.ts';
@@ -168,7 +167,7 @@ export class AuditApi {
     const task = { kind: 'usage', by, lists: log.lists(), maxRows } as const;
     const counted = await this.#inTime(req, res, USAGE_TOO_SLOW, (signal) => {
       this.#recordOnce(req, res, log, 'audit-usage');
-      return usageInThread(scope, task, signal);
+      return searchInThread(scope, task, signal);
     });
     if (counted === undefined) return;
     if (format === 'json') res.json(usageView(counted));
