@@ -4,8 +4,8 @@ import { identifierLists } from '../audit/reader/usage-table.ts';
 import { AuditSinks } from '../audit/shipping/audit-sinks.ts';
 import { monotonicClock } from '../base/clock.ts';
 import type { FileWatch } from '../base/file-watch.ts';
-import { LogThrottle } from '../base/log-throttle.ts';
 import { type OpenAddress, removeStaleSocket } from '../base/open-port.ts';
+import { Throttle } from '../base/throttle.ts';
 import { formatPath } from '../config/issues.ts';
 import { listenerPath } from '../config/listen.ts';
 import { fourEyesOf } from '../config/operators.ts';
@@ -188,7 +188,7 @@ export class App {
     const { consoleFolder, consolePace = CONSOLE_PACE } = this.#deps;
     const { traceUrl, actions: offered, session, fourEyes } = this.#setup.config.control;
     const actions = this.#createActions();
-    const failures = new LogThrottle(monotonicClock, MAX_CODES);
+    const failures = new Throttle(monotonicClock, MAX_CODES);
     const reloads = this.#reloads;
     return new ControlPlane({
       tokens: tokensOf(this.#setup),

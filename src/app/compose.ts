@@ -5,8 +5,8 @@ import type { BufferGc } from '../base/buffer-gc.ts';
 import type { Clock } from '../base/clock.ts';
 import { errorCode } from '../base/error-code.ts';
 import type { Log } from '../base/log.ts';
-import { LogThrottle } from '../base/log-throttle.ts';
 import { describeError } from '../base/report-error.ts';
+import { Throttle } from '../base/throttle.ts';
 import { FlightRecorder } from '../handshake/flight-recorder.ts';
 import { MergedMetrics } from '../metrics/merged-metrics.ts';
 import { type BuildInfo, Metrics } from '../metrics/metrics.ts';
@@ -93,7 +93,7 @@ function uncaughtErrors(
   metrics: Metrics,
   flightFiles: FlightFiles,
 ): (error: unknown) => void {
-  const throttle = new LogThrottle(clock, MAX_THROTTLED);
+  const throttle = new Throttle(clock, MAX_THROTTLED);
   return (error) => {
     try {
       metrics.internalErrors.inc();

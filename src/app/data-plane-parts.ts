@@ -1,8 +1,8 @@
 import type { Audit } from '../audit/audit.ts';
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
-import { LogThrottle } from '../base/log-throttle.ts';
 import type { Steps } from '../base/steps.ts';
+import { Throttle } from '../base/throttle.ts';
 import { MemoryChallengeStore } from '../challenges/store/memory.ts';
 import {
   RedisChallengeStore,
@@ -268,7 +268,7 @@ export function createListeners(
 ): Listener[] {
   const { limits } = sharedSettings(config.listen);
   const shared = new ConnectionLimits({ ...limits, isShared });
-  const proxyHeaders = new LogThrottle(clock, MAX_THROTTLED);
+  const proxyHeaders = new Throttle(clock, MAX_THROTTLED);
   return config.listen.map(
     (settings, index) =>
       new Listener(gateway, {

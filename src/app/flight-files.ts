@@ -4,16 +4,18 @@ import { join } from 'node:path';
 import type { Clock } from '../base/clock.ts';
 import { errorCode } from '../base/error-code.ts';
 import type { Log } from '../base/log.ts';
+import { Throttle } from '../base/throttle.ts';
 import type { FlightRecorder } from '../handshake/flight-recorder.ts';
 
 /** Between two files for the same reason, in milliseconds. */
 const QUIET_MS = 60_000;
+const MAX_REASONS = 2;
 /** Files of all processes that stay in the folder: the latest. */
 const MAX_FILES = 20;
 const NAME = /^flight-\d{8}T\d{9}Z-[\da-f]{8}-[a-z-]+\.jsonl$/;
 
 /** Why a record is written without being asked for. */
-export type FlightReason = 'credential-refused' | 'internal-error';
+type FlightReason = 'credential-refused' | 'internal-error';
 
 interface FlightFilesDeps {
   readonly recorder: FlightRecorder;
@@ -26,19 +28,17 @@ export class FlightFiles {
   /** Undefined: nothing is written. */
   folder: string | undefined;
   readonly #deps: FlightFilesDeps;
-  readonly #written = new Map<FlightReason, number>();
+  readonly #throttle: Throttle;
 
   constructor(deps: FlightFilesDeps) {
     this.#deps = deps;
+    this.#throttle = new Throttle(deps.clock, MAX_REASONS, QUIET_MS);
   }
 
   /** Writes a file in the background, once a minute for each reason. Never throws. */
   write(reason: FlightReason): void {
     const { folder } = this;
-    const now = this.#deps.clock.now();
-    if (folder === undefined || now - (this.#written.get(reason) ?? Number.NEGATIVE_INFINITY) < QUIET_MS)
-      return;
-    this.#written.set(reason, now);
+    if (folder === undefined || this.#throttle.admit(reason) === undefined) return;
     void this.#write(folder, reason);
   }
 

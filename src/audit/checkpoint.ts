@@ -17,13 +17,13 @@ const ORIGIN_START = 'digest-gateway/';
 export const CHECKPOINT_START = '{"checkpoint":';
 
 /** A tree: the log of a process from its record `first` on. Leaf 0 is that record. */
-export interface TreeName {
+interface TreeName {
   readonly replica: string;
   readonly first: number;
 }
 
 /** The content of a checkpoint. */
-export interface TreeHead extends TreeName {
+interface TreeHead extends TreeName {
   /** Number of leaves, which are records. */
   readonly size: number;
   readonly root: Digest;

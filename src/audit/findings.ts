@@ -307,7 +307,7 @@ const table = {
 } as const satisfies Record<string, KindOfFinding>;
 
 /** The fixed properties of a kind. */
-export interface KindOfFinding {
+interface KindOfFinding {
   readonly note?: true;
   readonly cause: string;
   /** Undefined: that of every integrity error. */

@@ -20,7 +20,7 @@ const DIGIT_0 = 48;
 const DIGIT_9 = 57;
 const KINDS: Readonly<Record<string, LineKind>> = { ac: 'access', ou: 'outcome', ad: 'admin' };
 
-export type LineKind = 'access' | 'outcome' | 'admin';
+type LineKind = 'access' | 'outcome' | 'admin';
 
 /** The beginning of a record. */
 export interface LineHead {

@@ -214,7 +214,7 @@ export function consistencyProof(before: MerkleTree, after: LeafRange): Digest[]
 export const MAX_CONSISTENCY_PROOF = 63;
 
 /** A size of a tree with its root. */
-export interface SizedRoot {
+interface SizedRoot {
   readonly size: number;
   readonly root: Digest;
 }

@@ -36,7 +36,7 @@ const requestRecord = z.looseObject({
   access: z.int().optional(),
 });
 
-export type RequestRecord = z.infer<typeof requestRecord>;
+type RequestRecord = z.infer<typeof requestRecord>;
 
 /** Why a proof is refused; the message says it. */
 export class ProofError extends Error {
@@ -65,7 +65,7 @@ function parseProof(text: string): Proof | undefined {
 }
 
 /** The records that a proof shows to be in a log. */
-export interface Proven {
+interface Proven {
   readonly requestId: string;
   /** The name of the tree, with replica and first record. */
   readonly origin: string;

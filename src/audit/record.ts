@@ -59,7 +59,7 @@ export interface UpstreamFacts {
   readonly egress: string;
 }
 
-export interface CredentialName {
+interface CredentialName {
   readonly name: string;
   readonly version: string;
 }
@@ -79,7 +79,7 @@ export type AdminDetails = Readonly<
 >;
 
 /** Address and target of a request as they are recorded. */
-export interface RecordedRequest extends RecordedTarget {
+interface RecordedRequest extends RecordedTarget {
   readonly address: string;
 }
 
@@ -194,7 +194,7 @@ const LONGEST_PATH = 2048;
 /** Parameters by name, with the value or values; null: only the name is recorded. */
 export type RecordedParameters = Map<string, string | string[] | null>;
 
-export interface RecordedTarget {
+interface RecordedTarget {
   readonly path: string;
   readonly parameters: RecordedParameters;
   /** True: a part was too long, or there were too many parameters. */

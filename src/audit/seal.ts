@@ -95,14 +95,14 @@ export function parseSeal(line: string): Seal | undefined {
 }
 
 /** The place of a seal in a chain. */
-export interface Chain {
+interface Chain {
   readonly replica: string;
   /** `hmac` of the previous seal. */
   readonly previous: string;
 }
 
 /** `fits`: the seal is for just these lines; `authentic`: one of the keys made it, as a part of that chain. */
-export interface SealCheck {
+interface SealCheck {
   readonly fits: boolean;
   readonly authentic: boolean;
   /** The leaf hashes of the lines, if the seal is over them. */

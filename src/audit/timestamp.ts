@@ -49,7 +49,7 @@ const FAILURES: Readonly<Record<number, string>> = {
 };
 
 /** A request for a time stamp. */
-export interface TimestampRequest {
+interface TimestampRequest {
   /** TimeStampReq in DER. */
   readonly body: Buffer;
   /** The text that is stamped. */
@@ -58,7 +58,7 @@ export interface TimestampRequest {
 }
 
 /** A time stamp whose signature is right. */
-export interface Timestamp {
+interface Timestamp {
   /** In Unix milliseconds. */
   readonly time: number;
   /** The object identifier of the authority's policy. */
@@ -67,7 +67,7 @@ export interface Timestamp {
 }
 
 /** The conditions that the response to a request has to meet. */
-export interface TimestampExpectation {
+interface TimestampExpectation {
   /** PEM: the certificates that time-stamping authorities lead to. */
   readonly authorities: string;
   /** An object identifier; undefined: any policy. */

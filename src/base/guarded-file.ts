@@ -5,7 +5,7 @@ import { dirname } from 'node:path';
 import { errorCode } from './error-code.ts';
 
 /** Conditions for reading a file. */
-export interface Guard {
+interface Guard {
   /** The user of this process; undefined: the file's owner is not checked. */
   readonly uid?: number | undefined;
   /** `never`: the configuration has no form that permits it. */
@@ -15,7 +15,7 @@ export interface Guard {
   readonly largest: number;
 }
 
-export interface GuardedBytes {
+interface GuardedBytes {
   readonly bytes: Buffer;
   readonly changedAt: Date;
 }

@@ -17,7 +17,7 @@ export const logOptions = {
 } as const;
 
 /** Where a log goes: to the file, pipe or terminal with this number if it has one. */
-export interface LogTarget {
+interface LogTarget {
   readonly fd?: number;
   readonly isTTY?: boolean;
   write(text: string): unknown;

@@ -29,7 +29,7 @@ const SENT_TOGETHER = 512;
 const LAST_MESSAGES_MS = 1_000;
 
 /** A child process, or the process object of a child, with an IPC channel (`serialization: 'advanced'`). */
-export type IpcProcess = Pick<NodeJS.Process, 'send' | 'connected'> & NodeJS.EventEmitter;
+type IpcProcess = Pick<NodeJS.Process, 'send' | 'connected'> & NodeJS.EventEmitter;
 
 export interface IpcPort extends ProcessPort {
   /** Resolves when every message so far is written, or lost. */
@@ -114,7 +114,7 @@ const request = z.discriminatedUnion('kind', [
   z.object({ kind: z.literal('call'), session: name, id, name, body: z.unknown(), sentAt: z.number() }),
   z.object({ kind: z.literal('end'), session: name }),
 ]);
-export type CallRequest = z.output<typeof request>;
+type CallRequest = z.output<typeof request>;
 
 /** A message of a server. */
 const reply = z.discriminatedUnion('kind', [
@@ -169,7 +169,7 @@ interface PendingCall {
   readonly deadline: NodeJS.Timeout | undefined;
 }
 
-export interface CallClientOptions {
+interface CallClientOptions {
   readonly port: ProcessPort;
   /** Name of the service at the other end. */
   readonly service: string;
@@ -291,7 +291,7 @@ export interface Closable {
 /** A function of the service. `lateMs`: how long the call was on its way, in milliseconds. */
 export type StoreFunction<Store> = (store: Store, body: unknown, lateMs: number) => Promise<unknown>;
 
-export interface StoreServerOptions<Store> {
+interface StoreServerOptions<Store> {
   /** Name of the service, which clients give. */
   readonly service: string;
   /** The functions that clients may call, by name. */

@@ -15,6 +15,17 @@ export function parseAddress(text: string): Address | undefined {
   return address instanceof ipaddr.IPv6 && address.isIPv4MappedAddress() ? address.toIPv4Address() : address;
 }
 
+/** Bytes of the network that a household or a server has with IPv6. */
+const SENDER_BYTES = 8;
+
+/** Returns the network of one sender, who has many addresses with IPv6; '' if the text is not an address. */
+export function senderNetwork(address: string): string {
+  const parsed = parseAddress(address);
+  if (parsed === undefined) return '';
+  const bytes = parsed.toByteArray();
+  return (parsed.kind() === 'ipv6' ? bytes.slice(0, SENDER_BYTES) : bytes).join('.');
+}
+
 /** True if a host, without port, is this machine: localhost or a loopback address. */
 export function isLoopbackHost(host: string): boolean {
   if (host.toLowerCase() === 'localhost') return true;

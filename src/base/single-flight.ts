@@ -2,7 +2,7 @@ import type { Cancellation } from './cancellation.ts';
 import { monotonicClock } from './clock.ts';
 
 /** The next step of a follower: `check` the leader's result, or `proceed` without it, because the leader failed. */
-export type Landing = 'check' | 'proceed';
+type Landing = 'check' | 'proceed';
 
 /** The leader's handle; the leader must always call `land`, or pass it on. After the end of the flight it does nothing. */
 export interface Flight<T = Landing> {

@@ -9,13 +9,11 @@ import {
   asRecordedOption,
   collectFiles,
   fromOption,
-  LogReading,
   nothingFound,
   openAuditConfig,
-  openPseudonyms,
+  openLog,
   partOf,
   replicaOption,
-  requireReplica,
   streamRedisOf,
   toOption,
 } from './audit-log.ts';
@@ -68,27 +66,21 @@ async function runExport(io: Io, options: ExportArguments): Promise<ExitStatus> 
 
 async function exportFiles(io: Io, options: ExportArguments): Promise<ExitStatus> {
   const { config, key, output, replica, from, to, asRecorded } = options;
-  const section = await openAuditConfig(io, config, key);
-  const { directory, keys } = section;
-  await requireReplica(directory, replica);
   // Lines on the same terminal show how far it is.
-  using reading = await LogReading.of(io, directory, {
-    replica,
-    shown: output !== undefined || !io.stdout.isTTY,
-  });
+  const shown = output !== undefined || !io.stdout.isTTY;
+  using log = await openLog(io, { config, key, replica, asRecorded, shown });
   let isEmpty = true;
-  const pseudonyms = await openPseudonyms(io, section, asRecorded);
   const lines = async function* (): AsyncGenerator<string, void> {
     const query = partOf({ replica, from, to });
-    for await (const { line } of allRecords({ directory, keys, query, pseudonyms, ...reading.options })) {
+    for await (const { line } of allRecords({ ...log.options, query })) {
       isEmpty = false;
       yield `${line}\n`;
     }
   };
   if (output === undefined) await printLines(io, lines());
   else await writeNew(output, lines());
-  if (isEmpty) note(io, await nothingFound(directory, { replica, from, to }, 'no record'));
-  return reading.isIncomplete ? 1 : 0;
+  if (isEmpty) note(io, await nothingFound(log.section.directory, { replica, from, to }, 'no record'));
+  return log.reading.isIncomplete ? 1 : 0;
 }
 
 async function writeNew(output: string, lines: AsyncIterable<string>): Promise<void> {

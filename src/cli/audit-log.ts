@@ -70,7 +70,7 @@ export class LogReading implements Disposable {
   static async of(
     io: Io,
     directory: string,
-    options: { readonly replica?: string | undefined; readonly shown?: boolean } = {},
+    options: { readonly replica?: string | undefined; readonly shown?: boolean | undefined } = {},
   ): Promise<LogReading> {
     return new LogReading(io, await ReadProgress.of(io.stderr, directory, options));
   }
@@ -99,6 +99,35 @@ export class LogReading implements Disposable {
     this.progress.hide();
     note(this.#io, findingText(finding));
   }
+}
+
+/** Which log a command reads, and how. */
+interface LogOptions {
+  readonly config: string;
+  readonly key: readonly string[];
+  readonly replica?: string | undefined;
+  /** True: pseudonyms stay as they are. */
+  readonly asRecorded?: boolean | undefined;
+  /** False: the progress is not shown. */
+  readonly shown?: boolean | undefined;
+}
+
+/**
+ * Opens the log that a configuration names; `options` are those of its readers.
+ * @throws ConfigError; CommandError if there is no such replica
+ */
+export async function openLog(io: Io, { config, key, replica, asRecorded, shown }: LogOptions) {
+  const section = await openAuditConfig(io, config, key);
+  const { directory, keys } = section;
+  await requireReplica(directory, replica);
+  const reading = await LogReading.of(io, directory, { replica, shown });
+  const pseudonyms = await openPseudonyms(io, section, asRecorded);
+  return {
+    section,
+    reading,
+    options: { directory, keys, pseudonyms, ...reading.options },
+    [Symbol.dispose]: () => reading[Symbol.dispose](),
+  };
 }
 
 const MIB = 1024 * 1024;
@@ -134,7 +163,10 @@ export class ReadProgress implements Disposable {
   static async of(
     stderr: Output,
     directory: string,
-    { replica, shown = true }: { readonly replica?: string | undefined; readonly shown?: boolean } = {},
+    {
+      replica,
+      shown = true,
+    }: { readonly replica?: string | undefined; readonly shown?: boolean | undefined } = {},
   ): Promise<ReadProgress> {
     const isShown = shown && stderr.isTTY === true;
     return new ReadProgress(stderr, isShown ? await segmentSizes(directory, replica) : undefined);

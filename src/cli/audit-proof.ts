@@ -1,5 +1,5 @@
 import { generateKeyPairSync, type KeyObject } from 'node:crypto';
-import { readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { readFile, rm, writeFile } from 'node:fs/promises';
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { verificationKey } from '../audit/checkpoint.ts';
 import { type WitnessKey, witnessKey } from '../audit/cosignature.ts';
@@ -8,7 +8,7 @@ import { NotProvableError, prove } from '../audit/reader/prove.ts';
 import { errorCode, messageOf } from '../base/error-code.ts';
 import { count, formatTime } from '../base/units.ts';
 import { auditDirectory, collectFiles, replicaOption, requireReplica } from './audit-log.ts';
-import { CommandError, type ExitStatus, type Io, print, type Run } from './io.ts';
+import { CommandError, type ExitStatus, type Io, print, type Run, readBounded } from './io.ts';
 
 interface ProveArguments {
   readonly config?: string;
@@ -93,7 +93,7 @@ async function runCheckProof(
 ): Promise<ExitStatus> {
   const keys = await readPublicKeys(publicKey);
   const witnesses = await readWitnessKeys(files);
-  const text = await readProof(file);
+  const text = (await readBounded(file, LARGEST_PROOF, 'it is too large for a proof')).toString();
   try {
     const { requestId, origin, records, cosignatures } = checkProof(text, keys, witnesses);
     const seen = cosignatures
@@ -106,15 +106,6 @@ async function runCheckProof(
     if (!(error instanceof ProofError)) throw error;
     await print(io, `${file}: REFUSED — it ${error.message}\n`);
     return 1;
-  }
-}
-
-async function readProof(file: string): Promise<string> {
-  try {
-    if ((await stat(file)).size > LARGEST_PROOF) throw new Error('it is too large for a proof');
-    return await readFile(file, 'utf8');
-  } catch (error) {
-    throw new CommandError(2, `${file} cannot be read: ${messageOf(error)}`, error);
   }
 }
 

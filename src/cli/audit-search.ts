@@ -13,13 +13,10 @@ import {
   asRecordedOption,
   collectFiles,
   fromOption,
-  LogReading,
   nothingFound,
-  openAuditConfig,
-  openPseudonyms,
+  openLog,
   partOf,
   replicaOption,
-  requireReplica,
   toOption,
 } from './audit-log.ts';
 import { type ExitStatus, type Io, note, type Run } from './io.ts';
@@ -75,22 +72,18 @@ async function runSearch(
   io: Io,
   { config, key, json, csv, asRecorded, address, from, to, ...given }: SearchArguments,
 ): Promise<ExitStatus> {
-  const section = await openAuditConfig(io, config, key);
-  const { directory, keys, parameters } = section;
   const query = {
     ...given,
     ...partOf({ from, to }),
     ...(address !== undefined && { address: addressForms(address) }),
   };
-  await requireReplica(directory, query.replica);
-  using reading = await LogReading.of(io, directory, { replica: query.replica });
+  using log = await openLog(io, { config, key, replica: query.replica, asRecorded });
+  const { reading, options } = log;
+  const { directory, parameters } = log.section;
   let cut = 0;
   const found = search({
-    directory,
-    keys,
+    ...options,
     query,
-    pseudonyms: await openPseudonyms(io, section, asRecorded),
-    ...reading.options,
     onCut: () => {
       cut += 1;
     },

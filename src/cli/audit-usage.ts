@@ -1,4 +1,5 @@
 import { type Command, Option } from 'commander';
+import type { UsageRow } from '../audit/reader/results.ts';
 import { countUsage } from '../audit/reader/usage.ts';
 import {
   DEFAULT_FIELDS,
@@ -8,7 +9,6 @@ import {
   USAGE_FIELDS,
   type Usage,
   type UsageField,
-  type UsageRow,
   usageCsv,
   usageFields,
   usageNotes,
@@ -18,13 +18,10 @@ import {
   argument,
   collectFiles,
   fromOption,
-  LogReading,
   nothingFound,
-  openAuditConfig,
-  openPseudonyms,
+  openLog,
   partOf,
   replicaOption,
-  requireReplica,
   toOption,
 } from './audit-log.ts';
 import { type ExitStatus, type Io, note, print, printable, type Run } from './io.ts';
@@ -63,24 +60,19 @@ export function registerUsage(audit: Command, run: Run): void {
 
 async function runUsage(io: Io, options: UsageArguments): Promise<ExitStatus> {
   const { config, key, by = usageFields(DEFAULT_FIELDS), replica, from, to } = options;
-  const section = await openAuditConfig(io, config, key);
-  const { directory, keys } = section;
+  using log = await openLog(io, { config, key, replica });
+  const { reading } = log;
   const { deployments } = await loadConfig(config);
-  await requireReplica(directory, replica);
-  using reading = await LogReading.of(io, directory, { replica });
   const usage = await countUsage({
-    directory,
-    keys,
+    ...log.options,
     by,
     lists: identifierLists(deployments),
     query: partOf({ replica, from, to }),
-    pseudonyms: await openPseudonyms(io, section),
-    ...reading.options,
   });
   reading.progress.hide();
   await print(io, textOf(usage, options));
   if (usage.total.requests === 0) {
-    note(io, await nothingFound(directory, { replica, from, to }, 'no request'));
+    note(io, await nothingFound(log.section.directory, { replica, from, to }, 'no request'));
   }
   for (const line of usageNotes(usage)) note(io, line);
   return reading.isIncomplete ? 1 : 0;

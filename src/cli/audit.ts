@@ -1,4 +1,3 @@
-import { readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type Command, InvalidArgumentError } from 'commander';
 import { cosignatureOf } from '../audit/cosignature.ts';
@@ -30,7 +29,16 @@ import { readPublicKeys, readWitnessKeys, registerProof, witnessKeyOption } from
 import { registerSearch } from './audit-search.ts';
 import { registerTail } from './audit-tail.ts';
 import { registerUsage } from './audit-usage.ts';
-import { CommandError, type ExitStatus, type Io, note, print, printable, type Run } from './io.ts';
+import {
+  CommandError,
+  type ExitStatus,
+  type Io,
+  note,
+  print,
+  printable,
+  type Run,
+  readBounded,
+} from './io.ts';
 
 interface VerifyArguments {
   readonly config?: string;
@@ -165,7 +173,7 @@ async function witnessesOf({
     throw new CommandError(2, '--witness-key needs --public-key: cosignatures are of signed heads');
   const witnesses = await readWitnessKeys(witnessKey);
   if (file === undefined) return { witnesses };
-  const found = [...cosignedHeadsIn(await readBounded(file))];
+  const found = [...cosignedHeadsIn(await readBounded(file, MAX_FILE))];
   // Otherwise a file of something else would find nothing wrong.
   if (!found.some(({ checkpoint }) => cosignatureOf(checkpoint, witnesses) !== undefined)) {
     throw new CommandError(2, `${file} has no head that the witness of --witness-key has cosigned`);
@@ -176,21 +184,12 @@ async function witnessesOf({
   };
 }
 
-async function readBounded(file: string): Promise<Buffer> {
-  try {
-    if ((await stat(file)).size > MAX_FILE) throw new Error('it is too large');
-    return await readFile(file);
-  } catch (error) {
-    throw new CommandError(2, `${file} cannot be read: ${messageOf(error)}`, error);
-  }
-}
-
 /** The authorities of time stamps; undefined: time stamps are not checked. */
 async function readTimestampCa({ timestampCa, publicKey }: VerifyArguments): Promise<string | undefined> {
   if (timestampCa === undefined) return undefined;
   if (publicKey.length === 0)
     throw new CommandError(2, '--timestamp-ca needs --public-key: time stamps are of signed heads');
-  const pem = (await readBounded(timestampCa)).toString();
+  const pem = (await readBounded(timestampCa, MAX_FILE)).toString();
   if (certificatesIn(pem) === undefined) {
     throw new CommandError(2, `${timestampCa} holds no certificate: name a file of certificates in PEM form`);
   }

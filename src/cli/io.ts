@@ -1,5 +1,6 @@
-import { readFile } from 'node:fs/promises';
+import { readFile, stat } from 'node:fs/promises';
 import type { Readable, Writable } from 'node:stream';
+import { messageOf } from '../base/error-code.ts';
 import type { ProcessContext } from '../credentials/sources.ts';
 
 /** The part of its process that a command uses. */
@@ -49,6 +50,23 @@ export function printable(text: string): string {
 /** Writes lines to stderr, for people. Names of files can be in them, which somebody else chose. */
 export function note({ stderr }: Io, text: string): void {
   stderr.write(`${text.split('\n').map(printable).join('\n')}\n`);
+}
+
+/**
+ * Reads a file that an option names. `tooLarge`: the message for one with more bytes than `largest`.
+ * @throws CommandError
+ */
+export async function readBounded(
+  file: string,
+  largest: number,
+  tooLarge = 'it is too large',
+): Promise<Buffer> {
+  try {
+    if ((await stat(file)).size > largest) throw new Error(tooLarge);
+    return await readFile(file);
+  } catch (error) {
+    throw new CommandError(2, `${file} cannot be read: ${messageOf(error)}`, error);
+  }
 }
 
 /** A command that failed. The message is printed without a stack. */

@@ -8,13 +8,11 @@ import type { Config } from '../config/schema.ts';
 import {
   collectFiles,
   fromOption,
-  LogReading,
   nothingFound,
   openAuditConfig,
-  openPseudonyms,
+  openLog,
   partOf,
   replicaOption,
-  requireReplica,
   toOption,
 } from './audit-log.ts';
 import type { Io } from './io.ts';
@@ -63,23 +61,17 @@ export class RecordedLog {
    */
   async *requests(): AsyncGenerator<FoundRequest, void> {
     const { config, logConfig = config, key, replica, from, to } = this.#options;
-    const section = await openAuditConfig(this.#io, logConfig, key);
-    const { directory, keys } = section;
-    await requireReplica(directory, replica);
-    using reading = await LogReading.of(this.#io, directory, { replica });
+    using log = await openLog(this.#io, { config: logConfig, key, replica });
     const found = search({
-      directory,
-      keys,
+      ...log.options,
       query: {
         ...partOf({ replica, from, to }),
         ...(this.#client !== undefined && { client: this.#client }),
       },
-      pseudonyms: await openPseudonyms(this.#io, section),
-      ...reading.options,
       onCut: () => undefined,
     });
     for await (const each of found) if ('access' in each) yield each;
-    this.isIncomplete = reading.isIncomplete;
+    this.isIncomplete = log.reading.isIncomplete;
   }
 }
 

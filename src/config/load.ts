@@ -83,7 +83,7 @@ export async function locatedIn(
 }
 
 /** Settings, and what adds the place in the file to an issue with them. */
-export interface LocatedSettings<T> {
+interface LocatedSettings<T> {
   readonly settings: T;
   locate(issue: Issue): LocatedIssue;
 }

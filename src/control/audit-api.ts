@@ -10,11 +10,11 @@ import {
   type ThreadPage,
   type ThreadScope,
   type ThreadUsage,
-  usageInThread,
 } from '../audit/reader/search-thread.ts';
 import { type IdentifierLists, usageCsv, usageNotes } from '../audit/reader/usage-table.ts';
 import type { AdminDetails } from '../audit/record.ts';
-import { putBounded } from '../base/bounded-map.ts';
+import { monotonicClock } from '../base/clock.ts';
+import { Throttle } from '../base/throttle.ts';
 import { capitalized } from '../base/units.ts';
 import { callerOf, Slots } from './admission.ts';
 import {
@@ -96,8 +96,8 @@ export class AuditApi {
   readonly #options: AuditApiOptions;
   readonly #searches: Slots;
   readonly #exports: Slots;
-  /** When a query was recorded, by its hash: a page that repeats its search must not flood the audit log. */
-  readonly #recorded = new Map<string, number>();
+  /** The queries that are recorded, by their hash: a page that repeats its search must not flood the audit log. */
+  readonly #recorded = new Throttle(monotonicClock, MOST_KNOWN, KNOWN_MS);
   readonly #closing = new AbortController();
 
   constructor(options: AuditApiOptions) {
@@ -167,7 +167,7 @@ export class AuditApi {
     const task = { kind: 'usage', by, lists: log.lists(), maxRows } as const;
     const counted = await this.#inTime(req, res, USAGE_TOO_SLOW, (signal) => {
       this.#recordOnce(req, res, log, 'audit-usage');
-      return usageInThread(scope, task, signal);
+      return searchInThread(scope, task, signal);
     });
     if (counted === undefined) return;
     if (format === 'json') res.json(usageView(counted));
@@ -232,11 +232,7 @@ export class AuditApi {
   #recordOnce(req: Request, res: Response, log: AuditLogAccess, event: 'audit-search' | 'audit-usage'): void {
     const details = detailsOf(req, res, log, {});
     const query = hash('sha256', JSON.stringify([event, details]), 'base64url');
-    const now = Date.now();
-    const before = this.#recorded.get(query);
-    if (before !== undefined && now - before < KNOWN_MS) return;
-    putBounded(this.#recorded, query, now, MOST_KNOWN);
-    log.record(event, details);
+    if (this.#recorded.admit(query) !== undefined) log.record(event, details);
   }
 
   #viewOf({ page, notes, cut }: ThreadPage): SearchView {

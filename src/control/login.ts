@@ -16,7 +16,7 @@ const MAX_SIGN_INS = 16;
 /** How long a sign-in may wait for its turn, in milliseconds. */
 export const MAX_WAIT_MS = 30_000;
 
-export type SignInEvent = 'sign-in' | 'sign-in-refused' | 'sign-out';
+type SignInEvent = 'sign-in' | 'sign-in-refused' | 'sign-out';
 
 export interface LoginDeps {
   /** Undefined: no token is configured. */

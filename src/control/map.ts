@@ -19,7 +19,7 @@ export interface RulePlace {
 }
 
 /** The part of the map that is wanted; empty: everything. */
-export interface MapScope {
+interface MapScope {
   readonly client: string;
   readonly deployment: string;
 }

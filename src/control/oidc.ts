@@ -38,7 +38,7 @@ export class SignInError extends ControlError {
 }
 
 /** The values that a browser keeps between the start of a sign-in and its return. */
-export interface Transaction {
+interface Transaction {
   readonly state: string;
   readonly nonce: string;
   readonly verifier: string;

@@ -8,7 +8,7 @@ const MESSAGE = '<!--message-->';
 const NOT_BUILT = 'The console is not built. In a checkout: npm run build:console, then reload this page.\n';
 
 /** The ways to sign in that the login page has. */
-export interface SignInWays {
+interface SignInWays {
   readonly token: boolean;
   readonly oidc: boolean;
 }

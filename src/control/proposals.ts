@@ -78,6 +78,11 @@ export class Proposals {
     return proposal;
   }
 
+  /** Keeps a proposal that was confirmed and not carried out, until it is confirmed again or ends. */
+  putBack(proposal: Proposal): void {
+    this.#waiting.set(proposal.id, proposal);
+  }
+
   /**
    * Withdraws a proposal: its proposer, or another operator who rejects it.
    * @throws ControlError if it does not wait, or the audit log cannot be written

@@ -1,6 +1,7 @@
 import { Router } from 'express';
 import { z } from 'zod';
 import type { Clock } from '../base/clock.ts';
+import { Throttle } from '../base/throttle.ts';
 import type { Admission } from './admission.ts';
 import type { ClientDetailView, ConfigurationView, ExplanationView } from './client-view.ts';
 import { ControlError, handler, jsonBody } from './control-error.ts';
@@ -67,10 +68,9 @@ export function queriesRouter({ admission, queries, clock, onError }: QueriesOpt
     res.json({ yaml: await queries.configuration() } satisfies ConfigurationView);
   });
   router.get('/api/configuration', admission.requireRead, configuration);
-  let flightFrom = Number.NEGATIVE_INFINITY;
+  const records = new Throttle(clock, 1, FLIGHT_PAUSE_MS);
   const flightRecord = handler(onError, async (_req, res) => {
-    if (clock.now() < flightFrom) throw new ControlError('flight-record-pending');
-    flightFrom = clock.now() + FLIGHT_PAUSE_MS;
+    if (records.admit('flight record') === undefined) throw new ControlError('flight-record-pending');
     res
       .set('cache-control', 'no-store')
       .type('application/x-ndjson')

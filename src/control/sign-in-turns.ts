@@ -1,8 +1,5 @@
-import { parseAddress } from '../base/network.ts';
+import { senderNetwork } from '../base/network.ts';
 import { FairQueue, type Queued } from '../transport/fair-queue.ts';
-
-/** Bytes of the network that a household or a server has with IPv6. */
-const NETWORK_BYTES = 8;
 
 interface Turn extends Queued<Turn> {
   readonly begin: () => void;
@@ -36,7 +33,7 @@ export class SignInTurns {
       signal.removeEventListener('abort', leave);
       resolve(this.#place());
     };
-    const turn: Turn = { client: networkOf(address), previous: undefined, next: undefined, begin };
+    const turn: Turn = { client: senderNetwork(address), previous: undefined, next: undefined, begin };
     signal.addEventListener('abort', leave, { once: true });
     this.#waiting.add(turn);
     return promise;
@@ -51,13 +48,4 @@ export class SignInTurns {
       },
     };
   }
-}
-
-/** With IPv6, one sender has many addresses. */
-function networkOf(address: string): string {
-  const parsed = parseAddress(address);
-  if (parsed === undefined) return '';
-  return (
-    parsed.kind() === 'ipv6' ? parsed.toByteArray().slice(0, NETWORK_BYTES) : parsed.toByteArray()
-  ).join('.');
 }

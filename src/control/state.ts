@@ -9,7 +9,7 @@ const ERRORS = 50;
 
 /** `absent`: no worker has reported. The worst first. */
 const STAGES = ['draining', 'starting', 'absent', 'serving'] as const;
-export type Stage = (typeof STAGES)[number];
+type Stage = (typeof STAGES)[number];
 
 /**
  * The state of the data plane of a worker, or of several merged: plain data, in which nothing is undefined. Enums

@@ -2,7 +2,7 @@ import type { TlsFaultName } from '../transport/errors.ts';
 
 export type Mark = 'ok' | 'warn' | 'fail';
 
-export type Check =
+type Check =
   | 'egress'
   | 'connection'
   | 'tls'

@@ -3,8 +3,8 @@ import { putBounded } from '../base/bounded-map.ts';
 import type { Clock } from '../base/clock.ts';
 import type { GatewayError } from '../base/errors.ts';
 import type { Log } from '../base/log.ts';
-import { LogThrottle } from '../base/log-throttle.ts';
 import { describeError } from '../base/report-error.ts';
+import { Throttle } from '../base/throttle.ts';
 
 /** Distinct errors that are kept for the console. */
 const REMEMBERED = 50;
@@ -35,12 +35,12 @@ export class ErrorLog {
   readonly #clock: Clock;
   /** By deployment and code, the newest last. */
   readonly #recent = new Map<string, RecentError>();
-  readonly #throttle: LogThrottle;
+  readonly #throttle: Throttle;
 
   constructor(log: Log, clock: Clock) {
     this.#log = log;
     this.#clock = clock;
-    this.#throttle = new LogThrottle(clock, MAX_THROTTLED);
+    this.#throttle = new Throttle(clock, MAX_THROTTLED);
   }
 
   /** The recent errors, the newest first. */

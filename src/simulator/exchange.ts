@@ -304,7 +304,7 @@ function headers(query: URLSearchParams): Reply {
 }
 
 /** Events of a deployment since its start or reset. */
-export interface Tally {
+interface Tally {
   /** TCP connections, including those with a failed TLS handshake. */
   connections: number;
   requests: number;

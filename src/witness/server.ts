@@ -1,19 +1,21 @@
 import type { Server } from 'node:http';
 import type { Server as SecureServer } from 'node:https';
 import { createRequire } from 'node:module';
+import type { Socket } from 'node:net';
 import type { SecureContextOptions } from 'node:tls';
-import express, { type NextFunction, type Request, type Response } from 'express';
+import express, { type NextFunction, type Request, type RequestHandler, type Response } from 'express';
 import helmet from 'helmet';
 import { checkpointLine } from '../audit/checkpoint.ts';
 import { monotonicClock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
-import { LogThrottle } from '../base/log-throttle.ts';
 import { createServer } from '../base/node-http.ts';
 import { closeServer, type OpenAddress, openPort, type PortOptions } from '../base/open-port.ts';
 import { pipelineBound } from '../base/pipeline-bound.ts';
+import { Throttle } from '../base/throttle.ts';
 import type { ListenTls } from '../gateway/listener.ts';
 import type { HeadStore } from './head-store.ts';
 import type { WitnessMetrics } from './metrics.ts';
+import { PerSender } from './per-sender.ts';
 import type { Refusal, RefusalReason, Witness } from './witness.ts';
 
 const require = createRequire(import.meta.url);
@@ -24,8 +26,11 @@ const MAX_CONNECTIONS = 500;
 /** Kinds of log lines that are throttled, each by itself. */
 const MAX_KINDS = 1000;
 /** Timeouts in milliseconds. */
-const HEADERS_MS = 10_000;
+const REQUEST_MS = 10_000;
 const IDLE_MS = 30_000;
+
+/** Connections, and requests under way, of one address or one /64 of IPv6: gateways with many workers may share it. */
+const MAX_OF_SENDER = { connections: 100, requests: 64 };
 
 /** The statuses of tlog-witness, and what a client reads. */
 const REFUSALS: Readonly<Record<RefusalReason, readonly [status: number, text: string]>> = {
@@ -43,7 +48,7 @@ const MISBEHAVIOUR: readonly RefusalReason[] = ['other-root', 'inconsistent', 't
 
 type WitnessTls = Pick<ListenTls, 'cert' | 'key' | 'minVersion'>;
 
-export interface WitnessServerOptions {
+interface WitnessServerOptions {
   readonly witness: Witness;
   readonly store: HeadStore;
   readonly metrics: WitnessMetrics;
@@ -63,7 +68,8 @@ export class WitnessServer {
     app.disable('x-powered-by');
     app.use(helmet({ strictTransportSecurity: false }));
     app.use(pipelineBound());
-    const refusals = new LogThrottle(monotonicClock, MAX_KINDS);
+    app.use(requestBound());
+    const refusals = new Throttle(monotonicClock, MAX_KINDS);
     app.get('/livez', (_req, res) => void res.type('text/plain').send('ok\n'));
     app.get('/checkpoints', (_req, res) => {
       res.type('application/jsonl').send(store.all.map(({ note }) => checkpointLine(note)).join(''));
@@ -98,15 +104,22 @@ export class WitnessServer {
       },
     );
     const settings = {
-      headersTimeout: HEADERS_MS,
-      requestTimeout: 2 * HEADERS_MS,
+      headersTimeout: REQUEST_MS,
+      requestTimeout: REQUEST_MS,
       connectionsCheckingInterval: 1000,
     };
     // Loaded here, because few witnesses serve TLS themselves.
     const https: typeof import('node:https') = require('node:https');
-    this.#secure = tls && https.createServer({ ...settings, ...contextOf(tls) }, app);
+    this.#secure =
+      tls && https.createServer({ ...settings, ...contextOf(tls), handshakeTimeout: REQUEST_MS }, app);
     this.#server = this.#secure ?? createServer(settings, app);
     this.#server.maxConnections = MAX_CONNECTIONS;
+    const connections = new PerSender(MAX_OF_SENDER.connections);
+    this.#server.on('connection', (socket: Socket) => {
+      const leave = connections.enter(socket.remoteAddress ?? '');
+      if (leave === undefined) socket.destroy();
+      else socket.once('close', leave);
+    });
     this.#server.setTimeout(IDLE_MS);
   }
 
@@ -125,12 +138,27 @@ export class WitnessServer {
   }
 }
 
+/** Refuses requests of a sender that has too many under way: each may cost a verification, and holds its body. */
+function requestBound(): RequestHandler {
+  const requests = new PerSender(MAX_OF_SENDER.requests);
+  return (req, res, next) => {
+    const leave = requests.enter(req.socket.remoteAddress ?? '');
+    if (leave === undefined) {
+      res.status(429).set({ 'retry-after': '1', connection: 'close' }).type('text/plain');
+      res.send('too many requests of this address at once\n');
+      return;
+    }
+    res.once('close', leave);
+    next();
+  };
+}
+
 function contextOf({ cert, key, minVersion }: WitnessTls): SecureContextOptions {
   return { cert, key, minVersion };
 }
 
 /** Anyone can send requests, also copies of heads that are public: they must not fill the log. */
-function logRefusal(log: Log, refusals: LogThrottle, { reason, size }: Refusal, text: string): void {
+function logRefusal(log: Log, refusals: Throttle, { reason, size }: Refusal, text: string): void {
   const isEvidence = MISBEHAVIOUR.includes(reason);
   const suppressed = refusals.admit(isEvidence ? `${reason} ${signedText(text)}` : reason);
   if (suppressed === undefined) return;

@@ -55,7 +55,7 @@ interface Submission {
   readonly checkpoint: Checkpoint;
 }
 
-export interface WitnessOptions {
+interface WitnessOptions {
   readonly name: string;
   readonly key: SigningKey;
   /** The public key of each log, by its replica. */

@@ -2,6 +2,7 @@ import { spawn } from 'node:child_process';
 import { createHash, X509Certificate } from 'node:crypto';
 import { once } from 'node:events';
 import { readdir, readFile, rename, stat, writeFile } from 'node:fs/promises';
+import { connect as connectPlain, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { connect } from 'node:tls';
@@ -257,6 +258,42 @@ test('its metrics are for this machine, or for who has the token', async () => {
   }
   expect(new Set(statuses.slice(1, -1))).toEqual(new Set([401, 429]));
   expect([statuses[0], statuses.at(-1)]).toEqual([200, 200]);
+});
+
+/** Connects to a witness from this address. */
+async function connectFrom(localAddress: string, url: string): Promise<Socket> {
+  const socket = connectPlain({ host: '127.0.0.1', port: Number(new URL(url).port), localAddress });
+  socket.on('error', () => socket.destroy());
+  await once(socket, 'connect');
+  return socket;
+}
+
+/** The status with which a witness responds to this address; undefined: it closed the connection. */
+async function statusFor(localAddress: string, url: string): Promise<string | undefined> {
+  const socket = await connectFrom(localAddress, url);
+  socket.write('GET /livez HTTP/1.1\r\nhost: w\r\nconnection: close\r\n\r\n');
+  let received = '';
+  socket.on('data', (chunk) => {
+    received += String(chunk);
+  });
+  // A reset is an error before it is the end.
+  await new Promise((resolve) => socket.once('close', resolve));
+  return /^HTTP\/1.1 (\d+)/.exec(received)?.[1];
+}
+
+test('one address takes neither all requests nor all connections', async () => {
+  await using witness = await startTestWitness(logs);
+  const { url } = witness;
+  const busy = await Promise.all(Array.from({ length: 64 }, () => connectFrom('127.0.0.2', url)));
+  for (const socket of busy)
+    socket.write('POST /add-checkpoint HTTP/1.1\r\nhost: w\r\ncontent-length: 5\r\n\r\n');
+  await until(async () => (await statusFor('127.0.0.2', url)) === '429');
+  const idle = await Promise.all(Array.from({ length: 100 }, () => connectFrom('127.0.0.3', url)));
+  await until(async () => (await statusFor('127.0.0.3', url)) === undefined);
+  expect(await statusFor('127.0.0.4', url)).toBe('200');
+  for (const socket of [...busy, ...idle]) socket.destroy();
+  for (const address of ['127.0.0.2', '127.0.0.3'])
+    await until(async () => (await statusFor(address, url)) === '200');
 });
 
 test('one folder has one witness, and settings that cannot be used are named', async () => {

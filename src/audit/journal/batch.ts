@@ -35,7 +35,7 @@ interface Entry {
   readonly waiter: Waiter | undefined;
 }
 
-export interface PendingDeps {
+interface PendingDeps {
   /** Called for each record that got its text; `at`: Unix milliseconds. */
   readonly onRecord: (seq: number, at: number, record: string) => void;
   /** Called for a waiter whose record's text could not be made. */

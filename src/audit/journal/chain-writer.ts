@@ -19,7 +19,7 @@ import { type NewHead, SignedTree } from './signed-tree.ts';
 
 const NOTHING = Buffer.alloc(0);
 
-export interface ChainOptions {
+interface ChainOptions {
   /** The folder of this replica alone; made if it does not exist. */
   readonly folder: string;
   readonly replica: string;

@@ -21,7 +21,7 @@ export interface JournalOptions {
   readonly segment: { readonly size: number; readonly age: number };
 }
 
-export interface JournalDeps {
+interface JournalDeps {
   readonly chain: ChainWriter;
   /** Called with the error when nothing can be written; with undefined when it can be again. */
   readonly onState: (error: WriteError | undefined) => void;

@@ -31,7 +31,7 @@ const SETTLED_MS = 2000;
 const MAX_FORGOTTEN = 100;
 
 /** The folder with the keys cannot be used, so nothing can be recorded. */
-export class PseudonymKeyError extends Error {
+class PseudonymKeyError extends Error {
   override readonly name = 'PseudonymKeyError';
   readonly code = 'pseudonym-keys';
 

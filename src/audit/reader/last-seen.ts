@@ -19,7 +19,7 @@ export interface LastSeen {
   readonly keys: ReadonlyMap<string, string | undefined>;
 }
 
-export interface LastSeenResult {
+interface LastSeenResult {
   readonly clients: ReadonlyMap<string, LastSeen>;
   /** True: the log begins with its first record and no record is before `since`. */
   readonly isWholeLog: boolean;

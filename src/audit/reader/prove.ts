@@ -8,7 +8,7 @@ import { foldersIn, type Segment, type SegmentHeader, segmentsIn } from '../segm
 import { readBlocks } from '../segments/segment-reader.ts';
 import { type LogTree, type SignedHead, TreeWalk, treeOf } from '../segments/tree-walk.ts';
 
-export interface ProveOptions {
+interface ProveOptions {
   readonly directory: string;
   /** A replica with its workers, or one worker; undefined: all replicas. */
   readonly replica?: string | undefined;

@@ -20,7 +20,7 @@ export interface SealedBatch {
   readonly header: SegmentHeader;
 }
 
-export interface BatchesOptions {
+interface BatchesOptions {
   readonly folder: string;
   readonly replica: string;
   readonly keys: readonly AuditKeys[];

@@ -57,7 +57,7 @@ export async function* sealedBlocks(
   }
 }
 
-export interface BlocksOptions {
+interface BlocksOptions {
   readonly file: string;
   readonly replica: string;
   readonly keys: readonly AuditKeys[];

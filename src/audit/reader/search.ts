@@ -36,7 +36,7 @@ export async function* search(options: SearchOptions): AsyncGenerator<Found, voi
 }
 
 /** A line of the log without its line end: as it is there, with the values of pseudonyms whose keys are known. */
-export interface RawRecord {
+interface RawRecord {
   readonly time: string;
   readonly line: string;
 }

@@ -22,10 +22,7 @@ const RECORD = '{"seq":';
 const ACCESS = 'c';
 const OUTCOME = 'u';
 
-export interface UsageOptions
-  extends ReadOptions,
-    UsageTableOptions,
-    Pick<SearchOptions, 'onBytes' | 'onSkipped'> {
+interface UsageOptions extends ReadOptions, UsageTableOptions, Pick<SearchOptions, 'onBytes' | 'onSkipped'> {
   /** Time range and replica. */
   readonly query: Pick<Query, 'since' | 'until' | 'replica'>;
 }

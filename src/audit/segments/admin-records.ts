@@ -95,7 +95,7 @@ export function parseLoss(line: string): Loss | undefined {
 }
 
 /** The ends of the logs of workers, as the log of their primary has them. */
-export interface WorkerHeads {
+interface WorkerHeads {
   readonly heads: readonly Head[];
   readonly ended: boolean;
 }

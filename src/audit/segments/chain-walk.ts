@@ -42,7 +42,7 @@ export interface AdminLine {
   readonly at: number;
 }
 
-export interface WalkOptions {
+interface WalkOptions {
   /** `unknown`: who reads has none, and believes signed heads; a seal is then compared with its lines only. */
   readonly keys: readonly AuditKeys[] | 'unknown';
   readonly replica: string;

@@ -12,7 +12,7 @@ const MOST_GAP_MS = 7 * DAY_MS;
 
 const counted = z.strictObject({ segment: z.int().min(1).max(MOST_SEQ), ms: z.int().min(0) });
 
-export interface ClockCheckOptions {
+interface ClockCheckOptions {
   readonly folder: string;
   readonly replica: string;
   readonly keys: AuditKeys;

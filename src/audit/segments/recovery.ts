@@ -57,7 +57,7 @@ const FRESH: Recovered = {
   tree: undefined,
 };
 
-export interface RecoveryOptions {
+interface RecoveryOptions {
   readonly folder: string;
   readonly replica: string;
   readonly keys: AuditKeys;

@@ -32,7 +32,7 @@ import { indexClosed } from './time-index.ts';
 const EVERY_MS = 3_600_000;
 const TEMPORARY = '.tmp';
 
-export interface RetentionOptions {
+interface RetentionOptions {
   readonly folder: string;
   readonly replica: string;
   readonly keys: AuditKeys;
@@ -46,7 +46,7 @@ export interface RetentionOptions {
   readonly keepUnsent: number;
 }
 
-export interface RetentionDeps {
+interface RetentionDeps {
   readonly log: Log;
   /** The last record that was removed so far. */
   readonly retired: () => RetiredEnd | undefined;

@@ -16,7 +16,7 @@ const WINDOW_LOG = 23;
 const SEAL_LINE = Buffer.from(`\n${SEAL_START}`);
 const { O_NOFOLLOW, O_NONBLOCK, O_RDONLY } = constants;
 
-export interface ReaderOptions {
+interface ReaderOptions {
   /** How blocks end: with the last whole line that was read, or with the last seal. */
   readonly until: 'line' | 'seal';
   /** Bytes to skip in a plain file. */
@@ -124,7 +124,7 @@ function sealEnd(lines: Buffer, end: number): number {
 }
 
 /** Whole lines of a file; the last block may be an incomplete line. */
-export interface Block {
+interface Block {
   readonly bytes: Buffer;
   readonly whole: boolean;
 }
@@ -145,6 +145,13 @@ export async function* readBlocks(file: string, from = 0): AsyncGenerator<Block,
   } finally {
     await reader.close();
   }
+}
+
+/** Reads a small file, at most `largest` bytes of it. @throws as `openRegular` */
+export async function readSmall(path: string, largest: number): Promise<string> {
+  await using handle = await openRegular(path);
+  const { bytesRead, buffer } = await handle.read(Buffer.alloc(largest), 0, largest, 0);
+  return buffer.toString('utf8', 0, bytesRead);
 }
 
 /**

@@ -40,7 +40,7 @@ interface TakenBatch {
   readonly errors: readonly IntegrityError[];
 }
 
-export interface TreeWalkOptions {
+interface TreeWalkOptions {
   readonly replica: string;
   /** Public keys that may have signed a checkpoint; undefined: signatures are not checked. */
   readonly keys: readonly KeyObject[] | undefined;

@@ -31,12 +31,12 @@ const NOTHING: SinkStatus = {
   rejected: false,
 };
 
-export interface AuditSinksDeps extends Pick<SinkSetDeps, 'recordLoss'> {
+interface AuditSinksDeps extends Pick<SinkSetDeps, 'recordLoss'> {
   readonly log: Log;
 }
 
 /** State of a sink for health checks. */
-export interface SinkState {
+interface SinkState {
   readonly name: string;
   readonly failing: string | undefined;
 }

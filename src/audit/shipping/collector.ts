@@ -16,7 +16,7 @@ const RETRY_MS = 250;
 /** The consumer name, always the same, so that a new process finds the entries that the previous one had received. */
 const CONSUMER = 'collector';
 
-export interface CollectorDeps {
+interface CollectorDeps {
   readonly stream: RedisStream;
   readonly progress: CollectionProgress;
   /** Stores lines durably; their entries are acknowledged when it resolves. */
@@ -70,7 +70,7 @@ async function store(
 }
 
 /** How far one replica's log was collected. */
-export interface Reached {
+interface Reached {
   readonly seq: number;
   /** The latest time of a record. */
   readonly time: string;
@@ -80,7 +80,7 @@ export interface Reached {
 
 const NOTHING: Reached = { seq: 0, time: '', head: 0 };
 
-export interface ProgressOptions {
+interface ProgressOptions {
   readonly keys: readonly AuditKeys[];
   /** How far earlier runs collected. */
   readonly reached: Iterable<readonly [replica: string, Reached]>;

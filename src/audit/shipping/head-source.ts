@@ -33,7 +33,7 @@ export class OtherSizeError extends Error {
   }
 }
 
-export interface HeadSourceOptions {
+interface HeadSourceOptions {
   readonly folder: string;
   readonly replica: string;
   readonly keys: AuditKeys;

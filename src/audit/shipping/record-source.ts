@@ -35,7 +35,7 @@ export interface SourceEvents {
   readonly onDiverged: (position: SinkPosition, reason: string) => Promise<void>;
 }
 
-export interface RecordSourceOptions {
+interface RecordSourceOptions {
   readonly folder: string;
   readonly replica: string;
   readonly keys: AuditKeys;

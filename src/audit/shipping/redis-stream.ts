@@ -49,9 +49,16 @@ export interface StreamRead {
   readonly more: boolean;
 }
 
+/** No stream of gateways has an id above this; Lua counts exactly up to twice as much. */
+const MAX_ID = 2 ** 52;
+/** Begins the reply when the stream was removed, since nothing could be added to it. */
+const REMOVED = 'removed: ';
+
 /**
- * (stream, positions; replica, expected position, new position, most records, for each batch: records, lines, seal,
- * previous seal, anchor) → the position afterwards. Adds nothing unless the position is the expected one, so a call that
+ * (stream, positions; replica, expected position, new position, most records, largest id, for each batch: records, lines,
+ * seal, previous seal, anchor) → the position afterwards. A stream whose last id is larger than any of a gateway takes no
+ * further entries, whatever becomes of that entry, so it is removed, as is another type of value: then the reply is
+ * REMOVED and what was found. Adds nothing unless the position is the expected one, so a call that
  * arrives twice, or late, adds nothing. The id of an entry counts all lines that were ever added, so that the stream is
  * trimmed by lines and not by batches.
  */
@@ -61,13 +68,19 @@ const appendBatches = {
 local actual = redis.call('HGET', KEYS[2], ARGV[1]) or ''
 if actual ~= ARGV[2] then return actual end
 local count = 0
-if redis.call('EXISTS', KEYS[1]) == 1 then
+local kind = redis.call('TYPE', KEYS[1]).ok
+if kind == 'stream' then
   local info = redis.call('XINFO', 'STREAM', KEYS[1])
   for at = 1, #info, 2 do
     if info[at] == 'last-generated-id' then count = tonumber(string.match(info[at + 1], '^%d+')) end
+    if info[at] == 'last-generated-id' and count > tonumber(ARGV[5]) then kind = 'the id ' .. info[at + 1] end
   end
 end
-for at = 5, #ARGV, 5 do
+if kind ~= 'stream' and kind ~= 'none' then
+  redis.call('UNLINK', KEYS[1])
+  return '${REMOVED}' .. kind
+end
+for at = 6, #ARGV, 5 do
   count = count + tonumber(ARGV[at]) + 1
   local oldest = string.format('%.0f', math.max(0, count - tonumber(ARGV[4])))
   redis.call('XADD', KEYS[1], 'MINID', '~', oldest, string.format('%.0f-0', count), 'replica', ARGV[1],
@@ -112,6 +125,13 @@ declare module 'ioredis' {
 
 const reply = z.array(z.tuple([z.string(), z.array(z.string()), z.enum(['', 'tooLarge', 'later'])]));
 
+/** Somebody had added an entry to the stream after which none fits, or replaced it; its entries are lost. */
+export class StreamRemoved extends Error {
+  constructor(found: string) {
+    super(`the stream took no entries, since another writer of Redis left ${found} there; it was removed`);
+  }
+}
+
 /**
  * The Redis stream with the records of all replicas. Each entry is a batch as it is in the log, with its seal, so anybody
  * with the key can check that a gateway wrote it. Positions carry an HMAC of their own. An attacker who can write to Redis
@@ -134,7 +154,14 @@ export class RedisStream {
   }
 
   async position(replica: string): Promise<StreamPosition> {
-    const text = await this.#client.call((redis) => redis.hget(this.#positions, replica));
+    const text = await this.#client
+      .call((redis) => redis.hget(this.#positions, replica))
+      .catch(async (error: unknown) => {
+        // Somebody replaced the hash: without it, the log is sent again.
+        if (String(error).includes('WRONGTYPE'))
+          await this.#client.call((redis) => redis.unlink(this.#positions));
+        throw error;
+      });
     return { text: text ?? '', position: this.#parsePosition(replica, text ?? '') };
   }
 
@@ -156,7 +183,10 @@ export class RedisStream {
     return `${seq} ${hmac} ${positionHmac(this.#keys[0], replica, { seq, hmac })}`;
   }
 
-  /** Adds batches if the position is `from`; resolves to the position afterwards, which is that of `to` if they were added. */
+  /**
+   * Adds batches if the position is `from`; resolves to the position afterwards, which is that of `to` if they were added.
+   * @throws StreamRemoved if somebody had made the stream unusable; the next call begins another one
+   */
   async append(replica: string, { from, to, batches, anchor, maxLength }: Addition): Promise<string> {
     const last = batches.length - 1;
     const entries = batches.flatMap(({ records, lines, seal, previous }, index) => [
@@ -176,11 +206,14 @@ export class RedisStream {
           from,
           this.formatPosition(replica, to),
           maxLength,
+          MAX_ID,
           ...entries,
         ),
       CALL_MS + bytes / BYTES_PER_MS,
     );
-    return String(result);
+    const text = String(result);
+    if (text.startsWith(REMOVED)) throw new StreamRemoved(text.slice(REMOVED.length));
+    return text;
   }
 
   /** Creates the group, starting with the oldest entry, unless it exists. */
@@ -230,7 +263,7 @@ export class RedisStream {
   }
 }
 
-export interface Addition {
+interface Addition {
   /** The expected position as a text; empty: none. */
   readonly from: string;
   readonly to: SinkPosition;

@@ -36,7 +36,7 @@ export interface ClosedSegment {
   readonly records: number;
 }
 
-export interface SegmentSourceOptions {
+interface SegmentSourceOptions {
   readonly folder: string;
   readonly replica: string;
   /** Undefined: everything is to be sent. */

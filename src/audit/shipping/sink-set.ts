@@ -42,7 +42,7 @@ export type SinkOptions =
   | WitnessOptions
   | TimestampOptions;
 
-export interface SinkSetOptions {
+interface SinkSetOptions {
   readonly directory: string;
   /** The replica whose logs are sent, with those of its workers. */
   readonly replica: string;

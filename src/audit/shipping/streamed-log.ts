@@ -5,7 +5,7 @@ import { syncSegment } from '../segments/segment-file.ts';
 import type { FoundPosition, SinkPosition } from '../segments/signed-file.ts';
 import type { CommonOptions, Delivery, SinkLog, Source, Unit } from './follower.ts';
 import { RecordSource, recordsBehind, type Shipment, type SourceEvents } from './record-source.ts';
-import type { RedisStream } from './redis-stream.ts';
+import { type RedisStream, StreamRemoved } from './redis-stream.ts';
 
 /** Records and characters after which no further batch is added to a call: about a millisecond of Redis. */
 const MOST = { records: 200, characters: 128 * 1024 };
@@ -22,7 +22,7 @@ export interface RedisSinkOptions extends CommonOptions {
 }
 
 /** The log of one process. */
-export interface StreamedLogOptions {
+interface StreamedLogOptions {
   readonly sink: RedisSinkOptions;
   readonly folder: string;
   readonly replica: string;
@@ -90,7 +90,9 @@ export class StreamedLog implements Source<Shipment>, Delivery<Shipment> {
     const to = { seq: last.seal.last, hmac: last.seal.hmac };
     const anchor = performance.now() - this.#anchored > ANCHOR_EVERY_MS;
     const { maxLength } = sink;
-    const there = await stream.append(replica, { from: this.#position, to, batches, anchor, maxLength });
+    const there = await stream
+      .append(replica, { from: this.#position, to, batches, anchor, maxLength })
+      .catch((error: unknown) => this.#rejectAppend(error));
     if (there !== stream.formatPosition(replica, to)) {
       throw new Error('the stream is at another position than before: it lost entries');
     }
@@ -98,6 +100,15 @@ export class StreamedLog implements Source<Shipment>, Delivery<Shipment> {
     this.#sent = to;
     if (anchor) this.#anchored = performance.now();
     return 0;
+  }
+
+  /** Logs that entries are lost, which the reason of a failed delivery alone does not say. */
+  #rejectAppend(error: unknown): never {
+    const { replica, sink } = this.#options;
+    const msg = 'audit stream begins anew: entries that no collector has read are in the audit logs only';
+    if (error instanceof StreamRemoved)
+      this.#deps.log.error({ sink: sink.name, log: replica, reason: error.message }, msg);
+    throw error;
   }
 
   /** Reads the position in Redis. */

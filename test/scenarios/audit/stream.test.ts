@@ -491,6 +491,47 @@ test('leaves a forged entry out and collects the others', async () => {
   expect([status, (await collected()).includes('forged')]).toEqual([1, false]);
 });
 
+const spoilers: [string, [string, ...string[]]][] = [
+  ['an entry with the largest id', ['XADD', RECORDS, '18446744073709551615-18446744073709551615', 'a', 'b']],
+  ['an entry with an id that no double holds', ['XADD', RECORDS, '9007199254740993-0', 'a', 'b']],
+  ['a value of another type', ['SET', RECORDS, 'x']],
+];
+test.each(spoilers)('goes on after another writer has put %s there, and says so', async (_title, command) => {
+  const scene = await setScene();
+  const opened = await scene.open();
+  const file = join(scene.directory, 'all.jsonl');
+  const collector = scene.collector('--output', file);
+  const collected = async (): Promise<number[]> => numbersIn(await readFile(file, 'utf8').catch(() => ''));
+  await recordAccess(opened.audit);
+  await until(async () => (await collected()).length === 1);
+  await scene.redis.command(...command);
+  for (let index = 0; index < 5; index += 1) await recordAccess(opened.audit);
+  await until(async () => (await collected()).length === 6);
+  const { stderr, status } = await collector.end('SIGTERM');
+  expect([await collected(), status]).toEqual([[1, 2, 3, 4, 5, 6], expect.any(Number)]);
+  expect(stderr).not.toContain('no longer in the stream');
+  expect(opened.logged).toContainEqual({
+    sink: 'stream',
+    log: REPLICA,
+    reason: expect.stringMatching(
+      /^the stream took no entries, since another writer of Redis left (the id \d+-\d+|string) there/,
+    ),
+  });
+  expect((await opened.status()).failures).toBeGreaterThan(0);
+});
+
+test('goes on after another writer has put another value in the place of the positions', async () => {
+  const scene = await setScene();
+  const { audit, status } = await scene.open();
+  await recordAccess(audit);
+  await untilSent(scene.stream(), 1);
+  await scene.redis.command('SET', POSITIONS, 'x');
+  for (let index = 0; index < 5; index += 1) await recordAccess(audit);
+  await untilSent(scene.stream(), 6);
+  expect(await sentTo(scene.redis)).toEqual(expect.arrayContaining(upTo(6)));
+  expect((await status()).failures).toBeGreaterThan(0);
+});
+
 test('ignores a forged position in Redis, in the gateway and in audit verify', async () => {
   const scene = await setScene();
   const first = await scene.open();

@@ -3,8 +3,8 @@
  */
 import type { State } from '../../view.ts';
 
-export const COLUMNS = ['clients', 'rules', 'deployments', 'addresses'] as const;
-export type ColumnName = (typeof COLUMNS)[number];
+const COLUMNS = ['clients', 'rules', 'deployments', 'addresses'] as const;
+type ColumnName = (typeof COLUMNS)[number];
 
 export interface Node {
   readonly id: string;

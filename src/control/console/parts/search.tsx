@@ -27,7 +27,7 @@ interface SearchState {
   readonly wrong?: readonly string[];
 }
 
-export interface Search extends SearchState {
+interface Search extends SearchState {
   /** Goes on where the search paused or was stopped. */
   more(): void;
   stop(): void;
