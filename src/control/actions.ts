@@ -20,7 +20,7 @@ import {
   type Sender,
 } from './gateway-actions.ts';
 import { type RoleRules, roleRequired } from './operators.ts';
-import { Proposals } from './proposals.ts';
+import { type Proposal, Proposals } from './proposals.ts';
 
 /** Confirmed actions in a minute. */
 const PER_MINUTE = 30;
@@ -59,10 +59,19 @@ export function actionsRouter(options: ActionsOptions): Router {
   const { admission, actions, clock, reload, credentials, fourEyes, onError } = options;
   const confirmations = new Confirmations<ActionPlan>(clock);
   const proposals = new Proposals(fourEyes?.withinMs ?? 0, clock);
-  const carryOut = performer(clock);
+  const performer = new Performer(clock);
   const router = Router();
   const needsSecond = ({ request }: ActionPlan, caller: Caller | undefined): boolean =>
     caller?.operator !== undefined && fourEyes?.actions.has(request.action) === true;
+  const takeTurn = (proposal: Proposal): Disposable => {
+    try {
+      return performer.take(proposal.request.action);
+    } catch (error) {
+      // Nothing was done: it can be confirmed later, and its end has a record.
+      proposals.putBack(proposal);
+      throw error;
+    }
+  };
   const begin = handler(onError, async (req, res) => {
     const { data } = requestSchema.safeParse(req.body);
     if (data === undefined) throw new ControlError('action-invalid');
@@ -82,7 +91,8 @@ export function actionsRouter(options: ActionsOptions): Router {
     const sender = senderOf(req, caller);
     const { operator } = sender;
     if (operator === undefined || !needsSecond(plan, caller)) {
-      return carryOut(offered, plan.request, sender, res);
+      using _turn = performer.take(plan.request.action);
+      return await perform(offered, plan.request, sender, res);
     }
     await proposals.propose(plan, { ...sender, operator }, offered);
     res
@@ -93,7 +103,8 @@ export function actionsRouter(options: ActionsOptions): Router {
     const offered = given(actions);
     const sender = senderOf(req, callerOf(res));
     const proposal = await proposals.confirm(String(req.params['id']), sender, offered);
-    return carryOut(offered, proposal.request, { ...sender, proposal }, res);
+    using _turn = takeTurn(proposal);
+    return await perform(offered, proposal.request, { ...sender, proposal }, res);
   });
   const withdrawProposal = handler(onError, async (req, res) => {
     const sender = senderOf(req, callerOf(res));
@@ -179,29 +190,39 @@ class Confirmations<T> {
 }
 
 /** Carries out actions: each kind once at a time, and not too many in a minute. */
-function performer(clock: Clock) {
-  const recent = new RollingCount(MINUTE_MS);
-  const running = new Set<ActionName>();
-  return async (
-    actions: GatewayActions,
-    request: ActionRequest,
-    sender: Omit<Actor, 'signal'>,
-    res: Response,
-  ): Promise<void> => {
-    const { action } = request;
-    if (running.has(action)) throw new ControlError('action-running');
-    if (recent.sum(clock.now()) >= PER_MINUTE) throw new ControlError('too-many-actions');
-    recent.add(clock.now());
-    running.add(action);
-    const gone = new AbortController();
-    res.once('close', () => gone.abort());
-    const performing = actions.perform(request, { ...sender, signal: gone.signal });
-    const { afterwards, ...result } = await performing.finally(() => running.delete(action));
-    if (afterwards !== undefined) res.once('close', afterwards);
-    // The client may have gone meanwhile.
-    if (gone.signal.aborted) afterwards?.();
-    else res.json({ action, ...result } satisfies ActionResultView);
-  };
+class Performer {
+  readonly #clock: Clock;
+  readonly #recent = new RollingCount(MINUTE_MS);
+  readonly #running = new Set<ActionName>();
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  /** The right to carry out one action. @throws ControlError if it is not its turn */
+  take(action: ActionName): Disposable {
+    const now = this.#clock.now();
+    if (this.#running.has(action)) throw new ControlError('action-running');
+    if (this.#recent.sum(now) >= PER_MINUTE) throw new ControlError('too-many-actions');
+    this.#recent.add(now);
+    this.#running.add(action);
+    return { [Symbol.dispose]: () => void this.#running.delete(action) };
+  }
+}
+
+async function perform(
+  actions: GatewayActions,
+  request: ActionRequest,
+  sender: Omit<Actor, 'signal'>,
+  res: Response,
+): Promise<void> {
+  const gone = new AbortController();
+  res.once('close', () => gone.abort());
+  const { afterwards, ...result } = await actions.perform(request, { ...sender, signal: gone.signal });
+  if (afterwards !== undefined) res.once('close', afterwards);
+  // The client may have gone meanwhile.
+  if (gone.signal.aborted) afterwards?.();
+  else res.json({ action: request.action, ...result } satisfies ActionResultView);
 }
 
 const promotionSchema = z.strictObject({ version: name.optional() });
