@@ -49,7 +49,7 @@ export const MUTATIONS: readonly Mutation[] = [
     breaks: 'the body reaches the upstream whole',
     file: 'src/transport/request-body.ts',
     find: '  yield* start.splice(0);\n',
-    replace: '  yield* start.splice(0, 1);\n',
+    replace: '  yield* start.splice(1);\n',
   },
   {
     name: 'proof-leaks',

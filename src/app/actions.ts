@@ -46,6 +46,10 @@ interface ActionsDeps extends CredentialActionsDeps {
 
 /** A request whose action is recorded with what it finds out before. */
 type RecordedRequest = Exclude<ActionRequest, { readonly action: 'retry' | 'withdraw' }>;
+interface NamedAction {
+  readonly action: ActionName;
+  readonly credential?: string;
+}
 type VersionRequest = Extract<ActionRequest, { readonly action: 'promote' | 'roll-back' }>;
 
 /** The actions that an operator takes in the console. Each is recorded before it has an effect. */
@@ -127,7 +131,8 @@ export class Actions implements GatewayActions, CredentialCommands {
   }
 
   async #retry(credential: string, actor: Omit<Actor, 'signal'>): Promise<CredentialResultView> {
-    const deployments = await this.#credentials.refusedAt(credential);
+    const refused = this.#credentials.refusedAt(credential);
+    const deployments = await this.#found({ action: 'retry', credential }, actor, refused);
     const action = { action: 'retry', credential, deployments } as const;
     return this.#recorded(action, actor, async () => {
       await this.#credentials.retry(credential, deployments);
@@ -136,7 +141,8 @@ export class Actions implements GatewayActions, CredentialCommands {
   }
 
   async #withdraw(credential: string, actor: Omit<Actor, 'signal'>): Promise<CredentialResultView> {
-    const next = await this.#credentials.withdrawable(credential);
+    const sealed = this.#credentials.withdrawable(credential);
+    const next = await this.#found({ action: 'withdraw', credential }, actor, sealed);
     const { version, entries } = next;
     const action = { action: 'withdraw', credential, version, entries } as const;
     return this.#recorded(action, actor, async () => {
@@ -146,27 +152,44 @@ export class Actions implements GatewayActions, CredentialCommands {
   }
 
   /** Writes a record before an action has an effect, and one of its result. */
-  async #recorded<T>(
-    action: { readonly action: ActionName },
-    { by, address, operator, proposal }: Omit<Actor, 'signal'>,
-    act: () => Promise<T>,
-  ): Promise<T> {
+  async #recorded<T>(action: NamedAction, actor: Omit<Actor, 'signal'>, act: () => Promise<T>): Promise<T> {
     const { audit, log } = this.#deps;
-    this.#check();
-    const person = { ...operatorDetails(operator), ...proposalDetails(proposal) };
+    const { by, address } = actor;
+    const person = personDetails(actor);
     const details = { ...action, by, address, ...person };
-    if (!(await audit.adminWritten('action', details))) throw new ControlError('audit-unavailable');
+    await this.#found(action, actor, this.#begin(details));
     log.info(details, 'action of an operator');
     try {
       const outcome = await act();
       audit.admin('action-result', { ...action, ...person, result: 'success' });
       return outcome;
     } catch (error) {
-      const code = error instanceof ControlError ? error.code : 'action-failed';
-      audit.admin('action-result', { ...action, ...person, result: 'failure', code });
-      log.warn({ action: action.action, code, reason: messageOf(error) }, 'action failed');
+      this.#noteFailure(action, actor, error);
       throw error;
     }
+  }
+
+  async #begin(details: Parameters<Audit['adminWritten']>[1]): Promise<void> {
+    this.#check();
+    if (!(await this.#deps.audit.adminWritten('action', details)))
+      throw new ControlError('audit-unavailable');
+  }
+
+  /** Waits for what an action needs before its record. If that fails, a proposal that was confirmed still has its end. */
+  async #found<T>(action: NamedAction, actor: Omit<Actor, 'signal'>, finding: Promise<T>): Promise<T> {
+    try {
+      return await finding;
+    } catch (error) {
+      if (actor.proposal !== undefined) this.#noteFailure(action, actor, error);
+      throw error;
+    }
+  }
+
+  #noteFailure(action: NamedAction, actor: Omit<Actor, 'signal'>, error: unknown): void {
+    const { audit, log } = this.#deps;
+    const code = error instanceof ControlError ? error.code : 'action-failed';
+    audit.admin('action-result', { ...action, ...personDetails(actor), result: 'failure', code });
+    log.warn({ action: action.action, code, reason: messageOf(error) }, 'action failed');
   }
 
   #check(): void {
@@ -294,6 +317,11 @@ export class Actions implements GatewayActions, CredentialCommands {
     await this.#credentials.promote([{ deployment, credential, version }]);
     return { result: `Version ${version} of ${credential} is in use at ${deployment}.`, notes: [] };
   }
+}
+
+/** The members of a record that name who acts. */
+function personDetails({ operator, proposal }: Omit<Actor, 'signal'>): Readonly<Record<string, string>> {
+  return { ...operatorDetails(operator), ...proposalDetails(proposal) };
 }
 
 /** The members of a record that name the proposal and the person who made it. */

@@ -1,13 +1,7 @@
 import { Readable, type Writable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
-import {
-  type AccessLine,
-  COLUMNS,
-  csvHeader,
-  type Found,
-  foundCsv,
-  foundJson,
-} from '../audit/reader/query.ts';
+import { COLUMNS, csvHeader, type Found, foundCsv, foundJson } from '../audit/reader/query.ts';
+import type { AccessLine } from '../audit/reader/results.ts';
 import type { ReadProgress } from './audit-log.ts';
 import { type Io, print, printable } from './io.ts';
 import { alignColumns } from './table.ts';

@@ -1,4 +1,5 @@
 import { type Command, Option } from 'commander';
+import type { UsageRow } from '../audit/reader/results.ts';
 import { countUsage } from '../audit/reader/usage.ts';
 import {
   DEFAULT_FIELDS,
@@ -8,7 +9,6 @@ import {
   USAGE_FIELDS,
   type Usage,
   type UsageField,
-  type UsageRow,
   usageCsv,
   usageFields,
   usageNotes,

@@ -1,12 +1,13 @@
+import { randomBytes } from 'node:crypto';
 import { type Request, type RequestHandler, type Response, Router } from 'express';
 import { z } from 'zod';
+import { addressOf } from '../base/client-address.ts';
 import type { Clock } from '../base/clock.ts';
 import { RollingCount } from '../base/rolling-count.ts';
 import type { LocatedIssue } from '../config/issues.ts';
 import type { FourEyes } from '../config/operators.ts';
 import type { ActionName, ActionResultView, ActionsView, PendingActionView } from './action-view.ts';
 import { type Admission, type Caller, callerOf, Slots } from './admission.ts';
-import { Confirmations, VALID_MS } from './confirmations.ts';
 import { ControlError, handler, jsonBody, sendProblem } from './control-error.ts';
 import {
   type ActionPlan,
@@ -19,7 +20,7 @@ import {
   type Sender,
 } from './gateway-actions.ts';
 import { type RoleRules, roleRequired } from './operators.ts';
-import { Proposals } from './proposals.ts';
+import { type Proposal, Proposals } from './proposals.ts';
 
 /** Confirmed actions in a minute. */
 const PER_MINUTE = 30;
@@ -58,10 +59,19 @@ export function actionsRouter(options: ActionsOptions): Router {
   const { admission, actions, clock, reload, credentials, fourEyes, onError } = options;
   const confirmations = new Confirmations<ActionPlan>(clock);
   const proposals = new Proposals(fourEyes?.withinMs ?? 0, clock);
-  const carryOut = performer(clock);
+  const performer = new Performer(clock);
   const router = Router();
   const needsSecond = ({ request }: ActionPlan, caller: Caller | undefined): boolean =>
     caller?.operator !== undefined && fourEyes?.actions.has(request.action) === true;
+  const takeTurn = (proposal: Proposal): Disposable => {
+    try {
+      return performer.take(proposal.request.action);
+    } catch (error) {
+      // Nothing was done: it can be confirmed later, and its end has a record.
+      proposals.putBack(proposal);
+      throw error;
+    }
+  };
   const begin = handler(onError, async (req, res) => {
     const { data } = requestSchema.safeParse(req.body);
     if (data === undefined) throw new ControlError('action-invalid');
@@ -81,7 +91,8 @@ export function actionsRouter(options: ActionsOptions): Router {
     const sender = senderOf(req, caller);
     const { operator } = sender;
     if (operator === undefined || !needsSecond(plan, caller)) {
-      return carryOut(offered, plan.request, sender, res);
+      using _turn = performer.take(plan.request.action);
+      return await perform(offered, plan.request, sender, res);
     }
     await proposals.propose(plan, { ...sender, operator }, offered);
     res
@@ -92,7 +103,8 @@ export function actionsRouter(options: ActionsOptions): Router {
     const offered = given(actions);
     const sender = senderOf(req, callerOf(res));
     const proposal = await proposals.confirm(String(req.params['id']), sender, offered);
-    return carryOut(offered, proposal.request, { ...sender, proposal }, res);
+    using _turn = takeTurn(proposal);
+    return await perform(offered, proposal.request, { ...sender, proposal }, res);
   });
   const withdrawProposal = handler(onError, async (req, res) => {
     const sender = senderOf(req, callerOf(res));
@@ -124,30 +136,93 @@ export function actionsRouter(options: ActionsOptions): Router {
   return router;
 }
 
+/** How long an action waits for its confirmation, in milliseconds. */
+const VALID_MS = 60_000;
+/** Actions of one session, and of all sessions, that wait at the same time. */
+const OF_SESSION = 8;
+const IN_ALL = 64;
+
+interface Pending<T> {
+  readonly session: string;
+  readonly until: number;
+  readonly value: T;
+}
+
+/**
+ * Actions that wait for a confirmation. Each has an unguessable id, valid once, for a minute, for the session that began
+ * it.
+ */
+class Confirmations<T> {
+  readonly #clock: Clock;
+  /** The oldest first. */
+  readonly #pending = new Map<string, Pending<T>>();
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  /** Keeps a value until it is confirmed; returns its id. Undefined: too many wait. */
+  add(session: string, value: T): string | undefined {
+    this.#dropExpired();
+    const own = [...this.#pending.values()].filter((each) => each.session === session).length;
+    if (own >= OF_SESSION || this.#pending.size >= IN_ALL) return undefined;
+    const id = randomBytes(24).toString('base64url');
+    this.#pending.set(id, { session, until: this.#clock.now() + VALID_MS, value });
+    return id;
+  }
+
+  /** Takes the value of this id, which no longer waits. Undefined: it is unknown, expired, or of another session. */
+  take(session: string, id: string): T | undefined {
+    this.#dropExpired();
+    const found = this.#pending.get(id);
+    if (found?.session !== session) return undefined;
+    this.#pending.delete(id);
+    return found.value;
+  }
+
+  #dropExpired(): void {
+    const now = this.#clock.now();
+    for (const [id, { until }] of this.#pending) {
+      if (until > now) return;
+      this.#pending.delete(id);
+    }
+  }
+}
+
 /** Carries out actions: each kind once at a time, and not too many in a minute. */
-function performer(clock: Clock) {
-  const recent = new RollingCount(MINUTE_MS);
-  const running = new Set<ActionName>();
-  return async (
-    actions: GatewayActions,
-    request: ActionRequest,
-    sender: Omit<Actor, 'signal'>,
-    res: Response,
-  ): Promise<void> => {
-    const { action } = request;
-    if (running.has(action)) throw new ControlError('action-running');
-    if (recent.sum(clock.now()) >= PER_MINUTE) throw new ControlError('too-many-actions');
-    recent.add(clock.now());
-    running.add(action);
-    const gone = new AbortController();
-    res.once('close', () => gone.abort());
-    const performing = actions.perform(request, { ...sender, signal: gone.signal });
-    const { afterwards, ...result } = await performing.finally(() => running.delete(action));
-    if (afterwards !== undefined) res.once('close', afterwards);
-    // The client may have gone meanwhile.
-    if (gone.signal.aborted) afterwards?.();
-    else res.json({ action, ...result } satisfies ActionResultView);
-  };
+class Performer {
+  readonly #clock: Clock;
+  readonly #recent = new RollingCount(MINUTE_MS);
+  readonly #running = new Set<ActionName>();
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  /** The right to carry out one action. @throws ControlError if it is not its turn */
+  take(action: ActionName): Disposable {
+    const now = this.#clock.now();
+    if (this.#running.has(action)) throw new ControlError('action-running');
+    if (this.#recent.sum(now) >= PER_MINUTE) throw new ControlError('too-many-actions');
+    this.#recent.add(now);
+    this.#running.add(action);
+    return { [Symbol.dispose]: () => void this.#running.delete(action) };
+  }
+}
+
+async function perform(
+  actions: GatewayActions,
+  request: ActionRequest,
+  sender: Omit<Actor, 'signal'>,
+  res: Response,
+): Promise<void> {
+  const gone = new AbortController();
+  res.once('close', () => gone.abort());
+  const { afterwards, ...result } = await actions.perform(request, { ...sender, signal: gone.signal });
+  if (afterwards !== undefined) res.once('close', afterwards);
+  // The client may have gone meanwhile.
+  if (gone.signal.aborted) afterwards?.();
+  else res.json({ action: request.action, ...result } satisfies ActionResultView);
 }
 
 const promotionSchema = z.strictObject({ version: name.optional() });
@@ -166,7 +241,7 @@ function credentialHandler(
     if (data === undefined || credential === undefined) throw new ControlError('action-invalid');
     using slot = running.take();
     if (slot === undefined) throw new ControlError('action-running');
-    const address = req.socket.remoteAddress ?? '';
+    const address = addressOf(req.socket);
     const done =
       command === 'promote'
         ? credentials.promote({ credential, version: data.version }, address)
@@ -186,7 +261,7 @@ function hasBody({ headers }: Request): boolean {
 
 function senderOf(req: Request, caller: Caller | undefined): Sender {
   const { by = 'token', operator } = caller ?? {};
-  return { by, address: req.socket.remoteAddress ?? '', operator };
+  return { by, address: addressOf(req.socket), operator };
 }
 
 function given(actions: GatewayActions | undefined): GatewayActions {
@@ -242,7 +317,7 @@ function reloadHandler(reload: ActionsOptions['reload']): RequestHandler {
       sendProblem(res, 429, 'Other reloads are not finished yet. Retry later.');
       return;
     }
-    const outcome = await reload(req.socket.remoteAddress ?? '');
+    const outcome = await reload(addressOf(req.socket));
     if (outcome.result === 'success') {
       res.set('cache-control', 'no-store').json(outcome);
       return;

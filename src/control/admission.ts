@@ -1,4 +1,5 @@
 import type { Request, RequestHandler, Response } from 'express';
+import { addressOf } from '../base/client-address.ts';
 import { isLoopbackHost } from '../base/network.ts';
 import { sendControlError, sendProblem } from './control-error.ts';
 import type { Cookies } from './cookies.ts';
@@ -72,11 +73,14 @@ export function rolesOfToken(access: Access): ReadonlySet<Role> {
   return OF_TOKEN[access];
 }
 
-/** Any other host name may be DNS rebinding: a page elsewhere could read the responses. */
+/** True for a loopback host. Any other name may be DNS rebinding: a page elsewhere could read the responses. */
+export function isForThisMachine({ headers: { host = '' } }: Request): boolean {
+  return isLoopbackHost(host.replace(/:\d+$/, ''));
+}
+
 function forThisMachine(): Admission {
   const check: RequestHandler = (req, res, next) => {
-    const host = (req.headers.host ?? '').replace(/:\d+$/, '');
-    if (isLoopbackHost(host)) next();
+    if (isForThisMachine(req)) next();
     else {
       const advice =
         'Without control.tokenSha256 the console answers to localhost and loopback addresses only.\n';
@@ -162,10 +166,11 @@ function callerFrom(req: Request, { guard, sessions, cookies }: AdmissionDeps): 
   return { by: 'session', id, roles, operator, isAdmitted: () => sessions.use(id) };
 }
 
-function verdictOnToken(req: Request, guard: TokenGuard | undefined): Verdict {
+/** Checks the token of a request; without one, or without a guard, it is wrong. */
+export function verdictOnToken(req: Request, guard: TokenGuard | undefined): Verdict {
   const token = /^Bearer (.+)$/i.exec(req.headers.authorization ?? '')?.[1];
   if (token === undefined || guard === undefined) return 'wrong';
-  return guard.tryToken(token, req.socket.remoteAddress ?? '', performance.now());
+  return guard.tryToken(token, addressOf(req.socket), performance.now());
 }
 
 /** True if a browser says that a page of this origin sends the request; unlike without such a header at all. */

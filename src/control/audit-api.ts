@@ -10,10 +10,10 @@ import {
   type ThreadPage,
   type ThreadScope,
   type ThreadUsage,
-  usageInThread,
 } from '../audit/reader/search-thread.ts';
 import { type IdentifierLists, usageCsv, usageNotes } from '../audit/reader/usage-table.ts';
 import type { AdminDetails } from '../audit/record.ts';
+import { addressOf } from '../base/client-address.ts';
 import { monotonicClock } from '../base/clock.ts';
 import { Throttle } from '../base/throttle.ts';
 import { capitalized } from '../base/units.ts';
@@ -168,7 +168,7 @@ export class AuditApi {
     const task = { kind: 'usage', by, lists: log.lists(), maxRows } as const;
     const counted = await this.#inTime(req, res, USAGE_TOO_SLOW, (signal) => {
       this.#recordOnce(req, res, log, 'audit-usage');
-      return usageInThread(scope, task, signal);
+      return searchInThread(scope, task, signal);
     });
     if (counted === undefined) return;
     if (format === 'json') res.json(usageView(counted));
@@ -288,7 +288,7 @@ function detailsOf(req: Request, res: Response, log: AuditLogAccess, more: Admin
     .map(([name, value]) => `${name}=${PERSONAL.has(name) ? log.recorded(String(value)) : value}`);
   return {
     by: 'api',
-    address: req.socket.remoteAddress ?? '',
+    address: addressOf(req.socket),
     ...operatorDetails(callerOf(res)?.operator),
     query: id === undefined ? query : [`requestId=${id}`, ...query],
     ...more,

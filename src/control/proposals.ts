@@ -11,7 +11,7 @@ const MAX_OF_PERSON = 8;
 const MAX_PROPOSALS = 32;
 
 /** An action that waits for a second person. */
-interface Proposal extends ActionPlan {
+export interface Proposal extends ActionPlan {
   readonly id: string;
   readonly proposer: Operator;
   /** In Unix milliseconds. */
@@ -76,6 +76,11 @@ export class Proposals {
     // Another request may have taken it meanwhile.
     if (!this.#waiting.delete(id)) throw new ControlError('proposal-unknown');
     return proposal;
+  }
+
+  /** Keeps a proposal that was confirmed and not carried out, until it is confirmed again or ends. */
+  putBack(proposal: Proposal): void {
+    this.#waiting.set(proposal.id, proposal);
   }
 
   /**

@@ -62,7 +62,7 @@ export class Connection implements ResponseSource {
   /** Ticks in which its exchange waited for the client to send or to read. */
   clientTicks = 0;
   /** Only the connection reads with it. */
-  readonly reader = new ResponseReader();
+  readonly reader = new ResponseReader(this);
   /** True if it has carried an exchange. Only the connection changes it. */
   wasUsed = false;
   /** Undefined: connecting. */
@@ -159,6 +159,7 @@ export class Connection implements ResponseSource {
 
   /** The exchange is given up: closes the connection unless it is still being made. */
   abandon(): void {
+    this.#exchange?.release();
     this.#exchange = undefined;
     if (this.#socket !== undefined) this.#end();
   }
@@ -295,7 +296,7 @@ export class Connection implements ResponseSource {
       !isLastRequest(exchange.request);
     this.#exchange = undefined;
     exchange?.release();
-    if (isReusable) this.#free(exchange.isChallenged);
+    if (isReusable) this.#free(exchange.response?.status === 401);
     else this.#end();
   }
 

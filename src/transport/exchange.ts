@@ -2,10 +2,10 @@ import type { Cancellable } from '../base/cancellation.ts';
 import type { ErrorCode, GatewayError } from '../base/errors.ts';
 import type { RawHeaders } from '../base/raw-headers.ts';
 import type { ExchangeRequest, Lost } from '../handshake/exchange.ts';
-import { type ResponseSource, UpstreamResponse } from '../handshake/response.ts';
+import type { ResponseSource, UpstreamResponse } from '../handshake/response.ts';
 import { isConnectionLost, upstreamError } from './errors.ts';
 import type { FairQueue, Queued } from './fair-queue.ts';
-import type { ResponseHead, ResponseReceiver } from './response-reader.ts';
+import type { ResponseReceiver } from './response-reader.ts';
 
 /** How far an exchange is: `responding` from the first byte of the response on. */
 export type ExchangeProgress = 'unsent' | 'sent' | 'responding';
@@ -25,9 +25,7 @@ export interface ExchangeObserver {
 const FAULTS: ReadonlySet<ErrorCode> = new Set(['upstream-unreachable', 'upstream-tls', 'upstream-timeout']);
 
 /** One request: it waits for a connection, goes out on one, and its response is returned at the head. */
-export class UpstreamExchange
-  implements ResponseReceiver, ResponseSource, Queued<UpstreamExchange>, Cancellable
-{
+export class UpstreamExchange implements ResponseReceiver, Queued<UpstreamExchange>, Cancellable {
   readonly request: ExchangeRequest;
   readonly client: string;
   /** When it began to wait; undefined: it found a connection that it can have. */
@@ -43,10 +41,8 @@ export class UpstreamExchange
   progress: ExchangeProgress = 'unsent';
   /** True if its connection was idle before it. */
   isReused = false;
-  /** True if the response is a 401. */
-  isChallenged = false;
   /** Undefined until its head came. */
-  #response: UpstreamResponse | undefined;
+  response: UpstreamResponse | undefined;
 
   /** @param waiting the exchanges that wait for a connection, to which it adds itself */
   constructor(
@@ -68,8 +64,9 @@ export class UpstreamExchange
 
   /** The request was cancelled. */
   cancel(reason: GatewayError): void {
-    const connection = this.connection;
-    this.#leave();
+    const { connection } = this;
+    this.#waiting.remove(this);
+    connection?.abandon();
     if (connection !== undefined) this.#observe(reason);
     this.#fail(reason);
   }
@@ -78,12 +75,10 @@ export class UpstreamExchange
     this.request.interim?.information(status, headers);
   }
 
-  onHead({ status, reason, headers, isHttp11, lines }: ResponseHead): UpstreamResponse {
-    this.#observer.responded(status);
-    this.isChallenged = status === 401;
-    this.#response = new UpstreamResponse(status, reason, headers, isHttp11, this, lines);
-    this.#resolve(this.#response);
-    return this.#response;
+  onHead(response: UpstreamResponse): void {
+    this.#observer.responded(response.status);
+    this.response = response;
+    this.#resolve(response);
   }
 
   /** The connection failed, or was not made. */
@@ -111,28 +106,10 @@ export class UpstreamExchange
     this.#fail(error);
   }
 
-  pause(): void {
-    this.connection?.pause();
-  }
-
-  resume(): void {
-    this.connection?.resume();
-  }
-
-  abandon(): void {
-    this.#leave();
-    this.release();
-  }
-
   /** The head is the verdict: a stream in which nothing comes for a while must not keep requests from the upstream. */
   #observe(error: GatewayError): void {
-    if (this.#response === undefined && FAULTS.has(error.code))
+    if (this.response === undefined && FAULTS.has(error.code))
       this.#observer.failed(error, this.progress !== 'unsent');
-  }
-
-  #leave(): void {
-    this.#waiting.remove(this);
-    this.connection?.abandon();
   }
 
   #lose(lost: Lost): void {
@@ -142,11 +119,11 @@ export class UpstreamExchange
 
   #fail(error: GatewayError): void {
     this.release();
-    if (this.#response === undefined) this.#reject(error);
-    else this.#response.fail(error);
+    if (this.response === undefined) this.#reject(error);
+    else this.response.fail(error);
   }
 
-  /** It has ended; also called by its connection when its response has been read whole. */
+  /** It has ended; also called by its connection when its response has been read whole, or was abandoned. */
   release(): void {
     // The connection may be another exchange's from now on.
     this.connection = undefined;

@@ -1,6 +1,7 @@
 import type { ProxyErrorType } from '../base/error-kind.ts';
 import { GatewayError } from '../base/errors.ts';
 import { isFieldValue, joinedValue, NO_FIELDS, type RawHeaders } from '../base/raw-headers.ts';
+import { type ResponseSource, UpstreamResponse } from '../handshake/response.ts';
 import { type BodyFraming, BodyReader, type BodyReceiver } from '../http1/body-reader.ts';
 import {
   CRLF_LENGTH,
@@ -30,17 +31,6 @@ const FRAMING_TRAILER =
 const AMBIGUOUS_LENGTH =
   'The upstream sent a response whose length can be read in two ways: Content-Length is repeated, is not a number, or comes with Transfer-Encoding, or Transfer-Encoding is malformed (RFC 9112 §6.3).';
 
-export interface ResponseHead {
-  readonly status: number;
-  /** Latin-1 text; empty if it holds control characters, since no client could be sent it. */
-  readonly reason: string;
-  readonly headers: RawHeaders;
-  /** The lines of `headers`, as they came. */
-  readonly lines: string;
-  /** False: HTTP/1.0. */
-  readonly isHttp11: boolean;
-}
-
 /** The length of the body and the use of the connection, from the fields of a head. */
 interface Framing {
   /** Content-Length in bytes; undefined: none. */
@@ -54,20 +44,22 @@ interface Framing {
 }
 
 /**
- * Reads a head, from its status line to the end of its last field line.
+ * Reads a head, from its status line to the end of its last field line. `source`: where its body comes from.
  * @throws MalformedMessage
  */
-function responseHead(text: string): ResponseHead {
+function responseOf(text: string, source: ResponseSource): UpstreamResponse {
   if (!STATUS_LINE.test(text)) throw new MalformedMessage('start-line');
   const lineEnd = text.indexOf('\r');
   const phrase = text.slice(PHRASE, lineEnd);
-  return {
-    status: Number(text.slice(STATUS, STATUS + 3)),
-    reason: isFieldValue(phrase) ? phrase : '',
-    headers: fieldLines(text, lineEnd + CRLF_LENGTH),
-    lines: text.slice(lineEnd + CRLF_LENGTH),
-    isHttp11: text[MINOR] === '1',
-  };
+  return new UpstreamResponse(
+    Number(text.slice(STATUS, STATUS + 3)),
+    // No client could be sent control characters.
+    isFieldValue(phrase) ? phrase : '',
+    fieldLines(text, lineEnd + CRLF_LENGTH),
+    text[MINOR] === '1',
+    source,
+    text.slice(lineEnd + CRLF_LENGTH),
+  );
 }
 
 /** True if the text can be the start of a head. */
@@ -79,7 +71,7 @@ function isStartOfHead(text: string): boolean {
  * Returns what a head says about the body and the connection.
  * @throws GatewayError `upstream-protocol` if it says two things
  */
-function framingOf({ headers, isHttp11 }: ResponseHead): Framing {
+function framingOf({ headers, isHttp11 }: UpstreamResponse): Framing {
   const codings = joinedValue(headers, 'transfer-encoding');
   const lengths = joinedValue(headers, 'content-length');
   const length = lengths === undefined ? undefined : contentLength(lengths);
@@ -162,19 +154,12 @@ const TOO_MANY_INTERIM = `The upstream sent more than ${MAX_INTERIM} interim res
 const TOO_SHORT = 'The response of the upstream is not as long as its Content-Length says.';
 const CHUNKS_BREAK_OFF = 'The response of the upstream ends before its last chunk.';
 
-/** Receives the body of a response, as it is read. A throw ends the reading. */
-export interface ResponseBody {
-  /** The next piece, which is not empty. */
-  push(piece: Buffer): void;
-  end(trailers: RawHeaders): void;
-}
-
 /** Receives the response of one exchange, as it is read. A throw ends the reading. */
 export interface ResponseReceiver {
   /** An interim response (1xx), never 100 (Continue); any number of them, before the head. */
   onInformation(status: number, headers: RawHeaders): void;
-  /** The head of the final response; once. Returns who receives its body. */
-  onHead(head: ResponseHead): ResponseBody;
+  /** The head of the final response; once. Its body follows. */
+  onHead(response: UpstreamResponse): void;
 }
 
 /**
@@ -182,6 +167,7 @@ export interface ResponseReceiver {
  * differently, because a client would be given the response to another request.
  */
 export class ResponseReader implements BodyReceiver {
+  readonly #source: ResponseSource;
   // Only the reader changes these.
   /** True if no response is due: `begin` was not called yet, or the response has ended. */
   isIdle = true;
@@ -189,7 +175,7 @@ export class ResponseReader implements BodyReceiver {
   isInBody = false;
   readonly #body = new BodyReader(MAX_HEAD_BYTES);
   #receiver: ResponseReceiver | undefined;
-  #response: ResponseBody | undefined;
+  #response: UpstreamResponse | undefined;
   #method = '';
   /** The start of a head, line or trailer section that has not come whole. */
   #partial: Buffer | undefined;
@@ -203,6 +189,11 @@ export class ResponseReader implements BodyReceiver {
   isHttp10: boolean | undefined;
   /** Grows with the final head, and with each piece of a body. Interim responses put no timeout off. */
   progress = 0;
+
+  /** `source`: the connection. */
+  constructor(source: ResponseSource) {
+    this.#source = source;
+  }
 
   /** A request of this method is about to be written: its response goes to the receiver. */
   begin(method: string, receiver: ResponseReceiver): void {
@@ -278,13 +269,13 @@ export class ResponseReader implements BodyReceiver {
       if (!isStartOfHead(input.toString('latin1', at, at + 16))) throw new MalformedMessage('start-line');
       return at;
     }
-    const head = responseHead(input.toString('latin1', at, end - CRLF_LENGTH));
-    if (head.status < 200) this.#takeInterim(head, end - at);
-    else this.#takeHead(head);
+    const response = responseOf(input.toString('latin1', at, end - CRLF_LENGTH), this.#source);
+    if (response.status < 200) this.#takeInterim(response, end - at);
+    else this.#takeHead(response);
     return end;
   }
 
-  #takeInterim(head: ResponseHead, size: number): void {
+  #takeInterim(head: UpstreamResponse, size: number): void {
     if (head.status === 101) throw refusal(UNASKED_SWITCH);
     this.#interim += 1;
     this.#interimBytes += size;
@@ -298,10 +289,10 @@ export class ResponseReader implements BodyReceiver {
     this.#receiver?.onInformation(head.status, head.headers);
   }
 
-  #takeHead(head: ResponseHead): void {
+  #takeHead(response: UpstreamResponse): void {
     this.progress += 1;
-    const { length, codings, isPersistent, keepAliveSeconds } = framingOf(head);
-    const { status, isHttp11 } = head;
+    const { length, codings, isPersistent, keepAliveSeconds } = framingOf(response);
+    const { status, isHttp11 } = response;
     this.isPersistent = isPersistent;
     this.keepAliveSeconds = keepAliveSeconds;
     this.isHttp10 = !isHttp11;
@@ -321,7 +312,8 @@ export class ResponseReader implements BodyReceiver {
     }
     this.isInBody = true;
     if (body !== 0) this.#body.begin(body);
-    this.#response = this.#receiver?.onHead(head);
+    this.#response = response;
+    this.#receiver?.onHead(response);
     if (body === 0 && this.isInBody) this.onEnd(NO_FIELDS);
   }
 

@@ -10,7 +10,7 @@ import {
 } from '../audit/checkpoint.ts';
 import { cosignatureOf, type WitnessKey } from '../audit/cosignature.ts';
 import { type Lock, lockFile, makeFolder } from '../audit/segments/replica-folder.ts';
-import { openRegular } from '../audit/segments/segment-reader.ts';
+import { readSmall } from '../audit/segments/segment-reader.ts';
 import { replaceDurably, syncDirectory } from '../base/durable-file.ts';
 
 const NAME = /^[0-9a-f]{64}\.head$/;
@@ -78,9 +78,7 @@ export class HeadStore {
 
   async #read(name: string, own: WitnessKey): Promise<void> {
     const path = join(this.#directory, name);
-    await using handle = await openRegular(path);
-    const { bytesRead, buffer } = await handle.read(Buffer.alloc(LARGEST), 0, LARGEST, 0);
-    const note = noteOfLine(buffer.toString('utf8', 0, bytesRead).replace(/\n$/, ''));
+    const note = noteOfLine((await readSmall(path, LARGEST)).replace(/\n$/, ''));
     const checkpoint = note === undefined ? undefined : parseCheckpoint(note);
     const isOwn = checkpoint !== undefined && nameOf(originOf(checkpoint)) === name;
     const cosignature = isOwn ? cosignatureOf(checkpoint, [own]) : undefined;

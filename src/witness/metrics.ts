@@ -2,9 +2,9 @@ import type { Server } from 'node:http';
 import express, { type Request, type Response } from 'express';
 import { Counter, Gauge, Registry } from 'prom-client';
 import { originOf } from '../audit/checkpoint.ts';
-import { isLoopbackHost } from '../base/network.ts';
 import { createServer } from '../base/node-http.ts';
 import { closeServer, type OpenAddress, openPort, type PortOptions } from '../base/open-port.ts';
+import { isForThisMachine, verdictOnToken } from '../control/admission.ts';
 import { isAccess, TokenGuard } from '../control/token-guard.ts';
 import type { HeadStore } from './head-store.ts';
 import { REFUSAL_REASONS, type WitnessResult } from './witness.ts';
@@ -99,17 +99,14 @@ export class MetricsServer {
 /** False: the request got its response. */
 function isAdmitted(req: Request, res: Response, guard: TokenGuard | undefined): boolean {
   if (guard === undefined) {
-    // Any other host name may be DNS rebinding, as for the control plane.
-    if (isLoopbackHost((req.headers.host ?? '').replace(/:\d+$/, ''))) return true;
+    if (isForThisMachine(req)) return true;
     res
       .status(421)
       .type('text/plain')
       .send('Without metrics.tokenSha256 only loopback addresses are answered.\n');
     return false;
   }
-  const token = /^Bearer (.+)$/i.exec(req.headers.authorization ?? '')?.[1];
-  const address = req.socket.remoteAddress ?? '';
-  const verdict = token === undefined ? 'wrong' : guard.tryToken(token, address, performance.now());
+  const verdict = verdictOnToken(req, guard);
   if (isAccess(verdict)) return true;
   if (verdict === 'wrong')
     res.set('www-authenticate', 'Bearer realm="digest-gateway witness"').sendStatus(401);

@@ -26,8 +26,16 @@ export async function checkLooks(page: Page, check?: (look: Look) => Promise<voi
     await setLook(page, look);
     expect([look, await accessibilityFaults(page)]).toEqual([look, []]);
     expect(await page.evaluate('document.documentElement.scrollWidth')).toBeLessThanOrEqual(look.width);
+    expect(await crowdedNumbers(page)).toEqual([]);
     await check?.(look);
   }
+}
+
+/** Labels of the numbers in tables that run into the next one. */
+function crowdedNumbers(page: Page): Promise<string[]> {
+  return page.evaluate(`[...document.querySelectorAll('td.numeric')]
+    .filter(({ scrollWidth, clientWidth }) => scrollWidth > clientWidth)
+    .map(({ dataset }) => dataset.label)`);
 }
 
 export async function setLook(page: Page, { width, scheme }: Look): Promise<void> {

@@ -1,7 +1,8 @@
 import { createRequire } from 'node:module';
 import { GatewayError } from '../../src/base/errors.ts';
 import type { RawHeaders } from '../../src/base/raw-headers.ts';
-import { type ResponseHead, ResponseReader } from '../../src/transport/response-reader.ts';
+import type { ResponseSource, UpstreamResponse } from '../../src/handshake/response.ts';
+import { ResponseReader } from '../../src/transport/response-reader.ts';
 
 /** One response as a reader understood it. Text is Latin-1. */
 export interface Reading {
@@ -33,11 +34,10 @@ class Recording {
     this.interim.push([status, headers]);
   }
 
-  onHead({ status, reason, headers }: Pick<ResponseHead, 'status' | 'reason' | 'headers'>): this {
+  onHead({ status, reason, headers }: Pick<UpstreamResponse, 'status' | 'reason' | 'headers'>): void {
     this.status = status;
     this.reason = reason;
     this.headers = headers;
-    return this;
   }
 
   push(chunk: Buffer): void {
@@ -52,6 +52,24 @@ class Recording {
   }
 }
 
+/** Takes what the gateway's reader has read so far. */
+class GatewayRecording extends Recording {
+  #response: UpstreamResponse | undefined;
+
+  override onHead(response: UpstreamResponse): void {
+    super.onHead(response);
+    this.#response = response;
+  }
+
+  take(): void {
+    if (this.#response === undefined) return;
+    for (const piece of this.#response.take()) this.push(piece);
+    if (this.#response.isWhole && this.result !== 'whole') this.end(this.#response.trailers);
+  }
+}
+
+const SOURCE: ResponseSource = { pause() {}, resume() {}, abandon() {} };
+
 /**
  * Reads a response with the gateway's reader, in pieces that end at these places.
  * @param ends true if the connection ends after the bytes
@@ -62,8 +80,8 @@ export function readWithGateway(
   { method = 'GET', cuts = [], ends = false }: { method?: string; cuts?: readonly number[]; ends?: boolean },
 ): Reading {
   const input = Buffer.from(bytes, 'latin1');
-  const recording = new Recording();
-  const reader = new ResponseReader();
+  const recording = new GatewayRecording();
+  const reader = new ResponseReader(SOURCE);
   reader.begin(method, recording);
   try {
     let at = 0;
@@ -72,11 +90,14 @@ export function readWithGateway(
       // The pool reads nothing on a connection whose response has ended: it closes it.
       if (cut > at && recording.result === 'whole') reader.stop();
       reader.read(input.subarray(at, cut));
+      recording.take();
       at = cut;
     }
     if (ends && recording.result !== 'whole') reader.end();
+    recording.take();
   } catch (error) {
     if (!(error instanceof GatewayError) || error.code !== 'upstream-protocol') throw error;
+    recording.take();
     recording.result = 'refused';
   }
   recording.isPersistent = recording.result === 'whole' && reader.isPersistent;

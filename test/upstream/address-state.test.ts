@@ -92,6 +92,29 @@ describe('the health of an address', () => {
     expect(state.status.health).toBe('healthy');
   });
 
+  test.each([
+    ['request', 'connection'],
+    ['connection', 'request'],
+  ] as const)(
+    'is not healthy after a mere connection once a request got no response: %s, then %s',
+    (...kinds) => {
+      const { state } = scene();
+      for (const kind of kinds) state.failed(kind, 'none');
+      state.checked('connection');
+      expect(state.status.health).toBe('failing');
+    },
+  );
+
+  test('is healthy after a connection if requests got no response only before its last success', () => {
+    const { state } = scene({ circuit: NEVER });
+    state.failed('request', 'no response');
+    state.responded(200);
+    for (let count = 0; count < 3; count += 1) state.failed('connection', 'refused');
+    expect(state.status.health).toBe('failing');
+    state.checked('connection');
+    expect(state.status.health).toBe('healthy');
+  });
+
   test('is healthy at once after a check that got a response', () => {
     const { state } = scene();
     state.failed('request', 'no response');
@@ -164,6 +187,28 @@ describe('a closed circuit', () => {
     for (let count = 0; count < 3; count += 1) state.responded(503);
     expect([state.status.circuit, state.status.health]).toEqual(['closed', 'healthy']);
     expect(state.responded(503)?.reason).toContain('503');
+    expect(state.status.circuit).toBe('open');
+  });
+
+  test('stays open after a mere connection while a listed status is what requests get', () => {
+    const { state, clock } = scene();
+    for (let count = 0; count < 4; count += 1) state.responded(503);
+    clock.time = CIRCUIT.open;
+    expect([state.checked('connection'), state.status.circuit]).toEqual([undefined, 'open']);
+    expect(state.checked('request')?.after).toEqual(RECOVERING);
+  });
+
+  test('counts from nothing once it has closed, responses too', () => {
+    const { state, fail, respond, clock } = scene();
+    respond(2);
+    fail(2);
+    expect(state.status.circuit).toBe('open');
+    clock.time = CIRCUIT.open;
+    state.admit({});
+    state.responded(200);
+    fail(3);
+    expect(state.status.circuit).toBe('closed');
+    fail(1);
     expect(state.status.circuit).toBe('open');
   });
 

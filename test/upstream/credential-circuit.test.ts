@@ -27,3 +27,23 @@ test.each([
   for (let count = 0; count < refusals; count += 1) circuit.attempted();
   expect(admitted(circuit, clock)).toEqual(expected);
 });
+
+test('another number of attempts a minute applies to those that were made', () => {
+  const clock = { ms: 0 };
+  const circuit = new CredentialCircuit({ now: () => clock.ms }, 6);
+  for (clock.ms = 0; clock.ms <= 50_000; clock.ms += 10_000) circuit.attempted();
+  circuit.perMinute = 2;
+  expect(circuit.perMinute).toBe(2);
+  expect(admitted(circuit, clock).slice(0, 1)).toEqual([100]);
+});
+
+test('only the last attempts count, as many as a minute may have', () => {
+  const clock = { ms: 0 };
+  const circuit = new CredentialCircuit({ now: () => clock.ms }, 2);
+  circuit.attempted(3);
+  clock.ms = 10_000;
+  circuit.attempted();
+  clock.ms = 20_000;
+  circuit.attempted();
+  expect(admitted(circuit, clock).slice(0, 1)).toEqual([70]);
+});

@@ -1,4 +1,4 @@
-import { afterEach, expect, test } from '@jest/globals';
+import { afterEach, expect, jest, test } from '@jest/globals';
 import { Secret } from '../../src/base/secret.ts';
 import type { NoncePool } from '../../src/challenges/pool.ts';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
@@ -49,6 +49,7 @@ let used: { registry: CredentialRegistry; credential: UpstreamCredential; transp
 afterEach(async () => {
   for (const { registry, credential, transport } of used) await registry.release(credential, transport);
   used = [];
+  jest.useRealTimers();
 });
 
 function registryOn(store: ChallengeStore = new MemoryChallengeStore()) {
@@ -164,4 +165,38 @@ test('a release waits for the requests over its transport', async () => {
   await expect(
     credential.send({ target: '/', client: '' } as never, undefined as never, transport),
   ).rejects.toThrow('no such transport');
+});
+
+test('one count gives every nc of a nonce that an origin gives to several credentials, until none is left', async () => {
+  const { use } = registryOn();
+  const named = (name: string): CredentialSet => ({ ...SET, name });
+  const nextOf = ({ pool }: { pool: NoncePool }): number | undefined => {
+    const attempt = pool.begin(obtain(pool, 'n'));
+    attempt?.end();
+    return attempt?.nc;
+  };
+  const [first, second, other] = [
+    use({}, named('a')),
+    use({}, named('b')),
+    use({ origin: 'https://other:80' }),
+  ];
+  expect([nextOf(first), nextOf(second), nextOf(other)]).toEqual([2, 4, 2]);
+  await first.release();
+  expect(nextOf(use({}, named('c')))).toBe(6);
+  for (const { registry, credential, transport } of used) await registry.release(credential, transport);
+  expect(nextOf(use())).toBe(2);
+});
+
+test('one timer looks for news while a credential is in use', async () => {
+  jest.useFakeTimers();
+  const store = new MemoryChallengeStore();
+  const { use } = registryOn(store);
+  use();
+  expect(jest.getTimerCount()).toBe(1);
+  const second = use({ origin: 'https://other:80' });
+  expect(jest.getTimerCount()).toBe(1);
+  await second.release();
+  expect(jest.getTimerCount()).toBe(1);
+  for (const { registry, credential, transport } of used) await registry.release(credential, transport);
+  expect(jest.getTimerCount()).toBe(0);
 });

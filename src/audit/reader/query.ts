@@ -5,6 +5,7 @@ import type { LineHead } from '../line.ts';
 import { isPseudonym, PSEUDONYM_START } from '../pseudonym.ts';
 import { parseProcessName } from '../replica-name.ts';
 import { NO_PSEUDONYMS, type PseudonymReader } from './pseudonym-reader.ts';
+import type { AccessLine, EndLine, EventLine, OutcomeLine } from './results.ts';
 
 const TIME_FORMS =
   'a time is 2026-03, 2026-03-01, 2026-03-01T08:00:00Z or "2d ago"; UTC unless it says otherwise';
@@ -45,60 +46,12 @@ interface StatusRange {
   readonly to: number;
 }
 
-/** An access record, as far as it is searched. */
-export interface AccessLine {
-  readonly seq: number;
-  readonly time: string;
-  readonly requestId: string;
-  readonly replica: string;
-  readonly client: string;
-  readonly address: string;
-  readonly deployment: string;
-  readonly site: string;
-  readonly operation: string;
-  readonly method: string;
-  readonly path: string;
-  readonly parameters: Readonly<Record<string, string | readonly string[] | null>>;
-  /** True: path or parameters were too long to be recorded whole. */
-  readonly cut?: boolean;
-  readonly status: number;
-  readonly code: string;
-  readonly traceId?: string;
-  readonly upstream?: {
-    readonly status: number;
-    readonly attempts: number;
-    readonly challenged: boolean;
-    readonly durationMs: number;
-    readonly address: string;
-    readonly egress?: string;
-  };
-  readonly credential?: { readonly name: string; readonly version: string };
-  readonly credentialRule?: string;
-  readonly key?: string;
-  readonly wouldRefuse?: string;
-}
-
 /** How long after a response began its outcome is expected, in milliseconds of the log's own time. */
 export const OUTCOME_WITHIN_MS = 3_600_000;
 /** The same for a response that was whole at its head: it has an outcome only if the client did not take all of it. */
 export const CORRECTION_WITHIN_MS = 300_000;
 /** Requests of one process that wait for their outcome at most; the oldest goes on without one. */
 export const MOST_OPEN = 10_000;
-
-/** How a response ended. */
-interface EndLine {
-  /** Undefined: the response belongs to no outcome. */
-  readonly outcome?: string;
-  readonly bytes: { readonly in: number; readonly out: number };
-  readonly durationMs: number;
-}
-
-/** An outcome record, or what an access record says about the end of a response that was whole at its head. */
-export interface OutcomeLine extends EndLine {
-  readonly time: string;
-  readonly status: number;
-  readonly code: string;
-}
 
 /** An access record as it is in the log, with the end of the response if it was whole at its head. */
 export type AccessRecord = AccessLine & Partial<EndLine>;
@@ -109,15 +62,6 @@ export function requestOf({ outcome, bytes, durationMs, ...access }: AccessRecor
   const { time, status, code } = access;
   const named = outcome === undefined ? {} : { outcome };
   return { access, outcome: { time, status, code, ...named, bytes, durationMs } };
-}
-
-/** An admin record: an event of the gateway itself, with its details. */
-export interface EventLine {
-  readonly seq: number;
-  readonly time: string;
-  readonly replica: string;
-  readonly event: string;
-  readonly [detail: string]: unknown;
 }
 
 /** A request that matches, with its outcome; undefined: the log does not have it. */

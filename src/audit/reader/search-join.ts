@@ -6,7 +6,6 @@ import {
   asksEvents,
   asksRequests,
   CORRECTION_WITHIN_MS,
-  type EventLine,
   type Found,
   hasEnded,
   idPattern,
@@ -16,11 +15,11 @@ import {
   matchesEvent,
   mayHold,
   OUTCOME_WITHIN_MS,
-  type OutcomeLine,
   patternsOf,
   type Query,
   requestOf,
 } from './query.ts';
+import type { EventLine, OutcomeLine } from './results.ts';
 import type { SealedBlock } from './sealed-blocks.ts';
 
 const ACCESS_START = '"access":';

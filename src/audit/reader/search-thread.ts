@@ -74,29 +74,21 @@ export type ThreadMessage =
   | ({ readonly kind: 'end' } & ExportEnd)
   | ({ readonly kind: 'usage' } & ThreadUsage);
 
+/** The result of a task that has one. */
+type ResultOf<Task extends PageTask | UsageTask> = Extract<ThreadMessage, Pick<Task, 'kind'>>;
+
 /**
- * Searches in a thread of its own, so that the process goes on serving. The thread has ended when this settles.
+ * Searches, or counts usage, in a thread of its own, so that the process goes on serving. The thread has ended when this
+ * settles.
  * @throws the reason of `signal`, which ends the thread; Error if the log cannot be read
  */
-export async function searchInThread(
+export async function searchInThread<Task extends PageTask | UsageTask>(
   scope: ThreadScope,
-  task: PageTask,
+  task: Task,
   signal: AbortSignal,
-): Promise<ThreadPage> {
+): Promise<ResultOf<Task>> {
   for await (const message of messagesOf(scope, task, signal)) {
-    if (message.kind === 'page') return message;
-  }
-  throw endedEarly();
-}
-
-/** Counts usage as `searchInThread` searches. */
-export async function usageInThread(
-  scope: ThreadScope,
-  task: UsageTask,
-  signal: AbortSignal,
-): Promise<ThreadUsage> {
-  for await (const message of messagesOf(scope, task, signal)) {
-    if (message.kind === 'usage') return message;
+    if (message.kind === task.kind) return message as ResultOf<Task>;
   }
   throw endedEarly();
 }

@@ -1,5 +1,6 @@
 import { count } from '../../base/units.ts';
 import { csvLine } from './query.ts';
+import type { UsageCounts, UsageDay, UsageRow } from './results.ts';
 import {
   copyOf,
   itemsIn,
@@ -57,31 +58,6 @@ function mapValues<From, To>(
   map: (value: From) => To,
 ): Record<string, To> {
   return Object.fromEntries(Object.entries(record).map(([name, value]) => [name, map(value)]));
-}
-
-interface UsageCounts {
-  readonly requests: number;
-  /** Items of the lists of identifiers. */
-  readonly identifiers: number;
-  /** Requests with a list of which nothing, or not all, is recorded. */
-  readonly uncounted: number;
-  readonly bytesIn: number;
-  readonly bytesOut: number;
-  /** Responses with a status from 400 on, and how many of each. */
-  readonly errors: number;
-  readonly statuses: Readonly<Record<string, number>>;
-}
-
-export interface UsageRow extends UsageCounts {
-  /** Values of the fields of the group, in their order. */
-  readonly values: readonly string[];
-  /** Days (UTC) with a request. */
-  readonly days: number;
-}
-
-interface UsageDay extends UsageCounts {
-  /** Such as 2026-03-01. */
-  readonly day: string;
 }
 
 export interface Usage {

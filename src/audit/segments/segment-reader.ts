@@ -147,6 +147,13 @@ export async function* readBlocks(file: string, from = 0): AsyncGenerator<Block,
   }
 }
 
+/** Reads a small file, at most `largest` bytes of it. @throws as `openRegular` */
+export async function readSmall(path: string, largest: number): Promise<string> {
+  await using handle = await openRegular(path);
+  const { bytesRead, buffer } = await handle.read(Buffer.alloc(largest), 0, largest, 0);
+  return buffer.toString('utf8', 0, bytesRead);
+}
+
 /**
  * Opens a file of the audit folder, which anybody may have put there, for reading: does not follow a link, and does not
  * wait for a pipe.

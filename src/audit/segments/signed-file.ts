@@ -8,7 +8,7 @@ import { parseJson } from '../../base/json.ts';
 import { equalInConstantTime } from '../../base/secret.ts';
 import type { AuditKeys } from '../keys.ts';
 import { MOST_SEQ } from './segment.ts';
-import { openRegular } from './segment-reader.ts';
+import { readSmall } from './segment-reader.ts';
 
 /** The largest file that is read, in bytes. */
 const LARGEST = 4096;
@@ -35,7 +35,7 @@ export class SignedFile<T extends object> {
    */
   async read(): Promise<{ readonly value: T; readonly isSigned: boolean } | undefined> {
     const { path } = this.#options;
-    const text = await readSmall(path);
+    const text = await readSmall(path, LARGEST).catch(ignoreAbsent);
     if (text === undefined) return undefined;
     const parsed = this.#parse(text);
     if (parsed === undefined) throw new Error(`${path} is not a file that a gateway wrote`);
@@ -61,17 +61,6 @@ export class SignedFile<T extends object> {
   #mac(value: T): string {
     const { key, textOf } = this.#options;
     return createHmac('sha256', key).update(textOf(value)).digest('base64url');
-  }
-}
-
-/** Undefined: there is no file. */
-async function readSmall(path: string): Promise<string | undefined> {
-  try {
-    await using handle = await openRegular(path);
-    const { bytesRead, buffer } = await handle.read(Buffer.alloc(LARGEST), 0, LARGEST, 0);
-    return buffer.toString('utf8', 0, bytesRead);
-  } catch (error) {
-    return ignoreAbsent(error);
   }
 }
 

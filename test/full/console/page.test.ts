@@ -47,6 +47,8 @@ function troubled(): { source: SourceChange; metrics: Metrics; audit: HandWritte
   }));
   audit.write({ client: 'reporting' }, { client: 'archive', status: 403, code: 'client-forbidden' });
   const source: SourceChange = {
+    // The button to sign out needs room in the header of a phone.
+    tokenAsked: true,
     values,
     state: () => ({
       storeUp: false,

@@ -137,6 +137,21 @@ test('a proposal is withdrawn or rejected, which is recorded, and is gone', asyn
   expect(await events('action')).toEqual([]);
 });
 
+test('a proposal that is confirmed when too many actions were carried out still waits, and has its end recorded', async () => {
+  const { origin, person, proposals, decide, events } = await start({ actions: ['drain'] });
+  const [otto, olga] = [await person('otto'), await person('olga')];
+  expect((await act(origin, DRAIN, otto)).status).toBe(202);
+  const [{ id } = {}] = await proposals(otto);
+  let last = 200;
+  while (last === 200) last = (await act(origin, { action: 'doctor' })).status;
+  expect(await decide('confirm', id, olga)).toMatchObject({
+    status: last,
+    json: { code: 'too-many-actions' },
+  });
+  expect((await decide('withdraw', id, olga)).status).toBe(200);
+  expect(await events('action-withdrawn')).toEqual([expect.objectContaining({ proposal: id })]);
+});
+
 test('a version that needs a second person cannot be put in use under another name', async () => {
   const credential = {
     username: { value: 'demo-user' },

@@ -45,8 +45,9 @@ const LINE_COLUMNS: readonly Column<AuditLine>[] = [
         {deploymentLink(deployment)} {searchLink('site', site)}
       </span>
     ),
+    class: 'named',
   },
-  { label: 'Request', cell: requestText },
+  { label: 'Request', cell: (line) => (line.kind === 'admin' ? line.operation : operationOf(line)) },
   {
     label: 'Status',
     cell: ({ status, code }) => `${status === 0 ? '' : status} ${code}`.trim(),
@@ -122,14 +123,9 @@ function isKind({ kind, code, status }: AuditLine, wanted: string): boolean {
   return wanted === 'all' || kind === wanted || (wanted === '' && kind !== 'outcome');
 }
 
-function requestText({ operation, method, path, kind }: AuditLine): string {
-  if (kind === 'admin') return operation;
-  return operation === '' ? `${method} ${path}` : `${operation} (${method} ${path})`;
-}
-
 const TIMES: readonly Field[] = [
-  ['from', 'From', '2d ago, 2026-03-01'],
-  ['to', 'To', '1h ago, 2026-03'],
+  ['from', 'From', '2d ago'],
+  ['to', 'To', '1h ago'],
 ];
 
 const FIELDS: readonly Field[] = [
@@ -138,7 +134,7 @@ const FIELDS: readonly Field[] = [
   ['deployment', 'Deployment'],
   ['site', 'Site'],
   ['operation', 'Operation'],
-  ['status', 'Status', '404, 4xx, 400-499'],
+  ['status', 'Status', '404, 4xx'],
   ['code', 'Error code', 'rate-limited'],
   ['requestId', 'Request id'],
   ['address', 'Client address', '192.0.2.7'],
@@ -262,7 +258,7 @@ const RESULT_COLUMNS: readonly Column<Row>[] = [
     cell: (row) => (row.kind === 'admin' ? 'the gateway' : clientLink(row.client)),
     class: 'whole',
   },
-  ofRequests({ label: 'Deployment', cell: placeOf }),
+  ofRequests({ label: 'Deployment', cell: placeOf, class: 'named' }),
   { label: 'Request', cell: (row) => (row.kind === 'admin' ? eventText(row) : operationOf(row)) },
   ofRequests({ label: 'Identifiers', cell: identifiersOf }),
   ofRequests({ label: 'Status', cell: endOf, class: 'status' }),
@@ -355,7 +351,7 @@ function placeOf({ deployment, site }: RequestRow) {
 }
 
 /** The operation implies the path. */
-function operationOf({ operation, method, path }: RequestRow) {
+function operationOf({ operation, method, path }: Pick<RequestRow, 'operation' | 'method' | 'path'>) {
   if (operation !== '') return searchLink('operation', operation);
   return <span class="muted small">{`${method} ${path}`}</span>;
 }

@@ -1,5 +1,6 @@
 import { useState } from 'preact/hooks';
-import type { UsageRowView, UsageView } from '../../audit-view.ts';
+import type { UsageRow } from '../../../audit/reader/results.ts';
+import type { UsageView } from '../../audit-view.ts';
 import { useFetch } from '../api.ts';
 import { bytes, count, counted, utcDate } from '../format.ts';
 import { snapshot } from '../live.ts';
@@ -137,12 +138,12 @@ function summary({ total }: UsageView): string {
   return `${counted(requests, 'request')} on ${counted(days, 'day')}: ${counted(identifiers, 'identifier')}, ${bytes(bytesOut)} out, ${counted(errors, 'error')}.`;
 }
 
-function rowsOf({ by, rows, other }: UsageView): readonly UsageRowView[] {
+function rowsOf({ by, rows, other }: UsageView): readonly UsageRow[] {
   return other === null ? rows : [...rows, { ...other, values: by.map(() => '(other)') }];
 }
 
-function columnsOf({ by }: UsageView): Column<UsageRowView>[] {
-  const number = (label: string, of: (row: UsageRowView) => number, text = count): Column<UsageRowView> => ({
+function columnsOf({ by }: UsageView): Column<UsageRow>[] {
+  const number = (label: string, of: (row: UsageRow) => number, text = count): Column<UsageRow> => ({
     label,
     cell: (row) => text(of(row)),
     sortBy: of,
@@ -150,7 +151,7 @@ function columnsOf({ by }: UsageView): Column<UsageRowView>[] {
   });
   return [
     ...by.map(
-      (field, index): Column<UsageRowView> => ({
+      (field, index): Column<UsageRow> => ({
         label: `${field.charAt(0).toUpperCase()}${field.slice(1)}`,
         cell: ({ values }) => linkOf(field, values[index] ?? ''),
         sortBy: ({ values }) => values[index] ?? '',
@@ -173,7 +174,7 @@ function linkOf(field: string, value: string) {
   return field === 'credential' ? value : searchLink(field, value);
 }
 
-function errorsOf({ errors, statuses }: UsageRowView) {
+function errorsOf({ errors, statuses }: UsageRow) {
   if (errors === 0) return '0';
   const each = Object.entries(statuses).sort(([, a], [, b]) => b - a);
   const title = each.map(([status, times]) => `${status}: ${count(times)}`).join(', ');
