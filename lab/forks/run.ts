@@ -7,7 +7,7 @@ import { openAudit } from '../../src/audit/journal/file-audit.ts';
 import { auditKeys } from '../../src/audit/keys.ts';
 import { consistencyProof, digestText, LeafRange, leafHash, MerkleTree } from '../../src/audit/merkle.ts';
 import { verify } from '../../src/audit/reader/verify.ts';
-import { cosignedHeadsIn } from '../../src/audit/segments/cosigned-heads.ts';
+import { cosignedHeadsIn } from '../../src/audit/segments/head-files.ts';
 import { SinkSet } from '../../src/audit/shipping/sink-set.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { newSigningKey, type TestSigningKey } from '../../test/support/signing-key.ts';

@@ -7,7 +7,7 @@ import { type Verified, type VerifyOptions, verify } from '../audit/reader/verif
 import { isSelected, processOf } from '../audit/replica-name.ts';
 import { formatHead, type Head, parseHead } from '../audit/seal.ts';
 import { ClockCheck } from '../audit/segments/clock-check.ts';
-import { cosignedHeadsIn } from '../audit/segments/cosigned-heads.ts';
+import { cosignedHeadsIn } from '../audit/segments/head-files.ts';
 import { foldersIn } from '../audit/segments/segment.ts';
 import { RedisStream } from '../audit/shipping/redis-stream.ts';
 import { messageOf } from '../base/error-code.ts';

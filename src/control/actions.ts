@@ -1,12 +1,13 @@
+import { randomBytes } from 'node:crypto';
 import { type Request, type RequestHandler, type Response, Router } from 'express';
 import { z } from 'zod';
+import { addressOf } from '../base/client-address.ts';
 import type { Clock } from '../base/clock.ts';
 import { RollingCount } from '../base/rolling-count.ts';
 import type { LocatedIssue } from '../config/issues.ts';
 import type { FourEyes } from '../config/operators.ts';
 import type { ActionName, ActionResultView, ActionsView, PendingActionView } from './action-view.ts';
 import { type Admission, type Caller, callerOf, Slots } from './admission.ts';
-import { Confirmations, VALID_MS } from './confirmations.ts';
 import { ControlError, handler, jsonBody, sendProblem } from './control-error.ts';
 import {
   type ActionPlan,
@@ -135,6 +136,59 @@ export function actionsRouter(options: ActionsOptions): Router {
   return router;
 }
 
+/** How long an action waits for its confirmation, in milliseconds. */
+const VALID_MS = 60_000;
+/** Actions of one session, and of all sessions, that wait at the same time. */
+const OF_SESSION = 8;
+const IN_ALL = 64;
+
+interface Pending<T> {
+  readonly session: string;
+  readonly until: number;
+  readonly value: T;
+}
+
+/**
+ * Actions that wait for a confirmation. Each has an unguessable id, valid once, for a minute, for the session that began
+ * it.
+ */
+class Confirmations<T> {
+  readonly #clock: Clock;
+  /** The oldest first. */
+  readonly #pending = new Map<string, Pending<T>>();
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  /** Keeps a value until it is confirmed; returns its id. Undefined: too many wait. */
+  add(session: string, value: T): string | undefined {
+    this.#dropExpired();
+    const own = [...this.#pending.values()].filter((each) => each.session === session).length;
+    if (own >= OF_SESSION || this.#pending.size >= IN_ALL) return undefined;
+    const id = randomBytes(24).toString('base64url');
+    this.#pending.set(id, { session, until: this.#clock.now() + VALID_MS, value });
+    return id;
+  }
+
+  /** Takes the value of this id, which no longer waits. Undefined: it is unknown, expired, or of another session. */
+  take(session: string, id: string): T | undefined {
+    this.#dropExpired();
+    const found = this.#pending.get(id);
+    if (found?.session !== session) return undefined;
+    this.#pending.delete(id);
+    return found.value;
+  }
+
+  #dropExpired(): void {
+    const now = this.#clock.now();
+    for (const [id, { until }] of this.#pending) {
+      if (until > now) return;
+      this.#pending.delete(id);
+    }
+  }
+}
+
 /** Carries out actions: each kind once at a time, and not too many in a minute. */
 class Performer {
   readonly #clock: Clock;
@@ -187,7 +241,7 @@ function credentialHandler(
     if (data === undefined || credential === undefined) throw new ControlError('action-invalid');
     using slot = running.take();
     if (slot === undefined) throw new ControlError('action-running');
-    const address = req.socket.remoteAddress ?? '';
+    const address = addressOf(req.socket);
     const done =
       command === 'promote'
         ? credentials.promote({ credential, version: data.version }, address)
@@ -207,7 +261,7 @@ function hasBody({ headers }: Request): boolean {
 
 function senderOf(req: Request, caller: Caller | undefined): Sender {
   const { by = 'token', operator } = caller ?? {};
-  return { by, address: req.socket.remoteAddress ?? '', operator };
+  return { by, address: addressOf(req.socket), operator };
 }
 
 function given(actions: GatewayActions | undefined): GatewayActions {
@@ -263,7 +317,7 @@ function reloadHandler(reload: ActionsOptions['reload']): RequestHandler {
       sendProblem(res, 429, 'Other reloads are not finished yet. Retry later.');
       return;
     }
-    const outcome = await reload(req.socket.remoteAddress ?? '');
+    const outcome = await reload(addressOf(req.socket));
     if (outcome.result === 'success') {
       res.set('cache-control', 'no-store').json(outcome);
       return;

@@ -1,4 +1,5 @@
 import type { Request, RequestHandler, Response } from 'express';
+import { addressOf } from '../base/client-address.ts';
 import { isLoopbackHost } from '../base/network.ts';
 import { sendControlError, sendProblem } from './control-error.ts';
 import type { Cookies } from './cookies.ts';
@@ -169,7 +170,7 @@ function callerFrom(req: Request, { guard, sessions, cookies }: AdmissionDeps): 
 export function verdictOnToken(req: Request, guard: TokenGuard | undefined): Verdict {
   const token = /^Bearer (.+)$/i.exec(req.headers.authorization ?? '')?.[1];
   if (token === undefined || guard === undefined) return 'wrong';
-  return guard.tryToken(token, req.socket.remoteAddress ?? '', performance.now());
+  return guard.tryToken(token, addressOf(req.socket), performance.now());
 }
 
 /** True if a browser says that a page of this origin sends the request; unlike without such a header at all. */

@@ -13,6 +13,7 @@ import {
 } from '../audit/reader/search-thread.ts';
 import { type IdentifierLists, usageCsv, usageNotes } from '../audit/reader/usage-table.ts';
 import type { AdminDetails } from '../audit/record.ts';
+import { addressOf } from '../base/client-address.ts';
 import { monotonicClock } from '../base/clock.ts';
 import { Throttle } from '../base/throttle.ts';
 import { capitalized } from '../base/units.ts';
@@ -287,7 +288,7 @@ function detailsOf(req: Request, res: Response, log: AuditLogAccess, more: Admin
     .map(([name, value]) => `${name}=${PERSONAL.has(name) ? log.recorded(String(value)) : value}`);
   return {
     by: 'api',
-    address: req.socket.remoteAddress ?? '',
+    address: addressOf(req.socket),
     ...operatorDetails(callerOf(res)?.operator),
     query: id === undefined ? query : [`requestId=${id}`, ...query],
     ...more,

@@ -1,10 +1,17 @@
 import type { Server } from 'node:http';
 import { pipeline } from 'node:stream/promises';
-import express, { type NextFunction, type Request, type RequestHandler, type Response } from 'express';
+import express, {
+  type NextFunction,
+  type Request,
+  type RequestHandler,
+  type Response,
+  Router,
+} from 'express';
 import helmet from 'helmet';
 import { ignoreSystemError } from '../base/expected-errors.ts';
 import { createServer } from '../base/node-http.ts';
 import { closeServer, type OpenAddress, openPort, type PortOptions } from '../base/open-port.ts';
+import { boundConnections } from '../base/per-sender.ts';
 import { pipelineBound } from '../base/pipeline-bound.ts';
 import type { MetricsFormat, MetricsText } from '../metrics/merged-metrics.ts';
 import type { Metrics } from '../metrics/metrics.ts';
@@ -60,8 +67,9 @@ interface ControlTimeouts {
 
 const TIMEOUTS: ControlTimeouts = { headers: 10_000, idle: 30_000, response: 60_000 };
 
-/** Maximum number of open connections. */
+/** Maximum number of open connections, and of those of one address, which is all people behind a proxy. */
 const CONNECTIONS = 1_000;
+const CONNECTIONS_OF_SENDER = 250;
 /** Maximum number of concurrent scrapes. Prometheus makes one at a time. */
 const SCRAPES = 16;
 
@@ -113,35 +121,8 @@ export class ControlPlane {
     });
     const app = express();
     app.disable('x-powered-by');
-    app.use(SECURITY);
-    app.use(pipelineBound());
-    app.use((req, res, next) => {
-      if (req.path !== '/api/events' && !LONG_PATHS.test(req.path)) {
-        const timer = setTimeout(() => res.destroy(), timeouts.response).unref();
-        res.once('close', () => clearTimeout(timer));
-      }
-      next();
-    });
-    app.get('/livez', (_req, res) => {
-      res
-        .status(options.live() ? 200 : 503)
-        .type('text/plain')
-        .send(options.live() ? 'ok\n' : 'not live\n');
-    });
-    let asked: Promise<Readiness> | undefined;
-    app.get('/readyz', async (req, res) => {
-      // Anyone may ask, and each answer takes a question to every worker: who asks meanwhile gets the same.
-      asked ??= options.console
-        .state()
-        .then(readiness)
-        .finally(() => {
-          asked = undefined;
-        });
-      const content = await asked;
-      res.status(content.status === 'down' ? 503 : 200);
-      if ('verbose' in req.query) res.type('text/plain').send(readinessText(content));
-      else res.json(content);
-    });
+    app.use(SECURITY, pipelineBound(), responseBound(timeouts.response));
+    app.use(healthRouter(options));
     app.get('/openapi.json', guarded.requireRead, (_req, res) => {
       res.json(describeApi(options.offer()));
     });
@@ -160,26 +141,7 @@ export class ControlPlane {
     app.use(actionsRouter({ ...options, admission: guarded, roles: oidc?.roles }));
     app.use(queriesRouter({ ...options, admission: guarded }));
     app.use(this.#console.router);
-    app.use((_req, res) => {
-      res
-        .status(404)
-        .type('text/plain')
-        .send(
-          'Not found. This is the control plane: / (console), /livez, /readyz, /metrics, /openapi.json.\n',
-        );
-    });
-    // Express would send the stack trace. It recognizes an error handler by its four parameters.
-    app.use((error: { status?: unknown }, _req: Request, res: Response, _next: NextFunction) => {
-      // Errors of the body parser have a status.
-      const { status } = error;
-      if (typeof status === 'number' && status < 500) {
-        res.sendStatus(status);
-        return;
-      }
-      onError(error);
-      if (res.headersSent) res.destroy();
-      else res.sendStatus(500);
-    });
+    app.use(notFound, errorHandler(onError));
     const server = {
       headersTimeout: timeouts.headers,
       requestTimeout: 2 * timeouts.headers,
@@ -188,6 +150,8 @@ export class ControlPlane {
     };
     this.#server = createServer(server, app);
     this.#server.maxConnections = CONNECTIONS;
+    // Probes of the orchestrator must find room: it restarts a gateway that it cannot ask.
+    boundConnections(this.#server, CONNECTIONS_OF_SENDER);
     // Closes an idle connection, also when the peer does not read.
     this.#server.setTimeout(timeouts.idle);
   }
@@ -201,6 +165,66 @@ export class ControlPlane {
     this.#console.close();
     await closeServer(this.#server);
   }
+}
+
+/** Ends a response that takes too long. The event stream and searches in the audit log have bounds of their own. */
+function responseBound(ms: number): RequestHandler {
+  return (req, res, next) => {
+    if (req.path !== '/api/events' && !LONG_PATHS.test(req.path)) {
+      const timer = setTimeout(() => res.destroy(), ms).unref();
+      res.once('close', () => clearTimeout(timer));
+    }
+    next();
+  };
+}
+
+/** Serves `/livez` and `/readyz`, which need no token. */
+function healthRouter({ live, console: source }: Pick<ControlOptions, 'live' | 'console'>): Router {
+  const router = Router();
+  router.get('/livez', (_req, res) => {
+    const isLive = live();
+    res
+      .status(isLive ? 200 : 503)
+      .type('text/plain')
+      .send(isLive ? 'ok\n' : 'not live\n');
+  });
+  let asked: Promise<Readiness> | undefined;
+  router.get('/readyz', async (req, res) => {
+    // Anyone may ask, and each answer takes a question to every worker: who asks meanwhile gets the same.
+    asked ??= source
+      .state()
+      .then(readiness)
+      .finally(() => {
+        asked = undefined;
+      });
+    const content = await asked;
+    res.status(content.status === 'down' ? 503 : 200);
+    if ('verbose' in req.query) res.type('text/plain').send(readinessText(content));
+    else res.json(content);
+  });
+  return router;
+}
+
+const notFound: RequestHandler = (_req, res) => {
+  res
+    .status(404)
+    .type('text/plain')
+    .send('Not found. This is the control plane: / (console), /livez, /readyz, /metrics, /openapi.json.\n');
+};
+
+/** Express would send the stack trace. It recognizes an error handler by its four parameters. */
+function errorHandler(onError: (error: unknown) => void) {
+  return (error: { status?: unknown }, _req: Request, res: Response, _next: NextFunction): void => {
+    // Errors of the body parser have a status.
+    const { status } = error;
+    if (typeof status === 'number' && status < 500) {
+      res.sendStatus(status);
+      return;
+    }
+    onError(error);
+    if (res.headersSent) res.destroy();
+    else res.sendStatus(500);
+  };
 }
 
 /** Returns OpenMetrics for a client that names it, as Prometheus does, with any version and further parameters. */

@@ -1,5 +1,6 @@
 import express, { type Request, type Response, Router } from 'express';
 import type { AdminDetails } from '../audit/record.ts';
+import { addressOf } from '../base/client-address.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import { isCrossSite, rolesOfToken } from './admission.ts';
 import { ControlError, type ControlErrorCode, sendControlError } from './control-error.ts';
@@ -61,7 +62,7 @@ export function loginRouter(deps: LoginDeps): Router {
         const [path = ''] = req.originalUrl.split('?', 1);
         const search = req.originalUrl.slice(path.length);
         const transaction = await oidc.resume(search, sealed);
-        using place = await turns.take(addressOf(req), endOfWait(res));
+        using place = await turns.take(addressOf(req.socket), endOfWait(res));
         if (place === undefined) throw new ControlError('sign-ins-pending');
         openFor(req, res, await signedIn(req, deps, oidc.complete(search, transaction)), deps);
         // A redirect would still count as one of the provider's page, without the strict cookie.
@@ -86,7 +87,7 @@ function signInByToken(
   }
   const token: unknown = req.body?.token;
   const given = typeof token === 'string' ? token : '';
-  const address = addressOf(req);
+  const address = addressOf(req.socket);
   const verdict = guard.tryToken(given, address, performance.now());
   if (isAccess(verdict)) {
     openFor(req, res, { roles: rolesOfToken(verdict), operator: undefined }, deps);
@@ -102,7 +103,7 @@ function signInByToken(
 
 /** Records who signed in, or which person the provider knows and the gateway refuses. */
 async function signedIn(req: Request, deps: LoginDeps, completing: Promise<SignedIn>): Promise<SignedIn> {
-  const address = addressOf(req);
+  const address = addressOf(req.socket);
   try {
     return await completing;
   } catch (error) {
@@ -190,9 +191,5 @@ function isForeignForm(req: Request, publicOrigin: string | undefined): boolean 
 
 function senderOf(req: Request, { operator }: Holder): AdminDetails {
   const by = operator === undefined ? 'token' : 'oidc';
-  return { by, address: addressOf(req), ...operatorDetails(operator) };
-}
-
-function addressOf(req: Request): string {
-  return req.socket.remoteAddress ?? '';
+  return { by, address: addressOf(req.socket), ...operatorDetails(operator) };
 }

@@ -10,7 +10,7 @@ import { witnessKey } from '../../src/audit/cosignature.ts';
 import { checkProof } from '../../src/audit/proof.ts';
 import { prove } from '../../src/audit/reader/prove.ts';
 import { verify } from '../../src/audit/reader/verify.ts';
-import { cosignedHeadsIn } from '../../src/audit/segments/cosigned-heads.ts';
+import { cosignedHeadsIn } from '../../src/audit/segments/head-files.ts';
 import type { WitnessOptions } from '../../src/audit/shipping/witness-delivery.ts';
 import { openTestAudit, REPLICA, recordAccess } from '../support/audit-log.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';

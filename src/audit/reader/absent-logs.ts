@@ -1,6 +1,6 @@
 import { finding, type PlacedFinding } from '../findings.ts';
 import { isSelected, processOf } from '../replica-name.ts';
-import type { CosignedHead } from '../segments/cosigned-heads.ts';
+import type { CosignedHead } from '../segments/head-files.ts';
 import { foldersIn } from '../segments/segment.ts';
 
 interface AbsentOptions {

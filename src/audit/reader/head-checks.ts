@@ -6,9 +6,8 @@ import { formatTime } from '../../base/units.ts';
 import { isSignedBy, parseCheckpoint } from '../checkpoint.ts';
 import { cosignatureOf, type WitnessKey } from '../cosignature.ts';
 import { type Finding, finding } from '../findings.ts';
-import { type CosignedHead, cosignedHeads } from '../segments/cosigned-heads.ts';
+import { type CosignedHead, cosignedHeads, type StampedHead, stampedHeads } from '../segments/head-files.ts';
 import { isStamped, stampedName } from '../segments/segment.ts';
-import { type StampedHead, stampedHeads } from '../segments/stamped-heads.ts';
 import type { LogTree } from '../segments/tree-walk.ts';
 import { checkToken, SigningCertificateError } from '../timestamp.ts';
 

@@ -3,7 +3,7 @@ import { NEWLINE } from '../line.ts';
 import { type Digest, inclusionProof, LeafRange, type MerkleTree } from '../merkle.ts';
 import { type ProvenRecord, parseRequestRecord, proofText, type RequestProof } from '../proof.ts';
 import { ChainWalk, type WalkedBatch, walkFile } from '../segments/chain-walk.ts';
-import { type CosignedHead, cosignedHeads } from '../segments/cosigned-heads.ts';
+import { type CosignedHead, cosignedHeads } from '../segments/head-files.ts';
 import { foldersIn, type Segment, type SegmentHeader, segmentsIn } from '../segments/segment.ts';
 import { readBlocks } from '../segments/segment-reader.ts';
 import { type LogTree, type SignedHead, TreeWalk, treeOf } from '../segments/tree-walk.ts';

@@ -1,9 +1,8 @@
 import type { Agent } from 'undici';
 import { messageOf } from '../../base/error-code.ts';
-import { appendHead } from '../segments/cosigned-heads.ts';
+import { appendHead, stampLine } from '../segments/head-files.ts';
 import { stampedName } from '../segments/segment.ts';
 import { syncSegment } from '../segments/segment-file.ts';
-import { stampLine } from '../segments/stamped-heads.ts';
 import { timestampRequest, tokenIn } from '../timestamp.ts';
 import type { CommonOptions, Delivery } from './follower.ts';
 import type { HeadSubmission } from './head-source.ts';

@@ -2,7 +2,7 @@ import type { Agent } from 'undici';
 import { checkpointLine, parseSignatures, signatureLine } from '../checkpoint.ts';
 import { cosignatureOf, type WitnessKey, witnessKey } from '../cosignature.ts';
 import { digestText } from '../merkle.ts';
-import { appendHead } from '../segments/cosigned-heads.ts';
+import { appendHead } from '../segments/head-files.ts';
 import { cosignedName } from '../segments/segment.ts';
 import { syncSegment } from '../segments/segment-file.ts';
 import type { CommonOptions, Delivery } from './follower.ts';

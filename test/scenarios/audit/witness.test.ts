@@ -1,7 +1,7 @@
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect, test } from '@jest/globals';
-import { cosignedHeadsIn } from '../../../src/audit/segments/cosigned-heads.ts';
+import { cosignedHeadsIn } from '../../../src/audit/segments/head-files.ts';
 import { defaultSettings } from '../../../src/simulator/settings.ts';
 import { AUDIT_KEY, useFolders } from '../../support/audit-log.ts';
 import { closing } from '../../support/closing.ts';
