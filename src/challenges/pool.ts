@@ -37,7 +37,8 @@ export class NoncePool {
   readonly #idle: IdleNonces;
   readonly #renewal: Renewal;
   readonly #guard: AdoptionGuard;
-  #known: Nonce | undefined;
+  /** The nonce in use; undefined: none is known. Only the pool changes it. */
+  known: Nonce | undefined;
   #closed = false;
   /** Nonces that were refused since one was last used again. */
   #refusedInARow = 0;
@@ -51,14 +52,9 @@ export class NoncePool {
     this.#renewal = new Renewal({ ...options, learning: this.#learning });
   }
 
-  /** The nonce in use, for the metrics; undefined: none is known. */
-  get known(): Nonce | undefined {
-    return this.#known;
-  }
-
   /** The nonce in use, if a body that can be sent only once may go out with it at once; undefined: ask before. */
   get healthy(): Nonce | undefined {
-    return this.#known !== undefined && this.#learning.isHealthy(this.#known) ? this.#known : undefined;
+    return this.known !== undefined && this.#learning.isHealthy(this.known) ? this.known : undefined;
   }
 
   get policy(): NoncePolicy {
@@ -82,12 +78,12 @@ export class NoncePool {
   async restore(former?: NoncePool): Promise<void> {
     if (former !== undefined && this.#learning.inherit(former.#learning)) this.#applyAdopted();
     if (await this.#learning.ask()) this.#applyAdopted();
-    if (this.#known !== undefined || !this.#learning.portable) return;
+    if (this.known !== undefined || !this.#learning.portable) return;
     if (this.#learning.reuse.policy !== 'shared') return this.#restoreIdle();
     const { sharedChallenges } = this.#options;
     const held = (await sharedChallenges.load()) ?? (await sharedChallenges.take());
     const nonce = held && this.#adopted(held);
-    if (nonce !== undefined && this.#known === undefined) this.#use(nonce);
+    if (nonce !== undefined && this.known === undefined) this.#use(nonce);
   }
 
   /** Looks up what another process learned or shared; a newer challenge takes the place of an older one. */
@@ -96,7 +92,7 @@ export class NoncePool {
     if (!this.#learning.portable) return;
     const held = await this.#options.sharedChallenges.load();
     if (this.#learning.reuse.policy !== 'shared' || this.#closed) return;
-    const own = this.#known;
+    const own = this.known;
     if (held !== undefined && held.challenge.nonce === own?.challenge.nonce) return;
     const nonce = held && this.#adopted(held);
     if (nonce !== undefined && (own === undefined || nonce.obtainedAt > own.obtainedAt)) this.#use(nonce);
@@ -112,7 +108,7 @@ export class NoncePool {
    */
   async handOver(): Promise<void> {
     this.#closed = true;
-    const nonces = [...this.#idle.drain(), ...(this.#known === undefined ? [] : [this.#known])];
+    const nonces = [...this.#idle.drain(), ...(this.known === undefined ? [] : [this.known])];
     this.#dropKnown();
     this.#queue.dissolve();
     await Promise.all(nonces.map((nonce) => this.#leave(nonce)));
@@ -123,11 +119,11 @@ export class NoncePool {
     if (this.#closed) return undefined;
     this.#learning.expire();
     if (this.#learning.reuse.policy !== 'shared') return this.#idle.take();
-    if (this.#known?.exhausted === true) this.#known = undefined;
+    if (this.known?.exhausted === true) this.known = undefined;
     // One that is left from a stricter policy, or from another process.
-    const idle = this.#known === undefined ? this.#idle.take() : undefined;
+    const idle = this.known === undefined ? this.#idle.take() : undefined;
     if (idle !== undefined) this.#publish(idle);
-    return this.#known;
+    return this.known;
   }
 
   /**
@@ -142,8 +138,8 @@ export class NoncePool {
     // Processes that start together ask for one challenge, not each for its own.
     const { sharedChallenges, clock } = this.#options;
     const until = clock.now() + ELSEWHERE_MS;
-    if (await sharedChallenges.lead(ELSEWHERE_MS)) return this.#known ?? pending;
-    return this.#known ?? this.#queue.waitElsewhere(pending, until - clock.now(), cancellation);
+    if (await sharedChallenges.lead(ELSEWHERE_MS)) return this.known ?? pending;
+    return this.known ?? this.#queue.waitElsewhere(pending, until - clock.now(), cancellation);
   }
 
   /**
@@ -152,7 +148,7 @@ export class NoncePool {
    */
   open(replaces?: Nonce): PendingChallenge {
     const pending = new PendingChallenge(replaces);
-    if (this.#known === undefined && this.#learning.reuse.policy === 'shared' && !this.#closed)
+    if (this.known === undefined && this.#learning.reuse.policy === 'shared' && !this.#closed)
       this.#queue.lead(pending);
     return pending;
   }
@@ -172,7 +168,7 @@ export class NoncePool {
   refuse(attempt: NonceAttempt, stale = false, challenge?: Challenge): void {
     const { nonce } = attempt;
     if (stale && challenge !== undefined) this.#factory.calledStale(nonce, challenge);
-    if (this.#known === nonce) this.#dropKnown();
+    if (this.known === nonce) this.#dropKnown();
     if (nonce.foreign && nonce.accepted === 0 && !nonce.retired) {
       // A nonce that only expired says nothing against who left it, and costs no failed attempt.
       if (!stale) this.#guard.refused();
@@ -191,7 +187,7 @@ export class NoncePool {
    */
   abandon({ nonce }: NonceAttempt): void {
     if (nonce.shareable && this.#learning.reuse.policy === 'shared' && nonce.uses > 0) return;
-    if (this.#known === nonce) this.#dropKnown();
+    if (this.known === nonce) this.#dropKnown();
     nonce.retire();
   }
 
@@ -207,7 +203,7 @@ export class NoncePool {
 
   /** True if other requests used the lane of this attempt's nonce since it began, or can still begin to. */
   isContested({ contested, nonce }: NonceAttempt): boolean {
-    return contested || this.#known?.lane === nonce.lane;
+    return contested || this.known?.lane === nonce.lane;
   }
 
   /**
@@ -243,9 +239,9 @@ export class NoncePool {
       if (next === nonce) void this.#leave(nonce);
     } else if (wasTaken || this.#learning.reuse.policy !== 'shared') {
       this.#idle.giveBack(nonce, next);
-    } else if (nonce === this.#known) {
+    } else if (nonce === this.known) {
       if (next !== nonce) this.#publish(next);
-    } else if (nonce === pending?.nonce && this.#known === pending.replaces) {
+    } else if (nonce === pending?.nonce && this.known === pending.replaces) {
       this.#publish(next);
     }
   }
@@ -255,7 +251,7 @@ export class NoncePool {
     const { nonce, replaces } = pending;
     if (nonce === undefined || this.#closed) return;
     if (this.#learning.reuse.policy !== 'shared') this.#idle.giveBack(nonce, nonce);
-    else if (this.#known === replaces) this.#publish(nonce);
+    else if (this.known === replaces) this.#publish(nonce);
   }
 
   /** The upstream asked for no authentication: ends the wait for a challenge that does not come. */
@@ -300,7 +296,7 @@ export class NoncePool {
 
   /** Retires the nonce in use; requests that wait for one obtain their own. */
   #stopSharing(): void {
-    this.#known?.retire();
+    this.known?.retire();
     this.#dropKnown();
     this.#queue.dissolve();
   }
@@ -334,12 +330,12 @@ export class NoncePool {
   }
 
   #dropKnown(): void {
-    this.#known = undefined;
+    this.known = undefined;
     this.#renewal.cancel();
   }
 
   #use(nonce: Nonce): void {
-    this.#known = nonce;
+    this.known = nonce;
     this.#renewal.plan(nonce);
     this.#queue.serve(nonce);
   }
@@ -351,6 +347,6 @@ export class NoncePool {
     const next = { challenge, cookies, ageMs: this.ageOf(nonce) };
     const quicker = await this.#options.sharedChallenges.share(next, this.lifetimeMs);
     const adopted = quicker && this.#adopted(quicker);
-    if (adopted !== undefined && this.#known === nonce) this.#use(adopted);
+    if (adopted !== undefined && this.known === nonce) this.#use(adopted);
   }
 }

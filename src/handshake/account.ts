@@ -136,7 +136,10 @@ export async function anotherNonce<Asked>(
 }
 
 /** Reads a response that no client gets, as far as that is worth it, and counts the attempt. */
-export async function discard({ metrics }: Account, response: UpstreamResponse): Promise<void> {
+export async function discard(
+  { metrics }: Pick<Account, 'metrics'>,
+  response: UpstreamResponse,
+): Promise<void> {
   await response.discard();
   metrics.upstreamAttempts[response.isWhole ? 'ok' : 'error'].inc();
 }

@@ -296,7 +296,7 @@ export class Connection implements ResponseSource {
       !isLastRequest(exchange.request);
     this.#exchange = undefined;
     exchange?.release();
-    if (isReusable) this.#free(exchange.isChallenged);
+    if (isReusable) this.#free(exchange.response?.status === 401);
     else this.#end();
   }
 

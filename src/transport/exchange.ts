@@ -41,10 +41,8 @@ export class UpstreamExchange implements ResponseReceiver, Queued<UpstreamExchan
   progress: ExchangeProgress = 'unsent';
   /** True if its connection was idle before it. */
   isReused = false;
-  /** True if the response is a 401. */
-  isChallenged = false;
   /** Undefined until its head came. */
-  #response: UpstreamResponse | undefined;
+  response: UpstreamResponse | undefined;
 
   /** @param waiting the exchanges that wait for a connection, to which it adds itself */
   constructor(
@@ -79,8 +77,7 @@ export class UpstreamExchange implements ResponseReceiver, Queued<UpstreamExchan
 
   onHead(response: UpstreamResponse): void {
     this.#observer.responded(response.status);
-    this.isChallenged = response.status === 401;
-    this.#response = response;
+    this.response = response;
     this.#resolve(response);
   }
 
@@ -111,7 +108,7 @@ export class UpstreamExchange implements ResponseReceiver, Queued<UpstreamExchan
 
   /** The head is the verdict: a stream in which nothing comes for a while must not keep requests from the upstream. */
   #observe(error: GatewayError): void {
-    if (this.#response === undefined && FAULTS.has(error.code))
+    if (this.response === undefined && FAULTS.has(error.code))
       this.#observer.failed(error, this.progress !== 'unsent');
   }
 
@@ -122,8 +119,8 @@ export class UpstreamExchange implements ResponseReceiver, Queued<UpstreamExchan
 
   #fail(error: GatewayError): void {
     this.release();
-    if (this.#response === undefined) this.#reject(error);
-    else this.#response.fail(error);
+    if (this.response === undefined) this.#reject(error);
+    else this.response.fail(error);
   }
 
   /** It has ended; also called by its connection when its response has been read whole, or was abandoned. */

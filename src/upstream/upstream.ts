@@ -1,6 +1,7 @@
 import { InFlight } from '../base/in-flight.ts';
 import { reportError } from '../base/report-error.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
+import { discard } from '../handshake/account.ts';
 import { AttemptBudget, RetryBudget, type RetryOptions } from '../handshake/attempt-budget.ts';
 import { circuitOpen, outOfBodyMemory } from '../handshake/errors.ts';
 import { IDEMPOTENT } from '../handshake/exchange.ts';
@@ -191,7 +192,7 @@ export class Upstream {
     const { body, response, load, spilled } = request;
     const { leftAt } = request.facts;
     if (response !== undefined) {
-      this.#countAttempt(response);
+      this.#metrics.upstreamAttempts[response.isWhole ? 'ok' : 'error'].inc();
       if (!response.isWhole) response.abandon();
     }
     if (load !== undefined) load.requests -= 1;
@@ -282,8 +283,7 @@ export class Upstream {
     const next = this.egress.refused(from, response.outcome);
     if (next === undefined || !this.#isAdmittingFrom(next) || !budget.takeNextEgress(request))
       return response;
-    await response.discard();
-    this.#countAttempt(response);
+    await discard({ metrics: this.#metrics }, response);
     request.response = undefined;
     return next;
   }
@@ -323,10 +323,6 @@ export class Upstream {
 
   #isAdmittingFrom({ index }: EgressChoice): boolean {
     return this.#reachedFrom(index).some(({ state }) => state.isAdmitting);
-  }
-
-  #countAttempt({ isWhole }: UpstreamResponse): void {
-    this.#metrics.upstreamAttempts[isWhole ? 'ok' : 'error'].inc();
   }
 
   get #retryAfterMs(): number {
