@@ -37,8 +37,6 @@ interface ActionsDeps extends CredentialActionsDeps {
   readonly log: Log;
   /** Never rejects. `files`: a hash of those to read; undefined: any. */
   readonly reload: (sender: Omit<ReloadCause, 'by'>, files: string | undefined) => Promise<ReloadResult>;
-  /** Resolves to a hash of the files of the configuration, to undefined if they are refused; undefined: there are none. */
-  readonly filesHash: (() => Promise<string | undefined>) | undefined;
   readonly isDraining: () => boolean;
   /** Begins the shutdown. */
   readonly drain: () => void;
@@ -232,16 +230,16 @@ export class Actions implements GatewayActions, CredentialCommands {
 
   /** With the hash a second person confirms the files that the first one meant, and no others are used. */
   async #planReload(): Promise<ActionPlan> {
-    const { filesHash } = this.#deps;
-    if (filesHash === undefined) return { request: { action: 'reload' }, effects: RELOAD };
-    const files = (await filesHash()) ?? REFUSED_FILES;
+    const { source } = this.#deps;
+    if (source === undefined) return { request: { action: 'reload' }, effects: RELOAD };
+    const files = (await source.hash()) ?? REFUSED_FILES;
     const state =
       files === REFUSED_FILES ? 'Its files are refused as they are.' : `Its files have the hash ${files}.`;
     return { request: { action: 'reload', files }, effects: [...RELOAD, state] };
   }
 
   #drainEffects(): string[] {
-    const { delay, timeout } = this.#deps.setup().config.drain;
+    const { delay, timeout } = this.#deps.reloads.active.config.drain;
     return [
       'The gateway reports not ready at once, as after SIGTERM.',
       `It serves for ${delay / 1000} s more, accepts no connections then, and lets requests end for up to ${timeout / 1000} s.`,
@@ -250,7 +248,7 @@ export class Actions implements GatewayActions, CredentialCommands {
   }
 
   #doctorEffects(deployment: string | undefined): string[] {
-    const { deployments } = this.#deps.setup().config;
+    const { deployments } = this.#deps.reloads.active.config;
     if (deployment !== undefined && deployments[deployment] === undefined) {
       throw new ControlError('target-unknown');
     }
@@ -266,7 +264,7 @@ export class Actions implements GatewayActions, CredentialCommands {
   async #examine(deployment: string | undefined, { signal }: Actor): Promise<ActionOutcome> {
     const limited = AbortSignal.any([signal, AbortSignal.timeout(DOCTOR_MS)]);
     const deps = { clock: monotonicClock, wallTime: Date.now, signal: limited };
-    const report = await examine(doctorInput(this.#deps.setup(), deployment), deps);
+    const report = await examine(doctorInput(this.#deps.reloads.active, deployment), deps);
     const { failures, warnings } = report;
     return {
       result:

@@ -165,11 +165,9 @@ export class App {
       workers,
       audit,
       log,
-      setup: () => this.#reloads.active,
+      reloads: this.#reloads,
+      source,
       state: () => this.#state(),
-      context: source?.context,
-      filesHash: source && (() => source.hash()),
-      readCredentials: () => this.#reloads.readCredentials(),
       reload: (sender, files) =>
         this.reload(source && (() => source.readAgain(files)), { by: 'api', ...sender }),
       isDraining: () => this.#closing !== undefined,

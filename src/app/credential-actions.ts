@@ -2,27 +2,26 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { messageOf } from '../base/error-code.ts';
 import { ControlError, type ControlErrorCode } from '../control/control-error.ts';
 import type { Promotion } from '../control/gateway-actions.ts';
-import type { CredentialVersionState, DeploymentState, GatewayState } from '../control/state.ts';
+import type { CredentialVersionState, GatewayState } from '../control/state.ts';
 import { type CredentialSources, sealedEntriesOf } from '../credentials/reading.ts';
 import { SealedError, type SealedSection } from '../credentials/sealed-file.ts';
 import { changeEntries, ReplaceError, SealingError, withdraw } from '../credentials/sealing.ts';
 import { type ProcessContext, SourceReader } from '../credentials/sources.ts';
-import type { AppSetup } from '../setup/setup.ts';
+import type { SetupSource } from '../setup/setup.ts';
 import type { VersionTest } from '../upstream/credential.ts';
+import type { Reloads } from './reloads.ts';
 import type { DeploymentVersion, Workers } from './worker.ts';
+import { usedAt } from './worker-state.ts';
 
 /** Maximum time of the tests of versions, in milliseconds: shorter than the idle timeout of the control plane. */
 const TEST_MS = 20_000;
 
 export interface CredentialActionsDeps {
   readonly workers: Pick<Workers, 'testVersion' | 'promote'>;
-  /** Returns the active setup. */
-  readonly setup: () => AppSetup;
+  readonly reloads: Pick<Reloads, 'active' | 'readCredentials'>;
+  /** Undefined: the setup of this process is not from a file. */
+  readonly source: SetupSource | undefined;
   readonly state: () => Promise<GatewayState>;
-  /** Where this process reads secrets from; undefined: its setup is not from a file. */
-  readonly context: ProcessContext | undefined;
-  /** Reads the credentials again; resolves when a change is in use or refused. */
-  readonly readCredentials: () => Promise<void>;
 }
 
 /** A version of a credential, and deployments of which something is asked or true. */
@@ -123,7 +122,7 @@ export class CredentialActions {
    * @throws ControlError otherwise
    */
   async withdrawable(credential: string): Promise<SealedNext> {
-    const { config, credentials } = this.#deps.setup();
+    const { config, credentials } = this.#deps.reloads.active;
     const given = config.credentials[credential];
     const version = credentials.get(credential)?.next?.version;
     if (given === undefined) throw new ControlError('target-unknown');
@@ -133,7 +132,7 @@ export class CredentialActions {
       const detail = `The next version of ${credential} is ${place} of the configuration: remove it there, and reload.`;
       throw new ControlError('next-configured', detail);
     }
-    const { context } = this.#deps;
+    const { context } = this.#deps.source ?? {};
     const { sealed: section } = config;
     if (section === undefined || context === undefined) throw new ControlError('nothing-to-withdraw');
     const values = await new SourceReader(context, section).sealed().catch(notChanged);
@@ -154,8 +153,8 @@ export class CredentialActions {
   ): Promise<readonly string[]> {
     const reader = new SourceReader(context, section);
     await changeEntries(section, reader, entries, withdraw).catch(notChanged);
-    await this.#deps.readCredentials();
-    if (this.#deps.setup().credentials.get(credential)?.next?.version === version) {
+    await this.#deps.reloads.readCredentials();
+    if (this.#deps.reloads.active.credentials.get(credential)?.next?.version === version) {
       const dropped = `Version ${version} is withdrawn from ${section.file}, but the gateway still has it in all workers`;
       throw new ControlError(
         'action-failed',
@@ -177,7 +176,7 @@ export class CredentialActions {
 
   /** An entry can belong to several credentials. @throws ControlError if the next version of one is in use */
   async #refuseUsed(entries: readonly string[]): Promise<void> {
-    const { config, credentials } = this.#deps.setup();
+    const { config, credentials } = this.#deps.reloads.active;
     const state = await this.#deps.state();
     const isShared = (given: CredentialSources): boolean =>
       sealedEntriesOf(given).some((entry) => entries.includes(entry));
@@ -212,17 +211,6 @@ export class CredentialActions {
     }
     return last;
   }
-}
-
-/** The deployments at which a version is in use. */
-export function usedAt(
-  deployments: readonly DeploymentState[],
-  credential: string,
-  version: string,
-): string[] {
-  const isUsed = (each: CredentialVersionState): boolean =>
-    each.inUse && each.credential === credential && each.version === version;
-  return deployments.flatMap(({ name, credentials }) => (credentials.some(isUsed) ? [name] : []));
 }
 
 /** States of a next version that is not in use. */

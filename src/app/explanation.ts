@@ -4,6 +4,7 @@ import { endText, formatInstant } from '../base/units.ts';
 import { type ApiKey, apiKeysOf } from '../config/api-keys.ts';
 import { formatPath } from '../config/issues.ts';
 import type { Config } from '../config/schema.ts';
+import type { ObservedRefusalView } from '../control/client-view.ts';
 import { outboundHeaders } from '../gateway/headers.ts';
 import { parseTarget, Routes } from '../gateway/routing.ts';
 import type { LimitSettings } from '../limits/store.ts';
@@ -44,7 +45,7 @@ export interface Granted {
   /** Path of the rule in the configuration, or of the mode in which the rules are only observed. */
   readonly rule: string;
   /** How the rules would refuse the request, which are only observed; absent: they allow it. */
-  readonly wouldRefuse?: ObservedRefusal;
+  readonly wouldRefuse?: ObservedRefusalView;
   /** When the rule ends; empty if it has no end. */
   readonly ends: string;
   /** A line for each rule of the client for the deployment that has ended. */
@@ -66,25 +67,13 @@ export interface Granted {
   readonly limits: readonly string[];
 }
 
-export interface Refused extends Refusal {
+/** `rule`: path of the part of the configuration that decides; empty: the request itself is wrong. */
+export interface Refused extends Omit<ObservedRefusalView, 'until'> {
   readonly allowed: false;
   readonly client: string;
   readonly identifiedBy: readonly string[];
   readonly deployment: string;
   readonly endedRules: readonly string[];
-}
-
-interface Refusal {
-  /** Path of the part of the configuration that decides; empty: the request itself is wrong. */
-  readonly rule: string;
-  readonly status: number;
-  readonly code: string;
-  readonly detail: string;
-}
-
-interface ObservedRefusal extends Refusal {
-  /** The time from which the rules refuse: a date or RFC 3339, in UTC. */
-  readonly until: string;
 }
 
 /** Returns the client of this id, or the anonymous one if everyone is served; undefined: there is none. */
@@ -174,7 +163,7 @@ function observedRefusal(
   { code, detail, kind }: GatewayError,
   { mode }: Client,
   path: string,
-): ObservedRefusal {
+): ObservedRefusalView {
   const until = formatInstant(mode?.until ?? 0);
   return { rule: `${path}.allow`, status: kind.status, code, detail, until };
 }

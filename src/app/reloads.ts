@@ -12,8 +12,8 @@ import { type CredentialWatch, watchCredentials } from '../credentials/reading.t
 import type { Metrics } from '../metrics/metrics.ts';
 import { type AppSetup, OtherFilesError, type SetupSource } from '../setup/setup.ts';
 import { type Pinned, pin } from './changes.ts';
-import { usedAt } from './credential-actions.ts';
 import type { Activation, TlsRenewal, Workers } from './worker.ts';
+import { usedAt } from './worker-state.ts';
 
 /** Receives the states of the gateway, as systemd does (sd_notify(3)). `status` is a line for people. */
 export interface ServiceManager {

@@ -198,6 +198,17 @@ function listOf<T>(value: T | undefined): T[] {
   return value === undefined ? [] : [value];
 }
 
+/** The deployments at which a version is in use. */
+export function usedAt(
+  deployments: readonly DeploymentState[],
+  credential: string,
+  version: string,
+): string[] {
+  const isUsed = (each: CredentialVersionState): boolean =>
+    each.inUse && each.credential === credential && each.version === version;
+  return deployments.flatMap(({ name, credentials }) => (credentials.some(isUsed) ? [name] : []));
+}
+
 const text = z.string().default('');
 
 /** The fields of a record for the console; admin records have few of them. */

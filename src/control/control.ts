@@ -11,6 +11,7 @@ import helmet from 'helmet';
 import { ignoreSystemError } from '../base/expected-errors.ts';
 import { createServer } from '../base/node-http.ts';
 import { closeServer, type OpenAddress, openPort, type PortOptions } from '../base/open-port.ts';
+import { boundConnections } from '../base/per-sender.ts';
 import { pipelineBound } from '../base/pipeline-bound.ts';
 import type { MetricsFormat, MetricsText } from '../metrics/merged-metrics.ts';
 import type { Metrics } from '../metrics/metrics.ts';
@@ -66,8 +67,9 @@ interface ControlTimeouts {
 
 const TIMEOUTS: ControlTimeouts = { headers: 10_000, idle: 30_000, response: 60_000 };
 
-/** Maximum number of open connections. */
+/** Maximum number of open connections, and of those of one address, which is all people behind a proxy. */
 const CONNECTIONS = 1_000;
+const CONNECTIONS_OF_SENDER = 250;
 /** Maximum number of concurrent scrapes. Prometheus makes one at a time. */
 const SCRAPES = 16;
 
@@ -148,6 +150,8 @@ export class ControlPlane {
     };
     this.#server = createServer(server, app);
     this.#server.maxConnections = CONNECTIONS;
+    // Probes of the orchestrator must find room: it restarts a gateway that it cannot ask.
+    boundConnections(this.#server, CONNECTIONS_OF_SENDER);
     // Closes an idle connection, also when the peer does not read.
     this.#server.setTimeout(timeouts.idle);
   }

@@ -77,9 +77,10 @@ export function requestHead(text: string): RequestHead {
   const methodEnd = text.indexOf(' ');
   const lineEnd = text.indexOf('\r', methodEnd);
   const method = text.slice(0, methodEnd);
-  if (!KNOWN.has(method)) throw unknownMethod();
   const target = text.slice(methodEnd + 1, lineEnd - VERSION_LENGTH);
   const headers = fieldLines(text, lineEnd + CRLF_LENGTH);
+  // Malformed lines count first: they are seen before the head has come whole.
+  if (!KNOWN.has(method)) throw unknownMethod();
   const isHttp11 = text[lineEnd - 1] === '1';
   const httpVersion = isHttp11 ? '1.1' : '1.0';
   const expectation = isHttp11 ? joinedValue(headers, 'expect') : undefined;

@@ -1,7 +1,6 @@
 import type { Server } from 'node:http';
 import type { Server as SecureServer } from 'node:https';
 import { createRequire } from 'node:module';
-import type { Socket } from 'node:net';
 import type { SecureContextOptions } from 'node:tls';
 import express, { type NextFunction, type Request, type RequestHandler, type Response } from 'express';
 import helmet from 'helmet';
@@ -10,12 +9,13 @@ import { monotonicClock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import { createServer } from '../base/node-http.ts';
 import { closeServer, type OpenAddress, openPort, type PortOptions } from '../base/open-port.ts';
+import { boundConnections, PerSender } from '../base/per-sender.ts';
 import { pipelineBound } from '../base/pipeline-bound.ts';
 import { Throttle } from '../base/throttle.ts';
 import type { ListenTls } from '../gateway/listener.ts';
 import type { HeadStore } from './head-store.ts';
 import type { WitnessMetrics } from './metrics.ts';
-import { PerSender } from './per-sender.ts';
+
 import type { Refusal, RefusalReason, Witness } from './witness.ts';
 
 const require = createRequire(import.meta.url);
@@ -114,12 +114,7 @@ export class WitnessServer {
       tls && https.createServer({ ...settings, ...contextOf(tls), handshakeTimeout: REQUEST_MS }, app);
     this.#server = this.#secure ?? createServer(settings, app);
     this.#server.maxConnections = MAX_CONNECTIONS;
-    const connections = new PerSender(MAX_OF_SENDER.connections);
-    this.#server.on('connection', (socket: Socket) => {
-      const leave = connections.enter(socket.remoteAddress ?? '');
-      if (leave === undefined) socket.destroy();
-      else socket.once('close', leave);
-    });
+    boundConnections(this.#server, MAX_OF_SENDER.connections);
     this.#server.setTimeout(IDLE_MS);
   }
 

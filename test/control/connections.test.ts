@@ -118,3 +118,28 @@ test('a scrape that fails after its beginning is cut off, and its error is logge
   await expect(answer.text()).rejects.toThrow('terminated');
   expect(errors).toEqual([new TypeError('no such metric')]);
 });
+
+test('one address does not take all connections', async () => {
+  const port = await start({});
+  const open = async (localAddress: string): Promise<Socket> => {
+    const socket = connect({ port, host: '127.0.0.1', localAddress });
+    sockets.push(socket);
+    socket.on('error', () => undefined);
+    await once(socket, 'connect');
+    return socket;
+  };
+  const isServed = async (localAddress: string): Promise<boolean> => {
+    const socket = await open(localAddress);
+    let received = '';
+    socket.on('data', (chunk) => {
+      received += String(chunk);
+    });
+    socket.write('GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n');
+    await new Promise((resolve) => socket.once('close', resolve));
+    return received.startsWith('HTTP/1.1 200 ');
+  };
+  const idle = await Promise.all(Array.from({ length: 250 }, () => open('127.0.0.2')));
+  expect([await isServed('127.0.0.2'), await isServed('127.0.0.3')]).toEqual([false, true]);
+  idle[0]?.destroy();
+  await until(() => isServed('127.0.0.2'));
+});

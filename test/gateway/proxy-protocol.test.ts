@@ -53,6 +53,12 @@ const headers: [string, Buffer | string, string | undefined][] = [
 const wrongChecksum = withChecksum({ family: TCP4, rest: [ipv4('192.0.2.7')] });
 wrongChecksum[16] = 193;
 
+/** Solved as a linear system: each checksum counts the other one. */
+const twoChecksums = Buffer.from(
+  '0d0a0d0a000d0a515549540a2111001ac00002010a00000112340050030004124b628603000413452971',
+  'hex',
+);
+
 const errors: [string, Buffer | string, string][] = [
   ['a request', 'GET / HTTP/1.1\r\n', 'malformed'],
   ['a TLS handshake', Buffer.from([0x16, 3, 1, 2, 0, 1]), 'malformed'],
@@ -94,6 +100,7 @@ const errors: [string, Buffer | string, string][] = [
     'malformed',
   ],
   ['a wrong checksum', wrongChecksum, 'checksum'],
+  ['two checksums, both right', twoChecksums, 'malformed'],
 ];
 
 const bytesOf = (header: Buffer | string): Buffer =>

@@ -134,6 +134,12 @@ describe('a head', () => {
     expect(read(bytes, [3, 22]).refused?.[0]).toBe('not-implemented');
   });
 
+  test('is malformed rather than of an unknown method, however its bytes are cut', () => {
+    const bytes = 'SMUGGLE / HTTP/1.1\r\nA: b\n\r\nC: d\r\n\r\n';
+    for (let at = 1; at < bytes.length; at += 1) expect(read(bytes, [at]).refused?.[0]).toBe('bad-request');
+    expect(codeOf(bytes)).toBe('bad-request');
+  });
+
   test.each(['G', 'GET', 'GET ', 'GET /', 'VERSION-CONTROL /x HTTP/1.1\r\nA', '\r', '\r\n\r\n\r'])(
     'is waited for after %j',
     (bytes) => {

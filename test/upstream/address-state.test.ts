@@ -133,6 +133,19 @@ describe('the health of an address', () => {
     expect(state.isSettled).toBe(true);
   });
 
+  test('is settled from the first response on if it was never failing', () => {
+    const { state } = scene();
+    state.responded(200);
+    expect(state.isSettled).toBe(true);
+  });
+
+  test('is not settled with checks while none of them has succeeded', () => {
+    const { state, clock, fail } = scene();
+    fail(1);
+    clock.time = 10 * FAILBACK;
+    expect(state.isSettled).toBe(false);
+  });
+
   test('is settled without checks when it has been left alone for failback', () => {
     const { state, clock, fail } = scene({ isChecked: false });
     fail(1);

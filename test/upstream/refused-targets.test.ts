@@ -1,4 +1,5 @@
 import { expect, test } from '@jest/globals';
+import { GatewayError } from '../../src/base/errors.ts';
 import { targetRefused } from '../../src/handshake/errors.ts';
 import { RefusedTargets } from '../../src/upstream/credential-circuit.ts';
 
@@ -45,4 +46,56 @@ test('other errors are no refusals', () => {
   const { targets } = at(2);
   for (let count = 0; count < 9; count += 1) targets.note(request, new Error('broken'), 0);
   expect(targets.bars(request)).toBe(false);
+});
+
+test('refusals of another kind of error count for nothing', () => {
+  const { targets } = at(2);
+  for (let count = 0; count < 9; count += 1) {
+    targets.note(request, new GatewayError('upstream-timeout', 'late'), targets.count);
+  }
+  expect([targets.count, targets.bars(request)]).toEqual([0, false]);
+});
+
+test('a path is barred for a client after five refusals of its targets, and for no other', () => {
+  const { targets } = at(9);
+  const targetOf = (query: number | string): { client: string; target: string } => ({
+    client: 'a',
+    target: `/items?${query}`,
+  });
+  for (let query = 0; query < 5; query += 1) {
+    expect(targets.bars(targetOf('other'))).toBe(false);
+    targets.note(targetOf(query), targetRefused(), targets.count);
+  }
+  expect(targets.count).toBe(5);
+  expect(targets.bars(targetOf('other'))).toBe(true);
+  expect(targets.bars({ client: 'b', target: '/items?other' })).toBe(false);
+  expect(targets.bars({ client: 'a', target: '/others?other' })).toBe(false);
+  targets.accepted(targetOf('another'));
+  expect(targets.bars(targetOf('other'))).toBe(false);
+});
+
+test('everything is forgotten a minute after the last refusal', () => {
+  const { targets, refuse, pass } = at(2);
+  refuse();
+  refuse();
+  pass(59_999);
+  expect(targets.bars(request)).toBe(true);
+  refuse();
+  pass(59_999);
+  targets.bars(request);
+  pass(1);
+  targets.bars(request);
+  refuse();
+  expect(targets.bars(request)).toBe(false);
+});
+
+test('of a long target its first 1,024 characters count', () => {
+  const { targets } = at(2);
+  const long = { client: 'a', target: `/${'x'.repeat(1_023)}` };
+  for (const end of ['1', '2']) {
+    targets.note({ ...long, target: long.target + end }, targetRefused(), targets.count);
+  }
+  expect(targets.bars({ ...long, target: `${long.target}3` })).toBe(true);
+  targets.accepted({ ...long, target: `${long.target}4` });
+  expect(targets.bars({ ...long, target: `${long.target}3` })).toBe(false);
 });

@@ -51,6 +51,12 @@ export interface StreamRead {
 
 /** No stream of gateways has an id above this; Lua counts exactly up to twice as much. */
 const MAX_ID = 2 ** 52;
+/** Bytes of a position at most: a longer one is not of a gateway, and never leaves Redis. */
+const MAX_POSITION = 256;
+/** Positions that are read at most: more than any number of processes. */
+const MAX_POSITIONS = 10_000;
+/** Stands for a position that is too long. */
+const TOO_LONG = '?';
 /** Begins the reply when the stream was removed, since nothing could be added to it. */
 const REMOVED = 'removed: ';
 
@@ -66,6 +72,7 @@ const appendBatches = {
   numberOfKeys: 2,
   lua: `
 local actual = redis.call('HGET', KEYS[2], ARGV[1]) or ''
+if #actual > ${MAX_POSITION} then actual = '${TOO_LONG}' end
 if actual ~= ARGV[2] then return actual end
 local count = 0
 local kind = redis.call('TYPE', KEYS[1]).ok
@@ -116,13 +123,43 @@ end
 return result`,
 };
 
+/** (positions; replica) → its position, or an empty text. */
+const readPosition = {
+  numberOfKeys: 1,
+  readOnly: true,
+  lua: `
+if redis.call('HSTRLEN', KEYS[1], ARGV[1]) > ${MAX_POSITION} then return '${TOO_LONG}' end
+return redis.call('HGET', KEYS[1], ARGV[1]) or ''`,
+};
+
+/** (positions) → replicas, each with its position. A name that is too long is no replica's. */
+const readPositions = {
+  numberOfKeys: 1,
+  readOnly: true,
+  lua: `
+if redis.call('HLEN', KEYS[1]) > ${MAX_POSITIONS} then
+  return redis.error_reply('ERR the stream has more than ${MAX_POSITIONS} positions, so another writer of Redis made some')
+end
+local all, result = redis.call('HGETALL', KEYS[1]), {}
+for at = 1, #all, 2 do
+  if #all[at] <= ${MAX_POSITION} then
+    table.insert(result, all[at])
+    table.insert(result, #all[at + 1] <= ${MAX_POSITION} and all[at + 1] or '${TOO_LONG}')
+  end
+end
+return result`,
+};
+
 declare module 'ioredis' {
   interface RedisCommander<Context extends ClientContext = { type: 'default' }> {
     appendBatches: (...args: (string | number)[]) => Result<unknown, Context>;
     readBatches: (...args: (string | number)[]) => Result<unknown, Context>;
+    readPosition: (...args: string[]) => Result<unknown, Context>;
+    readPositions: (...args: string[]) => Result<unknown, Context>;
   }
 }
 
+const positions = z.array(z.string());
 const reply = z.array(z.tuple([z.string(), z.array(z.string()), z.enum(['', 'tooLarge', 'later'])]));
 
 /** Somebody had added an entry to the stream after which none fits, or replaced it; its entries are lost. */
@@ -150,27 +187,37 @@ export class RedisStream {
     // The hash tag puts both on one node of a Cluster. Version 1 had an entry for each record, and no seals.
     this.#stream = `${redis.keyPrefix}:v2:{audit}:records`;
     this.#positions = `${redis.keyPrefix}:v2:{audit}:positions`;
-    this.#client = new RedisClient({ ...redis, timeoutMs: CALL_MS }, { appendBatches, readBatches });
+    this.#client = new RedisClient(
+      { ...redis, timeoutMs: CALL_MS },
+      {
+        appendBatches,
+        readBatches,
+        readPosition,
+        readPositions,
+      },
+    );
   }
 
   async position(replica: string): Promise<StreamPosition> {
-    const text = await this.#client
-      .call((redis) => redis.hget(this.#positions, replica))
+    const reply = await this.#client
+      .call((redis) => redis.readPosition(this.#positions, replica))
       .catch(async (error: unknown) => {
         // Somebody replaced the hash: without it, the log is sent again.
         if (String(error).includes('WRONGTYPE'))
           await this.#client.call((redis) => redis.unlink(this.#positions));
         throw error;
       });
-    return { text: text ?? '', position: this.#parsePosition(replica, text ?? '') };
+    const text = String(reply);
+    return { text, position: this.#parsePosition(replica, text) };
   }
 
   /** The last seals of all replicas, and the replicas whose position none of the keys made. */
   async heads(): Promise<{ readonly heads: readonly Head[]; readonly forged: readonly string[] }> {
-    const all = await this.#client.call((redis) => redis.hgetall(this.#positions));
+    const all = positions.parse(await this.#client.call((redis) => redis.readPositions(this.#positions)));
     const heads: Head[] = [];
     const forged: string[] = [];
-    for (const [replica, text] of Object.entries(all)) {
+    for (let at = 0; at + 1 < all.length; at += 2) {
+      const [replica = '', text = ''] = all.slice(at, at + 2);
       const position = this.#parsePosition(replica, text);
       if (position === undefined) forged.push(replica);
       else heads.push({ replica, ...position });

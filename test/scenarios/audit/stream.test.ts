@@ -532,6 +532,32 @@ test('goes on after another writer has put another value in the place of the pos
   expect((await status()).failures).toBeGreaterThan(0);
 });
 
+test('reads no huge position of another writer, and goes on', async () => {
+  const scene = await setScene();
+  const opened = await scene.open();
+  await recordAccess(opened.audit);
+  await untilSent(scene.stream(), 1);
+  const sentBytes = async (): Promise<number> => {
+    const [, bytes] =
+      /total_net_output_bytes:(\d+)/.exec(String(await scene.redis.command('INFO', 'stats'))) ?? [];
+    return Number(bytes);
+  };
+  const before = await sentBytes();
+  await scene.redis.command(
+    'HSET',
+    POSITIONS,
+    REPLICA,
+    'x'.repeat(16 * 2 ** 20),
+    'other',
+    'x'.repeat(16 * 2 ** 20),
+  );
+  for (let index = 0; index < 5; index += 1) await recordAccess(opened.audit);
+  await untilSent(scene.stream(), 6);
+  const { forged } = await scene.stream().heads();
+  expect(forged).toEqual(['other']);
+  expect((await sentBytes()) - before).toBeLessThan(2 ** 20);
+});
+
 test('ignores a forged position in Redis, in the gateway and in audit verify', async () => {
   const scene = await setScene();
   const first = await scene.open();

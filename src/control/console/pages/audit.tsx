@@ -79,16 +79,18 @@ function NewLines({ audit }: { readonly audit: AuditView }) {
   return (
     <section class="panel" aria-label="Audit log">
       <Chain audit={audit} />
-      <label>
-        Show{' '}
-        <select value={kind} onChange={({ currentTarget }) => setKind(currentTarget.value)}>
-          {LINE_KINDS.map(([value, label]) => (
-            <option key={value} value={value}>
-              {label}
-            </option>
-          ))}
-        </select>
-      </label>
+      <div class="filters">
+        <label>
+          Show{' '}
+          <select value={kind} onChange={({ currentTarget }) => setKind(currentTarget.value)}>
+            {LINE_KINDS.map(([value, label]) => (
+              <option key={value} value={value}>
+                {label}
+              </option>
+            ))}
+          </select>
+        </label>
+      </div>
       <Table
         label="Audit lines"
         columns={LINE_COLUMNS}

@@ -1,5 +1,6 @@
 import { useState } from 'preact/hooks';
 import type { UsageRow } from '../../../audit/reader/results.ts';
+import { capitalized } from '../../../base/units.ts';
 import type { UsageView } from '../../audit-view.ts';
 import { useFetch } from '../api.ts';
 import { bytes, count, counted, utcDate } from '../format.ts';
@@ -152,7 +153,7 @@ function columnsOf({ by }: UsageView): Column<UsageRow>[] {
   return [
     ...by.map(
       (field, index): Column<UsageRow> => ({
-        label: `${field.charAt(0).toUpperCase()}${field.slice(1)}`,
+        label: capitalized(field),
         cell: ({ values }) => linkOf(field, values[index] ?? ''),
         sortBy: ({ values }) => values[index] ?? '',
       }),

@@ -1,4 +1,5 @@
-import { senderNetwork } from '../base/network.ts';
+import type { Server, Socket } from 'node:net';
+import { senderNetwork } from './network.ts';
 
 /** Counts what is open for each sender, so that one cannot take everything. */
 export class PerSender {
@@ -23,4 +24,14 @@ export class PerSender {
       else this.#open.delete(sender);
     };
   }
+}
+
+/** Closes a connection at once whose sender has as many already. */
+export function boundConnections(server: Server, most: number): void {
+  const connections = new PerSender(most);
+  server.on('connection', (socket: Socket) => {
+    const leave = connections.enter(socket.remoteAddress ?? '');
+    if (leave === undefined) socket.destroy();
+    else socket.once('close', leave);
+  });
 }
