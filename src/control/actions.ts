@@ -123,10 +123,10 @@ export function actionsRouter(options: ActionsOptions): Router {
     res.set('allow', 'POST').sendStatus(405);
   });
   router.get('/api/actions', admission.requireRead, (_req, res) => {
-    res.set('cache-control', 'no-store').json(allowedView(options, callerOf(res)));
+    res.json(allowedView(options, callerOf(res)));
   });
   router.get(PROPOSALS, admission.requireRead, (_req, res) => {
-    res.set('cache-control', 'no-store').json(proposals.view(callerOf(res)?.operator, actions));
+    res.json(proposals.view(callerOf(res)?.operator, actions));
   });
   const guards = [admission.requireOperator, jsonBody('action-invalid')];
   router.post('/api/actions', guards, begin);
@@ -319,7 +319,7 @@ function reloadHandler(reload: ActionsOptions['reload']): RequestHandler {
     }
     const outcome = await reload(addressOf(req.socket));
     if (outcome.result === 'success') {
-      res.set('cache-control', 'no-store').json(outcome);
+      res.json(outcome);
       return;
     }
     const { status, reason, issues } = outcome;

@@ -48,10 +48,7 @@ export class Console {
     const { router } = this;
     router.use('/assets', pages.assets);
     router.get('/', admission.requireLogin, (_req, res) => pages.sendConsole(res));
-    router.use('/api', admission.requireRead, (_req, res, next) => {
-      res.set('cache-control', 'no-store');
-      next();
-    });
+    router.use('/api', admission.requireRead);
     router.get('/api/snapshot', async (_req, res) => {
       res.json(await takeSnapshot(source, sampler));
     });
@@ -148,7 +145,7 @@ class LiveStream {
       res.end('Too many consoles are open. Close one.\n');
       return;
     }
-    res.writeHead(200, { 'content-type': 'text/event-stream', 'cache-control': 'no-store' });
+    res.writeHead(200, { 'content-type': 'text/event-stream' });
     if (this.#viewers.size === 0) this.#start();
     res.write(event('audit', seesRecords(caller) ? this.#auditBefore() : []));
     this.#viewers.set(res, caller);

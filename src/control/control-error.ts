@@ -135,7 +135,6 @@ export function sendControlError(res: Response, error: ControlErrorCode | Contro
 /** Passes refusals on as problem documents, and other errors as one that says nothing of their cause. */
 export function handler(onError: (error: unknown) => void, handle: RequestHandler): RequestHandler {
   return async (req, res, next) => {
-    res.set('cache-control', 'no-store');
     try {
       await handle(req, res, next);
     } catch (error) {
@@ -149,7 +148,6 @@ export function handler(onError: (error: unknown) => void, handle: RequestHandle
 export function sendProblem(res: Response, status: number, detail: string, extensions: object = {}): void {
   res
     .status(status)
-    .set('cache-control', 'no-store')
     .type('application/problem+json')
     .send(`${JSON.stringify({ status, title: STATUS_CODES[status], detail, ...extensions })}\n`);
 }

@@ -121,7 +121,7 @@ export class ControlPlane {
     });
     const app = express();
     app.disable('x-powered-by');
-    app.use(SECURITY, pipelineBound(), responseBound(timeouts.response));
+    app.use(SECURITY, pipelineBound(), keepNothing, responseBound(timeouts.response));
     app.use(healthRouter(options));
     app.get('/openapi.json', guarded.requireRead, (_req, res) => {
       res.json(describeApi(options.offer()));
@@ -225,6 +225,12 @@ function errorHandler(onError: (error: unknown) => void) {
     if (res.headersSent) res.destroy();
     else res.sendStatus(500);
   };
+}
+
+/** A browser must not keep what a person saw after the sign-out. Assets are the same for everybody. */
+function keepNothing(req: Request, res: Response, next: NextFunction): void {
+  if (!req.path.startsWith('/assets/')) res.set('cache-control', 'no-store');
+  next();
 }
 
 /** Returns OpenMetrics for a client that names it, as Prometheus does, with any version and further parameters. */

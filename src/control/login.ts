@@ -52,7 +52,7 @@ export function loginRouter(deps: LoginDeps): Router {
       withErrorPage(res, deps, async () => {
         const { url, transaction } = await oidc.begin();
         deps.cookies.setSignIn(req, res, transaction);
-        res.set('cache-control', 'no-store').redirect(303, url);
+        res.redirect(303, url);
       }),
     );
     router.get(CALLBACK, (req, res) =>

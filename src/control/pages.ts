@@ -48,7 +48,6 @@ export class Pages {
     const target = escaped(url);
     res
       .status(200)
-      .set('cache-control', 'no-store')
       .type('html')
       .send(
         `<!doctype html><html lang="en"><head><meta charset="utf-8"><title>${title} · digest-gateway</title>` +
@@ -58,7 +57,6 @@ export class Pages {
   }
 
   async #send(res: Response, status: number, name: string, edit: (page: string) => string): Promise<void> {
-    res.set('cache-control', 'no-store');
     const page = await readFile(join(this.#folder, name), 'utf8').catch(ignoreSystemError);
     if (page === undefined) res.status(503).type('text/plain').send(NOT_BUILT);
     else res.status(status).type('html').send(edit(page));

@@ -71,10 +71,7 @@ export function queriesRouter({ admission, queries, clock, onError }: QueriesOpt
   const records = new Throttle(clock, 1, FLIGHT_PAUSE_MS);
   const flightRecord = handler(onError, async (_req, res) => {
     if (records.admit('flight record') === undefined) throw new ControlError('flight-record-pending');
-    res
-      .set('cache-control', 'no-store')
-      .type('application/x-ndjson')
-      .send(await queries.flightRecord());
+    res.type('application/x-ndjson').send(await queries.flightRecord());
   });
   router.get('/api/flight-record', admission.requireRead, flightRecord);
   return router;

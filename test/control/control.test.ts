@@ -156,3 +156,17 @@ test('with a token, metrics need it and health does not', async () => {
   expect((await fetch(`${origin}/readyz`)).status).toBe(200);
   expect((await fetch(`${origin}/livez`)).status).toBe(200);
 });
+
+test.each([
+  '/api/configuration',
+  '/api/clients/reporting',
+  '/openapi.json',
+  '/metrics',
+  '/api/snapshot',
+  '/login',
+])('no browser keeps %s', async (path) => {
+  const origin = await start({}, createHash('sha256').update(token).digest('hex'));
+  const response = await fetch(`${origin}${path}`, { headers: { authorization: `Bearer ${token}` } });
+  await response.arrayBuffer();
+  expect(response.headers.get('cache-control')).toBe('no-store');
+});
