@@ -84,7 +84,7 @@ test('reads nothing behind a refused request while the record of the refusal is 
   await client.send(
     `POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n${hidden}`,
   );
-  expect((await client.answer()).status).toBe(400);
+  expect((await client.answer()).status).toBe(501);
   expect((await client.end()).toString()).toBe('');
   client.close();
   expect(pair.simulator.counts('submissions').requests).toBe(requests);
