@@ -352,11 +352,11 @@ describe('while sixteen sign-ins wait for the provider', () => {
   });
 
   test('one that has waited too long is refused, and counted', async () => {
-    const { scene, strangers, stranger, open } = await startWithStrangers();
     const timeout = AbortSignal.timeout.bind(AbortSignal);
-    const mock = jest
-      .spyOn(AbortSignal, 'timeout')
-      .mockImplementation((ms) => (ms === MAX_WAIT_MS ? AbortSignal.abort() : timeout(ms)));
+    const mock = jest.spyOn(AbortSignal, 'timeout');
+    const { scene, strangers, stranger, open } = await startWithStrangers();
+    await until(() => mock.mock.calls.filter(([ms]) => ms === MAX_WAIT_MS).length === strangers.length);
+    mock.mockImplementation((ms) => (ms === MAX_WAIT_MS ? AbortSignal.abort() : timeout(ms)));
     const refused = await stranger();
     mock.mockRestore();
     expect(refused).toEqual([429, 'sign-ins-pending']);
