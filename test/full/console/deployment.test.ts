@@ -258,12 +258,19 @@ test('a session that has ended leads to the sign-in', async () => {
   await page.getByLabel('Token of the control plane').fill('test');
   await page.keyboard.press('Enter');
   await page.getByText('live', { exact: true }).waitFor();
+  // A refresh of the page would lead there before the click.
+  const { promise: clicked, resolve: release } = Promise.withResolvers<void>();
+  await page.route('**/api/**', async (route) => {
+    await clicked;
+    await route.continue();
+  });
   await page.context().clearCookies();
   const ways: string[] = [];
   page.on('request', (sent) => {
     if (sent.isNavigationRequest()) ways.push(sent.url());
   });
   await page.getByRole('link', { name: 'a', exact: true }).click();
+  release();
   await page.waitForURL(`${origin}/login`);
   expect(ways).toEqual([`${origin}/login`]);
 });
