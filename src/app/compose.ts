@@ -14,7 +14,7 @@ import type { AppSetup } from '../setup/setup.ts';
 import type { Tracing } from '../tracing/tracing.ts';
 import { FlightFiles } from './flight-files.ts';
 
-/** What compose() needs of the process itself. */
+/** The properties of the process that compose() needs. */
 interface ProcessOptions {
   /** Number of the worker; left out: the process is not a worker. */
   readonly worker?: number | undefined;

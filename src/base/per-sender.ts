@@ -13,7 +13,7 @@ export class PerSender {
   /** Counts one more for the sender at this address until the returned function is called; undefined: it has too many. */
   enter(address: string): (() => void) | undefined {
     const sender = senderNetwork(address);
-    // Those behind a UNIX socket cannot be told apart.
+    // Those behind a UNIX socket cannot be distinguished.
     if (sender === '') return () => {};
     const open = this.#open.get(sender) ?? 0;
     if (open >= this.#most) return undefined;

@@ -9,7 +9,10 @@ interface Admitted {
   suppressed: number;
 }
 
-/** Lets one event about the same thing through in 10 s, such as a log line: an upstream that is down must not fill the log. */
+/**
+ * Lets one event about the same thing through in 10 s, such as a log line: an upstream that is down must not fill the
+ * log.
+ */
 export class Throttle {
   readonly #clock: Clock;
   readonly #maxKeys: number;
@@ -17,8 +20,8 @@ export class Throttle {
   readonly #admitted = new Map<string, Admitted>();
 
   /**
-   * `maxKeys`: things that are remembered; above it, the one that was let through longest ago is forgotten. `quietMs`: the
-   * time between two events about the same thing, in milliseconds.
+   * `maxKeys`: things that are remembered; above it, the one that was let through longest ago is forgotten. `quietMs`:
+   * the time between two events about the same thing, in milliseconds.
    */
   constructor(clock: Clock, maxKeys: number, quietMs = QUIET_MS) {
     this.#clock = clock;
@@ -26,7 +29,10 @@ export class Throttle {
     this.#quietMs = quietMs;
   }
 
-  /** Returns how many events were suppressed since the last one about this thing; undefined: this one is suppressed, too. */
+  /**
+   * Returns how many events were suppressed since the last one about this thing; undefined: this one is suppressed,
+   * too.
+   */
   admit(key: string): number | undefined {
     const now = this.#clock.now();
     const last = this.#admitted.get(key);

@@ -101,7 +101,7 @@ export class LogReading implements Disposable {
   }
 }
 
-/** Which log a command reads, and how. */
+/** The log that a command reads, and how. */
 interface LogOptions {
   readonly config: string;
   readonly key: readonly string[];

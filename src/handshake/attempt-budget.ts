@@ -31,7 +31,8 @@ const MAX_NAMED_AGAIN = 2;
  * Bounds the exchanges of one client request, however many versions of a credential and addresses it tries: two
  * authenticated attempts that get a response, and the repeats of those whose connection broke. A rotation adds two: with
  * the version that the upstream has accepted in place of the first one, whose first nonce may be refused like any other.
- * A refusal that names the nonce once more proves nothing, and adds one, twice at most. A refusal of the local address adds two.
+ * A refusal that names the nonce once more proves nothing, and adds one, twice at most. A refusal of the local address
+ * adds two.
  */
 export class AttemptBudget {
   readonly #retries: Retries;

@@ -9,7 +9,7 @@ export interface Queued<T> extends Linked<T> {
 
 /** A client of a `FairQueue`. */
 export interface Holder {
-  /** What it holds of what the queue is for; whoever takes its items counts it. */
+  /** The share of the resource that its items hold; the taker of an item counts it. */
   held: number;
 }
 

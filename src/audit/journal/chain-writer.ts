@@ -183,7 +183,7 @@ export class ChainWriter {
     return sealFor(keys, { replica, previous }, range, covered);
   }
 
-  /** What a seal is over in a log with signed heads; undefined: heads are not signed. */
+  /** The hashes that a seal covers in a log with signed heads; undefined: heads are not signed. */
   #leavesOf(lines: Buffer, ends?: readonly number[]): readonly Digest[] | undefined {
     return this.#options.signing && leavesOf(lines, ends);
   }

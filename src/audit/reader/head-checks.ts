@@ -139,8 +139,8 @@ class CosignedCheck {
   }
 
   /**
-   * Begins the segment with that first record, before it is read, and reads its heads. Their order says nothing: whoever
-   * has the folder can change it.
+   * Begins the segment with that first record, before it is read, and reads its heads. Their order says nothing: anyone
+   * who has the folder can change it.
    * @throws Error if the file of its heads cannot be read
    */
   async begin(segment: number): Promise<void> {

@@ -1,5 +1,5 @@
 /*
- * What searches and reports of usage return of the log. The console's page shares these types, so this file imports
+ * The results of searches and reports of usage. The console's page shares these types, so this file imports
  * nothing.
  */
 

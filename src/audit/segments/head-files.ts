@@ -78,8 +78,8 @@ export function stampLine(note: string, token: Buffer): string {
 }
 
 /**
- * The time-stamped heads in a file of a segment in their order, with the numbers of their lines from 1; none if there is no file.
- * Other lines, such as one that a crash has torn, are left out.
+ * The time-stamped heads in a file of a segment in their order, with the numbers of their lines from 1; none if there
+ * is no file. Other lines, such as one that a crash has torn, are left out.
  * @throws Error if the file cannot be read
  */
 export async function* stampedHeads(

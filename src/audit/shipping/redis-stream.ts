@@ -62,11 +62,11 @@ const REMOVED = 'removed: ';
 
 /**
  * (stream, positions; replica, expected position, new position, most records, largest id, for each batch: records, lines,
- * seal, previous seal, anchor) → the position afterwards. A stream whose last id is larger than any of a gateway takes no
- * further entries, whatever becomes of that entry, so it is removed, as is another type of value: then the reply is
- * REMOVED and what was found. Adds nothing unless the position is the expected one, so a call that
- * arrives twice, or late, adds nothing. The id of an entry counts all lines that were ever added, so that the stream is
- * trimmed by lines and not by batches.
+ * seal, previous seal, anchor) → the position afterwards. A stream whose last id is larger than any of a gateway takes
+ * no further entries, whatever becomes of that entry, so it is removed, as is another type of value: then the reply is
+ * REMOVED and what was found. Adds nothing unless the position is the expected one, so a call that arrives twice, or
+ * late, adds nothing. The id of an entry counts all lines that were ever added, so that the stream is trimmed by lines
+ * and not by batches.
  */
 const appendBatches = {
   numberOfKeys: 2,
@@ -132,7 +132,7 @@ if redis.call('HSTRLEN', KEYS[1], ARGV[1]) > ${MAX_POSITION} then return '${TOO_
 return redis.call('HGET', KEYS[1], ARGV[1]) or ''`,
 };
 
-/** (positions) → replicas, each with its position. A name that is too long is no replica's. */
+/** (positions) → replicas, each with its position. A name that is too long is not that of a replica. */
 const readPositions = {
   numberOfKeys: 1,
   readOnly: true,
@@ -231,7 +231,8 @@ export class RedisStream {
   }
 
   /**
-   * Adds batches if the position is `from`; resolves to the position afterwards, which is that of `to` if they were added.
+   * Adds batches if the position is `from`; resolves to the position afterwards, which is that of `to` if they were
+   * added.
    * @throws StreamRemoved if somebody had made the stream unusable; the next call begins another one
    */
   async append(replica: string, { from, to, batches, anchor, maxLength }: Addition): Promise<string> {
