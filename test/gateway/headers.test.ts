@@ -1,4 +1,4 @@
-import { describe, expect, test } from '@jest/globals';
+import { afterAll, beforeAll, describe, expect, jest, test } from '@jest/globals';
 import fc from 'fast-check';
 import {
   inboundLines,
@@ -63,6 +63,14 @@ function inboundFields(
   expect(own.every((line) => line.startsWith('Date: '))).toBe(true);
   return lines.flatMap((line) => [line.slice(0, line.indexOf(':')), line.slice(line.indexOf(':') + 2)]);
 }
+
+// Heads that are compared with each other have the same Date.
+beforeAll(() => {
+  jest.spyOn(Date, 'now').mockReturnValue(Date.now());
+});
+afterAll(() => {
+  jest.restoreAllMocks();
+});
 
 describe('upstream goes', () => {
   test('every other header in its order and case, duplicates too, then Via', () => {
