@@ -215,7 +215,7 @@ export class Gateway {
     const timer = givesUpAfter === undefined ? undefined : setTimeout(giveUp, givesUpAfter);
     const credential = this.#inUse;
     const transport = this.#transport;
-    this.#retries.requests.add(now);
+    this.#retries.onRequest(now);
     const headers = ['x-request', String(id)];
     const facts = noFacts();
     const request = {

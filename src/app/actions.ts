@@ -130,7 +130,7 @@ export class Actions implements GatewayActions, CredentialCommands {
 
   async #retry(credential: string, actor: Omit<Actor, 'signal'>): Promise<CredentialResultView> {
     const refused = this.#credentials.refusedAt(credential);
-    const deployments = await this.#found({ action: 'retry', credential }, actor, refused);
+    const deployments = await this.#closingProposal({ action: 'retry', credential }, actor, refused);
     const action = { action: 'retry', credential, deployments } as const;
     return this.#recorded(action, actor, async () => {
       await this.#credentials.retry(credential, deployments);
@@ -140,7 +140,7 @@ export class Actions implements GatewayActions, CredentialCommands {
 
   async #withdraw(credential: string, actor: Omit<Actor, 'signal'>): Promise<CredentialResultView> {
     const sealed = this.#credentials.withdrawable(credential);
-    const next = await this.#found({ action: 'withdraw', credential }, actor, sealed);
+    const next = await this.#closingProposal({ action: 'withdraw', credential }, actor, sealed);
     const { version, entries } = next;
     const action = { action: 'withdraw', credential, version, entries } as const;
     return this.#recorded(action, actor, async () => {
@@ -155,7 +155,7 @@ export class Actions implements GatewayActions, CredentialCommands {
     const { by, address } = actor;
     const person = personDetails(actor);
     const details = { ...action, by, address, ...person };
-    await this.#found(action, actor, this.#begin(details));
+    await this.#closingProposal(action, actor, this.#begin(details));
     log.info(details, 'action of an operator');
     try {
       const outcome = await act();
@@ -174,7 +174,11 @@ export class Actions implements GatewayActions, CredentialCommands {
   }
 
   /** Waits for what an action needs before its record. If that fails, a proposal that was confirmed still has its end. */
-  async #found<T>(action: NamedAction, actor: Omit<Actor, 'signal'>, finding: Promise<T>): Promise<T> {
+  async #closingProposal<T>(
+    action: NamedAction,
+    actor: Omit<Actor, 'signal'>,
+    finding: Promise<T>,
+  ): Promise<T> {
     try {
       return await finding;
     } catch (error) {

@@ -27,7 +27,7 @@ export class IdleNonces {
     const learning = this.#learning;
     if (next !== nonce) {
       this.#nonces.push(next);
-    } else if (!nonce.retired && (learning.reuse.policy !== 'single-use' || nonce.accepted === 0)) {
+    } else if (!nonce.retired && (learning.policy !== 'single-use' || nonce.accepted === 0)) {
       this.#nonces.push(nonce);
       this.#renewOnce(nonce);
     }
@@ -46,7 +46,7 @@ export class IdleNonces {
   #isUsable(nonce: Nonce): boolean {
     const learning = this.#learning;
     if (nonce.retired || nonce.exhausted || learning.isOver(nonce)) return false;
-    return learning.reuse.policy !== 'single-use' || nonce.accepted === 0;
+    return learning.policy !== 'single-use' || nonce.accepted === 0;
   }
 
   #renewOnce(nonce: Nonce): void {

@@ -90,8 +90,8 @@ export interface LearningOptions {
  */
 export class Learning {
   readonly lifetime = new Lifetime();
-  readonly reuse: ReusePolicy;
   readonly #options: LearningOptions;
+  readonly #policy: ReusePolicy;
   /**
    * True if a nonce is good for other processes, and theirs here. Some upstreams bind it to the address that asked for
    * it (Tomcat does), and replicas may leave from several.
@@ -120,12 +120,16 @@ export class Learning {
   constructor(options: LearningOptions) {
     this.#options = options;
     const { policy, clock } = options;
-    this.reuse = new ReusePolicy(policy, clock);
+    this.#policy = new ReusePolicy(policy, clock);
+  }
+
+  get policy(): NoncePolicy {
+    return this.#policy.policy;
   }
 
   /** True if another process can hold a nonce that serves here, as far as it is known. */
   get sharesNonces(): boolean {
-    return this.reuse.policy === 'shared' && this.#counted !== true && this.portable;
+    return this.policy === 'shared' && this.#counted !== true && this.portable;
   }
 
   ageOf(nonce: Nonce): number {
@@ -171,8 +175,8 @@ export class Learning {
     nonce.noteAccepted(nc, this.#options.clock.now());
     const { ms } = this.lifetime;
     this.lifetime.accepted(ageMs);
-    if (nonce.isOutOfOrderRefused && this.reuse.overtaken()) this.#note();
-    if (isReuse) this.reuse.reused();
+    if (nonce.isOutOfOrderRefused && this.#policy.overtaken()) this.#note();
+    if (isReuse) this.#policy.reused();
     if (nonce.foreign) this.#foreignRefused = 0;
     if (this.lifetime.ms !== ms) this.#note();
     return this.#changes !== changes;
@@ -194,8 +198,8 @@ export class Learning {
     // At the end of a life, attempts that overtake each other on the way are accepted and refused in any order.
     const isExpiry = stale && this.lifetime.isAging(ageMs);
     if (!isExpiry) nonce.noteRefused(nc);
-    const isStep = this.reuse.policy === 'shared' && nonce.isOutOfOrderRefused;
-    if (isStep && this.reuse.overtaken()) this.#note();
+    const isStep = this.policy === 'shared' && nonce.isOutOfOrderRefused;
+    if (isStep && this.#policy.overtaken()) this.#note();
     if (!isStep && !nonce.retired && this.#isNewEvent(attempt)) this.#learnFrom(attempt, stale);
   }
 
@@ -240,7 +244,7 @@ export class Learning {
     this.#upstream ??= { realm, algorithm };
     if (!isSame(this.#upstream, learned)) return false;
     this.#counted = counted;
-    this.reuse.adopt(policy);
+    this.#policy.adopt(policy);
     this.portable = portable;
     this.lifetime.adopt(lifetimeMs);
     this.#learnedAt = this.#knowsSomething ? this.#options.clock.now() - ageMs : undefined;
@@ -295,7 +299,7 @@ export class Learning {
   #learnFromReuse(refusal: Omit<ReuseRefusal, 'lifetimeMs'>): void {
     const { ms: lifetimeMs } = this.lifetime;
     this.lifetime.refused(refusal.ageMs);
-    const isStep = this.reuse.refused({ ...refusal, lifetimeMs });
+    const isStep = this.#policy.refused({ ...refusal, lifetimeMs });
     if (isStep || this.lifetime.ms !== lifetimeMs) this.#note();
   }
 
@@ -308,7 +312,7 @@ export class Learning {
   }
 
   #forget(): void {
-    this.reuse.forget();
+    this.#policy.forget();
     this.portable = true;
     this.#foreignRefused = 0;
     this.lifetime.forget();
@@ -316,7 +320,7 @@ export class Learning {
   }
 
   get #knowsSomething(): boolean {
-    return this.reuse.policy !== 'shared' || !this.portable || this.lifetime.ms !== undefined;
+    return this.policy !== 'shared' || !this.portable || this.lifetime.ms !== undefined;
   }
 
   #note(): void {
@@ -337,8 +341,7 @@ export class Learning {
   /** Everything learned here; undefined: nothing. */
   get #learned(): Learned | undefined {
     if (this.#upstream === undefined) return undefined;
-    const { portable, lifetime } = this;
-    const { policy } = this.reuse;
+    const { policy, portable, lifetime } = this;
     const counted = this.#counted ?? false;
     const now = this.#options.clock.now();
     const ageMs = now - (this.#learnedAt ?? now);

@@ -59,12 +59,9 @@ export class Nonce implements HeldChallenge {
   uses = 0;
   /** True if a younger one was asked for to take its place. */
   renewed = false;
-  /** True: no attempt begins with it any more, whatever becomes of those under way. Only `retire` changes it. */
-  retired = false;
-  /** True if a count was refused although a higher one was accepted, whichever response came first. */
-  isOutOfOrderRefused = false;
   #highestAccepted = 0;
   #lowestRefused = Number.POSITIVE_INFINITY;
+  #retired = false;
   #underWay = 0;
   #mostUnderWay = 0;
   #onUnused: (() => void) | undefined;
@@ -87,16 +84,19 @@ export class Nonce implements HeldChallenge {
     return this.accepted <= this.#mostUnderWay;
   }
 
+  /** True if a count was refused although a higher one was accepted, whichever response came first. */
+  get isOutOfOrderRefused(): boolean {
+    return !this.shareable && this.#lowestRefused < this.#highestAccepted;
+  }
+
   noteAccepted(nc: number, now: number): void {
     this.accepted += 1;
     this.acceptedAt = now;
     this.#highestAccepted = Math.max(this.#highestAccepted, nc);
-    this.isOutOfOrderRefused = !this.shareable && this.#lowestRefused < this.#highestAccepted;
   }
 
   noteRefused(nc: number): void {
     this.#lowestRefused = Math.min(this.#lowestRefused, nc);
-    this.isOutOfOrderRefused = !this.shareable && this.#lowestRefused < this.#highestAccepted;
   }
 
   /** True if this process may count on the same nonce elsewhere, since the upstream issued it again. */
@@ -104,9 +104,14 @@ export class Nonce implements HeldChallenge {
     return this.#counter.isShared;
   }
 
+  /** True: no attempt begins with it any more, whatever becomes of those under way. */
+  get retired(): boolean {
+    return this.#retired;
+  }
+
   /** Ends the use of the nonce by this process, for good. */
   retire(): void {
-    this.retired = true;
+    this.#retired = true;
   }
 
   /** Calls back when no attempt is under way, at once if there is none; for a nonce that is retired. */
@@ -120,7 +125,7 @@ export class Nonce implements HeldChallenge {
    * @throws TypeError while this process could still count on it
    */
   handOver(now: number): ParkedChallenge {
-    if (!this.retired || this.#underWay > 0) throw new TypeError('the nonce is still in use here');
+    if (!this.#retired || this.#underWay > 0) throw new TypeError('the nonce is still in use here');
     const { challenge, cookies, cnonce } = this;
     const count = this.#counter.last;
     // The upstream may issue the same nonce here once more.
@@ -142,7 +147,7 @@ export class Nonce implements HeldChallenge {
 
   /** Begins one attempt, with an nc that no other one has; undefined: the nonce is retired or exhausted. */
   begin(now: number): NonceAttempt | undefined {
-    if (this.retired || this.exhausted) return undefined;
+    if (this.#retired || this.exhausted) return undefined;
     this.#underWay += 1;
     this.#mostUnderWay = Math.max(this.#mostUnderWay, this.#underWay);
     this.lane.underWay += 1;

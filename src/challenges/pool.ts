@@ -37,8 +37,7 @@ export class NoncePool {
   readonly #idle: IdleNonces;
   readonly #renewal: Renewal;
   readonly #guard: AdoptionGuard;
-  /** The nonce in use; undefined: none is known. Only the pool changes it. */
-  known: Nonce | undefined;
+  #known: Nonce | undefined;
   #closed = false;
   /** Nonces that were refused since one was last used again. */
   #refusedInARow = 0;
@@ -52,13 +51,18 @@ export class NoncePool {
     this.#renewal = new Renewal({ ...options, learning: this.#learning });
   }
 
+  /** The nonce in use, for the metrics; undefined: none is known. */
+  get known(): Nonce | undefined {
+    return this.#known;
+  }
+
   /** The nonce in use, if a body that can be sent only once may go out with it at once; undefined: ask before. */
   get healthy(): Nonce | undefined {
-    return this.known !== undefined && this.#learning.isHealthy(this.known) ? this.known : undefined;
+    return this.#known !== undefined && this.#learning.isHealthy(this.#known) ? this.#known : undefined;
   }
 
   get policy(): NoncePolicy {
-    return this.#learning.reuse.policy;
+    return this.#learning.policy;
   }
 
   /** In milliseconds. */
@@ -78,12 +82,12 @@ export class NoncePool {
   async restore(former?: NoncePool): Promise<void> {
     if (former !== undefined && this.#learning.inherit(former.#learning)) this.#applyAdopted();
     if (await this.#learning.ask()) this.#applyAdopted();
-    if (this.known !== undefined || !this.#learning.portable) return;
-    if (this.#learning.reuse.policy !== 'shared') return this.#restoreIdle();
+    if (this.#known !== undefined || !this.#learning.portable) return;
+    if (this.#learning.policy !== 'shared') return this.#restoreIdle();
     const { sharedChallenges } = this.#options;
     const held = (await sharedChallenges.load()) ?? (await sharedChallenges.take());
     const nonce = held && this.#adopted(held);
-    if (nonce !== undefined && this.known === undefined) this.#use(nonce);
+    if (nonce !== undefined && this.#known === undefined) this.#use(nonce);
   }
 
   /** Looks up what another process learned or shared; a newer challenge takes the place of an older one. */
@@ -91,8 +95,8 @@ export class NoncePool {
     if (await this.#learning.ask()) this.#applyAdopted();
     if (!this.#learning.portable) return;
     const held = await this.#options.sharedChallenges.load();
-    if (this.#learning.reuse.policy !== 'shared' || this.#closed) return;
-    const own = this.known;
+    if (this.#learning.policy !== 'shared' || this.#closed) return;
+    const own = this.#known;
     if (held !== undefined && held.challenge.nonce === own?.challenge.nonce) return;
     const nonce = held && this.#adopted(held);
     if (nonce !== undefined && (own === undefined || nonce.obtainedAt > own.obtainedAt)) this.#use(nonce);
@@ -108,7 +112,7 @@ export class NoncePool {
    */
   async handOver(): Promise<void> {
     this.#closed = true;
-    const nonces = [...this.#idle.drain(), ...(this.known === undefined ? [] : [this.known])];
+    const nonces = [...this.#idle.drain(), ...(this.#known === undefined ? [] : [this.#known])];
     this.#dropKnown();
     this.#queue.dissolve();
     await Promise.all(nonces.map((nonce) => this.#leave(nonce)));
@@ -118,12 +122,12 @@ export class NoncePool {
   reserve(): Nonce | undefined {
     if (this.#closed) return undefined;
     this.#learning.expire();
-    if (this.#learning.reuse.policy !== 'shared') return this.#idle.take();
-    if (this.known?.exhausted === true) this.known = undefined;
+    if (this.#learning.policy !== 'shared') return this.#idle.take();
+    if (this.#known?.exhausted === true) this.#known = undefined;
     // One that is left from a stricter policy, or from another process.
-    const idle = this.known === undefined ? this.#idle.take() : undefined;
+    const idle = this.#known === undefined ? this.#idle.take() : undefined;
     if (idle !== undefined) this.#publish(idle);
-    return this.known;
+    return this.#known;
   }
 
   /**
@@ -138,8 +142,8 @@ export class NoncePool {
     // Processes that start together ask for one challenge, not each for its own.
     const { sharedChallenges, clock } = this.#options;
     const until = clock.now() + ELSEWHERE_MS;
-    if (await sharedChallenges.lead(ELSEWHERE_MS)) return this.known ?? pending;
-    return this.known ?? this.#queue.waitElsewhere(pending, until - clock.now(), cancellation);
+    if (await sharedChallenges.lead(ELSEWHERE_MS)) return this.#known ?? pending;
+    return this.#known ?? this.#queue.waitElsewhere(pending, until - clock.now(), cancellation);
   }
 
   /**
@@ -148,7 +152,7 @@ export class NoncePool {
    */
   open(replaces?: Nonce): PendingChallenge {
     const pending = new PendingChallenge(replaces);
-    if (this.known === undefined && this.#learning.reuse.policy === 'shared' && !this.#closed)
+    if (this.#known === undefined && this.#learning.policy === 'shared' && !this.#closed)
       this.#queue.lead(pending);
     return pending;
   }
@@ -168,14 +172,13 @@ export class NoncePool {
   refuse(attempt: NonceAttempt, stale = false, challenge?: Challenge): void {
     const { nonce } = attempt;
     if (stale && challenge !== undefined) this.#factory.calledStale(nonce, challenge);
-    if (this.known === nonce) this.#dropKnown();
+    if (this.#known === nonce) this.#dropKnown();
     if (nonce.foreign && nonce.accepted === 0 && !nonce.retired) {
       // A nonce that only expired says nothing against who left it, and costs no failed attempt.
       if (!stale) this.#guard.refused();
       void this.#options.sharedChallenges.discard(nonce);
     }
-    const { portable, reuse } = this.#learning;
-    const { policy } = reuse;
+    const { policy, portable } = this.#learning;
     if (this.#learning.refused(attempt, stale, challenge)) this.#apply(policy, portable);
     if (!nonce.retired) this.#refusedInARow += 1;
     nonce.retire();
@@ -186,8 +189,8 @@ export class NoncePool {
    * may have seen the attempt or not, and a strict one accepts only one of the two counts.
    */
   abandon({ nonce }: NonceAttempt): void {
-    if (nonce.shareable && this.#learning.reuse.policy === 'shared' && nonce.uses > 0) return;
-    if (this.known === nonce) this.#dropKnown();
+    if (nonce.shareable && this.#learning.policy === 'shared' && nonce.uses > 0) return;
+    if (this.#known === nonce) this.#dropKnown();
     nonce.retire();
   }
 
@@ -203,7 +206,7 @@ export class NoncePool {
 
   /** True if other requests used the lane of this attempt's nonce since it began, or can still begin to. */
   isContested({ contested, nonce }: NonceAttempt): boolean {
-    return contested || this.known?.lane === nonce.lane;
+    return contested || this.#known?.lane === nonce.lane;
   }
 
   /**
@@ -229,19 +232,18 @@ export class NoncePool {
     if (nonce.uses > 0) this.#refusedInARow = 0;
     // Its own renewal is no use: a nonce that only renewals use would be renewed for ever.
     if (pending?.replaces === undefined) nonce.uses += 1;
-    const { portable, reuse } = this.#learning;
-    const { policy: from } = reuse;
+    const { policy: from, portable } = this.#learning;
     const wasTaken = from !== 'shared';
     if (this.#learning.accepted(attempt)) this.#apply(from, portable);
     if (nonce.foreign) this.#guard.accepted();
     const next = nextnonce === undefined ? nonce : this.#factory.following(nonce, nextnonce);
     if (this.#closed) {
       if (next === nonce) void this.#leave(nonce);
-    } else if (wasTaken || this.#learning.reuse.policy !== 'shared') {
+    } else if (wasTaken || this.#learning.policy !== 'shared') {
       this.#idle.giveBack(nonce, next);
-    } else if (nonce === this.known) {
+    } else if (nonce === this.#known) {
       if (next !== nonce) this.#publish(next);
-    } else if (nonce === pending?.nonce && this.known === pending.replaces) {
+    } else if (nonce === pending?.nonce && this.#known === pending.replaces) {
       this.#publish(next);
     }
   }
@@ -250,8 +252,8 @@ export class NoncePool {
   acceptUntried(pending: PendingChallenge): void {
     const { nonce, replaces } = pending;
     if (nonce === undefined || this.#closed) return;
-    if (this.#learning.reuse.policy !== 'shared') this.#idle.giveBack(nonce, nonce);
-    else if (this.known === replaces) this.#publish(nonce);
+    if (this.#learning.policy !== 'shared') this.#idle.giveBack(nonce, nonce);
+    else if (this.#known === replaces) this.#publish(nonce);
   }
 
   /** The upstream asked for no authentication: ends the wait for a challenge that does not come. */
@@ -274,8 +276,7 @@ export class NoncePool {
 
   /** Something was learned here: reports it, and shares it with other processes. */
   #apply(from: NoncePolicy, wasPortable: boolean): void {
-    const { portable, reuse } = this.#learning;
-    const { policy } = reuse;
+    const { policy, portable } = this.#learning;
     if (policy !== from) {
       this.#options.onStep(policy, from);
       this.#stopSharing();
@@ -290,13 +291,13 @@ export class NoncePool {
 
   /** Something was taken over that was learned elsewhere. */
   #applyAdopted(): void {
-    if (this.#learning.reuse.policy !== 'shared') this.#stopSharing();
+    if (this.#learning.policy !== 'shared') this.#stopSharing();
     else if (!this.#learning.sharesNonces) this.#queue.stopWaiting();
   }
 
   /** Retires the nonce in use; requests that wait for one obtain their own. */
   #stopSharing(): void {
-    this.known?.retire();
+    this.#known?.retire();
     this.#dropKnown();
     this.#queue.dissolve();
   }
@@ -307,7 +308,7 @@ export class NoncePool {
       if (held === undefined) return;
       const nonce = this.#adopted(held);
       // One that was used already may be used no more.
-      const isOver = this.#learning.reuse.policy === 'single-use' && 'count' in held && held.count > 0;
+      const isOver = this.#learning.policy === 'single-use' && 'count' in held && held.count > 0;
       if (nonce !== undefined && !isOver) this.#idle.adopt(nonce);
     }
   }
@@ -330,12 +331,12 @@ export class NoncePool {
   }
 
   #dropKnown(): void {
-    this.known = undefined;
+    this.#known = undefined;
     this.#renewal.cancel();
   }
 
   #use(nonce: Nonce): void {
-    this.known = nonce;
+    this.#known = nonce;
     this.#renewal.plan(nonce);
     this.#queue.serve(nonce);
   }
@@ -347,6 +348,6 @@ export class NoncePool {
     const next = { challenge, cookies, ageMs: this.ageOf(nonce) };
     const quicker = await this.#options.sharedChallenges.share(next, this.lifetimeMs);
     const adopted = quicker && this.#adopted(quicker);
-    if (adopted !== undefined && this.known === nonce) this.#use(adopted);
+    if (adopted !== undefined && this.#known === nonce) this.#use(adopted);
   }
 }

@@ -10,8 +10,8 @@ import express, {
 import helmet from 'helmet';
 import { ignoreSystemError } from '../base/expected-errors.ts';
 import { createServer } from '../base/node-http.ts';
+import { boundConnections } from '../base/open-counts.ts';
 import { closeServer, type OpenAddress, openPort, type PortOptions } from '../base/open-port.ts';
-import { boundConnections } from '../base/per-sender.ts';
 import { pipelineBound } from '../base/pipeline-bound.ts';
 import type { MetricsFormat, MetricsText } from '../metrics/merged-metrics.ts';
 import type { Metrics } from '../metrics/metrics.ts';

@@ -1,5 +1,6 @@
 import type { Socket } from 'node:net';
 import { addressOf } from '../base/client-address.ts';
+import { OpenCounts } from '../base/open-counts.ts';
 
 export interface ConnectionLimitsOptions {
   /** Maximum number of open connections. */
@@ -14,11 +15,11 @@ export interface ConnectionLimitsOptions {
 export class ConnectionLimits {
   readonly #options: ConnectionLimitsOptions;
   #open = 0;
-  /** Numbers of open connections by address. */
-  readonly #perAddress = new Map<string, number>();
+  readonly #perAddress: OpenCounts;
 
   constructor(options: ConnectionLimitsOptions) {
     this.#options = options;
+    this.#perAddress = new OpenCounts(options.connectionsPerAddress);
   }
 
   /** Counts a new connection until it closes; false: there are too many. */
@@ -33,18 +34,10 @@ export class ConnectionLimits {
 
   /** Counts a connection for its address, which a PROXY header may have named; false: the address has too many. */
   admitAddress(socket: Socket): boolean {
-    const { connectionsPerAddress, isShared } = this.#options;
-    const address = addressOf(socket);
-    // Clients of a UNIX socket cannot be distinguished.
-    if (address === '') return true;
-    const open = this.#perAddress.get(address) ?? 0;
-    if (open >= connectionsPerAddress && !isShared(address)) return false;
-    this.#perAddress.set(address, open + 1);
-    socket.once('close', () => {
-      const left = (this.#perAddress.get(address) ?? 0) - 1;
-      if (left > 0) this.#perAddress.set(address, left);
-      else this.#perAddress.delete(address);
-    });
+    // Clients of a UNIX socket cannot be distinguished: their address is ''.
+    const leave = this.#perAddress.enter(addressOf(socket), this.#options.isShared);
+    if (leave === undefined) return false;
+    socket.once('close', leave);
     return true;
   }
 }

@@ -136,8 +136,7 @@ export class RetryBudget implements Retries {
   readonly #share: number;
   readonly #clock: Clock;
   readonly #series: Readonly<Record<RetryReason | 'denied', Series>>;
-  /** Client requests that began. */
-  readonly requests = new RollingCount(RETRY_WINDOW);
+  readonly #requests = new RollingCount(RETRY_WINDOW);
   readonly #retries = new RollingCount(RETRY_WINDOW);
 
   constructor(
@@ -151,9 +150,14 @@ export class RetryBudget implements Retries {
     this.#series = series;
   }
 
+  /** A client request begins. */
+  onRequest(now: number): void {
+    this.#requests.add(now);
+  }
+
   take(reason: RetryReason): boolean {
     const now = this.#clock.now();
-    if (this.#retries.sum(now) >= Math.max(MIN_RETRIES, this.requests.sum(now) * this.#share)) {
+    if (this.#retries.sum(now) >= Math.max(MIN_RETRIES, this.#requests.sum(now) * this.#share)) {
       this.#series.denied.inc();
       return false;
     }

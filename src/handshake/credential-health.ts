@@ -14,11 +14,8 @@ export const METHOD_REFUSED: ReadonlySet<number> = new Set([405, 501]);
 export class CredentialHealth {
   /** True while the gateway finds out whether the upstream accepts it, so that no attempt of a client goes out. */
   inDoubt = false;
-  // Only the health changes the next two.
   /** True if the upstream refuses it, as far as is known. */
   refused = false;
-  /** True if the upstream has accepted it, and not refused it since. */
-  accepted = false;
   #sent = 0;
   #lastAccepted = 0;
   #lastRefused = 0;
@@ -26,6 +23,11 @@ export class CredentialHealth {
 
   /** Refuses attempts that have not left while the upstream refuses it. */
   readonly refusal: Refusal = () => (this.refused ? credentialRefused() : undefined);
+
+  /** True if the upstream has accepted it, and not refused it since. */
+  get accepted(): boolean {
+    return this.#lastAccepted > 0 && !this.refused;
+  }
 
   /** Numbers an authenticated attempt that goes out. */
   attempt(): number {
@@ -38,7 +40,6 @@ export class CredentialHealth {
     if (attempt < this.#lastRefused) return false;
     this.#lastAccepted = Math.max(this.#lastAccepted, attempt);
     this.refused = false;
-    this.accepted = true;
     return true;
   }
 
@@ -51,7 +52,6 @@ export class CredentialHealth {
     const news = !this.refused;
     this.#lastRefused = attempt;
     this.refused = true;
-    this.accepted = false;
     return news;
   }
 
@@ -63,7 +63,6 @@ export class CredentialHealth {
   /** Makes it unknown, so that one request tries it again. */
   reset(): void {
     this.refused = false;
-    this.accepted = false;
     this.#lastAccepted = 0;
     this.#resetAfter = this.#sent;
   }

@@ -78,8 +78,7 @@ export class Connections implements ConnectionOwner {
   #isClosed = false;
   #onSettled: (() => void)[] = [];
   #proxyCredential: Credential | undefined;
-  /** Observations of the last full TLS handshake; undefined: there was none yet. Only `connector` changes it. */
-  tlsSeen: TlsSeen | undefined;
+  #tlsSeen: TlsSeen | undefined;
   /** True if the upstream answered with HTTP/1.0 last. */
   #isHttp10 = false;
 
@@ -103,7 +102,7 @@ export class Connections implements ConnectionOwner {
         clock,
         proxyCredential: () => this.#proxyCredential,
         onTls: (seen) => {
-          this.tlsSeen = seen;
+          this.#tlsSeen = seen;
         },
       },
     );
@@ -178,6 +177,11 @@ export class Connections implements ConnectionOwner {
     }
     const pending = this.#waiting.size + busy - running;
     return { connected, free: connected - running, running, pending, limit: this.limit };
+  }
+
+  /** Observations of the last full TLS handshake; undefined: there was none yet. */
+  get tlsSeen(): TlsSeen | undefined {
+    return this.#tlsSeen;
   }
 
   /** Takes over the versions that the sources of a credential hold now, if it is the proxy's. */

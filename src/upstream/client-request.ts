@@ -97,7 +97,7 @@ export class ActiveRequest implements UpstreamRequest, Timed {
 /** Requests that a client may have here for each connection: one on it, 16 that wait. */
 const MAX_PER_CONNECTION = 17;
 
-/** Requests of one client that are on a connection or wait for one; the upstream counts them. */
+/** Requests of one client that are on a connection or wait for one. */
 export class ClientLoad implements ClientState {
   requests = 0;
 
@@ -128,15 +128,26 @@ export class Admission {
   }
 
   /**
-   * Returns the load that a request of this client counts in while it is here.
-   * @throws GatewayError `overloaded` if none would be admitted now
+   * Counts a request of this client until `leave` gets what this returns.
+   * @throws GatewayError `overloaded`
    */
+  enter(client: string, queue: AdmissionQueue): ClientLoad {
+    const load = this.check(client, queue);
+    load.requests += 1;
+    return load;
+  }
+
+  /** @throws GatewayError `overloaded` if a request of this client would not be admitted now */
   check(client: string, queue: AdmissionQueue): ClientLoad {
     const load = this.#clients.of(client);
     const expectedWait = queue.expectedWait(client);
     if (load.requests >= MAX_PER_CONNECTION * queue.limit) throw tooManyRequests(load.requests, expectedWait);
     if (expectedWait > this.#longestWait) throw waitTooLong(expectedWait, this.#longestWait);
     return load;
+  }
+
+  leave(load: ClientLoad): void {
+    load.requests -= 1;
   }
 }
 

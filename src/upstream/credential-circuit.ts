@@ -89,7 +89,7 @@ export class RefusedTargets {
 
   /**
    * A request ended with this error, which counts if the upstream refused its target. `before`: `count` when it began.
-   * What hits requests that are under way at the same time is one event for their target.
+   * Refusals of requests that are under way at the same time are one event for their target.
    */
   note({ client, target }: Targeted, error: unknown, before: number): void {
     if (!(error instanceof GatewayError) || error.code !== 'upstream-target-refused') return;

@@ -195,7 +195,7 @@ export class Upstream {
       this.#metrics.upstreamAttempts[response.isWhole ? 'ok' : 'error'].inc();
       if (!response.isWhole) response.abandon();
     }
-    if (load !== undefined) load.requests -= 1;
+    if (load !== undefined) this.#admission.leave(load);
     if (spilled) this.#spilled -= 1;
     if (leftAt !== undefined)
       this.#metrics.upstreamDuration.observe((this.#deps.clock.now() - leftAt) / 1000);
@@ -226,11 +226,10 @@ export class Upstream {
     if (spilled && this.#spilled >= Math.ceil(this.options.connections / 2)) throw outOfBodyMemory();
     const address = this.#choose(addresses);
     if (address === undefined) throw circuitOpen(this.#retryAfterMs);
-    request.load = this.#admission.check(request.client, address.connections);
-    request.load.requests += 1;
+    request.load = this.#admission.enter(request.client, address.connections);
     if (spilled) this.#spilled += 1;
     request.spilled = spilled;
-    this.#retries.requests.add(now);
+    this.#retries.onRequest(now);
     return address;
   }
 

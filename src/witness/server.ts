@@ -7,15 +7,15 @@ import helmet from 'helmet';
 import { checkpointLine } from '../audit/checkpoint.ts';
 import { monotonicClock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
+import { senderNetwork } from '../base/network.ts';
 import { createServer } from '../base/node-http.ts';
+import { boundConnections, OpenCounts } from '../base/open-counts.ts';
 import { closeServer, type OpenAddress, openPort, type PortOptions } from '../base/open-port.ts';
-import { boundConnections, PerSender } from '../base/per-sender.ts';
 import { pipelineBound } from '../base/pipeline-bound.ts';
 import { Throttle } from '../base/throttle.ts';
 import type { ListenTls } from '../gateway/listener.ts';
 import type { HeadStore } from './head-store.ts';
 import type { WitnessMetrics } from './metrics.ts';
-
 import type { Refusal, RefusalReason, Witness } from './witness.ts';
 
 const require = createRequire(import.meta.url);
@@ -135,9 +135,9 @@ export class WitnessServer {
 
 /** Refuses requests of a sender that has too many under way: each may cost a verification, and holds its body. */
 function requestBound(): RequestHandler {
-  const requests = new PerSender(MAX_OF_SENDER.requests);
+  const requests = new OpenCounts(MAX_OF_SENDER.requests);
   return (req, res, next) => {
-    const leave = requests.enter(req.socket.remoteAddress ?? '');
+    const leave = requests.enter(senderNetwork(req.socket.remoteAddress ?? ''));
     if (leave === undefined) {
       res.status(429).set({ 'retry-after': '1', connection: 'close' }).type('text/plain');
       res.send('too many requests of this address at once\n');

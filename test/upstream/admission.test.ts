@@ -8,15 +8,11 @@ function admissionOf(connections: number) {
   const admission = new Admission(60_000);
   return {
     queue,
-    leave: (load: ClientLoad) => {
-      load.requests -= 1;
-    },
+    leave: (load: ClientLoad) => admission.leave(load),
     /** `expectedWait`: in milliseconds. */
     enter: (client: string, expectedWait = 0) => {
       queue.wait = expectedWait;
-      const load = admission.check(client, queue);
-      load.requests += 1;
-      return load;
+      return admission.enter(client, queue);
     },
   };
 }

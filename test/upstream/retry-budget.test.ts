@@ -30,7 +30,7 @@ test('3 retries per second are allowed without any requests', () => {
 
 test('a tenth of the requests of the last 10 s may be retried', () => {
   const { clock, budget, takeAll } = scene();
-  for (let count = 0; count < 1_000; count += 1) budget.requests.add(0);
+  for (let count = 0; count < 1_000; count += 1) budget.onRequest(0);
   expect(takeAll()).toBe(100);
   clock.time = 10_000;
   expect(takeAll()).toBe(30);

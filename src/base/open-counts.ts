@@ -1,8 +1,8 @@
 import type { Server, Socket } from 'node:net';
 import { senderNetwork } from './network.ts';
 
-/** Counts what is open for each sender, so that one cannot take everything. */
-export class PerSender {
+/** Counts what is open by sender, so that one cannot take everything. */
+export class OpenCounts {
   readonly #most: number;
   readonly #open = new Map<string, number>();
 
@@ -10,13 +10,14 @@ export class PerSender {
     this.#most = most;
   }
 
-  /** Counts one more for the sender at this address until the returned function is called; undefined: it has too many. */
-  enter(address: string): (() => void) | undefined {
-    const sender = senderNetwork(address);
-    // Those behind a UNIX socket cannot be distinguished.
+  /**
+   * Counts one more for this sender until the returned function is called; undefined: it has too many. `isShared`: many
+   * clients may share it, so that it is counted and not limited. Senders that cannot be distinguished are ''.
+   */
+  enter(sender: string, isShared?: (sender: string) => boolean): (() => void) | undefined {
     if (sender === '') return () => {};
     const open = this.#open.get(sender) ?? 0;
-    if (open >= this.#most) return undefined;
+    if (open >= this.#most && isShared?.(sender) !== true) return undefined;
     this.#open.set(sender, open + 1);
     return () => {
       const left = (this.#open.get(sender) ?? 0) - 1;
@@ -28,9 +29,9 @@ export class PerSender {
 
 /** Closes a connection at once whose sender has as many already. */
 export function boundConnections(server: Server, most: number): void {
-  const connections = new PerSender(most);
+  const connections = new OpenCounts(most);
   server.on('connection', (socket: Socket) => {
-    const leave = connections.enter(socket.remoteAddress ?? '');
+    const leave = connections.enter(senderNetwork(socket.remoteAddress ?? ''));
     if (leave === undefined) socket.destroy();
     else socket.once('close', leave);
   });
