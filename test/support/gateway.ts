@@ -43,6 +43,8 @@ export interface RunningGateway extends AsyncDisposable {
   readonly logged: Record<string, unknown>[];
   /** The sum of a metric over all series that have these labels; 0 when there are none. */
   metric(name: string, labels?: Record<string, string>): Promise<number>;
+  /** The same after `close`, with what it still did on its own. */
+  lastMetric(name: string, labels?: Record<string, string>): Promise<number>;
   close(): Promise<void>;
 }
 
@@ -124,6 +126,7 @@ export async function startGateway(
     versions,
     logged,
     metric: (name, labels = {}) => metricOf(controlOrigin, name, labels),
+    lastMetric: async (name, labels = {}) => sumOf(await parts.metrics.registry.metrics(), name, labels),
     close,
     [Symbol.asyncDispose]: close,
   };
@@ -251,7 +254,10 @@ export async function metricOf(
   labels: Record<string, string> = {},
   headers: Record<string, string> = {},
 ): Promise<number> {
-  const text = await (await fetch(`${control}/metrics`, { headers })).text();
+  return sumOf(await (await fetch(`${control}/metrics`, { headers })).text(), name, labels);
+}
+
+function sumOf(text: string, name: string, labels: Record<string, string>): number {
   const wanted = Object.entries(labels).map(([key, value]) => `${key}="${value}"`);
   let sum = 0;
   for (const line of text.split('\n')) {
