@@ -24,8 +24,8 @@ export const folders: readonly MutatedFolder[] = [
   },
   {
     name: 'upstream',
-    // What runs before all tests of a file counts for every mutant.
-    tests: ['test/upstream/!(attempts-property).test.ts'],
+    // What runs before all tests of a file counts for every mutant. Requests of `handshake` are sent by a credential.
+    tests: ['test/upstream/!(attempts-property).test.ts', 'test/handshake/handshake.test.ts'],
   },
   {
     name: 'challenges',
