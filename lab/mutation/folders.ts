@@ -19,7 +19,7 @@ export const folders: readonly MutatedFolder[] = [
     name: 'audit/journal',
     tests: [
       'test/audit/{batches,chain-writer,file-audit,head,journal,outage,record,recovery,write-failure}.test.ts',
-      'test/audit/{pseudonyms,signed-heads}.test.ts',
+      'test/audit/{pseudonyms,signed-heads,signed-tree}.test.ts',
     ],
   },
   {
