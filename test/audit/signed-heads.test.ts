@@ -333,7 +333,10 @@ describe('whoever has the folder and the key of the seals', () => {
     expect((await check(directory)).kinds).toContain(`${second.replace('.zst', '')}:1 segment-missing`);
   });
 
-  test('is not believed in an admin record that no signed head covers', async () => {
+  test.each([
+    ['behind the last seal', 'after'],
+    ['under the seal of the last signed head, behind it', 'within'],
+  ])('is not believed in an admin record that no signed head covers, %s', async (_, place) => {
     const directory = await stoppedLog();
     const [first = ''] = await namesOf(directory);
     await rm(join(directory, REPLICA, first));
@@ -348,23 +351,17 @@ describe('whoever has the folder and the key of the seals', () => {
       hmac: segment.previous,
     };
     await rewrite(directory, -1, (lines) => {
-      const seq = Number(/"seal":\[(\d+)/.exec(lines.at(-1) ?? '')?.[1]);
+      const last = parseSeal(lines.at(-1) ?? '');
+      const seq = (last?.last ?? 0) + 1;
       const time = new Date().toISOString();
       const line = JSON.stringify({ seq, time, kind: 'admin', replica: REPLICA, ...record });
-      return resealed([
-        ...lines,
-        line,
-        sealLine({
-          first: seq,
-          last: seq,
-          form: 'leaves',
-          digest: 'A'.repeat(43),
-          hmac: 'A'.repeat(43),
-        }).trimEnd(),
-      ]);
+      const [kept, from] = place === 'after' ? [lines, seq] : [lines.slice(0, -1), last?.first ?? 0];
+      const any = 'A'.repeat(43);
+      const seal = sealLine({ first: from, last: seq, form: 'leaves', digest: any, hmac: any });
+      return resealed([...kept, line, seal.trimEnd()]);
     });
     const { kinds, notes } = await check(directory);
-    expect(kinds).toContain(`${second}:1 segment-missing`);
+    expect(kinds).toEqual([`${second}:1 segment-missing`]);
     expect(notes).toEqual([expect.stringMatching(/ end-unsigned$/)]);
   });
 });

@@ -257,10 +257,16 @@ class LogCheck {
   ): void {
     const { head, errors } = trees.take(batch, header);
     for (const error of errors) this.#add(error, name, error.line);
-    this.#unproven.push(...batch.admin.map((each) => ({ ...each, name })));
-    if (head !== undefined)
-      for (const { line, name: place, at } of this.#unproven) this.#readAdmin(line, place, at);
-    if (head !== undefined || trees.tree === undefined) this.#unproven = [];
+    // A gateway writes no record behind the head of a batch; whoever seals it anew could.
+    const headLine = head?.line ?? 0;
+    const admin = batch.admin.map((each) => ({ ...each, name }));
+    if (head !== undefined) {
+      const proven = [...this.#unproven, ...admin.filter(({ at }) => at < headLine)];
+      for (const { line, name: place, at } of proven) this.#readAdmin(line, place, at);
+      this.#unproven = [];
+    }
+    this.#unproven.push(...admin.filter(({ at }) => at > headLine));
+    if (trees.tree === undefined) this.#unproven = [];
   }
 
   #checkSigned(newest: Segment | undefined): void {
