@@ -7,7 +7,6 @@ import { Secret } from '../../src/base/secret.ts';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
 import type { CredentialSet } from '../../src/credentials/credentials.ts';
 import { FlightRecorder } from '../../src/handshake/flight-recorder.ts';
-import type { UpstreamResponse } from '../../src/handshake/response.ts';
 import { Metrics } from '../../src/metrics/metrics.ts';
 import { BodyMemory } from '../../src/transport/request-body.ts';
 import { ActiveRequest, type RequestFacts } from '../../src/upstream/client-request.ts';
@@ -74,6 +73,8 @@ export interface UpstreamScene {
   request(options?: RequestOptions): ActiveRequest;
   /** Sends a request, reads its response, and ends it; resolves to its status, or the code of its error. */
   send(options?: RequestOptions): Promise<number | string>;
+  /** Does the same; resolves to `STATUS from LOCAL ADDRESS`. */
+  sendFrom(options?: RequestOptions): Promise<string>;
   /** The error of a request. */
   error(options?: RequestOptions): Promise<GatewayError>;
   /** The value of a series; 0 if there is none. */
@@ -172,12 +173,12 @@ function openScene(
     const toSend = { target, headers, noTotalTimeout: false };
     return new ActiveRequest(facts, toSend, source, { information: () => {} }, new Cancellation());
   };
-  const send = async (each: RequestOptions = {}): Promise<UpstreamResponse> => {
+  const send = async (each: RequestOptions = {}) => {
     const made = request(each);
     try {
       const response = await upstream.send(made, each.credential ?? 'c');
       await response.skip();
-      return response;
+      return { status: response.status, egress: made.facts.egress };
     } finally {
       upstream.end(made);
     }
@@ -199,6 +200,10 @@ function openScene(
     opened: () => opened,
     request,
     error,
+    sendFrom: async (each) => {
+      const { status, egress } = await send(each);
+      return `${status} from ${egress}`;
+    },
     send: async (each) => {
       try {
         return (await send(each)).status;
