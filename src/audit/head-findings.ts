@@ -98,7 +98,7 @@ export const signatureFindings = {
   },
   'worker-head-unproven': {
     note: true,
-    cause: 'The same of a head in the log of the primary process. The worker may have been killed.',
+    cause: 'The same of a head that the primary process recorded: the worker may have been killed.',
     message: ({ seq, source }: { seq: number; source: string }) =>
       `record ${seq} of ${source} is under no signed head: it may be forged`,
   },
