@@ -92,7 +92,7 @@ test('traffic: rates, latency, the nonce and the credential', () =>
     await fact(page, 'Policy', /^shared: used concurrently$/).waitFor();
     await fact(page, 'Connections', /^\d+ open, 0 busy, 64 at most$/).waitFor();
     await row(page, 'Credentials', /^submissions 1 \(current\) in use/).waitFor();
-    await row(page, 'Addresses', /^127\.0\.0\.1:\d+ healthy for \d+ s closed$/).waitFor();
+    await row(page, 'Addresses', /^127\.0\.0\.1:\d+ ● ok \d+ s closed$/).waitFor();
     // The page asks for certificates rarely; it may have done so before there was a connection.
     await page.reload();
     await row(page, 'Certificates', /^CN=Simulator CN=Simulator CA /).waitFor();
@@ -201,7 +201,7 @@ test('an upstream that cannot be reached: failing, with the circuit open', () =>
       settings: { health: { interval: '100ms' }, circuit: { minimum: 2 } },
     },
     async (pair, page) => {
-      await row(page, 'Addresses', /^127\.0\.0\.1:\d+ failing for \d+ s /).waitFor();
+      await row(page, 'Addresses', /^127\.0\.0\.1:\d+ ■ down \d+ s /).waitFor();
       await card(page).getByText('■ down').waitFor();
       await card(page).getByText('its certificate has expired').first().waitFor();
       for (let count = 0; count < 2; count += 1) expect((await pair.get(authors)).status).toBe(502);

@@ -28,11 +28,11 @@ export function ActionsPage() {
   return (
     <>
       <section class="panel actions" aria-label="Gateway">
-        <Action text="Read the configuration again, with the secrets and certificates that it names.">
+        <Action title="Configuration" text="Read it again, with the secrets and certificates that it names.">
           <ActionButton label="Reload" body={{ action: 'reload' }} />
         </Action>
         <Doctor />
-        <Action text="Shut down as after SIGTERM: requests under way end, then the process exits.">
+        <Action title="Shutdown" text="As after SIGTERM: requests under way end, then the process exits.">
           <ActionButton label="Drain" body={{ action: 'drain' }} />
         </Action>
       </section>
@@ -43,10 +43,18 @@ export function ActionsPage() {
   );
 }
 
-function Action({ text, children }: { readonly text: string; readonly children: ComponentChildren }) {
+interface ActionProps {
+  readonly title: string;
+  readonly text: string;
+  readonly children: ComponentChildren;
+}
+
+function Action({ title, text, children }: ActionProps) {
   return (
     <div>
-      <p>{text}</p>
+      <p>
+        <b>{title}</b> {text}
+      </p>
       <div class="buttons">{children}</div>
     </div>
   );
@@ -56,7 +64,10 @@ function Doctor() {
   const [deployment, setDeployment] = useState('');
   const names = snapshot.value?.deployments.map(({ name }) => name) ?? [];
   return (
-    <Action text="Test upstreams, credentials, Redis and the audit folder, and say what to do.">
+    <Action
+      title="Doctor"
+      text="Test upstreams, credentials, Redis and the audit folder, and say what to do."
+    >
       <label>
         Deployment{' '}
         <select value={deployment} onChange={({ currentTarget }) => setDeployment(currentTarget.value)}>

@@ -1,6 +1,6 @@
-import { useId, useState } from 'preact/hooks';
+import { useEffect, useId, useRef, useState } from 'preact/hooks';
 import type { EventRow, RequestRow } from '../../audit-view.ts';
-import type { AuditLine, AuditView, ChainView } from '../../view.ts';
+import type { AuditLine, AuditView, ChainView, State } from '../../view.ts';
 import { bytes, count, counted, latency, momentWithSeconds, timeOfDay } from '../format.ts';
 import { auditLines, snapshot } from '../live.ts';
 import { type Field, FieldFrame, TimeField } from '../parts/fields.tsx';
@@ -10,14 +10,15 @@ import {
   deploymentLink,
   type PageProps,
   requestHref,
-  requestLink,
   searchLink,
 } from '../parts/links.tsx';
 import { MoreButton, SearchProgress, useSearch, WithoutAudit } from '../parts/search.tsx';
+import { Badge } from '../parts/state.tsx';
 import { type Column, Table } from '../parts/table.tsx';
 
 /** Maximum number of lines that are shown. */
 const SHOWN = 100;
+const PHONE = matchMedia('(max-width: 760px)');
 
 const LINE_KINDS = [
   ['', 'responses and events'],
@@ -26,13 +27,20 @@ const LINE_KINDS = [
   ['all', 'everything, outcomes too'],
 ] as const;
 
-const CHAIN: Readonly<Record<ChainView['state'], string>> = {
+const CHAIN: Readonly<Record<ChainView['state'], State>> = {
   intact: 'ok',
   altered: 'down',
 };
 
 const LINE_COLUMNS: readonly Column<AuditLine>[] = [
-  { label: 'Time', cell: ({ time }) => timeOfDay(Date.parse(time)), class: 'whole' },
+  {
+    label: 'Time',
+    cell: ({ requestId, time }) => {
+      const text = timeOfDay(Date.parse(time));
+      return requestId === '' ? text : <a href={requestHref(requestId, time)}>{text}</a>;
+    },
+    class: 'whole',
+  },
   {
     label: 'Client',
     cell: ({ kind, client }) => (kind === 'admin' ? 'the gateway' : clientLink(client)),
@@ -50,10 +58,14 @@ const LINE_COLUMNS: readonly Column<AuditLine>[] = [
   { label: 'Request', cell: (line) => (line.kind === 'admin' ? line.operation : operationOf(line)) },
   {
     label: 'Status',
-    cell: ({ status, code }) => `${status === 0 ? '' : status} ${code}`.trim(),
-    class: 'status whole',
+    cell: ({ status, code }) =>
+      status !== 0 && (
+        <span>
+          {status} {code !== '' && codeLink(code)}
+        </span>
+      ),
+    class: 'status whole beside',
   },
-  { label: 'Request id', cell: ({ requestId, time }) => requestLink(requestId, time), class: 'whole' },
 ];
 
 /** The search in the audit log; without a search, its new lines as they come. */
@@ -75,7 +87,9 @@ export function AuditPage({ query }: PageProps) {
 
 function NewLines({ audit }: { readonly audit: AuditView }) {
   const [kind, setKind] = useState('');
-  const rows = auditLines.value.filter((line) => isKind(line, kind)).toReversed();
+  // The lines of the moment of a pause, in which they keep their places.
+  const [paused, setPaused] = useState<readonly AuditLine[]>();
+  const rows = (paused ?? auditLines.value).filter((line) => isKind(line, kind)).toReversed();
   return (
     <section class="panel" aria-label="Audit log">
       <Chain audit={audit} />
@@ -90,6 +104,12 @@ function NewLines({ audit }: { readonly audit: AuditView }) {
             ))}
           </select>
         </label>
+        <button type="button" onClick={() => setPaused(paused === undefined ? auditLines.value : undefined)}>
+          {paused === undefined ? 'Pause' : 'Continue'}
+        </button>
+        <span class="muted" role="status">
+          {paused !== undefined && counted(linesAfter(paused.at(-1)), 'new line')}
+        </span>
       </div>
       <Table
         label="Audit lines"
@@ -106,11 +126,17 @@ function NewLines({ audit }: { readonly audit: AuditView }) {
   );
 }
 
+/** Number of lines after this one; undefined: all of them. */
+function linesAfter(last: AuditLine | undefined): number {
+  const lines = auditLines.value;
+  return lines.length - 1 - lines.findLastIndex(({ seq, time }) => seq === last?.seq && time === last.time);
+}
+
 function Chain({ audit: { chain, records, failures, failing } }: { readonly audit: AuditView }) {
   return (
     <>
-      <p class={CHAIN[chain.state]}>
-        Chain {chain.state}: {chain.detail}
+      <p>
+        <Badge state={CHAIN[chain.state]} /> Chain {chain.state}: {chain.detail}
       </p>
       <p class="muted">
         {counted(records, 'record')} since the start, {count(failures)} not written.
@@ -208,18 +234,19 @@ function AuditForm({ query, onRepeat, wrong = [], error = '' }: AuditFormProps) 
             )}
           </FieldFrame>
         ))}
+        <FieldFrame label="Find" error={errorOf('kind')}>
+          {(shared) => (
+            <select {...shared} name="kind" defaultValue={query.get('kind') ?? 'requests'}>
+              {RESULT_KINDS.map(([value, label]) => (
+                <option key={value} value={value} selected={value === query.get('kind')}>
+                  {label}
+                </option>
+              ))}
+            </select>
+          )}
+        </FieldFrame>
       </div>
       <div class="filters">
-        <label>
-          Find{' '}
-          <select name="kind" defaultValue={query.get('kind') ?? 'requests'}>
-            {RESULT_KINDS.map(([value, label]) => (
-              <option key={value} value={value} selected={value === query.get('kind')}>
-                {label}
-              </option>
-            ))}
-          </select>
-        </label>
         <button type="submit" class="primary">
           Search
         </button>
@@ -263,7 +290,7 @@ const RESULT_COLUMNS: readonly Column<Row>[] = [
   ofRequests({ label: 'Deployment', cell: placeOf, class: 'named' }),
   { label: 'Request', cell: (row) => (row.kind === 'admin' ? eventText(row) : operationOf(row)) },
   ofRequests({ label: 'Identifiers', cell: identifiersOf }),
-  ofRequests({ label: 'Status', cell: endOf, class: 'status' }),
+  ofRequests({ label: 'Status', cell: endOf, class: 'status beside' }),
   ofRequests({
     label: 'Duration',
     cell: ({ outcome }) => (outcome === undefined ? '–' : latency(outcome.durationMs / 1000)),
@@ -283,12 +310,21 @@ function AuditSearch({ query, onRepeat }: Pick<AuditFormProps, 'query' | 'onRepe
   const range = query.has('from') || query.has('to') ? 'The whole time range' : 'The whole log';
   const exported = (format: string) => `/api/audit/export?${criteria}&format=${format}`;
   const { rows, wrong = [], error = '' } = search;
+  const results = useRef<HTMLElement>(null);
+  useEffect(() => {
+    // After the frame, since a page that is new scrolls to its top. On a phone the form would fill the screen.
+    const frame = requestAnimationFrame(() => PHONE.matches && results.current?.scrollIntoView());
+    return () => cancelAnimationFrame(frame);
+  }, []);
   return (
     <>
       <AuditForm query={query} onRepeat={onRepeat} wrong={wrong} error={error} />
       {wrong.length === 0 && (
-        <section class="panel" aria-label="Results">
+        <section class="panel" aria-label="Results" ref={results}>
           <SearchProgress search={search} noun="result" range={range} />
+          {rows.length === 0 && search.stage === 'done' && (
+            <p class="muted">Try a longer time range, or fewer criteria.</p>
+          )}
           {rows.length > 0 && (
             <>
               <p class="small">

@@ -28,7 +28,7 @@ export function CertificatesPage() {
       cell: ({ kind, name }) => (kind === 'listener' ? <code>{name}</code> : deploymentLink(name)),
       sortBy: ({ name }) => name,
     },
-    { label: 'State', cell: ({ state }) => <Badge state={state} /> },
+    { label: 'State', cell: ({ state }) => <Badge state={state} />, class: 'beside' },
     { label: 'Use', cell: ({ kind }) => KINDS[kind] },
     { label: 'Subject', cell: ({ subject }) => (subject === '' ? '–' : nameText(subject)) },
     { label: 'Issuer', cell: ({ issuer }) => (issuer === '' ? '–' : nameText(issuer)) },
