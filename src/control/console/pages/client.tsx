@@ -36,7 +36,7 @@ export function ClientPage({ params }: PageProps) {
   return (
     <>
       <div class="leads">
-        {snapshot.value?.audit && <a href={`#/audit?client=${client}`}>Its requests</a>}
+        {snapshot.value?.audit && <a href={`#/audit?client=${client}`}>Requests</a>}
         <a href={`#/policy?client=${client}`}>Explain a request</a>
         <a href={`#/map?client=${client}`}>Map</a>
       </div>

@@ -66,7 +66,7 @@ function Leads({ name, hasAudit }: LeadsProps) {
       )}
       {hasAudit && (
         <>
-          <a href={`#/audit?deployment=${deployment}`}>Its requests</a>
+          <a href={`#/audit?deployment=${deployment}`}>Requests</a>
           <a href={`#/audit?deployment=${deployment}&status=5xx`}>Failed requests</a>
         </>
       )}

@@ -296,7 +296,7 @@ function Branch({ node, perSecond }: BranchProps) {
   if (node === undefined) return null;
   const { label, note, href, state } = node;
   return (
-    <a href={href} class={state} aria-label={`${label}: ${note}`}>
+    <a href={href} class={state}>
       <span>
         {label} <span class="note">{note}</span>
       </span>
