@@ -136,7 +136,10 @@ function Chain({ audit: { chain, records, failures, failing } }: { readonly audi
   return (
     <>
       <p>
-        <Badge state={CHAIN[chain.state]} /> Chain {chain.state}: {chain.detail}
+        <Badge state={CHAIN[chain.state]} />{' '}
+        <span>
+          Chain {chain.state}: {chain.detail}
+        </span>
       </p>
       <p class="muted">
         {counted(records, 'record')} since the start, {count(failures)} not written.
