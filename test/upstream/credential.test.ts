@@ -223,6 +223,29 @@ const rules: Rule[] = [
     'answered',
   ],
   [
+    'a nonce that was used twice, refused after 99 ms: the request answers the challenge in hand',
+    used,
+    {},
+    [
+      ['GET /x n1:3', after(99, challenge('n2'))],
+      ['GET /x n2:1', answered()],
+    ],
+    'answered',
+  ],
+  [
+    'a nonce that was used twice, refused after 100 ms: the gateway asks',
+    used,
+    {},
+    [
+      ['GET /x n1:3', after(100, challenge('n2'))],
+      ['HEAD /x fresh', challenge('n3')],
+      ['HEAD /x n3:1', answered()],
+      ['GET /x', challenge('n4')],
+      ['GET /x n4:1', answered()],
+    ],
+    'answered',
+  ],
+  [
     'a nonce that was used twice, refused after long: the gateway asks',
     used,
     {},
@@ -244,6 +267,32 @@ const rules: Rule[] = [
       ['HEAD /x fresh', after(SOON_MS, challenge('n3', ''))],
       ['HEAD /x n3', answered()],
       ['GET /y n3', answered()],
+    ],
+    'answered',
+  ],
+  [
+    'without a count, and the upstream names another one to the gateway: nothing shows that this one is good',
+    usedWithoutCount,
+    {},
+    [
+      ['GET /y n1', slow(challenge('n2', ''))],
+      ['HEAD /x fresh', after(SOON_MS, challenge('n3', ''))],
+      ['HEAD /x n3', answered(200, 'nextnonce="n4"')],
+      ['GET /y', challenge('n5', '')],
+      ['GET /y n5', answered()],
+    ],
+    'answered',
+  ],
+  [
+    'without a count, and in the same millisecond: the nonce that was found good may be older than the refusal',
+    usedWithoutCount,
+    {},
+    [
+      ['GET /y n1', slow(challenge('n2', ''))],
+      ['HEAD /x fresh', challenge('n3', '')],
+      ['HEAD /x n3', answered()],
+      ['GET /y', challenge('n4', '')],
+      ['GET /y n4', answered()],
     ],
     'answered',
   ],
@@ -366,6 +415,20 @@ const rules: Rule[] = [
       ['GET /x n4:1', challenge('n5')],
     ],
     TARGET,
+  ],
+  [
+    'twice, with the credential found good in between, and the second time as stale: the target is not at fault',
+    used,
+    {},
+    [
+      ['GET /x n1:3', slow(challenge('n2'))],
+      ['HEAD /x fresh', challenge('n3')],
+      ['HEAD /x n3:1', answered()],
+      ['GET /x', challenge('n4')],
+      ['GET /x n4:1', stale('n5')],
+    ],
+    'upstream-protocol',
+    ({ error }) => expect(error?.detail).toContain('401 to both authenticated attempts'),
   ],
   [
     'a nonce of the request, of a version that was accepted: the gateway asks',
@@ -627,6 +690,14 @@ describe('a refusal', () => {
     expect(scene.sent).toEqual(['GET /x', 'GET /x n2:1', 'GET /x n3:1']);
   });
 
+  test('of a request that may have more attempts: it obtains a nonce of its own all the same', async () => {
+    const scene = await used();
+    scene.replies.push(delayed(scene, SLOW_MS, challenge('n2')), delayed(scene, SOON_MS, challenge('n3')));
+    scene.replies.push(answered(), challenge('n4'), answered());
+    expect(await scene.send({}, new AttemptBudget(undefined, 3))).toBe('answered');
+    expect(scene.sent.slice(-2)).toEqual(['GET /x', 'GET /x n4:1']);
+  });
+
   test('of the last attempt, with another version at hand: one more question if the first shows nothing', async () => {
     const scene = await warm(OTHER);
     scene.replies.push(challenge('n2'), challenge('n3'), lost(), lost(), challenge('n4'), answered());
@@ -743,4 +814,64 @@ describe('a refused version that an operator asks about', () => {
     scene.replies.push(challenge('n5'), answered());
     expect(await scene.send()).toBe('answered');
   });
+});
+
+describe('a credential of which every version is refused', () => {
+  async function refused(attemptsWhenRefused: number): Promise<HandshakeScene> {
+    const scene = await warm({ ...OTHER, attemptsWhenRefused });
+    const { versions } = scene.credential;
+    for (const version of versions.all) versions.refuse(version, version.health.attempt());
+    return scene;
+  }
+
+  test('is tried with each version in turn, as often as a minute allows', async () => {
+    const scene = await refused(1);
+    const users: unknown[] = [];
+    for (let minute = 1; minute <= 3; minute += 1) {
+      scene.sent.length = 0;
+      scene.clock.at += 60_000;
+      scene.replies.push(challenge(`a${minute}`), challenge(`b${minute}`));
+      expect([await scene.send(), await scene.send()]).toEqual([REFUSED, REFUSED]);
+      users.push([...scene.sent]);
+    }
+    expect(users).toEqual([
+      ['HEAD /x', 'HEAD /x a1:1'],
+      ['HEAD /x', 'HEAD /x a2:1 former'],
+      ['HEAD /x', 'HEAD /x a3:1'],
+    ]);
+  });
+
+  test('serves with the one that is accepted again', async () => {
+    const scene = await refused(1);
+    scene.clock.at += 60_000;
+    scene.replies.push(challenge('n2'), challenge('n3'));
+    expect(await scene.send()).toBe(REFUSED);
+    scene.clock.at += 60_000;
+    scene.replies.push(challenge('n4'), answered(), answered());
+    expect(await scene.send()).toBe('answered');
+    expect(scene.sent.slice(2)).toEqual(['HEAD /x', 'HEAD /x n4:1 former', 'GET /x n4:2 former']);
+    expect(scene.events).toContain('version 6 promoted');
+  });
+
+  test('is tried by the next request if a question showed nothing', async () => {
+    const scene = await refused(1);
+    scene.clock.at += 60_000;
+    scene.replies.push(lost(), lost(), challenge('n2'), answered());
+    expect(await scene.send()).toBe('answered');
+    expect(scene.sent).toEqual(['HEAD /x', 'GET /x fresh', 'GET /x', 'GET /x n2:1']);
+  });
+});
+
+test('a request without an attempt left waits while an unknown version is asked about, and goes on with it', async () => {
+  const scene = await warm(OTHER);
+  scene.replies.push(
+    ...[challenge('n2'), challenge('n3'), challenge('n4'), challenge('n5'), lost(), lost(), lost()],
+    ...[challenge('n6'), answered(), answered()],
+  );
+  expect(await scene.send({}, new AttemptBudget(undefined, 1))).toBe('answered');
+  expect(scene.sent).toEqual([
+    ...['GET /x', 'GET /x n2:1', 'HEAD /x fresh', 'HEAD /x n4:1'],
+    ...['HEAD /x n5:1 former', 'HEAD /x', 'GET /x fresh'],
+    ...['HEAD /x', 'HEAD /x n6:1 former', 'GET /x n6:2 former'],
+  ]);
 });
