@@ -23,7 +23,7 @@ export function ActionsPage() {
       </div>
     );
   }
-  if (allowed === undefined) return <p class="muted">Asking the gateway …</p>;
+  if (allowed === undefined) return <p class="muted">Loading …</p>;
   if (!allowed.allowed) return <p class="panel">{allowed.reason}</p>;
   return (
     <>
@@ -159,7 +159,7 @@ function Rotations() {
     <section class="panel" aria-label="Credential versions">
       <h2>Credential versions</h2>
       {rotating.length === 0 && (
-        <p class="muted">Every credential has one version. A next one is promoted here.</p>
+        <p class="muted">Every credential has one version. Promote a next one here once it is configured.</p>
       )}
       {rotating.map((deployment) => (
         <div key={deployment.name}>

@@ -1,8 +1,8 @@
 import { useEffect, useId, useRef, useState } from 'preact/hooks';
 import type { EventRow, RequestRow } from '../../audit-view.ts';
-import type { AuditLine, AuditView, ChainView, State } from '../../view.ts';
-import { bytes, count, counted, latency, momentWithSeconds, timeOfDay } from '../format.ts';
-import { auditLines, snapshot } from '../live.ts';
+import { bytes, latency, momentWithSeconds } from '../format.ts';
+import { snapshot } from '../live.ts';
+import { NewLines, operationOf } from '../parts/audit-lines.tsx';
 import { type Field, FieldFrame, TimeField } from '../parts/fields.tsx';
 import {
   clientLink,
@@ -13,60 +13,9 @@ import {
   searchLink,
 } from '../parts/links.tsx';
 import { MoreButton, SearchProgress, useSearch, WithoutAudit } from '../parts/search.tsx';
-import { Badge } from '../parts/state.tsx';
 import { type Column, Table } from '../parts/table.tsx';
 
-/** Maximum number of lines that are shown. */
-const SHOWN = 100;
 const PHONE = matchMedia('(max-width: 760px)');
-
-const LINE_KINDS = [
-  ['', 'responses and events'],
-  ['refused', 'refused or failed'],
-  ['admin', 'the gateway itself'],
-  ['all', 'everything, outcomes too'],
-] as const;
-
-const CHAIN: Readonly<Record<ChainView['state'], State>> = {
-  intact: 'ok',
-  altered: 'down',
-};
-
-const LINE_COLUMNS: readonly Column<AuditLine>[] = [
-  {
-    label: 'Time',
-    cell: ({ requestId, time }) => {
-      const text = timeOfDay(Date.parse(time));
-      return requestId === '' ? text : <a href={requestHref(requestId, time)}>{text}</a>;
-    },
-    class: 'whole',
-  },
-  {
-    label: 'Client',
-    cell: ({ kind, client }) => (kind === 'admin' ? 'the gateway' : clientLink(client)),
-    class: 'whole',
-  },
-  {
-    label: 'Deployment',
-    cell: ({ deployment, site }) => (
-      <span>
-        {deploymentLink(deployment)} {searchLink('site', site)}
-      </span>
-    ),
-    class: 'named',
-  },
-  { label: 'Request', cell: (line) => (line.kind === 'admin' ? line.operation : operationOf(line)) },
-  {
-    label: 'Status',
-    cell: ({ status, code }) =>
-      status !== 0 && (
-        <span>
-          {status} {code !== '' && codeLink(code)}
-        </span>
-      ),
-    class: 'status whole beside',
-  },
-];
 
 /** The search in the audit log; without a search, its new lines as they come. */
 export function AuditPage({ query }: PageProps) {
@@ -83,75 +32,6 @@ export function AuditPage({ query }: PageProps) {
   ) : (
     <AuditSearch key={`${round} ${query}`} query={query} onRepeat={onRepeat} />
   );
-}
-
-function NewLines({ audit }: { readonly audit: AuditView }) {
-  const [kind, setKind] = useState('');
-  // The lines of the moment of a pause, in which they keep their places.
-  const [paused, setPaused] = useState<readonly AuditLine[]>();
-  const rows = (paused ?? auditLines.value).filter((line) => isKind(line, kind)).toReversed();
-  return (
-    <section class="panel" aria-label="Audit log">
-      <Chain audit={audit} />
-      <div class="filters">
-        <label>
-          Show{' '}
-          <select value={kind} onChange={({ currentTarget }) => setKind(currentTarget.value)}>
-            {LINE_KINDS.map(([value, label]) => (
-              <option key={value} value={value}>
-                {label}
-              </option>
-            ))}
-          </select>
-        </label>
-        <button type="button" onClick={() => setPaused(paused === undefined ? auditLines.value : undefined)}>
-          {paused === undefined ? 'Pause' : 'Continue'}
-        </button>
-        <span class="muted" role="status">
-          {paused !== undefined && counted(linesAfter(paused.at(-1)), 'new line')}
-        </span>
-      </div>
-      <Table
-        label="Audit lines"
-        columns={LINE_COLUMNS}
-        rows={rows}
-        keyOf={({ seq, time }) => `${seq} ${time}`}
-        textOf={(line) => Object.values(line).join(' ')}
-        rowClass={({ code, status }) => (code !== '' || status >= 400 ? 'failed' : '')}
-        noun="line"
-        limit={SHOWN}
-        empty="No lines yet."
-      />
-    </section>
-  );
-}
-
-/** Number of lines after this one; undefined: all of them. */
-function linesAfter(last: AuditLine | undefined): number {
-  const lines = auditLines.value;
-  return lines.length - 1 - lines.findLastIndex(({ seq, time }) => seq === last?.seq && time === last.time);
-}
-
-function Chain({ audit: { chain, records, failures, failing } }: { readonly audit: AuditView }) {
-  return (
-    <>
-      <p>
-        <Badge state={CHAIN[chain.state]} />{' '}
-        <span>
-          Chain {chain.state}: {chain.detail}
-        </span>
-      </p>
-      <p class="muted">
-        {counted(records, 'record')} since the start, {count(failures)} not written.
-        {failing !== undefined && ` Records cannot be written: ${failing}.`}
-      </p>
-    </>
-  );
-}
-
-function isKind({ kind, code, status }: AuditLine, wanted: string): boolean {
-  if (wanted === 'refused') return code !== '' || status >= 400;
-  return wanted === 'all' || kind === wanted || (wanted === '' && kind !== 'outcome');
 }
 
 const TIMES: readonly Field[] = [
@@ -389,12 +269,6 @@ function placeOf({ deployment, site }: RequestRow) {
       {deploymentLink(deployment)} {searchLink('site', site)}
     </span>
   );
-}
-
-/** The operation implies the path. */
-function operationOf({ operation, method, path }: Pick<RequestRow, 'operation' | 'method' | 'path'>) {
-  if (operation !== '') return searchLink('operation', operation);
-  return <span class="muted small">{`${method} ${path}`}</span>;
 }
 
 function endOf({ status, code, outcome }: RequestRow) {

@@ -21,7 +21,7 @@ export function CertificatesPage() {
   const { data, error } = useFetch<readonly CertificateUseView[]>('/api/certificates', EVERY_MS);
   const now = snapshot.value?.at ?? 0;
   if (error !== undefined) return <p class="down">{error}</p>;
-  if (data === undefined) return <p class="muted">Asking the gateway …</p>;
+  if (data === undefined) return <p class="muted">Loading …</p>;
   const columns: readonly Column<CertificateUseView>[] = [
     {
       label: 'Where',

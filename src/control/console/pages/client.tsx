@@ -21,7 +21,7 @@ export function ClientPage({ params }: PageProps) {
   const { name = '' } = params;
   const { data, error } = useFetch<ClientDetailView>(`/api/clients/${encodeURIComponent(name)}`, EVERY_MS);
   if (error !== undefined) return <p class="down">{error}</p>;
-  if (data === undefined) return <p class="muted">Asking the gateway …</p>;
+  if (data === undefined) return <p class="muted">Loading …</p>;
   const served = data.refusals.filter(({ isServed }) => isServed);
   const refused = data.refusals.filter(({ isServed }) => !isServed);
   const now = snapshot.value?.clients.find((each) => each.name === name);

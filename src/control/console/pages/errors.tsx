@@ -55,7 +55,7 @@ export function ErrorPage({ params }: PageProps) {
   const now = snapshot.value;
   const { data, error } = useFetch<readonly ErrorKindView[]>(CODES);
   if (error !== undefined) return <p class="down">{error}</p>;
-  if (data === undefined || now === undefined) return <p class="muted">Asking the gateway …</p>;
+  if (data === undefined || now === undefined) return <p class="muted">Loading …</p>;
   const kind = data.find((each) => each.code === code);
   if (kind === undefined) return <p>The gateway has no error of this code.</p>;
   const errors = now.errors.filter((each) => each.code === code);

@@ -27,7 +27,7 @@ export function MapPage({ query }: PageProps) {
   );
   const isNarrow = useMatch(NARROW);
   if (error !== undefined) return <p class="down">{error}</p>;
-  if (now === undefined || data === undefined) return <p class="muted">Asking the gateway …</p>;
+  if (now === undefined || data === undefined) return <p class="muted">Loading …</p>;
   const shown = now.deployments.filter(({ name }) =>
     data.ways.some((way) => way.deployment === name || (client === '' && deployment === '')),
   );
@@ -216,9 +216,9 @@ function rulesText(rules: readonly string[]): string {
 function Picture(graph: Graph) {
   const { headings, nodes, edges, width, height } = layOut(graph.nodes, graph.edges);
   return (
-    <figure aria-label="Ways of requests">
+    <figure aria-label="Clients, rules, deployments and addresses">
       <svg class="map" viewBox={`-2 -2 ${width + 4} ${height + 4}`}>
-        <title>Ways of requests</title>
+        <title>Clients, rules, deployments and addresses</title>
         {headings.map(({ text, x }) => (
           <text key={text} class="note" x={x} y={11}>
             {text}
@@ -298,9 +298,9 @@ function Branch({ node, perSecond }: BranchProps) {
   return (
     <a href={href} class={state}>
       <span>
-        {label} <span class="note">{note}</span>
+        {label} <span class="detail">{note}</span>
       </span>
-      {perSecond !== undefined && <span class="note">{rate(perSecond)}/s</span>}
+      {perSecond !== undefined && <span class="detail">{rate(perSecond)}/s</span>}
     </a>
   );
 }

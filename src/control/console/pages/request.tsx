@@ -267,7 +267,7 @@ function Decision({ row }: { readonly row: RequestRow }) {
     <>
       {typeof explained === 'string' ? explained : verdictOf(explained)}
       <div class="muted small">
-        Under the present configuration, which may differ from that of the time.
+        By the configuration in use, which may have changed since.
         {isPartial(row) && ' The values that are not recorded were left out.'}
       </div>
     </>

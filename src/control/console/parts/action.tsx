@@ -84,7 +84,7 @@ function ConfirmDialog({ title, body, onClose }: ConfirmProps) {
   return (
     <dialog ref={dialog} aria-label={title} onClose={onClose}>
       <h2>{title}</h2>
-      {pending === undefined && error === undefined && <p class="muted">Asking the gateway …</p>}
+      {pending === undefined && error === undefined && <p class="muted">Loading …</p>}
       <ul>
         {pending?.effects.map((effect) => (
           <li key={effect}>{effect}</li>
@@ -94,7 +94,7 @@ function ConfirmDialog({ title, body, onClose }: ConfirmProps) {
         {error}
       </p>
       <p role="status" class="muted">
-        {running && 'Under way …'}
+        {running && 'Running …'}
       </p>
       <div class="buttons">
         <button type="button" autofocus onClick={() => dialog.current?.close()}>
@@ -156,7 +156,7 @@ function Findings({ findings }: { readonly findings: FindingViews }) {
     <>
       <FindingList findings={wrong} />
       <details open={wrong.length === 0}>
-        <summary>{counted(well.length, 'check')} without a finding</summary>
+        <summary>{counted(well.length, 'check')} ok</summary>
         <FindingList findings={well} />
       </details>
     </>
