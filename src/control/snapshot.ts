@@ -348,9 +348,7 @@ function* failing({ minute, titleOf }: DeploymentEvidence): Generator<Finding> {
   const reason = whole
     ? words.allFailed(seconds, causes)
     : words.someFailed(errors, requests, seconds, causes);
-  // The gateway has no errors of its own to show then.
-  const areTheirs = errorCodes.every(({ code }) => code === '');
-  const step = areTheirs ? next.upstreamFails : next.requestsFail;
+  const step = errorCodes.every(({ code }) => code === '') ? next.upstreamFails : next.requestsFail;
   yield { state: whole ? 'down' : 'degraded', reason, next: step };
 }
 
