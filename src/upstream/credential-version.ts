@@ -226,7 +226,7 @@ export class CredentialVersion {
     const latest = this.#attachments.at(-1);
     if (latest === undefined) return UNCLEAR;
     const { account } = latest;
-    const trace = this.#background();
+    const trace = this.#background(latest);
     try {
       const first = await answerOnce(question, latest, trace, question.options);
       if (!isRefusal(first)) return first;
@@ -256,7 +256,7 @@ export class CredentialVersion {
     const latest = this.#attachments.at(-1);
     if (latest === undefined) return UNCLEAR;
     const { account } = latest;
-    const trace = this.#background();
+    const trace = this.#background(latest);
     const pending: PendingChallenge = account.pool.open(replaces);
     try {
       const asked = await askAlone(account, callOf(question, latest, trace));
@@ -275,8 +275,8 @@ export class CredentialVersion {
     }
   }
 
-  #background() {
-    const deployment = this.#attachments.at(-1)?.transport.options.deployment ?? '';
+  #background({ transport }: Attachment) {
+    const { deployment } = transport.options;
     return this.#deps.tracing?.background('challenge', { 'digest_gateway.deployment': deployment });
   }
 
