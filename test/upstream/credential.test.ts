@@ -907,3 +907,26 @@ test('a request without an attempt left fails when every version has been refuse
     ...['HEAD /x n5:1 former', 'HEAD /x fresh', 'HEAD /x n7:1'],
   ]);
 });
+
+test('a target that the upstream refused twice in a minute gets no further request', async () => {
+  const scene = await warm();
+  for (const name of ['a', 'b']) {
+    scene.replies.push(challenge(`${name}2`), challenge(`${name}3`), challenge(`${name}4`), answered());
+    expect(await scene.send()).toBe(TARGET);
+  }
+  scene.sent.length = 0;
+  expect([await scene.send(), scene.sent]).toEqual([TARGET, []]);
+});
+
+test('an operator tests and promotes versions by name', async () => {
+  const scene = await warm(OTHER);
+  const { credential: tested, transport } = scene;
+  expect([await tested.test('99', '/', transport), scene.sent]).toEqual(['unknown', []]);
+  tested.promote('99');
+  expect(scene.version.version).toBe('7');
+  scene.replies.push(challenge('n2'), answered());
+  expect(await tested.test('6', '/', transport)).toBe('accepted');
+  expect(scene.version.version).toBe('7');
+  tested.promote('6');
+  expect(scene.version.version).toBe('6');
+});

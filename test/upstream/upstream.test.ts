@@ -124,6 +124,9 @@ describe('the circuit', () => {
     const waiting = [scene.send(), scene.send()];
     const [address] = scene.upstream.addresses;
     await until(() => address?.connections.stats.pending === 2);
+    // Another change leaves them where they are.
+    address?.responded(200);
+    expect(address?.connections.stats.pending).toBe(2);
     for (const _ of [1, 2, 3]) address?.failed(new GatewayError(GONE, 'gone'), true);
     expect(await Promise.all(waiting)).toEqual([OPEN, OPEN]);
     release();
@@ -417,10 +420,11 @@ describe('checks', () => {
     await until(() => ended.seen.checks > 1 && other.seen.checks > 1);
     expect(ended.events).toEqual(['1 failing closed']);
     expect(ended.upstream.preferred.state.reason).toContain('500');
-    await ended.upstream.close();
+    ended.upstream.preferred.endChecks();
     const [before, { checks }] = [ended.seen.checks, other.seen];
     await until(() => other.seen.checks > checks + 3);
-    expect(ended.seen.checks).toBe(before);
+    // One may have been under way.
+    expect(ended.seen.checks - before).toBeLessThanOrEqual(1);
   });
 
   test('only connect where no path is configured', async () => {
