@@ -38,7 +38,7 @@ export interface TraceReport {
   /** Nonces that were checked, and their events. */
   readonly nonces: number;
   readonly events: number;
-  /** Nonces that the model does not know: issued more than once, or with a beginning that the record lacks. */
+  /** Nonces that the model does not know: see `isModelled`. */
   readonly skipped: number;
   readonly refused: readonly RefusedTrace[];
 }
@@ -48,70 +48,116 @@ type Taken = Extract<FlightRecord['events'][number], { kind: 'taken' }>;
 
 /** Spin has at most 255 processes. */
 const MAX_PROCESSES = 250;
+/** Events of the traces of one run of Spin. */
+const EVENTS_AT_ONCE = 20_000;
+/** Of a longer trace the beginning is checked: every count makes a state larger. */
+const MAX_COUNT = 2_000;
 /** A process takes notice of a refusal so much later at most, in milliseconds: when it has read its body. */
 const NOTICE_MS = 50;
 
 /** Checks flight records of gateways that share a store. @throws Error if Spin fails */
 export async function checkTraces(records: readonly FlightRecord[]): Promise<TraceReport> {
   const { traces, skipped } = tracesOf(records);
+  const refused: RefusedTrace[] = [];
+  for (const batch of batchesOf(traces)) refused.push(...(await refusedOf(batch)));
   const events = traces.reduce((sum, trace) => sum + sizeOf(trace), 0);
-  if (traces.length === 0) return { nonces: 0, events, skipped, refused: [] };
+  return { nonces: traces.length, events, skipped, refused };
+}
+
+/** Traces of like size together, since the longest decides the size of a state. */
+function batchesOf(traces: readonly Trace[]): Trace[][] {
+  const batches: Trace[][] = [];
+  let room = 0;
+  for (const trace of [...traces].sort((a, b) => sizeOf(b) - sizeOf(a))) {
+    const size = sizeOf(trace);
+    if (size > room) {
+      batches.push([]);
+      room = EVENTS_AT_ONCE;
+    }
+    batches.at(-1)?.push(trace);
+    room -= size;
+  }
+  return batches;
+}
+
+async function refusedOf(traces: readonly Trace[]): Promise<RefusedTrace[]> {
   const processes = Math.max(...traces.map((trace) => trace.processes.length));
   const all = traces.flatMap((trace) => trace.processes.flat());
   const requests = Math.max(...all.map(({ request }) => request)) + 1;
   if (processes * (requests + 1) > MAX_PROCESSES)
     throw new RangeError(`${processes} processes with ${requests} requests at a time are too many for Spin`);
-  const counts = Math.max(...all.map(({ nc }) => nc));
+  const counts = Math.max(...all.map(({ nc }) => nc)) + 1;
   const printed = await spin('nonces', {
     macros: {
       TRACE: 1,
       TRACES: traces.length,
       PROCESSES: processes,
       MAX_REQUESTS: requests,
-      COUNTS: counts + 1,
+      COUNTS: counts,
     },
-    compiler: ['-DNOREDUCE', '-DHC4', `-DVECTORSZ=${8_192 + counts + 64 * processes * requests}`],
+    compiler: ['-DNOREDUCE', '-DCOLLAPSE', `-DVECTORSZ=${8_192 + counts + 64 * processes * requests}`],
     // A trace that is not shown ends anywhere.
     checker: ['-E'],
     files: { 'events.h': headerOf(traces, processes) },
   });
   if (!printed.includes('errors: 0')) throw new Error(`a run of the model fails: ${printed.slice(-2_000)}`);
   const shown = new Map<number, number>();
-  for (const [, trace, count] of printed.matchAll(/^trace (\d+) shows (\d+)$/gm))
-    shown.set(Number(trace), Number(count));
-  const refused = traces.flatMap((trace, number) => {
+  for (const [, number, count] of printed.matchAll(/^trace (\d+) shows (\d+)$/gm))
+    shown.set(Number(number), Number(count));
+  return traces.flatMap((trace, number) => {
     const count = shown.get(number) ?? 0;
-    return count === sizeOf(trace)
-      ? []
-      : [{ nonce: trace.nonce, shown: count, events: textOf(trace) }];
+    return count === sizeOf(trace) ? [] : [{ nonce: trace.nonce, shown: count, events: textOf(trace) }];
   });
-  return { nonces: traces.length, events, skipped, refused };
 }
 
 function tracesOf(records: readonly FlightRecord[]): { traces: Trace[]; skipped: number } {
-  const byNonce = new Map<string, Map<FlightRecord, (Exchange | Taken)[]>>();
-  const offered = new Map<string, number>();
-  for (const record of records) {
-    for (const event of record.events) {
-      if (event.kind !== 'exchange' && event.kind !== 'taken') continue;
-      if (event.kind === 'exchange') offered.set(event.offered, (offered.get(event.offered) ?? 0) + 1);
-      // A nonce without a count belongs to nobody.
-      if (event.nc === 0 && event.kind === 'exchange') continue;
-      const processes = byNonce.get(event.nonce) ?? new Map<FlightRecord, (Exchange | Taken)[]>();
-      processes.set(record, [...(processes.get(record) ?? []), event]);
-      byNonce.set(event.nonce, processes);
-    }
-  }
+  const offers = new Map<string, Exchange[]>();
+  for (const event of records.flatMap(({ events }) => events))
+    if (event.kind === 'exchange') offers.set(event.offered, [...(offers.get(event.offered) ?? []), event]);
   const traces: Trace[] = [];
   let skipped = 0;
-  for (const [nonce, processes] of byNonce) {
-    const isCut = [...processes].some(
-      ([{ head }, [first]]) => head.isCut && first?.kind === 'exchange' && first.nc > 1,
-    );
-    if (isCut || (offered.get(nonce) ?? 0) > 1) skipped += 1;
-    else traces.push({ nonce, processes: [...processes.values()].map(eventsOf) });
+  for (const [nonce, processes] of byNonce(records)) {
+    if (isModelled(processes, offers.get(nonce) ?? []))
+      traces.push({ nonce, processes: processes.map(({ events }) => eventsOf(events)) });
+    else skipped += 1;
   }
   return { traces, skipped };
+}
+
+/** True if the record has the beginning of the nonce, which was issued once, and one handshake answers its challenge. */
+function isModelled(processes: readonly Recorded[], [offer, ...others]: readonly Exchange[]): boolean {
+  for (const { record, events } of processes) {
+    const [first] = events;
+    if (first?.kind !== 'exchange') continue;
+    if (record.head.isCut && first.nc > 1) return false;
+    // What a client's request obtains, a question about its credential answers, too, and the other way round.
+    const isOfBoth = offer !== undefined && (offer.request === 0) !== (first.request === 0);
+    if (isOfBoth && record.events.includes(offer)) return false;
+  }
+  return others.length === 0;
+}
+
+/** What one process recorded of one nonce. */
+interface Recorded {
+  readonly record: FlightRecord;
+  readonly events: (Exchange | Taken)[];
+}
+
+/** The events of nonces with a count; others belong to nobody. */
+function byNonce(records: readonly FlightRecord[]): Map<string, Recorded[]> {
+  const nonces = new Map<string, Recorded[]>();
+  for (const record of records) {
+    for (const event of record.events) {
+      const isCounted = event.kind === 'taken' || (event.kind === 'exchange' && event.nc > 0);
+      if (!isCounted) continue;
+      const processes = nonces.get(event.nonce) ?? [];
+      nonces.set(event.nonce, processes);
+      const last = processes.at(-1);
+      if (last?.record === record) last.events.push(event);
+      else processes.push({ record, events: [event] });
+    }
+  }
+  return nonces;
 }
 
 /** The events of one process with one nonce, in their order. */
@@ -133,14 +179,17 @@ function eventsOf(recorded: readonly (Exchange | Taken)[]): TraceEvent[] {
   }
   // Of events at one moment, what was begun before ends first.
   const rank = ({ kind }: TraceEvent): number => (kind === 'accepted' || kind === 'refused' ? 0 : 1);
-  return timed.sort((a, b) => a.at - b.at || rank(a.event) - rank(b.event)).map(({ event }) => event);
+  const events = timed.sort((a, b) => a.at - b.at || rank(a.event) - rank(b.event)).map(({ event }) => event);
+  const end = events.findIndex(({ nc }) => nc > MAX_COUNT);
+  return end < 0 ? events : events.slice(0, end);
 }
 
 /** How an attempt ended, and when its process knew it; undefined: it has not. */
 function endOf({ at, ended, result }: Exchange): { at: number; kind: 'accepted' | 'refused' } | undefined {
   if (ended === 0) return undefined;
   const isRefused = result === 401;
-  const isLost = typeof result === 'string' && (result.startsWith('lost') || result === 'upstream-credential-refused');
+  const isLost =
+    typeof result === 'string' && (result.startsWith('lost') || result === 'upstream-credential-refused');
   if (isRefused || isLost) return { at: Math.max(ended, at) + NOTICE_MS, kind: 'refused' };
   return { at: Math.max(ended, at + Number.EPSILON * at), kind: 'accepted' };
 }
@@ -168,6 +217,8 @@ function headerOf(traces: readonly Trace[], processes: number): string {
 
 function textOf({ processes }: Trace): string {
   return processes
-    .map((events) => events.map(({ kind, request, nc }) => `${kind} ${request}${nc === 0 ? '' : `/${nc}`}`).join(', '))
+    .map((events) =>
+      events.map(({ kind, request, nc }) => `${kind} ${request}${nc === 0 ? '' : `/${nc}`}`).join(', '),
+    )
     .join('\n');
 }
