@@ -112,8 +112,10 @@ async function refusedOf(traces: readonly Trace[]): Promise<RefusedTrace[]> {
 
 function tracesOf(records: readonly FlightRecord[]): { traces: Trace[]; skipped: number } {
   const offers = new Map<string, Exchange[]>();
-  for (const event of records.flatMap(({ events }) => events))
-    if (event.kind === 'exchange') offers.set(event.offered, [...(offers.get(event.offered) ?? []), event]);
+  for (const event of records.flatMap(({ events }) => events)) {
+    if (event.kind !== 'exchange' || event.offered === '') continue;
+    offers.set(event.offered, [...(offers.get(event.offered) ?? []), event]);
+  }
   const traces: Trace[] = [];
   let skipped = 0;
   for (const [nonce, processes] of byNonce(records)) {
