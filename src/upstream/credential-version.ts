@@ -23,9 +23,9 @@ import {
 } from '../handshake/account.ts';
 import { AttemptBudget, type Retries } from '../handshake/attempt-budget.ts';
 import { CredentialHealth, METHOD_REFUSED, SAYS_NOTHING } from '../handshake/credential-health.ts';
-import { type Exchange, type Lost, NO_BODY } from '../handshake/exchange.ts';
+import { type Exchange, NO_BODY } from '../handshake/exchange.ts';
 import type { FlightRecorder } from '../handshake/flight-recorder.ts';
-import { type HandshakeOptions, handshake } from '../handshake/handshake.ts';
+import { type HandshakeOptions, handshake, type Refused } from '../handshake/handshake.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
 import type { Tracing } from '../tracing/tracing.ts';
 import type { ConnectionOptions } from '../transport/connections.ts';
@@ -226,29 +226,22 @@ export class CredentialVersion {
     const latest = this.#attachments.at(-1);
     if (latest === undefined) return UNCLEAR;
     const { account } = latest;
-    const { options } = question;
-    const trace = this.#background();
+    const trace = this.#background(latest);
     try {
-      const call = callOf(question, latest, trace);
-      const result = await handshake(account, call, { reason: 'stale', ...options, verifies: true });
-      if (result === 'interrupted') return UNCLEAR;
-      if (result.kind === 'response') return await replyOf(account, result, call);
-      const { isNamedAgain, isStale, attempt, number, inHand } = result;
-      if (isStale) return UNCLEAR;
+      const first = await answerOnce(question, latest, trace, question.options);
+      if (!isRefusal(first)) return first;
+      const { isNamedAgain, attempt, number, inHand } = first;
       if (!isNamedAgain) return { kind: 'refused', attempt: number, attempts: 1, inHand };
+      const call = callOf(question, latest, trace);
       const asked = await anotherNonce(
         attempt.nonce.challenge.nonce,
-        () => this.#askAlone(account, call),
-        (each) => nonceIn(account, each),
+        () => askAlone(account, call),
+        (each) => chooseChallenge(account, each)?.nonce,
       );
-      if (asked.kind === 'lost') return UNCLEAR;
       if (!isChallenge(account, asked)) return await replyOf(account, asked, call);
-      const again = callOf(question, latest, trace);
-      const answered = await handshake(account, again, { reason: 'stale', challenge: asked, verifies: true });
-      if (answered === 'interrupted') return UNCLEAR;
-      if (answered.kind === 'response') return await replyOf(account, answered, again);
-      if (answered.isStale) return UNCLEAR;
-      return { kind: 'refused', attempt: answered.number, attempts: 2, inHand: answered.inHand };
+      const second = await answerOnce(question, latest, trace, { challenge: asked });
+      if (!isRefusal(second)) return second;
+      return { kind: 'refused', attempt: second.number, attempts: 2, inHand: second.inHand };
     } catch (error) {
       expectGatewayError(error);
       // Counted as an attempt that failed.
@@ -263,12 +256,12 @@ export class CredentialVersion {
     const latest = this.#attachments.at(-1);
     if (latest === undefined) return UNCLEAR;
     const { account } = latest;
-    const trace = this.#background();
+    const trace = this.#background(latest);
     const pending: PendingChallenge = account.pool.open(replaces);
     try {
-      const asked = await this.#askAlone(account, callOf(question, latest, trace));
-      const challenge = asked.kind === 'lost' ? undefined : chooseChallenge(account, asked);
-      if (challenge === undefined || asked.kind === 'lost') return UNCLEAR;
+      const asked = await askAlone(account, callOf(question, latest, trace));
+      const challenge = chooseChallenge(account, asked);
+      if (challenge === undefined) return UNCLEAR;
       const nonce = takeChallenge(account, pending, challenge, asked, { reason: 'ahead', trace });
       if (!nonce.shareable) return await this.ask({ ...question, options: { nonce, pending } });
       account.pool.acceptUntried(pending);
@@ -282,15 +275,8 @@ export class CredentialVersion {
     }
   }
 
-  async #askAlone(account: Account, call: Call): Promise<UpstreamResponse | Lost> {
-    const asked = await sendMessage(account, unsigned(call.request), call, false);
-    if (asked.kind === 'response' && isChallenge(account, asked))
-      account.metrics.upstreamAttempts.challenged.inc();
-    return asked;
-  }
-
-  #background() {
-    const deployment = this.#attachments.at(-1)?.transport.options.deployment ?? '';
+  #background({ transport }: Attachment) {
+    const { deployment } = transport.options;
     return this.#deps.tracing?.background('challenge', { 'digest_gateway.deployment': deployment });
   }
 
@@ -343,6 +329,30 @@ async function replyOf(account: Account, response: UpstreamResponse, { budget }:
     : { kind: 'accepted', status };
 }
 
-function nonceIn(account: Account, asked: UpstreamResponse | Lost): string | undefined {
-  return asked.kind === 'lost' ? undefined : chooseChallenge(account, asked)?.nonce;
+/** Sends the request of a question without an answer. @throws GatewayError when there is no response */
+async function askAlone(account: Account, call: Call): Promise<UpstreamResponse> {
+  const asked = await sendMessage(account, unsigned(call.request), call, false);
+  if (asked.kind === 'lost') throw asked.error;
+  if (isChallenge(account, asked)) account.metrics.upstreamAttempts.challenged.inc();
+  return asked;
+}
+
+/** Asks and answers in one handshake, and returns what that shows, or a refusal that can have two reasons. */
+async function answerOnce(
+  question: Question,
+  latest: Attachment,
+  trace: Call['request']['trace'],
+  options: HandshakeOptions = {},
+): Promise<Reply | Refused> {
+  const { account } = latest;
+  const call = callOf(question, latest, trace);
+  const result = await handshake(account, call, { reason: 'stale', ...options, verifies: true });
+  // No question is interrupted: `verifies`.
+  if (result === 'interrupted') return UNCLEAR;
+  if (result.kind === 'response') return replyOf(account, result, call);
+  return result.isStale ? UNCLEAR : result;
+}
+
+function isRefusal(result: Reply | Refused): result is Refused {
+  return 'isNamedAgain' in result;
 }

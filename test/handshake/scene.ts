@@ -184,6 +184,7 @@ export class HandshakeScene {
   error: GatewayError | undefined;
   readonly credential: UpstreamCredential;
   readonly transport: Transport;
+  readonly recorder: FlightRecorder;
 
   constructor({
     policy = 'auto',
@@ -218,6 +219,7 @@ export class HandshakeScene {
       },
     };
     const recorder = new FlightRecorder({ clock });
+    this.recorder = recorder;
     const deps = {
       store,
       clock,

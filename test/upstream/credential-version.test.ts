@@ -1,8 +1,20 @@
 import { describe, expect, test } from '@jest/globals';
 import { Cancellation } from '../../src/base/cancellation.ts';
 import type { Nonce } from '../../src/challenges/nonce.ts';
-import type { Question, Reply } from '../../src/upstream/credential-version.ts';
-import { answered, challenge, HandshakeScene, lost, stale, unauthorized } from '../handshake/scene.ts';
+import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
+import type { ExchangeRequest } from '../../src/handshake/exchange.ts';
+import type { Question, Reply, Transport } from '../../src/upstream/credential-version.ts';
+import {
+  answered,
+  challenge,
+  HandshakeScene,
+  held,
+  lost,
+  type Reply as SceneReply,
+  stale,
+  unauthorized,
+} from '../handshake/scene.ts';
+import { attemptWith, obtain, parked } from '../support/challenges.ts';
 
 const question = (): Question => ({ method: 'HEAD', target: '/p', cancellation: new Cancellation() });
 
@@ -130,4 +142,158 @@ test('a wrong proof of the upstream shows nothing', async () => {
   scene.replies.push(challenge('n1'), answered(200, 'rspauth="00"'));
   expect(await ask(scene)).toMatchObject({ kind: 'unclear' });
   expect(scene.health.accepted).toBe(false);
+});
+
+describe('a nonce that the refusal names again', () => {
+  test.each<[string, SceneReply[], object]>([
+    ['and then no response', [lost()], { kind: 'unclear' }],
+    ['and then no request for authentication', [answered()], { kind: 'unclear', isUnprotected: true }],
+    ['and then a stale one', [challenge('n2'), stale('n3')], { kind: 'unclear' }],
+    ['and then one that is accepted', [challenge('n2'), answered()], { kind: 'accepted', status: 200 }],
+    [
+      'and then a challenge that may not be answered',
+      [unauthorized('Basic realm="r"'), unauthorized('Basic realm="r"')],
+      { kind: 'unclear' },
+    ],
+  ])('%s', async (_what, replies, expected) => {
+    const scene = new HandshakeScene();
+    scene.replies.push(challenge('n1'), challenge('n1'), ...replies);
+    expect(await ask(scene)).toMatchObject(expected);
+  });
+});
+
+describe('a renewal', () => {
+  test.each<[string, SceneReply]>([
+    ['without a response', lost()],
+    ['without a request for authentication', answered()],
+    ['without a challenge that may be answered', unauthorized('Basic realm="r"')],
+  ])('%s shows nothing, and leaves the nonce as it is', async (_what, reply) => {
+    const scene = new HandshakeScene();
+    await scene.warmUp();
+    const nonce = scene.pool.reserve() as Nonce;
+    scene.replies.push(reply, answered());
+    expect(await scene.version.renew(nonce, question())).toMatchObject({ kind: 'unclear' });
+    await scene.send();
+    expect(scene.sent).toEqual(['HEAD /p', 'GET /x n1:2']);
+  });
+});
+
+test('a renewal counts only what asks for authentication as a challenge', async () => {
+  const scene = new HandshakeScene();
+  await scene.warmUp();
+  scene.replies.push(answered(), unauthorized('Basic realm="r"'));
+  const nonce = scene.pool.reserve() as Nonce;
+  await scene.version.renew(nonce, question());
+  await scene.version.renew(nonce, question());
+  expect(scene.events).toEqual(['attempt challenged']);
+});
+
+test('a defect is no reply', async () => {
+  const scene = new HandshakeScene();
+  await scene.warmUp();
+  const nonce = scene.pool.reserve() as Nonce;
+  const defect = (): never => {
+    throw new TypeError('a defect');
+  };
+  scene.replies.push(defect, defect);
+  await expect(ask(scene)).rejects.toThrow('a defect');
+  await expect(scene.version.renew(nonce, question())).rejects.toThrow('a defect');
+});
+
+describe('a version without connections', () => {
+  test('can be asked nothing', async () => {
+    const scene = new HandshakeScene();
+    await scene.warmUp();
+    const nonce = scene.pool.reserve() as Nonce;
+    await scene.version.detach(scene.transport);
+    // Can be called again.
+    await scene.version.detach(scene.transport);
+    expect([await ask(scene), await scene.version.renew(nonce, question())]).toMatchObject([
+      { kind: 'unclear' },
+      { kind: 'unclear' },
+    ]);
+    expect(scene.sent).toEqual([]);
+    expect(() => scene.account).toThrow('version 7 has no such transport');
+  });
+
+  test('is asked over the connections that came last, until they go', async () => {
+    const scene = new HandshakeScene();
+    const asked: string[] = [];
+    const other = {
+      ...scene.transport,
+      exchange: async (request: ExchangeRequest) => {
+        asked.push(request.method);
+        return scene.exchange(request);
+      },
+    };
+    scene.credential.attach(other);
+    scene.replies.push(challenge('n1'), answered(), challenge('n2'), answered());
+    await ask(scene);
+    expect(asked).toEqual(['HEAD', 'HEAD']);
+    await scene.credential.detach(other);
+    await ask(scene);
+    expect([asked.length, scene.sent.length]).toEqual([2, 4]);
+  });
+
+  test('leaves its nonces to other processes with the last that used their settings', async () => {
+    const store = new MemoryChallengeStore();
+    const scene = new HandshakeScene({ store });
+    await scene.warmUp();
+    const options = { ...scene.transport.options, noncePolicy: 'exclusive' as const };
+    const others = [1, 2].map(() => ({ ...scene.transport, options }));
+    const left: unknown[] = [];
+    for (const other of others) scene.credential.attach(other);
+    obtain(scene.version.on(others[0] as Transport).pool, parked('n9', 0));
+    for (const other of others) {
+      await scene.version.detach(other);
+      left.push((await store.take(scene.version.key))?.challenge.nonce);
+    }
+    // One that is not attached.
+    await scene.version.detach({ ...scene.transport });
+    expect([left, scene.pool.reserve()?.challenge.nonce]).toEqual([[undefined, 'n9'], 'n1']);
+  });
+});
+
+test('a question is the gateway’s own: no client waits for it, and it can be cancelled', async () => {
+  const scene = new HandshakeScene();
+  scene.replies.push(challenge('n1'), answered());
+  const asked = question();
+  await scene.version.ask(asked);
+  for (const request of scene.requests) {
+    expect(request).toMatchObject({ client: '', body: null });
+    expect(request.cancellation).toBe(asked.cancellation);
+  }
+});
+
+test('idle nonces leave when the upstream has refused several others', () => {
+  const { pool, version } = new HandshakeScene({ policy: 'exclusive' });
+  for (const nonce of ['n1', 'n2', 'n3']) obtain(pool, parked(nonce, 0));
+  for (const _ of [1, 2]) pool.refuse(attemptWith(pool, pool.reserve() as Nonce), false);
+  version.dropIdle();
+  expect(pool.reserve()).toBeUndefined();
+});
+
+test('each nonce has a cnonce of 128 random bits', async () => {
+  const scene = new HandshakeScene({ policy: 'single-use' });
+  scene.replies.push(challenge('n1'), answered(), challenge('n2'), answered());
+  await scene.send();
+  await scene.send();
+  const cnonces = scene.requests.flatMap(
+    ({ headers }) => /cnonce="([0-9a-f]{32})"/.exec(headers.join())?.[1] ?? [],
+  );
+  expect(new Set(cnonces).size).toBe(2);
+});
+
+test('a step of the nonce policy is reported', async () => {
+  const scene = new HandshakeScene();
+  await scene.warmUp();
+  // A count is refused although a higher one was accepted.
+  const early = held(stale('n3'));
+  scene.replies.push(early.reply, answered(), answered());
+  const first = scene.send();
+  await early.came;
+  await scene.send();
+  early.release();
+  await first;
+  expect(scene.events).toContain('policy exclusive');
 });

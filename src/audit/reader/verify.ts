@@ -6,9 +6,9 @@ import type { AuditKeys } from '../keys.ts';
 import { processOf } from '../replica-name.ts';
 import { formatHead, GENESIS, type Head } from '../seal.ts';
 import {
-  isBegunAnew,
   isStart,
   type Loss,
+  parseFinding,
   parseLoss,
   parseRetirement,
   parseSetAside,
@@ -16,13 +16,7 @@ import {
   type RetiredEnd,
   type SetAside,
 } from '../segments/admin-records.ts';
-import {
-  type AdminLine,
-  type ChainState,
-  ChainWalk,
-  type WalkedBatch,
-  walkFile,
-} from '../segments/chain-walk.ts';
+import { type ChainState, ChainWalk, type WalkedBatch, walkFile } from '../segments/chain-walk.ts';
 import { digestOf } from '../segments/recovery.ts';
 import {
   foldersIn,
@@ -35,6 +29,7 @@ import {
 import { TreeWalk } from '../segments/tree-walk.ts';
 import { absentLogs } from './absent-logs.ts';
 import { addCounts, type HeadCheckOptions, HeadChecks, type HeadCounts } from './head-checks.ts';
+import { UnprovenRecords } from './unproven-records.ts';
 
 /** How often the log of one process is read while segments of it are removed. */
 const MOST_READ = 10;
@@ -166,8 +161,7 @@ class LogCheck {
   #seals = 0;
   readonly #trees: TreeWalk | undefined;
   readonly #headChecks: HeadChecks;
-  /** Admin records that no signed head covers yet. */
-  #unproven: (AdminLine & { readonly name: string })[] = [];
+  readonly #unproven = new UnprovenRecords();
 
   constructor(options: VerifyOptions, replica: string, heads: readonly ExpectedHead[]) {
     this.#options = options;
@@ -257,15 +251,15 @@ class LogCheck {
   ): void {
     const { head, errors } = trees.take(batch, header);
     for (const error of errors) this.#add(error, name, error.line);
-    this.#unproven.push(...batch.admin.map((each) => ({ ...each, name })));
-    if (head !== undefined)
-      for (const { line, name: place, at } of this.#unproven) this.#readAdmin(line, place, at);
-    if (head !== undefined || trees.tree === undefined) this.#unproven = [];
+    const proven = this.#unproven.next(batch.admin, name, head?.line);
+    for (const { line, name: place, at } of proven) this.#readAdmin(line, place, at);
+    if (trees.tree === undefined) this.#unproven.clear();
   }
 
   #checkSigned(newest: Segment | undefined): void {
     if (this.#trees === undefined || newest === undefined) return;
     const { checkpoints, end } = this.#trees;
+    if (this.#unproven.isExceeded) this.#add(finding('admin-unsigned'));
     if (checkpoints === 0) this.#add(finding('checkpoint-missing'));
     else if (end !== undefined) this.#add(end, newest.name);
   }
@@ -299,7 +293,8 @@ class LogCheck {
       }
       if (unchecked !== undefined) yield finding('retired-unchecked', { segment, key: unchecked });
     }
-    if (isBegunAnew(text)) yield finding('log-begun-anew');
+    const kind = parseFinding(text);
+    if (kind !== undefined) yield finding(kind);
     const loss = parseLoss(text);
     if (loss !== undefined) yield this.#recordsLost(loss);
     const aside = parseSetAside(text);
