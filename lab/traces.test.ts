@@ -1,6 +1,9 @@
 import { expect, test } from '@jest/globals';
 import { defaultSettings } from '../src/simulator/settings.ts';
 import { closing } from '../test/support/closing.ts';
+import { startGateway, type TestDeployment } from '../test/support/gateway.ts';
+import { startRedis } from '../test/support/redis.ts';
+import { redisOptions, single } from '../test/support/redis-store.ts';
 import { startSimulator } from '../test/support/simulator.ts';
 import { needPackages } from '../test/support/system-packages.ts';
 import { checkTraces, type TraceReport } from './models/trace.ts';
@@ -36,32 +39,36 @@ test.each([
   expect(refused).not.toEqual([]);
 });
 
+/** An upstream, and how a gateway reaches it. */
+async function startUpstream(nonceLifetimeMs: number): Promise<TestDeployment> {
+  const { deployments } = defaultSettings();
+  const submissions = { ...deployments.submissions, testPaths: true, qop: 'auth' as const, nonceLifetimeMs };
+  const simulator = await startSimulator({ deployments: { submissions } });
+  closing.push(() => simulator.close());
+  return { origin: simulator.deployments.submissions.origin, ca: simulator.ca };
+}
+
+/** So many clients send so many requests each. */
+async function load(origin: string, clients: number, requests: number): Promise<void> {
+  const client = async (): Promise<void> => {
+    for (let left = requests; left > 0; left -= 1) {
+      const response = await fetch(`${origin}/submissions/echo`);
+      await response.arrayBuffer();
+    }
+  };
+  await Promise.all(Array.from({ length: clients }, client));
+}
+
 test.each([undefined, 'same-count'])(
   'the record of a real gateway under load, with %s, is judged',
   async (name) => {
     needPackages('spin', 'gcc');
-    const { deployments } = defaultSettings();
-    const submissions = {
-      ...deployments.submissions,
-      testPaths: true,
-      qop: 'auth' as const,
-      nonceLifetimeMs: 500,
-    };
-    const simulator = await startSimulator({ deployments: { submissions } });
-    closing.push(() => simulator.close());
-    const { origin } = simulator.deployments.submissions;
     await using gateway = await startGatewayChild({
-      deployments: { submissions: { origin, ca: simulator.ca } },
+      deployments: { submissions: await startUpstream(500) },
       top: {},
       mutation: MUTATIONS.find((each) => each.name === name),
     });
-    const client = async (): Promise<void> => {
-      for (let left = 50; left > 0; left -= 1) {
-        const response = await fetch(`http://127.0.0.1:${gateway.port}/submissions/echo`);
-        await response.arrayBuffer();
-      }
-    };
-    await Promise.all(Array.from({ length: 12 }, client));
+    await load(`http://127.0.0.1:${gateway.port}`, 12, 50);
     const { events, skipped, refused } = await checkTraces(readRecords(await gateway.flight()));
     // Each request begins an attempt, and ends it.
     if (name === undefined) expect(events).toBeGreaterThanOrEqual(1_200);
@@ -70,3 +77,26 @@ test.each([undefined, 'same-count'])(
     else expect(refused).not.toEqual([]);
   },
 );
+
+test('the records of real gateways that leave nonces to one another are behaviours of the model', async () => {
+  needPackages('spin', 'gcc');
+  const submissions = await startUpstream(60_000);
+  const redis = await startRedis();
+  closing.push(() => redis.close());
+  const records: string[] = [];
+  const replace = async (): Promise<void> => {
+    for (let left = 4; left > 0; left -= 1) {
+      const gateway = await startGateway({ submissions }, {}, { redis: redisOptions(single(redis.port)) });
+      await load(gateway.origin, 4, 10);
+      await gateway.close();
+      records.push(await gateway.plane.flightRecord());
+    }
+  };
+  await Promise.all([replace(), replace()]);
+  const read = readRecords(records.join(''));
+  const taken = read.flatMap(({ events }) => events).filter(({ kind }) => kind === 'taken');
+  expect(taken.length).toBeGreaterThan(0);
+  const { events, refused } = await checkTraces(read);
+  expect(events).toBeGreaterThanOrEqual(640);
+  expect(refused).toEqual([]);
+});
