@@ -1,6 +1,6 @@
 import { type ErrorCode, errorKinds, GatewayError } from '../../src/base/errors.ts';
-import type { Exchange, ExchangeRequest, Lost } from '../../src/handshake/exchange.ts';
-import { UpstreamResponse } from '../../src/handshake/response.ts';
+import type { Exchange, ExchangeRequest } from '../../src/handshake/exchange.ts';
+import { type Lost, UpstreamResponse } from '../../src/handshake/response.ts';
 import type { RecordedExchange } from './flight.ts';
 import type { ExchangeListener } from './upstream/connections.ts';
 import { answerIn, REALM, type UpstreamReply, type Verdict, valuesOf } from './upstream/server.ts';

@@ -218,16 +218,16 @@ export class Gateway {
     this.#retries.onRequest(now);
     const headers = ['x-request', String(id)];
     const facts = noFacts();
+    const budget = new AttemptBudget(this.#retries);
     const request = {
       ...{ method, target, headers, body: bodyOf(body) },
-      ...{ cancellation, client, facts, trace: undefined },
+      ...{ cancellation, budget, client, facts, trace: undefined },
     };
     const place = { deadline: 0, previous: undefined, next: undefined };
     const timed: Timed = { cancellation, source: undefined, body: NO_BODY, ...place };
     this.#deadlines.begin(timed, now);
     try {
-      const budget = new AttemptBudget(this.#retries);
-      const response = await credential.send(request, budget, transport);
+      const response = await credential.send(request, transport);
       record.status = response.status;
       await response.skip();
     } finally {

@@ -13,7 +13,6 @@ import { chooseFor } from '../digest/authorization.ts';
 import { type Challenge, parseChallenges } from '../digest/challenge.ts';
 import type { AttemptResult, ChallengeReason } from '../metrics/deployment-metrics.ts';
 import type { TracedWork } from '../tracing/tracing.ts';
-import type { AttemptBudget } from './attempt-budget.ts';
 import type { CredentialHealth } from './credential-health.ts';
 import { outOfBodyMemory } from './errors.ts';
 import type {
@@ -21,13 +20,12 @@ import type {
   Exchange,
   ExchangeFacts,
   ExchangeRequest,
-  Lost,
   Message,
   RequestBody,
   UpstreamRequest,
 } from './exchange.ts';
 import type { FlightRecorder } from './flight-recorder.ts';
-import type { UpstreamResponse } from './response.ts';
+import type { Lost, UpstreamResponse } from './response.ts';
 
 /** Header field of the credentials: for an upstream, or for a proxy (RFC 9110 §11.6.2, §11.7.2). */
 export type CredentialsField = 'authorization' | 'proxy-authorization';
@@ -74,6 +72,8 @@ export interface Account {
   readonly field: CredentialsField;
   /** Host and port of the server. */
   readonly address: string;
+  /** Sends messages to the server. */
+  readonly exchange: Exchange;
   readonly metrics: HandshakeMetrics;
   /** For the spans of exchanges. */
   readonly deployment: string;
@@ -81,13 +81,6 @@ export interface Account {
   readonly forwardTrace: boolean;
   /** Left out: exchanges with a proxy are not recorded. */
   readonly recorder?: FlightRecorder;
-}
-
-/** A request, how its messages go out, and how many there may be. */
-export interface Call {
-  readonly request: UpstreamRequest;
-  readonly budget: AttemptBudget;
-  readonly exchange: Exchange;
 }
 
 /** True if the server asks for authentication, or refuses it. */
@@ -152,12 +145,11 @@ export async function discard(
 export async function sendMessage(
   account: Account,
   message: Message,
-  call: Call,
+  request: UpstreamRequest,
   freshConnection: boolean,
-  refusal = call.request.refusal,
+  refusal = request.refusal,
 ): Promise<UpstreamResponse | Lost> {
   const { method, target, body } = message;
-  const { request, exchange } = call;
   const { recorder } = account;
   const { client, cancellation, noTotalTimeout, facts, interim, trace } = request;
   const span = trace && spanOf(account, message, trace);
@@ -179,7 +171,7 @@ export async function sendMessage(
       facts,
       interim,
     };
-    const result = await exchange(sent);
+    const result = await account.exchange(sent);
     recorder?.received(recorded, result);
     if (result.kind === 'lost') {
       account.metrics.upstreamAttempts.error.inc();

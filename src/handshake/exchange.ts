@@ -3,10 +3,8 @@ import type { GatewayError } from '../base/errors.ts';
 import type { RawHeaders } from '../base/raw-headers.ts';
 import type { Nonce } from '../challenges/nonce.ts';
 import type { TracedWork } from '../tracing/tracing.ts';
-import type { UpstreamResponse } from './response.ts';
-
-/** RFC 9110 §9.2.2: only these may be sent again when nothing is known of the first. */
-export const IDEMPOTENT: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS', 'TRACE', 'PUT', 'DELETE']);
+import type { AttemptBudget } from './attempt-budget.ts';
+import type { Lost, UpstreamResponse } from './response.ts';
 
 /** One request as it goes over the wire. */
 export interface Message {
@@ -85,6 +83,8 @@ export interface UpstreamRequest extends ExchangeOptions {
   readonly headers: RawHeaders;
   readonly body: RequestBody;
   readonly cancellation: Cancellation;
+  /** Bounds its exchanges. */
+  readonly budget: AttemptBudget;
   /** Span of the client request; undefined: not traced. */
   readonly trace: TracedWork | undefined;
 }
@@ -106,18 +106,6 @@ export interface ExchangeRequest extends Message, ExchangeOptions {
   readonly cancellation: Cancellation;
   /** True: goes out on a new connection. Left out or false: on one that is open, if there is one. */
   readonly freshConnection?: boolean;
-}
-
-/** There was no connection, or it broke before the first byte of a response. */
-export interface Lost {
-  readonly kind: 'lost';
-  readonly error: GatewayError;
-  /** True if the connection broke; false if it could not be made. */
-  readonly broke: boolean;
-  /** True if bytes of the request may have reached the upstream. */
-  readonly sent: boolean;
-  /** True if the connection had been idle: the upstream may have closed it before the request came. */
-  readonly reused: boolean;
 }
 
 /**

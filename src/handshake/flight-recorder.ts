@@ -7,8 +7,8 @@ import type { ParkedChallenge } from '../challenges/store/store.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
 import { parseAuthenticationInfo } from '../digest/authentication-info.ts';
 import { parseChallenges } from '../digest/challenge.ts';
-import type { ExchangeFacts, Lost, Message, UpstreamRequest } from './exchange.ts';
-import type { UpstreamResponse } from './response.ts';
+import type { ExchangeFacts, Message, UpstreamRequest } from './exchange.ts';
+import type { Lost, UpstreamResponse } from './response.ts';
 
 /** Version of the form of a record. */
 export const FLIGHT_FORMAT = 1;
@@ -159,7 +159,11 @@ export class FlightRecorder {
   }
 
   /** A client's request begins. Returns the number of its event, which the caller passes to `ended`. */
-  request(deployment: string, credential: string, { method, body, facts }: UpstreamRequest): number {
+  request(
+    deployment: string,
+    credential: string,
+    { method, body, facts }: Pick<UpstreamRequest, 'method' | 'body' | 'facts'>,
+  ): number {
     this.#requests += 1;
     if (facts !== undefined) facts.flightRequest = this.#requests;
     const slot = this.#next('request', deployment, credential);

@@ -1,8 +1,9 @@
 import type { Clock } from '../base/clock.ts';
 import { GatewayError } from '../base/errors.ts';
 import type { Credential, CredentialSet } from '../credentials/credentials.ts';
-import { type Exchange, type ExchangeRequest, IDEMPOTENT, type Lost } from '../handshake/exchange.ts';
-import type { UpstreamResponse } from '../handshake/response.ts';
+import { IDEMPOTENT } from '../handshake/attempt-budget.ts';
+import type { Exchange, ExchangeRequest } from '../handshake/exchange.ts';
+import type { Lost, UpstreamResponse } from '../handshake/response.ts';
 import type { HistogramSeries } from '../metrics/series.ts';
 import {
   Connection,

@@ -1,8 +1,8 @@
 import type { Cancellable } from '../base/cancellation.ts';
 import type { ErrorCode, GatewayError } from '../base/errors.ts';
 import type { RawHeaders } from '../base/raw-headers.ts';
-import type { ExchangeRequest, Lost } from '../handshake/exchange.ts';
-import type { ResponseSource, UpstreamResponse } from '../handshake/response.ts';
+import type { ExchangeRequest } from '../handshake/exchange.ts';
+import type { Lost, ResponseSource, UpstreamResponse } from '../handshake/response.ts';
 import { isConnectionLost, upstreamError } from './errors.ts';
 import type { FairQueue, Queued } from './fair-queue.ts';
 import type { ResponseReceiver } from './response-reader.ts';

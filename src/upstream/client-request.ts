@@ -5,6 +5,7 @@ import { type Linked, LinkedQueue } from '../base/linked-queue.ts';
 import { type ClientState, PerClient } from '../base/per-client.ts';
 import type { RawHeaders } from '../base/raw-headers.ts';
 import { callEach } from '../base/report-error.ts';
+import { AttemptBudget, type Retries } from '../handshake/attempt-budget.ts';
 import { clientTooSlow, upstreamTooSlow } from '../handshake/errors.ts';
 import {
   type ExchangeFacts,
@@ -59,6 +60,7 @@ export class ActiveRequest implements UpstreamRequest, Timed {
   readonly source: BodySource | undefined;
   readonly interim: InterimReceiver;
   readonly cancellation: Cancellation;
+  readonly budget: AttemptBudget;
   /** None until it was received, as far as it can be kept. */
   body: ReceivedBody = NO_BODY;
   refusal: Refusal | undefined;
@@ -73,13 +75,14 @@ export class ActiveRequest implements UpstreamRequest, Timed {
   spilled = false;
   ended = false;
 
-  /** `source`: its body; undefined: it has none. */
+  /** `source`: its body; undefined: it has none. `retries`: those of its upstream. */
   constructor(
     facts: RequestFacts,
     { target, headers, noTotalTimeout }: RequestToSend,
     source: BodySource | undefined,
     interim: InterimReceiver,
     cancellation: Cancellation,
+    retries: Retries,
   ) {
     this.client = facts.client;
     this.method = facts.method;
@@ -91,6 +94,7 @@ export class ActiveRequest implements UpstreamRequest, Timed {
     this.source = source;
     this.interim = interim;
     this.cancellation = cancellation;
+    this.budget = new AttemptBudget(retries);
   }
 }
 

@@ -12,7 +12,6 @@ import type { AlgorithmName } from '../digest/algorithms.ts';
 import {
   type Account,
   anotherNonce,
-  type Call,
   chooseChallenge,
   discard,
   type HandshakeMetrics,
@@ -23,10 +22,10 @@ import {
 } from '../handshake/account.ts';
 import { AttemptBudget, type Retries } from '../handshake/attempt-budget.ts';
 import { CredentialHealth, METHOD_REFUSED, SAYS_NOTHING } from '../handshake/credential-health.ts';
-import { type Exchange, type Lost, NO_BODY } from '../handshake/exchange.ts';
+import { type Exchange, NO_BODY, type UpstreamRequest } from '../handshake/exchange.ts';
 import type { FlightRecorder } from '../handshake/flight-recorder.ts';
 import { type HandshakeOptions, handshake } from '../handshake/handshake.ts';
-import type { UpstreamResponse } from '../handshake/response.ts';
+import type { Lost, UpstreamResponse } from '../handshake/response.ts';
 import type { Tracing } from '../tracing/tracing.ts';
 import type { ConnectionOptions } from '../transport/connections.ts';
 import { type Egress, egressAddress } from '../transport/egress.ts';
@@ -157,7 +156,7 @@ export class CredentialVersion {
 
   /** Requests go out over this transport from now on. */
   attach(transport: Transport): void {
-    const { address, options, metrics } = transport;
+    const { address, exchange, options, metrics } = transport;
     const { deployment, algorithms, forwardTrace } = options;
     const { clock, recorder } = this.#deps;
     const pool = this.#poolFor(options);
@@ -169,6 +168,7 @@ export class CredentialVersion {
       algorithms,
       field: 'authorization',
       address,
+      exchange,
       metrics,
       deployment,
       forwardTrace,
@@ -229,21 +229,21 @@ export class CredentialVersion {
     const { options } = question;
     const trace = this.#background();
     try {
-      const call = callOf(question, latest, trace);
-      const result = await handshake(account, call, { reason: 'stale', ...options, verifies: true });
+      const request = requestOf(question, trace);
+      const result = await handshake(account, request, { reason: 'stale', ...options, verifies: true });
       if (result === 'interrupted') return UNCLEAR;
-      if (result.kind === 'response') return await replyOf(account, result, call);
+      if (result.kind === 'response') return await replyOf(account, result, request);
       const { isNamedAgain, isStale, attempt, number, inHand } = result;
       if (isStale) return UNCLEAR;
       if (!isNamedAgain) return { kind: 'refused', attempt: number, attempts: 1, inHand };
       const asked = await anotherNonce(
         attempt.nonce.challenge.nonce,
-        () => this.#askAlone(account, call),
+        () => this.#askAlone(account, request),
         (each) => nonceIn(account, each),
       );
       if (asked.kind === 'lost') return UNCLEAR;
-      if (!isChallenge(account, asked)) return await replyOf(account, asked, call);
-      const again = callOf(question, latest, trace);
+      if (!isChallenge(account, asked)) return await replyOf(account, asked, request);
+      const again = requestOf(question, trace);
       const answered = await handshake(account, again, { reason: 'stale', challenge: asked, verifies: true });
       if (answered === 'interrupted') return UNCLEAR;
       if (answered.kind === 'response') return await replyOf(account, answered, again);
@@ -266,7 +266,7 @@ export class CredentialVersion {
     const trace = this.#background();
     const pending: PendingChallenge = account.pool.open(replaces);
     try {
-      const asked = await this.#askAlone(account, callOf(question, latest, trace));
+      const asked = await this.#askAlone(account, requestOf(question, trace));
       const challenge = asked.kind === 'lost' ? undefined : chooseChallenge(account, asked);
       if (challenge === undefined || asked.kind === 'lost') return UNCLEAR;
       const nonce = takeChallenge(account, pending, challenge, asked, { reason: 'ahead', trace });
@@ -282,8 +282,8 @@ export class CredentialVersion {
     }
   }
 
-  async #askAlone(account: Account, call: Call): Promise<UpstreamResponse | Lost> {
-    const asked = await sendMessage(account, unsigned(call.request), call, false);
+  async #askAlone(account: Account, request: UpstreamRequest): Promise<UpstreamResponse | Lost> {
+    const asked = await sendMessage(account, unsigned(request), request, false);
     if (asked.kind === 'response' && isChallenge(account, asked))
       account.metrics.upstreamAttempts.challenged.inc();
     return asked;
@@ -321,19 +321,19 @@ export class CredentialVersion {
   }
 }
 
-function callOf(
+function requestOf(
   { method, target, cancellation }: Question,
-  { transport }: Attachment,
-  trace: Call['request']['trace'],
-): Call {
-  return {
-    request: { method, target, headers: [], body: NO_BODY, cancellation, client: '', trace },
-    exchange: transport.exchange,
-    budget: new AttemptBudget(NO_RETRIES, 1),
-  };
+  trace: UpstreamRequest['trace'],
+): UpstreamRequest {
+  const budget = new AttemptBudget(NO_RETRIES, 1);
+  return { method, target, headers: [], body: NO_BODY, cancellation, budget, client: '', trace };
 }
 
-async function replyOf(account: Account, response: UpstreamResponse, { budget }: Call): Promise<Reply> {
+async function replyOf(
+  account: Account,
+  response: UpstreamResponse,
+  { budget }: UpstreamRequest,
+): Promise<Reply> {
   await discard(account, response);
   const { status } = response;
   const isUnprotected = budget.answered === 0;

@@ -4,7 +4,6 @@ import { GatewayError } from '../base/errors.ts';
 import { reportError } from '../base/report-error.ts';
 import type { NoncePool } from '../challenges/pool.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
-import type { AttemptBudget } from '../handshake/attempt-budget.ts';
 import { circuitOpen } from '../handshake/errors.ts';
 import type { UpstreamRequest } from '../handshake/exchange.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
@@ -153,24 +152,20 @@ export class UpstreamAddress implements ExchangeObserver {
    * @throws GatewayError `upstream-circuit-open`; when there is no response
    * @throws TypeError when the deployment has no such credential
    */
-  send(request: UpstreamRequest, budget: AttemptBudget, name: string): Promise<UpstreamResponse> {
+  send(request: UpstreamRequest, name: string): Promise<UpstreamResponse> {
     const credential = this.#credentials.get(name);
     if (credential === undefined) {
       throw new TypeError(`deployment ${this.#options.deployment} has no credential ${name}`);
     }
-    if (this.state.status.circuit !== 'closed') return this.#sendTrial(request, budget, credential);
-    return credential.send(request, budget, this.#transport);
+    if (this.state.status.circuit !== 'closed') return this.#sendTrial(request, credential);
+    return credential.send(request, this.#transport);
   }
 
-  async #sendTrial(
-    request: UpstreamRequest,
-    budget: AttemptBudget,
-    credential: UpstreamCredential,
-  ): Promise<UpstreamResponse> {
+  async #sendTrial(request: UpstreamRequest, credential: UpstreamCredential): Promise<UpstreamResponse> {
     const change = this.state.admit(request);
     if (change !== undefined) this.#changed(change);
     try {
-      return await credential.send(request, budget, this.#transport);
+      return await credential.send(request, this.#transport);
     } finally {
       this.state.leave(request);
     }

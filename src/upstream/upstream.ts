@@ -2,9 +2,8 @@ import { InFlight } from '../base/in-flight.ts';
 import { reportError } from '../base/report-error.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
 import { discard } from '../handshake/account.ts';
-import { AttemptBudget, RetryBudget, type RetryOptions } from '../handshake/attempt-budget.ts';
+import { IDEMPOTENT, RetryBudget, type RetryOptions } from '../handshake/attempt-budget.ts';
 import { circuitOpen, outOfBodyMemory } from '../handshake/errors.ts';
-import { IDEMPOTENT } from '../handshake/exchange.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
 import type { DeploymentMetrics } from '../metrics/deployment-metrics.ts';
 import type { Egress } from '../transport/egress.ts';
@@ -63,7 +62,8 @@ export class Upstream {
   readonly #deadlines: Deadlines;
   readonly #admission: Admission;
   readonly #metrics: DeploymentMetrics;
-  readonly #retries: RetryBudget;
+  /** For the budgets of requests. */
+  readonly retries: RetryBudget;
   readonly #inFlight = new InFlight();
   /** Requests on a connection whose bodies are streamed because there was no memory to keep them. */
   #spilled = 0;
@@ -82,7 +82,7 @@ export class Upstream {
     this.#deadlines = new Deadlines(totalTimeout, deps.clock);
     this.#admission = new Admission(options.timeouts.response);
     this.#metrics = deps.metrics;
-    this.#retries = new RetryBudget(retry, deps.clock, deps.metrics.retries);
+    this.retries = new RetryBudget(retry, deps.clock, deps.metrics.retries);
     const { localAddresses, proxy } = egress;
     const from = localAddresses.length === 0 ? [undefined] : localAddresses;
     this.addresses = from.flatMap((localAddress) =>
@@ -171,13 +171,12 @@ export class Upstream {
         request.cancellation,
       );
     }
-    const budget = new AttemptBudget(this.#retries);
     let response: UpstreamResponse;
     if (this.egress.areSeveral) {
-      response = await this.#sendFromAny(request, budget, credential, now);
+      response = await this.#sendFromAny(request, credential, now);
     } else {
       const address = this.#admit(request, this.addresses, now);
-      response = await this.#sendOrMove(request, budget, credential, address, this.addresses);
+      response = await this.#sendOrMove(request, credential, address, this.addresses);
       request.response = response;
       this.outcomes?.classify(response, credential);
     }
@@ -229,22 +228,17 @@ export class Upstream {
     request.load = this.#admission.enter(request.client, address.connections);
     if (spilled) this.#spilled += 1;
     request.spilled = spilled;
-    this.#retries.onRequest(now);
+    this.retries.onRequest(now);
     return address;
   }
 
   /** Sends a request from the local address in use, and goes on from others as `#sendFrom` says. */
-  async #sendFromAny(
-    request: ActiveRequest,
-    budget: AttemptBudget,
-    credential: string,
-    now: number,
-  ): Promise<UpstreamResponse> {
+  async #sendFromAny(request: ActiveRequest, credential: string, now: number): Promise<UpstreamResponse> {
     const mayTry = request.body.kind !== 'streamed' && IDEMPOTENT.has(request.method);
     let from = this.egress.choose(mayTry);
     let address: UpstreamAddress | undefined = this.#admit(request, this.#reachedFrom(from.index), now);
     for (;;) {
-      const result = await this.#sendFrom(from, request, budget, credential, address);
+      const result = await this.#sendFrom(from, request, credential, address);
       if ('kind' in result) return result;
       from = result;
       address = this.#choose(this.#reachedFrom(from.index));
@@ -259,7 +253,6 @@ export class Upstream {
   async #sendFrom(
     from: EgressChoice,
     request: ActiveRequest,
-    budget: AttemptBudget,
     credential: string,
     address: UpstreamAddress,
   ): Promise<UpstreamResponse | EgressChoice> {
@@ -267,10 +260,10 @@ export class Upstream {
     let response: UpstreamResponse;
     try {
       const addresses = this.#reachedFrom(from.index);
-      response = await this.#sendOrMove(request, budget, credential, address, addresses);
+      response = await this.#sendOrMove(request, credential, address, addresses);
     } catch (error) {
       const next = isAddressMissing(error) ? this.egress.missing(from) : undefined;
-      if (next === undefined || !budget.takeMove(request, error, 'next_egress')) throw error;
+      if (next === undefined || !request.budget.takeMove(request, error, 'next_egress')) throw error;
       return next;
     }
     request.response = response;
@@ -280,7 +273,7 @@ export class Upstream {
       return response;
     }
     const next = this.egress.refused(from, response.outcome);
-    if (next === undefined || !this.#isAdmittingFrom(next) || !budget.takeNextEgress(request))
+    if (next === undefined || !this.#isAdmittingFrom(next) || !request.budget.takeNextEgress(request))
       return response;
     await discard({ metrics: this.#metrics }, response);
     request.response = undefined;
@@ -290,19 +283,18 @@ export class Upstream {
   /** Sends a request to this address; if it gets no response there, once to another one of these. */
   #sendOrMove(
     request: ActiveRequest,
-    budget: AttemptBudget,
     credential: string,
     address: UpstreamAddress,
     addresses: readonly UpstreamAddress[],
   ): Promise<UpstreamResponse> {
-    const sent = address.send(request, budget, credential);
+    const sent = address.send(request, credential);
     if (addresses.length === 1) return sent;
     return sent.catch((error) => {
       // The others are reached from the same local address.
       if (isAddressMissing(error)) throw error;
       const other = this.#choose(addresses, address);
-      if (other === undefined || !budget.takeMove(request, error)) throw error;
-      return other.send(request, budget, credential);
+      if (other === undefined || !request.budget.takeMove(request, error)) throw error;
+      return other.send(request, credential);
     });
   }
 

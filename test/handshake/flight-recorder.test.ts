@@ -3,9 +3,9 @@ import { Cancellation } from '../../src/base/cancellation.ts';
 import { GatewayError } from '../../src/base/errors.ts';
 import { Nonce } from '../../src/challenges/nonce.ts';
 import { type Challenge, parseChallenges } from '../../src/digest/challenge.ts';
-import { type AnsweredNonce, type Lost, NO_BODY } from '../../src/handshake/exchange.ts';
+import { type AnsweredNonce, NO_BODY } from '../../src/handshake/exchange.ts';
 import { FlightRecorder } from '../../src/handshake/flight-recorder.ts';
-import { UpstreamResponse } from '../../src/handshake/response.ts';
+import { type Lost, UpstreamResponse } from '../../src/handshake/response.ts';
 import { credential, noFacts } from './scene.ts';
 
 const NONCE = 'nonce-of-the-upstream';

@@ -12,13 +12,12 @@ import {
   type Exchange,
   type ExchangeFacts,
   type ExchangeRequest,
-  type Lost,
   NO_BODY,
   type UpstreamRequest,
 } from '../../src/handshake/exchange.ts';
 import { FlightRecorder } from '../../src/handshake/flight-recorder.ts';
 import { type HandshakeOptions, handshake, type Refused } from '../../src/handshake/handshake.ts';
-import { type ResponseSource, UpstreamResponse } from '../../src/handshake/response.ts';
+import { type Lost, type ResponseSource, UpstreamResponse } from '../../src/handshake/response.ts';
 import { UpstreamCredential } from '../../src/upstream/credential.ts';
 import { CredentialCircuit, RefusedTargets } from '../../src/upstream/credential-circuit.ts';
 import { CredentialVersion, type Transport } from '../../src/upstream/credential-version.ts';
@@ -279,6 +278,7 @@ export class HandshakeScene {
       headers: [],
       body: NO_BODY,
       cancellation: new Cancellation(),
+      budget: new AttemptBudget(),
       client: 'c',
       trace: undefined,
       facts: this.facts,
@@ -292,19 +292,14 @@ export class HandshakeScene {
     options?: HandshakeOptions,
     budget = new AttemptBudget(),
   ): Promise<'response' | 'interrupted' | Refused> {
-    const { exchange } = this;
-    const result = await handshake(
-      this.account,
-      { request: this.request(change), budget, exchange },
-      options,
-    );
+    const result = await handshake(this.account, this.request({ budget, ...change }), options);
     return result !== 'interrupted' && result.kind === 'response' ? 'response' : result;
   }
 
   /** Sends a client request; resolves to `answered`, or the code of its error. */
   async send(change: Partial<UpstreamRequest> = {}, budget = new AttemptBudget()): Promise<string> {
     try {
-      this.responses.push(await this.credential.send(this.request(change), budget, this.transport));
+      this.responses.push(await this.credential.send(this.request({ budget, ...change }), this.transport));
       return 'answered';
     } catch (error) {
       if (!(error instanceof GatewayError)) throw error;

@@ -162,9 +162,9 @@ test('a release waits for the requests over its transport', async () => {
   ended.push('release');
   await testing;
   expect(ended).toEqual(['request', 'release']);
-  await expect(
-    credential.send({ target: '/', client: '' } as never, undefined as never, transport),
-  ).rejects.toThrow('no such transport');
+  await expect(credential.send({ target: '/', client: '' } as never, transport)).rejects.toThrow(
+    'no such transport',
+  );
 });
 
 test('one count gives every nc of a nonce that an origin gives to several credentials, until none is left', async () => {

@@ -7,6 +7,7 @@ import { monotonicClock } from '../../src/base/clock.ts';
 import { createLog } from '../../src/base/log.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
+import type { Retries } from '../../src/handshake/attempt-budget.ts';
 import { FlightRecorder } from '../../src/handshake/flight-recorder.ts';
 import { Metrics } from '../../src/metrics/metrics.ts';
 import { defaultSettings } from '../../src/simulator/settings.ts';
@@ -80,7 +81,7 @@ async function startLosing(localAddresses: readonly string[]) {
     await simulator.close();
   });
   const send = async (method: string, text = ''): Promise<string> => {
-    const request = requestOf(method, text);
+    const request = requestOf(method, text, upstream.retries);
     try {
       const response = await upstream.send(request, 'c');
       await response.skip();
@@ -92,14 +93,21 @@ async function startLosing(localAddresses: readonly string[]) {
   return { send, upstream, logged, simulator };
 }
 
-function requestOf(method: string, text: string): ActiveRequest {
+function requestOf(method: string, text: string, retries: Retries): ActiveRequest {
   const facts: RequestFacts = { ...noFacts(), client: 'a', method, trace: undefined };
   const open = () => Readable.from([Buffer.from(text)]);
   const body = { length: text.length, open, framing: () => 0, onBytes: () => {} };
   const headers = text === '' ? [] : ['content-length', `${text.length}`];
   const toSend = { target: '/echo', headers, noTotalTimeout: false };
   const interim = { information: () => {} };
-  return new ActiveRequest(facts, toSend, text === '' ? undefined : body, interim, new Cancellation());
+  return new ActiveRequest(
+    facts,
+    toSend,
+    text === '' ? undefined : body,
+    interim,
+    new Cancellation(),
+    retries,
+  );
 }
 
 test.each([

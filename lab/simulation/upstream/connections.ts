@@ -1,7 +1,7 @@
 import type { Cancellable } from '../../../src/base/cancellation.ts';
 import { GatewayError } from '../../../src/base/errors.ts';
-import type { Exchange, ExchangeRequest, Lost } from '../../../src/handshake/exchange.ts';
-import { type ResponseSource, UpstreamResponse } from '../../../src/handshake/response.ts';
+import type { Exchange, ExchangeRequest } from '../../../src/handshake/exchange.ts';
+import { type Lost, type ResponseSource, UpstreamResponse } from '../../../src/handshake/response.ts';
 import { isConnectionLost, upstreamError } from '../../../src/transport/errors.ts';
 import { hostOf, type Network } from '../network.ts';
 import type { Planned, SimulatedProcess } from '../world.ts';
