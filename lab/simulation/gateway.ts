@@ -254,7 +254,7 @@ export class Gateway {
       noncePolicy: 'auto',
       renewAhead: this.#settings.renewAhead,
       neutralTarget: '/neutral',
-      timeouts: { connect: 2_000, response: RESPONSE_TIMEOUT_MS, idle: RESPONSE_TIMEOUT_MS },
+      timeouts: { response: RESPONSE_TIMEOUT_MS },
       forwardTrace: false,
     };
     const address = 'upstream.example';

@@ -27,7 +27,6 @@ import type { FlightRecorder } from '../handshake/flight-recorder.ts';
 import { type HandshakeOptions, handshake } from '../handshake/handshake.ts';
 import type { Lost, UpstreamResponse } from '../handshake/response.ts';
 import type { Tracing } from '../tracing/tracing.ts';
-import type { ConnectionOptions } from '../transport/connections.ts';
 import { type Egress, egressAddress } from '../transport/egress.ts';
 import { trustOf, type UpstreamTls } from '../transport/upstream-tls.ts';
 
@@ -46,7 +45,11 @@ export interface VersionOptions {
   readonly renewAhead: RenewAhead;
   /** Target of the gateway's own requests while none is known that succeeded. */
   readonly neutralTarget: string;
-  readonly timeouts: ConnectionOptions['timeouts'];
+  /** Milliseconds. */
+  readonly timeouts: {
+    /** The longest that one response may take. */
+    readonly response: number;
+  };
   readonly forwardTrace: boolean;
 }
 

@@ -16,10 +16,11 @@ import type { UpstreamCredential, VersionTest } from './credential.ts';
 import type { CredentialRegistry } from './credential-registry.ts';
 import type { Transport, VersionOptions } from './credential-version.ts';
 import { type CheckPace, checkAddress } from './health-check.ts';
+import type { Address } from './upstream.ts';
 import type { VersionState } from './versions.ts';
 
 /** Options of one address of an upstream. */
-export interface AddressOptions extends ConnectionOptions, VersionOptions {
+export interface AddressOptions extends ConnectionOptions, Omit<VersionOptions, 'timeouts'> {
   /** Attempts in a minute with a credential that is refused. */
   readonly attemptsWhenRefused: number;
   readonly circuit: CircuitOptions;
@@ -69,7 +70,7 @@ export interface VersionChoice {
 const ENDED = new GatewayError('draining', 'The health check has ended.');
 
 /** One address of a deployment's upstream: its connections, its state, and what is known of each credential. */
-export class UpstreamAddress implements ExchangeObserver {
+export class UpstreamAddress implements Address, ExchangeObserver {
   /** Host and port. */
   readonly address: string;
   readonly connections: Connections;
@@ -147,11 +148,6 @@ export class UpstreamAddress implements ExchangeObserver {
     }
   }
 
-  /**
-   * Sends a client request, authenticated with the credential of this name.
-   * @throws GatewayError `upstream-circuit-open`; when there is no response
-   * @throws TypeError when the deployment has no such credential
-   */
   send(request: UpstreamRequest, name: string): Promise<UpstreamResponse> {
     const credential = this.#credentials.get(name);
     if (credential === undefined) {

@@ -209,7 +209,7 @@ export class HandshakeScene {
         noncePolicy: policy,
         renewAhead: false,
         neutralTarget: '/neutral',
-        timeouts: { connect: 10_000, response: 10_000, idle: 10_000 },
+        timeouts: { response: 10_000 },
         forwardTrace: true,
         ...options,
       },

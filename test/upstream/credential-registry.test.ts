@@ -36,7 +36,7 @@ function transportOf(change: Partial<VersionOptions> = {}): Transport {
       noncePolicy: 'auto',
       renewAhead: false,
       neutralTarget: '/',
-      timeouts: { connect: 1_000, response: 1_000, idle: 1_000 },
+      timeouts: { response: 1_000 },
       forwardTrace: false,
       ...change,
     },

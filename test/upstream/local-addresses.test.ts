@@ -13,6 +13,7 @@ import { Metrics } from '../../src/metrics/metrics.ts';
 import { defaultSettings } from '../../src/simulator/settings.ts';
 import { addressMissing } from '../../src/transport/errors.ts';
 import { BodyMemory } from '../../src/transport/request-body.ts';
+import { type AddressesOptions, UpstreamAddresses } from '../../src/upstream/addresses.ts';
 import { ActiveRequest, type RequestFacts } from '../../src/upstream/client-request.ts';
 import { Upstream, type UpstreamOptions } from '../../src/upstream/upstream.ts';
 import { noFacts } from '../handshake/scene.ts';
@@ -23,7 +24,11 @@ import { startSimulator } from '../support/simulator.ts';
 const GONE = '192.0.2.1';
 const HERE = '127.0.0.3';
 
-const optionsFor = (origin: string, ca: string, localAddresses: readonly string[]): UpstreamOptions => ({
+const optionsFor = (
+  origin: string,
+  ca: string,
+  localAddresses: readonly string[],
+): UpstreamOptions & AddressesOptions => ({
   deployment: 'd',
   origins: [origin],
   egress: { localAddresses, failback: 60_000, proxy: undefined },
@@ -70,14 +75,12 @@ async function startLosing(localAddresses: readonly string[]) {
     changedAt: undefined,
   };
   const { origin } = simulator.deployments.submissions;
-  const upstream = new Upstream(
-    optionsFor(origin, simulator.ca, localAddresses),
-    { ...deps, metrics: deps.metrics.deployment('d'), isPresent: () => Promise.resolve(true) },
-    [{ name: 'c', current, next: undefined }],
-    undefined,
-  );
+  const options = optionsFor(origin, simulator.ca, localAddresses);
+  const own = { ...deps, metrics: deps.metrics.deployment('d'), isPresent: () => Promise.resolve(true) };
+  const addresses = new UpstreamAddresses(options, own, [{ name: 'c', current, next: undefined }]);
+  const upstream = new Upstream(options, own, addresses.all, undefined);
   closing.push(async () => {
-    await upstream.close();
+    await addresses.close(upstream.close());
     await simulator.close();
   });
   const send = async (method: string, text = ''): Promise<string> => {
