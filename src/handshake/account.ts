@@ -19,8 +19,8 @@ import type {
   AnsweredNonce,
   Exchange,
   ExchangeFacts,
-  ExchangeRequest,
   Message,
+  Refusal,
   RequestBody,
   UpstreamRequest,
 } from './exchange.ts';
@@ -142,35 +142,15 @@ export async function discard(
  * response. A challenge is returned when its body was read, or its connection closed.
  * @throws GatewayError as `Exchange` does
  */
-export async function sendMessage(
-  account: Account,
-  message: Message,
-  request: UpstreamRequest,
-  freshConnection: boolean,
-  refusal = request.refusal,
-): Promise<UpstreamResponse | Lost> {
-  const { method, target, body } = message;
+export async function sendMessage(account: Account, message: Message): Promise<UpstreamResponse | Lost> {
   const { recorder } = account;
-  const { client, cancellation, noTotalTimeout, facts, interim, trace } = request;
+  const { facts, trace, cancellation } = message.request;
   const span = trace && spanOf(account, message, trace);
-  const headers =
-    span !== undefined && account.forwardTrace ? [...message.headers, ...span.headers()] : message.headers;
   if (facts !== undefined) noteAttempt(account, facts);
-  const recorded = recorder?.sent(account, message, facts) ?? 0;
+  const recorded = recorder?.sent(account, message) ?? 0;
   try {
-    const sent: ExchangeRequest = {
-      client,
-      method,
-      target,
-      headers,
-      body,
-      cancellation,
-      freshConnection,
-      noTotalTimeout,
-      refusal,
-      facts,
-      interim,
-    };
+    const isTraced = span !== undefined && account.forwardTrace;
+    const sent = isTraced ? { ...message, headers: [...message.headers, ...span.headers()] } : message;
     const result = await account.exchange(sent);
     recorder?.received(recorded, result);
     if (result.kind === 'lost') {
@@ -212,36 +192,55 @@ function spanOf({ deployment, field }: Account, { method, headers }: Message, tr
   });
 }
 
-/** The parts of a request that are sent. */
-type Unsigned = Pick<UpstreamRequest, 'method' | 'target' | 'headers' | 'body'>;
-
-/** Returns the request as it is: the upstream asks for authentication if it wants any. */
-export function unsigned({ method, target, headers, body }: Unsigned): Message {
-  return { method, target, headers, body: body.content };
+/**
+ * Returns the request as it is: the upstream asks for authentication if it wants any. `wantsFresh`: it goes out on a new
+ * connection, as all messages do after one was lost.
+ */
+export function unsigned(request: UpstreamRequest, wantsFresh = false): Message {
+  const { method, target, headers, body, refusal, budget } = request;
+  const freshConnection = wantsFresh || budget.repeats > 0;
+  const answers = undefined;
+  return { request, method, target, headers, body: body.content, answers, refusal, freshConnection };
 }
 
 /**
- * Returns the request with the answer to a challenge, and the cookies that came with it.
+ * Returns the request with the answer to a challenge, and the cookies that came with it. `refusal`: asked before it
+ * leaves.
  * @throws GatewayError `body-too-large` or `overloaded` when the answer needs a body that is not in memory
  */
 export function signed(
-  request: Unsigned,
+  request: UpstreamRequest,
   answers: AnsweredNonce,
   field: CredentialsField = 'authorization',
+  refusal?: Refusal,
 ): Message {
-  const { method, target, body } = request;
+  const { method, target, body, budget } = request;
   const { nonce, nc } = answers;
   const bodyHash = nonce.answer.qop === 'auth-int' ? hashOf(body, nonce) : undefined;
   const answer = nonce.answer.authorize({ method, uri: target, nc, bodyHash });
   // A list that a spread makes has room for many more.
   const headers = request.headers.concat(field, answer);
   if (nonce.cookies.length > 0) headers.push('cookie', nonce.cookies.join('; '));
-  return { method, target, headers, body: body.content, answers };
+  const freshConnection = budget.repeats > 0;
+  return { request, method, target, headers, body: body.content, answers, refusal, freshConnection };
 }
 
-/** Returns a request without a body that makes the upstream ask for authentication. */
-export function challengeRequest({ target, headers }: Unsigned, method: string): Message {
-  return { method, target, headers: withoutField(headers, 'content-length'), body: null };
+/** Returns a request without a body that makes the upstream ask for authentication. Its interim responses are dropped. */
+export function challengeRequest(request: UpstreamRequest, method: string): Message {
+  const { target, refusal, budget } = request;
+  const headers = withoutField(request.headers, 'content-length');
+  const freshConnection = budget.repeats > 0;
+  const alone = { ...request, interim: undefined };
+  return {
+    request: alone,
+    method,
+    target,
+    headers,
+    body: null,
+    answers: undefined,
+    refusal,
+    freshConnection,
+  };
 }
 
 /** H(entity-body) for auth-int, RFC 7616 §3.4.3. */

@@ -7,7 +7,7 @@ import type { ParkedChallenge } from '../challenges/store/store.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
 import { parseAuthenticationInfo } from '../digest/authentication-info.ts';
 import { parseChallenges } from '../digest/challenge.ts';
-import type { ExchangeFacts, Message, UpstreamRequest } from './exchange.ts';
+import type { Message, UpstreamRequest } from './exchange.ts';
 import type { Lost, UpstreamResponse } from './response.ts';
 
 /** Version of the form of a record. */
@@ -205,11 +205,10 @@ export class FlightRecorder {
   /** A message leaves for the upstream. Returns the number of its event, which the caller passes on. */
   sent(
     { deployment, address }: { readonly deployment: string; readonly address: string },
-    { method, answers }: Pick<Message, 'method' | 'answers'>,
-    facts: ExchangeFacts | undefined,
+    { request, method, answers }: Pick<Message, 'request' | 'method' | 'answers'>,
   ): number {
     const slot = this.#next('exchange', deployment, '');
-    slot.request = facts?.flightRequest ?? 0;
+    slot.request = request.facts?.flightRequest ?? 0;
     slot.address = address;
     slot.method = method;
     slot.nonce = answers === undefined ? NONE : this.#markOf(answers.nonce.challenge.nonce);

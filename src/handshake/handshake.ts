@@ -162,9 +162,11 @@ class Handshake {
     const { pool } = this.#account;
     if (this.#isInterrupted) return 'interrupted';
     const [method] = this.#askWith;
-    const result = await (method === undefined
-      ? this.#exchange(unsigned(request), this.#options.freshConnection)
-      : this.#askWithoutBody(method));
+    const result = await this.#exchange(
+      method === undefined
+        ? unsigned(request, this.#options.freshConnection)
+        : challengeRequest(request, method),
+    );
     // Some servers close the connection at a HEAD.
     if (result.kind === 'lost') {
       this.#askWith = this.#askWith.slice(1);
@@ -186,12 +188,6 @@ class Handshake {
     }
     await discard(this.#account, result);
     return this.#askWith.length > 0 ? 'ask' : (pool.reserve() ?? 'ask');
-  }
-
-  #askWithoutBody(method: string): Promise<UpstreamResponse | Lost> {
-    const request = { ...this.#request, interim: undefined };
-    const message = challengeRequest(request, method);
-    return sendMessage(this.#account, message, request, request.budget.repeats > 0);
   }
 
   /** Sends the request with this nonce, unless the version is in doubt or the nonce is no longer good. */
@@ -216,10 +212,10 @@ class Handshake {
     const { budget } = request;
     const { pool, field } = this.#account;
     const { nonce } = attempt;
-    const message = signed(request, attempt, field);
+    const message = signed(request, attempt, field, this.#refusal);
     let result: UpstreamResponse | Lost;
     try {
-      result = await this.#exchange(message, false, this.#refusal);
+      result = await this.#exchange(message);
       if (result.kind === 'response' && !isChallenge(this.#account, result)) {
         this.#accept(attempt, number, result);
         return result;
@@ -282,28 +278,16 @@ class Handshake {
     return !verifies && (refused || (inDoubt && !ignoresDoubt));
   }
 
-  #exchange(
-    message: Message,
-    freshConnection = false,
-    refusal = this.#request.refusal,
-  ): Promise<UpstreamResponse | Lost> {
-    const request = this.#request;
-    const isFresh = freshConnection || request.budget.repeats > 0;
-    if (request.body.kind === 'streamed' && message.body !== null)
-      return this.#stream(message, isFresh, refusal);
-    return sendMessage(this.#account, message, request, isFresh, refusal);
+  #exchange(message: Message): Promise<UpstreamResponse | Lost> {
+    const isStreamed = this.#request.body.kind === 'streamed' && message.body !== null;
+    return isStreamed ? this.#stream(message) : sendMessage(this.#account, message);
   }
 
   /** Sends a body that is not kept, which can be sent again only if no byte of it left. */
-  async #stream(
-    message: Message,
-    freshConnection: boolean,
-    refusal: Refusal | undefined,
-  ): Promise<UpstreamResponse | Lost> {
-    const request = this.#request;
-    const { budget } = request;
+  async #stream(message: Message): Promise<UpstreamResponse | Lost> {
+    const { budget } = this.#request;
     budget.bodySent = true;
-    const result = await sendMessage(this.#account, message, request, freshConnection, refusal);
+    const result = await sendMessage(this.#account, message);
     if (result.kind === 'lost') budget.bodySent = result.sent;
     return result;
   }

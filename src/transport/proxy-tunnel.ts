@@ -244,7 +244,6 @@ export class ProxyAuthentication {
       cancellation: new Cancellation(),
       budget: new AttemptBudget(),
       client: '',
-      trace: undefined,
     };
     try {
       await this.#handshake(this.#accountOver(exchange, credential, pool), request);

@@ -286,7 +286,7 @@ export class CredentialVersion {
   }
 
   async #askAlone(account: Account, request: UpstreamRequest): Promise<UpstreamResponse | Lost> {
-    const asked = await sendMessage(account, unsigned(request), request, false);
+    const asked = await sendMessage(account, unsigned(request));
     if (asked.kind === 'response' && isChallenge(account, asked))
       account.metrics.upstreamAttempts.challenged.inc();
     return asked;

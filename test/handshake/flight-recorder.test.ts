@@ -45,7 +45,7 @@ function scene({ maxEvents = 100 } = {}) {
     answers?: AnsweredNonce,
   ): void => {
     const place = { deployment: 'd', address: 'upstream:80' };
-    const event = recorder.sent(place, { method: 'GET', answers }, request.facts);
+    const event = recorder.sent(place, { request, method: 'GET', answers });
     tick(ms);
     if (result instanceof GatewayError) recorder.failed(event, result);
     else recorder.received(event, result);

@@ -11,7 +11,7 @@ import type { CredentialHealth } from '../../src/handshake/credential-health.ts'
 import {
   type Exchange,
   type ExchangeFacts,
-  type ExchangeRequest,
+  type Message,
   NO_BODY,
   type UpstreamRequest,
 } from '../../src/handshake/exchange.ts';
@@ -34,7 +34,7 @@ export const credential = {
 type Result = UpstreamResponse | Lost;
 
 /** The upstream's part in one request. */
-export type Reply = (request: ExchangeRequest) => Result | Promise<Result>;
+export type Reply = (message: Message) => Result | Promise<Result>;
 
 /** A 401 with a challenge. */
 export function challenge(
@@ -171,7 +171,7 @@ export class HandshakeScene {
   readonly replies: Reply[] = [];
   /** Each request on one line, with nonce and count of its answer. `wrong`: other hash code computes another response. */
   readonly sent: string[] = [];
-  readonly requests: ExchangeRequest[] = [];
+  readonly messages: Message[] = [];
   /** What was counted and reported. */
   readonly events: string[] = [];
   /** The responses that client requests got. */
@@ -260,14 +260,14 @@ export class HandshakeScene {
     return this.account.pool;
   }
 
-  readonly exchange: Exchange = async (request) => {
-    const refused = request.refusal?.();
+  readonly exchange: Exchange = async (message) => {
+    const refused = message.refusal?.();
     if (refused !== undefined) throw refused;
-    this.requests.push(request);
-    this.sent.push(lineOf(request));
+    this.messages.push(message);
+    this.sent.push(lineOf(message));
     const reply = this.replies.shift();
     if (reply === undefined) throw new Error(`no reply to ${this.sent.at(-1)}`);
-    return reply(request);
+    return reply(message);
   };
 
   /** A request of a client. */
@@ -313,13 +313,13 @@ export class HandshakeScene {
     this.replies.push(challenge(nonce, parameters), answered());
     const outcome = await this.send();
     if (outcome !== 'answered') throw new Error(outcome);
-    for (const list of [this.sent, this.requests, this.events, this.responses]) list.length = 0;
+    for (const list of [this.sent, this.messages, this.events, this.responses]) list.length = 0;
     Object.assign(this.facts, { attempts: 0, challenged: false, credential: undefined, upstreamAddress: '' });
   }
 }
 
 /** `GET /x n1:2` for an answer with nonce n1 and the second count. */
-function lineOf({ method, target, headers, freshConnection }: ExchangeRequest): string {
+function lineOf({ method, target, headers, freshConnection }: Message): string {
   const fresh = freshConnection === true ? ' fresh' : '';
   const at = headers.indexOf('authorization');
   if (at === -1) return `${method} ${target}${fresh}`;

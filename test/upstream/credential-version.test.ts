@@ -17,7 +17,7 @@ test('obtains a challenge, answers it, and leaves the nonce to requests', async 
   expect(scene.pool.reserve()?.lane.underWay).toBe(0);
   await scene.send();
   expect(scene.sent).toEqual(['HEAD /p', 'HEAD /p n1:1', 'GET /x n1:2']);
-  expect(scene.requests.at(-1)?.headers.slice(-2)).toEqual(['cookie', 'a=b']);
+  expect(scene.messages.at(-1)?.headers.slice(-2)).toEqual(['cookie', 'a=b']);
 });
 
 test('takes the place of the nonce that it renews', async () => {
