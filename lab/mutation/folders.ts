@@ -19,13 +19,13 @@ export const folders: readonly MutatedFolder[] = [
     name: 'audit/journal',
     tests: [
       'test/audit/{batches,chain-writer,file-audit,head,journal,outage,record,recovery,write-failure}.test.ts',
-      'test/audit/{pseudonyms,signed-heads}.test.ts',
+      'test/audit/{pseudonyms,signed-heads,signed-tree}.test.ts',
     ],
   },
   {
     name: 'upstream',
-    // What runs before all tests of a file counts for every mutant.
-    tests: ['test/upstream/!(attempts-property).test.ts'],
+    // What runs before all tests of a file counts for every mutant. Requests of `handshake` are sent by a credential.
+    tests: ['test/upstream/!(attempts-property).test.ts', 'test/handshake/handshake.test.ts'],
   },
   {
     name: 'challenges',

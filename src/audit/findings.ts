@@ -173,6 +173,12 @@ const table = {
     cause: 'The segment is older than `audit.signingKeyFile`: only the key of the seals can check it.',
     message: () => 'has no tree: heads are not signed yet, so nothing in it was checked',
   },
+  'signing-key-changed': {
+    note: true,
+    cause: 'A start had another signing key than the heads before it, so it could not check them.',
+    remedy: 'If the key was not changed then, the log before that start is forged.',
+    message: () => 'says that another key had signed the heads before this start, which could not check them',
+  },
   'checkpoint-missing': {
     cause: 'No signed head of the given keys is in the log of this replica or worker.',
     remedy: 'Check the log with the key of the seals (`--config`), or give the right public key.',

@@ -113,9 +113,11 @@ export class EgressAddresses {
     const at = this.#deps.clock.now();
     const inUse = this.#inUse;
     if (inUse === undefined) throw new TypeError('there are no local addresses to choose from');
-    const due = mayTry ? this.#entries.find((entry) => isDue(entry, at)) : undefined;
-    const { index, address } = due !== undefined && due.index < inUse.index ? due : inUse;
-    if (due?.index === index) due.tryAt = at + this.#options.failback;
+    const due = mayTry
+      ? this.#entries.find((entry) => entry.index < inUse.index && isDue(entry, at))
+      : undefined;
+    if (due !== undefined) due.tryAt = at + this.#options.failback;
+    const { index, address } = due ?? inUse;
     return { index, address, at, left: this.#entries.length - 1 };
   }
 
@@ -194,7 +196,7 @@ function isUsable({ isMissing, refusedBy }: Entry): boolean {
   return !isMissing && refusedBy === '';
 }
 
-/** True if the upstream refused it so long ago that a request may try it. */
-function isDue({ isMissing, refusedBy, tryAt }: Entry, now: number): boolean {
-  return !isMissing && refusedBy !== '' && tryAt <= now;
+/** True if this host has it, and a refusal of the upstream is so long ago that a request may try it. */
+function isDue({ isMissing, tryAt }: Entry, now: number): boolean {
+  return !isMissing && tryAt <= now;
 }

@@ -48,9 +48,9 @@ export class Questions {
     inHand?: UpstreamResponse,
   ): Promise<Reply> {
     const known = this.#knownPath;
-    const path = known ?? this.#options?.neutralTarget ?? '/';
-    const head: Question = { method: this.#method ?? 'HEAD', target: path, cancellation };
-    const get = { ...head, method: this.#method ?? 'GET', options: { freshConnection: true } };
+    const method = this.#configured?.method;
+    const head: Question = { method: method ?? 'HEAD', target: known ?? this.#neutralTarget, cancellation };
+    const get = { ...head, method: method ?? 'GET', options: { freshConnection: true } };
     if (inHand !== undefined) {
       const reply = await version.ask({ ...head, options: { challenge: inHand } });
       if (reply.kind !== 'unclear') return reply;
@@ -66,9 +66,9 @@ export class Questions {
 
   /** Does something with requests where the version in use has succeeded, as far as is known, the preferred one first. */
   ahead<T>(work: (questions: readonly Question[]) => Promise<T>): Promise<T> {
-    const { renewAhead, neutralTarget = '/' } = this.#options ?? {};
-    const target = typeof renewAhead === 'object' ? renewAhead.path : (this.lastTarget ?? neutralTarget);
-    const methods = this.#method === undefined ? ['HEAD', 'GET'] : [this.#method];
+    const configured = this.#configured;
+    const target = configured?.path ?? this.lastTarget ?? this.#neutralTarget;
+    const methods = configured === undefined ? ['HEAD', 'GET'] : [configured.method];
     return this.withDeadline((cancellation) =>
       work(methods.map((method) => ({ method, target, cancellation }))),
     );
@@ -78,7 +78,7 @@ export class Questions {
   async renew(version: CredentialVersion, replaces: Nonce): Promise<Reply | undefined> {
     const target = this.#knownPath;
     if (target === undefined) return undefined;
-    const method = this.#method ?? 'HEAD';
+    const method = this.#configured?.method ?? 'HEAD';
     return this.withDeadline((cancellation) => version.renew(replaces, { method, target, cancellation }));
   }
 
@@ -87,16 +87,18 @@ export class Questions {
     return this.#versions.latestTransport?.options;
   }
 
-  get #knownPath(): string | undefined {
-    const { renewAhead } = this.#options ?? {};
-    if (typeof renewAhead === 'object') return renewAhead.path;
-    return this.lastTarget === undefined ? undefined : pathOf(this.lastTarget);
+  get #neutralTarget(): string {
+    return this.#options?.neutralTarget ?? '/';
   }
 
-  /** Undefined: none is configured. */
-  get #method(): string | undefined {
-    const { renewAhead } = this.#options ?? {};
-    return typeof renewAhead === 'object' ? renewAhead.method : undefined;
+  /** The configured request that renews nonces; undefined: there is none. */
+  get #configured() {
+    const renewAhead = this.#options?.renewAhead;
+    return typeof renewAhead === 'object' ? renewAhead : undefined;
+  }
+
+  get #knownPath(): string | undefined {
+    return this.#configured?.path ?? (this.lastTarget === undefined ? undefined : pathOf(this.lastTarget));
   }
 }
 

@@ -30,11 +30,8 @@ export function optionsAfter(refused: Refused, after: AfterRefusal): HandshakeOp
 }
 
 /** Returns a nonce that was obtained and found good since the refusal came, if any number of requests can use it. */
-function verifiedNonce(
-  { attempt: { nonce }, isStale }: Refused,
-  { pool, since, tests }: AfterRefusal,
-): Nonce | undefined {
-  if (tests || isStale || !nonce.shareable || nonce.uses < 2 || pool.policy !== 'shared') return undefined;
+function verifiedNonce({ attempt: { nonce } }: Refused, { pool, since }: AfterRefusal): Nonce | undefined {
+  if (!nonce.shareable || nonce.uses < 2 || pool.policy !== 'shared') return undefined;
   const known = pool.reserve();
   return known !== undefined && known.obtainedAt > since && known.uses > 0 ? known : undefined;
 }

@@ -41,13 +41,14 @@ async function compare(
   inUse: Asked,
   question: Question,
 ): Promise<'accepted' | 'worse' | 'unclear'> {
-  if (kind === 'accepted' && classOf(status) === 2) return kind;
+  // Without a question for authentication, a success says nothing.
+  if (classOf(status) === 2) return kind;
   if (TRANSIENT.has(status)) return 'unclear';
   const other = await inUse.ask(question);
   if (other.kind === 'refused') return 'unclear';
   if (classOf(other.status) === 2) return 'worse';
   const isSame = classOf(other.status) === classOf(status) && status < 500;
-  return kind === 'accepted' && isSame ? kind : 'unclear';
+  return isSame ? kind : 'unclear';
 }
 
 function classOf(status: number): number {

@@ -5,9 +5,10 @@ import type { AuditOptions } from '../../src/audit/audit.ts';
 import { checkpointLine, noteOfLine, parseCheckpoint, signCheckpoint } from '../../src/audit/checkpoint.ts';
 import type { PlacedFinding } from '../../src/audit/findings.ts';
 import { auditKeys } from '../../src/audit/keys.ts';
-import { leavesOf } from '../../src/audit/merkle.ts';
+import { leavesOf, MerkleTree } from '../../src/audit/merkle.ts';
 import { verify } from '../../src/audit/reader/verify.ts';
 import { LARGEST_BATCH, parseSeal, sealFor, sealLine } from '../../src/audit/seal.ts';
+import { headerTree } from '../../src/audit/segments/tree-walk.ts';
 import { Secret } from '../../src/base/secret.ts';
 import {
   AUDIT_KEY,
@@ -176,10 +177,31 @@ describe('the tree goes on', () => {
     const directory = await stoppedLog();
     const next = newSigningKey();
     await write(directory, 2, { signingKey: next.secret });
-    expect(await check(directory, [key.publicKey, next.publicKey])).toMatchObject({ kinds: [], notes: [] });
+    await write(directory, 2, { signingKey: next.secret });
+    // The second start finds heads of its own key.
+    expect(await check(directory, [key.publicKey, next.publicKey])).toMatchObject({
+      kinds: [],
+      notes: [expect.stringContaining(' signing-key-changed')],
+    });
     const { kinds } = await check(directory);
     expect(kinds.every((each) => each.endsWith(' checkpoint-invalid'))).toBe(true);
     expect(kinds).not.toEqual([]);
+  });
+
+  test('from a segment that has no head yet', async () => {
+    const directory = await folder();
+    const { audit } = await openTestAudit(directory, {
+      signingKey: key.secret,
+      segment: { size: 1e9, age: 1, keep: 1e9 },
+    });
+    await recordAccess(audit);
+    while ((await namesOf(directory)).length < 2) await new Promise((resolve) => setTimeout(resolve, 20));
+    const killed = await folder();
+    await cp(directory, killed, { recursive: true });
+    await audit.close();
+    expect(await segmentText(killed, '000000000002.jsonl')).not.toContain('checkpoint');
+    await write(killed, 1);
+    expect(await check(killed)).toMatchObject({ kinds: [], notes: [], provenRecords: 3 });
   });
 
   test('over a batch with several seals', async () => {
@@ -307,6 +329,52 @@ describe('whoever has the folder and the key of the seals', () => {
     },
   );
 
+  test('does not get the signature of the next start for records of more than a minute without heads', async () => {
+    const directory = await folder();
+    await write(directory, 6, { segment: { ...SEGMENT, size: 1e9 } });
+    const name = await rewrite(directory, 0, (lines) => {
+      const head = lineOf(lines, '{"checkpoint":');
+      const rest = lines.slice(head).filter((each) => !each.startsWith('{"checkpoint":'));
+      const at = lineOf(rest, '{"seq":') - 1;
+      const earlier = rest[at]?.replace(/(?<="time":")[^"]+/, '2026-01-01T00:00:00.000Z') ?? '';
+      return resealed([...lines.slice(0, head), ...rest.with(at, earlier.replace(':200,', ':404,'))]);
+    });
+    const { audit } = await openTestAudit(directory, { signingKey: key.secret });
+    expect(audit.integrityError).toMatchObject({ kind: 'heads-missing', segment: name });
+    await audit.close('stop');
+    const [second = ''] = (await namesOf(directory)).slice(1);
+    expect((await check(directory)).kinds).toEqual([`${second.replace('.zst', '')}:1 tree-restarted`]);
+  });
+
+  test('does not get the signature of the next start for segments without heads', async () => {
+    const directory = await stoppedLog();
+    const leaves: string[] = [];
+    let previous = '';
+    const names = await namesOf(directory);
+    for (const at of names.keys()) {
+      await rewrite(directory, at, (lines) => {
+        const [header = ''] = lines;
+        const { segment } = JSON.parse(header);
+        const tree = MerkleTree.empty();
+        for (const leaf of leaves) tree.add(leaf);
+        const made = { ...segment, previous, tree: headerTree({ first: 1, tree }) };
+        const kept = lines.slice(1).filter((each) => !each.startsWith('{"checkpoint":'));
+        const changed = resealed([
+          JSON.stringify({ segment: made }),
+          ...kept.map((each) => (each.startsWith('{"seq":') ? each.replace(':200,', ':404,') : each)),
+        ]);
+        const records = changed.filter((each) => each.startsWith('{"seq":'));
+        leaves.push(...leavesOf(Buffer.from(records.map((each) => `${each}\n`).join(''))));
+        previous = parseSeal(changed.at(-1) ?? '')?.hmac ?? '';
+        return changed;
+      });
+    }
+    const { audit } = await openTestAudit(directory, { signingKey: key.secret });
+    expect(audit.integrityError).toMatchObject({ kind: 'checkpoint-missing' });
+    await audit.close('stop');
+    expect((await check(directory)).kinds).toEqual([expect.stringMatching(/:1 tree-restarted$/)]);
+  });
+
   test('cannot begin another tree: tree-restarted', async () => {
     const directory = await stoppedLog();
     const name = await rewrite(directory, -1, (lines) => {
@@ -333,7 +401,10 @@ describe('whoever has the folder and the key of the seals', () => {
     expect((await check(directory)).kinds).toContain(`${second.replace('.zst', '')}:1 segment-missing`);
   });
 
-  test('is not believed in an admin record that no signed head covers', async () => {
+  test.each([
+    ['behind the last seal', 'after'],
+    ['under the seal of the last signed head, behind it', 'within'],
+  ])('is not believed in an admin record that no signed head covers, %s', async (_, place) => {
     const directory = await stoppedLog();
     const [first = ''] = await namesOf(directory);
     await rm(join(directory, REPLICA, first));
@@ -348,23 +419,17 @@ describe('whoever has the folder and the key of the seals', () => {
       hmac: segment.previous,
     };
     await rewrite(directory, -1, (lines) => {
-      const seq = Number(/"seal":\[(\d+)/.exec(lines.at(-1) ?? '')?.[1]);
+      const last = parseSeal(lines.at(-1) ?? '');
+      const seq = (last?.last ?? 0) + 1;
       const time = new Date().toISOString();
       const line = JSON.stringify({ seq, time, kind: 'admin', replica: REPLICA, ...record });
-      return resealed([
-        ...lines,
-        line,
-        sealLine({
-          first: seq,
-          last: seq,
-          form: 'leaves',
-          digest: 'A'.repeat(43),
-          hmac: 'A'.repeat(43),
-        }).trimEnd(),
-      ]);
+      const [kept, from] = place === 'after' ? [lines, seq] : [lines.slice(0, -1), last?.first ?? 0];
+      const any = 'A'.repeat(43);
+      const seal = sealLine({ first: from, last: seq, form: 'leaves', digest: any, hmac: any });
+      return resealed([...kept, line, seal.trimEnd()]);
     });
     const { kinds, notes } = await check(directory);
-    expect(kinds).toContain(`${second}:1 segment-missing`);
+    expect(kinds).toEqual([`${second}:1 segment-missing`]);
     expect(notes).toEqual([expect.stringMatching(/ end-unsigned$/)]);
   });
 });

@@ -559,6 +559,7 @@ describe('a body that is not kept', () => {
     scene.replies.push(challenge('n1'), stale('n2'));
     expect(await scene.send({ ...POST, body: streamed() })).toBe('upstream-protocol');
     expect(scene.sent).toHaveLength(2);
+    expect(scene.error?.detail).toContain('after the body was sent');
   });
 
   test('is sent again if no byte of it was sent', async () => {

@@ -4,7 +4,7 @@ import { Secret } from '../../src/base/secret.ts';
 import { NonceCounters } from '../../src/challenges/nonce.ts';
 import type { NoncePool } from '../../src/challenges/pool.ts';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
-import type { NoncePolicy } from '../../src/challenges/store/store.ts';
+import type { ChallengeStore, NoncePolicy } from '../../src/challenges/store/store.ts';
 import type { Account, HandshakeMetrics } from '../../src/handshake/account.ts';
 import { AttemptBudget } from '../../src/handshake/attempt-budget.ts';
 import type { CredentialHealth } from '../../src/handshake/credential-health.ts';
@@ -146,6 +146,8 @@ export interface SceneOptions {
   readonly hasOther?: boolean;
   /** Refused attempts that a minute may have. */
   readonly attemptsWhenRefused?: number;
+  /** Left out: it is shared with no other gateway. */
+  readonly store?: ChallengeStore;
 }
 
 /** The facts of a request of which nothing was sent yet. */
@@ -187,9 +189,9 @@ export class HandshakeScene {
     options = {},
     hasOther = false,
     attemptsWhenRefused = 2,
+    store = new MemoryChallengeStore(this.clock),
   }: SceneOptions = {}) {
     const { clock, events } = this;
-    const store = new MemoryChallengeStore(clock);
     this.transport = {
       address: 'upstream:80',
       exchange: this.exchange,

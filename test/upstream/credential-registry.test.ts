@@ -1,14 +1,16 @@
-import { afterEach, expect, jest, test } from '@jest/globals';
+import { afterEach, describe, expect, jest, test } from '@jest/globals';
 import { Secret } from '../../src/base/secret.ts';
 import type { NoncePool } from '../../src/challenges/pool.ts';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
 import type { ChallengeStore } from '../../src/challenges/store/store.ts';
 import type { CredentialSet } from '../../src/credentials/credentials.ts';
+import type { Exchange } from '../../src/handshake/exchange.ts';
 import { FlightRecorder } from '../../src/handshake/flight-recorder.ts';
 import { Metrics } from '../../src/metrics/metrics.ts';
 import type { UpstreamCredential } from '../../src/upstream/credential.ts';
 import { CredentialRegistry } from '../../src/upstream/credential-registry.ts';
 import type { Transport, VersionOptions } from '../../src/upstream/credential-version.ts';
+import { challenge } from '../handshake/scene.ts';
 import { aged, attemptWith, turns } from '../support/challenges.ts';
 
 const SET: CredentialSet = {
@@ -16,10 +18,12 @@ const SET: CredentialSet = {
   current: { name: 'main', version: '1', username: 'u', password: new Secret('p'), changedAt: undefined },
   next: undefined,
 };
-function transportOf(change: Partial<VersionOptions> = {}): Transport {
+const nothingSent: Exchange = () => Promise.reject(new Error('nothing is sent'));
+
+function transportOf(change: Partial<VersionOptions> = {}, exchange = nothingSent): Transport {
   return {
     address: 'upstream:80',
-    exchange: () => Promise.reject(new Error('nothing is sent')),
+    exchange,
     metrics: new Metrics({ version: '', node: '' }).deployment('d'),
     options: {
       deployment: 'd',
@@ -63,9 +67,9 @@ function registryOn(store: ChallengeStore = new MemoryChallengeStore()) {
     onHealth: () => {},
     recorder: new FlightRecorder({ clock: { now: () => 0 } }),
   });
-  const use = (change: Partial<VersionOptions> = {}, set = SET) => {
-    const transport = transportOf(change);
-    const credential = registry.use(set, transport, 2);
+  const use = (change: Partial<VersionOptions> = {}, set = SET, exchange = nothingSent, perMinute = 2) => {
+    const transport = transportOf(change, exchange);
+    const credential = registry.use(set, transport, perMinute);
     used.push({ registry, credential, transport });
     const pool = credential.poolOn(transport) as NoncePool;
     return { credential, transport, pool, release: () => registry.release(credential, transport) };
@@ -199,4 +203,79 @@ test('one timer looks for news while a credential is in use', async () => {
   expect(jest.getTimerCount()).toBe(1);
   for (const { registry, credential, transport } of used) await registry.release(credential, transport);
   expect(jest.getTimerCount()).toBe(0);
+});
+
+test.each<[string, Partial<VersionOptions>]>([
+  ['another local address', { egress: { localAddress: '127.0.0.2', proxy: undefined } }],
+  ['other pins', { tls: { ...transportOf().options.tls, pins: ['pin'] } }],
+  ['another deployment', { deployment: 'e' }],
+])('what is known with one local address and trust says nothing of %s', (_what, change) => {
+  const { use } = registryOn();
+  expect(use(change).credential).not.toBe(use().credential);
+});
+
+describe('the refused attempts of a minute', () => {
+  /** An upstream that refuses everything, with another nonce each time. */
+  const refusing = (): Exchange => {
+    let nonce = 0;
+    return async (request) => {
+      nonce += 1;
+      return challenge(`n${nonce}`)(request);
+    };
+  };
+
+  const ask = ({ credential, transport }: Pick<(typeof used)[number], 'credential' | 'transport'>) =>
+    credential.test('1', '/', transport);
+
+  test('are those of a deployment, however its upstream is reached', async () => {
+    const { use } = registryOn();
+    const first = use({}, SET, refusing());
+    const [same, deployment, name] = [
+      use({ origin: 'https://other:80' }, SET, refusing()),
+      use({ deployment: 'e' }, SET, refusing()),
+      use({}, { ...SET, name: 'other' }, refusing()),
+    ];
+    expect(await ask(first)).toBe('refused');
+    // What the first one begins.
+    await first.credential.idle(first.transport);
+    await turns();
+    expect(await ask(same)).toBe('spent');
+    expect([await ask(deployment), await ask(name)]).toEqual(['refused', 'refused']);
+  });
+
+  test('are as many as the last configuration says, and forgotten with the last user', async () => {
+    const { use } = registryOn();
+    const first = use({}, SET, refusing(), 1);
+    expect([await ask(first), await ask(first)]).toEqual(['refused', 'spent']);
+    await turns();
+    const second = use({ origin: 'https://other:80' }, SET, refusing(), 9);
+    expect(await ask(second)).toBe('refused');
+    await turns();
+    await first.release();
+    expect(await ask(use({ origin: 'https://third:80' }, SET, refusing(), 1))).toBe('spent');
+    for (const { registry, credential, transport } of used) await registry.release(credential, transport);
+    expect(await ask(use({}, SET, refusing(), 1))).toBe('refused');
+  });
+});
+
+test('credentials that may learn from other processes take turns, 50 each second', async () => {
+  jest.useFakeTimers({ doNotFake: ['setImmediate'] });
+  const store = new MemoryChallengeStore();
+  const asked: string[] = [];
+  store.acceptedAgo = async (key: string) => {
+    asked.push(key);
+    return undefined;
+  };
+  const { use } = registryOn(store);
+  const named = (name: string): CredentialSet => ({ ...SET, name });
+  const credentials = Array.from({ length: 51 }, (_, index) => use({}, named(`${index}`)).credential);
+  use({}, named('accepted'));
+  for (const { versions } of credentials) versions.refuse(versions.inUse, versions.inUse.health.attempt());
+  const looked = async (): Promise<string[]> => {
+    jest.advanceTimersByTime(1_000);
+    await turns();
+    return asked.splice(0);
+  };
+  const [first, second] = [await looked(), await looked()];
+  expect([first.length, second.length, new Set([...first, ...second]).size]).toEqual([50, 50, 51]);
 });

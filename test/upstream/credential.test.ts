@@ -223,6 +223,29 @@ const rules: Rule[] = [
     'answered',
   ],
   [
+    'a nonce that was used twice, refused after 99 ms: the request answers the challenge in hand',
+    used,
+    {},
+    [
+      ['GET /x n1:3', after(99, challenge('n2'))],
+      ['GET /x n2:1', answered()],
+    ],
+    'answered',
+  ],
+  [
+    'a nonce that was used twice, refused after 100 ms: the gateway asks',
+    used,
+    {},
+    [
+      ['GET /x n1:3', after(100, challenge('n2'))],
+      ['HEAD /x fresh', challenge('n3')],
+      ['HEAD /x n3:1', answered()],
+      ['GET /x', challenge('n4')],
+      ['GET /x n4:1', answered()],
+    ],
+    'answered',
+  ],
+  [
     'a nonce that was used twice, refused after long: the gateway asks',
     used,
     {},
@@ -244,6 +267,32 @@ const rules: Rule[] = [
       ['HEAD /x fresh', after(SOON_MS, challenge('n3', ''))],
       ['HEAD /x n3', answered()],
       ['GET /y n3', answered()],
+    ],
+    'answered',
+  ],
+  [
+    'without a count, and the upstream names another one to the gateway: nothing shows that this one is good',
+    usedWithoutCount,
+    {},
+    [
+      ['GET /y n1', slow(challenge('n2', ''))],
+      ['HEAD /x fresh', after(SOON_MS, challenge('n3', ''))],
+      ['HEAD /x n3', answered(200, 'nextnonce="n4"')],
+      ['GET /y', challenge('n5', '')],
+      ['GET /y n5', answered()],
+    ],
+    'answered',
+  ],
+  [
+    'without a count, and in the same millisecond: the nonce that was found good may be older than the refusal',
+    usedWithoutCount,
+    {},
+    [
+      ['GET /y n1', slow(challenge('n2', ''))],
+      ['HEAD /x fresh', challenge('n3', '')],
+      ['HEAD /x n3', answered()],
+      ['GET /y', challenge('n4', '')],
+      ['GET /y n4', answered()],
     ],
     'answered',
   ],
@@ -366,6 +415,20 @@ const rules: Rule[] = [
       ['GET /x n4:1', challenge('n5')],
     ],
     TARGET,
+  ],
+  [
+    'twice, with the credential found good in between, and the second time as stale: the target is not at fault',
+    used,
+    {},
+    [
+      ['GET /x n1:3', slow(challenge('n2'))],
+      ['HEAD /x fresh', challenge('n3')],
+      ['HEAD /x n3:1', answered()],
+      ['GET /x', challenge('n4')],
+      ['GET /x n4:1', stale('n5')],
+    ],
+    'upstream-protocol',
+    ({ error }) => expect(error?.detail).toContain('401 to both authenticated attempts'),
   ],
   [
     'a nonce of the request, of a version that was accepted: the gateway asks',
@@ -625,6 +688,14 @@ describe('a refusal', () => {
     scene.replies.push(challenge('n2'), reset, answered());
     expect(await scene.send()).toBe('answered');
     expect(scene.sent).toEqual(['GET /x', 'GET /x n2:1', 'GET /x n3:1']);
+  });
+
+  test('of a request that may have more attempts: it obtains a nonce of its own all the same', async () => {
+    const scene = await used();
+    scene.replies.push(delayed(scene, SLOW_MS, challenge('n2')), delayed(scene, SOON_MS, challenge('n3')));
+    scene.replies.push(answered(), challenge('n4'), answered());
+    expect(await scene.send({}, new AttemptBudget(undefined, 3))).toBe('answered');
+    expect(scene.sent.slice(-2)).toEqual(['GET /x', 'GET /x n4:1']);
   });
 
   test('of the last attempt, with another version at hand: one more question if the first shows nothing', async () => {

@@ -63,8 +63,8 @@ test('after a refusal, one request per failback that can be repeated tries it', 
 
 test.each([
   [200, 'a'],
-  [304, 'a'],
-  [404, 'b'],
+  [399, 'a'],
+  [400, 'b'],
   [503, 'b'],
 ])('a trial that gets %i leads to %s', (status, expected) => {
   const { egress, clock, reported } = addressesOf();
@@ -87,6 +87,41 @@ test('the response to a request from before a refusal, or a refusal from before 
   expect(egress.refused(early, 'unregistered')?.address).toBe('b');
   expect(egress.choose(false).address).toBe('a');
   expect(reported()).toEqual(['a refused', 'a in-use']);
+});
+
+test('a refusal counts although another request got a response from the address meanwhile', () => {
+  const { egress, clock } = addressesOf();
+  const refused = egress.choose(true);
+  egress.accepted(egress.choose(true), 200);
+  clock.time += 1;
+  egress.accepted(egress.choose(true), 200);
+  egress.refused(refused, 'unregistered');
+  expect(egress.choose(false).address).toBe('b');
+});
+
+test('a refusal counts in the millisecond in which the address was accepted again', () => {
+  const { egress, clock } = addressesOf();
+  egress.refused(egress.choose(true), 'unregistered');
+  clock.time += FAILBACK;
+  egress.accepted(egress.choose(true), 200);
+  egress.refused(egress.choose(true), 'unregistered');
+  expect(egress.choose(false).address).toBe('b');
+});
+
+test('one that comes after that in use is not tried', async () => {
+  const { egress, clock } = addressesOf();
+  const second = egress.missing(egress.choose(true));
+  if (second !== undefined) egress.refused(second, 'unregistered');
+  // The host has the first again.
+  await egress.look();
+  clock.time += FAILBACK;
+  expect(egress.choose(true).address).toBe('a');
+});
+
+test('where the system chooses, there are none to choose from', () => {
+  const { egress } = addressesOf([]);
+  expect([egress.areSeveral, egress.inUse]).toEqual([false, 0]);
+  expect(() => egress.choose(true)).toThrow('no local addresses');
 });
 
 test('where none can be used, a refused one is in use, and no request goes round', async () => {

@@ -1,8 +1,11 @@
 import { afterEach, beforeEach, describe, expect, jest, test } from '@jest/globals';
 import { Cancellation } from '../../src/base/cancellation.ts';
 import { GatewayError } from '../../src/base/errors.ts';
+import type { ExchangeRequest } from '../../src/handshake/exchange.ts';
+import { UpstreamResponse } from '../../src/handshake/response.ts';
 import { AddressState, type StatusChange } from '../../src/upstream/address-state.ts';
 import { CheckPace, checkAddress } from '../../src/upstream/health-check.ts';
+import { answered, lost, type Reply, ScriptedSource, unauthorized } from '../handshake/scene.ts';
 
 const INTERVAL = 10_000;
 const clock = { now: () => Date.now() };
@@ -20,27 +23,41 @@ afterEach(() => {
   jest.useRealTimers();
 });
 
-/** So many addresses with checks; `works` decides on each connection. */
-function scene({ addresses = 1, works = (): boolean => true } = {}) {
+interface SceneOptions {
+  readonly addresses?: number;
+  /** Decides on each connection. */
+  readonly works?: () => boolean | Promise<boolean>;
+  /** Of the request that a check sends; left out: it only connects. */
+  readonly path?: string;
+  /** What a request gets. */
+  readonly reply?: Reply;
+}
+
+/** So many addresses with checks. */
+function scene({ addresses = 1, works = () => true, path, reply }: SceneOptions = {}) {
   const pace = new CheckPace(clock);
   const times: number[] = [];
+  const requests: Partial<ExchangeRequest>[] = [];
   const connections = {
     connect: async () => {
       times.push(Date.now());
-      if (!works()) throw new GatewayError('upstream-unreachable', 'no connection');
+      if (!(await works())) throw new GatewayError('upstream-unreachable', 'no connection');
     },
-    check: async () => {
-      throw new Error('no request was to be sent');
+    check: async ({ cancellation: _, ...request }: ExchangeRequest) => {
+      if (reply === undefined) throw new Error('no request was to be sent');
+      requests.push(request);
+      return reply(request as ExchangeRequest);
     },
   };
   const changes: StatusChange[] = [];
   const check = async (state: AddressState): Promise<void> => {
-    for await (const change of checkAddress(state, HEALTH, connections, pace, checks)) changes.push(change);
+    const options = path === undefined ? { interval: INTERVAL } : { interval: INTERVAL, path };
+    for await (const change of checkAddress(state, options, connections, pace, checks)) changes.push(change);
   };
   const states = Array.from({ length: addresses }, () => new AddressState(CIRCUIT, HEALTH, clock));
   const all = Promise.all(states.map(check));
   const pass = (ms: number): Promise<void> => jest.advanceTimersByTimeAsync(ms);
-  return { times, states, changes, all, pass };
+  return { times, requests, states, changes, all, pass };
 }
 
 describe('an address is checked', () => {
@@ -107,4 +124,70 @@ describe('an address is checked', () => {
     expect(Math.min(...gaps)).toBeGreaterThanOrEqual(49);
     expect(times.length).toBeGreaterThan(200);
   });
+});
+
+test('replicas that start together check at different times', async () => {
+  const replicas = Array.from({ length: 40 }, () => scene());
+  await replicas[0]?.pass(1_100);
+  const times = replicas.flatMap((each) => each.times);
+  expect(times).toHaveLength(40);
+  expect(Math.max(...times) - Math.min(...times)).toBeGreaterThan(500);
+});
+
+test('a check that was under way when they ended shows nothing', async () => {
+  const connection = Promise.withResolvers<boolean>();
+  const { times, changes, all, pass } = scene({ works: () => connection.promise });
+  await pass(1_100);
+  checks.cancel(ended);
+  connection.resolve(false);
+  await all;
+  expect([times.length, changes]).toEqual([1, []]);
+});
+
+describe('a response to a check', () => {
+  test.each<[string, Reply, string]>([
+    ['200 shows that the address serves', answered(200), ''],
+    ['399 does, too', answered(399), ''],
+    ['400 shows a failure', answered(400), 'The upstream answers 400 (health.path).'],
+    ['401 with a Digest challenge serves', unauthorized('Digest realm="r", nonce="n"'), ''],
+    [
+      '401 without one does not',
+      unauthorized('Basic realm="r"'),
+      'The upstream answers 401 without a Digest challenge (health.path).',
+    ],
+    ['none is a failure', lost(), 'The connection broke.'],
+  ])('%s', async (_what, reply, reason) => {
+    const { requests, changes, pass } = scene({ path: '/health', reply });
+    await pass(1_100);
+    expect(requests).toEqual([{ method: 'GET', target: '/health', headers: [], body: null, client: '' }]);
+    const health = reason === '' ? 'healthy' : 'failing';
+    expect(changes).toMatchObject([{ after: { health }, reason }]);
+  });
+
+  test.each([
+    [200, ['abandon']],
+    [401, []],
+  ])('%i is read to its end only where its connection is worth it', async (status, calls) => {
+    const source = new ScriptedSource();
+    const response = new UpstreamResponse(status, '', [], true, source);
+    const reply = (): UpstreamResponse => {
+      setTimeout(() => response.end([]), 1);
+      return response;
+    };
+    const { changes, pass } = scene({ path: '/health', reply });
+    await pass(1_100);
+    expect([source.calls, changes.length]).toEqual([calls, 1]);
+  });
+});
+
+test.each([
+  ['a connection does not make up at once for requests that got no response', undefined, 'failing'],
+  ['a response does', '/health', 'healthy'],
+])('%s', async (_what, path, health) => {
+  const { states, pass } = scene({ reply: answered(), ...(path !== undefined && { path }) });
+  const [state] = states;
+  state?.failed('request', 'late');
+  // The first round passes by an address that requests have used.
+  await pass(1_100 + 11_000);
+  expect(state?.status.health).toBe(health);
 });

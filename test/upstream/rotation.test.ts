@@ -47,6 +47,13 @@ describe('the next version', () => {
     expect(statesOf(rotation)).toEqual(['next in-use', 'old fallback']);
   });
 
+  test('goes on waiting when the sources are read again', () => {
+    const rotation = rotating();
+    rotation.reject('next');
+    rotation.offer('old', 'next');
+    expect(statesOf(rotation)).toEqual(['old in-use', 'next waiting']);
+  });
+
   test('is a candidate again when the sources make it the current one', () => {
     const rotation = rotating();
     rotation.reject('next');
@@ -116,4 +123,25 @@ test('a version keeps its state when the sources hold it again', () => {
   rotation.reject('new');
   rotation.offer('new', 'old');
   expect(statesOf(rotation)).toEqual(['old in-use', 'new rejected']);
+});
+
+test('a version in use that the sources held before is there once', () => {
+  const rotation = new Rotation('old');
+  rotation.offer('new', undefined, ['old']);
+  expect(statesOf(rotation)).toEqual(['old in-use', 'new candidate']);
+});
+
+test('the version that is named is promoted, and the others stay in their order', () => {
+  const rotation = new Rotation('old');
+  rotation.offer('new', 'next', ['older']);
+  rotation.promote('next', true);
+  expect(statesOf(rotation)).toEqual(['next in-use', 'old fallback', 'new candidate', 'older fallback']);
+});
+
+test('a next version in use stays as fallback as long as the sources hold it', () => {
+  const rotation = rotating();
+  rotation.promote('next', false);
+  rotation.offer('old', 'next');
+  expect(rotation.promote('old', false)).toBeUndefined();
+  expect(statesOf(rotation)).toEqual(['old in-use', 'next fallback']);
 });

@@ -314,7 +314,7 @@ class FileAudit implements Audit {
     this.#deps.log.info({ head: formatHead(this.#head), ...signed }, 'audit head');
   }
 
-  #recordRecovery({ setAside, damaged, otherKey }: Recovered): Promise<unknown> {
+  #recordRecovery({ setAside, damaged, otherKey, otherSigner }: Recovered): Promise<unknown> {
     const { log } = this.#deps;
     const written: Promise<boolean>[] = [];
     if (this.#deps.isBegunAnew) {
@@ -331,6 +331,7 @@ class FileAudit implements Audit {
     if (otherKey !== undefined) {
       log.info({ before: otherKey }, 'audit log was sealed with another key; that part was not checked');
     }
+    if (otherSigner) written.push(this.adminWritten('signing-key-changed', {}));
     for (const details of setAside) {
       written.push(this.adminWritten('recovered', { ...details }));
       if (details.afterStop) log.error(details, 'audit log was appended to after its process had stopped');

@@ -6,9 +6,9 @@ import type { AuditKeys } from '../keys.ts';
 import { processOf } from '../replica-name.ts';
 import { formatHead, GENESIS, type Head } from '../seal.ts';
 import {
-  isBegunAnew,
   isStart,
   type Loss,
+  parseFinding,
   parseLoss,
   parseRetirement,
   parseSetAside,
@@ -257,10 +257,14 @@ class LogCheck {
   ): void {
     const { head, errors } = trees.take(batch, header);
     for (const error of errors) this.#add(error, name, error.line);
-    this.#unproven.push(...batch.admin.map((each) => ({ ...each, name })));
+    // A gateway writes no record behind the head of a batch; whoever seals it anew could.
+    const behind = batch.admin.filter(({ at }) => head !== undefined && at > head.line);
+    const admin = behind.length === 0 ? batch.admin : batch.admin.slice(0, -behind.length);
+    this.#unproven.push(...admin.map((each) => ({ ...each, name })));
     if (head !== undefined)
-      for (const { line, name: place, at } of this.#unproven) this.#readAdmin(line, place, at);
-    if (head !== undefined || trees.tree === undefined) this.#unproven = [];
+      for (const { line, name: place, at } of this.#unproven.splice(0)) this.#readAdmin(line, place, at);
+    this.#unproven.push(...behind.map((each) => ({ ...each, name })));
+    if (trees.tree === undefined) this.#unproven = [];
   }
 
   #checkSigned(newest: Segment | undefined): void {
@@ -299,7 +303,8 @@ class LogCheck {
       }
       if (unchecked !== undefined) yield finding('retired-unchecked', { segment, key: unchecked });
     }
-    if (isBegunAnew(text)) yield finding('log-begun-anew');
+    const kind = parseFinding(text);
+    if (kind !== undefined) yield finding(kind);
     const loss = parseLoss(text);
     if (loss !== undefined) yield this.#recordsLost(loss);
     const aside = parseSetAside(text);

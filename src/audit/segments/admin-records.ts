@@ -72,7 +72,9 @@ const workerHeads = z.object({
   ended: z.boolean().optional(),
 });
 
-const begunAnew = z.object({ event: z.literal('log-begun-anew') });
+/** Events without details that are findings of the same name. */
+const FINDINGS = ['log-begun-anew', 'signing-key-changed'] as const;
+const ofFinding = z.object({ event: z.enum(FINDINGS) });
 const start = z.object({ event: z.literal('start') });
 const stop = z.object({ event: z.literal('stop') });
 
@@ -108,9 +110,13 @@ export function parseWorkerHeads(line: string): WorkerHeads | undefined {
   );
 }
 
-/** True if the record says that the primary began its log anew, though there were logs of workers. */
-export function isBegunAnew(line: string): boolean {
-  return parse('log-begun-anew', begunAnew, line) !== undefined;
+/** The event of the record, if that is a finding; undefined: it is none. */
+export function parseFinding(line: string): (typeof FINDINGS)[number] | undefined {
+  for (const event of FINDINGS) {
+    const record = parse(event, ofFinding, line);
+    if (record !== undefined) return record.event;
+  }
+  return undefined;
 }
 
 /** True if the record says that the gateway started. */

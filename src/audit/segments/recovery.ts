@@ -3,6 +3,7 @@ import { lstat, open, rename, rm, truncate } from 'node:fs/promises';
 import { join } from 'node:path';
 import { syncDirectory } from '../../base/durable-file.ts';
 import { messageOf } from '../../base/error-code.ts';
+import { reportDefect } from '../../base/expected-errors.ts';
 import { finding } from '../findings.ts';
 import type { AuditKeys } from '../keys.ts';
 import { countLines } from '../line.ts';
@@ -44,6 +45,8 @@ export interface Recovered extends ChainState {
   readonly retired: RetiredEnd | undefined;
   /** The tree of all records; undefined: there is none that can be believed. */
   readonly tree: LogTree | undefined;
+  /** True if heads of another signing key are all that proves the tree. */
+  readonly otherSigner: boolean;
 }
 
 const FRESH: Recovered = {
@@ -55,6 +58,7 @@ const FRESH: Recovered = {
   otherKey: undefined,
   retired: undefined,
   tree: undefined,
+  otherSigner: false,
 };
 
 interface RecoveryOptions {
@@ -72,8 +76,9 @@ interface RecoveryOptions {
  */
 export async function recover(options: RecoveryOptions): Promise<Recovered> {
   const found: SetAside[] = [];
-  for (const segment of (await segmentsIn(options.folder)).reverse()) {
-    const end = await recoverFrom(options, segment);
+  const segments = (await segmentsIn(options.folder)).reverse();
+  for (const [at, segment] of segments.entries()) {
+    const end = await recoverFrom(options, segment, segments[at + 1]);
     if (end === undefined) continue;
     if ('previous' in end) return { ...end, setAside: [...end.setAside, ...found] };
     found.push(end);
@@ -88,26 +93,28 @@ export async function recover(options: RecoveryOptions): Promise<Recovered> {
 
 /**
  * The end of the chain, if it is in that segment; otherwise the segment, set aside as a whole; undefined: it was empty.
+ * `before`: the segment before it; undefined: there is none.
  */
 async function recoverFrom(
   options: RecoveryOptions,
   segment: Segment,
+  before: Segment | undefined,
 ): Promise<Recovered | SetAside | undefined> {
   const path = join(options.folder, segment.name);
-  const { walk, errors, retired, trees } = await walkThrough(options, segment);
+  const walked = await walkThrough(options, segment);
+  const { walk, errors, retired } = walked;
   const { header, sealed } = walk;
   const otherKey = header !== undefined && !walk.keyKnown && header.key !== options.keys.id;
   const { nextSeq } = walk.state;
   if (otherKey && nextSeq > segment.first && nextSeq <= MOST_SEQ - RESERVE) {
     const tail = await cutTail(path, walk.sealLineEnd, walk);
-    // Without the key of the seals, only a signed head says that the records are as they were written.
-    const isSigned = trees !== undefined && trees.checkpoints > 0 && trees.unsigned === 0;
-    const tree = isSigned ? trees.tree : undefined;
+    const tree = treeUnsealed(walked);
     return { ...FRESH, ...walk.state, setAside: tail, otherKey: header.key, retired: header.retired, tree };
   }
   if (sealed === undefined) return setAsideWhole(path, segment, walk.lines);
   const state = { ...FRESH, previous: sealed.previous, nextSeq: sealed.nextSeq, retired };
-  const [error = await tailError(path, segment, walk)] = errors;
+  const { tree, otherSigner } = await provenTree(options, walked, segment, before);
+  const [error = (await tailError(path, segment, walk)) ?? unproven(walked, tree)] = errors;
   if (error !== undefined) {
     // The next segment must not have the name of this one.
     return {
@@ -116,10 +123,9 @@ async function recoverFrom(
       damaged: { segment: segment.name, error },
     };
   }
-  if (segment.compressed) return { ...state, tree: trees?.tree };
+  if (segment.compressed) return { ...state, tree, otherSigner };
   const opened = header === undefined ? Date.now() : Date.parse(header.opened);
   const setAside = await cutTail(path, sealed.bytes, walk);
-  const tree = trees?.tree;
   // The header of a segment with signed heads has the tree before it, so a first tree begins with a segment.
   if (options.publicKey !== undefined && tree === undefined) {
     const { previous = GENESIS } = header ?? {};
@@ -129,11 +135,25 @@ async function recoverFrom(
     return { ...state, previous, setAside };
   }
   const file = { path, size: sealed.bytes, first: segment.first, opened };
-  return { ...state, tree, file, setAside };
+  return { ...state, tree, otherSigner, file, setAside };
 }
 
-async function walkThrough({ folder, replica, keys, publicKey }: RecoveryOptions, { name, first }: Segment) {
+/** A segment that was read to its end. */
+interface Walked {
+  readonly walk: ChainWalk;
+  readonly errors: readonly IntegrityError[];
+  readonly retired: RetiredEnd | undefined;
+  /** Undefined: heads are not signed. */
+  readonly trees: TreeWalk | undefined;
+  readonly treeErrors: readonly IntegrityError[];
+}
+
+async function walkThrough(
+  { folder, replica, keys, publicKey }: RecoveryOptions,
+  { name, first }: Segment,
+): Promise<Walked> {
   const errors: IntegrityError[] = [];
+  const treeErrors: IntegrityError[] = [];
   let retired: RetiredEnd | undefined;
   const walk = new ChainWalk({ keys: [keys], replica, first });
   const trees = publicKey && new TreeWalk({ replica, keys: [publicKey] });
@@ -142,17 +162,86 @@ async function walkThrough({ folder, replica, keys, publicKey }: RecoveryOptions
       for (const batch of batches) {
         errors.push(...batch.errors);
         for (const { line } of batch.admin) retired = endOf(line) ?? retired;
-        trees?.take(batch, walk.header);
+        if (trees !== undefined) treeErrors.push(...trees.take(batch, walk.header).errors);
       }
     }
   } catch (error) {
-    const { code = '' } = error as NodeJS.ErrnoException;
     // A file that is not a segment is set aside; one that cannot be read now may be a segment.
-    const broken = error instanceof NotRegularError || code.startsWith('ZSTD_') || code.startsWith('Z_');
-    if (!broken) throw error;
+    if (!isOfFile(error)) throw error;
     errors.push({ ...finding('segment-unreadable', { reason: messageOf(error) }), line: walk.lines + 1 });
   }
-  return { walk, errors, retired: retired ?? walk.header?.retired, trees };
+  return { walk, errors, retired: retired ?? walk.header?.retired, trees, treeErrors };
+}
+
+/** True if the file itself is not what a segment is, rather than not to be read now. */
+function isOfFile(error: unknown): boolean {
+  const { code = '' } = error as NodeJS.ErrnoException;
+  return error instanceof NotRegularError || code.startsWith('ZSTD_') || code.startsWith('Z_');
+}
+
+/** Without the key of the seals, only a signed head says that the records are as they were written. */
+function treeUnsealed({ trees }: Walked): LogTree | undefined {
+  return trees !== undefined && trees.checkpoints > 0 && trees.unsigned === 0 ? trees.tree : undefined;
+}
+
+/**
+ * The tree of all records, if signed heads are where a gateway makes them; undefined: it is not proven. The key of the
+ * seals alone could have made any other, and the next head would sign it.
+ */
+async function provenTree(
+  options: RecoveryOptions,
+  { errors, trees }: Walked,
+  segment: Segment,
+  before: Segment | undefined,
+): Promise<Pick<Recovered, 'tree' | 'otherSigner'>> {
+  if (trees === undefined || errors.length > 0) return FRESH;
+  if (isUnderHeads(trees)) return { tree: trees.tree, otherSigner: false };
+  // A segment that was begun last has no head of its own yet.
+  const both = before === undefined ? [segment] : [before, segment];
+  const own = await treeUnderHeads(options, both, options.publicKey);
+  if (own !== undefined) return { tree: own, otherSigner: false };
+  const tree = (await treeUnderHeads(options, [segment])) ?? (await treeUnderHeads(options, both));
+  return { tree, otherSigner: tree !== undefined };
+}
+
+/**
+ * The tree of segments, each of which ends with records under heads, or of less than a minute. `publicKey` undefined: any
+ * key may have signed the heads.
+ */
+async function treeUnderHeads(
+  { folder, replica, keys }: RecoveryOptions,
+  segments: readonly Segment[],
+  publicKey?: KeyObject,
+): Promise<LogTree | undefined> {
+  const trees = new TreeWalk({ replica, keys: publicKey && [publicKey] });
+  try {
+    for (const { name, first } of segments) {
+      const walk = new ChainWalk({ keys: [keys], replica, first });
+      for await (const batches of walkFile(walk, join(folder, name)))
+        for (const batch of batches) if (trees.take(batch, walk.header).errors.length > 0) return undefined;
+      if (trees.tree?.tree.size !== 0 && !isUnderHeads(trees)) return undefined;
+    }
+  } catch (error) {
+    return reportDefect(error);
+  }
+  return trees.tree;
+}
+
+/** True if its records are under heads, but for those of less than a minute at the end. */
+function isUnderHeads({ tree, checkpoints, end }: TreeWalk): boolean {
+  return tree !== undefined && checkpoints > 0 && end?.kind !== 'heads-missing';
+}
+
+/** The integrity error of a segment with records whose tree no signed head proves; undefined: there is none. */
+function unproven(
+  { walk, trees, treeErrors }: Walked,
+  proven: LogTree | undefined,
+): IntegrityError | undefined {
+  const { header, sealed } = walk;
+  const hasRecords = header?.tree !== undefined && (sealed?.nextSeq ?? 0) > header.first;
+  if (trees === undefined || proven !== undefined || !hasRecords) return undefined;
+  const end = trees.end?.kind === 'heads-missing' ? trees.end : finding('checkpoint-missing');
+  return treeErrors[0] ?? { ...end, line: 0 };
 }
 
 /** The end of the segment that a record says was removed; undefined: it says nothing of that. */

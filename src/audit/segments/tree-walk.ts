@@ -32,6 +32,8 @@ export function treeOf({ first, tree }: SegmentHeader): LogTree | undefined {
 export interface SignedHead {
   readonly checkpoint: Checkpoint;
   readonly note: string;
+  /** Number of its line in the segment: it covers the lines before it, and none behind it. */
+  readonly line: number;
 }
 
 /** The result of one batch. `head`: its last checkpoint that is right. */
@@ -183,6 +185,6 @@ export class TreeWalk {
     this.#signedSize = tree.size;
     [this.#earliest, this.#latest] = ['', ''];
     this.#since = line + 1;
-    return { checkpoint, note };
+    return { checkpoint, note, line };
   }
 }

@@ -1,0 +1,91 @@
+import { afterEach, beforeEach, expect, jest, test } from '@jest/globals';
+import { parseCheckpoint } from '../../src/audit/checkpoint.ts';
+import { SignedTree } from '../../src/audit/journal/signed-tree.ts';
+import { leavesOf, MerkleTree } from '../../src/audit/merkle.ts';
+import { REPLICA } from '../support/audit-log.ts';
+import { newSigningKey } from '../support/signing-key.ts';
+
+const key = newSigningKey();
+const EVERY_MS = 1_000;
+
+beforeEach(() => {
+  jest.useFakeTimers();
+});
+afterEach(() => {
+  jest.useRealTimers();
+});
+
+/** A tree whose first record has the number 7, after so many records of an earlier process. */
+function treeAfter(records = 0) {
+  const tree = MerkleTree.empty();
+  for (const leaf of leavesOf(Buffer.from('earlier\n'.repeat(records)))) tree.add(leaf);
+  const signed = new SignedTree(key, REPLICA, { first: 7, tree });
+  /** So many records come into the file; returns the number of those under the head that followed them. */
+  const write = (count: number): number | undefined => {
+    const extended = signed.extended(leavesOf(Buffer.from('record\n'.repeat(count))));
+    const head = signed.headOf(extended);
+    signed.commit(extended, head);
+    return head?.size;
+  };
+  const pass = (ms: number): void => {
+    jest.advanceTimersByTime(ms);
+  };
+  return { signed, write, pass };
+}
+
+test('a tree without records has nothing to sign', () => {
+  const { signed, write, pass } = treeAfter();
+  const nothing = { checkpoint: undefined, unsignedSince: undefined };
+  expect([signed.isDue, signed.lastHead(), signed.signed]).toEqual([false, undefined, nothing]);
+  pass(EVERY_MS);
+  expect([signed.isDue, write(0), signed.signed]).toEqual([false, undefined, nothing]);
+});
+
+test('the first records are signed at once, with the tree of those before them', () => {
+  const { signed, write } = treeAfter(3);
+  expect(signed.isDue).toBe(true);
+  expect(write(2)).toBe(5);
+  const { first, tree } = signed.logTree;
+  expect([first, tree.size]).toEqual([7, 5]);
+  const checkpoint = parseCheckpoint(signed.signed.checkpoint ?? '');
+  expect(checkpoint).toMatchObject({ replica: REPLICA, first: 7, size: 5, root: tree.root });
+});
+
+test('further records are signed a second after the last head, and it is known since when they wait', () => {
+  const { signed, write, pass } = treeAfter();
+  write(1);
+  const { checkpoint } = signed.signed;
+  pass(EVERY_MS - 2);
+  expect([write(0), signed.signed.unsignedSince]).toEqual([undefined, undefined]);
+  const since = performance.now();
+  expect(write(2)).toBeUndefined();
+  pass(1);
+  expect(write(1)).toBeUndefined();
+  expect([signed.isDue, signed.signed]).toEqual([false, { checkpoint, unsignedSince: since }]);
+  pass(1);
+  expect([signed.isDue, write(0)]).toEqual([true, 4]);
+  expect(signed.signed.unsignedSince).toBeUndefined();
+  pass(EVERY_MS);
+  expect([signed.isDue, write(0)]).toEqual([false, undefined]);
+});
+
+test('the head at the end covers what is under none, whenever the last one was', () => {
+  const { signed, write } = treeAfter();
+  write(1);
+  expect(signed.lastHead()).toBeUndefined();
+  write(1);
+  const head = signed.lastHead();
+  expect(head?.size).toBe(2);
+  signed.commit(signed.logTree.tree, head);
+  expect([signed.lastHead(), signed.signed]).toEqual([
+    undefined,
+    { checkpoint: head?.note, unsignedSince: undefined },
+  ]);
+});
+
+test('a batch that could not be written leaves the tree as it was', () => {
+  const { signed } = treeAfter(1);
+  const before = signed.logTree.tree.root;
+  signed.extended(leavesOf(Buffer.from('record\n')));
+  expect([signed.logTree.tree.size, signed.logTree.tree.root]).toEqual([1, before]);
+});

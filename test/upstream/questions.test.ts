@@ -1,0 +1,209 @@
+import { setImmediate as turn } from 'node:timers/promises';
+import { afterEach, describe, expect, jest, test } from '@jest/globals';
+import {
+  answered,
+  challenge,
+  credential,
+  HandshakeScene,
+  lost,
+  type Reply,
+  type SceneOptions,
+  stale,
+} from '../handshake/scene.ts';
+
+afterEach(() => {
+  jest.useRealTimers();
+});
+
+const CONFIGURED = { options: { renewAhead: { method: 'OPTIONS', path: '/renew' } } };
+
+const ask = ({ credential: asked, transport }: HandshakeScene): Promise<string> =>
+  asked.test('7', '/of-client?q=1', transport);
+
+/** A request of the gateway's own ends when it is cancelled. */
+const silent: Reply = ({ cancellation }) =>
+  new Promise((resolve, reject) => {
+    cancellation.add({
+      cancel: () => {
+        const { reason } = cancellation;
+        if (reason === undefined) reject(new Error('cancelled without a reason'));
+        else resolve({ kind: 'lost', error: reason, broke: false, sent: true, reused: false });
+      },
+    });
+  });
+
+/** Whether the upstream accepts a version: the requests, their replies, and what is found. */
+const probes: [what: string, isKnown: boolean, SceneOptions, [sent: string, Reply][], result: string][] = [
+  [
+    'HEAD at the neutral target shows it',
+    false,
+    {},
+    [
+      ['HEAD /neutral', challenge('n2')],
+      ['HEAD /neutral n2:1', answered()],
+    ],
+    'accepted',
+  ],
+  [
+    'HEAD shows nothing: GET on a new connection',
+    false,
+    {},
+    [
+      ['HEAD /neutral', lost()],
+      ['GET /neutral fresh', challenge('n2')],
+      ['GET /neutral n2:1', answered()],
+    ],
+    'accepted',
+  ],
+  [
+    'neither shows anything, though authentication is wanted: the path of the client is not asked for',
+    false,
+    {},
+    [
+      ['HEAD /neutral', lost()],
+      ['GET /neutral fresh', challenge('n2')],
+      ['GET /neutral n2:1', answered(403)],
+    ],
+    'unclear',
+  ],
+  [
+    'the neutral target wants no authentication: the path of the client shows it',
+    false,
+    {},
+    [
+      ['HEAD /neutral', answered()],
+      ['GET /neutral fresh', answered()],
+      ['GET /of-client fresh', challenge('n2')],
+      ['GET /of-client n2:1', answered()],
+    ],
+    'accepted',
+  ],
+  [
+    'where a request has succeeded, no other target is asked for',
+    true,
+    {},
+    [
+      ['HEAD /x fresh', answered()],
+      ['GET /x fresh', answered()],
+    ],
+    'unclear',
+  ],
+  [
+    'with a configured request, nothing else is sent',
+    false,
+    CONFIGURED,
+    [
+      ['OPTIONS /renew', lost()],
+      ['OPTIONS /renew fresh', challenge('n2')],
+      ['OPTIONS /renew n2:1', answered()],
+    ],
+    'accepted',
+  ],
+];
+
+test.each(probes)('%s', async (_what, isKnown, options, exchanges, result) => {
+  const scene = new HandshakeScene(options);
+  if (isKnown) await scene.warmUp();
+  scene.replies.push(...exchanges.map(([, reply]) => reply));
+  expect(await ask(scene)).toBe(result);
+  expect(scene.sent).toEqual(exchanges.map(([sent]) => sent));
+});
+
+test('only refusals count against what a minute may have', async () => {
+  const scene = new HandshakeScene({ attemptsWhenRefused: 1 });
+  for (const result of ['accepted', 'accepted', 'refused', 'spent']) {
+    const reply = result === 'refused' ? challenge('n2') : answered();
+    if (result !== 'spent') scene.replies.push(challenge('n1'), reply);
+    // A version in use that is refused once is asked about again, for which there is no reply.
+    if (result === 'refused') scene.credential.versions.refuse(scene.version, scene.health.attempt());
+    expect(await ask(scene)).toBe(result);
+  }
+});
+
+describe('the deadline of a question', () => {
+  test('is twice the time of a response', async () => {
+    jest.useFakeTimers({ doNotFake: ['setImmediate'] });
+    const scene = new HandshakeScene({ options: { timeouts: { connect: 1, response: 20, idle: 1 } } });
+    scene.replies.push(silent, lost());
+    const result = ask(scene);
+    await turn();
+    jest.advanceTimersByTime(39);
+    await turn();
+    expect(scene.sent).toEqual(['HEAD /neutral']);
+    jest.advanceTimersByTime(1);
+    expect(await result).toBe('unclear');
+  });
+
+  test('leaves no timer when the reply has come', async () => {
+    jest.useFakeTimers({ doNotFake: ['setImmediate'] });
+    const scene = new HandshakeScene();
+    scene.replies.push(challenge('n1'), answered());
+    expect([await ask(scene), jest.getTimerCount()]).toEqual(['accepted', 0]);
+  });
+});
+
+describe('a new version is tried', () => {
+  test.each<[string, SceneOptions, string, [string, Reply][]]>([
+    [
+      'with HEAD, and with GET where the upstream does not support it',
+      {},
+      '/x',
+      [
+        ['HEAD /x', challenge('n2')],
+        ['HEAD /x n2:1 new', answered(405)],
+        ['GET /x', challenge('n3')],
+        ['GET /x n3:1 new', answered()],
+      ],
+    ],
+    [
+      'with the configured request alone',
+      CONFIGURED,
+      '/x',
+      [
+        ['OPTIONS /renew', challenge('n2')],
+        ['OPTIONS /renew n2:1 new', answered()],
+      ],
+    ],
+  ])('%s', async (_what, options, target, exchanges) => {
+    const scene = new HandshakeScene(options);
+    await scene.warmUp();
+    scene.replies.push(...exchanges.map(([, reply]) => reply));
+    const current = { ...credential, version: '8', username: 'new' };
+    scene.credential.offer({ name: 'main', current, next: undefined });
+    for (let turns = 0; turns < 100 && scene.version.version !== '8'; turns += 1) await turn();
+    expect([scene.version.version, scene.sent]).toEqual(['8', exchanges.map(([sent]) => sent)]);
+    scene.replies.push(answered());
+    expect(await scene.send({ target })).toBe('answered');
+  });
+});
+
+describe('a nonce that grows old is renewed', () => {
+  const LIFE_MS = 10_000;
+
+  /** A nonce is refused at this age, so that its successor grows old; then a request uses that. */
+  async function age(options: SceneOptions['options'], method = 'GET'): Promise<HandshakeScene> {
+    const scene = new HandshakeScene({ policy: 'exclusive', ...(options && { options }) });
+    scene.replies.push(challenge('n1'), answered());
+    await scene.send({ method, target: '/x?q=1' });
+    scene.clock.at += LIFE_MS;
+    scene.replies.push(stale('n2'), answered());
+    await scene.send({ method, target: '/x?q=2' });
+    scene.clock.at += 0.8 * LIFE_MS;
+    scene.sent.length = 0;
+    scene.replies.push(answered(), challenge('n3'), answered());
+    expect(await scene.send({ method, target: '/x?q=3' })).toBe('answered');
+    for (let turns = 0; turns < 20; turns += 1) await turn();
+    expect(scene.sent.shift()).toBe(`${method} /x?q=3 n2:2`);
+    return scene;
+  }
+
+  test.each<[string, SceneOptions['options'], string, string[]]>([
+    ['with HEAD of the last path that succeeded', { renewAhead: true }, 'GET', ['HEAD /x', 'HEAD /x n3:1']],
+    ['with the configured request', CONFIGURED.options, 'GET', ['OPTIONS /renew', 'OPTIONS /renew n3:1']],
+    ['not while no GET has succeeded', { renewAhead: true }, 'DELETE', []],
+    ['not unless it is configured', {}, 'GET', []],
+  ])('%s', async (_what, options, method, sent) => {
+    const scene = await age(options, method);
+    expect(scene.sent).toEqual(sent);
+  });
+});
