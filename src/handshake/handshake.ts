@@ -38,8 +38,6 @@ export interface HandshakeOptions {
   readonly pending?: PendingChallenge;
   /** True: the challenge is asked for on a new connection. */
   readonly freshConnection?: boolean;
-  /** Why a challenge is obtained; left out: as the attempts so far say. */
-  readonly reason?: ChallengeReason;
 }
 
 /** A 401 to an authenticated attempt. What it says of the credential is for its owner to decide. */
@@ -342,7 +340,8 @@ class Handshake {
     const { pool } = this.#account;
     const { budget, trace } = this.#request;
     const cold: ChallengeReason = pool.policy === 'single-use' ? 'single_use' : 'cold';
-    const reason = this.#options.reason ?? (budget.answered > 0 ? 'stale' : cold);
+    // A nonce was refused before: in this handshake, or in the one that made somebody ask.
+    const reason = budget.answered > 0 || this.#options.verifies === true ? 'stale' : cold;
     this.#pending ??= pool.open();
     return takeChallenge(this.#account, this.#pending, challenge, response, { reason, trace });
   }

@@ -233,7 +233,7 @@ export class CredentialVersion {
     const trace = this.#background();
     try {
       const request = requestOf(question, trace);
-      const result = await handshake(account, request, { reason: 'stale', ...options, verifies: true });
+      const result = await handshake(account, request, { ...options, verifies: true });
       if (result === 'interrupted') return UNCLEAR;
       if (result.kind === 'response') return await replyOf(account, result, request);
       const { isNamedAgain, isStale, attempt, number, inHand } = result;
@@ -247,7 +247,7 @@ export class CredentialVersion {
       if (asked.kind === 'lost') return UNCLEAR;
       if (!isChallenge(account, asked)) return await replyOf(account, asked, request);
       const again = requestOf(question, trace);
-      const answered = await handshake(account, again, { reason: 'stale', challenge: asked, verifies: true });
+      const answered = await handshake(account, again, { challenge: asked, verifies: true });
       if (answered === 'interrupted') return UNCLEAR;
       if (answered.kind === 'response') return await replyOf(account, answered, again);
       if (answered.isStale) return UNCLEAR;
