@@ -64,8 +64,8 @@ export class UpstreamAddresses {
   }
 
   /**
-   * Ends the health checks; when the client requests are `over`, the rest. Resolves when the connections are closed. The
-   * caller sends no new requests.
+   * Ends the health checks, and lets go of credentials and connections when the client requests are `over`. Resolves when
+   * the connections are closed.
    */
   async close(over: Promise<void>): Promise<void> {
     for (const address of this.all) address.endChecks();

@@ -77,7 +77,7 @@ export class Upstream<A extends Address = Address> {
   /** Requests on a connection whose bodies are streamed because there was no memory to keep them. */
   #spilled = 0;
 
-  /** `addresses`: see there. `before`: what serves the deployment so far. */
+  /** `before`: what serves the deployment so far. */
   constructor(
     options: UpstreamOptions,
     deps: UpstreamDeps,
