@@ -124,14 +124,17 @@ export class Query {
 
 function pairsOf(query: string): Pair[] {
   const pairs: Pair[] = [];
-  const hasSemicolon = query.includes(';');
   let semicolonBefore = false;
+  // Each mark is looked for once: from each pair anew, a long query without one would take quadratic time.
+  let [ampersand, semicolon, equals] = [-1, -1, -1];
   for (let start = 0; start <= query.length; ) {
-    const ampersand = indexOrEnd(query, '&', start);
-    const end = hasSemicolon ? Math.min(ampersand, indexOrEnd(query, ';', start)) : ampersand;
-    const equals = Math.min(indexOrEnd(query, '=', start), end);
-    const name = query.slice(start, equals);
-    const value = query.slice(equals + 1, end);
+    if (ampersand < start) ampersand = indexOrEnd(query, '&', start);
+    if (semicolon < start) semicolon = indexOrEnd(query, ';', start);
+    if (equals < start) equals = indexOrEnd(query, '=', start);
+    const end = Math.min(ampersand, semicolon);
+    const nameEnd = Math.min(equals, end);
+    const name = query.slice(start, nameEnd);
+    const value = query.slice(nameEnd + 1, end);
     const semicolonAfter = end < ampersand;
     pairs.push({
       name,

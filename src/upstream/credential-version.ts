@@ -24,8 +24,8 @@ import { AttemptBudget, type Retries } from '../handshake/attempt-budget.ts';
 import { CredentialHealth, METHOD_REFUSED, SAYS_NOTHING } from '../handshake/credential-health.ts';
 import { type Exchange, NO_BODY, type UpstreamRequest } from '../handshake/exchange.ts';
 import type { FlightRecorder } from '../handshake/flight-recorder.ts';
-import { type HandshakeOptions, handshake } from '../handshake/handshake.ts';
-import type { Lost, UpstreamResponse } from '../handshake/response.ts';
+import { type HandshakeOptions, handshake, type Refused } from '../handshake/handshake.ts';
+import type { UpstreamResponse } from '../handshake/response.ts';
 import type { Tracing } from '../tracing/tracing.ts';
 import { type Egress, egressAddress } from '../transport/egress.ts';
 import { trustOf, type UpstreamTls } from '../transport/upstream-tls.ts';
@@ -229,29 +229,22 @@ export class CredentialVersion {
     const latest = this.#attachments.at(-1);
     if (latest === undefined) return UNCLEAR;
     const { account } = latest;
-    const { options } = question;
     const trace = this.#background();
     try {
-      const request = requestOf(question, trace);
-      const result = await handshake(account, request, { ...options, verifies: true });
-      if (result === 'interrupted') return UNCLEAR;
-      if (result.kind === 'response') return await replyOf(account, result, request);
-      const { isNamedAgain, isStale, attempt, number, inHand } = result;
-      if (isStale) return UNCLEAR;
+      const first = await answerOnce(account, question, trace, question.options);
+      if (!isRefusal(first)) return first;
+      const { isNamedAgain, attempt, number, inHand } = first;
       if (!isNamedAgain) return { kind: 'refused', attempt: number, attempts: 1, inHand };
+      const request = requestOf(question, trace);
       const asked = await anotherNonce(
         attempt.nonce.challenge.nonce,
-        () => this.#askAlone(account, request),
-        (each) => nonceIn(account, each),
+        () => askAlone(account, request),
+        (each) => chooseChallenge(account, each)?.nonce,
       );
-      if (asked.kind === 'lost') return UNCLEAR;
       if (!isChallenge(account, asked)) return await replyOf(account, asked, request);
-      const again = requestOf(question, trace);
-      const answered = await handshake(account, again, { challenge: asked, verifies: true });
-      if (answered === 'interrupted') return UNCLEAR;
-      if (answered.kind === 'response') return await replyOf(account, answered, again);
-      if (answered.isStale) return UNCLEAR;
-      return { kind: 'refused', attempt: answered.number, attempts: 2, inHand: answered.inHand };
+      const second = await answerOnce(account, question, trace, { challenge: asked });
+      if (!isRefusal(second)) return second;
+      return { kind: 'refused', attempt: second.number, attempts: 2, inHand: second.inHand };
     } catch (error) {
       expectGatewayError(error);
       // Counted as an attempt that failed.
@@ -269,9 +262,9 @@ export class CredentialVersion {
     const trace = this.#background();
     const pending: PendingChallenge = account.pool.open(replaces);
     try {
-      const asked = await this.#askAlone(account, requestOf(question, trace));
-      const challenge = asked.kind === 'lost' ? undefined : chooseChallenge(account, asked);
-      if (challenge === undefined || asked.kind === 'lost') return UNCLEAR;
+      const asked = await askAlone(account, requestOf(question, trace));
+      const challenge = chooseChallenge(account, asked);
+      if (challenge === undefined) return UNCLEAR;
       const nonce = takeChallenge(account, pending, challenge, asked, { reason: 'ahead', trace });
       if (!nonce.shareable) return await this.ask({ ...question, options: { nonce, pending } });
       account.pool.acceptUntried(pending);
@@ -283,13 +276,6 @@ export class CredentialVersion {
       account.pool.close(pending);
       trace?.end();
     }
-  }
-
-  async #askAlone(account: Account, request: UpstreamRequest): Promise<UpstreamResponse | Lost> {
-    const asked = await sendMessage(account, unsigned(request));
-    if (asked.kind === 'response' && isChallenge(account, asked))
-      account.metrics.upstreamAttempts.challenged.inc();
-    return asked;
   }
 
   #background() {
@@ -346,6 +332,29 @@ async function replyOf(
     : { kind: 'accepted', status };
 }
 
-function nonceIn(account: Account, asked: UpstreamResponse | Lost): string | undefined {
-  return asked.kind === 'lost' ? undefined : chooseChallenge(account, asked)?.nonce;
+/** Sends the request of a question without an answer. @throws GatewayError when there is no response */
+async function askAlone(account: Account, request: UpstreamRequest): Promise<UpstreamResponse> {
+  const asked = await sendMessage(account, unsigned(request));
+  if (asked.kind === 'lost') throw asked.error;
+  if (isChallenge(account, asked)) account.metrics.upstreamAttempts.challenged.inc();
+  return asked;
+}
+
+/** Asks and answers in one handshake, and returns what that shows, or a refusal that can have two reasons. */
+async function answerOnce(
+  account: Account,
+  question: Question,
+  trace: UpstreamRequest['trace'],
+  options: HandshakeOptions = {},
+): Promise<Reply | Refused> {
+  const request = requestOf(question, trace);
+  const result = await handshake(account, request, { ...options, verifies: true });
+  // No question is interrupted: `verifies`.
+  if (result === 'interrupted') return UNCLEAR;
+  if (result.kind === 'response') return replyOf(account, result, request);
+  return result.isStale ? UNCLEAR : result;
+}
+
+function isRefusal(result: Reply | Refused): result is Refused {
+  return 'isNamedAgain' in result;
 }

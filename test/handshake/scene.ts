@@ -183,6 +183,7 @@ export class HandshakeScene {
   error: GatewayError | undefined;
   readonly credential: UpstreamCredential;
   readonly transport: Transport;
+  readonly recorder: FlightRecorder;
 
   constructor({
     policy = 'auto',
@@ -217,6 +218,7 @@ export class HandshakeScene {
       },
     };
     const recorder = new FlightRecorder({ clock });
+    this.recorder = recorder;
     const deps = {
       store,
       clock,

@@ -1,8 +1,19 @@
 import { describe, expect, test } from '@jest/globals';
 import { Cancellation } from '../../src/base/cancellation.ts';
 import type { Nonce } from '../../src/challenges/nonce.ts';
+import type { Message } from '../../src/handshake/exchange.ts';
 import type { Question, Reply } from '../../src/upstream/credential-version.ts';
-import { answered, challenge, HandshakeScene, lost, stale, unauthorized } from '../handshake/scene.ts';
+import {
+  answered,
+  challenge,
+  HandshakeScene,
+  held,
+  lost,
+  type Reply as SceneReply,
+  stale,
+  unauthorized,
+} from '../handshake/scene.ts';
+import { attemptWith, obtain, parked } from '../support/challenges.ts';
 
 const question = (): Question => ({ method: 'HEAD', target: '/p', cancellation: new Cancellation() });
 
@@ -130,4 +141,131 @@ test('a wrong proof of the upstream shows nothing', async () => {
   scene.replies.push(challenge('n1'), answered(200, 'rspauth="00"'));
   expect(await ask(scene)).toMatchObject({ kind: 'unclear' });
   expect(scene.health.accepted).toBe(false);
+});
+
+describe('a nonce that the refusal names again', () => {
+  test.each<[string, SceneReply[], object]>([
+    ['and then no response', [lost()], { kind: 'unclear' }],
+    ['and then no request for authentication', [answered()], { kind: 'unclear', isUnprotected: true }],
+    ['and then a stale one', [challenge('n2'), stale('n3')], { kind: 'unclear' }],
+    ['and then one that is accepted', [challenge('n2'), answered()], { kind: 'accepted', status: 200 }],
+    [
+      'and then a challenge that may not be answered',
+      [unauthorized('Basic realm="r"'), unauthorized('Basic realm="r"')],
+      { kind: 'unclear' },
+    ],
+  ])('%s', async (_what, replies, expected) => {
+    const scene = new HandshakeScene();
+    scene.replies.push(challenge('n1'), challenge('n1'), ...replies);
+    expect(await ask(scene)).toMatchObject(expected);
+  });
+});
+
+describe('a renewal', () => {
+  test.each<[string, SceneReply]>([
+    ['without a response', lost()],
+    ['without a request for authentication', answered()],
+    ['without a challenge that may be answered', unauthorized('Basic realm="r"')],
+  ])('%s shows nothing, and leaves the nonce as it is', async (_what, reply) => {
+    const scene = new HandshakeScene();
+    await scene.warmUp();
+    const nonce = scene.pool.reserve() as Nonce;
+    scene.replies.push(reply, answered());
+    expect(await scene.version.renew(nonce, question())).toMatchObject({ kind: 'unclear' });
+    await scene.send();
+    expect(scene.sent).toEqual(['HEAD /p', 'GET /x n1:2']);
+  });
+});
+
+describe('a version without connections', () => {
+  test('can be asked nothing', async () => {
+    const scene = new HandshakeScene();
+    await scene.warmUp();
+    const nonce = scene.pool.reserve() as Nonce;
+    await scene.version.detach(scene.transport);
+    // Can be called again.
+    await scene.version.detach(scene.transport);
+    expect([await ask(scene), await scene.version.renew(nonce, question())]).toMatchObject([
+      { kind: 'unclear' },
+      { kind: 'unclear' },
+    ]);
+    expect(scene.sent).toEqual([]);
+    expect(() => scene.account).toThrow('version 7 has no such transport');
+  });
+
+  test('is asked over the connections that came last, until they go', async () => {
+    const scene = new HandshakeScene();
+    const asked: string[] = [];
+    const other = {
+      ...scene.transport,
+      exchange: async (request: Message) => {
+        asked.push(request.method);
+        return scene.exchange(request);
+      },
+    };
+    scene.credential.attach(other);
+    scene.replies.push(challenge('n1'), answered(), challenge('n2'), answered());
+    await ask(scene);
+    expect(asked).toEqual(['HEAD', 'HEAD']);
+    await scene.credential.detach(other);
+    await ask(scene);
+    expect([asked.length, scene.sent.length]).toEqual([2, 4]);
+  });
+
+  test('leaves the nonces of its settings alone, while others use theirs', async () => {
+    const scene = new HandshakeScene();
+    await scene.warmUp();
+    const single = {
+      ...scene.transport,
+      options: { ...scene.transport.options, noncePolicy: 'single-use' as const },
+    };
+    scene.credential.attach(single);
+    expect(scene.credential.poolOn(single)).not.toBe(scene.pool);
+    await scene.credential.detach(single);
+    expect(scene.pool.reserve()?.challenge.nonce).toBe('n1');
+  });
+});
+
+test('a question is the gateway’s own: no client waits for it, and it can be cancelled', async () => {
+  const scene = new HandshakeScene();
+  scene.replies.push(challenge('n1'), answered());
+  const asked = question();
+  await scene.version.ask(asked);
+  for (const { request, body } of scene.messages) {
+    expect([request.client, body]).toEqual(['', null]);
+    expect(request.cancellation).toBe(asked.cancellation);
+  }
+});
+
+test('idle nonces leave when the upstream has refused several others', () => {
+  const { pool, version } = new HandshakeScene({ policy: 'exclusive' });
+  for (const nonce of ['n1', 'n2', 'n3']) obtain(pool, parked(nonce, 0));
+  for (const _ of [1, 2]) pool.refuse(attemptWith(pool, pool.reserve() as Nonce), false);
+  version.dropIdle();
+  expect(pool.reserve()).toBeUndefined();
+});
+
+test('each nonce has a cnonce of 128 random bits', async () => {
+  const scene = new HandshakeScene({ policy: 'single-use' });
+  scene.replies.push(challenge('n1'), answered(), challenge('n2'), answered());
+  await scene.send();
+  await scene.send();
+  const cnonces = scene.messages.flatMap(
+    ({ headers }) => /cnonce="([0-9a-f]{32})"/.exec(headers.join())?.[1] ?? [],
+  );
+  expect(new Set(cnonces).size).toBe(2);
+});
+
+test('a step of the nonce policy is reported', async () => {
+  const scene = new HandshakeScene();
+  await scene.warmUp();
+  // A count is refused although a higher one was accepted.
+  const early = held(stale('n3'));
+  scene.replies.push(early.reply, answered(), answered());
+  const first = scene.send();
+  await early.came;
+  await scene.send();
+  early.release();
+  await first;
+  expect(scene.events).toContain('policy exclusive');
 });

@@ -815,3 +815,63 @@ describe('a refused version that an operator asks about', () => {
     expect(await scene.send()).toBe('answered');
   });
 });
+
+describe('a credential of which every version is refused', () => {
+  async function refused(attemptsWhenRefused: number): Promise<HandshakeScene> {
+    const scene = await warm({ ...OTHER, attemptsWhenRefused });
+    const { versions } = scene.credential;
+    for (const version of versions.all) versions.refuse(version, version.health.attempt());
+    return scene;
+  }
+
+  test('is tried with each version in turn, as often as a minute allows', async () => {
+    const scene = await refused(1);
+    const users: unknown[] = [];
+    for (let minute = 1; minute <= 3; minute += 1) {
+      scene.sent.length = 0;
+      scene.clock.at += 60_000;
+      scene.replies.push(challenge(`a${minute}`), challenge(`b${minute}`));
+      expect([await scene.send(), await scene.send()]).toEqual([REFUSED, REFUSED]);
+      users.push([...scene.sent]);
+    }
+    expect(users).toEqual([
+      ['HEAD /x', 'HEAD /x a1:1'],
+      ['HEAD /x', 'HEAD /x a2:1 former'],
+      ['HEAD /x', 'HEAD /x a3:1'],
+    ]);
+  });
+
+  test('serves with the one that is accepted again', async () => {
+    const scene = await refused(1);
+    scene.clock.at += 60_000;
+    scene.replies.push(challenge('n2'), challenge('n3'));
+    expect(await scene.send()).toBe(REFUSED);
+    scene.clock.at += 60_000;
+    scene.replies.push(challenge('n4'), answered(), answered());
+    expect(await scene.send()).toBe('answered');
+    expect(scene.sent.slice(2)).toEqual(['HEAD /x', 'HEAD /x n4:1 former', 'GET /x n4:2 former']);
+    expect(scene.events).toContain('version 6 promoted');
+  });
+
+  test('is tried by the next request if a question showed nothing', async () => {
+    const scene = await refused(1);
+    scene.clock.at += 60_000;
+    scene.replies.push(lost(), lost(), challenge('n2'), answered());
+    expect(await scene.send()).toBe('answered');
+    expect(scene.sent).toEqual(['HEAD /x', 'GET /x fresh', 'GET /x', 'GET /x n2:1']);
+  });
+});
+
+test('a request without an attempt left waits while an unknown version is asked about, and goes on with it', async () => {
+  const scene = await warm(OTHER);
+  scene.replies.push(
+    ...[challenge('n2'), challenge('n3'), challenge('n4'), challenge('n5'), lost(), lost(), lost()],
+    ...[challenge('n6'), answered(), answered()],
+  );
+  expect(await scene.send({}, new AttemptBudget(undefined, 1))).toBe('answered');
+  expect(scene.sent).toEqual([
+    ...['GET /x', 'GET /x n2:1', 'HEAD /x fresh', 'HEAD /x n4:1'],
+    ...['HEAD /x n5:1 former', 'HEAD /x', 'GET /x fresh'],
+    ...['HEAD /x', 'HEAD /x n6:1 former', 'GET /x n6:2 former'],
+  ]);
+});

@@ -219,6 +219,62 @@ describe('the outcomes of a deployment', () => {
   });
 });
 
+describe('an outcome that pauses requests', () => {
+  const THROTTLED: OutcomeOptions = { name: 'throttled', status: [429], pause: 5_000 };
+  const OF_CREDENTIAL: OutcomeOptions = { ...THROTTLED, scope: 'credential' };
+  const BY_TEXT: OutcomeOptions = { ...THROTTLED, bodyContains: 'slow down' };
+  const WITHOUT: OutcomeOptions = { name: 'throttled', status: [429] };
+
+  /** The Retry-After of a request with this credential; 0: it is admitted. */
+  function retryAfter(outcomes: Outcomes, credential: string): number {
+    try {
+      outcomes.admit(credential);
+      return 0;
+    } catch (error) {
+      return error instanceof GatewayError && error.code === 'upstream-paused'
+        ? (error.retryAfter ?? -1)
+        : -1;
+    }
+  }
+
+  test.each<[string, OutcomeOptions, string[], [ofItsCredential: number, ofAnother: number]]>([
+    ['for its time', THROTTLED, [], [5, 5]],
+    ['of its credential', OF_CREDENTIAL, [], [5, 0]],
+    ['as long as the upstream asks for', THROTTLED, ['Retry-After', '7'], [7, 7]],
+    ['not if the upstream takes them at once', THROTTLED, ['Retry-After', '0'], [0, 0]],
+    ['for its time if the upstream asks for no valid one', THROTTLED, ['Retry-After', 'soon'], [5, 5]],
+    ['not if it is not to', WITHOUT, ['Retry-After', '7'], [0, 0]],
+    ['once its text has come', BY_TEXT, [], [5, 5]],
+  ])('%s', (_what, outcome, headers, expected) => {
+    const outcomes = outcomesOf([outcome]);
+    const waiting = outcomes.admit('c');
+    const response = new UpstreamResponse(429, '', headers, true, SOURCE);
+    outcomes.classify(response, 'c');
+    if (outcome.bodyContains !== undefined) {
+      expect(outcomes.pauses).toEqual([]);
+      response.push(Buffer.from('slow down'));
+    }
+    expect(['c', 'other'].map((credential) => retryAfter(outcomes, credential))).toEqual(expected);
+    // A request that waits for its connection meanwhile is refused, too.
+    expect(waiting()?.retryAfter ?? 0).toBe(expected[0]);
+    expect(outcomes.pauses).toEqual(
+      expected[0] === 0
+        ? []
+        : [
+            {
+              credential: outcome.scope === 'credential' ? 'c' : undefined,
+              outcome: 'throttled',
+              remainingMs: 1_000 * expected[0],
+            },
+          ],
+    );
+  });
+});
+
+test('the names of outcomes are in the order of the configuration', () => {
+  expect(outcomesOf([WORD, ANY]).names).toEqual(['word', 'any']);
+});
+
 describe('an outcome that refuses the local address', () => {
   const REFUSED: OutcomeOptions = { name: 'unregistered', status: [403], egress: 'next' };
   const BY_TEXT: OutcomeOptions = { ...REFUSED, bodyContains: 'not registered' };
