@@ -247,7 +247,8 @@ describe('a request that ends', () => {
     const ended: string[] = [];
     const sending = scene.send().then(() => ended.push('request'));
     await until(() => held.length === 1);
-    const closing = scene.upstream.close().then(() => ended.push('upstream'));
+    const { addresses, upstream } = scene;
+    const closing = addresses.close(upstream.close()).then(() => ended.push('upstream'));
     held[0]?.end();
     await Promise.all([sending, closing]);
     expect(ended).toEqual(['request', 'upstream']);
