@@ -15,11 +15,13 @@ interface RunOptions {
   readonly again?: boolean;
   /** Patterns of files in the folders. */
   readonly files?: readonly string[];
+  /** Patterns of test files in place of those of the folders. */
+  readonly tests?: readonly string[];
 }
 
 function optionsFor(
-  { name, leftOut = [], tests }: MutatedFolder,
-  { again = false, files = ['**/*.ts'] }: RunOptions,
+  { name, leftOut = [], tests: all }: MutatedFolder,
+  { again = false, files = ['**/*.ts'], tests = all }: RunOptions,
 ): PartialStrykerOptions {
   const report = `${REPORTS}/${name.replaceAll('/', '-')}`;
   return {
@@ -39,7 +41,8 @@ function optionsFor(
     // Node.js strips the types; nothing checks them in mutants.
     disableTypeChecks: false,
     ignorePatterns: ['/*', '!/src', '!/test', '/test/bench', '!/docs'],
-    incremental: true,
+    // What fewer tests do not notice is not remembered.
+    incremental: tests === all,
     incrementalFile: `${report}.incremental.json`,
     force: again,
     reporters: ['clear-text', process.stdout.isTTY ? 'progress' : 'progress-append-only', 'json'],
@@ -69,6 +72,7 @@ await new Command('mutation')
     ),
   )
   .option('--files <patterns...>', 'only these files of the folders, such as pool.ts or store/*.ts')
+  .option('--tests <patterns...>', 'only these test files: soon done, and a lower bound of the score')
   .option('--again', 'also those that were run before, and whose code and tests are the same')
   .action(run)
   .parseAsync();

@@ -86,11 +86,14 @@ export class TestFile {
     onTest = listener;
     state.testNamePattern = null;
     state.unhandledErrors = [];
+    // A hook may take as long as the slowest test.
+    state.testTimeout = 0;
     for (const test of this.#tests) {
       Object.assign(test, { errors: [], retryReasons: [], status: null, duration: null, startedAt: null });
       const id = idOf.get(test) ?? '';
       test.mode = chosen === undefined || chosen.has(id) ? undefined : 'skip';
       test.timeout = limitOf(id);
+      state.testTimeout = Math.max(state.testTimeout, limitOf(id));
     }
     await run();
     const outcomes = this.#tests

@@ -179,6 +179,10 @@ const table = {
     remedy: 'If the key was not changed then, the log before that start is forged.',
     message: () => 'says that another key had signed the heads before this start, which could not check them',
   },
+  'admin-unsigned': {
+    cause: 'The log has more admin records in a row under no signed head than a gateway leaves.',
+    message: () => 'has more admin records in a row under no signed head than a gateway leaves',
+  },
   'checkpoint-missing': {
     cause: 'No signed head of the given keys is in the log of this replica or worker.',
     remedy: 'Check the log with the key of the seals (`--config`), or give the right public key.',

@@ -209,6 +209,23 @@ describe('the sample of refusals', () => {
     expect(leftOut).toHaveLength(3);
   });
 
+  test('begins a second anew with what it is made to report', () => {
+    jest.useFakeTimers();
+    const leftOut: LeftOut[] = [];
+    const sample = new RefusalSample((told) => leftOut.push(told));
+    const refuse = (): void => {
+      for (let count = 0; count < 11; count += 1) sample.admits('a', '');
+    };
+    refuse();
+    jest.advanceTimersByTime(500);
+    sample.flush();
+    refuse();
+    jest.advanceTimersByTime(999);
+    expect(leftOut).toHaveLength(1);
+    jest.advanceTimersByTime(1);
+    expect(leftOut).toHaveLength(2);
+  });
+
   test('reports refusals beyond the limit of all clients together', () => {
     const leftOut: LeftOut[] = [];
     const sample = new RefusalSample((told) => leftOut.push(told));

@@ -1,4 +1,5 @@
-import { cp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { hash } from 'node:crypto';
+import { cp, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, test } from '@jest/globals';
 import type { AuditOptions } from '../../src/audit/audit.ts';
@@ -431,6 +432,54 @@ describe('whoever has the folder and the key of the seals', () => {
     const { kinds, notes } = await check(directory);
     expect(kinds).toEqual([`${second}:1 segment-missing`]);
     expect(notes).toEqual([expect.stringMatching(/ end-unsigned$/)]);
+  });
+});
+
+describe('a log that somebody filled without a key takes no more memory than any other', () => {
+  /** Writes one segment; the lines of each batch get a seal. */
+  async function fill(batches: Iterable<readonly string[]>): Promise<string> {
+    const directory = await folder();
+    const any = 'A'.repeat(43);
+    const opened = '2026-01-01T00:00:00.000Z';
+    const tree = { first: 1, roots: [] };
+    const header = { replica: REPLICA, first: 1, previous: '', key: '0'.repeat(16), opened, tree };
+    let next = 1;
+    let text = '';
+    for (const lines of [[JSON.stringify({ segment: header })], ...batches]) {
+      const covered = lines.map((line) => `${line}\n`).join('');
+      const last = next + lines.filter((line) => line.startsWith('{"seq":')).length - 1;
+      const digest = hash('sha256', covered, 'base64url');
+      text += covered + sealLine({ first: next, last, form: 'sha256', digest, hmac: any });
+      next = last + 1;
+    }
+    await mkdir(join(directory, REPLICA));
+    await writeFile(join(directory, REPLICA, '000000000001.jsonl'), text);
+    return directory;
+  }
+
+  const adminLine = (seq: number, more: object = {}): string =>
+    JSON.stringify({
+      seq,
+      time: '2026-01-01T00:00:00.000Z',
+      kind: 'admin',
+      replica: REPLICA,
+      event: 'x',
+      ...more,
+    });
+
+  test.each([
+    ['many', 10_001, {}],
+    ['large', 19, { pad: 'x'.repeat(900_000) }],
+  ])('with %s admin records under no head: admin-unsigned', async (_, count, more) => {
+    const directory = await fill(Array.from({ length: count }, (__, at) => [adminLine(at + 1, more)]));
+    expect((await check(directory)).kinds).toEqual([':0 admin-unsigned', ':0 checkpoint-missing']);
+  });
+
+  test('with wrong heads: 20 are named', async () => {
+    const directory = await fill([[adminLine(1), ...Array<string>(1000).fill('{"checkpoint":"x"}')]]);
+    const { kinds } = await check(directory);
+    const named = Array.from({ length: 20 }, (_, at) => `000000000001.jsonl:${at + 4} checkpoint-malformed`);
+    expect(kinds).toEqual([...named, '000000000001.jsonl:24 errors-omitted', ':0 checkpoint-missing']);
   });
 });
 

@@ -243,6 +243,12 @@ describe('a verification finds', () => {
     ]);
   });
 
+  test('any number of wrong time stamps: 20 of a file are named', async () => {
+    const { directory, file } = await stampedLog(3);
+    await writeFile(file, '{"checkpoint":"x","timestamp":""}\n'.repeat(1000));
+    expect((await check(directory)).kinds).toEqual(Array(20).fill('timestamp-invalid'));
+  });
+
   test('time stamps of another authority, and heads of another key', async () => {
     const { directory } = await stampedLog(3);
     const { ca } = await createTestAuthority('CN=TSA Root');

@@ -86,6 +86,7 @@ test('a note from before the refusal says nothing, and one that was followed cou
   const [here, elsewhere] = [processOn(place.join(), time), processOn(place.join(), time)];
   elsewhere.shared.noteAccepted(elsewhere.version, true);
   here.version.refusedAt = time.at;
+  time.at += 1_000;
   await here.shared.catchUp();
   expect(here.health.refused).toBe(true);
   const followed: boolean[] = [];
@@ -117,6 +118,8 @@ describe('of several processes, one tries the next version', () => {
     ]);
     expect([here.state(), elsewhere.state()]).toEqual(['candidate', 'waiting']);
     expect([here.shared.mayLearn, elsewhere.shared.mayLearn]).toEqual([false, true]);
+    here.next.health.refuse(here.next.health.attempt());
+    expect(here.shared.mayLearn).toBe(false);
   });
 
   test('and another one a minute later', async () => {

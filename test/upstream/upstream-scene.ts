@@ -7,7 +7,6 @@ import { Secret } from '../../src/base/secret.ts';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
 import type { CredentialSet } from '../../src/credentials/credentials.ts';
 import { FlightRecorder } from '../../src/handshake/flight-recorder.ts';
-import type { UpstreamResponse } from '../../src/handshake/response.ts';
 import { Metrics } from '../../src/metrics/metrics.ts';
 import { BodyMemory } from '../../src/transport/request-body.ts';
 import { type AddressesOptions, UpstreamAddresses } from '../../src/upstream/addresses.ts';
@@ -78,6 +77,8 @@ export interface UpstreamScene {
   request(options?: RequestOptions): ActiveRequest;
   /** Sends a request, reads its response, and ends it; resolves to its status, or the code of its error. */
   send(options?: RequestOptions): Promise<number | string>;
+  /** Does the same; resolves to `STATUS from LOCAL ADDRESS`. */
+  sendFrom(options?: RequestOptions): Promise<string>;
   /** The error of a request. */
   error(options?: RequestOptions): Promise<GatewayError>;
   /** The value of a series; 0 if there is none. */
@@ -184,12 +185,12 @@ function openScene(
     const interim = { information: () => {} };
     return new ActiveRequest(facts, toSend, source, interim, new Cancellation(), upstream.retries);
   };
-  const send = async (each: RequestOptions = {}): Promise<UpstreamResponse> => {
+  const send = async (each: RequestOptions = {}) => {
     const made = request(each);
     try {
       const response = await upstream.send(made, each.credential ?? 'c');
       await response.skip();
-      return response;
+      return { status: response.status, egress: made.facts.egress };
     } finally {
       upstream.end(made);
     }
@@ -212,6 +213,10 @@ function openScene(
     opened: () => opened,
     request,
     error,
+    sendFrom: async (each) => {
+      const { status, egress } = await send(each);
+      return `${status} from ${egress}`;
+    },
     send: async (each) => {
       try {
         return (await send(each)).status;

@@ -153,6 +153,13 @@ test('a next version that is refused waits in every process, and is unknown when
   expect([states(), named('8').health.refused]).toEqual([['7 in-use', '8 candidate'], false]);
 });
 
+test('a current version that is refused keeps no process from trying it as the next one', async () => {
+  const place = new MemoryChallengeStore();
+  const { named, refuse } = versionsOf({ current: NEW }, { store: place.join() });
+  refuse('8');
+  expect(await place.join().lead(`${named('8').key} next`, 1)).toBe(true);
+});
+
 test('sources that are read again leave what is known of a candidate', () => {
   const { versions, named, accept } = versionsOf({ current: NEW });
   accept('8');

@@ -16,13 +16,7 @@ import {
   type RetiredEnd,
   type SetAside,
 } from '../segments/admin-records.ts';
-import {
-  type AdminLine,
-  type ChainState,
-  ChainWalk,
-  type WalkedBatch,
-  walkFile,
-} from '../segments/chain-walk.ts';
+import { type ChainState, ChainWalk, type WalkedBatch, walkFile } from '../segments/chain-walk.ts';
 import { digestOf } from '../segments/recovery.ts';
 import {
   foldersIn,
@@ -35,6 +29,7 @@ import {
 import { TreeWalk } from '../segments/tree-walk.ts';
 import { absentLogs } from './absent-logs.ts';
 import { addCounts, type HeadCheckOptions, HeadChecks, type HeadCounts } from './head-checks.ts';
+import { UnprovenRecords } from './unproven-records.ts';
 
 /** How often the log of one process is read while segments of it are removed. */
 const MOST_READ = 10;
@@ -166,8 +161,7 @@ class LogCheck {
   #seals = 0;
   readonly #trees: TreeWalk | undefined;
   readonly #headChecks: HeadChecks;
-  /** Admin records that no signed head covers yet. */
-  #unproven: (AdminLine & { readonly name: string })[] = [];
+  readonly #unproven = new UnprovenRecords();
 
   constructor(options: VerifyOptions, replica: string, heads: readonly ExpectedHead[]) {
     this.#options = options;
@@ -257,19 +251,15 @@ class LogCheck {
   ): void {
     const { head, errors } = trees.take(batch, header);
     for (const error of errors) this.#add(error, name, error.line);
-    // A gateway writes no record behind the head of a batch; whoever seals it anew could.
-    const behind = batch.admin.filter(({ at }) => head !== undefined && at > head.line);
-    const admin = behind.length === 0 ? batch.admin : batch.admin.slice(0, -behind.length);
-    this.#unproven.push(...admin.map((each) => ({ ...each, name })));
-    if (head !== undefined)
-      for (const { line, name: place, at } of this.#unproven.splice(0)) this.#readAdmin(line, place, at);
-    this.#unproven.push(...behind.map((each) => ({ ...each, name })));
-    if (trees.tree === undefined) this.#unproven = [];
+    const proven = this.#unproven.next(batch.admin, name, head?.line);
+    for (const { line, name: place, at } of proven) this.#readAdmin(line, place, at);
+    if (trees.tree === undefined) this.#unproven.clear();
   }
 
   #checkSigned(newest: Segment | undefined): void {
     if (this.#trees === undefined || newest === undefined) return;
     const { checkpoints, end } = this.#trees;
+    if (this.#unproven.isExceeded) this.#add(finding('admin-unsigned'));
     if (checkpoints === 0) this.#add(finding('checkpoint-missing'));
     else if (end !== undefined) this.#add(end, newest.name);
   }

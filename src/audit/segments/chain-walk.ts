@@ -10,7 +10,7 @@ import { parseHeader, type SegmentHeader, segmentName } from './segment.ts';
 import { SegmentReader } from './segment-reader.ts';
 
 /** Integrity errors of one segment that are reported. */
-const MOST_ERRORS = 20;
+export const MOST_ERRORS = 20;
 
 /** A place in a segment that cannot be as the gateway wrote it. */
 export interface IntegrityError extends Finding {

@@ -3,7 +3,7 @@ import { type Checkpoint, isSignedBy, noteOfLine, parseCheckpoint } from '../che
 import { type Finding, finding } from '../findings.ts';
 import { headOf, linesOf, lineType } from '../line.ts';
 import { type Digest, digestText, leafHash, MerkleTree, parseDigest } from '../merkle.ts';
-import type { IntegrityError, WalkedBatch } from './chain-walk.ts';
+import { type IntegrityError, MOST_ERRORS, type WalkedBatch } from './chain-walk.ts';
 import type { SegmentHeader } from './segment.ts';
 
 /** Time of the last records that may be under no signed head, in milliseconds. A gateway signs one each second. */
@@ -63,6 +63,8 @@ export class TreeWalk {
   #lost = false;
   #hasBegun = false;
   #signedSize = 0;
+  /** Wrong checkpoints of this segment. */
+  #errors = 0;
   #since = 1;
   /** The earliest and the latest time of the records after the last checkpoint; empty: there are none. */
   #earliest = '';
@@ -99,6 +101,7 @@ export class TreeWalk {
   #begin(header: SegmentHeader | undefined): Finding | undefined {
     const next = header && treeOf(header);
     this.#since = 1;
+    this.#errors = 0;
     if (next !== undefined) return this.#continueWith(next);
     if (header === undefined || header.tree !== undefined) {
       this.#lost = true;
@@ -153,9 +156,17 @@ export class TreeWalk {
       if (type !== 'checkpoint' || this.#lost) continue;
       const found = this.#check(lines.toString('utf8', start, end), line);
       if ('checkpoint' in found) head = found;
-      else errors.push({ ...found, line });
+      else errors.push({ ...this.#counted(found), line });
     }
     return head;
+  }
+
+  /** After too many errors of one segment, its tree says nothing more: a file can have any number of wrong heads. */
+  #counted(found: Finding): Finding {
+    this.#errors += 1;
+    if (this.#errors <= MOST_ERRORS) return found;
+    this.#lost = true;
+    return finding('errors-omitted');
   }
 
   #addLeaf(leaf: Digest, lines: Buffer, start: number, end: number): void {
