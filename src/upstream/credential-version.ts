@@ -229,7 +229,7 @@ export class CredentialVersion {
     const latest = this.#attachments.at(-1);
     if (latest === undefined) return UNCLEAR;
     const { account } = latest;
-    const trace = this.#background();
+    const trace = this.#background(latest);
     try {
       const first = await answerOnce(account, question, trace, question.options);
       if (!isRefusal(first)) return first;
@@ -259,7 +259,7 @@ export class CredentialVersion {
     const latest = this.#attachments.at(-1);
     if (latest === undefined) return UNCLEAR;
     const { account } = latest;
-    const trace = this.#background();
+    const trace = this.#background(latest);
     const pending: PendingChallenge = account.pool.open(replaces);
     try {
       const asked = await askAlone(account, requestOf(question, trace));
@@ -278,8 +278,8 @@ export class CredentialVersion {
     }
   }
 
-  #background() {
-    const deployment = this.#attachments.at(-1)?.transport.options.deployment ?? '';
+  #background({ transport }: Attachment) {
+    const { deployment } = transport.options;
     return this.#deps.tracing?.background('challenge', { 'digest_gateway.deployment': deployment });
   }
 

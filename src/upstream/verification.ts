@@ -94,7 +94,7 @@ export type WaitEnd = 'check' | 'proceed' | 'late';
 
 /** Requests with one credential wait for this: a request that tests an unknown version, or a verification. */
 export class Waiting extends SingleFlight {
-  /** Of the request that tests an unknown version; undefined: none does. */
+  /** Of the last request that tested an unknown version; undefined: none has. */
   #test: Flight | undefined;
 
   /** This request tests an unknown version, while others wait. */
@@ -106,14 +106,12 @@ export class Waiting extends SingleFlight {
   endTest(call: Sending, landing: 'check' | 'proceed'): void {
     if (call.flight === undefined) return;
     call.flight.land(landing);
-    if (this.#test === call.flight) this.#test = undefined;
     call.flight = undefined;
   }
 
   /** Some request has shown what is to be tested. */
   endAnyTest(): void {
     this.#test?.land('check');
-    this.#test = undefined;
   }
 
   /** Begins a verification; requests wait until the function that it returns is called. */

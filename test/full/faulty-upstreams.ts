@@ -26,6 +26,8 @@ const SHORT = '500ms';
 const ENDLESS = `/bytes/${2 ** 40}`;
 /** The second is the whole time of a request on a machine that is too slow for the head within it. */
 const BROKEN_OFF = /terminated|504/;
+/** The second is of a connection that took too long on a slow machine. */
+const BROKEN = /502|504/;
 const when = 'authenticated';
 
 /** By the name of the deployment. */
@@ -43,7 +45,7 @@ export const UPSTREAM_FAULTS = {
     settings: { timeouts: { response: SHORT } },
     outcomes: /504/,
   },
-  resetting: { ...LIGHT, behaviour: { faults: [{ kind: 'reset-before-head', when }] }, outcomes: /502/ },
+  resetting: { ...LIGHT, behaviour: { faults: [{ kind: 'reset-before-head', when }] }, outcomes: BROKEN },
   'one-byte-a-second': {
     ...LIGHT,
     behaviour: { faults: [{ kind: 'slow-body', bytes: 1, everyMs: 1000, when }] },
@@ -58,7 +60,7 @@ export const UPSTREAM_FAULTS = {
     outcomes: BROKEN_OFF,
   },
   'endless-401': { ...LIGHT, outcomes: /200/ },
-  garbage: { ...LIGHT, behaviour: { faults: [{ kind: 'garbage', when }] }, outcomes: /502/ },
+  garbage: { ...LIGHT, behaviour: { faults: [{ kind: 'garbage', when }] }, outcomes: BROKEN },
   paused: {
     ...LIGHT,
     behaviour: { faults: [{ kind: 'throttle', when }] },

@@ -171,14 +171,16 @@ test('a release waits for the requests over its transport', async () => {
   );
 });
 
+/** The next nc of a nonce that the upstream gives again. */
+function nextOf({ pool }: { readonly pool: NoncePool }): number | undefined {
+  const attempt = pool.begin(obtain(pool, 'n'));
+  attempt?.end();
+  return attempt?.nc;
+}
+
 test('one count gives every nc of a nonce that an origin gives to several credentials, until none is left', async () => {
   const { use } = registryOn();
   const named = (name: string): CredentialSet => ({ ...SET, name });
-  const nextOf = ({ pool }: { pool: NoncePool }): number | undefined => {
-    const attempt = pool.begin(obtain(pool, 'n'));
-    attempt?.end();
-    return attempt?.nc;
-  };
   const [first, second, other] = [
     use({}, named('a')),
     use({}, named('b')),
@@ -189,6 +191,15 @@ test('one count gives every nc of a nonce that an origin gives to several creden
   expect(nextOf(use({}, named('c')))).toBe(6);
   for (const { registry, credential, transport } of used) await registry.release(credential, transport);
   expect(nextOf(use())).toBe(2);
+});
+
+test('what the last user of an origin leaves is forgotten, while other origins are in use', async () => {
+  const { use } = registryOn();
+  const [first, second] = [use(), use({ origin: 'https://other:80' })];
+  expect([nextOf(first), nextOf(second)]).toEqual([2, 2]);
+  await second.release();
+  expect(use().credential).toBe(first.credential);
+  expect(nextOf(use({ origin: 'https://other:80' }))).toBe(2);
 });
 
 test('one timer looks for news while a credential is in use', async () => {

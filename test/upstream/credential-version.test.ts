@@ -1,8 +1,9 @@
 import { describe, expect, test } from '@jest/globals';
 import { Cancellation } from '../../src/base/cancellation.ts';
 import type { Nonce } from '../../src/challenges/nonce.ts';
+import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
 import type { Message } from '../../src/handshake/exchange.ts';
-import type { Question, Reply } from '../../src/upstream/credential-version.ts';
+import type { Question, Reply, Transport } from '../../src/upstream/credential-version.ts';
 import {
   answered,
   challenge,
@@ -177,6 +178,28 @@ describe('a renewal', () => {
   });
 });
 
+test('a renewal counts only what asks for authentication as a challenge', async () => {
+  const scene = new HandshakeScene();
+  await scene.warmUp();
+  scene.replies.push(answered(), unauthorized('Basic realm="r"'));
+  const nonce = scene.pool.reserve() as Nonce;
+  await scene.version.renew(nonce, question());
+  await scene.version.renew(nonce, question());
+  expect(scene.events).toEqual(['attempt challenged']);
+});
+
+test('a defect is no reply', async () => {
+  const scene = new HandshakeScene();
+  await scene.warmUp();
+  const nonce = scene.pool.reserve() as Nonce;
+  const defect = (): never => {
+    throw new TypeError('a defect');
+  };
+  scene.replies.push(defect, defect);
+  await expect(ask(scene)).rejects.toThrow('a defect');
+  await expect(scene.version.renew(nonce, question())).rejects.toThrow('a defect');
+});
+
 describe('a version without connections', () => {
   test('can be asked nothing', async () => {
     const scene = new HandshakeScene();
@@ -212,17 +235,22 @@ describe('a version without connections', () => {
     expect([asked.length, scene.sent.length]).toEqual([2, 4]);
   });
 
-  test('leaves the nonces of its settings alone, while others use theirs', async () => {
-    const scene = new HandshakeScene();
+  test('leaves its nonces to other processes with the last that used their settings', async () => {
+    const store = new MemoryChallengeStore();
+    const scene = new HandshakeScene({ store });
     await scene.warmUp();
-    const single = {
-      ...scene.transport,
-      options: { ...scene.transport.options, noncePolicy: 'single-use' as const },
-    };
-    scene.credential.attach(single);
-    expect(scene.credential.poolOn(single)).not.toBe(scene.pool);
-    await scene.credential.detach(single);
-    expect(scene.pool.reserve()?.challenge.nonce).toBe('n1');
+    const options = { ...scene.transport.options, noncePolicy: 'exclusive' as const };
+    const others = [1, 2].map(() => ({ ...scene.transport, options }));
+    const left: unknown[] = [];
+    for (const other of others) scene.credential.attach(other);
+    obtain(scene.version.on(others[0] as Transport).pool, parked('n9', 0));
+    for (const other of others) {
+      await scene.version.detach(other);
+      left.push((await store.take(scene.version.key))?.challenge.nonce);
+    }
+    // One that is not attached.
+    await scene.version.detach({ ...scene.transport });
+    expect([left, scene.pool.reserve()?.challenge.nonce]).toEqual([[undefined, 'n9'], 'n1']);
   });
 });
 

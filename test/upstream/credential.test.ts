@@ -841,6 +841,14 @@ describe('a credential of which every version is refused', () => {
     ]);
   });
 
+  test('fails the request after one attempt, however long that took', async () => {
+    const scene = await refused(60);
+    scene.clock.at += 60_000;
+    scene.replies.push(delayed(scene, SLOW_MS, challenge('n2')), delayed(scene, SLOW_MS, challenge('n3')));
+    expect(await scene.send()).toBe(REFUSED);
+    expect(scene.sent).toEqual(['HEAD /x', 'HEAD /x n2:1']);
+  });
+
   test('serves with the one that is accepted again', async () => {
     const scene = await refused(1);
     scene.clock.at += 60_000;
@@ -873,5 +881,15 @@ test('a request without an attempt left waits while an unknown version is asked 
     ...['GET /x', 'GET /x n2:1', 'HEAD /x fresh', 'HEAD /x n4:1'],
     ...['HEAD /x n5:1 former', 'HEAD /x', 'GET /x fresh'],
     ...['HEAD /x', 'HEAD /x n6:1 former', 'GET /x n6:2 former'],
+  ]);
+});
+
+test('a request without an attempt left fails when every version has been refused', async () => {
+  const scene = await warm({ ...OTHER, attemptsWhenRefused: 9 });
+  for (let nonce = 2; nonce <= 8; nonce += 1) scene.replies.push(challenge(`n${nonce}`));
+  expect(await scene.send({}, new AttemptBudget(undefined, 1))).toBe(REFUSED);
+  expect(scene.sent).toEqual([
+    ...['GET /x', 'GET /x n2:1', 'HEAD /x fresh', 'HEAD /x n4:1'],
+    ...['HEAD /x n5:1 former', 'HEAD /x fresh', 'HEAD /x n7:1'],
   ]);
 });

@@ -5,6 +5,7 @@ import { Cancellation } from '../../src/base/cancellation.ts';
 import { GatewayError } from '../../src/base/errors.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
+import type { ChallengeStore } from '../../src/challenges/store/store.ts';
 import type { CredentialSet } from '../../src/credentials/credentials.ts';
 import { FlightRecorder } from '../../src/handshake/flight-recorder.ts';
 import { Metrics } from '../../src/metrics/metrics.ts';
@@ -93,7 +94,11 @@ export interface UpstreamScenes {
   /** An upstream with these settings and credentials. */
   open(
     options: Partial<Options>,
-    more?: { readonly sets?: readonly CredentialSet[]; readonly deps?: Partial<UpstreamDeps> },
+    more?: {
+      readonly sets?: readonly CredentialSet[];
+      readonly deps?: Partial<UpstreamDeps>;
+      readonly store?: ChallengeStore;
+    },
   ): UpstreamScene;
 }
 
@@ -123,7 +128,11 @@ export function useUpstreams(): UpstreamScenes {
 
 function openScene(
   change: Partial<Options>,
-  { sets = [setOf()], deps = {} }: Parameters<UpstreamScenes['open']>[1] = {},
+  {
+    sets = [setOf()],
+    deps = {},
+    store = new MemoryChallengeStore(),
+  }: Parameters<UpstreamScenes['open']>[1] = {},
 ): UpstreamScene {
   const clock = { ahead: 0, now: () => performance.now() + clock.ahead };
   const options = { ...OPTIONS, ...change };
@@ -138,7 +147,7 @@ function openScene(
     {
       ...shared,
       credentials: new CredentialRegistry({
-        store: new MemoryChallengeStore(),
+        store,
         clock,
         tracing: undefined,
         onPolicyStep: () => {},

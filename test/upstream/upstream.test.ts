@@ -1,10 +1,11 @@
 import type { RequestListener, ServerResponse } from 'node:http';
 import { describe, expect, test } from '@jest/globals';
 import { GatewayError } from '../../src/base/errors.ts';
+import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
 import { addressMissing } from '../../src/transport/errors.ts';
 import { BodyMemory } from '../../src/transport/request-body.ts';
 import type { ActiveRequest } from '../../src/upstream/client-request.ts';
-import { turns } from '../support/challenges.ts';
+import { aged } from '../support/challenges.ts';
 import { until } from '../support/until.ts';
 import { setOf, useUpstreams } from './upstream-scene.ts';
 
@@ -113,6 +114,20 @@ describe('the circuit', () => {
       code: OPEN,
       retryAfter: 4,
     });
+  });
+
+  test('refuses the requests that wait for a connection when it opens', async () => {
+    const { held, listener, release } = holding();
+    const scene = open({ origins: [await listen(listener)], connections: 1 });
+    const first = scene.send();
+    await until(() => held.length === 1);
+    const waiting = [scene.send(), scene.send()];
+    const [address] = scene.upstream.addresses;
+    await until(() => address?.connections.stats.pending === 2);
+    for (const _ of [1, 2, 3]) address?.failed(new GatewayError(GONE, 'gone'), true);
+    expect(await Promise.all(waiting)).toEqual([OPEN, OPEN]);
+    release();
+    expect(await first).toBe(200);
   });
 
   test('lets one request through when its time is over, whose response closes it', async () => {
@@ -348,7 +363,28 @@ describe('credentials', () => {
     addresses.promote({ credential: 'none', version: '2' });
     const after = ['c 2 in-use true true false', 'c 1 fallback false true false'];
     expect(states()).toEqual([after, after]);
-    expect(addresses.all[0]?.pools).toHaveLength(1);
+    const [address] = addresses.all;
+    expect(address?.pools.map(({ policy }) => policy)).toEqual(['shared']);
+    addresses.offer({ ...second, current: setOf('c', '3').current });
+    address
+      ?.credential('c')
+      ?.versions.all.slice(1)
+      .forEach((each) => {
+        address.credential('c')?.versions.reject(each);
+      });
+    expect(states()[0]).toEqual(['c 2 in-use true true false', 'c 3 refused false true true']);
+  });
+
+  test('begin with the nonces that other processes share, and leave theirs at the end', async () => {
+    const store = new MemoryChallengeStore();
+    const { addresses, upstream } = open({ origins: [await closedPort()] }, { store });
+    const [address] = addresses.all;
+    const key = address?.credential('c')?.versions.inUse.key ?? '';
+    await store.replace(key, undefined, aged('n'), 60_000);
+    await addresses.restore();
+    expect(address?.pools.map(({ known }) => known?.challenge.nonce)).toEqual(['n']);
+    await addresses.close(upstream.close());
+    expect(address?.pools).toEqual([]);
   });
 
   test('are tested at the preferred address', async () => {
@@ -367,19 +403,46 @@ describe('credentials', () => {
   });
 });
 
-test('checks show the state of an address that no request uses, until the upstream closes', async () => {
-  let checks = 0;
-  const checked: RequestListener = (req, res) => {
-    if (req.url === '/health') checks += 1;
-    res.writeHead(500).end();
-  };
-  const origins = [await listen(checked)];
-  const scene = open({ origins, health: { interval: 10, path: '/health', failback: 1 } });
-  await until(() => checks > 2);
-  expect(scene.events).toEqual(['1 failing closed']);
-  expect(scene.upstream.preferred.state.reason).toContain('500');
-  await scene.addresses.close(scene.upstream.close());
-  const before = checks;
-  await turns();
-  expect(checks).toBe(before);
+describe('checks', () => {
+  test('show the state of an address that no request uses, until they end', async () => {
+    const counted = async () => {
+      const seen = { checks: 0 };
+      const origin = await listen(({ url }, res) => {
+        if (url === '/health') seen.checks += 1;
+        res.writeHead(500).end();
+      });
+      const scene = open({ origins: [origin], health: { interval: 10, path: '/health', failback: 1 } });
+      return { seen, ...scene };
+    };
+    const [ended, other] = [await counted(), await counted()];
+    await until(() => ended.seen.checks > 1 && other.seen.checks > 1);
+    expect(ended.events).toEqual(['1 failing closed']);
+    expect(ended.upstream.preferred.state.reason).toContain('500');
+    await ended.addresses.close(ended.upstream.close());
+    const [before, { checks }] = [ended.seen.checks, other.seen];
+    await until(() => other.seen.checks > checks + 3);
+    expect(ended.seen.checks).toBe(before);
+  });
+
+  test('only connect where no path is configured', async () => {
+    const requests: unknown[] = [];
+    const origin = await listen((req, res) => {
+      requests.push(req.url);
+      res.end();
+    });
+    const scene = open({ origins: [origin], health: { interval: 10, failback: 1 } });
+    await until(() => scene.events.length > 0);
+    expect([scene.events, requests]).toEqual([['1 healthy closed'], []]);
+  });
+
+  test.each([
+    ['that was sent', true, 'failing'],
+    ['that was not sent', false, 'healthy'],
+  ])('of the connection do not make up at once for a request %s', async (_what, sent, health) => {
+    const { upstream } = open({ origins: [await closedPort()] });
+    const [address] = upstream.addresses;
+    address?.failed(new GatewayError(GONE, 'gone'), sent);
+    address?.state.checked('connection');
+    expect(address?.state.status.health).toBe(health);
+  });
 });

@@ -1,7 +1,10 @@
-import { expect, test } from '@jest/globals';
+import { setImmediate as turn } from 'node:timers/promises';
+import { afterEach, beforeEach, describe, expect, jest, test } from '@jest/globals';
+import { Cancellation } from '../../src/base/cancellation.ts';
+import { AttemptBudget } from '../../src/handshake/attempt-budget.ts';
 import { UpstreamResponse } from '../../src/handshake/response.ts';
 import type { Reply } from '../../src/upstream/credential-version.ts';
-import { type Evidence, verify } from '../../src/upstream/verification.ts';
+import { type Evidence, type Sending, verify, Waiting } from '../../src/upstream/verification.ts';
 
 const response = (name: string) => new UpstreamResponse(401, name, [], true, undefined);
 const refusal = (attempt: number, name?: string): Evidence => ({
@@ -96,7 +99,7 @@ const rows: [
     'refused 3, successor 2',
   ],
   ['unknown, and accepted then', EVIDENCE, [], false, [['1', accepted]], 'accepted'],
-  ['unknown, and refused then', EVIDENCE, [], false, [['1', refused()]], 'refused 3'],
+  ['unknown, and refused then', EVIDENCE, [], true, [['1', refused()]], 'refused 3'],
   ['unknown, and nothing is known', EVIDENCE, [], true, [['1', unclear]], 'unclear'],
   [
     'unknown, and nothing is known, and the minute is used up',
@@ -131,4 +134,65 @@ test.each(rows)('%s', async (_what, evidence, others, room, asked, expected) => 
       ? `refused ${verdict.attempt}${verdict.successor === undefined ? '' : `, successor ${verdict.successor}`}`
       : kind;
   expect(found).toBe(expected);
+});
+
+describe('a request waits for a verification', () => {
+  beforeEach(() => {
+    jest.useFakeTimers({ doNotFake: ['setImmediate'] });
+  });
+  afterEach(() => {
+    jest.useRealTimers();
+  });
+
+  /** A request that has waited so long already, at an upstream with this timeout. */
+  function requestOf(response: number, waitedMs = 0) {
+    const budget = new AttemptBudget();
+    budget.waitedMs = waitedMs;
+    const call = {
+      request: { cancellation: new Cancellation() },
+      budget,
+      transport: { options: { timeouts: { response } } },
+    } as unknown as Sending;
+    const waiting = new Waiting();
+    const end = waiting.beginVerification();
+    const ends: unknown[] = [];
+    const wait = (since?: number): void => {
+      void waiting.waitFor(call, since).then((how) => ends.push(how));
+    };
+    const pass = async (ms: number): Promise<unknown[]> => {
+      jest.advanceTimersByTime(ms);
+      await turn();
+      return ends;
+    };
+    return { budget, wait, end, pass };
+  }
+
+  test.each([
+    ['as long as a response may take', 4_000, 0, 0, 4_000],
+    ['at most 10 s', 60_000, 0, 0, 10_000],
+    ['in all, with what it has waited before', 4_000, 1_500, 0, 2_500],
+    ['for all together, with what others have', 4_000, 0, 3_000, 1_000],
+  ])('%s', async (_what, response, waited, since, expected) => {
+    const { wait, pass } = requestOf(response, waited);
+    wait(since);
+    expect(await pass(expected - 1)).toEqual([]);
+    expect(await pass(1)).toEqual(['late']);
+  });
+
+  test.each([
+    ['it has waited that long', 4_000, 0],
+    ['others have', 0, 4_000],
+  ])('not at all if %s', async (_what, waited, since) => {
+    const { wait, pass } = requestOf(4_000, waited);
+    wait(since);
+    expect(await pass(0)).toEqual(['late']);
+  });
+
+  test('and its time is counted', async () => {
+    const { budget, wait, end, pass } = requestOf(4_000, 1_000);
+    wait();
+    await pass(500);
+    end();
+    expect([await pass(0), budget.waitedMs]).toEqual([['check'], 1_500]);
+  });
 });
