@@ -348,7 +348,8 @@ function* failing({ minute, titleOf }: DeploymentEvidence): Generator<Finding> {
   const reason = whole
     ? words.allFailed(seconds, causes)
     : words.someFailed(errors, requests, seconds, causes);
-  yield { state: whole ? 'down' : 'degraded', reason, next: next.requestsFail };
+  const step = errorCodes.every(({ code }) => code === '') ? next.upstreamFails : next.requestsFail;
+  yield { state: whole ? 'down' : 'degraded', reason, next: step };
 }
 
 /** A client that is refused most of the time has a fault, or meets one of the configuration. */

@@ -58,6 +58,7 @@ export const WORDS = {
     paused: 'wait, or ask the operator of the upstream',
     addressFailing: 'run doctor for the deployment, and ask the operator of the upstream',
     requestsFail: 'see the recent errors, and what each code means',
+    upstreamFails: 'ask the operator of the upstream: it sent these responses with a status of 5xx',
     clientsRefused: 'see the clients: their rules, and what was refused to them',
     certificate: 'ask the operator of the upstream to renew it',
     noncesExpire: 'nothing fails: ask the operator of the upstream for a longer lifetime of nonces',

@@ -36,6 +36,23 @@ function conditionWith(
   return [state, ...reasons];
 }
 
+test.each([
+  ['upstream-timeout', 'See the recent errors, and what each code means.'],
+  ['', 'Ask the operator of the upstream: it sent these responses with a status of 5xx.'],
+])('the next step for failed requests with the code "%s"', (code, step) => {
+  const minute = { ...quiet, requests: 9, errors: 3, errorCodes: [{ code, count: 3 }] };
+  const { next } = conditionOf({
+    minute,
+    problems: [],
+    serving: true,
+    policy: 'shared',
+    certificateExpiresAt: undefined,
+    now: 0,
+    titleOf: (each) => each,
+  });
+  expect(next).toBe(step);
+});
+
 const REFUSES = [{ reason: 'refuses it', next: 'ask why' }];
 const timeouts = [{ code: 'upstream-timeout', count: 3 }];
 

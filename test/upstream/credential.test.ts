@@ -16,6 +16,7 @@ import {
   stale,
   unauthorized,
 } from '../handshake/scene.ts';
+import { reportedDuring } from '../support/reported.ts';
 import { until } from '../support/until.ts';
 
 const SLOW_MS = 5_000;
@@ -579,6 +580,19 @@ describe('a refusal', () => {
     first.release();
     expect(await outcome).toBe('answered');
     expect(scene.sent).toEqual(['GET /a n1', 'GET /b n1', 'GET /b n5', 'GET /a n2']);
+  });
+
+  test('while a defect keeps the gateway from finding out: it is reported, and the request goes on', async () => {
+    const scene = await used();
+    scene.replies.push(delayed(scene, SLOW_MS, challenge('n2')), () => {
+      throw new TypeError('a defect');
+    });
+    scene.replies.push(challenge('n3'), answered());
+    const reported = await reportedDuring(async () => {
+      expect(await scene.send()).toBe('answered');
+    });
+    expect(reported).toEqual(['a defect']);
+    expect(scene.sent.slice(1)).toEqual(['HEAD /x fresh', 'GET /x', 'GET /x n3:1']);
   });
 
   test('of two requests at once: the gateway finds out once', async () => {

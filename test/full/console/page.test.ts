@@ -126,7 +126,7 @@ test('every page tells what it is given, fits, is accessible, and nothing is ref
     expect(submissions).toMatch(/Requests\s+50 per second, bursts of 100, 20 at a time/);
     expect(submissions).toMatch(/reporting: 10 per second, bursts of 10, 100,000 per day/);
     expect(submissions).toMatch(/Body\s+100 MiB at most, 1 MiB kept for a challenge/);
-    expect(submissions).toMatch(/Rate of clients\s+240 B per second at least/);
+    expect(submissions).toMatch(/Client speed\s+240 B per second at least/);
     expect(submissions).toMatch(
       /CN=Example CA\s+O=Example, CN=Example CA\s+\d+ \w+ \d{4}\s+\d+ \w+ \d{4}, in 89 d/,
     );
@@ -156,7 +156,9 @@ test('audit lines come as they are written, filters choose among them, and very 
   await page.goto(`${origin}/#/audit`);
   const rows = page.getByRole('table', { name: 'Audit lines' }).locator('tbody tr');
   const shown = () =>
-    rows.evaluateAll((found) => found.map(({ lastElementChild }) => lastElementChild?.textContent));
+    rows.evaluateAll((found) =>
+      found.map((row) => /requests\/([\w-]+)/.exec(row.querySelector('a')?.getAttribute('href') ?? '')?.[1]),
+    );
   await rows.nth(1).waitFor();
   audit.write({ client: 'archive' });
   await rows.nth(2).waitFor();
@@ -173,8 +175,15 @@ test('audit lines come as they are written, filters choose among them, and very 
   await page.reload();
   await rows.nth(3).waitFor();
   audit.write(...Array.from({ length: 10_000 }, () => ({})));
-  await page.getByText('request-10004').waitFor();
+  await page.locator('a[href^="#/requests/request-10004?"]').waitFor();
   expect(await rows.count()).toBe(100);
+
+  await page.getByRole('button', { name: 'Pause' }).click();
+  audit.write({});
+  await page.getByText('1 new line', { exact: true }).waitFor();
+  expect((await shown())[0]).toBe('request-10004');
+  await page.getByRole('button', { name: 'Continue' }).click();
+  await page.locator('a[href^="#/requests/request-10005?"]').waitFor();
   expect(pageErrors).toEqual([]);
 });
 

@@ -78,7 +78,7 @@ async function nonceAge(page: Page): Promise<number> {
 
 test('traffic: rates, latency, the nonce and the credential', () =>
   watch({}, async (pair, page) => {
-    await card(page).getByText('● ok').waitFor();
+    await card(page).getByText('● ok').first().waitFor();
     // Rates are those of the last seconds, which are over before a slow browser shows them all.
     const load = startLoad([pair.gateway.origin]);
     await fact(page, 'Requests', /^[0-9.]*[1-9][0-9.]* per second/).waitFor();
@@ -92,7 +92,7 @@ test('traffic: rates, latency, the nonce and the credential', () =>
     await fact(page, 'Policy', /^shared: used concurrently$/).waitFor();
     await fact(page, 'Connections', /^\d+ open, 0 busy, 64 at most$/).waitFor();
     await row(page, 'Credentials', /^submissions 1 \(current\) in use/).waitFor();
-    await row(page, 'Addresses', /^127\.0\.0\.1:\d+ healthy for \d+ s closed$/).waitFor();
+    await row(page, 'Addresses', /^127\.0\.0\.1:\d+ ● ok \d+ s closed$/).waitFor();
     // The page asks for certificates rarely; it may have done so before there was a connection.
     await page.reload();
     await row(page, 'Certificates', /^CN=Simulator CN=Simulator CA /).waitFor();
@@ -112,7 +112,7 @@ test('an upstream that is gone: down, why, and what to do', () =>
     await card(page)
       .getByText(/3 of 4 requests in the last .* failed: Upstream unreachable \(3\)\./)
       .waitFor();
-    await problem(page, /^■ downsubmissions: /).waitFor();
+    await problem(page, /^■ down submissions: /).waitFor();
     await fact(page, 'Errors', /^[0-9.]*[1-9][0-9.]* per second/).waitFor();
     await open(page, 'Overview');
     const fault = page.getByRole('region', { name: 'Recent errors' }).getByRole('listitem');
@@ -124,7 +124,7 @@ test('an upstream that never was there: every request failed', () =>
   watch({}, async (pair, page) => {
     await pair.simulator.close();
     await pair.get(authors);
-    await card(page).getByText('■ down').waitFor();
+    await card(page).getByText('■ down').first().waitFor();
     await card(page)
       .getByText(/Every request of the last .* failed: Upstream unreachable \(1\)\.$/)
       .waitFor();
@@ -145,7 +145,7 @@ test('outcomes: how often in the last minute, and a pause', () => {
         /^Paused until .*Z, by outcome throttled\. 1 of 2 requests .* failed: Upstream paused \(1\)\.$/,
       )
       .waitFor();
-    await problem(page, /^▲ degradedsubmissions$/).waitFor();
+    await problem(page, /^▲ degraded submissions$/).waitFor();
   });
 });
 
@@ -165,12 +165,12 @@ test('an expired nonce: a challenge, and a young nonce in use', () =>
 test('a refused credential: down, and the circuit is open', () =>
   watch({ password: 'wrong' }, async (pair, page) => {
     expect((await pair.get(authors)).status).toBe(502);
-    await card(page).getByText('■ down').waitFor();
+    await card(page).getByText('■ down').first().waitFor();
     await card(page)
       .getByText(/^The upstream refuses the credential submissions\./)
       .waitFor();
     await row(page, 'Credentials', /^submissions 1 \(current\) refused: tried twice a minute only/).waitFor();
-    await problem(page, /^■ downsubmissions: /).waitFor();
+    await problem(page, /^■ down submissions: /).waitFor();
   }));
 
 test('a refused client: what was refused, and how often', () =>
@@ -178,7 +178,7 @@ test('a refused client: what was refused, and how often', () =>
     const ask = (key: string) => pair.get(authors, { headers: { 'x-api-key': key } });
     for (let count = 0; count < 3; count += 1) expect((await ask('archive-key')).status).toBe(403);
     expect((await ask('nobody-key')).status).toBe(401);
-    await card(page).getByText('● ok').waitFor();
+    await card(page).getByText('● ok').first().waitFor();
     await open(page, 'Clients');
     await page
       .getByRole('row', { name: /^archive/ })
@@ -201,8 +201,8 @@ test('an upstream that cannot be reached: failing, with the circuit open', () =>
       settings: { health: { interval: '100ms' }, circuit: { minimum: 2 } },
     },
     async (pair, page) => {
-      await row(page, 'Addresses', /^127\.0\.0\.1:\d+ failing for \d+ s /).waitFor();
-      await card(page).getByText('■ down').waitFor();
+      await row(page, 'Addresses', /^127\.0\.0\.1:\d+ ■ down \d+ s /).waitFor();
+      await card(page).getByText('■ down').first().waitFor();
       await card(page).getByText('its certificate has expired').first().waitFor();
       for (let count = 0; count < 2; count += 1) expect((await pair.get(authors)).status).toBe(502);
       await row(page, 'Addresses', /(?:half-)?open: one request at a time, until it responds$/).waitFor();
@@ -217,7 +217,7 @@ test('a refused reload stands in the banner of every page with its reason, until
     await app.reload(() => setupFor({ submissions: { origin, settings: { connections: 0 } } }));
     const refused = problem(
       page,
-      /^▲ degradedThe new configuration is refused, .* deployments\.submissions\.connections/,
+      /^▲ degraded The new configuration is refused, .* deployments\.submissions\.connections/,
     );
     await refused.waitFor();
     await open(page, 'Clients');
@@ -251,12 +251,12 @@ test('the audit log: each answer as it leaves, and that its chain holds; while i
     const log = page.getByRole('main', { name: 'Audit' });
     await log.getByText(/^Chain intact: the newest segment was verified at the start/).waitFor();
     await log.getByText(/^[2-9] records since the start, 0 not written\.$/).waitFor();
-    await log.getByRole('row', { name: /anonymous submissions GET \/api\/manuscripts.* 200 / }).waitFor();
+    await log.getByRole('row', { name: /anonymous submissions GET \/api\/manuscripts.* 200$/ }).waitFor();
     // A file in the place of the folder keeps the log from beginning another one.
     await rm(directory, { recursive: true });
     await writeFile(directory, '');
     await until(async () => (await pair.get(authors)).status === 503);
-    await problem(page, /^■ downThe audit log cannot be written: /).waitFor();
+    await problem(page, /^■ down The audit log cannot be written: /).waitFor();
     await rm(directory);
     await until(async () => (await pair.get(authors)).status === 200);
     await problem(page, /audit log/).waitFor({ state: 'detached' });
@@ -269,7 +269,7 @@ test('a Redis that is gone stands in the banner, until it is back', async () => 
   await watch({ redis: redisOptions(single(redis.port)) }, async (pair, page) => {
     expect((await pair.get(authors)).status).toBe(200);
     await redis.kill();
-    await problem(page, /^▲ degradedRedis is unreachable: nonces are not shared/).waitFor();
+    await problem(page, /^▲ degraded Redis is unreachable: nonces are not shared/).waitFor();
     await redis.restart();
     await page.getByRole('region', { name: 'Problems now' }).waitFor({ state: 'detached' });
   });

@@ -247,9 +247,7 @@ test('a request of a running gateway has the rule that decides on it', async () 
   await page.goto(`${pair.gateway.control}/#/requests/granted`);
   await page.getByText('allowed by clients[0].allow[0]').waitFor();
   const text = await page.getByRole('main').innerText();
-  expect(text).toMatch(
-    /Under the present configuration, .* The values that are not recorded were left out\./,
-  );
+  expect(text).toMatch(/By the configuration in use, .* The values that are not recorded were left out\./);
   await page.goto(`${pair.gateway.control}/#/requests/forbidden`);
   await page
     .getByText(/^refused with 403 client-forbidden by clients\[0\]\.allow: The client reporting/)
@@ -307,7 +305,7 @@ test('a wrong criterion is told in words, and the form stays', async () => {
   await page.getByText(/^50 results back to/).waitFor();
 });
 
-test('a search waits for a free place, and can be stopped and go on', async () => {
+test('a search waits for a free place, and can be stopped and continued', async () => {
   const origin = await start(0);
   const { page } = await openPage(WIDE);
   const asked = page.waitForResponse((response) => response.status() === 429);
@@ -316,6 +314,6 @@ test('a search waits for a free place, and can be stopped and go on', async () =
   await page.getByRole('button', { name: 'Stop' }).click();
   await page.getByText('No result, 0 records read.').waitFor();
   const again = page.waitForResponse((response) => response.status() === 429);
-  await page.getByRole('button', { name: 'Go on' }).click();
+  await page.getByRole('button', { name: 'Continue' }).click();
   await again;
 });

@@ -23,16 +23,16 @@ export function ActionsPage() {
       </div>
     );
   }
-  if (allowed === undefined) return <p class="muted">Asking the gateway …</p>;
+  if (allowed === undefined) return <p class="muted">Loading …</p>;
   if (!allowed.allowed) return <p class="panel">{allowed.reason}</p>;
   return (
     <>
       <section class="panel actions" aria-label="Gateway">
-        <Action text="Read the configuration again, with the secrets and certificates that it names.">
+        <Action title="Configuration" text="Read it again, with the secrets and certificates that it names.">
           <ActionButton label="Reload" body={{ action: 'reload' }} />
         </Action>
         <Doctor />
-        <Action text="Shut down as after SIGTERM: requests under way end, then the process exits.">
+        <Action title="Shutdown" text="As after SIGTERM: requests under way end, then the process exits.">
           <ActionButton label="Drain" body={{ action: 'drain' }} />
         </Action>
       </section>
@@ -43,10 +43,18 @@ export function ActionsPage() {
   );
 }
 
-function Action({ text, children }: { readonly text: string; readonly children: ComponentChildren }) {
+interface ActionProps {
+  readonly title: string;
+  readonly text: string;
+  readonly children: ComponentChildren;
+}
+
+function Action({ title, text, children }: ActionProps) {
   return (
     <div>
-      <p>{text}</p>
+      <p>
+        <b>{title}</b> {text}
+      </p>
       <div class="buttons">{children}</div>
     </div>
   );
@@ -56,7 +64,10 @@ function Doctor() {
   const [deployment, setDeployment] = useState('');
   const names = snapshot.value?.deployments.map(({ name }) => name) ?? [];
   return (
-    <Action text="Test upstreams, credentials, Redis and the audit folder, and say what to do.">
+    <Action
+      title="Doctor"
+      text="Test upstreams, credentials, Redis and the audit folder, and say what to do."
+    >
       <label>
         Deployment{' '}
         <select value={deployment} onChange={({ currentTarget }) => setDeployment(currentTarget.value)}>
@@ -148,7 +159,7 @@ function Rotations() {
     <section class="panel" aria-label="Credential versions">
       <h2>Credential versions</h2>
       {rotating.length === 0 && (
-        <p class="muted">Every credential has one version. A next one is promoted here.</p>
+        <p class="muted">Every credential has one version. Promote a next one here once it is configured.</p>
       )}
       {rotating.map((deployment) => (
         <div key={deployment.name}>

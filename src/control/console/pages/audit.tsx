@@ -1,8 +1,8 @@
-import { useId, useState } from 'preact/hooks';
+import { useEffect, useId, useRef, useState } from 'preact/hooks';
 import type { EventRow, RequestRow } from '../../audit-view.ts';
-import type { AuditLine, AuditView, ChainView } from '../../view.ts';
-import { bytes, count, counted, latency, momentWithSeconds, timeOfDay } from '../format.ts';
-import { auditLines, snapshot } from '../live.ts';
+import { bytes, latency, momentWithSeconds } from '../format.ts';
+import { snapshot } from '../live.ts';
+import { NewLines, operationOf } from '../parts/audit-lines.tsx';
 import { type Field, FieldFrame, TimeField } from '../parts/fields.tsx';
 import {
   clientLink,
@@ -10,51 +10,12 @@ import {
   deploymentLink,
   type PageProps,
   requestHref,
-  requestLink,
   searchLink,
 } from '../parts/links.tsx';
 import { MoreButton, SearchProgress, useSearch, WithoutAudit } from '../parts/search.tsx';
 import { type Column, Table } from '../parts/table.tsx';
 
-/** Maximum number of lines that are shown. */
-const SHOWN = 100;
-
-const LINE_KINDS = [
-  ['', 'responses and events'],
-  ['refused', 'refused or failed'],
-  ['admin', 'the gateway itself'],
-  ['all', 'everything, outcomes too'],
-] as const;
-
-const CHAIN: Readonly<Record<ChainView['state'], string>> = {
-  intact: 'ok',
-  altered: 'down',
-};
-
-const LINE_COLUMNS: readonly Column<AuditLine>[] = [
-  { label: 'Time', cell: ({ time }) => timeOfDay(Date.parse(time)), class: 'whole' },
-  {
-    label: 'Client',
-    cell: ({ kind, client }) => (kind === 'admin' ? 'the gateway' : clientLink(client)),
-    class: 'whole',
-  },
-  {
-    label: 'Deployment',
-    cell: ({ deployment, site }) => (
-      <span>
-        {deploymentLink(deployment)} {searchLink('site', site)}
-      </span>
-    ),
-    class: 'named',
-  },
-  { label: 'Request', cell: (line) => (line.kind === 'admin' ? line.operation : operationOf(line)) },
-  {
-    label: 'Status',
-    cell: ({ status, code }) => `${status === 0 ? '' : status} ${code}`.trim(),
-    class: 'status whole',
-  },
-  { label: 'Request id', cell: ({ requestId, time }) => requestLink(requestId, time), class: 'whole' },
-];
+const PHONE = matchMedia('(max-width: 760px)');
 
 /** The search in the audit log; without a search, its new lines as they come. */
 export function AuditPage({ query }: PageProps) {
@@ -71,58 +32,6 @@ export function AuditPage({ query }: PageProps) {
   ) : (
     <AuditSearch key={`${round} ${query}`} query={query} onRepeat={onRepeat} />
   );
-}
-
-function NewLines({ audit }: { readonly audit: AuditView }) {
-  const [kind, setKind] = useState('');
-  const rows = auditLines.value.filter((line) => isKind(line, kind)).toReversed();
-  return (
-    <section class="panel" aria-label="Audit log">
-      <Chain audit={audit} />
-      <div class="filters">
-        <label>
-          Show{' '}
-          <select value={kind} onChange={({ currentTarget }) => setKind(currentTarget.value)}>
-            {LINE_KINDS.map(([value, label]) => (
-              <option key={value} value={value}>
-                {label}
-              </option>
-            ))}
-          </select>
-        </label>
-      </div>
-      <Table
-        label="Audit lines"
-        columns={LINE_COLUMNS}
-        rows={rows}
-        keyOf={({ seq, time }) => `${seq} ${time}`}
-        textOf={(line) => Object.values(line).join(' ')}
-        rowClass={({ code, status }) => (code !== '' || status >= 400 ? 'failed' : '')}
-        noun="line"
-        limit={SHOWN}
-        empty="No lines yet."
-      />
-    </section>
-  );
-}
-
-function Chain({ audit: { chain, records, failures, failing } }: { readonly audit: AuditView }) {
-  return (
-    <>
-      <p class={CHAIN[chain.state]}>
-        Chain {chain.state}: {chain.detail}
-      </p>
-      <p class="muted">
-        {counted(records, 'record')} since the start, {count(failures)} not written.
-        {failing !== undefined && ` Records cannot be written: ${failing}.`}
-      </p>
-    </>
-  );
-}
-
-function isKind({ kind, code, status }: AuditLine, wanted: string): boolean {
-  if (wanted === 'refused') return code !== '' || status >= 400;
-  return wanted === 'all' || kind === wanted || (wanted === '' && kind !== 'outcome');
 }
 
 const TIMES: readonly Field[] = [
@@ -208,18 +117,19 @@ function AuditForm({ query, onRepeat, wrong = [], error = '' }: AuditFormProps) 
             )}
           </FieldFrame>
         ))}
+        <FieldFrame label="Find" error={errorOf('kind')}>
+          {(shared) => (
+            <select {...shared} name="kind" defaultValue={query.get('kind') ?? 'requests'}>
+              {RESULT_KINDS.map(([value, label]) => (
+                <option key={value} value={value} selected={value === query.get('kind')}>
+                  {label}
+                </option>
+              ))}
+            </select>
+          )}
+        </FieldFrame>
       </div>
       <div class="filters">
-        <label>
-          Find{' '}
-          <select name="kind" defaultValue={query.get('kind') ?? 'requests'}>
-            {RESULT_KINDS.map(([value, label]) => (
-              <option key={value} value={value} selected={value === query.get('kind')}>
-                {label}
-              </option>
-            ))}
-          </select>
-        </label>
         <button type="submit" class="primary">
           Search
         </button>
@@ -263,7 +173,7 @@ const RESULT_COLUMNS: readonly Column<Row>[] = [
   ofRequests({ label: 'Deployment', cell: placeOf, class: 'named' }),
   { label: 'Request', cell: (row) => (row.kind === 'admin' ? eventText(row) : operationOf(row)) },
   ofRequests({ label: 'Identifiers', cell: identifiersOf }),
-  ofRequests({ label: 'Status', cell: endOf, class: 'status' }),
+  ofRequests({ label: 'Status', cell: endOf, class: 'status beside' }),
   ofRequests({
     label: 'Duration',
     cell: ({ outcome }) => (outcome === undefined ? '–' : latency(outcome.durationMs / 1000)),
@@ -283,12 +193,21 @@ function AuditSearch({ query, onRepeat }: Pick<AuditFormProps, 'query' | 'onRepe
   const range = query.has('from') || query.has('to') ? 'The whole time range' : 'The whole log';
   const exported = (format: string) => `/api/audit/export?${criteria}&format=${format}`;
   const { rows, wrong = [], error = '' } = search;
+  const results = useRef<HTMLElement>(null);
+  useEffect(() => {
+    // After the frame, since a page that is new scrolls to its top. On a phone the form would fill the screen.
+    const frame = requestAnimationFrame(() => PHONE.matches && results.current?.scrollIntoView());
+    return () => cancelAnimationFrame(frame);
+  }, []);
   return (
     <>
       <AuditForm query={query} onRepeat={onRepeat} wrong={wrong} error={error} />
       {wrong.length === 0 && (
-        <section class="panel" aria-label="Results">
+        <section class="panel" aria-label="Results" ref={results}>
           <SearchProgress search={search} noun="result" range={range} />
+          {rows.length === 0 && search.stage === 'done' && (
+            <p class="muted">Try a longer time range, or fewer criteria.</p>
+          )}
           {rows.length > 0 && (
             <>
               <p class="small">
@@ -350,12 +269,6 @@ function placeOf({ deployment, site }: RequestRow) {
       {deploymentLink(deployment)} {searchLink('site', site)}
     </span>
   );
-}
-
-/** The operation implies the path. */
-function operationOf({ operation, method, path }: Pick<RequestRow, 'operation' | 'method' | 'path'>) {
-  if (operation !== '') return searchLink('operation', operation);
-  return <span class="muted small">{`${method} ${path}`}</span>;
 }
 
 function endOf({ status, code, outcome }: RequestRow) {

@@ -21,14 +21,14 @@ export function CertificatesPage() {
   const { data, error } = useFetch<readonly CertificateUseView[]>('/api/certificates', EVERY_MS);
   const now = snapshot.value?.at ?? 0;
   if (error !== undefined) return <p class="down">{error}</p>;
-  if (data === undefined) return <p class="muted">Asking the gateway …</p>;
+  if (data === undefined) return <p class="muted">Loading …</p>;
   const columns: readonly Column<CertificateUseView>[] = [
     {
       label: 'Where',
       cell: ({ kind, name }) => (kind === 'listener' ? <code>{name}</code> : deploymentLink(name)),
       sortBy: ({ name }) => name,
     },
-    { label: 'State', cell: ({ state }) => <Badge state={state} /> },
+    { label: 'State', cell: ({ state }) => <Badge state={state} />, class: 'beside' },
     { label: 'Use', cell: ({ kind }) => KINDS[kind] },
     { label: 'Subject', cell: ({ subject }) => (subject === '' ? '–' : nameText(subject)) },
     { label: 'Issuer', cell: ({ issuer }) => (issuer === '' ? '–' : nameText(issuer)) },

@@ -10,7 +10,7 @@ import type {
 import { useFetch } from '../api.ts';
 import { ago, count, moment, rate } from '../format.ts';
 import { snapshot } from '../live.ts';
-import { deploymentLink, type PageProps, requestLink } from '../parts/links.tsx';
+import { codeLink, deploymentLink, type PageProps, requestLink } from '../parts/links.tsx';
 import { type Column, type Fact, Facts, Table } from '../parts/table.tsx';
 import { lastSeenText } from './clients.tsx';
 
@@ -21,7 +21,7 @@ export function ClientPage({ params }: PageProps) {
   const { name = '' } = params;
   const { data, error } = useFetch<ClientDetailView>(`/api/clients/${encodeURIComponent(name)}`, EVERY_MS);
   if (error !== undefined) return <p class="down">{error}</p>;
-  if (data === undefined) return <p class="muted">Asking the gateway …</p>;
+  if (data === undefined) return <p class="muted">Loading …</p>;
   const served = data.refusals.filter(({ isServed }) => isServed);
   const refused = data.refusals.filter(({ isServed }) => !isServed);
   const now = snapshot.value?.clients.find((each) => each.name === name);
@@ -31,10 +31,15 @@ export function ClientPage({ params }: PageProps) {
     ['Last seen', lastSeenText(now?.lastSeen ?? null)],
     ...limitFacts(data.limits),
     ...modeFacts(data.observedUntil),
-    ['Explain', <a href={`#/policy?client=${encodeURIComponent(name)}`}>what comes of a request</a>],
   ];
+  const client = encodeURIComponent(name);
   return (
     <>
+      <div class="leads">
+        {snapshot.value?.audit && <a href={`#/audit?client=${client}`}>Requests</a>}
+        <a href={`#/policy?client=${client}`}>Explain a request</a>
+        <a href={`#/map?client=${client}`}>Map</a>
+      </div>
       <section class="panel" aria-label="Facts">
         <Facts facts={facts} />
       </section>
@@ -97,7 +102,7 @@ function limitFacts(limits: LimitUseView | null): Fact[] {
       : [
           [
             'Rate',
-            `${rate(ofRate.perSecond)} per second; ${count(ofRate.left)} of ${count(ofRate.burst)} may come at once now`,
+            `${rate(ofRate.perSecond)} per second; ${count(ofRate.left)} of a burst of ${count(ofRate.burst)} left`,
           ] as const,
         ]),
     ...(concurrent === null
@@ -117,8 +122,8 @@ const KEYS: readonly Column<KeyView>[] = [
     sortBy: ({ lastSeen }) => -(lastSeen ?? 0),
   },
   {
-    label: 'End',
-    cell: ({ expires }) => (expires === null ? 'none' : endText(expires, snapshot.value?.at ?? 0)),
+    label: 'Ends',
+    cell: ({ expires }) => (expires === null ? 'never' : endText(expires, snapshot.value?.at ?? 0)),
   },
 ];
 
@@ -127,13 +132,14 @@ const RULES: readonly Column<RuleView>[] = [
   {
     label: 'Deployment',
     cell: ({ deployment }) => (deployment === '*' ? 'every one' : deploymentLink(deployment)),
+    class: 'beside',
   },
   { label: 'Sites', cell: ({ sites }) => sites?.join(', ') ?? 'all' },
   { label: 'Operations', cell: ({ operations }) => <Operations operations={operations} /> },
   { label: 'Methods', cell: ({ methods }) => methods?.join(', ') ?? 'all' },
   { label: 'Parameters', cell: ({ parameters }) => parameters.map(parameterText).join('; ') || 'any' },
   { label: 'Credential', cell: ({ credential }) => credential ?? 'of the site or deployment' },
-  { label: 'End', cell: ({ ends }) => (ends === null ? 'none' : endText(ends, snapshot.value?.at ?? 0)) },
+  { label: 'Ends', cell: ({ ends }) => (ends === null ? 'never' : endText(ends, snapshot.value?.at ?? 0)) },
 ];
 
 function Operations({ operations }: { readonly operations: readonly OperationView[] | null }) {
@@ -167,11 +173,11 @@ const REFUSALS: readonly Column<RefusalView>[] = [
     label: 'Code',
     cell: ({ code, title }) => (
       <>
-        {title} <code>{code}</code>
+        {title} {codeLink(code)}
       </>
     ),
   },
-  { label: 'Times', cell: (each) => count(each.count), sortBy: (each) => each.count },
+  { label: 'Times', cell: (each) => count(each.count), sortBy: (each) => each.count, numeric: true },
   {
     label: 'Last',
     cell: ({ lastAt }) => ago(((snapshot.value?.at ?? lastAt) - lastAt) / 1000),

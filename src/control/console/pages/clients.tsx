@@ -1,13 +1,13 @@
 import type { ClientView } from '../../view.ts';
 import { ago, count, rate } from '../format.ts';
 import { snapshot } from '../live.ts';
-import { clientLink } from '../parts/links.tsx';
+import { clientLink, codeLink } from '../parts/links.tsx';
 import { type Column, Table } from '../parts/table.tsx';
 
 const COLUMNS: readonly Column<ClientView>[] = [
   { label: 'Client', cell: ({ name }) => clientLink(name), sortBy: ({ name }) => name },
   {
-    label: 'Requests per second',
+    label: 'Requests/s',
     cell: ({ perSecond }) => rate(perSecond),
     sortBy: ({ perSecond }) => perSecond,
     numeric: true,
@@ -19,17 +19,18 @@ const COLUMNS: readonly Column<ClientView>[] = [
     numeric: true,
   },
   {
-    label: 'Refused per minute',
+    label: 'Refused/min',
     cell: ({ refusedLastMinute }) => (
       <span class={refusedLastMinute > 0 ? 'degraded' : ''}>{count(refusedLastMinute)}</span>
     ),
     sortBy: ({ refusedLastMinute }) => refusedLastMinute,
     numeric: true,
   },
-  { label: 'Refusals', cell: refusalsText },
+  { label: 'Refusals', cell: refusalsOf },
   {
     label: 'Last seen',
-    cell: ({ lastSeen }) => lastSeenText(lastSeen),
+    // Of clients that were not identified, no time is kept.
+    cell: ({ name, lastSeen }) => (name === '' ? '–' : lastSeenText(lastSeen)),
     sortBy: ({ lastSeen }) => -(lastSeen ?? 0),
   },
 ];
@@ -45,9 +46,9 @@ export function ClientsPage() {
         columns={COLUMNS}
         rows={clients}
         keyOf={({ name }) => name}
-        textOf={(client) => `${client.name} ${refusalsText(client)}`}
+        textOf={({ name, refusals }) => [name, ...refusals.map(({ code }) => code)].join(' ')}
         noun="client"
-        empty="No requests yet."
+        empty="No clients are configured, and there were no requests yet."
       />
     </section>
   );
@@ -58,7 +59,16 @@ export function lastSeenText(at: number | null): string {
   return at === null ? 'not since the start' : ago(((snapshot.value?.at ?? at) - at) / 1000);
 }
 
-function refusalsText({ refusals }: ClientView): string {
-  const codes = refusals.map((refusal) => `${refusal.code} ${count(refusal.count)}`);
-  return codes.length === 0 ? 'none' : codes.join(', ');
+function refusalsOf({ refusals }: ClientView) {
+  if (refusals.length === 0) return 'none';
+  return (
+    <span>
+      {refusals.map((refusal, index) => (
+        <span key={refusal.code}>
+          {index > 0 && ', '}
+          {codeLink(refusal.code)} {count(refusal.count)}
+        </span>
+      ))}
+    </span>
+  );
 }

@@ -20,8 +20,8 @@ function Configuration() {
   return (
     <section class="panel" aria-label="Configuration in use">
       <p class="muted">
-        In use, with defaults and included files. Secrets are cut out. <code>digest-gateway config show</code>{' '}
-        prints that of a file.
+        In use, with defaults and included files. Secrets are left out.{' '}
+        <code>digest-gateway config show</code> prints the same for a file.
       </p>
       {mayAct && (
         <div class="buttons">
@@ -33,11 +33,7 @@ function Configuration() {
           {error}
         </p>
       )}
-      {data === undefined ? (
-        error === undefined && <p class="muted">Asking the gateway …</p>
-      ) : (
-        <pre>{data.yaml}</pre>
-      )}
+      {data === undefined ? error === undefined && <p class="muted">Loading …</p> : <pre>{data.yaml}</pre>}
     </section>
   );
 }

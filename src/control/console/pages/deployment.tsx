@@ -7,17 +7,19 @@ import type {
   DeploymentDetail,
   DeploymentSettings,
   DeploymentView,
+  ErrorView,
   LimitsView,
   TlsView,
 } from '../../view.ts';
 import { useFetch } from '../api.ts';
 import { bytes, count, counted, date, latency, rate } from '../format.ts';
 import { snapshot } from '../live.ts';
-import { Results } from '../parts/action.tsx';
+import { ActionButton, Results, useAllowed } from '../parts/action.tsx';
 import { Charts } from '../parts/charts.tsx';
 import { CredentialActions } from '../parts/credentials.tsx';
+import { Errors, steadily } from '../parts/errors.tsx';
 import { clientLink, type PageProps } from '../parts/links.tsx';
-import { Badge } from '../parts/state.tsx';
+import { addressState, Badge, NextStep } from '../parts/state.tsx';
 import { type Column, type Fact, Facts, nameText, Table } from '../parts/table.tsx';
 
 /** Certificates and limits seldom change. */
@@ -34,15 +36,53 @@ export function DeploymentPage({ params, query }: PageProps) {
     <>
       <p class="headline">
         <Badge state={view.state} /> <span>{view.reasons.join(' ')}</span>
+        <NextStep next={view.next} />
       </p>
+      <Leads name={name} hasAudit={now.audit !== null} />
       <Charts name={name} range={query.get('range')} />
       <Results />
-      <Details view={view} now={now.at} />
+      <Details view={view} now={now.at} errors={now.errors.filter(({ deployment }) => deployment === name)} />
     </>
   );
 }
 
-function Details({ view, now }: { readonly view: DeploymentView; readonly now: number }) {
+interface LeadsProps {
+  readonly name: string;
+  readonly hasAudit: boolean;
+}
+
+/** What operators do next: doctor, the requests, the way of the requests. */
+function Leads({ name, hasAudit }: LeadsProps) {
+  const mayAct = useAllowed().data?.allowed === true;
+  const deployment = encodeURIComponent(name);
+  return (
+    <div class="leads">
+      {mayAct && (
+        <ActionButton
+          label="Run doctor"
+          name={`Run doctor for ${name}`}
+          body={{ action: 'doctor', deployment: name }}
+        />
+      )}
+      {hasAudit && (
+        <>
+          <a href={`#/audit?deployment=${deployment}`}>Requests</a>
+          <a href={`#/audit?deployment=${deployment}&status=5xx`}>Failed requests</a>
+        </>
+      )}
+      <a href={`#/map?deployment=${deployment}`}>Map</a>
+    </div>
+  );
+}
+
+interface DetailsProps {
+  readonly view: DeploymentView;
+  /** Unix milliseconds. */
+  readonly now: number;
+  readonly errors: readonly ErrorView[];
+}
+
+function Details({ view, now, errors }: DetailsProps) {
   const { data, error } = useFetch<DeploymentDetail>(
     `/api/deployments/${encodeURIComponent(view.name)}`,
     DETAIL_MS,
@@ -61,6 +101,13 @@ function Details({ view, now }: { readonly view: DeploymentView; readonly now: n
       </Panel>
       <Panel title="Credentials" width="half">
         <CredentialActions deployment={view} now={now} />
+      </Panel>
+      <Panel title="Latest errors" width="wide">
+        {errors.length === 0 ? (
+          <p class="muted">No errors of the gateway since the start.</p>
+        ) : (
+          <Errors errors={steadily(errors, now)} now={now} />
+        )}
       </Panel>
       <Panel title="TLS" width="wide">
         {error !== undefined && <p class="down">{error}</p>}
@@ -111,8 +158,13 @@ function egressFact({ address, status, state }: DeploymentView['egress'][number]
   ];
 }
 
-function latencyText({ p50, p95, p99 }: NonNullable<DeploymentView['latency']>): string {
-  return `p50 ${latency(p50)}, p95 ${latency(p95)}, p99 ${latency(p99)}`;
+function latencyText({ p50, p95, p99 }: NonNullable<DeploymentView['latency']>) {
+  return (
+    <>
+      <span class="whole">p50 {latency(p50)},</span> <span class="whole">p95 {latency(p95)},</span>{' '}
+      <span class="whole">p99 {latency(p99)}</span>
+    </>
+  );
 }
 
 function outcomesText(outcomes: DeploymentView['outcomes']): string {
@@ -140,20 +192,18 @@ function nonceFacts({ nonce, perSecond }: DeploymentView): Fact[] {
 const ADDRESSES: readonly Column<AddressView>[] = [
   { label: 'Address', cell: ({ address }) => address },
   {
-    label: 'Health',
-    cell: ({ health, age }) => (
-      <span class={health === 'failing' ? 'down' : ''}>
-        {health} for {span(age)}
-      </span>
-    ),
+    label: 'State',
+    cell: (each) => (each.health === 'unknown' ? 'not used yet' : <Badge state={addressState(each)} />),
+    class: 'beside',
   },
+  { label: 'For', cell: ({ age }) => span(age), class: 'whole' },
   {
     label: 'Circuit',
     cell: ({ circuit }) =>
       circuit === 'closed' ? (
         'closed'
       ) : (
-        <span class="down">{circuit}: one request at a time, until it responds</span>
+        <span class="degraded">{circuit}: one request at a time, until it responds</span>
       ),
   },
 ];
@@ -189,7 +239,7 @@ function Certificates({ tls, now }: { readonly tls: TlsView | undefined; readonl
   ];
   return (
     <>
-      <p class="muted">{tls.protocol}, as the upstream sent them, its own certificate first.</p>
+      <p class="muted">{tls.protocol}. The chain as the upstream sent it, its own certificate first.</p>
       <Table
         label="Certificates"
         columns={columns}
@@ -220,7 +270,7 @@ function limitFacts(settings: DeploymentSettings): Fact[] {
       `connect ${span(connect)}, response ${span(response)}, idle ${span(idle)}, total ${span(total)}`,
     ],
     ['Body', `${bytes(body.max)} at most, ${bytes(body.replayUpTo)} kept for a challenge`],
-    ['Rate of clients', body.minRate === 0 ? 'any' : `${bytes(body.minRate)} per second at least`],
+    ['Client speed', body.minRate === 0 ? 'any' : `${bytes(body.minRate)} per second at least`],
     ['Retries', counted(retries, 'time')],
   ];
 }

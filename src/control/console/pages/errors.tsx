@@ -2,7 +2,7 @@ import type { ErrorKindView } from '../../view.ts';
 import { useFetch } from '../api.ts';
 import { counted } from '../format.ts';
 import { snapshot } from '../live.ts';
-import { Errors } from '../parts/errors.tsx';
+import { Errors, steadily } from '../parts/errors.tsx';
 import { codeLink, type PageProps, searchLink } from '../parts/links.tsx';
 import { type Column, type Fact, Facts, Table } from '../parts/table.tsx';
 
@@ -20,7 +20,7 @@ export function ErrorsPage() {
         {errors.length === 0 ? (
           <p class="muted">No errors since the start.</p>
         ) : (
-          <Errors errors={errors} now={now.at} />
+          <Errors errors={steadily(errors, now.at)} now={now.at} />
         )}
       </section>
       <section class="panel" aria-label="Codes">
@@ -44,7 +44,7 @@ export function ErrorsPage() {
 
 const COLUMNS: readonly Column<ErrorKindView>[] = [
   { label: 'Code', cell: ({ code }) => codeLink(code), sortBy: ({ code }) => code, class: 'whole' },
-  { label: 'Status', cell: ({ status }) => status, sortBy: ({ status }) => status, numeric: true },
+  { label: 'Status', cell: ({ status }) => status, sortBy: ({ status }) => status, class: 'beside' },
   { label: 'Cause', cell: ({ cause }) => prose(cause) },
   { label: 'What to do', cell: ({ remedy }) => prose(remedy) },
 ];
@@ -55,7 +55,7 @@ export function ErrorPage({ params }: PageProps) {
   const now = snapshot.value;
   const { data, error } = useFetch<readonly ErrorKindView[]>(CODES);
   if (error !== undefined) return <p class="down">{error}</p>;
-  if (data === undefined || now === undefined) return <p class="muted">Asking the gateway …</p>;
+  if (data === undefined || now === undefined) return <p class="muted">Loading …</p>;
   const kind = data.find((each) => each.code === code);
   if (kind === undefined) return <p>The gateway has no error of this code.</p>;
   const errors = now.errors.filter((each) => each.code === code);
@@ -77,7 +77,7 @@ export function ErrorPage({ params }: PageProps) {
         ) : (
           <>
             <p class="muted">{counted(errors.length, 'deployment')} with errors of this code.</p>
-            <Errors errors={errors} now={now.at} />
+            <Errors errors={steadily(errors, now.at)} now={now.at} />
           </>
         )}
       </section>

@@ -1,14 +1,17 @@
 import { useEffect, useState } from 'preact/hooks';
-import type { AddressView, DeploymentView, MapView, WayView } from '../../view.ts';
+import { capitalized } from '../../../base/units.ts';
+import type { DeploymentView, MapView, WayView } from '../../view.ts';
 import { useFetch } from '../api.ts';
 import { count, rate } from '../format.ts';
 import { snapshot } from '../live.ts';
-import { type Edge, type Layout, layOut, NARROW, type Node, type Shape, WIDE } from '../parts/graph.ts';
+import { type Edge, LINE_HEIGHT, layOut, type Node, PADDING } from '../parts/graph.ts';
 import { changeQuery, type PageProps } from '../parts/links.tsx';
 import { useRates } from '../parts/rates.ts';
+import { addressState } from '../parts/state.tsx';
 
 const EVERY_MS = 5_000;
-const PHONE = matchMedia('(max-width: 760px)');
+/** Windows in which the letters of the picture would be too small. */
+const NARROW = matchMedia('(max-width: 1200px)');
 
 /** A picture of the gateway: clients, the rules that allow them something, deployments, addresses. */
 export function MapPage({ query }: PageProps) {
@@ -22,27 +25,29 @@ export function MapPage({ query }: PageProps) {
     now?.at ?? 0,
     new Map(addresses.map(([{ name }, { address, exchanges }]) => [`${name} ${address}`, exchanges])),
   );
-  const shape = useShape();
+  const isNarrow = useMatch(NARROW);
   if (error !== undefined) return <p class="down">{error}</p>;
-  if (now === undefined || data === undefined) return <p class="muted">Asking the gateway …</p>;
+  if (now === undefined || data === undefined) return <p class="muted">Loading …</p>;
   const shown = now.deployments.filter(({ name }) =>
     data.ways.some((way) => way.deployment === name || (client === '' && deployment === '')),
   );
-  const { nodes, edges } = graphOf(data.ways, shown.slice(0, MOST), rates);
+  const graph = graphOf(data.ways, shown.slice(0, MOST), rates);
   return (
     <section class="panel" aria-label="Map">
       <div class="filters">
         <Choice name="client" value={client} options={now.clients.map(({ name }) => name)} />
         <Choice name="deployment" value={deployment} options={now.deployments.map(({ name }) => name)} />
         <span class="muted small">
-          Requests per second. A dashed line is idle.
-          {data.more > 0 && ` ${count(data.more)} ways more: choose a client or a deployment.`}
+          Numbers are requests per second. A dashed line has none now.
+          {data.more > 0 && ` ${count(data.more)} more rules: choose a client or a deployment.`}
         </span>
       </div>
-      {nodes.length === 0 ? (
+      {graph.nodes.length === 0 ? (
         <p class="muted">No rules and no requests.</p>
+      ) : isNarrow ? (
+        <Trees {...graph} />
       ) : (
-        <Picture layout={layOut(nodes, edges, shape)} shape={shape} />
+        <Picture {...graph} />
       )}
     </section>
   );
@@ -51,14 +56,14 @@ export function MapPage({ query }: PageProps) {
 /** Deployments in one picture at most, the first ones. */
 const MOST = 20;
 
-function useShape(): Shape {
-  const [isNarrow, setNarrow] = useState(PHONE.matches);
+function useMatch(query: MediaQueryList): boolean {
+  const [matches, setMatches] = useState(query.matches);
   useEffect(() => {
-    const onChange = (): void => setNarrow(PHONE.matches);
-    PHONE.addEventListener('change', onChange);
-    return () => PHONE.removeEventListener('change', onChange);
-  }, []);
-  return isNarrow ? NARROW : WIDE;
+    const onChange = (): void => setMatches(query.matches);
+    query.addEventListener('change', onChange);
+    return () => query.removeEventListener('change', onChange);
+  }, [query]);
+  return matches;
 }
 
 interface ChoiceProps {
@@ -84,8 +89,8 @@ function Choice({ name, value, options }: ChoiceProps) {
 }
 
 interface Graph {
-  readonly nodes: Node[];
-  readonly edges: Edge[];
+  readonly nodes: readonly Node[];
+  readonly edges: readonly Edge[];
 }
 
 /** `rates`: of exchanges with an address of a deployment, by their names. */
@@ -129,8 +134,9 @@ function addWay(
   nodes.push({
     id,
     column: 'rules',
-    label: rulesText(rules),
-    note: refusedPerSecond > 0 ? `${rate(refusedPerSecond)}/s refused` : deployment,
+    label: deployment === '' ? 'no deployment' : deployment,
+    note:
+      refusedPerSecond > 0 ? `${rulesText(rules)}, ${rate(refusedPerSecond)}/s refused` : rulesText(rules),
     href: clientHref(client),
     state,
   });
@@ -176,24 +182,19 @@ function addDeployment(
       id,
       column: 'addresses',
       label: each.address,
-      note: each.health,
+      note: each.health === 'unknown' ? 'not used yet' : addressState(each),
       href,
-      state: stateOf(each),
+      state: each.health === 'unknown' ? 'idle' : addressState(each),
     });
     edges.push({
       from: `deployment ${name}`,
       to: id,
       perSecond: perAddress,
-      state: each.health === 'failing' ? 'down' : perAddress === 0 ? 'idle' : 'ok',
+      state: perAddress === 0 && each.health !== 'failing' ? 'idle' : addressState(each),
       href,
-      title: `${name} at ${each.address}: ${each.health}, circuit ${each.circuit}${perAddress === undefined ? '' : `, ${rate(perAddress)} exchanges per second`}`,
+      title: `${name} at ${each.address}: ${addressState(each)}, circuit ${each.circuit}${perAddress === undefined ? '' : `, ${rate(perAddress)} exchanges per second`}`,
     });
   }
-}
-
-function stateOf({ health, circuit }: AddressView): Node['state'] {
-  if (health === 'failing') return 'down';
-  return circuit === 'closed' ? 'ok' : 'degraded';
 }
 
 function stateOfFlow(perSecond: number, refusedPerSecond: number): Node['state'] {
@@ -211,47 +212,42 @@ function rulesText(rules: readonly string[]): string {
   return rules.length > 1 ? `${rules.length} rules` : first.slice(first.lastIndexOf('.') + 1);
 }
 
-interface PictureProps {
-  readonly layout: Layout;
-  readonly shape: Shape;
-}
-
-/** Width of a character of the labels. */
-const CHARACTER = { label: 7.4, note: 6.2 } as const;
-
 /** Its parts are links in the order of their columns, so that a keyboard goes from client to address. */
-function Picture({ layout: { nodes, edges, height }, shape }: PictureProps) {
-  const { width, nodeHeight } = shape;
+function Picture(graph: Graph) {
+  const { headings, nodes, edges, width, height } = layOut(graph.nodes, graph.edges);
   return (
-    <figure aria-label="Ways of requests">
-      <svg class={`map ${shape === NARROW ? 'narrow' : ''}`} viewBox={`-2 -2 ${width + 4} ${height + 4}`}>
-        <title>Ways of requests</title>
+    <figure aria-label="Clients, rules, deployments and addresses">
+      <svg class="map" viewBox={`-2 -2 ${width + 4} ${height + 4}`}>
+        <title>Clients, rules, deployments and addresses</title>
+        {headings.map(({ text, x }) => (
+          <text key={text} class="note" x={x} y={11}>
+            {text}
+          </text>
+        ))}
         {edges.map((edge) => (
           <a key={`${edge.from} ${edge.to}`} href={edge.href} class={`edge ${edge.state}`}>
             <title>{edge.title}</title>
             <path class="reach" d={edge.path} />
             <path class="line" d={edge.path} stroke-width={edge.weight} />
             {edge.perSecond !== undefined && edge.perSecond > 0 && (
-              <text x={edge.x} y={edge.y - 5} text-anchor="middle">
+              <text x={edge.x} y={edge.y} text-anchor={edge.anchor}>
                 {rate(edge.perSecond)}
               </text>
             )}
           </a>
         ))}
-        {nodes.map(({ id, label, note, href, state, x, y, width: own }) => (
+        {nodes.map(({ id, label, lines, note, href, state, ...place }) => (
           <a key={id} href={href} class={`node ${state}`}>
             <title>{`${label}: ${note}`}</title>
-            <rect x={x} y={y} width={own} height={nodeHeight} rx={8} />
-            {own > 40 && (
-              <>
-                <text x={x + 10} y={y + 19}>
-                  {cut(label, (own - 18) / (shape === NARROW ? CHARACTER.note : CHARACTER.label))}
-                </text>
-                <text class="note" x={x + 10} y={y + 35}>
-                  {cut(note, (own - 18) / CHARACTER.note)}
-                </text>
-              </>
-            )}
+            <rect x={place.x} y={place.y} width={place.width} height={place.height} rx={8} />
+            {lines.map((line, index) => (
+              <text key={line} x={place.x + PADDING} y={place.y + 19 + index * LINE_HEIGHT}>
+                {line}
+              </text>
+            ))}
+            <text class="note" x={place.x + PADDING} y={place.y + place.height - 9}>
+              {note}
+            </text>
           </a>
         ))}
       </svg>
@@ -259,6 +255,52 @@ function Picture({ layout: { nodes, edges, height }, shape }: PictureProps) {
   );
 }
 
-function cut(text: string, most: number): string {
-  return text.length <= most ? text : `${text.slice(0, Math.max(1, Math.floor(most) - 1))}…`;
+/** In place of the picture on a narrow screen: each client with its rules, then each deployment with its addresses. */
+function Trees({ nodes, edges }: Graph) {
+  const byId = new Map(nodes.map((node) => [node.id, node]));
+  const roots = Map.groupBy(nodes, ({ column }) => column);
+  return (
+    <>
+      {(['clients', 'deployments'] as const).map((column) => (
+        <section key={column} aria-label={capitalized(column)}>
+          <h2>{column === 'clients' ? 'Clients and their rules' : 'Deployments and their addresses'}</h2>
+          <ul class="tree">
+            {roots.get(column)?.map((root) => (
+              <li key={root.id}>
+                <Branch node={root} />
+                <ul>
+                  {edges
+                    .filter(({ from }) => from === root.id)
+                    .map((edge) => (
+                      <li key={edge.to} class={edge.state}>
+                        <Branch node={byId.get(edge.to)} perSecond={edge.perSecond} />
+                      </li>
+                    ))}
+                </ul>
+              </li>
+            ))}
+          </ul>
+        </section>
+      ))}
+    </>
+  );
+}
+
+interface BranchProps {
+  readonly node: Node | undefined;
+  /** Undefined: it is in the note of the node. */
+  readonly perSecond?: number | undefined;
+}
+
+function Branch({ node, perSecond }: BranchProps) {
+  if (node === undefined) return null;
+  const { label, note, href, state } = node;
+  return (
+    <a href={href} class={state}>
+      <span>
+        {label} <span class="detail">{note}</span>
+      </span>
+      {perSecond !== undefined && <span class="detail">{rate(perSecond)}/s</span>}
+    </a>
+  );
 }

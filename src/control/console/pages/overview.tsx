@@ -11,7 +11,7 @@ import type {
 import { useFetch } from '../api.ts';
 import { count, counted, latency, percent, rate } from '../format.ts';
 import { snapshot } from '../live.ts';
-import { Errors } from '../parts/errors.tsx';
+import { Errors, steadily } from '../parts/errors.tsx';
 import { deploymentLink } from '../parts/links.tsx';
 import { Badge, NextStep } from '../parts/state.tsx';
 import { type Column, Table } from '../parts/table.tsx';
@@ -30,7 +30,12 @@ type Row = DeploymentView & { readonly trend: Sparklines['deployments'][string] 
 
 const COLUMNS: readonly Column<Row>[] = [
   { label: 'Deployment', cell: ({ name }) => deploymentLink(name), sortBy: ({ name }) => name },
-  { label: 'State', cell: ({ state }) => <Badge state={state} />, sortBy: ({ state }) => BADNESS[state] },
+  {
+    label: 'State',
+    cell: ({ state }) => <Badge state={state} />,
+    sortBy: ({ state }) => BADNESS[state],
+    class: 'beside',
+  },
   {
     label: 'Reason',
     cell: ({ reasons, next }) => (
@@ -39,7 +44,7 @@ const COLUMNS: readonly Column<Row>[] = [
         <NextStep next={next} />
       </span>
     ),
-    class: 'reason',
+    class: 'bare',
   },
   {
     label: 'Trend',
@@ -51,6 +56,7 @@ const COLUMNS: readonly Column<Row>[] = [
           errors={trend.errors}
         />
       ),
+    class: 'bare',
   },
   {
     label: 'Requests/s',
@@ -60,7 +66,7 @@ const COLUMNS: readonly Column<Row>[] = [
   },
   {
     label: 'Errors/s',
-    cell: ({ perSecond }) => rate(perSecond.errors),
+    cell: ({ perSecond }) => <span class={perSecond.errors > 0 ? 'down' : ''}>{rate(perSecond.errors)}</span>,
     sortBy: ({ perSecond }) => perSecond.errors,
     numeric: true,
   },
@@ -164,9 +170,9 @@ function Traffic({ total, history }: TrafficProps) {
         format={rate}
       />
       <Tile
-        title="Latency"
+        title="Latency p95"
         value={taken === undefined ? '–' : latency(taken.p95)}
-        note={taken === undefined ? 'p95: no request now' : `p95; p50 ${latency(taken.p50)}`}
+        note={taken === undefined ? 'no request now' : `median ${latency(taken.p50)}`}
         colour="violet"
         times={times}
         values={of('p95')}
@@ -184,7 +190,7 @@ function Traffic({ total, history }: TrafficProps) {
       <Tile
         title="Nonce reuse"
         value={reuse === null ? '–' : percent(reuse)}
-        note="waited for no challenge"
+        note="needed no challenge"
         colour="green"
         times={times}
         values={of('reuse')}
@@ -220,7 +226,7 @@ function Recent({ title, errors, now, empty }: RecentProps) {
       {errors.length === 0 ? (
         <p class="muted">{empty}</p>
       ) : (
-        <Errors errors={errors.slice(0, ERRORS)} now={now} />
+        <Errors errors={steadily(errors, now).slice(0, ERRORS)} now={now} />
       )}
       {errors.length > ERRORS && (
         <p class="small">
@@ -263,12 +269,9 @@ function Summary({ state: whole, deployments }: SummaryProps) {
   );
 }
 
+/** Not by rates, which would move the rows every second. */
 function worstFirst(a: DeploymentView, b: DeploymentView): number {
-  return (
-    BADNESS[a.state] - BADNESS[b.state] ||
-    b.perSecond.errors - a.perSecond.errors ||
-    a.name.localeCompare(b.name, 'en')
-  );
+  return BADNESS[a.state] - BADNESS[b.state] || a.name.localeCompare(b.name, 'en');
 }
 
 const WIDTH = 120;
@@ -288,7 +291,13 @@ function Sparkline({ label, values, errors }: SparklineProps) {
   const length = Math.max(POINTS, values.length);
   const most = Math.max(0, ...values.map((value) => value ?? 0));
   return (
-    <svg class="sparkline" viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="img" aria-label={label}>
+    <svg
+      class="sparkline"
+      viewBox={`0 0 ${WIDTH} ${HEIGHT}`}
+      preserveAspectRatio="none"
+      role="img"
+      aria-label={label}
+    >
       <path class="blue" d={pathOf(values, most, length)} />
       {errors.some((value) => value !== null && value > 0) && (
         <path class="red" d={pathOf(errors, most, length)} />

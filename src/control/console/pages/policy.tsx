@@ -81,7 +81,9 @@ function ExplainForm({ asked }: { readonly asked: Request }) {
           defaultValue={asked.target}
         />
       </div>
-      <button type="submit">Explain</button>
+      <button type="submit" class="primary">
+        Explain
+      </button>
     </form>
   );
 }
@@ -140,7 +142,10 @@ function factsOf(explanation: ExplanationView): Fact[] {
     ['Deployment', deployment === '' ? '' : deploymentLink(deployment)],
     ['Operation', operation === '' && allowed ? 'none that is listed' : operation],
     ['Site', site === '' ? '' : `${site}${siteAdded ? ', which the gateway adds' : ''}`],
-    ['Credential', `${explanation.credential}, named by ${explanation.credentialBy}`],
+    [
+      'Credential',
+      explanation.credential === '' ? '' : `${explanation.credential}, named by ${explanation.credentialBy}`,
+    ],
     ['Sends', explanation.sends === '' ? '' : <code>{explanation.sends}</code>],
     ...explanation.parameters.map(([name, value]): Fact => [name, <code>{value}</code>]),
     [

@@ -1,6 +1,7 @@
 import { useEffect, useState } from 'preact/hooks';
 import type { RequestRow } from '../../audit-view.ts';
 import type { ExplanationView } from '../../client-view.ts';
+import type { State } from '../../view.ts';
 import { messageOf, post } from '../api.ts';
 import { bytes, latency, momentWithSeconds } from '../format.ts';
 import { clientLink, codeLink, deploymentLink, type PageProps, searchLink } from '../parts/links.tsx';
@@ -19,7 +20,7 @@ export function RequestPage({ params, query }: PageProps) {
   const rows = search.rows.filter((row) => row.kind === 'access');
   return (
     <>
-      <section class="panel" aria-label="Search">
+      <section class="leads small muted" aria-label="Search">
         <SearchProgress
           search={search}
           noun="request"
@@ -50,8 +51,8 @@ function Request({ row }: { readonly row: RequestRow }) {
       <h2>
         {method} {path}
       </h2>
-      <p class={code !== '' || status >= 400 ? 'down' : 'ok'}>
-        {status} {code !== '' && codeLink(code)}
+      <p>
+        <span class={`badge ${stateOf(status, code)}`}>{status}</span> {code !== '' && codeLink(code)}
         {outcome === undefined && ' when its response began; the log has no outcome of it'}
       </p>
       <Timing row={row} />
@@ -63,6 +64,11 @@ function Request({ row }: { readonly row: RequestRow }) {
       </details>
     </section>
   );
+}
+
+function stateOf(status: number, code: string): State {
+  if (code !== '' || status >= 500) return 'down';
+  return status >= 400 ? 'degraded' : 'ok';
 }
 
 function factsOf(row: RequestRow): Fact[] {
@@ -261,7 +267,7 @@ function Decision({ row }: { readonly row: RequestRow }) {
     <>
       {typeof explained === 'string' ? explained : verdictOf(explained)}
       <div class="muted small">
-        Under the present configuration, which may differ from that of the time.
+        By the configuration in use, which may have changed since.
         {isPartial(row) && ' The values that are not recorded were left out.'}
       </div>
     </>

@@ -55,6 +55,7 @@ export function WorkersPage() {
           {stage !== 'serving' && stage}
         </span>
       ),
+      class: 'beside',
     },
     { label: 'Up for', cell: (each) => span((now.at - each.startedAt) / 1000), class: 'whole' },
     { label: 'Connections', cell: ({ connections }) => count(connections), numeric: true },

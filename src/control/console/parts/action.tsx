@@ -2,6 +2,8 @@ import { signal } from '@preact/signals';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import type { ActionResultView, ActionsView, PendingActionView } from '../../action-view.ts';
 import { type Fetched, messageOf, post, useFetch } from '../api.ts';
+import { counted } from '../format.ts';
+import { NextStep } from './state.tsx';
 
 /** An action with its target, as `/api/actions` takes it. */
 interface ActionBody {
@@ -82,7 +84,7 @@ function ConfirmDialog({ title, body, onClose }: ConfirmProps) {
   return (
     <dialog ref={dialog} aria-label={title} onClose={onClose}>
       <h2>{title}</h2>
-      {pending === undefined && error === undefined && <p class="muted">Asking the gateway …</p>}
+      {pending === undefined && error === undefined && <p class="muted">Loading …</p>}
       <ul>
         {pending?.effects.map((effect) => (
           <li key={effect}>{effect}</li>
@@ -92,7 +94,7 @@ function ConfirmDialog({ title, body, onClose }: ConfirmProps) {
         {error}
       </p>
       <p role="status" class="muted">
-        {running && 'Under way …'}
+        {running && 'Running …'}
       </p>
       <div class="buttons">
         <button type="button" autofocus onClick={() => dialog.current?.close()}>
@@ -144,7 +146,24 @@ export function Results() {
 
 const CLASSES = { ok: 'ok', warn: 'degraded', fail: 'down' } as const;
 
-function Findings({ findings }: { readonly findings: NonNullable<ActionResultView['findings']> }) {
+type FindingViews = NonNullable<ActionResultView['findings']>;
+
+/** What is wrong first; what is well only when it is asked for, unless nothing is wrong. */
+function Findings({ findings }: { readonly findings: FindingViews }) {
+  const well = findings.filter(({ mark }) => mark === 'ok');
+  const wrong = findings.filter(({ mark }) => mark !== 'ok');
+  return (
+    <>
+      <FindingList findings={wrong} />
+      <details open={wrong.length === 0}>
+        <summary>{counted(well.length, 'check')} ok</summary>
+        <FindingList findings={well} />
+      </details>
+    </>
+  );
+}
+
+function FindingList({ findings }: { readonly findings: FindingViews }) {
   return (
     <ul class="findings">
       {findings.map(({ deployment, check, subject, mark, saw, advice }, index) => (
@@ -152,7 +171,7 @@ function Findings({ findings }: { readonly findings: NonNullable<ActionResultVie
           <b class={CLASSES[mark]}>{mark}</b>{' '}
           <span>
             {[deployment, check, subject].filter((part) => part !== '').join(' · ')}: {saw}
-            {advice !== '' && <span class="muted">. {advice}</span>}
+            <NextStep next={advice} />
           </span>
         </li>
       ))}

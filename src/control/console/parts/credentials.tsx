@@ -30,18 +30,23 @@ export function CredentialActions({ deployment, now }: CredentialActionsProps) {
     },
     {
       label: 'Action',
-      cell: (each) => <VersionButton deployment={deployment.name} credential={each} />,
+      cell: (each) => hasAction(each) && <VersionButton deployment={deployment.name} credential={each} />,
     },
   ];
   return (
     <Table
       label="Credentials"
-      columns={mayAct ? columns : columns.slice(0, -1)}
+      columns={mayAct && deployment.credentials.some(hasAction) ? columns : columns.slice(0, -1)}
       rows={deployment.credentials}
       keyOf={({ name, version }) => `${name} ${version}`}
       empty="No credentials."
     />
   );
+}
+
+/** One that is in use and accepted has none. */
+function hasAction({ refused, status }: CredentialView): boolean {
+  return refused || status !== 'in-use';
 }
 
 function stateText({ status, state, refused }: CredentialView) {
@@ -62,7 +67,6 @@ function VersionButton({
     const body = { action: 'retry', credential } as const;
     return <ActionButton label="Retry now" name={`Retry ${credential} now`} body={body} />;
   }
-  if (status === 'in-use') return null;
   const isFallback = status === 'fallback';
   const label = isFallback ? 'Roll back' : 'Promote';
   const object = `version ${version} of ${credential} at ${deployment}`;

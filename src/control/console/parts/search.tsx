@@ -143,7 +143,7 @@ export function SearchProgress({ search, noun, range }: SearchProgressProps) {
         )}
         {stage === 'stopped' && (
           <button type="button" onClick={search.more}>
-            Go on
+            Continue
           </button>
         )}
         {stage === 'failed' && wrong.length === 0 && (

@@ -1,4 +1,4 @@
-import type { Problem, State } from '../../view.ts';
+import type { AddressView, Problem, State } from '../../view.ts';
 import { counted } from '../format.ts';
 import { snapshot } from '../live.ts';
 import { deploymentLink } from './links.tsx';
@@ -13,6 +13,12 @@ export function Badge({ state }: { readonly state: State }) {
       {MARKS[state]} {state}
     </span>
   );
+}
+
+/** The state of an address of an upstream, which is also ok before its first use. */
+export function addressState({ health, circuit }: AddressView): State {
+  if (health === 'failing') return 'down';
+  return circuit === 'closed' ? 'ok' : 'degraded';
 }
 
 /** The next step for something that is not ok. */
@@ -60,7 +66,7 @@ function isDegradedDeployment({ state, deployment }: Problem): boolean {
 function Line({ problem: { state, text, next, deployment } }: { readonly problem: Problem }) {
   return (
     <li>
-      {state === 'ok' ? <span class="badge note">note</span> : <Badge state={state} />}
+      {state === 'ok' ? <span class="badge note">note</span> : <Badge state={state} />}{' '}
       <span>
         {deployment !== undefined && <>{deploymentLink(deployment)}: </>}
         {text}
@@ -74,7 +80,7 @@ function DegradedLine({ names }: { readonly names: readonly string[] }) {
   const hidden = names.length - NAMES;
   return (
     <li>
-      <Badge state="degraded" />
+      <Badge state="degraded" />{' '}
       <span>
         {names.slice(0, NAMES).map((name, index) => (
           <span key={name}>

@@ -1,0 +1,135 @@
+import { useState } from 'preact/hooks';
+import type { RequestRow } from '../../audit-view.ts';
+import type { AuditLine, AuditView, ChainView, State } from '../../view.ts';
+import { count, counted, timeOfDay } from '../format.ts';
+import { auditLines } from '../live.ts';
+import { clientLink, codeLink, deploymentLink, requestHref, searchLink } from './links.tsx';
+import { Badge } from './state.tsx';
+import { type Column, Table } from './table.tsx';
+
+/** Maximum number of lines that are shown. */
+const SHOWN = 100;
+
+const LINE_KINDS = [
+  ['', 'responses and events'],
+  ['refused', 'refused or failed'],
+  ['admin', 'the gateway itself'],
+  ['all', 'everything, outcomes too'],
+] as const;
+
+const CHAIN: Readonly<Record<ChainView['state'], State>> = {
+  intact: 'ok',
+  altered: 'down',
+};
+
+const LINE_COLUMNS: readonly Column<AuditLine>[] = [
+  {
+    label: 'Time',
+    cell: ({ requestId, time }) => {
+      const text = timeOfDay(Date.parse(time));
+      return requestId === '' ? text : <a href={requestHref(requestId, time)}>{text}</a>;
+    },
+    class: 'whole',
+  },
+  {
+    label: 'Client',
+    cell: ({ kind, client }) => (kind === 'admin' ? 'the gateway' : clientLink(client)),
+    class: 'whole',
+  },
+  {
+    label: 'Deployment',
+    cell: ({ deployment, site }) => (
+      <span>
+        {deploymentLink(deployment)} {searchLink('site', site)}
+      </span>
+    ),
+    class: 'named',
+  },
+  { label: 'Request', cell: (line) => (line.kind === 'admin' ? line.operation : operationOf(line)) },
+  {
+    label: 'Status',
+    cell: ({ status, code }) =>
+      status !== 0 && (
+        <span>
+          {status} {code !== '' && codeLink(code)}
+        </span>
+      ),
+    class: 'status whole beside',
+  },
+];
+
+/** The lines of the audit log as they come, until they are paused. */
+export function NewLines({ audit }: { readonly audit: AuditView }) {
+  const [kind, setKind] = useState('');
+  // The lines of the moment of a pause, in which they keep their places.
+  const [paused, setPaused] = useState<readonly AuditLine[]>();
+  const rows = (paused ?? auditLines.value).filter((line) => isKind(line, kind)).toReversed();
+  return (
+    <section class="panel" aria-label="Audit log">
+      <Chain audit={audit} />
+      <div class="filters">
+        <label>
+          Show{' '}
+          <select value={kind} onChange={({ currentTarget }) => setKind(currentTarget.value)}>
+            {LINE_KINDS.map(([value, label]) => (
+              <option key={value} value={value}>
+                {label}
+              </option>
+            ))}
+          </select>
+        </label>
+        <button type="button" onClick={() => setPaused(paused === undefined ? auditLines.value : undefined)}>
+          {paused === undefined ? 'Pause' : 'Continue'}
+        </button>
+        <span class="muted" role="status">
+          {paused !== undefined && counted(linesAfter(paused.at(-1)), 'new line')}
+        </span>
+      </div>
+      <Table
+        label="Audit lines"
+        columns={LINE_COLUMNS}
+        rows={rows}
+        keyOf={({ seq, time }) => `${seq} ${time}`}
+        textOf={(line) => Object.values(line).join(' ')}
+        rowClass={({ code, status }) => (code !== '' || status >= 400 ? 'failed' : '')}
+        noun="line"
+        limit={SHOWN}
+        empty="No lines yet."
+      />
+    </section>
+  );
+}
+
+/** Number of lines after this one; undefined: all of them. */
+function linesAfter(last: AuditLine | undefined): number {
+  const lines = auditLines.value;
+  return lines.length - 1 - lines.findLastIndex(({ seq, time }) => seq === last?.seq && time === last.time);
+}
+
+function Chain({ audit: { chain, records, failures, failing } }: { readonly audit: AuditView }) {
+  return (
+    <>
+      <p>
+        <Badge state={CHAIN[chain.state]} />{' '}
+        <span>
+          Chain {chain.state}: {chain.detail}
+        </span>
+      </p>
+      <p class="muted">
+        {counted(records, 'record')} since the start, {count(failures)} not written.
+        {failing !== undefined && ` Records cannot be written: ${failing}.`}
+      </p>
+    </>
+  );
+}
+
+function isKind({ kind, code, status }: AuditLine, wanted: string): boolean {
+  if (wanted === 'refused') return code !== '' || status >= 400;
+  return wanted === 'all' || kind === wanted || (wanted === '' && kind !== 'outcome');
+}
+
+/** The operation implies the path. */
+export function operationOf({ operation, method, path }: Pick<RequestRow, 'operation' | 'method' | 'path'>) {
+  if (operation !== '') return searchLink('operation', operation);
+  return <span class="muted small">{`${method} ${path}`}</span>;
+}
