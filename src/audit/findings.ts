@@ -1,4 +1,4 @@
-import { timestampFindings, witnessFindings } from './head-findings.ts';
+import { signatureFindings, timestampFindings, witnessFindings } from './head-findings.ts';
 
 /**
  * Everything that `audit verify`, a search and the writer find in a log: its stable kind, the cause and remedy for
@@ -173,16 +173,6 @@ const table = {
     cause: 'The segment is older than `audit.signingKeyFile`: only the key of the seals can check it.',
     message: () => 'has no tree: heads are not signed yet, so nothing in it was checked',
   },
-  'signing-key-changed': {
-    note: true,
-    cause: 'A start had another signing key than the heads before it, so it could not check them.',
-    remedy: 'If the key was not changed then, the log before that start is forged.',
-    message: () => 'says that another key had signed the heads before this start, which could not check them',
-  },
-  'admin-unsigned': {
-    cause: 'The log has more admin records in a row under no signed head than a gateway leaves.',
-    message: () => 'has more admin records in a row under no signed head than a gateway leaves',
-  },
   'checkpoint-missing': {
     cause: 'No signed head of the given keys is in the log of this replica or worker.',
     remedy: 'Check the log with the key of the seals (`--config`), or give the right public key.',
@@ -200,6 +190,7 @@ const table = {
     message: ({ records, seconds }: { records: number; seconds: number }) =>
       `ends with ${records} records of ${seconds} s under no signed head, which a gateway makes each second: heads were removed, or these records were written anew`,
   },
+  ...signatureFindings,
   ...witnessFindings,
   ...timestampFindings,
   'log-begun-anew': {

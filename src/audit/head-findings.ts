@@ -77,3 +77,29 @@ export const timestampFindings = {
     message: () => 'has no time-stamped head',
   },
 } as const;
+
+/** The findings about what signed heads prove. */
+export const signatureFindings = {
+  'signing-key-changed': {
+    note: true,
+    cause: 'A start had another signing key than the heads before it, so it could not check them.',
+    remedy: 'If the key was not changed then, the log before that start is forged.',
+    message: () => 'says that another key had signed the heads before this start, which could not check them',
+  },
+  'admin-unsigned': {
+    cause: 'The log has more admin records in a row under no signed head than a gateway leaves.',
+    message: () => 'has more admin records in a row under no signed head than a gateway leaves',
+  },
+  'head-unproven': {
+    cause: 'With `--public-key`, the record of a head given with `--head` is under no signed head.',
+    remedy: 'If the gateway is running, try again a second later. Otherwise check with the key of the seals.',
+    message: ({ seq }: { seq: number }) =>
+      `record ${seq} of --head is under no signed head: it may be forged`,
+  },
+  'worker-head-unproven': {
+    note: true,
+    cause: 'The same of a head that the primary process recorded: the worker may have been killed.',
+    message: ({ seq, source }: { seq: number; source: string }) =>
+      `record ${seq} of ${source} is under no signed head: it may be forged`,
+  },
+} as const;

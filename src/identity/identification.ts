@@ -320,6 +320,8 @@ export function presentedIdentity(headers: RawHeaders, acceptsTokens: boolean): 
     if (!IDENTITY_FIELDS.has(field)) continue;
     const read = readField(headers, field.toLowerCase(), headers[at + 1] ?? '', acceptsTokens);
     if (read !== undefined) found = found === undefined ? read : bothOf(found, read);
+    // Each further line would be compared with all: thousands of one field would take seconds.
+    if (found?.malformed !== undefined) return found;
   }
   return found;
 }

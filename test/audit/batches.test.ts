@@ -1,5 +1,6 @@
 import { describe, expect, jest, test } from '@jest/globals';
 import { recordsIn } from '../support/audit-log.ts';
+import { reportedDuring } from '../support/reported.ts';
 import { until } from '../support/until.ts';
 import { useHangingDisk } from './faulty-disk.ts';
 import { TICK_MS, turns, useJournals } from './journal-scene.ts';
@@ -190,23 +191,3 @@ test('a batch that could not be made is written to another segment', async () =>
   expect((await recordsIn(directory)).map(({ event }) => event)).toEqual(['a', 'b']);
   expect(await verified()).toMatchObject({ alterations: [], notes: [], segments: 2 });
 });
-
-/** The messages of errors that no caller received meanwhile. */
-async function reportedDuring(action: () => Promise<void>): Promise<string[]> {
-  const { queueMicrotask } = globalThis;
-  const messages: string[] = [];
-  globalThis.queueMicrotask = (call) =>
-    queueMicrotask(() => {
-      try {
-        call();
-      } catch (error) {
-        messages.push((error as Error).message);
-      }
-    });
-  try {
-    await action();
-  } finally {
-    globalThis.queueMicrotask = queueMicrotask;
-  }
-  return messages;
-}

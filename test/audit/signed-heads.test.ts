@@ -8,7 +8,7 @@ import type { PlacedFinding } from '../../src/audit/findings.ts';
 import { auditKeys } from '../../src/audit/keys.ts';
 import { leavesOf, MerkleTree } from '../../src/audit/merkle.ts';
 import { verify } from '../../src/audit/reader/verify.ts';
-import { LARGEST_BATCH, parseSeal, sealFor, sealLine } from '../../src/audit/seal.ts';
+import { formatHead, LARGEST_BATCH, parseSeal, sealFor, sealLine } from '../../src/audit/seal.ts';
 import { headerTree } from '../../src/audit/segments/tree-walk.ts';
 import { Secret } from '../../src/base/secret.ts';
 import {
@@ -432,6 +432,47 @@ describe('whoever has the folder and the key of the seals', () => {
     const { kinds, notes } = await check(directory);
     expect(kinds).toEqual([`${second}:1 segment-missing`]);
     expect(notes).toEqual([expect.stringMatching(/ end-unsigned$/)]);
+  });
+
+  test.each([
+    ['--head', 'head-unproven', undefined],
+    ['the log of its primary process', undefined, 'worker-head-unproven'],
+  ])('cannot forge what came before a head that is known: %s', async (source, error, note) => {
+    const directory = await folder();
+    const replica = source === '--head' ? REPLICA : `${REPLICA}@1`;
+    const options = { directory, replica, heads: [], onBytes: () => undefined };
+    // The primary process opens its log first.
+    if (source !== '--head') await write(directory, 1);
+    await write(directory, 6, { replica, segment: { ...SEGMENT, size: 1e9 } });
+    const { heads } = await verify({ ...options, keys: 'unknown', publicKeys: [key.publicKey] });
+    const [head] = heads;
+    if (source !== '--head') {
+      const { audit } = await openTestAudit(directory, { signingKey: key.secret });
+      await audit.adminWritten('worker-heads', { heads: heads.map(formatHead), ended: true });
+      await audit.close('stop');
+    }
+    const file = join(directory, replica, '000000000001.jsonl');
+    const lines = (await readFile(file, 'utf8')).trimEnd().split('\n');
+    const kept = lines.slice(0, lineOf(lines, '{"checkpoint":') + 1);
+    const forged = lines
+      .slice(kept.length)
+      .filter((line) => line.startsWith('{"seq":'))
+      .map((line) => line.replace(':200,', ':404,'));
+    const covered = Buffer.from(forged.map((line) => `${line}\n`).join(''));
+    const digest = hash('sha256', covered, 'base64url');
+    // Without its key, nobody can check a seal, so that of the head fits any lines.
+    const seal = sealLine({ first: 2, last: head?.seq ?? 0, form: 'sha256', digest, hmac: head?.hmac ?? '' });
+    await writeFile(file, `${[...kept, ...forged].join('\n')}\n${seal}`);
+    const { alterations, notes } = await verify({
+      ...options,
+      replica: undefined,
+      keys: 'unknown',
+      publicKeys: [key.publicKey],
+      heads: source === '--head' ? heads : [],
+    });
+    const kindsOf = (found: readonly PlacedFinding[]) => found.map(({ kind }) => kind);
+    expect(kindsOf(alterations)).toEqual(error === undefined ? [] : [error]);
+    expect(kindsOf(notes)).toEqual(['end-unsigned', ...(note === undefined ? [] : [note])]);
   });
 });
 

@@ -16,6 +16,7 @@ import {
   stale,
   unauthorized,
 } from '../handshake/scene.ts';
+import { reportedDuring } from '../support/reported.ts';
 import { until } from '../support/until.ts';
 
 const SLOW_MS = 5_000;
@@ -500,7 +501,7 @@ describe('an unknown version', () => {
   });
 
   test('keeps nobody waiting for longer than a response may take', async () => {
-    const scene = await unknown({ options: { timeouts: { connect: 20, response: 20, idle: 20 } } });
+    const scene = await unknown({ options: { timeouts: { response: 20 } } });
     const [first, second] = [held(answered()), held(answered())];
     scene.replies.push(first.reply, second.reply, answered());
     const testing = scene.send({ target: '/a' });
@@ -581,6 +582,19 @@ describe('a refusal', () => {
     expect(scene.sent).toEqual(['GET /a n1', 'GET /b n1', 'GET /b n5', 'GET /a n2']);
   });
 
+  test('while a defect keeps the gateway from finding out: it is reported, and the request goes on', async () => {
+    const scene = await used();
+    scene.replies.push(delayed(scene, SLOW_MS, challenge('n2')), () => {
+      throw new TypeError('a defect');
+    });
+    scene.replies.push(challenge('n3'), answered());
+    const reported = await reportedDuring(async () => {
+      expect(await scene.send()).toBe('answered');
+    });
+    expect(reported).toEqual(['a defect']);
+    expect(scene.sent.slice(1)).toEqual(['HEAD /x fresh', 'GET /x', 'GET /x n3:1']);
+  });
+
   test('of two requests at once: the gateway finds out once', async () => {
     const scene = await used();
     const [first, second] = [held(challenge('n2')), held(challenge('n3'))];
@@ -606,7 +620,7 @@ describe('a refusal', () => {
   });
 
   test('while the gateway finds out for longer than a request may wait: it goes on', async () => {
-    const scene = await used({ ...OTHER, options: { timeouts: { connect: 20, response: 20, idle: 20 } } });
+    const scene = await used({ ...OTHER, options: { timeouts: { response: 20 } } });
     const probed = held(answered());
     scene.replies.push(challenge('n2'), challenge('n3'), probed.reply, answered());
     expect(await scene.send()).toBe('answered');

@@ -149,8 +149,7 @@ describe('a request waits for a verification', () => {
     const budget = new AttemptBudget();
     budget.waitedMs = waitedMs;
     const call = {
-      request: { cancellation: new Cancellation() },
-      budget,
+      request: { cancellation: new Cancellation(), budget },
       transport: { options: { timeouts: { response } } },
     } as unknown as Sending;
     const waiting = new Waiting();
@@ -159,12 +158,15 @@ describe('a request waits for a verification', () => {
     const wait = (since?: number): void => {
       void waiting.waitFor(call, since).then((how) => ends.push(how));
     };
-    const pass = async (ms: number): Promise<unknown[]> => {
-      jest.advanceTimersByTime(ms);
+    const ended = async (): Promise<unknown[]> => {
       await turn();
       return ends;
     };
-    return { budget, wait, end, pass };
+    const pass = (ms: number): Promise<unknown[]> => {
+      jest.advanceTimersByTime(ms);
+      return ended();
+    };
+    return { budget, wait, end, ended, pass };
   }
 
   test.each([
@@ -183,16 +185,17 @@ describe('a request waits for a verification', () => {
     ['it has waited that long', 4_000, 0],
     ['others have', 0, 4_000],
   ])('not at all if %s', async (_what, waited, since) => {
-    const { wait, pass } = requestOf(4_000, waited);
+    const { wait, ended } = requestOf(4_000, waited);
     wait(since);
-    expect(await pass(0)).toEqual(['late']);
+    expect(await ended()).toEqual(['late']);
   });
 
   test('and its time is counted', async () => {
-    const { budget, wait, end, pass } = requestOf(4_000, 1_000);
+    const { budget, wait, end, ended, pass } = requestOf(4_000, 1_000);
+    await pass(100);
     wait();
     await pass(500);
     end();
-    expect([await pass(0), budget.waitedMs]).toEqual([['check'], 1_500]);
+    expect([await ended(), budget.waitedMs]).toEqual([['check'], 1_500]);
   });
 });

@@ -334,11 +334,20 @@ class LogCheck {
 
   #checkHeads(startKnown: boolean): void {
     for (const head of this.#heads) {
-      if (this.#seen.has(`${head.seq}:${head.hmac}`)) continue;
+      if (this.#seen.has(`${head.seq}:${head.hmac}`)) {
+        this.#checkProven(head);
+        continue;
+      }
       const retired = head.seq < (this.#start?.nextSeq ?? 1);
       if (!retired || !startKnown) this.#add(this.#missedHead(head, retired));
       else if (head.source === GIVEN) this.#add(finding('head-retired', { seq: head.seq }));
     }
+  }
+
+  /** Without their key, seals can be copied: only a signed head shows that the records of a head are those of the log. */
+  #checkProven({ seq, source }: ExpectedHead): void {
+    if (this.#trees === undefined || seq <= this.#trees.provenEnd) return;
+    this.#add(finding(source === GIVEN ? 'head-unproven' : 'worker-head-unproven', { seq, source }));
   }
 
   #missedHead(head: ExpectedHead, missing: boolean): Finding {

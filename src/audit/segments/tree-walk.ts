@@ -72,6 +72,8 @@ export class TreeWalk {
   /** Checkpoints that were right, and records under them. */
   checkpoints = 0;
   records = 0;
+  /** Number of the last record under one; 0: there is none. */
+  provenEnd = 0;
 
   constructor(options: TreeWalkOptions) {
     this.#options = options;
@@ -193,6 +195,7 @@ export class TreeWalk {
     }
     this.checkpoints += 1;
     this.records += tree.size - this.#signedSize;
+    this.provenEnd = first + tree.size - 1;
     this.#signedSize = tree.size;
     [this.#earliest, this.#latest] = ['', ''];
     this.#since = line + 1;
