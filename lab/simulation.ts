@@ -1,4 +1,7 @@
+import { readFile } from 'node:fs/promises';
+import { checkTraces, type RefusedTrace } from './models/trace.ts';
 import type { Finding, LabOptions, LabPart, PartReport, Table } from './part.ts';
+import { readRecords } from './simulation/flight.ts';
 import { type JobReport, runJob } from './simulation/job.ts';
 import { MUTATIONS } from './simulation/mutations.ts';
 
@@ -6,6 +9,7 @@ import { MUTATIONS } from './simulation/mutations.ts';
 const SEEDS_AT_ONCE = 250;
 /** Each mutation has to be found within so many seeds. */
 const SEEDS_FOR_MUTATION = 1_000;
+const IS_BEHAVIOUR = 'each record is a behaviour of the model of nonces';
 
 export const simulation: LabPart = {
   name: 'simulation',
@@ -17,23 +21,27 @@ export const simulation: LabPart = {
   },
 };
 
-/** Replays flight records of gateways, and prints every event. */
+/** Replays flight records of gateways, prints every event, and checks the records with the model of nonces. */
 async function replayRecords({ seed, print }: LabOptions, flight: string): Promise<PartReport> {
   const reports: JobReport[] = [];
   await runJob({ first: seed, count: 1, flight, traces: true }, (report) => reports.push(report));
   for (const { trace = [] } of reports) print(`${trace.join('\n')}\n`);
-  const findings = reports.flatMap(({ violations }) =>
-    violations.map(({ invariant, detail }) => ({
-      seed,
-      what: `${invariant}: ${detail}`,
-      replay: `npm run lab -- simulation --flight ${flight}`,
-    })),
-  );
-  return {
-    figures: { requests: reports.reduce((sum, { requests }) => sum + requests, 0) },
-    tables: [],
-    findings,
-  };
+  const { nonces, events, skipped, refused } = await checkTraces(readRecords(await readFile(flight, 'utf8')));
+  const violations = [
+    ...reports.flatMap((report) => report.violations),
+    ...refused.map((trace) => ({ invariant: IS_BEHAVIOUR, detail: describe(trace) })),
+  ];
+  const findings = violations.map(({ invariant, detail }) => ({
+    seed,
+    what: `${invariant}: ${detail}`,
+    replay: `npm run lab -- simulation --flight ${flight}`,
+  }));
+  const requests = reports.reduce((sum, report) => sum + report.requests, 0);
+  return { figures: { requests, nonces, events, skipped }, tables: [], findings };
+}
+
+function describe({ nonce, shown, events }: RefusedTrace): string {
+  return `nonce ${nonce} after ${shown} events of\n${events}`;
 }
 
 async function replay({ seed, print }: LabOptions): Promise<PartReport> {
@@ -74,6 +82,8 @@ interface ScheduleFigures {
   readonly 'schedules a minute': number;
   readonly events: number;
   readonly requests: number;
+  /** Nonces of which the model of nonces has been shown the records. */
+  readonly nonces: number;
   readonly failed: readonly JobReport[];
 }
 
@@ -85,6 +95,7 @@ async function runSchedules(options: LabOptions): Promise<ScheduleFigures> {
   let schedules = 0;
   let events = 0;
   let requests = 0;
+  let nonces = 0;
   const onReport = (report: JobReport): void => {
     schedules += 1;
     events += report.events;
@@ -97,12 +108,36 @@ async function runSchedules(options: LabOptions): Promise<ScheduleFigures> {
       const first = next;
       const count = Math.min(SEEDS_AT_ONCE, seed + runs - first);
       next += count;
-      await runJob({ first, count }, onReport);
+      const reports: JobReport[] = [];
+      await runJob({ first, count, records: true }, (report) => {
+        reports.push(report);
+        onReport(report);
+      });
+      const traced = await checkRecords(reports);
+      nonces += traced.nonces;
+      failed.push(...traced.failed);
     }
   };
   await Promise.all(Array.from({ length: processes }, work));
   const minutes = (performance.now() - begun) / 60_000;
-  return { schedules, 'schedules a minute': Math.round(schedules / minutes), events, requests, failed };
+  const figures = { schedules, 'schedules a minute': Math.round(schedules / minutes), events, requests };
+  return { ...figures, nonces, failed };
+}
+
+/** Checks the records of schedules with the model of nonces: `failed` are those that are no behaviour of it. */
+async function checkRecords(
+  reports: readonly JobReport[],
+): Promise<{ readonly nonces: number; readonly failed: readonly JobReport[] }> {
+  const records = reports.flatMap(({ flights = [] }) => readRecords(flights.join('')));
+  const { nonces, refused } = await checkTraces(records);
+  const failed = refused.flatMap((trace) => {
+    const report = reports.find(({ flights = [] }) =>
+      flights.some((text) => text.includes(`"${trace.nonce}"`)),
+    );
+    const violations = [{ invariant: IS_BEHAVIOUR, detail: describe(trace) }];
+    return report === undefined ? [] : [{ ...report, violations }];
+  });
+  return { nonces, failed };
 }
 
 interface MutationResult {

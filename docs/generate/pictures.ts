@@ -57,7 +57,14 @@ const PICTURES: readonly Picture[] = [
   { file: 'console-deployment.png', path: '/deployments/submissions', scheme: 'light' },
   { file: 'console-deployment-dark.png', path: '/deployments/submissions', scheme: 'dark' },
   { file: 'console-map.png', path: '/map', scheme: 'light' },
-  { file: 'console-search.png', path: '/audit?code=rate-limited', scheme: 'light' },
+  {
+    file: 'console-search.png',
+    path: '/audit?client=editorial&from=3s%20ago',
+    scheme: 'light',
+    prepare: async (page) => {
+      await page.getByRole('table', { name: 'Results' }).getByRole('row').nth(1).waitFor();
+    },
+  },
   { file: 'console-request.png', path: 'REQUEST', scheme: 'light' },
   { file: 'console-policy.png', path: `/policy?${EXPLAINED}`, scheme: 'light' },
   {

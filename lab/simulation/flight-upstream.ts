@@ -1,6 +1,6 @@
 import { type ErrorCode, errorKinds, GatewayError } from '../../src/base/errors.ts';
-import type { Exchange, ExchangeRequest, Lost } from '../../src/handshake/exchange.ts';
-import { UpstreamResponse } from '../../src/handshake/response.ts';
+import type { Exchange, Message } from '../../src/handshake/exchange.ts';
+import { type Lost, UpstreamResponse } from '../../src/handshake/response.ts';
 import type { RecordedExchange } from './flight.ts';
 import type { ExchangeListener } from './upstream/connections.ts';
 import { answerIn, REALM, type UpstreamReply, type Verdict, valuesOf } from './upstream/server.ts';
@@ -41,15 +41,15 @@ export class RecordedUpstream {
   /** Opens connections to it. */
   readonly connect =
     (listener: ExchangeListener): Exchange =>
-    (request) =>
+    (message) =>
       new Promise((resolve, reject) => {
-        const recorded = this.#take(request);
-        const exchange = new ReplayedExchange(this.#process, request, listener);
-        exchange.begin(recorded, () => this.#resultOf(recorded, request), resolve, reject);
+        const recorded = this.#take(message);
+        const exchange = new ReplayedExchange(this.#process, message, listener);
+        exchange.begin(recorded, () => this.#resultOf(recorded, message), resolve, reject);
       });
 
   /** The exchange of the record that this one is: that of the same request, with the same nonce if there is one. */
-  #take({ headers }: ExchangeRequest): RecordedExchange {
+  #take({ headers }: Message): RecordedExchange {
     const [id = '0'] = valuesOf(headers, 'x-request');
     const left = this.#left.get(Number(id)) ?? [];
     const nonce = answerIn(headers)?.get('nonce') ?? '';
@@ -85,9 +85,9 @@ export class RecordedUpstream {
     };
   }
 
-  #resultOf(recorded: RecordedExchange, request: ExchangeRequest): { result: Result; reply?: UpstreamReply } {
+  #resultOf(recorded: RecordedExchange, message: Message): { result: Result; reply?: UpstreamReply } {
     const { result, nonce, offered, stale, counted } = recorded;
-    if (typeof result === 'string') return { result: failureOf(result, request) };
+    if (typeof result === 'string') return { result: failureOf(result, message) };
     if (offered !== '') this.#offered = offered;
     // A server repeats no nonce that it has refused, unless the record says so.
     const parts = [
@@ -110,7 +110,7 @@ export class RecordedUpstream {
 const NO_SOURCE = { pause() {}, resume() {}, abandon() {} };
 
 /** A recorded failure; undefined: none came back. */
-function failureOf(result: string, { refusal }: ExchangeRequest): Result {
+function failureOf(result: string, { refusal }: Message): Result {
   if (result === '') return undefined;
   if (result.startsWith('lost')) {
     const facts = new Set(result.split(' '));
@@ -133,15 +133,15 @@ type Settle = (result: UpstreamResponse | Lost) => void;
 /** One exchange that is told its result. */
 class ReplayedExchange {
   readonly #process: SimulatedProcess;
-  readonly #request: ExchangeRequest;
+  readonly #message: Message;
   readonly #listener: ExchangeListener;
   #planned: Planned | undefined;
   #over = false;
   #reject: (error: GatewayError) => void = () => {};
 
-  constructor(process: SimulatedProcess, request: ExchangeRequest, listener: ExchangeListener) {
+  constructor(process: SimulatedProcess, message: Message, listener: ExchangeListener) {
     this.#process = process;
-    this.#request = request;
+    this.#message = message;
     this.#listener = listener;
   }
 
@@ -152,7 +152,8 @@ class ReplayedExchange {
     reject: (error: GatewayError) => void,
   ): void {
     this.#reject = reject;
-    const { cancellation, refusal } = this.#request;
+    const { refusal, request } = this.#message;
+    const { cancellation } = request;
     cancellation.add(this);
     if (this.#over) return;
     const refused = refusal?.();
@@ -160,7 +161,7 @@ class ReplayedExchange {
       this.cancel(refused);
       return;
     }
-    this.#listener.sent(this.#request);
+    this.#listener.sent(this.#message);
     const ms = Math.max(0, recorded.ended - recorded.at);
     // Without an end it was under way when the record was written.
     if (recorded.ended === 0) return;
@@ -184,8 +185,8 @@ class ReplayedExchange {
     if (this.#over) return false;
     this.#over = true;
     if (this.#planned !== undefined) this.#process.cancel(this.#planned);
-    this.#request.cancellation.remove(this);
-    this.#listener.ended(this.#request, reply);
+    this.#message.request.cancellation.remove(this);
+    this.#listener.ended(this.#message, reply);
     return true;
   }
 }

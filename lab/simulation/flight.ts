@@ -75,16 +75,17 @@ export interface Flight {
   readonly taken: readonly { readonly at: number; readonly nonce: string; readonly nc: number }[];
 }
 
-interface FlightRecord {
+/** What one process recorded. */
+export interface FlightRecord {
   readonly head: z.output<typeof head>;
   readonly events: readonly z.output<typeof event>[];
 }
 
 /**
- * Reads flight records, one behind the other: a flight for each credential of each process, on one clock.
+ * Reads flight records, one behind the other.
  * @throws ZodError, SyntaxError when the text is no flight record
  */
-export function readFlights(text: string): Flight[] {
+export function readRecords(text: string): FlightRecord[] {
   const records: { head: z.output<typeof head>; events: z.output<typeof event>[] }[] = [];
   for (const line of text.split('\n')) {
     if (line === '') continue;
@@ -94,6 +95,15 @@ export function readFlights(text: string): Flight[] {
       records.push({ head: head.parse(value), events: [] });
     else if (last !== undefined) last.events.push(event.parse(value));
   }
+  return records;
+}
+
+/**
+ * Reads flight records as `readRecords`: a flight for each credential of each process, on one clock.
+ * @throws ZodError, SyntaxError when the text is no flight record
+ */
+export function readFlights(text: string): Flight[] {
+  const records = readRecords(text);
   const begins = records.flatMap(({ head: { time, at }, events }) =>
     events.slice(0, 1).map((first) => Date.parse(time) - at + first.at),
   );

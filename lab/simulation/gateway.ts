@@ -4,7 +4,7 @@ import { asGatewayError, GatewayError } from '../../src/base/errors.ts';
 import { Secret } from '../../src/base/secret.ts';
 import type { ChallengeStore } from '../../src/challenges/store/store.ts';
 import type { Credential, CredentialSet } from '../../src/credentials/credentials.ts';
-import { AttemptBudget, RetryBudget } from '../../src/handshake/attempt-budget.ts';
+import { RetryBudget } from '../../src/handshake/attempt-budget.ts';
 import {
   type Exchange,
   type ExchangeFacts,
@@ -15,7 +15,8 @@ import { FlightRecorder } from '../../src/handshake/flight-recorder.ts';
 import { Limits } from '../../src/limits/limits.ts';
 import type { LimitSettings, LimitStore } from '../../src/limits/store.ts';
 import { Metrics } from '../../src/metrics/metrics.ts';
-import { Deadlines, type Timed } from '../../src/upstream/client-request.ts';
+import { BodyMemory, BodyShare, type ReceivedBody } from '../../src/transport/request-body.ts';
+import { ActiveRequest, Deadlines } from '../../src/upstream/client-request.ts';
 import type { UpstreamCredential } from '../../src/upstream/credential.ts';
 import { CredentialRegistry } from '../../src/upstream/credential-registry.ts';
 import type { Transport, VersionOptions } from '../../src/upstream/credential-version.ts';
@@ -217,22 +218,19 @@ export class Gateway {
     const transport = this.#transport;
     this.#retries.onRequest(now);
     const headers = ['x-request', String(id)];
-    const facts = noFacts();
-    const request = {
-      ...{ method, target, headers, body: bodyOf(body) },
-      ...{ cancellation, client, facts, trace: undefined },
-    };
-    const place = { deadline: 0, previous: undefined, next: undefined };
-    const timed: Timed = { cancellation, source: undefined, body: NO_BODY, ...place };
-    this.#deadlines.begin(timed, now);
+    const facts = { ...noFacts(), client, method, trace: undefined };
+    const toSend = { target, headers, noTotalTimeout: false };
+    const interim = { information() {} };
+    const request = new ActiveRequest(facts, toSend, undefined, interim, cancellation, this.#retries);
+    request.body = bodyOf(body);
+    this.#deadlines.begin(request, now);
     try {
-      const budget = new AttemptBudget(this.#retries);
-      const response = await credential.send(request, budget, transport);
+      const response = await credential.send(request, transport);
       record.status = response.status;
       await response.skip();
     } finally {
       clearTimeout(timer);
-      this.#deadlines.end(timed);
+      this.#deadlines.end(request);
     }
   }
 
@@ -254,7 +252,7 @@ export class Gateway {
       noncePolicy: 'auto',
       renewAhead: this.#settings.renewAhead,
       neutralTarget: '/neutral',
-      timeouts: { connect: 2_000, response: RESPONSE_TIMEOUT_MS, idle: RESPONSE_TIMEOUT_MS },
+      timeouts: { response: RESPONSE_TIMEOUT_MS },
       forwardTrace: false,
     };
     const address = 'upstream.example';
@@ -299,12 +297,12 @@ function noFacts(): ExchangeFacts {
   };
 }
 
-function bodyOf(kind: RequestBody['kind']): RequestBody {
+function bodyOf(kind: RequestBody['kind']): ReceivedBody {
   if (kind === 'none') return NO_BODY;
   const content = Buffer.from('body');
-  if (kind === 'kept') return { kind, content };
+  if (kind === 'kept') return { kind, content, memory: new BodyShare(new BodyMemory(content.length)) };
   async function* chunks(): AsyncGenerator<Buffer> {
     yield content;
   }
-  return { kind, content: chunks(), spilled: false };
+  return { kind, content: chunks(), spilled: false, progress: { awaitsClient: false } };
 }

@@ -12,6 +12,8 @@ const job = z.strictObject({
   stopsAtViolation: z.boolean().default(false),
   /** True: with the trace of each schedule. */
   traces: z.boolean().default(false),
+  /** True: with the flight records of each schedule, not only of one that failed. */
+  records: z.boolean().default(false),
   /** True: a schedule that fails is made smaller first. */
   shrinks: z.boolean().default(false),
   /** A file with flight records, which are replayed in the place of seeds. */
@@ -29,7 +31,7 @@ export interface JobReport {
   readonly violations: readonly { readonly invariant: string; readonly detail: string }[];
   readonly plan?: unknown;
   readonly trace?: readonly string[];
-  /** The flight record of each gateway of a schedule that failed. */
+  /** The flight record of each gateway, of a schedule that failed or if `records` is true. */
   readonly flights?: readonly string[];
 }
 

@@ -1,5 +1,5 @@
 import type { NoncePolicy } from '../../src/challenges/store/store.ts';
-import type { ExchangeRequest } from '../../src/handshake/exchange.ts';
+import type { Message } from '../../src/handshake/exchange.ts';
 import { REFUSED_WINDOW_MS, refusedTooOften } from './bounds.ts';
 import type { ExchangeListener } from './upstream/connections.ts';
 import { answerIn, type UpstreamReply, valuesOf } from './upstream/server.ts';
@@ -140,21 +140,21 @@ export class Observer {
 
   /** Listens to the exchanges of one process. */
   exchanges(process: SimulatedProcess, isRefused: () => boolean): ExchangeListener {
-    const sentWhileRefused = new WeakSet<ExchangeRequest>();
+    const sentWhileRefused = new WeakSet<Message>();
     return {
-      sent: (request) => {
-        const record = this.#recordOf(request);
+      sent: (message) => {
+        const record = this.#recordOf(message);
         if (record !== undefined) record.exchanges += 1;
-        const answer = answerIn(request.headers);
+        const answer = answerIn(message.headers);
         if (answer === undefined) return;
-        if (isRefused()) sentWhileRefused.add(request);
+        if (isRefused()) sentWhileRefused.add(message);
         const nc = answer.get('nc');
         if (nc !== undefined) this.#checkCount(process, answer.get('nonce') ?? '', nc);
         if (record !== undefined) this.#checkAttempts(record, 'authenticated', SENT_AT_MOST);
       },
-      ended: (request, reply) => {
-        if (reply === undefined || answerIn(request.headers) === undefined) return;
-        this.#answered(process, this.#recordOf(request), reply, sentWhileRefused.has(request));
+      ended: (message, reply) => {
+        if (reply === undefined || answerIn(message.headers) === undefined) return;
+        this.#answered(process, this.#recordOf(message), reply, sentWhileRefused.has(message));
       },
     };
   }
@@ -212,7 +212,7 @@ export class Observer {
     this.violate('a right password is not called wrong', which);
   }
 
-  #recordOf({ headers }: ExchangeRequest): RequestRecord | undefined {
+  #recordOf({ headers }: Message): RequestRecord | undefined {
     const [id] = valuesOf(headers, 'x-request');
     return id === undefined ? undefined : this.requests[Number(id)];
   }

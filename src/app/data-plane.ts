@@ -10,7 +10,7 @@ import type { AuditLines } from '../control/snapshot.ts';
 import type { WorkerState } from '../control/state.ts';
 import { type CredentialSet, keepInUse } from '../credentials/credentials.ts';
 import type { CountedRefusal } from '../gateway/error-log.ts';
-import { type Deployment, Gateway, type GatewayOptions } from '../gateway/gateway.ts';
+import { Gateway, type GatewayOptions } from '../gateway/gateway.ts';
 import type { Listener } from '../gateway/listener.ts';
 import type { Identification } from '../identity/identification.ts';
 import type { Limits } from '../limits/limits.ts';
@@ -20,7 +20,6 @@ import { deploymentIn } from '../setup/deployments.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import { BodyMemory } from '../transport/request-body.ts';
 import type { VersionTest } from '../upstream/credential.ts';
-import type { Upstream } from '../upstream/upstream.ts';
 import { changesOf } from './changes.ts';
 import type { ProcessParts } from './compose.ts';
 import {
@@ -39,6 +38,7 @@ import {
   gatewayOptions,
   offerCredentials,
   restoreAll,
+  type ServedDeployment,
   type SharedUpstreamDeps,
   testTarget,
   versionsInUse,
@@ -66,7 +66,7 @@ interface DataPlaneDeps extends Omit<ProcessParts, 'build' | 'merged'> {
 /** An active configuration with the parts that were built from it. */
 interface Generation {
   readonly setup: AppSetup;
-  readonly deployments: readonly Deployment[];
+  readonly deployments: readonly ServedDeployment[];
   readonly identification: Identification;
 }
 
@@ -158,7 +158,7 @@ export class DataPlane implements Workers, Worker {
     const { setup: inForce, deployments: running } = this.#active;
     const credentials = keepInUse(inForce.credentials, given.credentials, versionsInUse(running));
     const setup = { ...given, credentials };
-    const deployments: Deployment[] = [];
+    const deployments: ServedDeployment[] = [];
     try {
       await runInSlices(buildDeployments(setup, this.#upstreamDeps, running, deployments));
       await restoreAll(withOther(deployments, running));
@@ -227,24 +227,24 @@ export class DataPlane implements Workers, Worker {
     const { setup, deployments } = this.#active;
     const credentials = new Map(setup.credentials).set(set.name, set);
     this.#active = { ...this.#active, setup: { ...setup, credentials } };
-    for (const { upstream } of deployments) {
-      upstream.offerProxy(set);
-      if (upstream.uses(set.name)) upstream.offer(set);
+    for (const { addresses } of deployments) {
+      addresses.offerProxy(set);
+      if (addresses.uses(set.name)) addresses.offer(set);
     }
   }
 
   async testVersion({ deployment, ...choice }: DeploymentVersion): Promise<VersionTest> {
     const { setup } = this.#active;
-    const upstream = this.#upstreamOf(deployment);
+    const served = this.#served(deployment);
     const found = deploymentIn(setup, deployment);
-    if (upstream === undefined || found === undefined) return 'unknown';
-    return upstream.testVersion(choice, testTarget(found, choice.credential));
+    if (served === undefined || found === undefined) return 'unknown';
+    return served.upstream.preferred.testVersion(choice, testTarget(found, choice.credential));
   }
 
   async promote(choices: readonly DeploymentVersion[]): Promise<void> {
     const missing = this.#missing(choices);
     if (missing !== undefined) throw new Error(missing);
-    for (const { deployment, ...choice } of choices) this.#upstreamOf(deployment)?.promote(choice);
+    for (const { deployment, ...choice } of choices) this.#served(deployment)?.addresses.promote(choice);
   }
 
   async missing(choices: readonly DeploymentVersion[]): Promise<string | undefined> {
@@ -253,7 +253,9 @@ export class DataPlane implements Workers, Worker {
 
   /** Synchronous, so that nothing changes between the check and the promotion. */
   #missing(choices: readonly DeploymentVersion[]): string | undefined {
-    const found = choices.find(({ deployment, ...choice }) => !this.#upstreamOf(deployment)?.has(choice));
+    const found = choices.find(
+      ({ deployment, ...choice }) => !this.#served(deployment)?.addresses.has(choice),
+    );
     return found && `${found.deployment} has no version ${found.version} of ${found.credential}`;
   }
 
@@ -378,13 +380,13 @@ export class DataPlane implements Workers, Worker {
   }
 
   /** Closes the upstreams of `deployments` that `others` do not use. */
-  #retire(deployments: readonly Deployment[], others: readonly Deployment[]): void {
+  #retire(deployments: readonly ServedDeployment[], others: readonly ServedDeployment[]): void {
     const closed = closeAll(withOther(deployments, others)).catch(reportError);
     this.#retiring.add(closed);
     void closed.then(() => this.#retiring.delete(closed));
   }
 
-  #upstreamOf(deployment: string): Upstream | undefined {
-    return this.#active.deployments.find(({ name }) => name === deployment)?.upstream;
+  #served(deployment: string): ServedDeployment | undefined {
+    return this.#active.deployments.find(({ name }) => name === deployment);
   }
 }

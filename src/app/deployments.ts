@@ -14,10 +14,26 @@ import { type DeploymentSetup, deploymentIn, deploymentsOf } from '../setup/depl
 import { openIdProvider } from '../setup/oidc.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import type { UpstreamTls } from '../transport/upstream-tls.ts';
+import { type AddressesOptions, UpstreamAddresses } from '../upstream/addresses.ts';
 import { Upstream, type UpstreamDeps, type UpstreamOptions } from '../upstream/upstream.ts';
+import type { AddressDeps, UpstreamAddress } from '../upstream/upstream-address.ts';
+
+/** What requests of one deployment are sent with. */
+interface WayToUpstream {
+  readonly upstream: Upstream<UpstreamAddress>;
+  /** The same that the upstream has, with their credentials. */
+  readonly addresses: UpstreamAddresses;
+  /** Those of the upstream and of its addresses. */
+  readonly options: ServedOptions;
+}
+
+/** A deployment as this process serves it. */
+export interface ServedDeployment extends Omit<Deployment, 'upstream'>, WayToUpstream {}
+
+type ServedOptions = UpstreamOptions & AddressesOptions;
 
 /** The dependencies that the upstreams of all deployments share. */
-export interface SharedUpstreamDeps extends Omit<UpstreamDeps, 'metrics'> {
+export interface SharedUpstreamDeps extends Omit<UpstreamDeps & AddressDeps, 'metrics'> {
   readonly metrics: Metrics;
 }
 
@@ -30,22 +46,16 @@ export interface SharedUpstreamDeps extends Omit<UpstreamDeps, 'metrics'> {
 export function* buildDeployments(
   setup: AppSetup,
   deps: SharedUpstreamDeps,
-  running: readonly Deployment[],
-  built: Deployment[] = [],
-): Steps<Deployment[]> {
-  const upstreams = new Map(running.map((each) => [each.name, each.upstream]));
+  running: readonly ServedDeployment[],
+  built: ServedDeployment[] = [],
+): Steps<ServedDeployment[]> {
+  const known = new Map(running.map((each) => [each.name, each]));
   for (const deployment of deploymentsOf(setup)) {
-    const { name, settings, credentials: sets, proxyCredential } = deployment;
-    const options = upstreamOptions(deployment);
-    const known = upstreams.get(name);
-    // A change of operations or paths moves the neutral target, and the one before still is one: connections stay.
-    const before = known && { ...known.options, neutralTarget: options.neutralTarget };
-    const kept = isDeepStrictEqual(before, options) ? known : undefined;
+    const { name, settings, credentials } = deployment;
     const rules = compileRules(name, settings, setup.config.deployments);
     const metrics = deps.metrics.deployment(name);
-    const upstream = kept ?? new Upstream(options, { ...deps, metrics }, sets, known);
-    for (const set of sets) if (!upstream.uses(set.name)) upstream.offer(set);
-    if (kept === undefined && proxyCredential !== undefined) upstream.offerProxy(proxyCredential);
+    const way = wayTo(deployment, { ...deps, metrics }, known.get(name));
+    for (const set of credentials) if (!way.addresses.uses(set.name)) way.addresses.offer(set);
     const { pathPrefix, host } = settings.match;
     const responseFilter = new ResponseFilter(settings.passOriginFields);
     built.push({
@@ -55,26 +65,47 @@ export function* buildDeployments(
       responseFilter,
       metrics,
       pace: { idleMs: settings.timeouts.idle, minRate: settings.body.minRate },
-      upstream,
+      ...way,
     });
     yield;
   }
   return built;
 }
 
+/** Returns what a deployment sends its requests with: that of the running one, if it has the same options. */
+function wayTo(
+  deployment: DeploymentSetup,
+  deps: UpstreamDeps & AddressDeps,
+  running: ServedDeployment | undefined,
+): WayToUpstream {
+  const { credentials, proxyCredential } = deployment;
+  const options = upstreamOptions(deployment);
+  if (running !== undefined) {
+    const { upstream, addresses, options: before } = running;
+    // A change of operations or paths moves the neutral target, and the one before still is one: connections stay.
+    const { neutralTarget } = options;
+    if (isDeepStrictEqual({ ...before, neutralTarget }, options))
+      return { upstream, addresses, options: before };
+  }
+  const addresses = new UpstreamAddresses(options, deps, credentials);
+  const upstream = new Upstream(options, deps, addresses.all, running?.upstream);
+  if (proxyCredential !== undefined) addresses.offerProxy(proxyCredential);
+  return { upstream, addresses, options };
+}
+
 /** Gives an upstream exactly the credentials of the active setup. */
-export function offerCredentials(setup: AppSetup, deployment: Deployment): void {
-  const { name, upstream } = deployment;
+export function offerCredentials(setup: AppSetup, deployment: ServedDeployment): void {
+  const { name, addresses } = deployment;
   dropUnknownCredentials(setup, deployment);
   const { credentials = [], proxyCredential } = deploymentIn(setup, name) ?? {};
-  for (const set of credentials) upstream.offer(set);
-  if (proxyCredential !== undefined) upstream.offerProxy(proxyCredential);
+  for (const set of credentials) addresses.offer(set);
+  if (proxyCredential !== undefined) addresses.offerProxy(proxyCredential);
 }
 
 /** Removes credentials that the active setup does not have. */
-export function dropUnknownCredentials(setup: AppSetup, { name, upstream }: Deployment): void {
+export function dropUnknownCredentials(setup: AppSetup, { name, addresses }: ServedDeployment): void {
   const { credentials = [] } = deploymentIn(setup, name) ?? {};
-  upstream.keepOnly(new Set(credentials.map((set) => set.name)));
+  addresses.keepOnly(new Set(credentials.map((set) => set.name)));
 }
 
 /** Returns the options of the gateway for a setup and its deployments. */
@@ -102,10 +133,10 @@ function canonicalHosts(hosts: readonly string[]): ReadonlySet<string> {
 }
 
 /** Returns the versions in use of each credential. */
-export function versionsInUse(deployments: readonly Deployment[]): Map<string, Set<string>> {
+export function versionsInUse(deployments: readonly ServedDeployment[]): Map<string, Set<string>> {
   const versions = new Map<string, Set<string>>();
-  for (const { upstream } of deployments) {
-    for (const address of upstream.addresses) {
+  for (const { addresses } of deployments) {
+    for (const address of addresses.all) {
       for (const { credential, version, inUse } of address.credentials) {
         if (inUse) versions.set(credential, (versions.get(credential) ?? new Set()).add(version));
       }
@@ -120,7 +151,7 @@ export function testTarget({ settings, testSites }: DeploymentSetup, credential:
 }
 
 /** Returns the options of a deployment's upstream. */
-function upstreamOptions(deployment: DeploymentSetup): UpstreamOptions {
+function upstreamOptions(deployment: DeploymentSetup): ServedOptions {
   const { name, settings } = deployment;
   const { digest, timeouts } = settings;
   return {
@@ -143,28 +174,31 @@ function upstreamOptions(deployment: DeploymentSetup): UpstreamOptions {
 }
 
 /** Returns the deployments whose upstream `others` do not use. */
-export function withOther(deployments: readonly Deployment[], others: readonly Deployment[]): Deployment[] {
+export function withOther(
+  deployments: readonly ServedDeployment[],
+  others: readonly ServedDeployment[],
+): ServedDeployment[] {
   const used = new Set(others.map(({ upstream }) => upstream));
   return deployments.filter(({ upstream }) => !used.has(upstream));
 }
 
 /** Loads the nonces that other processes share. */
-export async function restoreAll(deployments: readonly Deployment[]): Promise<void> {
+export async function restoreAll(deployments: readonly ServedDeployment[]): Promise<void> {
   const pause = slices();
   const restored: Promise<void>[] = [];
-  for (const { upstream } of deployments) {
-    restored.push(upstream.restore());
+  for (const { addresses } of deployments) {
+    restored.push(addresses.restore());
     await pause();
   }
   await Promise.all(restored);
 }
 
 /** Works in slices, because closing many connections would block the event loop. */
-export async function closeAll(deployments: readonly Deployment[]): Promise<void> {
+export async function closeAll(deployments: readonly ServedDeployment[]): Promise<void> {
   const pause = slices();
   const closed: Promise<void>[] = [];
-  for (const { upstream } of deployments) {
-    closed.push(upstream.close());
+  for (const { upstream, addresses } of deployments) {
+    closed.push(addresses.close(upstream.close()));
     await pause();
   }
   await Promise.all(closed);
@@ -182,7 +216,7 @@ function upstreamTlsOf({ settings: { tls }, ca, clientCertificate }: DeploymentS
 }
 
 /** Returns the egress options of a deployment. */
-function egressOf({ settings: { digest, egress }, proxyCa: ca }: DeploymentSetup): UpstreamOptions['egress'] {
+function egressOf({ settings: { digest, egress }, proxyCa: ca }: DeploymentSetup): ServedOptions['egress'] {
   const { localAddress: localAddresses = [], failback, proxy } = egress;
   if (proxy === undefined) return { localAddresses, failback, proxy };
   const { url: origin, credential, allowPlaintext } = proxy;

@@ -17,10 +17,10 @@ import {
 } from '../control/state.ts';
 import type { AuditLine, ListenerView, NonceView, ProcessView } from '../control/view.ts';
 import type { RecentError } from '../gateway/error-log.ts';
-import type { Deployment } from '../gateway/gateway.ts';
 import type { Listener } from '../gateway/listener.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import type { CredentialState } from '../upstream/upstream-address.ts';
+import type { ServedDeployment } from './deployments.ts';
 
 type ServingStage = ProcessView['stage'];
 
@@ -32,7 +32,7 @@ interface WorkerParts {
   readonly audit: Audit;
   readonly setup: AppSetup;
   readonly listeners: readonly Listener[];
-  readonly deployments: readonly Deployment[];
+  readonly deployments: readonly ServedDeployment[];
   readonly errors: readonly RecentError[];
   readonly clock: Clock;
 }
@@ -105,7 +105,7 @@ export function auditState(audit: Audit): AuditState | null {
 
 /** `now`: on the gateway's clock, in milliseconds. */
 async function deploymentState(
-  { name, upstream }: Deployment,
+  { name, upstream }: ServedDeployment,
   setup: AppSetup,
   now: number,
 ): Promise<DeploymentState> {

@@ -9,7 +9,8 @@ import type { AlgorithmName } from '../digest/algorithms.ts';
 import { chooseFor } from '../digest/authorization.ts';
 import { type Challenge, offersScheme, parseChallenges } from '../digest/challenge.ts';
 import { anotherNonce, proveResponse, signed, unsigned } from '../handshake/account.ts';
-import { NO_BODY } from '../handshake/exchange.ts';
+import { AttemptBudget } from '../handshake/attempt-budget.ts';
+import { NO_BODY, type UpstreamRequest } from '../handshake/exchange.ts';
 import { about, type Finding, fine, wrong } from './finding.ts';
 import { challengesOf, type ObservedConnections, type ObservedResponse } from './observed-connections.ts';
 import type { Probe } from './probe.ts';
@@ -88,7 +89,7 @@ export class CredentialExamination {
   /** Returns a nonce that the upstream issues now, or the finding that it issues none. */
   async #ask(siteProbe: SiteProbe): Promise<Nonce | Finding> {
     const { connections, algorithms, cancellation } = this.#deps;
-    const response = await connections.send(unsigned(requestOf(siteProbe)), cancellation);
+    const response = await connections.send(unsigned(requestOf(siteProbe, cancellation)));
     const challenge = this.#choose(response);
     const finding = challengeFinding(response, algorithms);
     return challenge === undefined || finding.mark !== 'ok' ? finding : this.#nonceFor(challenge, response);
@@ -181,13 +182,14 @@ export class CredentialExamination {
     if (this.#attempts >= MAX_ATTEMPTS) throw new RangeError('too many attempts');
     this.#attempts += 1;
     const { connections, cancellation, clock } = this.#deps;
-    const request = requestOf(siteProbe);
+    const request = requestOf(siteProbe, cancellation);
     const attempt = nonce.begin(clock.now());
     if (attempt === undefined) throw new RangeError('the nonce is exhausted');
     const { nc } = attempt;
     let nextnonce = false;
     const sent = { uri: request.target, nc };
-    const response = await connections.send(signed(request, attempt), cancellation, (head) =>
+    const message = signed(request, attempt);
+    const response = await connections.send(message, (head) =>
       proveResponse(head, 'authentication-info', nonce, sent, (next) => {
         nextnonce = next !== undefined;
       }),
@@ -229,6 +231,7 @@ function nonceFinding(reusable: boolean, nextnonce: boolean): Finding {
   return wrong('nonce', 'nonce-not-reusable', 'refused the second time, no nextnonce', facts);
 }
 
-function requestOf({ probe }: SiteProbe) {
-  return { ...probe, headers: ['user-agent', 'digest-gateway-doctor'], body: NO_BODY };
+function requestOf({ probe }: SiteProbe, cancellation: Cancellation): UpstreamRequest {
+  const headers = ['user-agent', 'digest-gateway-doctor'];
+  return { ...probe, headers, body: NO_BODY, client: '', cancellation, budget: new AttemptBudget() };
 }

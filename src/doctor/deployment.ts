@@ -9,6 +9,7 @@ import { formatPath } from '../config/issues.ts';
 import type { Config } from '../config/schema.ts';
 import type { Credential, CredentialSet } from '../credentials/credentials.ts';
 import { unsigned } from '../handshake/account.ts';
+import { AttemptBudget } from '../handshake/attempt-budget.ts';
 import { METHOD_REFUSED } from '../handshake/credential-health.ts';
 import { NO_BODY } from '../handshake/exchange.ts';
 import type { ConnectionOptions } from '../transport/connections.ts';
@@ -143,8 +144,8 @@ class Examination {
   /** Asks with GET if the upstream does not support HEAD. */
   async #ask(probe: Probe): Promise<Asked> {
     const send = (method: string): Promise<ObservedResponse> => {
-      const request = { ...probe, method, headers: [], body: NO_BODY, client: '', trace: undefined };
-      return this.#connections.send(unsigned(request), this.#cancellation);
+      const own = { client: '', cancellation: this.#cancellation, budget: new AttemptBudget() };
+      return this.#connections.send(unsigned({ ...probe, ...own, method, headers: [], body: NO_BODY }));
     };
     const { method } = probe;
     if (method !== 'HEAD') return { response: await send(method), method, noHead: undefined };
@@ -173,8 +174,8 @@ class Examination {
     const origin = connection.origin.replace(/^https:/, 'http:');
     const plain = new ObservedConnections({ ...connection, origin }, proxyCredential, this.#deps);
     try {
-      const request = { method: 'HEAD', target: '/', headers: [], body: null, trace: undefined };
-      await plain.send(request, this.#cancellation);
+      const request = { client: '', cancellation: this.#cancellation };
+      await plain.send({ request, method: 'HEAD', target: '/', headers: [], body: null });
       return true;
     } catch (error) {
       expectGatewayError(error);

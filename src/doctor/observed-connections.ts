@@ -1,4 +1,3 @@
-import type { Cancellation } from '../base/cancellation.ts';
 import type { Clock } from '../base/clock.ts';
 import { fieldValue, fieldValues } from '../base/raw-headers.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
@@ -58,12 +57,8 @@ export class ObservedConnections {
    * Sends one request and returns its response, whose body has been read. `onHead`: called before, with the response.
    * @throws GatewayError if there is no response, or if it breaks off; any error of `onHead`
    */
-  async send(
-    message: Message,
-    cancellation: Cancellation,
-    onHead?: (response: UpstreamResponse) => void,
-  ): Promise<ObservedResponse> {
-    const response = await this.#connections.exchange({ ...message, client: '', cancellation });
+  async send(message: Message, onHead?: (response: UpstreamResponse) => void): Promise<ObservedResponse> {
+    const response = await this.#connections.exchange(message);
     if (response.kind === 'lost') throw response.error;
     this.#noteDate(fieldValue(response.headers, 'date'));
     if (response.status === 401) {

@@ -188,7 +188,8 @@ export class Gateway {
     found.metrics.requestsInFlight.inc();
     const body = request.body === 0 ? undefined : this.#bodyOf(exchange, record, found.metrics);
     relay.upstream = found.upstream;
-    relay.sent = new ActiveRequest(record, grant, body, relay, exchange.cancellation);
+    const { retries } = found.upstream;
+    relay.sent = new ActiveRequest(record, grant, body, relay, exchange.cancellation, retries);
     return found.upstream.send(relay.sent, grant.credential);
   }
 

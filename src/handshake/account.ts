@@ -13,21 +13,19 @@ import { chooseFor } from '../digest/authorization.ts';
 import { type Challenge, parseChallenges } from '../digest/challenge.ts';
 import type { AttemptResult, ChallengeReason } from '../metrics/deployment-metrics.ts';
 import type { TracedWork } from '../tracing/tracing.ts';
-import type { AttemptBudget } from './attempt-budget.ts';
 import type { CredentialHealth } from './credential-health.ts';
 import { outOfBodyMemory } from './errors.ts';
 import type {
   AnsweredNonce,
   Exchange,
   ExchangeFacts,
-  ExchangeRequest,
-  Lost,
   Message,
+  Refusal,
   RequestBody,
   UpstreamRequest,
 } from './exchange.ts';
 import type { FlightRecorder } from './flight-recorder.ts';
-import type { UpstreamResponse } from './response.ts';
+import type { Lost, UpstreamResponse } from './response.ts';
 
 /** Header field of the credentials: for an upstream, or for a proxy (RFC 9110 §11.6.2, §11.7.2). */
 export type CredentialsField = 'authorization' | 'proxy-authorization';
@@ -74,6 +72,8 @@ export interface Account {
   readonly field: CredentialsField;
   /** Host and port of the server. */
   readonly address: string;
+  /** Sends messages to the server. */
+  readonly exchange: Exchange;
   readonly metrics: HandshakeMetrics;
   /** For the spans of exchanges. */
   readonly deployment: string;
@@ -81,13 +81,6 @@ export interface Account {
   readonly forwardTrace: boolean;
   /** Left out: exchanges with a proxy are not recorded. */
   readonly recorder?: FlightRecorder;
-}
-
-/** A request, how its messages go out, and how many there may be. */
-export interface Call {
-  readonly request: UpstreamRequest;
-  readonly budget: AttemptBudget;
-  readonly exchange: Exchange;
 }
 
 /** True if the server asks for authentication, or refuses it. */
@@ -149,37 +142,16 @@ export async function discard(
  * response. A challenge is returned when its body was read, or its connection closed.
  * @throws GatewayError as `Exchange` does
  */
-export async function sendMessage(
-  account: Account,
-  message: Message,
-  call: Call,
-  freshConnection: boolean,
-  refusal = call.request.refusal,
-): Promise<UpstreamResponse | Lost> {
-  const { method, target, body } = message;
-  const { request, exchange } = call;
+export async function sendMessage(account: Account, message: Message): Promise<UpstreamResponse | Lost> {
   const { recorder } = account;
-  const { client, cancellation, noTotalTimeout, facts, interim, trace } = request;
+  const { facts, trace, cancellation } = message.request;
   const span = trace && spanOf(account, message, trace);
-  const headers =
-    span !== undefined && account.forwardTrace ? [...message.headers, ...span.headers()] : message.headers;
   if (facts !== undefined) noteAttempt(account, facts);
-  const recorded = recorder?.sent(account, message, facts) ?? 0;
+  const recorded = recorder?.sent(account, message) ?? 0;
   try {
-    const sent: ExchangeRequest = {
-      client,
-      method,
-      target,
-      headers,
-      body,
-      cancellation,
-      freshConnection,
-      noTotalTimeout,
-      refusal,
-      facts,
-      interim,
-    };
-    const result = await exchange(sent);
+    const isTraced = span !== undefined && account.forwardTrace;
+    const sent = isTraced ? { ...message, headers: [...message.headers, ...span.headers()] } : message;
+    const result = await account.exchange(sent);
     recorder?.received(recorded, result);
     if (result.kind === 'lost') {
       account.metrics.upstreamAttempts.error.inc();
@@ -220,36 +192,55 @@ function spanOf({ deployment, field }: Account, { method, headers }: Message, tr
   });
 }
 
-/** The parts of a request that are sent. */
-type Unsigned = Pick<UpstreamRequest, 'method' | 'target' | 'headers' | 'body'>;
-
-/** Returns the request as it is: the upstream asks for authentication if it wants any. */
-export function unsigned({ method, target, headers, body }: Unsigned): Message {
-  return { method, target, headers, body: body.content };
+/**
+ * Returns the request as it is: the upstream asks for authentication if it wants any. `wantsFresh`: it goes out on a new
+ * connection, as all messages do after one was lost.
+ */
+export function unsigned(request: UpstreamRequest, wantsFresh = false): Message {
+  const { method, target, headers, body, refusal, budget } = request;
+  const freshConnection = wantsFresh || budget.repeats > 0;
+  const answers = undefined;
+  return { request, method, target, headers, body: body.content, answers, refusal, freshConnection };
 }
 
 /**
- * Returns the request with the answer to a challenge, and the cookies that came with it.
+ * Returns the request with the answer to a challenge, and the cookies that came with it. `refusal`: asked before it
+ * leaves.
  * @throws GatewayError `body-too-large` or `overloaded` when the answer needs a body that is not in memory
  */
 export function signed(
-  request: Unsigned,
+  request: UpstreamRequest,
   answers: AnsweredNonce,
   field: CredentialsField = 'authorization',
+  refusal?: Refusal,
 ): Message {
-  const { method, target, body } = request;
+  const { method, target, body, budget } = request;
   const { nonce, nc } = answers;
   const bodyHash = nonce.answer.qop === 'auth-int' ? hashOf(body, nonce) : undefined;
   const answer = nonce.answer.authorize({ method, uri: target, nc, bodyHash });
   // A list that a spread makes has room for many more.
   const headers = request.headers.concat(field, answer);
   if (nonce.cookies.length > 0) headers.push('cookie', nonce.cookies.join('; '));
-  return { method, target, headers, body: body.content, answers };
+  const freshConnection = budget.repeats > 0;
+  return { request, method, target, headers, body: body.content, answers, refusal, freshConnection };
 }
 
-/** Returns a request without a body that makes the upstream ask for authentication. */
-export function challengeRequest({ target, headers }: Unsigned, method: string): Message {
-  return { method, target, headers: withoutField(headers, 'content-length'), body: null };
+/** Returns a request without a body that makes the upstream ask for authentication. Its interim responses are dropped. */
+export function challengeRequest(request: UpstreamRequest, method: string): Message {
+  const { target, refusal, budget } = request;
+  const headers = withoutField(request.headers, 'content-length');
+  const freshConnection = budget.repeats > 0;
+  const alone = { ...request, interim: undefined };
+  return {
+    request: alone,
+    method,
+    target,
+    headers,
+    body: null,
+    answers: undefined,
+    refusal,
+    freshConnection,
+  };
 }
 
 /** H(entity-body) for auth-int, RFC 7616 §3.4.3. */

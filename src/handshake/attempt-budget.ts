@@ -2,7 +2,10 @@ import type { Clock } from '../base/clock.ts';
 import { RollingCount } from '../base/rolling-count.ts';
 import type { RetryReason } from '../metrics/deployment-metrics.ts';
 import type { Series } from '../metrics/series.ts';
-import { IDEMPOTENT, type Lost } from './exchange.ts';
+import type { Lost } from './response.ts';
+
+/** RFC 9110 §9.2.2: only these may be sent again when nothing is known of the first. */
+export const IDEMPOTENT: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS', 'TRACE', 'PUT', 'DELETE']);
 
 /** How often requests may be sent again. */
 export interface Retries {

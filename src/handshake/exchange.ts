@@ -3,13 +3,13 @@ import type { GatewayError } from '../base/errors.ts';
 import type { RawHeaders } from '../base/raw-headers.ts';
 import type { Nonce } from '../challenges/nonce.ts';
 import type { TracedWork } from '../tracing/tracing.ts';
-import type { UpstreamResponse } from './response.ts';
+import type { AttemptBudget } from './attempt-budget.ts';
+import type { Lost, UpstreamResponse } from './response.ts';
 
-/** RFC 9110 §9.2.2: only these may be sent again when nothing is known of the first. */
-export const IDEMPOTENT: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS', 'TRACE', 'PUT', 'DELETE']);
-
-/** One request as it goes over the wire. */
+/** One message as it goes over the wire. */
 export interface Message {
+  /** The request that it is sent for. */
+  readonly request: RequestContext;
   readonly method: string;
   /** The request target, byte for byte. */
   readonly target: string;
@@ -17,6 +17,10 @@ export interface Message {
   readonly body: Buffer | AsyncIterable<Buffer> | null;
   /** Undefined: it is sent without authentication. */
   readonly answers?: AnsweredNonce | undefined;
+  /** Asked when it leaves the queue for a connection; left out: it goes out. */
+  readonly refusal?: Refusal | undefined;
+  /** True: goes out on a new connection. Left out or false: on one that is open, if there is one. */
+  readonly freshConnection?: boolean;
 }
 
 /** The nonce that a message answers, and its count. */
@@ -63,30 +67,32 @@ export interface InterimReceiver {
   information(status: number, headers: RawHeaders): void;
 }
 
-/** The settings of a request that are the same for each of its exchanges. */
-export interface ExchangeOptions {
+/** A request, as far as it is the same for each of its messages. */
+export interface RequestContext {
   /** Id of the client that it is for; empty: the gateway itself, for a probe or a renewal. */
   readonly client: string;
+  readonly cancellation: Cancellation;
   /** True: it may take any time, as a stream does, which says nothing about other requests. */
   readonly noTotalTimeout?: boolean | undefined;
-  /** Asked when the request leaves the queue for a connection; left out: it goes out. */
-  readonly refusal?: Refusal | undefined;
   /** Of the client request that it is for; left out: there is none. */
   readonly facts?: ExchangeFacts | undefined;
   /** Left out: interim responses are dropped. */
   readonly interim?: InterimReceiver | undefined;
+  /** Span of the client request; left out: not traced. */
+  readonly trace?: TracedWork | undefined;
 }
 
 /** A request that is to be authenticated, its body received as far as it can be kept. */
-export interface UpstreamRequest extends ExchangeOptions {
+export interface UpstreamRequest extends RequestContext {
   readonly method: string;
   /** The request target, byte for byte. */
   readonly target: string;
   readonly headers: RawHeaders;
   readonly body: RequestBody;
-  readonly cancellation: Cancellation;
-  /** Span of the client request; undefined: not traced. */
-  readonly trace: TracedWork | undefined;
+  /** Bounds its exchanges. */
+  readonly budget: AttemptBudget;
+  /** Asked before each of its messages leaves; left out: they go out. */
+  readonly refusal?: Refusal | undefined;
 }
 
 /** A request body: none; kept in memory, so that it can be sent again after a 401; or streamed, once only. */
@@ -102,27 +108,9 @@ export type RequestBody =
 
 export const NO_BODY = { kind: 'none', content: null } as const satisfies RequestBody;
 
-export interface ExchangeRequest extends Message, ExchangeOptions {
-  readonly cancellation: Cancellation;
-  /** True: goes out on a new connection. Left out or false: on one that is open, if there is one. */
-  readonly freshConnection?: boolean;
-}
-
-/** There was no connection, or it broke before the first byte of a response. */
-export interface Lost {
-  readonly kind: 'lost';
-  readonly error: GatewayError;
-  /** True if the connection broke; false if it could not be made. */
-  readonly broke: boolean;
-  /** True if bytes of the request may have reached the upstream. */
-  readonly sent: boolean;
-  /** True if the connection had been idle: the upstream may have closed it before the request came. */
-  readonly reused: boolean;
-}
-
 /**
- * Sends one request and returns its response at the head: over the connections of an upstream, or as a CONNECT to a
+ * Sends one message and returns the response at its head: over the connections of an upstream, or as a CONNECT to a
  * proxy.
  * @throws GatewayError when there is no response; the reason of the cancellation
  */
-export type Exchange = (request: ExchangeRequest) => Promise<UpstreamResponse | Lost>;
+export type Exchange = (message: Message) => Promise<UpstreamResponse | Lost>;

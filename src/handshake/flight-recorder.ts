@@ -7,8 +7,8 @@ import type { ParkedChallenge } from '../challenges/store/store.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
 import { parseAuthenticationInfo } from '../digest/authentication-info.ts';
 import { parseChallenges } from '../digest/challenge.ts';
-import type { ExchangeFacts, Lost, Message, UpstreamRequest } from './exchange.ts';
-import type { UpstreamResponse } from './response.ts';
+import type { Message, UpstreamRequest } from './exchange.ts';
+import type { Lost, UpstreamResponse } from './response.ts';
 
 /** Version of the form of a record. */
 export const FLIGHT_FORMAT = 1;
@@ -159,7 +159,11 @@ export class FlightRecorder {
   }
 
   /** A client's request begins. Returns the number of its event, which the caller passes to `ended`. */
-  request(deployment: string, credential: string, { method, body, facts }: UpstreamRequest): number {
+  request(
+    deployment: string,
+    credential: string,
+    { method, body, facts }: Pick<UpstreamRequest, 'method' | 'body' | 'facts'>,
+  ): number {
     this.#requests += 1;
     if (facts !== undefined) facts.flightRequest = this.#requests;
     const slot = this.#next('request', deployment, credential);
@@ -201,11 +205,10 @@ export class FlightRecorder {
   /** A message leaves for the upstream. Returns the number of its event, which the caller passes on. */
   sent(
     { deployment, address }: { readonly deployment: string; readonly address: string },
-    { method, answers }: Pick<Message, 'method' | 'answers'>,
-    facts: ExchangeFacts | undefined,
+    { request, method, answers }: Pick<Message, 'request' | 'method' | 'answers'>,
   ): number {
     const slot = this.#next('exchange', deployment, '');
-    slot.request = facts?.flightRequest ?? 0;
+    slot.request = request.facts?.flightRequest ?? 0;
     slot.address = address;
     slot.method = method;
     slot.nonce = answers === undefined ? NONE : this.#markOf(answers.nonce.challenge.nonce);

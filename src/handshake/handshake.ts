@@ -6,7 +6,6 @@ import type { Challenge } from '../digest/challenge.ts';
 import type { ChallengeReason } from '../metrics/deployment-metrics.ts';
 import {
   type Account,
-  type Call,
   challengeRequest,
   chooseChallenge,
   discard,
@@ -20,8 +19,8 @@ import {
 } from './account.ts';
 import { METHOD_REFUSED, SAYS_NOTHING } from './credential-health.ts';
 import { cannotRepeat, noDigest } from './errors.ts';
-import type { Lost, Message, Refusal } from './exchange.ts';
-import type { UpstreamResponse } from './response.ts';
+import type { Message, Refusal, UpstreamRequest } from './exchange.ts';
+import type { Lost, UpstreamResponse } from './response.ts';
 
 /** How a handshake begins. */
 export interface HandshakeOptions {
@@ -39,8 +38,6 @@ export interface HandshakeOptions {
   readonly pending?: PendingChallenge;
   /** True: the challenge is asked for on a new connection. */
   readonly freshConnection?: boolean;
-  /** Why a challenge is obtained; left out: as the attempts so far say. */
-  readonly reason?: ChallengeReason;
 }
 
 /** A 401 to an authenticated attempt. What it says of the credential is for its owner to decide. */
@@ -85,10 +82,10 @@ const NONE: readonly string[] = [];
  */
 export async function handshake(
   account: Account,
-  call: Call,
+  request: UpstreamRequest,
   options: HandshakeOptions = NO_OPTIONS,
 ): Promise<HandshakeResult> {
-  const steps = new Handshake(account, call, options);
+  const steps = new Handshake(account, request, options);
   try {
     let next = steps.begin();
     for (;;) {
@@ -105,7 +102,7 @@ export async function handshake(
 /** The steps of one request with one version of a credential. */
 class Handshake {
   readonly #account: Account;
-  readonly #call: Call;
+  readonly #request: UpstreamRequest;
   readonly #options: HandshakeOptions;
   /** Asked before an attempt leaves: for the request, and whether the credential was refused meanwhile. */
   readonly #refusal: Refusal | undefined;
@@ -114,14 +111,13 @@ class Handshake {
   /** Methods with which a challenge is still to be asked for without the body, in this order. */
   #askWith: readonly string[];
 
-  constructor(account: Account, call: Call, options: HandshakeOptions) {
-    const { request } = call;
+  constructor(account: Account, request: UpstreamRequest, options: HandshakeOptions) {
     const { refusal: ofRequest } = request;
     const { refusal: ofVersion } = account.health;
     if (options.verifies === true) this.#refusal = ofRequest;
     else this.#refusal = ofRequest === undefined ? ofVersion : () => ofRequest() ?? ofVersion();
     this.#account = account;
-    this.#call = call;
+    this.#request = request;
     this.#options = options;
     this.#pending = options.pending;
     // A body that is not kept can be sent once, so the challenge is asked for first: with HEAD, which has no effects, and
@@ -138,14 +134,14 @@ class Handshake {
     const challenge = response && chooseChallenge(this.#account, response);
     if (challenge !== undefined) return this.#answer(challenge, response as UpstreamResponse);
     // A known nonce may cost an attempt, so another one has to be left.
-    if (freshNonce || this.#call.budget.left < 2) return 'ask';
+    if (freshNonce || this.#request.budget.left < 2) return 'ask';
     if (this.#askWith.length > 0) return (health.accepted ? pool.healthy : undefined) ?? 'ask';
     return pool.reserve() ?? (this.#pending === undefined ? this.#enter() : 'ask');
   }
 
   /** Waits for the challenge that another request obtains, or gets the duty to obtain one: `NoncePool.enter`. */
   async #enter(): Promise<Step> {
-    const { cancellation, trace } = this.#call.request;
+    const { cancellation, trace } = this.#request;
     const span = trace?.child('challenge');
     try {
       const entry = await this.#account.pool.enter(cancellation);
@@ -159,13 +155,16 @@ class Handshake {
 
   /** Sends the request without authentication, and at first without a body that is not kept. */
   async ask(): Promise<Step> {
-    const { budget, request } = this.#call;
+    const request = this.#request;
+    const { budget } = request;
     const { pool } = this.#account;
     if (this.#isInterrupted) return 'interrupted';
     const [method] = this.#askWith;
-    const result = await (method === undefined
-      ? this.#exchange(unsigned(request), this.#options.freshConnection)
-      : this.#askWithoutBody(method));
+    const result = await this.#exchange(
+      method === undefined
+        ? unsigned(request, this.#options.freshConnection)
+        : challengeRequest(request, method),
+    );
     // Some servers close the connection at a HEAD.
     if (result.kind === 'lost') {
       this.#askWith = this.#askWith.slice(1);
@@ -189,12 +188,6 @@ class Handshake {
     return this.#askWith.length > 0 ? 'ask' : (pool.reserve() ?? 'ask');
   }
 
-  #askWithoutBody(method: string): Promise<UpstreamResponse | Lost> {
-    const { request, budget } = this.#call;
-    const call = { ...this.#call, request: { ...request, interim: undefined } };
-    return sendMessage(this.#account, challengeRequest(request, method), call, budget.repeats > 0);
-  }
-
   /** Sends the request with this nonce, unless the version is in doubt or the nonce is no longer good. */
   attempt(nonce: Nonce): Next {
     const { pool, health } = this.#account;
@@ -213,13 +206,14 @@ class Handshake {
   }
 
   async #send(attempt: NonceAttempt, number: number): Promise<Step> {
-    const { request, budget } = this.#call;
+    const request = this.#request;
+    const { budget } = request;
     const { pool, field } = this.#account;
     const { nonce } = attempt;
-    const message = signed(request, attempt, field);
+    const message = signed(request, attempt, field, this.#refusal);
     let result: UpstreamResponse | Lost;
     try {
-      result = await this.#exchange(message, false, this.#refusal);
+      result = await this.#exchange(message);
       if (result.kind === 'response' && !isChallenge(this.#account, result)) {
         this.#accept(attempt, number, result);
         return result;
@@ -248,12 +242,12 @@ class Handshake {
   /** Takes over the facts of a response that is not a challenge. @throws GatewayError `upstream-proof-invalid` */
   #accept(attempt: NonceAttempt, number: number, response: UpstreamResponse): void {
     const { field, metrics } = this.#account;
-    const { request, budget } = this.#call;
+    const { target, budget } = this.#request;
     const { proof } = RESPONSES[field];
     if (fieldValue(response.headers, proof) === undefined) {
       this.#takeOver(attempt, number, response);
     } else {
-      const sent = { uri: request.target, nc: attempt.nc };
+      const sent = { uri: target, nc: attempt.nc };
       try {
         proveResponse(response, proof, attempt.nonce, sent, (nextnonce) =>
           this.#takeOver(attempt, number, response, nextnonce),
@@ -282,27 +276,16 @@ class Handshake {
     return !verifies && (refused || (inDoubt && !ignoresDoubt));
   }
 
-  #exchange(
-    message: Message,
-    freshConnection = false,
-    refusal = this.#call.request.refusal,
-  ): Promise<UpstreamResponse | Lost> {
-    const { budget, request } = this.#call;
-    const isFresh = freshConnection || budget.repeats > 0;
-    if (request.body.kind === 'streamed' && message.body !== null)
-      return this.#stream(message, isFresh, refusal);
-    return sendMessage(this.#account, message, this.#call, isFresh, refusal);
+  #exchange(message: Message): Promise<UpstreamResponse | Lost> {
+    const isStreamed = this.#request.body.kind === 'streamed' && message.body !== null;
+    return isStreamed ? this.#stream(message) : sendMessage(this.#account, message);
   }
 
   /** Sends a body that is not kept, which can be sent again only if no byte of it left. */
-  async #stream(
-    message: Message,
-    freshConnection: boolean,
-    refusal: Refusal | undefined,
-  ): Promise<UpstreamResponse | Lost> {
-    const { budget } = this.#call;
+  async #stream(message: Message): Promise<UpstreamResponse | Lost> {
+    const { budget } = this.#request;
     budget.bodySent = true;
-    const result = await sendMessage(this.#account, message, this.#call, freshConnection, refusal);
+    const result = await sendMessage(this.#account, message);
     if (result.kind === 'lost') budget.bodySent = result.sent;
     return result;
   }
@@ -311,15 +294,15 @@ class Handshake {
    * Repeats a request whose connection broke before any response, on a new connection. A nonce with a count is not
    * used again, since the upstream may have seen the count or not.
    */
-  #afterLoss(lost: Lost, next: Step | undefined, method = this.#call.request.method): Next {
-    if (!this.#call.budget.takeRepeat({ method }, lost)) throw lost.error;
+  #afterLoss(lost: Lost, next: Step | undefined, method = this.#request.method): Next {
+    if (!this.#request.budget.takeRepeat({ method }, lost)) throw lost.error;
     return next ?? this.begin();
   }
 
   /** Takes the nonce of a refused attempt out of use, and returns the facts of the refusal. */
   #refused(attempt: NonceAttempt, number: number, response: UpstreamResponse): Refused {
     const { pool, metrics, field } = this.#account;
-    const { budget } = this.#call;
+    const { budget } = this.#request;
     const { nonce } = attempt;
     const isOwn = this.#isOwn(nonce);
     const challenge = chooseChallenge(this.#account, response);
@@ -355,11 +338,12 @@ class Handshake {
   /** Returns the nonce with which a challenge is answered. */
   #answer(challenge: Challenge, response: UpstreamResponse): Nonce {
     const { pool } = this.#account;
-    const { budget, request } = this.#call;
+    const { budget, trace } = this.#request;
     const cold: ChallengeReason = pool.policy === 'single-use' ? 'single_use' : 'cold';
-    const reason = this.#options.reason ?? (budget.answered > 0 ? 'stale' : cold);
+    // A nonce was refused before: in this handshake, or in the one that made somebody ask.
+    const reason = budget.answered > 0 || this.#options.verifies === true ? 'stale' : cold;
     this.#pending ??= pool.open();
-    return takeChallenge(this.#account, this.#pending, challenge, response, { reason, trace: request.trace });
+    return takeChallenge(this.#account, this.#pending, challenge, response, { reason, trace });
   }
 
   #isOwn(nonce: Nonce): boolean {

@@ -217,3 +217,15 @@ export class UpstreamResponse {
     onMore?.();
   }
 }
+
+/** There was no connection, or it broke before the first byte of a response. */
+export interface Lost {
+  readonly kind: 'lost';
+  readonly error: GatewayError;
+  /** True if the connection broke; false if it could not be made. */
+  readonly broke: boolean;
+  /** True if bytes of the request may have reached the upstream. */
+  readonly sent: boolean;
+  /** True if the connection had been idle: the upstream may have closed it before the request came. */
+  readonly reused: boolean;
+}

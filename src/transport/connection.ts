@@ -135,15 +135,15 @@ export class Connection implements ResponseSource {
     if (socket === undefined) return;
     if (!this.#isReferenced) socket.ref();
     this.#isReferenced = true;
-    const { request } = exchange;
-    if (request.body !== null && !Buffer.isBuffer(request.body)) {
-      void this.#stream(exchange, socket, request.body);
+    const { message } = exchange;
+    if (message.body !== null && !Buffer.isBuffer(message.body)) {
+      void this.#stream(exchange, socket, message.body);
       return;
     }
     try {
-      this.reader.begin(request.method, exchange);
+      this.reader.begin(message.method, exchange);
       exchange.progress = 'sent';
-      writeRequest(socket, request, request.body, this.#settings.ownLines);
+      writeRequest(socket, message, message.body, this.#settings.ownLines);
       this.#restartTimeout();
     } catch (error) {
       this.close(asGatewayError(error));
@@ -158,7 +158,7 @@ export class Connection implements ResponseSource {
 
   /** Cancels the request of the exchange on it. */
   cancel(error: GatewayError): void {
-    this.#exchange?.request.cancellation.cancel(error);
+    this.#exchange?.message.request.cancellation.cancel(error);
   }
 
   /** The exchange is given up: closes the connection unless it is still being made. */
@@ -210,7 +210,7 @@ export class Connection implements ResponseSource {
     this.#socket = socket;
     const now = this.#settings.clock.now();
     this.#useUntil = now + LONGEST_USE;
-    const facts = this.#exchange?.request.facts;
+    const facts = this.#exchange?.message.request.facts;
     if (facts !== undefined) facts.connectMs += now - this.#openedAt;
     // An error comes before the end or close that it causes.
     socket.on('error', (error) => this.#lose(error));
@@ -226,11 +226,11 @@ export class Connection implements ResponseSource {
     this.#isSending = true;
     try {
       const onSent = (): void => this.#onDrain?.();
-      const streamed = new StreamedRequest(socket, exchange.request, this.#settings.ownLines, onSent);
+      const streamed = new StreamedRequest(socket, exchange.message, this.#settings.ownLines, onSent);
       let isBegun = false;
       const begin = (): void => {
         // Bytes of the upstream before this moment are not a response to this request.
-        if (!isBegun) this.reader.begin(exchange.request.method, exchange);
+        if (!isBegun) this.reader.begin(exchange.message.method, exchange);
         isBegun = true;
         if (exchange.progress === 'unsent') exchange.progress = 'sent';
         this.#restartTimeout();
@@ -297,7 +297,7 @@ export class Connection implements ResponseSource {
       this.reader.isPersistent &&
       // The upstream would take the rest of the body for the next request.
       !this.#isSending &&
-      !isLastRequest(exchange.request);
+      !isLastRequest(exchange.message);
     this.#exchange = undefined;
     exchange?.release();
     if (isReusable) this.#free(exchange.response?.status === 401);

@@ -1,8 +1,9 @@
 import type { Clock } from '../base/clock.ts';
 import { GatewayError } from '../base/errors.ts';
 import type { Credential, CredentialSet } from '../credentials/credentials.ts';
-import { type Exchange, type ExchangeRequest, IDEMPOTENT, type Lost } from '../handshake/exchange.ts';
-import type { UpstreamResponse } from '../handshake/response.ts';
+import { IDEMPOTENT } from '../handshake/attempt-budget.ts';
+import type { Exchange, Message } from '../handshake/exchange.ts';
+import type { Lost, UpstreamResponse } from '../handshake/response.ts';
 import type { HistogramSeries } from '../metrics/series.ts';
 import {
   Connection,
@@ -123,21 +124,18 @@ export class Connections implements ConnectionOwner {
    * Sends a request over one of the connections. One connection carries one request at a time: if an upstream refuses
    * or resets, only one client is hit. Rejects with `overloaded` if none is free within `timeouts.response`.
    */
-  readonly exchange = (
-    request: ExchangeRequest,
-    observer = this.#observer,
-  ): Promise<UpstreamResponse | Lost> => {
-    const { reason } = request.cancellation;
+  readonly exchange = (message: Message, observer = this.#observer): Promise<UpstreamResponse | Lost> => {
+    const { reason } = message.request.cancellation;
     if (reason !== undefined || this.#isClosed) return Promise.reject(reason ?? closed());
     return new Promise((resolve, reject) => {
-      const exchange = new UpstreamExchange(request, this.#waiting, observer, resolve, reject);
+      const exchange = new UpstreamExchange(message, this.#waiting, observer, resolve, reject);
       if (this.#waiting.size > this.#available) exchange.waitingSince = this.#settings.clock.now();
       this.#schedule();
     });
   };
 
   /** Does the same for a health check, whose result the observer does not see. */
-  readonly check: Exchange = (request) => this.exchange(request, NO_OBSERVER);
+  readonly check: Exchange = (message) => this.exchange(message, NO_OBSERVER);
 
   /**
    * Makes a connection, with its checks, and closes it. It does not count as one of the connections.
@@ -234,7 +232,8 @@ export class Connections implements ConnectionOwner {
 
   /** Puts the next exchange on a connection, or refuses it; false: there is no connection for it now. */
   #start(next: UpstreamExchange, now: number): boolean {
-    const refusal = next.request.refusal?.() ?? (this.#isHttp10 ? lengthRequired(next.request) : undefined);
+    const { message } = next;
+    const refusal = message.refusal?.() ?? (this.#isHttp10 ? lengthRequired(message) : undefined);
     if (refusal !== undefined) {
       this.#waiting.takeThis(next);
       this.#observeWait(next, now);
@@ -242,8 +241,8 @@ export class Connections implements ConnectionOwner {
       return true;
     }
     if (this.#available <= 0) return false;
-    const { facts } = next.request;
-    const idle = this.#takeIdle(next.request, now);
+    const { facts, noTotalTimeout } = message.request;
+    const idle = this.#takeIdle(message, now);
     const client = this.#waiting.takeThis(next);
     client.held += 1;
     if (next.waitingSince !== undefined) this.#observeWait(next, now);
@@ -251,7 +250,7 @@ export class Connections implements ConnectionOwner {
     const connection = idle ?? this.#connection();
     // A stream of an hour does not show how long other requests have to wait.
     connection.client = client;
-    connection.takenAt = next.request.noTotalTimeout === true ? undefined : now;
+    connection.takenAt = noTotalTimeout === true ? undefined : now;
     if (idle === undefined) connection.open(next, now);
     else connection.begin(next);
     return true;
@@ -265,10 +264,9 @@ export class Connections implements ConnectionOwner {
   }
 
   /** Takes an idle connection that fits, the one that was used last; closes one that does not. */
-  #takeIdle(request: ExchangeRequest, now: number): Connection | undefined {
-    const needsFresh = request.freshConnection === true;
-    const isRepeatable =
-      IDEMPOTENT.has(request.method) && (request.body === null || Buffer.isBuffer(request.body));
+  #takeIdle({ method, body, freshConnection }: Message, now: number): Connection | undefined {
+    const needsFresh = freshConnection === true;
+    const isRepeatable = IDEMPOTENT.has(method) && (body === null || Buffer.isBuffer(body));
     for (let idle = this.#idle.pop(); idle !== undefined; idle = this.#idle.pop()) {
       const isUnfit = (needsFresh && idle.wasUsed) || (!isRepeatable && idle.mayBeClosing(now));
       if (!isUnfit && !idle.isStale(now)) return idle;

@@ -1,8 +1,8 @@
 import type { Cancellable } from '../base/cancellation.ts';
 import type { ErrorCode, GatewayError } from '../base/errors.ts';
 import type { RawHeaders } from '../base/raw-headers.ts';
-import type { ExchangeRequest, Lost } from '../handshake/exchange.ts';
-import type { ResponseSource, UpstreamResponse } from '../handshake/response.ts';
+import type { Message } from '../handshake/exchange.ts';
+import type { Lost, ResponseSource, UpstreamResponse } from '../handshake/response.ts';
 import { isConnectionLost, upstreamError } from './errors.ts';
 import type { FairQueue, Queued } from './fair-queue.ts';
 import type { ResponseReceiver } from './response-reader.ts';
@@ -24,9 +24,9 @@ export interface ExchangeObserver {
 /** Codes of errors that are the fault of the upstream or the network, not of a client, a response or the gateway. */
 const FAULTS: ReadonlySet<ErrorCode> = new Set(['upstream-unreachable', 'upstream-tls', 'upstream-timeout']);
 
-/** One request: it waits for a connection, goes out on one, and its response is returned at the head. */
+/** One message: it waits for a connection, goes out on one, and its response is returned at the head. */
 export class UpstreamExchange implements ResponseReceiver, Queued<UpstreamExchange>, Cancellable {
-  readonly request: ExchangeRequest;
+  readonly message: Message;
   readonly client: string;
   /** When it began to wait; undefined: it found a connection that it can have. */
   waitingSince: number | undefined;
@@ -46,20 +46,20 @@ export class UpstreamExchange implements ResponseReceiver, Queued<UpstreamExchan
 
   /** @param waiting the exchanges that wait for a connection, to which it adds itself */
   constructor(
-    request: ExchangeRequest,
+    message: Message,
     waiting: FairQueue<UpstreamExchange>,
     observer: ExchangeObserver,
     resolve: (result: UpstreamResponse | Lost) => void,
     reject: (error: GatewayError) => void,
   ) {
-    this.request = request;
-    this.client = request.client;
+    this.message = message;
+    this.client = message.request.client;
     this.#waiting = waiting;
     this.#observer = observer;
     this.#resolve = resolve;
     this.#reject = reject;
     waiting.add(this);
-    request.cancellation.add(this);
+    message.request.cancellation.add(this);
   }
 
   /** The request was cancelled. */
@@ -72,7 +72,7 @@ export class UpstreamExchange implements ResponseReceiver, Queued<UpstreamExchan
   }
 
   onInformation(status: number, headers: RawHeaders): void {
-    this.request.interim?.information(status, headers);
+    this.message.request.interim?.information(status, headers);
   }
 
   onHead(response: UpstreamResponse): void {
@@ -127,6 +127,6 @@ export class UpstreamExchange implements ResponseReceiver, Queued<UpstreamExchan
   release(): void {
     // The connection may be another exchange's from now on.
     this.connection = undefined;
-    this.request.cancellation.remove(this);
+    this.message.request.cancellation.remove(this);
   }
 }

@@ -15,11 +15,11 @@ import { MemoryChallengeStore } from '../challenges/store/memory.ts';
 import type { Credential } from '../credentials/credentials.ts';
 import type { AlgorithmName } from '../digest/algorithms.ts';
 import { offersScheme } from '../digest/challenge.ts';
-import type { Account, Call, HandshakeMetrics } from '../handshake/account.ts';
+import type { Account, HandshakeMetrics } from '../handshake/account.ts';
 import { AttemptBudget } from '../handshake/attempt-budget.ts';
 import { CredentialHealth } from '../handshake/credential-health.ts';
 import { alwaysStale, noDigest, refusedAgain } from '../handshake/errors.ts';
-import { type Exchange, NO_BODY } from '../handshake/exchange.ts';
+import { type Exchange, NO_BODY, type UpstreamRequest } from '../handshake/exchange.ts';
 import { type HandshakeOptions, handshake, type Refused } from '../handshake/handshake.ts';
 import { UpstreamResponse } from '../handshake/response.ts';
 import { leavingFrom, type ProxyOptions } from './egress.ts';
@@ -193,7 +193,7 @@ export class ProxyAuthentication {
   readonly #clock: Clock;
   readonly #health = new CredentialHealth();
   /** Undefined: there is no credential. */
-  readonly #digest: Account | undefined;
+  readonly #pool: NoncePool | undefined;
   /** Of the tunnel that tests an unknown credential, while others wait for it. */
   readonly #flights = new SingleFlight();
   #basicAccepted = false;
@@ -203,7 +203,7 @@ export class ProxyAuthentication {
   constructor(account: ProxyAccount, clock: Clock) {
     this.#account = account;
     this.#clock = clock;
-    this.#digest = account.credential && this.#digestAccount(account.credential);
+    this.#pool = account.credential && this.#poolOf(account.credential);
   }
 
   get credential(): Credential | undefined {
@@ -216,17 +216,17 @@ export class ProxyAuthentication {
    */
   async open(connect: Connect): Promise<Socket> {
     const { credential, mayAnswer } = this.#account;
-    if (this.#digest === undefined || credential === undefined) {
+    if (this.#pool === undefined || credential === undefined) {
       return openUnauthenticated(connect, 'no-credential');
     }
     if (!mayAnswer) return openUnauthenticated(connect, 'plaintext');
     if (this.#clock.now() < this.#nextTrial) throw proxyAuthenticationError('credential-refused');
     if (this.#health.refused) this.#health.reset();
     if (this.#basicAccepted && 'password' in credential) return this.#openWithBasic(connect, credential);
-    return this.#openWithDigest(connect, credential, this.#digest);
+    return this.#openWithDigest(connect, credential, this.#pool);
   }
 
-  async #openWithDigest(connect: Connect, credential: Credential, account: Account): Promise<Socket> {
+  async #openWithDigest(connect: Connect, credential: Credential, pool: NoncePool): Promise<Socket> {
     let last: ProxyReply | undefined;
     const exchange: Exchange = async ({ headers }) => {
       last?.socket.destroy();
@@ -236,12 +236,17 @@ export class ProxyAuthentication {
       const fields = isTunnel(status) || status === 407 ? last.headers : [];
       return new UpstreamResponse(status, '', fields, true, undefined);
     };
-    const target = this.#account.authority;
-    const request = { method: 'CONNECT', target, headers: [], body: NO_BODY, client: '', trace: undefined };
-    const cancellation = new Cancellation();
-    const call = { request: { ...request, cancellation }, budget: new AttemptBudget(), exchange };
+    const request: UpstreamRequest = {
+      method: 'CONNECT',
+      target: this.#account.authority,
+      headers: [],
+      body: NO_BODY,
+      cancellation: new Cancellation(),
+      budget: new AttemptBudget(),
+      client: '',
+    };
     try {
-      await this.#handshake(account, call);
+      await this.#handshake(this.#accountOver(exchange, credential, pool), request);
       if (last === undefined) throw proxyAuthenticationError('credential-refused');
       return tunnelOf(last);
     } catch (error) {
@@ -259,16 +264,16 @@ export class ProxyAuthentication {
    * Resolves when the proxy has responded to an attempt. One tunnel at a time tests an unknown credential. A refused
    * attempt with a nonce from earlier is followed by one with a fresh nonce, which shows whether the password is refused.
    */
-  async #handshake(account: Account, call: Call): Promise<void> {
-    if (this.#flights.busy) await this.#flights.follow(call.request.cancellation, PATIENCE_MS);
+  async #handshake(account: Account, request: UpstreamRequest): Promise<void> {
+    if (this.#flights.busy) await this.#flights.follow(request.cancellation, PATIENCE_MS);
     const flight = this.#health.accepted || this.#flights.busy ? undefined : this.#flights.lead();
     try {
       let options: HandshakeOptions = {};
       for (;;) {
-        const result = await handshake(account, call, options);
+        const result = await handshake(account, request, options);
         if (result === 'interrupted') throw proxyAuthenticationError('credential-refused');
         if (result.kind === 'response') break;
-        options = this.#afterRefusal(result, call);
+        options = this.#afterRefusal(result, request);
       }
     } finally {
       flight?.land('check');
@@ -278,7 +283,7 @@ export class ProxyAuthentication {
   }
 
   /** Returns how the next attempt begins. @throws GatewayError when none can follow */
-  #afterRefusal(refused: Refused, { budget }: Call): HandshakeOptions {
+  #afterRefusal(refused: Refused, { budget }: UpstreamRequest): HandshakeOptions {
     const { isStale, isEvidence, number, challenge, inHand } = refused;
     if (isStale) throw alwaysStale();
     // The refused attempt answered a challenge of its own, so the password was changed.
@@ -304,10 +309,10 @@ export class ProxyAuthentication {
     return tunnel;
   }
 
-  #digestAccount(credential: Credential): Account {
+  #poolOf(credential: Credential): NoncePool {
     const clock = this.#clock;
     const { algorithms } = this.#account;
-    const pool = new NoncePool({
+    return new NoncePool({
       credential,
       algorithms,
       clock,
@@ -320,15 +325,19 @@ export class ProxyAuthentication {
       onBound: () => {},
       renew: undefined,
     });
+  }
+
+  #accountOver(exchange: Exchange, credential: Credential, pool: NoncePool): Account {
     return {
       credential,
       pool,
       health: this.#health,
-      clock,
-      algorithms,
+      clock: this.#clock,
+      algorithms: this.#account.algorithms,
       requireQop: true,
       field: 'proxy-authorization',
       address: '',
+      exchange,
       metrics: METRICS,
       deployment: '',
       forwardTrace: false,

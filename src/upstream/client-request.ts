@@ -5,6 +5,7 @@ import { type Linked, LinkedQueue } from '../base/linked-queue.ts';
 import { type ClientState, PerClient } from '../base/per-client.ts';
 import type { RawHeaders } from '../base/raw-headers.ts';
 import { callEach } from '../base/report-error.ts';
+import { AttemptBudget, type Retries } from '../handshake/attempt-budget.ts';
 import { clientTooSlow, upstreamTooSlow } from '../handshake/errors.ts';
 import {
   type ExchangeFacts,
@@ -36,19 +37,8 @@ export interface RequestToSend {
   readonly noTotalTimeout: boolean;
 }
 
-/** A request with its deadline. */
-export interface Timed extends Linked<Timed> {
-  readonly cancellation: Cancellation;
-  /** Its body; undefined: it has none. */
-  readonly source: BodySource | undefined;
-  /** None until it was received, as far as it can be kept. */
-  readonly body: ReceivedBody;
-  /** When its time is over, on the clock of the process, in milliseconds. `Deadlines` sets it. */
-  deadline: number;
-}
-
 /** A client's request from `send` to `end`, and what it takes of its upstream meanwhile. */
-export class ActiveRequest implements UpstreamRequest, Timed {
+export class ActiveRequest implements UpstreamRequest, Linked<ActiveRequest> {
   readonly client: string;
   readonly method: string;
   readonly target: string;
@@ -56,30 +46,34 @@ export class ActiveRequest implements UpstreamRequest, Timed {
   readonly noTotalTimeout: boolean;
   readonly trace: TracedWork | undefined;
   readonly facts: RequestFacts;
+  /** Its body; undefined: it has none. */
   readonly source: BodySource | undefined;
   readonly interim: InterimReceiver;
   readonly cancellation: Cancellation;
+  readonly budget: AttemptBudget;
   /** None until it was received, as far as it can be kept. */
   body: ReceivedBody = NO_BODY;
   refusal: Refusal | undefined;
   /** Undefined: none has come. */
   response: UpstreamResponse | undefined;
+  /** When its time is over, on the clock of the process, in milliseconds. `Deadlines` sets it. */
   deadline = Number.POSITIVE_INFINITY;
-  previous: Timed | undefined = undefined;
-  next: Timed | undefined = undefined;
+  previous: ActiveRequest | undefined = undefined;
+  next: ActiveRequest | undefined = undefined;
   /** Undefined: it has not been admitted. */
   load: ClientLoad | undefined;
   /** True if its body is streamed because there was no memory to keep it. */
   spilled = false;
   ended = false;
 
-  /** `source`: its body; undefined: it has none. */
+  /** `source`: its body; undefined: it has none. `retries`: those of its upstream. */
   constructor(
     facts: RequestFacts,
     { target, headers, noTotalTimeout }: RequestToSend,
     source: BodySource | undefined,
     interim: InterimReceiver,
     cancellation: Cancellation,
+    retries: Retries,
   ) {
     this.client = facts.client;
     this.method = facts.method;
@@ -91,6 +85,7 @@ export class ActiveRequest implements UpstreamRequest, Timed {
     this.source = source;
     this.interim = interim;
     this.cancellation = cancellation;
+    this.budget = new AttemptBudget(retries);
   }
 }
 
@@ -156,7 +151,7 @@ export class Deadlines {
   readonly #ms: number;
   readonly #clock: Clock;
   /** In the order in which they end. */
-  readonly #open = new LinkedQueue<Timed>();
+  readonly #open = new LinkedQueue<ActiveRequest>();
   #timer: NodeJS.Timeout | undefined;
 
   /** `ms`: the time that a request may take, in milliseconds. */
@@ -166,14 +161,14 @@ export class Deadlines {
   }
 
   /** The time of a request begins now; the caller calls `end` when it is over. */
-  begin(request: Timed, now: number): void {
+  begin(request: ActiveRequest, now: number): void {
     request.deadline = now + this.#ms;
     this.#open.add(request);
     this.#timer ??= this.#wake(this.#ms);
   }
 
   /** Does nothing for a request whose time was not begun, or is over. */
-  end(request: Timed): void {
+  end(request: ActiveRequest): void {
     this.#open.remove(request);
   }
 
@@ -185,7 +180,7 @@ export class Deadlines {
   #expire(): void {
     this.#timer = undefined;
     const now = this.#clock.now();
-    const expired: Timed[] = [];
+    const expired: ActiveRequest[] = [];
     const open = this.#open;
     for (let first = open.first; first !== undefined && first.deadline <= now; first = open.first) {
       open.remove(first);
@@ -195,7 +190,7 @@ export class Deadlines {
     callEach(expired, (request) => request.cancellation.cancel(this.#reasonOf(request)));
   }
 
-  #reasonOf({ source, body }: Timed): GatewayError {
+  #reasonOf({ source, body }: ActiveRequest): GatewayError {
     const isReceiving = source !== undefined && body === NO_BODY;
     const awaitsClient = isReceiving || (body.kind === 'streamed' && body.progress.awaitsClient);
     return awaitsClient ? clientTooSlow(this.#ms) : upstreamTooSlow(this.#ms);

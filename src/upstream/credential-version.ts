@@ -12,7 +12,6 @@ import type { AlgorithmName } from '../digest/algorithms.ts';
 import {
   type Account,
   anotherNonce,
-  type Call,
   chooseChallenge,
   discard,
   type HandshakeMetrics,
@@ -23,12 +22,11 @@ import {
 } from '../handshake/account.ts';
 import { AttemptBudget, type Retries } from '../handshake/attempt-budget.ts';
 import { CredentialHealth, METHOD_REFUSED, SAYS_NOTHING } from '../handshake/credential-health.ts';
-import { type Exchange, NO_BODY } from '../handshake/exchange.ts';
+import { type Exchange, NO_BODY, type UpstreamRequest } from '../handshake/exchange.ts';
 import type { FlightRecorder } from '../handshake/flight-recorder.ts';
 import { type HandshakeOptions, handshake, type Refused } from '../handshake/handshake.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
 import type { Tracing } from '../tracing/tracing.ts';
-import type { ConnectionOptions } from '../transport/connections.ts';
 import { type Egress, egressAddress } from '../transport/egress.ts';
 import { trustOf, type UpstreamTls } from '../transport/upstream-tls.ts';
 
@@ -47,7 +45,11 @@ export interface VersionOptions {
   readonly renewAhead: RenewAhead;
   /** Target of the gateway's own requests while none is known that succeeded. */
   readonly neutralTarget: string;
-  readonly timeouts: ConnectionOptions['timeouts'];
+  /** Milliseconds. */
+  readonly timeouts: {
+    /** The longest that one response may take. */
+    readonly response: number;
+  };
   readonly forwardTrace: boolean;
 }
 
@@ -157,7 +159,7 @@ export class CredentialVersion {
 
   /** Requests go out over this transport from now on. */
   attach(transport: Transport): void {
-    const { address, options, metrics } = transport;
+    const { address, exchange, options, metrics } = transport;
     const { deployment, algorithms, forwardTrace } = options;
     const { clock, recorder } = this.#deps;
     const pool = this.#poolFor(options);
@@ -169,6 +171,7 @@ export class CredentialVersion {
       algorithms,
       field: 'authorization',
       address,
+      exchange,
       metrics,
       deployment,
       forwardTrace,
@@ -228,18 +231,18 @@ export class CredentialVersion {
     const { account } = latest;
     const trace = this.#background(latest);
     try {
-      const first = await answerOnce(question, latest, trace, question.options);
+      const first = await answerOnce(account, question, trace, question.options);
       if (!isRefusal(first)) return first;
       const { isNamedAgain, attempt, number, inHand } = first;
       if (!isNamedAgain) return { kind: 'refused', attempt: number, attempts: 1, inHand };
-      const call = callOf(question, latest, trace);
+      const request = requestOf(question, trace);
       const asked = await anotherNonce(
         attempt.nonce.challenge.nonce,
-        () => askAlone(account, call),
+        () => askAlone(account, request),
         (each) => chooseChallenge(account, each)?.nonce,
       );
-      if (!isChallenge(account, asked)) return await replyOf(account, asked, call);
-      const second = await answerOnce(question, latest, trace, { challenge: asked });
+      if (!isChallenge(account, asked)) return await replyOf(account, asked, request);
+      const second = await answerOnce(account, question, trace, { challenge: asked });
       if (!isRefusal(second)) return second;
       return { kind: 'refused', attempt: second.number, attempts: 2, inHand: second.inHand };
     } catch (error) {
@@ -259,7 +262,7 @@ export class CredentialVersion {
     const trace = this.#background(latest);
     const pending: PendingChallenge = account.pool.open(replaces);
     try {
-      const asked = await askAlone(account, callOf(question, latest, trace));
+      const asked = await askAlone(account, requestOf(question, trace));
       const challenge = chooseChallenge(account, asked);
       if (challenge === undefined) return UNCLEAR;
       const nonce = takeChallenge(account, pending, challenge, asked, { reason: 'ahead', trace });
@@ -307,19 +310,19 @@ export class CredentialVersion {
   }
 }
 
-function callOf(
+function requestOf(
   { method, target, cancellation }: Question,
-  { transport }: Attachment,
-  trace: Call['request']['trace'],
-): Call {
-  return {
-    request: { method, target, headers: [], body: NO_BODY, cancellation, client: '', trace },
-    exchange: transport.exchange,
-    budget: new AttemptBudget(NO_RETRIES, 1),
-  };
+  trace: UpstreamRequest['trace'],
+): UpstreamRequest {
+  const budget = new AttemptBudget(NO_RETRIES, 1);
+  return { method, target, headers: [], body: NO_BODY, cancellation, budget, client: '', trace };
 }
 
-async function replyOf(account: Account, response: UpstreamResponse, { budget }: Call): Promise<Reply> {
+async function replyOf(
+  account: Account,
+  response: UpstreamResponse,
+  { budget }: UpstreamRequest,
+): Promise<Reply> {
   await discard(account, response);
   const { status } = response;
   const isUnprotected = budget.answered === 0;
@@ -330,8 +333,8 @@ async function replyOf(account: Account, response: UpstreamResponse, { budget }:
 }
 
 /** Sends the request of a question without an answer. @throws GatewayError when there is no response */
-async function askAlone(account: Account, call: Call): Promise<UpstreamResponse> {
-  const asked = await sendMessage(account, unsigned(call.request), call, false);
+async function askAlone(account: Account, request: UpstreamRequest): Promise<UpstreamResponse> {
+  const asked = await sendMessage(account, unsigned(request));
   if (asked.kind === 'lost') throw asked.error;
   if (isChallenge(account, asked)) account.metrics.upstreamAttempts.challenged.inc();
   return asked;
@@ -339,17 +342,16 @@ async function askAlone(account: Account, call: Call): Promise<UpstreamResponse>
 
 /** Asks and answers in one handshake, and returns what that shows, or a refusal that can have two reasons. */
 async function answerOnce(
+  account: Account,
   question: Question,
-  latest: Attachment,
-  trace: Call['request']['trace'],
+  trace: UpstreamRequest['trace'],
   options: HandshakeOptions = {},
 ): Promise<Reply | Refused> {
-  const { account } = latest;
-  const call = callOf(question, latest, trace);
-  const result = await handshake(account, call, { reason: 'stale', ...options, verifies: true });
+  const request = requestOf(question, trace);
+  const result = await handshake(account, request, { ...options, verifies: true });
   // No question is interrupted: `verifies`.
   if (result === 'interrupted') return UNCLEAR;
-  if (result.kind === 'response') return replyOf(account, result, call);
+  if (result.kind === 'response') return replyOf(account, result, request);
   return result.isStale ? UNCLEAR : result;
 }
 

@@ -4,7 +4,6 @@ import { reportError } from '../base/report-error.ts';
 import type { Nonce } from '../challenges/nonce.ts';
 import type { NoncePool } from '../challenges/pool.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
-import type { AttemptBudget } from '../handshake/attempt-budget.ts';
 import {
   cannotRepeat,
   credentialRefused,
@@ -143,21 +142,14 @@ export class UpstreamCredential {
    * @throws GatewayError when there is no response; `upstream-credential-refused`, `upstream-target-refused`
    * @throws TypeError when the transport is not attached
    */
-  async send(
-    request: UpstreamRequest,
-    budget: AttemptBudget,
-    transport: Transport,
-  ): Promise<UpstreamResponse> {
+  async send(request: UpstreamRequest, transport: Transport): Promise<UpstreamResponse> {
     const { refusedTargets, recorder, deployment } = this.#deps;
     const { count } = refusedTargets;
     if (refusedTargets.bars(request)) throw targetRefused();
     const requests = this.#requests.get(transport);
     if (requests === undefined) throw new TypeError('the credential has no such transport');
-    const { exchange } = transport;
     const call: Sending = {
       request,
-      budget,
-      exchange,
       transport,
       flight: undefined,
       turn: undefined,
@@ -173,7 +165,7 @@ export class UpstreamCredential {
         if (version !== call.version) options = this.#firstOptions(version);
         call.version = version;
         if (call.isLate) options = { ...options, ignoresDoubt: true };
-        const result = await handshake(version.on(transport), call, options);
+        const result = await handshake(version.on(transport), request, options);
         if (result === 'interrupted') this.#interrupted(call);
         else if (result.kind === 'refused') options = await this.#afterRefusal(version, result, call);
         else {
@@ -265,7 +257,7 @@ export class UpstreamCredential {
     call: Sending,
   ): Promise<HandshakeOptions> {
     const { clock, circuit } = this.#deps;
-    const { budget } = call;
+    const { budget } = call.request;
     const since = clock.now();
     if (refused.isEvidence && !version.health.refused) circuit.attempted();
     if (!refused.isStale) await this.#explain(version, refused, call);
@@ -281,7 +273,7 @@ export class UpstreamCredential {
 
   /** The version is refused or replaced. @throws GatewayError when the request has no attempt for another one */
   async #goOn(version: CredentialVersion, call: Sending): Promise<HandshakeOptions> {
-    const { budget } = call;
+    const { budget } = call.request;
     this.#waiting.endTest(call, 'check');
     if (!this.versions.isReplaced(version) && budget.spent) await this.#verifier.tryUnknown(call);
     // The attempts that are added go out with another version, which the upstream has accepted.
@@ -294,7 +286,7 @@ export class UpstreamCredential {
   /** Waits until it is known whether the version is refused, or something else explains the refusal. */
   async #explain(version: CredentialVersion, refused: Refused, call: Sending): Promise<void> {
     const { health } = version;
-    const { budget } = call;
+    const { budget } = call.request;
     const { inUse, rotation } = this.versions;
     const hasOthers = rotation.others.length > 0;
     // A second refusal of a credential that was found good in between says nothing new of it.
@@ -327,7 +319,7 @@ export class UpstreamCredential {
       if (!this.#waiting.busy)
         this.#verifier.begin(version, call.request.target, evidenceOf(refused, health));
       if ((await this.#waiting.waitFor(call)) !== 'check') return false;
-      call.budget.confirmed = health.accepted;
+      call.request.budget.confirmed = health.accepted;
     }
     return true;
   }

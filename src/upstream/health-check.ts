@@ -119,8 +119,8 @@ async function unauthenticated(
   target: string,
   cancellation: Cancellation,
 ): Promise<UpstreamResponse> {
-  const message = { method: 'GET', target, headers: [], body: null };
-  const response = await connections.check({ ...message, client: '', cancellation });
+  const request = { client: '', cancellation };
+  const response = await connections.check({ request, method: 'GET', target, headers: [], body: null });
   if (response.kind === 'lost') throw response.error;
   if (response.status === 401) await response.discard();
   else response.abandon();

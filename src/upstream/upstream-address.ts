@@ -4,7 +4,6 @@ import { GatewayError } from '../base/errors.ts';
 import { reportError } from '../base/report-error.ts';
 import type { NoncePool } from '../challenges/pool.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
-import type { AttemptBudget } from '../handshake/attempt-budget.ts';
 import { circuitOpen } from '../handshake/errors.ts';
 import type { UpstreamRequest } from '../handshake/exchange.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
@@ -17,10 +16,11 @@ import type { UpstreamCredential, VersionTest } from './credential.ts';
 import type { CredentialRegistry } from './credential-registry.ts';
 import type { Transport, VersionOptions } from './credential-version.ts';
 import { type CheckPace, checkAddress } from './health-check.ts';
+import type { Address } from './upstream.ts';
 import type { VersionState } from './versions.ts';
 
 /** Options of one address of an upstream. */
-export interface AddressOptions extends ConnectionOptions, VersionOptions {
+export interface AddressOptions extends ConnectionOptions, Omit<VersionOptions, 'timeouts'> {
   /** Attempts in a minute with a credential that is refused. */
   readonly attemptsWhenRefused: number;
   readonly circuit: CircuitOptions;
@@ -70,7 +70,7 @@ export interface VersionChoice {
 const ENDED = new GatewayError('draining', 'The health check has ended.');
 
 /** One address of a deployment's upstream: its connections, its state, and what is known of each credential. */
-export class UpstreamAddress implements ExchangeObserver {
+export class UpstreamAddress implements Address, ExchangeObserver {
   /** Host and port. */
   readonly address: string;
   readonly connections: Connections;
@@ -148,29 +148,20 @@ export class UpstreamAddress implements ExchangeObserver {
     }
   }
 
-  /**
-   * Sends a client request, authenticated with the credential of this name.
-   * @throws GatewayError `upstream-circuit-open`; when there is no response
-   * @throws TypeError when the deployment has no such credential
-   */
-  send(request: UpstreamRequest, budget: AttemptBudget, name: string): Promise<UpstreamResponse> {
+  send(request: UpstreamRequest, name: string): Promise<UpstreamResponse> {
     const credential = this.#credentials.get(name);
     if (credential === undefined) {
       throw new TypeError(`deployment ${this.#options.deployment} has no credential ${name}`);
     }
-    if (this.state.status.circuit !== 'closed') return this.#sendTrial(request, budget, credential);
-    return credential.send(request, budget, this.#transport);
+    if (this.state.status.circuit !== 'closed') return this.#sendTrial(request, credential);
+    return credential.send(request, this.#transport);
   }
 
-  async #sendTrial(
-    request: UpstreamRequest,
-    budget: AttemptBudget,
-    credential: UpstreamCredential,
-  ): Promise<UpstreamResponse> {
+  async #sendTrial(request: UpstreamRequest, credential: UpstreamCredential): Promise<UpstreamResponse> {
     const change = this.state.admit(request);
     if (change !== undefined) this.#changed(change);
     try {
-      return await credential.send(request, budget, this.#transport);
+      return await credential.send(request, this.#transport);
     } finally {
       this.state.leave(request);
     }

@@ -1,58 +1,66 @@
 import { InFlight } from '../base/in-flight.ts';
 import { reportError } from '../base/report-error.ts';
-import type { CredentialSet } from '../credentials/credentials.ts';
-import { discard } from '../handshake/account.ts';
-import { AttemptBudget, RetryBudget, type RetryOptions } from '../handshake/attempt-budget.ts';
+import { IDEMPOTENT, RetryBudget, type RetryOptions } from '../handshake/attempt-budget.ts';
 import { circuitOpen, outOfBodyMemory } from '../handshake/errors.ts';
-import { IDEMPOTENT } from '../handshake/exchange.ts';
+import type { UpstreamRequest } from '../handshake/exchange.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
 import type { DeploymentMetrics } from '../metrics/deployment-metrics.ts';
-import type { Egress } from '../transport/egress.ts';
 import { isAddressMissing } from '../transport/errors.ts';
 import { type BodyLimits, type BodyMemory, receiveBody } from '../transport/request-body.ts';
-import { type ActiveRequest, Admission, Deadlines } from './client-request.ts';
-import type { VersionTest } from './credential.ts';
+import type { AddressState } from './address-state.ts';
+import { type ActiveRequest, Admission, type AdmissionQueue, Deadlines } from './client-request.ts';
 import {
   EgressAddresses,
   type EgressAddressesDeps,
   type EgressAddressesOptions,
   type EgressChoice,
 } from './egress-addresses.ts';
-import { type OutcomeOptions, Outcomes, type OutcomesDeps } from './outcomes.ts';
-import {
-  type AddressDeps,
-  type AddressOptions,
-  UpstreamAddress,
-  type VersionChoice,
-} from './upstream-address.ts';
+import { Outcomes, type OutcomesDeps, type OutcomesOptions } from './outcomes.ts';
 
-/** Options of an upstream; its credentials come apart, since they can change while it is in use. */
-export interface UpstreamOptions extends Omit<AddressOptions, 'origin' | 'egress'> {
-  /** `https://host:port` of each address, the preferred one first. */
-  readonly origins: readonly string[];
-  readonly egress: EgressOptions;
-  readonly body: BodyLimits;
+export interface UpstreamOptions extends OutcomesOptions {
+  readonly egress: Omit<EgressAddressesOptions, 'deployment'>;
+  /** Most connections to an address at a time. */
+  readonly connections: number;
+  /** Milliseconds. */
+  readonly timeouts: {
+    /** The longest that a request may wait for a connection, too. */
+    readonly response: number;
+  };
   /** The longest that one client request may take here, in milliseconds. */
   readonly totalTimeout: number;
-  readonly outcomes: readonly OutcomeOptions[];
+  readonly body: BodyLimits;
   readonly retry: RetryOptions;
+  /** True: the trace of a client is passed on. */
+  readonly forwardTrace: boolean;
 }
 
-interface EgressOptions extends Pick<Egress, 'proxy'>, Omit<EgressAddressesOptions, 'deployment'> {}
-
-export interface UpstreamDeps extends AddressDeps, OutcomesDeps, EgressAddressesDeps {
+export interface UpstreamDeps extends OutcomesDeps, EgressAddressesDeps {
+  /** Those of the deployment. */
+  readonly metrics: DeploymentMetrics;
   /** Shared by all upstreams of this process. */
   readonly bodyMemory: BodyMemory;
+}
+
+/** One address of an upstream, as a request meets it: `UpstreamAddress`. */
+export interface Address {
+  readonly state: AddressState;
+  readonly connections: AdmissionQueue;
+  /**
+   * Sends a request, authenticated with the credential of this name, and returns its response at the head.
+   * @throws GatewayError `upstream-circuit-open`; when there is no response
+   * @throws TypeError when the deployment has no such credential
+   */
+  send(request: UpstreamRequest, credential: string): Promise<UpstreamResponse>;
 }
 
 /** Milliseconds between two looks which of several local addresses this host has. */
 const LOOK_MS = 5_000;
 
-/** One deployment's upstream, at one address or several, from one local address or several. */
-export class Upstream {
+/** Sends the requests of one deployment: to one address or several, from one local address or several. */
+export class Upstream<A extends Address = Address> {
   readonly options: UpstreamOptions;
   /** All that are reached from the first local address, then those from the next one. */
-  readonly addresses: readonly UpstreamAddress[];
+  readonly addresses: readonly A[];
   /** The local addresses that requests leave from. */
   readonly egress: EgressAddresses;
   /** Undefined: there is one local address at most. */
@@ -63,7 +71,8 @@ export class Upstream {
   readonly #deadlines: Deadlines;
   readonly #admission: Admission;
   readonly #metrics: DeploymentMetrics;
-  readonly #retries: RetryBudget;
+  /** For the budgets of requests. */
+  readonly retries: RetryBudget;
   readonly #inFlight = new InFlight();
   /** Requests on a connection whose bodies are streamed because there was no memory to keep them. */
   #spilled = 0;
@@ -72,25 +81,19 @@ export class Upstream {
   constructor(
     options: UpstreamOptions,
     deps: UpstreamDeps,
-    sets: readonly CredentialSet[],
-    before: Upstream | undefined,
+    addresses: readonly A[],
+    before: Upstream<A> | undefined,
   ) {
-    const { origins, egress, totalTimeout, retry } = options;
+    const { deployment, egress, totalTimeout, retry } = options;
     this.options = options;
+    this.addresses = addresses;
     this.#deps = deps;
     this.outcomes = Outcomes.of(options, deps, before?.outcomes);
     this.#deadlines = new Deadlines(totalTimeout, deps.clock);
     this.#admission = new Admission(options.timeouts.response);
     this.#metrics = deps.metrics;
-    this.#retries = new RetryBudget(retry, deps.clock, deps.metrics.retries);
-    const { localAddresses, proxy } = egress;
-    const from = localAddresses.length === 0 ? [undefined] : localAddresses;
-    this.addresses = from.flatMap((localAddress) =>
-      origins.map(
-        (origin) => new UpstreamAddress({ ...options, origin, egress: { localAddress, proxy } }, deps, sets),
-      ),
-    );
-    this.egress = EgressAddresses.of({ ...egress, deployment: options.deployment }, deps, before?.egress);
+    this.retries = new RetryBudget(retry, deps.clock, deps.metrics.retries);
+    this.egress = EgressAddresses.of({ ...egress, deployment }, deps, before?.egress);
     if (!this.egress.areSeveral) return;
     const look = (): void => void this.egress.look().catch(reportError);
     this.#looking = setInterval(look, LOOK_MS).unref();
@@ -98,55 +101,15 @@ export class Upstream {
   }
 
   /** The addresses as reached from the local address that requests leave from now. */
-  get addressesInUse(): readonly UpstreamAddress[] {
+  get addressesInUse(): readonly A[] {
     return this.#reachedFrom(this.egress.inUse);
   }
 
   /** The address that requests prefer now. */
-  get preferred(): UpstreamAddress {
+  get preferred(): A {
     const found = preferredOf(this.addressesInUse);
     if (found === undefined) throw new TypeError('an upstream has at least one address');
     return found;
-  }
-
-  /** Takes over nonces that other processes share; for the start. */
-  async restore(): Promise<void> {
-    await Promise.all(this.addresses.map((address) => address.restore()));
-  }
-
-  uses(credential: string): boolean {
-    return this.addresses.some((address) => address.credential(credential) !== undefined);
-  }
-
-  /** Takes over the versions that the sources of a credential hold now; a credential that is new here is used at once. */
-  offer(set: CredentialSet): void {
-    for (const address of this.addresses) address.offer(set);
-  }
-
-  /** Does the same if it is the credential of the proxy. */
-  offerProxy(set: CredentialSet): void {
-    for (const { connections } of this.addresses) connections.offer(set);
-  }
-
-  /** Tests a version at the preferred address: `UpstreamCredential.test`. */
-  testVersion(choice: VersionChoice, target: string): Promise<VersionTest> {
-    return this.preferred.testVersion(choice, target);
-  }
-
-  has({ credential, version }: VersionChoice): boolean {
-    return this.addresses.some(
-      (address) => address.credential(credential)?.versions.named(version) !== undefined,
-    );
-  }
-
-  /** Puts a version in use, which is known to be accepted, at all addresses that have it. */
-  promote({ credential, version }: VersionChoice): void {
-    for (const address of this.addresses) address.credential(credential)?.promote(version);
-  }
-
-  /** Drops every credential but these; the caller sends no new requests with them. */
-  keepOnly(names: ReadonlySet<string>): void {
-    for (const address of this.addresses) address.keepOnly(names);
   }
 
   /**
@@ -171,13 +134,12 @@ export class Upstream {
         request.cancellation,
       );
     }
-    const budget = new AttemptBudget(this.#retries);
     let response: UpstreamResponse;
     if (this.egress.areSeveral) {
-      response = await this.#sendFromAny(request, budget, credential, now);
+      response = await this.#sendFromAny(request, credential, now);
     } else {
       const address = this.#admit(request, this.addresses, now);
-      response = await this.#sendOrMove(request, budget, credential, address, this.addresses);
+      response = await this.#sendOrMove(request, credential, address, this.addresses);
       request.response = response;
       this.outcomes?.classify(response, credential);
     }
@@ -219,7 +181,7 @@ export class Upstream {
    * `now`: when it came.
    * @throws GatewayError `overloaded`, `upstream-circuit-open`
    */
-  #admit(request: ActiveRequest, addresses: readonly UpstreamAddress[], now: number): UpstreamAddress {
+  #admit(request: ActiveRequest, addresses: readonly A[], now: number): A {
     const { body } = request;
     const spilled = body.kind === 'streamed' && body.spilled;
     // Clients that send slowly must not hold every connection.
@@ -229,22 +191,17 @@ export class Upstream {
     request.load = this.#admission.enter(request.client, address.connections);
     if (spilled) this.#spilled += 1;
     request.spilled = spilled;
-    this.#retries.onRequest(now);
+    this.retries.onRequest(now);
     return address;
   }
 
   /** Sends a request from the local address in use, and goes on from others as `#sendFrom` says. */
-  async #sendFromAny(
-    request: ActiveRequest,
-    budget: AttemptBudget,
-    credential: string,
-    now: number,
-  ): Promise<UpstreamResponse> {
+  async #sendFromAny(request: ActiveRequest, credential: string, now: number): Promise<UpstreamResponse> {
     const mayTry = request.body.kind !== 'streamed' && IDEMPOTENT.has(request.method);
     let from = this.egress.choose(mayTry);
-    let address: UpstreamAddress | undefined = this.#admit(request, this.#reachedFrom(from.index), now);
+    let address: A | undefined = this.#admit(request, this.#reachedFrom(from.index), now);
     for (;;) {
-      const result = await this.#sendFrom(from, request, budget, credential, address);
+      const result = await this.#sendFrom(from, request, credential, address);
       if ('kind' in result) return result;
       from = result;
       address = this.#choose(this.#reachedFrom(from.index));
@@ -259,18 +216,17 @@ export class Upstream {
   async #sendFrom(
     from: EgressChoice,
     request: ActiveRequest,
-    budget: AttemptBudget,
     credential: string,
-    address: UpstreamAddress,
+    address: A,
   ): Promise<UpstreamResponse | EgressChoice> {
     request.facts.egress = from.address;
     let response: UpstreamResponse;
     try {
       const addresses = this.#reachedFrom(from.index);
-      response = await this.#sendOrMove(request, budget, credential, address, addresses);
+      response = await this.#sendOrMove(request, credential, address, addresses);
     } catch (error) {
       const next = isAddressMissing(error) ? this.egress.missing(from) : undefined;
-      if (next === undefined || !budget.takeMove(request, error, 'next_egress')) throw error;
+      if (next === undefined || !request.budget.takeMove(request, error, 'next_egress')) throw error;
       return next;
     }
     request.response = response;
@@ -280,9 +236,10 @@ export class Upstream {
       return response;
     }
     const next = this.egress.refused(from, response.outcome);
-    if (next === undefined || !this.#isAdmittingFrom(next) || !budget.takeNextEgress(request))
+    if (next === undefined || !this.#isAdmittingFrom(next) || !request.budget.takeNextEgress(request))
       return response;
-    await discard({ metrics: this.#metrics }, response);
+    await response.discard();
+    this.#metrics.upstreamAttempts[response.isWhole ? 'ok' : 'error'].inc();
     request.response = undefined;
     return next;
   }
@@ -290,31 +247,30 @@ export class Upstream {
   /** Sends a request to this address; if it gets no response there, once to another one of these. */
   #sendOrMove(
     request: ActiveRequest,
-    budget: AttemptBudget,
     credential: string,
-    address: UpstreamAddress,
-    addresses: readonly UpstreamAddress[],
+    address: A,
+    addresses: readonly A[],
   ): Promise<UpstreamResponse> {
-    const sent = address.send(request, budget, credential);
+    const sent = address.send(request, credential);
     if (addresses.length === 1) return sent;
     return sent.catch((error) => {
       // The others are reached from the same local address.
       if (isAddressMissing(error)) throw error;
       const other = this.#choose(addresses, address);
-      if (other === undefined || !budget.takeMove(request, error)) throw error;
-      return other.send(request, budget, credential);
+      if (other === undefined || !request.budget.takeMove(request, error)) throw error;
+      return other.send(request, credential);
     });
   }
 
   /** Which of these a request is sent to; undefined: the circuit of each is open. `except`: the one that it was sent to. */
-  #choose(addresses: readonly UpstreamAddress[], except?: UpstreamAddress): UpstreamAddress | undefined {
+  #choose(addresses: readonly A[], except?: A): A | undefined {
     if (addresses.length === 1) return addresses[0];
     const usable = addresses.filter((each) => each !== except && each.state.isAdmitting);
     return preferredOf(usable);
   }
 
   /** The addresses as reached from the local address at this position. */
-  #reachedFrom(index: number): readonly UpstreamAddress[] {
+  #reachedFrom(index: number): readonly A[] {
     if (!this.egress.areSeveral) return this.addresses;
     const { length } = this.options.origins;
     return this.addresses.slice(index * length, (index + 1) * length);
@@ -328,17 +284,15 @@ export class Upstream {
     return Math.min(...this.addressesInUse.map(({ state }) => state.retryAfterMs));
   }
 
-  /** Resolves when the requests under way are done and the connections closed. The caller sends no new ones. */
+  /** Resolves when the requests under way are done. The caller sends no new ones. */
   async close(): Promise<void> {
     clearInterval(this.#looking);
-    for (const address of this.addresses) address.endChecks();
     await this.#inFlight.idle();
-    await Promise.all(this.addresses.map((address) => address.close()));
   }
 }
 
 /** The first address that is settled, else the first that is not failing, else the first. */
-function preferredOf(addresses: readonly UpstreamAddress[]): UpstreamAddress | undefined {
+function preferredOf<A extends Address>(addresses: readonly A[]): A | undefined {
   return (
     addresses.find(({ state }) => state.isSettled) ??
     addresses.find(({ state }) => state.status.health !== 'failing') ??

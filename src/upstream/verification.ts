@@ -2,8 +2,8 @@ import type { Cancellation } from '../base/cancellation.ts';
 import { monotonicClock } from '../base/clock.ts';
 import { reportError } from '../base/report-error.ts';
 import { type Flight, SingleFlight } from '../base/single-flight.ts';
-import type { Call } from '../handshake/account.ts';
 import { credentialRefused } from '../handshake/errors.ts';
+import type { UpstreamRequest } from '../handshake/exchange.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
 import type { CredentialCircuit } from './credential-circuit.ts';
 import type { CredentialVersion, Reply, Transport } from './credential-version.ts';
@@ -76,7 +76,8 @@ async function firstAccepted<V>(
 export const PATIENCE_MS = 10_000;
 
 /** A client's request under way. */
-export interface Sending extends Call {
+export interface Sending {
+  readonly request: UpstreamRequest;
   readonly transport: Transport;
   /** Held while this request tests an unknown version, for which others wait; undefined: it does not. */
   flight: Flight | undefined;
@@ -131,13 +132,13 @@ export class Waiting extends SingleFlight {
    * @throws the reason of the cancellation
    */
   async waitFor(call: Sending, since = 0): Promise<WaitEnd> {
-    const { request, budget } = call;
+    const { budget, cancellation } = call.request;
     const left = patienceOf(call) - Math.max(budget.waitedMs, since);
     if (left <= 0) return 'late';
     const begun = monotonicClock.now();
-    const landing = await this.follow(request.cancellation, left);
+    const landing = await this.follow(cancellation, left);
     budget.waitedMs += monotonicClock.now() - begun;
-    if (request.cancellation.reason !== undefined) throw request.cancellation.reason;
+    if (cancellation.reason !== undefined) throw cancellation.reason;
     return landing;
   }
 }
@@ -208,8 +209,8 @@ export class Verifier {
   async tryUnknown(call: Sending): Promise<void> {
     const { inUse, rotation } = this.#deps.versions;
     const unknown = rotation.others.filter(({ health }) => !health.refused);
-    if (call.budget.bodySent || unknown.length === 0) return;
-    const { target } = call.request;
+    const { target, budget } = call.request;
+    if (budget.bodySent || unknown.length === 0) return;
     await this.#leadOrFollow(inUse, call, async (cancellation) => {
       await firstAccepted(this.#questionsAbout(unknown, target, cancellation));
     });

@@ -44,7 +44,7 @@ describe('a trace', () => {
     await scene.send({ trace, headers: ['x-a', 'b'] });
     const exchange = spans.find(({ name }) => name === 'exchange');
     const forwarded = ['traceparent', `00-${exchange?.traceId}-${exchange?.id}-01`];
-    expect(scene.requests[0]?.headers).toEqual(['x-a', 'b', ...(forwardTrace ? forwarded : [])]);
+    expect(scene.messages[0]?.headers).toEqual(['x-a', 'b', ...(forwardTrace ? forwarded : [])]);
   });
 
   test('has the code of an error, and of a request that was cancelled while it waited', async () => {

@@ -1,18 +1,9 @@
 import { describe, expect, test } from '@jest/globals';
-import { Cancellation } from '../../src/base/cancellation.ts';
 import { GatewayError } from '../../src/base/errors.ts';
 import { AttemptBudget } from '../../src/handshake/attempt-budget.ts';
-import { type Lost, NO_BODY, type UpstreamRequest } from '../../src/handshake/exchange.ts';
+import type { Lost } from '../../src/handshake/response.ts';
 
-const request = (method = 'GET'): UpstreamRequest => ({
-  method,
-  target: '/',
-  headers: [],
-  body: NO_BODY,
-  cancellation: new Cancellation(),
-  client: '',
-  trace: undefined,
-});
+const request = (method = 'GET') => ({ method });
 
 const loss = (change: Partial<Lost> = {}): Lost => ({
   kind: 'lost',

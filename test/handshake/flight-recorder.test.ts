@@ -3,9 +3,9 @@ import { Cancellation } from '../../src/base/cancellation.ts';
 import { GatewayError } from '../../src/base/errors.ts';
 import { Nonce } from '../../src/challenges/nonce.ts';
 import { type Challenge, parseChallenges } from '../../src/digest/challenge.ts';
-import { type AnsweredNonce, type Lost, NO_BODY } from '../../src/handshake/exchange.ts';
+import { type AnsweredNonce, NO_BODY } from '../../src/handshake/exchange.ts';
 import { FlightRecorder } from '../../src/handshake/flight-recorder.ts';
-import { UpstreamResponse } from '../../src/handshake/response.ts';
+import { type Lost, UpstreamResponse } from '../../src/handshake/response.ts';
 import { credential, noFacts } from './scene.ts';
 
 const NONCE = 'nonce-of-the-upstream';
@@ -45,7 +45,7 @@ function scene({ maxEvents = 100 } = {}) {
     answers?: AnsweredNonce,
   ): void => {
     const place = { deployment: 'd', address: 'upstream:80' };
-    const event = recorder.sent(place, { method: 'GET', answers }, request.facts);
+    const event = recorder.sent(place, { request, method: 'GET', answers });
     tick(ms);
     if (result instanceof GatewayError) recorder.failed(event, result);
     else recorder.received(event, result);

@@ -124,7 +124,7 @@ describe('without a nonce', () => {
     const scene = new HandshakeScene();
     scene.replies.push(challenge('n1', 'qop="auth"', ['a=b; Path=/', 'c=d']), answered());
     await scene.send();
-    expect(scene.requests.map(({ headers }) => headers.slice(-2).join('='))).toEqual(['', 'cookie=a=b; c=d']);
+    expect(scene.messages.map(({ headers }) => headers.slice(-2).join('='))).toEqual(['', 'cookie=a=b; c=d']);
   });
 
   test.each(['Basic realm="r"', ''])('a 401 with %j cannot be answered', async (line) => {
@@ -444,7 +444,7 @@ test('a body that is kept goes out with each exchange', async () => {
   scene.replies.push(challenge('n1'), stale('n2'), answered());
   expect(await scene.send({ ...POST, body: { kind: 'kept', content: bytes } })).toBe('answered');
   expect(scene.sent).toEqual(['POST /x', 'POST /x n1:1', 'POST /x n2:1']);
-  expect(scene.requests.map(({ body }) => body)).toEqual([bytes, bytes, bytes]);
+  expect(scene.messages.map(({ body }) => body)).toEqual([bytes, bytes, bytes]);
 });
 
 test('a nonce that was left to another process before a request used it is not used', async () => {
@@ -467,7 +467,7 @@ describe('a body that is not kept', () => {
     const body = streamed();
     expect(await scene.send({ ...POST, body })).toBe('answered');
     expect(scene.sent).toEqual(['HEAD /x', 'POST /x n1:1']);
-    const [asking, sending] = scene.requests;
+    const [asking, sending] = scene.messages;
     expect([asking?.headers, asking?.body]).toEqual([['x-a', 'b'], null]);
     expect(sending?.headers.slice(0, 4)).toEqual(POST.headers);
     expect(sending?.body).toBe(body.content);
@@ -478,7 +478,7 @@ describe('a body that is not kept', () => {
     scene.replies.push(answered(), answered(), answered());
     expect(await scene.send({ ...POST, body: streamed() })).toBe('answered');
     expect(scene.sent).toEqual(['HEAD /x', 'POST /x', 'POST /x']);
-    expect(scene.requests.map(({ body }) => body === null)).toEqual([true, true, false]);
+    expect(scene.messages.map(({ body }) => body === null)).toEqual([true, true, false]);
     expect([scene.facts.attempts, scene.facts.challenged, scene.responses.length]).toEqual([3, false, 1]);
   });
 
@@ -490,7 +490,7 @@ describe('a body that is not kept', () => {
     scene.replies.push(reply, challenge('n1'), answered());
     expect(await scene.send({ ...POST, body: streamed() })).toBe('answered');
     expect(scene.sent).toEqual(['HEAD /x', `POST /x${fresh}`, `POST /x n1:1${fresh}`]);
-    expect([scene.requests[1]?.headers, scene.requests[1]?.body]).toEqual([['x-a', 'b'], null]);
+    expect([scene.messages[1]?.headers, scene.messages[1]?.body]).toEqual([['x-a', 'b'], null]);
   });
 
   test('is sent with a known nonce if the upstream asks for nothing for the requests without it', async () => {
@@ -592,8 +592,9 @@ test('tells the exchange for whom a request is, and how long it may take', async
   const cancellation = new Cancellation();
   scene.replies.push(challenge('n1'), answered());
   await scene.send({ client: 'reporting', noTotalTimeout: true, cancellation });
-  for (const request of scene.requests) {
-    expect(request).toMatchObject({ client: 'reporting', noTotalTimeout: true, freshConnection: false });
+  for (const { request, freshConnection } of scene.messages) {
+    expect(request).toMatchObject({ client: 'reporting', noTotalTimeout: true });
+    expect(freshConnection).toBe(false);
     expect(request.cancellation).toBe(cancellation);
   }
 });

@@ -11,14 +11,13 @@ import type { CredentialHealth } from '../../src/handshake/credential-health.ts'
 import {
   type Exchange,
   type ExchangeFacts,
-  type ExchangeRequest,
-  type Lost,
+  type Message,
   NO_BODY,
   type UpstreamRequest,
 } from '../../src/handshake/exchange.ts';
 import { FlightRecorder } from '../../src/handshake/flight-recorder.ts';
 import { type HandshakeOptions, handshake, type Refused } from '../../src/handshake/handshake.ts';
-import { type ResponseSource, UpstreamResponse } from '../../src/handshake/response.ts';
+import { type Lost, type ResponseSource, UpstreamResponse } from '../../src/handshake/response.ts';
 import { UpstreamCredential } from '../../src/upstream/credential.ts';
 import { CredentialCircuit, RefusedTargets } from '../../src/upstream/credential-circuit.ts';
 import { CredentialVersion, type Transport } from '../../src/upstream/credential-version.ts';
@@ -35,7 +34,7 @@ export const credential = {
 type Result = UpstreamResponse | Lost;
 
 /** The upstream's part in one request. */
-export type Reply = (request: ExchangeRequest) => Result | Promise<Result>;
+export type Reply = (message: Message) => Result | Promise<Result>;
 
 /** A 401 with a challenge. */
 export function challenge(
@@ -174,7 +173,7 @@ export class HandshakeScene {
   readonly replies: Reply[] = [];
   /** Each request on one line, with nonce and count of its answer. `wrong`: other hash code computes another response. */
   readonly sent: string[] = [];
-  readonly requests: ExchangeRequest[] = [];
+  readonly messages: Message[] = [];
   /** What was counted and reported. */
   readonly events: string[] = [];
   /** The responses that client requests got. */
@@ -213,7 +212,7 @@ export class HandshakeScene {
         noncePolicy: policy,
         renewAhead: false,
         neutralTarget: '/neutral',
-        timeouts: { connect: 10_000, response: 10_000, idle: 10_000 },
+        timeouts: { response: 10_000 },
         forwardTrace: true,
         ...options,
       },
@@ -265,14 +264,14 @@ export class HandshakeScene {
     return this.account.pool;
   }
 
-  readonly exchange: Exchange = async (request) => {
-    const refused = request.refusal?.();
+  readonly exchange: Exchange = async (message) => {
+    const refused = message.refusal?.();
     if (refused !== undefined) throw refused;
-    this.requests.push(request);
-    this.sent.push(lineOf(request));
+    this.messages.push(message);
+    this.sent.push(lineOf(message));
     const reply = this.replies.shift();
     if (reply === undefined) throw new Error(`no reply to ${this.sent.at(-1)}`);
-    return reply(request);
+    return reply(message);
   };
 
   /** A request of a client. */
@@ -283,6 +282,7 @@ export class HandshakeScene {
       headers: [],
       body: NO_BODY,
       cancellation: new Cancellation(),
+      budget: new AttemptBudget(),
       client: 'c',
       trace: undefined,
       facts: this.facts,
@@ -296,19 +296,14 @@ export class HandshakeScene {
     options?: HandshakeOptions,
     budget = new AttemptBudget(),
   ): Promise<'response' | 'interrupted' | Refused> {
-    const { exchange } = this;
-    const result = await handshake(
-      this.account,
-      { request: this.request(change), budget, exchange },
-      options,
-    );
+    const result = await handshake(this.account, this.request({ budget, ...change }), options);
     return result !== 'interrupted' && result.kind === 'response' ? 'response' : result;
   }
 
   /** Sends a client request; resolves to `answered`, or the code of its error. */
   async send(change: Partial<UpstreamRequest> = {}, budget = new AttemptBudget()): Promise<string> {
     try {
-      this.responses.push(await this.credential.send(this.request(change), budget, this.transport));
+      this.responses.push(await this.credential.send(this.request({ budget, ...change }), this.transport));
       return 'answered';
     } catch (error) {
       if (!(error instanceof GatewayError)) throw error;
@@ -322,13 +317,13 @@ export class HandshakeScene {
     this.replies.push(challenge(nonce, parameters), answered());
     const outcome = await this.send();
     if (outcome !== 'answered') throw new Error(outcome);
-    for (const list of [this.sent, this.requests, this.events, this.responses]) list.length = 0;
+    for (const list of [this.sent, this.messages, this.events, this.responses]) list.length = 0;
     Object.assign(this.facts, { attempts: 0, challenged: false, credential: undefined, upstreamAddress: '' });
   }
 }
 
 /** `GET /x n1:2` for an answer with nonce n1 and the second count. */
-function lineOf({ method, target, headers, freshConnection }: ExchangeRequest): string {
+function lineOf({ method, target, headers, freshConnection }: Message): string {
   const fresh = freshConnection === true ? ' fresh' : '';
   const at = headers.indexOf('authorization');
   if (at === -1) return `${method} ${target}${fresh}`;

@@ -1,9 +1,11 @@
 import { describe, expect, test } from '@jest/globals';
+import { Cancellation } from '../../src/base/cancellation.ts';
 import { GatewayError } from '../../src/base/errors.ts';
 import { Nonce } from '../../src/challenges/nonce.ts';
 import { parseChallenges } from '../../src/digest/challenge.ts';
 import { challengeRequest, signed, unsigned } from '../../src/handshake/account.ts';
-import { NO_BODY, type RequestBody } from '../../src/handshake/exchange.ts';
+import { AttemptBudget } from '../../src/handshake/attempt-budget.ts';
+import { NO_BODY, type RequestBody, type UpstreamRequest } from '../../src/handshake/exchange.ts';
 import { answer, readChallenges } from '../support/digest-client.ts';
 import { credential } from './scene.ts';
 
@@ -15,9 +17,10 @@ const iterable = chunks();
 const kept: RequestBody = { kind: 'kept', content: bytes };
 const streamed = (spilled: boolean): RequestBody => ({ kind: 'streamed', content: iterable, spilled });
 
-function requestWith(body: RequestBody) {
+function requestWith(body: RequestBody): UpstreamRequest {
   const headers = ['x-a', '1', 'Content-Length', '4', 'x-b', '2'];
-  return { method: 'PUT', target: '/x', headers, body };
+  const own = { client: '', cancellation: new Cancellation(), budget: new AttemptBudget() };
+  return { ...own, method: 'PUT', target: '/x', headers, body };
 }
 
 function nonceOf(qop: string, cookies: readonly string[] = []): Nonce {
@@ -42,17 +45,31 @@ describe('a request without an answer', () => {
     ['kept', kept, bytes],
     ['streamed', streamed(false), iterable],
   ])('has the body, %s', (_, body, payload) => {
-    const { headers } = requestWith(body);
-    expect(unsigned(requestWith(body))).toEqual({ method: 'PUT', target: '/x', headers, body: payload });
+    const request = requestWith(body);
+    const { headers } = request;
+    const message = { request, method: 'PUT', target: '/x', headers, body: payload };
+    expect(unsigned(request)).toEqual({ ...message, freshConnection: false });
+  });
+
+  test('goes out on a new connection if that is asked for, or another one was lost', () => {
+    const request = requestWith(kept);
+    expect(unsigned(request, true).freshConnection).toBe(true);
+    request.budget.repeats = 1;
+    const answers = { nonce: nonceOf('auth'), nc: 1 };
+    const all = [unsigned(request), challengeRequest(request, 'HEAD'), signed(request, answers)];
+    expect(all.map(({ freshConnection }) => freshConnection)).toEqual([true, true, true]);
   });
 
   test('that only asks for a challenge has no effects and no body', () => {
-    const headers = ['x-a', '1', 'x-b', '2'];
-    expect(challengeRequest(requestWith(kept), 'HEAD')).toEqual({
+    const interim = { information: () => {} };
+    const request = { ...requestWith(kept), interim };
+    expect(challengeRequest(request, 'HEAD')).toEqual({
+      request: { ...request, interim: undefined },
       method: 'HEAD',
       target: '/x',
-      headers,
+      headers: ['x-a', '1', 'x-b', '2'],
       body: null,
+      freshConnection: false,
     });
   });
 });
@@ -61,8 +78,11 @@ describe('a signed request', () => {
   test('has the answer behind its headers, in the field for an upstream or for a proxy', () => {
     const nonce = nonceOf('auth');
     const answers = { nonce, nc: 3 };
-    const { headers, body, ...rest } = signed(requestWith(kept), answers);
-    expect([rest, body]).toEqual([{ method: 'PUT', target: '/x', answers }, bytes]);
+    const request = requestWith(kept);
+    const refusal = () => undefined;
+    const { headers, body, ...rest } = signed(request, answers, 'authorization', refusal);
+    const message = { request, method: 'PUT', target: '/x', answers, refusal, freshConnection: false };
+    expect([rest, body]).toEqual([message, bytes]);
     expect(headers.slice(0, -1)).toEqual([...requestWith(kept).headers, 'authorization']);
     expect(headers.at(-1)).toContain('nc=00000003');
     expect(signed(requestWith(kept), answers, 'proxy-authorization').headers.at(-2)).toBe(

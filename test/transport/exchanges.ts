@@ -3,7 +3,7 @@ import { beforeAll } from '@jest/globals';
 import { Cancellation } from '../../src/base/cancellation.ts';
 import { type Clock, monotonicClock } from '../../src/base/clock.ts';
 import { asGatewayError } from '../../src/base/errors.ts';
-import type { ExchangeRequest } from '../../src/handshake/exchange.ts';
+import type { Message, RequestContext } from '../../src/handshake/exchange.ts';
 import type { UpstreamResponse } from '../../src/handshake/response.ts';
 import type { KeyPair } from '../../src/simulator/certificates.ts';
 import { type ConnectionOptions, Connections } from '../../src/transport/connections.ts';
@@ -27,10 +27,13 @@ export interface Outcome {
 /** Reads the body of a response to its end; of a piece that came, `onPiece` is told. */
 export type ReadBody = (response: UpstreamResponse, onPiece: (piece: Buffer) => void) => Promise<void>;
 
+/** Of a message and the request that it is sent for. */
+type Change = Partial<Omit<Message, 'request'> & RequestContext>;
+
 export interface ExchangeScene {
   readonly upstream: ScriptedConnections;
   readonly connections: Connections;
-  send(change?: Partial<ExchangeRequest>, read?: ReadBody): Promise<Outcome>;
+  send(change?: Change, read?: ReadBody): Promise<Outcome>;
 }
 
 export interface ExchangeSceneOptions {
@@ -108,25 +111,22 @@ async function readAll(response: UpstreamResponse, onPiece: (piece: Buffer) => v
 
 async function send(
   connections: Connections,
-  change: Partial<ExchangeRequest> = {},
+  change: Change = {},
   read: ReadBody = readAll,
 ): Promise<Outcome> {
   const responses: string[] = [];
   let trailers: readonly string[] = [];
   let body = '';
   let kind = 'answered';
-  const request: ExchangeRequest = {
+  const request: RequestContext = {
     client: '',
-    method: 'GET',
-    target: '/',
-    headers: [],
-    body: null,
     cancellation: new Cancellation(),
     interim: { information: (status) => void responses.push(`${status}`) },
     ...change,
   };
+  const message: Message = { method: 'GET', target: '/', headers: [], body: null, ...change, request };
   try {
-    const response = await connections.exchange(request);
+    const response = await connections.exchange(message);
     if (response.kind === 'lost') {
       kind = `lost: ${response.error.code}`;
     } else if (response.status === 401) {

@@ -90,11 +90,9 @@ async function ask(
   );
   const outcomes: unknown[] = [];
   for (let index = 0; index < times; index += 1) {
-    const request = {
-      ...{ client: '', method: 'GET', target: '/', headers: [], body: null },
-      cancellation: new Cancellation(),
-    };
-    const result = await connections.exchange(request);
+    const request = { client: '', cancellation: new Cancellation() };
+    const message = { request, method: 'GET', target: '/', headers: [], body: null };
+    const result = await connections.exchange(message);
     if (result.kind === 'response') await result.skip();
     outcomes.push(result.kind === 'response' ? result.status : result.error.code);
   }

@@ -40,7 +40,7 @@ function transportOf(change: Partial<VersionOptions> = {}, exchange = nothingSen
       noncePolicy: 'auto',
       renewAhead: false,
       neutralTarget: '/',
-      timeouts: { connect: 1_000, response: 1_000, idle: 1_000 },
+      timeouts: { response: 1_000 },
       forwardTrace: false,
       ...change,
     },
@@ -166,9 +166,9 @@ test('a release waits for the requests over its transport', async () => {
   ended.push('release');
   await testing;
   expect(ended).toEqual(['request', 'release']);
-  await expect(
-    credential.send({ target: '/', client: '' } as never, undefined as never, transport),
-  ).rejects.toThrow('no such transport');
+  await expect(credential.send({ target: '/', client: '' } as never, transport)).rejects.toThrow(
+    'no such transport',
+  );
 });
 
 /** The next nc of a nonce that the upstream gives again. */

@@ -2,7 +2,7 @@ import { describe, expect, test } from '@jest/globals';
 import { Cancellation } from '../../src/base/cancellation.ts';
 import type { Nonce } from '../../src/challenges/nonce.ts';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
-import type { ExchangeRequest } from '../../src/handshake/exchange.ts';
+import type { Message } from '../../src/handshake/exchange.ts';
 import type { Question, Reply, Transport } from '../../src/upstream/credential-version.ts';
 import {
   answered,
@@ -29,7 +29,7 @@ test('obtains a challenge, answers it, and leaves the nonce to requests', async 
   expect(scene.pool.reserve()?.lane.underWay).toBe(0);
   await scene.send();
   expect(scene.sent).toEqual(['HEAD /p', 'HEAD /p n1:1', 'GET /x n1:2']);
-  expect(scene.requests.at(-1)?.headers.slice(-2)).toEqual(['cookie', 'a=b']);
+  expect(scene.messages.at(-1)?.headers.slice(-2)).toEqual(['cookie', 'a=b']);
 });
 
 test('takes the place of the nonce that it renews', async () => {
@@ -221,7 +221,7 @@ describe('a version without connections', () => {
     const asked: string[] = [];
     const other = {
       ...scene.transport,
-      exchange: async (request: ExchangeRequest) => {
+      exchange: async (request: Message) => {
         asked.push(request.method);
         return scene.exchange(request);
       },
@@ -259,8 +259,8 @@ test('a question is the gateway’s own: no client waits for it, and it can be c
   scene.replies.push(challenge('n1'), answered());
   const asked = question();
   await scene.version.ask(asked);
-  for (const request of scene.requests) {
-    expect(request).toMatchObject({ client: '', body: null });
+  for (const { request, body } of scene.messages) {
+    expect([request.client, body]).toEqual(['', null]);
     expect(request.cancellation).toBe(asked.cancellation);
   }
 });
@@ -278,7 +278,7 @@ test('each nonce has a cnonce of 128 random bits', async () => {
   scene.replies.push(challenge('n1'), answered(), challenge('n2'), answered());
   await scene.send();
   await scene.send();
-  const cnonces = scene.requests.flatMap(
+  const cnonces = scene.messages.flatMap(
     ({ headers }) => /cnonce="([0-9a-f]{32})"/.exec(headers.join())?.[1] ?? [],
   );
   expect(new Set(cnonces).size).toBe(2);

@@ -501,7 +501,7 @@ describe('an unknown version', () => {
   });
 
   test('keeps nobody waiting for longer than a response may take', async () => {
-    const scene = await unknown({ options: { timeouts: { connect: 20, response: 20, idle: 20 } } });
+    const scene = await unknown({ options: { timeouts: { response: 20 } } });
     const [first, second] = [held(answered()), held(answered())];
     scene.replies.push(first.reply, second.reply, answered());
     const testing = scene.send({ target: '/a' });
@@ -620,7 +620,7 @@ describe('a refusal', () => {
   });
 
   test('while the gateway finds out for longer than a request may wait: it goes on', async () => {
-    const scene = await used({ ...OTHER, options: { timeouts: { connect: 20, response: 20, idle: 20 } } });
+    const scene = await used({ ...OTHER, options: { timeouts: { response: 20 } } });
     const probed = held(answered());
     scene.replies.push(challenge('n2'), challenge('n3'), probed.reply, answered());
     expect(await scene.send()).toBe('answered');

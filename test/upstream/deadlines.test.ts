@@ -2,22 +2,21 @@ import { Readable } from 'node:stream';
 import { expect, test } from '@jest/globals';
 import { Cancellation } from '../../src/base/cancellation.ts';
 import { monotonicClock } from '../../src/base/clock.ts';
-import { NO_BODY } from '../../src/handshake/exchange.ts';
-import { Deadlines, type Timed } from '../../src/upstream/client-request.ts';
+import type { BodySource } from '../../src/transport/request-body.ts';
+import { ActiveRequest, Deadlines } from '../../src/upstream/client-request.ts';
+import { noFacts } from '../handshake/scene.ts';
 import { until } from '../support/until.ts';
 
 const MS = 50;
 
 const BODY = { length: 1, open: () => new Readable(), framing: () => 0, onBytes() {} };
 
-const requestOf = (cancellation: Cancellation, source: Timed['source'] = undefined): Timed => ({
-  cancellation,
-  source,
-  body: NO_BODY,
-  deadline: 0,
-  previous: undefined,
-  next: undefined,
-});
+const requestOf = (cancellation: Cancellation, source?: BodySource): ActiveRequest => {
+  const facts = { ...noFacts(), client: '', method: 'PUT', trace: undefined };
+  const toSend = { target: '/', headers: [], noTotalTimeout: false };
+  const retries = { attempts: 0, take: () => false, count() {} };
+  return new ActiveRequest(facts, toSend, source, { information() {} }, cancellation, retries);
+};
 
 const codeOf = ({ reason }: Cancellation): string | undefined => reason?.code;
 

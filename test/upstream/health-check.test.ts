@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, jest, test } from '@jest/globals';
 import { Cancellation } from '../../src/base/cancellation.ts';
 import { GatewayError } from '../../src/base/errors.ts';
-import type { ExchangeRequest } from '../../src/handshake/exchange.ts';
+import type { Message } from '../../src/handshake/exchange.ts';
 import { UpstreamResponse } from '../../src/handshake/response.ts';
 import { AddressState, type StatusChange } from '../../src/upstream/address-state.ts';
 import { CheckPace, checkAddress } from '../../src/upstream/health-check.ts';
@@ -37,16 +37,17 @@ interface SceneOptions {
 function scene({ addresses = 1, works = () => true, path, reply }: SceneOptions = {}) {
   const pace = new CheckPace(clock);
   const times: number[] = [];
-  const requests: Partial<ExchangeRequest>[] = [];
+  const messages: (Omit<Message, 'request'> & { client: string })[] = [];
   const connections = {
     connect: async () => {
       times.push(Date.now());
       if (!(await works())) throw new GatewayError('upstream-unreachable', 'no connection');
     },
-    check: async ({ cancellation: _, ...request }: ExchangeRequest) => {
+    check: async (message: Message) => {
       if (reply === undefined) throw new Error('no request was to be sent');
-      requests.push(request);
-      return reply(request as ExchangeRequest);
+      const { request, ...sent } = message;
+      messages.push({ ...sent, client: request.client });
+      return reply(message);
     },
   };
   const changes: StatusChange[] = [];
@@ -57,7 +58,7 @@ function scene({ addresses = 1, works = () => true, path, reply }: SceneOptions 
   const states = Array.from({ length: addresses }, () => new AddressState(CIRCUIT, HEALTH, clock));
   const all = Promise.all(states.map(check));
   const pass = (ms: number): Promise<void> => jest.advanceTimersByTimeAsync(ms);
-  return { times, requests, states, changes, all, pass };
+  return { times, messages, states, changes, all, pass };
 }
 
 describe('an address is checked', () => {
@@ -157,9 +158,9 @@ describe('a response to a check', () => {
     ],
     ['none is a failure', lost(), 'The connection broke.'],
   ])('%s', async (_what, reply, reason) => {
-    const { requests, changes, pass } = scene({ path: '/health', reply });
+    const { messages, changes, pass } = scene({ path: '/health', reply });
     await pass(1_100);
-    expect(requests).toEqual([{ method: 'GET', target: '/health', headers: [], body: null, client: '' }]);
+    expect(messages).toEqual([{ method: 'GET', target: '/health', headers: [], body: null, client: '' }]);
     const health = reason === '' ? 'healthy' : 'failing';
     expect(changes).toMatchObject([{ after: { health }, reason }]);
   });

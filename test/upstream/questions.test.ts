@@ -21,7 +21,7 @@ const ask = ({ credential: asked, transport }: HandshakeScene): Promise<string> 
   asked.test('7', '/of-client?q=1', transport);
 
 /** A request of the gateway's own ends when it is cancelled. */
-const silent: Reply = ({ cancellation }) =>
+const silent: Reply = ({ request: { cancellation } }) =>
   new Promise((resolve, reject) => {
     cancellation.add({
       cancel: () => {
@@ -123,7 +123,7 @@ test('only refusals count against what a minute may have', async () => {
 describe('the deadline of a question', () => {
   test('is twice the time of a response', async () => {
     jest.useFakeTimers({ doNotFake: ['setImmediate'] });
-    const scene = new HandshakeScene({ options: { timeouts: { connect: 1, response: 20, idle: 1 } } });
+    const scene = new HandshakeScene({ options: { timeouts: { response: 20 } } });
     scene.replies.push(silent, lost());
     const result = ask(scene);
     await turn();

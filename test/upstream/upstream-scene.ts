@@ -10,12 +10,13 @@ import type { CredentialSet } from '../../src/credentials/credentials.ts';
 import { FlightRecorder } from '../../src/handshake/flight-recorder.ts';
 import { Metrics } from '../../src/metrics/metrics.ts';
 import { BodyMemory } from '../../src/transport/request-body.ts';
+import { type AddressesOptions, UpstreamAddresses } from '../../src/upstream/addresses.ts';
 import { ActiveRequest, type RequestFacts } from '../../src/upstream/client-request.ts';
 import { CredentialRegistry } from '../../src/upstream/credential-registry.ts';
 import type { EgressNews } from '../../src/upstream/egress-addresses.ts';
 import { CheckPace } from '../../src/upstream/health-check.ts';
 import { Upstream, type UpstreamDeps, type UpstreamOptions } from '../../src/upstream/upstream.ts';
-import type { AddressChange } from '../../src/upstream/upstream-address.ts';
+import type { AddressChange, UpstreamAddress } from '../../src/upstream/upstream-address.ts';
 import { noFacts } from '../handshake/scene.ts';
 import { startUpstream } from '../support/scripted-upstream.ts';
 
@@ -24,7 +25,9 @@ export function setOf(name = 'c', version = '1'): CredentialSet {
   return { name, current, next: undefined };
 }
 
-const OPTIONS: UpstreamOptions = {
+type Options = UpstreamOptions & AddressesOptions;
+
+const OPTIONS: Options = {
   deployment: 'd',
   origins: [],
   egress: { localAddresses: [], failback: 60_000, proxy: undefined },
@@ -62,7 +65,8 @@ export interface RequestOptions {
 
 /** An upstream on real sockets, whose time a test moves. */
 export interface UpstreamScene {
-  readonly upstream: Upstream;
+  readonly upstream: Upstream<UpstreamAddress>;
+  readonly addresses: UpstreamAddresses;
   readonly clock: { ahead: number; now(): number };
   /** Changes of addresses, each as `NUMBER HEALTH CIRCUIT`, and what became of local addresses. */
   readonly events: string[];
@@ -89,7 +93,7 @@ export interface UpstreamScenes {
   closedPort(): Promise<string>;
   /** An upstream with these settings and credentials. */
   open(
-    options: Partial<UpstreamOptions>,
+    options: Partial<Options>,
     more?: {
       readonly sets?: readonly CredentialSet[];
       readonly deps?: Partial<UpstreamDeps>;
@@ -116,14 +120,14 @@ export function useUpstreams(): UpstreamScenes {
     },
     open: (options, more) => {
       const scene = openScene(options, more);
-      ends.push(() => scene.upstream.close());
+      ends.push(() => scene.addresses.close(scene.upstream.close()));
       return scene;
     },
   };
 }
 
 function openScene(
-  change: Partial<UpstreamOptions>,
+  change: Partial<Options>,
   {
     sets = [setOf()],
     deps = {},
@@ -137,11 +141,11 @@ function openScene(
   const memory = new BodyMemory(1_000_000);
   const numberOf = (address: string): number =>
     options.origins.findIndex((origin) => new URL(origin).host === address) + 1;
-  const upstream = new Upstream(
+  const shared = { clock, metrics: metrics.deployment('d') };
+  const addresses = new UpstreamAddresses(
     options,
     {
-      clock,
-      metrics: metrics.deployment('d'),
+      ...shared,
       credentials: new CredentialRegistry({
         store,
         clock,
@@ -153,19 +157,26 @@ function openScene(
         recorder: new FlightRecorder({ clock }),
       }),
       checkPace: new CheckPace(clock),
-      bodyMemory: memory,
       onAddress: ({ address, after }: AddressChange) =>
         void events.push(`${numberOf(address)} ${after.health} ${after.circuit}`),
+    },
+    sets,
+  );
+  const upstream = new Upstream(
+    options,
+    {
+      ...shared,
+      bodyMemory: memory,
       onPause: () => {},
       onEgress: ({ address, status }: EgressNews) => void events.push(`${address} ${status}`),
       ...deps,
     },
-    sets,
+    addresses.all,
     undefined,
   );
   // So that no request waits while another one tests them.
   for (const { name } of sets)
-    for (const address of upstream.addresses) {
+    for (const address of addresses.all) {
       const health = address.credential(name)?.versions.inUse.health;
       health?.accept(health.attempt());
     }
@@ -180,7 +191,8 @@ function openScene(
       text === undefined ? undefined : { length: text.length, open, framing: () => 0, onBytes: () => {} };
     const headers = text === undefined ? [] : ['content-length', `${text.length}`];
     const toSend = { target, headers, noTotalTimeout: false };
-    return new ActiveRequest(facts, toSend, source, { information: () => {} }, new Cancellation());
+    const interim = { information: () => {} };
+    return new ActiveRequest(facts, toSend, source, interim, new Cancellation(), upstream.retries);
   };
   const send = async (each: RequestOptions = {}) => {
     const made = request(each);
@@ -203,6 +215,7 @@ function openScene(
   };
   return {
     upstream,
+    addresses,
     clock,
     events,
     memory,

@@ -149,8 +149,7 @@ describe('a request waits for a verification', () => {
     const budget = new AttemptBudget();
     budget.waitedMs = waitedMs;
     const call = {
-      request: { cancellation: new Cancellation() },
-      budget,
+      request: { cancellation: new Cancellation(), budget },
       transport: { options: { timeouts: { response } } },
     } as unknown as Sending;
     const waiting = new Waiting();

@@ -1,7 +1,7 @@
 import type { Cancellable } from '../../../src/base/cancellation.ts';
 import { GatewayError } from '../../../src/base/errors.ts';
-import type { Exchange, ExchangeRequest, Lost } from '../../../src/handshake/exchange.ts';
-import { type ResponseSource, UpstreamResponse } from '../../../src/handshake/response.ts';
+import type { Exchange, Message } from '../../../src/handshake/exchange.ts';
+import { type Lost, type ResponseSource, UpstreamResponse } from '../../../src/handshake/response.ts';
 import { isConnectionLost, upstreamError } from '../../../src/transport/errors.ts';
 import { hostOf, type Network } from '../network.ts';
 import type { Planned, SimulatedProcess } from '../world.ts';
@@ -15,9 +15,9 @@ const BODY = Buffer.from('response');
 
 /** Is told of each exchange of a gateway. */
 export interface ExchangeListener {
-  sent(request: ExchangeRequest): void;
+  sent(message: Message): void;
   /** Undefined: no response came. */
-  ended(request: ExchangeRequest, reply: UpstreamReply | undefined): void;
+  ended(message: Message, reply: UpstreamReply | undefined): void;
 }
 
 /** The connections of one gateway to the upstream, in the place of `src/transport/`. */
@@ -44,14 +44,14 @@ export class UpstreamConnections {
     this.responseTimeout = responseTimeout;
   }
 
-  readonly exchange: Exchange = (request) =>
-    new Promise((resolve, reject) => new SimulatedExchange(this, request, resolve, reject).begin());
+  readonly exchange: Exchange = (message) =>
+    new Promise((resolve, reject) => new SimulatedExchange(this, message, resolve, reject).begin());
 }
 
 /** One request and its response. */
 class SimulatedExchange implements ResponseSource, Cancellable {
   readonly #connections: UpstreamConnections;
-  readonly #request: ExchangeRequest;
+  readonly #message: Message;
   readonly #resolve: (result: UpstreamResponse | Lost) => void;
   readonly #reject: (error: GatewayError) => void;
   #reused = false;
@@ -63,21 +63,21 @@ class SimulatedExchange implements ResponseSource, Cancellable {
 
   constructor(
     connections: UpstreamConnections,
-    request: ExchangeRequest,
+    message: Message,
     resolve: (result: UpstreamResponse | Lost) => void,
     reject: (error: GatewayError) => void,
   ) {
     this.#connections = connections;
-    this.#request = request;
+    this.#message = message;
     this.#resolve = resolve;
     this.#reject = reject;
   }
 
   begin(): void {
-    const { request, connections } = { request: this.#request, connections: this.#connections };
-    request.cancellation.add(this);
+    const { message, connections } = { message: this.#message, connections: this.#connections };
+    message.request.cancellation.add(this);
     if (this.#over) return;
-    this.#reused = request.freshConnection !== true && connections.idle > 0;
+    this.#reused = message.freshConnection !== true && connections.idle > 0;
     if (this.#reused) {
       connections.idle -= 1;
       this.#send();
@@ -97,14 +97,14 @@ class SimulatedExchange implements ResponseSource, Cancellable {
 
   #send(): void {
     const { process, service, listener, responseTimeout } = this.#connections;
-    const request = this.#request;
-    const refusal = request.refusal?.();
+    const message = this.#message;
+    const refusal = message.refusal?.();
     if (refusal !== undefined) {
       this.cancel(refusal);
       return;
     }
     this.#progress = 'sent';
-    listener.sent(request);
+    listener.sent(message);
     this.#timer = process.timer(responseTimeout, 'response timeout', () => this.#timedOut());
     this.#forget = service.watch(() => this.#reset());
     const fate = service.takeFate();
@@ -112,12 +112,12 @@ class SimulatedExchange implements ResponseSource, Cancellable {
       process.deliver(this.#wayThere(), 'reset', () => this.#break('ECONNRESET'));
       return;
     }
-    service.process.deliver(this.#wayThere(), `${request.method} ${request.target}`, () => this.#serve(fate));
+    service.process.deliver(this.#wayThere(), `${message.method} ${message.target}`, () => this.#serve(fate));
   }
 
   #serve(fate: 'ok' | 'lost-after'): void {
     const { process, service } = this.#connections;
-    const { method, target: uri, headers } = this.#request;
+    const { method, target: uri, headers } = this.#message;
     const reply = service.handle({ address: hostOf(process.name), method, uri, headers });
     service.process.deliver(service.serviceTime(), `answers ${reply.status} ${reply.verdict}`, () => {
       process.deliver(this.#wayBack(), `response ${reply.status}`, () => {
@@ -207,8 +207,8 @@ class SimulatedExchange implements ResponseSource, Cancellable {
     this.#over = true;
     this.#cancelTimer();
     this.#forget?.();
-    this.#request.cancellation.remove(this);
-    if (this.#progress !== 'unsent') this.#connections.listener.ended(this.#request, reply);
+    this.#message.request.cancellation.remove(this);
+    if (this.#progress !== 'unsent') this.#connections.listener.ended(this.#message, reply);
     return true;
   }
 

@@ -131,5 +131,5 @@ function isKind({ kind, code, status }: AuditLine, wanted: string): boolean {
 /** The operation implies the path. */
 export function operationOf({ operation, method, path }: Pick<RequestRow, 'operation' | 'method' | 'path'>) {
   if (operation !== '') return searchLink('operation', operation);
-  return <span class="muted small">{`${method} ${path}`}</span>;
+  return <span class="muted small path">{`${method} ${path}`}</span>;
 }
