@@ -216,9 +216,9 @@ function rulesText(rules: readonly string[]): string {
 function Picture(graph: Graph) {
   const { headings, nodes, edges, width, height } = layOut(graph.nodes, graph.edges);
   return (
-    <figure aria-label="Clients, rules, deployments and addresses">
+    <figure aria-label="Requests on their way">
       <svg class="map" viewBox={`-2 -2 ${width + 4} ${height + 4}`}>
-        <title>Clients, rules, deployments and addresses</title>
+        <title>Requests on their way</title>
         {headings.map(({ text, x }) => (
           <text key={text} class="note" x={x} y={11}>
             {text}
