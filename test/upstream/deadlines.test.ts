@@ -1,5 +1,5 @@
 import { Readable } from 'node:stream';
-import { expect, test } from '@jest/globals';
+import { afterEach, beforeEach, describe, expect, jest, test } from '@jest/globals';
 import { Cancellation } from '../../src/base/cancellation.ts';
 import { monotonicClock } from '../../src/base/clock.ts';
 import type { BodySource } from '../../src/transport/request-body.ts';
@@ -52,3 +52,53 @@ test('tells a slow client by a body that did not arrive', async () => {
   await until(() => cancellation.reason !== undefined);
   expect(codeOf(cancellation)).toBe('request-timeout');
 });
+
+describe('with time that a test moves', () => {
+  beforeEach(() => {
+    jest.useFakeTimers();
+  });
+  afterEach(() => {
+    jest.useRealTimers();
+  });
+
+  test('each request has its whole time, and one timer serves them all', () => {
+    const deadlines = new Deadlines(1_000, performance);
+    const [first, second] = [new Cancellation(), new Cancellation()];
+    deadlines.begin(requestOf(first), performance.now());
+    jest.advanceTimersByTime(400);
+    deadlines.begin(requestOf(second), performance.now());
+    const seen: unknown[] = [];
+    for (const ms of [599, 1, 399, 1]) {
+      expect(jest.getTimerCount()).toBe(1);
+      jest.advanceTimersByTime(ms);
+      seen.push([first, second].map(codeOf));
+    }
+    expect(seen).toEqual([
+      [undefined, undefined],
+      ['upstream-timeout', undefined],
+      ['upstream-timeout', undefined],
+      ['upstream-timeout', 'upstream-timeout'],
+    ]);
+    expect(jest.getTimerCount()).toBe(0);
+  });
+
+  test.each<[string, ActiveRequest['body'], string]>([
+    [
+      'whose body was received waits for the upstream',
+      { kind: 'kept' } as ActiveRequest['body'],
+      'upstream-timeout',
+    ],
+    ['whose body the client sends too slowly waits for it', streamed(true), 'request-timeout'],
+    ['whose body the upstream takes too slowly waits for that', streamed(false), 'upstream-timeout'],
+  ])('a request %s', (_what, body, code) => {
+    const deadlines = new Deadlines(1_000, performance);
+    const cancellation = new Cancellation();
+    deadlines.begin(Object.assign(requestOf(cancellation, BODY), { body }), performance.now());
+    jest.advanceTimersByTime(1_000);
+    expect(codeOf(cancellation)).toBe(code);
+  });
+});
+
+function streamed(awaitsClient: boolean): ActiveRequest['body'] {
+  return { kind: 'streamed', progress: { awaitsClient } } as ActiveRequest['body'];
+}
