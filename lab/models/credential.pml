@@ -123,7 +123,8 @@ inline verify(version, other, reply) {
         ask(version, reply);
         if
         :: reply == ACCEPTED -> d_step { accept(version) }
-        :: else -> atomic { refuse(version) }
+        :: reply == UNCLEAR -> d_step { forget(version) }
+        :: reply == REFUSED -> atomic { refuse(version) }
         fi
      fi
 #endif

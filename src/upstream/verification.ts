@@ -52,8 +52,9 @@ export async function verify<V>(options: VerificationOptions<V>): Promise<Verdic
   if (evidence === undefined && !hasRoom()) return { kind: 'refused', attempt, successor };
   const again = await ask(version);
   if (again.kind === 'accepted') return again;
-  // A client's request alone may have been refused for its target.
-  if (again.kind === 'unclear' && evidence !== undefined && hasRoom()) return again;
+  // One refusal says little: a client's request may be refused for its target, and an upstream that restarts drops a nonce
+  // and then does not respond.
+  if (again.kind === 'unclear' && hasRoom()) return again;
   return { kind: 'refused', attempt, successor };
 }
 

@@ -79,7 +79,7 @@ const rows: [
     'refused 9',
   ],
   [
-    'refused, then unclear',
+    'refused, and nothing is known then',
     undefined,
     [],
     true,
@@ -87,7 +87,7 @@ const rows: [
       ['1', refused()],
       ['1', unclear],
     ],
-    'refused 9',
+    'unclear',
   ],
   ['refused, and the minute is used up', undefined, [], false, [['1', refused()]], 'refused 9'],
   [
