@@ -360,8 +360,7 @@ export class DataPlane implements Workers, Worker {
     else await this.#closeListeners(0);
     this.#live = false;
     this.#isClosed = true;
-    const upstreams = this.#active.deployments.map(({ upstream }) => upstream.close());
-    await Promise.all([...upstreams, ...this.#retiring]);
+    await Promise.all([closeAll(this.#active.deployments), ...this.#retiring]);
     await Promise.all([this.#store.close(), this.#limits.close(), this.#gateway.accessLog.close()]);
   }
 
