@@ -20,6 +20,7 @@ import { ActiveRequest, Deadlines } from '../../src/upstream/client-request.ts';
 import type { UpstreamCredential } from '../../src/upstream/credential.ts';
 import { CredentialRegistry } from '../../src/upstream/credential-registry.ts';
 import type { Transport, VersionOptions } from '../../src/upstream/credential-version.ts';
+import { USUAL_TLS } from '../../test/support/usual-tls.ts';
 import type { Observer, RequestRecord } from './observer.ts';
 import type { ExchangeListener } from './upstream/connections.ts';
 import { USERNAME } from './upstream/server.ts';
@@ -241,13 +242,7 @@ export class Gateway {
       deployment: DEPLOYMENT,
       origin: 'https://upstream.example',
       egress: { localAddress: undefined, proxy: undefined },
-      tls: {
-        ca: undefined,
-        minVersion: 'TLSv1.2',
-        serverName: undefined,
-        pins: [],
-        clientCertificate: undefined,
-      },
+      tls: USUAL_TLS,
       algorithms: ['SHA-512-256', 'SHA-256', 'MD5'],
       noncePolicy: 'auto',
       renewAhead: this.#settings.renewAhead,

@@ -18,7 +18,7 @@ import { type AddressesOptions, UpstreamAddresses } from '../upstream/addresses.
 import { Upstream, type UpstreamDeps, type UpstreamOptions } from '../upstream/upstream.ts';
 import type { AddressDeps, UpstreamAddress } from '../upstream/upstream-address.ts';
 
-/** What requests of one deployment are sent with. */
+/** The parts that send the requests of one deployment. */
 interface WayToUpstream {
   readonly upstream: Upstream<UpstreamAddress>;
   /** The same that the upstream has, with their credentials. */
@@ -72,7 +72,7 @@ export function* buildDeployments(
   return built;
 }
 
-/** Returns what a deployment sends its requests with: that of the running one, if it has the same options. */
+/** Returns the parts that send the requests of a deployment: those of the running one, if it has the same options. */
 function wayTo(
   deployment: DeploymentSetup,
   deps: UpstreamDeps & AddressDeps,

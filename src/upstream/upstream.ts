@@ -284,7 +284,10 @@ export class Upstream<A extends Address = Address> {
     return Math.min(...this.addressesInUse.map(({ state }) => state.retryAfterMs));
   }
 
-  /** Resolves when the requests under way are done. The caller sends no new ones. */
+  /**
+   * Resolves when the requests under way are done. The caller sends no new ones. The addresses are not closed: that is
+   * `UpstreamAddresses.close`.
+   */
   async close(): Promise<void> {
     clearInterval(this.#looking);
     await this.#inFlight.idle();

@@ -22,6 +22,7 @@ import { UpstreamCredential } from '../../src/upstream/credential.ts';
 import { CredentialCircuit, RefusedTargets } from '../../src/upstream/credential-circuit.ts';
 import { CredentialVersion, type Transport } from '../../src/upstream/credential-version.ts';
 import { answer, type Challenge, readChallenges } from '../support/digest-client.ts';
+import { USUAL_TLS } from '../support/usual-tls.ts';
 
 export const credential = {
   name: 'main',
@@ -201,13 +202,7 @@ export class HandshakeScene {
         deployment: 'd',
         origin: 'https://upstream:80',
         egress: { localAddress: undefined, proxy: undefined },
-        tls: {
-          ca: undefined,
-          minVersion: 'TLSv1.2',
-          serverName: undefined,
-          pins: [],
-          clientCertificate: undefined,
-        },
+        tls: USUAL_TLS,
         algorithms: ['MD5', 'SHA-256'],
         noncePolicy: policy,
         renewAhead: false,
@@ -319,6 +314,17 @@ export class HandshakeScene {
     if (outcome !== 'answered') throw new Error(outcome);
     for (const list of [this.sent, this.messages, this.events, this.responses]) list.length = 0;
     Object.assign(this.facts, { attempts: 0, challenged: false, credential: undefined, upstreamAddress: '' });
+  }
+
+  /** Two requests, of which the upstream refuses the count of the first one, though it has accepted the higher one. */
+  async refuseOvertaken(): Promise<void> {
+    const early = held(stale('n3'));
+    this.replies.push(early.reply, answered(), answered());
+    const first = this.send();
+    await early.came;
+    await this.send();
+    early.release();
+    await first;
   }
 }
 

@@ -5,6 +5,7 @@ import { monotonicClock } from '../../src/base/clock.ts';
 import { errorCode } from '../../src/base/error-code.ts';
 import { connector } from '../../src/transport/connector.ts';
 import { closing } from '../support/closing.ts';
+import { USUAL_TLS } from '../support/usual-tls.ts';
 
 /** A server on one loopback address; the port is the same for all of a test. */
 async function listen(address: string, port = 0): Promise<number> {
@@ -34,13 +35,7 @@ async function connect(
     {
       origin: `http://${hostname}:${port}`,
       timeout: 5_000,
-      tls: {
-        ca: undefined,
-        minVersion: 'TLSv1.2',
-        serverName: undefined,
-        pins: [],
-        clientCertificate: undefined,
-      },
+      tls: USUAL_TLS,
       egress: { localAddress: localAddress || undefined, proxy: undefined },
     },
     { clock: monotonicClock, proxyCredential: () => undefined, onTls: () => {}, lookup },

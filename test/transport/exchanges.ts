@@ -14,6 +14,7 @@ import {
   startConnections,
   type UpstreamConnection,
 } from '../support/scripted-upstream.ts';
+import { USUAL_TLS } from '../support/usual-tls.ts';
 
 /** Outcome of an exchange: the status lines of all its responses, the body, and the error if it failed. */
 export interface Outcome {
@@ -83,8 +84,8 @@ export function useExchanges(): StartScene {
         connections: most,
         timeouts: { connect: 20_000, response: 20_000, idle: 20_000, ...timeouts },
         tls: {
+          ...USUAL_TLS,
           ca: trusted ? ca : undefined,
-          ...{ minVersion: 'TLSv1.2', serverName: undefined, pins: [], clientCertificate: undefined },
         },
         egress: { localAddress: undefined, proxy: undefined },
       },

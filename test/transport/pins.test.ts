@@ -8,6 +8,7 @@ import { Cancellation } from '../../src/base/cancellation.ts';
 import { monotonicClock } from '../../src/base/clock.ts';
 import { Connections } from '../../src/transport/connections.ts';
 import { pinOf, type TlsSeen } from '../../src/transport/upstream-tls.ts';
+import { USUAL_TLS } from '../support/usual-tls.ts';
 
 const algorithm = { name: 'ECDSA', namedCurve: 'P-256', hash: 'SHA-256' };
 
@@ -83,7 +84,7 @@ async function ask(
       origin,
       connections: 1,
       timeouts: { connect: 5000, response: 5000, idle: 5000 },
-      tls: { ca, minVersion: 'TLSv1.2', serverName: undefined, pins, clientCertificate: undefined },
+      tls: { ...USUAL_TLS, ca, pins },
       egress: { localAddress: undefined, proxy: undefined },
     },
     monotonicClock,

@@ -12,6 +12,7 @@ import { CredentialRegistry } from '../../src/upstream/credential-registry.ts';
 import type { Transport, VersionOptions } from '../../src/upstream/credential-version.ts';
 import { challenge } from '../handshake/scene.ts';
 import { aged, attemptWith, turns } from '../support/challenges.ts';
+import { USUAL_TLS } from '../support/usual-tls.ts';
 
 const SET: CredentialSet = {
   name: 'main',
@@ -29,13 +30,7 @@ function transportOf(change: Partial<VersionOptions> = {}, exchange = nothingSen
       deployment: 'd',
       origin: 'https://upstream:80',
       egress: { localAddress: undefined, proxy: undefined },
-      tls: {
-        ca: undefined,
-        minVersion: 'TLSv1.2',
-        serverName: undefined,
-        pins: [],
-        clientCertificate: undefined,
-      },
+      tls: USUAL_TLS,
       algorithms: ['MD5'],
       noncePolicy: 'auto',
       renewAhead: false,
@@ -247,7 +242,7 @@ describe('the refused attempts of a minute', () => {
       use({}, { ...SET, name: 'other' }, refusing()),
     ];
     expect(await ask(first)).toBe('refused');
-    // What the first one begins.
+    // The work that the first one begins is awaited, too.
     await first.credential.idle(first.transport);
     await turns();
     expect(await ask(same)).toBe('spent');

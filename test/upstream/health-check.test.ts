@@ -29,7 +29,7 @@ interface SceneOptions {
   readonly works?: () => boolean | Promise<boolean>;
   /** Of the request that a check sends; left out: it only connects. */
   readonly path?: string;
-  /** What a request gets. */
+  /** The response to a request. */
   readonly reply?: Reply;
 }
 

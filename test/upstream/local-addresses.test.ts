@@ -3,6 +3,7 @@ import { Secret } from '../../src/base/secret.ts';
 import { defaultSettings } from '../../src/simulator/settings.ts';
 import { addressMissing } from '../../src/transport/errors.ts';
 import { startSimulator } from '../support/simulator.ts';
+import { USUAL_TLS } from '../support/usual-tls.ts';
 import { type RequestOptions, useUpstreams } from './upstream-scene.ts';
 
 /** Of a network for documentation (RFC 5737): nobody's. */
@@ -33,13 +34,7 @@ async function startLosing(localAddresses: readonly string[]) {
     {
       origins: [simulator.deployments.submissions.origin],
       egress: { localAddresses, failback: 60_000, proxy: undefined },
-      tls: {
-        ca: simulator.ca,
-        minVersion: 'TLSv1.2',
-        serverName: undefined,
-        pins: [],
-        clientCertificate: undefined,
-      },
+      tls: { ...USUAL_TLS, ca: simulator.ca },
       connections: 64,
     },
     {

@@ -56,7 +56,7 @@ function rotatingOn(store: ChallengeStore, clock: { now(): number }) {
   const rotation = new Rotation(inUse);
   rotation.offer(inUse, next);
   const shared = new SharedEvidence({ store, clock, rotation, key: 'k' });
-  /** What this process may do with the next version. */
+  /** The role of the next version in this process. */
   const state = () => rotation.stateOf(next);
   return { shared, rotation, inUse, next, state };
 }

@@ -19,6 +19,7 @@ import { Upstream, type UpstreamDeps, type UpstreamOptions } from '../../src/ups
 import type { AddressChange, UpstreamAddress } from '../../src/upstream/upstream-address.ts';
 import { noFacts } from '../handshake/scene.ts';
 import { startUpstream } from '../support/scripted-upstream.ts';
+import { USUAL_TLS } from '../support/usual-tls.ts';
 
 export function setOf(name = 'c', version = '1'): CredentialSet {
   const current = { name, version, username: 'u', password: new Secret('p'), changedAt: undefined };
@@ -31,13 +32,7 @@ const OPTIONS: Options = {
   deployment: 'd',
   origins: [],
   egress: { localAddresses: [], failback: 60_000, proxy: undefined },
-  tls: {
-    ca: undefined,
-    minVersion: 'TLSv1.2',
-    serverName: undefined,
-    pins: [],
-    clientCertificate: undefined,
-  },
+  tls: USUAL_TLS,
   algorithms: ['MD5'],
   noncePolicy: 'auto',
   renewAhead: false,

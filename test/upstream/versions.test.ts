@@ -3,7 +3,7 @@ import { describe, expect, test } from '@jest/globals';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
 import type { CredentialSet } from '../../src/credentials/credentials.ts';
 import type { CredentialVersion } from '../../src/upstream/credential-version.ts';
-import { answered, credential, HandshakeScene, held, type SceneOptions, stale } from '../handshake/scene.ts';
+import { credential, HandshakeScene, type SceneOptions } from '../handshake/scene.ts';
 
 const NEW = { ...credential, version: '8', username: 'new' };
 const ONLY: CredentialSet = { name: 'main', current: credential, next: undefined };
@@ -170,14 +170,7 @@ test('sources that are read again leave what is known of a candidate', () => {
 test('a new version begins with what was learned of the upstream with the one in use', async () => {
   const { scene, versions, named } = versionsOf();
   await scene.warmUp();
-  // A count is refused although a higher one was accepted.
-  const early = held(stale('n3'));
-  scene.replies.push(early.reply, answered(), answered());
-  const first = scene.send();
-  await early.came;
-  await scene.send();
-  early.release();
-  await first;
+  await scene.refuseOvertaken();
   versions.offer({ ...ONLY, next: NEW });
   await turn();
   expect([scene.pool.policy, named('8').on(scene.transport).pool.policy]).toEqual(['exclusive', 'exclusive']);

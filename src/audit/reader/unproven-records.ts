@@ -16,8 +16,12 @@ interface PlacedLine extends AdminLine {
 export class UnprovenRecords {
   #records: PlacedLine[] = [];
   #characters = 0;
+  #isExceeded = false;
+
   /** True if there were more at once than a gateway leaves. They were dropped. */
-  isExceeded = false;
+  get isExceeded(): boolean {
+    return this.#isExceeded;
+  }
 
   /** Takes the admin records of the next batch; returns those that its head, in that line of the segment, covers. */
   next(admin: readonly AdminLine[], name: string, headLine: number | undefined): readonly PlacedLine[] {
@@ -50,7 +54,7 @@ export class UnprovenRecords {
       this.#characters += record.line.length;
     }
     if (this.#records.length <= MAX_RECORDS && this.#characters <= MAX_CHARACTERS) return;
-    this.isExceeded = true;
+    this.#isExceeded = true;
     this.clear();
   }
 }

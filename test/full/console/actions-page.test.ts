@@ -148,7 +148,7 @@ describe('actions', () => {
     await page.getByLabel('Deployment').selectOption(NAME);
     await confirmed(page, 'Run doctor');
     const result = page.getByRole('region', { name: 'Result of doctor' });
-    // What is wrong is shown, and the rest when it is asked for.
+    // Wrong findings are shown, and the others after a click.
     await result.getByText(/submissions · credential · submissions \(next\)/).waitFor();
     expect(await result.innerText()).not.toMatch(/submissions · tls/);
     await result.getByText(/^\d+ checks ok$/).click();

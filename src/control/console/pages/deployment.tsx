@@ -51,7 +51,7 @@ interface LeadsProps {
   readonly hasAudit: boolean;
 }
 
-/** What operators do next: doctor, the requests, the way of the requests. */
+/** The next steps of an operator: doctor, the requests, and the map of their way. */
 function Leads({ name, hasAudit }: LeadsProps) {
   const mayAct = useAllowed().data?.allowed === true;
   const deployment = encodeURIComponent(name);

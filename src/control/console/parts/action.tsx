@@ -148,7 +148,7 @@ const CLASSES = { ok: 'ok', warn: 'degraded', fail: 'down' } as const;
 
 type FindingViews = NonNullable<ActionResultView['findings']>;
 
-/** What is wrong first; what is well only when it is asked for, unless nothing is wrong. */
+/** Shows wrong findings first, and the others when somebody asks for them, or if nothing is wrong. */
 function Findings({ findings }: { readonly findings: FindingViews }) {
   const well = findings.filter(({ mark }) => mark === 'ok');
   const wrong = findings.filter(({ mark }) => mark !== 'ok');
