@@ -834,7 +834,7 @@ describe('a credential of which every version is refused', () => {
   async function refused(attemptsWhenRefused: number): Promise<HandshakeScene> {
     const scene = await warm({ ...OTHER, attemptsWhenRefused });
     const { versions } = scene.credential;
-    for (const version of versions.all) versions.refuse(version, version.health.attempt());
+    for (const version of versions.all) versions.refuse(version, version.health.attempt(), 'verdict');
     return scene;
   }
 
