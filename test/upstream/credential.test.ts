@@ -378,9 +378,9 @@ const rules: Rule[] = [
     'answered',
   ],
   [
-    'all versions are refused: the one in use is asked once more',
+    'all versions are refused: each is asked once more',
     warm,
-    { ...OTHER, attemptsWhenRefused: 9 },
+    OTHER,
     [
       ['GET /x n1:2', challenge('n2')],
       ['HEAD /x fresh', challenge('n3')],
@@ -388,6 +388,37 @@ const rules: Rule[] = [
       ['HEAD /x n4:1 former', challenge('n5')],
       ['HEAD /x fresh', challenge('n6')],
       ['HEAD /x n6:1', challenge('n7')],
+      ['HEAD /x', challenge('n8')],
+      ['HEAD /x n8:1 former', challenge('n9')],
+    ],
+    REFUSED,
+  ],
+  [
+    'a changed password, and the upstream drops the nonce of the next one: it is asked once more',
+    warm,
+    OTHER,
+    [
+      ['GET /x n1:2', challenge('n2')],
+      ['HEAD /x fresh', challenge('n3')],
+      ['HEAD /x n3:1', challenge('n4')],
+      ['HEAD /x n4:1 former', challenge('n5')],
+      ['HEAD /x fresh', challenge('n6')],
+      ['HEAD /x n6:1', challenge('n7')],
+      ['HEAD /x', challenge('n8')],
+      ['HEAD /x n8:1 former', answered()],
+      ['GET /x n8:2 former', answered()],
+    ],
+    'answered',
+  ],
+  [
+    'all versions are refused, and a minute has one attempt: each was asked once',
+    warm,
+    { ...OTHER, attemptsWhenRefused: 1 },
+    [
+      ['GET /x n1:2', challenge('n2')],
+      ['HEAD /x fresh', challenge('n3')],
+      ['HEAD /x n3:1', challenge('n4')],
+      ['HEAD /x n4:1 former', challenge('n5')],
     ],
     REFUSED,
   ],
@@ -899,12 +930,22 @@ test('a request without an attempt left waits while an unknown version is asked 
 });
 
 test('a request without an attempt left fails when every version has been refused', async () => {
-  const scene = await warm({ ...OTHER, attemptsWhenRefused: 9 });
+  const scene = await warm(OTHER);
   for (let nonce = 2; nonce <= 8; nonce += 1) scene.replies.push(challenge(`n${nonce}`));
   expect(await scene.send({}, new AttemptBudget(undefined, 1))).toBe(REFUSED);
   expect(scene.sent).toEqual([
     ...['GET /x', 'GET /x n2:1', 'HEAD /x fresh', 'HEAD /x n4:1'],
-    ...['HEAD /x n5:1 former', 'HEAD /x fresh', 'HEAD /x n7:1'],
+    ...['HEAD /x n5:1 former', 'HEAD /x', 'HEAD /x n7:1 former'],
+  ]);
+});
+
+test('an unknown version that a request meets while the one in use is refused is not refused by one answer', async () => {
+  const scene = await warm(OTHER);
+  scene.health.refuse(scene.health.attempt());
+  scene.replies.push(...[challenge('n2'), challenge('n3'), challenge('n4'), answered(), answered()]);
+  expect(await scene.send()).toBe('answered');
+  expect(scene.sent).toEqual([
+    ...['GET /x', 'GET /x n2:1 former', 'HEAD /x', 'HEAD /x n4:1 former', 'GET /x n3:1 former'],
   ]);
 });
 
