@@ -722,6 +722,7 @@ describe('a refusal', () => {
 
 describe('a new version', () => {
   const NEW = { ...credential, version: '8', username: 'new' };
+  const NEWER = { ...credential, version: '9', username: 'newer' };
   const offer = (scene: HandshakeScene, change: object) =>
     scene.credential.offer({ name: 'main', current: credential, next: undefined, ...change });
   const happened = async (scene: HandshakeScene, event: string): Promise<void> => {
@@ -761,6 +762,29 @@ describe('a new version', () => {
     await scene.send();
     await happened(scene, 'version 8 promoted');
   });
+
+  test.each<[string, Reply, object, string, string[]]>([
+    ['its nonce once more', challenge('n2'), { next: NEWER }, 'answered', ['GET /x', 'GET /x n4:1 newer']],
+    ['another nonce', challenge('n3'), { next: NEWER }, 'answered', ['GET /x', 'GET /x n4:1 newer']],
+    ['another nonce', challenge('n3'), {}, REFUSED, []],
+  ])(
+    'that leaves before the upstream refuses it with %s: the request goes on with what is there',
+    async (...row) => {
+      const [, reply, change, result, sent] = row;
+      const scene = await warm();
+      scene.credential.versions.refuse(scene.version, scene.health.attempt());
+      offer(scene, { next: NEW });
+      const first = held(reply);
+      scene.replies.push(challenge('n2'), first.reply, challenge('n4'), answered());
+      const outcome = scene.send();
+      await first.came;
+      offer(scene, change);
+      first.release();
+      expect(await outcome).toBe(result);
+      expect(scene.sent).toEqual(['GET /x', 'GET /x n2:1 new', ...sent]);
+      expect(scene.events).not.toContain('version 8 refused');
+    },
+  );
 
   test('of which nothing was found out is asked about again after a second, then less often', async () => {
     const scene = await warm();
