@@ -364,7 +364,7 @@ const restrictedSchema = () =>
       bodyTypes: listOf(
         text('a content type without parameters, such as text/plain', /^[\w!#$&^.+-]+\/[\w!#$&^.+-]+$/),
       ).describe(
-        'Content types of bodies that the upstream does not read as forms. Where a rule of the client depends on the query, bodies of only these and the [known ones](policy.md#fields) are let through.',
+        'Content types of bodies from which the upstream reads no parameters, such as `application/json`. Where a rule of the client depends on the query, bodies of only these and the [known ones](policy.md#fields) are let through.',
       ),
       parameterNames: listOf(
         text(

@@ -206,11 +206,11 @@ export class UpstreamCredential {
   }
 
   /** Undefined: the request has to wait, or begins to test the version. */
-  #usableNow({ flight, version }: Sending): CredentialVersion | undefined {
-    const { rotation } = this.versions;
-    const { inUse } = rotation;
-    if (flight !== undefined && version !== undefined && rotation.stateOf(version) !== undefined)
-      return version;
+  #usableNow(call: Sending): CredentialVersion | undefined {
+    const { flight, version } = call;
+    const { inUse } = this.versions;
+    if (version !== undefined && this.versions.hasLeft(version)) this.#waiting.endTest(call, 'check');
+    else if (flight !== undefined) return version;
     return inUse.health.accepted && !this.#waiting.busy ? inUse : undefined;
   }
 
@@ -240,7 +240,7 @@ export class UpstreamCredential {
       this.#waiting.endTest(call, 'proceed');
       return response;
     }
-    if (this.#waiting.busy) this.#waiting.endAnyTest();
+    this.#waiting.endAnyTest();
     if (response.status < 300 && request.method === 'GET') this.#questions.lastTarget = request.target;
     this.versions.accept(version);
     if (this.versions.rotation.others.length > 0) this.#tryCandidates();
@@ -260,13 +260,14 @@ export class UpstreamCredential {
     const { budget } = call.request;
     const since = clock.now();
     if (refused.isEvidence && !version.health.refused) circuit.attempted();
-    if (!refused.isStale) await this.#explain(version, refused, call);
+    if (!refused.isStale && !this.versions.hasLeft(version)) await this.#explain(version, refused, call);
     if (version.health.refused || this.versions.isReplaced(version)) return this.#goOn(version, call);
     if (refused.challenge === undefined) throw noDigest();
     const isDropped = refused.isNamedAgain && refused.isOwn;
     if (isDropped) budget.extendForNamedAgain();
     if (budget.spent) throw errorAfter(refused, budget);
     if (isDropped && call.turn === undefined) await this.#takeTurn(call);
+    if (this.versions.hasLeft(version)) return FROM_POOL;
     const { pool } = version.on(call.transport);
     return optionsAfter(refused, { pool, since, now: clock.now(), tests: call.flight !== undefined });
   }

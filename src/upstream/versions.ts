@@ -76,6 +76,11 @@ export class Versions {
     return version !== this.inUse && this.inUse.health.accepted;
   }
 
+  /** True if it is no longer part of the rotation, so that no request goes out with it. */
+  hasLeft(version: CredentialVersion): boolean {
+    return this.rotation.stateOf(version) === undefined;
+  }
+
   named(name: string): CredentialVersion | undefined {
     return this.all.find(({ version }) => version === name);
   }
@@ -115,7 +120,7 @@ export class Versions {
   /** Puts a version in use, if it is part of the rotation. */
   promote(version: CredentialVersion): void {
     const former = this.inUse;
-    if (version === former || this.rotation.stateOf(version) === undefined) return;
+    if (version === former || this.hasLeft(version)) return;
     const left = this.rotation.promote(version, !former.health.refused);
     this.#reportRotation(former, version, 'promoted');
     if (version.health.accepted) this.shared.noteAccepted(version, true);
