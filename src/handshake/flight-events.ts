@@ -72,7 +72,7 @@ export interface CredentialEvent {
   readonly by: string;
   /** Of a reply or a verdict; empty: the event has none. */
   readonly result: string;
-  /** Attempts of a reply, or that a minute may have; 0: the event has none. */
+  /** Attempts of a reply, or with which a verification begins, or that a minute may have; 0: the event has none. */
   readonly count: number;
 }
 

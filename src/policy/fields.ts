@@ -66,7 +66,7 @@ export interface JudgedFields {
   readonly kept: RawHeaders;
   /** True if one of the others can name another method or path. */
   readonly override: boolean;
-  /** True if servers could read the body as a form: unless it has one content type, which is none of a form. */
+  /** True if servers could read parameters from the body: unless it has one content type that has none. */
   readonly form: boolean;
 }
 
@@ -96,16 +96,17 @@ export function judgeFields(
 
 /**
  * Content types that no server is known to read as a form. Many servers mix the fields of forms with the parameters of
- * the query; some read a body without a type, or of text/plain, as a form.
+ * the query; some read a body without a type, or of text/plain, as a form. Members of a JSON object count like fields:
+ * Express 4 looks for a parameter in the parsed body before the query.
  */
 const NO_FORMS: ReadonlySet<string> = new Set([
-  ...['application/json', 'application/ndjson', 'application/x-ndjson', 'application/jsonl'],
+  ...['application/ndjson', 'application/x-ndjson', 'application/jsonl'],
   ...['application/xml', 'text/xml', 'text/csv', 'application/octet-stream', 'application/pdf'],
   ...['application/zip', 'application/gzip', 'application/cbor', 'application/msgpack'],
   ...['application/x-msgpack', 'application/protobuf', 'application/x-protobuf', 'application/sparql-query'],
 ]);
 const NO_FORM_KINDS: ReadonlySet<string> = new Set(['image', 'audio', 'video', 'font', 'model']);
-const NO_FORM_SUFFIXES = ['+json', '+xml', '+zip', '+cbor'];
+const NO_FORM_SUFFIXES = ['+xml', '+zip', '+cbor'];
 /** RFC 9110 §8.3.1, in lower case. */
 const TYPE = /^([a-z\d!#$&^_.+-]+)\/([a-z\d!#$&^_.+-]+)$/;
 

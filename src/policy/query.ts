@@ -71,7 +71,8 @@ export class Query {
 
   /**
    * Returns the error for a query of which servers read other parameters than it has; undefined if there is none.
-   * PHP reads `a[b`, `a.b` and `a b` as `a_b`, others read brackets and dots as structure, or end a name at a NUL.
+   * PHP reads `a[b`, `a.b` and `a b` as `a_b`, others read brackets and dots as structure, end a name at a NUL, or remove a
+   * question mark before it.
    */
   ambiguity(isDeclared: (name: string) => boolean): GatewayError | undefined {
     const pairs = this.#pairs();
@@ -85,7 +86,7 @@ export class Query {
       if (!isOddName(name) || isDeclared(decoded(name) ?? name)) continue;
       return new GatewayError(
         'parameter-invalid',
-        'The name of a parameter has a bracket, a dot, a space, a plus or a NUL, which servers read differently, and a rule depends on the query. Leave it out; the operator of this gateway can allow the name: see restricted.parameterNames in the configuration.',
+        'The name of a parameter has a bracket, a dot, a space, a plus, a NUL or a question mark before it, which servers read differently, and a rule depends on the query. Leave it out; the operator of this gateway can allow the name: see restricted.parameterNames in the configuration.',
       );
     }
     return undefined;

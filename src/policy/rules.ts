@@ -4,7 +4,7 @@ import { formatInstant } from '../base/units.ts';
 import { Catalogue, type OperationSettings } from './catalogue.ts';
 import { allowedFields, noForms } from './fields.ts';
 import { PrefixMap, withoutPrefix } from './path.ts';
-import { foldPath, resolvedReadings } from './spelling.ts';
+import { foldPath, staysWithin } from './spelling.ts';
 
 /** The names that a rule allows: all, or those of a set. */
 export type Names = '*' | ReadonlySet<string>;
@@ -198,19 +198,9 @@ function ownPath(
   const shared = siblings.filter(({ deployments }) => deployments > 1);
   if (shared.length === 0) return undefined;
   const own = folder(prefix);
+  const top = prefix.replace(/\/$/, '');
   return (path) =>
-    shared.every((each) => each.folders.longest(folder(path)) === own) && staysWithin(path, prefix);
-}
-
-/** Without one of these, a path has no `..` in any reading. */
-const DOTS = /\.\.|%/;
-
-/** False if dot segments lead out of the prefix on a server that does not fold the rest of the path. */
-function staysWithin(path: string, prefix: string): boolean {
-  if (!DOTS.test(path)) return true;
-  // A prefix may hold encodings, too.
-  const starts = resolvedReadings(prefix.replace(/\/$/, ''));
-  return resolvedReadings(path).every((reading, at) => `${reading}/`.startsWith(`${starts[at]}/`));
+    shared.every((each) => each.folders.longest(folder(path)) === own) && staysWithin(path, top);
 }
 
 interface Siblings {

@@ -17,21 +17,26 @@ const DIGIT_9 = 0x39;
 const UNDERSCORE = 0x5f;
 const HYPHEN = 0x2d;
 
-const ODD_IN_NAME = /[[\].+\s\p{Cc}]/u;
+const ODD_IN_NAME = /^\?+[^?]|[[\].+\s\p{Cc}]/u;
+/** Some servers pass a second question mark on to a parser that removes it from the first name. */
+const QUESTION_MARKS = /^[?\s]+/;
 const ENDS_PATH = /[?#&]/;
 const IGNORED_AT_END = '. +';
 
+/** Without one of these, a path has no `..` in any reading. */
+const MAY_LEAD_UP = /\.\.|[%\x80-\xff]/;
 /** Paths that are already normal. */
 const PLAIN_PATH = /^(?:\/[a-z\d_-]+)+$/;
 const ASCII = /^[\0-\x7f]*$/;
 
 /**
- * Normalizes a parameter's name as the most lenient server reads it: decoded, in lower case, without `[]`.
+ * Normalizes a parameter's name as the most lenient server reads it: decoded, in lower case, without `[]` and the
+ * question marks before it.
  */
 export function foldName(name: string): string {
   if (isPlainName(name)) return name;
   const [folded = ''] = foldCase(decodeAll(name.replaceAll('+', ' '))).split(/[[\0]/, 1);
-  return folded.trim().replace(/[. ]/g, '_');
+  return folded.replace(QUESTION_MARKS, '').trimEnd().replace(/[. ]/g, '_');
 }
 
 /** True if servers could end the name at a character of it, replace that, or take it for structure, however it is encoded. */
@@ -88,18 +93,46 @@ function windowsName(name: string): string {
   return name.slice(0, end);
 }
 
-/** The path without dot segments (RFC 3986 §5.2.4), with and without backslashes as slashes and encodings decoded. */
-export function resolvedReadings(path: string): readonly string[] {
-  const slashes = path.replaceAll('\\', '/');
-  return [path, slashes, decodeAll(slashes).replaceAll('\\', '/')].map(withoutDotSegments);
+/**
+ * True if the path stays in a folder on every server, whether or not it resolves dot segments (RFC 3986 §5.2.4) and
+ * merges slashes. A path whose segments depend on who decodes it stays in none: each `..` could remove another one.
+ */
+export function staysWithin(path: string, folder: string): boolean {
+  if (!MAY_LEAD_UP.test(path)) return true;
+  const lenient = foldCase(decodeAll(path)).replaceAll('\\', '/').split('/').map(lenientKind);
+  if (!lenient.includes('..')) return true;
+  const plain = path.split('/').map(plainKind);
+  if (plain.length !== lenient.length || plain.some((kind, at) => kind !== lenient[at])) return false;
+  const start = `${withoutDotSegments(folder)}/`;
+  return [path, withPlainDots(path)]
+    .flatMap((reading) => [reading, reading.replace(/\/{2,}/g, '/')])
+    .every((reading) => `${withoutDotSegments(reading)}/`.startsWith(start));
+}
+
+/** Decodes dots, which servers do that follow the WHATWG. */
+function withPlainDots(path: string): string {
+  return path.replace(/%2e/gi, '.');
+}
+
+/** Returns what moves between folders as it is, and `name` for a name. */
+function plainKind(segment: string): string {
+  const dots = withPlainDots(segment);
+  return dots === '' || dots === '.' || dots === '..' ? dots : 'name';
+}
+
+/** The same for a server that decodes all it can, ends a name at `;` or NUL, and ignores what Windows does behind `..`. */
+function lenientKind(segment: string): string {
+  const [text = ''] = segment.split(/[;\0]/, 1);
+  const name = text.trim();
+  if (name === '' || name === '.') return name;
+  return /^\.\.(?:$|[+:])/.test(name) ? '..' : 'name';
 }
 
 function withoutDotSegments(path: string): string {
   const kept: string[] = [];
   for (const segment of path.split('/')) {
-    const name = segment.replace(/%2e/gi, '.');
-    if (name === '..') kept.splice(Math.max(1, kept.length - 1));
-    else if (name !== '.') kept.push(segment);
+    if (segment === '..') kept.splice(Math.max(1, kept.length - 1));
+    else if (segment !== '.') kept.push(segment);
   }
   return kept.join('/');
 }

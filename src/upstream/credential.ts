@@ -123,7 +123,7 @@ export class UpstreamCredential {
       if (reply.kind !== 'refused') return reply.kind;
       if (!isInUse || version.health.refused) this.versions.refuse(version, reply.attempt, 'test');
       // One refusal is not enough against a version that clients use.
-      else if (!this.#waiting.busy) this.#verifier.begin(version, target);
+      else if (!this.#waiting.busy) this.#verifier.begin(version, target, reply);
       return reply.kind;
     } finally {
       requests?.leave();
@@ -207,11 +207,11 @@ export class UpstreamCredential {
   }
 
   /** Undefined: the request has to wait, or begins to test the version. */
-  #usableNow({ flight, version }: Sending): CredentialVersion | undefined {
-    const { rotation } = this.versions;
-    const { inUse } = rotation;
-    if (flight !== undefined && version !== undefined && rotation.stateOf(version) !== undefined)
-      return version;
+  #usableNow(call: Sending): CredentialVersion | undefined {
+    const { flight, version } = call;
+    const { inUse } = this.versions;
+    if (version !== undefined && this.versions.hasLeft(version)) this.#waiting.endTest(call, 'check');
+    else if (flight !== undefined) return version;
     return inUse.health.accepted && !this.#waiting.busy ? inUse : undefined;
   }
 
@@ -241,7 +241,7 @@ export class UpstreamCredential {
       this.#waiting.endTest(call, 'proceed');
       return response;
     }
-    if (this.#waiting.busy) this.#waiting.endAnyTest();
+    this.#waiting.endAnyTest();
     if (response.status < 300 && request.method === 'GET') this.#questions.lastTarget = request.target;
     this.versions.accept(version);
     if (this.versions.rotation.others.length > 0) this.#tryCandidates();
@@ -261,13 +261,14 @@ export class UpstreamCredential {
     const { budget } = call.request;
     const since = clock.now();
     if (refused.isEvidence && !version.health.refused) circuit.attempted();
-    if (!refused.isStale) await this.#explain(version, refused, call);
+    if (!refused.isStale && !this.versions.hasLeft(version)) await this.#explain(version, refused, call);
     if (version.health.refused || this.versions.isReplaced(version)) return this.#goOn(version, call);
     if (refused.challenge === undefined) throw noDigest();
     const isDropped = refused.isNamedAgain && refused.isOwn;
     if (isDropped) budget.extendForNamedAgain();
     if (budget.spent) throw errorAfter(refused, budget);
     if (isDropped && call.turn === undefined) await this.#takeTurn(call);
+    if (this.versions.hasLeft(version)) return FROM_POOL;
     const { pool } = version.on(call.transport);
     return optionsAfter(refused, { pool, since, now: clock.now(), tests: call.flight !== undefined });
   }
@@ -291,16 +292,9 @@ export class UpstreamCredential {
   async #explain(version: CredentialVersion, refused: Refused, call: Sending): Promise<void> {
     const { health } = version;
     const { budget } = call.request;
-    const { inUse, rotation } = this.versions;
-    const hasOthers = rotation.others.length > 0;
+    const hasOthers = this.versions.rotation.others.length > 0;
     // A second refusal of a credential that was found good in between says nothing new of it.
     if (budget.spent && budget.confirmed && !hasOthers && !health.refused) return;
-    const isNew = !health.accepted && !health.isSuperseded(refused.number);
-    if (refused.isEvidence && isNew && version !== inUse) {
-      // Another version is in use, so that one refusal is enough.
-      this.versions.refuse(version, refused.number, 'request');
-      return;
-    }
     // A version without a verdict confirms nothing.
     if (await this.#verifyFor(version, refused, call)) budget.confirmed ||= refused.isOwn && health.accepted;
     // The request does not fail while another version may be accepted.
@@ -320,8 +314,7 @@ export class UpstreamCredential {
         return true;
       }
       this.#waiting.endTest(call, 'check');
-      if (!this.#waiting.busy)
-        this.#verifier.begin(version, call.request.target, evidenceOf(refused, health));
+      if (!this.#waiting.busy) this.#verifier.begin(version, call.request.target, evidenceOf(refused));
       if ((await this.#waiting.waitFor(call)) !== 'check') return false;
       call.request.budget.confirmed = health.accepted;
     }
@@ -360,6 +353,6 @@ export class UpstreamCredential {
     });
     if (reply?.kind !== 'refused' || !health.accepted) return;
     this.#questions.count(reply);
-    if (!this.#waiting.busy) this.#verifier.begin(version, '/');
+    if (!this.#waiting.busy) this.#verifier.begin(version, '/', reply);
   }
 }

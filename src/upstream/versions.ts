@@ -8,7 +8,7 @@ import type { CredentialVersion, Renew, Reply, Transport } from './credential-ve
 import { type CredentialNews, Rotation, type RotationNews, type RotationState } from './rotation.ts';
 
 /** What shows that the upstream refuses a version. */
-type RefusedBy = 'verdict' | 'reply' | 'request' | 'trial' | 'test';
+type RefusedBy = 'verdict' | 'reply' | 'trial' | 'test';
 
 /** Why a version is put in use. */
 type PromotedBy = 'verdict' | 'accepted' | 'trial' | 'operator';
@@ -85,6 +85,11 @@ export class Versions {
     return version !== this.inUse && this.inUse.health.accepted;
   }
 
+  /** True if it is no longer part of the rotation, so that no request goes out with it. */
+  hasLeft(version: CredentialVersion): boolean {
+    return this.rotation.stateOf(version) === undefined;
+  }
+
   named(name: string): CredentialVersion | undefined {
     return this.all.find(({ version }) => version === name);
   }
@@ -124,7 +129,7 @@ export class Versions {
   /** Puts a version in use, if it is part of the rotation. */
   promote(version: CredentialVersion, by: PromotedBy): void {
     const former = this.inUse;
-    if (version === former || this.rotation.stateOf(version) === undefined) return;
+    if (version === former || this.hasLeft(version)) return;
     const left = this.rotation.promote(version, !former.health.refused);
     this.#reportRotation(former, version, { result: 'promoted', by });
     if (version.health.accepted) this.shared.noteAccepted(version, true);

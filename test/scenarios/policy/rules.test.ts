@@ -321,7 +321,7 @@ describe('a restricted client', () => {
 
 describe('a body that can be a form', () => {
   const client = useWire({
-    settings: { restricted: { bodyTypes: ['text/plain'] } },
+    settings: { restricted: { bodyTypes: ['text/plain', 'application/vnd.api+json'] } },
     top: {
       anonymous: false,
       clients: [
@@ -338,7 +338,8 @@ describe('a body that can be a form', () => {
 
   test.each([
     ['without a type', []],
-    ['whose type Connection removes', ['Content-Type: application/json', 'Connection: content-type']],
+    ['whose type Connection removes', ['Content-Type: text/csv', 'Connection: content-type']],
+    ['of application/json', ['Content-Type: application/json']],
     ['of multipart/mixed', ['Content-Type: multipart/mixed; boundary=x']],
     ['of application/x-url-encoded', ['Content-Type: application/x-url-encoded']],
   ])('%s is refused', async (_what, lines) => {
@@ -353,7 +354,7 @@ describe('a body that can be a form', () => {
     expect(codeOf(await client.ask(head, '5\r\nids=a\r\n0\r\n\r\n'))).toBe('bad-request');
   });
 
-  test.each(['application/json', 'text/plain'])('is none as %s', async (type) => {
+  test.each(['text/csv', 'text/plain', 'application/vnd.api+json'])('is none as %s', async (type) => {
     expect(echoOf(await post('Content-Length: 5', `Content-Type: ${type}`)).body.length).toBe(5);
   });
 });
