@@ -364,6 +364,24 @@ describe('once keys are destroyed', () => {
     expect(JSON.stringify(events)).not.toContain('192.0.2');
   });
 
+  test('that cannot be noted as recorded is logged, and recorded again', async () => {
+    const at = await place();
+    const { pseudonyms, directory } = at;
+    const { audit, logged } = await openTestAudit(directory, { pseudonyms });
+    await recordAccess(audit);
+    const [key] = await at.keys();
+    const id = key?.key.id ?? '';
+    await mkdir(join(at.folder, `${id}.recorded`));
+    await destroy(at, key?.key.subject ?? '');
+    await until(() => logged.some(({ msg }) => msg === 'a destroyed key is recorded again'));
+    await rm(join(at.folder, `${id}.recorded`), { recursive: true });
+    await until(async () => !(await readdir(at.folder)).includes(`${id}.forgotten`));
+    await audit.close();
+    expect(logged).toContainEqual(expect.objectContaining({ level: 40, key: id, code: 'EISDIR' }));
+    const events = (await recordsIn(directory)).filter(({ event }) => event === 'pseudonyms-forgotten');
+    expect(events.length).toBeGreaterThan(1);
+  });
+
   test('while no gateway runs, the next one records it', async () => {
     const at = await place();
     const { pseudonyms, directory } = at;
