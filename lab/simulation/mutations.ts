@@ -139,9 +139,9 @@ export const MUTATIONS: readonly Mutation[] = [
     name: 'no-probe',
     breaks: 'a credential that was accepted is refused by a probe only',
     file: 'src/upstream/verification.ts',
-    find: '      const verdict = await verify({ ...questions, version, evidence, hasRoom: () => circuit.hasRoom });',
+    find: '  const isAsked = wasAccepted || evidence === undefined;',
     replace:
-      "      const verdict = { kind: 'refused' as const, attempt: version.health.attempt(), successor: undefined };",
+      "  if (evidence) return { kind: 'refused', attempt: evidence.attempt, successor: undefined };\n  const isAsked = wasAccepted || evidence === undefined;",
   },
   {
     name: 'waiters-forgotten',

@@ -122,7 +122,7 @@ export class UpstreamCredential {
       if (reply.kind !== 'refused') return reply.kind;
       if (!isInUse || version.health.refused) this.versions.refuse(version, reply.attempt);
       // One refusal is not enough against a version that clients use.
-      else if (!this.#waiting.busy) this.#verifier.begin(version, target);
+      else if (!this.#waiting.busy) this.#verifier.begin(version, target, reply);
       return reply.kind;
     } finally {
       requests?.leave();
@@ -288,16 +288,9 @@ export class UpstreamCredential {
   async #explain(version: CredentialVersion, refused: Refused, call: Sending): Promise<void> {
     const { health } = version;
     const { budget } = call.request;
-    const { inUse, rotation } = this.versions;
-    const hasOthers = rotation.others.length > 0;
+    const hasOthers = this.versions.rotation.others.length > 0;
     // A second refusal of a credential that was found good in between says nothing new of it.
     if (budget.spent && budget.confirmed && !hasOthers && !health.refused) return;
-    const isNew = !health.accepted && !health.isSuperseded(refused.number);
-    if (refused.isEvidence && isNew && version !== inUse) {
-      // Another version is in use, so that one refusal is enough.
-      this.versions.refuse(version, refused.number);
-      return;
-    }
     // A version without a verdict confirms nothing.
     if (await this.#verifyFor(version, refused, call)) budget.confirmed ||= refused.isOwn && health.accepted;
     // The request does not fail while another version may be accepted.
@@ -317,8 +310,7 @@ export class UpstreamCredential {
         return true;
       }
       this.#waiting.endTest(call, 'check');
-      if (!this.#waiting.busy)
-        this.#verifier.begin(version, call.request.target, evidenceOf(refused, health));
+      if (!this.#waiting.busy) this.#verifier.begin(version, call.request.target, evidenceOf(refused));
       if ((await this.#waiting.waitFor(call)) !== 'check') return false;
       call.request.budget.confirmed = health.accepted;
     }
@@ -357,6 +349,6 @@ export class UpstreamCredential {
     });
     if (reply?.kind !== 'refused' || !health.accepted) return;
     this.#questions.count(reply);
-    if (!this.#waiting.busy) this.#verifier.begin(version, '/');
+    if (!this.#waiting.busy) this.#verifier.begin(version, '/', reply);
   }
 }

@@ -379,9 +379,9 @@ const rules: Rule[] = [
     'answered',
   ],
   [
-    'all versions are refused: the one in use is asked once more',
+    'all versions are refused: each is asked once more',
     warm,
-    { ...OTHER, attemptsWhenRefused: 9 },
+    OTHER,
     [
       ['GET /x n1:2', challenge('n2')],
       ['HEAD /x fresh', challenge('n3')],
@@ -389,6 +389,37 @@ const rules: Rule[] = [
       ['HEAD /x n4:1 former', challenge('n5')],
       ['HEAD /x fresh', challenge('n6')],
       ['HEAD /x n6:1', challenge('n7')],
+      ['HEAD /x', challenge('n8')],
+      ['HEAD /x n8:1 former', challenge('n9')],
+    ],
+    REFUSED,
+  ],
+  [
+    'a changed password, and the upstream drops the nonce of the next one: it is asked once more',
+    warm,
+    OTHER,
+    [
+      ['GET /x n1:2', challenge('n2')],
+      ['HEAD /x fresh', challenge('n3')],
+      ['HEAD /x n3:1', challenge('n4')],
+      ['HEAD /x n4:1 former', challenge('n5')],
+      ['HEAD /x fresh', challenge('n6')],
+      ['HEAD /x n6:1', challenge('n7')],
+      ['HEAD /x', challenge('n8')],
+      ['HEAD /x n8:1 former', answered()],
+      ['GET /x n8:2 former', answered()],
+    ],
+    'answered',
+  ],
+  [
+    'all versions are refused, and a minute has one attempt: each was asked once',
+    warm,
+    { ...OTHER, attemptsWhenRefused: 1 },
+    [
+      ['GET /x n1:2', challenge('n2')],
+      ['HEAD /x fresh', challenge('n3')],
+      ['HEAD /x n3:1', challenge('n4')],
+      ['HEAD /x n4:1 former', challenge('n5')],
     ],
     REFUSED,
   ],
@@ -1029,12 +1060,19 @@ describe('a former version, when the one in use is refused', () => {
     expect([scene.sent, scene.version.version]).toEqual([['GET /x', 'GET /x n2:1 former'], '6']);
   });
 
-  test('is refused by one refusal of a nonce that was obtained for it', async () => {
+  test('is refused when a question confirms the refusal', async () => {
     const scene = await former();
-    scene.replies.push(challenge('n2'), challenge('n3'));
+    scene.replies.push(challenge('n2'), challenge('n3'), challenge('n4'), challenge('n5'));
     expect(await scene.send()).toBe(REFUSED);
-    expect(scene.sent).toEqual(['GET /x', 'GET /x n2:1 former']);
+    expect(scene.sent).toEqual(['GET /x', 'GET /x n2:1 former', 'HEAD /x', 'HEAD /x n4:1 former']);
     expect(scene.events).toContain('version 6 refused');
+  });
+
+  test('is not refused by one answer, since the upstream may have dropped its nonce', async () => {
+    const scene = await former();
+    scene.replies.push(challenge('n2'), challenge('n3'), challenge('n4'), answered(), answered());
+    expect(await scene.send()).toBe('answered');
+    expect(scene.sent.slice(2)).toEqual(['HEAD /x', 'HEAD /x n4:1 former', 'GET /x n3:1 former']);
   });
 
   test.each<[string, SceneOptions, (scene: HandshakeScene) => Promise<unknown>, Reply[], string]>([
@@ -1139,20 +1177,19 @@ test('a request without an attempt left is to be sent again while nothing is kno
   const scene = await warm({ ...OTHER, attemptsWhenRefused: 9 });
   const nothing = [lost(), lost()];
   scene.replies.push(
-    ...[challenge('n2'), challenge('n3'), challenge('n4'), challenge('n5'), lost(), ...nothing],
-    ...[challenge('n6'), challenge('n7'), ...nothing],
+    ...[challenge('n2'), challenge('n3'), challenge('n4'), challenge('n5'), lost(), ...nothing, ...nothing],
   );
   expect(await scene.send({}, new AttemptBudget(undefined, 1))).toBe('upstream-protocol');
-  expect(scene.sent.slice(7)).toEqual(['HEAD /x fresh', 'HEAD /x n6:1', 'HEAD /x', 'GET /x fresh']);
+  expect(scene.sent.slice(7)).toEqual(['HEAD /x', 'GET /x fresh']);
 });
 
 test('a request without an attempt left fails when every version has been refused', async () => {
-  const scene = await warm({ ...OTHER, attemptsWhenRefused: 9 });
+  const scene = await warm(OTHER);
   for (let nonce = 2; nonce <= 8; nonce += 1) scene.replies.push(challenge(`n${nonce}`));
   expect(await scene.send({}, new AttemptBudget(undefined, 1))).toBe(REFUSED);
   expect(scene.sent).toEqual([
     ...['GET /x', 'GET /x n2:1', 'HEAD /x fresh', 'HEAD /x n4:1'],
-    ...['HEAD /x n5:1 former', 'HEAD /x fresh', 'HEAD /x n7:1'],
+    ...['HEAD /x n5:1 former', 'HEAD /x', 'HEAD /x n7:1 former'],
   ]);
 });
 
@@ -1221,7 +1258,7 @@ describe('an operator’s test', () => {
     expect(await scene.credential.test('7', '/x', scene.transport)).toBe('refused');
     probed.release();
     await until(() => scene.health.refused);
-    expect(scene.sent).toHaveLength(8);
+    expect(scene.sent).toHaveLength(6);
   });
 
   test('of another version: one refusal is enough, and what is accepted waits for the operator', async () => {
