@@ -61,9 +61,8 @@ test('the first failure that no fault explains keeps the flight records of the r
     out,
   });
   expect(findings.length).toBeGreaterThan(0);
-  expect(flightRecords).toContain(join(out, 'chaos-2-cluster-g1.jsonl'));
-  for (const file of flightRecords) {
-    const events = readRecords(await readFile(file, 'utf8')).flatMap((record) => record.events);
-    expect(events.length).toBeGreaterThan(0);
-  }
+  const file = join(out, 'chaos-2-cluster-g1.jsonl');
+  expect(flightRecords).toContain(file);
+  // One for each worker.
+  expect(readRecords(await readFile(file, 'utf8'))).toHaveLength(1);
 });

@@ -89,6 +89,13 @@ async function someShard({ redis }: ChaosScene, { share }: Choices): Promise<Sha
   return shards[Math.floor(share * shards.length)] as Shard;
 }
 
+async function hang({ redis }: ChaosScene, choices: Choices, server: RedisServer): Promise<void> {
+  await server.hang();
+  await delay(between(choices, 50, 2_000));
+  await server.goOn();
+  await redis.shards();
+}
+
 /** The slots of all keys that a node of a Cluster has. */
 async function slotsWithKeys(node: RedisServer): Promise<number[]> {
   const keys = (await node.command('KEYS', '*')) as string[];
@@ -219,12 +226,17 @@ const REDIS_FAULTS: readonly Fault[] = [
     name: 'stop of Redis',
     lane: 'redis',
     explains: [],
+    run: async (scene, choices) => hang(scene, choices, (await someShard(scene, choices)).master),
+  },
+  {
+    // The subscription of a gateway can be there.
+    name: 'stop of a replica of Redis',
+    lane: 'redis',
+    explains: [],
+    redis: ['sentinel', 'cluster'],
     async run(scene, choices) {
-      const { master } = await someShard(scene, choices);
-      await master.hang();
-      await delay(between(choices, 50, 2_000));
-      await master.goOn();
-      await scene.redis.shards();
+      const { master, replica = master } = await someShard(scene, choices);
+      await hang(scene, choices, replica);
     },
   },
   {
@@ -276,8 +288,10 @@ const UPSTREAM_FAULTS: readonly Fault[] = [
     lane: 'upstream',
     explains: [],
     async run(scene, choices) {
+      const before = scene.throughSecond;
       await scene.loseFirstAddress();
       await delay(between(choices, 200, 3_000));
+      await until(() => scene.throughSecond > before);
       await scene.returnFirstAddress();
     },
   },
