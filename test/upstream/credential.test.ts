@@ -852,9 +852,10 @@ describe('a refusal', () => {
     asked.release();
     await turn();
     expect(scene.sent).toEqual(['GET /a', 'GET /b', 'GET /b n3:1', 'HEAD /x fresh', 'HEAD /x n5:1']);
-    scene.replies.push(answered(), answered(), challenge('n6'), answered());
+    scene.replies.push(answered(), challenge('n6'), answered());
     probed.release();
     expect(await Promise.all([waiting, outcome])).toEqual(['answered', 'answered']);
+    expect(scene.sent.slice(5)).toEqual(['GET /b n4:1', 'GET /a', 'GET /a n6:1']);
   });
 
   test('while the gateway finds out what an operator asked about: the request waits for that', async () => {
