@@ -116,7 +116,8 @@ test('only refusals count against what a minute may have', async () => {
     const reply = result === 'refused' ? challenge('n2') : answered();
     if (result !== 'spent') scene.replies.push(challenge('n1'), reply);
     // A version in use that is refused once is asked about again, for which there is no reply.
-    if (result === 'refused') scene.credential.versions.refuse(scene.version, scene.health.attempt());
+    if (result === 'refused')
+      scene.credential.versions.refuse(scene.version, scene.health.attempt(), 'verdict');
     expect(await ask(scene)).toBe(result);
   }
 });
