@@ -295,7 +295,7 @@ function noFacts(): ExchangeFacts {
 function bodyOf(kind: RequestBody['kind']): ReceivedBody {
   if (kind === 'none') return NO_BODY;
   const content = Buffer.from('body');
-  if (kind === 'kept') return { kind, content, memory: new BodyShare(new BodyMemory(content.length)) };
+  if (kind === 'kept') return { kind, content, memory: new BodyShare(new BodyMemory(content.length), '') };
   async function* chunks(): AsyncGenerator<Buffer> {
     yield content;
   }

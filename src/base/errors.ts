@@ -263,7 +263,7 @@ const table = {
     title: 'Upstream refuses this target',
     proxyError: 'destination_unavailable',
     cause:
-      'The upstream refuses this target although it accepts the credential: it reads the target differently than it was sent, or the account may not use it. The gateway sends the target at most `digest.attemptsWhenRefused` times a minute, and five such requests of a client to one path.',
+      'The upstream refuses this target although it accepts the credential: it reads the target differently than it was sent, or the account may not use it. For each client and method, the gateway sends the target at most `digest.attemptsWhenRefused` times a minute, and five such requests of a client to one path.',
     remedy: 'Write the target as the API has it, or ask the upstream whether the account may use it.',
   },
   'upstream-proof-invalid': {
@@ -280,7 +280,7 @@ const table = {
     proxyError: 'connection_limit_reached',
     headers: ['retry-after', '1'],
     cause:
-      'More requests wait than `connections` of the deployment can carry: the client has too many, it is slow on more than half of the connections, a connection is not expected within `timeouts.response`, or none became free within it. Or `listen.limits.bodyMemory` is used up. `detail` says which; `Retry-After` is the expected wait.',
+      'More requests wait than `connections` of the deployment can carry: the client has too many, it is slow on more than half of the connections, a connection is not expected within `timeouts.response`, or none became free within it. Or `listen.limits.bodyMemory`, or the part of it that one client may have, is used up. `detail` says which; `Retry-After` is the expected wait.',
     remedy:
       'Retry later. Find out why the upstream is slow, or raise the limit that `detail` names if the upstream and the host allow it.',
   },

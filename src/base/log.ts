@@ -1,5 +1,6 @@
 import { createRequire } from 'node:module';
 import { type Logger, pino, stdTimeFunctions } from 'pino';
+import { printableLines } from './printable.ts';
 
 const require = createRequire(import.meta.url);
 
@@ -34,7 +35,12 @@ export function createLog(target: LogTarget, base: Readonly<Record<string, unkno
   // Loaded here, because only a terminal needs it.
   const { prettyFactory }: typeof import('pino-pretty') = require('pino-pretty');
   const readable = prettyFactory({ colorize: true, translateTime: 'SYS:HH:MM:ss.l' });
-  return pino(options, { write: (line: string) => void stream.write(readable(line)) });
+  return pino(options, { write: (line: string) => void stream.write(readable(JSON.parse(line, plain))) });
+}
+
+/** What clients and upstreams send must not command the terminal. */
+function plain(_key: string, value: unknown): unknown {
+  return typeof value === 'string' ? printableLines(value) : value;
 }
 
 function synchronous(dest: number): LogTarget {

@@ -4,6 +4,7 @@ import { allRecords } from '../audit/reader/search.ts';
 import { CollectedFile, CollectionProgress, collect } from '../audit/shipping/collector.ts';
 import { RedisStream } from '../audit/shipping/redis-stream.ts';
 import { messageOf } from '../base/error-code.ts';
+import { printableLines } from '../base/printable.ts';
 import { printLines, writeLines } from './audit-format.ts';
 import {
   asRecordedOption,
@@ -77,10 +78,15 @@ async function exportFiles(io: Io, options: ExportArguments): Promise<ExitStatus
       yield `${line}\n`;
     }
   };
-  if (output === undefined) await printLines(io, lines());
+  if (output === undefined) await printLines(io, shownOn(io, lines()));
   else await writeNew(output, lines());
   if (isEmpty) note(io, await nothingFound(log.section.directory, { replica, from, to }, 'no record'));
   return log.reading.isIncomplete ? 1 : 0;
+}
+
+/** On a terminal, without its commands; a file or another program gets the bytes of the log. */
+async function* shownOn({ stdout }: Io, lines: AsyncIterable<string>): AsyncGenerator<string, void> {
+  for await (const line of lines) yield stdout.isTTY === true ? printableLines(line) : line;
 }
 
 async function writeNew(output: string, lines: AsyncIterable<string>): Promise<void> {
@@ -101,7 +107,10 @@ async function follow(io: Io, { config, key, output, group: name }: ExportArgume
   let rejected = 0;
   try {
     // An entry must not be acknowledged before its text is taken.
-    const write = (text: string): Promise<void> => (file === undefined ? print(io, text) : file.append(text));
+    const write = (text: string): Promise<void> => {
+      if (file !== undefined) return file.append(text);
+      return print(io, io.stdout.isTTY === true ? printableLines(text) : text);
+    };
     // Only the first, second, fourth, … is noted, so that a flooded stream does not flood the log.
     const onRejected = (id: string, reason: string): void => {
       rejected += 1;

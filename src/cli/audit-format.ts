@@ -2,8 +2,9 @@ import { Readable, type Writable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { COLUMNS, csvHeader, type Found, foundCsv, foundJson } from '../audit/reader/query.ts';
 import type { AccessLine } from '../audit/reader/results.ts';
+import { printable } from '../base/printable.ts';
 import type { ReadProgress } from './audit-log.ts';
-import { type Io, print, printable } from './io.ts';
+import { type Io, print } from './io.ts';
 import { alignColumns } from './table.ts';
 
 export type Format = 'json' | 'csv' | 'table';

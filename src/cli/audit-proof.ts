@@ -6,6 +6,7 @@ import { type WitnessKey, witnessKey } from '../audit/cosignature.ts';
 import { checkProof, LARGEST_PROOF, ProofError } from '../audit/proof.ts';
 import { NotProvableError, prove } from '../audit/reader/prove.ts';
 import { errorCode, messageOf } from '../base/error-code.ts';
+import { printable, printableLines } from '../base/printable.ts';
 import { count, formatTime } from '../base/units.ts';
 import { auditDirectory, collectFiles, replicaOption, requireReplica } from './audit-log.ts';
 import { CommandError, type ExitStatus, type Io, print, type Run, readBounded } from './io.ts';
@@ -77,7 +78,7 @@ async function runProve(io: Io, requestId: string, options: ProveArguments): Pro
   await requireReplica(directory, replica);
   try {
     const proof = await prove({ directory, requestId, replica, record });
-    await print(io, `${JSON.stringify(proof, undefined, 2)}\n`);
+    await print(io, `${printableLines(JSON.stringify(proof, undefined, 2))}\n`);
   } catch (error) {
     throw error instanceof NotProvableError ? new CommandError(1, error.message, error) : error;
   }
@@ -100,11 +101,11 @@ async function runCheckProof(
       .slice(0, 1)
       .map(({ name, time }) => `, cosigned by ${name} at ${formatTime(time)}`);
     const found = `${count(records.length, 'record')} of request ${requestId} in ${origin}${seen.join('')}`;
-    await print(io, `${records.map((record) => `${record}\n`).join('')}${file}: ok — ${found}\n`);
+    await print(io, `${[...records, `${file}: ok — ${found}`].map(printable).join('\n')}\n`);
     return 0;
   } catch (error) {
     if (!(error instanceof ProofError)) throw error;
-    await print(io, `${file}: REFUSED — it ${error.message}\n`);
+    await print(io, `${printable(`${file}: REFUSED — it ${error.message}`)}\n`);
     return 1;
   }
 }

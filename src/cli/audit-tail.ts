@@ -6,6 +6,7 @@ import { hasPseudonym } from '../audit/pseudonym.ts';
 import { PseudonymReader } from '../audit/reader/pseudonym-reader.ts';
 import { SealedBatches } from '../audit/reader/sealed-batches.ts';
 import { foldersIn, segmentsIn } from '../audit/segments/segment.ts';
+import { printable } from '../base/printable.ts';
 import { targetOf } from './audit-format.ts';
 import {
   asRecordedOption,
@@ -15,7 +16,7 @@ import {
   replicaOption,
   requireReplica,
 } from './audit-log.ts';
-import { type ExitStatus, type Io, note, print, printable, type Run } from './io.ts';
+import { type ExitStatus, type Io, note, print, type Run } from './io.ts';
 
 /** Interval of the reads with --follow, in milliseconds. */
 const POLL_MS = 200;
@@ -66,7 +67,7 @@ async function runTail(io: Io, options: TailArguments): Promise<ExitStatus> {
   let pseudonyms = await openPseudonyms(io, section, asRecorded);
   const show = ({ line }: TailRecord): string => {
     const revealed = pseudonyms.reveal(line);
-    return `${json ? revealed : readable(revealed)}\n`;
+    return `${json ? printable(revealed) : readable(revealed)}\n`;
   };
   await addFolders(followed, tails, lines);
   let newest: TailRecord[] = [];

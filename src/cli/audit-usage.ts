@@ -13,6 +13,7 @@ import {
   usageFields,
   usageNotes,
 } from '../audit/reader/usage-table.ts';
+import { printable } from '../base/printable.ts';
 import { loadConfig } from '../config/load.ts';
 import {
   argument,
@@ -24,7 +25,7 @@ import {
   replicaOption,
   toOption,
 } from './audit-log.ts';
-import { type ExitStatus, type Io, note, print, printable, type Run } from './io.ts';
+import { type ExitStatus, type Io, note, print, type Run } from './io.ts';
 import { alignColumns } from './table.ts';
 
 interface UsageArguments {
@@ -80,7 +81,7 @@ async function runUsage(io: Io, options: UsageArguments): Promise<ExitStatus> {
 
 function textOf(usage: Usage, { json, csv }: UsageArguments): string {
   if (csv === true) return usageCsv(usage);
-  return json === true ? `${JSON.stringify(usageJson(usage))}\n` : usageTable(usage);
+  return json === true ? `${printable(JSON.stringify(usageJson(usage)))}\n` : usageTable(usage);
 }
 
 function usageTable({ by, rows, other, total }: Usage): string {

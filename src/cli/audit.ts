@@ -12,6 +12,7 @@ import { foldersIn } from '../audit/segments/segment.ts';
 import { RedisStream } from '../audit/shipping/redis-stream.ts';
 import { messageOf } from '../base/error-code.ts';
 import { certificatesIn } from '../base/guarded-file.ts';
+import { printable } from '../base/printable.ts';
 import { count, formatTime } from '../base/units.ts';
 import { registerExport } from './audit-export.ts';
 import { registerForget } from './audit-forget.ts';
@@ -29,16 +30,7 @@ import { readPublicKeys, readWitnessKeys, registerProof, witnessKeyOption } from
 import { registerSearch } from './audit-search.ts';
 import { registerTail } from './audit-tail.ts';
 import { registerUsage } from './audit-usage.ts';
-import {
-  CommandError,
-  type ExitStatus,
-  type Io,
-  note,
-  print,
-  printable,
-  type Run,
-  readBounded,
-} from './io.ts';
+import { CommandError, type ExitStatus, type Io, note, print, type Run, readBounded } from './io.ts';
 
 interface VerifyArguments {
   readonly config?: string;
@@ -119,7 +111,7 @@ async function acceptClock(io: Io, { config }: { readonly config: string }): Pro
   const result =
     accepted.length === 0
       ? 'the clock is not in doubt'
-      : `accepted for ${accepted.join(', ')}: old segments are removed within an hour`;
+      : `accepted for ${printable(accepted.join(', '))}: old segments are removed within an hour`;
   await print(io, `${result}\n`);
 }
 

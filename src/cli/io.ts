@@ -1,6 +1,7 @@
 import { readFile, stat } from 'node:fs/promises';
 import type { Readable, Writable } from 'node:stream';
 import { messageOf } from '../base/error-code.ts';
+import { printableLines } from '../base/printable.ts';
 import type { ProcessContext } from '../credentials/sources.ts';
 
 /** The part of its process that a command uses. */
@@ -39,17 +40,9 @@ export function print({ stdout }: Io, text: string): Promise<void> {
   });
 }
 
-/** Escapes control characters, and characters that change the direction of text. */
-export function printable(text: string): string {
-  return text.replace(
-    /[\p{Cc}\p{Cf}\u2028\u2029]/gu,
-    (character) => `\\u${(character.codePointAt(0) ?? 0).toString(16).padStart(4, '0')}`,
-  );
-}
-
 /** Writes lines to stderr, for people. Names of files can be in them, which somebody else chose. */
 export function note({ stderr }: Io, text: string): void {
-  stderr.write(`${text.split('\n').map(printable).join('\n')}\n`);
+  stderr.write(`${printableLines(text)}\n`);
 }
 
 /**

@@ -2,10 +2,11 @@ import type { Command } from 'commander';
 import { type LearnedRule, Learner, type Unservable } from '../app/learn.ts';
 import { type Judgement, UNKNOWN } from '../app/replay.ts';
 import type { FoundRequest } from '../audit/reader/query.ts';
+import { printable } from '../base/printable.ts';
 import { count, formatInstant } from '../base/units.ts';
 import { loadConfig } from '../config/load.ts';
 import type { ParameterLimit } from '../policy/rules.ts';
-import { CommandError, type ExitStatus, type Io, note, print, printable, type Run } from './io.ts';
+import { CommandError, type ExitStatus, type Io, note, print, type Run } from './io.ts';
 import {
   addLogOptions,
   type LogArguments,
@@ -93,7 +94,7 @@ function credentialChange({ access }: FoundRequest, judgement: Judgement): strin
 export function rulesText(id: string, rules: readonly LearnedRule[], served: number): string {
   const head = `# ${count(served, 'request')} of ${id}`;
   if (rules.length === 0) return `${head}\nallow: []\n`;
-  return `${[head, 'allow:', ...rules.flatMap(ruleLines)].join('\n')}\n`;
+  return `${[head, 'allow:', ...rules.flatMap(ruleLines)].map(printable).join('\n')}\n`;
 }
 
 function ruleLines(rule: LearnedRule): string[] {

@@ -1,9 +1,10 @@
 import type { Command } from 'commander';
 import { type Judgement, UNKNOWN } from '../app/replay.ts';
 import type { FoundRequest } from '../audit/reader/query.ts';
+import { printable } from '../base/printable.ts';
 import { count } from '../base/units.ts';
 import { loadConfig } from '../config/load.ts';
-import { type ExitStatus, type Io, note, print, printable, type Run } from './io.ts';
+import { type ExitStatus, type Io, note, print, type Run } from './io.ts';
 import {
   addLogOptions,
   type LogArguments,

@@ -1,5 +1,6 @@
 import type { Command } from 'commander';
 import { clientIn, type Explanation, explain, type Granted, type Refused } from '../app/explanation.ts';
+import { printable } from '../base/printable.ts';
 import { isFieldValue, isToken } from '../base/raw-headers.ts';
 import { loadConfig } from '../config/load.ts';
 import { isMethod } from '../config/operations.ts';
@@ -58,7 +59,10 @@ async function runExplain(io: Io, method: string, target: string, options: Optio
   const headers = options.header.flatMap(fieldOf);
   const { host } = options;
   const explanation = explain(config, { client, method, target, host, headers, now: Date.now() });
-  const text = options.json === true ? JSON.stringify(explanation) : explanationLines(explanation).join('\n');
+  const text =
+    options.json === true
+      ? JSON.stringify(explanation)
+      : explanationLines(explanation).map(printable).join('\n');
   await print(io, `${text}\n`);
   return explanation.allowed ? 0 : 1;
 }

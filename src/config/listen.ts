@@ -81,12 +81,12 @@ const limits = () =>
       connectionsPerAddress: whole(1, 1_000_000)
         .default(1_000)
         .describe(
-          'The most connections of one address. Trusted proxies and UNIX sockets have no such limit.',
+          'The most connections of one address. A /64 of IPv6 may have half of `connections`, or as many as one address if that is more. Trusted proxies and UNIX sockets have no such limit.',
         ),
       bodyMemory: size()
         .default(64 * 2 ** 20)
         .describe(
-          'The most memory for all request bodies that are kept for a second attempt. Further bodies are streamed: their challenge is requested first, and they cannot be sent again.',
+          'The most memory for all request bodies that are kept for a second attempt. A client alone may take half of it; with others, half of what they leave. Further bodies are streamed: their challenge is requested first, and they cannot be sent again.',
         ),
     },
     { error: SECTION },

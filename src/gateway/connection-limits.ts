@@ -1,5 +1,6 @@
 import type { Socket } from 'node:net';
 import { addressOf } from '../base/client-address.ts';
+import { senderNetwork } from '../base/network.ts';
 import { OpenCounts } from '../base/open-counts.ts';
 
 export interface ConnectionLimitsOptions {
@@ -16,10 +17,14 @@ export class ConnectionLimits {
   readonly #options: ConnectionLimitsOptions;
   #open = 0;
   readonly #perAddress: OpenCounts;
+  /** By /64 for IPv6, where one sender has as many addresses as it likes. */
+  readonly #perNetwork: OpenCounts;
 
   constructor(options: ConnectionLimitsOptions) {
     this.#options = options;
-    this.#perAddress = new OpenCounts(options.connectionsPerAddress);
+    const { connections, connectionsPerAddress } = options;
+    this.#perAddress = new OpenCounts(connectionsPerAddress);
+    this.#perNetwork = new OpenCounts(Math.max(connectionsPerAddress, Math.floor(connections / 2)));
   }
 
   /** Counts a new connection until it closes; false: there are too many. */
@@ -32,12 +37,23 @@ export class ConnectionLimits {
     return true;
   }
 
-  /** Counts a connection for its address, which a PROXY header may have named; false: the address has too many. */
+  /** Counts a connection for its address, which a PROXY header may have named; false: its sender has too many. */
   admitAddress(socket: Socket): boolean {
     // Clients of a UNIX socket cannot be distinguished: their address is ''.
-    const leave = this.#perAddress.enter(addressOf(socket), this.#options.isShared);
-    if (leave === undefined) return false;
-    socket.once('close', leave);
+    const address = addressOf(socket);
+    const { isShared } = this.#options;
+    const leaveAddress = this.#perAddress.enter(address, isShared);
+    if (leaveAddress === undefined) return false;
+    // A shared address must not use up the share of those beside it.
+    const leaveNetwork = this.#perNetwork.enter(isShared(address) ? '' : senderNetwork(address));
+    if (leaveNetwork === undefined) {
+      leaveAddress();
+      return false;
+    }
+    socket.once('close', () => {
+      leaveAddress();
+      leaveNetwork();
+    });
     return true;
   }
 }

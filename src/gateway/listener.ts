@@ -21,6 +21,8 @@ const HANDSHAKE_MS = 1_000;
 /** Longest interval of the check for late request heads and idle connections, in milliseconds. */
 const TICK_MS = 1_000;
 
+const SOCKETS = { allowHalfOpen: true, noDelay: true };
+
 /** TLS settings of the data plane; texts are PEM. */
 export interface ListenTls {
   readonly cert: string;
@@ -54,10 +56,10 @@ export interface ListenerOptions extends ConnectionOptions {
 /** An HTTP/1.1 server of the data plane, on an address of its own. */
 export class Listener {
   readonly #server: Server;
-  /** The same server; undefined without TLS. */
-  readonly #tlsServer: TlsServer | undefined;
+  /** Does the handshakes of new connections: the same server until a renewal restricts them; undefined without TLS. */
+  #tlsServer: TlsServer | undefined;
   /** Begins the TLS handshake of a socket; undefined without TLS. */
-  readonly #secure: ((socket: Socket) => void) | undefined;
+  #secure: ((socket: Socket) => void) | undefined;
   readonly #gateway: Gateway;
   readonly #options: ListenerOptions;
   /** All sockets, those in a TLS handshake among them. */
@@ -73,23 +75,8 @@ export class Listener {
     this.#gateway = gateway;
     this.#options = options;
     this.#tls = options.tls;
-    const settings = { allowHalfOpen: true, noDelay: true };
-    if (options.tls !== undefined) {
-      this.#tlsServer = createTlsServer({
-        ...settings,
-        ...secureContext(options.tls),
-        ALPNProtocols: ['http/1.1'],
-        requestCert: options.tls.clientCa !== undefined,
-        // Unverified certificates are accepted here, because the gateway's response explains the error.
-        rejectUnauthorized: false,
-        handshakeTimeout: options.headersTimeout,
-      });
-      // A handshake that takes too long leaves its socket open.
-      this.#tlsServer.on('tlsClientError', (_error, socket) => socket.destroy());
-      this.#tlsServer.on('secureConnection', (socket: Socket) => this.#open(socket));
-      this.#secure = takeListener(this.#tlsServer);
-    }
-    this.#server = this.#tlsServer ?? createServer(settings);
+    if (options.tls !== undefined) this.#tlsServer = this.#beginTls(options.tls);
+    this.#server = this.#tlsServer ?? createServer(SOCKETS);
     this.#server.on('connection', (socket: Socket) => {
       // Without a response, which would cost too much.
       if (!options.limits.admit(socket)) {
@@ -133,14 +120,41 @@ export class Listener {
   /**
    * Replaces the certificate for new connections. Open connections keep theirs, but serve no further
    * request if the new settings trust fewer client authorities, refuse older protocol versions, or have another list
-   * of revoked certificates.
+   * of revoked certificates. A handshake that is under way then ends its connection: it uses the former settings.
    */
   renewTls(tls: ListenTls): void {
     if (this.#tlsServer === undefined || this.#tls === undefined) return;
-    this.#tlsServer.setSecureContext(secureContext(tls));
     const restricts = trustsLess(this.#tls, tls);
     this.#tls = tls;
-    if (restricts) for (const connection of this.#connections) connection.retire();
+    if (!restricts) {
+      this.#tlsServer.setSecureContext(secureContext(tls));
+      return;
+    }
+    const tickets = this.#tlsServer.getTicketKeys();
+    this.#tlsServer = this.#beginTls(tls);
+    this.#tlsServer.setTicketKeys(tickets);
+    for (const connection of this.#connections) connection.retire();
+  }
+
+  /** Creates the server for handshakes from now on. */
+  #beginTls(tls: ListenTls): TlsServer {
+    const server = createTlsServer({
+      ...SOCKETS,
+      ...secureContext(tls),
+      ALPNProtocols: ['http/1.1'],
+      requestCert: tls.clientCa !== undefined,
+      // Unverified certificates are accepted here, because the gateway's response explains the error.
+      rejectUnauthorized: false,
+      handshakeTimeout: this.#options.headersTimeout,
+    });
+    // A handshake that takes too long leaves its socket open.
+    server.on('tlsClientError', (_error, socket) => socket.destroy());
+    server.on('secureConnection', (socket: Socket) => {
+      if (this.#tlsServer === server) this.#open(socket);
+      else socket.destroy();
+    });
+    this.#secure = takeListener(server);
+    return server;
   }
 
   /**
@@ -251,8 +265,8 @@ export class Listener {
 }
 
 /**
- * Takes the listener with which a TLS server begins handshakes from it. It remains the server that listens, so that
- * workers share the keys of its session tickets.
+ * Takes the listener with which a TLS server begins handshakes from it. The first one remains the server that listens, so
+ * that workers share the keys of its session tickets.
  */
 function takeListener(server: TlsServer): (socket: Socket) => void {
   const listeners = server.listeners('connection');

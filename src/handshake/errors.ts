@@ -52,7 +52,7 @@ export function cannotRepeat(): GatewayError {
 export function outOfBodyMemory(): GatewayError {
   return new GatewayError(
     'overloaded',
-    'The bodies of other requests use up the memory for bodies (listen.limits.bodyMemory). Try again later.',
+    'The bodies of other requests use up the memory for bodies (listen.limits.bodyMemory), or the part that one client may have. Try again later.',
   );
 }
 

@@ -1,6 +1,7 @@
 import type { Readable } from 'node:stream';
 import type { Cancellation } from '../base/cancellation.ts';
 import { GatewayError } from '../base/errors.ts';
+import { type ClientState, PerClient } from '../base/per-client.ts';
 import { NO_BODY, type RequestBody } from '../handshake/exchange.ts';
 import { PIECE_OVERHEAD } from '../http1/body-reader.ts';
 
@@ -38,9 +39,22 @@ export interface BodySource {
   readonly onBytes: (count: number, framing: number) => void;
 }
 
-/** The memory that all kept bodies of this process share, in bytes. Bodies that are still being received count. */
+/** What the bodies of one client take, in bytes. */
+class ClientUse implements ClientState {
+  bytes = 0;
+
+  get isUnused(): boolean {
+    return this.bytes === 0;
+  }
+}
+
+/**
+ * The memory that all kept bodies of this process share, in bytes. Bodies that are still being received count. A client
+ * can take as much as it leaves free: alone half of it, so that its slow uploads leave room for others.
+ */
 export class BodyMemory {
   readonly #limit: number;
+  readonly #clients = new PerClient(() => new ClientUse());
   #used = 0;
 
   constructor(limit: number) {
@@ -51,14 +65,20 @@ export class BodyMemory {
     return this.#used;
   }
 
-  /** Takes so much, or nothing if that would be more than there is. */
-  take(bytes: number): boolean {
-    if (this.#used + bytes > this.#limit) return false;
+  use(client: string): ClientUse {
+    return this.#clients.of(client);
+  }
+
+  /** Takes so much, or nothing if that would be more than this client may. */
+  take(use: ClientUse, bytes: number): boolean {
+    if (use.bytes + bytes > this.#limit - this.#used - bytes) return false;
+    use.bytes += bytes;
     this.#used += bytes;
     return true;
   }
 
-  give(bytes: number): void {
+  give(use: ClientUse, bytes: number): void {
+    use.bytes -= bytes;
     this.#used -= bytes;
   }
 }
@@ -66,17 +86,19 @@ export class BodyMemory {
 /** The part of one body. */
 export class BodyShare {
   readonly #memory: BodyMemory;
+  readonly #use: ClientUse;
   #taken = 0;
   #released = false;
 
-  constructor(memory: BodyMemory) {
+  constructor(memory: BodyMemory, client: string) {
     this.#memory = memory;
+    this.#use = memory.use(client);
   }
 
   /** Takes memory for this piece; false: there is none left. */
   keep(piece: Buffer): boolean {
     const size = piece.length + PIECE_OVERHEAD;
-    if (this.#released || !this.#memory.take(size)) return false;
+    if (this.#released || !this.#memory.take(this.#use, size)) return false;
     this.#taken += size;
     return true;
   }
@@ -84,7 +106,7 @@ export class BodyShare {
   /** Gives all of it back; can be called again. */
   release(): void {
     this.#released = true;
-    this.#memory.give(this.#taken);
+    this.#memory.give(this.#use, this.#taken);
     this.#taken = 0;
   }
 }
@@ -99,6 +121,7 @@ export function receiveBody(
   source: BodySource | undefined,
   limits: BodyLimits,
   memory: BodyMemory,
+  client: string,
   cancellation: Cancellation,
 ): Promise<ReceivedBody> | ReceivedBody {
   if (source === undefined || source.length === 0) return NO_BODY;
@@ -107,7 +130,7 @@ export function receiveBody(
   const progress = { awaitsClient: true };
   const chunks = bounded(source, limits.max, progress);
   if (declared > limits.replayUpTo) return { kind: 'streamed', content: chunks, progress, spilled: false };
-  const share = new BodyShare(memory);
+  const share = new BodyShare(memory, client);
   return new Promise((resolve, reject) => {
     const work = {
       cancel: (error: unknown): void => {

@@ -22,16 +22,18 @@ export class CredentialCircuit {
   }
 
   /**
-   * Lets one attempt with a refused credential through.
+   * Lets one attempt with a refused credential through. Returns when it is counted.
    * @throws GatewayError `upstream-credential-refused` while none is due
    */
-  admit(): void {
+  admit(): number {
     const last = this.#attempts.at(-1) ?? Number.NEGATIVE_INFINITY;
     const [first = last] = this.#attempts;
     const full = this.#attempts.length >= this.#perMinute;
     const due = Math.max(last + MINUTE_MS / this.#perMinute, full ? first + MINUTE_MS : last);
-    if (this.#clock.now() < due) throw credentialRefused();
-    this.attempted();
+    const now = this.#clock.now();
+    if (now < due) throw credentialRefused();
+    this.#attempts = [...this.#attempts, now].slice(-this.#perMinute);
+    return now;
   }
 
   /** How many attempts a minute may have, those made so far included. */
@@ -67,6 +69,7 @@ const MAX_KEY_LENGTH = 1_024;
 
 interface Targeted {
   readonly client: string;
+  readonly method: string;
   readonly target: string;
 }
 
@@ -91,26 +94,26 @@ export class RefusedTargets {
    * A request ended with this error, which counts if the upstream refused its target. `before`: `count` when it began.
    * Refusals of requests that are under way at the same time are one event for their target.
    */
-  note({ client, target }: Targeted, error: unknown, before: number): void {
+  note(request: Targeted, error: unknown, before: number): void {
     if (!(error instanceof GatewayError) || error.code !== 'upstream-target-refused') return;
     this.#forgetAt = this.#clock.now() + MINUTE_MS;
-    if (before === this.count) this.#circuit(target.slice(0, MAX_KEY_LENGTH), this.#perTarget).attempted();
+    if (before === this.count) this.#circuit(targetKey(request), this.#perTarget).attempted();
     this.count += 1;
-    this.#circuit(pathKey(client, target), PER_PATH).attempted();
+    this.#circuit(pathKey(request), PER_PATH).attempted();
   }
 
   /** The upstream responded to a request with this target, so what it refused before was something else. */
-  accepted({ client, target }: Targeted): void {
+  accepted(request: Targeted): void {
     if (this.#circuits.size === 0) return;
-    this.#circuits.delete(target.slice(0, MAX_KEY_LENGTH));
-    this.#circuits.delete(pathKey(client, target));
+    this.#circuits.delete(targetKey(request));
+    this.#circuits.delete(pathKey(request));
   }
 
-  /** True if no request of this client for this target is due. */
-  bars({ client, target }: Targeted): boolean {
+  /** True if no such request of this client is due. */
+  bars(request: Targeted): boolean {
     if (this.#circuits.size === 0) return false;
     if (this.#clock.now() >= this.#forgetAt) this.#circuits.clear();
-    return this.#isFull(target.slice(0, MAX_KEY_LENGTH)) || this.#isFull(pathKey(client, target));
+    return this.#isFull(targetKey(request)) || this.#isFull(pathKey(request));
   }
 
   #isFull(key: string): boolean {
@@ -124,8 +127,13 @@ export class RefusedTargets {
   }
 }
 
-/** No target begins with a space. */
-function pathKey(client: string, target: string): string {
+/** The client and the method: those of others must not bar a request that the upstream would accept. */
+function targetKey({ client, method, target }: Targeted): string {
+  return `${client} ${method} ${target.slice(0, MAX_KEY_LENGTH)}`;
+}
+
+/** No method is empty. Methods count together: a client can invent as many as it likes. */
+function pathKey({ client, target }: Targeted): string {
   const [path = ''] = target.split('?', 1);
-  return ` ${client} ${path.slice(0, MAX_KEY_LENGTH)}`;
+  return `${client}  ${path.slice(0, MAX_KEY_LENGTH)}`;
 }

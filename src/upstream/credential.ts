@@ -59,7 +59,7 @@ export class UpstreamCredential {
     this.#deps = deps;
     this.versions = new Versions(set, deps, (version, nonce) => this.#renew(version, nonce));
     this.#questions = new Questions(deps.circuit, this.versions);
-    deps.recorder.offer(deps.deployment, set, deps.circuit.perMinute);
+    deps.recorder.offer(deps.recorded, set, deps.circuit.perMinute);
     const { versions } = this;
     this.#verifier = new Verifier({ ...deps, versions, questions: this.#questions, waiting: this.#waiting });
     this.#trials = new Trials(this.versions, this.#questions, deps.clock);
@@ -72,8 +72,8 @@ export class UpstreamCredential {
 
   /** Takes over the versions that the sources of the credential hold now. A new one is tried before it is used. */
   offer(set: CredentialSet): void {
-    const { recorder, deployment, circuit } = this.#deps;
-    recorder.offer(deployment, set, circuit.perMinute);
+    const { recorder, recorded, circuit } = this.#deps;
+    recorder.offer(recorded, set, circuit.perMinute);
     this.versions.offer(set);
     this.#trials.expedite();
     this.#tryCandidates();
@@ -117,10 +117,11 @@ export class UpstreamCredential {
         this.#questions.probe(version, target, each),
       );
       this.#questions.count(reply);
+      this.versions.noteReply(version, reply, 'test');
       const isInUse = version === this.versions.inUse;
       if (reply.kind === 'accepted' && isInUse) this.versions.accept(version);
       if (reply.kind !== 'refused') return reply.kind;
-      if (!isInUse || version.health.refused) this.versions.refuse(version, reply.attempt);
+      if (!isInUse || version.health.refused) this.versions.refuse(version, reply.attempt, 'test');
       // One refusal is not enough against a version that clients use.
       else if (!this.#waiting.busy) this.#verifier.begin(version, target, reply);
       return reply.kind;
@@ -133,8 +134,8 @@ export class UpstreamCredential {
   promote(name: string): void {
     const version = this.versions.named(name);
     if (version === undefined) return;
-    if (version.health.refused) version.health.reset();
-    this.versions.promote(version);
+    if (version.health.refused) this.versions.reset(version, 'operator');
+    this.versions.promote(version, 'operator');
   }
 
   /**
@@ -280,7 +281,10 @@ export class UpstreamCredential {
     // The attempts that are added go out with another version, which the upstream has accepted.
     if (this.versions.isReplaced(version)) budget.extendForRotation();
     if (!budget.spent) return FROM_POOL;
-    if (this.versions.areRefused) throw credentialRefused();
+    if (this.versions.areRefused) {
+      this.versions.note('failed', []);
+      throw credentialRefused();
+    }
     throw budget.bodySent ? cannotRepeat() : refusedAgain();
   }
 

@@ -131,6 +131,7 @@ export class Upstream<A extends Address = Address> {
         source,
         this.options.body,
         this.#deps.bodyMemory,
+        request.client,
         request.cancellation,
       );
     }

@@ -187,24 +187,27 @@ export class Verifier {
     const { versions, circuit } = this.#deps;
     const wasAccepted = version.health.accepted;
     const others = version === versions.inUse ? versions.rotation.others : [];
-    this.#lead(version, async (cancellation) => {
+    const { perMinute } = circuit;
+    const recorded = { by: 'verdict' as const, count: evidence?.attempts ?? 0 };
+    this.#lead(version, recorded, async (cancellation) => {
       const verdict = await verify({
         ...this.#questionsAbout(others, target, cancellation),
         version,
         wasAccepted,
         evidence,
-        asksTwice: circuit.perMinute > 1,
+        asksTwice: perMinute > 1,
         hasRoom: () => circuit.hasRoom,
       });
+      versions.note('verdict', [version], { result: verdict.kind, count: perMinute });
       if (verdict.kind === 'accepted') {
         version.dropIdle();
         versions.accept(version);
       } else if (verdict.kind === 'unclear') {
-        version.health.reset();
+        versions.reset(version, 'verdict');
       } else {
         this.#admitted = 0;
-        versions.refuse(version, verdict.attempt);
-        if (verdict.successor !== undefined) versions.promote(verdict.successor);
+        versions.refuse(version, verdict.attempt, 'verdict');
+        if (verdict.successor !== undefined) versions.promote(verdict.successor, 'verdict');
       }
     });
   }
@@ -216,13 +219,16 @@ export class Verifier {
    */
   async tryRefused(call: Sending): Promise<void> {
     const { versions, questions, circuit } = this.#deps;
-    circuit.admit();
+    const at = circuit.admit();
     const version = versions.all[this.#admitted % versions.all.length] ?? versions.inUse;
     this.#admitted += 1;
+    versions.note('admitted', [version], { count: circuit.perMinute, at });
     const { target } = call.request;
-    await this.#leadOrFollow(version, call, async (cancellation) =>
-      this.#settle(version, await questions.probe(version, target, cancellation)),
-    );
+    await this.#leadOrFollow(version, call, async (cancellation) => {
+      const reply = await questions.probe(version, target, cancellation);
+      versions.noteReply(version, reply, 'verification');
+      this.#settle(version, reply);
+    });
     if (version.health.refused) throw credentialRefused();
   }
 
@@ -243,35 +249,42 @@ export class Verifier {
     work: (cancellation: Cancellation) => Promise<void>,
   ): Promise<void> {
     const { waiting } = this.#deps;
-    if (!waiting.busy) this.#lead(version, work);
+    if (!waiting.busy) this.#lead(version, { by: 'question' }, work);
     await waiting.waitFor(call);
   }
 
   /** Requests wait while `work` finds out about this version; it has a deadline of its own. */
-  #lead(version: CredentialVersion, work: (cancellation: Cancellation) => Promise<void>): void {
-    const { waiting, questions } = this.#deps;
+  #lead(
+    version: CredentialVersion,
+    recorded: { readonly by: 'verdict' | 'question'; readonly count?: number },
+    work: (cancellation: Cancellation) => Promise<void>,
+  ): void {
+    const { versions, waiting, questions } = this.#deps;
     const end = waiting.beginVerification();
     version.health.inDoubt = true;
+    versions.note('verifies', [version], recorded);
     void questions
       .withDeadline(work)
       .catch((error: unknown) => {
         reportError(error);
         // Nothing is known now, so that no request waits for more.
-        version.health.reset();
+        versions.reset(version, 'failure');
       })
       .finally(() => {
         version.health.inDoubt = false;
+        versions.note('settled', [version]);
         end();
       });
   }
 
   #questionsAbout(others: readonly CredentialVersion[], target: string, cancellation: Cancellation) {
-    const { questions } = this.#deps;
+    const { versions, questions } = this.#deps;
     return {
       others,
       ask: async (version: CredentialVersion, inHand?: UpstreamResponse): Promise<Reply> => {
         const reply = await questions.probe(version, target, cancellation, inHand);
         questions.count(reply);
+        versions.noteReply(version, reply, 'verification');
         return reply;
       },
       settle: (other: CredentialVersion, reply: Reply) => this.#settle(other, reply),
@@ -282,8 +295,8 @@ export class Verifier {
   #settle(version: CredentialVersion, reply: Reply): void {
     const { versions } = this.#deps;
     // An earlier refusal says nothing of now: the next request shows it.
-    if (reply.kind === 'unclear') version.health.reset();
-    else if (reply.kind === 'refused') versions.refuse(version, reply.attempt);
+    if (reply.kind === 'unclear') versions.reset(version, 'reply');
+    else if (reply.kind === 'refused') versions.refuse(version, reply.attempt, 'reply');
     else versions.accept(version);
   }
 }

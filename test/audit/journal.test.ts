@@ -182,10 +182,23 @@ describe('the sample of refusals', () => {
       admitted += sample.admits('a', `10.0.${index % 5000}`) ? 1 : 0;
     sample.flush();
     const missing = leftOut.reduce((sum, { count }) => sum + count, 0);
-    expect([admitted, admitted + missing]).toEqual([200, 20_000]);
+    expect([admitted, admitted + missing]).toEqual([100, 20_000]);
     sample.flush();
     expect(sample.admits('a', '10.0.1')).toBe(true);
     sample.flush();
+  });
+
+  test.each([
+    ['a client with many addresses', 'a', (index: number) => `10.0.${index >> 8}.${index & 255}`],
+    ['one nobody knows, in a /64 of IPv6', '', (index: number) => `2001:db8:0:1::${index.toString(16)}`],
+  ])('leaves room for others beside %s', (_who, client, addressOf) => {
+    const leftOut: LeftOut[] = [];
+    const sample = new RefusalSample((told) => leftOut.push(told));
+    for (let index = 0; index < 20_000; index += 1) sample.admits(client, addressOf(index % 5000));
+    const others = Array.from({ length: 12 }, () => sample.admits('', '192.0.2.1')).filter(Boolean);
+    sample.flush();
+    expect(others).toHaveLength(10);
+    expect(leftOut).toContainEqual({ client: '', address: '192.0.2.1', count: 2 });
   });
 
   test('reports what it left out of each client after a second, and begins anew', () => {

@@ -364,6 +364,24 @@ describe('once keys are destroyed', () => {
     expect(JSON.stringify(events)).not.toContain('192.0.2');
   });
 
+  test('that cannot be noted as recorded is logged, and recorded again', async () => {
+    const at = await place();
+    const { pseudonyms, directory } = at;
+    const { audit, logged } = await openTestAudit(directory, { pseudonyms });
+    await recordAccess(audit);
+    const [key] = await at.keys();
+    const id = key?.key.id ?? '';
+    await mkdir(join(at.folder, `${id}.recorded`));
+    await destroy(at, key?.key.subject ?? '');
+    await until(() => logged.some(({ msg }) => msg === 'a destroyed key is recorded again'));
+    await rm(join(at.folder, `${id}.recorded`), { recursive: true });
+    await until(async () => !(await readdir(at.folder)).includes(`${id}.forgotten`));
+    await audit.close();
+    expect(logged).toContainEqual(expect.objectContaining({ level: 40, key: id, code: 'EISDIR' }));
+    const events = (await recordsIn(directory)).filter(({ event }) => event === 'pseudonyms-forgotten');
+    expect(events.length).toBeGreaterThan(1);
+  });
+
   test('while no gateway runs, the next one records it', async () => {
     const at = await place();
     const { pseudonyms, directory } = at;
@@ -537,17 +555,27 @@ describe('a writer', () => {
     await destroyKey(place, { key, replica });
     await setChanged(1_000_000);
     expect(await writer.refresh()).toEqual([]);
-    // A folder that has changed just now can change within the same tick.
-    const soon = Date.now() / 1000 + 3_600;
-    await rename(join(place, replica, `${ID.older}.forgotten`), join(place, `${ID.older}.away`));
-    await setChanged(soon);
-    expect(await writer.refresh()).toEqual([]);
-    await rename(join(place, `${ID.older}.away`), join(place, replica, `${ID.older}.forgotten`));
-    await setChanged(soon);
+    await setChanged(1_000_001);
     const forgotten = [expect.objectContaining({ key: ID.older, scope: 'month', month })];
     expect(await writer.refresh()).toEqual(forgotten);
     expect(await writer.refresh()).toEqual(forgotten);
     expect(keyIdOf(writer.address('192.0.2.7', ''))).not.toBe(ID.older);
+  });
+
+  test('looks again at a folder that has changed just now, since it can change within the same tick', async () => {
+    const place = await folder();
+    const replica = 'r1';
+    await mkdir(join(place, replica), { mode: 0o700 });
+    const month = new Date().toISOString().slice(0, 7);
+    const key = keyWith(ID.older, month, 1_000);
+    await storeKeys(join(place, replica), [key]);
+    const writer = await openWriter(join(place, replica));
+    const soon = Math.round(Date.now() / 1_000) + 3_600;
+    await utimes(join(place, replica), soon, soon);
+    expect(await writer.refresh()).toEqual([]);
+    await destroyKey(place, { key, replica });
+    await utimes(join(place, replica), soon, soon);
+    expect(await writer.refresh()).toMatchObject([{ key: ID.older }]);
   });
 
   test('can go on when its folder is back, which looks as it did before', async () => {

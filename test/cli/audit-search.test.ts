@@ -10,6 +10,7 @@ import { AUDIT_KEY, openTestAudit, recordAccess, useFolders } from '../support/a
 import { closing } from '../support/closing.ts';
 import { gateway, PROGRAM } from '../support/program.ts';
 import { until } from '../support/until.ts';
+import { onTerminal } from './terminal.ts';
 
 const folder = useFolders();
 
@@ -53,6 +54,31 @@ describe('audit search', () => {
     expect(line).toContain("/api/x?ids='A\\u001b[2J'&token");
     expect(end).toBe('');
     expect(stdout).not.toContain('\u001b');
+  });
+
+  test.each(['search', 'tail', 'usage'])('no format of %s has control characters', async (command) => {
+    const target = '/api/x?ids=%27%1b[2J%C2%9b8m%7f%E2%80%AE%F3%A0%80%81%0D%27&token=x';
+    const client = 'c\u001b[2J\u009b8m\u007f\u202e\u{e0001}\r';
+    const { config } = await place({ requestId: 'a', client, target });
+    for (const format of command === 'tail' ? ['--json'] : ['--json', '--csv']) {
+      const { status, stdout } = await audit(command, config, format);
+      expect([format, status]).toEqual([format, 0]);
+      expect(stdout).toContain('\\u001b[2J\\u009b8m\\u007f\\u202e\\udb40\\udc01');
+      expect(stdout.replaceAll('\r\n', '').replaceAll('\n', '')).not.toMatch(/[\p{Cc}\p{Cf}]/u);
+      const first = format === '--json' ? JSON.parse(stdout.split('\n', 1).join('')) : undefined;
+      if (first !== undefined) expect(first.rows?.[0] ?? first).toMatchObject({ client });
+    }
+  });
+
+  test('an export to a terminal has no control characters, and one to a file the bytes of the log', async () => {
+    const { directory, config } = await place({ client: 'c\u009b8m' });
+    const command = `${process.execPath} ${PROGRAM} audit export --config ${config}`;
+    const { screen } = await onTerminal(command);
+    expect(screen).toContain('"client":"c\\u009b8m"');
+    expect(screen).not.toContain('\u009b');
+    const output = join(directory, 'exported');
+    await audit('export', config, '--output', output);
+    expect(await readFile(output, 'utf8')).toContain('"client":"c\u009b8m"');
   });
 
   test('says on stderr that nothing was found, and where it looked', async () => {

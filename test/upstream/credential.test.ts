@@ -852,9 +852,10 @@ describe('a refusal', () => {
     asked.release();
     await turn();
     expect(scene.sent).toEqual(['GET /a', 'GET /b', 'GET /b n3:1', 'HEAD /x fresh', 'HEAD /x n5:1']);
-    scene.replies.push(answered(), answered(), challenge('n6'), answered());
+    scene.replies.push(answered(), challenge('n6'), answered());
     probed.release();
     expect(await Promise.all([waiting, outcome])).toEqual(['answered', 'answered']);
+    expect(scene.sent.slice(5)).toEqual(['GET /b n4:1', 'GET /a', 'GET /a n6:1']);
   });
 
   test('while the gateway finds out what an operator asked about: the request waits for that', async () => {
@@ -964,7 +965,7 @@ describe('a new version', () => {
     async (...row) => {
       const [, reply, change, result, sent] = row;
       const scene = await warm();
-      scene.credential.versions.refuse(scene.version, scene.health.attempt());
+      scene.credential.versions.refuse(scene.version, scene.health.attempt(), 'verdict');
       offer(scene, { next: NEW });
       const first = held(reply);
       scene.replies.push(challenge('n2'), first.reply, challenge('n4'), answered());
@@ -1049,7 +1050,7 @@ describe('a refused version that an operator asks about', () => {
 describe('a former version, when the one in use is refused', () => {
   async function former(options?: SceneOptions): Promise<HandshakeScene> {
     const scene = await warm({ ...OTHER, ...options });
-    scene.credential.versions.refuse(scene.version, scene.health.attempt());
+    scene.credential.versions.refuse(scene.version, scene.health.attempt(), 'verdict');
     return scene;
   }
 
@@ -1109,7 +1110,7 @@ describe('a credential of which every version is refused', () => {
   async function refused(attemptsWhenRefused: number): Promise<HandshakeScene> {
     const scene = await warm({ ...OTHER, attemptsWhenRefused });
     const { versions } = scene.credential;
-    for (const version of versions.all) versions.refuse(version, version.health.attempt());
+    for (const version of versions.all) versions.refuse(version, version.health.attempt(), 'verdict');
     return scene;
   }
 
@@ -1264,7 +1265,7 @@ describe('an operator’s test', () => {
   test('of another version: one refusal is enough, and what is accepted waits for the operator', async () => {
     const scene = await warm(OTHER);
     const { credential: tested, transport, events } = scene;
-    tested.versions.refuse(scene.version, scene.health.attempt());
+    tested.versions.refuse(scene.version, scene.health.attempt(), 'verdict');
     scene.replies.push(challenge('n2'), answered());
     expect(await tested.test('6', '/x', transport)).toBe('accepted');
     expect(scene.version.version).toBe('7');
@@ -1275,7 +1276,7 @@ describe('an operator’s test', () => {
 
   test('without a response leaves a refused version refused', async () => {
     const scene = await warm();
-    scene.credential.versions.refuse(scene.version, scene.health.attempt());
+    scene.credential.versions.refuse(scene.version, scene.health.attempt(), 'verdict');
     scene.replies.push(lost(), lost());
     expect(await scene.credential.test('7', '/x', scene.transport)).toBe('unclear');
     expect(scene.events).not.toContain('version 7 accepted');

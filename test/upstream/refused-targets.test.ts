@@ -3,7 +3,7 @@ import { GatewayError } from '../../src/base/errors.ts';
 import { targetRefused } from '../../src/handshake/errors.ts';
 import { RefusedTargets } from '../../src/upstream/credential-circuit.ts';
 
-const request = { client: 'a', target: '/items?q=1' };
+const request = { client: 'a', method: 'GET', target: '/items?q=1' };
 
 function at(perTarget: number) {
   let now = 0;
@@ -24,6 +24,18 @@ test('a target is barred for the rest of the minute after two refusals, and not 
   expect(targets.bars({ ...request, target: '/items?q=2' })).toBe(false);
   pass(60_000);
   expect(targets.bars(request)).toBe(false);
+});
+
+test('a target is barred for one client and one method', () => {
+  const { targets, refuse } = at(2);
+  refuse();
+  refuse();
+  expect(targets.bars(request)).toBe(true);
+  expect(targets.bars({ ...request, client: 'b' })).toBe(false);
+  expect(targets.bars({ ...request, method: 'DELETE' })).toBe(false);
+  targets.accepted({ ...request, client: 'b' });
+  targets.accepted({ ...request, method: 'DELETE' });
+  expect(targets.bars(request)).toBe(true);
 });
 
 test('refusals of requests that were under way at the same time count once', () => {
@@ -58,18 +70,15 @@ test('refusals of another kind of error count for nothing', () => {
 
 test('a path is barred for a client after five refusals of its targets, and for no other', () => {
   const { targets } = at(9);
-  const targetOf = (query: number | string): { client: string; target: string } => ({
-    client: 'a',
-    target: `/items?${query}`,
-  });
+  const targetOf = (query: number | string) => ({ ...request, target: `/items?${query}` });
   for (let query = 0; query < 5; query += 1) {
     expect(targets.bars(targetOf('other'))).toBe(false);
     targets.note(targetOf(query), targetRefused(), targets.count);
   }
   expect(targets.count).toBe(5);
   expect(targets.bars(targetOf('other'))).toBe(true);
-  expect(targets.bars({ client: 'b', target: '/items?other' })).toBe(false);
-  expect(targets.bars({ client: 'a', target: '/others?other' })).toBe(false);
+  expect(targets.bars({ ...targetOf('other'), client: 'b' })).toBe(false);
+  expect(targets.bars({ ...request, target: '/others?other' })).toBe(false);
   targets.accepted(targetOf('another'));
   expect(targets.bars(targetOf('other'))).toBe(false);
 });
@@ -91,7 +100,7 @@ test('everything is forgotten a minute after the last refusal', () => {
 
 test('of a long target its first 1,024 characters count', () => {
   const { targets } = at(2);
-  const long = { client: 'a', target: `/${'x'.repeat(1_023)}` };
+  const long = { ...request, target: `/${'x'.repeat(1_023)}` };
   for (const end of ['1', '2']) {
     targets.note({ ...long, target: long.target + end }, targetRefused(), targets.count);
   }

@@ -7,7 +7,7 @@ import { addressMissing } from '../../src/transport/errors.ts';
 import { BodyMemory } from '../../src/transport/request-body.ts';
 import type { ActiveRequest } from '../../src/upstream/client-request.ts';
 import type { UpstreamAddress } from '../../src/upstream/upstream-address.ts';
-import { aged } from '../support/challenges.ts';
+import { aged, parked, turns } from '../support/challenges.ts';
 import { until } from '../support/until.ts';
 import { setOf, useUpstreams } from './upstream-scene.ts';
 
@@ -587,6 +587,26 @@ describe('credentials', () => {
     expect(address?.pools).toEqual([]);
   });
 
+  test('that are offered begin with shared nonces, and those that are dropped leave theirs', async () => {
+    const store = new MemoryChallengeStore();
+    const { addresses } = open({ origins: [await closedPort(), await closedPort()] }, { store });
+    const versionOf = (name: string) => addresses.all[0]?.credential(name)?.versions.inUse;
+    addresses.offer(setOf('other', '7'));
+    const key = versionOf('other')?.key ?? '';
+    addresses.keepOnly(new Set(['c']));
+    await turns();
+    expect(addresses.all.map(({ pools }) => pools.length)).toEqual([1, 1]);
+    await store.park(key, parked('n', 3), 60_000);
+    addresses.offer(setOf('other', '7'));
+    await turns();
+    const nonces = (): (string | undefined)[] | undefined =>
+      addresses.all[0]?.pools.map(({ known }) => known?.challenge.nonce);
+    expect(nonces()).toEqual([undefined, 'n']);
+    addresses.keepOnly(new Set(['c']));
+    await turns();
+    expect([nonces(), await store.take(key)]).toMatchObject([[undefined], { challenge: { nonce: 'n' } }]);
+  });
+
   test('are tested at the preferred address', async () => {
     const asked: string[] = [];
     const challenging: RequestListener = (req, res) => {
@@ -622,6 +642,26 @@ describe('checks', () => {
     const [before, { checks }] = [ended.seen.checks, other.seen];
     await until(() => other.seen.checks > checks + 3);
     expect(ended.seen.checks).toBe(before);
+  });
+
+  test('end before the requests that are under way', async () => {
+    let checks = 0;
+    const origin = await listen((_req, res) => {
+      checks += 1;
+      res.end();
+    });
+    const health = { interval: 10, path: '/health', failback: 1 };
+    const [ended, other] = [open({ origins: [origin], health }), open({ origins: [origin], health })];
+    await until(() => ended.events.length > 0 && other.events.length > 0);
+    const over = Promise.withResolvers<void>();
+    const closing = ended.addresses.close(over.promise);
+    await other.addresses.close(other.upstream.close());
+    const before = checks;
+    const third = open({ origins: [await listen((_req, res) => res.end())], health });
+    await until(() => third.events.length > 0);
+    expect(checks).toBe(before);
+    over.resolve();
+    await closing;
   });
 
   test('only connect where no path is configured', async () => {

@@ -1,3 +1,5 @@
+import { senderNetwork } from '../../base/network.ts';
+
 /** Refusals that are recorded per second: of one client at one address, and of all clients together. */
 const PER_CLIENT = 10;
 const ALTOGETHER = 200;
@@ -16,12 +18,23 @@ export interface LeftOut {
 interface Second {
   readonly client: string;
   readonly address: string;
+  readonly sender: Sender;
   count: number;
 }
 
-/** Chooses which refusals are recorded, so that a flood of them does not fill the disk. */
+/** A client with all its addresses; of those that nobody knows, one network. */
+interface Sender {
+  addresses: number;
+  recorded: number;
+}
+
+/**
+ * Chooses which refusals are recorded, so that a flood of them does not fill the disk. A sender gets half of what others
+ * leave, so that its flood hides no other's refusals.
+ */
 export class RefusalSample {
   readonly #seconds = new Map<string, Second>();
+  readonly #senders = new Map<string, Sender>();
   readonly #onLeftOut: (leftOut: LeftOut) => void;
   #total = 0;
   #rest = 0;
@@ -36,23 +49,32 @@ export class RefusalSample {
   admits(client: string, address: string): boolean {
     this.#timer ??= setTimeout(() => this.flush(), SECOND_MS).unref();
     const key = `${client} ${address}`;
-    let second = this.#seconds.get(key);
+    const second = this.#seconds.get(key) ?? this.#begin(key, client, address);
     if (second === undefined) {
-      if (this.#seconds.size >= MOST_CLIENTS) {
-        this.#rest += 1;
-        return false;
-      }
-      second = { client, address, count: 0 };
-      this.#seconds.set(key, second);
+      this.#rest += 1;
+      return false;
     }
-    if (second.count < PER_CLIENT && this.#total < ALTOGETHER) {
+    const { sender } = second;
+    second.count += 1;
+    if (second.count <= PER_CLIENT && sender.recorded < ALTOGETHER - this.#total) {
       this.#total += 1;
-      second.count += 1;
+      sender.recorded += 1;
       return true;
     }
-    second.count += 1;
     this.#rest += 1;
     return false;
+  }
+
+  /** Begins to count a client at an address; undefined: too many are counted. */
+  #begin(key: string, client: string, address: string): Second | undefined {
+    const name = client === '' ? ` ${senderNetwork(address)}` : client;
+    const sender = this.#senders.get(name) ?? { addresses: 0, recorded: 0 };
+    if (sender.addresses >= MOST_CLIENTS - this.#seconds.size) return undefined;
+    const second = { client, address, sender, count: 0 };
+    sender.addresses += 1;
+    this.#senders.set(name, sender);
+    this.#seconds.set(key, second);
+    return second;
   }
 
   /** Reports the refusals that were left out, and starts a new second. */
@@ -69,6 +91,7 @@ export class RefusalSample {
     }
     if (rest > 0) this.#onLeftOut({ client: '', address: '', count: rest });
     this.#seconds.clear();
+    this.#senders.clear();
     this.#total = 0;
     this.#rest = 0;
   }

@@ -1,5 +1,6 @@
 import { isIPv4 } from 'node:net';
 import { parseAddress } from '../../base/network.ts';
+import { printable } from '../../base/printable.ts';
 import { parseDuration } from '../../base/units.ts';
 import type { LineHead } from '../line.ts';
 import { isPseudonym, PSEUDONYM_START } from '../pseudonym.ts';
@@ -312,7 +313,8 @@ function detailsOf({ seq, time, kind, replica, event, ...details }: Record<strin
 
 /** One line of JSON for what was found, with its line end. */
 export function foundJson(found: Found): string {
-  return `${JSON.stringify('event' in found ? found.event : { ...found.access, outcome: found.outcome })}\n`;
+  const object = 'event' in found ? found.event : { ...found.access, outcome: found.outcome };
+  return `${printable(JSON.stringify(object))}\n`;
 }
 
 /** The names of the columns as a line of CSV. */
@@ -332,8 +334,9 @@ export function csvLine(cells: readonly (string | number | undefined)[]): string
   return `${cells.map((cell) => (typeof cell === 'string' ? csvCell(cell) : (cell ?? ''))).join(',')}\r\n`;
 }
 
-/** Marks formulas as text for spreadsheets, since clients choose the content of records. */
+/** Marks formulas as text for spreadsheets, and escapes control characters: clients choose the content of records. */
 function csvCell(text: string): string {
-  const harmless = /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
-  return /[",\r\n]/.test(harmless) ? `"${harmless.replaceAll('"', '""')}"` : harmless;
+  const shown = text.replace(/[^\t\n]+/g, printable);
+  const harmless = /^[=+\-@\t]/.test(shown) ? `'${shown}` : shown;
+  return /[",\n]/.test(harmless) ? `"${harmless.replaceAll('"', '""')}"` : harmless;
 }

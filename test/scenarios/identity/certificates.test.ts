@@ -2,6 +2,8 @@ import { hash, X509Certificate } from 'node:crypto';
 import { once } from 'node:events';
 import { chmod, rename, writeFile } from 'node:fs/promises';
 import { Agent } from 'node:https';
+import { connect as connectTcp } from 'node:net';
+import { duplexPair } from 'node:stream';
 import { connect } from 'node:tls';
 import { afterEach, beforeEach, describe, expect, jest, test } from '@jest/globals';
 import type { KeyPair } from '../../../src/simulator/certificates.ts';
@@ -373,6 +375,28 @@ describe('listen.tls.crlFile', () => {
     await replace(await authority.revoke([renewed]));
     await closed;
     expect((await call(gateway, { tls: tls(renewed) })).status).toBe(401);
+    expect((await call(gateway, { tls: tls(reporting) })).status).toBe(200);
+  });
+
+  test('ends a handshake that a change of the file overtakes', async () => {
+    const { gateway, replace } = await start(await authority.revoke([]));
+    const [near, far] = duplexPair();
+    const client = connect({ socket: near, ...tls(renewed) }).on('error', () => {});
+    const toGateway = connectTcp(gateway.port, '127.0.0.1').on('error', () => far.end());
+    far.pipe(toGateway);
+    // The first bytes of the gateway have come, and the client has not seen them.
+    await once(toGateway, 'readable');
+    await replace(await authority.revoke([renewed]));
+    client.write(`GET ${authors} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`);
+    const ended = once(client, 'end');
+    let received = '';
+    client.on('data', (bytes) => {
+      received += bytes.toString('latin1');
+    });
+    toGateway.pipe(far);
+    await ended;
+    client.destroy();
+    expect(received).toBe('');
     expect((await call(gateway, { tls: tls(reporting) })).status).toBe(200);
   });
 

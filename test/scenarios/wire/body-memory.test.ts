@@ -22,12 +22,12 @@ describe('bodies that are kept', () => {
   const SHA256 = createHash('sha256').update(BODY).digest('hex');
   const HEAD = `POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: ${SIZE}\r\n\r\n`;
 
-  /** A gateway with room for three such bodies, which knows a nonce. */
+  /** A gateway with room for three such bodies of one client, which knows a nonce. */
   async function startSmall(behaviour: BehaviourChange = {}): Promise<RunningScene> {
     const pair = await startScene({
       behaviour,
       settings: { connections: 4, body: { replayUpTo: '64KiB' } },
-      top: { listen: { port: 0, limits: { bodyMemory: '200KiB' } } },
+      top: { listen: { port: 0, limits: { bodyMemory: '400KiB' } } },
     });
     expect((await pair.get('/echo')).status).toBe(200);
     return pair;
@@ -88,7 +88,7 @@ describe('bodies that are kept', () => {
   test('frees the memory of bodies that turned out too large', async () => {
     const pair = await startScene({
       settings: { body: { replayUpTo: '64KiB', max: '64KiB' } },
-      top: { listen: { port: 0, limits: { bodyMemory: '200KiB' } } },
+      top: { listen: { port: 0, limits: { bodyMemory: '400KiB' } } },
     });
     expect((await pair.get('/echo')).status).toBe(200);
     const size = (80 * 1024).toString(16);
@@ -113,8 +113,8 @@ describe('bodies that are kept', () => {
   });
 
   test('counts a body that comes byte by byte for what its pieces take', async () => {
-    const memory = new BodyMemory(100_000);
-    const share = new BodyShare(memory);
+    const memory = new BodyMemory(200_000);
+    const share = new BodyShare(memory, 'a');
     let pieces = 0;
     while (share.keep(Buffer.alloc(1))) pieces += 1;
     expect(pieces).toBeLessThan(200);
@@ -122,6 +122,31 @@ describe('bodies that are kept', () => {
     share.release();
     expect([memory.used, share.keep(Buffer.alloc(1))]).toEqual([0, false]);
   });
+});
+
+test('bodies of one client take half of the memory that those of others leave', () => {
+  const KIB = Buffer.alloc(1024);
+  const memory = new BodyMemory(400 * 1024);
+  /** Bytes of the bodies that a client can have kept, one piece each, and what gives them back. */
+  const fill = (client: string) => {
+    const before = memory.used;
+    const shares: BodyShare[] = [];
+    do shares.push(new BodyShare(memory, client));
+    while (shares.at(-1)?.keep(KIB) === true);
+    const release = () => {
+      for (const share of shares) share.release();
+    };
+    return { bytes: memory.used - before, release };
+  };
+  const hog = fill('hog');
+  expect(hog.bytes / 1024).toBeGreaterThan(190);
+  expect(hog.bytes / 1024).toBeLessThanOrEqual(200);
+  const other = fill('other');
+  expect(other.bytes / 1024).toBeGreaterThan(90);
+  other.release();
+  hog.release();
+  expect(memory.used).toBe(0);
+  expect(fill('other').bytes).toBe(hog.bytes);
 });
 
 describe('a body of 128 MiB', () => {

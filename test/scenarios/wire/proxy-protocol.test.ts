@@ -139,6 +139,31 @@ test('connections are limited by the address of the header', async () => {
   expect(statusOf(await exchange([V1, REQUEST]))).toBe('200');
 });
 
+test('addresses of one /64 have half of the connections together', async () => {
+  const few = { connections: 8, connectionsPerAddress: 3, headersTimeout: '1h' };
+  await using scene = await openScene({
+    top: { anonymous: false, clients, listen: { ...listen, limits: few } },
+  });
+  const { gateway } = scene;
+  const open = async (address: string, request = '') => {
+    const socket = connect(gateway.port, '127.0.0.1');
+    closing.push(() => socket.destroy());
+    await once(socket, 'connect');
+    socket.write(`PROXY TCP6 ${address} ::1 1 2\r\n${request}`);
+    return socket;
+  };
+  const sockets = [];
+  for (let host = 1; host <= 5; host += 1) sockets.push(await open(`2001:db8:0:1::${host}`));
+  await Promise.race(sockets.map((socket) => once(socket.on('error', () => {}).resume(), 'close')));
+  const refused = () => gateway.metric('digest_gateway_connections_refused_total', { limit: 'address' });
+  expect(await refused()).toBe(1);
+  const other = await open('2001:db8::7', REQUEST);
+  const [head] = await once(other.setEncoding('latin1'), 'data');
+  expect(statusOf(head)).toBe('200');
+  expect(await refused()).toBe(1);
+  for (const socket of sockets) socket.destroy();
+});
+
 test('the header is in front of TLS, in a packet of its own or with the handshake', async () => {
   const authority = await createTestAuthority();
   const files = await writeTlsFiles(await authority.server(), authority.ca);

@@ -1,0 +1,19 @@
+/**
+ * Escapes control characters, and characters that change the direction of text, as JSON does: outside text must not
+ * command a terminal. A line of JSON stays the same for programs.
+ */
+export function printable(text: string): string {
+  return text.replace(/[\p{Cc}\p{Cf}\u2028\u2029]/gu, escaped);
+}
+
+/** Does the same for each line. */
+export function printableLines(text: string): string {
+  return text.split('\n').map(printable).join('\n');
+}
+
+function escaped(character: string): string {
+  return Array.from(
+    { length: character.length },
+    (_, at) => `\\u${character.charCodeAt(at).toString(16).padStart(4, '0')}`,
+  ).join('');
+}
