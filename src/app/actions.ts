@@ -2,6 +2,7 @@ import type { Audit } from '../audit/audit.ts';
 import { monotonicClock } from '../base/clock.ts';
 import { messageOf } from '../base/error-code.ts';
 import type { Log } from '../base/log.ts';
+import { ownEntry } from '../base/own-entry.ts';
 import { count } from '../base/units.ts';
 import type { ActionName, CredentialResultView, FindingView } from '../control/action-view.ts';
 import type { ReloadResult } from '../control/actions.ts';
@@ -253,7 +254,7 @@ export class Actions implements GatewayActions, CredentialCommands {
 
   #doctorEffects(deployment: string | undefined): string[] {
     const { deployments } = this.#deps.reloads.active.config;
-    if (deployment !== undefined && deployments[deployment] === undefined) {
+    if (deployment !== undefined && ownEntry(deployments, deployment) === undefined) {
       throw new ControlError('target-unknown');
     }
     const count = deployment === undefined ? Object.keys(deployments).length : 1;

@@ -1,3 +1,4 @@
+import { ownEntry } from '../base/own-entry.ts';
 import { apiKeysOf, keyName } from '../config/api-keys.ts';
 import { effectiveInBackground } from '../config/load-background.ts';
 import type { Config } from '../config/schema.ts';
@@ -71,7 +72,7 @@ function asksWho({ tokenSha256, oidc }: Config['control']): boolean {
 
 /** Returns the limits that apply to a deployment; undefined: there is none of this name. */
 function deploymentSettings(name: string, { deployments, clients }: Config): DeploymentSettings | undefined {
-  const deployment = Object.hasOwn(deployments, name) ? deployments[name] : undefined;
+  const deployment = ownEntry(deployments, name);
   if (deployment === undefined) return undefined;
   const { connections, timeouts, body, retry, limits } = deployment;
   const { connect, response, idle, total } = timeouts;
@@ -154,7 +155,7 @@ function explained(
 ): ExplanationView {
   const client = clientIn(config, id === '' ? undefined : id);
   if (client === undefined) throw new ControlError('client-unknown');
-  const settings = deployment === '' ? undefined : config.deployments[deployment];
+  const settings = deployment === '' ? undefined : ownEntry(config.deployments, deployment);
   if (deployment !== '' && settings === undefined) throw new ControlError('target-unknown');
   const host = settings?.match.host ?? 'localhost';
   const explanation = explain(config, { client, method, target, host, now: Date.now() });
@@ -216,9 +217,9 @@ function listOf(names: Names): string[] | null {
 
 function operationsOf({ deployments }: Config, deployment: string, names: Names): OperationView[] | null {
   if (names === '*') return null;
-  const listed = deployments[deployment]?.operations ?? {};
+  const listed = ownEntry(deployments, deployment)?.operations ?? {};
   return Array.from(names, (name) => {
-    const { method = '', path = '' } = listed[name] ?? {};
+    const { method = '', path = '' } = ownEntry(listed, name) ?? {};
     return { name, method, path };
   });
 }

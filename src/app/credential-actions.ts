@@ -1,5 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { messageOf } from '../base/error-code.ts';
+import { ownEntry } from '../base/own-entry.ts';
 import { ControlError, type ControlErrorCode } from '../control/control-error.ts';
 import type { Promotion } from '../control/gateway-actions.ts';
 import type { CredentialVersionState, GatewayState } from '../control/state.ts';
@@ -123,7 +124,7 @@ export class CredentialActions {
    */
   async withdrawable(credential: string): Promise<SealedNext> {
     const { config, credentials } = this.#deps.reloads.active;
-    const given = config.credentials[credential];
+    const given = ownEntry(config.credentials, credential);
     const version = credentials.get(credential)?.next?.version;
     if (given === undefined) throw new ControlError('target-unknown');
     if (version === undefined) throw new ControlError('nothing-to-withdraw');

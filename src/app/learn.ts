@@ -1,3 +1,4 @@
+import { ownEntry } from '../base/own-entry.ts';
 import type { Config } from '../config/schema.ts';
 import { type Client, endOf, hasEnded, type Names, type ParameterLimit, type Rule } from '../policy/rules.ts';
 import { addValues, justLimit, type Values } from './learned-values.ts';
@@ -184,11 +185,14 @@ export class Learner {
     const [rule] = client.allow;
     const present = this.#limitsIn(rule?.deployment ?? '');
     if (rule === undefined || present.length === 0) return;
-    const limits = present.map((limit) => ({ limit, just: justLimit(limit, parameters[limit.name]) }));
+    const limits = present.map((limit) => ({
+      limit,
+      just: justLimit(limit, ownEntry(parameters, limit.name)),
+    }));
     // A limit reads the query of requests without the parameter, too, and refuses some of them for other names.
     const given = limits.flatMap(({ limit: { name, max }, just }) => {
       if (just !== undefined) return just;
-      return max === undefined || name in parameters ? [] : { name, max: 1, values: undefined };
+      return max === undefined || Object.hasOwn(parameters, name) ? [] : { name, max: 1, values: undefined };
     });
     const isLimited = holds({ ...client, allow: [{ ...rule, parameters: given }] });
     for (const { limit, just } of limits) {

@@ -1,6 +1,7 @@
 import { putBounded } from '../base/bounded-map.ts';
 import { type ErrorCode, GatewayError } from '../base/errors.ts';
 import { parseAddress } from '../base/network.ts';
+import { ownEntry } from '../base/own-entry.ts';
 import type { RawHeaders } from '../base/raw-headers.ts';
 import type { Config } from '../config/schema.ts';
 import { decide, type Grant } from '../policy/decide.ts';
@@ -148,7 +149,7 @@ export class Replay {
       return { deployment: byPath, isKnown: true };
     }
     // Its host or, in absolute form, its upstream has led the request to its deployment.
-    const isNamed = isOtherLog || this.#config.deployments[deployment]?.match.host !== undefined;
+    const isNamed = isOtherLog || ownEntry(this.#config.deployments, deployment)?.match.host !== undefined;
     return { deployment, isKnown: isNamed };
   }
 
@@ -213,7 +214,7 @@ export class Replay {
     const known = this.#rules.get(deployment);
     if (known !== undefined) return known;
     const { deployments } = this.#config;
-    const settings = deployments[deployment];
+    const settings = ownEntry(deployments, deployment);
     if (settings === undefined) throw new Error(`there is no deployment ${deployment}`);
     const rules = compileRules(deployment, settings, deployments);
     this.#rules.set(deployment, rules);
@@ -235,7 +236,7 @@ export class Replay {
 
   #relax({ deployment, sites }: DeploymentRules, client: Client, names: ReadonlySet<string>): Relaxed {
     const { deployments } = this.#config;
-    const settings = deployments[deployment];
+    const settings = ownEntry(deployments, deployment);
     if (settings === undefined) throw new Error(`there is no deployment ${deployment}`);
     const isUnnamed = (name: string): boolean => !names.has(name);
     const { restricted } = settings;

@@ -82,6 +82,17 @@ describe('audit usage', () => {
     });
   });
 
+  test('counts operations with names that every object has', async () => {
+    const config = await place(
+      { operation: 'constructor' },
+      { deployment: 'constructor', operation: 'name' },
+      { deployment: '__proto__', operation: 'toString' },
+    );
+    const { status, stdout, stderr } = await usage(config, '--by', 'operation', '--json');
+    expect([status, stderr]).toEqual([0, '']);
+    expect(JSON.parse(stdout).total).toMatchObject({ requests: 3, identifiers: 3 });
+  });
+
   test('counts from a time, and up to it', async () => {
     const config = await place({});
     const requests = async (...options: string[]) =>

@@ -169,3 +169,19 @@ test('a request is explained as the gateway decides it', async () => {
     expect(await explain(change)).toMatchObject({ status: 400, json: { code: 'request-invalid' } });
   }
 });
+
+test.each([1, 2])('names that every object has are names of nothing, with %d workers', async (workers) => {
+  const { control } = await start(workers);
+  const explained = { client: 'reporting', deployment: 'submissions', method: 'GET', target: authors };
+  for (const name of ['__proto__', 'constructor', 'toString']) {
+    const answers = await Promise.all([
+      post(`${control}/api/policy/explain`, { ...explained, deployment: name }, OF_PROGRAM),
+      post(`${control}/api/policy/explain`, { ...explained, client: name }, OF_PROGRAM),
+      post(`${control}/api/credentials/${name}/withdraw`, {}, OF_PROGRAM),
+      post(`${control}/api/credentials/${name}/retry`, {}, OF_PROGRAM),
+      fetch(`${control}/api/deployments/${name}`, { headers: OF_PROGRAM }),
+      fetch(`${control}/api/clients/${name}`, { headers: OF_PROGRAM }),
+    ]);
+    expect([name, ...answers.map(({ status }) => status)]).toEqual([name, ...Array(6).fill(404)]);
+  }
+});

@@ -1,3 +1,4 @@
+import { ownEntry } from '../../base/own-entry.ts';
 import { count } from '../../base/units.ts';
 import { csvLine } from './query.ts';
 import type { UsageCounts, UsageDay, UsageRow } from './results.ts';
@@ -297,7 +298,8 @@ export class UsageTable {
     const key = `${deployment}\n${operation}`;
     const known = this.#members.get(key);
     if (known !== undefined) return known;
-    const named = this.#lists[plainText(deployment)]?.[plainText(operation)] ?? [];
+    const operations = ownEntry(this.#lists, plainText(deployment)) ?? {};
+    const named = ownEntry(operations, plainText(operation)) ?? [];
     const names = named.length === 0 ? DEFAULT_LISTS : named;
     const members = names.map((name) => [name, `"${rawText(name)}":`] as const);
     if (this.#members.size < this.#maxGroups) this.#members.set(copyOf(key), members);

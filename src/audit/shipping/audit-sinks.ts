@@ -5,6 +5,7 @@ import { inTime } from '../../base/clock.ts';
 import { messageOf } from '../../base/error-code.ts';
 import { ignoreAbort } from '../../base/expected-errors.ts';
 import type { Log } from '../../base/log.ts';
+import { ownEntry } from '../../base/own-entry.ts';
 import { toPlain } from '../../base/plain-form.ts';
 import type { Metrics } from '../../metrics/metrics.ts';
 import type { Head } from '../seal.ts';
@@ -70,7 +71,7 @@ export class AuditSinks {
   }
 
   get states(): SinkState[] {
-    return this.#data.sinks.map(({ name }) => ({ name, failing: this.#latest[name]?.failing }));
+    return this.#data.sinks.map(({ name }) => ({ name, failing: ownEntry(this.#latest, name)?.failing }));
   }
 
   /** Sets the metrics of all sinks. */
@@ -79,7 +80,8 @@ export class AuditSinks {
     const { auditSinkDelivered, auditSinkFailures, auditSinkSkipped } = metrics;
     for (const counter of [auditSinkDelivered, auditSinkFailures, auditSinkSkipped]) counter.reset();
     for (const { name: sink, kind } of this.#data.sinks) {
-      const { since, behind, delivered, failures, skipped, rejected } = this.#latest[sink] ?? NOTHING;
+      const { since, behind, delivered, failures, skipped, rejected } =
+        ownEntry(this.#latest, sink) ?? NOTHING;
       const before = this.#before.get(sink) ?? NOTHING;
       // Counted here, so that the lag of a thread that hangs grows, too.
       const lag = since === undefined ? 0 : Math.max(0, Date.now() - since) / 1000;
@@ -136,7 +138,9 @@ export class AuditSinks {
       });
     }
     // The status stays until the next thread reports its own; otherwise the lag would be 0 between threads.
-    const entries = this.#data.sinks.map(({ name }) => [name, failedStatus(this.#latest[name])] as const);
+    const entries = this.#data.sinks.map(
+      ({ name }) => [name, failedStatus(ownEntry(this.#latest, name))] as const,
+    );
     this.#latest = Object.fromEntries(entries);
     await delay(RESTART_MS, undefined, { signal }).catch(ignoreAbort);
     if (!signal.aborted) [this.#thread, this.#ended] = this.#start();

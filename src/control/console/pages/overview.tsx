@@ -1,4 +1,5 @@
 import { useId } from 'preact/hooks';
+import { ownEntry } from '../../../base/own-entry.ts';
 import type {
   DeploymentView,
   ErrorView,
@@ -98,7 +99,7 @@ export function OverviewPage() {
   if (now === undefined) return null;
   const rows = now.deployments
     .toSorted(worstFirst)
-    .map((view): Row => ({ ...view, trend: trends?.deployments[view.name] }));
+    .map((view): Row => ({ ...view, trend: trends && ownEntry(trends.deployments, view.name) }));
   const failures = now.errors.filter(({ status }) => status >= 500);
   const refusals = now.errors.filter(({ status }) => status < 500);
   return (
