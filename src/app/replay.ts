@@ -64,7 +64,8 @@ const PATH_LENGTH = 2048;
 /** Relaxed rules that are kept: one for each set of names that are recorded without value. */
 const MAX_RELAXED = 1_000;
 const NO_FIELDS: RawHeaders = [];
-const JSON_BODY: RawHeaders = ['content-type', 'application/json'];
+/** Of a body that no server reads parameters from. */
+const DATA_BODY: RawHeaders = ['content-type', 'text/csv'];
 /** Characters that a record has in the same way for two spellings, which can be read differently. */
 const AMBIGUOUS = /[%+]/;
 
@@ -154,7 +155,7 @@ export class Replay {
     const { deployment } = rules;
     if (!request.hasBody) return this.#judgeFields(rules, client, request, NO_FIELDS);
     const typeless = this.#judgeFields(rules, client, request, NO_FIELDS);
-    const typed = this.#judgeFields(rules, client, request, JSON_BODY);
+    const typed = this.#judgeFields(rules, client, request, DATA_BODY);
     if (typeless.verdict === typed.verdict || typed.verdict === 'refused') return typed;
     return { verdict: 'unknown', deployment, reason: 'body', grant: typed.grant };
   }
