@@ -70,6 +70,7 @@ async function runLab(names: readonly string[], choices: Choices): Promise<void>
       limitMs: minutes * 60_000,
       runs,
       only,
+      out,
       processes,
       progress: (text) => line(`${name}: ${text}`),
       print: (text) => void process.stdout.write(text),

@@ -40,8 +40,9 @@ const CHANGES = {
   shared: { COMPARE_AND_SET: 'next>=stored' },
   waiting: { WAITERS_FORGOTTEN: 'invalid end state', CALLS_OF_CHANNEL_PEND: 'invalid end state' },
   credential: {
-    NO_PROBE: 'was_ever_wrong',
-    UNCLEAR_PROBE_REFUSES: 'was_ever_wrong',
+    NO_PROBE: 'seen_wrong',
+    UNCLEAR_PROBE_REFUSES: 'seen_wrong',
+    ASKED_ONCE: 'seen_wrong',
     NO_SINGLE_FLIGHT: 'verifications',
     PROMOTED_UNTRIED: 'proven',
     REFUSED_WHILE_UNKNOWN: 'refused',

@@ -12,6 +12,8 @@ export interface LabOptions {
   readonly runs: number | undefined;
   /** The only target of `guided`; undefined: all. */
   readonly only: string | undefined;
+  /** The folder of the reports; it may not be there. */
+  readonly out: string;
   /** Processes at a time. */
   readonly processes: number;
   /** Shows how far it is. */

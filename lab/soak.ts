@@ -2,13 +2,21 @@ import { randomBytes } from 'node:crypto';
 import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { Client } from 'undici';
+import { defaultSettings } from '../src/simulator/settings.ts';
+import type { Simulator } from '../src/simulator/simulator.ts';
 import { QUERY } from '../test/bench/compare/documents.ts';
 import { LoadConnections } from '../test/bench/compare/load.ts';
 import { quantile, seededRandom, spreadOf } from '../test/bench/compare/statistics.ts';
 import { type BenchUpstream, startBenchUpstream } from '../test/bench/compare/upstream.ts';
 import { type Held, probed, readHeld } from '../test/full/held-resources.ts';
 import { type GatewayProcess, startGatewayProcess } from '../test/support/gateway-process.ts';
+import { startSimulator } from '../test/support/simulator.ts';
+import { needPackages } from '../test/support/system-packages.ts';
+import { checkTraces, type TraceReport } from './models/trace.ts';
 import type { Finding, LabOptions, LabPart, PartReport } from './part.ts';
+import { readRecords } from './simulation/flight.ts';
 
 const CONNECTIONS = 32;
 /** V8 compiles for the first 20,000 requests of a process; then it is measured how many it serves. */
@@ -21,11 +29,21 @@ const STEPS = 18;
 /** How much a figure may grow, beyond its noise. */
 const GROWTH = 1.05;
 const MIB = 2 ** 20;
+/**
+ * Lifetime of the nonces of the second upstream, in milliseconds. The flight recorder keeps some seconds at half load, and
+ * the model judges only nonces of which it has the beginning; the one of lighttpd lives as long as the soak.
+ */
+const SHORT_NONCE_MS = 500;
+const SHORT_PATH = '/echo';
+const SHORT_CLIENTS = 8;
+const SHORT_PAUSE_MS = 50;
+/** Steps from one flight record to the next: a gateway writes one in 10 s at most. */
+const STEPS_A_RECORD = 4;
 
 export const soak: LabPart = {
   name: 'soak',
   description:
-    'A gateway with an audit log at half load before lighttpd with Digest: memory, handles and latency are at the end as in the first minutes.',
+    'A gateway with an audit log at half load before lighttpd with Digest: memory, handles and latency are at the end as in the first minutes, and its flight records are behaviours of the model of nonces.',
   run,
 };
 
@@ -49,13 +67,16 @@ const FIGURES = {
 } as const satisfies Partial<Record<keyof Step, string>>;
 
 async function run(options: LabOptions): Promise<PartReport> {
+  needPackages('spin', 'gcc');
   const { seed, runs, limitMs } = options;
   await using stack = new AsyncDisposableStack();
   const folder = await mkdtemp(join(tmpdir(), 'soak-'));
   stack.defer(() => rm(folder, { recursive: true }));
   const upstream = await startBenchUpstream();
   stack.defer(() => upstream.close());
-  const gateway = stack.use(await startSoaked(upstream, folder));
+  const simulator = await startShortNonces();
+  stack.defer(() => simulator.close());
+  const gateway = stack.use(await startSoaked(upstream, simulator, folder));
   const question = { origin: gateway.origin, path: `/digest/2KB${QUERY}`, length: 2048, headers: [] };
   const load = await LoadConnections.open(question, CONNECTIONS);
   stack.defer(() => load.close());
@@ -64,26 +85,79 @@ async function run(options: LabOptions): Promise<PartReport> {
   const capacity = (1_000 * (await load.saturate(FULL_LOAD_MS))) / FULL_LOAD_MS;
   const perSecond = Math.min(LOAD_SHARE * capacity, runs === undefined ? capacity : (1_000 * runs) / limitMs);
   const before = await readHeld(gateway, folder);
+  const short = askForShortNonces(gateway.origin);
+  stack.defer(() => short.end());
   const steps: Step[] = [];
+  const traces: TraceReport[] = [];
   const stepMs = Math.min(LONGEST_STEP_MS, limitMs / STEPS);
   const random = seededRandom(seed);
   for (let left = Math.round(limitMs / stepMs); left > 0; left -= 1) {
     const { latencies, disturbed } = await load.arrive(perSecond, stepMs, random);
     steps.push(await stepOf(gateway, latencies, disturbed));
+    if (steps.length % STEPS_A_RECORD === 0) traces.push(await checkRecord(gateway));
     options.progress(
       `${left - 1} steps left, ${steps.reduce((sum, { requests }) => sum + requests, 0)} requests`,
     );
   }
+  await short.end();
   const after = await readHeld(gateway, folder);
-  return reportOf(options, { capacity, perSecond, steps, stepMs, before, after });
+  return reportOf(options, { capacity, perSecond, steps, stepMs, traces, before, after });
 }
 
-async function startSoaked(upstream: BenchUpstream, folder: string): Promise<GatewayProcess> {
+function startShortNonces(): Promise<Simulator<'short'>> {
+  const { submissions } = defaultSettings().deployments;
+  const short = { ...submissions, testPaths: true, qop: 'auth' as const, nonceLifetimeMs: SHORT_NONCE_MS };
+  return startSimulator({ deployments: { short } });
+}
+
+/** Clients that send some requests a second to the upstream with short nonces until `end` is called. */
+function askForShortNonces(origin: string): { end(): Promise<void> } {
+  let going = true;
+  const client = async (): Promise<void> => {
+    const connection = new Client(origin);
+    while (going) {
+      const { statusCode, body } = await connection.request({ path: SHORT_PATH, method: 'GET' });
+      await body.dump();
+      if (statusCode !== 200) throw new Error(`a response with ${statusCode}`);
+      await delay(SHORT_PAUSE_MS);
+    }
+    await connection.close();
+  };
+  const clients = Promise.all(Array.from({ length: SHORT_CLIENTS }, client));
+  // It is thrown by `end`.
+  clients.catch(() => undefined);
+  return {
+    async end() {
+      going = false;
+      await clients;
+    },
+  };
+}
+
+async function checkRecord({ control }: GatewayProcess): Promise<TraceReport> {
+  const response = await fetch(`${control}/api/flight-record`);
+  const text = await response.text();
+  if (!response.ok) throw new Error(`no flight record: ${text}`);
+  return checkTraces(readRecords(text));
+}
+
+async function startSoaked(
+  upstream: BenchUpstream,
+  simulator: Simulator<'short'>,
+  folder: string,
+): Promise<GatewayProcess> {
   const { origin, ca, username, password } = upstream;
   const keyFile = join(folder, 'key');
   await writeFile(keyFile, randomBytes(32).toString('hex'), { mode: 0o600 });
   return startGatewayProcess(
-    { upstream: { origin, ca, username, password } },
+    {
+      upstream: { origin, ca, username, password },
+      short: {
+        origin: simulator.deployments.short.origin,
+        ca: simulator.ca,
+        settings: { match: { pathPrefix: SHORT_PATH } },
+      },
+    },
     { audit: { directory: join(folder, 'audit'), keyFile } },
     probed(folder),
   );
@@ -112,13 +186,14 @@ interface Soaked {
   readonly perSecond: number;
   readonly steps: readonly Step[];
   readonly stepMs: number;
+  readonly traces: readonly TraceReport[];
   /** At rest, after a garbage collection. */
   readonly before: Held;
   readonly after: Held;
 }
 
 function reportOf({ seed, limitMs }: LabOptions, soaked: Soaked): PartReport {
-  const { capacity, perSecond, steps, stepMs, before, after } = soaked;
+  const { capacity, perSecond, steps, stepMs, traces, before, after } = soaked;
   const findings: Finding[] = [];
   const replay = `npm run lab -- soak --minutes ${Math.ceil(limitMs / 60_000)}`;
   const judged = Object.entries(FIGURES).map(([key, name]) => {
@@ -130,6 +205,12 @@ function reportOf({ seed, limitMs }: LabOptions, soaked: Soaked): PartReport {
   const heap = after.heap / before.heap;
   if (heap > GROWTH)
     findings.push({ seed, what: `the heap at rest grew to ${heap.toFixed(3)} times`, replay });
+  for (const { nonce, shown, events } of traces.flatMap(({ refused }) => refused)) {
+    const what = `the events of nonce ${nonce} are no behaviour of the model from the ${shown}th on: ${events}`;
+    findings.push({ seed, what, replay });
+  }
+  const sum = (figure: 'nonces' | 'events' | 'skipped'): number =>
+    traces.reduce((total, trace) => total + trace[figure], 0);
   const rows = steps.map((step, at) => [
     (((at + 1) * stepMs) / 60_000).toFixed(1),
     String(step.requests),
@@ -146,6 +227,9 @@ function reportOf({ seed, limitMs }: LabOptions, soaked: Soaked): PartReport {
       minutes: ((steps.length * stepMs) / 60_000).toFixed(1),
       'requests a second at full load': Math.round(capacity),
       'requests a second': Math.round(perSecond),
+      'nonces that the model judged': sum('nonces'),
+      'their events': sum('events'),
+      'nonces without their beginning': sum('skipped'),
       'heap at rest before, in MiB': (before.heap / MIB).toFixed(2),
       'heap at rest after, in MiB': (after.heap / MIB).toFixed(2),
       'handles at rest before': before.handles,

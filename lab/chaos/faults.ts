@@ -1,8 +1,10 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { injectFault } from '../../test/support/inject-fault.ts';
 import { runCommand } from '../../test/support/program.ts';
+import { moveSlot, type RedisServer } from '../../test/support/redis.ts';
 import { until } from '../../test/support/until.ts';
 import type { Random } from '../simulation/random.ts';
+import type { RedisKind, Shard } from './redis-side.ts';
 import type { Replica } from './replica.ts';
 import type { ChaosScene } from './scene.ts';
 
@@ -25,8 +27,8 @@ export interface Fault {
    * repeats GET only (RFC 9110 §9.2.2). Nothing else may fail, but for resets: `ChaosScene.resets`.
    */
   readonly explains: readonly ('direct' | 'post')[];
-  /** Only with a Sentinel, or only without; undefined: with both. */
-  readonly redis?: 'alone' | 'sentinel';
+  /** Undefined: with each. */
+  readonly redis?: readonly RedisKind[];
   /** Begins it, and resolves when it is over. */
   run(scene: ChaosScene, choices: Choices): Promise<void>;
 }
@@ -79,6 +81,26 @@ async function stopped(pids: readonly number[], ms: number): Promise<void> {
   for (const pid of pids) signal(pid, 'SIGSTOP');
   await delay(ms);
   for (const pid of pids) signal(pid, 'SIGCONT');
+}
+
+/** The shard that a seed chooses, which is the same one again only where there is one. */
+async function someShard({ redis }: ChaosScene, { share }: Choices): Promise<Shard> {
+  const shards = await redis.shards();
+  return shards[Math.floor(share * shards.length)] as Shard;
+}
+
+async function hang({ redis }: ChaosScene, choices: Choices, server: RedisServer): Promise<void> {
+  await server.hang();
+  await delay(between(choices, 50, 2_000));
+  await server.goOn();
+  await redis.shards();
+}
+
+/** The slots of all keys that a node of a Cluster has. */
+async function slotsWithKeys(node: RedisServer): Promise<number[]> {
+  const keys = (await node.command('KEYS', '*')) as string[];
+  const slots = await Promise.all(keys.map((key) => node.command('CLUSTER', 'KEYSLOT', key)));
+  return [...new Set(slots.map(Number))];
 }
 
 let changes = 0;
@@ -168,37 +190,53 @@ const REDIS_FAULTS: readonly Fault[] = [
     name: 'kill -9 of Redis, and its restart, empty',
     lane: 'redis',
     explains: [],
-    redis: 'alone',
-    async run({ redis }, choices) {
-      const { master } = await redis.roles();
+    redis: ['alone'],
+    async run(scene, choices) {
+      const { master } = await someShard(scene, choices);
       await master.kill();
       await delay(between(choices, 0, 2_000));
       await master.restart();
     },
   },
   {
-    name: 'kill -9 of the master, and failover',
+    name: 'kill -9 of a master, and failover',
     lane: 'redis',
     explains: [],
-    redis: 'sentinel',
-    async run({ redis }) {
-      const { master, replica } = await redis.roles();
-      await master.kill();
-      await until(async () => (await redis.roles()).master === replica, HANG_LIMIT_MS);
-      await master.restart({ settings: [`replicaof 127.0.0.1 ${replica?.port}`] });
-      await redis.settle();
+    redis: ['sentinel', 'cluster'],
+    run: async (scene, choices) => scene.redis.failOver(await someShard(scene, choices)),
+  },
+  {
+    name: 'slots with keys move to another master',
+    lane: 'redis',
+    explains: [],
+    redis: ['cluster'],
+    async run({ redis }, choices) {
+      const masters = (await redis.shards()).map(({ master }) => master);
+      const slots = await Promise.all(masters.map(slotsWithKeys));
+      const first = Math.floor(choices.share * masters.length);
+      const order = masters.map((_, at) => (first + at) % masters.length);
+      const at = order.find((each) => slots[each]?.length !== 0) ?? first;
+      const [from, to] = [masters[at], masters[(at + 1) % masters.length]] as [RedisServer, RedisServer];
+      const pauseMs = between(choices, 0, 700);
+      await Promise.all((slots[at] ?? []).map((slot) => moveSlot(slot, from, to, pauseMs)));
+      await redis.shards();
     },
   },
   {
     name: 'stop of Redis',
     lane: 'redis',
     explains: [],
-    async run({ redis }, choices) {
-      const { master } = await redis.roles();
-      await master.hang();
-      await delay(between(choices, 50, 2_000));
-      await master.goOn();
-      await redis.settle();
+    run: async (scene, choices) => hang(scene, choices, (await someShard(scene, choices)).master),
+  },
+  {
+    // The subscription of a gateway can be there.
+    name: 'stop of a replica of Redis',
+    lane: 'redis',
+    explains: [],
+    redis: ['sentinel', 'cluster'],
+    async run(scene, choices) {
+      const { master, replica = master } = await someShard(scene, choices);
+      await hang(scene, choices, replica);
     },
   },
   {
@@ -206,7 +244,7 @@ const REDIS_FAULTS: readonly Fault[] = [
     lane: 'redis',
     explains: [],
     async run({ redis }) {
-      await (await redis.roles()).master.command('FLUSHALL');
+      for (const { master } of await redis.shards()) await master.command('FLUSHALL');
     },
   },
   {
@@ -214,7 +252,7 @@ const REDIS_FAULTS: readonly Fault[] = [
     lane: 'redis',
     explains: [],
     async run({ redis }) {
-      await (await redis.roles()).master.command('CLIENT', 'KILL', 'TYPE', 'normal');
+      for (const { master } of await redis.shards()) await master.command('CLIENT', 'KILL', 'TYPE', 'normal');
     },
   },
 ];
@@ -244,6 +282,18 @@ const UPSTREAM_FAULTS: readonly Fault[] = [
     lane: 'upstream',
     explains: [],
     run: async (scene) => scene.reset(),
+  },
+  {
+    name: 'the first address of the upstream is gone, and back',
+    lane: 'upstream',
+    explains: [],
+    async run(scene, choices) {
+      const before = scene.throughSecond;
+      await scene.loseFirstAddress();
+      await delay(between(choices, 200, 3_000));
+      await until(() => scene.throughSecond > before);
+      await scene.returnFirstAddress();
+    },
   },
   {
     name: 'the upstream is slow',

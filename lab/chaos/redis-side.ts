@@ -1,29 +1,57 @@
 import { Redis } from 'ioredis';
-import { type RedisServer, startRedis, startRedisSentinel } from '../../test/support/redis.ts';
+import {
+  type RedisServer,
+  servesAll,
+  startRedis,
+  startRedisCluster,
+  startRedisSentinel,
+} from '../../test/support/redis.ts';
 import { until } from '../../test/support/until.ts';
 
-/** The Redis of the scene, alone or with a Sentinel. */
+/** One server, a master and its replica with a Sentinel, or three masters with a replica each. */
+export type RedisKind = 'alone' | 'sentinel' | 'cluster';
+
+/** Processes that hold the same keys, by their role at this moment. */
+export interface Shard {
+  readonly master: RedisServer;
+  readonly replica: RedisServer | undefined;
+}
+
+/** The Redis of the scene. */
 export interface RedisSide {
   /** The section `redis` of the configuration. */
   readonly config: Record<string, unknown>;
-  /** Processes by their role at this moment. */
-  roles(): Promise<{ readonly master: RedisServer; readonly replica: RedisServer | undefined }>;
-  /** Resolves when a killed server that was started again serves as what it should. */
-  settle(): Promise<void>;
+  /** All shards, when each is whole and serves. */
+  shards(): Promise<readonly Shard[]>;
+  /** Kills a master; resolves when another server has its place, and it is its replica. */
+  failOver(shard: Shard): Promise<void>;
   close(): Promise<void>;
 }
 
-export async function startAlone(): Promise<RedisSide> {
+const MASTERS = 3;
+
+export function startRedisSide(kind: RedisKind): Promise<RedisSide> {
+  switch (kind) {
+    case 'alone':
+      return startAlone();
+    case 'sentinel':
+      return startWithSentinel();
+    case 'cluster':
+      return startCluster();
+  }
+}
+
+async function startAlone(): Promise<RedisSide> {
   const redis = await startRedis();
   return {
     config: { url: redis.url },
-    roles: async () => ({ master: redis, replica: undefined }),
-    settle: async () => undefined,
+    shards: async () => [{ master: redis, replica: undefined }],
+    failOver: () => Promise.reject(new Error('nothing has the place of a Redis alone')),
     close: () => redis.close(),
   };
 }
 
-export async function startWithSentinel(): Promise<RedisSide> {
+async function startWithSentinel(): Promise<RedisSide> {
   const { servers, master, replica, sentinel, close } = await startRedisSentinel();
   const port = async (): Promise<number> => {
     const client = new Redis({ host: '127.0.0.1', port: sentinel.port, retryStrategy: null });
@@ -35,20 +63,76 @@ export async function startWithSentinel(): Promise<RedisSide> {
       client.disconnect();
     }
   };
-  const roles: RedisSide['roles'] = async () =>
+  const roles = async () =>
     (await port()) === master.port ? { master, replica } : { master: replica, replica: master };
-  const isReplicated = async (): Promise<boolean> => {
-    const now = await roles();
-    const said = await now.replica?.command('INFO', 'replication').catch(() => '');
-    return String(said).includes('link_status:up');
+  const shards: RedisSide['shards'] = async () => {
+    await until(async () => (await shardsOf([master, replica])).length === 1);
+    return [await roles()];
   };
   return {
     config: {
       sentinels: servers.sentinels.map(({ host, port: own }) => `${host}:${own}`),
       name: servers.name,
     },
-    roles,
-    settle: () => until(isReplicated).then(() => undefined),
+    shards,
+    async failOver({ master: lost, replica: next }) {
+      await lost.kill();
+      await until(async () => (await roles()).master === next);
+      await lost.restart({ settings: [`replicaof 127.0.0.1 ${next?.port}`] });
+      await shards();
+    },
     close,
   };
+}
+
+async function startCluster(): Promise<RedisSide> {
+  const { nodes, close } = await startRedisCluster(MASTERS, { replicas: true });
+  const shards: RedisSide['shards'] = async () => {
+    let found: readonly Shard[] = [];
+    await until(async () => {
+      found = await shardsOf(nodes);
+      return found.length === MASTERS;
+    });
+    for (const node of nodes) await servesAll(node);
+    return found;
+  };
+  await shards();
+  return {
+    config: { cluster: nodes.map(({ port }) => `127.0.0.1:${port}`) },
+    shards,
+    async failOver({ master: lost, replica: next }) {
+      const membership = await lost.read('nodes.conf');
+      await lost.kill();
+      await until(async () => next !== undefined && (await roleOf(next)).isMaster);
+      await lost.restart({ files: { 'nodes.conf': membership } });
+      await shards();
+    },
+    close,
+  };
+}
+
+/** Each master that has a connected replica, with it. */
+async function shardsOf(servers: readonly RedisServer[]): Promise<Shard[]> {
+  const roles = await Promise.all(
+    servers.map(async (server) => ({ server, ...(await roleOf(server).catch(() => UNKNOWN)) })),
+  );
+  const masters = roles.filter(({ isMaster }) => isMaster);
+  return masters.flatMap(({ server: master }) => {
+    const replica = roles.find(({ masterPort }) => masterPort === master.port);
+    return replica === undefined ? [] : [{ master, replica: replica.server }];
+  });
+}
+
+interface Role {
+  readonly isMaster: boolean;
+  /** Of a replica that is connected to its master. */
+  readonly masterPort?: number;
+}
+
+const UNKNOWN: Role = { isMaster: false };
+
+async function roleOf(server: RedisServer): Promise<Role> {
+  const [role, , masterPort, link] = (await server.command('ROLE')) as unknown[];
+  if (role === 'master') return { isMaster: true };
+  return link === 'connected' ? { isMaster: false, masterPort: Number(masterPort) } : UNKNOWN;
 }

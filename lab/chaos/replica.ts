@@ -12,6 +12,8 @@ const FAKETIME = '/usr/$LIB/faketime/libfaketime.so.1';
 /** Size of a replica's disk for its audit log. */
 const DISK = '1g';
 const TRIES = 20;
+/** A worker that hangs is replaced by then. */
+const FLIGHT_LIMIT_MS = 15_000;
 
 export interface ReplicaSetup {
   readonly name: string;
@@ -154,6 +156,15 @@ export class Replica {
     } catch {
       return { status: '', checks: [] };
     }
+  }
+
+  /** Flight records of its workers, as lines of JSON. @throws Error if there are none, as of a gateway that is down */
+  async flightRecord(): Promise<string> {
+    const response = await fetch(`http://127.0.0.1:${this.controlPort}/api/flight-record`, {
+      signal: AbortSignal.timeout(FLIGHT_LIMIT_MS),
+    });
+    if (!response.ok) throw new Error(`${this.name} responds with ${response.status}`);
+    return response.text();
   }
 
   /** True if so many workers serve. */

@@ -1,3 +1,5 @@
+import { mkdir, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { watchStandstill } from '../../test/support/measure.ts';
 import { readRecorded } from '../../test/support/recorded-requests.ts';
@@ -10,9 +12,11 @@ import { type ChaosScene, type ChaosSetup, startChaosScene } from './scene.ts';
 
 export interface ChaosOptions extends ChaosSetup {
   readonly seed: number;
-  /** The names of the faults of which each comes once; left out: all, over and over for `seconds`. */
-  readonly once?: readonly string[];
+  /** The faults of which each comes once; left out: all, over and over for `seconds`. */
+  readonly once?: readonly Fault[];
   readonly seconds?: number;
+  /** The folder for the flight records of all replicas at the first finding. */
+  readonly out: string;
   readonly progress?: (text: string) => void;
   /** Gets each event as it happens. */
   readonly onEvent?: (text: string) => void;
@@ -25,6 +29,8 @@ export interface ChaosReport {
   /** Errors that the gateways logged, and how often. */
   readonly errors: ReadonlyMap<string, number>;
   readonly findings: readonly string[];
+  /** Files with flight records of the moment of the first finding; empty: there was none while the replicas ran. */
+  readonly flightRecords: readonly string[];
 }
 
 export const CHAOS_HEAD = [
@@ -65,6 +71,8 @@ class Chaos {
   readonly #busy = new Map<Lane, Promise<void>>();
   readonly #runs: FaultRuns;
   readonly #findings: string[] = [];
+  /** Resolves to the files with the flight records of the first finding; undefined: there is none so far. */
+  #flightRecords: Promise<string[]> | undefined;
   /** The complete responses of gateways, by request id. */
   readonly #responses = new Map<string, Pick<MarkedRequest, 'status' | 'error'>>();
   readonly #begun = performance.now();
@@ -74,9 +82,7 @@ class Chaos {
     this.#scene = scene;
     this.#options = options;
     this.#random = new Random(`chaos ${seed}`);
-    const faults = FAULTS.filter((fault) => fault.redis === undefined || fault.redis === redis).filter(
-      ({ name }) => once === undefined || once.includes(name),
-    );
+    const faults = once ?? FAULTS.filter((fault) => fault.redis?.includes(redis) !== false);
     const laneOf = (lane: Lane) =>
       new FaultLane(
         new Random(`chaos ${seed} ${lane}`),
@@ -102,11 +108,11 @@ class Chaos {
       const stoodBefore = stood.ms();
       const wellMs = await this.#settle();
       const limitMs = WELL_WITHIN_MS + this.#scene.startMs + stood.ms() - stoodBefore;
-      if (wellMs > limitMs)
-        this.#findings.push(`all was well only ${wellMs.toFixed(0)} ms after the last fault`);
+      if (wellMs > limitMs) this.#find(`all was well only ${wellMs.toFixed(0)} ms after the last fault`);
       await load.end();
+      const flightRecords = (await this.#flightRecords) ?? [];
       await this.#checkAudit();
-      return this.#report(wellMs, stood.ms());
+      return { ...this.#report(wellMs, stood.ms()), flightRecords };
     } finally {
       await load.end();
       stood.end();
@@ -118,13 +124,41 @@ class Chaos {
     this.#options.onEvent?.(`${at.toFixed(2).padStart(8)} s  ${text}\n`);
   }
 
+  /** Adds a finding while the replicas run. */
+  #find(finding: string): void {
+    this.#findings.push(finding);
+    this.#keepFlightRecords();
+  }
+
+  /** Their rings have the cause of the first finding now, and lose it within minutes. */
+  #keepFlightRecords(): void {
+    this.#flightRecords ??= this.#writeFlightRecords();
+  }
+
+  async #writeFlightRecords(): Promise<string[]> {
+    const { seed, redis, out } = this.#options;
+    await mkdir(out, { recursive: true });
+    const written = this.#scene.replicas.map(async (replica) => {
+      const file = join(out, `chaos-${seed}-${redis}-${replica.name}.jsonl`);
+      try {
+        await writeFile(file, await replica.flightRecord());
+        return [file];
+      } catch (error) {
+        this.#event(`no flight record of ${replica.name}: ${error}`);
+        return [];
+      }
+    });
+    return (await Promise.all(written)).flat();
+  }
+
   #onEnd(request: MarkedRequest): void {
     const { id, status, error, fromGateway, foreign } = request;
-    if (foreign !== undefined) this.#findings.push(`${id} got what belongs to another request: ${foreign}`);
+    if (foreign !== undefined) this.#find(`${id} got what belongs to another request: ${foreign}`);
     // A gateway that cannot write its audit log says so in a response without a record.
     if (fromGateway && error !== 'audit-unavailable') this.#responses.set(id, { status, error });
     const unexplained = this.#runs.add(request);
-    if (unexplained !== undefined) this.#event(`UNEXPLAINED ${id}: ${status} ${error}`);
+    if (unexplained !== undefined) this.#event(`UNEXPLAINED ${id}: ${unexplained}`);
+    if (unexplained !== undefined || this.#scene.arrivals.duplicates > 0) this.#keepFlightRecords();
   }
 
   /** Begins a fault every second until the time is over, or each came once; resolves when all are over. */
@@ -159,7 +193,7 @@ class Chaos {
         // At most one replica has a fault at a time: HAProxy has somewhere else to go.
         if (lane === 'replica') await until(() => this.#scene.isServed(), WELL_LIMIT_MS);
       } catch (error) {
-        this.#findings.push([`${name}: ${error}`, ...(await this.#scene.describe())].join('\n'));
+        this.#find([`${name}: ${error}`, ...(await this.#scene.describe())].join('\n'));
       }
       run.ended ??= performance.now();
       this.#runs.over(run);
@@ -177,13 +211,13 @@ class Chaos {
     try {
       await until(() => this.#scene.isWell(), WELL_LIMIT_MS);
     } catch {
-      this.#findings.push(['the replicas are not well again', ...(await this.#scene.describe())].join('\n'));
+      this.#find(['the replicas are not well again', ...(await this.#scene.describe())].join('\n'));
     }
     const wellMs = performance.now() - lastEnd;
     try {
       await until(() => arrivals.inARow >= STEADY, WELL_LIMIT_MS);
     } catch {
-      this.#findings.push('requests still take more than one exchange');
+      this.#find('requests still take more than one exchange');
     }
     this.#event(`well after ${wellMs.toFixed(0)} ms`);
     return Math.max(wellMs, arrivals.lastUnsteadyAt - lastEnd);
@@ -210,8 +244,8 @@ class Chaos {
     );
   }
 
-  #report(wellMs: number, stoodMs: number): ChaosReport {
-    const { replicas, arrivals, startMs } = this.#scene;
+  #report(wellMs: number, stoodMs: number): Omit<ChaosReport, 'flightRecords'> {
+    const { replicas, arrivals, throughSecond, startMs } = this.#scene;
     const { requests, failures, notJudged, unexplained, longestMs } = this.#runs;
     const errors = new Map<string, number>();
     for (const error of replicas.flatMap((replica) => replica.errors)) {
@@ -226,6 +260,7 @@ class Chaos {
         'failures that no fault explains': unexplained.length,
         'failures not judged, since this process stood still': notJudged,
         'complete responses with a record': this.#responses.size,
+        'requests through the second address': throughSecond,
         'heads of audit logs': replicas.reduce((sum, { heads }) => sum + heads.length, 0),
         'longest request in ms': Math.round(longestMs),
         'well after the last fault in ms': Math.round(wellMs),

@@ -5,29 +5,34 @@ import { join } from 'node:path';
 import { defaultSettings } from '../../src/simulator/settings.ts';
 import { Arrivals, exchangeSecrets, mountedCredential } from '../../test/full/combined-faults.ts';
 import { type HaProxy, startHaProxy } from '../../test/support/haproxy.ts';
-import { startBreakingRelay } from '../../test/support/relay.ts';
+import { startSwitchedRelay } from '../../test/support/relay.ts';
 import { startSimulator } from '../../test/support/simulator.ts';
-import { type RedisSide, startAlone, startWithSentinel } from './redis-side.ts';
+import { type RedisKind, type RedisSide, startRedisSide } from './redis-side.ts';
 import { type Readiness, Replica } from './replica.ts';
 
 export interface ChaosSetup {
   readonly replicas: number;
   readonly workers: number;
-  readonly redis: 'alone' | 'sentinel';
+  readonly redis: RedisKind;
 }
 
-/** Replicas behind HAProxy, with Redis, in front of an upstream. */
+/** Replicas behind HAProxy, with Redis, in front of an upstream with two addresses. */
 export interface ChaosScene extends AsyncDisposable {
   readonly replicas: readonly Replica[];
   readonly haProxy: HaProxy;
   readonly redis: RedisSide;
   /** Requests that reached the upstream. */
   readonly arrivals: Arrivals;
-  /** When connections to the upstream were reset, on the clock of `performance.now()`. */
+  /** When connections to the upstream were reset, on the clock of `performance.now()`; the first address's as it goes. */
   readonly resets: readonly number[];
+  /** Requests through the second address so far. */
+  readonly throughSecond: number;
   /** Milliseconds that the last replica took to start; the first one may have had to compile. */
   readonly startMs: number;
   reset(): void;
+  /** Breaks all connections to the first address, and refuses others until it returns. */
+  loseFirstAddress(): Promise<void>;
+  returnFirstAddress(): Promise<void>;
   expireNonces(): void;
   /** The upstream takes the password that was the next one, and the files have it with another next one. */
   rotate(): Promise<void>;
@@ -44,6 +49,8 @@ export interface ChaosScene extends AsyncDisposable {
 const NAME = 'upstream';
 /** Requests are under way whenever something happens. */
 const USUAL_DELAY_MS = 5;
+/** Requests return to the first address while faults still come. */
+const HEALTH = { interval: '500ms', failback: '500ms' };
 /**
  * HAProxy repeats GET where a replica is gone, gives no response, or cannot write its audit log. Errors of the upstream
  * go to the client.
@@ -83,7 +90,7 @@ async function openScene(
   closing: (() => Promise<unknown>)[],
   close: () => Promise<void>,
 ): Promise<ChaosScene> {
-  const redis = await (setup.redis === 'alone' ? startAlone() : startWithSentinel());
+  const redis = await startRedisSide(setup.redis);
   closing.push(() => redis.close());
   const accountsOf = (round: number) => [
     { username: 'demo-user', password: passwordOf(round), sites: ['demo'] },
@@ -101,8 +108,12 @@ async function openScene(
   };
   const simulator = await startSimulator({ deployments: { upstream } }, { observer: arrivals });
   closing.push(() => simulator.close());
-  const relay = await startBreakingRelay(simulator.deployments.upstream.port);
-  closing.push(() => relay.close());
+  const { port } = simulator.deployments.upstream;
+  const first = await startSwitchedRelay(port);
+  closing.push(() => first.close());
+  const second = await startSwitchedRelay(port);
+  closing.push(() => second.close());
+  const baseUrl = [first, second].map((address) => `https://127.0.0.1:${address.port}`);
   const folder = await mkdtemp(join(tmpdir(), 'chaos-'));
   closing.push(() => rm(folder, { recursive: true }));
   await exchangeSecrets(folder, passwordOf(0), passwordOf(1));
@@ -118,7 +129,7 @@ async function openScene(
       name,
       folder: place,
       workers: setup.workers,
-      deployments: { [NAME]: { origin: `https://127.0.0.1:${relay.port}`, ca: simulator.ca } },
+      deployments: { [NAME]: { origin: '', ca: simulator.ca, settings: { baseUrl, health: HEALTH } } },
       top: { redis: redis.config, credentials: { [NAME]: mountedCredential(folder) } },
       auditKey,
     });
@@ -161,11 +172,19 @@ async function openScene(
     redis,
     arrivals,
     resets,
+    get throughSecond() {
+      return second.requests;
+    },
     startMs,
     reset() {
       resets.push(performance.now());
-      relay.resetAll();
+      for (const address of [first, second]) address.resetAll();
     },
+    loseFirstAddress() {
+      resets.push(performance.now());
+      return first.set('refusing');
+    },
+    returnFirstAddress: () => first.set('open'),
     expireNonces: () => simulator.reset(NAME),
     async rotate() {
       round += 1;

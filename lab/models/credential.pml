@@ -1,13 +1,16 @@
 /*
  * Verification and rotation of a credential with two versions (docs/develop/evidence.md, rotation.md).
  *
- * Two clients send requests with the version in use. The upstream changes its password once at most. Once at most it has
- * a trouble: it drops its nonces, so that it refuses a right answer and does not say why, or a question gets no verdict.
- * One request has a target that the upstream refuses, whatever the password. Time is a number of half minutes.
+ * Two clients send requests with the version in use. The upstream changes its password once at most, to that of the other
+ * version or to an unknown one. Once at most it has a trouble: it drops its nonces, so that it refuses a right answer and
+ * does not say why, or a question gets no verdict. One request has a target that the upstream refuses, whatever the
+ * password. Time is a number of half minutes.
  *
  * A mutation is a macro, named as in lab/simulation/mutations.ts where it is there, too.
  */
 #define VERSIONS 2
+/* The password of no version. */
+#define NEITHER 2
 #define HALF_MINUTES 5
 /* attemptsWhenRefused */
 #define ALLOWED 1
@@ -61,9 +64,10 @@ bool accepted[VERSIONS];
 bool refused[VERSIONS];
 /* True if the upstream has accepted an answer of this version, ever. */
 bool proven[VERSIONS];
+/* True if the upstream has refused one because of its password, ever. */
+bool seen_wrong[VERSIONS];
 bool verifying;
 byte verifications;
-bool was_ever_wrong;
 
 byte half_minutes;
 /* Half minutes since the last attempt while every version is refused; no more than two count. */
@@ -76,7 +80,8 @@ inline ask(version, reply) {
   d_step {
     if
     :: trouble == SILENT -> reply = UNCLEAR
-    :: trouble != SILENT && (trouble == DROPS || version != right) -> reply = REFUSED
+    :: trouble == DROPS -> reply = REFUSED
+    :: trouble == CALM && version != right -> reply = REFUSED; seen_wrong[version] = true
     :: else -> reply = ACCEPTED; proven[version] = true
     fi;
     trouble = CALM
@@ -91,16 +96,18 @@ inline promote(version) {
 
 inline accept(version) { accepted[version] = true; refused[version] = false }
 
-inline refuse(version) {
-  refused[version] = true; accepted[version] = false;
-  /* A right password is not called wrong, though the upstream drops its nonces, or does not respond. */
-  assert(was_ever_wrong || version != right)
-}
+inline refuse(version) { refused[version] = true; accepted[version] = false; is_right_or_wrong(version) }
+
+/* A right password is not called wrong, though the upstream drops its nonces, or does not respond. */
+inline is_right_or_wrong(version) { assert(!refused[version] || version != right || seen_wrong[version]) }
 
 inline forget(version) { accepted[version] = false; refused[version] = false }
 
-/* The gateway asks with requests of its own; `version` is in use, and `other` can take its place. */
-inline verify(version, other, reply) {
+/*
+ * The gateway asks with requests of its own; `version` is in use, and `other` can take its place. `counts`: the client's
+ * request was refused for its password, or for its nonce.
+ */
+inline verify(version, other, counts, reply) {
   ask(version, reply);
   if
   :: reply == ACCEPTED -> d_step { accept(version) }
@@ -119,12 +126,29 @@ inline verify(version, other, reply) {
      :: reply == ACCEPTED -> atomic { accept(other); refuse(version); promote(other) }
      :: else ->
         if :: reply == REFUSED -> refused[other] = true :: else -> d_step { forget(other) } fi;
-        /* The only one left is asked once more: the upstream may have dropped its nonce in between. */
-        ask(version, reply);
+        /* Each that was refused once only is asked again: the upstream may have dropped its nonce in between. */
         if
-        :: reply == ACCEPTED -> d_step { accept(version) }
-        :: reply == UNCLEAR -> d_step { forget(version) }
-        :: reply == REFUSED -> atomic { refuse(version) }
+        :: counts
+        :: else -> ask(version, reply)
+        fi;
+        if
+        :: !counts && reply == ACCEPTED -> d_step { accept(version) }
+        :: !counts && reply == UNCLEAR -> d_step { forget(version) }
+        :: else ->
+#ifndef ASKED_ONCE
+           if
+           :: refused[other] ->
+              ask(other, reply);
+              if
+              :: reply == ACCEPTED -> atomic { accept(other); refuse(version); promote(other) }
+              :: reply == UNCLEAR -> atomic { forget(other); refuse(version) }
+              :: reply == REFUSED -> atomic { refuse(other); refuse(version) }
+              fi
+           :: else -> atomic { refuse(version) }
+           fi
+#else
+           atomic { is_right_or_wrong(other); refuse(version) }
+#endif
         fi
      fi
 #endif
@@ -160,7 +184,7 @@ attempt:
      :: atomic { IS_FREE && !refused[version] && version == in_use -> verifying = true; verifications++ };
         assert(verifications == 1);
         other = 1 - version;
-        verify(version, other, reply);
+        verify(version, other, !has_bad_target, reply);
 #ifdef PROBE_NEVER_LANDS
         atomic { verifications-- }
 #else
@@ -214,7 +238,7 @@ responded:
 proctype Upstream() {
 end:
   do
-  :: atomic { may_change -> may_change = false; right = 1; was_ever_wrong = true }
+  :: atomic { may_change -> may_change = false; if :: right = 1 :: right = NEITHER fi }
   :: atomic { may_have_trouble -> may_have_trouble = false; if :: trouble = DROPS :: trouble = SILENT fi }
   :: atomic {
        half_minutes < HALF_MINUTES ->

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { FLIGHT_FORMAT } from '../../src/handshake/flight-recorder.ts';
+import { CREDENTIAL_KINDS, FLIGHT_FORMAT } from '../../src/handshake/flight-events.ts';
 
 /*
  * Flight records of gateways, real or simulated (`src/handshake/flight-recorder.ts`), as the simulation reads them.
@@ -13,6 +13,7 @@ const head = z.object({
   time: z.iso.datetime(),
   at: z.number(),
   isCut: z.boolean(),
+  areChangesCut: z.boolean(),
   credentials: z.array(
     z.object({ ...place, versions: z.array(z.string()), attemptsWhenRefused: z.number() }),
   ),
@@ -44,11 +45,15 @@ const exchangeEvent = z.object({
   counted: z.boolean(),
 });
 
-const noteEvent = z.object({
-  kind: z.enum(['offer', 'accepted', 'refused', 'promoted', 'rejected', 'waiting']),
+const credentialEvent = z.object({
+  kind: z.enum(CREDENTIAL_KINDS),
   at: z.number(),
   ...place,
+  owner: z.number(),
   versions: z.array(z.string()),
+  by: z.string(),
+  result: z.string(),
+  count: z.number(),
 });
 
 const takenEvent = z.object({
@@ -59,7 +64,7 @@ const takenEvent = z.object({
   nc: z.number(),
 });
 
-const event = z.discriminatedUnion('kind', [requestEvent, exchangeEvent, noteEvent, takenEvent]);
+const event = z.discriminatedUnion('kind', [requestEvent, exchangeEvent, credentialEvent, takenEvent]);
 
 export type RecordedRequest = z.output<typeof requestEvent>;
 export type RecordedExchange = z.output<typeof exchangeEvent>;
@@ -104,9 +109,11 @@ export function readRecords(text: string): FlightRecord[] {
  */
 export function readFlights(text: string): Flight[] {
   const records = readRecords(text);
-  const begins = records.flatMap(({ head: { time, at }, events }) =>
-    events.slice(0, 1).map((first) => Date.parse(time) - at + first.at),
-  );
+  const begins = records.flatMap(({ head: { time, at, isCut }, events }) => {
+    // Changes of credentials go back further than the requests of a record that is cut.
+    const first = events.find((each) => !isCut || !('owner' in each));
+    return first === undefined ? [] : [Date.parse(time) - at + first.at];
+  });
   const begin = Math.min(...begins);
   return records.flatMap((record, number) => flightsOf(record, `gateway-${number}`, begin));
 }
@@ -138,7 +145,7 @@ function flightsOf(
         ? marks.has(nonce) || marks.has(offered) || credentials.length === 1
         : numbers.has(request);
     const offers = own.flatMap((each) =>
-      each.kind === 'offer' ? [{ at: each.at + shift, versions: each.versions }] : [],
+      each.kind === 'offer' ? [{ at: Math.max(0, each.at + shift), versions: each.versions }] : [],
     );
     return {
       name,

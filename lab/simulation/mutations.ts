@@ -80,7 +80,7 @@ export const MUTATIONS: readonly Mutation[] = [
     name: 'credential-circuit',
     breaks: 'a refused credential is tried attemptsWhenRefused times a minute',
     file: 'src/upstream/credential-circuit.ts',
-    find: '    if (this.#clock.now() < due) throw credentialRefused();',
+    find: '    if (now < due) throw credentialRefused();',
     replace: '',
   },
   {
@@ -139,9 +139,9 @@ export const MUTATIONS: readonly Mutation[] = [
     name: 'no-probe',
     breaks: 'a credential that was accepted is refused by a probe only',
     file: 'src/upstream/verification.ts',
-    find: '      const verdict = await verify({ ...questions, version, evidence, hasRoom: () => circuit.hasRoom });',
+    find: '  const isAsked = wasAccepted || evidence === undefined;',
     replace:
-      "      const verdict = { kind: 'refused' as const, attempt: version.health.attempt(), successor: undefined };",
+      "  if (evidence) return { kind: 'refused', attempt: evidence.attempt, successor: undefined };\n  const isAsked = wasAccepted || evidence === undefined;",
   },
   {
     name: 'waiters-forgotten',
@@ -154,24 +154,24 @@ export const MUTATIONS: readonly Mutation[] = [
     name: 'probe-never-lands',
     breaks: 'requests that wait for a probe go on when it has ended',
     file: 'src/upstream/verification.ts',
-    find: '        version.health.inDoubt = false;\n        end();',
-    replace: '        version.health.inDoubt = false;',
+    find: "        versions.note('settled', [version]);\n        end();",
+    replace: '',
   },
   {
     name: 'unclear-probe-refuses',
     breaks: 'a probe without a verdict leaves a credential unknown',
     file: 'src/upstream/verification.ts',
-    find: "      } else if (verdict.kind === 'unclear') {\n        version.health.reset();",
+    find: "      } else if (verdict.kind === 'unclear') {\n        versions.reset(version, 'verdict');",
     replace:
-      "      } else if (verdict.kind === 'unclear') {\n        versions.refuse(version, version.health.attempt());",
+      "      } else if (verdict.kind === 'unclear') {\n        versions.refuse(version, version.health.attempt(), 'verdict');",
     first: 801,
   },
   {
     name: 'refused-while-unknown',
     breaks: 'a request fails as refused only if every version of its credential is',
     file: 'src/upstream/credential.ts',
-    find: '    if (this.versions.areRefused) throw credentialRefused();',
-    replace: '    if (version.health.refused) throw credentialRefused();',
+    find: '    if (this.versions.areRefused) {',
+    replace: '    if (version.health.refused) {',
   },
   {
     name: 'heartbeat-goes-on',

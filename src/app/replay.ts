@@ -64,8 +64,8 @@ const PATH_LENGTH = 2048;
 /** Relaxed rules that are kept: one for each set of names that are recorded without value. */
 const MAX_RELAXED = 1_000;
 const NO_FIELDS: RawHeaders = [];
-/** Of a body that no server reads parameters from. */
-const DATA_BODY: RawHeaders = ['content-type', 'text/csv'];
+/** Of a body from which no server reads parameters. */
+const OPAQUE_BODY: RawHeaders = ['content-type', 'application/octet-stream'];
 /** Characters that a record has in the same way for two spellings, which can be read differently. */
 const AMBIGUOUS = /[%+]/;
 
@@ -73,6 +73,8 @@ const AMBIGUOUS = /[%+]/;
 interface Relaxed {
   readonly rules: DeploymentRules;
   readonly client: Client;
+  /** The client with one of its rules each, in their order. */
+  readonly alone: readonly Client[];
 }
 
 /**
@@ -155,7 +157,7 @@ export class Replay {
     const { deployment } = rules;
     if (!request.hasBody) return this.#judgeFields(rules, client, request, NO_FIELDS);
     const typeless = this.#judgeFields(rules, client, request, NO_FIELDS);
-    const typed = this.#judgeFields(rules, client, request, DATA_BODY);
+    const typed = this.#judgeFields(rules, client, request, OPAQUE_BODY);
     if (typeless.verdict === typed.verdict || typed.verdict === 'refused') return typed;
     return { verdict: 'unknown', deployment, reason: 'body', grant: typed.grant };
   }
@@ -172,10 +174,19 @@ export class Replay {
     const targets = targetsOf(request, rules);
     const outcomes = targets.map((target) => decided(rules, client, { ...request, target, headers }, at));
     const grant = outcomes.find(isGrant);
-    if (!isCut && grant !== undefined && outcomes.every(isGrant)) {
-      return { verdict: 'allowed', deployment, grant };
-    }
     const names = withoutValue(request, rules, client);
+    const relaxed = this.#relaxedBy(rules, client, names);
+    if (!isCut && grant !== undefined) {
+      // With another value, a rule before may allow the request, with another credential.
+      const before = names.length === 0 ? [] : relaxed.alone.slice(0, client.allow.indexOf(grant.rule));
+      const others = before.flatMap((each) =>
+        targets.map((target) => decided(relaxed.rules, each, { ...request, target, headers }, at)),
+      );
+      const all = [...outcomes, ...others.filter(isGrant)];
+      if (all.every((each) => isGrant(each) && each.credential === grant.credential)) {
+        return { verdict: 'allowed', deployment, grant };
+      }
+    }
     const reason = isCut
       ? 'cut'
       : Object.values(request.parameters).includes(null)
@@ -185,7 +196,6 @@ export class Replay {
       return { verdict: 'unknown', deployment, reason, grant };
     }
     // If it is refused whatever the values are, they do not matter.
-    const relaxed = names.length === 0 ? { rules, client } : this.#relaxedBy(rules, client, names);
     const possible = targets.map((target) =>
       decided(relaxed.rules, relaxed.client, { ...request, target, headers }, at),
     );
@@ -213,6 +223,7 @@ export class Replay {
 
   /** The rules without what depends on the values of some parameters. */
   #relaxedBy(rules: DeploymentRules, client: Client, names: readonly string[]): Relaxed {
+    if (names.length === 0) return { rules, client, alone: [] };
     const ofClient = this.#relaxed.get(client) ?? new Map<string, Relaxed>();
     this.#relaxed.set(client, ofClient);
     const key = JSON.stringify([rules.deployment, ...names]);
@@ -241,9 +252,11 @@ export class Replay {
     };
     const rules = compileRules(deployment, relaxed, deployments);
     const isSiteKnown = sites === undefined || isUnnamed(sites.parameter);
+    const other = client === ANONYMOUS ? client : withoutLimits(client, isUnnamed);
     return {
       rules: isSiteKnown ? rules : { ...rules, sites: undefined },
-      client: client === ANONYMOUS ? client : withoutLimits(client, isUnnamed),
+      client: other,
+      alone: other.allow.map((rule) => ({ ...other, allow: [rule] })),
     };
   }
 }

@@ -24,7 +24,7 @@ import type {
   RequestBody,
   UpstreamRequest,
 } from './exchange.ts';
-import type { FlightRecorder } from './flight-recorder.ts';
+import type { FlightRecorder, RecordedCredential } from './flight-recorder.ts';
 import type { Lost, UpstreamResponse } from './response.ts';
 
 /** Header field of the credentials: for an upstream, or for a proxy (RFC 9110 §11.6.2, §11.7.2). */
@@ -81,6 +81,7 @@ export interface Account {
   readonly forwardTrace: boolean;
   /** Left out: exchanges with a proxy are not recorded. */
   readonly recorder?: FlightRecorder;
+  readonly recorded?: RecordedCredential;
 }
 
 /** True if the server asks for authentication, or refuses it. */

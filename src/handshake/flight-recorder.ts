@@ -1,4 +1,3 @@
-import { hash } from 'node:crypto';
 import { putBounded } from '../base/bounded-map.ts';
 import type { Clock } from '../base/clock.ts';
 import { asGatewayError, type ErrorCode } from '../base/errors.ts';
@@ -8,133 +7,39 @@ import type { CredentialSet } from '../credentials/credentials.ts';
 import { parseAuthenticationInfo } from '../digest/authentication-info.ts';
 import { parseChallenges } from '../digest/challenge.ts';
 import type { Message, UpstreamRequest } from './exchange.ts';
+import {
+  type CredentialEvent,
+  eventOf,
+  FLIGHT_FORMAT,
+  type FlightCredential,
+  type FlightEvent,
+  type FlightHead,
+  NONE,
+  Ring,
+  type Slot,
+} from './flight-events.ts';
 import type { Lost, UpstreamResponse } from './response.ts';
 
-/** Version of the form of a record. */
-export const FLIGHT_FORMAT = 1;
-/** Events that are kept: some 3 MiB, minutes of a gateway with 30 requests a second. */
+/** Events of requests and nonces that are kept: some 3 MiB, minutes of a gateway with 30 requests a second. */
 const MAX_EVENTS = 16_384;
+/** Events of credentials that are kept, apart from the others, which would drop them within minutes. */
+const MAX_CHANGES = 4_096;
 /** Credentials in the head of a record: those that were offered last. */
 const MAX_CREDENTIALS = 1_000;
-
-/** A client's request with one credential. Times are milliseconds of the process's clock. */
-export interface RequestEvent {
-  readonly kind: 'request';
-  readonly at: number;
-  /** From 1 on. */
-  readonly request: number;
-  readonly deployment: string;
-  readonly credential: string;
-  readonly method: string;
-  readonly body: 'none' | 'kept' | 'streamed';
-  /** 0: it is under way. */
-  readonly ended: number;
-  /** Status of the response, or the code of the error. */
-  readonly result: number | string;
-}
-
-/** One message to the upstream, and what came back. */
-export interface ExchangeEvent {
-  readonly kind: 'exchange';
-  readonly at: number;
-  /** Number of the client's request; 0: one of the gateway's own. */
-  readonly request: number;
-  readonly deployment: string;
-  readonly address: string;
-  readonly method: string;
-  /** Mark of the nonce that it answers; empty: it answers none. */
-  readonly nonce: string;
-  readonly nc: number;
-  readonly ended: number;
-  /** Status of the response, the code of the error, or how the connection was lost. */
-  readonly result: number | string;
-  /** Mark of the nonce in the challenge, or of the next one; empty: there is none. */
-  readonly offered: string;
-  readonly stale: boolean;
-  /** True if the challenge has qop. */
-  readonly counted: boolean;
-}
-
-/** A change of a credential. */
-export interface NoteEvent {
-  readonly kind: 'offer' | 'accepted' | 'refused' | 'promoted' | 'rejected' | 'waiting';
-  readonly at: number;
-  readonly deployment: string;
-  readonly credential: string;
-  /** The versions in question; of an offer, the current one first. */
-  readonly versions: readonly string[];
-}
-
-/** A nonce that was taken over from another process. */
-export interface TakenEvent {
-  readonly kind: 'taken';
-  readonly at: number;
-  readonly deployment: string;
-  readonly credential: string;
-  /** Its mark. */
-  readonly nonce: string;
-  /** The last nc that was used. */
-  readonly nc: number;
-}
-
-export type FlightEvent = RequestEvent | ExchangeEvent | NoteEvent | TakenEvent;
-
-/** A credential as it is when the record is written. */
-export interface FlightCredential {
-  readonly deployment: string;
-  readonly credential: string;
-  /** The current one first. */
-  readonly versions: readonly string[];
-  readonly attemptsWhenRefused: number;
-}
-
-/** The first line of a record. */
-export interface FlightHead {
-  readonly format: number;
-  readonly reason: string;
-  readonly time: string;
-  /** The same moment on the clock of the events. */
-  readonly at: number;
-  readonly worker: number | undefined;
-  /** True if earlier events were dropped. */
-  readonly isCut: boolean;
-  readonly credentials: readonly FlightCredential[];
-}
 
 /** The process that a record is of. `worker`: its number; undefined: it is not a worker. */
 interface RecorderOptions {
   readonly clock: Clock;
   readonly worker?: number | undefined;
   readonly maxEvents?: number;
+  readonly maxChanges?: number;
 }
 
-/** Neither a nonce nor the end of an event. */
-const NONE = 0;
-
-/**
- * One place of the ring, made once and overwritten: an object for each event would outlive its request, so that the
- * collector copied every one.
- */
-class Slot {
-  /** Number of the event, from 1 on. */
-  number = 0;
-  kind: FlightEvent['kind'] = 'request';
-  at = 0;
-  ended = NONE;
-  request = 0;
-  deployment = '';
-  credential = '';
-  address = '';
-  method = '';
-  body: RequestEvent['body'] = 'none';
-  /** Marks of nonces. */
-  nonce = NONE;
-  offered = NONE;
-  nc = 0;
-  result: number | string = '';
-  stale = false;
-  counted = false;
-  versions: readonly string[] = [];
+/** One credential at one upstream, as events name it. */
+export interface RecordedCredential {
+  readonly deployment: string;
+  readonly credential: string;
+  readonly owner: number;
 }
 
 /**
@@ -144,18 +49,20 @@ class Slot {
  */
 export class FlightRecorder {
   readonly #options: RecorderOptions;
-  readonly #maxEvents: number;
-  readonly #ring: Slot[] = [];
+  readonly #events: Ring;
+  readonly #changes: Ring;
   readonly #credentials = new Map<string, FlightCredential>();
   #written = 0;
   /** The nonce that was answered last: most requests answer the same. */
   #answered = '';
   #answeredMark = NONE;
   #requests = 0;
+  #owners = 0;
 
   constructor(options: RecorderOptions) {
     this.#options = options;
-    this.#maxEvents = options.maxEvents ?? MAX_EVENTS;
+    this.#events = new Ring(options.maxEvents ?? MAX_EVENTS);
+    this.#changes = new Ring(options.maxChanges ?? MAX_CHANGES);
   }
 
   /** A client's request begins. Returns the number of its event, which the caller passes to `ended`. */
@@ -166,38 +73,60 @@ export class FlightRecorder {
   ): number {
     this.#requests += 1;
     if (facts !== undefined) facts.flightRequest = this.#requests;
-    const slot = this.#next('request', deployment, credential);
+    const slot = this.#next(this.#events, 'request', deployment, credential);
     slot.request = this.#requests;
     slot.method = method;
     slot.body = body.kind;
-    return slot.number;
+    return slot.place;
   }
 
   /** The request has a response with this status, or failed with this code. */
   ended(event: number, result: number | ErrorCode): void {
-    const slot = this.#slotOf(event);
+    const slot = this.#events.at(event);
     if (slot === undefined) return;
     slot.ended = this.#options.clock.now();
     slot.result = result;
   }
 
-  note(kind: NoteEvent['kind'], deployment: string, credential: string, versions: readonly string[]): void {
-    this.#next(kind, deployment, credential).versions = versions;
+  /** Names a credential at one upstream, of which changes are noted. */
+  credential(deployment: string, credential: string): RecordedCredential {
+    this.#owners += 1;
+    return { deployment, credential, owner: this.#owners };
+  }
+
+  /** A change of a credential. `at`: when it was; left out: now. */
+  note(
+    { deployment, credential, owner }: RecordedCredential,
+    kind: CredentialEvent['kind'],
+    versions: readonly string[],
+    { by = '', result = '', count = 0, at }: Partial<CredentialEvent> = {},
+  ): void {
+    const { last } = this.#changes;
+    // Thousands of requests can fail at once, which would push all else out.
+    if (kind === 'failed' && last?.kind === kind && last.owner === owner) return;
+    const slot = this.#next(this.#changes, kind, deployment, credential);
+    if (at !== undefined) slot.at = at;
+    slot.owner = owner;
+    slot.versions = versions;
+    slot.by = by;
+    slot.result = result;
+    slot.count = count;
   }
 
   /** The sources of a credential hold these versions from now on. */
-  offer(deployment: string, set: CredentialSet, attemptsWhenRefused: number): void {
-    const { name: credential, current, next, former = [] } = set;
+  offer(of: RecordedCredential, set: CredentialSet, attemptsWhenRefused: number): void {
+    const { current, next, former = [] } = set;
+    const { deployment, credential } = of;
     const others = next === undefined ? former : [next, ...former];
     const versions = [current, ...others].map(({ version }) => version);
     const known = { deployment, credential, versions, attemptsWhenRefused };
     putBounded(this.#credentials, `${deployment} ${credential}`, known, MAX_CREDENTIALS);
-    this.note('offer', deployment, credential, versions);
+    this.note(of, 'offer', versions);
   }
 
   /** A nonce was taken over from another process. */
   taken(deployment: string, credential: string, { challenge, count }: ParkedChallenge): void {
-    const slot = this.#next('taken', deployment, credential);
+    const slot = this.#next(this.#events, 'taken', deployment, credential);
     slot.nonce = markOf(challenge.nonce);
     slot.nc = count;
   }
@@ -207,7 +136,7 @@ export class FlightRecorder {
     { deployment, address }: { readonly deployment: string; readonly address: string },
     { request, method, answers }: Pick<Message, 'request' | 'method' | 'answers'>,
   ): number {
-    const slot = this.#next('exchange', deployment, '');
+    const slot = this.#next(this.#events, 'exchange', deployment, '');
     slot.request = request.facts?.flightRequest ?? 0;
     slot.address = address;
     slot.method = method;
@@ -216,12 +145,12 @@ export class FlightRecorder {
     slot.offered = NONE;
     slot.stale = false;
     slot.counted = false;
-    return slot.number;
+    return slot.place;
   }
 
   /** Records the result of a message: a response at its head, or a lost connection. */
   received(event: number, result: UpstreamResponse | Lost): void {
-    const slot = this.#slotOf(event);
+    const slot = this.#events.at(event);
     if (slot === undefined) return;
     slot.ended = this.#options.clock.now();
     if (result.kind === 'lost') {
@@ -245,7 +174,7 @@ export class FlightRecorder {
 
   /** A message failed. What was received before stays. */
   failed(event: number, error: unknown): void {
-    const slot = this.#slotOf(event);
+    const slot = this.#events.at(event);
     if (slot === undefined || slot.result !== '') return;
     slot.ended = this.#options.clock.now();
     slot.result = asGatewayError(error).code;
@@ -259,23 +188,18 @@ export class FlightRecorder {
       time: new Date().toISOString(),
       at: this.#options.clock.now(),
       worker: this.#options.worker,
-      isCut: this.#written > this.#maxEvents,
+      isCut: this.#events.isCut,
+      areChangesCut: this.#changes.isCut,
       credentials: [...this.#credentials.values()],
     };
-    const oldest = this.#written % this.#maxEvents;
-    const slots = head.isCut ? [...this.#ring.slice(oldest), ...this.#ring.slice(0, oldest)] : this.#ring;
+    const slots = [...this.#events.slots, ...this.#changes.slots].sort((a, b) => a.number - b.number);
     const marks = new Map<number, string>();
     return [head, ...slots.map((slot) => eventOf(slot, marks))].map((line) => JSON.stringify(line));
   }
 
   /** The next place, with what every event has; the rest is of the event that was there before. */
-  #next(kind: FlightEvent['kind'], deployment: string, credential: string): Slot {
-    const at = this.#written % this.#maxEvents;
-    let slot = this.#ring[at];
-    if (slot === undefined) {
-      slot = new Slot();
-      this.#ring.push(slot);
-    }
+  #next(ring: Ring, kind: FlightEvent['kind'], deployment: string, credential: string): Slot {
+    const slot = ring.next();
     this.#written += 1;
     slot.number = this.#written;
     slot.kind = kind;
@@ -294,12 +218,6 @@ export class FlightRecorder {
     }
     return this.#answeredMark;
   }
-
-  /** Undefined: a later event has taken its place. */
-  #slotOf(event: number): Slot | undefined {
-    const slot = this.#ring[(event - 1) % this.#maxEvents];
-    return slot?.number === event ? slot : undefined;
-  }
 }
 
 /** Tells a nonce from others (53 bits, after cyrb53): a copy of the text would keep the message that it stands in. */
@@ -314,43 +232,4 @@ function markOf(nonce: string): number {
   high = Math.imul(high ^ (high >>> 16), 2_246_822_507) ^ Math.imul(low ^ (low >>> 13), 3_266_489_909);
   low = Math.imul(low ^ (low >>> 16), 2_246_822_507) ^ Math.imul(high ^ (high >>> 13), 3_266_489_909);
   return 2 ** 32 * (low & 0x1fffff) + (high >>> 0);
-}
-
-/** The event as it is written: the mark of a nonce does not reveal the nonce. `hidden`: marks so far. */
-function eventOf(slot: Slot, hidden: Map<number, string>): FlightEvent {
-  const hide = (mark: number): string => {
-    const known = mark === NONE ? '' : hidden.get(mark);
-    if (known !== undefined) return known;
-    const name = hash('sha256', String(mark), 'base64url').slice(0, 12);
-    hidden.set(mark, name);
-    return name;
-  };
-  const { kind, at, request, deployment, credential, address, method, body, nc, ended, result } = slot;
-  switch (kind) {
-    case 'request':
-      return { kind, at, request, deployment, credential, method, body, ended, result };
-    case 'exchange': {
-      const { stale, counted } = slot;
-      const [nonce, offered] = [hide(slot.nonce), hide(slot.offered)];
-      return {
-        kind,
-        at,
-        request,
-        deployment,
-        address,
-        method,
-        nonce,
-        nc,
-        ended,
-        result,
-        offered,
-        stale,
-        counted,
-      };
-    }
-    case 'taken':
-      return { kind, at, deployment, credential, nonce: hide(slot.nonce), nc };
-    default:
-      return { kind, at, deployment, credential, versions: slot.versions };
-  }
 }

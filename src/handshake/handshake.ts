@@ -262,10 +262,13 @@ class Handshake {
 
   /** The response shows that the attempt was accepted, unless its status comes before the credential is looked at. */
   #takeOver(attempt: NonceAttempt, number: number, { status }: UpstreamResponse, nextnonce?: string): void {
-    const { pool, health } = this.#account;
+    const { pool, health, credential, recorder, recorded } = this.#account;
     const saysNothing =
       SAYS_NOTHING.has(status) || (this.#options.verifies === true && METHOD_REFUSED.has(status));
+    const wasAccepted = health.accepted;
     if (!saysNothing) health.accept(number);
+    if (!wasAccepted && health.accepted && recorded !== undefined)
+      recorder?.note(recorded, 'accepted', [credential.version]);
     pool.accept(attempt, this.#pending, nextnonce);
   }
 

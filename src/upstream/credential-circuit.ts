@@ -22,16 +22,18 @@ export class CredentialCircuit {
   }
 
   /**
-   * Lets one attempt with a refused credential through.
+   * Lets one attempt with a refused credential through. Returns when it is counted.
    * @throws GatewayError `upstream-credential-refused` while none is due
    */
-  admit(): void {
+  admit(): number {
     const last = this.#attempts.at(-1) ?? Number.NEGATIVE_INFINITY;
     const [first = last] = this.#attempts;
     const full = this.#attempts.length >= this.#perMinute;
     const due = Math.max(last + MINUTE_MS / this.#perMinute, full ? first + MINUTE_MS : last);
-    if (this.#clock.now() < due) throw credentialRefused();
-    this.attempted();
+    const now = this.#clock.now();
+    if (now < due) throw credentialRefused();
+    this.#attempts = [...this.#attempts, now].slice(-this.#perMinute);
+    return now;
   }
 
   /** How many attempts a minute may have, those made so far included. */

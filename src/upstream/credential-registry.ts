@@ -10,7 +10,7 @@ import { CredentialCircuit, RefusedTargets } from './credential-circuit.ts';
 import { CredentialVersion, type Transport, type VersionDeps } from './credential-version.ts';
 import type { CredentialNews, RotationNews } from './rotation.ts';
 
-export interface RegistryDeps extends Omit<VersionDeps, 'counters'> {
+export interface RegistryDeps extends Omit<VersionDeps, 'counters' | 'recorded'> {
   readonly store: ChallengeStore;
   readonly clock: Clock;
   /** Called when a candidate of a deployment was promoted or refused. */
@@ -140,7 +140,8 @@ export class CredentialRegistry {
     const { deployment, origin } = options;
     const counters = this.#counters.get(origin) ?? new NonceCounters();
     this.#counters.set(origin, counters);
-    const deps = { ...this.#deps, counters };
+    const recorded = recorder.credential(deployment, set.name);
+    const deps = { ...this.#deps, counters, recorded };
     return new UpstreamCredential(set, {
       deployment,
       circuit,
@@ -150,6 +151,7 @@ export class CredentialRegistry {
       key,
       open: (credential, renew) => new CredentialVersion(credential, options, deps, renew),
       recorder,
+      recorded,
       onRotation,
       onHealth,
     });

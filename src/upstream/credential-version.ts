@@ -23,7 +23,7 @@ import {
 import { AttemptBudget, type Retries } from '../handshake/attempt-budget.ts';
 import { CredentialHealth, METHOD_REFUSED, SAYS_NOTHING } from '../handshake/credential-health.ts';
 import { type Exchange, NO_BODY, type UpstreamRequest } from '../handshake/exchange.ts';
-import type { FlightRecorder } from '../handshake/flight-recorder.ts';
+import type { FlightRecorder, RecordedCredential } from '../handshake/flight-recorder.ts';
 import { type HandshakeOptions, handshake, type Refused } from '../handshake/handshake.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
 import type { Tracing } from '../tracing/tracing.ts';
@@ -69,6 +69,7 @@ export interface VersionDeps {
   readonly clock: Clock;
   readonly tracing: Tracing | undefined;
   readonly recorder: FlightRecorder;
+  readonly recorded: RecordedCredential;
   /** Called after a step of the nonce policy. */
   readonly onPolicyStep: (deployment: string, policy: NoncePolicy, from: NoncePolicy) => void;
   /** Called when nonces turn out to serve only the process that obtained them, or every one again. */
@@ -161,7 +162,7 @@ export class CredentialVersion {
   attach(transport: Transport): void {
     const { address, exchange, options, metrics } = transport;
     const { deployment, algorithms, forwardTrace } = options;
-    const { clock, recorder } = this.#deps;
+    const { clock, recorder, recorded } = this.#deps;
     const pool = this.#poolFor(options);
     const account: Account = {
       credential: this.#credential,
@@ -176,6 +177,7 @@ export class CredentialVersion {
       deployment,
       forwardTrace,
       recorder,
+      recorded,
     };
     this.#attachments.push({ transport, account, pool });
   }

@@ -59,7 +59,7 @@ export class UpstreamCredential {
     this.#deps = deps;
     this.versions = new Versions(set, deps, (version, nonce) => this.#renew(version, nonce));
     this.#questions = new Questions(deps.circuit, this.versions);
-    deps.recorder.offer(deps.deployment, set, deps.circuit.perMinute);
+    deps.recorder.offer(deps.recorded, set, deps.circuit.perMinute);
     const { versions } = this;
     this.#verifier = new Verifier({ ...deps, versions, questions: this.#questions, waiting: this.#waiting });
     this.#trials = new Trials(this.versions, this.#questions, deps.clock);
@@ -72,8 +72,8 @@ export class UpstreamCredential {
 
   /** Takes over the versions that the sources of the credential hold now. A new one is tried before it is used. */
   offer(set: CredentialSet): void {
-    const { recorder, deployment, circuit } = this.#deps;
-    recorder.offer(deployment, set, circuit.perMinute);
+    const { recorder, recorded, circuit } = this.#deps;
+    recorder.offer(recorded, set, circuit.perMinute);
     this.versions.offer(set);
     this.#trials.expedite();
     this.#tryCandidates();
@@ -117,12 +117,13 @@ export class UpstreamCredential {
         this.#questions.probe(version, target, each),
       );
       this.#questions.count(reply);
+      this.versions.noteReply(version, reply, 'test');
       const isInUse = version === this.versions.inUse;
       if (reply.kind === 'accepted' && isInUse) this.versions.accept(version);
       if (reply.kind !== 'refused') return reply.kind;
-      if (!isInUse || version.health.refused) this.versions.refuse(version, reply.attempt);
+      if (!isInUse || version.health.refused) this.versions.refuse(version, reply.attempt, 'test');
       // One refusal is not enough against a version that clients use.
-      else if (!this.#waiting.busy) this.#verifier.begin(version, target);
+      else if (!this.#waiting.busy) this.#verifier.begin(version, target, reply);
       return reply.kind;
     } finally {
       requests?.leave();
@@ -133,8 +134,8 @@ export class UpstreamCredential {
   promote(name: string): void {
     const version = this.versions.named(name);
     if (version === undefined) return;
-    if (version.health.refused) version.health.reset();
-    this.versions.promote(version);
+    if (version.health.refused) this.versions.reset(version, 'operator');
+    this.versions.promote(version, 'operator');
   }
 
   /**
@@ -240,7 +241,7 @@ export class UpstreamCredential {
       this.#waiting.endTest(call, 'proceed');
       return response;
     }
-    if (this.#waiting.busy) this.#waiting.endAnyTest();
+    this.#waiting.endAnyTest();
     if (response.status < 300 && request.method === 'GET') this.#questions.lastTarget = request.target;
     this.versions.accept(version);
     if (this.versions.rotation.others.length > 0) this.#tryCandidates();
@@ -280,7 +281,10 @@ export class UpstreamCredential {
     // The attempts that are added go out with another version, which the upstream has accepted.
     if (this.versions.isReplaced(version)) budget.extendForRotation();
     if (!budget.spent) return FROM_POOL;
-    if (this.versions.areRefused) throw credentialRefused();
+    if (this.versions.areRefused) {
+      this.versions.note('failed', []);
+      throw credentialRefused();
+    }
     throw budget.bodySent ? cannotRepeat() : refusedAgain();
   }
 
@@ -288,16 +292,9 @@ export class UpstreamCredential {
   async #explain(version: CredentialVersion, refused: Refused, call: Sending): Promise<void> {
     const { health } = version;
     const { budget } = call.request;
-    const { inUse, rotation } = this.versions;
-    const hasOthers = rotation.others.length > 0;
+    const hasOthers = this.versions.rotation.others.length > 0;
     // A second refusal of a credential that was found good in between says nothing new of it.
     if (budget.spent && budget.confirmed && !hasOthers && !health.refused) return;
-    const isNew = !health.accepted && !health.isSuperseded(refused.number);
-    if (refused.isEvidence && isNew && version !== inUse) {
-      // Another version is in use, so that one refusal is enough.
-      this.versions.refuse(version, refused.number);
-      return;
-    }
     // A version without a verdict confirms nothing.
     if (await this.#verifyFor(version, refused, call)) budget.confirmed ||= refused.isOwn && health.accepted;
     // The request does not fail while another version may be accepted.
@@ -317,8 +314,7 @@ export class UpstreamCredential {
         return true;
       }
       this.#waiting.endTest(call, 'check');
-      if (!this.#waiting.busy)
-        this.#verifier.begin(version, call.request.target, evidenceOf(refused, health));
+      if (!this.#waiting.busy) this.#verifier.begin(version, call.request.target, evidenceOf(refused));
       if ((await this.#waiting.waitFor(call)) !== 'check') return false;
       call.request.budget.confirmed = health.accepted;
     }
@@ -357,6 +353,6 @@ export class UpstreamCredential {
     });
     if (reply?.kind !== 'refused' || !health.accepted) return;
     this.#questions.count(reply);
-    if (!this.#waiting.busy) this.#verifier.begin(version, '/');
+    if (!this.#waiting.busy) this.#verifier.begin(version, '/', reply);
   }
 }

@@ -2,7 +2,6 @@ import type { GatewayError } from '../base/errors.ts';
 import type { Nonce } from '../challenges/nonce.ts';
 import type { NoncePool } from '../challenges/pool.ts';
 import type { AttemptBudget } from '../handshake/attempt-budget.ts';
-import type { CredentialHealth } from '../handshake/credential-health.ts';
 import { alwaysStale, cannotRepeat, refusedAgain, targetRefused } from '../handshake/errors.ts';
 import type { HandshakeOptions, Refused } from '../handshake/handshake.ts';
 import type { Evidence } from './verification.ts';
@@ -51,13 +50,7 @@ export function errorAfter({ isGoodNonce, isStale }: Refused, budget: AttemptBud
   return budget.onlyStale ? alwaysStale() : refusedAgain();
 }
 
-/**
- * Returns what a refusal shows; undefined: nothing. One that was accepted is refused by requests of the gateway's own only,
- * since the upstream may refuse the target.
- */
-export function evidenceOf(
-  { isEvidence, number, inHand }: Refused,
-  { accepted }: CredentialHealth,
-): Evidence | undefined {
-  return isEvidence && !accepted ? { kind: 'refused', attempt: number, attempts: 1, inHand } : undefined;
+/** Returns what a refusal shows of the version; undefined: nothing. */
+export function evidenceOf({ isEvidence, number, inHand }: Refused): Evidence | undefined {
+  return isEvidence ? { kind: 'refused', attempt: number, attempts: 1, inHand } : undefined;
 }

@@ -109,11 +109,12 @@ export class Trials {
     }
     this.#intervalMs = INTERVAL_MS;
     if (rotation.stateOf(candidate) !== 'candidate') return true;
+    this.#versions.note('reply', [candidate], { by: 'trial', result: result.kind });
     if (result.kind === 'refused') {
       this.#questions.count(result);
-      this.#versions.refuse(candidate, result.attempt);
+      this.#versions.refuse(candidate, result.attempt, 'trial');
     } else if (result.kind === 'worse') this.#versions.reject(candidate);
-    else this.#versions.promote(candidate);
+    else this.#versions.promote(candidate, 'trial');
     return true;
   }
 }

@@ -23,10 +23,14 @@ export type Verdict<V> =
 
 export interface VerificationOptions<V> {
   readonly version: V;
-  /** Takes the place of the first question; undefined: the version was accepted before, or nothing was refused. */
+  /** True: the upstream accepted it before, and the evidence may speak of a target only. */
+  readonly wasAccepted: boolean;
+  /** The refusal for which the gateway asks: of a client's request, or of an attempt of its own; undefined: there is none. */
   readonly evidence: Evidence | undefined;
   /** Versions that can take its place, in this order. */
   readonly others: readonly V[];
+  /** True if the upstream may see more than one refused attempt in a minute. */
+  readonly asksTwice: boolean;
   /** True if the upstream may see another refused attempt in this minute. */
   readonly hasRoom: () => boolean;
   /**
@@ -39,38 +43,47 @@ export interface VerificationOptions<V> {
 
 /**
  * Finds out whether the upstream accepts a version, with requests of the gateway's own; if it does not, whether it
- * accepts another one. A version that is the only one left is asked once more, since an upstream can drop the nonce of
- * the first answer within a round trip.
+ * accepts another one. Before all count as refused, each that was refused once only is asked again: an upstream can drop
+ * the nonce of one answer within a round trip.
  */
 export async function verify<V>(options: VerificationOptions<V>): Promise<Verdict<V>> {
-  const { version, evidence, hasRoom, ask } = options;
-  const first = evidence ?? (await ask(version));
+  const { version, wasAccepted, evidence, asksTwice, hasRoom, ask } = options;
+  const isAsked = wasAccepted || evidence === undefined;
+  const first = isAsked ? await ask(version) : evidence;
   if (first.kind !== 'refused') return first;
   const { attempt } = first;
-  const successor = await firstAccepted(options, first.inHand);
+  const { successor, refusedOnce } = await askInTurn(options, first.inHand);
   if (successor !== undefined) return { kind: 'refused', attempt, successor };
-  if (evidence === undefined && !hasRoom()) return { kind: 'refused', attempt, successor };
-  const again = await ask(version);
-  if (again.kind === 'accepted') return again;
-  // One refusal says little: a client's request may be refused for its target, and an upstream that restarts drops a nonce
-  // and then does not respond.
-  if (again.kind === 'unclear' && hasRoom()) return again;
-  return { kind: 'refused', attempt, successor };
+  const refusals = first.attempts + (isAsked ? (evidence?.attempts ?? 0) : 0);
+  if (!isAsked || (asksTwice && refusals === 1)) {
+    const second = await ask(version);
+    if (second.kind === 'accepted') return second;
+    // An upstream that restarts drops a nonce and then does not respond.
+    if (second.kind === 'unclear' && hasRoom()) return second;
+  }
+  if (!asksTwice) return { kind: 'refused', attempt, successor };
+  const again = await askInTurn({ ...options, others: refusedOnce });
+  return { kind: 'refused', attempt, successor: again.successor };
 }
 
-/** Asks the other versions in order, each with the challenge that came with the refusal before, if it can be answered. */
-async function firstAccepted<V>(
+/**
+ * Asks the other versions in order, each with the challenge that came with the refusal before, if it can be answered,
+ * until one is accepted. `refusedOnce`: those that one answer refused.
+ */
+async function askInTurn<V>(
   { others, ask, settle }: Pick<VerificationOptions<V>, 'others' | 'ask' | 'settle'>,
   first?: UpstreamResponse,
-): Promise<V | undefined> {
+): Promise<{ readonly successor: V | undefined; readonly refusedOnce: readonly V[] }> {
+  const refusedOnce: V[] = [];
   let inHand = first;
   for (const other of others) {
     const reply = await ask(other, inHand);
     inHand = reply.kind === 'refused' ? reply.inHand : undefined;
     settle(other, reply);
-    if (reply.kind === 'accepted') return other;
+    if (reply.kind === 'accepted') return { successor: other, refusedOnce };
+    if (reply.kind === 'refused' && reply.attempts === 1) refusedOnce.push(other);
   }
-  return undefined;
+  return { successor: undefined, refusedOnce };
 }
 
 /** The longest that a request waits for others that find out about a credential, in milliseconds. */
@@ -168,23 +181,33 @@ export class Verifier {
 
   /**
    * Begins to find out, in the background, whether the upstream accepts a version; if it does not, which other one.
-   * Must not be called while another verification runs.
+   * Must not be called while another verification runs. `evidence`: the refusal for which it begins.
    */
   begin(version: CredentialVersion, target: string, evidence?: Evidence): void {
     const { versions, circuit } = this.#deps;
-    this.#lead(version, async (cancellation) => {
-      const others = version === versions.inUse ? versions.rotation.others : [];
-      const questions = this.#questionsAbout(others, target, cancellation);
-      const verdict = await verify({ ...questions, version, evidence, hasRoom: () => circuit.hasRoom });
+    const wasAccepted = version.health.accepted;
+    const others = version === versions.inUse ? versions.rotation.others : [];
+    const { perMinute } = circuit;
+    const recorded = { by: 'verdict' as const, count: evidence?.attempts ?? 0 };
+    this.#lead(version, recorded, async (cancellation) => {
+      const verdict = await verify({
+        ...this.#questionsAbout(others, target, cancellation),
+        version,
+        wasAccepted,
+        evidence,
+        asksTwice: perMinute > 1,
+        hasRoom: () => circuit.hasRoom,
+      });
+      versions.note('verdict', [version], { result: verdict.kind, count: perMinute });
       if (verdict.kind === 'accepted') {
         version.dropIdle();
         versions.accept(version);
       } else if (verdict.kind === 'unclear') {
-        version.health.reset();
+        versions.reset(version, 'verdict');
       } else {
         this.#admitted = 0;
-        versions.refuse(version, verdict.attempt);
-        if (verdict.successor !== undefined) versions.promote(verdict.successor);
+        versions.refuse(version, verdict.attempt, 'verdict');
+        if (verdict.successor !== undefined) versions.promote(verdict.successor, 'verdict');
       }
     });
   }
@@ -196,13 +219,16 @@ export class Verifier {
    */
   async tryRefused(call: Sending): Promise<void> {
     const { versions, questions, circuit } = this.#deps;
-    circuit.admit();
+    const at = circuit.admit();
     const version = versions.all[this.#admitted % versions.all.length] ?? versions.inUse;
     this.#admitted += 1;
+    versions.note('admitted', [version], { count: circuit.perMinute, at });
     const { target } = call.request;
-    await this.#leadOrFollow(version, call, async (cancellation) =>
-      this.#settle(version, await questions.probe(version, target, cancellation)),
-    );
+    await this.#leadOrFollow(version, call, async (cancellation) => {
+      const reply = await questions.probe(version, target, cancellation);
+      versions.noteReply(version, reply, 'verification');
+      this.#settle(version, reply);
+    });
     if (version.health.refused) throw credentialRefused();
   }
 
@@ -213,7 +239,7 @@ export class Verifier {
     const { target, budget } = call.request;
     if (budget.bodySent || unknown.length === 0) return;
     await this.#leadOrFollow(inUse, call, async (cancellation) => {
-      await firstAccepted(this.#questionsAbout(unknown, target, cancellation));
+      await askInTurn(this.#questionsAbout(unknown, target, cancellation));
     });
   }
 
@@ -223,35 +249,42 @@ export class Verifier {
     work: (cancellation: Cancellation) => Promise<void>,
   ): Promise<void> {
     const { waiting } = this.#deps;
-    if (!waiting.busy) this.#lead(version, work);
+    if (!waiting.busy) this.#lead(version, { by: 'question' }, work);
     await waiting.waitFor(call);
   }
 
   /** Requests wait while `work` finds out about this version; it has a deadline of its own. */
-  #lead(version: CredentialVersion, work: (cancellation: Cancellation) => Promise<void>): void {
-    const { waiting, questions } = this.#deps;
+  #lead(
+    version: CredentialVersion,
+    recorded: { readonly by: 'verdict' | 'question'; readonly count?: number },
+    work: (cancellation: Cancellation) => Promise<void>,
+  ): void {
+    const { versions, waiting, questions } = this.#deps;
     const end = waiting.beginVerification();
     version.health.inDoubt = true;
+    versions.note('verifies', [version], recorded);
     void questions
       .withDeadline(work)
       .catch((error: unknown) => {
         reportError(error);
         // Nothing is known now, so that no request waits for more.
-        version.health.reset();
+        versions.reset(version, 'failure');
       })
       .finally(() => {
         version.health.inDoubt = false;
+        versions.note('settled', [version]);
         end();
       });
   }
 
   #questionsAbout(others: readonly CredentialVersion[], target: string, cancellation: Cancellation) {
-    const { questions } = this.#deps;
+    const { versions, questions } = this.#deps;
     return {
       others,
       ask: async (version: CredentialVersion, inHand?: UpstreamResponse): Promise<Reply> => {
         const reply = await questions.probe(version, target, cancellation, inHand);
         questions.count(reply);
+        versions.noteReply(version, reply, 'verification');
         return reply;
       },
       settle: (other: CredentialVersion, reply: Reply) => this.#settle(other, reply),
@@ -262,8 +295,8 @@ export class Verifier {
   #settle(version: CredentialVersion, reply: Reply): void {
     const { versions } = this.#deps;
     // An earlier refusal says nothing of now: the next request shows it.
-    if (reply.kind === 'unclear') version.health.reset();
-    else if (reply.kind === 'refused') versions.refuse(version, reply.attempt);
+    if (reply.kind === 'unclear') versions.reset(version, 'reply');
+    else if (reply.kind === 'refused') versions.refuse(version, reply.attempt, 'reply');
     else versions.accept(version);
   }
 }

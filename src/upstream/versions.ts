@@ -2,9 +2,19 @@ import type { Clock } from '../base/clock.ts';
 import { unlessFailed } from '../base/expected-errors.ts';
 import type { ChallengeStore } from '../challenges/store/store.ts';
 import type { Credential, CredentialSet } from '../credentials/credentials.ts';
-import type { FlightRecorder } from '../handshake/flight-recorder.ts';
-import type { CredentialVersion, Renew, Transport } from './credential-version.ts';
+import type { CredentialEvent } from '../handshake/flight-events.ts';
+import type { FlightRecorder, RecordedCredential } from '../handshake/flight-recorder.ts';
+import type { CredentialVersion, Renew, Reply, Transport } from './credential-version.ts';
 import { type CredentialNews, Rotation, type RotationNews, type RotationState } from './rotation.ts';
+
+/** What shows that the upstream refuses a version. */
+type RefusedBy = 'verdict' | 'reply' | 'trial' | 'test';
+
+/** Why a version is put in use. */
+type PromotedBy = 'verdict' | 'accepted' | 'trial' | 'operator';
+
+/** Why nothing is known of a version from now on. */
+type ResetBy = 'verdict' | 'reply' | 'failure' | 'operator' | 'offer' | 'other-process' | 'due';
 
 /** State in the rotation; `refused`: rejected there, or the upstream refuses it now. */
 export type VersionState = Exclude<RotationState, 'rejected'> | 'refused';
@@ -12,7 +22,6 @@ export type VersionState = Exclude<RotationState, 'rejected'> | 'refused';
 export interface VersionsDeps extends Omit<SharedEvidenceDeps, 'rotation'> {
   readonly deployment: string;
   readonly clock: Clock;
-  readonly recorder: FlightRecorder;
   readonly open: (credential: Credential, renew: Renew) => CredentialVersion;
   /** Called when a candidate was promoted or refused. */
   readonly onRotation: (rotation: RotationNews) => void;
@@ -91,7 +100,7 @@ export class Versions {
     const versionOf = (credential: Credential): CredentialVersion =>
       known.find(({ version }) => version === credential.version) ?? this.#open(credential);
     const left = this.rotation.offer(versionOf(current), next && versionOf(next), former.map(versionOf));
-    for (const { health } of this.rotation.candidates) if (health.refused) health.reset();
+    for (const version of this.rotation.candidates) if (version.health.refused) this.reset(version, 'offer');
     for (const version of this.all) if (!known.includes(version)) void version.restore(this.inUse);
     for (const version of left) this.#close(version);
   }
@@ -114,24 +123,25 @@ export class Versions {
     if (isNews) this.#report(version, false);
     this.shared.noteAccepted(version, isNews);
     const { inUse } = this.rotation;
-    if (version !== inUse && inUse.health.refused) this.promote(version);
+    if (version !== inUse && inUse.health.refused) this.promote(version, 'accepted');
   }
 
   /** Puts a version in use, if it is part of the rotation. */
-  promote(version: CredentialVersion): void {
+  promote(version: CredentialVersion, by: PromotedBy): void {
     const former = this.inUse;
     if (version === former || this.hasLeft(version)) return;
     const left = this.rotation.promote(version, !former.health.refused);
-    this.#reportRotation(former, version, 'promoted');
+    this.#reportRotation(former, version, { result: 'promoted', by });
     if (version.health.accepted) this.shared.noteAccepted(version, true);
     if (left !== undefined) this.#close(left);
   }
 
   /** The attempt of this number showed that the upstream refuses it; a candidate is not tried any more. */
-  refuse(version: CredentialVersion, attempt: number): void {
+  refuse(version: CredentialVersion, attempt: number, by: RefusedBy): void {
     const { health } = version;
     if (health.refuse(attempt)) {
       version.refusedAt = this.#deps.clock.now();
+      this.note('refused', [version], { by });
       this.#report(version, true);
     }
     if (health.refused) this.reject(version);
@@ -142,7 +152,33 @@ export class Versions {
     const result = this.rotation.reject(version);
     if (result === undefined) return;
     if (result === 'waiting') this.shared.wait(version);
-    this.#reportRotation(this.inUse, version, result === 'waiting' ? 'waiting' : 'refused');
+    this.#reportRotation(this.inUse, version, { result: result === 'waiting' ? 'waiting' : 'refused' });
+  }
+
+  /** Nothing is known of the version, so that one request tests it again. */
+  reset(version: CredentialVersion, by: ResetBy): void {
+    reset(this.#deps, version, by);
+  }
+
+  /** Records the reply to a question of the gateway's own. */
+  noteReply(version: CredentialVersion, reply: Reply, by: 'verification' | 'test'): void {
+    const count = reply.kind === 'refused' ? reply.attempts : 0;
+    this.note('reply', [version], { by, result: reply.kind, count });
+  }
+
+  /** Records a change, or what it follows from. */
+  note(
+    kind: CredentialEvent['kind'],
+    versions: readonly CredentialVersion[],
+    details?: Partial<CredentialEvent>,
+  ): void {
+    const { recorder, recorded } = this.#deps;
+    recorder.note(
+      recorded,
+      kind,
+      versions.map(({ version }) => version),
+      details,
+    );
   }
 
   #open(credential: Credential): CredentialVersion {
@@ -157,16 +193,29 @@ export class Versions {
 
   #report(version: CredentialVersion, refused: boolean): void {
     version.isRefusalReported = refused;
-    const { deployment, recorder, onHealth } = this.#deps;
-    recorder.note(refused ? 'refused' : 'accepted', deployment, this.name, [version.version]);
+    const { deployment, onHealth } = this.#deps;
     onHealth({ deployment, credential: this.name, version: version.version, refused });
   }
 
-  #reportRotation(from: CredentialVersion, to: CredentialVersion, result: RotationNews['result']): void {
-    const { deployment, recorder, onRotation } = this.#deps;
-    recorder.note(TRIALS[result], deployment, this.name, [to.version, from.version]);
+  #reportRotation(
+    from: CredentialVersion,
+    to: CredentialVersion,
+    { result, by = '' }: { readonly result: RotationNews['result']; readonly by?: PromotedBy | '' },
+  ): void {
+    const { deployment, onRotation } = this.#deps;
+    this.note(TRIALS[result], result === 'promoted' ? this.all : [to], { by });
     onRotation({ deployment, credential: this.name, from: from.version, to: to.version, result });
   }
+}
+
+/** Makes a version unknown, and records why. */
+function reset(
+  { recorder, recorded }: Pick<SharedEvidenceDeps, 'recorder' | 'recorded'>,
+  { health, version }: CredentialVersion,
+  by: ResetBy,
+): void {
+  health.reset();
+  recorder.note(recorded, 'reset', [version], { by });
 }
 
 /** How long it is known that the upstream accepted a credential, in milliseconds. */
@@ -186,6 +235,9 @@ export interface SharedEvidenceDeps {
   readonly store: ChallengeStore;
   readonly clock: Clock;
   readonly rotation: Rotation<CredentialVersion>;
+  readonly recorder: FlightRecorder;
+  /** How the recorder names this credential. */
+  readonly recorded: RecordedCredential;
   /** Of notes of any version: each gateway numbers them by itself. From `serializeKey`. */
   readonly key: string;
 }
@@ -238,7 +290,7 @@ export class SharedEvidence {
     if (now >= this.#nextNote) {
       for (const version of this.#isRefused ? versions : []) {
         if (!(await this.#isAcceptedSince(this.#deps.key, version)) || !version.health.refused) continue;
-        version.health.reset();
+        reset(this.#deps, version, 'other-process');
         this.#nextNote = now + MISLED_MS;
         return;
       }
@@ -278,7 +330,7 @@ export class SharedEvidence {
   /** The version is a candidate that this process tries. */
   #retry(next: CredentialVersion): void {
     this.#claimed = next;
-    if (this.#rotation.retry(next)) next.health.reset();
+    if (this.#rotation.retry(next)) reset(this.#deps, next, 'due');
   }
 
   get #isRefused(): boolean {

@@ -7,7 +7,7 @@ import { parseConfig } from '../../src/config/load.ts';
 import { fuzzRuns } from '../support/fuzz.ts';
 
 const BASE = `
-credentials: { a: { username: { env: U }, password: { env: P } } }
+credentials: { a: &login { username: { env: U }, password: { env: P } }, b: *login }
 deployments:
   plain: { baseUrl: "https://plain.example", match: { pathPrefix: /plain }, credential: a }
   hosted: { baseUrl: "https://hosted.example", match: { host: hosted.internal }, credential: a }
@@ -133,6 +133,14 @@ describe('a recorded request', () => {
     ],
     ['has no body', recorded('/listed/upload?site=x', { site: 'x', method: 'POST' }), 'allowed listed'],
   ])('%s', (_title, request, expected) => expect(judged(request)).toBe(expected));
+
+  test('is not known to be allowed where its values decide which credential it gets', () => {
+    const by = withRules(
+      '{ deployment: plain, parameters: { ids: { max: 2 } } }, { deployment: plain, credential: b }',
+    );
+    expect(judged(recorded('/plain/x?ids=%27A%27', {}, new Set()), by)).toBe('unknown parameter');
+    expect(judged(recorded('/plain/x?ids=%27A%27'), by)).toBe('allowed plain');
+  });
 
   test('with a + or % is judged in both spellings', () => {
     const by = withRules('{ deployment: plain, parameters: { ids: { values: ["a+b"] } } }');

@@ -2,6 +2,7 @@ import { appendFile, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, test } from '@jest/globals';
 import { auditKeys } from '../../src/audit/keys.ts';
+import { allKeys } from '../../src/audit/segments/pseudonym-files.ts';
 import { Secret } from '../../src/base/secret.ts';
 import {
   AUDIT_KEY,
@@ -35,7 +36,7 @@ test('a log in use is enabled, whole, and not failing', async () => {
   expect(await recordAccess(audit)).toBe(true);
   expect(audit.counts).toEqual({ records: 1, failures: 0 });
   await audit.close();
-  expect(logged.filter(({ level }) => Number(level) > 30)).toEqual([]);
+  expect(logged.map(({ level, msg }) => [level, msg])).toEqual([[30, 'audit head']]);
 });
 
 test('each record has its number', async () => {
@@ -73,7 +74,22 @@ describe('an event of the gateway', () => {
     await audit.close();
     expect(await audit.adminWritten('reload', {})).toBe(false);
     expect([await recordAccess(audit), audit.counts]).toEqual([false, { records: 0, failures: 2 }]);
+    audit.admin('reload', {});
+    expect(audit.counts).toEqual({ records: 0, failures: 3 });
     expect(await recordsIn(directory)).toEqual([]);
+  });
+
+  test('has the address of who acted, which is hidden under the key of the month if no client is named', async () => {
+    const [directory, keysDirectory] = [await folder(), await folder()];
+    const { audit } = await openTestAudit(directory);
+    await audit.adminWritten('sign-in', { address: '192.0.2.7' });
+    audit.configure({ parameters: [], pseudonyms: { keysDirectory, fields: ['address'], per: 'client' } });
+    await audit.adminWritten('sign-in', { address: '192.0.2.7' });
+    await audit.close();
+    const hidden = expect.stringMatching(/^ps1:/);
+    expect((await recordsIn(directory)).map(({ address }) => address)).toEqual(['192.0.2.7', hidden]);
+    const keys = await allKeys(keysDirectory, (issue) => expect(issue).toBe(''));
+    expect(keys.map(({ key }) => key.scope)).toEqual(['month']);
   });
 });
 
@@ -155,7 +171,8 @@ describe('at the start', () => {
     const { audit, logged } = await openTestAudit(directory);
     await audit.close();
     const told = logged.filter(({ level }) => Number(level) > 30);
-    expect(told).toMatchObject([{ level: 50, segment: SEGMENT, line: lines, afterStop: true }]);
+    const msg = 'audit log was appended to after its process had stopped';
+    expect(told).toMatchObject([{ level: 50, segment: SEGMENT, line: lines, afterStop: true, msg }]);
     expect(audit.integrityError).toMatchObject({
       segment: SEGMENT,
       line: lines,
@@ -163,6 +180,17 @@ describe('at the start', () => {
       facts: { records: 1 },
     });
     expect((await recordsIn(directory)).at(-1)).toMatchObject({ event: 'recovered', segment: SEGMENT });
+  });
+
+  test('lines of a process that was killed are told, which is no error', async () => {
+    const { directory, file } = await withOneRecord();
+    await appendFile(file, '{"seq":2,"ti');
+    const { audit, logged } = await openTestAudit(directory);
+    await audit.close();
+    const msg = 'the end of the audit log had no seal and was set aside';
+    const told = logged.filter(({ level }) => Number(level) > 30);
+    expect(told).toMatchObject([{ level: 40, segment: SEGMENT, msg }]);
+    expect(audit.integrityError).toBeUndefined();
   });
 
   test('a part under another key is told', async () => {

@@ -1,4 +1,4 @@
-import { expect, test } from '@jest/globals';
+import { afterEach, expect, jest, test } from '@jest/globals';
 import { auditKeys } from '../../src/audit/keys.ts';
 import { verify } from '../../src/audit/reader/verify.ts';
 import { formatHead } from '../../src/audit/seal.ts';
@@ -12,6 +12,15 @@ import {
 } from '../support/audit-log.ts';
 
 const folder = useFolders();
+afterEach(() => {
+  jest.useRealTimers();
+});
+
+/** All but the clock that measures how long something takes. */
+const NOT_FAKED = [
+  ...(['Date', 'hrtime', 'nextTick', 'queueMicrotask', 'setImmediate', 'clearImmediate'] as const),
+  ...(['setInterval', 'clearInterval', 'setTimeout', 'clearTimeout'] as const),
+];
 
 function headsIn({ logged }: OpenedAudit): unknown[] {
   return logged.filter(({ msg }) => msg === 'audit head').map(({ head }) => head);
@@ -35,6 +44,19 @@ test('a gateway logs the head of its audit log with the first seal, and at its e
   expect(headsIn(opened)).toEqual([first]);
   await opened.audit.close();
   expect(headsIn(opened)).toEqual([first, await endOf(directory)]);
+});
+
+test('a head is logged once a minute', async () => {
+  jest.useFakeTimers({ doNotFake: [...NOT_FAKED] });
+  const opened = await openTestAudit(await folder());
+  const heads: number[] = [];
+  for (const ms of [1, 59_999, 1, 0]) {
+    jest.advanceTimersByTime(ms);
+    await recordAccess(opened.audit);
+    heads.push(headsIn(opened).length);
+  }
+  await opened.audit.close();
+  expect(heads).toEqual([1, 1, 2, 2]);
 });
 
 test('a head that has not moved since is not logged again', async () => {

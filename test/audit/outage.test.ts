@@ -21,6 +21,7 @@ describe('while nothing can be written', () => {
     const directory = await folder();
     const { audit, logged } = await openTestAudit(directory);
     expect(await recordAccess(audit)).toBe(true);
+    const begun = performance.now();
     const end = await withoutFolder(directory);
     await until(() => audit.failing !== undefined);
     expect([audit.failing, audit.refusing]).toEqual([expect.stringContaining(FIRST), true]);
@@ -41,6 +42,8 @@ describe('while nothing can be written', () => {
     expect([audit.refusing, await recordAccess(audit, { requestId: 'after' })]).toEqual([false, true]);
     await audit.close();
     const resumed = { refused: 1, unrecorded: 1, lost: 0, milliseconds: expect.any(Number) };
+    const { milliseconds } = logged.find(({ msg }) => msg === 'audit log writable again') ?? {};
+    expect(Number(milliseconds)).toBeLessThanOrEqual(performance.now() - begun + 1);
     expect(logged).toContainEqual(expect.objectContaining({ ...resumed, msg: 'audit log writable again' }));
     expect(await recordsIn(directory)).toMatchObject([
       { seq: 2, requestId: 'during' },
@@ -58,7 +61,17 @@ describe('while nothing can be written', () => {
     const text = 'requests are served without a record until the audit log can be written';
     expect(logged.map(({ msg }) => msg)).toContain(text);
     await end();
+    await until(() => audit.failing === undefined);
+    const again = await withoutFolder(directory);
+    await until(() => audit.failing !== undefined);
+    await again();
+    await until(() => audit.failing === undefined);
     await audit.close();
+    // Each outage counts for itself.
+    expect(logged.filter(({ msg }) => msg === 'audit log writable again')).toMatchObject([
+      { refused: 0, unrecorded: 1, lost: 0 },
+      { refused: 0, unrecorded: 0, lost: 0 },
+    ]);
   });
 
   test('with durability async, no request waits', async () => {

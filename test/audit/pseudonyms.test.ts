@@ -4,7 +4,7 @@ import { chmod, mkdir, readdir, readFile, rename, rm, stat, utimes, writeFile } 
 import { join } from 'node:path';
 import { afterEach, describe, expect, jest, test } from '@jest/globals';
 import type { PseudonymOptions } from '../../src/audit/audit.ts';
-import { PseudonymWriter } from '../../src/audit/journal/pseudonym-writer.ts';
+import { Pseudonyms, PseudonymWriter } from '../../src/audit/journal/pseudonym-writer.ts';
 import { auditKeys } from '../../src/audit/keys.ts';
 import { checkProof } from '../../src/audit/proof.ts';
 import { newKeyText, PseudonymKey, revealJson } from '../../src/audit/pseudonym.ts';
@@ -364,6 +364,24 @@ describe('once keys are destroyed', () => {
     expect(JSON.stringify(events)).not.toContain('192.0.2');
   });
 
+  test('that cannot be noted as recorded is logged, and recorded again', async () => {
+    const at = await place();
+    const { pseudonyms, directory } = at;
+    const { audit, logged } = await openTestAudit(directory, { pseudonyms });
+    await recordAccess(audit);
+    const [key] = await at.keys();
+    const id = key?.key.id ?? '';
+    await mkdir(join(at.folder, `${id}.recorded`));
+    await destroy(at, key?.key.subject ?? '');
+    await until(() => logged.some(({ msg }) => msg === 'a destroyed key is recorded again'));
+    await rm(join(at.folder, `${id}.recorded`), { recursive: true });
+    await until(async () => !(await readdir(at.folder)).includes(`${id}.forgotten`));
+    await audit.close();
+    expect(logged).toContainEqual(expect.objectContaining({ level: 40, key: id, code: 'EISDIR' }));
+    const events = (await recordsIn(directory)).filter(({ event }) => event === 'pseudonyms-forgotten');
+    expect(events.length).toBeGreaterThan(1);
+  });
+
   test('while no gateway runs, the next one records it', async () => {
     const at = await place();
     const { pseudonyms, directory } = at;
@@ -429,6 +447,81 @@ describe('a writer', () => {
     expect(writer.isReady).toBe(true);
   });
 
+  test('hides what is configured alone, and nothing that is not there', async () => {
+    const writer = await openWriter(await folder());
+    expect(writer.address('', 'reporting')).toBe('');
+    const shown = new Map<string, string | null>([
+      ['', 'x'],
+      ['ids', null],
+    ]);
+    writer.hideParameters(new Map(shown), 'reporting', '192.0.2.7');
+    expect(writer.isReady).toBe(true);
+    writer.fields = ['parameters.ids'];
+    expect(writer.address('192.0.2.7', 'reporting')).toBe('192.0.2.7');
+    expect(writer.isReady).toBe(true);
+  });
+
+  test('uses no key of which a file says that it is about to be destroyed', async () => {
+    const place = await folder();
+    const month = new Date().toISOString().slice(0, 7);
+    await storeKeys(place, [keyWith(ID.older, month, 1_000)]);
+    await writeFile(join(place, `${ID.older}.forgotten`), '');
+    const writer = await openWriter(place);
+    expect(keyIdOf(writer.address('192.0.2.7', ''))).not.toBe(ID.older);
+  });
+
+  test('uses the key of the month for a client without an address, which is no lack of keys', async () => {
+    const place = await folder();
+    const month = new Date().toISOString().slice(0, 7);
+    await storeKeys(place, [keyWith(ID.older, month, 1_000)]);
+    const warn = (): never => unwanted('a log line');
+    const writer = new PseudonymWriter(place, { per: 'address', fields: FIELDS }, { warn });
+    await writer.load();
+    const parameters = new Map<string, string>([['ids', 'A-1']]);
+    writer.hideParameters(parameters, 'reporting', '');
+    expect(keyIdOf(parameters.get('ids') ?? '')).toBe(ID.older);
+  });
+
+  test('needs the keys that it has stored, and not those of earlier months', async () => {
+    const place = await folder();
+    setWallClock(Date.parse('2026-03-31T23:59:59.999Z'));
+    await storeKeys(place, [keyWith('BBBBBBBBBBBB', '2026-02', 1_000)]);
+    const writer = await openWriter(place);
+    const march = keyIdOf(writer.address('192.0.2.7', ''));
+    await writer.ready();
+    jest.setSystemTime(Date.parse('2026-04-01T00:00:00.000Z'));
+    const april = keyIdOf(writer.address('192.0.2.7', ''));
+    await writer.ready();
+    for (const id of ['BBBBBBBBBBBB', march]) await rm(join(place, `${id}.key`));
+    expect([await writer.refresh(), writer.isReady]).toEqual([[], true]);
+    await rm(join(place, `${april}.key`));
+    expect([await writer.refresh(), writer.isReady]).toEqual([[], false]);
+  });
+
+  test('stores a key that is made while it stores others, too', async () => {
+    const place = await folder();
+    const writer = await openWriter(place, 'client');
+    writer.address('192.0.2.7', 'reporting');
+    const storing = writer.ready();
+    writer.address('192.0.2.7', 'other');
+    await storing;
+    expect(writer.isReady).toBe(false);
+    await writer.ready();
+    expect(writer.isReady).toBe(true);
+    expect((await readdir(place)).filter((name) => name.endsWith('.key'))).toHaveLength(2);
+  });
+
+  test('names 100 destroyed keys at once', async () => {
+    const place = await folder();
+    const writer = await openWriter(place);
+    const note = JSON.stringify({ scope: 'client', destroyed: '2026-03-01T00:00:00.000Z' });
+    for (let at = 0; at < 101; at += 1) {
+      const id = `A${String(at).padStart(11, '0')}`;
+      await writeFile(join(place, `${id}.forgotten`), note, { mode: 0o600 });
+    }
+    expect(await writer.refresh()).toHaveLength(100);
+  });
+
   test('goes on with the keys of its clients after a restart, and needs none of another kind', async () => {
     const place = await folder();
     await storeKeys(place, [
@@ -469,6 +562,22 @@ describe('a writer', () => {
     expect(keyIdOf(writer.address('192.0.2.7', ''))).not.toBe(ID.older);
   });
 
+  test('looks again at a folder that has changed just now, since it can change within the same tick', async () => {
+    const place = await folder();
+    const replica = 'r1';
+    await mkdir(join(place, replica), { mode: 0o700 });
+    const month = new Date().toISOString().slice(0, 7);
+    const key = keyWith(ID.older, month, 1_000);
+    await storeKeys(join(place, replica), [key]);
+    const writer = await openWriter(join(place, replica));
+    const soon = Math.round(Date.now() / 1_000) + 3_600;
+    await utimes(join(place, replica), soon, soon);
+    expect(await writer.refresh()).toEqual([]);
+    await destroyKey(place, { key, replica });
+    await utimes(join(place, replica), soon, soon);
+    expect(await writer.refresh()).toMatchObject([{ key: ID.older }]);
+  });
+
   test('can go on when its folder is back, which looks as it did before', async () => {
     const place = join(await folder(), 'keys');
     const writer = await openWriter(place);
@@ -477,8 +586,7 @@ describe('a writer', () => {
     await utimes(place, 1_000_000, 1_000_000);
     await writer.refresh();
     await rename(place, `${place}.away`);
-    await writer.refresh();
-    expect(writer.isReady).toBe(false);
+    expect([await writer.refresh(), writer.isReady]).toEqual([[], false]);
     await rename(`${place}.away`, place);
     await writer.ready();
     expect(writer.isReady).toBe(true);
@@ -495,6 +603,59 @@ describe('a writer', () => {
     const [stored] = await at.keys();
     expect(stored?.key).toMatchObject({ id: keyIdOf(hidden), scope: 'month' });
     expect(stored?.key.reveal(hidden.split(':')[2] ?? '')).toBe('192.0.2.7');
+  });
+});
+
+describe('during a reload', () => {
+  const start = (at: { readonly pseudonyms: PseudonymOptions }): Pseudonyms => {
+    const pseudonyms = new Pseudonyms(({ keysDirectory }) => join(keysDirectory, REPLICA), {
+      warn: () => undefined,
+    });
+    pseudonyms.configure(at.pseudonyms);
+    return pseudonyms;
+  };
+  const scopesOf = async (at: Awaited<ReturnType<typeof place>>): Promise<string[]> =>
+    (await at.keys()).map(({ key }) => key.scope).sort();
+
+  test('keys that are not stored yet stay in use if their folder is configured again', async () => {
+    const at = await place();
+    const pseudonyms = start(at);
+    const hidden = pseudonyms.current?.address('192.0.2.7', '');
+    pseudonyms.configure({ ...at.pseudonyms, keysDirectory: await folder() });
+    pseudonyms.configure(undefined);
+    expect(pseudonyms.current).toBeUndefined();
+    pseudonyms.configure({ ...at.pseudonyms, fields: ['parameters.ids'] });
+    expect(pseudonyms.current?.address('192.0.2.7', '')).toBe('192.0.2.7');
+    pseudonyms.configure(at.pseudonyms);
+    expect(pseudonyms.current?.address('192.0.2.7', '')).toBe(hidden);
+    for (let pending = pseudonyms.ready(); pending !== undefined; pending = pseudonyms.ready()) await pending;
+    expect(await scopesOf(at)).toEqual(['month']);
+  });
+
+  test('keys of one kind are stored before those of another kind in the same folder', async () => {
+    const at = await place();
+    const pseudonyms = start(at);
+    pseudonyms.current?.address('192.0.2.7', 'reporting');
+    pseudonyms.configure({ ...at.pseudonyms, per: 'client' });
+    pseudonyms.current?.address('192.0.2.7', 'reporting');
+    await pseudonyms.ready();
+    expect(await scopesOf(at)).toEqual(['month']);
+    await pseudonyms.ready();
+    expect(await scopesOf(at)).toEqual(['client', 'month']);
+    expect(pseudonyms.ready()).toBeUndefined();
+  });
+
+  test('a folder whose keys are all stored is not needed any more', async () => {
+    const at = await place();
+    const pseudonyms = start(at);
+    pseudonyms.current?.address('192.0.2.7', '');
+    await pseudonyms.ready();
+    pseudonyms.configure({ ...at.pseudonyms, keysDirectory: await folder() });
+    await rm(at.folder, { recursive: true });
+    pseudonyms.current?.address('192.0.2.7', '');
+    await pseudonyms.ready();
+    expect(pseudonyms.ready()).toBeUndefined();
+    expect(existsSync(at.folder)).toBe(false);
   });
 });
 

@@ -72,6 +72,7 @@ describe('a Cluster', () => {
 
   test('shares everything, on each node', async () => {
     for (const key of await keyOnEachNode()) {
+      expect(await other.store.load(key)).toBeUndefined();
       await watched.store.replace(key, undefined, aged('1'), LONG_MS);
       expect((await other.store.load(key))?.challenge.nonce).toBe('1');
       await until(() => other.changes.includes(key));

@@ -22,10 +22,10 @@ function response(status: number, headers: readonly string[]): UpstreamResponse 
   return new UpstreamResponse(status, '', [...headers], true, undefined);
 }
 
-function scene({ maxEvents = 100 } = {}) {
+function scene({ maxEvents = 100, maxChanges = 100 } = {}) {
   let now = 1_000;
   const clock = { now: () => now };
-  const recorder = new FlightRecorder({ clock, worker: 3, maxEvents });
+  const recorder = new FlightRecorder({ clock, worker: 3, maxEvents, maxChanges });
   const request = {
     method: 'GET',
     target: '/secret-path',
@@ -63,7 +63,7 @@ test('a request and its exchanges are recorded with their times and results', ()
   send(7, response(200, ['Authentication-Info', 'nextnonce="the-next-one"']), ANSWERS);
   recorder.ended(event, 200);
   const [head, first, asked, answered] = lines();
-  expect(head).toMatchObject({ format: 1, reason: 'asked', worker: 3, isCut: false });
+  expect(head).toMatchObject({ format: 2, reason: 'asked', worker: 3, isCut: false });
   expect(first).toMatchObject({ kind: 'request', at: 1_000, request: 1, ended: 1_013, result: 200 });
   expect(asked).toMatchObject({ request: 1, at: 1_001, ended: 1_006, nonce: '', result: 401, stale: true });
   expect(answered).toMatchObject({ request: 1, nonce: asked.offered, nc: 42, result: 200 });
@@ -124,10 +124,42 @@ test('the head names the versions of a credential, also when their offer was dro
   const { recorder, request, lines } = scene({ maxEvents: 2 });
   const version = { name: 'main', username: 'u', password: undefined, changedAt: undefined };
   const set = { name: 'main', current: { ...version, version: '4' }, next: { ...version, version: '5' } };
-  recorder.offer('d', set as never, 2);
+  recorder.offer(recorder.credential('d', 'main'), set as never, 2);
   for (let count = 0; count < 3; count += 1) recorder.request('d', 'main', request);
   const [head] = lines();
   expect(head.credentials).toEqual([
     { deployment: 'd', credential: 'main', versions: ['4', '5'], attemptsWhenRefused: 2 },
   ]);
+});
+
+test('requests do not push out what became of a credential', () => {
+  const { recorder, request, lines } = scene({ maxEvents: 2, maxChanges: 2 });
+  const main = recorder.credential('d', 'main');
+  recorder.note(main, 'accepted', ['4']);
+  for (let count = 0; count < 3; count += 1) recorder.request('d', 'main', request);
+  recorder.note(main, 'reply', ['4'], { by: 'trial', result: 'refused', count: 2 });
+  const [head, accepted, , , replied] = lines();
+  expect(head).toMatchObject({ isCut: true, areChangesCut: false });
+  expect(accepted).toMatchObject({
+    kind: 'accepted',
+    owner: 1,
+    versions: ['4'],
+    by: '',
+    result: '',
+    count: 0,
+  });
+  expect(replied).toMatchObject({ kind: 'reply', owner: 1, by: 'trial', result: 'refused', count: 2 });
+  recorder.note(main, 'settled', ['4']);
+  expect(lines()[0]).toMatchObject({ areChangesCut: true });
+});
+
+test('requests that fail one after the other as refused are one event', () => {
+  const { recorder, lines } = scene();
+  const [main, other] = [recorder.credential('d', 'main'), recorder.credential('d', 'other')];
+  for (const each of [main, main, other, main]) recorder.note(each, 'failed', []);
+  expect(
+    lines()
+      .slice(1)
+      .map(({ owner }) => owner),
+  ).toEqual([1, 2, 1]);
 });

@@ -214,10 +214,12 @@ export class HandshakeScene {
     };
     const recorder = new FlightRecorder({ clock });
     this.recorder = recorder;
+    const recorded = recorder.credential('d', 'main');
     const deps = {
       store,
       clock,
       recorder,
+      recorded,
       counters: new NonceCounters(),
       tracing: undefined,
       onPolicyStep: (_: string, step: NoncePolicy) => void events.push(`policy ${step}`),
@@ -233,6 +235,7 @@ export class HandshakeScene {
         clock,
         store,
         recorder,
+        recorded,
         key: 'k',
         open: (each, renew) => new CredentialVersion(each, this.transport.options, deps, renew),
         onRotation: ({ to, result }) => void events.push(`version ${to} ${result}`),

@@ -25,7 +25,7 @@ test.each([1, 2])('the last events of %d workers are shown to a program with a t
     .trim()
     .split('\n')
     .map((line) => JSON.parse(line));
-  expect(events.filter(({ format }) => format === 1)).toHaveLength(workers);
+  expect(events.filter(({ format }) => format === 2)).toHaveLength(workers);
   const requests = events.filter(({ kind }) => kind === 'request');
   expect(requests.map(({ result }) => result)).toEqual([200, 200, 200]);
   const accepted = events.filter(

@@ -1,5 +1,6 @@
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import type { RedisServers } from '../../src/redis/connection.ts';
 import type { KeyPair } from '../../src/simulator/certificates.ts';
@@ -211,18 +212,24 @@ export async function startRedisSentinel({
 const SLOTS = 16_384;
 
 export interface RedisCluster {
+  /** The masters of the beginning, then their replicas in the same order. */
   readonly nodes: readonly RedisServer[];
   readonly servers: RedisServers;
   close(): Promise<void>;
 }
 
+export interface RedisClusterSetup extends Pick<RedisSetup, 'certificate' | 'ca'> {
+  /** True: each master has a replica, which takes its place. */
+  readonly replicas?: boolean;
+}
+
 /** A Cluster of masters that share the slots evenly and serve theirs even if others are lost; each with this setup. */
 export async function startRedisCluster(
   size: number,
-  setup: Pick<RedisSetup, 'certificate' | 'ca'> = {},
+  { replicas = false, ...setup }: RedisClusterSetup = {},
 ): Promise<RedisCluster> {
   const started = await Promise.all(
-    Array.from({ length: size }, async () => {
+    Array.from({ length: replicas ? 2 * size : size }, async () => {
       const bus = await freePort();
       const settings = (port: number): string[] => [
         'cluster-enabled yes',
@@ -241,11 +248,14 @@ export async function startRedisCluster(
   for (const [at, { node, bus }] of started.entries()) {
     const end = Math.floor((SLOTS * (at + 1)) / size) - 1;
     await node.command('CLUSTER', 'SET-CONFIG-EPOCH', at + 1);
-    await node.command('CLUSTER', 'ADDSLOTSRANGE', Math.floor((SLOTS * at) / size), end);
+    if (at < size) await node.command('CLUSTER', 'ADDSLOTSRANGE', Math.floor((SLOTS * at) / size), end);
     await first?.node.command('CLUSTER', 'MEET', '127.0.0.1', node.port, bus);
   }
   const nodes = started.map(({ node }) => node);
   for (const node of nodes) await servesAll(node);
+  for (const [at, replica] of nodes.slice(size).entries()) {
+    await replica.command('CLUSTER', 'REPLICATE', String(await nodes[at]?.command('CLUSTER', 'MYID')));
+  }
   return {
     nodes,
     servers: { kind: 'cluster', nodes: nodes.map(({ port }) => ({ host: '127.0.0.1', port })) },
@@ -277,16 +287,21 @@ export async function loseNode({ nodes }: RedisCluster, node: RedisServer): Prom
   };
 }
 
-/** Hands a slot and the keys in it over to another node, as it is done while everybody works. */
-export async function moveSlot(slot: number, from: RedisServer, to: RedisServer): Promise<void> {
+/**
+ * Hands a slot and the keys in it over to another node, as it is done while everybody works.
+ * @param pauseMs how long it stays under way before its keys move, and how long after that
+ */
+export async function moveSlot(slot: number, from: RedisServer, to: RedisServer, pauseMs = 0): Promise<void> {
   const [source, target] = [await from.command('CLUSTER', 'MYID'), await to.command('CLUSTER', 'MYID')];
   await to.command('CLUSTER', 'SETSLOT', slot, 'IMPORTING', String(source));
   await from.command('CLUSTER', 'SETSLOT', slot, 'MIGRATING', String(target));
+  await delay(pauseMs);
   await until(async () => {
     const keys = await from.command('CLUSTER', 'GETKEYSINSLOT', slot, 100);
     if (!Array.isArray(keys) || keys.length === 0) return true;
     await from.command('MIGRATE', '127.0.0.1', to.port, '', 0, 1_000, 'KEYS', ...keys.map(String));
     return false;
   });
+  await delay(pauseMs);
   for (const node of [to, from]) await node.command('CLUSTER', 'SETSLOT', slot, 'NODE', String(target));
 }

@@ -17,6 +17,18 @@ function pairFor(client: Socket, port: number): Socket {
   return upstream;
 }
 
+interface SocketPair {
+  readonly client: Socket;
+  readonly upstream: Socket;
+}
+
+function resetPairs(pairs: Iterable<SocketPair>): void {
+  for (const { client, upstream } of pairs) {
+    client.resetAndDestroy();
+    upstream.resetAndDestroy();
+  }
+}
+
 /** The way that a connection takes. */
 export interface Way {
   /** Latency of requests, in milliseconds. */
@@ -67,6 +79,8 @@ export interface SwitchedRelay {
   readonly requests: number;
   /** Switches connections that are open, too; `refusing` ends them. */
   set(mode: RelayMode): Promise<void>;
+  /** Resets every connection now, both ends, whatever is under way on it. */
+  resetAll(): void;
   close(): Promise<void>;
 }
 
@@ -75,9 +89,13 @@ export async function startSwitchedRelay(target: number, first: RelayMode = 'ope
   let mode: RelayMode = 'open';
   let connections = 0;
   let requests = 0;
-  const server = createServer((client) => {
+  const pairs = new Set<SocketPair>();
+  const onConnection = (client: Socket): void => {
     connections += 1;
     const upstream = pairFor(client, target);
+    const pair = { client, upstream };
+    pairs.add(pair);
+    client.on('close', () => pairs.delete(pair));
     const requestsIn = requestCounter();
     client.on('data', (chunk: Buffer) => {
       // 0x17: TLS application data.
@@ -89,11 +107,13 @@ export async function startSwitchedRelay(target: number, first: RelayMode = 'ope
     upstream.on('data', (chunk) => {
       if (mode !== 'silent') client.write(chunk);
     });
-  });
-  let listening = await listenOnLoopback(server);
+  };
+  let listening: LoopbackServer | undefined = await listenOnLoopback(createServer(onConnection));
   const { port } = listening;
   const stop = async (): Promise<void> => {
-    if (server.listening) await listening.close();
+    const before = listening;
+    listening = undefined;
+    await before?.close();
   };
   const relay: SwitchedRelay = {
     port,
@@ -106,7 +126,10 @@ export async function startSwitchedRelay(target: number, first: RelayMode = 'ope
     async set(next) {
       mode = next;
       if (next === 'refusing') await stop();
-      else if (!server.listening) listening = await listenOnLoopback(server, port);
+      else listening ??= await listenOnLoopback(createServer(onConnection), port);
+    },
+    resetAll() {
+      resetPairs(pairs);
     },
     close: stop,
   };
@@ -146,9 +169,7 @@ export interface BreakingRelay extends LoopbackServer {
   breakNext(kind: Break): void;
 }
 
-interface BreakingPair {
-  readonly client: Socket;
-  readonly upstream: Socket;
+interface BreakingPair extends SocketPair {
   breaks: Break | undefined;
 }
 
@@ -189,10 +210,7 @@ export async function startBreakingRelay(port: number): Promise<BreakingRelay> {
       for (const pair of pairs) pair.breaks = kind;
     },
     resetAll() {
-      for (const { client, upstream } of pairs) {
-        client.resetAndDestroy();
-        upstream.resetAndDestroy();
-      }
+      resetPairs(pairs);
     },
     breakNext(kind) {
       next = kind;

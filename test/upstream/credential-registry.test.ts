@@ -276,7 +276,8 @@ test('credentials that may learn from other processes take turns, 50 each second
   const named = (name: string): CredentialSet => ({ ...SET, name });
   const credentials = Array.from({ length: 51 }, (_, index) => use({}, named(`${index}`)).credential);
   use({}, named('accepted'));
-  for (const { versions } of credentials) versions.refuse(versions.inUse, versions.inUse.health.attempt());
+  for (const { versions } of credentials)
+    versions.refuse(versions.inUse, versions.inUse.health.attempt(), 'verdict');
   const looked = async (): Promise<string[]> => {
     jest.advanceTimersByTime(1_000);
     await turns();

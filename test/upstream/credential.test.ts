@@ -3,6 +3,7 @@ import { describe, expect, test } from '@jest/globals';
 import { Cancellation } from '../../src/base/cancellation.ts';
 import { GatewayError } from '../../src/base/errors.ts';
 import { AttemptBudget } from '../../src/handshake/attempt-budget.ts';
+import { WAITING_MS } from '../../src/upstream/versions.ts';
 import {
   answered,
   challenge,
@@ -378,9 +379,9 @@ const rules: Rule[] = [
     'answered',
   ],
   [
-    'all versions are refused: the one in use is asked once more',
+    'all versions are refused: each is asked once more',
     warm,
-    { ...OTHER, attemptsWhenRefused: 9 },
+    OTHER,
     [
       ['GET /x n1:2', challenge('n2')],
       ['HEAD /x fresh', challenge('n3')],
@@ -388,6 +389,37 @@ const rules: Rule[] = [
       ['HEAD /x n4:1 former', challenge('n5')],
       ['HEAD /x fresh', challenge('n6')],
       ['HEAD /x n6:1', challenge('n7')],
+      ['HEAD /x', challenge('n8')],
+      ['HEAD /x n8:1 former', challenge('n9')],
+    ],
+    REFUSED,
+  ],
+  [
+    'a changed password, and the upstream drops the nonce of the next one: it is asked once more',
+    warm,
+    OTHER,
+    [
+      ['GET /x n1:2', challenge('n2')],
+      ['HEAD /x fresh', challenge('n3')],
+      ['HEAD /x n3:1', challenge('n4')],
+      ['HEAD /x n4:1 former', challenge('n5')],
+      ['HEAD /x fresh', challenge('n6')],
+      ['HEAD /x n6:1', challenge('n7')],
+      ['HEAD /x', challenge('n8')],
+      ['HEAD /x n8:1 former', answered()],
+      ['GET /x n8:2 former', answered()],
+    ],
+    'answered',
+  ],
+  [
+    'all versions are refused, and a minute has one attempt: each was asked once',
+    warm,
+    { ...OTHER, attemptsWhenRefused: 1 },
+    [
+      ['GET /x n1:2', challenge('n2')],
+      ['HEAD /x fresh', challenge('n3')],
+      ['HEAD /x n3:1', challenge('n4')],
+      ['HEAD /x n4:1 former', challenge('n5')],
     ],
     REFUSED,
   ],
@@ -444,6 +476,47 @@ const rules: Rule[] = [
     ],
     'answered',
   ],
+  [
+    'called stale twice: the gateway asks nothing for itself',
+    warm,
+    {},
+    [
+      ['GET /x n1:2', stale('n2')],
+      ['GET /x n2:1', stale('n3')],
+    ],
+    'upstream-protocol',
+  ],
+  [
+    'with another version at hand, and the questions of the gateway show nothing: the request goes on',
+    warm,
+    OTHER,
+    [
+      ['GET /x n1:2', challenge('n2')],
+      ['HEAD /x fresh', lost()],
+      ['GET /x fresh', lost()],
+      ['GET /x n2:1', answered()],
+    ],
+    'answered',
+  ],
+  [
+    'refused in fact, and the question about the other version shows nothing: the request itself tries it',
+    warm,
+    { ...OTHER, attemptsWhenRefused: 9 },
+    [
+      ['GET /x n1:2', challenge('n2')],
+      ['HEAD /x fresh', challenge('n3')],
+      ['HEAD /x n3:1', challenge('n4')],
+      ['HEAD /x n4:1 former', lost()],
+      ['HEAD /x', lost()],
+      ['GET /x fresh', lost()],
+      ['HEAD /x fresh', challenge('n5')],
+      ['HEAD /x n5:1', challenge('n6')],
+      ['GET /x', challenge('n7')],
+      ['GET /x n7:1 former', answered()],
+    ],
+    'answered',
+    ({ events }) => expect(events).toContain('version 6 promoted'),
+  ],
 ];
 
 test.each(rules.map((rule) => [rule[0], rule] as const))('%s', async (_what, rule) => {
@@ -486,17 +559,32 @@ describe('an unknown version', () => {
     expect(scene.sent).toEqual(['GET /a n1:2', 'GET /a n2:1', 'HEAD /x', 'HEAD /x n4:1']);
   });
 
-  test.each<[string, Reply, string[]]>([
-    ['the response to the first says nothing', answered(503), ['answered', 'answered']],
-    ['the first fails', lost({ broke: false }), ['upstream-unreachable', 'answered']],
-  ])('is tested by the next request if %s', async (_what, reply, expected) => {
+  test('is tested by the next request if the first fails, while the others wait on', async () => {
     const scene = await unknown();
-    const first = held(reply);
-    scene.replies.push(first.reply, ...(expected[0] === 'answered' ? [] : [challenge('n2')]), answered());
-    const outcomes = ['/a', '/b'].map((target) => scene.send({ target }));
+    const [first, second] = [held(lost({ broke: false })), held(answered())];
+    scene.replies.push(first.reply, challenge('n2'), second.reply, answered());
+    const outcomes = ['/a', '/b', '/c'].map((target) => scene.send({ target }));
     await first.came;
     first.release();
-    expect(await Promise.all(outcomes)).toEqual(expected);
+    await second.came;
+    await turn();
+    expect(scene.sent).toEqual(['GET /a n1:2', 'GET /b', 'GET /b n2:1']);
+    second.release();
+    expect(await Promise.all(outcomes)).toEqual(['upstream-unreachable', 'answered', 'answered']);
+    expect([scene.sent.at(-1), scene.health.accepted]).toEqual(['GET /c n2:2', true]);
+  });
+
+  test('keeps nobody waiting once the response to the first has said nothing', async () => {
+    const scene = await unknown();
+    const [first, second, third] = [held(answered(503)), held(answered()), held(answered())];
+    scene.replies.push(first.reply, second.reply, third.reply);
+    const outcomes = ['/a', '/b', '/c'].map((target) => scene.send({ target }));
+    await first.came;
+    first.release();
+    await Promise.all([second.came, third.came]);
+    expect(scene.health.accepted).toBe(false);
+    for (const { release } of [second, third]) release();
+    expect(await Promise.all(outcomes)).toEqual(['answered', 'answered', 'answered']);
     expect(scene.health.accepted).toBe(true);
   });
 
@@ -712,6 +800,109 @@ describe('a refusal', () => {
     expect(scene.sent.slice(-2)).toEqual(['GET /x', 'GET /x n4:1']);
   });
 
+  test('of nonces that requests have just obtained, and that it names again: they take turns', async () => {
+    const scene = await warm({ policy: 'single-use' });
+    const [first, second] = [held(challenge('n2')), held(challenge('n3'))];
+    const again = held(answered());
+    scene.replies.push(first.reply, second.reply, challenge('n2'), challenge('n3'));
+    scene.replies.push(
+      challenge('n4'),
+      answered(),
+      challenge('n5'),
+      again.reply,
+      challenge('n6'),
+      answered(),
+    );
+    const outcomes = ['/a', '/b'].map((target) => scene.send({ target }));
+    await Promise.all([first.came, second.came]);
+    first.release();
+    second.release();
+    await again.came;
+    await turn();
+    const [one, other] = scene.sent.at(-1)?.startsWith('GET /a') === true ? ['/a', '/b'] : ['/b', '/a'];
+    const probe = ['HEAD /x fresh', 'HEAD /x n4:1'];
+    expect(scene.sent.slice(4)).toEqual([...probe, `GET ${one}`, `GET ${one} n5:1`]);
+    again.release();
+    expect(await Promise.all(outcomes)).toEqual(['answered', 'answered']);
+    expect(scene.sent.slice(8)).toEqual([`GET ${other}`, `GET ${other} n6:1`]);
+  });
+
+  test('of such a nonce while another request takes its turn for longer than one may wait: it goes on', async () => {
+    const scene = await warm({ policy: 'single-use', options: { timeouts: { response: 20 } } });
+    const again = held(answered());
+    scene.replies.push(challenge('n2'), challenge('n2'), challenge('n3'), answered(), challenge('n4'));
+    scene.replies.push(again.reply, challenge('n5'), challenge('n5'), challenge('n6'), answered());
+    scene.replies.push(challenge('n7'), answered());
+    const first = scene.send({ target: '/a' });
+    await again.came;
+    expect(await scene.send({ target: '/b' })).toBe('answered');
+    expect(scene.sent.slice(-2)).toEqual(['GET /b', 'GET /b n7:1']);
+    again.release();
+    expect(await first).toBe('answered');
+  });
+
+  test('while a request obtains a challenge: it is not answered before the gateway has found out', async () => {
+    const scene = await warm({ policy: 'single-use' });
+    const [asked, probed] = [held(challenge('n2')), held(answered())];
+    scene.replies.push(asked.reply, challenge('n3'), challenge('n4'), challenge('n5'), probed.reply);
+    const waiting = scene.send({ target: '/a' });
+    await asked.came;
+    const outcome = scene.send({ target: '/b' });
+    await probed.came;
+    asked.release();
+    await turn();
+    expect(scene.sent).toEqual(['GET /a', 'GET /b', 'GET /b n3:1', 'HEAD /x fresh', 'HEAD /x n5:1']);
+    scene.replies.push(answered(), challenge('n6'), answered());
+    probed.release();
+    expect(await Promise.all([waiting, outcome])).toEqual(['answered', 'answered']);
+    expect(scene.sent.slice(5)).toEqual(['GET /b n4:1', 'GET /a', 'GET /a n6:1']);
+  });
+
+  test('while the gateway finds out what an operator asked about: the request waits for that', async () => {
+    const scene = await warm({ attemptsWhenRefused: 9 });
+    const [first, probed] = [held(challenge('n2')), held(answered())];
+    scene.replies.push(first.reply, challenge('n3'), challenge('n4'), challenge('n5'), probed.reply);
+    const outcome = scene.send();
+    await first.came;
+    expect(await scene.credential.test('7', '/x', scene.transport)).toBe('refused');
+    await probed.came;
+    first.release();
+    await turn();
+    expect(scene.sent.at(-1)).toBe('HEAD /x n5:1');
+    scene.replies.push(answered());
+    probed.release();
+    expect(await outcome).toBe('answered');
+  });
+
+  test('of a nonce of its own, after which another request was accepted: a second one bars the target at once', async () => {
+    const scene = await warm({ policy: 'single-use' });
+    const first = held(challenge('n3'));
+    scene.replies.push(challenge('n2'), first.reply, challenge('n4'), answered(), challenge('n5'));
+    const outcome = scene.send({ target: '/a' });
+    await first.came;
+    expect(await scene.send({ target: '/b' })).toBe('answered');
+    first.release();
+    expect(await outcome).toBe(TARGET);
+    expect(scene.sent).toEqual(['GET /a', 'GET /a n2:1', 'GET /b', 'GET /b n4:1', 'GET /a n3:1']);
+  });
+
+  test('of a nonce that others have used costs none of the attempts of a minute', async () => {
+    const scene = await warm();
+    for (const nonce of ['n2', 'n3']) {
+      scene.replies.push(challenge(nonce), answered());
+      expect(await scene.send()).toBe('answered');
+    }
+    scene.replies.push(challenge('n4'), answered());
+    expect(await scene.credential.test('7', '/x', scene.transport)).toBe('accepted');
+  });
+
+  test('of the last attempt, with no other version at hand: no more questions if the first shows nothing', async () => {
+    const scene = await warm();
+    scene.replies.push(challenge('n2'), challenge('n3'), lost(), lost());
+    expect(await scene.send({}, new AttemptBudget(undefined, 1))).toBe('upstream-protocol');
+    expect(scene.sent).toEqual(['GET /x', 'GET /x n2:1', 'HEAD /x fresh', 'GET /x fresh']);
+  });
+
   test('of the last attempt, with another version at hand: one more question if the first shows nothing', async () => {
     const scene = await warm(OTHER);
     scene.replies.push(challenge('n2'), challenge('n3'), lost(), lost(), challenge('n4'), answered());
@@ -745,12 +936,14 @@ describe('a new version', () => {
 
   test('takes over once the upstream accepts it, with the query of the last request that succeeded', async () => {
     const scene = await warm();
-    scene.replies.push(answered(), challenge('n2'), answered(), answered());
+    scene.replies.push(answered(), answered(300), answered(), challenge('n2'), answered(), answered());
     await scene.send({ target: '/x?q=1' });
+    await scene.send({ target: '/moved' });
+    await scene.send({ target: '/made', method: 'DELETE' });
     offer(scene, { current: NEW });
     await happened(scene, 'version 8 promoted');
     expect(await scene.send()).toBe('answered');
-    expect(scene.sent.slice(1)).toEqual(['HEAD /x?q=1', 'HEAD /x?q=1 n2:1 new', 'GET /x n2:2 new']);
+    expect(scene.sent.slice(3)).toEqual(['HEAD /x?q=1', 'HEAD /x?q=1 n2:1 new', 'GET /x n2:2 new']);
   });
 
   test('is not asked about before the version in use is accepted', async () => {
@@ -772,7 +965,7 @@ describe('a new version', () => {
     async (...row) => {
       const [, reply, change, result, sent] = row;
       const scene = await warm();
-      scene.credential.versions.refuse(scene.version, scene.health.attempt());
+      scene.credential.versions.refuse(scene.version, scene.health.attempt(), 'verdict');
       offer(scene, { next: NEW });
       const first = held(reply);
       scene.replies.push(challenge('n2'), first.reply, challenge('n4'), answered());
@@ -854,11 +1047,70 @@ describe('a refused version that an operator asks about', () => {
   });
 });
 
+describe('a former version, when the one in use is refused', () => {
+  async function former(options?: SceneOptions): Promise<HandshakeScene> {
+    const scene = await warm({ ...OTHER, ...options });
+    scene.credential.versions.refuse(scene.version, scene.health.attempt(), 'verdict');
+    return scene;
+  }
+
+  test('is put in use by the request that it serves', async () => {
+    const scene = await former();
+    scene.replies.push(challenge('n2'), answered());
+    expect(await scene.send()).toBe('answered');
+    expect([scene.sent, scene.version.version]).toEqual([['GET /x', 'GET /x n2:1 former'], '6']);
+  });
+
+  test('is refused when a question confirms the refusal', async () => {
+    const scene = await former();
+    scene.replies.push(challenge('n2'), challenge('n3'), challenge('n4'), challenge('n5'));
+    expect(await scene.send()).toBe(REFUSED);
+    expect(scene.sent).toEqual(['GET /x', 'GET /x n2:1 former', 'HEAD /x', 'HEAD /x n4:1 former']);
+    expect(scene.events).toContain('version 6 refused');
+  });
+
+  test('is not refused by one answer, since the upstream may have dropped its nonce', async () => {
+    const scene = await former();
+    scene.replies.push(challenge('n2'), challenge('n3'), challenge('n4'), answered(), answered());
+    expect(await scene.send()).toBe('answered');
+    expect(scene.sent.slice(2)).toEqual(['HEAD /x', 'HEAD /x n4:1 former', 'GET /x n3:1 former']);
+  });
+
+  test.each<[string, SceneOptions, (scene: HandshakeScene) => Promise<unknown>, Reply[], string]>([
+    [
+      'that names its nonce again',
+      {},
+      async () => undefined,
+      [challenge('n2'), challenge('n4'), answered(), challenge('n5'), answered()],
+      'GET /x n5:1 former',
+    ],
+    [
+      'although an operator has just found it accepted',
+      { policy: 'single-use' },
+      ({ credential: tested, transport, replies }) => {
+        replies.unshift(challenge('n8'), answered());
+        return tested.test('6', '/x', transport);
+      },
+      [challenge('n3'), challenge('n4'), answered(), answered()],
+      'GET /x n3:1 former',
+    ],
+  ])('is not refused by one refusal %s', async (_what, options, begin, replies, last) => {
+    const scene = await former({ attemptsWhenRefused: 9, ...options });
+    await begin(scene);
+    scene.sent.length = 0;
+    scene.replies.push(challenge('n2'), ...replies);
+    expect(await scene.send()).toBe('answered');
+    expect(scene.sent.slice(0, 2)).toEqual(['GET /x', 'GET /x n2:1 former']);
+    expect([scene.sent[3], scene.sent.at(-1)]).toEqual(['HEAD /x n4:1 former', last]);
+    expect(scene.events).not.toContain('version 6 refused');
+  });
+});
+
 describe('a credential of which every version is refused', () => {
   async function refused(attemptsWhenRefused: number): Promise<HandshakeScene> {
     const scene = await warm({ ...OTHER, attemptsWhenRefused });
     const { versions } = scene.credential;
-    for (const version of versions.all) versions.refuse(version, version.health.attempt());
+    for (const version of versions.all) versions.refuse(version, version.health.attempt(), 'verdict');
     return scene;
   }
 
@@ -922,13 +1174,23 @@ test('a request without an attempt left waits while an unknown version is asked 
   ]);
 });
 
-test('a request without an attempt left fails when every version has been refused', async () => {
+test('a request without an attempt left is to be sent again while nothing is known of another version', async () => {
   const scene = await warm({ ...OTHER, attemptsWhenRefused: 9 });
+  const nothing = [lost(), lost()];
+  scene.replies.push(
+    ...[challenge('n2'), challenge('n3'), challenge('n4'), challenge('n5'), lost(), ...nothing, ...nothing],
+  );
+  expect(await scene.send({}, new AttemptBudget(undefined, 1))).toBe('upstream-protocol');
+  expect(scene.sent.slice(7)).toEqual(['HEAD /x', 'GET /x fresh']);
+});
+
+test('a request without an attempt left fails when every version has been refused', async () => {
+  const scene = await warm(OTHER);
   for (let nonce = 2; nonce <= 8; nonce += 1) scene.replies.push(challenge(`n${nonce}`));
   expect(await scene.send({}, new AttemptBudget(undefined, 1))).toBe(REFUSED);
   expect(scene.sent).toEqual([
     ...['GET /x', 'GET /x n2:1', 'HEAD /x fresh', 'HEAD /x n4:1'],
-    ...['HEAD /x n5:1 former', 'HEAD /x fresh', 'HEAD /x n7:1'],
+    ...['HEAD /x n5:1 former', 'HEAD /x', 'HEAD /x n7:1 former'],
   ]);
 });
 
@@ -942,12 +1204,98 @@ test('a target that the upstream refused twice in a minute gets no further reque
   expect([await scene.send(), scene.sent]).toEqual([TARGET, []]);
 });
 
+test('a response takes the refusals of its target back', async () => {
+  const scene = await warm();
+  const refuse = async (): Promise<string> => {
+    scene.replies.push(challenge('a'), challenge('b'), challenge('c'), answered());
+    return scene.send();
+  };
+  expect(await refuse()).toBe(TARGET);
+  scene.replies.push(answered());
+  expect(await scene.send()).toBe('answered');
+  expect(await refuse()).toBe(TARGET);
+  scene.replies.push(answered());
+  expect(await scene.send()).toBe('answered');
+});
+
+test('the flight record has what the sources hold, and how each request ended', async () => {
+  const scene = await warm();
+  scene.replies.push(answered(404), lost({ broke: false }));
+  await scene.send();
+  await scene.send();
+  const record = () => scene.recorder.lines('asked').map((line) => JSON.parse(line));
+  const versionsOf = (): unknown => record()[0].credentials[0].versions;
+  expect(versionsOf()).toEqual(['7']);
+  const former = [{ ...credential, version: '6' }];
+  scene.credential.offer({ name: 'main', current: credential, next: undefined, former });
+  expect(versionsOf()).toEqual(['7', '6']);
+  const ended = record().flatMap(({ kind, result }) => (kind === 'request' ? [result] : []));
+  expect(ended).toEqual([200, 404, 'upstream-unreachable']);
+});
+
+test('a next version that waits is tried again when other processes may have done so', async () => {
+  const scene = await warm();
+  const next = { ...credential, version: '8', username: 'new' };
+  scene.replies.push(challenge('n2'), challenge('n3'));
+  scene.credential.offer({ name: 'main', current: credential, next });
+  await until(() => scene.events.includes('version 8 waiting'));
+  scene.clock.at += WAITING_MS;
+  scene.replies.push(challenge('n4'), answered());
+  await scene.credential.catchUp();
+  await until(() => scene.version.version === '8');
+  expect(scene.sent.slice(2)).toEqual(['HEAD /x', 'HEAD /x n4:1 new']);
+});
+
+describe('an operator’s test', () => {
+  test('of the version in use: one refusal is not enough, and the gateway asks once more', async () => {
+    const scene = await warm({ attemptsWhenRefused: 9 });
+    const probed = held(challenge('n5'));
+    scene.replies.push(challenge('n2'), challenge('n3'), challenge('n4'), probed.reply);
+    scene.replies.push(challenge('n6'), challenge('n7'), challenge('n8'), challenge('n9'));
+    expect(await scene.credential.test('7', '/x', scene.transport)).toBe('refused');
+    expect(scene.health.refused).toBe(false);
+    await probed.came;
+    // Another one meanwhile adds nothing.
+    expect(await scene.credential.test('7', '/x', scene.transport)).toBe('refused');
+    probed.release();
+    await until(() => scene.health.refused);
+    expect(scene.sent).toHaveLength(6);
+  });
+
+  test('of another version: one refusal is enough, and what is accepted waits for the operator', async () => {
+    const scene = await warm(OTHER);
+    const { credential: tested, transport, events } = scene;
+    tested.versions.refuse(scene.version, scene.health.attempt(), 'verdict');
+    scene.replies.push(challenge('n2'), answered());
+    expect(await tested.test('6', '/x', transport)).toBe('accepted');
+    expect(scene.version.version).toBe('7');
+    scene.replies.push(challenge('n3'), challenge('n4'));
+    expect(await tested.test('6', '/x', transport)).toBe('refused');
+    expect(events).toContain('version 6 refused');
+  });
+
+  test('without a response leaves a refused version refused', async () => {
+    const scene = await warm();
+    scene.credential.versions.refuse(scene.version, scene.health.attempt(), 'verdict');
+    scene.replies.push(lost(), lost());
+    expect(await scene.credential.test('7', '/x', scene.transport)).toBe('unclear');
+    expect(scene.events).not.toContain('version 7 accepted');
+  });
+
+  test('over connections that are gone shows nothing', async () => {
+    const scene = await warm();
+    await scene.credential.detach(scene.transport);
+    expect(await scene.credential.test('7', '/x', scene.transport)).toBe('unclear');
+  });
+});
+
 test('an operator tests and promotes versions by name', async () => {
   const scene = await warm(OTHER);
   const { credential: tested, transport } = scene;
   expect([await tested.test('99', '/', transport), scene.sent]).toEqual(['unknown', []]);
   tested.promote('99');
-  expect(scene.version.version).toBe('7');
+  tested.promote('7');
+  expect([scene.version.version, scene.health.accepted]).toEqual(['7', true]);
   scene.replies.push(challenge('n2'), answered());
   expect(await tested.test('6', '/', transport)).toBe('accepted');
   expect(scene.version.version).toBe('7');

@@ -5,6 +5,7 @@ import {
   challenge,
   credential,
   HandshakeScene,
+  held,
   lost,
   type Reply,
   type SceneOptions,
@@ -115,7 +116,8 @@ test('only refusals count against what a minute may have', async () => {
     const reply = result === 'refused' ? challenge('n2') : answered();
     if (result !== 'spent') scene.replies.push(challenge('n1'), reply);
     // A version in use that is refused once is asked about again, for which there is no reply.
-    if (result === 'refused') scene.credential.versions.refuse(scene.version, scene.health.attempt());
+    if (result === 'refused')
+      scene.credential.versions.refuse(scene.version, scene.health.attempt(), 'verdict');
     expect(await ask(scene)).toBe(result);
   }
 });
@@ -196,6 +198,54 @@ describe('a nonce that grows old is renewed', () => {
     expect(scene.sent.shift()).toBe(`${method} /x?q=3 n2:2`);
     return scene;
   }
+
+  test('again, and its refusal makes the gateway ask about the credential', async () => {
+    const scene = await age({ renewAhead: true });
+    scene.clock.at += 0.8 * LIFE_MS;
+    scene.sent.length = 0;
+    scene.replies.push(answered(), challenge('n4'), challenge('n5'), challenge('n6'), challenge('n7'));
+    expect(await scene.send()).toBe('answered');
+    for (let turns = 0; turns < 20; turns += 1) await turn();
+    const asked = ['HEAD /x fresh', 'HEAD /x n6:1'];
+    expect(scene.sent).toEqual(['GET /x n3:2', 'HEAD /x', 'HEAD /x n4:1', ...asked]);
+    expect(scene.health.refused).toBe(true);
+  });
+
+  test('by one request at a time', async () => {
+    const scene = new HandshakeScene({ policy: 'exclusive', options: { renewAhead: true } });
+    const both = async (...replies: Reply[]): Promise<void> => {
+      scene.replies.push(...replies);
+      expect(await Promise.all([scene.send(), scene.send()])).toEqual(['answered', 'answered']);
+      for (let turns = 0; turns < 20; turns += 1) await turn();
+    };
+    await scene.warmUp();
+    scene.clock.at += LIFE_MS;
+    scene.replies.push(stale('n2'), answered());
+    await scene.send();
+    await both(answered(), challenge('n3'), answered());
+    scene.clock.at += 0.8 * LIFE_MS;
+    scene.sent.length = 0;
+    const renewing = held(challenge('n4'));
+    await both(answered(), answered(), renewing.reply);
+    expect(scene.sent).toEqual(['GET /x n3:2', 'GET /x n2:3', 'HEAD /x']);
+    scene.replies.push(answered());
+    renewing.release();
+  });
+
+  test('not by a request that shows nothing of a credential which is unknown', async () => {
+    const scene = new HandshakeScene({ policy: 'exclusive', options: { renewAhead: true } });
+    await scene.warmUp();
+    scene.clock.at += LIFE_MS;
+    scene.replies.push(stale('n2'), answered());
+    await scene.send();
+    scene.clock.at += 0.8 * LIFE_MS;
+    scene.sent.length = 0;
+    scene.health.reset();
+    scene.replies.push(answered(503));
+    await scene.send();
+    for (let turns = 0; turns < 20; turns += 1) await turn();
+    expect(scene.sent).toEqual(['GET /x n2:2']);
+  });
 
   test.each<[string, SceneOptions['options'], string, string[]]>([
     ['with HEAD of the last path that succeeded', { renewAhead: true }, 'GET', ['HEAD /x', 'HEAD /x n3:1']],

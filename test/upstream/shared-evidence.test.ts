@@ -2,6 +2,7 @@ import { describe, expect, test } from '@jest/globals';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
 import type { ChallengeStore } from '../../src/challenges/store/store.ts';
 import { CredentialHealth } from '../../src/handshake/credential-health.ts';
+import { FlightRecorder } from '../../src/handshake/flight-recorder.ts';
 import type { CredentialVersion } from '../../src/upstream/credential-version.ts';
 import { Rotation } from '../../src/upstream/rotation.ts';
 import { SharedEvidence } from '../../src/upstream/versions.ts';
@@ -9,13 +10,19 @@ import { SharedEvidence } from '../../src/upstream/versions.ts';
 const MINUTE_MS = 60_000;
 const HOUR_MS = 60 * MINUTE_MS;
 
+function sharedOn(store: ChallengeStore, clock: { now(): number }, rotation: Rotation<CredentialVersion>) {
+  const recorder = new FlightRecorder({ clock });
+  const recorded = recorder.credential('d', 'main');
+  return new SharedEvidence({ store, clock, rotation, key: 'k', recorder, recorded });
+}
+
 /** A process whose only version is refused since the time 0. */
 function processOn(store: ChallengeStore, clock: { now(): number }) {
   const health = new CredentialHealth();
   health.refuse(health.attempt());
   const version = { key: 'k 1', health, refusedAt: 0 } as unknown as CredentialVersion;
   const rotation = new Rotation(version);
-  return { health, version, shared: new SharedEvidence({ store, clock, rotation, key: 'k' }) };
+  return { health, version, shared: sharedOn(store, clock, rotation) };
 }
 
 test('a process knows for ten minutes that another one has seen the credential accepted', async () => {
@@ -55,7 +62,7 @@ function rotatingOn(store: ChallengeStore, clock: { now(): number }) {
   inUse.health.accept(inUse.health.attempt());
   const rotation = new Rotation(inUse);
   rotation.offer(inUse, next);
-  const shared = new SharedEvidence({ store, clock, rotation, key: 'k' });
+  const shared = sharedOn(store, clock, rotation);
   /** The role of the next version in this process. */
   const state = () => rotation.stateOf(next);
   return { shared, rotation, inUse, next, state };

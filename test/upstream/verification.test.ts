@@ -18,25 +18,26 @@ const unclear: Reply = { kind: 'unclear', status: 0, isUnprotected: false };
 const refused = (name?: string): Reply => refusal(9, name);
 const EVIDENCE = refusal(3, 'c0');
 
+interface Given {
+  readonly others?: string[];
+  readonly evidence?: Evidence;
+  readonly wasAccepted?: boolean;
+  /** `attemptsWhenRefused` is 1. */
+  readonly once?: boolean;
+  /** The minute may have no more refused attempts. */
+  readonly spent?: boolean;
+}
+
 /**
  * The rules of evidence: replies to the questions in order, each `VERSION`, or `VERSION CHALLENGE` if the challenge in hand
  * is answered; then what is found.
  */
-const rows: [
-  what: string,
-  evidence: Evidence | undefined,
-  others: string[],
-  room: boolean,
-  asked: [string, Reply][],
-  verdict: string,
-][] = [
-  ['accepted', undefined, ['2'], true, [['1', accepted]], 'accepted'],
-  ['nothing is known', undefined, ['2'], true, [['1', unclear]], 'unclear'],
+const rows: [what: string, given: Given, asked: [string, Reply][], verdict: string][] = [
+  ['accepted', { others: ['2'] }, [['1', accepted]], 'accepted'],
+  ['nothing is known', { others: ['2'] }, [['1', unclear]], 'unclear'],
   [
     'refused: the next version answers the challenge in hand',
-    undefined,
-    ['2'],
-    true,
+    { others: ['2'] },
     [
       ['1', refused('c1')],
       ['2 c1', accepted],
@@ -45,9 +46,7 @@ const rows: [
   ],
   [
     'refused with a challenge that cannot be answered: the next version asks',
-    undefined,
-    ['2'],
-    true,
+    { others: ['2'] },
     [
       ['1', refused()],
       ['2', accepted],
@@ -56,9 +55,7 @@ const rows: [
   ],
   [
     'all others refused or unclear: it is asked once more',
-    undefined,
-    ['2', '3'],
-    true,
+    { others: ['2', '3'] },
     [
       ['1', refused('c1')],
       ['2 c1', refused('c2')],
@@ -68,10 +65,48 @@ const rows: [
     'accepted',
   ],
   [
+    'all are refused: each once more',
+    { others: ['2', '3'] },
+    [
+      ['1', refused('c1')],
+      ['2 c1', refused('c2')],
+      ['3 c2', refused('c3')],
+      ['1', refused('c4')],
+      ['2', refused('c5')],
+      ['3 c5', refused()],
+    ],
+    'refused 9',
+  ],
+  [
+    'the nonce of the next version is dropped: it is asked once more, however many attempts there were',
+    { others: ['2'], evidence: EVIDENCE, wasAccepted: true, spent: true },
+    [
+      ['1', refused('c1')],
+      ['2 c1', refused('c2')],
+      ['2', accepted],
+    ],
+    'refused 9, successor 2',
+  ],
+  [
+    'the other version was refused twice in one question: it is not asked again',
+    { others: ['2'] },
+    [
+      ['1', refused('c1')],
+      ['2 c1', { ...refusal(9), attempts: 2 }],
+      ['1', refused()],
+    ],
+    'refused 9',
+  ],
+  [
+    'accepted before, and what was refused then counts: it is asked once',
+    { evidence: EVIDENCE, wasAccepted: true },
+    [['1', refused('c1')]],
+    'refused 9',
+  ],
+  ['refused twice in one question', {}, [['1', { ...refusal(9, 'c1'), attempts: 2 }]], 'refused 9'],
+  [
     'refused twice',
-    undefined,
-    [],
-    true,
+    {},
     [
       ['1', refused('c1')],
       ['1', refused('c2')],
@@ -80,45 +115,54 @@ const rows: [
   ],
   [
     'refused, and nothing is known then',
-    undefined,
-    [],
-    true,
+    {},
     [
       ['1', refused()],
       ['1', unclear],
     ],
     'unclear',
   ],
-  ['refused, and the minute is used up', undefined, [], false, [['1', refused()]], 'refused 9'],
+  [
+    'a minute has one attempt: each is asked once',
+    { others: ['2'], once: true },
+    [
+      ['1', refused('c1')],
+      ['2 c1', refused()],
+    ],
+    'refused 9',
+  ],
   [
     'unknown: the evidence counts as the first question',
-    EVIDENCE,
-    ['2'],
-    true,
+    { others: ['2'], evidence: EVIDENCE },
     [['2 c0', accepted]],
     'refused 3, successor 2',
   ],
-  ['unknown, and accepted then', EVIDENCE, [], false, [['1', accepted]], 'accepted'],
-  ['unknown, and refused then', EVIDENCE, [], true, [['1', refused()]], 'refused 3'],
-  ['unknown, and nothing is known', EVIDENCE, [], true, [['1', unclear]], 'unclear'],
+  [
+    'unknown, and accepted then',
+    { evidence: EVIDENCE, once: true, spent: true },
+    [['1', accepted]],
+    'accepted',
+  ],
+  ['unknown, and refused then', { evidence: EVIDENCE }, [['1', refused()]], 'refused 3'],
+  ['unknown, and nothing is known', { evidence: EVIDENCE }, [['1', unclear]], 'unclear'],
   [
     'unknown, and nothing is known, and the minute is used up',
-    EVIDENCE,
-    [],
-    false,
+    { evidence: EVIDENCE, spent: true },
     [['1', unclear]],
     'refused 3',
   ],
 ];
 
-test.each(rows)('%s', async (_what, evidence, others, room, asked, expected) => {
+test.each(rows)('%s', async (_what, given, asked, expected) => {
   const questions: string[] = [];
   const left = [...asked];
   const verdict = await verify<string>({
     version: '1',
-    evidence,
-    others,
-    hasRoom: () => room,
+    wasAccepted: given.wasAccepted === true,
+    evidence: given.evidence,
+    others: given.others ?? [],
+    asksTwice: given.once !== true,
+    hasRoom: () => given.spent !== true,
     ask: async (version, inHand) => {
       questions.push(inHand === undefined ? version : `${version} ${inHand.reason}`);
       const [, reply] = left.shift() ?? [];

@@ -18,7 +18,8 @@ function versionsOf(change: Partial<CredentialSet> = {}, options?: SceneOptions)
     if (found === undefined) throw new Error(`there is no version ${name}`);
     return found;
   };
-  const refuse = (name: string): void => versions.refuse(named(name), named(name).health.attempt());
+  const refuse = (name: string): void =>
+    versions.refuse(named(name), named(name).health.attempt(), 'verdict');
   const accept = (name: string): void => {
     const { health } = named(name);
     health.accept(health.attempt());
@@ -103,8 +104,8 @@ describe('a version that is promoted', () => {
       const former = named('7');
       if (isRefused) refuse('7');
       events.length = 0;
-      versions.promote(named('8'));
-      versions.promote(named('8'));
+      versions.promote(named('8'), 'operator');
+      versions.promote(named('8'), 'operator');
       expect(states()).toEqual(isRefused ? ['8 in-use'] : ['8 in-use', '7 fallback']);
       expect(events).toEqual(['version 8 promoted']);
       // One that left has no nonces any more.
@@ -117,7 +118,7 @@ describe('a version that is promoted', () => {
     const { scene, versions, named, states, events } = versionsOf({ current: NEW });
     const left = named('8');
     versions.offer(ONLY);
-    versions.promote(left);
+    versions.promote(left, 'operator');
     expect([states(), events]).toEqual([['7 in-use'], []]);
     expect(() => left.on(scene.transport)).toThrow('no such transport');
   });
@@ -131,7 +132,7 @@ describe('a version that is promoted', () => {
     accept('7');
     const { health } = named('8');
     if (isAccepted) health.accept(health.attempt());
-    versions.promote(named('8'));
+    versions.promote(named('8'), 'operator');
     expect(await store.acceptedAgo(named('8').key)).toEqual(ago);
   });
 });
@@ -140,7 +141,7 @@ test('a refusal of an attempt that another one overtook changes nothing', () => 
   const { versions, named, accept, states, events } = versionsOf({ current: NEW });
   const attempt = named('8').health.attempt();
   accept('8');
-  versions.refuse(named('8'), attempt);
+  versions.refuse(named('8'), attempt, 'verdict');
   expect([states(), events]).toEqual([['7 in-use', '8 candidate'], []]);
 });
 
@@ -191,15 +192,14 @@ test('what becomes of versions is in the flight record', () => {
   const { scene, versions, named, refuse, accept } = versionsOf({ current: NEW });
   refuse('7');
   accept('7');
-  versions.promote(named('8'));
+  versions.promote(named('8'), 'operator');
   const noted = scene.recorder
     .lines('test')
     .map((line) => JSON.parse(line))
-    .filter(({ kind }) => ['refused', 'accepted', 'promoted'].includes(kind))
-    .map(({ kind, versions: names }) => [kind, names]);
+    .filter(({ kind }) => ['refused', 'promoted'].includes(kind))
+    .map(({ kind, owner, versions: names, by }) => [kind, owner, names, by]);
   expect(noted).toEqual([
-    ['refused', [expect.any(String)]],
-    ['accepted', [expect.any(String)]],
-    ['promoted', [expect.any(String), expect.any(String)]],
+    ['refused', 1, ['7'], 'verdict'],
+    ['promoted', 1, ['8', '7'], 'operator'],
   ]);
 });

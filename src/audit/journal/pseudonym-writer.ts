@@ -1,5 +1,4 @@
 import { stat } from 'node:fs/promises';
-import { isDeepStrictEqual } from 'node:util';
 import { messageOf } from '../../base/error-code.ts';
 import type { Log } from '../../base/log.ts';
 import type { PseudonymOptions } from '../audit.ts';
@@ -48,8 +47,10 @@ class PseudonymKeyError extends Error {
  * first record under it is written.
  */
 export class PseudonymWriter {
-  readonly #folder: string;
-  readonly #scope: KeyScope;
+  /** That of this process alone. */
+  readonly folder: string;
+  /** What a key is of. */
+  readonly scope: KeyScope;
   #hidesAddress = false;
   #parameters: ReadonlySet<string> = new Set();
   readonly #keys = new Map<string, PseudonymKey>();
@@ -69,14 +70,13 @@ export class PseudonymWriter {
   #shared = 0;
   #sharedLoggedAt = Number.NEGATIVE_INFINITY;
 
-  /** `folder`: that of this process alone. */
   constructor(
     folder: string,
     { per, fields }: Pick<PseudonymOptions, 'per' | 'fields'>,
     log: Pick<Log, 'warn'>,
   ) {
-    this.#folder = folder;
-    this.#scope = per;
+    this.folder = folder;
+    this.scope = per;
     this.#log = log;
     this.fields = fields;
   }
@@ -133,13 +133,13 @@ export class PseudonymWriter {
    */
   async load(): Promise<void> {
     try {
-      await makeFolder(this.#folder);
-      const { mode } = await stat(this.#folder);
+      await makeFolder(this.folder);
+      const { mode } = await stat(this.folder);
       if ((mode & 0o007) !== 0) throw new Error('other users may use it: run chmod 700 on it');
-      const state = await folderState(this.#folder);
-      await removeLeftOver(this.#folder, state);
+      const state = await folderState(this.folder);
+      await removeLeftOver(this.folder, state);
       const ids = [...state.keys].filter((id) => !state.destroyed.has(id));
-      const keys = await readKeys(this.#folder, ids, (issue) => {
+      const keys = await readKeys(this.folder, ids, (issue) => {
         throw new Error(issue);
       });
       for (const key of keys.sort((a, b) => b.made - a.made)) this.#adopt(key);
@@ -158,16 +158,16 @@ export class PseudonymWriter {
     if (!this.#isLoaded) return [];
     try {
       const saved = new Set(this.#saved);
-      const { mtimeMs } = await stat(this.#folder);
+      const { mtimeMs } = await stat(this.folder);
       if (mtimeMs === this.#readAt && this.#failure === undefined) return [];
-      const state = await folderState(this.#folder);
+      const state = await folderState(this.folder);
       this.#dropDestroyed(state);
       const missing = [...saved].find((id) => this.#saved.has(id) && !state.keys.has(id));
       this.#failure = missing === undefined ? undefined : this.#error(new Error(`key ${missing} is missing`));
       const forgotten = state.unrecorded.slice(0, MAX_FORGOTTEN);
       const isSettled = Date.now() - mtimeMs > SETTLED_MS && forgotten.length === 0;
       this.#readAt = isSettled ? mtimeMs : Number.NaN;
-      return await Promise.all(forgotten.map((id) => readForgotten(this.#folder, id)));
+      return await Promise.all(forgotten.map((id) => readForgotten(this.folder, id)));
     } catch (error) {
       this.#failure = this.#error(error);
       return [];
@@ -176,7 +176,7 @@ export class PseudonymWriter {
 
   /** Remembers that the audit log says that the key was destroyed. @throws Error of the file system */
   recorded({ key }: ForgottenKey): Promise<void> {
-    return markRecorded(this.#folder, key);
+    return markRecorded(this.folder, key);
   }
 
   async #store(): Promise<void> {
@@ -185,7 +185,7 @@ export class PseudonymWriter {
     if (this.#failure !== undefined) throw this.#failure;
     const keys = [...this.#unsaved];
     try {
-      await storeKeys(this.#folder, keys);
+      await storeKeys(this.folder, keys);
     } catch (error) {
       throw this.#error(error);
     }
@@ -196,7 +196,7 @@ export class PseudonymWriter {
   #error(cause: unknown): PseudonymKeyError {
     return cause instanceof PseudonymKeyError
       ? cause
-      : new PseudonymKeyError(this.#folder, messageOf(cause), cause);
+      : new PseudonymKeyError(this.folder, messageOf(cause), cause);
   }
 
   #adopt(key: PseudonymKey): void {
@@ -208,7 +208,7 @@ export class PseudonymWriter {
 
   /** Keys of earlier months are for readers only. */
   #isOfUse({ scope, subject }: PseudonymKey): boolean {
-    return scope === 'month' ? subject === this.#monthOf(Date.now()) : scope === this.#scope;
+    return scope === 'month' ? subject === this.#monthOf(Date.now()) : scope === this.scope;
   }
 
   #dropDestroyed({ destroyed }: FolderState): void {
@@ -218,12 +218,12 @@ export class PseudonymWriter {
 
   /** The key for values of a request. Of an unknown client, no address has its own: anybody can send from many. */
   #keyFor(client: string, address: string): PseudonymKey {
-    if (this.#scope !== 'month' && client !== '') {
-      const subject = this.#scope === 'client' ? client : address;
-      const name = nameOf(this.#scope, subject);
+    if (this.scope !== 'month' && client !== '') {
+      const subject = this.scope === 'client' ? client : address;
+      const name = nameOf(this.scope, subject);
       const known = this.#keys.get(name);
       if (known !== undefined) return known;
-      if (subject !== '' && this.#keys.size < MAX_SUBJECTS) return this.#newKey(name, this.#scope, subject);
+      if (subject !== '' && this.#keys.size < MAX_SUBJECTS) return this.#newKey(name, this.scope, subject);
       if (subject !== '') this.#countShared();
     }
     const month = this.#monthOf(Date.now());
@@ -235,7 +235,7 @@ export class PseudonymWriter {
     this.#shared += 1;
     const now = performance.now();
     if (now - this.#sharedLoggedAt < SHARED_EVERY_MS) return;
-    this.#log.warn({ per: this.#scope, keys: this.#keys.size, values: this.#shared }, SHARED);
+    this.#log.warn({ per: this.scope, keys: this.#keys.size, values: this.#shared }, SHARED);
     this.#sharedLoggedAt = now;
     this.#shared = 0;
   }
@@ -249,7 +249,7 @@ export class PseudonymWriter {
 
   /** The month in UTC. At its end, the key of the month is given up. */
   #monthOf(now: number): string {
-    if (now < this.#monthEnd && this.#month !== '') return this.#month;
+    if (now < this.#monthEnd) return this.#month;
     const date = new Date(now);
     const before = this.#keys.get(nameOf('month', this.#month));
     this.#keys.delete(nameOf('month', this.#month));
@@ -282,10 +282,9 @@ class Cache {
 export class Pseudonyms {
   readonly #folderOf: (options: PseudonymOptions) => string;
   readonly #log: Pick<Log, 'warn'>;
-  #options: PseudonymOptions | undefined;
   #current: PseudonymWriter | undefined;
-  /** Writers of earlier configurations, which may have keys of records that are not written yet. */
-  #former: PseudonymWriter[] = [];
+  /** Writers of earlier configurations, with keys that are not stored yet. */
+  #former: readonly PseudonymWriter[] = [];
 
   constructor(folderOf: (options: PseudonymOptions) => string, log: Pick<Log, 'warn'>) {
     this.#folderOf = folderOf;
@@ -299,27 +298,25 @@ export class Pseudonyms {
 
   /** Takes another configuration; what is hidden from now on is as it says. */
   configure(options: PseudonymOptions | undefined): void {
-    const before = this.#options;
-    this.#options = options;
-    if (options !== undefined && this.#current !== undefined && isSamePlace(before, options)) {
-      this.#current.fields = options.fields;
-      return;
-    }
-    this.#former = this.#former.filter(({ isReady }) => !isReady);
-    if (this.#current !== undefined) this.#former.push(this.#current);
-    this.#current = options && new PseudonymWriter(this.#folderOf(options), options, this.#log);
+    const before = this.#current === undefined ? this.#former : [this.#current, ...this.#former];
+    const writer = options && this.#writerOf(options, before);
+    this.#current = writer;
+    this.#former = before.filter((each) => each !== writer && !each.isReady);
+  }
+
+  /** A writer that is there already goes on: another one of its folder would make keys of its own. */
+  #writerOf(options: PseudonymOptions, before: readonly PseudonymWriter[]): PseudonymWriter {
+    const folder = this.#folderOf(options);
+    const known = before.find((each) => each.folder === folder && each.scope === options.per);
+    if (known === undefined) return new PseudonymWriter(folder, options, this.#log);
+    known.fields = options.fields;
+    return known;
   }
 
   /** As `ready` of a writer, of all of them. */
   ready(): Promise<void> | undefined {
-    if (this.#former.length === 0) return this.#current?.ready();
-    const pending = [...this.#former, ...(this.#current === undefined ? [] : [this.#current])].flatMap(
-      (writer) => writer.ready() ?? [],
-    );
-    return pending.length === 0 ? undefined : Promise.all(pending).then(() => undefined);
+    // One after the other: a writer that loads its folder removes what another one is writing there.
+    const writer = this.#former.find(({ isReady }) => !isReady) ?? this.#current;
+    return writer?.ready();
   }
-}
-
-function isSamePlace(a: PseudonymOptions | undefined, b: PseudonymOptions): boolean {
-  return isDeepStrictEqual([a?.keysDirectory, a?.per], [b.keysDirectory, b.per]);
 }

@@ -187,6 +187,7 @@ test('makes at most two attempts if every version is refused', async () => {
   await reply('GET /path', OLD, 401);
   await reply(PROBED, NEW, 401);
   await reply(PROBED, OLD, 401);
+  await reply(PROBED, NEW, 401);
   expect([await request, attemptsFor('/path')]).toEqual([502, 2]);
   expect(await get('/path')).toBe(502);
   expect([attemptsFor('/path'), waiting]).toEqual([2, []]);

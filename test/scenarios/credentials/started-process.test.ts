@@ -12,8 +12,8 @@ import { until } from '../../support/until.ts';
 
 /** An upstream that forgets its nonces when it is told to, and never says stale. */
 async function startForgetful() {
-  /** `user`: the one whose answers it accepts; `forgetsAt`: at the next answer of this one, it forgets all nonces. */
-  const state = { forgetsAt: '', user: 'current' };
+  /** `user`: the one whose answers it accepts; `forgetsAt`: at an answer of the first of these, it forgets all nonces. */
+  const state = { forgetsAt: [] as string[], user: 'current' };
   const nonces = new Set<string>();
   /** `asked`, or `accepted` or `refused` with the user name, for each request. */
   const seen: string[] = [];
@@ -23,9 +23,9 @@ async function startForgetful() {
     const [sent] = authorization === undefined ? [] : readChallenges([authorization]);
     const nonce = sent?.get('nonce');
     const user = sent?.get('username');
-    if (user === state.forgetsAt) {
+    if (user !== undefined && user === state.forgetsAt[0]) {
       nonces.clear();
-      state.forgetsAt = '';
+      state.forgetsAt.shift();
     }
     if (nonce !== undefined && nonces.has(nonce) && user === state.user) {
       seen.push(`accepted ${user}`);
@@ -82,8 +82,9 @@ async function setRotation() {
   const scene = await setScene();
   const first = await scene.gateway('next');
   const second = await scene.gateway('next');
-  // The next version is tried with the second request, and refused.
   for (const each of [first, second, first, second]) expect(await get(each)).toEqual([200]);
+  // One of them tries the next version in the background.
+  await until(() => scene.seen.includes('refused next'));
   return { ...scene, first, second };
 }
 
@@ -94,7 +95,7 @@ describe('a process that has just started, whose first challenge the upstream fo
     const { state, seen, gateway } = await setScene();
     expect(await get(await gateway())).toEqual([200]);
     const next = await gateway();
-    state.forgetsAt = 'current';
+    state.forgetsAt = ['current'];
     seen.length = 0;
     expect(await Promise.all([get(next), get(next), get(next)])).toEqual([[200], [200], [200]]);
     expect(seen.filter((result) => result.startsWith('refused'))).toHaveLength(1);
@@ -104,7 +105,7 @@ describe('a process that has just started, whose first challenge the upstream fo
     const { state, seen, gateway } = await setScene();
     expect(await get(await gateway())).toEqual([200]);
     const next = await gateway('next');
-    state.forgetsAt = 'current';
+    state.forgetsAt = ['current'];
     seen.length = 0;
     expect(await Promise.all([get(next), get(next), get(next)])).toEqual([[200], [200], [200]]);
     expect(seen.filter((result) => result.startsWith('refused'))).toEqual([
@@ -115,7 +116,7 @@ describe('a process that has just started, whose first challenge the upstream fo
 
   test('serves, if nobody has', async () => {
     const { state, seen, gateway } = await setScene();
-    state.forgetsAt = 'current';
+    state.forgetsAt = ['current'];
     const started = await gateway();
     expect([await get(started), await get(started)]).toEqual([[200], [200]]);
     expect(seen.filter((result) => result.startsWith('refused'))).toEqual(['refused current']);
@@ -138,7 +139,7 @@ describe('a process that has just started, whose first challenge the upstream fo
     expect([await get(rotated), await get(rotated)]).toEqual([[200], [200]]);
     await until(async () => String(await redis.command('KEYS', '*:accepted')) !== '');
     const started = await gateway();
-    state.forgetsAt = 'current';
+    state.forgetsAt = ['current'];
     seen.length = 0;
     expect(await get(started)).toEqual([200]);
     expect(seen.filter((result) => result.startsWith('refused'))).toEqual(['refused current']);
@@ -148,7 +149,7 @@ describe('a process that has just started, whose first challenge the upstream fo
     const { redis, state, seen, gateway } = await setScene();
     const started = await gateway();
     await redis.kill();
-    state.forgetsAt = 'current';
+    state.forgetsAt = ['current'];
     expect(await Promise.all([get(started), get(started), get(started)])).toEqual([[200], [200], [200]]);
     expect(seen.filter((result) => result.startsWith('refused'))).toHaveLength(1);
   });
@@ -171,16 +172,23 @@ describe('a process that has just started, whose first challenge the upstream fo
     expect(await get(first)).toEqual([200]);
     await until(async () => String(await redis.command('KEYS', '*:accepted')) !== '');
     const next = await gateway();
-    state.forgetsAt = 'current';
+    state.forgetsAt = ['current'];
     expect(await get(next)).toEqual([200]);
   });
 });
 
 describe('a process of which the upstream forgets the nonces while it changes over to the next version', () => {
-  test('takes it for refused, until another process tells that it is accepted', async () => {
+  test('asks once more, and goes on with it', async () => {
+    const { state, second } = await setRotation();
+    state.user = 'next';
+    state.forgetsAt = ['next'];
+    expect(await get(second)).toEqual([200]);
+  });
+
+  test('twice takes it for refused, until another process tells that it is accepted', async () => {
     const { state, seen, first, second } = await setRotation();
     state.user = 'next';
-    state.forgetsAt = 'next';
+    state.forgetsAt = ['next', 'next'];
     expect(await get(second)).toEqual(REFUSED);
     expect(await get(first)).toEqual([200]);
     seen.length = 0;

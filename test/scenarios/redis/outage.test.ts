@@ -82,6 +82,8 @@ describe('a Redis', () => {
   }
 
   async function expectToShare(): Promise<void> {
+    // A store takes notice only of keys that it uses, and the message may come before the reply that `replace` waits for.
+    await other.store.load('shared');
     await watched.store.replace('shared', undefined, aged('1'), LONG_MS);
     expect((await other.store.load('shared'))?.challenge.nonce).toBe('1');
     await until(() => other.changes.includes('shared'));
