@@ -15,6 +15,8 @@ const keys = auditKeys(new Secret(AUDIT_KEY));
 
 export interface SceneOptions extends Partial<JournalOptions> {
   readonly sync?: boolean;
+  /** Left out: no record needs a key. */
+  readonly keysReady?: () => Promise<void> | undefined;
 }
 
 export interface JournalScene {
@@ -59,7 +61,10 @@ export function useJournals(): (options?: SceneOptions) => Promise<JournalScene>
   };
 }
 
-async function openScene(directory: string, { sync = false, ...options }: SceneOptions) {
+async function openScene(
+  directory: string,
+  { sync = false, keysReady = () => undefined, ...options }: SceneOptions,
+) {
   const place = join(directory, REPLICA);
   const { chain } = await ChainWriter.open({
     folder: place,
@@ -85,7 +90,7 @@ async function openScene(directory: string, { sync = false, ...options }: SceneO
       onClosed: () => {
         closed += 1;
       },
-      keysReady: () => undefined,
+      keysReady,
     },
   );
   const textOf = (event: string) => () => `"kind":"admin","event":"${event}"}`;

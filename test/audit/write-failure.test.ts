@@ -246,3 +246,109 @@ describe('the end', () => {
     expect([seals, chain.writable, jest.getTimerCount()]).toEqual([[], false, 0]);
   });
 });
+
+describe('keys that are to be stored before the records under them', () => {
+  /** Keys that are stored, or cannot be, when a test says so. */
+  function keyStore() {
+    let attempt: PromiseWithResolvers<void> | undefined;
+    let asked = 0;
+    return {
+      asked: () => asked,
+      keysReady: (): Promise<void> | undefined => {
+        asked += 1;
+        return attempt?.promise;
+      },
+      /** From now on keys are to be stored, in an attempt that a test ends. */
+      begin: (): PromiseWithResolvers<void> => {
+        attempt = Promise.withResolvers<void>();
+        return attempt;
+      },
+      end: () => {
+        attempt = undefined;
+      },
+    };
+  }
+  const GONE = Object.assign(new Error('the folder is gone'), { code: 'pseudonym-keys' });
+
+  test('hold their records up, which are written once', async () => {
+    const store = keyStore();
+    const { addAwaited, directory, states, verified } = await openJournal(store);
+    const { resolve } = store.begin();
+    const first = addAwaited('a');
+    await until(() => store.asked() === 1);
+    const second = addAwaited('b');
+    jest.advanceTimersByTime(5 * TICK_MS);
+    await turns();
+    expect([store.asked(), await recordsIn(directory)]).toEqual([1, []]);
+    store.end();
+    resolve();
+    expect(await Promise.all([first, second])).toEqual([true, true]);
+    expect((await recordsIn(directory)).map(({ event }) => event)).toEqual(['a', 'b']);
+    expect([states, await verified()]).toMatchObject([[], { alterations: [], records: 2 }]);
+  });
+
+  test('are asked for again if more were made meanwhile', async () => {
+    const store = keyStore();
+    const { addAwaited } = await openJournal(store);
+    const first = store.begin();
+    const record = addAwaited('a');
+    await until(() => store.asked() === 1);
+    const second = store.begin();
+    first.resolve();
+    await until(() => store.asked() === 2);
+    store.end();
+    second.resolve();
+    expect(await record).toBe(true);
+  });
+
+  test('and cannot be: no record is confirmed, and each is written when that is possible again', async () => {
+    const store = keyStore();
+    const { addAwaited, journal, states, unrecorded, directory } = await openJournal(store);
+    const failed = store.begin();
+    const record = addAwaited('a');
+    await until(() => store.asked() === 1);
+    failed.reject(GONE);
+    expect(await record).toBe(false);
+    const state = { code: 'pseudonym-keys', reason: GONE.message };
+    expect([states, unrecorded, journal.failing]).toEqual([[state], [1], GONE.message]);
+    const again = store.begin();
+    jest.advanceTimersByTime(TICK_MS);
+    jest.advanceTimersByTime(TICK_MS);
+    expect(store.asked()).toBe(2);
+    again.reject(GONE);
+    await turns();
+    expect(states).toEqual([state]);
+    store.end();
+    jest.advanceTimersByTime(TICK_MS);
+    await until(() => journal.failing === undefined);
+    expect(states).toEqual([state, undefined]);
+    expect((await recordsIn(directory)).map(({ event }) => event)).toEqual(['a']);
+  });
+
+  test('for longer than the deadline: no record is confirmed, and all are written then', async () => {
+    const store = keyStore();
+    const { addAwaited, journal, directory } = await openJournal(store);
+    const { resolve } = store.begin();
+    const record = addAwaited('a');
+    await until(() => store.asked() === 1);
+    jest.advanceTimersByTime(DEADLINE_MS + TICK_MS);
+    expect(await record).toBe(false);
+    store.end();
+    resolve();
+    await until(() => journal.failing === undefined);
+    expect((await recordsIn(directory)).map(({ event }) => event)).toEqual(['a']);
+  });
+
+  test('and cannot be: the end is not held up, and frees the folder', async () => {
+    const store = keyStore();
+    const { addAwaited, close, directory } = await openJournal(store);
+    const failed = store.begin();
+    const record = addAwaited('a');
+    await until(() => store.asked() === 1);
+    failed.reject(GONE);
+    expect(await record).toBe(false);
+    await close();
+    const next = await openTestAudit(directory);
+    await next.audit.close();
+  });
+});
