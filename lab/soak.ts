@@ -14,7 +14,7 @@ import { type Held, probed, readHeld } from '../test/full/held-resources.ts';
 import { type GatewayProcess, startGatewayProcess } from '../test/support/gateway-process.ts';
 import { startSimulator } from '../test/support/simulator.ts';
 import { needPackages } from '../test/support/system-packages.ts';
-import { checkTraces, type TraceReport } from './models/trace.ts';
+import { checkRecords, type RecordsReport } from './models/check-records.ts';
 import type { Finding, LabOptions, LabPart, PartReport } from './part.ts';
 import { readRecords } from './simulation/flight.ts';
 
@@ -43,7 +43,7 @@ const STEPS_A_RECORD = 4;
 export const soak: LabPart = {
   name: 'soak',
   description:
-    'A gateway with an audit log at half load before lighttpd with Digest: memory, handles and latency are at the end as in the first minutes, and its flight records are behaviours of the model of nonces.',
+    'A gateway with an audit log at half load before lighttpd with Digest: memory, handles and latency are at the end as in the first minutes, and its flight records are behaviours of the models of nonces and credentials.',
   run,
 };
 
@@ -88,7 +88,7 @@ async function run(options: LabOptions): Promise<PartReport> {
   const short = askForShortNonces(gateway.origin);
   stack.defer(() => short.end());
   const steps: Step[] = [];
-  const traces: TraceReport[] = [];
+  const traces: RecordsReport[] = [];
   let unmeasured = 0;
   const stepMs = Math.min(LONGEST_STEP_MS, limitMs / STEPS);
   const random = seededRandom(seed);
@@ -137,11 +137,11 @@ function askForShortNonces(origin: string): { end(): Promise<void> } {
   };
 }
 
-async function checkRecord({ control }: GatewayProcess): Promise<TraceReport> {
+async function checkRecord({ control }: GatewayProcess): Promise<RecordsReport> {
   const response = await fetch(`${control}/api/flight-record`);
   const text = await response.text();
   if (!response.ok) throw new Error(`no flight record: ${text}`);
-  return checkTraces(readRecords(text));
+  return checkRecords(readRecords(text));
 }
 
 async function startSoaked(
@@ -191,7 +191,7 @@ interface Soaked {
   /** Steps of which no request was measured. */
   readonly unmeasured: number;
   readonly stepMs: number;
-  readonly traces: readonly TraceReport[];
+  readonly traces: readonly RecordsReport[];
   /** At rest, after a garbage collection. */
   readonly before: Held;
   readonly after: Held;
@@ -210,12 +210,12 @@ function reportOf({ seed, limitMs }: LabOptions, soaked: Soaked): PartReport {
   const heap = after.heap / before.heap;
   if (heap > GROWTH)
     findings.push({ seed, what: `the heap at rest grew to ${heap.toFixed(3)} times`, replay });
-  for (const { nonce, shown, events } of traces.flatMap(({ refused }) => refused)) {
-    const what = `the events of nonce ${nonce} are no behaviour of the model from the ${shown}th on: ${events}`;
+  for (const { name, shown, events } of traces.flatMap(({ refused }) => refused)) {
+    const what = `the events of ${name} are no behaviour of the model from the ${shown}th on: ${events}`;
     findings.push({ seed, what, replay });
   }
-  const sum = (figure: 'nonces' | 'events' | 'skipped'): number =>
-    traces.reduce((total, trace) => total + trace[figure], 0);
+  const sum = (of: 'nonces' | 'credentials', figure: 'traces' | 'events' | 'skipped'): number =>
+    traces.reduce((total, trace) => total + trace[of][figure], 0);
   const rows = steps.map((step, at) => [
     (((at + 1) * stepMs) / 60_000).toFixed(1),
     String(step.requests),
@@ -233,9 +233,12 @@ function reportOf({ seed, limitMs }: LabOptions, soaked: Soaked): PartReport {
       minutes: (((steps.length + unmeasured) * stepMs) / 60_000).toFixed(1),
       'requests a second at full load': Math.round(capacity),
       'requests a second': Math.round(perSecond),
-      'nonces that the model judged': sum('nonces'),
-      'their events': sum('events'),
-      'nonces without their beginning': sum('skipped'),
+      'nonces that the model judged': sum('nonces', 'traces'),
+      'their events': sum('nonces', 'events'),
+      'nonces without their beginning': sum('nonces', 'skipped'),
+      'credentials that the model judged': sum('credentials', 'traces'),
+      'events of credentials': sum('credentials', 'events'),
+      'credentials without their beginning': sum('credentials', 'skipped'),
       'heap at rest before, in MiB': (before.heap / MIB).toFixed(2),
       'heap at rest after, in MiB': (after.heap / MIB).toFixed(2),
       'handles at rest before': before.handles,

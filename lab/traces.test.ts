@@ -6,37 +6,44 @@ import { startRedis } from '../test/support/redis.ts';
 import { redisOptions, single } from '../test/support/redis-store.ts';
 import { startSimulator } from '../test/support/simulator.ts';
 import { needPackages } from '../test/support/system-packages.ts';
-import { checkTraces, type TraceReport } from './models/trace.ts';
+import { checkRecords, type RecordsReport } from './models/check-records.ts';
 import { readRecords } from './simulation/flight.ts';
 import { runJob } from './simulation/job.ts';
 import { MUTATIONS } from './simulation/mutations.ts';
 import { startGatewayChild } from './wire/gateway-child.ts';
 
 /** Checks the flight records of simulated gateways. */
-async function checkSeeds(first: number, count: number, mutation?: string): Promise<TraceReport> {
+async function checkSeeds(first: number, count: number, mutation?: string): Promise<RecordsReport> {
   needPackages('spin', 'gcc');
   const flights: string[] = [];
-  await runJob({ first, count, mutation, records: true }, (report) =>
+  await runJob({ first, count, mutation, recordedEvery: 1 }, (report) =>
     flights.push(...(report.flights ?? [])),
   );
-  return checkTraces(readRecords(flights.join('')));
+  return checkRecords(readRecords(flights.join('')));
 }
 
-test('the records of simulated gateways are behaviours of the model', async () => {
-  const { nonces, events, refused } = await checkSeeds(11, 8);
-  expect(nonces).toBeGreaterThan(100);
-  expect(events).toBeGreaterThan(1_000);
+test('the records of simulated gateways are behaviours of the models', async () => {
+  const { nonces, credentials, refused } = await checkSeeds(11, 8);
+  expect(nonces.traces).toBeGreaterThan(100);
+  expect(nonces.events).toBeGreaterThan(1_000);
+  expect(credentials.traces).toBeGreaterThan(50);
+  expect(credentials.events).toBeGreaterThan(100);
   expect(refused).toEqual([]);
 });
 
-/** The seeds are those with which `flight.test.ts` shows the defects. */
+/** Each is a defect, a seed with which a simulated fleet meets it, and the model that has the rule which it breaks. */
 test.each([
-  ['same-count', 1],
-  ['ownership-of-parked', 13],
-  ['count-goes-back', 13],
-])('the records of %s are none', async (mutation, seed) => {
-  const { refused } = await checkSeeds(seed, 1, mutation);
-  expect(refused).not.toEqual([]);
+  ['same-count', 1, 'nonces'],
+  ['ownership-of-parked', 13, 'nonces'],
+  ['count-goes-back', 13, 'nonces'],
+  ['credential-circuit', 5, 'credentials'],
+  ['circuit-without-window', 6, 'credentials'],
+  ['no-probe', 5, 'credentials'],
+  ['unclear-probe-refuses', 814, 'credentials'],
+  ['refused-while-unknown', 61, 'credentials'],
+] as const)('the records of %s are none', async (mutation, seed, model) => {
+  const report = await checkSeeds(seed, 1, mutation);
+  expect(report[model].refused).not.toEqual([]);
 });
 
 /** An upstream, and how a gateway reaches it. */
@@ -69,10 +76,11 @@ test.each([undefined, 'same-count'])(
       mutation: MUTATIONS.find((each) => each.name === name),
     });
     await load(`http://127.0.0.1:${gateway.port}`, 12, 50);
-    const { events, skipped, refused } = await checkTraces(readRecords(await gateway.flight()));
+    const { nonces, credentials, refused } = await checkRecords(readRecords(await gateway.flight()));
     // Each request begins an attempt, and ends it.
-    if (name === undefined) expect(events).toBeGreaterThanOrEqual(1_200);
-    expect(skipped).toBe(0);
+    if (name === undefined) expect(nonces.events).toBeGreaterThanOrEqual(1_200);
+    expect([nonces.skipped, credentials.skipped]).toEqual([0, 0]);
+    expect(credentials.events).toBeGreaterThanOrEqual(2);
     if (name === undefined) expect(refused).toEqual([]);
     else expect(refused).not.toEqual([]);
   },
@@ -96,7 +104,7 @@ test('the records of real gateways that leave nonces to one another are behaviou
   const read = readRecords(records.join(''));
   const taken = read.flatMap(({ events }) => events).filter(({ kind }) => kind === 'taken');
   expect(taken.length).toBeGreaterThan(0);
-  const { events, refused } = await checkTraces(read);
-  expect(events).toBeGreaterThanOrEqual(640);
+  const { nonces, refused } = await checkRecords(read);
+  expect(nonces.events).toBeGreaterThanOrEqual(640);
   expect(refused).toEqual([]);
 });

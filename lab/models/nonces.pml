@@ -6,12 +6,16 @@
  * fails over: each such begins another run of it. Or it is the memory of a primary process, which has one run.
  *
  * A mutation is a macro, named as in lab/simulation/mutations.ts where it is there, too. With TRACE, a run has to show
- * the events that lab/models/trace.ts has made of flight records; the processes take their steps only in that order.
+ * the events that lab/models/nonce-trace.ts has made of flight records, of one nonce; the processes take their steps only
+ * in that order. What no record shows may happen at any time: a process leaves its nonce, or a challenge, to others.
  */
 #define NOBODY 255
 
 #ifdef TRACE
 #include "trace.pml"
+#define NONCES 1
+#define REFUSALS 255
+#define REQUESTS(p) MAX_REQUESTS
 #else
 #define PROCESSES 2
 #define REQUESTS(p) (2 - p)

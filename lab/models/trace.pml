@@ -1,28 +1,16 @@
 /*
- * The events that a run of nonces.pml has to show, from flight records: `events` of events.h, which lab/models/trace.ts
- * writes, has for each trace and process the events in their order. A trace is of one nonce. Its processes have no
- * common clock: Spin finds the order between them, if there is one.
- *
- * What no record shows may happen at any time: a process leaves its nonce, or a challenge, to others.
+ * The events that a run of a model has to show, from flight records: `events` of events.h, which lab/models/traces.ts
+ * writes, has for each trace and process the events in their order. Processes have no common clock: Spin finds the order
+ * between them, if there is one.
  */
-#define NONCES 1
-#define REFUSALS 255
-#define REQUESTS(p) MAX_REQUESTS
-
-/* 0: the trace of this process is over. */
-#define BEGINS 1
-#define ACCEPTED 2
-#define REFUSED 3
-#define TAKES 4
-
 short which;
 short position[PROCESSES];
-/* The next event of each process. */
+/* The next event of each process; kind 0: its trace is over. */
 byte next_kind[PROCESSES];
-byte next_request[PROCESSES];
-short next_nc[PROCESSES];
+byte next_subject[PROCESSES];
+int next_value[PROCESSES];
 
-#define SEES(p, kind, request, nc) (next_kind[p] == kind && next_request[p] == request && next_nc[p] == nc)
+#define SEES(p, kind, subject, value) (next_kind[p] == kind && next_subject[p] == subject && next_value[p] == value)
 
 c_decl {
 \#include "events.h"
@@ -36,8 +24,8 @@ c_code {
     for (p = 0; p < PROCESSES; p++) {
       const struct event *event = &events[now.which][p][now.position[p]];
       now.next_kind[p] = event->kind;
-      now.next_request[p] = event->request;
-      now.next_nc[p] = event->nc;
+      now.next_subject[p] = event->subject;
+      now.next_value[p] = event->value;
       sum += now.position[p];
     }
     if (sum <= shown[now.which]) return;

@@ -12,8 +12,8 @@ const job = z.strictObject({
   stopsAtViolation: z.boolean().default(false),
   /** True: with the trace of each schedule. */
   traces: z.boolean().default(false),
-  /** True: with the flight records of each schedule, not only of one that failed. */
-  records: z.boolean().default(false),
+  /** With the flight records of each schedule whose seed is a multiple of this; 0: only of one that failed. */
+  recordedEvery: z.int().default(0),
   /** True: a schedule that fails is made smaller first. */
   shrinks: z.boolean().default(false),
   /** A file with flight records, which are replayed in the place of seeds. */
@@ -31,7 +31,7 @@ export interface JobReport {
   readonly violations: readonly { readonly invariant: string; readonly detail: string }[];
   readonly plan?: unknown;
   readonly trace?: readonly string[];
-  /** The flight record of each gateway, of a schedule that failed or if `records` is true. */
+  /** The flight record of each gateway, of a schedule that failed, and by `recordedEvery`. */
   readonly flights?: readonly string[];
 }
 

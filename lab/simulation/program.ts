@@ -28,10 +28,10 @@ function report(line: JobReport): void {
   process.stdout.write(`${JSON.stringify(line)}\n`);
 }
 
-async function runSeeds({ first, count, stopsAtViolation, records }: Job): Promise<void> {
+async function runSeeds({ first, count, stopsAtViolation, recordedEvery }: Job): Promise<void> {
   for (let seed = first; seed < first + count; seed += 1) {
     const { violations, events, requests, flights } = await runPlan(planOf(seed), { trace: false });
-    const isRecorded = records || violations.length > 0;
+    const isRecorded = violations.length > 0 || (recordedEvery > 0 && seed % recordedEvery === 0);
     report({ seed, events, requests, violations, ...(isRecorded && { flights: flights() }) });
     if (violations.length > 0 && stopsAtViolation) return;
   }

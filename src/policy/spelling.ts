@@ -154,6 +154,7 @@ function foldCase(text: string): string {
     .toLowerCase();
 }
 
+/** Decodes all that any server could, and drops the percent signs that are left: classic ASP reads `s%ite` as `site`. */
 function decodeAll(text: string): string {
   let decoded = text;
   for (let pass = 0; pass < PASSES && decoded.includes('%'); pass += 1) {
@@ -161,7 +162,7 @@ function decodeAll(text: string): string {
       String.fromCharCode(Number.parseInt(wide ?? narrow ?? '', 16)),
     );
   }
-  return decoded.replace(OVERLONG, (bytes) => {
+  return decoded.replaceAll('%', '').replace(OVERLONG, (bytes) => {
     const [middle = 0, last = 0] = Array.from(bytes.slice(-2), (byte) => byte.charCodeAt(0));
     return String.fromCharCode(((middle & 0x1f) << 6) | (last & 0x3f));
   });

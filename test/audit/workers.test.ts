@@ -351,7 +351,7 @@ test('counts the age of a segment from its begin, whichever process began it', a
   await mkdir(join(directory, 'r1'));
   await writeFile(join(directory, 'r1', FIRST), header + sealLine(opening) + record + sealLine(seal));
   await open(directory, 'r1', { segment: { size: 2 ** 28, age: DAY, keep: 7 * DAY } });
-  await until(async () => (await readdir(join(directory, 'r1'))).includes('000000000002.jsonl'), 30_000);
+  await until(async () => (await readdir(join(directory, 'r1'))).includes('000000000002.jsonl'));
   await closing.at(-1)?.();
   expect(await check(directory)).toMatchObject({ alterations: [], notes: [], segments: 2, records: 1 });
 });

@@ -136,6 +136,7 @@ describe('audit search', () => {
     ['a formula with a sign', '+cmd|x', "'+cmd|x"],
     ['a formula with a minus', '-2+3', "'-2+3"],
     ['a formula with an at', '@SUM(A1)', "'@SUM(A1)"],
+    ['a formula as a Japanese spreadsheet reads it', '\uff1d1+1', "'\uff1d1+1"],
     ['a formula after a tab', '\t=1', "'\t=1"],
     ['a formula that has to be quoted', '=HYPERLINK("x","y")', `"'=HYPERLINK(""x"",""y"")"`],
     ['a formula further on', 'a=1', 'a=1'],

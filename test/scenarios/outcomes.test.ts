@@ -248,6 +248,7 @@ describe('a pause', () => {
     const upstream = await startUpstream((request, response) => {
       const challenge = { 'www-authenticate': 'Digest realm="r", nonce="n"' };
       if (request.headers.authorization === undefined) response.writeHead(401, challenge).end();
+      else if (request.url === '/ok') response.end('ok');
       else held.push(response);
     });
     closing.push(upstream.close);
@@ -258,7 +259,9 @@ describe('a pause', () => {
     };
     const gateway = await startGateway({ [NAME]: { origin: upstream.origin, settings } });
     closing.push(gateway.close);
-    const ask = () => askOnce({ get: (target) => fetch(`${gateway.origin}${target}`) }, '/x');
+    const ask = (target = '/x') => askOnce({ get: (path) => fetch(`${gateway.origin}${path}`) }, target);
+    // Else the others would wait for what the first one shows of the credential.
+    expect(await ask('/ok')).toEqual(OK);
     const first = ask();
     await until(() => held.length === 1);
     const waiting = [ask(), ask(), ask()];

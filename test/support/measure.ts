@@ -1,8 +1,11 @@
-/** CPU time of this process since a call, in milliseconds: on a busy machine the time of a clock says little. */
+/**
+ * CPU time of this thread since a call, in milliseconds. On a busy machine the time of a clock says little, and that of
+ * the process has the work of other threads in it.
+ */
 export function cpuMeter(): () => number {
-  const before = process.cpuUsage();
+  const before = process.threadCpuUsage();
   return () => {
-    const { user, system } = process.cpuUsage(before);
+    const { user, system } = process.threadCpuUsage(before);
     return (user + system) / 1000;
   };
 }

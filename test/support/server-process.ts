@@ -14,6 +14,10 @@ const RETRY_MS = 10;
 const PORTS_TRIED = 5;
 /** 10,000 more, which is the second port of a Redis in a Cluster, is below 32768, too. */
 const FREE_PORTS = [10_000, 22_768] as const;
+/** More than jest has workers. */
+const PARTS = 16;
+const PART = Math.floor((FREE_PORTS[1] - FREE_PORTS[0]) / PARTS);
+let lastPort = randomInt(PART);
 
 const PID_FILE = 'server.pid';
 
@@ -165,7 +169,7 @@ export function listens(port: number): Promise<boolean> {
  */
 export async function freePort(): Promise<number> {
   for (;;) {
-    const port = randomInt(...FREE_PORTS);
+    const port = nextPort();
     const server = createServer().listen(port, '127.0.0.1');
     try {
       await once(server, 'listening');
@@ -176,4 +180,10 @@ export async function freePort(): Promise<number> {
     await once(server, 'close');
     return port;
   }
+}
+
+/** Each worker of jest has ports of its own: no other one takes a port between its release and the server's bind. */
+function nextPort(): number {
+  lastPort = (lastPort + 1) % PART;
+  return FREE_PORTS[0] + PART * (Number(process.env['JEST_WORKER_ID'] ?? 0) % PARTS) + lastPort;
 }

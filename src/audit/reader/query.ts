@@ -337,6 +337,6 @@ export function csvLine(cells: readonly (string | number | undefined)[]): string
 /** Marks formulas as text for spreadsheets, and escapes control characters: clients choose the content of records. */
 function csvCell(text: string): string {
   const shown = text.replace(/[^\t\n]+/g, printable);
-  const harmless = /^[=+\-@\t]/.test(shown) ? `'${shown}` : shown;
+  const harmless = /^[=+\-@\t\uff0b\uff0d\uff1d\uff20]/.test(shown) ? `'${shown}` : shown;
   return /[",\n]/.test(harmless) ? `"${harmless.replaceAll('"', '""')}"` : harmless;
 }

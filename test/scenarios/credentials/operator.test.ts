@@ -203,7 +203,7 @@ describe.each([
     const scene = await startWith(NEW);
     expect(await get(scene)).toBe(200);
     await seal(scene.sealed, withdraw, scene.name);
-    await until(async () => (await states(scene)).length === 1, 20_000);
+    await until(async () => (await states(scene)).length === 1);
     expect(await states(scene)).toEqual(['1 in use']);
     expect(logged(scene).filter(({ level }) => level === 'warn' || level === 'error')).toEqual([]);
   });
@@ -228,7 +228,7 @@ describe.each([
     await seal(scene.sealed, withdraw, scene.name);
     const told =
       'next version withdrawn, but it is in use, and stays until the upstream refuses it or a restart';
-    await until(() => logged(scene).some(({ msg }) => msg === told), 20_000);
+    await until(() => logged(scene).some(({ msg }) => msg === told));
     expect(logged(scene).find(({ msg }) => msg === told)).toMatchObject({
       level: 'warn',
       credential: scene.name,

@@ -424,7 +424,7 @@ describe('Expect: 100-continue', () => {
       const folder = await mkdtemp(join(tmpdir(), 'upload-'));
       try {
         const file = join(folder, 'body');
-        const args = ['-sS', '--max-time', '20', '-H', 'Expect: 100-continue', '--expect100-timeout', '15'];
+        const args = ['-sS', '--max-time', '120', '-H', 'Expect: 100-continue', '--expect100-timeout', '60'];
         const ask = async (length: number) => {
           await writeFile(file, Buffer.alloc(length, 'x'));
           const format = '%{stderr}%{http_code} %{size_upload}';
@@ -436,7 +436,7 @@ describe('Expect: 100-continue', () => {
         const begun = performance.now();
         expect(await ask(LARGE)).toBe(`200 ${LARGE}`);
         expect(await ask(2_000_000)).toBe('413 0');
-        expect(performance.now() - begun).toBeLessThan(10_000);
+        expect(performance.now() - begun).toBeLessThan(60_000);
       } finally {
         await rm(folder, { recursive: true });
       }

@@ -1,4 +1,4 @@
-import { appendFileSync } from 'node:fs';
+import { appendFileSync, readFileSync } from 'node:fs';
 import { relative } from 'node:path';
 import { ModernFakeTimers } from '@jest/fake-timers';
 import { ModuleMocker } from 'jest-mock';
@@ -6,11 +6,15 @@ import { ModuleMocker } from 'jest-mock';
 const TICK_MS = 50;
 /** Less than any timeout that a test waits for, and many times what a busy machine needs to change programs. */
 const STANDSTILL_MS = 100;
+/** Short waits for a processor within this time (ms) make a timeout end as a long one does. */
+const WINDOW_MS = 4 * TICK_MS;
+const NS_PER_MS = 1_000_000;
 
 /**
- * Lets a failed test run again if the machine stood still while it ran: some tests need timeouts of half a second to see
- * them end, and after a standstill everything that was under way is too late. Any other failure is final. A test that needs
- * a package which this machine lacks counts as not run, and the end of the run lists it; with CI set it fails.
+ * Lets a failed test run again if the machine stood still while it ran, at once or in parts: some tests need timeouts of
+ * half a second to see them end, and after a standstill everything that was under way is too late. Any other failure is
+ * final. A test that needs a package which this machine lacks counts as not run, and the end of the run lists it; with CI
+ * set it fails.
  */
 export default class Environment {
   global = globalThis;
@@ -21,6 +25,9 @@ export default class Environment {
   #lastAt = 0;
   #cpu = process.cpuUsage();
   #longestMs = 0;
+  #waitedMs = waitedMs();
+  /** The waits for a processor that ended within the window. */
+  #waits = [];
   #file;
   // Jest puts others in their place for each file.
   #exit = process.exit;
@@ -53,6 +60,7 @@ export default class Environment {
     } else if (name === 'test_start') {
       this.#measure();
       this.#longestMs = 0;
+      this.#waits = [];
     } else if (name === 'test_done') {
       // After a standstill, timers of the test may be called before the tick.
       this.#measure();
@@ -83,6 +91,23 @@ export default class Environment {
     const workedMs = (cpu.user + cpu.system - this.#cpu.user - this.#cpu.system) / 1000;
     this.#longestMs = Math.max(this.#longestMs, now - this.#lastAt - TICK_MS - workedMs);
     [this.#lastAt, this.#cpu] = [now, cpu];
+    const waited = waitedMs();
+    this.#waits = this.#waits.filter(({ at }) => now - at < WINDOW_MS);
+    this.#waits.push({ at: now, ms: waited - this.#waitedMs });
+    this.#waitedMs = waited;
+    const together = this.#waits.reduce((sum, { ms }) => sum + ms, 0);
+    this.#longestMs = Math.max(this.#longestMs, together);
+  }
+}
+
+/** How long the main thread was ready to run and had no processor so far, where the system counts it (Linux). */
+function waitedMs() {
+  try {
+    const [, waitedNs] = readFileSync('/proc/self/schedstat', 'latin1').split(' ');
+    return Number(waitedNs) / NS_PER_MS;
+  } catch {
+    // The gaps between the ticks are what is left to go by.
+    return 0;
   }
 }
 
