@@ -30,7 +30,6 @@ test.each([
   ['same-count', 1, 'process'],
   ['credential-circuit', 5, 'process'],
   ['circuit-without-window', 6, 'process'],
-  ['no-probe', 18, 'process'],
   ['ownership-of-parked', 13, 'input'],
   ['count-goes-back', 13, 'input'],
 ])('the records of %s, seed %d, show it again', async (mutation, seed, place) => {

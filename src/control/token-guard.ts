@@ -1,9 +1,10 @@
 import { createHash, createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
+import { senderNetwork } from '../base/network.ts';
 
-/** Wrong tokens from one address within this time before further ones must wait for its end. */
+/** Wrong tokens from one address, or one /64 of IPv6, within this time before further ones must wait for its end. */
 const FAILURES = 10;
 const WAIT_MS = 60_000;
-/** Number of failure counters. Addresses are hashed onto them, which bounds the memory. */
+/** Number of failure counters. Senders are hashed onto them, which bounds the memory. */
 const COUNTS = 4096;
 
 /** Access that a token gives: to everything, or to reading alone. */
@@ -45,7 +46,8 @@ export class TokenGuard {
   tryToken(token: string, address: string, now: number): Verdict {
     const hash = createHash('sha256').update(token).digest();
     for (const [access, wanted] of this.#hashes) if (timingSafeEqual(hash, wanted)) return access;
-    const place = createHmac('sha256', this.#key).update(address).digest().readUInt32BE() % COUNTS;
+    const place =
+      createHmac('sha256', this.#key).update(senderNetwork(address)).digest().readUInt32BE() % COUNTS;
     const failures = this.#failures.get(place);
     if (failures === undefined || now >= failures.until) {
       this.#failures.set(place, { count: 1, until: now + WAIT_MS });

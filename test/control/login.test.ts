@@ -104,6 +104,14 @@ test('wrong tokens of an address are counted for a minute from the first one', (
   expect(guesses(60_000)).toEqual([...tenWrong, 60]);
 });
 
+test('wrong tokens of all addresses of a /64 count together', () => {
+  const guard = new TokenGuard({ full: tokenSha256 });
+  const verdicts = Array.from({ length: 11 }, (_, host) =>
+    guard.tryToken('guess', `2001:db8:0:1::${host + 1}`, 0),
+  );
+  expect(verdicts).toEqual([...Array.from({ length: 10 }, () => 'wrong'), 60]);
+});
+
 test('sign-ins and open sessions are counted', async () => {
   const origin = await start();
   const cookies: string[] = [];
