@@ -89,12 +89,21 @@ async function startCluster(): Promise<RedisSide> {
   const { nodes, close } = await startRedisCluster(MASTERS, { replicas: true });
   const shards: RedisSide['shards'] = async () => {
     let found: readonly Shard[] = [];
-    await until(async () => {
+    await holds('each master has a replica', async () => {
       found = await shardsOf(nodes);
       return found.length === MASTERS;
     });
     for (const node of nodes) await servesAll(node);
     return found;
+  };
+  /** As `until`; an error has what each node knows of the others. */
+  const holds = async (what: string, check: () => Promise<boolean>): Promise<void> => {
+    try {
+      await until(check);
+    } catch (error) {
+      const known = nodes.map((node) => node.command('CLUSTER', 'NODES').catch(String));
+      throw new Error([`not so: ${what}`, ...(await Promise.all(known))].join('\n'), { cause: error });
+    }
   };
   await shards();
   return {
@@ -103,7 +112,10 @@ async function startCluster(): Promise<RedisSide> {
     async failOver({ master: lost, replica: next }) {
       const membership = await lost.read('nodes.conf');
       await lost.kill();
-      await until(async () => next !== undefined && (await roleOf(next)).isMaster);
+      await holds(
+        `${next?.port} has the place of ${lost.port}`,
+        async () => next !== undefined && (await roleOf(next)).isMaster,
+      );
       await lost.restart({ files: { 'nodes.conf': membership } });
       await shards();
     },

@@ -240,6 +240,8 @@ export async function startRedisCluster(
         `cluster-announce-port ${port}`,
         'cluster-node-timeout 1000',
         'cluster-require-full-coverage no',
+        // On a busy machine a replica may lose some elections; its data must not become too old for the next one.
+        'cluster-replica-validity-factor 0',
       ];
       return { node: await startRedis({ ...setup, settings }), bus };
     }),

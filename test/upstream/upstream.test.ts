@@ -639,29 +639,15 @@ describe('checks', () => {
     expect(ended.events).toEqual(['1 failing closed']);
     expect(ended.upstream.preferred.state.reason).toContain('500');
     await ended.addresses.close(ended.upstream.close());
-    const [before, { checks }] = [ended.seen.checks, other.seen];
-    await until(() => other.seen.checks > checks + 3);
+    const othersMore = async (): Promise<void> => {
+      const { checks } = other.seen;
+      await until(() => other.seen.checks > checks + 3);
+    };
+    // One that was sent before the end may arrive after it.
+    await othersMore();
+    const before = ended.seen.checks;
+    await othersMore();
     expect(ended.seen.checks).toBe(before);
-  });
-
-  test('end before the requests that are under way', async () => {
-    let checks = 0;
-    const origin = await listen((_req, res) => {
-      checks += 1;
-      res.end();
-    });
-    const health = { interval: 10, path: '/health', failback: 1 };
-    const [ended, other] = [open({ origins: [origin], health }), open({ origins: [origin], health })];
-    await until(() => ended.events.length > 0 && other.events.length > 0);
-    const over = Promise.withResolvers<void>();
-    const closing = ended.addresses.close(over.promise);
-    await other.addresses.close(other.upstream.close());
-    const before = checks;
-    const third = open({ origins: [await listen((_req, res) => res.end())], health });
-    await until(() => third.events.length > 0);
-    expect(checks).toBe(before);
-    over.resolve();
-    await closing;
   });
 
   test('only connect where no path is configured', async () => {
