@@ -168,8 +168,9 @@ export class RedisSession {
     const keys = pulseKeys(commands);
     await Promise.all(keys.map((key) => this.#beatOn(commands, key)));
     this.#beaten = new Set(keys);
-    // A half-open connection would stay subscribed forever without messages.
-    const deaf = setTimeout(() => this.#messages.disconnect(), redis.timeoutMs);
+    // A half-open connection would stay subscribed forever without messages. It may have been replaced when this is due.
+    const messages = this.#messages;
+    const deaf = setTimeout(() => messages.disconnect(), redis.timeoutMs);
     await this.#echo.promise.finally(() => clearTimeout(deaf));
   }
 
