@@ -32,7 +32,11 @@ interface Body {
 
 const REQUEST_LINE = /^([!#$%&'*+.^_`|~\w-]+) ([\x21-\x7e\x80-\xff]+) HTTP\/(1\.[01])$/;
 const FIELD = /^([!#$%&'*+.^_`|~\w-]+):[\t ]*([\t\x20-\x7e\x80-\xff]*)$/;
-const CHUNK_LINE = /^([\da-f]+)(?:[\t ]*;[\t\x20-\x7e\x80-\xff]*)?$/i;
+/** RFC 9112 §7.1.1, without the white space of older senders. */
+const CHUNK_LINE =
+  /^([\da-f]+)(?:;[!#$%&'*+.^_`|~\w-]+(?:=(?:[!#$%&'*+.^_`|~\w-]+|"(?:[\t\x20\x21\x23-\x5b\x5d-\x7e\x80-\xff]|\\[\t\x20-\x7e\x80-\xff])*"))?)*$/i;
+/** RFC 9110 §6.5.1 forbids them as trailers: of the framing, and of the connection. */
+const NO_TRAILER = /^(?:content-length|transfer-encoding|connection|proxy-connection|keep-alive|upgrade)$/i;
 
 /**
  * Reads the requests of a connection by the letter of RFC 9112, without a parser that the gateway uses. What can be read
@@ -149,9 +153,7 @@ function readTrailers(text: string, start: number, body: string): Body {
   const end = text.indexOf('\r\n\r\n', start);
   if (end === -1) return { body, end: undefined, rest: 'incomplete' };
   const fields = readFields(text.slice(start, end).split('\r\n'));
-  // RFC 9110 §6.5.1 forbids fields of the framing.
-  const isFraming = fields?.some(([name]) => /^(?:content-length|transfer-encoding)$/i.test(name));
-  return fields === undefined || isFraming === true
+  return fields === undefined || fields.some(([name]) => NO_TRAILER.test(name))
     ? { body, end: undefined, rest: 'malformed' }
     : { body, end: end + 4, rest: 'nothing' };
 }
