@@ -3,7 +3,7 @@
  * credential (docs/develop/flight-recorder.md): each step takes place only as the next event. A trace is of one credential
  * in one process. The versions in its rotation are a set of bits.
  *
- * What another process has seen, and what an operator does, may happen at any time.
+ * News of another process, and actions of an operator, may come at any time.
  */
 #define NEXT next_kind[0]
 #define SUBJECT next_subject[0]
@@ -24,7 +24,7 @@
 int members;
 byte subject = NOBODY;
 byte verifies_by;
-/* What the verification under way has found of each version: the last reply, and answers that were refused. */
+/* Findings of the verification under way about each version: the last reply, and answers that were refused. */
 byte replied[VERSIONS] = NONE;
 byte refusals[VERSIONS];
 byte tried[VERSIONS] = NONE;
@@ -54,7 +54,7 @@ inline judge_all(version) {
 }
 
 /*
- * What the verification has found of the other versions: whether one is accepted, and whether each was asked until its
+ * Findings of the verification about the other versions: whether one is accepted, and whether each was asked until its
  * refusal is certain. One whose nonce may have been dropped is asked twice, if a minute may have more than one attempt.
  */
 inline judge_others(version) {

@@ -63,14 +63,14 @@ function isModelled(processes: readonly Recorded[], [offer, ...others]: readonly
     const [first] = events;
     if (first?.kind !== 'exchange') continue;
     if (record.head.isCut && first.nc > 1) return false;
-    // What a client's request obtains, a question about its credential answers, too, and the other way round.
+    // A challenge of a client's request is answered by a question about its credential, too, and the other way round.
     const isOfBoth = offer !== undefined && (offer.request === 0) !== (first.request === 0);
     if (isOfBoth && record.events.includes(offer)) return false;
   }
   return others.length === 0;
 }
 
-/** What one process recorded of one nonce. */
+/** The events of one nonce that one process recorded. */
 interface Recorded {
   readonly record: FlightRecord;
   readonly events: (Exchange | Taken)[];

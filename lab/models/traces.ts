@@ -8,13 +8,13 @@ import { spin } from './spin.ts';
 
 export interface TraceEvent<Kind extends string = string> {
   readonly kind: Kind;
-  /** What it is about, as a number: a request, or a version. */
+  /** Its subject, as a number: a request, or a version. */
   readonly subject: number;
   /** 0: the event has none. */
   readonly value: number;
 }
 
-/** What became of one thing that a model knows. */
+/** The events of one thing that a model knows. */
 export interface Trace<Kind extends string = string> {
   readonly name: string;
   /** A record that shows it. */

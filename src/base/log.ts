@@ -38,7 +38,7 @@ export function createLog(target: LogTarget, base: Readonly<Record<string, unkno
   return pino(options, { write: (line: string) => void stream.write(readable(JSON.parse(line, plain))) });
 }
 
-/** What clients and upstreams send must not command the terminal. */
+/** Text of clients and upstreams must not command the terminal. */
 function plain(_key: string, value: unknown): unknown {
   return typeof value === 'string' ? printableLines(value) : value;
 }

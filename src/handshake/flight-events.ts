@@ -41,7 +41,7 @@ export interface ExchangeEvent {
   readonly counted: boolean;
 }
 
-/** What becomes of the versions of a credential at one upstream. */
+/** The events of the versions of a credential at one upstream. */
 export const CREDENTIAL_KINDS = [
   'offer',
   'verifies',
@@ -68,7 +68,7 @@ export interface CredentialEvent {
   readonly owner: number;
   /** The versions in question; of an offer, the current one first; after a promotion, all of them, that in use first. */
   readonly versions: readonly string[];
-  /** What it follows from, as `trial`; empty: only one thing. */
+  /** The reason, such as `trial`; empty: there is only one. */
   readonly by: string;
   /** Of a reply or a verdict; empty: the event has none. */
   readonly result: string;

@@ -39,7 +39,7 @@ export interface BodySource {
   readonly onBytes: (count: number, framing: number) => void;
 }
 
-/** What the bodies of one client take, in bytes. */
+/** The memory that the bodies of one client take, in bytes. */
 class ClientUse implements ClientState {
   bytes = 0;
 

@@ -7,7 +7,7 @@ import type { FlightRecorder, RecordedCredential } from '../handshake/flight-rec
 import type { CredentialVersion, Renew, Reply, Transport } from './credential-version.ts';
 import { type CredentialNews, Rotation, type RotationNews, type RotationState } from './rotation.ts';
 
-/** What shows that the upstream refuses a version. */
+/** The evidence that the upstream refuses a version. */
 type RefusedBy = 'verdict' | 'reply' | 'trial' | 'test';
 
 /** Why a version is put in use. */

@@ -49,7 +49,7 @@ class PseudonymKeyError extends Error {
 export class PseudonymWriter {
   /** That of this process alone. */
   readonly folder: string;
-  /** What a key is of. */
+  /** The values that one key hides: those of a month, a client, or an address. */
   readonly scope: KeyScope;
   #hidesAddress = false;
   #parameters: ReadonlySet<string> = new Set();
