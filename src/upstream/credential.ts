@@ -241,7 +241,8 @@ export class UpstreamCredential {
       this.#waiting.endTest(call, 'proceed');
       return response;
     }
-    this.#waiting.endAnyTest();
+    // Nearly always nobody waits, and each request comes here.
+    if (this.#waiting.busy) this.#waiting.endAnyTest();
     if (response.status < 300 && request.method === 'GET') this.#questions.lastTarget = request.target;
     this.versions.accept(version);
     if (this.versions.rotation.others.length > 0) this.#tryCandidates();
