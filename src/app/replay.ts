@@ -178,7 +178,7 @@ export class Replay {
     const relaxed = this.#relaxedBy(rules, client, names);
     if (!isCut && grant !== undefined) {
       // With another value, a rule before may allow the request, with another credential.
-      const before = names.length === 0 ? [] : relaxed.alone.slice(0, client.allow.indexOf(grant.rule));
+      const before = relaxed.alone.slice(0, client.allow.indexOf(grant.rule));
       const others = before.flatMap((each) =>
         targets.map((target) => decided(relaxed.rules, each, { ...request, target, headers }, at)),
       );
