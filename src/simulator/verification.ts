@@ -129,14 +129,17 @@ interface Expectation {
   bodyHash(hash: HashName): Promise<string>;
 }
 
-export type DigestFault =
-  | 'malformed'
-  | 'realm'
-  | 'uri'
-  | 'algorithm'
-  | 'qop'
-  | 'unknown-user'
-  | 'wrong-response';
+export const digestFaults = [
+  'malformed',
+  'realm',
+  'uri',
+  'algorithm',
+  'qop',
+  'unknown-user',
+  'wrong-response',
+] as const;
+
+export type DigestFault = (typeof digestFaults)[number];
 
 /** A correct digest, with the values that Authentication-Info needs. */
 export interface Proof {
