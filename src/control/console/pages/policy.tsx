@@ -1,54 +1,36 @@
-import { useEffect, useId, useState } from 'preact/hooks';
+import { useId } from 'preact/hooks';
 import type { ExplanationView } from '../../client-view.ts';
-import { messageOf, post } from '../api.ts';
 import { snapshot } from '../live.ts';
+import { type ExplainedRequest, ObservedRefusal, useExplanation } from '../parts/explanation.tsx';
 import { changeQuery, clientLink, deploymentLink, type PageProps } from '../parts/links.tsx';
-import { ObservedRefusal } from '../parts/observed-refusal.tsx';
 import { type Fact, Facts } from '../parts/table.tsx';
 
 const METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'];
 const FIELDS = ['client', 'deployment', 'method', 'target'] as const;
 
-type Request = Readonly<Record<(typeof FIELDS)[number], string>>;
-
 /** Tells what the gateway would do with a request, and which rule decides. The address holds the request. */
 export function PolicyPage({ query }: PageProps) {
   const asked = readRequest(query);
-  const [explanation, setExplanation] = useState<ExplanationView>();
-  const [error, setError] = useState<string>();
-  const key = JSON.stringify(asked);
-  useEffect(() => {
-    setExplanation(undefined);
-    setError(undefined);
-    if (asked.target === '') return;
-    const ended = new AbortController();
-    post<ExplanationView>('/api/policy/explain', asked, ended.signal).then(
-      setExplanation,
-      (reason: unknown) => {
-        if (!ended.signal.aborted) setError(messageOf(reason));
-      },
-    );
-    return () => ended.abort();
-  }, [key]);
+  const explained = useExplanation(asked.target === '' ? undefined : asked);
   return (
     <>
-      <ExplainForm key={key} asked={asked} />
+      <ExplainForm key={JSON.stringify(asked)} asked={asked} />
       <div role="status">
-        {error !== undefined && <p class="panel down">{error}</p>}
-        {explanation !== undefined && <Explanation explanation={explanation} />}
+        {typeof explained === 'string' && <p class="panel down">{explained}</p>}
+        {typeof explained === 'object' && <Explanation explanation={explained} />}
       </div>
     </>
   );
 }
 
-function readRequest(query: URLSearchParams): Request {
+function readRequest(query: URLSearchParams): ExplainedRequest {
   const [client = '', deployment = '', method = '', target = ''] = FIELDS.map(
     (name) => query.get(name) ?? '',
   );
   return { client, deployment, method: method === '' ? 'GET' : method, target };
 }
 
-function ExplainForm({ asked }: { readonly asked: Request }) {
+function ExplainForm({ asked }: { readonly asked: ExplainedRequest }) {
   const now = snapshot.value;
   const target = useId();
   const clients = now?.clients.map(({ name }) => name).filter((name) => name !== '') ?? [];
