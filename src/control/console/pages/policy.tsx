@@ -99,43 +99,43 @@ function Choice({ label, name, value, options, none }: ChoiceProps) {
 }
 
 function Explanation({ explanation }: { readonly explanation: ExplanationView }) {
-  const { allowed, status, code } = explanation;
   return (
     <section class="panel" aria-label="Explanation">
       <p class="headline">
-        <span class={`badge ${allowed ? 'ok' : 'down'}`}>
-          {allowed ? '● allowed' : `■ refused: ${status} ${code}`}
-        </span>
+        {explanation.allowed ? (
+          <span class="badge ok">● allowed</span>
+        ) : (
+          <span class="badge down">{`■ refused: ${explanation.status} ${explanation.code}`}</span>
+        )}
       </p>
       <Facts facts={factsOf(explanation)} />
     </section>
   );
 }
 
-function factsOf(explanation: ExplanationView): Fact[] {
-  const { allowed, rule, detail, client, deployment, operation, site, siteAdded, wouldRefuse } = explanation;
-  const facts: Fact[] = [
-    ['Because', detail],
-    ['Decided by', rule === '' ? '' : <code>{rule}</code>],
-    ['Observed', wouldRefuse === null ? '' : <ObservedRefusal refusal={wouldRefuse} />],
-    ['Rule ends', explanation.ends],
-    ['Ended rules', explanation.endedRules.length === 0 ? '' : <Lines lines={explanation.endedRules} />],
-    ['Client', client === '' ? '' : clientLink(client)],
-    ['Deployment', deployment === '' ? '' : deploymentLink(deployment)],
-    ['Operation', operation === '' && allowed ? 'none that is listed' : operation],
-    ['Site', site === '' ? '' : `${site}${siteAdded ? ', which the gateway adds' : ''}`],
-    [
-      'Credential',
-      explanation.credential === '' ? '' : `${explanation.credential}, named by ${explanation.credentialBy}`,
-    ],
-    ['Sends', explanation.sends === '' ? '' : <code>{explanation.sends}</code>],
-    ...explanation.parameters.map(([name, value]): Fact => [name, <code>{value}</code>]),
-    [
-      'Limits',
-      explanation.limits.length === 0 ? allowed ? 'none' : '' : <Lines lines={explanation.limits} />,
-    ],
+function factsOf(explanation: ExplanationView): (Fact | false)[] {
+  const { client, deployment, rule, endedRules } = explanation;
+  const of: readonly Fact[] = [
+    ['Client', clientLink(client)],
+    ...(deployment === '' ? [] : [['Deployment', deploymentLink(deployment)] as const]),
   ];
-  return facts.filter(([, description]) => description !== '');
+  const ended = endedRules.length > 0 && (['Ended rules', <Lines lines={endedRules} />] as const);
+  const decided = rule !== '' && (['Decided by', <code>{rule}</code>] as const);
+  if (!explanation.allowed) return [['Because', explanation.detail], decided, ended, ...of];
+  const { wouldRefuse, ends, operation, site, siteAdded, credential, credentialBy, limits } = explanation;
+  return [
+    decided,
+    wouldRefuse !== undefined && ['Observed', <ObservedRefusal refusal={wouldRefuse} />],
+    ends !== '' && ['Rule ends', ends],
+    ended,
+    ...of,
+    ['Operation', operation || 'none that is listed'],
+    site !== '' && ['Site', `${site}${siteAdded ? ', which the gateway adds' : ''}`],
+    ['Credential', `${credential}, named by ${credentialBy}`],
+    ['Sends', <code>{explanation.sends}</code>],
+    ...Object.entries(explanation.parameters).map(([name, value]): Fact => [name, <code>{value}</code>]),
+    ['Limits', limits.length === 0 ? 'none' : <Lines lines={limits} />],
+  ];
 }
 
 function Lines({ lines }: { readonly lines: readonly string[] }) {

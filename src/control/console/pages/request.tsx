@@ -262,12 +262,14 @@ function Decision({ row }: { readonly row: RequestRow }) {
   );
 }
 
-function verdictOf({ allowed, rule, status, code, detail, wouldRefuse }: ExplanationView) {
-  if (allowed) {
+function verdictOf(explanation: ExplanationView) {
+  const { rule } = explanation;
+  if (explanation.allowed) {
+    const { wouldRefuse } = explanation;
     return (
       <>
         allowed by <code>{rule}</code>
-        {wouldRefuse !== null && (
+        {wouldRefuse !== undefined && (
           <>
             , <ObservedRefusal refusal={wouldRefuse} />
           </>
@@ -275,6 +277,7 @@ function verdictOf({ allowed, rule, status, code, detail, wouldRefuse }: Explana
       </>
     );
   }
+  const { status, code, detail } = explanation;
   return (
     <>
       refused with {status} {code}
