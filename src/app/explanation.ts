@@ -1,4 +1,5 @@
 import { type ErrorCode, GatewayError } from '../base/errors.ts';
+import { getOrInsert } from '../base/get-or-insert.ts';
 import { joinedValue, type RawHeaders } from '../base/raw-headers.ts';
 import { endText, formatInstant } from '../base/units.ts';
 import { type ApiKey, apiKeysOf } from '../config/api-keys.ts';
@@ -153,16 +154,13 @@ const knownRoutes = new WeakMap<Config, ExplainedRoutes>();
 
 /** The routes of a configuration. */
 export function routesOf(config: Config): ExplainedRoutes {
-  const known = knownRoutes.get(config);
-  if (known !== undefined) return known;
-  const routes: ExplainedRoutes = new Routes(
-    Object.entries(config.deployments).map(([name, settings]) => ({
+  return getOrInsert(knownRoutes, config, () => {
+    const routes = Object.entries(config.deployments).map(([name, settings]) => ({
       deployment: { name, settings },
       match: { ...settings.match, baseUrl: settings.baseUrl },
-    })),
-  );
-  knownRoutes.set(config, routes);
-  return routes;
+    }));
+    return new Routes(routes);
+  });
 }
 
 function rulePath(config: Config, client: Client, rule: Rule): string {

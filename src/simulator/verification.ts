@@ -1,4 +1,5 @@
 import { timingSafeEqual } from 'node:crypto';
+import { getOrInsert } from '../base/get-or-insert.ts';
 import { type AlgorithmName, algorithms, type HashName, hashOf, wireText } from './hashes.ts';
 import type { Account } from './settings.ts';
 
@@ -23,9 +24,9 @@ export class Accounts {
       const account: KnownAccount = {
         sites: new Set(sites),
         secretHashes(hash) {
-          const known = hashes.get(hash) ?? secrets.map((secret) => hashOf(hash, name, wireRealm, secret));
-          hashes.set(hash, known);
-          return known;
+          return getOrInsert(hashes, hash, () =>
+            secrets.map((secret) => hashOf(hash, name, wireRealm, secret)),
+          );
         },
       };
       this.#byName.set(name, account);
