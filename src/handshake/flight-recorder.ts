@@ -145,8 +145,7 @@ export class FlightRecorder {
 
   /** A client's request begins. Returns the number of its event, which the caller passes to `ended`. */
   request(
-    deployment: string,
-    credential: string,
+    { deployment, credential }: RecordedCredential,
     { method, body, facts }: Pick<UpstreamRequest, 'method' | 'body' | 'facts'>,
   ): number {
     this.#requests += 1;
@@ -203,7 +202,7 @@ export class FlightRecorder {
   }
 
   /** A nonce was taken over from another process. */
-  taken(deployment: string, credential: string, { challenge, count }: ParkedChallenge): void {
+  taken({ deployment, credential }: RecordedCredential, { challenge, count }: ParkedChallenge): void {
     const slot = this.#next(this.#events, 'taken', deployment, credential);
     slot.nonce = markOf(challenge.nonce);
     slot.nc = count;
