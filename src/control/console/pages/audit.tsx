@@ -2,16 +2,9 @@ import { useEffect, useId, useRef, useState } from 'preact/hooks';
 import type { EventRow, RequestRow } from '../../audit-view.ts';
 import { bytes, latency, momentWithSeconds } from '../format.ts';
 import { snapshot } from '../live.ts';
-import { NewLines, operationOf } from '../parts/audit-lines.tsx';
+import { NewLines, operationOf, placeOf } from '../parts/audit-lines.tsx';
 import { type Field, FieldFrame, TimeField } from '../parts/fields.tsx';
-import {
-  clientLink,
-  codeLink,
-  deploymentLink,
-  type PageProps,
-  requestHref,
-  searchLink,
-} from '../parts/links.tsx';
+import { clientLink, codeLink, type PageProps, requestHref, searchLink } from '../parts/links.tsx';
 import { MoreButton, SearchProgress, useSearch, WithoutAudit } from '../parts/search.tsx';
 import { type Column, Table } from '../parts/table.tsx';
 
@@ -260,15 +253,6 @@ function identifiersOf({ parameters, site }: RequestRow) {
 /** Only what the server takes: an address that was edited by hand may have more. */
 function criteriaOf(query: URLSearchParams): URLSearchParams {
   return new URLSearchParams([...query].filter(([name, value]) => value !== '' && CRITERIA.includes(name)));
-}
-
-/** On a phone a cell is a grid, so its content has to be one element. */
-function placeOf({ deployment, site }: RequestRow) {
-  return (
-    <span>
-      {deploymentLink(deployment)} {searchLink('site', site)}
-    </span>
-  );
 }
 
 function endOf({ status, code, outcome }: RequestRow) {
