@@ -71,11 +71,8 @@ export function recordedRequest({ access, outcome }: FoundRequest): RecordedRequ
 
 function knownParameters(parameters: RecordedRequest['parameters']): RecordedRequest['parameters'] {
   const entries = Object.entries(parameters);
-  const isHidden = ([, value]: (typeof entries)[number]): boolean => [value].flat().some(isHiddenValue);
+  const isHidden = ([, value]: (typeof entries)[number]): boolean =>
+    [value].flat().some((each) => each !== null && isPseudonym(each));
   if (!entries.some(isHidden)) return parameters;
   return Object.fromEntries(entries.map((entry) => [entry[0], isHidden(entry) ? null : entry[1]]));
-}
-
-function isHiddenValue(value: string | null): boolean {
-  return value !== null && isPseudonym(value);
 }

@@ -295,18 +295,14 @@ function* credentialIssues(deployment: Accepted<Deployment>): Generator<CrossIss
 function* stripPrefixIssues({ rewrite: change, match: rule }: Accepted<Deployment>): Generator<CrossIssue> {
   const prefix = change?.stripPrefix;
   if (prefix === undefined || rule === undefined) return;
-  if ('pathPrefix' in rule && (rule.pathPrefix === undefined || startsWithPath(rule.pathPrefix, prefix)))
-    return;
+  const { pathPrefix } = rule;
+  const isFirst = pathPrefix === undefined || `${pathPrefix}/`.startsWith(`${prefix}/`);
+  if ('pathPrefix' in rule && isFirst) return;
   yield {
     path: ['rewrite', 'stripPrefix'],
     message:
       'is not how match.pathPrefix begins, so no request has it: take the first segments of that prefix',
   };
-}
-
-/** True if a path has all segments of `beginning` as its first ones. */
-function startsWithPath(path: string, beginning: string): boolean {
-  return `${path}/`.startsWith(`${beginning}/`);
 }
 
 function isEmpty(entries: object | undefined): boolean {

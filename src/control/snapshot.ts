@@ -9,7 +9,6 @@ import {
   type AuditState,
   type CredentialVersionState,
   type DeploymentState,
-  type ErrorState,
   type GatewayState,
   mergeAudits,
   statusOf,
@@ -36,7 +35,6 @@ import type {
   DeploymentDetail,
   DeploymentSettings,
   DeploymentView,
-  ErrorView,
   Problem,
   Snapshot,
   State,
@@ -132,7 +130,12 @@ function consoleView(state: GatewayState, counts: Counts, source: ConsoleSource)
     ),
     deployments,
     clients: clientViews(source.clients(), counts),
-    errors: state.errors.map(errorView),
+    errors: state.errors.map(({ detail: advice, ...error }) => ({
+      ...error,
+      title: titleOf(error.code),
+      status: statusOfCode(error.code),
+      advice,
+    })),
     audit: auditView([state.audit, state.workers?.audit].flatMap((audit) => audit ?? [])),
   };
 }
@@ -204,10 +207,6 @@ function credentialView(state: CredentialVersionState): CredentialView {
     ...(role !== undefined && { role }),
     ...(changedAt !== undefined && { changedAt }),
   };
-}
-
-function errorView({ detail, ...error }: ErrorState): ErrorView {
-  return { ...error, title: titleOf(error.code), status: statusOfCode(error.code), advice: detail };
 }
 
 function auditView(audits: readonly AuditState[]): AuditView | null {
@@ -345,7 +344,11 @@ export function gatewayCondition(
   ];
   if (own.length + theirs.length > 0) {
     const { reasons, ...whole } = summarize([...own, ...theirs]);
-    return { ...whole, reasons: [...reasons, ...attention], problems: problems.toSorted(worstFirst) };
+    return {
+      ...whole,
+      reasons: [...reasons, ...attention],
+      problems: problems.toSorted((a, b) => RANK[a.state] - RANK[b.state]),
+    };
   }
   return {
     state: 'ok',
@@ -356,10 +359,6 @@ export function gatewayCondition(
 }
 
 const RANK: Readonly<Record<State, number>> = { down: 0, degraded: 1, ok: 2 };
-
-function worstFirst(a: Problem, b: Problem): number {
-  return RANK[a.state] - RANK[b.state];
-}
 
 function summarize(findings: readonly Finding[]): Condition {
   const down = findings.filter(({ state }) => state === 'down');

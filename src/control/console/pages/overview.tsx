@@ -71,10 +71,6 @@ const COLUMNS: readonly Column<Row>[] = [
   numbers('In flight', ({ inFlight }) => inFlight, count),
 ];
 
-function rowText({ name, origin, state, reasons }: Row): string {
-  return [name, origin, state, ...reasons].join(' ');
-}
-
 /** Recent errors that the overview shows; the page of errors has all. */
 const ERRORS = 3;
 
@@ -98,7 +94,9 @@ export function OverviewPage() {
           columns={COLUMNS}
           rows={rows}
           keyOf={({ name }) => name}
-          {...(rows.length > FEW && { textOf: rowText })}
+          {...(rows.length > FEW && {
+            textOf: (row: Row) => [row.name, row.origin, row.state, ...row.reasons].join(' '),
+          })}
           noun="deployment"
           empty="No deployments are configured."
         />
