@@ -157,7 +157,7 @@ export class LogReading implements Disposable {
 }
 
 /** The log that a command reads, and how. */
-interface LogOptions extends Part {
+export interface LogOptions extends Part {
   readonly config: string;
   readonly key: readonly string[];
   /** True: pseudonyms stay as they are. */

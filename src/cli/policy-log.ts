@@ -5,17 +5,20 @@ import type { FoundRequest } from '../audit/reader/query.ts';
 import { search } from '../audit/reader/search.ts';
 import { loadConfig } from '../config/load.ts';
 import type { Config } from '../config/schema.ts';
-import { collectFiles, fromOption, type OpenedLog, openLog, replicaOption, toOption } from './audit-log.ts';
+import {
+  collectFiles,
+  fromOption,
+  type LogOptions,
+  type OpenedLog,
+  openLog,
+  replicaOption,
+  toOption,
+} from './audit-log.ts';
 import type { Io } from './io.ts';
 
 /** The log and the requests to take from it. */
-export interface LogArguments {
-  readonly config: string;
+export interface LogArguments extends LogOptions {
   readonly logConfig?: string;
-  readonly key: readonly string[];
-  readonly replica?: string;
-  readonly from: string;
-  readonly to?: string;
 }
 
 /** Adds the options that select requests of an audit log. */
