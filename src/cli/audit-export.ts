@@ -13,7 +13,6 @@ import {
   nothingFound,
   openAuditConfig,
   openLog,
-  partOf,
   replicaOption,
   streamRedisOf,
   toOption,
@@ -72,7 +71,7 @@ async function exportFiles(io: Io, options: ExportArguments): Promise<ExitStatus
   using log = await openLog(io, { config, key, replica, asRecorded, shown });
   let isEmpty = true;
   const lines = async function* (): AsyncGenerator<string, void> {
-    const query = partOf({ replica, from, to });
+    const query = { replica, since: from, until: to };
     for await (const { line } of allRecords({ ...log.options, query })) {
       isEmpty = false;
       yield `${line}\n`;

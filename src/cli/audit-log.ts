@@ -3,7 +3,7 @@ import { InvalidArgumentError, Option } from 'commander';
 import { findingText, type PlacedFinding } from '../audit/findings.ts';
 import { type AuditKeys, auditKeys } from '../audit/keys.ts';
 import { PseudonymReader } from '../audit/reader/pseudonym-reader.ts';
-import { instantAfter, instantAt, type Query, replicaCriterion } from '../audit/reader/query.ts';
+import { instantAfter, instantAt, replicaCriterion } from '../audit/reader/query.ts';
 import { processOf } from '../audit/replica-name.ts';
 import { foldersIn, segmentSizes } from '../audit/segments/segment.ts';
 import { BufferGc } from '../base/buffer-gc.ts';
@@ -17,22 +17,13 @@ import { SourceReader } from '../credentials/sources.ts';
 import type { RedisOptions } from '../redis/connection.ts';
 import { readAuditKey } from '../setup/audit.ts';
 import { ContentReading, readRedis } from '../setup/content.ts';
-import { CommandError, type Io, note, type Output, processContext } from './io.ts';
+import { CommandError, type Io, note, processContext } from './io.ts';
 
 /** The options that select a part of the log. */
 interface Part {
   readonly replica?: string | undefined;
   readonly from?: string | undefined;
   readonly to?: string | undefined;
-}
-
-/** Returns the query for a part of the log. */
-export function partOf({ replica, from, to }: Part): Query {
-  return {
-    ...(replica !== undefined && { replica }),
-    ...(from !== undefined && { since: from }),
-    ...(to !== undefined && { until: to }),
-  };
 }
 
 /** Says where a command looked: what it did not find may be in another folder, or in another time. */
@@ -50,29 +41,55 @@ export async function nothingFound(
   return `nothing found: ${what} in ${directory} (${listNames(folders)})${after}${before}${end}`;
 }
 
-/** A command's reading of an audit log: its progress on a terminal, and notes of what is wrong in the log. */
+const MIB = 1024 * 1024;
+/** Uncompressed bytes before anything is shown, so that a short command shows nothing. */
+const SILENT = 16 * MIB;
+const SHOWN_EVERY_MS = 100;
+/** Puts the cursor of a terminal at the start of its line, and clears the line. */
+const CLEAR_LINE = '\x1b[G\x1b[K';
+
+interface ReadingOptions {
+  /** A replica with its workers, or one worker; undefined: all. */
+  readonly replica?: string | undefined;
+  /** False: the progress is not shown. */
+  readonly shown?: boolean | undefined;
+}
+
+/**
+ * A command's reading of an audit log. On a terminal, stderr shows how much has been read, and about how long the rest
+ * takes; it gets notes of what is wrong in the log.
+ */
 export class LogReading implements Disposable {
   readonly #io: Io;
   readonly #gc = new BufferGc();
-  readonly progress: ReadProgress;
+  readonly #begun = performance.now();
+  /** Sizes of the files that are read, in bytes; undefined: nothing is shown. */
+  readonly #sizes: ReadonlyMap<string, number> | undefined;
+  #total: number;
+  #done = 0;
+  #uncompressed = 0;
+  #isShown = false;
+  #shownAt = Number.NEGATIVE_INFINITY;
   /** True: a part of the log could not be read or trusted. */
   isIncomplete = false;
 
-  private constructor(io: Io, progress: ReadProgress) {
+  private constructor(io: Io, sizes: ReadonlyMap<string, number> | undefined) {
     this.#io = io;
-    this.progress = progress;
+    this.#sizes = sizes;
+    this.#total = [...(sizes?.values() ?? [])].reduce((sum, size) => sum + size, 0);
   }
 
   /**
-   * Begins to read the log of a replica, or of all. `shown`: false if the progress is not to be shown.
+   * Begins to read the log of a replica, or of all.
    * @throws Error if a directory cannot be read
    */
   static async of(
     io: Io,
     directory: string,
-    options: { readonly replica?: string | undefined; readonly shown?: boolean | undefined } = {},
+    { replica, shown = true }: ReadingOptions = {},
   ): Promise<LogReading> {
-    return new LogReading(io, await ReadProgress.of(io.stderr, directory, options));
+    const isShown = shown && io.stderr.isTTY === true;
+    return new LogReading(io, isShown ? await segmentSizes(directory, replica) : undefined);
   }
 
   /** Options of the readers of the log. */
@@ -80,9 +97,11 @@ export class LogReading implements Disposable {
     return {
       onBytes: (count: number, stored: number): void => {
         this.#gc.add(count);
-        this.progress.add(count, stored);
+        if (this.#sizes !== undefined) this.#add(count, stored);
       },
-      onSkipped: (file: string): void => this.progress.skip(file),
+      onSkipped: (file: string): void => {
+        this.#total -= this.#sizes?.get(file) ?? 0;
+      },
       onUnreadable: (finding: PlacedFinding): void => {
         this.isIncomplete = true;
         this.#note(finding);
@@ -91,25 +110,51 @@ export class LogReading implements Disposable {
     };
   }
 
+  /** Removes the line from the terminal, before something else is printed. The next bytes show it again. */
+  hide(): void {
+    if (this.#isShown) this.#io.stderr.write(CLEAR_LINE);
+    this.#isShown = false;
+  }
+
   [Symbol.dispose](): void {
-    this.progress.hide();
+    this.hide();
   }
 
   #note(finding: PlacedFinding): void {
-    this.progress.hide();
+    this.hide();
     note(this.#io, findingText(finding));
+  }
+
+  #add(bytes: number, stored: number): void {
+    this.#uncompressed += bytes;
+    this.#done += stored;
+    const now = performance.now();
+    if (this.#uncompressed < SILENT || now - this.#shownAt < SHOWN_EVERY_MS) return;
+    this.#shownAt = now;
+    this.#isShown = true;
+    // The segment that a gateway writes to grows meanwhile.
+    const total = Math.max(this.#total, this.#done);
+    const percentage = Math.floor((this.#done / total) * 100);
+    const left = this.#timeLeft(total);
+    this.#io.stderr.write(
+      `${CLEAR_LINE}${percentage}% of ${Math.ceil(total / MIB)} MiB read, about ${left} left`,
+    );
+  }
+
+  #timeLeft(total: number): string {
+    const seconds = (performance.now() - this.#begun) / 1000;
+    const left = this.#done === 0 ? 0 : (seconds * (total - this.#done)) / this.#done;
+    if (left < 90) return `${Math.ceil(left)} s`;
+    return left < 5_400 ? `${Math.ceil(left / 60)} min` : `${Math.ceil(left / 3_600)} h`;
   }
 }
 
 /** The log that a command reads, and how. */
-interface LogOptions {
+interface LogOptions extends ReadingOptions {
   readonly config: string;
   readonly key: readonly string[];
-  readonly replica?: string | undefined;
   /** True: pseudonyms stay as they are. */
   readonly asRecorded?: boolean | undefined;
-  /** False: the progress is not shown. */
-  readonly shown?: boolean | undefined;
 }
 
 /**
@@ -128,89 +173,6 @@ export async function openLog(io: Io, { config, key, replica, asRecorded, shown 
     options: { directory, keys, pseudonyms, ...reading.options },
     [Symbol.dispose]: () => reading[Symbol.dispose](),
   };
-}
-
-const MIB = 1024 * 1024;
-/** Uncompressed bytes before anything is shown, so that a short command shows nothing. */
-const SILENT = 16 * MIB;
-const SHOWN_EVERY_MS = 100;
-/** Puts the cursor of a terminal at the start of its line, and clears the line. */
-const CLEAR_LINE = '\x1b[G\x1b[K';
-
-/** Shows on stderr how much of an audit log has been read, and about how long the rest takes, if that is a terminal. */
-export class ReadProgress implements Disposable {
-  readonly #stream: Output;
-  readonly #begun = performance.now();
-  /** Sizes of the files that are read, in bytes; undefined: nothing is shown. */
-  readonly #sizes: ReadonlyMap<string, number> | undefined;
-  #total: number;
-  #done = 0;
-  #uncompressed = 0;
-  #isShown = false;
-  #shownAt = Number.NEGATIVE_INFINITY;
-
-  private constructor(stream: Output, sizes: ReadonlyMap<string, number> | undefined) {
-    this.#stream = stream;
-    this.#sizes = sizes;
-    this.#total = [...(sizes?.values() ?? [])].reduce((sum, size) => sum + size, 0);
-  }
-
-  /**
-   * Creates the progress of a command that reads the log of a replica, or of all; nothing is shown unless stderr is a
-   * terminal.
-   * @throws Error if a directory cannot be read
-   */
-  static async of(
-    stderr: Output,
-    directory: string,
-    {
-      replica,
-      shown = true,
-    }: { readonly replica?: string | undefined; readonly shown?: boolean | undefined } = {},
-  ): Promise<ReadProgress> {
-    const isShown = shown && stderr.isTTY === true;
-    return new ReadProgress(stderr, isShown ? await segmentSizes(directory, replica) : undefined);
-  }
-
-  /** Counts a block: its bytes, and how many bytes of the file it took. */
-  add(bytes: number, stored: number): void {
-    if (this.#sizes === undefined) return;
-    this.#uncompressed += bytes;
-    this.#done += stored;
-    const now = performance.now();
-    if (this.#uncompressed < SILENT || now - this.#shownAt < SHOWN_EVERY_MS) return;
-    this.#shownAt = now;
-    this.#isShown = true;
-    // The segment that a gateway writes to grows meanwhile.
-    const total = Math.max(this.#total, this.#done);
-    const percentage = Math.floor((this.#done / total) * 100);
-    const left = this.#timeLeft(total);
-    this.#stream.write(
-      `${CLEAR_LINE}${percentage}% of ${Math.ceil(total / MIB)} MiB read, about ${left} left`,
-    );
-  }
-
-  /** Takes a file that is not read from the total. */
-  skip(file: string): void {
-    this.#total -= this.#sizes?.get(file) ?? 0;
-  }
-
-  /** Removes the line from the terminal, before something else is printed. The next bytes show it again. */
-  hide(): void {
-    if (this.#isShown) this.#stream.write(CLEAR_LINE);
-    this.#isShown = false;
-  }
-
-  [Symbol.dispose](): void {
-    this.hide();
-  }
-
-  #timeLeft(total: number): string {
-    const seconds = (performance.now() - this.#begun) / 1000;
-    const left = this.#done === 0 ? 0 : (seconds * (total - this.#done)) / this.#done;
-    if (left < 90) return `${Math.ceil(left)} s`;
-    return left < 5_400 ? `${Math.ceil(left / 60)} min` : `${Math.ceil(left / 3_600)} h`;
-  }
 }
 
 /** The audit section of a configuration, with its keys. */

@@ -15,7 +15,6 @@ import {
   fromOption,
   nothingFound,
   openLog,
-  partOf,
   replicaOption,
   toOption,
 } from './audit-log.ts';
@@ -74,8 +73,9 @@ async function runSearch(
 ): Promise<ExitStatus> {
   const query = {
     ...given,
-    ...partOf({ from, to }),
-    ...(address !== undefined && { address: addressForms(address) }),
+    since: from,
+    until: to,
+    address: address === undefined ? undefined : addressForms(address),
   };
   using log = await openLog(io, { config, key, replica: query.replica, asRecorded });
   const { reading, options } = log;
@@ -96,8 +96,8 @@ async function runSearch(
       yield each;
     }
   };
-  await printLines(io, formatted(seen(), format), reading.progress);
-  reading.progress.hide();
+  await printLines(io, formatted(seen(), format), reading);
+  reading.hide();
   if (isEmpty)
     note(io, await nothingFound(directory, { replica: query.replica, from, to }, 'no request', 'matches'));
   const status: ExitStatus = reading.isIncomplete ? 1 : 0;

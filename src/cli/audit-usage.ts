@@ -21,7 +21,6 @@ import {
   fromOption,
   nothingFound,
   openLog,
-  partOf,
   replicaOption,
   toOption,
 } from './audit-log.ts';
@@ -68,9 +67,9 @@ async function runUsage(io: Io, options: UsageArguments): Promise<ExitStatus> {
     ...log.options,
     by,
     lists: identifierLists(deployments),
-    query: partOf({ replica, from, to }),
+    query: { replica, since: from, until: to },
   });
-  reading.progress.hide();
+  reading.hide();
   await print(io, textOf(usage, options));
   if (usage.total.requests === 0) {
     note(io, await nothingFound(log.section.directory, { replica, from, to }, 'no request'));

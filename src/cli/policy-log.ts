@@ -11,7 +11,6 @@ import {
   nothingFound,
   openAuditConfig,
   openLog,
-  partOf,
   replicaOption,
   toOption,
 } from './audit-log.ts';
@@ -64,10 +63,7 @@ export class RecordedLog {
     using log = await openLog(this.#io, { config: logConfig, key, replica });
     const found = search({
       ...log.options,
-      query: {
-        ...partOf({ replica, from, to }),
-        ...(this.#client !== undefined && { client: this.#client }),
-      },
+      query: { replica, since: from, until: to, client: this.#client },
       onCut: () => undefined,
     });
     for await (const each of found) if ('access' in each) yield each;
