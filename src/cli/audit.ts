@@ -138,7 +138,7 @@ async function runVerify(io: Io, options: VerifyArguments): Promise<ExitStatus> 
     ...witnessed,
     timestampAuthorities,
   });
-  reading.progress.hide();
+  reading.hide();
   const empty = result.segments === 0;
   const place = replica === undefined ? directory : `${directory}, ${replica}`;
   // Names in the folder can hold what clears a terminal, or ends a line.
