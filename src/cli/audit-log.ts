@@ -17,7 +17,7 @@ import { SourceReader } from '../credentials/sources.ts';
 import type { RedisOptions } from '../redis/connection.ts';
 import { readAuditKey } from '../setup/audit.ts';
 import { ContentReading, readRedis } from '../setup/content.ts';
-import { CommandError, type Io, note, processContext } from './io.ts';
+import { CommandError, type ExitStatus, type Io, note, processContext } from './io.ts';
 
 /** The options that select a part of the log. */
 interface Part {
@@ -48,30 +48,22 @@ const SHOWN_EVERY_MS = 100;
 /** Puts the cursor of a terminal at the start of its line, and clears the line. */
 const CLEAR_LINE = '\x1b[G\x1b[K';
 
-interface ReadingOptions {
-  /** A replica with its workers, or one worker; undefined: all. */
-  readonly replica?: string | undefined;
-  /** False: the progress is not shown. */
-  readonly shown?: boolean | undefined;
-}
-
 /**
- * A command's reading of an audit log. On a terminal, stderr shows how much has been read, and about how long the rest
- * takes; it gets notes of what is wrong in the log.
+ * A command's reading of an audit log: notes of what is wrong in the log, and, on a terminal, how much has been read, and
+ * about how long the rest takes.
  */
 export class LogReading implements Disposable {
   readonly #io: Io;
   readonly #gc = new BufferGc();
   readonly #begun = performance.now();
-  /** Sizes of the files that are read, in bytes; undefined: nothing is shown. */
+  /** Sizes of the files that are read, in bytes; undefined: the progress is not shown. */
   readonly #sizes: ReadonlyMap<string, number> | undefined;
   #total: number;
   #done = 0;
   #uncompressed = 0;
   #isShown = false;
   #shownAt = Number.NEGATIVE_INFINITY;
-  /** True: a part of the log could not be read or trusted. */
-  isIncomplete = false;
+  #isIncomplete = false;
 
   private constructor(io: Io, sizes: ReadonlyMap<string, number> | undefined) {
     this.#io = io;
@@ -86,7 +78,7 @@ export class LogReading implements Disposable {
   static async of(
     io: Io,
     directory: string,
-    { replica, shown = true }: ReadingOptions = {},
+    { replica, shown = true }: Pick<LogOptions, 'replica' | 'shown'> = {},
   ): Promise<LogReading> {
     const isShown = shown && io.stderr.isTTY === true;
     return new LogReading(io, isShown ? await segmentSizes(directory, replica) : undefined);
@@ -97,20 +89,25 @@ export class LogReading implements Disposable {
     return {
       onBytes: (count: number, stored: number): void => {
         this.#gc.add(count);
-        if (this.#sizes !== undefined) this.#add(count, stored);
+        this.#add(count, stored);
       },
       onSkipped: (file: string): void => {
         this.#total -= this.#sizes?.get(file) ?? 0;
       },
       onUnreadable: (finding: PlacedFinding): void => {
-        this.isIncomplete = true;
+        this.#isIncomplete = true;
         this.#note(finding);
       },
       onNote: (finding: PlacedFinding): void => this.#note(finding),
     };
   }
 
-  /** Removes the line from the terminal, before something else is printed. The next bytes show it again. */
+  /** 1: a part of the log could not be read or trusted. */
+  get status(): ExitStatus {
+    return this.#isIncomplete ? 1 : 0;
+  }
+
+  /** Removes the progress from the terminal, before something else is printed. The next bytes show it again. */
   hide(): void {
     if (this.#isShown) this.#io.stderr.write(CLEAR_LINE);
     this.#isShown = false;
@@ -125,7 +122,9 @@ export class LogReading implements Disposable {
     note(this.#io, findingText(finding));
   }
 
+  /** Counts a block: its bytes, and how many bytes of the file it took. */
   #add(bytes: number, stored: number): void {
+    if (this.#sizes === undefined) return;
     this.#uncompressed += bytes;
     this.#done += stored;
     const now = performance.now();
@@ -136,9 +135,8 @@ export class LogReading implements Disposable {
     const total = Math.max(this.#total, this.#done);
     const percentage = Math.floor((this.#done / total) * 100);
     const left = this.#timeLeft(total);
-    this.#io.stderr.write(
-      `${CLEAR_LINE}${percentage}% of ${Math.ceil(total / MIB)} MiB read, about ${left} left`,
-    );
+    const text = `${percentage}% of ${Math.ceil(total / MIB)} MiB read, about ${left} left`;
+    this.#io.stderr.write(`${CLEAR_LINE}${text}`);
   }
 
   #timeLeft(total: number): string {
@@ -150,18 +148,23 @@ export class LogReading implements Disposable {
 }
 
 /** The log that a command reads, and how. */
-interface LogOptions extends ReadingOptions {
+interface LogOptions extends Part {
   readonly config: string;
   readonly key: readonly string[];
   /** True: pseudonyms stay as they are. */
   readonly asRecorded?: boolean | undefined;
+  /** False: the progress is not shown. */
+  readonly shown?: boolean | undefined;
 }
 
+export type OpenedLog = Awaited<ReturnType<typeof openLog>>;
+
 /**
- * Opens the log that a configuration names; `options` are those of its readers.
+ * Opens the log that a configuration names, or a part of it; `options` are those of its readers.
  * @throws ConfigError; CommandError if there is no such replica
  */
-export async function openLog(io: Io, { config, key, replica, asRecorded, shown }: LogOptions) {
+export async function openLog(io: Io, given: LogOptions) {
+  const { config, key, replica, from, to, asRecorded, shown } = given;
   const section = await openAuditConfig(io, config, key);
   const { directory, keys } = section;
   await requireReplica(directory, replica);
@@ -170,8 +173,9 @@ export async function openLog(io: Io, { config, key, replica, asRecorded, shown 
   return {
     section,
     reading,
-    options: { directory, keys, pseudonyms, ...reading.options },
-    [Symbol.dispose]: () => reading[Symbol.dispose](),
+    options: { directory, keys, pseudonyms, query: { replica, since: from, until: to }, ...reading.options },
+    nothing: (what: string, predicate?: string) => nothingFound(directory, given, what, predicate),
+    [Symbol.dispose]: () => reading.hide(),
   };
 }
 

@@ -13,7 +13,6 @@ import {
   asRecordedOption,
   collectFiles,
   fromOption,
-  nothingFound,
   openLog,
   replicaOption,
   toOption,
@@ -71,15 +70,14 @@ async function runSearch(
   io: Io,
   { config, key, json, csv, asRecorded, address, from, to, ...given }: SearchArguments,
 ): Promise<ExitStatus> {
+  using log = await openLog(io, { config, key, replica: given.replica, from, to, asRecorded });
+  const { reading, options } = log;
+  const { parameters } = log.section;
   const query = {
     ...given,
-    since: from,
-    until: to,
+    ...options.query,
     address: address === undefined ? undefined : addressForms(address),
   };
-  using log = await openLog(io, { config, key, replica: query.replica, asRecorded });
-  const { reading, options } = log;
-  const { directory, parameters } = log.section;
   let cut = 0;
   const found = search({
     ...options,
@@ -98,10 +96,8 @@ async function runSearch(
   };
   await printLines(io, formatted(seen(), format), reading);
   reading.hide();
-  if (isEmpty)
-    note(io, await nothingFound(directory, { replica: query.replica, from, to }, 'no request', 'matches'));
-  const status: ExitStatus = reading.isIncomplete ? 1 : 0;
-  if (query.id === undefined) return status;
+  if (isEmpty) note(io, await log.nothing('no request', 'matches'));
+  if (query.id === undefined) return reading.status;
   if (parameters.length === 0) {
     note(io, 'audit.parameters is empty: no identifier is recorded, so none can be found');
   }
@@ -111,5 +107,5 @@ async function runSearch(
       `${cut} more requests had lists too long to be recorded whole: the identifier may have been in the rest`,
     );
   }
-  return status;
+  return reading.status;
 }
