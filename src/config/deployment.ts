@@ -243,7 +243,7 @@ const keys = (folder: string) =>
       circuit: circuitSchema()
         .prefault({})
         .describe(
-          'Keeps requests away from an address whose exchanges fail: no connection, a broken one, or a timeout. Responses are not failures, whatever their status, unless `statuses` lists it.',
+          'Keeps requests away from an address whose exchanges fail: no connection, a broken one, or a timeout. A client is refused only once an exchange of its own has failed. Responses are not failures, whatever their status, unless `statuses` lists it.',
         ),
       health: healthSchema()
         .prefault({})
