@@ -9,7 +9,8 @@ import { outboundHeaders } from '../gateway/headers.ts';
 import { parseTarget, Routes } from '../gateway/routing.ts';
 import type { LimitSettings } from '../limits/store.ts';
 import { decide, type Grant, type Request } from '../policy/decide.ts';
-import { withoutPrefix } from '../policy/path.ts';
+import { splitTarget, withoutPrefix } from '../policy/path.ts';
+import { Query } from '../policy/query.ts';
 import {
   ANONYMOUS,
   type Client,
@@ -97,7 +98,7 @@ export function explain(
     const fields = outboundHeaders(headers, '1.1', settings.forwardTrace);
     const request = { method, target: parsed.path, headers: fields, hasBody: hasBody(headers) };
     const { grant, refusal } = judged(rules, client, request, now);
-    const { rule, parameters } = grant;
+    const { rule } = grant;
     const decidingRule =
       refusal === undefined ? rulePath(config, client, rule) : `${clientPath(config, client)}.mode`;
     return {
@@ -119,7 +120,7 @@ export function explain(
       sends: `${method} ${settings.baseUrl[0]}${grant.target}`,
       siteAdded: grant.target !== withoutPrefix(parsed.path, rules.stripPrefix),
       drops: fields.filter((name, at) => at % 2 === 0 && !grant.headers.includes(name)),
-      parameters: Object.fromEntries(parameters),
+      parameters: checkedParameters(rules, grant),
       limits: [
         ...limitTexts(`client ${client.id}`, config.clients.find(({ id }) => id === client.id)?.limits),
         ...limitTexts(`deployment ${name}`, settings.limits),
@@ -141,6 +142,18 @@ export function explain(
       detail,
     };
   }
+}
+
+/** The site and the parameters of the operation of a granted request, decoded, by name. */
+function checkedParameters(
+  { sites, catalogue }: DeploymentRules,
+  { operation, target }: Grant,
+): Readonly<Record<string, string>> {
+  const query = new Query(splitTarget(target).query);
+  const { parameters = [] } = catalogue.operations.find(({ name }) => name === operation) ?? {};
+  const names = [...(sites === undefined ? [] : [sites.parameter]), ...parameters.map(({ name }) => name)];
+  const values = new Map(names.map((name) => [name, query.decode(name)]));
+  return Object.fromEntries([...values].filter((entry): entry is [string, string] => entry[1] !== undefined));
 }
 
 /** Decides as the gateway does; `refusal`: that of rules which are only observed. */

@@ -2,7 +2,7 @@ import { join } from 'node:path';
 import { type Command, InvalidArgumentError } from 'commander';
 import { cosignatureOf } from '../audit/cosignature.ts';
 import { findingText } from '../audit/findings.ts';
-import type { CosignedCounts } from '../audit/reader/head-checks.ts';
+import type { HeadCounts } from '../audit/reader/head-checks.ts';
 import { type Verified, type VerifyOptions, verify } from '../audit/reader/verify.ts';
 import { isSelected, processOf } from '../audit/replica-name.ts';
 import { formatHead, type Head, parseHead } from '../audit/seal.ts';
@@ -265,7 +265,7 @@ function provenText({ checkpoints, provenRecords }: Pick<Verified, 'checkpoints'
   return `${count(checkpoints, 'signed head')} over ${count(provenRecords, 'record')}`;
 }
 
-function cosignedText({ cosigned, cosignedRecords, cosignedAt }: CosignedCounts): string {
+function cosignedText({ cosigned, cosignedRecords, cosignedAt }: HeadCounts): string {
   const heads = count(cosigned, 'cosigned head');
   return `${heads} over ${count(cosignedRecords, 'record')}, the last of ${formatTime(cosignedAt)}`;
 }

@@ -94,12 +94,12 @@ async function proofOf(directory: string, { folder, seq, segments, at }: Placed)
   const path = new ProofPath(folder, seq, target);
   for (const { name, first } of segments.slice(at)) {
     const walk = new ChainWalk({ keys: 'unknown', replica: folder, first });
-    for await (const batches of walkFile(walk, join(directory, folder, name))) {
-      for (const batch of batches) {
-        const proven = path.take(batch, walk.header);
-        if (proven !== undefined) return proven;
-      }
-    }
+    let proven: ProvenRecord | undefined;
+    await walkFile(walk, join(directory, folder, name), (batch) => {
+      proven = path.take(batch, walk.header);
+      return proven !== undefined;
+    });
+    if (proven !== undefined) return proven;
   }
   if (path.signed !== undefined) return path.signed;
   throw new NotProvableError(
