@@ -221,8 +221,8 @@ export class AddressState {
       return this.#countFailure() ?? this.#after('listed');
     }
     this.#failuresInARow = 0;
-    // A late response to a request from before the circuit opened does not end its time.
-    if (this.#refused.size > 0 && this.retryAfterMs(client) === 0) this.#refused.delete(client);
+    // A late response to a request from before the circuit opened shows nothing.
+    if (this.#phase !== 'open' || this.#refused.get(client)?.trial !== undefined) this.#refused.delete(client);
     if (this.status.circuit === 'closed') this.#responses.add(this.#clock.now());
     return this.#after('response');
   }
@@ -272,10 +272,10 @@ export class AddressState {
   }
 
   #refuse(client: string): void {
-    const now = this.#clock.now();
+    const known = this.#refused.get(client);
     // Failures of requests from before the circuit opened do not put its time off.
-    if (this.#phase === 'open' && this.retryAfterMs(client) > 0) return;
-    this.#refused.set(client, { until: now + this.#circuit.open, trial: undefined });
+    if (this.#phase === 'open' && known !== undefined && known.trial === undefined) return;
+    this.#refused.set(client, { until: this.#clock.now() + this.#circuit.open, trial: undefined });
   }
 
   /** Counts a failed exchange while the circuit is closed. */
