@@ -39,7 +39,14 @@ const USUAL = new FieldNames(USUAL_NAMES);
 
 /** Fields that servers, frameworks and proxies use as method, path or host instead of the request line and Host. */
 const OVERRIDES = new FieldNames([
-  ...['-method', 'x-http-method', 'x-http-method-override', 'x-method-override', 'x-tunneled-method'],
+  ...[
+    '_method',
+    '-method',
+    'x-http-method',
+    'x-http-method-override',
+    'x-method-override',
+    'x-tunneled-method',
+  ],
   ...['x-original-method', 'x-forwarded-method', 'x-original-url', 'x-original-uri', 'x-original-path'],
   ...['x-rewrite-url', 'x-rewrite-uri', 'x-forwarded-uri', 'x-forwarded-url', 'x-forwarded-path'],
   ...['x-envoy-original-path', 'x-envoy-original-dst-host', 'x-host'],
@@ -49,9 +56,9 @@ const OVERRIDES = new FieldNames([
 
 const CONTENT_TYPE = 'content-type';
 
-/** True if the field can name another method, path or host. CGI reads `_` and `-` as the same character. */
+/** True if the field can name another method, path or host, in any spelling that CGI takes for the same. */
 export function isOverride(name: string): boolean {
-  return OVERRIDES.has(name) || (name.includes('_') && OVERRIDES.has(name.replaceAll('_', '-')));
+  return OVERRIDES.has(name) || OVERRIDES.resemble(name);
 }
 
 /** Returns the fields that restricted clients may send: the usual ones and these. */
