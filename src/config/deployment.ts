@@ -181,7 +181,7 @@ const keys = (folder: string) =>
       .array(oneOf(ORIGIN_FIELDS), { error: 'a list of field names' })
       .default([])
       .describe(
-        'Response fields of the upstream that a browser would keep for the name of the gateway, such as `strict-transport-security`, and that reach clients all the same. Otherwise all of these end here.',
+        'Response fields of the upstream that a browser would keep for the name of the gateway, such as `strict-transport-security`, or a proxy in front of the gateway would obey, such as `x-accel-redirect`, and that reach clients all the same. Otherwise all of these end here.',
       ),
     operations: operationsSchema()
       .prefault({})

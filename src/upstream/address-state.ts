@@ -222,7 +222,8 @@ export class AddressState {
     }
     this.#failuresInARow = 0;
     // A late response to a request from before the circuit opened shows nothing.
-    if (this.#phase !== 'open' || this.#refused.get(client)?.trial !== undefined) this.#refused.delete(client);
+    if (this.#phase !== 'open' || this.#refused.get(client)?.trial !== undefined)
+      this.#refused.delete(client);
     if (this.status.circuit === 'closed') this.#responses.add(this.#clock.now());
     return this.#after('response');
   }
