@@ -197,7 +197,7 @@ export class UpstreamAddress implements Address, ExchangeObserver {
     this.endChecks();
     await Promise.all(Array.from(this.#credentials.values(), (each) => this.#release(each)));
     // Only requests of the gateway's own can be under way. The upstream may never respond to them.
-    await this.connections.destroy();
+    this.connections.close();
   }
 
   async #runChecks(): Promise<void> {
