@@ -7,7 +7,7 @@ import { type JobReport, runJob } from './simulation/job.ts';
 import { MUTATIONS } from './simulation/mutations.ts';
 
 /** Seeds of one process: a new one begins with a clean memory. */
-const SEEDS_AT_ONCE = 250;
+const SEEDS_AT_ONCE = 1_000;
 /** Each mutation has to be found within so many seeds. */
 const SEEDS_FOR_MUTATION = 1_000;
 const IS_BEHAVIOUR = 'each record is a behaviour of the models';
@@ -100,6 +100,7 @@ interface ScheduleFigures {
 
 async function runSchedules(options: LabOptions): Promise<ScheduleFigures> {
   const { seed, runs = Number.POSITIVE_INFINITY, limitMs, processes, progress } = options;
+  const seedsAtOnce = Math.min(SEEDS_AT_ONCE, Math.ceil(runs / processes));
   const begun = performance.now();
   const failed: JobReport[] = [];
   let next = seed;
@@ -118,7 +119,7 @@ async function runSchedules(options: LabOptions): Promise<ScheduleFigures> {
   const work = async (): Promise<void> => {
     while (next < seed + runs && performance.now() - begun < limitMs) {
       const first = next;
-      const count = Math.min(SEEDS_AT_ONCE, seed + runs - first);
+      const count = Math.min(seedsAtOnce, seed + runs - first);
       next += count;
       const reports: JobReport[] = [];
       await runJob({ first, count, recordedEvery: RECORDED_EVERY }, (report) => {

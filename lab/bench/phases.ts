@@ -1,18 +1,9 @@
-import { readFileSync } from 'node:fs';
-import type { Profiler, Runtime } from 'node:inspector';
-import { SourceMap } from 'node:module';
-import { connect } from 'node:net';
-import { join } from 'node:path';
-import { text } from 'node:stream/consumers';
-import { fileURLToPath } from 'node:url';
+import type { Profiler } from 'node:inspector';
 import { getBorderCharacters, table } from 'table';
-import { CONTENDERS, type Contender, startContender } from '../../test/bench/compare/contenders.ts';
-import { divideCores } from '../../test/bench/compare/cores.ts';
-import { LoadConnections } from '../../test/bench/compare/load.ts';
 import { untilSteady } from '../../test/bench/compare/measure.ts';
 import { cpuBetween, cpuOf } from '../../test/bench/compare/process-tree.ts';
-import { startBenchUpstream } from '../../test/bench/compare/upstream.ts';
 import { PHASES, type Phase, phaseOf } from './phase-rules.ts';
+import { placeOf, withProfiled } from './profiled.ts';
 
 /**
  * Where the CPU time of a request goes: takes a CPU profile of the gateway under load and adds up the time by phase.
@@ -22,47 +13,22 @@ const [name = 'gateway', document = '2KB', connections = '32', seconds = '4'] = 
 const WARM_UP_MS = 8000;
 /** Files that an unknown phase is shown for, at most. */
 const SHOWN = 8;
-const PROFILER = fileURLToPath(new URL('cpu-profiler.js', import.meta.url));
-/** The sockets are in the folder of the contender. */
-const SOCKET = 'profiler';
 
-const maps = new Map<string, SourceMap>();
-
-const measured = CONTENDERS.find((contender) => contender.name === name);
-if (measured === undefined || (document !== '2KB' && document !== '256KB')) {
-  throw new Error(`There is no contender ${name}, or no document ${document}.`);
-}
-const pinned = await divideCores();
-const upstream = await startBenchUpstream();
-let socket = '';
-const profiled: Contender = {
-  ...measured,
-  async prepare(place, bench) {
-    socket = join(place.folder, SOCKET);
-    const command = await measured.prepare(place, bench);
-    return ['env', `NODE_OPTIONS=--import=${PROFILER}`, `BENCH_PROFILER=${socket}`, ...command];
-  },
-};
-const running = await startContender(profiled, upstream, pinned);
-try {
-  const load = await LoadConnections.open(running.question(document), Number(connections));
+const options = { name, document, connections: Number(connections), kind: 'cpu' } as const;
+await withProfiled(options, async ({ running, load, toggle }) => {
   await untilSteady(running, load, WARM_UP_MS);
-  await text(connect(socket));
+  await toggle();
   const before = cpuOf(running.pid);
   const begun = performance.now();
   const requests = await load.saturate(Number(seconds) * 1000);
   const elapsed = (performance.now() - begun) * 1e3;
   const after = cpuOf(running.pid);
-  const profile: Profiler.Profile = JSON.parse(await text(connect(socket)));
-  await load.close();
+  const profile = (await toggle()) as Profiler.Profile;
   const main = `${running.pid}/${running.pid}`;
   const all = cpuBetween(before, after) / 1e3;
   const mainThread = ((after.get(main) ?? 0) - (before.get(main) ?? 0)) / 1e3;
   print(profile, { requests, elapsed, mainThread, otherThreads: all - mainThread });
-} finally {
-  await running.close();
-  await upstream.close();
-}
+});
 
 interface Cost {
   readonly requests: number;
@@ -124,9 +90,9 @@ function sumsOf({ nodes, samples = [], timeDeltas = [] }: Profiler.Profile): Sum
   const visit = (node: Profiler.ProfileNode | undefined, caller: Phase): void => {
     if (node === undefined) return;
     const { functionName } = node.callFrame;
-    const file = fileOf(node.callFrame);
+    const { file } = placeOf(node.callFrame);
     // The profiler itself.
-    if (file.startsWith('node:inspector') || file.endsWith('cpu-profiler.js')) return;
+    if (file.startsWith('node:inspector') || file.endsWith('lab/bench/profiler.js')) return;
     const phase = phaseOf({ file, name: functionName }, caller);
     const us = own.get(node.id) ?? 0;
     byPhase.set(phase, (byPhase.get(phase) ?? 0) + us);
@@ -135,24 +101,4 @@ function sumsOf({ nodes, samples = [], timeDeltas = [] }: Profiler.Profile): Sum
   };
   visit(nodes[0], 'event loop');
   return { byPhase, byFile };
-}
-
-/** Relative to the sources, or from `node_modules/` on. */
-function fileOf({ url, lineNumber, columnNumber }: Runtime.CallFrame): string {
-  const source = sourceMapOf(url)?.findEntry(lineNumber, columnNumber);
-  const file = source !== undefined && 'originalSource' in source ? source.originalSource : url;
-  const [, ours] = /\/src\/(.*)$/.exec(file) ?? [];
-  const [module] = /node_modules\/(?!\.cache).*$/.exec(file) ?? [];
-  return module ?? ours ?? file;
-}
-
-/** The build puts many sources into one file. Undefined: the file is as it was written. */
-function sourceMapOf(url: string): SourceMap | undefined {
-  if (!url.includes('/.cache/bench/')) return undefined;
-  let map = maps.get(url);
-  if (map === undefined) {
-    map = new SourceMap(JSON.parse(readFileSync(new URL(`${url}.map`), 'utf8')));
-    maps.set(url, map);
-  }
-  return map;
 }

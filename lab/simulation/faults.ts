@@ -12,9 +12,11 @@ function gatewayHost({ gateway }: Fault): string {
   return `gateway-${gateway}`;
 }
 
-/** Up to ten minutes forward or backward. */
+/** So far a clock jumps at most, forward or backward. */
+export const JUMP_MS = 600_000;
+
 function jumpMs({ amount }: Fault): number {
-  return (amount - 0.5) * 1_200_000;
+  return (amount - 0.5) * 2 * JUMP_MS;
 }
 
 function pause(process: SimulatedProcess | undefined, until: number): undefined {

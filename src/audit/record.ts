@@ -85,8 +85,33 @@ interface RecordedRequest extends RecordedTarget {
 
 /** Strings without characters to escape (RFC 8259 §7). This test is faster than JSON.stringify. */
 const PLAIN = /^[ !#-[\]-~]*$/;
-/** Names whose JSON is cached. */
+/** Texts of one kind that are kept. */
 const MOST_NAMES = 4096;
+
+/** Texts by the name that they are made of, for names that recur: those of the configuration, and addresses. */
+class Texts {
+  readonly #make: (name: string) => string;
+  readonly #known = new Map<string, string>();
+
+  constructor(make: (name: string) => string) {
+    this.#make = make;
+  }
+
+  of(name: string): string {
+    const known = this.#known.get(name);
+    if (known !== undefined) return known;
+    if (this.#known.size >= MOST_NAMES) this.#known.clear();
+    const text = this.#make(name);
+    this.#known.set(name, text);
+    return text;
+  }
+}
+
+/** The member of a record with this name, by its value. */
+function member(name: string): Texts {
+  // Joined, the text is in one piece; each piece of a record takes memory of its own.
+  return new Texts((value) => [',"', name, '":', json(value)].join(''));
+}
 
 /**
  * Makes the text of records, from `kind` to the end; `recordLine` adds number and time when the place in the log is
@@ -96,8 +121,21 @@ const MOST_NAMES = 4096;
 export class RecordText {
   readonly #replica: string;
   readonly #replicaField: string;
-  /** The JSON of names of the configuration and of addresses, which recur. */
-  readonly #names = new Map<string, string>();
+  readonly #client = member('client');
+  readonly #address = member('address');
+  readonly #deployment = member('deployment');
+  readonly #site = member('site');
+  readonly #operation = member('operation');
+  readonly #method = member('method');
+  readonly #code = member('code');
+  readonly #outcome = member('outcome');
+  readonly #egress = member('egress');
+  readonly #key = member('key');
+  readonly #credentialRule = member('credentialRule');
+  readonly #wouldRefuse = member('wouldRefuse');
+  readonly #version = member('version');
+  readonly #credentialName = new Texts((name) => [',"credential":{"name":', json(name)].join(''));
+  readonly #parameter = new Texts((name) => [json(name), ':'].join(''));
 
   constructor(replica: string) {
     this.#replica = replica;
@@ -107,14 +145,14 @@ export class RecordText {
   access(facts: AccessFacts, { address, path, parameters, cut }: RecordedRequest): string {
     const { key, status, traceId, upstream, credential, credentialRule, wouldRefuse, end } = facts;
     return (
-      `"kind":"access","requestId":${json(facts.requestId)}${this.#replicaField},"client":${this.#name(facts.client)}` +
-      `,"address":${this.#name(address)},"deployment":${this.#name(facts.deployment)},"site":${this.#name(facts.site)}` +
-      `,"operation":${this.#name(facts.operation)},"method":${this.#name(facts.method)},"path":${json(path)}` +
-      `,"parameters":${parametersJson(parameters)}${cut ? ',"cut":true' : ''},"status":${status}` +
-      `,"code":${this.#name(facts.code)}${end === undefined ? '' : this.#end(end)}${traceId === undefined ? '' : `,"traceId":${json(traceId)}`}${upstream === undefined ? '' : this.#upstream(upstream)}` +
-      `${credential === undefined ? '' : this.#credential(credential)}${key === '' ? '' : `,"key":${this.#name(key)}`}` +
-      `${credentialRule === '' ? '' : `,"credentialRule":${this.#name(credentialRule)}`}` +
-      `${wouldRefuse === '' ? '}' : `,"wouldRefuse":${this.#name(wouldRefuse)}}`}`
+      `"kind":"access","requestId":${json(facts.requestId)}${this.#replicaField}${this.#client.of(facts.client)}` +
+      `${this.#address.of(address)}${this.#deployment.of(facts.deployment)}${this.#site.of(facts.site)}` +
+      `${this.#operation.of(facts.operation)}${this.#method.of(facts.method)},"path":${json(path)}` +
+      `,"parameters":${this.#parameters(parameters)}${cut ? ',"cut":true' : ''},"status":${status}` +
+      `${this.#code.of(facts.code)}${end === undefined ? '' : this.#end(end)}${traceId === undefined ? '' : `,"traceId":${json(traceId)}`}${upstream === undefined ? '' : this.#upstream(upstream)}` +
+      `${credential === undefined ? '' : this.#credential(credential)}${key === '' ? '' : this.#key.of(key)}` +
+      `${credentialRule === '' ? '' : this.#credentialRule.of(credentialRule)}` +
+      `${wouldRefuse === '' ? '' : this.#wouldRefuse.of(wouldRefuse)}}`
     );
   }
 
@@ -122,7 +160,7 @@ export class RecordText {
     const { access, requestId, status, code } = facts;
     return (
       `"kind":"outcome","requestId":${json(requestId)}${this.#replicaField},"access":${access}` +
-      `,"status":${status},"code":${this.#name(code)}${this.#end(facts)}}`
+      `,"status":${status}${this.#code.of(code)}${this.#end(facts)}}`
     );
   }
 
@@ -131,39 +169,30 @@ export class RecordText {
   }
 
   #end({ outcome, bytes, durationMs }: ResponseEnd): string {
-    const named = outcome === '' ? '' : `,"outcome":${this.#name(outcome)}`;
+    const named = outcome === '' ? '' : this.#outcome.of(outcome);
     return `${named},"bytes":{"in":${bytes.in},"out":${bytes.out}},"durationMs":${tenths(durationMs)}`;
   }
 
   #upstream(facts: UpstreamFacts): string {
     const { status, attempts, challenged, durationMs, queueMs, connectMs, earlierMs, address, egress } =
       facts;
-    const from = egress === '' ? '' : `,"egress":${this.#name(egress)}`;
+    const from = egress === '' ? '' : this.#egress.of(egress);
     const waits = `${partMs('queueMs', queueMs)}${partMs('connectMs', connectMs)}${partMs('earlierMs', earlierMs)}`;
-    return `,"upstream":{"status":${status},"attempts":${attempts},"challenged":${challenged},"durationMs":${tenths(durationMs)}${waits},"address":${this.#name(address)}${from}}`;
+    return `,"upstream":{"status":${status},"attempts":${attempts},"challenged":${challenged},"durationMs":${tenths(durationMs)}${waits}${this.#address.of(address)}${from}}`;
   }
 
   /** Picks the fields: the object may have others that must not be recorded. */
   #credential({ name, version }: CredentialName): string {
-    return `,"credential":{"name":${this.#name(name)},"version":${this.#name(version)}}`;
+    return `${this.#credentialName.of(name)}${this.#version.of(version)}}`;
   }
 
-  #name(name: string): string {
-    const known = this.#names.get(name);
-    if (known !== undefined) return known;
-    if (this.#names.size >= MOST_NAMES) this.#names.clear();
-    const text = json(name);
-    this.#names.set(name, text);
-    return text;
+  #parameters(parameters: RecordedParameters): string {
+    let text = '{';
+    for (const [name, value] of parameters) {
+      text += `${text === '{' ? '' : ','}${this.#parameter.of(name)}${json(value)}`;
+    }
+    return `${text}}`;
   }
-}
-
-function parametersJson(parameters: RecordedParameters): string {
-  let text = '';
-  for (const [name, value] of parameters) {
-    text += `${text === '' ? '{' : ','}${json(name)}:${json(value)}`;
-  }
-  return text === '' ? '{}' : `${text}}`;
 }
 
 /** A whole line: the record with its number and time. */

@@ -299,7 +299,7 @@ const table = {
     proxyError: 'destination_unavailable',
     headers: ['retry-after', '1'],
     cause:
-      'Most of the last exchanges with every address of the upstream failed (`circuit`), so it is sent no requests for a while.',
+      'Most of the last exchanges with every address of the upstream failed (`circuit`), the last one of this client too, so no request of it is sent for a while.',
     remedy:
       'Retry after the time in `Retry-After`. The log line of the opened circuit has the last failure; `digest-gateway doctor` names the cause.',
   },

@@ -21,10 +21,6 @@ export class PerClient<T extends ClientState> {
     this.#create = create;
   }
 
-  get size(): number {
-    return this.#states.size;
-  }
-
   /** Returns the state of a client; undefined: it has none. */
   find(client: string): T | undefined {
     return this.#states.get(client);

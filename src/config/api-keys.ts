@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import type { Path } from './issues.ts';
-import { instant, listOf, oneOrMore, SECTION, text } from './value-schemas.ts';
+import { instant, listOf, oneOrMore, section, text } from './value-schemas.ts';
 
 /** An API key of a client. */
 export interface ApiKey {
@@ -40,22 +40,19 @@ export const apiKeySha256Schema = () =>
 /** Schema of keys with their ends and notes. */
 export const apiKeysSchema = () =>
   listOf(
-    z.strictObject(
-      {
-        sha256: sha256(HASH).describe('The hash of the key.'),
-        expires: instant()
-          .exactOptional()
-          .describe(
-            'When the key ends: a date, from whose beginning in UTC the key is refused, or a time of RFC 3339. Without it the key has no end.',
-          ),
-        note: text('a note of 1 to 64 characters on one line', NOTE)
-          .exactOptional()
-          .describe(
-            'What the key is called in metrics, the audit log and messages, such as who has it. Without it these show the first 8 digits of its hash. It is not secret.',
-          ),
-      },
-      { error: SECTION },
-    ),
+    section({
+      sha256: sha256(HASH).describe('The hash of the key.'),
+      expires: instant()
+        .exactOptional()
+        .describe(
+          'When the key ends: a date, from whose beginning in UTC the key is refused, or a time of RFC 3339. Without it the key has no end.',
+        ),
+      note: text('a note of 1 to 64 characters on one line', NOTE)
+        .exactOptional()
+        .describe(
+          'What the key is called in metrics, the audit log and messages, such as who has it. Without it these show the first 8 digits of its hash. It is not secret.',
+        ),
+    }),
     'a list of at least one key, such as [{ sha256: HASH, expires: 2027-03-01 }]',
   );
 

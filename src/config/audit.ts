@@ -15,6 +15,7 @@ import {
   period,
   record,
   SECTION,
+  section,
   size,
   text,
   whole,
@@ -31,103 +32,90 @@ export const auditSchema = (folder: string) =>
   });
 
 const auditSection = (folder: string) =>
-  z.strictObject(
-    {
-      directory: fileName(folder).describe(
-        'The directory of the log. Each replica has a folder in it, for its own user only.',
+  section({
+    directory: fileName(folder).describe(
+      'The directory of the log. Each replica has a folder in it, for its own user only.',
+    ),
+    replica: text(NAME_FORM, NAME)
+      .exactOptional()
+      .describe(
+        'The folder that this process writes to; its workers write to `REPLICA@1`, `REPLICA@2` and so on. Without it, the host name, or `gateway` in a container whose host name is its id: the next container continues its log. Two gateways cannot share a folder.',
       ),
-      replica: text(NAME_FORM, NAME)
-        .exactOptional()
-        .describe(
-          'The folder that this process writes to; its workers write to `REPLICA@1`, `REPLICA@2` and so on. Without it, the host name, or `gateway` in a container whose host name is its id: the next container continues its log. Two gateways cannot share a folder.',
-        ),
-      durability: oneOf(['write', 'fsync', 'async'])
-        .default('write')
-        .describe(
-          'When a record counts as safe, so that its response may leave: given to the system (`write`), on disk (`fsync`), or not awaited (`async`).',
-        ),
-      onFailure: oneOf(['refuse', 'serve'])
-        .default('refuse')
-        .describe(
-          'What happens while the log cannot be written: `refuse` responds with 503 `audit-unavailable` until it can; `serve` goes on without records and counts them.',
-        ),
-      keyFile: fileName(folder).describe(
-        'A file with the key of the seals: 256 bits in hex. A holder of the key can forge the log, so keep a copy away from the log.',
+    durability: oneOf(['write', 'fsync', 'async'])
+      .default('write')
+      .describe(
+        'When a record counts as safe, so that its response may leave: given to the system (`write`), on disk (`fsync`), or not awaited (`async`).',
       ),
-      signingKeyFile: fileName(folder)
-        .exactOptional()
+    onFailure: oneOf(['refuse', 'serve'])
+      .default('refuse')
+      .describe(
+        'What happens while the log cannot be written: `refuse` responds with 503 `audit-unavailable` until it can; `serve` goes on without records and counts them.',
+      ),
+    keyFile: fileName(folder).describe(
+      'A file with the key of the seals: 256 bits in hex. A holder of the key can forge the log, so keep a copy away from the log.',
+    ),
+    signingKeyFile: fileName(folder)
+      .exactOptional()
+      .describe(
+        'A file with a private key (Ed25519, PEM) that signs heads of the log, at least once a second while records come. Whoever has the public key can check the log and proofs of records, and cannot forge them. `audit key new` makes both.',
+      ),
+    witness: witness(folder)
+      .exactOptional()
+      .describe(
+        'A witness on another machine, which cosigns signed heads that continue the last one. It needs `signingKeyFile`. Requests do not wait for it.',
+      ),
+    timestamps: timestamps(folder)
+      .exactOptional()
+      .describe(
+        'A time-stamping authority (RFC 3161), which states when the newest signed head was there. It needs `signingKeyFile`. Requests do not wait for it.',
+      ),
+    parameters: z
+      .array(text('the name of a query parameter'), { error: PARAMETERS })
+      .default([])
+      .describe(
+        'The query parameters that are recorded by value. Every other one is recorded by its name only.',
+      ),
+    pseudonyms: section({
+      keysDirectory: fileName(folder).describe(
+        'The directory of the keys, outside of `audit.directory`. Each process makes its keys in a folder in it, for its own user only. Keep it out of copies of the log.',
+      ),
+      fields: z
+        .array(text('address, or parameters.NAME', /^(?:address|parameters\..{1,64})$/), {
+          error: FIELDS,
+        })
+        .min(1, { error: FIELDS })
+        .default(['address'])
         .describe(
-          'A file with a private key (Ed25519, PEM) that signs heads of the log, at least once a second while records come. Whoever has the public key can check the log and proofs of records, and cannot forge them. `audit key new` makes both.',
+          'What is encrypted: `address`, the address of a client, and `parameters.NAME`, the value of a parameter that `audit.parameters` names.',
         ),
-      witness: witness(folder)
-        .exactOptional()
+      per: oneOf(['month', 'client', 'address'])
+        .default('month')
         .describe(
-          'A witness on another machine, which cosigns signed heads that continue the last one. It needs `signingKeyFile`. Requests do not wait for it.',
+          'What has a key of its own, and can be forgotten alone: each `month` (UTC), each `client`, or each `address`. Values of unknown clients are always under the key of the month.',
         ),
-      timestamps: timestamps(folder)
-        .exactOptional()
+    })
+      .exactOptional()
+      .describe(
+        'Values that name persons are recorded encrypted. `audit forget` destroys a key, and with it these values, while the log stays verifiable.',
+      ),
+    segment: section({
+      size: size().prefault('256MiB').describe('A segment is closed, and then compressed, at this size.'),
+      age: period().prefault('1d').describe('A segment is closed, and then compressed, at this age.'),
+      keep: period().prefault('365d').describe('A segment is removed at this age.'),
+      keepUnsent: size()
+        .prefault('10GiB')
         .describe(
-          'A time-stamping authority (RFC 3161), which states when the newest signed head was there. It needs `signingKeyFile`. Requests do not wait for it.',
+          'A segment that a sink has not confirmed is kept beyond `keep`, until a folder has more than this.',
         ),
-      parameters: z
-        .array(text('the name of a query parameter'), { error: PARAMETERS })
-        .default([])
-        .describe(
-          'The query parameters that are recorded by value. Every other one is recorded by its name only.',
-        ),
-      pseudonyms: z
-        .strictObject(
-          {
-            keysDirectory: fileName(folder).describe(
-              'The directory of the keys, outside of `audit.directory`. Each process makes its keys in a folder in it, for its own user only. Keep it out of copies of the log.',
-            ),
-            fields: z
-              .array(text('address, or parameters.NAME', /^(?:address|parameters\..{1,64})$/), {
-                error: FIELDS,
-              })
-              .min(1, { error: FIELDS })
-              .default(['address'])
-              .describe(
-                'What is encrypted: `address`, the address of a client, and `parameters.NAME`, the value of a parameter that `audit.parameters` names.',
-              ),
-            per: oneOf(['month', 'client', 'address'])
-              .default('month')
-              .describe(
-                'What has a key of its own, and can be forgotten alone: each `month` (UTC), each `client`, or each `address`. Values of unknown clients are always under the key of the month.',
-              ),
-          },
-          { error: SECTION },
-        )
-        .exactOptional()
-        .describe(
-          'Values that name persons are recorded encrypted. `audit forget` destroys a key, and with it these values, while the log stays verifiable.',
-        ),
-      segment: z
-        .strictObject(
-          {
-            size: size()
-              .prefault('256MiB')
-              .describe('A segment is closed, and then compressed, at this size.'),
-            age: period().prefault('1d').describe('A segment is closed, and then compressed, at this age.'),
-            keep: period().prefault('365d').describe('A segment is removed at this age.'),
-            keepUnsent: size()
-              .prefault('10GiB')
-              .describe(
-                'A segment that a sink has not confirmed is kept beyond `keep`, until a folder has more than this.',
-              ),
-          },
-          { error: SECTION },
-        )
-        .prefault({})
-        .describe('The files of the log.'),
-      sinks: auditSinksSchema(folder)
-        .exactOptional()
-        .describe(
-          'Receivers that get every record from the files, at least once. A new one gets the whole log that is there.',
-        ),
-    },
-    { error: SECTION },
-  );
+    })
+      .prefault({})
+      .describe('The files of the log.'),
+    sinks: auditSinksSchema(folder)
+      .exactOptional()
+      .describe(
+        'Receivers that get every record from the files, at least once. A new one gets the whole log that is there.',
+      ),
+  });
 
 function* headIssues(
   audit: Accepted<{ witness?: object; timestamps?: object; signingKeyFile?: string }>,
@@ -142,168 +130,141 @@ const VERIFIER_KEY =
   'a key as NAME+ID+BASE64, or the text of FILE.pub of audit key new (-----BEGIN PUBLIC KEY-----)';
 
 const witness = (folder: string) =>
-  z.strictObject(
-    {
-      url: text(
-        'the http:// or https:// address of a witness, such as https://witness.example.org:8090',
-        isEndpoint,
-      ).describe('The witness. `/add-checkpoint` is added.'),
-      publicKey: text(VERIFIER_KEY, (value) =>
-        /^(?:[^\s+]+\+[0-9a-f]{8}\+[A-Za-z0-9+/]+={0,2}|-----BEGIN PUBLIC KEY-----[\s\S]+)\n?$/.test(value),
-      ).describe(
-        'The public key of the witness, as its log has it (`NAME+ID+BASE64`), or in PEM. Other cosignatures are ignored.',
-      ),
-      every: duration().default(10_000).describe('The least time between two heads that it gets.'),
-      timeout: duration().default(10_000).describe('How long it may take to cosign a head.'),
-      tls: receiverTls(folder).prefault({}).describe('TLS 1.2 or later.'),
-    },
-    { error: SECTION },
-  );
+  section({
+    url: text(
+      'the http:// or https:// address of a witness, such as https://witness.example.org:8090',
+      isEndpoint,
+    ).describe('The witness. `/add-checkpoint` is added.'),
+    publicKey: text(VERIFIER_KEY, (value) =>
+      /^(?:[^\s+]+\+[0-9a-f]{8}\+[A-Za-z0-9+/]+={0,2}|-----BEGIN PUBLIC KEY-----[\s\S]+)\n?$/.test(value),
+    ).describe(
+      'The public key of the witness, as its log has it (`NAME+ID+BASE64`), or in PEM. Other cosignatures are ignored.',
+    ),
+    every: duration().default(10_000).describe('The least time between two heads that it gets.'),
+    timeout: duration().default(10_000).describe('How long it may take to cosign a head.'),
+    tls: receiverTls(folder).prefault({}).describe('TLS 1.2 or later.'),
+  });
 
 const timestamps = (folder: string) =>
-  z.strictObject(
-    {
-      url: text(
-        'the http:// or https:// address of a time-stamping authority, such as https://tsa.example.org/tsr',
-        isEndpoint,
-      ).describe('The authority, which gets requests as RFC 3161, section 3.4 has them.'),
-      caFile: fileName(folder).describe(
-        'PEM: the certificates that its time stamps must lead to. Its own must be for time stamps alone.',
-      ),
-      policy: text(
-        'an object identifier, such as 1.3.6.1.4.1.13762.3',
-        /^[0-2](?:\.(?:0|[1-9]\d{0,17})){1,30}$/,
-      )
-        .exactOptional()
-        .describe('The policy that a time stamp must have. Without it, any.'),
-      every: period().prefault('1d').describe('The least time between two time stamps.'),
-      timeout: duration().default(10_000).describe('How long it may take to make a time stamp.'),
-      tls: z
-        .strictObject(
-          {
-            caFile: authoritiesFile(folder),
-          },
-          { error: SECTION },
-        )
-        .prefault({})
-        .describe('TLS 1.2 or later, to the authority.'),
-    },
-    { error: SECTION },
-  );
+  section({
+    url: text(
+      'the http:// or https:// address of a time-stamping authority, such as https://tsa.example.org/tsr',
+      isEndpoint,
+    ).describe('The authority, which gets requests as RFC 3161, section 3.4 has them.'),
+    caFile: fileName(folder).describe(
+      'PEM: the certificates that its time stamps must lead to. Its own must be for time stamps alone.',
+    ),
+    policy: text(
+      'an object identifier, such as 1.3.6.1.4.1.13762.3',
+      /^[0-2](?:\.(?:0|[1-9]\d{0,17})){1,30}$/,
+    )
+      .exactOptional()
+      .describe('The policy that a time stamp must have. Without it, any.'),
+    every: period().prefault('1d').describe('The least time between two time stamps.'),
+    timeout: duration().default(10_000).describe('How long it may take to make a time stamp.'),
+    tls: section({
+      caFile: authoritiesFile(folder),
+    })
+      .prefault({})
+      .describe('TLS 1.2 or later, to the authority.'),
+  });
 
 /** Names that the metrics have for the files, for the witness, and for time stamps. */
 const TAKEN = ['file', 'witness', 'timestamps'];
 const KINDS = ['redis', 'syslog', 's3', 'otlp'] as const;
 const SINKS = `a list of mappings, each with a name and one of ${KINDS.join(', ')}`;
 
-const redis = z.strictObject(
-  {
-    maxLength: whole(1000, 1_000_000_000)
-      .default(1_000_000)
-      .describe('The newest records that the stream keeps; a seal counts as one.'),
-  },
-  { error: SECTION },
-);
+const redis = section({
+  maxLength: whole(1000, 1_000_000_000)
+    .default(1_000_000)
+    .describe('The newest records that the stream keeps; a seal counts as one.'),
+});
 
 const syslog = (folder: string) =>
-  z.strictObject(
-    {
-      host: text('a host name or an IP address', (value) => isHost(value) || isIPv6(value)).describe(
-        'The receiver. Its certificate must have this name.',
+  section({
+    host: text('a host name or an IP address', (value) => isHost(value) || isIPv6(value)).describe(
+      'The receiver. Its certificate must have this name.',
+    ),
+    port: whole(1, 65_535).default(6514).describe('Its TCP port.'),
+    tls: z
+      .union([z.literal(false), receiverTls(folder)], { error: `${SECTION}, or false for plain TCP` })
+      .prefault({})
+      .describe('TLS 1.2 or later; `false` sends everything in plain text.'),
+    facility: whole(0, 23).default(13).describe('The facility of every message; 13 is "log audit".'),
+    enterprise: whole(1, 4_294_967_295)
+      .default(32_473)
+      .describe(
+        'The private enterprise number in the name of the structured data, `record@NUMBER`. The default is for examples: give that of your organisation.',
       ),
-      port: whole(1, 65_535).default(6514).describe('Its TCP port.'),
-      tls: z
-        .union([z.literal(false), receiverTls(folder)], { error: `${SECTION}, or false for plain TCP` })
-        .prefault({})
-        .describe('TLS 1.2 or later; `false` sends everything in plain text.'),
-      facility: whole(0, 23).default(13).describe('The facility of every message; 13 is "log audit".'),
-      enterprise: whole(1, 4_294_967_295)
-        .default(32_473)
-        .describe(
-          'The private enterprise number in the name of the structured data, `record@NUMBER`. The default is for examples: give that of your organisation.',
-        ),
-    },
-    { error: SECTION },
-  );
+  });
 
 const s3 = (folder: string) =>
-  z.strictObject(
-    {
-      bucket: text('the name of a bucket', /^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$/).describe(
-        'The bucket. It has to exist, with object lock.',
-      ),
-      region: text('the name of a region', /^[a-z0-9-]{1,32}$/).describe(
-        'The region of the bucket, such as eu-central-1.',
-      ),
-      endpoint: origin()
-        .exactOptional()
-        .describe('The origin of the service. Without it, that of AWS in the region.'),
-      pathStyle: flag()
-        .default(false)
-        .describe('Names the bucket in the path, not in the host name, as many other services need it.'),
-      prefix: text(
-        'letters, digits, "-", "_", "." and "/" only, with a "/" at its end',
-        /^[\w.-][\w./-]{0,254}\/$/,
-      )
-        .exactOptional()
-        .describe('Stands before every key, such as `audit/`.'),
-      accessKeyId: source(folder).describe(
-        'The access key. It needs `s3:PutObject`, `s3:PutObjectRetention`, `s3:GetObject` and `s3:GetObjectRetention`.',
-      ),
-      secretAccessKey: source(folder).describe('The secret of the access key.'),
-      sessionToken: source(folder).exactOptional().describe('The session token, if the access key has one.'),
-      lock: z
-        .union(
-          [
-            z.literal(false),
-            z.strictObject(
-              {
-                mode: oneOf(['governance', 'compliance']).describe(
-                  'Who can remove an object before its time: those with a permission, or no one.',
-                ),
-                keep: period().describe('How long after the upload an object cannot be changed or removed.'),
-              },
-              { error: SECTION },
+  section({
+    bucket: text('the name of a bucket', /^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$/).describe(
+      'The bucket. It has to exist, with object lock.',
+    ),
+    region: text('the name of a region', /^[a-z0-9-]{1,32}$/).describe(
+      'The region of the bucket, such as eu-central-1.',
+    ),
+    endpoint: origin()
+      .exactOptional()
+      .describe('The origin of the service. Without it, that of AWS in the region.'),
+    pathStyle: flag()
+      .default(false)
+      .describe('Names the bucket in the path, not in the host name, as many other services need it.'),
+    prefix: text(
+      'letters, digits, "-", "_", "." and "/" only, with a "/" at its end',
+      /^[\w.-][\w./-]{0,254}\/$/,
+    )
+      .exactOptional()
+      .describe('Stands before every key, such as `audit/`.'),
+    accessKeyId: source(folder).describe(
+      'The access key. It needs `s3:PutObject`, `s3:PutObjectRetention`, `s3:GetObject` and `s3:GetObjectRetention`.',
+    ),
+    secretAccessKey: source(folder).describe('The secret of the access key.'),
+    sessionToken: source(folder).exactOptional().describe('The session token, if the access key has one.'),
+    lock: z
+      .union(
+        [
+          z.literal(false),
+          section({
+            mode: oneOf(['governance', 'compliance']).describe(
+              'Who can remove an object before its time: those with a permission, or no one.',
             ),
-          ],
-          { error: `${SECTION}, or false for objects without a lock` },
-        )
-        .describe('The object lock of each object. `false` locks none.'),
-      tls: receiverTls(folder).prefault({}).describe('TLS 1.2 or later.'),
-    },
-    { error: SECTION },
-  );
+            keep: period().describe('How long after the upload an object cannot be changed or removed.'),
+          }),
+        ],
+        { error: `${SECTION}, or false for objects without a lock` },
+      )
+      .describe('The object lock of each object. `false` locks none.'),
+    tls: receiverTls(folder).prefault({}).describe('TLS 1.2 or later.'),
+  });
 
 /** Schema of the sinks of the audit log. `folder` is the base of relative file names. */
 const auditSinksSchema = (folder: string) => {
-  const sink = z.strictObject(
-    {
-      name: text(
-        `${NAME_FORM}; not file, witness or timestamps`,
-        (value) => NAME.test(value) && !TAKEN.includes(value),
-      ).describe(
-        'Names the sink in metrics and logs, and the file with its position. Another name sends the whole log again.',
+  const sink = section({
+    name: text(
+      `${NAME_FORM}; not file, witness or timestamps`,
+      (value) => NAME.test(value) && !TAKEN.includes(value),
+    ).describe(
+      'Names the sink in metrics and logs, and the file with its position. Another name sends the whole log again.',
+    ),
+    timeout: duration()
+      .exactOptional()
+      .describe('How long the receiver may take to confirm a delivery. Without it, 10s, and 5m for s3.'),
+    redis: redis
+      .exactOptional()
+      .describe(
+        'One stream for the logs of all replicas, in the Redis of `redis`. `audit export --follow` collects it.',
       ),
-      timeout: duration()
-        .exactOptional()
-        .describe('How long the receiver may take to confirm a delivery. Without it, 10s, and 5m for s3.'),
-      redis: redis
-        .exactOptional()
-        .describe(
-          'One stream for the logs of all replicas, in the Redis of `redis`. `audit export --follow` collects it.',
-        ),
-      syslog: syslog(folder)
-        .exactOptional()
-        .describe('A syslog receiver: RFC 5424 over TLS (RFC 5425) or TCP.'),
-      s3: s3(folder)
-        .exactOptional()
-        .describe('A bucket of S3, or of a service like it, that gets closed segments.'),
-      otlp: otlp(folder)
-        .exactOptional()
-        .describe('A receiver of OpenTelemetry logs: OTLP over HTTP, in JSON.'),
-    },
-    { error: SECTION },
-  );
+    syslog: syslog(folder)
+      .exactOptional()
+      .describe('A syslog receiver: RFC 5424 over TLS (RFC 5425) or TCP.'),
+    s3: s3(folder)
+      .exactOptional()
+      .describe('A bucket of S3, or of a service like it, that gets closed segments.'),
+    otlp: otlp(folder).exactOptional().describe('A receiver of OpenTelemetry logs: OTLP over HTTP, in JSON.'),
+  });
   return z.array(crossChecked(sink, kindIssues), { error: SINKS });
 };
 
@@ -329,16 +290,13 @@ function* kindIssues(
 /** TLS towards a receiver. */
 const receiverTls = (folder: string) =>
   crossChecked(
-    z.strictObject(
-      {
-        caFile: authoritiesFile(folder),
-        certFile: fileName(folder)
-          .exactOptional()
-          .describe('PEM: the certificate that the gateway shows. It needs `keyFile`.'),
-        keyFile: keyFile(folder).exactOptional().describe('PEM: the private key of `certFile`.'),
-      },
-      { error: SECTION },
-    ),
+    section({
+      caFile: authoritiesFile(folder),
+      certFile: fileName(folder)
+        .exactOptional()
+        .describe('PEM: the certificate that the gateway shows. It needs `keyFile`.'),
+      keyFile: keyFile(folder).exactOptional().describe('PEM: the private key of `certFile`.'),
+    }),
     function* (tls): Generator<CrossIssue> {
       for (const [key, other] of [
         ['certFile', 'keyFile'],
@@ -358,19 +316,16 @@ const FIELD_NAMES = {
 
 /** A receiver of OTLP over HTTP. */
 const otlp = (folder: string) =>
-  z.strictObject(
-    {
-      endpoint: text(
-        'the http:// or https:// address of OTLP logs, such as https://collector.internal:4318/v1/logs',
-        isEndpoint,
-      ).describe('The receiver, with the path, which is `/v1/logs` at most of them.'),
-      headers: record(source(folder), FIELD_NAMES)
-        .prefault({})
-        .describe('Header fields of each request by name, such as `authorization`.'),
-      tls: receiverTls(folder).prefault({}).describe('TLS 1.2 or later.'),
-    },
-    { error: SECTION },
-  );
+  section({
+    endpoint: text(
+      'the http:// or https:// address of OTLP logs, such as https://collector.internal:4318/v1/logs',
+      isEndpoint,
+    ).describe('The receiver, with the path, which is `/v1/logs` at most of them.'),
+    headers: record(source(folder), FIELD_NAMES)
+      .prefault({})
+      .describe('Header fields of each request by name, such as `authorization`.'),
+    tls: receiverTls(folder).prefault({}).describe('TLS 1.2 or later.'),
+  });
 
 function isEndpoint(value: string): boolean {
   if (!URL.canParse(value)) return false;

@@ -13,7 +13,7 @@ import {
   oneOrMore,
   PARAMETER_NAMES,
   record,
-  SECTION,
+  section,
   text,
   whole,
 } from './value-schemas.ts';
@@ -21,28 +21,23 @@ import {
 const FINGERPRINT = /^(?:[0-9a-fA-F]{2}:?){31}[0-9a-fA-F]{2}$/;
 
 const certificate = () =>
-  z
-    .strictObject(
-      {
-        fingerprint256: oneOrMore(
-          text('64 hex digits', FINGERPRINT).transform((hex) => hex.replaceAll(':', '').toLowerCase()),
-          'the SHA-256 fingerprint of a certificate, 64 hex digits with or without colons; or a list of them',
-        )
-          .exactOptional()
-          .describe('The fingerprint of the certificate.'),
-        subject: text('the attributes of a subject, such as CN=reporting, O=Example', /^\s*\w[\w.]*=./u)
-          .exactOptional()
-          .describe('All attributes of the subject, in any order.'),
-        san: text(
-          'an alternative name after its kind: dns:reporting.internal, uri:spiffe://…, email:… or ip:…',
-          /^(?:dns|uri|email|ip):./i,
-        )
-          .exactOptional()
-          .describe('One of the alternative names of the certificate.'),
-      },
-      { error: SECTION },
+  section({
+    fingerprint256: oneOrMore(
+      text('64 hex digits', FINGERPRINT).transform((hex) => hex.replaceAll(':', '').toLowerCase()),
+      'the SHA-256 fingerprint of a certificate, 64 hex digits with or without colons; or a list of them',
     )
-    .refine(isNotEmpty, { error: 'says nothing of the certificate: give fingerprint256, subject or san' });
+      .exactOptional()
+      .describe('The fingerprint of the certificate.'),
+    subject: text('the attributes of a subject, such as CN=reporting, O=Example', /^\s*\w[\w.]*=./u)
+      .exactOptional()
+      .describe('All attributes of the subject, in any order.'),
+    san: text(
+      'an alternative name after its kind: dns:reporting.internal, uri:spiffe://…, email:… or ip:…',
+      /^(?:dns|uri|email|ip):./i,
+    )
+      .exactOptional()
+      .describe('One of the alternative names of the certificate.'),
+  }).refine(isNotEmpty, { error: 'says nothing of the certificate: give fingerprint256, subject or san' });
 
 const scalar = () => {
   const error = 'a text, a number, true or false';
@@ -50,113 +45,93 @@ const scalar = () => {
 };
 
 const jwt = () =>
-  z.strictObject(
-    {
-      issuer: text('the issuer of tokens, one of jwt.issuers').describe('The issuer (`iss`) of the tokens.'),
-      audience: text('the audience (aud) of tokens for this gateway').describe(
-        'The audience (`aud`) of the tokens.',
-      ),
-      subject: text('the subject (sub) of tokens of this client')
-        .exactOptional()
-        .describe('The subject (`sub`) of the tokens. Without it any.'),
-      claims: record(scalar())
-        .exactOptional()
-        .describe('Further claims by name. Each equals the value, or is a list that holds it.'),
-    },
-    { error: SECTION },
-  );
+  section({
+    issuer: text('the issuer of tokens, one of jwt.issuers').describe('The issuer (`iss`) of the tokens.'),
+    audience: text('the audience (aud) of tokens for this gateway').describe(
+      'The audience (`aud`) of the tokens.',
+    ),
+    subject: text('the subject (sub) of tokens of this client')
+      .exactOptional()
+      .describe('The subject (`sub`) of the tokens. Without it any.'),
+    claims: record(scalar())
+      .exactOptional()
+      .describe('Further claims by name. Each equals the value, or is a list that holds it.'),
+  });
 
 const identify = () =>
-  z
-    .strictObject(
-      {
-        addresses: listOf(network(), 'a list of at least one network, such as [10.1.0.0/16]')
-          .exactOptional()
-          .describe('The networks from which the client calls.'),
-        apiKeySha256: apiKeySha256Schema()
-          .exactOptional()
-          .describe(
-            'The hash of the API key, which the client sends as `X-Api-Key`, or as the password of Basic with its id as user name.',
-          ),
-        apiKeys: apiKeysSchema()
-          .exactOptional()
-          .describe('API keys that end or have a note. One of these, or of `apiKeySha256`, must be sent.'),
-        certificate: certificate()
-          .exactOptional()
-          .describe('The certificate of the client. It needs `listen.tls.clientCaFile`.'),
-        jwt: jwt().exactOptional().describe('The Bearer token of the client.'),
-      },
-      { error: SECTION },
-    )
-    .refine(isNotEmpty, {
-      error:
-        'has nothing that identifies the client: give addresses, apiKeySha256, apiKeys, certificate or jwt',
-    });
+  section({
+    addresses: listOf(network(), 'a list of at least one network, such as [10.1.0.0/16]')
+      .exactOptional()
+      .describe('The networks from which the client calls.'),
+    apiKeySha256: apiKeySha256Schema()
+      .exactOptional()
+      .describe(
+        'The hash of the API key, which the client sends as `X-Api-Key`, or as the password of Basic with its id as user name.',
+      ),
+    apiKeys: apiKeysSchema()
+      .exactOptional()
+      .describe('API keys that end or have a note. One of these, or of `apiKeySha256`, must be sent.'),
+    certificate: certificate()
+      .exactOptional()
+      .describe('The certificate of the client. It needs `listen.tls.clientCaFile`.'),
+    jwt: jwt().exactOptional().describe('The Bearer token of the client.'),
+  }).refine(isNotEmpty, {
+    error:
+      'has nothing that identifies the client: give addresses, apiKeySha256, apiKeys, certificate or jwt',
+  });
 
 const mode = () =>
-  z.strictObject(
-    {
-      observe: z
-        .literal(true, { error: 'true; leave mode out for rules that refuse' })
-        .describe('Serves what the rules of the client would refuse, and records it.'),
-      until: instant().describe(
-        'The time from which the rules refuse again, without a reload: a date, which is its first instant in UTC, or an RFC 3339 time. At most 90 days ahead.',
-      ),
-    },
-    { error: SECTION },
-  );
+  section({
+    observe: z
+      .literal(true, { error: 'true; leave mode out for rules that refuse' })
+      .describe('Serves what the rules of the client would refuse, and records it.'),
+    until: instant().describe(
+      'The time from which the rules refuse again, without a reload: a date, which is its first instant in UTC, or an RFC 3339 time. At most 90 days ahead.',
+    ),
+  });
 
 /** Schema of a client. `client-issues.ts` checks clients against each other. */
 export const clientSchema = () =>
-  z.strictObject(
-    {
-      id: text(`a name: ${NAME_FORM}; not anonymous`, isClientId).describe(
-        'The name of the client in metrics, logs and the audit log.',
+  section({
+    id: text(`a name: ${NAME_FORM}; not anonymous`, isClientId).describe(
+      'The name of the client in metrics, logs and the audit log.',
+    ),
+    identify: identify().describe(
+      'How a request of this client is recognised. All that is given here must hold. A request that presents another API key, token or certificate is not of this client.',
+    ),
+    allow: allowSchema().describe(
+      'The rules of the client. A request is served if one of them holds as a whole; without a rule nothing is.',
+    ),
+    limits: limitsSchema()
+      .exactOptional()
+      .describe('What this client may send. Without it there is no limit.'),
+    mode: mode()
+      .exactOptional()
+      .describe(
+        'Tries the rules without refusing anything: a request that they would refuse is served as if the client had a rule for everything of that deployment, with the credential of its site or deployment. The audit record says so (`wouldRefuse`), and `digest_gateway_would_refuse_total` counts it. What the deployment itself refuses is still refused.',
       ),
-      identify: identify().describe(
-        'How a request of this client is recognised. All that is given here must hold. A request that presents another API key, token or certificate is not of this client.',
-      ),
-      allow: allowSchema().describe(
-        'The rules of the client. A request is served if one of them holds as a whole; without a rule nothing is.',
-      ),
-      limits: limitsSchema()
-        .exactOptional()
-        .describe('What this client may send. Without it there is no limit.'),
-      mode: mode()
-        .exactOptional()
-        .describe(
-          'Tries the rules without refusing anything: a request that they would refuse is served as if the client had a rule for everything of that deployment, with the credential of its site or deployment. The audit record says so (`wouldRefuse`), and `digest_gateway_would_refuse_total` counts it. What the deployment itself refuses is still refused.',
-        ),
-    },
-    { error: SECTION },
-  );
+  });
 
 export type Client = z.output<ReturnType<typeof clientSchema>>;
 
 /** Schema of the trusted token issuers and the URLs of their public keys. */
 export const jwtSchema = () =>
-  z.strictObject(
-    {
-      issuers: listOf(
-        z.strictObject(
-          {
-            issuer: text('the issuer, as tokens have it in iss').describe(
-              'The issuer, exactly as tokens have it in `iss`.',
-            ),
-            jwksUrl: text(
-              'the https:// address of its key set; http:// on a loopback address only',
-              isKeySetUrl,
-            ).describe(
-              'The key set of the issuer. The gateway keeps the keys and renews them in the background.',
-            ),
-          },
-          { error: SECTION },
+  section({
+    issuers: listOf(
+      section({
+        issuer: text('the issuer, as tokens have it in iss').describe(
+          'The issuer, exactly as tokens have it in `iss`.',
         ),
-        'a list of at least one issuer',
-      ).describe('The issuers whose tokens are accepted.'),
-    },
-    { error: SECTION },
-  );
+        jwksUrl: text(
+          'the https:// address of its key set; http:// on a loopback address only',
+          isKeySetUrl,
+        ).describe(
+          'The key set of the issuer. The gateway keeps the keys and renews them in the background.',
+        ),
+      }),
+      'a list of at least one issuer',
+    ).describe('The issuers whose tokens are accepted.'),
+  });
 
 /** Requires https, or http to a loopback host: an attacker who replaces the keys could forge tokens. */
 function isKeySetUrl(value: string): boolean {
@@ -181,32 +156,29 @@ const EVERYTHING = '*';
 const allowSchema = () => z.array(rule(), { error: 'a list of rules' }).default([]);
 
 const rule = () =>
-  z.strictObject(
-    {
-      deployment: text('the name of a deployment').describe('The deployment that the rule is about.'),
-      sites: names(text('the name of a site')).describe('The sites that the client may name.'),
-      operations: names(text('the name of an operation')).describe(
-        'The operations that the client may use. `["*"]` includes requests that no listed operation matches.',
+  section({
+    deployment: text('the name of a deployment').describe('The deployment that the rule is about.'),
+    sites: names(text('the name of a site')).describe('The sites that the client may name.'),
+    operations: names(text('the name of an operation')).describe(
+      'The operations that the client may use. `["*"]` includes requests that no listed operation matches.',
+    ),
+    methods: names(
+      text('an HTTP method in capitals, or "*"', (name) => name === EVERYTHING || isMethod(name)),
+    ).describe('The methods that the client may use.'),
+    parameters: parameters()
+      .prefault({})
+      .describe('Limits of query parameters, by name, for every request under this rule.'),
+    credential: text('the name of a credential')
+      .exactOptional()
+      .describe(
+        'The credential for requests under this rule. Without it that of the site, or of the deployment.',
       ),
-      methods: names(
-        text('an HTTP method in capitals, or "*"', (name) => name === EVERYTHING || isMethod(name)),
-      ).describe('The methods that the client may use.'),
-      parameters: parameters()
-        .prefault({})
-        .describe('Limits of query parameters, by name, for every request under this rule.'),
-      credential: text('the name of a credential')
-        .exactOptional()
-        .describe(
-          'The credential for requests under this rule. Without it that of the site, or of the deployment.',
-        ),
-      ends: instant()
-        .exactOptional()
-        .describe(
-          'When the rule ends: a date, from whose beginning in UTC it allows nothing, or a time of RFC 3339. Without it the rule has no end.',
-        ),
-    },
-    { error: SECTION },
-  );
+    ends: instant()
+      .exactOptional()
+      .describe(
+        'When the rule ends: a date, from whose beginning in UTC it allows nothing, or a time of RFC 3339. Without it the rule has no end.',
+      ),
+  });
 
 const parameters = () =>
   record(limit(), PARAMETER_NAMES).transform((limits) =>
@@ -216,23 +188,18 @@ const parameters = () =>
   );
 
 const limit = () =>
-  z
-    .strictObject(
-      {
-        max: whole(1, 10_000).exactOptional().describe('The most items of a quoted list.'),
-        values: z
-          .array(text('text in quotes'), { error: 'a list of values, each in quotes' })
-          .nonempty({ error: 'a list of at least one value' })
-          .exactOptional()
-          .describe(
-            'The values that the parameter, or each item of its list, may have. The parameter must then be present.',
-          ),
-      },
-      { error: SECTION },
-    )
-    .refine(({ max, values }) => max !== undefined || values !== undefined, {
-      error: 'has neither max nor values: give at least one, or leave the parameter out',
-    });
+  section({
+    max: whole(1, 10_000).exactOptional().describe('The most items of a quoted list.'),
+    values: z
+      .array(text('text in quotes'), { error: 'a list of values, each in quotes' })
+      .nonempty({ error: 'a list of at least one value' })
+      .exactOptional()
+      .describe(
+        'The values that the parameter, or each item of its list, may have. The parameter must then be present.',
+      ),
+  }).refine(({ max, values }) => max !== undefined || values !== undefined, {
+    error: 'has neither max nor values: give at least one, or leave the parameter out',
+  });
 
 const names = (name: z.ZodType<string>) =>
   z

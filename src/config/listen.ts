@@ -12,6 +12,7 @@ import {
   oneOf,
   port,
   SECTION,
+  section,
   size,
   whole,
 } from './value-schemas.ts';
@@ -37,92 +38,81 @@ export const listener = (defaultPort: number) => ({
 
 /** Schema of the TLS of a listener. */
 export const listenTls = (folder: string) =>
-  z.strictObject(
-    {
-      certFile: fileName(folder).describe(
-        'PEM: the certificate of the listener, then those between it and its authority. Others may read the file, not write it.',
+  section({
+    certFile: fileName(folder).describe(
+      'PEM: the certificate of the listener, then those between it and its authority. Others may read the file, not write it.',
+    ),
+    keyFile: keyFile(folder).describe(
+      'PEM: the private key of the certificate. Only its user, root and the group may read the file, unless `readableByOthers` is true.',
+    ),
+    clientCaFile: fileName(folder)
+      .exactOptional()
+      .describe(
+        'PEM: the authority that has to have signed the certificates of clients. With it clients are asked for a certificate, which counts until it ends, and TLS sessions are not resumed.',
       ),
-      keyFile: keyFile(folder).describe(
-        'PEM: the private key of the certificate. Only its user, root and the group may read the file, unless `readableByOthers` is true.',
+    crlFile: fileName(folder)
+      .exactOptional()
+      .describe(
+        'PEM: the lists of certificates that the authorities have revoked, one for each authority in `clientCaFile`. A client with a revoked certificate gets 401, and so does one with any certificate of an authority whose list has expired. Each change of the file closes open connections after their current response.',
       ),
-      clientCaFile: fileName(folder)
-        .exactOptional()
-        .describe(
-          'PEM: the authority that has to have signed the certificates of clients. With it clients are asked for a certificate, which counts until it ends, and TLS sessions are not resumed.',
-        ),
-      crlFile: fileName(folder)
-        .exactOptional()
-        .describe(
-          'PEM: the lists of certificates that the authorities have revoked, one for each authority in `clientCaFile`. A client with a revoked certificate gets 401, and so does one with any certificate of an authority whose list has expired. Each change of the file closes open connections after their current response.',
-        ),
-      minVersion: oneOf(['TLSv1.2', 'TLSv1.3'])
-        .default('TLSv1.2')
-        .describe('The oldest version of TLS that is accepted.'),
-    },
-    { error: SECTION },
-  );
+    minVersion: oneOf(['TLSv1.2', 'TLSv1.3'])
+      .default('TLSv1.2')
+      .describe('The oldest version of TLS that is accepted.'),
+  });
 
 const limits = () =>
-  z.strictObject(
-    {
-      headerSize: size()
-        .refine((bytes) => bytes >= 1024 && bytes <= 2 ** 20, {
-          error: ({ input }) => `is ${input}B: give a size from 1KiB to 1MiB`,
-        })
-        .default(16 * 1024)
-        .describe('The most bytes of request line and headers together.'),
-      headersTimeout: duration()
-        .default(10_000)
-        .describe('How long the TLS handshake may take, and how long the headers of a request.'),
-      keepAliveTimeout: duration()
-        .default(5_000)
-        .describe('How long a connection waits for its next request.'),
-      connections: whole(1, 1_000_000).default(10_000).describe('The most connections of all clients.'),
-      connectionsPerAddress: whole(1, 1_000_000)
-        .default(1_000)
-        .describe(
-          'The most connections of one address. A /64 of IPv6 may have half of `connections`, or as many as one address if that is more. Trusted proxies and UNIX sockets have no such limit.',
-        ),
-      bodyMemory: size()
-        .default(64 * 2 ** 20)
-        .describe(
-          'The most memory for all request bodies that are kept for a second attempt. A client alone may take half of it; with others, half of what they leave. Further bodies are streamed: their challenge is requested first, and they cannot be sent again.',
-        ),
-    },
-    { error: SECTION },
-  );
+  section({
+    headerSize: size()
+      .refine((bytes) => bytes >= 1024 && bytes <= 2 ** 20, {
+        error: ({ input }) => `is ${input}B: give a size from 1KiB to 1MiB`,
+      })
+      .default(16 * 1024)
+      .describe('The most bytes of request line and headers together.'),
+    headersTimeout: duration()
+      .default(10_000)
+      .describe('How long the TLS handshake may take, and how long the headers of a request.'),
+    keepAliveTimeout: duration().default(5_000).describe('How long a connection waits for its next request.'),
+    connections: whole(1, 1_000_000).default(10_000).describe('The most connections of all clients.'),
+    connectionsPerAddress: whole(1, 1_000_000)
+      .default(1_000)
+      .describe(
+        'The most connections of one address. A /64 of IPv6 may have half of `connections`, or as many as one address if that is more. Trusted proxies and UNIX sockets have no such limit.',
+      ),
+    bodyMemory: size()
+      .default(64 * 2 ** 20)
+      .describe(
+        'The most memory for all request bodies that are kept for a second attempt. A client alone may take half of it; with others, half of what they leave. Further bodies are streamed: their challenge is requested first, and they cannot be sent again.',
+      ),
+  });
 
 const listenSchema = (folder: string) =>
-  z.strictObject(
-    {
-      ...listener(8080),
-      tls: listenTls(folder)
-        .exactOptional()
-        .describe(
-          'TLS for clients. The files are read again when they change and on SIGHUP; open connections stay, unless an authority was removed from `clientCaFile`, or `crlFile` changed.',
-        ),
-      hosts: listOf(clientHost(), 'a list of at least one name, such as [gateway.internal]')
-        .exactOptional()
-        .describe(
-          'The host names by which clients may call the gateway; the hosts of deployments are added. Any other `Host` gets 421, which prevents DNS rebinding. Without it any host is accepted.',
-        ),
-      proxyProtocol: listOf(network(), 'a list of at least one network, such as [10.0.0.7]')
-        .default([])
-        .describe(
-          'Load balancers that begin each connection with a header of the PROXY protocol (version 1 or 2), before TLS. The client has the address of the header. A connection of theirs without a valid header is closed; from all others a header is a malformed request. Changing it needs a restart.',
-        ),
-      trustedProxies: listOf(network(), 'a list of at least one network, such as [10.0.0.7]')
-        .default([])
-        .describe(
-          'Proxies whose `forwardedHeader` is believed. The client is the last address in it that is not a trusted proxy.',
-        ),
-      forwardedHeader: oneOf(['X-Forwarded-For', 'Forwarded'])
-        .default('X-Forwarded-For')
-        .describe('The header in which trusted proxies name the client. The other one is never read.'),
-      limits: limits().prefault({}).describe('Limits of connections and memory on the data plane.'),
-    },
-    { error: SECTION },
-  );
+  section({
+    ...listener(8080),
+    tls: listenTls(folder)
+      .exactOptional()
+      .describe(
+        'TLS for clients. The files are read again when they change and on SIGHUP; open connections stay, unless an authority was removed from `clientCaFile`, or `crlFile` changed.',
+      ),
+    hosts: listOf(clientHost(), 'a list of at least one name, such as [gateway.internal]')
+      .exactOptional()
+      .describe(
+        'The host names by which clients may call the gateway; the hosts of deployments are added. Any other `Host` gets 421, which prevents DNS rebinding. Without it any host is accepted.',
+      ),
+    proxyProtocol: listOf(network(), 'a list of at least one network, such as [10.0.0.7]')
+      .default([])
+      .describe(
+        'Load balancers that begin each connection with a header of the PROXY protocol (version 1 or 2), before TLS. The client has the address of the header. A connection of theirs without a valid header is closed; from all others a header is a malformed request. Changing it needs a restart.',
+      ),
+    trustedProxies: listOf(network(), 'a list of at least one network, such as [10.0.0.7]')
+      .default([])
+      .describe(
+        'Proxies whose `forwardedHeader` is believed. The client is the last address in it that is not a trusted proxy.',
+      ),
+    forwardedHeader: oneOf(['X-Forwarded-For', 'Forwarded'])
+      .default('X-Forwarded-For')
+      .describe('The header in which trusted proxies name the client. The other one is never read.'),
+    limits: limits().prefault({}).describe('Limits of connections and memory on the data plane.'),
+  });
 
 /** One address of the data plane with its settings. */
 export type Listen = z.output<ReturnType<typeof listenSchema>>;

@@ -3,25 +3,22 @@ import { METHODS } from '../base/node-http.ts';
 import { PARAMETER_KINDS } from '../policy/parameter.ts';
 import { isAmbiguous } from '../policy/path.ts';
 import type { Accepted, CrossIssue } from './cross-check.ts';
-import { ENTRY_NAMES, oneOf, PARAMETER_NAMES, record, SECTION, text } from './value-schemas.ts';
+import { ENTRY_NAMES, oneOf, PARAMETER_NAMES, record, section, text } from './value-schemas.ts';
 
 const FORMS = PARAMETER_KINDS.flatMap((kind) => [kind, `${kind}?`] as const);
 const PATH =
   'a path as clients send it, such as /api/reports/{id}: a segment in braces stands for any one segment, and nothing in it can be read in two ways';
 
 const timeouts = () =>
-  z.strictObject(
-    {
-      // Parsers of YAML 1.1, through which a configuration may have gone, read off as false.
-      total: z
-        .literal(['off', false], { error: 'off, the only value here' })
-        .exactOptional()
-        .describe(
-          '`off`: the whole request may take any time, as a stream of events does. `timeouts.response` and `timeouts.idle` of the deployment hold still.',
-        ),
-    },
-    { error: SECTION },
-  );
+  section({
+    // Parsers of YAML 1.1, through which a configuration may have gone, read off as false.
+    total: z
+      .literal(['off', false], { error: 'off, the only value here' })
+      .exactOptional()
+      .describe(
+        '`off`: the whole request may take any time, as a stream of events does. `timeouts.response` and `timeouts.idle` of the deployment hold still.',
+      ),
+  });
 
 /** True if requests with this method can reach an upstream. */
 export function isMethod(name: string): boolean {
@@ -31,23 +28,18 @@ export function isMethod(name: string): boolean {
 /** Schema of the listed operations of a deployment. */
 export const operationsSchema = () =>
   record(
-    z.strictObject(
-      {
-        method: text('an HTTP method in capitals, such as GET', isMethod).describe(
-          'The method. GET covers HEAD, too.',
+    section({
+      method: text('an HTTP method in capitals, such as GET', isMethod).describe(
+        'The method. GET covers HEAD, too.',
+      ),
+      path: text(PATH, isTemplate).describe('The path as the upstream has it.'),
+      parameters: record(oneOf(FORMS), PARAMETER_NAMES)
+        .prefault({})
+        .describe(
+          'The query parameters that are checked, by name; others pass. A parameter whose form ends with `?` may be left out.',
         ),
-        path: text(PATH, isTemplate).describe('The path as the upstream has it.'),
-        parameters: record(oneOf(FORMS), PARAMETER_NAMES)
-          .prefault({})
-          .describe(
-            'The query parameters that are checked, by name; others pass. A parameter whose form ends with `?` may be left out.',
-          ),
-        timeouts: timeouts()
-          .exactOptional()
-          .describe('Time limits that differ from those of the deployment.'),
-      },
-      { error: SECTION },
-    ),
+      timeouts: timeouts().exactOptional().describe('Time limits that differ from those of the deployment.'),
+    }),
     ENTRY_NAMES,
   );
 

@@ -9,7 +9,7 @@ import {
   isHost,
   listOf,
   parsed,
-  SECTION,
+  section,
   text,
 } from './value-schemas.ts';
 
@@ -30,49 +30,40 @@ type Servers =
   | { kind: 'cluster'; nodes: Address[] };
 
 const keys = (folder: string) =>
-  z.strictObject(
-    {
-      url: parsed(z.string({ error: URL_SHAPE }), parseUrl)
-        .exactOptional()
-        .describe('One server.'),
-      sentinels: addresses().exactOptional().describe('The Sentinels that know the master.'),
-      name: text('the name that the Sentinels give the master')
-        .exactOptional()
-        .describe('The name of the master at the Sentinels. `sentinels` needs it.'),
-      cluster: addresses()
-        .exactOptional()
-        .describe('Some nodes of a Redis Cluster; the others are found through them.'),
-      sentinelUsername: text('a user name')
-        .exactOptional()
-        .describe('The ACL user at the Sentinels. Without it, their user default.'),
-      sentinelPassword: source(folder).exactOptional().describe('The password at the Sentinels.'),
-      username: text('a user name')
-        .exactOptional()
-        .describe('The ACL user at the servers. Without it, their user default.'),
-      password: source(folder).exactOptional().describe('The password at the servers.'),
-      keyFile: fileName(folder)
-        .exactOptional()
-        .describe(
-          'A file of one to three keys, 256 bits in hex each, one a line. The first one signs the values in Redis, each of them verifies. All gateways of one Redis need the same keys. Without it values are not signed.',
-        ),
-      keyPrefix: text('letters, digits, "-", "_", "." and ":" only, 64 at most', /^[\w.:-]{1,64}$/)
-        .default('digest-gateway')
-        .describe('Stands before every key and channel.'),
-      timeout: duration().default(100).describe('How long a call to Redis may take.'),
-      tls: z
-        .strictObject(
-          {
-            caFile: authoritiesFile(folder),
-          },
-          { error: SECTION },
-        )
-        .exactOptional()
-        .describe(
-          'TLS to Redis. `rediss://` implies it; Sentinels and cluster nodes need it, `{}` at least.',
-        ),
-    },
-    { error: SECTION },
-  );
+  section({
+    url: parsed(z.string({ error: URL_SHAPE }), parseUrl)
+      .exactOptional()
+      .describe('One server.'),
+    sentinels: addresses().exactOptional().describe('The Sentinels that know the master.'),
+    name: text('the name that the Sentinels give the master')
+      .exactOptional()
+      .describe('The name of the master at the Sentinels. `sentinels` needs it.'),
+    cluster: addresses()
+      .exactOptional()
+      .describe('Some nodes of a Redis Cluster; the others are found through them.'),
+    sentinelUsername: text('a user name')
+      .exactOptional()
+      .describe('The ACL user at the Sentinels. Without it, their user default.'),
+    sentinelPassword: source(folder).exactOptional().describe('The password at the Sentinels.'),
+    username: text('a user name')
+      .exactOptional()
+      .describe('The ACL user at the servers. Without it, their user default.'),
+    password: source(folder).exactOptional().describe('The password at the servers.'),
+    keyFile: fileName(folder)
+      .exactOptional()
+      .describe(
+        'A file of one to three keys, 256 bits in hex each, one a line. The first one signs the values in Redis, each of them verifies. All gateways of one Redis need the same keys. Without it values are not signed.',
+      ),
+    keyPrefix: text('letters, digits, "-", "_", "." and ":" only, 64 at most', /^[\w.:-]{1,64}$/)
+      .default('digest-gateway')
+      .describe('Stands before every key and channel.'),
+    timeout: duration().default(100).describe('How long a call to Redis may take.'),
+    tls: section({
+      caFile: authoritiesFile(folder),
+    })
+      .exactOptional()
+      .describe('TLS to Redis. `rediss://` implies it; Sentinels and cluster nodes need it, `{}` at least.'),
+  });
 
 type Keys = z.output<ReturnType<typeof keys>>;
 

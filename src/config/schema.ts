@@ -16,7 +16,7 @@ import {
   oneOf,
   oneOrMore,
   record,
-  SECTION,
+  section,
   text,
   tokenHash,
   whole,
@@ -61,154 +61,139 @@ export const includeSchema = () =>
 
 /** Schema of each section by itself. `folder` is the base of relative file names. */
 export const sectionsSchema = (folder: string) =>
-  z.strictObject(
-    {
-      include: includeSchema()
+  section({
+    include: includeSchema()
+      .exactOptional()
+      .describe(
+        'Further files with `clients`, `credentials` and `deployments`, and nothing else: a name such as `clients.d/*.yaml`, or a list. `*` stands for any characters in the last part of a name; where it is, `?` and `[ab]` work as in a shell, too. The files are added in the order of their names to what this file has; a name that comes twice is refused. File names in them are relative to the folder of this file, too. At most 1000 files and 16 MiB.',
+      ),
+    listen: listenersSchema(folder)
+      .prefault({})
+      .describe(
+        'The data plane, to which clients send their requests: one listener, or a list of them, such as a UNIX socket for programs of this machine and TLS for others. `trustedProxies`, `forwardedHeader` and `limits` hold for the whole gateway: in a list, give each of them at one listener.',
+      ),
+    workers: workers()
+      .default(1)
+      .describe(
+        'The number of processes that serve requests: `auto` for one per core, or a number; 1 serves in the process that is started. Processes share the port; connections to upstreams, open client connections and memory for bodies are divided among them.',
+      ),
+    control: section({
+      ...listener(8081),
+      tokenSha256: tokenHash()
         .exactOptional()
         .describe(
-          'Further files with `clients`, `credentials` and `deployments`, and nothing else: a name such as `clients.d/*.yaml`, or a list. `*` stands for any characters in the last part of a name; where it is, `?` and `[ab]` work as in a shell, too. The files are added in the order of their names to what this file has; a name that comes twice is refused. File names in them are relative to the folder of this file, too. At most 1000 files and 16 MiB.',
+          'The SHA-256 of the token that `/metrics`, `/api`, `/openapi.json` and the console ask for. An address that is not loopback needs it, or `oidc`. Without both, only localhost and loopback addresses are accepted as `Host`.',
         ),
-      listen: listenersSchema(folder)
-        .prefault({})
-        .describe(
-          'The data plane, to which clients send their requests: one listener, or a list of them, such as a UNIX socket for programs of this machine and TLS for others. `trustedProxies`, `forwardedHeader` and `limits` hold for the whole gateway: in a list, give each of them at one listener.',
-        ),
-      workers: workers()
-        .default(1)
-        .describe(
-          'The number of processes that serve requests: `auto` for one per core, or a number; 1 serves in the process that is started. Processes share the port; connections to upstreams, open client connections and memory for bodies are divided among them.',
-        ),
-      control: z
-        .strictObject(
-          {
-            ...listener(8081),
-            tokenSha256: tokenHash()
-              .exactOptional()
-              .describe(
-                'The SHA-256 of the token that `/metrics`, `/api`, `/openapi.json` and the console ask for. An address that is not loopback needs it, or `oidc`. Without both, only localhost and loopback addresses are accepted as `Host`.',
-              ),
-            traceUrl: text(TRACE_URL, isTraceUrl)
-              .exactOptional()
-              .describe(
-                'The address of a trace in your tracing system, to which the console links a traced request: `https://traces.example.org/trace/{traceId}`. `{requestId}` and `{time}` are replaced, too. Changing it needs a restart.',
-              ),
-            readTokenSha256: tokenHash()
-              .exactOptional()
-              .describe(
-                'The SHA-256 of another token, which opens the same for reading and is refused for every action: for monitoring, and for people who only look. It needs `tokenSha256` or `oidc`.',
-              ),
-            actions: flag()
-              .default(false)
-              .describe(
-                'Allows actions in the console and under `/api/actions`: reload, promote or roll back a credential, drain, run doctor. Each needs the token or the role `operator`, a confirmation and a record in the audit log. It needs `audit`, and `tokenSha256` or `oidc`.',
-              ),
-            oidc: oidcSchema(folder)
-              .exactOptional()
-              .describe(
-                'Sign-in with names, by OpenID Connect (authorization code with PKCE). The person is in the audit record of each action, search and export. The token of `tokenSha256`, where it is given, still opens everything, without a name.',
-              ),
-            session: sessionSchema().prefault({}).describe('The bounds of sessions in the console.'),
-            fourEyes: fourEyesSchema()
-              .default(false)
-              .describe(
-                'Actions that need two people: an operator proposes one, and another operator confirms it. `true`: every action but `doctor`, within ten minutes. It needs `oidc` and `actions`. The token acts alone.',
-              ),
-          },
-          { error: SECTION },
-        )
-        .prefault({})
-        .describe('The control plane: health, metrics and the console. It speaks plain HTTP.'),
-      log: z
-        .strictObject(
-          {
-            level: oneOf(['debug', 'info', 'warn', 'error'])
-              .default('info')
-              .describe('The least severe level that is logged.'),
-            requests: flag()
-              .default(false)
-              .describe('Logs a line for each request, with the address of its client, without its query.'),
-            access: accessTarget(folder)
-              .exactOptional()
-              .describe(
-                'The access log: a line in the Combined Log Format for each request, without its query, on stdout or in a file. SIGHUP opens the file again. Lines that cannot be written in time are left out; the log says how many, and access_log_lost_lines_total counts them. Without it there is none.',
-              ),
-            flightRecords: fileName(folder)
-              .exactOptional()
-              .describe(
-                'A folder for flight records: what happened to nonces and credentials in the last minutes, without secrets and addresses of clients. A process writes one when the upstream refuses a credential that it accepted, and after an internal error, once a minute at most; the latest 20 stay. Without it `GET /api/flight-record` shows them.',
-              ),
-          },
-          { error: SECTION },
-        )
-        .prefault({})
-        .describe('The log on stderr: JSON lines, or readable lines on a terminal.'),
-      drain: z
-        .strictObject(
-          {
-            delay: durationOrZero()
-              .default(5_000)
-              .describe(
-                'How long the gateway still accepts connections after SIGTERM while `/readyz` responds with 503. Set it longer than the health check of the load balancer takes.',
-              ),
-            timeout: duration()
-              .default(30_000)
-              .describe(
-                'How long requests may take to finish after the delay. Connections that are still open then are closed.',
-              ),
-          },
-          { error: SECTION },
-        )
-        .prefault({})
-        .describe(
-          'How the process ends on SIGTERM. A second signal, or Ctrl-C, skips the delay. An orchestrator must wait for longer than delay and timeout together before it sends SIGKILL.',
-        ),
-      readiness: oneOf(['gateway', 'any-upstream', 'all-upstreams'])
-        .default('gateway')
-        .describe(
-          'When `/readyz` responds with 200: `gateway`, while this process can serve, which is right behind a load balancer, since other replicas reach the same upstreams; `any-upstream` or `all-upstreams`, only while one or every deployment has an address that is not failing, which is right where replicas use different networks.',
-        ),
-      redis: redisSchema(folder)
+      traceUrl: text(TRACE_URL, isTraceUrl)
         .exactOptional()
         .describe(
-          'The Redis in which gateways share challenges, limits and what they learned about upstreams. Without it each process keeps its own. Give exactly one of `url`, `sentinels` and `cluster`.',
+          'The address of a trace in your tracing system, to which the console links a traced request: `https://traces.example.org/trace/{traceId}`. `{requestId}` and `{time}` are replaced, too. Changing it needs a restart.',
         ),
-      audit: auditSchema(folder)
+      readTokenSha256: tokenHash()
         .exactOptional()
         .describe(
-          'The audit log: which client sent which request, in sealed files. Without it nothing is recorded.',
+          'The SHA-256 of another token, which opens the same for reading and is refused for every action: for monitoring, and for people who only look. It needs `tokenSha256` or `oidc`.',
         ),
-      clients: z
-        .array(clientSchema(), { error: 'a list of clients' })
-        .default([])
-        .describe(
-          'The clients that may send requests. A request belongs to the first client in the list that it matches; a client that can never be reached is refused.',
-        ),
-      jwt: jwtSchema()
-        .exactOptional()
-        .describe('The issuers of the Bearer tokens by which clients can be identified.'),
-      anonymous: flag()
+      actions: flag()
         .default(false)
         .describe(
-          'Serves requests of everyone who reaches the data plane. It is refused unless each `address` of `listen` is loopback.',
+          'Allows actions in the console and under `/api/actions`: reload, promote or roll back a credential, drain, run doctor. Each needs the token or the role `operator`, a confirmation and a record in the audit log. It needs `audit`, and `tokenSha256` or `oidc`.',
         ),
-      sealed: sealedSchema(folder)
+      oidc: oidcSchema(folder)
         .exactOptional()
-        .describe('One file that holds many secrets, encrypted with age. `credential seal NAME` writes it.'),
-      credentials: record(credentialSchema(folder), ENTRY_NAMES)
-        .prefault({})
         .describe(
-          'User names and passwords for upstream services and forward proxies, by a name of your choice.',
+          'Sign-in with names, by OpenID Connect (authorization code with PKCE). The person is in the audit record of each action, search and export. The token of `tokenSha256`, where it is given, still opens everything, without a name.',
         ),
-      deployments: record(
-        deploymentSchema(folder),
-        ENTRY_NAMES,
-        'a mapping of at least one name to its upstream service',
-      ).describe(
-        'The upstream services, by a name of your choice. A request goes to the deployment whose host or path prefix it matches.',
+      session: sessionSchema().prefault({}).describe('The bounds of sessions in the console.'),
+      fourEyes: fourEyesSchema()
+        .default(false)
+        .describe(
+          'Actions that need two people: an operator proposes one, and another operator confirms it. `true`: every action but `doctor`, within ten minutes. It needs `oidc` and `actions`. The token acts alone.',
+        ),
+    })
+      .prefault({})
+      .describe('The control plane: health, metrics and the console. It speaks plain HTTP.'),
+    log: section({
+      level: oneOf(['debug', 'info', 'warn', 'error'])
+        .default('info')
+        .describe('The least severe level that is logged.'),
+      requests: flag()
+        .default(false)
+        .describe('Logs a line for each request, with the address of its client, without its query.'),
+      access: accessTarget(folder)
+        .exactOptional()
+        .describe(
+          'The access log: a line in the Combined Log Format for each request, without its query, on stdout or in a file. SIGHUP opens the file again. Lines that cannot be written in time are left out; the log says how many, and access_log_lost_lines_total counts them. Without it there is none.',
+        ),
+      flightRecords: fileName(folder)
+        .exactOptional()
+        .describe(
+          'A folder for flight records: what happened to nonces and credentials in the last minutes, without secrets and addresses of clients. A process writes one when the upstream refuses a credential that it accepted, and after an internal error, once a minute at most; the latest 20 stay. Without it `GET /api/flight-record` shows them.',
+        ),
+    })
+      .prefault({})
+      .describe('The log on stderr: JSON lines, or readable lines on a terminal.'),
+    drain: section({
+      delay: durationOrZero()
+        .default(5_000)
+        .describe(
+          'How long the gateway still accepts connections after SIGTERM while `/readyz` responds with 503. Set it longer than the health check of the load balancer takes.',
+        ),
+      timeout: duration()
+        .default(30_000)
+        .describe(
+          'How long requests may take to finish after the delay. Connections that are still open then are closed.',
+        ),
+    })
+      .prefault({})
+      .describe(
+        'How the process ends on SIGTERM. A second signal, or Ctrl-C, skips the delay. An orchestrator must wait for longer than delay and timeout together before it sends SIGKILL.',
       ),
-    },
-    { error: SECTION },
-  );
+    readiness: oneOf(['gateway', 'any-upstream', 'all-upstreams'])
+      .default('gateway')
+      .describe(
+        'When `/readyz` responds with 200: `gateway`, while this process can serve, which is right behind a load balancer, since other replicas reach the same upstreams; `any-upstream` or `all-upstreams`, only while one or every deployment has an address that is not failing, which is right where replicas use different networks.',
+      ),
+    redis: redisSchema(folder)
+      .exactOptional()
+      .describe(
+        'The Redis in which gateways share challenges, limits and what they learned about upstreams. Without it each process keeps its own. Give exactly one of `url`, `sentinels` and `cluster`.',
+      ),
+    audit: auditSchema(folder)
+      .exactOptional()
+      .describe(
+        'The audit log: which client sent which request, in sealed files. Without it nothing is recorded.',
+      ),
+    clients: z
+      .array(clientSchema(), { error: 'a list of clients' })
+      .default([])
+      .describe(
+        'The clients that may send requests. A request belongs to the first client in the list that it matches; a client that can never be reached is refused.',
+      ),
+    jwt: jwtSchema()
+      .exactOptional()
+      .describe('The issuers of the Bearer tokens by which clients can be identified.'),
+    anonymous: flag()
+      .default(false)
+      .describe(
+        'Serves requests of everyone who reaches the data plane. It is refused unless each `address` of `listen` is loopback.',
+      ),
+    sealed: sealedSchema(folder)
+      .exactOptional()
+      .describe('One file that holds many secrets, encrypted with age. `credential seal NAME` writes it.'),
+    credentials: record(credentialSchema(folder), ENTRY_NAMES)
+      .prefault({})
+      .describe(
+        'User names and passwords for upstream services and forward proxies, by a name of your choice.',
+      ),
+    deployments: record(
+      deploymentSchema(folder),
+      ENTRY_NAMES,
+      'a mapping of at least one name to its upstream service',
+    ).describe(
+      'The upstream services, by a name of your choice. A request goes to the deployment whose host or path prefix it matches.',
+    ),
+  });
 
 /** A valid configuration: durations in ms, sizes in bytes, defaults filled in, absolute file names. */
 export type Config = z.output<ReturnType<typeof sectionsSchema>>;

@@ -13,7 +13,7 @@ import {
   isOrigin,
   oneOf,
   oneOrMore,
-  SECTION,
+  section,
   text,
 } from './value-schemas.ts';
 
@@ -22,65 +22,58 @@ const ANY_ADDRESS = ['0.0.0.0', '::'];
 const URL_USER = /^(https?:\/\/).*@/;
 
 const proxy = (folder: string) =>
-  z.strictObject(
-    {
-      url: text(
-        'the scheme, host and port of a proxy, such as http://proxy.internal:3128 or https://proxy.internal:3129',
-        // A user and password in the URL have an issue of their own.
-        (value) => isOrigin(value.replace(URL_USER, '$1')),
-      )
-        .refine((value) => !URL_USER.test(value), {
-          error:
-            'contains a user or a password: describe them under credentials, and name that in credential',
-        })
-        .describe(
-          'The forward proxy. TLS to the upstream goes through its tunnel and is verified as without a proxy.',
-        ),
-      credential: text('the name of a credential')
-        .exactOptional()
-        .describe(
-          'The credential for the proxy. It answers Digest with qop and an algorithm of `digest.algorithms`, and Basic only if the proxy does not offer Digest. An `http://` proxy needs `allowPlaintext`, unless it is on a loopback address.',
-        ),
-      allowPlaintext: flag()
-        .default(false)
-        .describe(
-          'Allows a credential for an `http://` proxy on another machine. Others on the network can then read the password in Basic, and guess it from Digest. A proxy on localhost or a loopback address does not need it.',
-        ),
-      caFile: fileName(folder)
-        .exactOptional()
-        .describe('PEM: the authorities of an `https://` proxy, instead of those that Node.js has.'),
-    },
-    { error: SECTION },
-  );
+  section({
+    url: text(
+      'the scheme, host and port of a proxy, such as http://proxy.internal:3128 or https://proxy.internal:3129',
+      // A user and password in the URL have an issue of their own.
+      (value) => isOrigin(value.replace(URL_USER, '$1')),
+    )
+      .refine((value) => !URL_USER.test(value), {
+        error: 'contains a user or a password: describe them under credentials, and name that in credential',
+      })
+      .describe(
+        'The forward proxy. TLS to the upstream goes through its tunnel and is verified as without a proxy.',
+      ),
+    credential: text('the name of a credential')
+      .exactOptional()
+      .describe(
+        'The credential for the proxy. It answers Digest with qop and an algorithm of `digest.algorithms`, and Basic only if the proxy does not offer Digest. An `http://` proxy needs `allowPlaintext`, unless it is on a loopback address.',
+      ),
+    allowPlaintext: flag()
+      .default(false)
+      .describe(
+        'Allows a credential for an `http://` proxy on another machine. Others on the network can then read the password in Basic, and guess it from Digest. A proxy on localhost or a loopback address does not need it.',
+      ),
+    caFile: fileName(folder)
+      .exactOptional()
+      .describe('PEM: the authorities of an `https://` proxy, instead of those that Node.js has.'),
+  });
 
 type Proxy = z.output<ReturnType<typeof proxy>>;
 
 /** Schema of outgoing connections to an upstream. `folder` is the base of relative file names. */
 export const egressSchema = (folder: string) =>
-  z.strictObject(
-    {
-      localAddress: oneOrMore(
-        text(LOCAL_ADDRESS, (value) => isIP(value) !== 0 && !ANY_ADDRESS.includes(value)),
-        `${LOCAL_ADDRESS}; or a list of them`,
-      )
-        .refine((addresses) => new Set(addresses.map(canonical)).size === addresses.length, {
-          error: 'names an address twice: name each once',
-        })
-        .exactOptional()
-        .describe(
-          'The address of this host that connections leave from. If the host does not have it, requests get 502, and `/readyz` and the metric `egress_address_present` say so. Of a list, requests leave from the first address that the host has and that the upstream has not refused (`egress: next` of an outcome); see [Egress](../operate/egress.md#egress).',
-        ),
-      failback: duration()
-        .default(60_000)
-        .describe(
-          'With several local addresses: how long after a refusal one request may try the address again. Only an idempotent one without a body, or with one that is kept, does.',
-        ),
-      proxy: crossChecked(proxy(folder), proxyIssues)
-        .exactOptional()
-        .describe('A forward proxy, used with CONNECT.'),
-    },
-    { error: SECTION },
-  );
+  section({
+    localAddress: oneOrMore(
+      text(LOCAL_ADDRESS, (value) => isIP(value) !== 0 && !ANY_ADDRESS.includes(value)),
+      `${LOCAL_ADDRESS}; or a list of them`,
+    )
+      .refine((addresses) => new Set(addresses.map(canonical)).size === addresses.length, {
+        error: 'names an address twice: name each once',
+      })
+      .exactOptional()
+      .describe(
+        'The address of this host that connections leave from. If the host does not have it, requests get 502, and `/readyz` and the metric `egress_address_present` say so. Of a list, requests leave from the first address that the host has and that the upstream has not refused (`egress: next` of an outcome); see [Egress](../operate/egress.md#egress).',
+      ),
+    failback: duration()
+      .default(60_000)
+      .describe(
+        'With several local addresses: how long after a refusal one request may try the address again. Only an idempotent one without a body, or with one that is kept, does.',
+      ),
+    proxy: crossChecked(proxy(folder), proxyIssues)
+      .exactOptional()
+      .describe('A forward proxy, used with CONNECT.'),
+  });
 
 type Egress = z.output<ReturnType<typeof egressSchema>>;
 
@@ -159,43 +152,38 @@ function* familyIssue(
 const WITH_TLS_ONLY = ['pinSha256', 'serverName', 'certFile', 'keyFile'];
 
 const keys = (folder: string) =>
-  z.strictObject(
-    {
-      caFile: authoritiesFile(folder),
-      pinSha256: z
-        .array(text('the SHA-256 of a public key in base64, 44 characters', /^[A-Za-z0-9+/]{43}=$/), {
-          error: 'a list of public-key pins',
-        })
-        .nonempty({ error: 'a list of at least one public-key pin' })
-        .exactOptional()
-        .describe(
-          'Public keys, one of which must be in the chain of the upstream: SHA-256 of the SubjectPublicKeyInfo. Name a second one, or a change of key ends all service. `openssl x509 -in cert.pem -pubkey -noout | openssl pkey -pubin -outform der | openssl dgst -sha256 -binary | base64` prints one.',
-        ),
-      serverName: hostName()
-        .exactOptional()
-        .describe(
-          'The name that the certificate of the upstream is for, if it is not the host of `baseUrl`.',
-        ),
-      certFile: fileName(folder)
-        .exactOptional()
-        .describe('PEM: the certificate that the gateway shows to the upstream. SIGHUP reads it again.'),
-      keyFile: keyFile(folder)
-        .exactOptional()
-        .describe(
-          'PEM: the private key of that certificate. Others may not read it, unless `readableByOthers` is true.',
-        ),
-      keyPassphrase: source(folder).exactOptional().describe('The passphrase of an encrypted key.'),
-      minVersion: oneOf(['TLSv1.2', 'TLSv1.3'])
-        .default('TLSv1.2')
-        .describe('The oldest version of TLS that is accepted.'),
-      allowPlaintext: flag()
-        .default(false)
-        .describe(
-          'Allows `http://` in `baseUrl`, for tests. Requests and responses are then readable on the network.',
-        ),
-    },
-    { error: SECTION },
-  );
+  section({
+    caFile: authoritiesFile(folder),
+    pinSha256: z
+      .array(text('the SHA-256 of a public key in base64, 44 characters', /^[A-Za-z0-9+/]{43}=$/), {
+        error: 'a list of public-key pins',
+      })
+      .nonempty({ error: 'a list of at least one public-key pin' })
+      .exactOptional()
+      .describe(
+        'Public keys, one of which must be in the chain of the upstream: SHA-256 of the SubjectPublicKeyInfo. Name a second one, or a change of key ends all service. `openssl x509 -in cert.pem -pubkey -noout | openssl pkey -pubin -outform der | openssl dgst -sha256 -binary | base64` prints one.',
+      ),
+    serverName: hostName()
+      .exactOptional()
+      .describe('The name that the certificate of the upstream is for, if it is not the host of `baseUrl`.'),
+    certFile: fileName(folder)
+      .exactOptional()
+      .describe('PEM: the certificate that the gateway shows to the upstream. SIGHUP reads it again.'),
+    keyFile: keyFile(folder)
+      .exactOptional()
+      .describe(
+        'PEM: the private key of that certificate. Others may not read it, unless `readableByOthers` is true.',
+      ),
+    keyPassphrase: source(folder).exactOptional().describe('The passphrase of an encrypted key.'),
+    minVersion: oneOf(['TLSv1.2', 'TLSv1.3'])
+      .default('TLSv1.2')
+      .describe('The oldest version of TLS that is accepted.'),
+    allowPlaintext: flag()
+      .default(false)
+      .describe(
+        'Allows `http://` in `baseUrl`, for tests. Requests and responses are then readable on the network.',
+      ),
+  });
 
 type Keys = z.output<ReturnType<typeof keys>>;
 

@@ -17,6 +17,10 @@ export const NAME_FORM = 'letters, digits, "-", "_" and "." only, 64 at most, a 
 /** The `error` of a section. */
 export const SECTION = 'a mapping of keys to values';
 
+/** A mapping with these keys and no others. */
+export const section = <Shape extends z.core.$ZodLooseShape>(shape: Shape) =>
+  z.strictObject(shape, { error: SECTION });
+
 export const flag = (): z.ZodBoolean => z.boolean({ error: 'true or false' });
 
 export const port = (): z.ZodType<number> => whole(0, 65_535);

@@ -8,6 +8,7 @@ import { sendProblem } from './control-error.ts';
 import { type Histories, Sampler } from './history.ts';
 import { certificatesOf, takeMap } from './map.ts';
 import type { Pages } from './pages.ts';
+import { isOfSameHolder } from './sessions.ts';
 import { type ConsoleSource, takeDetail, takeSnapshot } from './snapshot.ts';
 import { readTotals } from './totals.ts';
 import { type ErrorKindView, RANGES, type Tick } from './view.ts';
@@ -114,8 +115,9 @@ async function sendMap(
   res.json(await takeMap(sampler, source.rules(), names, { client, deployment }));
 }
 
-/** Maximum number of open event streams. */
+/** Maximum number of open event streams, and of those of one person or token: nobody keeps the others out. */
 const VIEWERS = 50;
+const VIEWERS_OF_HOLDER = 25;
 /** Maximum number of unsent bytes for one viewer. */
 const WAITING = 2 ** 20;
 /** Maximum number of audit lines in one tick; 10,000 lines a minute still fit. */
@@ -140,7 +142,7 @@ class LiveStream {
 
   /** Starts the event stream, or responds 503 when too many are open. */
   add(res: ServerResponse, caller: Caller | undefined): void {
-    if (this.#viewers.size >= VIEWERS) {
+    if (this.#viewers.size >= VIEWERS || this.#countOf(caller) >= VIEWERS_OF_HOLDER) {
       res.writeHead(503, { 'content-type': 'text/plain', 'retry-after': '30' });
       res.end('Too many consoles are open. Close one.\n');
       return;
@@ -154,6 +156,12 @@ class LiveStream {
       if (this.#viewers.size === 0) this.#stop();
     });
     void this.#tick();
+  }
+
+  /** Open streams of the person or token. */
+  #countOf(caller: Caller | undefined): number {
+    if (caller === undefined) return 0;
+    return [...this.#viewers.values()].filter((of) => of !== undefined && isOfSameHolder(of, caller)).length;
   }
 
   close(): void {

@@ -104,8 +104,8 @@ export class Sessions {
   }
 }
 
-/** True for sessions of one person or of one token: the holder of the reading token must not end those of the other. */
-function isOfSameHolder(one: Holder, other: Holder): boolean {
+/** True for one person, or one token: the holder of the reading token must not end sessions of the other. */
+export function isOfSameHolder(one: Holder, other: Holder): boolean {
   if (one.operator?.subject !== other.operator?.subject) return false;
   return one.operator !== undefined || one.roles === other.roles;
 }

@@ -58,7 +58,7 @@ export async function examineDeployment(
     return { name, origin: connection.origin, probe: `${probe.method} ${probe.target}`, findings };
   } finally {
     examination.end();
-    await connections.close();
+    connections.close();
   }
 }
 

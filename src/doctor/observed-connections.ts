@@ -71,8 +71,8 @@ export class ObservedConnections {
   }
 
   /** Closes every connection at once. */
-  close(): Promise<void> {
-    return this.#connections.destroy();
+  close(): void {
+    this.#connections.close();
   }
 
   #noteDate(date: string | undefined): void {

@@ -1,4 +1,5 @@
 import type { Socket } from 'node:net';
+import { TLSSocket } from 'node:tls';
 import type { GatewayError } from '../base/errors.ts';
 import { STATUS_CODES } from '../base/node-http.ts';
 import { type RawHeaders, withoutField } from '../base/raw-headers.ts';
@@ -14,6 +15,8 @@ const CRLF = '\r\n';
 const CLOSED = 'Connection: close\r\n';
 const CHUNKED = 'Transfer-Encoding: chunked\r\n';
 
+type WriteCallback = (error?: Error | null) => void;
+
 /**
  * The response of one exchange, written on the connection of its client (RFC 9112). Fields and their values are valid:
  * those of the upstream were checked when they were read.
@@ -21,7 +24,7 @@ const CHUNKED = 'Transfer-Encoding: chunked\r\n';
 export class ClientResponse {
   readonly #socket: Socket;
   readonly #request: RequestHead;
-  readonly #onWritten: (error?: Error | null) => void;
+  readonly #onWritten: WriteCallback;
   /** The field lines of a connection that stays open. */
   readonly #kept: string;
   /** The head until it is written with the first bytes of the body. */
@@ -46,7 +49,7 @@ export class ClientResponse {
    * @param kept the field lines of a connection that stays open
    * @param onWritten called when the last bytes have been given to the operating system, or cannot be
    */
-  constructor(socket: Socket, request: RequestHead, kept: string, onWritten: (error?: Error | null) => void) {
+  constructor(socket: Socket, request: RequestHead, kept: string, onWritten: WriteCallback) {
     this.#socket = socket;
     this.#request = request;
     this.#kept = kept;
@@ -135,10 +138,21 @@ export class ClientResponse {
     const socket = this.#socket;
     this.isEnded = true;
     this.#release();
+    // A plain socket has nearly always written all of it when `write` returns, and a callback costs a turn of the tick
+    // queue.
+    const onWritten = socket instanceof TLSSocket ? this.#onWritten : undefined;
+    this.#writeLast(last, trailers, onWritten);
+    if (onWritten !== undefined) return;
+    if (socket.writableLength > 0) socket.write('', this.#onWritten);
+    else if (!socket.destroyed && socket.errored === null) this.#onWritten();
+  }
+
+  #writeLast(last: Buffer | undefined, trailers: RawHeaders, onWritten: WriteCallback | undefined): void {
+    const socket = this.#socket;
     const head = this.#takeHead();
     const piece = this.#hasBody && last !== undefined && last.length > 0 ? last : undefined;
     if (!this.#isChunked && piece === undefined) {
-      socket.write(head, 'latin1', this.#onWritten);
+      socket.write(head, 'latin1', onWritten);
       return;
     }
     socket.cork();
@@ -147,10 +161,10 @@ export class ClientResponse {
     } else if (piece !== undefined) {
       socket.write(`${head}${piece.length.toString(16)}\r\n`, 'latin1');
     }
-    if (piece !== undefined) socket.write(piece, this.#isChunked ? undefined : this.#onWritten);
+    if (piece !== undefined) socket.write(piece, this.#isChunked ? undefined : onWritten);
     if (this.#isChunked) {
       const before = piece === undefined ? head : CRLF;
-      socket.write(`${before}0\r\n${linesOf(trailers)}\r\n`, 'latin1', this.#onWritten);
+      socket.write(`${before}0\r\n${linesOf(trailers)}\r\n`, 'latin1', onWritten);
     }
     socket.uncork();
   }

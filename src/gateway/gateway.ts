@@ -137,7 +137,8 @@ export class Gateway {
       relay.endUpstream();
       error = await this.#fail(relay, asGatewayError(thrown));
     } finally {
-      await exchange.left();
+      const leaving = exchange.left();
+      if (leaving !== undefined) await leaving;
       this.#end(relay, error);
     }
   }

@@ -1,3 +1,4 @@
+import { hash } from 'node:crypto';
 import { putBounded } from '../base/bounded-map.ts';
 import type { Clock } from '../base/clock.ts';
 import { asGatewayError, type ErrorCode } from '../base/errors.ts';
@@ -9,14 +10,11 @@ import { parseChallenges } from '../digest/challenge.ts';
 import type { Message, UpstreamRequest } from './exchange.ts';
 import {
   type CredentialEvent,
-  eventOf,
   FLIGHT_FORMAT,
   type FlightCredential,
   type FlightEvent,
   type FlightHead,
-  NONE,
-  Ring,
-  type Slot,
+  type RequestEvent,
 } from './flight-events.ts';
 import type { Lost, UpstreamResponse } from './response.ts';
 
@@ -26,6 +24,86 @@ const MAX_EVENTS = 16_384;
 const MAX_CHANGES = 4_096;
 /** Credentials in the head of a record: those that were offered last. */
 const MAX_CREDENTIALS = 1_000;
+
+/** Neither a nonce nor the end of an event. */
+const NONE = 0;
+
+/**
+ * One place of the ring, made once and overwritten: an object for each event would outlive its request, so that the
+ * collector copied every one.
+ */
+class Slot {
+  /** Number of the event among those of its ring, from 1 on. */
+  place = 0;
+  /** Among all events. */
+  number = 0;
+  kind: FlightEvent['kind'] = 'request';
+  at = 0;
+  ended = NONE;
+  request = 0;
+  deployment = '';
+  credential = '';
+  address = '';
+  method = '';
+  body: RequestEvent['body'] = 'none';
+  /** Marks of nonces. */
+  nonce = NONE;
+  offered = NONE;
+  nc = 0;
+  result: number | string = '';
+  stale = false;
+  counted = false;
+  /** Of a credential. */
+  owner = 0;
+  versions: readonly string[] = [];
+  by = '';
+  count = 0;
+}
+
+/** The last events, of which the oldest are overwritten. */
+class Ring {
+  readonly #size: number;
+  readonly #slots: Slot[] = [];
+  #written = 0;
+
+  constructor(size: number) {
+    this.#size = size;
+  }
+
+  /** True if earlier events were dropped. */
+  get isCut(): boolean {
+    return this.#written > this.#size;
+  }
+
+  /** The events, the oldest first. */
+  get slots(): readonly Slot[] {
+    const oldest = this.#written % this.#size;
+    return this.isCut ? [...this.#slots.slice(oldest), ...this.#slots.slice(0, oldest)] : this.#slots;
+  }
+
+  get last(): Slot | undefined {
+    return this.at(this.#written);
+  }
+
+  /** The next place, with the fields of the event that was there before. */
+  next(): Slot {
+    const at = this.#written % this.#size;
+    let slot = this.#slots[at];
+    if (slot === undefined) {
+      slot = new Slot();
+      this.#slots.push(slot);
+    }
+    this.#written += 1;
+    slot.place = this.#written;
+    return slot;
+  }
+
+  /** The event with this place; undefined: a later one has taken it. */
+  at(place: number): Slot | undefined {
+    const slot = this.#slots[(place - 1) % this.#size];
+    return slot?.place === place ? slot : undefined;
+  }
+}
 
 /** The process that a record is of. `worker`: its number; undefined: it is not a worker. */
 interface RecorderOptions {
@@ -67,8 +145,7 @@ export class FlightRecorder {
 
   /** A client's request begins. Returns the number of its event, which the caller passes to `ended`. */
   request(
-    deployment: string,
-    credential: string,
+    { deployment, credential }: RecordedCredential,
     { method, body, facts }: Pick<UpstreamRequest, 'method' | 'body' | 'facts'>,
   ): number {
     this.#requests += 1;
@@ -125,7 +202,7 @@ export class FlightRecorder {
   }
 
   /** A nonce was taken over from another process. */
-  taken(deployment: string, credential: string, { challenge, count }: ParkedChallenge): void {
+  taken({ deployment, credential }: RecordedCredential, { challenge, count }: ParkedChallenge): void {
     const slot = this.#next(this.#events, 'taken', deployment, credential);
     slot.nonce = markOf(challenge.nonce);
     slot.nc = count;
@@ -217,6 +294,47 @@ export class FlightRecorder {
       this.#answeredMark = markOf(nonce);
     }
     return this.#answeredMark;
+  }
+}
+
+/** The event as it is written: the mark of a nonce does not reveal the nonce. `hidden`: marks so far. */
+function eventOf(slot: Slot, hidden: Map<number, string>): FlightEvent {
+  const hide = (mark: number): string => {
+    const known = mark === NONE ? '' : hidden.get(mark);
+    if (known !== undefined) return known;
+    const name = hash('sha256', String(mark), 'base64url').slice(0, 12);
+    hidden.set(mark, name);
+    return name;
+  };
+  const { kind, at, request, deployment, credential, address, method, body, nc, ended, result } = slot;
+  switch (kind) {
+    case 'request':
+      return { kind, at, request, deployment, credential, method, body, ended, result };
+    case 'exchange': {
+      const { stale, counted } = slot;
+      const [nonce, offered] = [hide(slot.nonce), hide(slot.offered)];
+      return {
+        kind,
+        at,
+        request,
+        deployment,
+        address,
+        method,
+        nonce,
+        nc,
+        ended,
+        result,
+        offered,
+        stale,
+        counted,
+      };
+    }
+    case 'taken':
+      return { kind, at, deployment, credential, nonce: hide(slot.nonce), nc };
+    default: {
+      const { owner, versions, by, count } = slot;
+      return { kind, at, deployment, credential, owner, versions, by, result: String(result), count };
+    }
   }
 }
 

@@ -44,13 +44,9 @@ export interface Grant {
   readonly target: string;
   /** Fields of the upstream request: those of a restricted client are from the list of allowed ones. */
   readonly headers: RawHeaders;
-  /** The site and the operation's parameters: decoded values by name. */
-  readonly parameters: ReadonlyMap<string, string>;
   /** The client's rule that allows the request. */
   readonly rule: Rule;
 }
-
-const NO_PARAMETERS: ReadonlyMap<string, string> = new Map();
 
 /**
  * Decides if a client may send a request to a deployment at a time in Unix milliseconds, and returns what to send.
@@ -69,12 +65,11 @@ export function decide(rules: DeploymentRules, client: Client, request: Request,
   const isChecked = rules.sites !== undefined || (operation !== undefined && operation.parameters.length > 0);
   let rule = fitting[0];
   let site: Site | undefined;
-  let parameters = NO_PARAMETERS;
   if (rule === undefined || isChecked || hasOneOf(own.queried, fitting)) {
     const readable = withClearQuery(rules, own, fitting, { path, query, isChecked });
     site = rules.sites && siteOf(rules.sites, query, readable);
     rule = ruleWithin(client, readable, site?.name, query);
-    parameters = parametersOf(operation, query, rules.sites?.parameter, site);
+    checkParameters(operation, query, rules.sites);
   }
   return {
     site: site?.name ?? '',
@@ -84,7 +79,6 @@ export function decide(rules: DeploymentRules, client: Client, request: Request,
     noTotalTimeout: operation?.noTotalTimeout ?? false,
     target: site?.added === undefined ? target : withSite(target, site.added, site.name),
     headers: fields !== undefined && own.guarded.has(rule) ? fields.kept : request.headers,
-    parameters,
     rule,
   };
 }
@@ -157,7 +151,7 @@ function withoutSecondTarget(
     'bad-request',
     override
       ? 'The request has a header or a parameter that names another method or path, such as X-HTTP-Method-Override, X-Original-URL, Destination or _method, and a rule depends on both. Leave it out.'
-      : 'Servers could read the body as a form or as JSON and mix its fields with the parameters of the query, and a rule depends on them. Send the parameters in the query, and the body with one Content-Type that is none of a form or of JSON, such as text/csv; the operator of this gateway can allow another: see restricted.bodyTypes in the configuration.',
+      : 'Servers could read the body as a form or as JSON and mix its fields with the parameters of the query, or read the query by the charset of Content-Type, and a rule depends on them. Send the parameters in the query, and the body with one Content-Type that is none of a form or of JSON, such as text/csv, its charset utf-8 or none; the operator of this gateway can allow another type: see restricted.bodyTypes in the configuration.',
   );
 }
 
@@ -181,26 +175,15 @@ function withClearQuery(
   throw error;
 }
 
-/** Reads and checks the site and the parameters of the operation; decoded values by name. */
-function parametersOf(
-  operation: Operation | undefined,
-  query: Query,
-  siteParameter: string | undefined,
-  site: Site | undefined,
-): ReadonlyMap<string, string> {
-  const values = new Map<string, string>();
-  if (siteParameter !== undefined && site !== undefined) values.set(siteParameter, site.name);
+/** Checks the parameters of the operation but for that of the site, which has been read. */
+function checkParameters(operation: Operation | undefined, query: Query, sites: Sites | undefined): void {
   for (const parameter of operation?.parameters ?? []) {
-    if (values.has(parameter.name)) continue;
-    const value = query.decode(parameter.name);
-    if (value === undefined) {
-      if (parameter.optional) continue;
-      throw missing(parameter);
-    }
-    checkForm(parameter, value);
-    values.set(parameter.name, value);
+    const { name, optional } = parameter;
+    if (name === sites?.parameter) continue;
+    const value = query.decode(name);
+    if (value !== undefined) checkForm(parameter, value);
+    else if (!optional) throw missing(parameter);
   }
-  return values;
 }
 
 function ambiguousPath(): GatewayError {

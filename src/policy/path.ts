@@ -69,10 +69,6 @@ export class PrefixMap<T> {
     this.#lengths = [...lengths].sort((a, b) => b - a);
   }
 
-  get size(): number {
-    return this.#values.size;
-  }
-
   /** Returns the value of the longest prefix that ends with a segment of the path; undefined if there is none. */
   longest(path: string): T | undefined {
     for (const length of this.#lengths) {

@@ -77,7 +77,6 @@ export class Connections implements ConnectionOwner {
   #isScheduled = false;
   #ticking: NodeJS.Timeout | undefined;
   #isClosed = false;
-  #onSettled: (() => void)[] = [];
   #proxyCredential: Credential | undefined;
   #tlsSeen: TlsSeen | undefined;
   /** True if the upstream answered with HTTP/1.0 last. */
@@ -187,27 +186,20 @@ export class Connections implements ConnectionOwner {
     if (name === this.#egress.proxy?.credential) this.#proxyCredential = current;
   }
 
-  /** Resolves when the requests under way are done. The caller sends no new ones. */
-  close(): Promise<void> {
-    this.#isClosed = true;
-    return new Promise((resolve) => {
-      this.#onSettled.push(resolve);
-      this.#settle();
-    });
+  /** Ends exchanges that wait for a connection with the error for their client, if there is one; nothing was sent. */
+  refuseWaiting(errorFor: (client: string) => GatewayError | undefined): void {
+    for (const exchange of this.#waiting.removeOldest(({ client }) => errorFor(client) !== undefined)) {
+      const error = errorFor(exchange.client);
+      if (error !== undefined) exchange.refuse(error);
+    }
   }
 
-  /** Ends every exchange that waits for a connection with this error; nothing of it was sent. */
-  refuseWaiting(error: GatewayError): void {
-    for (let next = this.#waiting.take(); next !== undefined; next = this.#waiting.take()) next.refuse(error);
-  }
-
-  /** Closes every connection at once; requests under way fail. */
-  destroy(): Promise<void> {
+  /** Closes every connection at once; requests under way fail, and so do later ones. */
+  close(): void {
     this.#isClosed = true;
     for (let next = this.#waiting.take(); next !== undefined; next = this.#waiting.take())
       next.onError(closed());
     for (const connection of this.#connections) connection.close(closed());
-    return this.close();
   }
 
   /**
@@ -227,7 +219,6 @@ export class Connections implements ConnectionOwner {
       const next = this.#waiting.nextWithin(this.#share);
       if (next === undefined || !this.#start(next, now)) break;
     }
-    if (this.#isClosed) this.#settle();
   };
 
   /** Puts the next exchange on a connection, or refuses it; false: there is no connection for it now. */
@@ -281,7 +272,6 @@ export class Connections implements ConnectionOwner {
     this.#learnFrom(connection, now);
     this.#idle.push(connection);
     if (this.#waiting.size > 0) this.#schedule();
-    else if (this.#isClosed) this.#settle();
   }
 
   /** For its connections. */
@@ -295,7 +285,6 @@ export class Connections implements ConnectionOwner {
       this.#ticking = undefined;
     }
     if (this.#waiting.size > 0) this.#schedule();
-    else if (this.#isClosed) this.#settle();
   }
 
   #learnFrom(connection: Connection, now: number): void {
@@ -339,17 +328,6 @@ export class Connections implements ConnectionOwner {
       this.#observeWait(exchange, now);
       exchange.onError(waitedTooLong(this.#longestWait, this.expectedWait(exchange.client)));
     }
-    this.#settle();
-  }
-
-  /** Ends closing when nothing is under way. */
-  #settle(): void {
-    if (!this.#isClosed || this.#waiting.size > 0) return;
-    for (const connection of this.#connections) {
-      if (!connection.isBusy) connection.close();
-    }
-    if (this.#connections.size > 0) return;
-    for (const resolve of this.#onSettled.splice(0)) resolve();
   }
 }
 

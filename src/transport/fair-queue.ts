@@ -39,11 +39,6 @@ export class FairQueue<T extends Queued<T>> {
   /** Only the queue changes it. */
   size = 0;
 
-  /** The item that `take` would return. */
-  get next(): T | undefined {
-    return this.nextWithin(Number.POSITIVE_INFINITY);
-  }
-
   /** The next item of a client that holds less than this; if there is none, the next one. */
   nextWithin(maxHeld: number): T | undefined {
     const { first } = this.#turns;
@@ -76,7 +71,7 @@ export class FairQueue<T extends Queued<T>> {
 
   /** Removes the next item and returns it; undefined: there is none. The turn goes to the next client. */
   take(): T | undefined {
-    const item = this.next;
+    const item = this.nextWithin(Number.POSITIVE_INFINITY);
     if (item !== undefined) this.takeThis(item);
     return item;
   }

@@ -7,8 +7,9 @@ import { egressAddress } from '../transport/egress.ts';
 import { trustOf } from '../transport/upstream-tls.ts';
 import { UpstreamCredential } from './credential.ts';
 import { CredentialCircuit, RefusedTargets } from './credential-circuit.ts';
-import { CredentialVersion, type Transport, type VersionDeps } from './credential-version.ts';
+import type { Transport, VersionDeps } from './credential-version.ts';
 import type { CredentialNews, RotationNews } from './rotation.ts';
+import type { Versions } from './versions.ts';
 
 export interface RegistryDeps extends Omit<VersionDeps, 'counters' | 'recorded'> {
   readonly store: ChallengeStore;
@@ -21,15 +22,8 @@ export interface RegistryDeps extends Omit<VersionDeps, 'counters' | 'recorded'>
 
 interface Entry {
   readonly credential: UpstreamCredential;
-  readonly key: string;
   readonly circuitKey: string;
   readonly origin: string;
-  readonly users: Set<Transport>;
-}
-
-interface CircuitEntry {
-  readonly circuit: CredentialCircuit;
-  users: number;
 }
 
 /** Between two looks at what other processes have seen of credentials, in milliseconds. */
@@ -46,7 +40,7 @@ export class CredentialRegistry {
   readonly #deps: RegistryDeps;
   readonly #entries = new Map<string, Entry>();
   /** By deployment and credential: what a minute allows does not depend on how the upstream is reached. */
-  readonly #circuits = new Map<string, CircuitEntry>();
+  readonly #circuits = new Map<string, CredentialCircuit>();
   /** By origin: a server may give one nonce to all who ask at once, and its count goes on for each answer to it. */
   readonly #counters = new Map<string, NonceCounters>();
   #catchingUp: NodeJS.Timeout | undefined;
@@ -66,7 +60,10 @@ export class CredentialRegistry {
   use(set: CredentialSet, transport: Transport, attemptsWhenRefused: number): UpstreamCredential {
     const { deployment, origin, egress, tls } = transport.options;
     const circuitKey = JSON.stringify([deployment, set.name]);
-    const circuit = this.#useCircuit(circuitKey, attemptsWhenRefused);
+    const circuit =
+      this.#circuits.get(circuitKey) ?? new CredentialCircuit(this.#deps.clock, attemptsWhenRefused);
+    circuit.perMinute = attemptsWhenRefused;
+    this.#circuits.set(circuitKey, circuit);
     const key = serializeKey({
       deployment,
       origin,
@@ -75,33 +72,38 @@ export class CredentialRegistry {
       egressAddress: egressAddress(egress),
       trust: trustOf(tls),
     });
-    const known = this.#entries.get(key);
-    const open = (): UpstreamCredential => this.#open(set, key, transport, circuit, attemptsWhenRefused);
-    const entry = known ?? { credential: open(), key, circuitKey, origin, users: new Set<Transport>() };
-    this.#entries.set(key, entry);
+    const known = this.#entries.get(key)?.credential;
+    const credential = known ?? this.#open(set, key, transport, circuit);
+    if (known === undefined) this.#entries.set(key, { credential, circuitKey, origin });
     this.#catchingUp ??= setInterval(() => void this.#catchUp().catch(reportError), CATCH_UP_MS).unref();
-    entry.users.add(transport);
-    entry.credential.attach(transport);
-    return entry.credential;
+    credential.versions.attach(transport);
+    return credential;
   }
 
   /**
    * The upstream of this transport uses the credential no more; the caller sends no new requests. Resolves when the last
    * one is over and the nonces that nobody uses are left to other processes. Can be called again.
    */
-  async release(credential: UpstreamCredential, transport: Transport): Promise<void> {
-    await credential.idle(transport);
-    const entry = [...this.#entries.values()].find((each) => each.credential === credential);
-    if (entry?.users.delete(transport) !== true) return;
-    const { key, circuitKey, origin } = entry;
-    const circuit = this.#circuits.get(circuitKey);
-    if (circuit !== undefined) circuit.users -= 1;
-    if (circuit?.users === 0) this.#circuits.delete(circuitKey);
-    if (entry.users.size === 0) this.#entries.delete(key);
-    if (this.#entries.size === 0) this.#stopCatchingUp();
-    const isLeft = Array.from(this.#entries.values()).some((each) => each.origin === origin);
-    if (!isLeft) this.#counters.delete(origin);
-    await credential.detach(transport);
+  async release({ versions }: UpstreamCredential, transport: Transport): Promise<void> {
+    await versions.transports.get(transport)?.idle();
+    if (!versions.transports.has(transport)) return;
+    const detached = versions.detach(transport);
+    if (versions.transports.size === 0) this.#forget(versions);
+    await detached;
+  }
+
+  /** Forgets a credential that no upstream uses, and what it shared with others if it was the last one. */
+  #forget(versions: Versions): void {
+    const found = [...this.#entries].find(([, { credential }]) => credential.versions === versions);
+    if (found === undefined) return;
+    const [key, { circuitKey, origin }] = found;
+    this.#entries.delete(key);
+    const left = [...this.#entries.values()];
+    if (!left.some((each) => each.circuitKey === circuitKey)) this.#circuits.delete(circuitKey);
+    if (!left.some((each) => each.origin === origin)) this.#counters.delete(origin);
+    if (left.length > 0) return;
+    clearInterval(this.#catchingUp);
+    this.#catchingUp = undefined;
   }
 
   async #catchUp(): Promise<void> {
@@ -115,45 +117,26 @@ export class CredentialRegistry {
     await Promise.all(some.map(([, { credential }]) => credential.catchUp()));
   }
 
-  #stopCatchingUp(): void {
-    clearInterval(this.#catchingUp);
-    this.#catchingUp = undefined;
-  }
-
-  #useCircuit(key: string, perMinute: number): CredentialCircuit {
-    const { clock } = this.#deps;
-    const entry = this.#circuits.get(key) ?? { circuit: new CredentialCircuit(clock, perMinute), users: 0 };
-    this.#circuits.set(key, entry);
-    entry.users += 1;
-    entry.circuit.perMinute = perMinute;
-    return entry.circuit;
-  }
-
   #open(
     set: CredentialSet,
     key: string,
-    { options }: Transport,
+    { options: identity }: Transport,
     circuit: CredentialCircuit,
-    attemptsWhenRefused: number,
   ): UpstreamCredential {
-    const { store, clock, recorder, onRotation, onHealth } = this.#deps;
-    const { deployment, origin } = options;
+    const { clock, recorder } = this.#deps;
+    const { deployment, origin } = identity;
     const counters = this.#counters.get(origin) ?? new NonceCounters();
     this.#counters.set(origin, counters);
     const recorded = recorder.credential(deployment, set.name);
-    const deps = { ...this.#deps, counters, recorded };
+    const refusedTargets = new RefusedTargets(clock, circuit.perMinute);
     return new UpstreamCredential(set, {
-      deployment,
-      circuit,
-      refusedTargets: new RefusedTargets(clock, attemptsWhenRefused),
-      clock,
-      store,
+      ...this.#deps,
+      identity,
       key,
-      open: (credential, renew) => new CredentialVersion(credential, options, deps, renew),
-      recorder,
+      counters,
       recorded,
-      onRotation,
-      onHealth,
+      circuit,
+      refusedTargets,
     });
   }
 }

@@ -53,6 +53,9 @@ export interface VersionOptions {
   readonly forwardTrace: boolean;
 }
 
+/** What a version belongs to: with another one of these it has other nonces. */
+export type VersionIdentity = Pick<VersionOptions, 'deployment' | 'origin' | 'egress' | 'tls'>;
+
 /** Settings and connections of one upstream. */
 export interface Transport {
   readonly options: VersionOptions;
@@ -117,7 +120,6 @@ interface VersionPool {
 }
 
 interface Attachment {
-  readonly transport: Transport;
   readonly account: Account;
   readonly pool: VersionPool;
 }
@@ -136,11 +138,11 @@ export class CredentialVersion {
   readonly #deps: VersionDeps;
   readonly #renew: Renew;
   /** The latest last: it carries the gateway's own requests, since the connections of an earlier one may close. */
-  readonly #attachments: Attachment[] = [];
+  readonly #attachments = new Map<Transport, Attachment>();
 
   constructor(
     credential: Credential,
-    { deployment, origin, egress, tls }: Pick<VersionOptions, 'deployment' | 'origin' | 'egress' | 'tls'>,
+    { deployment, origin, egress, tls }: VersionIdentity,
     deps: VersionDeps,
     renew: Renew,
   ) {
@@ -179,7 +181,7 @@ export class CredentialVersion {
       recorder,
       recorded,
     };
-    this.#attachments.push({ transport, account, pool });
+    this.#attachments.set(transport, { account, pool });
   }
 
   /**
@@ -187,25 +189,25 @@ export class CredentialVersion {
    * processes.
    */
   async detach(transport: Transport): Promise<void> {
-    const at = this.#attachments.findIndex((each) => each.transport === transport);
-    const [left] = at === -1 ? [] : this.#attachments.splice(at, 1);
-    if (left === undefined || this.#attachments.some(({ pool }) => pool === left.pool)) return;
+    const left = this.#attachments.get(transport);
+    this.#attachments.delete(transport);
+    if (left === undefined || this.#pools.has(left.pool)) return;
     await left.pool.pool.handOver();
-    if (this.#attachments.length === 0) this.#deps.store.release(this.key);
+    if (this.#attachments.size === 0) this.#deps.store.release(this.key);
   }
 
   /** For handshakes over this transport. @throws TypeError when it is not attached */
   on(transport: Transport): Account {
-    for (const each of this.#attachments) if (each.transport === transport) return each.account;
-    throw new TypeError(`version ${this.version} has no such transport`);
+    const attachment = this.#attachments.get(transport);
+    if (attachment === undefined) throw new TypeError(`version ${this.version} has no such transport`);
+    return attachment.account;
   }
 
   /** Takes over nonces that other processes share, and what was learned about the upstream with another version. */
   async restore(former?: CredentialVersion): Promise<void> {
-    const learned = former === undefined ? undefined : former.#attachments.at(-1)?.account.pool;
-    const pools = new Set(this.#attachments.map(({ pool }) => pool));
+    const learned = former === undefined ? undefined : former.#latest?.pool;
     await Promise.all(
-      Array.from(pools, (each) => {
+      Array.from(this.#pools, (each) => {
         each.restored ??= each.pool.restore(learned);
         return each.restored;
       }),
@@ -214,12 +216,12 @@ export class CredentialVersion {
 
   /** Looks up what another process learned or shared: `NoncePool.adopt`. */
   adopt(): void {
-    for (const pool of new Set(this.#attachments.map(({ account }) => account.pool))) void pool.adopt();
+    for (const { pool } of this.#pools) void pool.adopt();
   }
 
   /** Drops idle nonces that the upstream has dropped, too: `NoncePool.dropIdle`. */
   dropIdle(): void {
-    for (const { account } of this.#attachments) account.pool.dropIdle();
+    for (const { pool } of this.#pools) pool.dropIdle();
   }
 
   /**
@@ -228,10 +230,9 @@ export class CredentialVersion {
    * ask within a second: then the next nonce is answered, too.
    */
   async ask(question: Question): Promise<Reply> {
-    const latest = this.#attachments.at(-1);
-    if (latest === undefined) return UNCLEAR;
-    const { account } = latest;
-    const trace = this.#background(latest);
+    const account = this.#latest;
+    if (account === undefined) return UNCLEAR;
+    const trace = this.#background(account);
     try {
       const first = await answerOnce(account, question, trace, question.options);
       if (!isRefusal(first)) return first;
@@ -258,10 +259,9 @@ export class CredentialVersion {
 
   /** Obtains a nonce that takes the place of this one. One without a count is not tried: see `NoncePool.acceptUntried`. */
   async renew(replaces: Nonce, question: Question): Promise<Reply> {
-    const latest = this.#attachments.at(-1);
-    if (latest === undefined) return UNCLEAR;
-    const { account } = latest;
-    const trace = this.#background(latest);
+    const account = this.#latest;
+    if (account === undefined) return UNCLEAR;
+    const trace = this.#background(account);
     const pending: PendingChallenge = account.pool.open(replaces);
     try {
       const asked = await askAlone(account, requestOf(question, trace));
@@ -280,22 +280,28 @@ export class CredentialVersion {
     }
   }
 
-  #background({ transport }: Attachment) {
-    const { deployment } = transport.options;
+  get #latest(): Account | undefined {
+    return [...this.#attachments.values()].at(-1)?.account;
+  }
+
+  get #pools(): ReadonlySet<VersionPool> {
+    return new Set(Array.from(this.#attachments.values(), ({ pool }) => pool));
+  }
+
+  #background({ deployment }: Account) {
     return this.#deps.tracing?.background('challenge', { 'digest_gateway.deployment': deployment });
   }
 
   #poolFor(options: VersionOptions): VersionPool {
     const { deployment, algorithms, noncePolicy, renewAhead } = options;
-    const { store, counters, clock, recorder, onPolicyStep, onBound } = this.#deps;
+    const { store, counters, clock, recorder, recorded, onPolicyStep, onBound } = this.#deps;
     const settings = JSON.stringify([noncePolicy, algorithms, renewAhead !== false]);
-    const known = this.#attachments.find(({ pool }) => pool.settings === settings);
-    if (known !== undefined) return known.pool;
+    for (const pool of this.#pools) if (pool.settings === settings) return pool;
     const pool = new NoncePool({
       sharedChallenges: new SharedChallenges({
         key: this.key,
         store,
-        onTaken: (taken) => recorder.taken(deployment, this.#credential.name, taken),
+        onTaken: (taken) => recorder.taken(recorded, taken),
       }),
       credential: this.#credential,
       counters,

@@ -1,5 +1,4 @@
 import { asGatewayError } from '../base/errors.ts';
-import { InFlight } from '../base/in-flight.ts';
 import { reportError } from '../base/report-error.ts';
 import type { Nonce } from '../challenges/nonce.ts';
 import type { NoncePool } from '../challenges/pool.ts';
@@ -50,8 +49,6 @@ export class UpstreamCredential {
   /** Of requests that were refused a nonce that they had just obtained. */
   readonly #turns = new Waiting();
   readonly #verifier: Verifier;
-  /** The requests under way over each transport. */
-  readonly #requests = new Map<Transport, InFlight>();
   /** True while a nonce is being renewed. */
   #isRenewing = false;
 
@@ -67,7 +64,7 @@ export class UpstreamCredential {
 
   /** The nonces of the version in use, for requests over this transport; undefined: it is not attached. */
   poolOn(transport: Transport): NoncePool | undefined {
-    return this.#requests.has(transport) ? this.versions.inUse.on(transport).pool : undefined;
+    return this.versions.transports.has(transport) ? this.versions.inUse.on(transport).pool : undefined;
   }
 
   /** Takes over the versions that the sources of the credential hold now. A new one is tried before it is used. */
@@ -77,23 +74,6 @@ export class UpstreamCredential {
     this.versions.offer(set);
     this.#trials.expedite();
     this.#tryCandidates();
-  }
-
-  /** An upstream uses this credential from now on. */
-  attach(transport: Transport): void {
-    this.#requests.set(transport, new InFlight());
-    this.versions.attach(transport);
-  }
-
-  /** Resolves when no request over this transport is under way. */
-  async idle(transport: Transport): Promise<void> {
-    await this.#requests.get(transport)?.idle();
-  }
-
-  /** An upstream uses it no more. Resolves when the nonces that nobody uses are left to other processes. */
-  async detach(transport: Transport): Promise<void> {
-    this.#requests.delete(transport);
-    await this.versions.detach(transport);
   }
 
   /** Takes over what other processes have seen: `SharedEvidence.catchUp`. */
@@ -110,7 +90,7 @@ export class UpstreamCredential {
     const version = this.versions.named(name);
     if (version === undefined) return 'unknown';
     if (!this.#deps.circuit.hasRoom) return 'spent';
-    const requests = this.#requests.get(transport);
+    const requests = this.versions.transports.get(transport);
     requests?.enter();
     try {
       const reply = await this.#questions.withDeadline((each) =>
@@ -144,10 +124,10 @@ export class UpstreamCredential {
    * @throws TypeError when the transport is not attached
    */
   async send(request: UpstreamRequest, transport: Transport): Promise<UpstreamResponse> {
-    const { refusedTargets, recorder, deployment } = this.#deps;
+    const { refusedTargets, recorder, recorded: credential } = this.#deps;
     const { count } = refusedTargets;
     if (refusedTargets.bars(request)) throw targetRefused();
-    const requests = this.#requests.get(transport);
+    const requests = this.versions.transports.get(transport);
     if (requests === undefined) throw new TypeError('the credential has no such transport');
     const call: Sending = {
       request,
@@ -158,7 +138,7 @@ export class UpstreamCredential {
       isLate: false,
     };
     requests.enter();
-    const recorded = recorder.request(deployment, this.versions.name, request);
+    const recorded = recorder.request(credential, request);
     let options = FROM_POOL;
     try {
       for (;;) {
@@ -335,7 +315,7 @@ export class UpstreamCredential {
     if ((this.#waiting.busy && flight === undefined) || this.versions.rotation.others.length > 0)
       return false;
     let underWay = 0;
-    for (const { count } of this.#requests.values()) underWay += count;
+    for (const { count } of this.versions.transports.values()) underWay += count;
     return underWay <= 1;
   }
 

@@ -1,10 +1,18 @@
 import type { Clock } from '../base/clock.ts';
 import { unlessFailed } from '../base/expected-errors.ts';
+import { InFlight } from '../base/in-flight.ts';
 import type { ChallengeStore } from '../challenges/store/store.ts';
 import type { Credential, CredentialSet } from '../credentials/credentials.ts';
 import type { CredentialEvent } from '../handshake/flight-events.ts';
 import type { FlightRecorder, RecordedCredential } from '../handshake/flight-recorder.ts';
-import type { CredentialVersion, Renew, Reply, Transport } from './credential-version.ts';
+import {
+  CredentialVersion,
+  type Renew,
+  type Reply,
+  type Transport,
+  type VersionDeps,
+  type VersionIdentity,
+} from './credential-version.ts';
 import { type CredentialNews, Rotation, type RotationNews, type RotationState } from './rotation.ts';
 
 /** The evidence that the upstream refuses a version. */
@@ -19,10 +27,9 @@ type ResetBy = 'verdict' | 'reply' | 'failure' | 'operator' | 'offer' | 'other-p
 /** State in the rotation; `refused`: rejected there, or the upstream refuses it now. */
 export type VersionState = Exclude<RotationState, 'rejected'> | 'refused';
 
-export interface VersionsDeps extends Omit<SharedEvidenceDeps, 'rotation'> {
-  readonly deployment: string;
-  readonly clock: Clock;
-  readonly open: (credential: Credential, renew: Renew) => CredentialVersion;
+export interface VersionsDeps extends Omit<SharedEvidenceDeps, 'rotation'>, VersionDeps {
+  /** Of the upstream. */
+  readonly identity: VersionIdentity;
   /** Called when a candidate was promoted or refused. */
   readonly onRotation: (rotation: RotationNews) => void;
   /** Called when the upstream begins to refuse a version, and when it accepts it again. */
@@ -45,14 +52,14 @@ export class Versions {
   readonly shared: SharedEvidence;
   readonly #deps: VersionsDeps;
   readonly #renew: Renew;
-  /** The latest last. */
-  #transports: readonly Transport[] = [];
+  /** Those that requests are sent over, the latest last, with the requests under way over each. */
+  readonly transports = new Map<Transport, InFlight>();
 
   constructor(set: CredentialSet, deps: VersionsDeps, renew: Renew) {
     this.name = set.name;
     this.#deps = deps;
     this.#renew = renew;
-    this.rotation = new Rotation(deps.open(set.current, renew));
+    this.rotation = new Rotation(new CredentialVersion(set.current, deps.identity, deps, renew));
     this.shared = new SharedEvidence({ ...deps, rotation: this.rotation });
     this.offer(set);
   }
@@ -71,7 +78,7 @@ export class Versions {
   }
 
   get latestTransport(): Transport | undefined {
-    return this.#transports.at(-1);
+    return [...this.transports.keys()].at(-1);
   }
 
   stateOf(version: CredentialVersion): VersionState {
@@ -105,15 +112,16 @@ export class Versions {
     for (const version of left) this.#close(version);
   }
 
+  /** An upstream uses the credential from now on. */
   attach(transport: Transport): void {
-    this.#transports = [...this.#transports, transport];
+    this.transports.set(transport, new InFlight());
     for (const version of this.all) version.attach(transport);
     for (const version of this.rotation.others) void version.restore(this.inUse);
   }
 
-  /** Resolves when the nonces that nobody uses are left to other processes. */
+  /** An upstream uses it no more. Resolves when the nonces that nobody uses are left to other processes. */
   async detach(transport: Transport): Promise<void> {
-    this.#transports = this.#transports.filter((each) => each !== transport);
+    this.transports.delete(transport);
     await Promise.all(this.all.map((version) => version.detach(transport)));
   }
 
@@ -182,19 +190,19 @@ export class Versions {
   }
 
   #open(credential: Credential): CredentialVersion {
-    const version = this.#deps.open(credential, this.#renew);
-    for (const transport of this.#transports) version.attach(transport);
+    const version = new CredentialVersion(credential, this.#deps.identity, this.#deps, this.#renew);
+    for (const transport of this.transports.keys()) version.attach(transport);
     return version;
   }
 
   #close(version: CredentialVersion): void {
-    for (const transport of this.#transports) void version.detach(transport);
+    for (const transport of this.transports.keys()) void version.detach(transport);
   }
 
   #report(version: CredentialVersion, refused: boolean): void {
     version.isRefusalReported = refused;
-    const { deployment, onHealth } = this.#deps;
-    onHealth({ deployment, credential: this.name, version: version.version, refused });
+    const { identity, onHealth } = this.#deps;
+    onHealth({ deployment: identity.deployment, credential: this.name, version: version.version, refused });
   }
 
   #reportRotation(
@@ -202,7 +210,8 @@ export class Versions {
     to: CredentialVersion,
     { result, by = '' }: { readonly result: RotationNews['result']; readonly by?: PromotedBy | '' },
   ): void {
-    const { deployment, onRotation } = this.#deps;
+    const { identity, onRotation } = this.#deps;
+    const { deployment } = identity;
     this.note(TRIALS[result], result === 'promoted' ? this.all : [to], { by });
     onRotation({ deployment, credential: this.name, from: from.version, to: to.version, result });
   }

@@ -113,7 +113,7 @@ describe('a port that closes', () => {
 });
 
 describe('a message that no gateway sends', () => {
-  const call = { kind: 'call', session: 's', id: 1, name: 'load', body: { key: 'k' }, sentAt: Date.now() };
+  const call = { kind: 'call', session: 's', id: 1, name: 'load', body: ['k'], sentAt: Date.now() };
   let primary: PrimaryProcess;
   beforeAll(async () => {
     primary = await startPrimary();

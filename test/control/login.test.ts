@@ -112,6 +112,26 @@ test('wrong tokens of all addresses of a /64 count together', () => {
   expect(verdicts).toEqual([...Array.from({ length: 10 }, () => 'wrong'), 60]);
 });
 
+test('the holder of one token leaves room for the consoles of others', async () => {
+  const sha256 = (text: string) => createHash('sha256').update(text).digest('hex');
+  control = await startControl({ tokenSha256, readTokenSha256: sha256('reading'), consoleFolder });
+  const { origin } = control;
+  const sessionWith = async (given: string) =>
+    (await signIn(origin, given)).headers.get('set-cookie')?.split(';')[0] ?? '';
+  const streams: Response[] = [];
+  const open = async (cookie: string): Promise<number> => {
+    const response = await fetch(`${origin}/api/events`, { headers: { cookie } });
+    streams.push(response);
+    return response.status;
+  };
+  const sessions = [await sessionWith('reading'), await sessionWith('reading')];
+  const statuses = [];
+  for (let at = 0; at < 26; at += 1) statuses.push(await open(sessions[at % 2] ?? ''));
+  expect(statuses).toEqual([...Array.from({ length: 25 }, () => 200), 503]);
+  expect(await open(await sessionWith(token))).toBe(200);
+  await Promise.all(streams.map(({ body }) => body?.cancel()));
+});
+
 test('sign-ins and open sessions are counted', async () => {
   const origin = await start();
   const cookies: string[] = [];

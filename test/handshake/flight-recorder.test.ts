@@ -8,6 +8,7 @@ import { FlightRecorder } from '../../src/handshake/flight-recorder.ts';
 import { type Lost, UpstreamResponse } from '../../src/handshake/response.ts';
 import { credential, noFacts } from './scene.ts';
 
+const MAIN = { deployment: 'd', credential: 'main', owner: 1 };
 const NONCE = 'nonce-of-the-upstream';
 const [CHALLENGE] = parseChallenges([`Digest realm="realm-of-somebody", nonce="${NONCE}", qop="auth"`]);
 const ANSWERS = {
@@ -56,7 +57,7 @@ function scene({ maxEvents = 100, maxChanges = 100 } = {}) {
 
 test('a request and its exchanges are recorded with their times and results', () => {
   const { recorder, request, send, lines, tick } = scene();
-  const event = recorder.request('d', 'main', request);
+  const event = recorder.request(MAIN, request);
   tick(1);
   const challenge = ['WWW-Authenticate', `Digest realm="r", nonce="${NONCE}", qop="auth", stale=true`];
   send(5, response(401, challenge));
@@ -72,7 +73,7 @@ test('a request and its exchanges are recorded with their times and results', ()
 
 test('nothing of a client, a nonce or an answer is in a record', () => {
   const { recorder, request, send } = scene();
-  recorder.ended(recorder.request('d', 'main', request), 'upstream-timeout');
+  recorder.ended(recorder.request(MAIN, request), 'upstream-timeout');
   send(1, response(401, ['www-authenticate', `Digest realm="r", nonce="${NONCE}"`]), ANSWERS);
   const text = recorder.lines('asked').join('\n');
   for (const part of [NONCE, 'somebody', 'secret', '00ff00ff', 'of-a-client'])
@@ -93,7 +94,7 @@ test('losses and errors of exchanges are results', () => {
 
 test('the latest events stay, in the order in which they began', async () => {
   const { recorder, request, lines } = scene({ maxEvents: 3 });
-  for (let count = 0; count < 8; count += 1) recorder.request('d', 'main', request);
+  for (let count = 0; count < 8; count += 1) recorder.request(MAIN, request);
   const [head, ...events] = lines();
   expect(head.isCut).toBe(true);
   expect(events.map((event) => event.request)).toEqual([6, 7, 8]);
@@ -101,7 +102,7 @@ test('the latest events stay, in the order in which they began', async () => {
 
 test('what comes of an event whose place another one has taken is left out', () => {
   const { recorder, request, send, lines } = scene({ maxEvents: 2 });
-  const slow = recorder.request('d', 'main', request);
+  const slow = recorder.request(MAIN, request);
   send(1, response(200, []), ANSWERS);
   send(1, response(401, ['www-authenticate', `Digest realm="r", nonce="${NONCE}"`]));
   recorder.ended(slow, 500);
@@ -116,7 +117,7 @@ test('an event has nothing of the one that was in its place before', () => {
   send(1, response(401, ['www-authenticate', `Digest realm="r", nonce="${NONCE}", stale=true`]), ANSWERS);
   send(1, response(200, []));
   expect(lines()[1]).toMatchObject({ nonce: '', nc: 0, offered: '', stale: false, result: 200 });
-  recorder.request('d', 'main', request);
+  recorder.request(MAIN, request);
   expect(lines()[1]).toMatchObject({ kind: 'request', ended: 0, result: '' });
 });
 
@@ -125,7 +126,7 @@ test('the head names the versions of a credential, also when their offer was dro
   const version = { name: 'main', username: 'u', password: undefined, changedAt: undefined };
   const set = { name: 'main', current: { ...version, version: '4' }, next: { ...version, version: '5' } };
   recorder.offer(recorder.credential('d', 'main'), set as never, 2);
-  for (let count = 0; count < 3; count += 1) recorder.request('d', 'main', request);
+  for (let count = 0; count < 3; count += 1) recorder.request(MAIN, request);
   const [head] = lines();
   expect(head.credentials).toEqual([
     { deployment: 'd', credential: 'main', versions: ['4', '5'], attemptsWhenRefused: 2 },
@@ -136,7 +137,7 @@ test('requests do not push out what became of a credential', () => {
   const { recorder, request, lines } = scene({ maxEvents: 2, maxChanges: 2 });
   const main = recorder.credential('d', 'main');
   recorder.note(main, 'accepted', ['4']);
-  for (let count = 0; count < 3; count += 1) recorder.request('d', 'main', request);
+  for (let count = 0; count < 3; count += 1) recorder.request(MAIN, request);
   recorder.note(main, 'reply', ['4'], { by: 'trial', result: 'refused', count: 2 });
   const [head, accepted, , , replied] = lines();
   expect(head).toMatchObject({ isCut: true, areChangesCut: false });

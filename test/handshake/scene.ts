@@ -20,7 +20,7 @@ import { type HandshakeOptions, handshake, type Refused } from '../../src/handsh
 import { type Lost, type ResponseSource, UpstreamResponse } from '../../src/handshake/response.ts';
 import { UpstreamCredential } from '../../src/upstream/credential.ts';
 import { CredentialCircuit, RefusedTargets } from '../../src/upstream/credential-circuit.ts';
-import { CredentialVersion, type Transport } from '../../src/upstream/credential-version.ts';
+import type { CredentialVersion, Transport } from '../../src/upstream/credential-version.ts';
 import { answer, type Challenge, readChallenges } from '../support/digest-client.ts';
 import { USUAL_TLS } from '../support/usual-tls.ts';
 
@@ -215,21 +215,11 @@ export class HandshakeScene {
     const recorder = new FlightRecorder({ clock });
     this.recorder = recorder;
     const recorded = recorder.credential('d', 'main');
-    const deps = {
-      store,
-      clock,
-      recorder,
-      recorded,
-      counters: new NonceCounters(),
-      tracing: undefined,
-      onPolicyStep: (_: string, step: NoncePolicy) => void events.push(`policy ${step}`),
-      onBound: () => {},
-    };
     const former = hasOther ? [{ ...credential, version: '6', username: 'former' }] : [];
     this.credential = new UpstreamCredential(
       { name: 'main', current: credential, next: undefined, former },
       {
-        deployment: 'd',
+        identity: this.transport.options,
         circuit: new CredentialCircuit(clock, attemptsWhenRefused),
         refusedTargets: new RefusedTargets(clock, attemptsWhenRefused),
         clock,
@@ -237,13 +227,16 @@ export class HandshakeScene {
         recorder,
         recorded,
         key: 'k',
-        open: (each, renew) => new CredentialVersion(each, this.transport.options, deps, renew),
+        counters: new NonceCounters(),
+        tracing: undefined,
+        onPolicyStep: (_, step) => void events.push(`policy ${step}`),
+        onBound: () => {},
         onRotation: ({ to, result }) => void events.push(`version ${to} ${result}`),
         onHealth: ({ version, refused }) =>
           void events.push(`version ${version} ${refused ? 'refused' : 'accepted'}`),
       },
     );
-    this.credential.attach(this.transport);
+    this.credential.versions.attach(this.transport);
   }
 
   get version(): CredentialVersion {

@@ -66,7 +66,7 @@ test('an idle connection ends with a closure alert', async () => {
   const { through, sent } = tap();
   const { send, connections } = await scene(answering, over(through));
   expect((await send()).kind).toBe('answered');
-  await connections.close();
+  connections.close();
   expect(recordTypes(await sent).slice(-2)).toEqual([APPLICATION_DATA, ALERT]);
 });
 

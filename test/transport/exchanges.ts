@@ -91,7 +91,7 @@ export function useExchanges(): StartScene {
       },
       clock,
     );
-    closing.push(() => connections.destroy());
+    closing.push(() => connections.close());
     return { upstream, connections, send: (...args) => send(connections, ...args) };
   };
 }

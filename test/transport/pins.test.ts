@@ -97,7 +97,7 @@ async function ask(
     if (result.kind === 'response') await result.skip();
     outcomes.push(result.kind === 'response' ? result.status : result.error.code);
   }
-  await connections.close();
+  connections.close();
   return { outcomes, seen: connections.tlsSeen };
 }
 

@@ -243,7 +243,7 @@ describe('the refused attempts of a minute', () => {
     ];
     expect(await ask(first)).toBe('refused');
     // The work that the first one begins is awaited, too.
-    await first.credential.idle(first.transport);
+    await first.credential.versions.transports.get(first.transport)?.idle();
     await turns();
     expect(await ask(same)).toBe('spent');
     expect([await ask(deployment), await ask(name)]).toEqual(['refused', 'refused']);

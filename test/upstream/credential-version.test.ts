@@ -225,11 +225,11 @@ describe('a version without connections', () => {
         return scene.exchange(request);
       },
     };
-    scene.credential.attach(other);
+    scene.credential.versions.attach(other);
     scene.replies.push(challenge('n1'), answered(), challenge('n2'), answered());
     await ask(scene);
     expect(asked).toEqual(['HEAD', 'HEAD']);
-    await scene.credential.detach(other);
+    await scene.credential.versions.detach(other);
     await ask(scene);
     expect([asked.length, scene.sent.length]).toEqual([2, 4]);
   });
@@ -241,7 +241,7 @@ describe('a version without connections', () => {
     const options = { ...scene.transport.options, noncePolicy: 'exclusive' as const };
     const others = [1, 2].map(() => ({ ...scene.transport, options }));
     const left: unknown[] = [];
-    for (const other of others) scene.credential.attach(other);
+    for (const other of others) scene.credential.versions.attach(other);
     obtain(scene.version.on(others[0] as Transport).pool, parked('n9', 0));
     for (const other of others) {
       await scene.version.detach(other);

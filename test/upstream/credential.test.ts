@@ -1284,7 +1284,7 @@ describe('an operator’s test', () => {
 
   test('over connections that are gone shows nothing', async () => {
     const scene = await warm();
-    await scene.credential.detach(scene.transport);
+    await scene.credential.versions.detach(scene.transport);
     expect(await scene.credential.test('7', '/x', scene.transport)).toBe('unclear');
   });
 });

@@ -180,11 +180,11 @@ test('a new version begins with what was learned of the upstream with the one in
 test('the latest transport that is attached carries the gateway’s own requests', async () => {
   const { scene, versions } = versionsOf();
   const other = { ...scene.transport };
-  scene.credential.attach(other);
+  scene.credential.versions.attach(other);
   expect(versions.latestTransport).toBe(other);
-  await scene.credential.detach(scene.transport);
+  await scene.credential.versions.detach(scene.transport);
   expect(versions.latestTransport).toBe(other);
-  await scene.credential.detach(other);
+  await scene.credential.versions.detach(other);
   expect(versions.latestTransport).toBeUndefined();
 });
 

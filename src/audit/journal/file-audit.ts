@@ -20,8 +20,9 @@ import {
 } from '../record.ts';
 import { processOf } from '../replica-name.ts';
 import { formatHead, GENESIS, type Head } from '../seal.ts';
+import type { Retirement } from '../segments/admin-records.ts';
 import type { Recovered } from '../segments/recovery.ts';
-import { Retention, type Retired } from '../segments/retention.ts';
+import { Retention } from '../segments/retention.ts';
 import { foldersIn } from '../segments/segment.ts';
 import { ChainWriter, type WriteError, writeErrorOf } from './chain-writer.ts';
 import { Journal } from './journal.ts';
@@ -347,7 +348,7 @@ class FileAudit implements Audit {
     return this.#text.admin(event, { ...details, address: hiding.address(address, String(client)) });
   }
 
-  #retire(retired: Retired): Promise<boolean> {
+  #retire(retired: Retirement): Promise<boolean> {
     const { last, hmac } = retired;
     return this.adminWritten('segment-retired', { ...retired }, () => {
       this.#deps.chain.retired = { last, hmac };

@@ -1,11 +1,10 @@
 import { join } from 'node:path';
 import { headOf, linesOf } from '../line.ts';
 import { segmentsToRead } from './newest-first.ts';
-import { type ReadOptions, reportUnsealed, type SealedBlock, sealedBlocks } from './sealed-blocks.ts';
-import type { SearchOptions } from './search.ts';
+import { type ReadOptions, type SealedBlock, sealedBlocks } from './sealed-blocks.ts';
 import { rawText } from './usage-lines.ts';
 
-export interface LastSeenOptions extends ReadOptions, Pick<SearchOptions, 'onBytes' | 'onSkipped'> {
+export interface LastSeenOptions extends ReadOptions {
   /** Ids of clients, with the names of their API keys as the log has them. */
   readonly clients: ReadonlyMap<string, readonly string[]>;
   /** Records before this time do not count; RFC 3339 in UTC with milliseconds. */
@@ -31,25 +30,16 @@ interface LastSeenResult {
  * @throws Error if a directory cannot be read
  */
 export async function findLastSeen(options: LastSeenOptions): Promise<LastSeenResult> {
-  const { clients, since, onBytes, onSkipped } = options;
+  const { directory, clients, since, onSkipped } = options;
   const seen = new Seen(clients, since);
   const segments = await segmentsToRead(options, {});
-  const isDone = ({ to }: { readonly to: string }): boolean => to < since || seen.isDecided(to);
   for (const each of segments) {
-    const { folder, segment, to } = each;
+    const { replica, segment, to } = each;
     if (to < since) seen.isBefore = true;
-    if (isDone(each)) {
-      onSkipped?.(join(options.directory, folder, segment.name));
-      continue;
-    }
-    let unsealed = 0;
-    for await (const block of sealedBlocks(options, folder, each)) {
-      onBytes(block.bytes.length, block.stored);
-      unsealed += seen.take(block);
-    }
-    reportUnsealed(options, folder, each, unsealed);
+    if (to < since || seen.isDecided(to)) onSkipped?.(join(directory, replica, segment.name));
+    else for await (const block of sealedBlocks(options, each)) seen.take(block);
   }
-  const byFolder = Map.groupBy(segments, ({ folder }) => folder);
+  const byFolder = Map.groupBy(segments, ({ replica }) => replica);
   const isFromFirst = [...byFolder.values()].every((those) =>
     those.some(({ segment }) => segment.first === 1),
   );
@@ -105,17 +95,13 @@ class Seen {
     return true;
   }
 
-  /** Reads a block from its end, so that few batches need a check; returns how many records no seal covers as they are. */
-  take({ bytes, covers }: SealedBlock): number {
-    let unsealed = 0;
+  /** Reads a block from its end, so that few batches need a check. */
+  take({ bytes, admits }: SealedBlock): void {
     for (const [start, end] of [...linesOf(bytes)].reverse()) {
       const time = this.#timeOf(bytes, start);
       const found = time === '' ? NOTHING : this.#newerThan(time, bytes.toString('latin1', start, end));
-      if (found.length === 0) continue;
-      if (covers(start)) for (const each of found) each.time = time;
-      else unsealed += 1;
+      if (found.length > 0 && admits(start)) for (const each of found) each.time = time;
     }
-    return unsealed;
   }
 
   /** The time of an access record that counts; empty: the line is none. */

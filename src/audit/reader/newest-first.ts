@@ -1,14 +1,16 @@
-import { join } from 'node:path';
 import { z } from 'zod';
-import { reportDefect } from '../../base/expected-errors.ts';
 import { parseJson } from '../../base/json.ts';
 import { LONGEST_NAME } from '../replica-name.ts';
-import { foldersIn, MOST_SEQ, segmentsIn } from '../segments/segment.ts';
-import { timeRangeOf } from '../segments/time-index.ts';
+import { foldersIn, MOST_SEQ } from '../segments/segment.ts';
 import { type Found, type Query, timeOf } from './query.ts';
-import { type ReadOptions, reportUnsealed, type SearchedSegment, sealedBlocks } from './sealed-blocks.ts';
-import { overlaps, type SearchOptions } from './search.ts';
-import { SearchJoin } from './search-join.ts';
+import {
+  LATEST,
+  type ReadOptions,
+  type SearchedSegment,
+  sealedBlocks,
+  searchedSegments,
+} from './sealed-blocks.ts';
+import { SearchJoin, type SearchOptions } from './search-join.ts';
 
 export interface PageOptions extends SearchOptions {
   /** Results of one page at most. */
@@ -29,9 +31,6 @@ export interface Page {
   /** Number of records that were read. */
   readonly records: number;
 }
-
-/** Later than the time of every record. */
-const LATEST = '9999-12-31T23:59:59.999Z';
 
 /**
  * The next page of what matches in the logs of all processes and is under a seal, the newest first. Segments are read
@@ -65,65 +64,46 @@ function upTo(query: Query, after: Position | undefined): Query {
 }
 
 interface DatedSegment extends SearchedSegment {
-  readonly folder: string;
   /** The segment that continues it. */
   readonly later: SearchedSegment | undefined;
-  /** No record in it is newer. */
-  readonly to: string;
 }
 
 /** The segments that may have matching records, those with the newest records first. */
 export async function segmentsToRead(
-  { directory, keys }: Pick<ReadOptions, 'directory' | 'keys'>,
+  options: Pick<ReadOptions, 'directory' | 'keys'>,
   query: Query,
 ): Promise<DatedSegment[]> {
   const dated: DatedSegment[] = [];
-  for (const folder of await foldersIn(directory, query.replica)) {
-    const segments = await segmentsIn(join(directory, folder));
-    const searched = segments.map((segment) => ({ segment, growing: segment === segments.at(-1) }));
-    for (const [index, each] of searched.entries()) {
-      const later = searched[index + 1];
-      // If the segment cannot be read, reading it reports that.
-      const range = each.growing
-        ? undefined
-        : await timeRangeOf(join(directory, folder), each.segment, keys[0]).catch(reportDefect);
-      if (range !== undefined && !overlaps(query, range)) continue;
-      dated.push({ ...each, folder, later, to: range?.to ?? LATEST });
-    }
+  for (const replica of await foldersIn(options.directory, query.replica)) {
+    const segments: SearchedSegment[] = [];
+    for await (const each of searchedSegments(options, replica, query, true)) segments.push(each);
+    dated.push(...segments.map((each, index) => ({ ...each, later: segments[index + 1] })));
   }
-  return dated.sort((a, b) => compareNewestFirst(startOf(a), startOf(b)));
+  return dated
+    .filter(({ isOverlapping }) => isOverlapping)
+    .sort((a, b) => compareNewestFirst(startOf(a), startOf(b)));
 }
 
-function startOf({ to, folder, segment }: DatedSegment): Position {
-  return { time: to, folder, seq: segment.first };
+function startOf({ to, replica, segment }: SearchedSegment): Position {
+  return { time: to, folder: replica, seq: segment.first };
 }
 
 /** Reads a segment, and of the one that continues it as much as has missing outcomes; returns how many records it has. */
 async function readSegment(options: PageOptions, dated: DatedSegment, newest: Newest): Promise<number> {
-  const { query, onBytes, onUnreadable, onCut } = options;
-  const { folder, segment, later } = dated;
-  const joined = new SearchJoin({
-    query,
-    replica: folder,
-    onCut,
-    onUnreadable,
-    pseudonyms: options.pseudonyms,
-  });
+  const { replica, segment, later } = dated;
+  const joined = new SearchJoin(options, replica);
   let last = segment.first - 1;
-  for await (const block of sealedBlocks(options, folder, dated)) {
-    onBytes(block.bytes.length, block.stored);
+  for await (const block of sealedBlocks(options, dated)) {
     last = Math.max(last, block.last);
-    for (const found of joined.take(block)) newest.add(folder, found);
+    for (const found of joined.take(block)) newest.add(replica, found);
   }
-  reportUnsealed(options, folder, dated, joined.takeUnsealed());
   if (later !== undefined && !joined.complete) {
-    for await (const block of sealedBlocks(options, folder, later)) {
-      onBytes(block.bytes.length, block.stored);
-      for (const found of joined.take(block, true)) newest.add(folder, found);
+    for await (const block of sealedBlocks(options, later)) {
+      for (const found of joined.take(block, true)) newest.add(replica, found);
       if (joined.complete) break;
     }
   }
-  for (const found of joined.rest()) newest.add(folder, found);
+  for (const found of joined.rest()) newest.add(replica, found);
   return last - segment.first + 1;
 }
 

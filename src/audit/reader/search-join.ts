@@ -1,4 +1,4 @@
-import { finding, type PlacedFinding } from '../findings.ts';
+import { finding } from '../findings.ts';
 import { headOf, type LineHead, NEWLINE } from '../line.ts';
 import { NO_PSEUDONYMS, type PseudonymReader } from './pseudonym-reader.ts';
 import {
@@ -20,22 +20,20 @@ import {
   requestOf,
 } from './query.ts';
 import type { EventLine, OutcomeLine } from './results.ts';
-import type { SealedBlock } from './sealed-blocks.ts';
+import type { ReadOptions, SealedBlock } from './sealed-blocks.ts';
 
 const ACCESS_START = '"access":';
 const CUT = Buffer.from('"cut":true');
 const OUTCOME = Buffer.from('"kind":"outcome"');
 const RECORD_START = Buffer.from('\n{"seq":');
 
-interface SearchJoinOptions {
+export interface SearchOptions extends ReadOptions {
   readonly query: Query;
-  readonly replica: string;
   /** Called for a record whose parameters were too long to be recorded whole and may have held the identifier. */
   readonly onCut: () => void;
-  readonly onUnreadable: (finding: PlacedFinding) => void;
-  /** Undefined: pseudonyms stay as they are. */
-  readonly pseudonyms: PseudonymReader | undefined;
 }
+
+type JoinOptions = Pick<SearchOptions, 'query' | 'onCut' | 'onUnreadable' | 'pseudonyms'>;
 
 interface Open {
   found: Found;
@@ -46,7 +44,8 @@ interface Open {
 
 /** Finds what matches in one replica's log, block by block, and joins each request with its outcome. */
 export class SearchJoin {
-  readonly #options: SearchJoinOptions;
+  readonly #options: JoinOptions;
+  readonly #replica: string;
   readonly #query: Query;
   readonly #pseudonyms: PseudonymReader;
   readonly #events: boolean;
@@ -58,17 +57,16 @@ export class SearchJoin {
   /** Groups of patterns, one of each being in every matching line; and without those of the identifier. */
   readonly #all: readonly Buffer[][];
   readonly #allButId: readonly Buffer[][];
-  /** Matching records that no seal covers. */
-  #unsealed = 0;
   /** Requests that wait for their outcome, and what follows them, by record number in ascending order. */
   readonly #open = new Map<number, Open>();
 
-  constructor(options: SearchJoinOptions) {
+  constructor(options: JoinOptions, replica: string) {
     const { pseudonyms = NO_PSEUDONYMS } = options;
     // Of a pseudonym whose key is known, records have the value once they are read.
     const address = options.query.address?.map((form) => pseudonyms.valueOf(form));
     const query = address === undefined ? options.query : { ...options.query, address };
     this.#options = options;
+    this.#replica = replica;
     this.#query = query;
     this.#pseudonyms = pseudonyms;
     this.#events = asksEvents(query);
@@ -86,17 +84,10 @@ export class SearchJoin {
     return this.#open.size === 0;
   }
 
-  /** How many matching records were left out since the last call, because no seal covers them as they are. */
-  takeUnsealed(): number {
-    const count = this.#unsealed;
-    this.#unsealed = 0;
-    return count;
-  }
-
   /**
    * Reads the next block; yields what is complete with it. `outcomesOnly`: nothing new is taken from this block.
    */
-  *take({ bytes: block, covers }: SealedBlock, outcomesOnly = false): Generator<Found, void> {
+  *take({ bytes: block, covers, admits }: SealedBlock, outcomesOnly = false): Generator<Found, void> {
     for (let start = 0; start < block.length; ) {
       start = this.#nextLine(block, start, outcomesOnly);
       if (start === -1) break;
@@ -104,7 +95,7 @@ export class SearchJoin {
       const head = headOf(block, start);
       const at = start;
       if (head !== undefined) {
-        const sealed = (): boolean => covers(at);
+        const sealed = (): boolean => (head.kind === 'outcome' ? covers(at) : admits(at));
         this.#readRecord(head, { line: block.subarray(start, end), sealed, outcomesOnly });
       }
       start = end + 1;
@@ -144,7 +135,6 @@ export class SearchJoin {
     const event = this.#parse<EventLine>(seq, this.#pseudonyms.reveal(line.toString('utf8')));
     if (event === undefined || !matchesEvent(this.#query, event)) return;
     if (sealed()) this.#open.set(seq, { found: { event }, giveUpAt: time, settled: true });
-    else this.#unsealed += 1;
   }
 
   #readAccess(head: LineHead, line: Buffer, sealed: () => boolean): void {
@@ -161,10 +151,9 @@ export class SearchJoin {
       this.#changed(head.seq);
       return;
     }
-    const found = matches(this.#query, access);
-    if (found && sealed()) this.#add(head.seq, begun, access);
-    else if (found) this.#unsealed += 1;
-    else if (id !== undefined && mayHold(this.#query, access)) this.#options.onCut();
+    if (matches(this.#query, access)) {
+      if (sealed()) this.#add(head.seq, begun, access);
+    } else if (id !== undefined && mayHold(this.#query, access)) this.#options.onCut();
   }
 
   #isCut(line: Buffer): boolean {
@@ -211,8 +200,8 @@ export class SearchJoin {
   }
 
   #changed(seq: number): void {
-    const { replica, onUnreadable } = this.#options;
-    onUnreadable({ ...finding('record-altered', { seq }), replica, segment: '', line: 0 });
+    const found = finding('record-altered', { seq });
+    this.#options.onUnreadable({ ...found, replica: this.#replica, segment: '', line: 0 });
   }
 }
 

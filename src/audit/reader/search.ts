@@ -1,28 +1,9 @@
-import { join } from 'node:path';
-import { reportDefect } from '../../base/expected-errors.ts';
 import { headOf, linesOf } from '../line.ts';
-import { foldersIn, segmentsIn } from '../segments/segment.ts';
-import { type TimeRange, timeRangeOf } from '../segments/time-index.ts';
-import { NO_PSEUDONYMS, type PseudonymReader } from './pseudonym-reader.ts';
-import { type Found, isWithin, type Query, timeOf } from './query.ts';
-import {
-  type ReadOptions,
-  reportUnsealed,
-  type SealedBlock,
-  type SearchedSegment,
-  sealedBlocks,
-} from './sealed-blocks.ts';
-import { SearchJoin } from './search-join.ts';
-
-export interface SearchOptions extends ReadOptions {
-  readonly query: Query;
-  /** Called for each block that was read: its bytes, uncompressed, and how many bytes of the file it took. */
-  readonly onBytes: (count: number, stored: number) => void;
-  /** Called for a file of the log that is not read, since it has no records in the time range. */
-  readonly onSkipped?: (file: string) => void;
-  /** Called for a record whose parameters were too long to be recorded whole and may have held the identifier. */
-  readonly onCut: () => void;
-}
+import { foldersIn } from '../segments/segment.ts';
+import { NO_PSEUDONYMS } from './pseudonym-reader.ts';
+import { type Found, isWithin, timeOf } from './query.ts';
+import { blocksOf, type SealedBlock } from './sealed-blocks.ts';
+import { SearchJoin, type SearchOptions } from './search-join.ts';
 
 /**
  * Returns the matching records under a seal from the logs of all processes, in order of time. Memory use does not depend
@@ -53,23 +34,8 @@ export async function* allRecords(options: Omit<SearchOptions, 'onCut'>): AsyncG
 }
 
 async function* searchLog(options: SearchOptions, replica: string): AsyncGenerator<Found, void> {
-  const { query, onBytes, onSkipped, onUnreadable, onCut } = options;
-  const folder = join(options.directory, replica);
-  const joined = new SearchJoin({ query, replica, onCut, onUnreadable, pseudonyms: options.pseudonyms });
-  for await (const each of segmentsFor(folder, options)) {
-    const { overlapping } = each;
-    // The outcome of a request may be in a segment outside of the time range.
-    if (!overlapping && joined.complete) {
-      onSkipped?.(join(folder, each.segment.name));
-      continue;
-    }
-    for await (const block of sealedBlocks(options, replica, each)) {
-      if (!overlapping && joined.complete) break;
-      onBytes(block.bytes.length, block.stored);
-      yield* joined.take(block);
-    }
-    reportUnsealed(options, replica, each, joined.takeUnsealed());
-  }
+  const joined = new SearchJoin(options, replica);
+  for await (const block of blocksOf(options, replica, () => !joined.complete)) yield* joined.take(block);
   yield* joined.rest();
 }
 
@@ -77,54 +43,17 @@ async function* recordsOf(
   options: Omit<SearchOptions, 'onCut'>,
   replica: string,
 ): AsyncGenerator<RawRecord, void> {
-  const { query, onBytes, onSkipped } = options;
-  const folder = join(options.directory, replica);
-  for await (const each of segmentsFor(folder, options)) {
-    if (!each.overlapping) {
-      onSkipped?.(join(folder, each.segment.name));
-      continue;
-    }
-    const counts = { unsealed: 0 };
-    for await (const block of sealedBlocks(options, replica, each)) {
-      onBytes(block.bytes.length, block.stored);
-      yield* recordsWithin(query, block, counts, options.pseudonyms ?? NO_PSEUDONYMS);
-    }
-    reportUnsealed(options, replica, each, counts.unsealed);
-  }
+  for await (const block of blocksOf(options, replica)) yield* recordsWithin(options, block);
 }
 
 function* recordsWithin(
-  query: Query,
-  { bytes, covers }: SealedBlock,
-  counts: { unsealed: number },
-  pseudonyms: PseudonymReader,
+  { query, pseudonyms = NO_PSEUDONYMS }: Omit<SearchOptions, 'onCut'>,
+  { bytes, admits }: SealedBlock,
 ): Generator<RawRecord, void> {
   for (const [start, end] of linesOf(bytes)) {
     const head = headOf(bytes, start);
-    if (head === undefined || !isWithin(query, head)) continue;
-    if (covers(start)) yield { time: head.time, line: pseudonyms.reveal(bytes.toString('utf8', start, end)) };
-    else counts.unsealed += 1;
-  }
-}
-
-/** A segment in the order of its folder. */
-interface OrderedSegment extends SearchedSegment {
-  /** True if it may have records in the time range of the query. */
-  readonly overlapping: boolean;
-}
-
-export async function* segmentsFor(
-  folder: string,
-  { query, keys }: Pick<SearchOptions, 'query' | 'keys'>,
-): AsyncGenerator<OrderedSegment, void> {
-  const segments = await segmentsIn(folder);
-  const anyTime = query.since === undefined && query.until === undefined;
-  for (const segment of segments) {
-    const growing = segment === segments.at(-1);
-    // If the segment cannot be read, reading it below reports that.
-    const range =
-      anyTime || growing ? undefined : await timeRangeOf(folder, segment, keys[0]).catch(reportDefect);
-    yield { segment, overlapping: range === undefined || overlaps(query, range), growing };
+    if (head === undefined || !isWithin(query, head) || !admits(start)) continue;
+    yield { time: head.time, line: pseudonyms.reveal(bytes.toString('utf8', start, end)) };
   }
 }
 
@@ -153,9 +82,4 @@ async function* inOrderOfTime<T>(
     // If the consumer stops early, the sources still have open files.
     for (const source of sources) await source.return();
   }
-}
-
-/** True if a segment with that range may have records in the time range of the query. */
-export function overlaps({ since, until }: Query, { from, to }: TimeRange): boolean {
-  return to !== '' && (since === undefined || to >= since) && (until === undefined || from < until);
 }

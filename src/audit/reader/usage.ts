@@ -1,11 +1,9 @@
-import { join } from 'node:path';
 import { finding } from '../findings.ts';
 import { isPseudonym } from '../pseudonym.ts';
 import { foldersIn } from '../segments/segment.ts';
 import { NO_PSEUDONYMS } from './pseudonym-reader.ts';
 import { CORRECTION_WITHIN_MS, isWithin, MOST_OPEN, OUTCOME_WITHIN_MS, type Query } from './query.ts';
-import { type ReadOptions, reportUnsealed, type SealedBlock, sealedBlocks } from './sealed-blocks.ts';
-import { type SearchOptions, segmentsFor } from './search.ts';
+import { blocksOf, type ReadOptions, type SealedBlock } from './sealed-blocks.ts';
 import { copyOf, RecordScan, rawText, UnreadableLine } from './usage-lines.ts';
 import {
   type CountedRequest,
@@ -22,7 +20,7 @@ const RECORD = '{"seq":';
 const ACCESS = 'c';
 const OUTCOME = 'u';
 
-interface UsageOptions extends ReadOptions, UsageTableOptions, Pick<SearchOptions, 'onBytes' | 'onSkipped'> {
+interface UsageOptions extends ReadOptions, UsageTableOptions {
   /** Time range and replica. */
   readonly query: Pick<Query, 'since' | 'until' | 'replica'>;
 }
@@ -34,28 +32,12 @@ interface UsageOptions extends ReadOptions, UsageTableOptions, Pick<SearchOption
  */
 export async function countUsage(options: UsageOptions): Promise<Usage> {
   const table = new UsageTable(options);
-  for (const folder of await foldersIn(options.directory, options.query.replica)) {
-    await countLog(options, folder, new UsageReader(options, folder, table));
+  for (const replica of await foldersIn(options.directory, options.query.replica)) {
+    const reader = new UsageReader(options, replica, table);
+    for await (const block of blocksOf(options, replica, () => !reader.complete)) reader.take(block);
+    reader.end();
   }
   return table.usage();
-}
-
-async function countLog(options: UsageOptions, replica: string, reader: UsageReader): Promise<void> {
-  const folder = join(options.directory, replica);
-  for await (const each of segmentsFor(folder, options)) {
-    // The outcome of a request may be in a segment outside of the time range.
-    if (!each.overlapping && reader.complete) {
-      options.onSkipped?.(join(folder, each.segment.name));
-      continue;
-    }
-    for await (const block of sealedBlocks(options, replica, each)) {
-      options.onBytes(block.bytes.length, block.stored);
-      reader.take(block, each.overlapping);
-      if (!each.overlapping && reader.complete) break;
-    }
-    reportUnsealed(options, replica, each, reader.takeUnsealed());
-  }
-  reader.end();
 }
 
 /** A request that is not counted yet, with its end as far as it is known. */
@@ -77,7 +59,6 @@ class UsageReader {
   /** Requests that were whole at their head, each at the rest of its number: one is counted when the next takes its place. */
   readonly #whole = new Array<OpenRequest | undefined>(CORRECTED_WITHIN);
   #hasWhole = false;
-  #unsealed = 0;
   #day = '';
   #dayNumber = 0;
 
@@ -92,24 +73,16 @@ class UsageReader {
     return this.#open.size === 0 && !this.#hasWhole;
   }
 
-  /** How many records were left out since the last call, because no seal covers them as they are. */
-  takeUnsealed(): number {
-    const count = this.#unsealed;
-    this.#unsealed = 0;
-    return count;
-  }
-
-  /** `overlapping`: the segment may have requests of the time range. */
-  take({ bytes, covers }: SealedBlock, overlapping: boolean): void {
+  take({ bytes, isOverlapping, admits }: SealedBlock): void {
     const text = bytes.toString('latin1');
     let isFirst = true;
     for (let start = 0; start < text.length; ) {
       const end = text.indexOf('\n', start);
       if (text.startsWith(RECORD, start)) {
         this.#scan.readHead(text, start);
-        if (isFirst) this.#begin(overlapping);
+        if (isFirst) this.#begin(isOverlapping);
         isFirst = false;
-        this.#read(text, start, end, covers);
+        this.#read(text, start, end, admits);
       }
       start = end + 1;
     }
@@ -137,24 +110,20 @@ class UsageReader {
   }
 
   /** Gives up outcomes: those of too many requests, and behind the time range those that would have come by now. */
-  #begin(overlapping: boolean): void {
+  #begin(isOverlapping: boolean): void {
     this.#endOpen(MOST_OPEN);
     const { until } = this.#options.query;
-    if (overlapping || until === undefined) return;
+    if (isOverlapping || until === undefined) return;
     const behind = Date.parse(this.#scan.time) - Date.parse(until);
     if (behind >= CORRECTION_WITHIN_MS) this.#endWhole();
     if (behind >= OUTCOME_WITHIN_MS) this.#endOpen(0);
   }
 
-  #read(text: string, start: number, end: number, covers: (at: number) => boolean): void {
+  #read(text: string, start: number, end: number, admits: (at: number) => boolean): void {
     const scan = this.#scan;
     const isWanted =
       scan.kind === OUTCOME ? !this.complete : scan.kind === ACCESS && isWithin(this.#options.query, scan);
-    if (!isWanted) return;
-    if (!covers(start)) {
-      this.#unsealed += 1;
-      return;
-    }
+    if (!isWanted || !admits(start)) return;
     try {
       if (scan.kind === OUTCOME) this.#readOutcome(text, start, end);
       else this.#readAccess(text, start, end);

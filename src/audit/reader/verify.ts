@@ -6,13 +6,9 @@ import type { AuditKeys } from '../keys.ts';
 import { processOf } from '../replica-name.ts';
 import { formatHead, GENESIS, type Head } from '../seal.ts';
 import {
-  isStart,
+  type AdminRecord,
   type Loss,
-  parseFinding,
-  parseLoss,
-  parseRetirement,
-  parseSetAside,
-  parseWorkerHeads,
+  parseAdmin,
   type RetiredEnd,
   type SetAside,
 } from '../segments/admin-records.ts';
@@ -150,7 +146,7 @@ class LogCheck {
   /** From records under a seal, by the name of the file. */
   readonly #aside = new Map<string, SetAside>();
   /** The newest head of each worker that runs, and the last one of each that has ended. */
-  #running = new Map<string, Head>();
+  readonly #running = new Map<string, Head>();
   readonly #ended: Head[] = [];
   #hasLostSegment = false;
   #state: ChainState | undefined;
@@ -210,11 +206,7 @@ class LogCheck {
     const walk = new ChainWalk({ keys, replica: this.#replica, first, before: this.#state });
     try {
       await this.#headChecks.begin(first);
-      for await (const batches of walkFile(walk, join(folder, name), onBytes)) {
-        for (const batch of batches) {
-          this.#readBatch(batch, name, walk.header);
-        }
-      }
+      await walkFile(walk, join(folder, name), (batch) => this.#readBatch(batch, name, walk.header), onBytes);
     } catch (error) {
       this.#hasLostSegment ||= errorCode(error) === 'ENOENT';
       this.#add(finding('segment-unreadable', { reason: messageOf(error) }), name, walk.lines + 1);
@@ -276,51 +268,52 @@ class LogCheck {
     if (!newest && walk.seals === 0 && walk.keyKnown) this.#add(finding('segment-unsealed'), name, 1);
   }
 
-  #readAdmin(text: string, name: string, at: number): void {
-    for (const found of this.#toldBy(text)) this.#add(found, name, at);
-    this.#readWorkers(text);
+  #readAdmin(line: string, name: string, at: number): void {
+    const record = parseAdmin(line);
+    if (record !== undefined) for (const found of this.#findingsOf(record)) this.#add(found, name, at);
   }
 
-  /** The findings of an admin record. */
-  *#toldBy(text: string): Generator<Finding> {
-    const retirement = parseRetirement(text);
-    if (retirement !== undefined) {
-      const { segment, last, hmac, altered, unchecked, missingFrom, missingTo } = retirement;
-      this.#starts.push({ last, hmac });
-      if (altered !== undefined) yield finding('retired-altered', { segment, altered });
-      if (missingTo !== undefined) {
-        yield finding('retired-missing', { from: missingFrom ?? '?', to: missingTo });
+  *#findingsOf(record: AdminRecord): Generator<Finding> {
+    switch (record.event) {
+      case 'segment-retired': {
+        const { segment, last, hmac, altered, unchecked, missingFrom = '?', missingTo } = record;
+        this.#starts.push({ last, hmac });
+        if (altered !== undefined) yield finding('retired-altered', { segment, altered });
+        if (missingTo !== undefined) yield finding('retired-missing', { from: missingFrom, to: missingTo });
+        if (unchecked !== undefined) yield finding('retired-unchecked', { segment, key: unchecked });
+        return;
       }
-      if (unchecked !== undefined) yield finding('retired-unchecked', { segment, key: unchecked });
+      case 'recovered': {
+        const { segment, line, file, afterStop } = record;
+        this.#aside.set(file, record);
+        if (afterStop) yield finding('recovered-after-stop', { segment, line, file });
+        return;
+      }
+      case 'records-lost':
+        yield this.#recordsLost(record);
+        return;
+      case 'worker-heads':
+        // The end of a worker's chain implies all before it; but the next process continues what it finds.
+        for (const head of record.heads) {
+          this.#running.delete(head.replica);
+          if (record.ended) this.#ended.push(head);
+          else this.#running.set(head.replica, head);
+        }
+        return;
+      case 'start':
+        this.#ended.push(...this.#running.values());
+        this.#running.clear();
+        return;
+      case 'log-begun-anew':
+      case 'signing-key-changed':
+        yield finding(record.event);
     }
-    const kind = parseFinding(text);
-    if (kind !== undefined) yield finding(kind);
-    const loss = parseLoss(text);
-    if (loss !== undefined) yield this.#recordsLost(loss);
-    const aside = parseSetAside(text);
-    if (aside === undefined) return;
-    this.#aside.set(aside.file, aside);
-    const { segment, line, file } = aside;
-    if (aside.afterStop) yield finding('recovered-after-stop', { segment, line, file });
   }
 
   #recordsLost({ log: replica, last: to, end = to, hmac }: Loss): Finding {
     const from = to > end ? { from: end + 1 } : {};
     const log = replica === this.#replica ? {} : { log: replica };
     return finding('records-lost', { ...from, to, ...log, ...this.#lossOf({ replica, seq: to, hmac }) });
-  }
-
-  /** The end of a worker's chain implies all before it; but the next process continues what it finds. */
-  #readWorkers(line: string): void {
-    const found = parseWorkerHeads(line);
-    for (const head of found?.heads ?? []) {
-      this.#running.delete(head.replica);
-      if (found?.ended === true) this.#ended.push(head);
-      else this.#running.set(head.replica, head);
-    }
-    if (!isStart(line)) return;
-    this.#ended.push(...this.#running.values());
-    this.#running = new Map();
   }
 
   /** True if every record before the oldest one was retired, as a seal says. */

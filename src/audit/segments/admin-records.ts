@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { parseJson } from '../../base/json.ts';
-import { type Head, parseHead } from '../seal.ts';
+import { parseHead } from '../seal.ts';
 
 /** The last record that retention removed, and the `hmac` of its seal: the records that are left begin after it. */
 export interface RetiredEnd {
@@ -10,8 +10,6 @@ export interface RetiredEnd {
 
 const retirement = z.object({
   event: z.literal('segment-retired'),
-  /** Number of its own record. */
-  seq: z.int(),
   segment: z.string(),
   /** Numbers of the first and last record of the segment, and `hmac` of the seals before its first and at its end. */
   first: z.int(),
@@ -30,7 +28,7 @@ const retirement = z.object({
 });
 
 /** The admin record `segment-retired`, written before a segment is removed for its age. It counts under a seal only. */
-export type Retirement = z.infer<typeof retirement>;
+export type Retirement = Omit<z.infer<typeof retirement>, 'event'>;
 
 const setAside = z.object({
   event: z.literal('recovered'),
@@ -64,73 +62,27 @@ const loss = z.object({
 /** Records that the stream had and a log has lost, as a process found it. */
 export type Loss = Omit<z.infer<typeof loss>, 'event'>;
 
+/** The ends of the logs of workers, as the log of their primary has them. */
 const workerHeads = z.object({
   event: z.literal('worker-heads'),
   /** As `formatHead` writes them. */
-  heads: z.array(z.string()),
+  heads: z.array(z.string()).transform((heads) => heads.flatMap((each) => parseHead(each) ?? [])),
   /** True: these workers have ended, and the next process of each continues its log. */
-  ended: z.boolean().optional(),
+  ended: z.boolean().default(false),
 });
 
-/** Events without details that are findings of the same name. */
-const FINDINGS = ['log-begun-anew', 'signing-key-changed'] as const;
-const ofFinding = z.object({ event: z.enum(FINDINGS) });
-const start = z.object({ event: z.literal('start') });
-const stop = z.object({ event: z.literal('stop') });
+/** Events without details. The last two are findings of the same name. */
+const plain = z.object({ event: z.enum(['start', 'stop', 'log-begun-anew', 'signing-key-changed']) });
 
-/** The record as `segment-retired`; undefined: it is none. */
-export function parseRetirement(line: string): Retirement | undefined {
-  return parse('segment-retired', retirement, line);
-}
+const admin = z.discriminatedUnion('event', [retirement, setAside, loss, workerHeads, plain]);
+const EVENTS =
+  /"event":"(?:segment-retired|recovered|records-lost|worker-heads|start|stop|log-begun-anew|signing-key-changed)"/;
 
-/** The record as `recovered`; undefined: it is none. */
-export function parseSetAside(line: string): SetAside | undefined {
-  const record = parse('recovered', setAside, line);
-  if (record === undefined) return undefined;
-  const { event: _event, ...aside } = record;
-  return aside;
-}
+/** An admin record of which readers of the log make something; other ones are for people. */
+export type AdminRecord = z.infer<typeof admin>;
 
-/** The record as `records-lost`; undefined: it is none. */
-export function parseLoss(line: string): Loss | undefined {
-  return parse('records-lost', loss, line);
-}
-
-/** The ends of the logs of workers, as the log of their primary has them. */
-interface WorkerHeads {
-  readonly heads: readonly Head[];
-  readonly ended: boolean;
-}
-
-/** The record as `worker-heads`; undefined: it is none. */
-export function parseWorkerHeads(line: string): WorkerHeads | undefined {
-  const record = parse('worker-heads', workerHeads, line);
-  return (
-    record && { heads: record.heads.flatMap((each) => parseHead(each) ?? []), ended: record.ended === true }
-  );
-}
-
-/** The event of the record, if that is a finding; undefined: it is none. */
-export function parseFinding(line: string): (typeof FINDINGS)[number] | undefined {
-  for (const event of FINDINGS) {
-    const record = parse(event, ofFinding, line);
-    if (record !== undefined) return record.event;
-  }
-  return undefined;
-}
-
-/** True if the record says that the gateway started. */
-export function isStart(line: string): boolean {
-  return parse('start', start, line) !== undefined;
-}
-
-/** True if the record says that the process stopped. */
-export function isStop(line: string): boolean {
-  return parse('stop', stop, line) !== undefined;
-}
-
-function parse<T>(event: string, schema: z.ZodType<T>, line: string): T | undefined {
+/** Undefined: the line is no such record. */
+export function parseAdmin(line: string): AdminRecord | undefined {
   // Parsing every line as JSON would take most of the time of a verification.
-  if (!line.includes(`"event":"${event}"`)) return undefined;
-  return schema.safeParse(parseJson(line)).data;
+  return EVENTS.test(line) ? admin.safeParse(parseJson(line)).data : undefined;
 }

@@ -5,7 +5,7 @@ import type { AuditKeys } from '../keys.ts';
 import { isAdmin, lineType, NEWLINE, seqEnd, seqOf } from '../line.ts';
 import type { Digest } from '../merkle.ts';
 import { checkSeal, GENESIS, LARGEST_BATCH, parseSeal, type Seal } from '../seal.ts';
-import { isStop } from './admin-records.ts';
+import { parseAdmin } from './admin-records.ts';
 import { parseHeader, type SegmentHeader, segmentName } from './segment.ts';
 import { SegmentReader } from './segment-reader.ts';
 
@@ -277,7 +277,7 @@ export class ChainWalk {
       this.seals += 1;
       this.records += records;
     }
-    this.#stopped = isSealed && last !== undefined && isStop(last);
+    this.#stopped = isSealed && last !== undefined && parseAdmin(last)?.event === 'stop';
     const errors = this.#batchErrors ?? NO_ERRORS;
     this.#begin();
     const trust = isSealed ? 'sealed' : asSealed ? 'unchecked' : 'refused';
@@ -322,23 +322,24 @@ export class ChainWalk {
 }
 
 /**
- * Walks through a segment file, block by block; the last batch is what follows the last seal.
+ * Walks through a segment file; the last batch is what follows the last seal. `take` gets each batch, and ends the walk
+ * by returning true.
  * @throws Error if the file cannot be read or decompressed
  */
-export async function* walkFile(
+export async function walkFile(
   walk: ChainWalk,
   path: string,
+  take: (batch: WalkedBatch) => unknown,
   onBytes?: (count: number, stored: number) => void,
-): AsyncGenerator<readonly WalkedBatch[], void> {
+): Promise<void> {
   const reader = await SegmentReader.open(path, { until: 'seal' });
   try {
     for (let bytes = await reader.next(); bytes !== undefined; bytes = await reader.next()) {
       onBytes?.(bytes.length, reader.stored());
-      yield walk.walk(bytes);
-      if (walk.isOver) return;
+      if (walk.walk(bytes).some((batch) => take(batch) === true) || walk.isOver) return;
     }
     onBytes?.(reader.rest.length, reader.stored());
-    yield [walk.end(reader.rest)];
+    take(walk.end(reader.rest));
   } finally {
     await reader.close();
   }
@@ -372,7 +373,7 @@ export async function sealedHeader(
 ): Promise<SegmentHeader | undefined> {
   const walk = new ChainWalk({ keys: [keys], replica, first });
   try {
-    for await (const _ of walkFile(walk, join(folder, name))) if (walk.seals > 0) break;
+    await walkFile(walk, join(folder, name), () => walk.seals > 0);
   } catch (error) {
     reportDefect(error);
     // A segment that cannot be read has no header to trust.

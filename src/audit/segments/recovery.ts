@@ -8,7 +8,7 @@ import { finding } from '../findings.ts';
 import type { AuditKeys } from '../keys.ts';
 import { countLines } from '../line.ts';
 import { GENESIS } from '../seal.ts';
-import { parseRetirement, type RetiredEnd, type SetAside } from './admin-records.ts';
+import { parseAdmin, type RetiredEnd, type SetAside } from './admin-records.ts';
 import { type ChainState, ChainWalk, type IntegrityError, walkFile } from './chain-walk.ts';
 import { MOST_SEQ, type Segment, segmentsIn, setAsideName } from './segment.ts';
 import { NotRegularError, openRegular } from './segment-reader.ts';
@@ -158,13 +158,14 @@ async function walkThrough(
   const walk = new ChainWalk({ keys: [keys], replica, first });
   const trees = publicKey && new TreeWalk({ replica, keys: [publicKey] });
   try {
-    for await (const batches of walkFile(walk, join(folder, name))) {
-      for (const batch of batches) {
-        errors.push(...batch.errors);
-        for (const { line } of batch.admin) retired = endOf(line) ?? retired;
-        if (trees !== undefined) treeErrors.push(...trees.take(batch, walk.header).errors);
+    await walkFile(walk, join(folder, name), (batch) => {
+      errors.push(...batch.errors);
+      for (const { line } of batch.admin) {
+        const record = parseAdmin(line);
+        if (record?.event === 'segment-retired') retired = { last: record.last, hmac: record.hmac };
       }
-    }
+      if (trees !== undefined) treeErrors.push(...trees.take(batch, walk.header).errors);
+    });
   } catch (error) {
     // A file that is not a segment is set aside; one that cannot be read now may be a segment.
     if (!isOfFile(error)) throw error;
@@ -214,12 +215,15 @@ async function treeUnderHeads(
   publicKey?: KeyObject,
 ): Promise<LogTree | undefined> {
   const trees = new TreeWalk({ replica, keys: publicKey && [publicKey] });
+  let isWrong = false;
   try {
     for (const { name, first } of segments) {
       const walk = new ChainWalk({ keys: [keys], replica, first });
-      for await (const batches of walkFile(walk, join(folder, name)))
-        for (const batch of batches) if (trees.take(batch, walk.header).errors.length > 0) return undefined;
-      if (trees.tree?.tree.size !== 0 && !isUnderHeads(trees)) return undefined;
+      await walkFile(walk, join(folder, name), (batch) => {
+        isWrong = trees.take(batch, walk.header).errors.length > 0;
+        return isWrong;
+      });
+      if (isWrong || (trees.tree?.tree.size !== 0 && !isUnderHeads(trees))) return undefined;
     }
   } catch (error) {
     return reportDefect(error);
@@ -242,12 +246,6 @@ function unproven(
   if (trees === undefined || proven !== undefined || !hasRecords) return undefined;
   const end = trees.end?.kind === 'heads-missing' ? trees.end : finding('checkpoint-missing');
   return treeErrors[0] ?? { ...end, line: 0 };
-}
-
-/** The end of the segment that a record says was removed; undefined: it says nothing of that. */
-function endOf(line: string): RetiredEnd | undefined {
-  const { last, hmac } = parseRetirement(line) ?? {};
-  return last === undefined || hmac === undefined ? undefined : { last, hmac };
 }
 
 /** The integrity error of a file that has more bytes after its last seal than a killed process can have left. */

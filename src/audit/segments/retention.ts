@@ -51,12 +51,9 @@ interface RetentionDeps {
   /** The last record that was removed so far. */
   readonly retired: () => RetiredEnd | undefined;
   /** Records that a segment is about to be removed; resolves to false if that cannot be written. */
-  readonly onRetire: (retired: Retired) => Promise<boolean>;
+  readonly onRetire: (retired: Retirement) => Promise<boolean>;
   readonly onFailure: () => void;
 }
-
-/** The content of the record `segment-retired` for a segment that is about to be removed. */
-export type Retired = Omit<Retirement, 'event' | 'seq'>;
 
 /** Compresses and indexes closed segments and removes old ones, one at a time, in the background. */
 export class Retention {
@@ -131,7 +128,7 @@ export class Retention {
   }
 
   /** Records that a segment is about to be removed; false: it stays, for a sink or since that cannot be written. */
-  async #announce(retired: Retired): Promise<boolean> {
+  async #announce(retired: Retirement): Promise<boolean> {
     const { folder, keepUnsent } = this.#options;
     const { log, onRetire } = this.#deps;
     const unsent = await unsentBy(this.#options, retired.last);
@@ -226,7 +223,7 @@ async function contentDigest(file: string): Promise<string> {
 }
 
 interface Due {
-  readonly retired: Retired;
+  readonly retired: Retirement;
   /** True: it was recorded before, and the process ended before the segment was removed. */
   readonly recorded: boolean;
 }
@@ -260,7 +257,7 @@ async function describe(
   segment: Segment,
   next: SegmentHeader | undefined,
   end: RetiredEnd | undefined,
-): Promise<Retired> {
+): Promise<Retirement> {
   const { header, state, errors } = await check(archive, segment);
   const { first = segment.first, previous = '' } = header ?? {};
   // The next segment says under its own seal where it continues.
@@ -292,7 +289,7 @@ function isKnownStart(
 }
 
 /** Removes a retired segment with its index and the files that were set aside from it. */
-async function remove(folder: string, { segment, first }: Retired): Promise<void> {
+async function remove(folder: string, { segment, first }: Retirement): Promise<void> {
   await rm(join(folder, segment), { recursive: true });
   for (const name of [indexName(first), cosignedName(first), stampedName(first)]) {
     await rm(join(folder, name), { force: true });
@@ -307,9 +304,7 @@ async function check({ folder, replica, keys }: Archive, { name, first }: Segmen
   const errors: IntegrityError[] = [];
   const walk = new ChainWalk({ keys: [keys], replica, first });
   try {
-    for await (const batches of walkFile(walk, join(folder, name))) {
-      for (const batch of batches) errors.push(...batch.errors);
-    }
+    await walkFile(walk, join(folder, name), (batch) => errors.push(...batch.errors));
     const { torn: bytes } = walk;
     if (bytes > 0) errors.push({ ...finding('line-torn', { bytes }), line: walk.lines + 1 });
   } catch (error) {

@@ -9,7 +9,8 @@ import { ownEntry } from '../../base/own-entry.ts';
 import { toPlain } from '../../base/plain-form.ts';
 import type { Metrics } from '../../metrics/metrics.ts';
 import type { Head } from '../seal.ts';
-import type { SinkSetDeps, SinkStatus } from './sink-set.ts';
+import { addStatus, endedStatus, NO_STATUS, type SinkStatus } from './follower.ts';
+import type { SinkSetDeps } from './sink-set.ts';
 import type { ThreadData, ThreadMessage, ThreadRequest } from './sink-thread.ts';
 
 /** The thread has the extension of this file: .ts in a checkout, .js in the package. */
@@ -22,16 +23,6 @@ const RESTART_MS = 5_000;
 /** Memory of the thread, in MiB. A delivery of 1,000 large records has 40 MiB, and is there a few times. */
 const MOST_MEMORY = 256;
 
-const NOTHING: SinkStatus = {
-  failing: undefined,
-  since: undefined,
-  behind: 0,
-  delivered: 0,
-  failures: 0,
-  skipped: 0,
-  rejected: false,
-};
-
 interface AuditSinksDeps extends Pick<SinkSetDeps, 'recordLoss'> {
   readonly log: Log;
 }
@@ -40,11 +31,6 @@ interface AuditSinksDeps extends Pick<SinkSetDeps, 'recordLoss'> {
 interface SinkState {
   readonly name: string;
   readonly failing: string | undefined;
-}
-
-/** The status of a sink whose thread ended by itself; its counts are added up elsewhere. */
-function failedStatus({ behind, since = Date.now(), rejected }: SinkStatus = NOTHING): SinkStatus {
-  return { ...NOTHING, failing: 'its thread failed', behind, since, rejected };
 }
 
 /**
@@ -80,17 +66,19 @@ export class AuditSinks {
     const { auditSinkDelivered, auditSinkFailures, auditSinkSkipped } = metrics;
     for (const counter of [auditSinkDelivered, auditSinkFailures, auditSinkSkipped]) counter.reset();
     for (const { name: sink, kind } of this.#data.sinks) {
-      const { since, behind, delivered, failures, skipped, rejected } =
-        ownEntry(this.#latest, sink) ?? NOTHING;
-      const before = this.#before.get(sink) ?? NOTHING;
+      const latest = ownEntry(this.#latest, sink) ?? NO_STATUS;
+      const { since, behind, delivered, failures, skipped, rejected } = addStatus(
+        latest,
+        this.#before.get(sink) ?? NO_STATUS,
+      );
       // Counted here, so that the lag of a thread that hangs grows, too.
       const lag = since === undefined ? 0 : Math.max(0, Date.now() - since) / 1000;
       auditSinkLagSeconds.set({ sink }, lag);
       auditSinkLagRecords.set({ sink }, behind);
       if (kind === 'witness') metrics.auditWitnessConflict.set({}, rejected ? 1 : 0);
-      auditSinkDelivered.inc({ sink }, before.delivered + delivered);
-      auditSinkFailures.inc({ sink }, before.failures + failures);
-      auditSinkSkipped.inc({ sink }, before.skipped + skipped);
+      auditSinkDelivered.inc({ sink }, delivered);
+      auditSinkFailures.inc({ sink }, failures);
+      auditSinkSkipped.inc({ sink }, skipped);
     }
   }
 
@@ -128,19 +116,13 @@ export class AuditSinks {
   async #restart(): Promise<void> {
     const { signal } = this.#closing;
     if (signal.aborted) return;
-    for (const [sink, status] of Object.entries(this.#latest)) {
-      const { delivered, failures, skipped } = this.#before.get(sink) ?? NOTHING;
-      this.#before.set(sink, {
-        ...NOTHING,
-        delivered: delivered + status.delivered,
-        failures: failures + status.failures,
-        skipped: skipped + status.skipped,
-      });
-    }
     // The status stays until the next thread reports its own; otherwise the lag would be 0 between threads.
-    const entries = this.#data.sinks.map(
-      ({ name }) => [name, failedStatus(ownEntry(this.#latest, name))] as const,
-    );
+    const entries = this.#data.sinks.map(({ name }) => {
+      const latest = ownEntry(this.#latest, name) ?? NO_STATUS;
+      this.#before.set(name, addStatus(this.#before.get(name) ?? NO_STATUS, endedStatus(latest)));
+      const { behind, since = Date.now(), rejected } = latest;
+      return [name, { ...NO_STATUS, failing: 'its thread failed', behind, since, rejected }] as const;
+    });
     this.#latest = Object.fromEntries(entries);
     await delay(RESTART_MS, undefined, { signal }).catch(ignoreAbort);
     if (!signal.aborted) [this.#thread, this.#ended] = this.#start();

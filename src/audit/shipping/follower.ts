@@ -63,25 +63,68 @@ export interface CommonOptions {
   readonly timeout: number;
 }
 
-export interface FollowerOptions {
+/** How far a sink is, over the logs of all processes. */
+export interface SinkStatus {
+  /** Why nothing arrives from at least one log; undefined: everything does. */
+  readonly failing: string | undefined;
+  /** Since when the oldest record that waits could be sent, in Unix milliseconds; undefined: none waits. */
+  readonly since: number | undefined;
+  /** Records that wait. */
+  readonly behind: number;
+  /** Records that arrived, attempts that failed, and records that can never be sent; since the start. */
+  readonly delivered: number;
+  readonly failures: number;
+  readonly skipped: number;
+  /** True: a log is not a continuation of what the witness has cosigned. */
+  readonly rejected: boolean;
+}
+
+export const NO_STATUS: SinkStatus = {
+  failing: undefined,
+  since: undefined,
+  behind: 0,
+  delivered: 0,
+  failures: 0,
+  skipped: 0,
+  rejected: false,
+};
+
+/** The status of two logs, or of one log before and after a restart. */
+export function addStatus(a: SinkStatus, b: SinkStatus): SinkStatus {
+  const since = Math.min(a.since ?? Number.POSITIVE_INFINITY, b.since ?? Number.POSITIVE_INFINITY);
+  return {
+    failing: a.failing ?? b.failing,
+    since: Number.isFinite(since) ? since : undefined,
+    behind: a.behind + b.behind,
+    delivered: a.delivered + b.delivered,
+    failures: a.failures + b.failures,
+    skipped: a.skipped + b.skipped,
+    rejected: a.rejected || b.rejected,
+  };
+}
+
+/** What counts of a status whose log is no longer followed. */
+export function endedStatus({ delivered, failures, skipped }: SinkStatus): SinkStatus {
+  return { ...NO_STATUS, delivered, failures, skipped };
+}
+
+interface FollowerOptions {
   readonly sink: string;
   /** The process whose log is followed. */
   readonly replica: string;
   /** How long one delivery may take, in milliseconds. */
   readonly timeout: number;
-  /** Interval at which a log that has nothing new is read again, in milliseconds; left out: half a second. */
-  readonly pollMs?: number;
+  /** Interval at which a log that has nothing new is read again, in milliseconds; undefined: half a second. */
+  readonly pollMs: number | undefined;
 }
 
 export interface FollowerDeps<T> {
   readonly source: Source<T>;
   readonly delivery: Delivery<T>;
-  /** Undefined: the receiver keeps the position. */
-  readonly file?: PositionFile;
+  readonly file: PositionFile;
   /** Where the source begins. */
-  readonly position?: SinkPosition | undefined;
+  readonly position: SinkPosition | undefined;
   readonly log: SinkLog;
-  readonly random?: () => number;
 }
 
 /**
@@ -102,14 +145,10 @@ export class Follower<T> {
   #failuresInRow = 0;
   #since: number | undefined;
   readonly #running: Promise<void>;
-  /** Why nothing arrives; undefined: it does. */
-  failing: string | undefined;
+  #failing: string | undefined;
   /** True if the receiver refused the last unit for good. */
-  rejected = false;
-  /**
-   * Records that were delivered, attempts that failed, and records that the receiver refused for good or that are gone.
-   */
-  readonly counts = { delivered: 0, failures: 0, refused: 0 };
+  #rejected = false;
+  readonly #counts = { delivered: 0, failures: 0, skipped: 0 };
 
   constructor(options: FollowerOptions, deps: FollowerDeps<T>) {
     this.#options = options;
@@ -119,14 +158,11 @@ export class Follower<T> {
     this.#running = this.#run();
   }
 
-  /** Since when the oldest unit waits, or nothing can be read, in Unix milliseconds; undefined: neither is known. */
-  get since(): number | undefined {
-    return this.#since;
-  }
-
-  /** Records that are not delivered yet. */
-  behind(): Promise<number> {
-    return this.#deps.source.behind(this.#position);
+  async status(): Promise<SinkStatus> {
+    // A folder that was removed since has nothing to send.
+    const behind = (await this.#deps.source.behind(this.#position).catch(reportDefect)) ?? 0;
+    const [failing, since, rejected] = [this.#failing, this.#since, this.#rejected];
+    return { failing, since, behind, ...this.#counts, rejected };
   }
 
   /** Delivers what is there, until the signal is aborted, and closes. */
@@ -178,8 +214,8 @@ export class Follower<T> {
 
   async #deliver({ content, records, position }: Unit<T>): Promise<void> {
     const refused = content === undefined ? 0 : await this.#confirmed(content);
-    this.counts.delivered += records - refused;
-    this.counts.refused += refused;
+    this.#counts.delivered += records - refused;
+    this.#counts.skipped += refused;
     this.#position = position;
     if (refused === 0) return;
     const { sink, replica } = this.#options;
@@ -202,7 +238,7 @@ export class Follower<T> {
   async #store(): Promise<void> {
     if (this.#position === undefined || this.#position === this.#stored) return;
     const position = this.#position;
-    await this.#deps.file?.write(position);
+    await this.#deps.file.write(position);
     this.#stored = position;
     this.#storedAt = performance.now();
   }
@@ -220,24 +256,24 @@ export class Follower<T> {
 
   #fail(error: unknown): void {
     const { sink, replica } = this.#options;
-    this.counts.failures += 1;
+    this.#counts.failures += 1;
     this.#failuresInRow += 1;
     this.#since ??= Date.now();
     const reason = messageOf(error);
-    if (this.failing === undefined) {
+    if (this.#failing === undefined) {
       const msg = 'audit sink gets nothing; records are sent when it is back';
       this.#deps.log.warn({ sink, log: replica, reason }, msg);
     }
-    this.failing = reason;
-    this.rejected = error instanceof Rejected;
+    this.#failing = reason;
+    this.#rejected = error instanceof Rejected;
   }
 
   #recover(): void {
     this.#failuresInRow = 0;
-    if (this.failing === undefined) return;
+    if (this.#failing === undefined) return;
     const { sink, replica } = this.#options;
-    this.failing = undefined;
-    this.rejected = false;
+    this.#failing = undefined;
+    this.#rejected = false;
     this.#deps.log.info({ sink, log: replica, seq: this.#position?.seq }, 'audit sink gets records again');
   }
 
@@ -245,7 +281,7 @@ export class Follower<T> {
   #pauseAfter(error: unknown): number {
     if (error instanceof RetryLater) return Math.min(error.after, LONGEST_ASKED_MS);
     const longest = Math.min(FIRST_PAUSE_MS * 2 ** (this.#failuresInRow - 1), LONGEST_PAUSE_MS);
-    return longest * (0.5 + (this.#deps.random ?? Math.random)() / 2);
+    return longest * (0.5 + Math.random() / 2);
   }
 
   async #pause(milliseconds: number): Promise<void> {

@@ -1,20 +1,9 @@
-import type { Agent } from 'undici';
 import { z } from 'zod';
 import { parseJson } from '../../base/json.ts';
 import type { Secret } from '../../base/secret.ts';
 import type { CommonOptions, Delivery } from './follower.ts';
-import {
-  agentFor,
-  askedWait,
-  post,
-  type ReceiverResponse,
-  type ReceiverTls,
-  RetryLater,
-} from './receiver.ts';
+import { HttpReceiver, type ReceiverTls } from './receiver.ts';
 import type { PlacedRecord, Shipment } from './record-source.ts';
-
-/** The statuses after which the specification lets a client try again. */
-const RETRYABLE = [429, 502, 503, 504];
 
 /** The name of the service and of the instrumentation scope. */
 const SERVICE = 'digest-gateway';
@@ -45,41 +34,29 @@ export interface OtlpOptions extends CommonOptions, OtlpReceiver {
 
 /** Sends records as OTLP logs over HTTP, in the JSON encoding. A status of 200 confirms them. */
 export class OtlpDelivery implements Delivery<Shipment> {
-  readonly #receiver: OtlpReceiver;
-  readonly #agent: Agent;
+  readonly #headers: OtlpReceiver['headers'];
+  readonly #receiver: HttpReceiver;
 
-  constructor(receiver: OtlpReceiver) {
-    this.#receiver = receiver;
-    this.#agent = agentFor(receiver.tls);
+  constructor({ endpoint, headers, tls }: OtlpReceiver) {
+    this.#headers = headers;
+    this.#receiver = new HttpReceiver(endpoint, tls);
   }
 
   async deliver({ records }: Shipment, signal: AbortSignal): Promise<number> {
-    const response = await this.#post(JSON.stringify(exportRequest(records)), signal);
+    const secrets = Array.from(this.#headers, ([name, secret]) => [name, secret.reveal()] as const);
+    const headers = { ...Object.fromEntries(secrets), 'content-type': 'application/json' };
+    const response = await this.#receiver.post(headers, JSON.stringify(exportRequest(records)), signal);
     const { statusCode } = response;
-    if (statusCode >= 200 && statusCode < 300) {
-      const rejected = rejectedIn(response.body.toString());
-      if (rejected === undefined) throw this.#failed(`status ${statusCode} without a response of OTLP`);
-      return Math.min(rejected, records.length);
+    if (statusCode < 200 || statusCode >= 300) throw this.#receiver.unexpected(response);
+    const rejected = rejectedIn(response.body.toString());
+    if (rejected === undefined) {
+      throw this.#receiver.error(`status ${statusCode} without a response of OTLP`);
     }
-    const failed = this.#failed(`status ${statusCode}`);
-    const wait = RETRYABLE.includes(statusCode) ? askedWait(response) : undefined;
-    throw wait === undefined ? failed : new RetryLater(failed.message, wait);
+    return Math.min(rejected, records.length);
   }
 
   close(): Promise<void> {
-    return this.#agent.destroy();
-  }
-
-  #post(body: string, signal: AbortSignal): Promise<ReceiverResponse> {
-    const { endpoint, headers } = this.#receiver;
-    const secrets = Array.from(headers, ([name, secret]) => [name, secret.reveal()] as const);
-    const fields = { ...Object.fromEntries(secrets), 'content-type': 'application/json' };
-    return post(endpoint, { headers: fields, body, signal, dispatcher: this.#agent });
-  }
-
-  /** The response is not quoted: it may repeat the request. */
-  #failed(reason: string): Error {
-    return new Error(`${new URL(this.#receiver.endpoint).host}: ${reason}`);
+    return this.#receiver.close();
   }
 }
 

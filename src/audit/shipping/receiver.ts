@@ -28,30 +28,52 @@ export interface ReceiverResponse extends Pick<Dispatcher.ResponseData, 'statusC
   readonly body: Buffer;
 }
 
-/**
- * Sends a body and reads the response.
- * @throws Error that names the host, and quotes nothing of the response
- */
-export async function post(
-  url: string,
-  request: Pick<Dispatcher.RequestOptions, 'headers' | 'body'> & {
-    readonly dispatcher: Agent;
-    readonly signal: AbortSignal;
-  },
-): Promise<ReceiverResponse> {
-  try {
-    const { statusCode, headers, body } = await loadUndici().request(url, { ...request, method: 'POST' });
-    const chunks: Buffer[] = [];
-    let size = 0;
-    for await (const chunk of body) {
-      size += (chunk as Buffer).length;
-      if (size > MAX_RESPONSE) throw new Error('the response is too long');
-      chunks.push(chunk as Buffer);
+/** A receiver that takes what it gets by POST. Its errors name the host, and quote nothing of a response. */
+export class HttpReceiver {
+  readonly #url: string;
+  readonly #agent: Agent;
+
+  constructor(url: string, tls: ReceiverTls | undefined) {
+    this.#url = url;
+    this.#agent = agentFor(tls);
+  }
+
+  /** Sends a body and reads the response. @throws Error */
+  async post(
+    headers: Readonly<Record<string, string>>,
+    body: string | Buffer,
+    signal: AbortSignal,
+  ): Promise<ReceiverResponse> {
+    try {
+      const request = { method: 'POST', headers, body, signal, dispatcher: this.#agent } as const;
+      const response = await loadUndici().request(this.#url, request);
+      const chunks: Buffer[] = [];
+      let size = 0;
+      for await (const chunk of response.body) {
+        size += (chunk as Buffer).length;
+        if (size > MAX_RESPONSE) throw new Error('the response is too long');
+        chunks.push(chunk as Buffer);
+      }
+      return { statusCode: response.statusCode, headers: response.headers, body: Buffer.concat(chunks) };
+    } catch (error) {
+      signal.throwIfAborted();
+      throw this.error(errorCode(error) || messageOf(error), error);
     }
-    return { statusCode, headers, body: Buffer.concat(chunks) };
-  } catch (error) {
-    request.signal.throwIfAborted();
-    throw new Error(`${new URL(url).host}: ${errorCode(error) || messageOf(error)}`, { cause: error });
+  }
+
+  /** The error of a status that confirms nothing. */
+  unexpected(response: ReceiverResponse): Error {
+    const failed = this.error(`status ${response.statusCode}`);
+    const wait = askedWait(response);
+    return wait === undefined ? failed : new RetryLater(failed.message, wait);
+  }
+
+  error(reason: string, cause?: unknown): Error {
+    return new Error(`${new URL(this.#url).host}: ${reason}`, { cause });
+  }
+
+  close(): Promise<void> {
+    return this.#agent.destroy();
   }
 }
 
@@ -61,10 +83,13 @@ export function agentFor(tls: ReceiverTls | undefined): Agent {
   return new Agent({ connect: secureOptions(tls), headersTimeout: 0, bodyTimeout: 0, connections: 2 });
 }
 
+/** The statuses after which the specification of OTLP lets a client try again. */
+const RETRYABLE = [429, 502, 503, 504];
+
 /** The wait in milliseconds that the receiver asks for in seconds; undefined: none. */
-export function askedWait({ headers }: Pick<Dispatcher.ResponseData, 'headers'>): number | undefined {
+export function askedWait({ statusCode, headers }: Omit<ReceiverResponse, 'body'>): number | undefined {
   const seconds = Number(headers['retry-after']);
-  return seconds > 0 ? seconds * 1000 : undefined;
+  return RETRYABLE.includes(statusCode) && seconds > 0 ? seconds * 1000 : undefined;
 }
 
 /** TLS towards a receiver, whose certificate is always verified. */

@@ -171,13 +171,11 @@ export class S3Delivery implements Delivery<ClosedSegment> {
 
   async #call(method: 'PUT' | 'HEAD', key: string, call: Call) {
     const { statusCode, headers, body } = await this.#request(method, key, call);
-    const wait = askedWait({ headers });
+    const wait = askedWait({ statusCode, headers });
     let text = '';
     for await (const chunk of body)
       if (text.length < LONGEST_ERROR) text += (chunk as Buffer).toString('latin1');
-    if (wait !== undefined && [429, 503].includes(statusCode)) {
-      throw new RetryLater(this.#refused(key, statusCode, text).message, wait);
-    }
+    if (wait !== undefined) throw new RetryLater(this.#refused(key, statusCode, text).message, wait);
     return { statusCode, headers, error: text };
   }
 

@@ -1,17 +1,20 @@
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { messageOf } from '../../base/error-code.ts';
-import { ignoreAbort, reportDefect } from '../../base/expected-errors.ts';
+import { ignoreAbort } from '../../base/expected-errors.ts';
 import type { AuditKeys } from '../keys.ts';
 import { lastStampedAt } from '../segments/head-files.ts';
 import { foldersIn } from '../segments/segment.ts';
 import { type FoundPosition, PositionFile, type SinkPosition } from '../segments/signed-file.ts';
 import {
+  addStatus,
   type Delivery,
+  endedStatus,
   Follower,
   type FollowerDeps,
-  type FollowerOptions,
+  NO_STATUS,
   type SinkLog,
+  type SinkStatus,
   type Source,
 } from './follower.ts';
 import { HeadSource } from './head-source.ts';
@@ -51,22 +54,6 @@ interface SinkSetOptions {
 }
 
 export type SinkSetDeps = Omit<StreamedLogDeps, 'stream'>;
-
-/** How far a sink is, over the logs of all processes. */
-export interface SinkStatus {
-  /** Why nothing arrives from at least one log; undefined: everything does. */
-  readonly failing: string | undefined;
-  /** Since when the oldest record that waits could be sent, in Unix milliseconds; undefined: none waits. */
-  readonly since: number | undefined;
-  /** Records that wait. */
-  readonly behind: number;
-  /** Records that arrived, attempts that failed, and records that can never be sent; since the start. */
-  readonly delivered: number;
-  readonly failures: number;
-  readonly skipped: number;
-  /** True: a log is not a continuation of what the witness has cosigned. */
-  readonly rejected: boolean;
-}
 
 /** Follows the logs of one replica and all its workers, those that no longer run among them, for several sinks. */
 export class SinkSet {
@@ -110,75 +97,61 @@ export class SinkSet {
   }
 }
 
-type AnyFollower = Pick<Follower<unknown>, 'finish' | 'behind' | 'since' | 'failing' | 'rejected' | 'counts'>;
-
 /** A log, and where a sink is in it. */
 interface FollowedLog {
   readonly folder: string;
   readonly replica: string;
   readonly start: FoundPosition | undefined;
-  /** When its last time stamp was stored, in Unix milliseconds; 0: it has none. */
-  readonly stampedAt: number;
   readonly events: SourceEvents;
 }
 
-/** A delivery with the matching kind of source. */
+/** A receiver, and the kind of units that it takes of a log. */
 interface Receiver {
-  follow(log: FollowedLog, options: FollowerOptions, deps: CommonDeps): AnyFollower;
+  open(log: FollowedLog): Promise<Pick<FollowerDeps<unknown>, 'source' | 'delivery'>>;
   close(): Promise<void>;
 }
 
-type CommonDeps = Omit<FollowerDeps<unknown>, 'source' | 'delivery'>;
-
 function receiverOf(sink: SinkOptions, keys: AuditKeys, deps: SinkSetDeps): Receiver {
+  const recordsOf = (log: FollowedLog) => new RecordSource({ ...log, keys, from: 0, most: MOST });
   switch (sink.kind) {
-    case 'redis':
-      return streamReceiver(sink, keys, deps);
+    case 'redis': {
+      const stream = new RedisStream(sink.redis, [keys]);
+      return {
+        async open({ folder, replica, events }) {
+          const streamed = new StreamedLog({ sink, folder, replica, keys, events }, { stream, ...deps });
+          return { source: streamed, delivery: streamed };
+        },
+        close: () => stream.close(),
+      };
+    }
     case 'syslog':
-      return receiver(new SyslogDelivery(sink), (log) => recordsOf(log, keys));
+      return receiver(new SyslogDelivery(sink), recordsOf);
     case 'otlp':
-      return receiver(new OtlpDelivery(sink), (log) => recordsOf(log, keys));
+      return receiver(new OtlpDelivery(sink), recordsOf);
     case 'witness':
       return receiver(
         new WitnessDelivery(sink),
-        (log) => new HeadSource({ ...headsOf(log, keys), every: sink.every, isWitnessed: true }),
+        ({ start, ...log }) =>
+          new HeadSource({ ...log, keys, start: start?.position, every: sink.every, isWitnessed: true }),
       );
     case 'timestamps':
-      return receiver(new TimestampDelivery(sink), (log) => {
-        const { every } = sink;
-        return new HeadSource({ ...headsOf(log, keys), every, isWitnessed: false, lastSent: log.stampedAt });
+      return receiver(new TimestampDelivery(sink), async ({ start, ...log }) => {
+        const lastSent = await lastStampedAt(log.folder);
+        const of = { ...log, keys, start: start?.position, every: sink.every };
+        return new HeadSource({ ...of, isWitnessed: false, lastSent });
       });
     case 's3':
       return receiver(new S3Delivery(sink), (log) => new SegmentSource(log));
   }
 }
 
-function headsOf({ folder, replica, start }: FollowedLog, keys: AuditKeys) {
-  return { folder, replica, keys, start: start?.position };
-}
-
-function recordsOf(log: FollowedLog, keys: AuditKeys): RecordSource {
-  return new RecordSource({ ...log, keys, from: 0, most: MOST });
-}
-
-function receiver<T>(delivery: Delivery<T>, sourceOf: (log: FollowedLog) => Source<T>): Receiver {
+function receiver<T>(
+  delivery: Delivery<T>,
+  sourceOf: (log: FollowedLog) => Source<T> | Promise<Source<T>>,
+): Receiver {
   return {
-    follow: (log, options, deps) => new Follower(options, { ...deps, delivery, source: sourceOf(log) }),
+    open: async (log) => ({ delivery, source: await sourceOf(log) }),
     close: () => delivery.close(),
-  };
-}
-
-function streamReceiver(sink: RedisSinkOptions, keys: AuditKeys, deps: SinkSetDeps): Receiver {
-  const stream = new RedisStream(sink.redis, [keys]);
-  return {
-    follow({ folder, replica, events }, options, common) {
-      const streamed = new StreamedLog({ sink, folder, replica, keys, events }, { stream, ...deps });
-      return new Follower(
-        { ...options, pollMs: STREAM_POLL_MS },
-        { ...common, source: streamed, delivery: streamed },
-      );
-    },
-    close: () => stream.close(),
   };
 }
 
@@ -188,9 +161,9 @@ class FollowingSink {
   readonly #options: SinkSetOptions;
   readonly #log: SinkLog;
   readonly #receiver: Receiver;
-  readonly #followers = new Map<string, AnyFollower>();
-  /** Counts of followers whose log is gone. */
-  readonly #ended = { delivered: 0, failures: 0, refused: 0 };
+  readonly #followers = new Map<string, Follower<unknown>>();
+  /** What counts of followers whose log is gone. */
+  #ended = NO_STATUS;
   #skipped = 0;
 
   constructor(sink: SinkOptions, options: SinkSetOptions, deps: SinkSetDeps) {
@@ -205,23 +178,8 @@ class FollowingSink {
   }
 
   async status(): Promise<SinkStatus> {
-    const followers = [...this.#followers.values()];
-    // A folder that was removed since has nothing to send.
-    const behind = await Promise.all(
-      followers.map((follower) => follower.behind().catch((error: unknown) => reportDefect(error) ?? 0)),
-    );
-    const since = followers.flatMap((follower) => follower.since ?? []);
-    const sum = (key: 'delivered' | 'failures' | 'refused'): number =>
-      followers.reduce((total, { counts }) => total + counts[key], this.#ended[key]);
-    return {
-      failing: followers.find(({ failing }) => failing !== undefined)?.failing,
-      since: since.length === 0 ? undefined : Math.min(...since),
-      behind: behind.reduce((total, each) => total + each, 0),
-      delivered: sum('delivered'),
-      failures: sum('failures'),
-      skipped: this.#skipped + sum('refused'),
-      rejected: followers.some(({ rejected }) => rejected),
-    };
+    const all = await Promise.all(Array.from(this.#followers.values(), (follower) => follower.status()));
+    return all.reduce(addStatus, { ...this.#ended, skipped: this.#ended.skipped + this.#skipped });
   }
 
   /** Follows these logs and no others. */
@@ -230,9 +188,7 @@ class FollowingSink {
       if (folders.includes(replica)) continue;
       this.#followers.delete(replica);
       await follower.finish(AbortSignal.abort());
-      this.#ended.delivered += follower.counts.delivered;
-      this.#ended.failures += follower.counts.failures;
-      this.#ended.refused += follower.counts.refused;
+      this.#ended = addStatus(this.#ended, endedStatus(await follower.status()));
     }
     for (const replica of folders) {
       if (!this.#followers.has(replica)) this.#followers.set(replica, await this.#start(replica));
@@ -244,13 +200,12 @@ class FollowingSink {
     await this.#receiver.close();
   }
 
-  async #start(replica: string): Promise<AnyFollower> {
+  async #start(replica: string): Promise<Follower<unknown>> {
     const { directory, keys } = this.#options;
-    const { name: sink, timeout } = this.#sink;
+    const { name: sink, timeout, kind } = this.#sink;
     const folder = join(directory, replica);
     const file = new PositionFile(folder, sink, replica, keys);
     const start = await this.#readPosition(file, replica);
-    const stampedAt = this.#sink.kind === 'timestamps' ? await lastStampedAt(folder) : 0;
     const events = {
       onSkipped: (first: number, last: number, reason: string): void => {
         this.#skipped += last - first + 1;
@@ -262,11 +217,11 @@ class FollowingSink {
         this.#log.error({ sink, log: replica, reason }, 'audit records are sent to the sink again');
       },
     };
-    const common = { file, position: start?.position, log: this.#log };
-    return this.#receiver.follow(
-      { folder, replica, start, stampedAt, events },
-      { sink, replica, timeout },
-      common,
+    const opened = await this.#receiver.open({ folder, replica, start, events });
+    const pollMs = kind === 'redis' ? STREAM_POLL_MS : undefined;
+    return new Follower(
+      { sink, replica, timeout, pollMs },
+      { ...opened, file, position: start?.position, log: this.#log },
     );
   }
 

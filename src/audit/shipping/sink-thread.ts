@@ -4,8 +4,8 @@ import { fromPlain } from '../../base/plain-form.ts';
 import type { Secret } from '../../base/secret.ts';
 import { auditKeys } from '../keys.ts';
 import type { Head } from '../seal.ts';
-import type { SinkLog } from './follower.ts';
-import { type SinkOptions, SinkSet, type SinkStatus } from './sink-set.ts';
+import type { SinkLog, SinkStatus } from './follower.ts';
+import { type SinkOptions, SinkSet } from './sink-set.ts';
 
 /** Interval of the status reports, in milliseconds. */
 const STATUS_EVERY_MS = 1_000;

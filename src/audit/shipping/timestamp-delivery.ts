@@ -1,4 +1,3 @@
-import type { Agent } from 'undici';
 import { messageOf } from '../../base/error-code.ts';
 import { appendHead, stampLine } from '../segments/head-files.ts';
 import { stampedName } from '../segments/segment.ts';
@@ -6,7 +5,7 @@ import { syncSegment } from '../segments/segment-file.ts';
 import { timestampRequest, tokenIn } from '../timestamp.ts';
 import type { CommonOptions, Delivery } from './follower.ts';
 import type { HeadSubmission } from './head-source.ts';
-import { agentFor, askedWait, post, type ReceiverTls, RetryLater } from './receiver.ts';
+import { HttpReceiver, type ReceiverTls } from './receiver.ts';
 
 export interface TimestampOptions extends CommonOptions {
   readonly kind: 'timestamps';
@@ -20,44 +19,32 @@ export interface TimestampOptions extends CommonOptions {
   readonly tls: ReceiverTls | undefined;
 }
 
+const HEADERS = { 'content-type': 'application/timestamp-query', accept: 'application/timestamp-reply' };
+
 /** Gets time stamps of signed heads (RFC 3161), and stores them beside the log. */
 export class TimestampDelivery implements Delivery<HeadSubmission> {
   readonly #options: TimestampOptions;
-  readonly #agent: Agent;
+  readonly #receiver: HttpReceiver;
 
   constructor(options: TimestampOptions) {
     this.#options = options;
-    this.#agent = agentFor(options.tls);
+    this.#receiver = new HttpReceiver(options.url, options.tls);
   }
 
   async deliver({ folder, segment, note }: HeadSubmission, signal: AbortSignal): Promise<number> {
-    const { url, policy } = this.#options;
     // A machine that loses its power must not lose records that a time stamp is of.
     await syncSegment(folder, segment);
-    const request = await timestampRequest(note, policy);
-    const response = await post(url, {
-      headers: { 'content-type': 'application/timestamp-query', accept: 'application/timestamp-reply' },
-      body: request.body,
-      signal,
-      dispatcher: this.#agent,
-    });
-    if (response.statusCode !== 200) {
-      const wait = askedWait(response);
-      const failed = this.#failed(`status ${response.statusCode}`);
-      throw wait === undefined ? failed : new RetryLater(failed.message, wait);
-    }
+    const request = await timestampRequest(note, this.#options.policy);
+    const response = await this.#receiver.post(HEADERS, request.body, signal);
+    if (response.statusCode !== 200) throw this.#receiver.unexpected(response);
     const token = await tokenIn(response.body, request, this.#options).catch((error: unknown) => {
-      throw this.#failed(messageOf(error), error);
+      throw this.#receiver.error(messageOf(error), error);
     });
     await appendHead(folder, stampedName(segment), stampLine(note, token));
     return 0;
   }
 
   close(): Promise<void> {
-    return this.#agent.destroy();
-  }
-
-  #failed(reason: string, cause?: unknown): Error {
-    return new Error(`${new URL(this.#options.url).host}: ${reason}`, { cause });
+    return this.#receiver.close();
   }
 }

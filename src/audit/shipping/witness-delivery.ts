@@ -1,4 +1,3 @@
-import type { Agent } from 'undici';
 import { checkpointLine, parseSignatures, signatureLine } from '../checkpoint.ts';
 import { cosignatureOf, type WitnessKey, witnessKey } from '../cosignature.ts';
 import { digestText } from '../merkle.ts';
@@ -7,15 +6,7 @@ import { cosignedName } from '../segments/segment.ts';
 import { syncSegment } from '../segments/segment-file.ts';
 import type { CommonOptions, Delivery } from './follower.ts';
 import { type HeadSubmission, OtherSizeError } from './head-source.ts';
-import {
-  agentFor,
-  askedWait,
-  post,
-  type ReceiverResponse,
-  type ReceiverTls,
-  Rejected,
-  RetryLater,
-} from './receiver.ts';
+import { HttpReceiver, type ReceiverResponse, type ReceiverTls, Rejected } from './receiver.ts';
 
 export interface WitnessOptions extends CommonOptions {
   readonly kind: 'witness';
@@ -30,37 +21,34 @@ export interface WitnessOptions extends CommonOptions {
 
 /** Sends signed heads to a witness (C2SP's tlog-witness), and stores the cosignatures beside the log. */
 export class WitnessDelivery implements Delivery<HeadSubmission> {
-  readonly #options: WitnessOptions;
   readonly #key: WitnessKey;
-  readonly #agent: Agent;
+  readonly #receiver: HttpReceiver;
 
   constructor(options: WitnessOptions) {
-    this.#options = options;
     this.#key = witnessKey(options.publicKey);
-    this.#agent = agentFor(options.tls);
+    this.#receiver = new HttpReceiver(`${options.url}/add-checkpoint`, options.tls);
   }
 
   async deliver(submission: HeadSubmission, signal: AbortSignal): Promise<number> {
     const { folder, segment, note, size, old, proof } = submission;
     // A witness remembers what a machine that loses its power must not forget.
     await syncSegment(folder, segment);
-    const response = await post(`${this.#options.url}/add-checkpoint`, {
-      headers: { 'content-type': 'text/plain; charset=utf-8' },
-      body: [`old ${old}`, ...proof.map(digestText), '', note].join('\n'),
-      signal,
-      dispatcher: this.#agent,
-    });
+    const body = [`old ${old}`, ...proof.map(digestText), '', note].join('\n');
+    const headers = { 'content-type': 'text/plain; charset=utf-8' };
+    const response = await this.#receiver.post(headers, body, signal);
     if (response.statusCode !== 200) throw this.#refused(response, submission);
     const cosignature = this.#cosignatureIn(note, response.body.toString());
     if (cosignature === undefined) {
-      throw this.#failed(`no cosignature of audit.witness.publicKey is in its response for ${size} records`);
+      throw this.#receiver.error(
+        `no cosignature of audit.witness.publicKey is in its response for ${size} records`,
+      );
     }
     await appendHead(folder, cosignedName(segment), checkpointLine(`${note}${cosignature}`));
     return 0;
   }
 
   close(): Promise<void> {
-    return this.#agent.destroy();
+    return this.#receiver.close();
   }
 
   /** The line of the first cosignature that the key made. */
@@ -71,25 +59,29 @@ export class WitnessDelivery implements Delivery<HeadSubmission> {
     return found && signatureLine(found);
   }
 
-  #refused({ statusCode, headers, body }: ReceiverResponse, submission: HeadSubmission): Error {
+  #refused(response: ReceiverResponse, submission: HeadSubmission): Error {
     const { size, old } = submission;
-    const wait = askedWait({ headers });
-    if (statusCode === 409) return this.#conflict(body.toString(), submission);
-    if (statusCode === 422) {
-      return this.#rejected(
-        `what it has cosigned (${old} records) is not the beginning of this log (${size} records)`,
-      );
+    switch (response.statusCode) {
+      case 409:
+        return this.#conflict(response.body.toString(), submission);
+      case 422:
+        return this.#rejected(
+          `what it has cosigned (${old} records) is not the beginning of this log (${size} records)`,
+        );
+      case 404:
+        return this.#receiver.error('it does not know this log: add the replica to its logs');
+      case 403:
+        return this.#receiver.error(
+          'it has another public key for this log than that of audit.signingKeyFile',
+        );
+      default:
+        return this.#receiver.unexpected(response);
     }
-    if (statusCode === 404) return this.#failed('it does not know this log: add the replica to its logs');
-    if (statusCode === 403)
-      return this.#failed('it has another public key for this log than that of audit.signingKeyFile');
-    const failed = this.#failed(`status ${statusCode}`);
-    return wait === undefined ? failed : new RetryLater(failed.message, wait);
   }
 
   #conflict(text: string, { size, old }: HeadSubmission): Error {
     const [, digits = ''] = /^(0|[1-9]\d{0,14})\n$/.exec(text) ?? [];
-    if (digits === '') return this.#failed('status 409 without a size');
+    if (digits === '') return this.#receiver.error('status 409 without a size');
     const theirs = Number(digits);
     if (theirs > size)
       return this.#rejected(`it has cosigned ${theirs} records, and this log has ${size}: its end is gone`);
@@ -99,10 +91,6 @@ export class WitnessDelivery implements Delivery<HeadSubmission> {
   }
 
   #rejected(reason: string): Rejected {
-    return new Rejected(`${new URL(this.#options.url).host}: ${reason}`);
-  }
-
-  #failed(reason: string): Error {
-    return new Error(`${new URL(this.#options.url).host}: ${reason}`);
+    return new Rejected(this.#receiver.error(reason).message);
   }
 }

@@ -3,13 +3,7 @@ import { type Clock, monotonicClock, stopwatch } from '../../base/clock.ts';
 import { CallClient, type ProcessPort, type StoreFunction, StoreServer } from '../../base/message-calls.ts';
 import { ChangePause } from './change-feed.ts';
 import { MemoryChallengeStore } from './memory.ts';
-import {
-  type AgedChallenge,
-  type ChallengeStore,
-  type Learned,
-  LONGEST_LIFE_MS,
-  type ParkedChallenge,
-} from './store.ts';
+import { type ChallengeStore, LONGEST_LIFE_MS } from './store.ts';
 import {
   LONGEST_VALUE,
   readHeld,
@@ -25,32 +19,56 @@ const CHALLENGES = 'challenges';
 /** Characters of a key: names of the configuration and an origin. */
 const LONGEST_KEY = 16 * 1024;
 
-/*
- * The calls. Values travel in their stored form, with their age at the sender: the monotonic clocks of two processes
- * differ.
- */
-
 const key = z.string().max(LONGEST_KEY);
 const text = z.string().max(LONGEST_VALUE);
 const ms = z.number().min(0).max(LONGEST_LIFE_MS);
-const agedValue = z.object({ value: text, ageMs: ms });
-const nothing = z.undefined();
-type AgedValue = z.output<typeof agedValue>;
+const held = stored(writeHeld, readHeld);
+const parked = stored(writeParked, readParked);
+const learned = stored(writeLearned, readLearned);
 
-/** The body of each call. */
-const callForms = {
-  load: z.object({ key }),
-  replace: agedValue.extend({ key, seen: text.optional(), maxAgeMs: ms }),
-  discard: z.object({ key, nonce: text }),
-  park: agedValue.extend({ key, maxAgeMs: ms }),
-  take: z.object({ key }),
-  recall: z.object({ key }),
-  learn: agedValue.extend({ key }),
-  noteAccepted: z.object({ key, ms }),
-  acceptedAgo: z.object({ key }),
-  lead: z.object({ key, ms }),
+/** The functions of a store that are called from other processes. */
+type Called = Omit<ChallengeStore, 'onChange' | 'release' | 'close'>;
+
+/** Their arguments and results, as they are sent and as they are. */
+const forms = {
+  load: [z.tuple([key]), held.optional()],
+  replace: [z.tuple([key, text.optional(), held, ms]), held],
+  discard: [z.tuple([key, text]), z.void()],
+  park: [z.tuple([key, parked, ms]), z.void()],
+  take: [z.tuple([key]), parked.optional()],
+  recall: [z.tuple([key]), learned.optional()],
+  learn: [z.tuple([key, learned]), z.void()],
+  noteAccepted: [z.tuple([key, ms]), z.void()],
+  acceptedAgo: [z.tuple([key]), ms.optional()],
+  lead: [z.tuple([key, ms]), z.boolean()],
+} satisfies {
+  readonly [Name in keyof Called]: readonly [
+    z.ZodType<Parameters<Called[Name]>>,
+    z.ZodType<Awaited<ReturnType<Called[Name]>>>,
+  ];
 };
-type CallForms = typeof callForms;
+type Forms = readonly [z.ZodType<unknown[]>, z.ZodType];
+
+/** A value that is sent in its stored form, with its age at the sender: the monotonic clocks of two processes differ. */
+function stored<T extends { readonly ageMs: number }>(
+  write: (value: T) => string,
+  read: (text: string, ageMs: number) => T | undefined,
+) {
+  return z.codec(z.object({ value: text, ageMs: ms }), z.custom<T>(), {
+    encode: (value) => ({ value: write(value), ageMs: value.ageMs }),
+    decode: ({ value, ageMs }) => {
+      const found = read(value, ageMs);
+      if (found === undefined) throw new Error('not the stored form of a value');
+      return found;
+    },
+  });
+}
+
+/** What has an age became so much older on its way. */
+function older<T>(value: T, elapsedMs: number): T {
+  if (typeof value !== 'object' || value === null || !('ageMs' in value)) return value;
+  return { ...value, ageMs: Number(value.ageMs) + elapsedMs };
+}
 
 /** The event that the store sends when a challenge was replaced or something was learned. */
 const changeForm = z.object({ changed: key });
@@ -64,61 +82,21 @@ export class ChannelChallengeStore implements ChallengeStore {
   readonly #calls: CallClient;
   readonly #onError: (operation: string) => void;
   readonly #listeners: ((key: string) => void)[] = [];
+  readonly load = this.#caller('load');
+  readonly replace = this.#caller('replace');
+  readonly discard = this.#caller('discard');
+  readonly park = this.#caller('park');
+  readonly take = this.#caller('take');
+  readonly recall = this.#caller('recall');
+  readonly learn = this.#caller('learn');
+  readonly noteAccepted = this.#caller('noteAccepted');
+  readonly acceptedAgo = this.#caller('acceptedAgo');
+  readonly lead = this.#caller('lead');
 
   /** `onError`: called for each call that failed; the caller gets the error. */
   constructor(port: ProcessPort, onError: (operation: string) => void) {
     this.#onError = onError;
     this.#calls = new CallClient({ port, service: CHALLENGES, onEvent: (body) => this.#tell(body) });
-  }
-
-  load(key: string): Promise<AgedChallenge | undefined> {
-    return this.#call('load', { key }, agedValue.optional(), readHeldReply);
-  }
-
-  replace(
-    key: string,
-    seen: string | undefined,
-    next: AgedChallenge,
-    maxAgeMs: number,
-  ): Promise<AgedChallenge> {
-    const body = { key, seen, value: writeHeld(next), ageMs: next.ageMs, maxAgeMs };
-    const read = (reply: AgedValue | undefined, elapsedMs: number) => readHeldReply(reply, elapsedMs) ?? next;
-    return this.#call('replace', body, agedValue.optional(), read);
-  }
-
-  discard(key: string, nonce: string): Promise<void> {
-    return this.#call('discard', { key, nonce }, nothing, () => undefined);
-  }
-
-  async park(key: string, parked: ParkedChallenge, maxAgeMs: number): Promise<void> {
-    const { ageMs } = parked;
-    if (ageMs >= maxAgeMs) return;
-    await this.#call('park', { key, value: writeParked(parked), ageMs, maxAgeMs }, nothing, () => undefined);
-  }
-
-  take(key: string): Promise<ParkedChallenge | undefined> {
-    return this.#call('take', { key }, agedValue.optional(), readParkedReply);
-  }
-
-  recall(key: string): Promise<Learned | undefined> {
-    return this.#call('recall', { key }, agedValue.optional(), readLearnedReply);
-  }
-
-  learn(key: string, learned: Learned): Promise<void> {
-    const { ageMs } = learned;
-    return this.#call('learn', { key, value: writeLearned(learned), ageMs }, nothing, () => undefined);
-  }
-
-  noteAccepted(key: string, ms: number): Promise<void> {
-    return this.#call('noteAccepted', { key, ms }, nothing, () => undefined);
-  }
-
-  acceptedAgo(key: string): Promise<number | undefined> {
-    return this.#call('acceptedAgo', { key }, ms.optional(), (ago) => ago);
-  }
-
-  lead(key: string, ms: number): Promise<boolean> {
-    return this.#call('lead', { key, ms }, z.boolean(), (leads) => leads);
   }
 
   onChange(listener: (key: string) => void): void {
@@ -133,20 +111,19 @@ export class ChannelChallengeStore implements ChallengeStore {
     this.#calls.close();
   }
 
-  async #call<Name extends keyof CallForms, Form extends z.ZodType, T>(
-    name: Name,
-    body: z.input<CallForms[Name]>,
-    form: Form,
-    read: (reply: z.output<Form>, elapsedMs: number) => T,
-  ): Promise<T> {
-    const elapsed = stopwatch();
-    try {
-      const reply = form.parse(await this.#calls.call(name, body));
-      return read(reply, elapsed());
-    } catch (error) {
-      this.#onError(name);
-      throw error;
-    }
+  #caller<Name extends keyof Called>(name: Name): Called[Name] {
+    const [args, result]: Forms = forms[name];
+    const call = async (...values: unknown[]): Promise<unknown> => {
+      const elapsed = stopwatch();
+      try {
+        const reply = await this.#calls.call(name, args.encode(values));
+        return older(result.decode(reply), elapsed());
+      } catch (error) {
+        this.#onError(name);
+        throw error;
+      }
+    };
+    return call as Called[Name];
   }
 
   #tell(body: unknown): void {
@@ -154,22 +131,6 @@ export class ChannelChallengeStore implements ChallengeStore {
     if (data === undefined) return;
     for (const listener of this.#listeners) listener(data.changed);
   }
-}
-
-const readHeldReply = replyOf(readHeld);
-const readParkedReply = replyOf(readParked);
-const readLearnedReply = replyOf(readLearned);
-
-/** Reads the value of a reply, which became older on its way; undefined: there is none. */
-function replyOf<T>(read: (text: string, ageMs: number) => T | undefined) {
-  return (reply: AgedValue | undefined, elapsedMs: number): T | undefined =>
-    reply && readable(read(reply.value, reply.ageMs + elapsedMs));
-}
-
-/** @throws Error if the value could not be read */
-function readable<T>(value: T | undefined): T {
-  if (value === undefined) throw new Error('not the stored form of a value');
-  return value;
 }
 
 /**
@@ -180,7 +141,7 @@ export function primaryChallenges(clock: Clock = monotonicClock): StoreServer<Ch
   const memory = new MemoryChallengeStore(clock);
   return new StoreServer<ChallengeStore>({
     service: CHALLENGES,
-    functions,
+    functions: new Map(Object.entries<Forms>(forms).map(([name, form]) => [name, served(name, form)])),
     open: (tell) => {
       const store = memory.join();
       const pause = new ChangePause((key) => tell({ changed: key } satisfies Change));
@@ -190,51 +151,9 @@ export function primaryChallenges(clock: Clock = monotonicClock): StoreServer<Ch
   });
 }
 
-type Functions = {
-  readonly [Name in keyof CallForms]: StoreFunction<ChallengeStore>;
-};
-
-const functions: ReadonlyMap<string, StoreFunction<ChallengeStore>> = new Map(
-  Object.entries({
-    load: async (store, body) => agedForm(await store.load(callForms.load.parse(body).key)),
-    replace: async (store, body, lateMs) => {
-      const { key, seen, value, ageMs, maxAgeMs } = callForms.replace.parse(body);
-      const next = readable(readHeld(value, ageMs + lateMs));
-      const held = await store.replace(key, seen, next, maxAgeMs);
-      return held === next ? undefined : agedForm(held);
-    },
-    discard: async (store, body) => {
-      const { key, nonce } = callForms.discard.parse(body);
-      await store.discard(key, nonce);
-    },
-    park: async (store, body, lateMs) => {
-      const { key, value, ageMs, maxAgeMs } = callForms.park.parse(body);
-      await store.park(key, readable(readParked(value, ageMs + lateMs)), maxAgeMs);
-    },
-    take: async (store, body) => {
-      const taken = await store.take(callForms.take.parse(body).key);
-      return taken && { value: writeParked(taken), ageMs: taken.ageMs };
-    },
-    recall: async (store, body) => {
-      const learned = await store.recall(callForms.recall.parse(body).key);
-      return learned && { value: writeLearned(learned), ageMs: learned.ageMs };
-    },
-    learn: async (store, body, lateMs) => {
-      const { key, value, ageMs } = callForms.learn.parse(body);
-      await store.learn(key, readable(readLearned(value, ageMs + lateMs)));
-    },
-    noteAccepted: async (store, body) => {
-      const { key, ms } = callForms.noteAccepted.parse(body);
-      await store.noteAccepted(key, ms);
-    },
-    acceptedAgo: (store, body) => store.acceptedAgo(callForms.acceptedAgo.parse(body).key),
-    lead: async (store, body) => {
-      const { key, ms } = callForms.lead.parse(body);
-      return await store.lead(key, ms);
-    },
-  } satisfies Functions),
-);
-
-function agedForm(held: AgedChallenge | undefined): AgedValue | undefined {
-  return held && { value: writeHeld(held), ageMs: held.ageMs };
+function served(name: string, [args, result]: Forms): StoreFunction<ChallengeStore> {
+  return async (store, body, lateMs) => {
+    const values = args.decode(body).map((value) => older(value, lateMs));
+    return result.encode(await Reflect.apply(store[name as keyof Called], store, values));
+  };
 }
