@@ -154,7 +154,7 @@ export const MUTATIONS: readonly Mutation[] = [
     name: 'probe-never-lands',
     breaks: 'requests that wait for a probe go on when it has ended',
     file: 'src/upstream/verification.ts',
-    find: "        versions.note('settled', [version]);\n        end();",
+    find: "        versions.note('settled', [version]);\n        flight.land('check');",
     replace: '',
   },
   {
