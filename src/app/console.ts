@@ -158,27 +158,8 @@ function explained(
   const settings = deployment === '' ? undefined : ownEntry(config.deployments, deployment);
   if (deployment !== '' && settings === undefined) throw new ControlError('target-unknown');
   const host = settings?.match.host ?? 'localhost';
-  const explanation = explain(config, { client, method, target, host, now: Date.now() });
-  const { parameters, drops, identifiedBy, ...shown } = { ...NOTHING, ...explanation };
-  return { ...shown, parameters: Object.entries(parameters) };
+  return explain(config, { client, method, target, host, now: Date.now() });
 }
-
-const NOTHING = {
-  wouldRefuse: null,
-  status: 0,
-  code: '',
-  detail: '',
-  ends: '',
-  operation: '',
-  site: '',
-  siteAdded: false,
-  credential: '',
-  credentialBy: '',
-  sends: '',
-  drops: [],
-  parameters: {},
-  limits: [],
-} as const;
 
 /** The configured keys of a client, each with the latest time at which a process saw it. */
 function keysOf(client: Config['clients'][number] | Client, { keys: seen }: ClientUse): KeyView[] {

@@ -1,10 +1,11 @@
 import { type ErrorCode, GatewayError } from '../base/errors.ts';
+import { getOrInsert } from '../base/get-or-insert.ts';
 import { joinedValue, type RawHeaders } from '../base/raw-headers.ts';
 import { endText, formatInstant } from '../base/units.ts';
 import { type ApiKey, apiKeysOf } from '../config/api-keys.ts';
 import { formatPath } from '../config/issues.ts';
 import type { Config } from '../config/schema.ts';
-import type { ObservedRefusalView } from '../control/client-view.ts';
+import type { ExplanationView, ObservedRefusalView } from '../control/client-view.ts';
 import { outboundHeaders } from '../gateway/headers.ts';
 import { parseTarget, Routes } from '../gateway/routing.ts';
 import type { LimitSettings } from '../limits/store.ts';
@@ -34,49 +35,6 @@ interface ExplainedRequest {
   readonly now: number;
 }
 
-/** The outcome of a request with its reason. Absent parts are empty texts. */
-export type Explanation = Granted | Refused;
-
-export interface Granted {
-  readonly allowed: true;
-  readonly client: string;
-  /** The conditions by which the gateway takes a request for one of this client; all hold. */
-  readonly identifiedBy: readonly string[];
-  readonly deployment: string;
-  /** Path of the rule in the configuration, or of the mode in which the rules are only observed. */
-  readonly rule: string;
-  /** How the rules would refuse the request, which are only observed; absent: they allow it. */
-  readonly wouldRefuse?: ObservedRefusalView;
-  /** When the rule ends; empty if it has no end. */
-  readonly ends: string;
-  /** A line for each rule of the client for the deployment that has ended. */
-  readonly endedRules: readonly string[];
-  readonly operation: string;
-  readonly site: string;
-  readonly credential: string;
-  /** Path of the part of the configuration that names the credential. */
-  readonly credentialBy: string;
-  /** Method and URL of the upstream request, byte for byte. */
-  readonly sends: string;
-  /** True if the gateway adds the site. */
-  readonly siteAdded: boolean;
-  /** Names of header fields that a rule keeps from the upstream. */
-  readonly drops: readonly string[];
-  /** The checked parameters, decoded. */
-  readonly parameters: Readonly<Record<string, string>>;
-  /** A sentence for each limit that the request counts against. */
-  readonly limits: readonly string[];
-}
-
-/** `rule`: path of the part of the configuration that decides; empty: the request itself is wrong. */
-export interface Refused extends Omit<ObservedRefusalView, 'until'> {
-  readonly allowed: false;
-  readonly client: string;
-  readonly identifiedBy: readonly string[];
-  readonly deployment: string;
-  readonly endedRules: readonly string[];
-}
-
 /** Returns the client of this id, or the anonymous one if everyone is served; undefined: there is none. */
 export function clientIn({ clients, anonymous }: Config, id: string | undefined): Client | undefined {
   if (anonymous && (id === undefined || id === ANONYMOUS.id)) return ANONYMOUS;
@@ -87,7 +45,7 @@ export function clientIn({ clients, anonymous }: Config, id: string | undefined)
 export function explain(
   config: Config,
   { client, method, target, host, headers = [], now }: ExplainedRequest,
-): Explanation {
+): ExplanationView {
   const identified = clientConditions(config, client, now);
   let deployment = '';
   try {
@@ -209,16 +167,13 @@ const knownRoutes = new WeakMap<Config, ExplainedRoutes>();
 
 /** The routes of a configuration. */
 export function routesOf(config: Config): ExplainedRoutes {
-  const known = knownRoutes.get(config);
-  if (known !== undefined) return known;
-  const routes: ExplainedRoutes = new Routes(
-    Object.entries(config.deployments).map(([name, settings]) => ({
+  return getOrInsert(knownRoutes, config, () => {
+    const routes = Object.entries(config.deployments).map(([name, settings]) => ({
       deployment: { name, settings },
       match: { ...settings.match, baseUrl: settings.baseUrl },
-    })),
-  );
-  knownRoutes.set(config, routes);
-  return routes;
+    }));
+    return new Routes(routes);
+  });
 }
 
 function rulePath(config: Config, client: Client, rule: Rule): string {

@@ -1,3 +1,4 @@
+import type { Gauge } from 'prom-client';
 import type { Audit } from '../audit/audit.ts';
 import { slices } from '../base/steps.ts';
 import { NONCE_POLICIES } from '../challenges/store/store.ts';
@@ -32,25 +33,54 @@ const CIRCUIT_VALUES = { closed: 0, 'half-open': 0.5, open: 1 } as const satisfi
 
 const CONNECTION_STATES = ['connected', 'free', 'running', 'pending', 'limit'] as const;
 
-type Deployments = readonly DeploymentState[];
+type Samples = readonly (readonly [labels: Readonly<Record<string, string>>, value: number | undefined])[];
+
+/** One sample for each value of a label: 1 for the one that holds, 0 for the others. */
+function flags(label: string, values: readonly string[], held: string, labels = {}): Samples {
+  return values.map((value) => [{ ...labels, [label]: value }, value === held ? 1 : 0]);
+}
+
+/** The samples of a deployment for each gauge that is read, not counted; without a value there is none. */
+const GAUGES = {
+  nonceAge: ({ nonce }) => [[{}, nonce.age]],
+  nonceLifetime: ({ nonce }) => [[{}, nonce.lifetime]],
+  noncePolicy: ({ nonce }) => flags('policy', NONCE_POLICIES, nonce.policy),
+  upstreamConnections: ({ connections }) =>
+    CONNECTION_STATES.map((state) => [{ state }, connections[state]] as const),
+  upstreamCertificateExpiry: ({ certificateExpiresAt: at }) => [[{}, at === undefined ? at : at / 1000]],
+  credentialState: ({ credentials }) =>
+    credentials.flatMap(({ credential, version, state }) =>
+      flags('state', CREDENTIAL_STATES, state, { credential, version }),
+    ),
+  circuitState: ({ credentials, addresses }) => [
+    [{ circuit: 'credential' }, credentials.some(({ serves }) => !serves) ? 1 : 0],
+    ...addresses.map(({ address, circuit }) => [{ circuit: address }, CIRCUIT_VALUES[circuit]] as const),
+  ],
+  upstreamHealth: ({ addresses }) =>
+    addresses.flatMap(({ address, health }) => flags('state', HEALTH_STATES, health, { address })),
+  paused: ({ outcomes, pauses }) => (outcomes.length === 0 ? [] : [[{}, pauses.length > 0 ? 1 : 0]]),
+  egressAddressPresent: ({ egress }) => (egress.length === 0 ? [] : [[{}, isEgressMissing(egress) ? 0 : 1]]),
+  egressAddressState: ({ egress }) =>
+    egress.length < 2
+      ? []
+      : egress.flatMap(({ address, status }) => flags('state', EGRESS, status, { egress: address })),
+} as const satisfies Partial<Record<keyof Metrics, (state: DeploymentState) => Samples>>;
 
 /**
  * Sets the gauges that are read, not counted. Those of deployments, versions and states that are gone disappear. Each
  * gauge is set in one turn, so that no other scrape finds a part of it; between them requests are served.
  */
-export async function setGauges(metrics: Metrics, deployments: Deployments): Promise<void> {
+export async function setGauges(metrics: Metrics, deployments: readonly DeploymentState[]): Promise<void> {
   const pause = slices();
-  for (const set of [
-    setNonces,
-    setNoncePolicies,
-    setConnections,
-    setCredentials,
-    setAddresses,
-    setPauses,
-    setEgressPresence,
-    setEgressStates,
-  ]) {
-    set(metrics, deployments);
+  for (const name of Object.keys(GAUGES) as (keyof typeof GAUGES)[]) {
+    const gauge: Gauge = metrics[name];
+    const samplesOf: (state: DeploymentState) => Samples = GAUGES[name];
+    gauge.reset();
+    for (const state of deployments) {
+      for (const [labels, value] of samplesOf(state)) {
+        if (value !== undefined) gauge.set({ deployment: state.name, ...labels }, value);
+      }
+    }
     await pause();
   }
 }
@@ -90,88 +120,6 @@ export function setClientEnds(
     }
     for (const [index, { ends }] of allow.entries()) {
       if (ends !== undefined) clientRuleEnd.set({ client, rule: `allow[${index}]` }, ends / 1000);
-    }
-  }
-}
-
-function setNonces({ nonceAge, nonceLifetime }: Metrics, deployments: Deployments): void {
-  nonceAge.reset();
-  nonceLifetime.reset();
-  for (const { name: deployment, nonce } of deployments) {
-    if (nonce.age !== undefined) nonceAge.set({ deployment }, nonce.age);
-    if (nonce.lifetime !== undefined) nonceLifetime.set({ deployment }, nonce.lifetime);
-  }
-}
-
-function setNoncePolicies({ noncePolicy }: Metrics, deployments: Deployments): void {
-  noncePolicy.reset();
-  for (const { name: deployment, nonce } of deployments) {
-    for (const policy of NONCE_POLICIES) {
-      noncePolicy.set({ deployment, policy }, policy === nonce.policy ? 1 : 0);
-    }
-  }
-}
-
-function setConnections(metrics: Metrics, deployments: Deployments): void {
-  const { upstreamConnections, upstreamCertificateExpiry } = metrics;
-  upstreamConnections.reset();
-  upstreamCertificateExpiry.reset();
-  for (const { name: deployment, connections, certificateExpiresAt } of deployments) {
-    for (const state of CONNECTION_STATES) upstreamConnections.set({ deployment, state }, connections[state]);
-    if (certificateExpiresAt !== undefined) {
-      upstreamCertificateExpiry.set({ deployment }, certificateExpiresAt / 1000);
-    }
-  }
-}
-
-function setCredentials({ credentialState }: Metrics, deployments: Deployments): void {
-  credentialState.reset();
-  for (const { name: deployment, credentials } of deployments) {
-    for (const { credential, version, state } of credentials) {
-      for (const label of CREDENTIAL_STATES) {
-        credentialState.set({ deployment, credential, version, state: label }, label === state ? 1 : 0);
-      }
-    }
-  }
-}
-
-function setAddresses({ circuitState, upstreamHealth }: Metrics, deployments: Deployments): void {
-  circuitState.reset();
-  upstreamHealth.reset();
-  for (const { name: deployment, credentials, addresses } of deployments) {
-    const isRefused = credentials.some(({ serves }) => !serves);
-    circuitState.set({ deployment, circuit: 'credential' }, isRefused ? 1 : 0);
-    for (const { address, circuit, health } of addresses) {
-      circuitState.set({ deployment, circuit: address }, CIRCUIT_VALUES[circuit]);
-      for (const state of HEALTH_STATES) {
-        upstreamHealth.set({ deployment, address, state }, state === health ? 1 : 0);
-      }
-    }
-  }
-}
-
-function setPauses({ paused }: Metrics, deployments: Deployments): void {
-  paused.reset();
-  for (const { name: deployment, outcomes, pauses } of deployments) {
-    if (outcomes.length > 0) paused.set({ deployment }, pauses.length > 0 ? 1 : 0);
-  }
-}
-
-function setEgressPresence({ egressAddressPresent }: Metrics, deployments: Deployments): void {
-  egressAddressPresent.reset();
-  for (const { name: deployment, egress } of deployments) {
-    if (egress.length > 0) egressAddressPresent.set({ deployment }, isEgressMissing(egress) ? 0 : 1);
-  }
-}
-
-function setEgressStates({ egressAddressState }: Metrics, deployments: Deployments): void {
-  egressAddressState.reset();
-  for (const { name: deployment, egress } of deployments) {
-    if (egress.length < 2) continue;
-    for (const { address, status } of egress) {
-      for (const state of EGRESS) {
-        egressAddressState.set({ deployment, egress: address, state }, state === status ? 1 : 0);
-      }
     }
   }
 }

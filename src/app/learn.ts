@@ -1,3 +1,4 @@
+import { getOrInsert } from '../base/get-or-insert.ts';
 import { ownEntry } from '../base/own-entry.ts';
 import type { Config } from '../config/schema.ts';
 import { type Client, endOf, hasEnded, type Names, type ParameterLimit, type Rule } from '../policy/rules.ts';
@@ -162,18 +163,15 @@ export class Learner {
 
   /** The limits of present rules for a deployment, those of one parameter as one. */
   #limitsIn(deployment: string): readonly ParameterLimit[] {
-    const known = this.#limits.get(deployment);
-    if (known !== undefined) return known;
-    const all = this.#present.allow
-      .filter((rule) => rule.deployment === deployment)
-      .flatMap(({ parameters }) => parameters);
-    const limits = [...Map.groupBy(all, ({ name }) => name)].map(([name, same]) => ({
-      name,
-      max: same.find(({ max }) => max !== undefined)?.max,
-      values: same.find(({ values }) => values !== undefined)?.values,
-    }));
-    this.#limits.set(deployment, limits);
-    return limits;
+    return getOrInsert(this.#limits, deployment, () => {
+      const rules = this.#present.allow.filter((rule) => rule.deployment === deployment);
+      const all = rules.flatMap(({ parameters }) => parameters);
+      return [...Map.groupBy(all, ({ name }) => name)].map(([name, same]) => ({
+        name,
+        max: same.find(({ max }) => max !== undefined)?.max,
+        values: same.find(({ values }) => values !== undefined)?.values,
+      }));
+    });
   }
 
   #addValues(
@@ -221,11 +219,7 @@ export class Learner {
   }
 
   #known(key: string, rules: () => Rule[]): Client {
-    const known = this.#clients.get(key);
-    if (known !== undefined) return known;
-    const client = { id: this.#id, allow: rules() };
-    this.#clients.set(key, client);
-    return client;
+    return getOrInsert(this.#clients, key, () => ({ id: this.#id, allow: rules() }));
   }
 
   /** The terms of the present rule that allows a request; without one, the credential that a rule had named for it. */
@@ -266,20 +260,14 @@ export class Learner {
   }
 
   #usedOf(deployment: string, { credential, ends }: Terms): Used {
-    const byTerms = this.#used.get(deployment) ?? new Map<string, Used>();
-    this.#used.set(deployment, byTerms);
-    const key = JSON.stringify([credential, ends]);
-    const known = byTerms.get(key);
-    if (known !== undefined) return known;
+    const byTerms = getOrInsert(this.#used, deployment, () => new Map<string, Used>());
     const terms = { credential, ends };
-    const used = {
+    return getOrInsert(byTerms, JSON.stringify([credential, ends]), () => ({
       terms,
       place: this.#placeOf(deployment, terms),
-      shapes: new Map<string, Shape>(),
+      shapes: new Map(),
       unrestricted: 0,
-    };
-    byTerms.set(key, used);
-    return used;
+    }));
   }
 
   #addUnservable(judgement: Judgement): void {
@@ -287,9 +275,7 @@ export class Learner {
     const { deployment } = judgement;
     const code = judgement.verdict === 'refused' ? judgement.code : judgement.reason;
     const key = JSON.stringify([deployment, code]);
-    const known = this.#unservable.get(key) ?? { deployment, code, requests: 0 };
-    known.requests += 1;
-    this.#unservable.set(key, known);
+    getOrInsert(this.#unservable, key, () => ({ deployment, code, requests: 0 })).requests += 1;
   }
 }
 
@@ -324,11 +310,7 @@ function shapeIn(
   { operation, method, site }: Pick<Shape, 'operation' | 'method' | 'site'>,
 ): Shape {
   const key = JSON.stringify([operation, method, site]);
-  const known = shapes.get(key);
-  if (known !== undefined) return known;
-  const shape = { operation, method, site, requests: 0, values: new Map<string, Values>() };
-  shapes.set(key, shape);
-  return shape;
+  return getOrInsert(shapes, key, () => ({ operation, method, site, requests: 0, values: new Map() }));
 }
 
 /** The sites of uses; empty: a rule must not depend on them. */

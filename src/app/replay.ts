@@ -1,5 +1,6 @@
 import { putBounded } from '../base/bounded-map.ts';
 import { type ErrorCode, GatewayError } from '../base/errors.ts';
+import { getOrInsert } from '../base/get-or-insert.ts';
 import { parseAddress } from '../base/network.ts';
 import { ownEntry } from '../base/own-entry.ts';
 import type { RawHeaders } from '../base/raw-headers.ts';
@@ -211,21 +212,21 @@ export class Replay {
   }
 
   #rulesOf(deployment: string): DeploymentRules {
-    const known = this.#rules.get(deployment);
-    if (known !== undefined) return known;
-    const { deployments } = this.#config;
-    const settings = ownEntry(deployments, deployment);
+    return getOrInsert(this.#rules, deployment, () =>
+      compileRules(deployment, this.#settingsOf(deployment), this.#config.deployments),
+    );
+  }
+
+  #settingsOf(deployment: string): Config['deployments'][string] {
+    const settings = ownEntry(this.#config.deployments, deployment);
     if (settings === undefined) throw new Error(`there is no deployment ${deployment}`);
-    const rules = compileRules(deployment, settings, deployments);
-    this.#rules.set(deployment, rules);
-    return rules;
+    return settings;
   }
 
   /** The rules without what depends on the values of some parameters. */
   #relaxedBy(rules: DeploymentRules, client: Client, names: readonly string[]): Relaxed {
     if (names.length === 0) return { rules, client, alone: [] };
-    const ofClient = this.#relaxed.get(client) ?? new Map<string, Relaxed>();
-    this.#relaxed.set(client, ofClient);
+    const ofClient = getOrInsert(this.#relaxed, client, () => new Map<string, Relaxed>());
     const key = JSON.stringify([rules.deployment, ...names]);
     const known = ofClient.get(key);
     if (known !== undefined) return known;
@@ -236,8 +237,7 @@ export class Replay {
 
   #relax({ deployment, sites }: DeploymentRules, client: Client, names: ReadonlySet<string>): Relaxed {
     const { deployments } = this.#config;
-    const settings = ownEntry(deployments, deployment);
-    if (settings === undefined) throw new Error(`there is no deployment ${deployment}`);
+    const settings = this.#settingsOf(deployment);
     const isUnnamed = (name: string): boolean => !names.has(name);
     const { restricted } = settings;
     const operations = Object.entries(settings.operations).map(([name, operation]) => {

@@ -10,10 +10,8 @@ import {
   asRecordedOption,
   collectFiles,
   fromOption,
-  nothingFound,
   openAuditConfig,
   openLog,
-  partOf,
   replicaOption,
   streamRedisOf,
   toOption,
@@ -66,22 +64,21 @@ async function runExport(io: Io, options: ExportArguments): Promise<ExitStatus> 
 }
 
 async function exportFiles(io: Io, options: ExportArguments): Promise<ExitStatus> {
-  const { config, key, output, replica, from, to, asRecorded } = options;
+  const { output } = options;
   // Lines on the same terminal show how far it is.
   const shown = output !== undefined || !io.stdout.isTTY;
-  using log = await openLog(io, { config, key, replica, asRecorded, shown });
+  using log = await openLog(io, { ...options, shown });
   let isEmpty = true;
   const lines = async function* (): AsyncGenerator<string, void> {
-    const query = partOf({ replica, from, to });
-    for await (const { line } of allRecords({ ...log.options, query })) {
+    for await (const { line } of allRecords(log.options)) {
       isEmpty = false;
       yield `${line}\n`;
     }
   };
   if (output === undefined) await printLines(io, shownOn(io, lines()));
   else await writeNew(output, lines());
-  if (isEmpty) note(io, await nothingFound(log.section.directory, { replica, from, to }, 'no record'));
-  return log.reading.isIncomplete ? 1 : 0;
+  if (isEmpty) note(io, await log.nothing('no record'));
+  return log.reading.status;
 }
 
 /** On a terminal, without its commands; a file or another program gets the bytes of the log. */

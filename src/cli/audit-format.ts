@@ -3,7 +3,7 @@ import { pipeline } from 'node:stream/promises';
 import { COLUMNS, csvHeader, type Found, foundCsv, foundJson } from '../audit/reader/query.ts';
 import type { AccessLine } from '../audit/reader/results.ts';
 import { printable } from '../base/printable.ts';
-import type { ReadProgress } from './audit-log.ts';
+import type { LogReading } from './audit-log.ts';
 import { type Io, print } from './io.ts';
 import { alignColumns } from './table.ts';
 
@@ -74,14 +74,10 @@ export function targetOf({ path, parameters }: Pick<AccessLine, 'path' | 'parame
   return query.length === 0 ? path : `${path}?${query.join('&')}`;
 }
 
-/** Prints lines. `progress` is hidden meanwhile. */
-export async function printLines(
-  io: Io,
-  lines: AsyncIterable<string>,
-  progress?: ReadProgress,
-): Promise<void> {
+/** Prints lines. The progress of `reading` is hidden meanwhile. */
+export async function printLines(io: Io, lines: AsyncIterable<string>, reading?: LogReading): Promise<void> {
   for await (const piece of inPieces(lines)) {
-    progress?.hide();
+    reading?.hide();
     await print(io, piece);
   }
 }

@@ -17,7 +17,7 @@ import { SourceReader } from '../credentials/sources.ts';
 import type { RedisOptions } from '../redis/connection.ts';
 import { readAuditKey } from '../setup/audit.ts';
 import { ContentReading, readRedis } from '../setup/content.ts';
-import { CommandError, type Io, note, type Output, processContext } from './io.ts';
+import { CommandError, type ExitStatus, type Io, note, processContext } from './io.ts';
 
 /** The options that select a part of the log. */
 interface Part {
@@ -27,7 +27,7 @@ interface Part {
 }
 
 /** Returns the query for a part of the log. */
-export function partOf({ replica, from, to }: Part): Query {
+function partOf({ replica, from, to }: Part): Query {
   return {
     ...(replica !== undefined && { replica }),
     ...(from !== undefined && { since: from }),
@@ -50,17 +50,34 @@ export async function nothingFound(
   return `nothing found: ${what} in ${directory} (${listNames(folders)})${after}${before}${end}`;
 }
 
-/** A command's reading of an audit log: its progress on a terminal, and notes of what is wrong in the log. */
+const MIB = 1024 * 1024;
+/** Uncompressed bytes before anything is shown, so that a short command shows nothing. */
+const SILENT = 16 * MIB;
+const SHOWN_EVERY_MS = 100;
+/** Puts the cursor of a terminal at the start of its line, and clears the line. */
+const CLEAR_LINE = '\x1b[G\x1b[K';
+
+/**
+ * A command's reading of an audit log: notes of what is wrong in the log, and, on a terminal, how much has been read, and
+ * about how long the rest takes.
+ */
 export class LogReading implements Disposable {
   readonly #io: Io;
   readonly #gc = new BufferGc();
-  readonly progress: ReadProgress;
-  /** True: a part of the log could not be read or trusted. */
-  isIncomplete = false;
+  readonly #begun = performance.now();
+  /** Sizes of the files that are read, in bytes; undefined: the progress is not shown. */
+  readonly #sizes: ReadonlyMap<string, number> | undefined;
+  #total: number;
+  #done = 0;
+  #uncompressed = 0;
+  #isShown = false;
+  #shownAt = Number.NEGATIVE_INFINITY;
+  #isIncomplete = false;
 
-  private constructor(io: Io, progress: ReadProgress) {
+  private constructor(io: Io, sizes: ReadonlyMap<string, number> | undefined) {
     this.#io = io;
-    this.progress = progress;
+    this.#sizes = sizes;
+    this.#total = [...(sizes?.values() ?? [])].reduce((sum, size) => sum + size, 0);
   }
 
   /**
@@ -70,9 +87,10 @@ export class LogReading implements Disposable {
   static async of(
     io: Io,
     directory: string,
-    options: { readonly replica?: string | undefined; readonly shown?: boolean | undefined } = {},
+    { replica, shown = true }: Pick<LogOptions, 'replica' | 'shown'> = {},
   ): Promise<LogReading> {
-    return new LogReading(io, await ReadProgress.of(io.stderr, directory, options));
+    const isShown = shown && io.stderr.isTTY === true;
+    return new LogReading(io, isShown ? await segmentSizes(directory, replica) : undefined);
   }
 
   /** Options of the readers of the log. */
@@ -80,100 +98,41 @@ export class LogReading implements Disposable {
     return {
       onBytes: (count: number, stored: number): void => {
         this.#gc.add(count);
-        this.progress.add(count, stored);
+        this.#add(count, stored);
       },
-      onSkipped: (file: string): void => this.progress.skip(file),
+      onSkipped: (file: string): void => {
+        this.#total -= this.#sizes?.get(file) ?? 0;
+      },
       onUnreadable: (finding: PlacedFinding): void => {
-        this.isIncomplete = true;
+        this.#isIncomplete = true;
         this.#note(finding);
       },
       onNote: (finding: PlacedFinding): void => this.#note(finding),
     };
   }
 
+  /** 1: a part of the log could not be read or trusted. */
+  get status(): ExitStatus {
+    return this.#isIncomplete ? 1 : 0;
+  }
+
+  /** Removes the progress from the terminal, before something else is printed. The next bytes show it again. */
+  hide(): void {
+    if (this.#isShown) this.#io.stderr.write(CLEAR_LINE);
+    this.#isShown = false;
+  }
+
   [Symbol.dispose](): void {
-    this.progress.hide();
+    this.hide();
   }
 
   #note(finding: PlacedFinding): void {
-    this.progress.hide();
+    this.hide();
     note(this.#io, findingText(finding));
-  }
-}
-
-/** The log that a command reads, and how. */
-interface LogOptions {
-  readonly config: string;
-  readonly key: readonly string[];
-  readonly replica?: string | undefined;
-  /** True: pseudonyms stay as they are. */
-  readonly asRecorded?: boolean | undefined;
-  /** False: the progress is not shown. */
-  readonly shown?: boolean | undefined;
-}
-
-/**
- * Opens the log that a configuration names; `options` are those of its readers.
- * @throws ConfigError; CommandError if there is no such replica
- */
-export async function openLog(io: Io, { config, key, replica, asRecorded, shown }: LogOptions) {
-  const section = await openAuditConfig(io, config, key);
-  const { directory, keys } = section;
-  await requireReplica(directory, replica);
-  const reading = await LogReading.of(io, directory, { replica, shown });
-  const pseudonyms = await openPseudonyms(io, section, asRecorded);
-  return {
-    section,
-    reading,
-    options: { directory, keys, pseudonyms, ...reading.options },
-    [Symbol.dispose]: () => reading[Symbol.dispose](),
-  };
-}
-
-const MIB = 1024 * 1024;
-/** Uncompressed bytes before anything is shown, so that a short command shows nothing. */
-const SILENT = 16 * MIB;
-const SHOWN_EVERY_MS = 100;
-/** Puts the cursor of a terminal at the start of its line, and clears the line. */
-const CLEAR_LINE = '\x1b[G\x1b[K';
-
-/** Shows on stderr how much of an audit log has been read, and about how long the rest takes, if that is a terminal. */
-export class ReadProgress implements Disposable {
-  readonly #stream: Output;
-  readonly #begun = performance.now();
-  /** Sizes of the files that are read, in bytes; undefined: nothing is shown. */
-  readonly #sizes: ReadonlyMap<string, number> | undefined;
-  #total: number;
-  #done = 0;
-  #uncompressed = 0;
-  #isShown = false;
-  #shownAt = Number.NEGATIVE_INFINITY;
-
-  private constructor(stream: Output, sizes: ReadonlyMap<string, number> | undefined) {
-    this.#stream = stream;
-    this.#sizes = sizes;
-    this.#total = [...(sizes?.values() ?? [])].reduce((sum, size) => sum + size, 0);
-  }
-
-  /**
-   * Creates the progress of a command that reads the log of a replica, or of all; nothing is shown unless stderr is a
-   * terminal.
-   * @throws Error if a directory cannot be read
-   */
-  static async of(
-    stderr: Output,
-    directory: string,
-    {
-      replica,
-      shown = true,
-    }: { readonly replica?: string | undefined; readonly shown?: boolean | undefined } = {},
-  ): Promise<ReadProgress> {
-    const isShown = shown && stderr.isTTY === true;
-    return new ReadProgress(stderr, isShown ? await segmentSizes(directory, replica) : undefined);
   }
 
   /** Counts a block: its bytes, and how many bytes of the file it took. */
-  add(bytes: number, stored: number): void {
+  #add(bytes: number, stored: number): void {
     if (this.#sizes === undefined) return;
     this.#uncompressed += bytes;
     this.#done += stored;
@@ -185,24 +144,8 @@ export class ReadProgress implements Disposable {
     const total = Math.max(this.#total, this.#done);
     const percentage = Math.floor((this.#done / total) * 100);
     const left = this.#timeLeft(total);
-    this.#stream.write(
-      `${CLEAR_LINE}${percentage}% of ${Math.ceil(total / MIB)} MiB read, about ${left} left`,
-    );
-  }
-
-  /** Takes a file that is not read from the total. */
-  skip(file: string): void {
-    this.#total -= this.#sizes?.get(file) ?? 0;
-  }
-
-  /** Removes the line from the terminal, before something else is printed. The next bytes show it again. */
-  hide(): void {
-    if (this.#isShown) this.#stream.write(CLEAR_LINE);
-    this.#isShown = false;
-  }
-
-  [Symbol.dispose](): void {
-    this.hide();
+    const text = `${percentage}% of ${Math.ceil(total / MIB)} MiB read, about ${left} left`;
+    this.#io.stderr.write(`${CLEAR_LINE}${text}`);
   }
 
   #timeLeft(total: number): string {
@@ -211,6 +154,38 @@ export class ReadProgress implements Disposable {
     if (left < 90) return `${Math.ceil(left)} s`;
     return left < 5_400 ? `${Math.ceil(left / 60)} min` : `${Math.ceil(left / 3_600)} h`;
   }
+}
+
+/** The log that a command reads, and how. */
+interface LogOptions extends Part {
+  readonly config: string;
+  readonly key: readonly string[];
+  /** True: pseudonyms stay as they are. */
+  readonly asRecorded?: boolean | undefined;
+  /** False: the progress is not shown. */
+  readonly shown?: boolean | undefined;
+}
+
+export type OpenedLog = Awaited<ReturnType<typeof openLog>>;
+
+/**
+ * Opens the log that a configuration names, or a part of it; `options` are those of its readers.
+ * @throws ConfigError; CommandError if there is no such replica
+ */
+export async function openLog(io: Io, given: LogOptions) {
+  const { config, key, replica, asRecorded, shown } = given;
+  const section = await openAuditConfig(io, config, key);
+  const { directory, keys } = section;
+  await requireReplica(directory, replica);
+  const reading = await LogReading.of(io, directory, { replica, shown });
+  const pseudonyms = await openPseudonyms(io, section, asRecorded);
+  return {
+    section,
+    reading,
+    options: { directory, keys, pseudonyms, query: partOf(given), ...reading.options },
+    nothing: (what: string, predicate?: string) => nothingFound(directory, given, what, predicate),
+    [Symbol.dispose]: () => reading.hide(),
+  };
 }
 
 /** The audit section of a configuration, with its keys. */

@@ -13,9 +13,7 @@ import {
   asRecordedOption,
   collectFiles,
   fromOption,
-  nothingFound,
   openLog,
-  partOf,
   replicaOption,
   toOption,
 } from './audit-log.ts';
@@ -72,14 +70,14 @@ async function runSearch(
   io: Io,
   { config, key, json, csv, asRecorded, address, from, to, ...given }: SearchArguments,
 ): Promise<ExitStatus> {
+  using log = await openLog(io, { config, key, replica: given.replica, from, to, asRecorded });
+  const { reading, options } = log;
+  const { parameters } = log.section;
   const query = {
     ...given,
-    ...partOf({ from, to }),
+    ...options.query,
     ...(address !== undefined && { address: addressForms(address) }),
   };
-  using log = await openLog(io, { config, key, replica: query.replica, asRecorded });
-  const { reading, options } = log;
-  const { directory, parameters } = log.section;
   let cut = 0;
   const found = search({
     ...options,
@@ -96,12 +94,10 @@ async function runSearch(
       yield each;
     }
   };
-  await printLines(io, formatted(seen(), format), reading.progress);
-  reading.progress.hide();
-  if (isEmpty)
-    note(io, await nothingFound(directory, { replica: query.replica, from, to }, 'no request', 'matches'));
-  const status: ExitStatus = reading.isIncomplete ? 1 : 0;
-  if (query.id === undefined) return status;
+  await printLines(io, formatted(seen(), format), reading);
+  reading.hide();
+  if (isEmpty) note(io, await log.nothing('no request', 'matches'));
+  if (query.id === undefined) return reading.status;
   if (parameters.length === 0) {
     note(io, 'audit.parameters is empty: no identifier is recorded, so none can be found');
   }
@@ -111,5 +107,5 @@ async function runSearch(
       `${cut} more requests had lists too long to be recorded whole: the identifier may have been in the rest`,
     );
   }
-  return status;
+  return reading.status;
 }

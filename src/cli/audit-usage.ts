@@ -15,16 +15,7 @@ import {
 } from '../audit/reader/usage-table.ts';
 import { printable } from '../base/printable.ts';
 import { loadConfig } from '../config/load.ts';
-import {
-  argument,
-  collectFiles,
-  fromOption,
-  nothingFound,
-  openLog,
-  partOf,
-  replicaOption,
-  toOption,
-} from './audit-log.ts';
+import { argument, collectFiles, fromOption, openLog, replicaOption, toOption } from './audit-log.ts';
 import { type ExitStatus, type Io, note, print, type Run } from './io.ts';
 import { alignColumns } from './table.ts';
 
@@ -60,23 +51,15 @@ export function registerUsage(audit: Command, run: Run): void {
 }
 
 async function runUsage(io: Io, options: UsageArguments): Promise<ExitStatus> {
-  const { config, key, by = usageFields(DEFAULT_FIELDS), replica, from, to } = options;
-  using log = await openLog(io, { config, key, replica });
-  const { reading } = log;
-  const { deployments } = await loadConfig(config);
-  const usage = await countUsage({
-    ...log.options,
-    by,
-    lists: identifierLists(deployments),
-    query: partOf({ replica, from, to }),
-  });
-  reading.progress.hide();
+  using log = await openLog(io, options);
+  const { by = usageFields(DEFAULT_FIELDS) } = options;
+  const { deployments } = await loadConfig(options.config);
+  const usage = await countUsage({ ...log.options, by, lists: identifierLists(deployments) });
+  log.reading.hide();
   await print(io, textOf(usage, options));
-  if (usage.total.requests === 0) {
-    note(io, await nothingFound(log.section.directory, { replica, from, to }, 'no request'));
-  }
+  if (usage.total.requests === 0) note(io, await log.nothing('no request'));
   for (const line of usageNotes(usage)) note(io, line);
-  return reading.isIncomplete ? 1 : 0;
+  return log.reading.status;
 }
 
 function textOf(usage: Usage, { json, csv }: UsageArguments): string {

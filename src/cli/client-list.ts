@@ -9,7 +9,7 @@ import { loadConfig } from '../config/load.ts';
 import type { Config } from '../config/schema.ts';
 import { CLIENT_LAST_SEEN } from '../metrics/merged-metrics.ts';
 import { ANONYMOUS, ANY_DEPLOYMENT, isObserved, type Names, type Rule } from '../policy/rules.ts';
-import { argument, LogReading, openAuditConfig } from './audit-log.ts';
+import { argument, openLog } from './audit-log.ts';
 import { type Io, note, print, type Run } from './io.ts';
 import { alignColumns } from './table.ts';
 
@@ -74,19 +74,16 @@ async function seenIn(
     return undefined;
   }
   try {
-    const { directory, keys } = await openAuditConfig(io, file);
-    using reading = await LogReading.of(io, directory);
+    using log = await openLog(io, { config: file, key: [], asRecorded: true });
     const found = await findLastSeen({
-      directory,
-      keys,
+      ...log.options,
       clients: new Map<string, readonly string[]>([
         ...clients.map(({ id, identify }) => [id, Array.from(apiKeysOf(identify), keyName)] as const),
         ...(anonymous ? [[ANONYMOUS.id, []] as const] : []),
       ]),
       since: new Date(Math.max(0, Date.now() - period)).toISOString(),
-      ...reading.options,
     });
-    const isWhole = found.isWholeLog && !reading.isIncomplete;
+    const isWhole = found.isWholeLog && log.reading.status === 0;
     return { clients: found.clients, absent: isWhole ? NEVER : absentSince(period) };
   } catch (error) {
     reportDefect(error);

@@ -10,10 +10,10 @@ import { CommandError, type ExitStatus, type Io, note, print, type Run } from '.
 import {
   addLogOptions,
   type LogArguments,
-  nothingRecorded,
-  RecordedLog,
+  openRecorded,
   recordedRequest,
   replayOf,
+  requestsIn,
   wasServed,
 } from './policy-log.ts';
 
@@ -36,25 +36,23 @@ async function runLearn(io: Io, options: LearnArguments): Promise<ExitStatus> {
   const { client: id } = options;
   const replay = await replayOf(config, options);
   const learner = new Learner(config, replay, id);
-  const log = new RecordedLog(io, options, id);
+  using log = await openRecorded(io, options);
   let served = 0;
-  for await (const found of log.requests()) {
+  for await (const found of requestsIn(log, id)) {
     if (!wasServed(found)) continue;
     learner.add(recordedRequest(found));
     served += 1;
   }
   if (served === 0) {
-    throw new CommandError(
-      1,
-      await nothingRecorded(io, options, `no request of ${printable(id)} that was served`),
-    );
+    throw new CommandError(1, await log.nothing(`no request of ${printable(id)} that was served`));
   }
   const rules = learner.rules();
   // Rules together can refuse what each allows: one that leaves its site out, if several sites were used so.
   const client = { id, allow: rules };
   const verdicts = { refused: 0, unknown: 0, allowed: 0 };
   const changes = new Map<string, number>();
-  for await (const found of new RecordedLog(io, options, id).requests()) {
+  using again = await openRecorded(io, options);
+  for await (const found of requestsIn(again, id)) {
     if (!wasServed(found)) continue;
     const judgement = replay.judgeFor(client, recordedRequest(found));
     verdicts[judgement.verdict] += 1;
@@ -63,7 +61,7 @@ async function runLearn(io: Io, options: LearnArguments): Promise<ExitStatus> {
   }
   await print(io, rulesText(id, rules, served));
   for (const line of notesOf(learner.unservable, verdicts, changes)) note(io, line);
-  return verdicts.refused > 0 || log.isIncomplete ? 1 : 0;
+  return verdicts.refused > 0 ? 1 : log.reading.status;
 }
 
 function notesOf(

@@ -5,16 +5,7 @@ import type { FoundRequest } from '../audit/reader/query.ts';
 import { search } from '../audit/reader/search.ts';
 import { loadConfig } from '../config/load.ts';
 import type { Config } from '../config/schema.ts';
-import {
-  collectFiles,
-  fromOption,
-  nothingFound,
-  openAuditConfig,
-  openLog,
-  partOf,
-  replicaOption,
-  toOption,
-} from './audit-log.ts';
+import { collectFiles, fromOption, type OpenedLog, openLog, replicaOption, toOption } from './audit-log.ts';
 import type { Io } from './io.ts';
 
 /** The log and the requests to take from it. */
@@ -40,54 +31,31 @@ export function addLogOptions(command: Command): Command {
     .addOption(toOption('requests'));
 }
 
-/** The requests of a log, and what was wrong with it. */
-export class RecordedLog {
-  readonly #io: Io;
-  readonly #options: LogArguments;
-  readonly #client: string | undefined;
-  /** True: a part of the log could not be read or trusted. */
-  isIncomplete = false;
+/**
+ * Opens the log whose requests are to be judged.
+ * @throws ConfigError, or CommandError if there is no such replica
+ */
+export function openRecorded(
+  io: Io,
+  { config, logConfig = config, ...part }: LogArguments,
+): Promise<OpenedLog> {
+  return openLog(io, { ...part, config: logConfig });
+}
 
-  /** `client`: only requests of this one. */
-  constructor(io: Io, options: LogArguments, client?: string) {
-    this.#io = io;
-    this.#options = options;
-    this.#client = client;
-  }
-
-  /**
-   * The requests in order of time.
-   * @throws ConfigError, or CommandError if there is no such replica
-   */
-  async *requests(): AsyncGenerator<FoundRequest, void> {
-    const { config, logConfig = config, key, replica, from, to } = this.#options;
-    using log = await openLog(this.#io, { config: logConfig, key, replica });
-    const found = search({
-      ...log.options,
-      query: {
-        ...partOf({ replica, from, to }),
-        ...(this.#client !== undefined && { client: this.#client }),
-      },
-      onCut: () => undefined,
-    });
-    for await (const each of found) if ('access' in each) yield each;
-    this.isIncomplete = log.reading.isIncomplete;
-  }
+/** The requests in a log in order of time; `client`: only those of this one. */
+export async function* requestsIn(
+  { options, reading }: OpenedLog,
+  client?: string,
+): AsyncGenerator<FoundRequest, void> {
+  const query = { ...options.query, ...(client !== undefined && { client }) };
+  const found = search({ ...options, query, onCut: () => undefined });
+  for await (const each of found) if ('access' in each) yield each;
+  reading.hide();
 }
 
 /** Judges by the configuration the requests of its own log, or of that of --log-config. */
 export async function replayOf(config: Config, { logConfig }: LogArguments): Promise<Replay> {
   return new Replay(config, logConfig === undefined ? config : await loadConfig(logConfig));
-}
-
-/** Says in which log and time there was nothing. */
-export async function nothingRecorded(
-  io: Io,
-  { config, logConfig = config, key, replica, from, to }: LogArguments,
-  what: string,
-): Promise<string> {
-  const { directory } = await openAuditConfig(io, logConfig, key);
-  return nothingFound(directory, { replica, from, to }, what);
 }
 
 /** True if the upstream was asked, so that the rules had granted the request, or did not decide. */

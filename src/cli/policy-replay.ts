@@ -8,10 +8,10 @@ import { type ExitStatus, type Io, note, print, type Run } from './io.ts';
 import {
   addLogOptions,
   type LogArguments,
-  nothingRecorded,
-  RecordedLog,
+  openRecorded,
   recordedRequest,
   replayOf,
+  requestsIn,
   wasServed,
 } from './policy-log.ts';
 import { alignColumns } from './table.ts';
@@ -50,11 +50,11 @@ export function registerReplay(policy: Command, run: Run): void {
 async function runReplay(io: Io, options: ReplayArguments): Promise<ExitStatus> {
   const config = await loadConfig(options.config);
   const replay = await replayOf(config, options);
-  const log = new RecordedLog(io, options);
+  using log = await openRecorded(io, options);
   const groups = new Map<string, Group>();
   let [unidentified, others] = [0, 0];
   let isRefused = false;
-  for await (const found of log.requests()) {
+  for await (const found of requestsIn(log)) {
     if (!isJudged(found)) {
       unidentified += 1;
       continue;
@@ -71,11 +71,9 @@ async function runReplay(io: Io, options: ReplayArguments): Promise<ExitStatus> 
   const json = `${JSON.stringify({ groups: sorted, unidentified })}\n`;
   await print(io, options.json === true ? json : table(sorted));
   const isEmpty = sorted.length + unidentified === 0;
-  const notes = isEmpty
-    ? [await nothingRecorded(io, options, 'no request')]
-    : notesOf(sorted, unidentified, others);
+  const notes = isEmpty ? [await log.nothing('no request')] : notesOf(sorted, unidentified, others);
   for (const line of notes) note(io, line);
-  return isRefused || log.isIncomplete ? 1 : 0;
+  return isRefused ? 1 : log.reading.status;
 }
 
 /** False if no rule decided: no client was identified, the identity had ended, or the target could not be read. */

@@ -1,9 +1,15 @@
 import type { Command } from 'commander';
-import { clientIn, type Explanation, explain, type Granted, type Refused } from '../app/explanation.ts';
+import { clientIn, explain } from '../app/explanation.ts';
 import { printable } from '../base/printable.ts';
 import { isFieldValue, isToken } from '../base/raw-headers.ts';
 import { loadConfig } from '../config/load.ts';
 import { isMethod } from '../config/operations.ts';
+import type {
+  ExplanationView,
+  GrantedView,
+  ObservedRefusalView,
+  RefusedView,
+} from '../control/client-view.ts';
 import { CommandError, type ExitStatus, type Io, print, type Run } from './io.ts';
 import { registerLearn } from './policy-learn.ts';
 import { registerReplay } from './policy-replay.ts';
@@ -76,14 +82,14 @@ function fieldOf(line: string): [string, string] {
 }
 
 /** Formats the explanation as text lines. */
-function explanationLines(explanation: Explanation): string[] {
+function explanationLines(explanation: ExplanationView): string[] {
   const rows = explanation.allowed ? grantRows(explanation) : refusalRows(explanation);
   return alignColumns(rows.filter(([, value]) => value !== ''));
 }
 
 type Row = readonly [name: string, value: string];
 
-function grantRows(granted: Granted): Row[] {
+function grantRows(granted: GrantedView): Row[] {
   const { client, identifiedBy, deployment, rule, operation, site, credential, credentialBy } = granted;
   const { ends, endedRules, sends, siteAdded, drops, parameters, limits, wouldRefuse } = granted;
   const until = wouldRefuse === undefined ? '' : `, until ${wouldRefuse.until}`;
@@ -104,7 +110,7 @@ function grantRows(granted: Granted): Row[] {
   ];
 }
 
-function observedRows({ status, code, detail, rule }: NonNullable<Granted['wouldRefuse']>): Row[] {
+function observedRows({ status, code, detail, rule }: ObservedRefusalView): Row[] {
   return [
     ['then', `refused: ${status} ${code}`],
     ['because', detail],
@@ -112,7 +118,7 @@ function observedRows({ status, code, detail, rule }: NonNullable<Granted['would
   ];
 }
 
-function refusalRows(refused: Refused): Row[] {
+function refusalRows(refused: RefusedView): Row[] {
   const { client, identifiedBy, deployment, rule, endedRules, status, code, detail } = refused;
   return [
     ['refused', `${status} ${code}`],

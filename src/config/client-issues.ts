@@ -1,3 +1,4 @@
+import { getOrInsert } from '../base/get-or-insert.ts';
 import { type Network, NetworkMap } from '../base/network.ts';
 import { formatInstant } from '../base/units.ts';
 import { type ApiKey, apiKeysOf, keyName, SHOWN_DIGITS } from './api-keys.ts';
@@ -286,9 +287,7 @@ class EarlierClients {
     if (networks !== undefined && (rarest === undefined || nearby < share(rarest))) {
       for (const network of networks) this.#byNetwork.add(network, added);
     } else if (rarest !== undefined) {
-      const filed = this.#byFact.get(rarest);
-      if (filed === undefined) this.#byFact.set(rarest, [added]);
-      else filed.push(added);
+      getOrInsert(this.#byFact, rarest, (): ClientConditions[] => []).push(added);
     }
   }
 

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { getOrInsert } from '../base/get-or-insert.ts';
 import type { Network } from '../base/network.ts';
 import type { Secret } from '../base/secret.ts';
 import type { Issue, Path } from './issues.ts';
@@ -103,9 +104,7 @@ const LISTS = new WeakMap<object, string>();
 
 /** Joins the keys of a mapping for a message. */
 export function keyList(mapping: object): string {
-  const list = LISTS.get(mapping) ?? listNames(Object.keys(mapping));
-  LISTS.set(mapping, list);
-  return list;
+  return getOrInsert(LISTS, mapping, () => listNames(Object.keys(mapping)));
 }
 
 /** Returns the keys that the schema allows at a path; none if any key is allowed, or it is not a mapping. */

@@ -13,6 +13,7 @@ import {
   parseDocument,
   type YAMLMap,
 } from 'yaml';
+import { getOrInsert } from '../base/get-or-insert.ts';
 import { formatPath, type Issue, type LocatedIssue, type Path } from './issues.ts';
 
 /** A parsed YAML text with the source positions of its keys and values. */
@@ -270,11 +271,9 @@ class Positions {
 
   #indexOf(map: YAMLMap): ReadonlyMap<string, Pair> {
     // The last of duplicate keys counts.
-    const index =
-      this.#indexes.get(map) ??
-      new Map(map.items.flatMap((pair) => (isScalar(pair.key) ? [[String(pair.key.value), pair]] : [])));
-    this.#indexes.set(map, index);
-    return index;
+    const entries = ({ items }: YAMLMap): [string, Pair][] =>
+      items.flatMap((pair) => (isScalar(pair.key) ? [[String(pair.key.value), pair]] : []));
+    return getOrInsert(this.#indexes, map, () => new Map(entries(map)));
   }
 }
 

@@ -90,34 +90,47 @@ export interface ClientUse {
   readonly keys: readonly { readonly name: string; readonly lastSeen: number }[];
 }
 
-/** The policy's decision on a request. Absent parts are empty. */
-export interface ExplanationView {
-  /** The refusal by rules that are only observed; null: there is none. */
-  readonly wouldRefuse: ObservedRefusalView | null;
-  readonly allowed: boolean;
+/** The outcome of a request with its reason. Absent parts are empty texts. */
+export type ExplanationView = GrantedView | RefusedView;
+
+export interface GrantedView {
+  readonly allowed: true;
   readonly client: string;
+  /** The conditions by which the gateway takes a request for one of this client; all hold. */
+  readonly identifiedBy: readonly string[];
   readonly deployment: string;
-  /** Path of the part of the configuration that decides. */
+  /** Path of the rule in the configuration, or of the mode in which the rules are only observed. */
   readonly rule: string;
+  /** How the rules would refuse the request, which are only observed; absent: they allow it. */
+  readonly wouldRefuse?: ObservedRefusalView;
   /** When the rule ends; empty if it has no end. */
   readonly ends: string;
   /** A line for each rule of the client for the deployment that has ended. */
   readonly endedRules: readonly string[];
-  /** 0 and empty if it is allowed. */
-  readonly status: number;
-  readonly code: string;
-  /** Why it is refused. */
-  readonly detail: string;
   readonly operation: string;
   readonly site: string;
-  readonly siteAdded: boolean;
   readonly credential: string;
   /** Path of the part of the configuration that names the credential. */
   readonly credentialBy: string;
-  /** Method and URL of the upstream request. */
+  /** Method and URL of the upstream request, byte for byte. */
   readonly sends: string;
-  readonly parameters: readonly (readonly [name: string, value: string])[];
+  /** True if the gateway adds the site. */
+  readonly siteAdded: boolean;
+  /** Names of header fields that a rule keeps from the upstream. */
+  readonly drops: readonly string[];
+  /** The checked parameters, decoded. */
+  readonly parameters: Readonly<Record<string, string>>;
+  /** A sentence for each limit that the request counts against. */
   readonly limits: readonly string[];
+}
+
+/** `rule`: path of the part of the configuration that decides; empty: the request itself is wrong. */
+export interface RefusedView extends Omit<ObservedRefusalView, 'until'> {
+  readonly allowed: false;
+  readonly client: string;
+  readonly identifiedBy: readonly string[];
+  readonly deployment: string;
+  readonly endedRules: readonly string[];
 }
 
 /** How the rules of a client would refuse a request, which are only observed. */

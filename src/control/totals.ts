@@ -1,4 +1,5 @@
 import { isDeepStrictEqual } from 'node:util';
+import { getOrInsert } from '../base/get-or-insert.ts';
 import { CLIENT_LAST_SEEN, type MetricValues } from '../metrics/merged-metrics.ts';
 import type { CodeCount, Latency, Point } from './view.ts';
 
@@ -102,32 +103,27 @@ export async function readTotals(read: ReadMetrics, at: number): Promise<Totals>
   const deployments = new Map<string, DeploymentTotals>();
   const clients = new Map<string, ClientTotals>();
   const flows = new Map<string, FlowTotals>();
-  const of = (deployment: unknown): DeploymentTotals => entry(deployments, text(deployment), noTotals);
-  const ofClient = (client: unknown): ClientTotals => entry(clients, text(client), noClientTotals);
+  const of = (deployment: unknown): DeploymentTotals => getOrInsert(deployments, text(deployment), noTotals);
+  const ofClient = (client: unknown): ClientTotals => getOrInsert(clients, text(client), noClientTotals);
   for (const { labels, value } of valuesOf('requests')) {
     const { deployment, client, status, code } = labels;
     addRequests(of(deployment), text(status), text(code), value);
     addClient(ofClient(client), text(status), text(code), value);
     addFlow(flows, text(client), text(deployment), isRefusal(text(status), text(code)), value);
   }
-  for (const { labels, value } of valuesOf('lastSeen')) {
-    const { client } = labels;
-    ofClient(client).lastSeen = value * 1000;
-  }
+  for (const { labels, value } of valuesOf('lastSeen')) ofClient(labels['client']).lastSeen = value * 1000;
   for (const { labels, value } of valuesOf('challenges')) {
-    addChallenges(of(labels['deployment']), text(labels['reason']), value);
+    const totals = of(labels['deployment']);
+    totals.challenges += value;
+    if (labels['reason'] !== 'ahead') totals.awaited += value;
   }
   for (const { labels, value } of valuesOf('attempts')) {
-    addAttempts(of(labels['deployment']), text(labels['result']), value);
+    if (labels['result'] === 'ok') of(labels['deployment']).accepted += value;
   }
   for (const { labels, value } of valuesOf('outcomes')) {
-    const { deployment, outcome } = labels;
-    add(of(deployment).outcomes, text(outcome), value);
+    add(of(labels['deployment']).outcomes, text(labels['outcome']), value);
   }
-  for (const { labels, value } of valuesOf('inFlight')) {
-    const { deployment } = labels;
-    of(deployment).inFlight += value;
-  }
+  for (const { labels, value } of valuesOf('inFlight')) of(labels['deployment']).inFlight += value;
   for (const { labels, sharedLabels, value, metricName } of valuesOf('durations')) {
     if (metricName?.endsWith('_bucket') !== true) continue;
     const { le, deployment } = { ...labels, ...sharedLabels };
@@ -149,15 +145,6 @@ function addRequests(totals: DeploymentTotals, status: string, code: string, val
   add(totals.errorCodes, code, value);
 }
 
-function addChallenges(totals: DeploymentTotals, reason: string, value: number): void {
-  totals.challenges += value;
-  if (reason !== 'ahead') totals.awaited += value;
-}
-
-function addAttempts(totals: DeploymentTotals, result: string, value: number): void {
-  if (result === 'ok') totals.accepted += value;
-}
-
 function addClient(totals: ClientTotals, status: string, code: string, value: number): void {
   totals.requests += value;
   if (!isRefusal(status, code)) return;
@@ -174,7 +161,8 @@ function addFlow(
   value: number,
 ): void {
   const key = flowKey(client, deployment);
-  const flow = entry(flows, key, (): FlowTotals => ({ key, client, deployment, requests: 0, refused: 0 }));
+  const none = (): FlowTotals => ({ key, client, deployment, requests: 0, refused: 0 });
+  const flow = getOrInsert(flows, key, none);
   flow.requests += value;
   if (refused) flow.refused += value;
 }
@@ -192,14 +180,6 @@ function add<Key>(sums: Map<Key, number>, key: Key, value: number): void {
   sums.set(key, (sums.get(key) ?? 0) + value);
 }
 
-function entry<Value>(map: Map<string, Value>, key: string, make: () => Value): Value {
-  const known = map.get(key);
-  if (known !== undefined) return known;
-  const made = make();
-  map.set(key, made);
-  return made;
-}
-
 function text(label: unknown): string {
   return label === undefined ? '' : String(label);
 }
@@ -208,14 +188,15 @@ function text(label: unknown): string {
 export function sumOf(all: Iterable<DeploymentTotals>): DeploymentTotals {
   const sum = noTotals();
   for (const each of all) {
-    for (const name of COUNTS) sum[name] += each[name];
+    for (const name of [...RISING, 'inFlight'] as const) sum[name] += each[name];
     for (const name of MAPS) addAll<string>(sum[name], each[name]);
     addAll(sum.durations, each.durations);
   }
   return sum;
 }
 
-const COUNTS = ['requests', 'errors', 'refused', 'challenges', 'awaited', 'accepted', 'inFlight'] as const;
+/** The counts that only rise. */
+const RISING = ['requests', 'errors', 'refused', 'challenges', 'awaited', 'accepted'] as const;
 const MAPS = ['classes', 'outcomes', 'refusedCodes', 'errorCodes'] as const;
 
 function addAll<Key>(sums: Map<Key, number>, values: ReadonlyMap<Key, number>): void {
@@ -255,14 +236,8 @@ function shared<Value extends object>(
 }
 
 /** The counts of a deployment between two moments. */
-export interface DeploymentInterval {
+export interface DeploymentInterval extends Readonly<Record<(typeof RISING)[number], number>> {
   readonly seconds: number;
-  readonly requests: number;
-  readonly errors: number;
-  readonly refused: number;
-  readonly challenges: number;
-  readonly awaited: number;
-  readonly accepted: number;
   /** Responses of the upstream by outcome. */
   readonly outcomes: ReadonlyMap<string, number>;
   readonly errorCodes: readonly CodeCount[];
@@ -280,19 +255,19 @@ export function deploymentInterval(
   milliseconds: number,
 ): DeploymentInterval {
   return {
+    ...risesOf(before, after),
     seconds: milliseconds / 1000,
-    requests: after.requests - before.requests,
-    errors: after.errors - before.errors,
-    refused: after.refused - before.refused,
-    challenges: after.challenges - before.challenges,
-    awaited: after.awaited - before.awaited,
-    accepted: after.accepted - before.accepted,
     outcomes: differences(before.outcomes, after.outcomes),
     errorCodes: rises(before.errorCodes, after.errorCodes),
     refusedCodes: rises(before.refusedCodes, after.refusedCodes),
     classes: differences(before.classes, after.classes),
     latency: latencyOf(before.durations, after.durations),
   };
+}
+
+function risesOf(before: DeploymentTotals, after: DeploymentTotals): Record<(typeof RISING)[number], number> {
+  const entries = RISING.map((name) => [name, after[name] - before[name]]);
+  return Object.fromEntries(entries);
 }
 
 /** The same for a client: requests and refusals. */

@@ -1,4 +1,5 @@
 import { createHmac, randomBytes } from 'node:crypto';
+import { getOrInsert } from '../base/get-or-insert.ts';
 import type { Credential as DigestCredential } from '../digest/authorization.ts';
 
 /** A credential for Digest authentication. */
@@ -31,14 +32,11 @@ export class CredentialVersions {
   /** `proposed`: the version in the sealed file; used if it is higher than every version so far. */
   versionOf(name: string, content: readonly string[], proposed = 1): string {
     const mark = createHmac('sha256', this.#key).update(JSON.stringify(content)).digest('base64');
-    const known = this.#known.get(name) ?? { byMark: new Map<string, string>(), highest: 0 };
-    this.#known.set(name, known);
-    const same = known.byMark.get(mark);
-    if (same !== undefined) return same;
-    known.highest = Math.max(known.highest + 1, proposed);
-    const version = String(known.highest);
-    known.byMark.set(mark, version);
-    return version;
+    const known = getOrInsert(this.#known, name, () => ({ byMark: new Map<string, string>(), highest: 0 }));
+    return getOrInsert(known.byMark, mark, () => {
+      known.highest = Math.max(known.highest + 1, proposed);
+      return String(known.highest);
+    });
   }
 }
 

@@ -1,4 +1,5 @@
 import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto';
+import { getOrInsert } from '../base/get-or-insert.ts';
 import { certificatesIn, readPem } from '../base/guarded-file.ts';
 import { Secret } from '../base/secret.ts';
 import type { RedisStoreOptions } from '../challenges/store/redis.ts';
@@ -33,16 +34,10 @@ export class ContentReading {
   /** Reads the `caFile` of a section, so that an invalid one is reported before the first handshake fails. */
   authority(caFile: string | undefined, section: Path): Promise<string | undefined> {
     return this.value([...section, 'caFile'], async () =>
-      caFile === undefined ? undefined : await this.#authority(caFile),
+      caFile === undefined
+        ? undefined
+        : await getOrInsert(this.#authorities, caFile, () => readAuthority(caFile, this.#uid)),
     );
-  }
-
-  #authority(caFile: string): Promise<string> {
-    const known = this.#authorities.get(caFile);
-    if (known !== undefined) return known;
-    const reading = readAuthority(caFile, this.#uid);
-    this.#authorities.set(caFile, reading);
-    return reading;
   }
 
   /** Reads the files of a section. Those that cannot be read are left out. */

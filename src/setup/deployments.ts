@@ -1,3 +1,4 @@
+import { getOrInsert } from '../base/get-or-insert.ts';
 import { slices } from '../base/steps.ts';
 import { credentialsOf } from '../config/deployment.ts';
 import type { Config } from '../config/schema.ts';
@@ -103,10 +104,8 @@ function testSitesOf(settings: Config['deployments'][string], rules: readonly Ru
 const RULES = new WeakMap<Config['clients'], ReadonlyMap<string, readonly Rule[]>>();
 
 function rulesByDeployment(clients: Config['clients']): ReadonlyMap<string, readonly Rule[]> {
-  const known = RULES.get(clients);
-  if (known !== undefined) return known;
-  const naming = clients.flatMap(({ allow }) => allow.filter(({ credential }) => credential !== undefined));
-  const rules = Map.groupBy(naming, ({ deployment }) => deployment);
-  RULES.set(clients, rules);
-  return rules;
+  return getOrInsert(RULES, clients, () => {
+    const rules = clients.flatMap(({ allow }) => allow.filter(({ credential }) => credential !== undefined));
+    return Map.groupBy(rules, ({ deployment }) => deployment);
+  });
 }

@@ -2,17 +2,15 @@ import { cookieIn, offeredQop } from './challenges.ts';
 import { type HashName, wireText } from './hashes.ts';
 import { type NonceState, Nonces, NonceUses } from './nonces.ts';
 import type { Behaviour } from './settings.ts';
-import { type Accounts, type DigestFault, type Proof, readAuthorization, verify } from './verification.ts';
+import { type Accounts, digestFaults, type Proof, readAuthorization, verify } from './verification.ts';
 
-export type Refusal =
-  | DigestFault
-  | 'scheme'
-  | 'opaque'
-  | 'cookie'
-  | 'nonce-unknown'
-  | 'nonce-expired'
-  | 'nonce-used'
-  | 'nc';
+/** Reasons of a refusal: those of the digest, of the rest of the answer, of its nonce. */
+export const refusals = [
+  ...digestFaults,
+  ...(['scheme', 'opaque', 'cookie', 'nonce-unknown', 'nonce-expired', 'nonce-used', 'nc'] as const),
+];
+
+type Refusal = (typeof refusals)[number];
 
 /** The parts of a request that Digest needs. */
 interface Attempt {

@@ -4,7 +4,7 @@ import { type BlockList, isIPv6, type Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { reportDefect } from '../base/expected-errors.ts';
 import { isFieldValue } from '../base/raw-headers.ts';
-import type { Authentication, Decision, Refusal } from './authentication.ts';
+import { type Authentication, type Decision, refusals } from './authentication.ts';
 import { authenticationInfo, challengeLines, setCookieOf } from './challenges.ts';
 import { deliver, hasBody, type ResponseTarget } from './delivery.ts';
 import { type ConnectionFault, type Faults, FaultyConnection, type ReplyFault } from './faults.ts';
@@ -12,7 +12,7 @@ import { hashOf } from './hashes.ts';
 import { failure, type Reply, RequestBody, type SimulatedRequest, throttled } from './messages.ts';
 import type { NonceUse } from './nonces.ts';
 import { type Operation, perform } from './operations.ts';
-import { addressList, type Behaviour, type Fault } from './settings.ts';
+import { addressList, type Behaviour, faultKinds } from './settings.ts';
 import { Accounts, type Proof } from './verification.ts';
 
 /** Observes the requests of a deployment. */
@@ -303,27 +303,33 @@ function headers(query: URLSearchParams): Reply {
   return { status: 200, headers: { ...text, ...fields }, body: Buffer.from('headers\n') };
 }
 
-/** Events of a deployment since its start or reset. */
-interface Tally {
+/** Creates counts of the events of a deployment since its start or reset, which are zero. */
+export const createTally = () => ({
   /** TCP connections, including those with a failed TLS handshake. */
-  connections: number;
-  requests: number;
+  connections: 0,
+  requests: 0,
   /** Requests without an Authorization header. */
-  unauthenticated: number;
+  unauthenticated: 0,
   /** Requests with a correct digest and a valid nonce, whatever the response. */
-  accepted: number;
+  accepted: 0,
   /** Requests with an Authorization header that got 401 (or 400), by reason. */
-  refused: Record<Refusal, number>;
+  refused: zeroOfEach(refusals),
   /** Requests refused during a lock-out of their address. */
-  lockedOut: number;
+  lockedOut: 0,
   /** 401 responses with a Digest challenge; `stale` counts those with stale="true". */
-  challenges: number;
-  stale: number;
-  refusedByAddress: number;
-  refusedBySite: number;
+  challenges: 0,
+  stale: 0,
+  refusedByAddress: 0,
+  refusedBySite: 0,
   /** Requests whose client left before the end of the response. */
-  aborted: number;
-  faults: Record<Fault['kind'], number>;
+  aborted: 0,
+  faults: zeroOfEach(faultKinds),
+});
+
+type Tally = ReturnType<typeof createTally>;
+
+function zeroOfEach<Name extends string>(names: readonly Name[]): Record<Name, number> {
+  return Object.fromEntries(names.map((name) => [name, 0])) as Record<Name, number>;
 }
 
 export interface Counts extends Tally {
@@ -333,49 +339,4 @@ export interface Counts extends Tally {
   nonces: NonceUse[];
   /** Correct digests whose nc was not higher than every earlier one of their nonce. */
   ncViolations: number;
-}
-
-/** Creates counts of zero. */
-export function createTally(): Tally {
-  return {
-    connections: 0,
-    requests: 0,
-    unauthenticated: 0,
-    accepted: 0,
-    refused: {
-      malformed: 0,
-      scheme: 0,
-      realm: 0,
-      uri: 0,
-      algorithm: 0,
-      qop: 0,
-      'unknown-user': 0,
-      'wrong-response': 0,
-      opaque: 0,
-      cookie: 0,
-      'nonce-unknown': 0,
-      'nonce-expired': 0,
-      'nonce-used': 0,
-      nc: 0,
-    },
-    lockedOut: 0,
-    challenges: 0,
-    stale: 0,
-    refusedByAddress: 0,
-    refusedBySite: 0,
-    aborted: 0,
-    faults: {
-      delay: 0,
-      'reset-before-head': 0,
-      hang: 0,
-      garbage: 0,
-      'endless-401': 0,
-      'no-digest': 0,
-      status: 0,
-      throttle: 0,
-      'reset-in-body': 0,
-      'slow-body': 0,
-      'content-length': 0,
-    },
-  };
 }

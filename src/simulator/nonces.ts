@@ -1,4 +1,5 @@
 import { createHmac, randomBytes } from 'node:crypto';
+import { getOrInsert } from '../base/get-or-insert.ts';
 import type { Behaviour } from './settings.ts';
 
 export type NonceState = 'fresh' | 'expired' | 'unknown';
@@ -131,26 +132,22 @@ export class NonceUses {
   }
 
   #entry(nonce: string): Entry {
-    const known = this.#entries.get(nonce);
-    if (known !== undefined) return known;
-    const entry: Entry = {
-      uses: 0,
-      highestNc: 0,
-      ncs: [],
-      accepted: 0,
-      highestAccepted: 0,
-      seen: new Set(),
-      dead: false,
-    };
-    this.#entries.set(nonce, entry);
-    this.#distinct += 1;
-    if (this.#entries.size > maxEntries) {
-      for (const oldest of this.#entries.keys()) {
+    return getOrInsert(this.#entries, nonce, () => {
+      this.#distinct += 1;
+      if (this.#entries.size >= maxEntries) {
+        const [oldest = ''] = this.#entries.keys();
         this.#entries.delete(oldest);
-        break;
       }
-    }
-    return entry;
+      return {
+        uses: 0,
+        highestNc: 0,
+        ncs: [],
+        accepted: 0,
+        highestAccepted: 0,
+        seen: new Set(),
+        dead: false,
+      };
+    });
   }
 }
 

@@ -58,6 +58,8 @@ const fault = z.discriminatedUnion('kind', [
 /** One fault of the simulator. */
 export type Fault = z.output<typeof fault>;
 
+export const faultKinds: readonly Fault['kind'][] = fault.options.map(({ shape }) => shape.kind.value);
+
 const account = z.strictObject({
   username: printable,
   password: z.string(),

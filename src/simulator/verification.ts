@@ -1,4 +1,5 @@
 import { timingSafeEqual } from 'node:crypto';
+import { getOrInsert } from '../base/get-or-insert.ts';
 import { type AlgorithmName, algorithms, type HashName, hashOf, wireText } from './hashes.ts';
 import type { Account } from './settings.ts';
 
@@ -23,9 +24,9 @@ export class Accounts {
       const account: KnownAccount = {
         sites: new Set(sites),
         secretHashes(hash) {
-          const known = hashes.get(hash) ?? secrets.map((secret) => hashOf(hash, name, wireRealm, secret));
-          hashes.set(hash, known);
-          return known;
+          return getOrInsert(hashes, hash, () =>
+            secrets.map((secret) => hashOf(hash, name, wireRealm, secret)),
+          );
         },
       };
       this.#byName.set(name, account);
@@ -129,14 +130,17 @@ interface Expectation {
   bodyHash(hash: HashName): Promise<string>;
 }
 
-export type DigestFault =
-  | 'malformed'
-  | 'realm'
-  | 'uri'
-  | 'algorithm'
-  | 'qop'
-  | 'unknown-user'
-  | 'wrong-response';
+export const digestFaults = [
+  'malformed',
+  'realm',
+  'uri',
+  'algorithm',
+  'qop',
+  'unknown-user',
+  'wrong-response',
+] as const;
+
+export type DigestFault = (typeof digestFaults)[number];
 
 /** A correct digest, with the values that Authentication-Info needs. */
 export interface Proof {

@@ -2,7 +2,7 @@ import { stripVTControlCharacters, styleText } from 'node:util';
 import { expect, test } from '@jest/globals';
 import { reportLines } from '../../src/cli/doctor.ts';
 import type { Report } from '../../src/doctor/doctor.ts';
-import { about, fine, problems, wrong } from '../../src/doctor/finding.ts';
+import { about, fine, ADVICE as REMEDIES, wrong } from '../../src/doctor/finding.ts';
 
 /** As the examination of a deployment writes it, with the path of the key. */
 const ADVICE =
@@ -72,7 +72,7 @@ test('without anything wrong it says so', () => {
   ]);
 });
 
-test.each(Object.entries(problems))('%s has one sentence of advice', (_name, { advice }) => {
+test.each(Object.entries(REMEDIES))('%s has one sentence of advice', (_name, advice) => {
   expect(advice).toMatch(/^[A-Z].*[^.]\.$/);
   expect(advice).not.toMatch(/[.!?] /);
 });

@@ -145,7 +145,6 @@ test('a request is explained as the gateway decides it', async () => {
     status: 200,
     json: {
       allowed: true,
-      wouldRefuse: null,
       rule: 'clients[0].allow[0]',
       operation: 'authors',
       credential: 'submissions',

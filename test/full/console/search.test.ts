@@ -23,23 +23,14 @@ const TRACE_ID = '0af7651916cd43dd8448eb211c80319c';
 /** The policy's decision on every request here; a test with a whole gateway has real ones. */
 const REFUSED: ExplanationView = {
   allowed: false,
-  wouldRefuse: null,
   client: 'reporting',
+  identifiedBy: [],
   deployment: 'submissions',
   rule: 'clients[0].allow',
-  ends: '',
   endedRules: [],
   status: 403,
   code: 'client-forbidden',
   detail: 'The client reporting may not use the operation authors.',
-  operation: '',
-  site: '',
-  siteAdded: false,
-  credential: '',
-  credentialBy: '',
-  sends: '',
-  parameters: [],
-  limits: [],
 };
 
 const openPage = usePages();

@@ -1,6 +1,7 @@
 import { describe, expect, test } from '@jest/globals';
 import fc from 'fast-check';
-import { type Explanation, explain } from '../../../src/app/explanation.ts';
+import { explain } from '../../../src/app/explanation.ts';
+import type { ExplanationView } from '../../../src/control/client-view.ts';
 import { ANONYMOUS } from '../../../src/policy/rules.ts';
 import { defaultSettings } from '../../../src/simulator/settings.ts';
 import { type RunningGateway, setupFor, startGateway } from '../../support/gateway.ts';
@@ -15,7 +16,7 @@ interface RulesScene {
   /** One request on a connection of its own; header lines without their ends. */
   ask(line: string, ...headers: string[]): Promise<RawResponse>;
   /** Output of `policy explain` for a GET. */
-  explained(target: string): Explanation;
+  explained(target: string): ExplanationView;
   /** How many requests the upstreams have seen. */
   arrived(): number;
 }

@@ -7,6 +7,7 @@ import { snapshot } from '../live.ts';
 import { ActionButton, addResult, Results, useAllowed } from '../parts/action.tsx';
 import { CredentialActions } from '../parts/credentials.tsx';
 import { deploymentLink } from '../parts/links.tsx';
+import { Alert, Choice, Panel } from '../parts/panel.tsx';
 
 /** Actions on the gateway. Each one shows its effects and waits for a confirmation. */
 export function ActionsPage() {
@@ -14,9 +15,7 @@ export function ActionsPage() {
   if (allowed === undefined && error !== undefined) {
     return (
       <div class="panel buttons">
-        <p class="down" role="alert">
-          {error}
-        </p>
+        <Alert error={error} />
         <button type="button" onClick={reload}>
           Try again
         </button>
@@ -68,15 +67,7 @@ function Doctor() {
       title="Doctor"
       text="Test upstreams, credentials, Redis and the audit folder, and say what to do."
     >
-      <label>
-        Deployment{' '}
-        <select value={deployment} onChange={({ currentTarget }) => setDeployment(currentTarget.value)}>
-          <option value="">all</option>
-          {names.map((name) => (
-            <option key={name}>{name}</option>
-          ))}
-        </select>
-      </label>
+      <Choice label="Deployment" value={deployment} options={names} onChange={setDeployment} />
       <ActionButton
         key={deployment}
         label="Run doctor"
@@ -94,12 +85,11 @@ function Proposals() {
   const { data, reload } = useFetch<ProposalsView>('/api/actions/proposals', LOOK_MS);
   if (data === undefined || data.proposals.length === 0) return null;
   return (
-    <section class="panel" aria-label="Proposals">
-      <h2>Proposals</h2>
+    <Panel label="Proposals" heading="Proposals">
       {data.proposals.map((proposal) => (
         <Proposal key={proposal.id} proposal={proposal} onEnd={reload} />
       ))}
-    </section>
+    </Panel>
   );
 }
 
@@ -156,8 +146,7 @@ function Rotations() {
     return new Set(names).size < names.length;
   });
   return (
-    <section class="panel" aria-label="Credential versions">
-      <h2>Credential versions</h2>
+    <Panel label="Credential versions" heading="Credential versions">
       {rotating.length === 0 && (
         <p class="muted">Every credential has one version. Promote a next one here once it is configured.</p>
       )}
@@ -167,6 +156,6 @@ function Rotations() {
           <CredentialActions deployment={deployment} now={snapshot.value?.at ?? 0} />
         </div>
       ))}
-    </section>
+    </Panel>
   );
 }

@@ -4,6 +4,7 @@ import { useFetch } from '../api.ts';
 import { date } from '../format.ts';
 import { snapshot } from '../live.ts';
 import { deploymentLink } from '../parts/links.tsx';
+import { Pending } from '../parts/panel.tsx';
 import { Badge } from '../parts/state.tsx';
 import { type Column, nameText, Table } from '../parts/table.tsx';
 
@@ -20,8 +21,7 @@ const KINDS = {
 export function CertificatesPage() {
   const { data, error } = useFetch<readonly CertificateUseView[]>('/api/certificates', EVERY_MS);
   const now = snapshot.value?.at ?? 0;
-  if (error !== undefined) return <p class="down">{error}</p>;
-  if (data === undefined) return <p class="muted">Loading …</p>;
+  if (error !== undefined || data === undefined) return <Pending error={error} />;
   const columns: readonly Column<CertificateUseView>[] = [
     {
       label: 'Where',

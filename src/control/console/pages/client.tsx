@@ -11,7 +11,8 @@ import { useFetch } from '../api.ts';
 import { ago, count, moment, rate } from '../format.ts';
 import { snapshot } from '../live.ts';
 import { codeLink, deploymentLink, type PageProps, requestLink } from '../parts/links.tsx';
-import { type Column, type Fact, Facts, Table } from '../parts/table.tsx';
+import { Panel, Pending } from '../parts/panel.tsx';
+import { type Column, type Fact, Facts, numbers, Table } from '../parts/table.tsx';
 import { lastSeenText } from './clients.tsx';
 
 const EVERY_MS = 5_000;
@@ -20,17 +21,19 @@ const EVERY_MS = 5_000;
 export function ClientPage({ params }: PageProps) {
   const { name = '' } = params;
   const { data, error } = useFetch<ClientDetailView>(`/api/clients/${encodeURIComponent(name)}`, EVERY_MS);
-  if (error !== undefined) return <p class="down">{error}</p>;
-  if (data === undefined) return <p class="muted">Loading …</p>;
+  if (error !== undefined || data === undefined) return <Pending error={error} />;
   const served = data.refusals.filter(({ isServed }) => isServed);
   const refused = data.refusals.filter(({ isServed }) => !isServed);
   const now = snapshot.value?.clients.find((each) => each.name === name);
-  const facts: Fact[] = [
+  const facts: (Fact | false)[] = [
     ['Recognised by', data.identifiedBy.join('; and ')],
     ['Requests', `${rate(now?.perSecond ?? 0)} per second, ${count(now?.requests ?? 0)} in all`],
     ['Last seen', lastSeenText(now?.lastSeen ?? null)],
     ...limitFacts(data.limits),
-    ...modeFacts(data.observedUntil),
+    data.observedUntil !== null && [
+      'Rules',
+      `only observed until ${moment(data.observedUntil)}: nothing is refused by them`,
+    ],
   ];
   const client = encodeURIComponent(name);
   return (
@@ -40,20 +43,18 @@ export function ClientPage({ params }: PageProps) {
         <a href={`#/policy?client=${client}`}>Explain a request</a>
         <a href={`#/map?client=${client}`}>Map</a>
       </div>
-      <section class="panel" aria-label="Facts">
+      <Panel label="Facts">
         <Facts facts={facts} />
-      </section>
+      </Panel>
       {data.keys.length > 0 && (
-        <section class="panel" aria-label="API keys">
-          <h2>API keys</h2>
+        <Panel label="API keys" heading="API keys">
           <Table label="API keys" columns={KEYS} rows={data.keys} keyOf={({ name }) => name} empty="" />
           <p class="muted small">
             Since the start. <code>digest-gateway client list</code> finds earlier times in the audit log.
           </p>
-        </section>
+        </Panel>
       )}
-      <section class="panel" aria-label="Allowed">
-        <h2>Allowed</h2>
+      <Panel label="Allowed" heading="Allowed">
         <Table
           label="Rules"
           columns={RULES}
@@ -61,10 +62,9 @@ export function ClientPage({ params }: PageProps) {
           keyOf={({ path }) => path}
           empty="Nothing: the client has no rule under allow."
         />
-      </section>
+      </Panel>
       {(data.observedUntil !== null || served.length > 0) && (
-        <section class="panel" aria-label="Observed">
-          <h2>Served since the start, though the rules would refuse it</h2>
+        <Panel label="Observed" heading="Served since the start, though the rules would refuse it">
           <Table
             label="Observed refusals"
             columns={REFUSALS}
@@ -72,10 +72,9 @@ export function ClientPage({ params }: PageProps) {
             keyOf={({ code }) => code}
             empty="Nothing: the rules allowed every request."
           />
-        </section>
+        </Panel>
       )}
-      <section class="panel" aria-label="Refused">
-        <h2>Refused since the start</h2>
+      <Panel label="Refused" heading="Refused since the start">
         <Table
           label="Refusals"
           columns={REFUSALS}
@@ -83,34 +82,24 @@ export function ClientPage({ params }: PageProps) {
           keyOf={({ code }) => code}
           empty="Nothing was refused."
         />
-      </section>
+      </Panel>
     </>
   );
 }
 
-function modeFacts(observedUntil: number | null): Fact[] {
-  if (observedUntil === null) return [];
-  return [['Rules', `only observed until ${moment(observedUntil)}: nothing is refused by them`]];
-}
-
-function limitFacts(limits: LimitUseView | null): Fact[] {
+function limitFacts(limits: LimitUseView | null): (Fact | false)[] {
   if (limits === null) return [['Limits', 'none']];
   const { rate: ofRate, concurrent, daily } = limits;
   return [
-    ...(ofRate === null
-      ? []
-      : [
-          [
-            'Rate',
-            `${rate(ofRate.perSecond)} per second; ${count(ofRate.left)} of a burst of ${count(ofRate.burst)} left`,
-          ] as const,
-        ]),
-    ...(concurrent === null
-      ? []
-      : [['Concurrent', `${count(concurrent.inFlight)} of ${count(concurrent.most)} in flight`] as const]),
-    ...(daily === null
-      ? []
-      : [['Today', `${count(daily.used)} of ${count(daily.most)} requests, UTC`] as const]),
+    ofRate !== null && [
+      'Rate',
+      `${rate(ofRate.perSecond)} per second; ${count(ofRate.left)} of a burst of ${count(ofRate.burst)} left`,
+    ],
+    concurrent !== null && [
+      'Concurrent',
+      `${count(concurrent.inFlight)} of ${count(concurrent.most)} in flight`,
+    ],
+    daily !== null && ['Today', `${count(daily.used)} of ${count(daily.most)} requests, UTC`],
   ];
 }
 
@@ -177,7 +166,7 @@ const REFUSALS: readonly Column<RefusalView>[] = [
       </>
     ),
   },
-  { label: 'Times', cell: (each) => count(each.count), sortBy: (each) => each.count, numeric: true },
+  numbers('Times', (each) => each.count, count),
   {
     label: 'Last',
     cell: ({ lastAt }) => ago(((snapshot.value?.at ?? lastAt) - lastAt) / 1000),

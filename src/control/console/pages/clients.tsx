@@ -2,29 +2,17 @@ import type { ClientView } from '../../view.ts';
 import { ago, count, rate } from '../format.ts';
 import { snapshot } from '../live.ts';
 import { clientLink, codeLink } from '../parts/links.tsx';
-import { type Column, Table } from '../parts/table.tsx';
+import { type Column, numbers, Table } from '../parts/table.tsx';
 
 const COLUMNS: readonly Column<ClientView>[] = [
   { label: 'Client', cell: ({ name }) => clientLink(name), sortBy: ({ name }) => name },
+  numbers('Requests/s', ({ perSecond }) => perSecond, rate),
+  numbers('Total', ({ requests }) => requests, count),
   {
-    label: 'Requests/s',
-    cell: ({ perSecond }) => rate(perSecond),
-    sortBy: ({ perSecond }) => perSecond,
-    numeric: true,
-  },
-  {
-    label: 'Total',
-    cell: ({ requests }) => count(requests),
-    sortBy: ({ requests }) => requests,
-    numeric: true,
-  },
-  {
-    label: 'Refused/min',
+    ...numbers('Refused/min', ({ refusedLastMinute }) => refusedLastMinute, count),
     cell: ({ refusedLastMinute }) => (
       <span class={refusedLastMinute > 0 ? 'degraded' : ''}>{count(refusedLastMinute)}</span>
     ),
-    sortBy: ({ refusedLastMinute }) => refusedLastMinute,
-    numeric: true,
   },
   { label: 'Refusals', cell: refusalsOf },
   {

@@ -2,6 +2,7 @@ import type { ConfigurationView } from '../../client-view.ts';
 import { useFetch } from '../api.ts';
 import { snapshot } from '../live.ts';
 import { ActionButton, Results, useAllowed } from '../parts/action.tsx';
+import { Alert } from '../parts/panel.tsx';
 
 /** The configuration in use, which is fetched again after a reload. */
 export function ConfigurationPage() {
@@ -28,11 +29,7 @@ function Configuration() {
           <ActionButton label="Reload" body={{ action: 'reload' }} />
         </div>
       )}
-      {error !== undefined && (
-        <p class="down" role="alert">
-          {error}
-        </p>
-      )}
+      <Alert error={error} />
       {data === undefined ? error === undefined && <p class="muted">Loading …</p> : <pre>{data.yaml}</pre>}
     </section>
   );

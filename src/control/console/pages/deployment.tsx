@@ -1,5 +1,3 @@
-import type { ComponentChildren } from 'preact';
-import { useId } from 'preact/hooks';
 import { span } from '../../../base/units.ts';
 import type {
   AddressView,
@@ -17,8 +15,9 @@ import { snapshot } from '../live.ts';
 import { ActionButton, Results, useAllowed } from '../parts/action.tsx';
 import { Charts } from '../parts/charts.tsx';
 import { CredentialActions } from '../parts/credentials.tsx';
-import { Errors, steadily } from '../parts/errors.tsx';
+import { Errors } from '../parts/errors.tsx';
 import { clientLink, type PageProps } from '../parts/links.tsx';
+import { Panel } from '../parts/panel.tsx';
 import { addressState, Badge, NextStep } from '../parts/state.tsx';
 import { type Column, type Fact, Facts, nameText, Table } from '../parts/table.tsx';
 
@@ -89,47 +88,29 @@ function Details({ view, now, errors }: DetailsProps) {
   );
   return (
     <div class="panels">
-      <Panel title="Traffic and connections">
+      <Panel label="Traffic and connections" heading="Traffic and connections">
         <Facts facts={trafficFacts(view)} />
       </Panel>
-      <Panel title="Nonces">
+      <Panel label="Nonces" heading="Nonces">
         <Facts facts={nonceFacts(view)} />
       </Panel>
-      <Panel title="Limits">{data !== undefined && <Facts facts={limitFacts(data.settings)} />}</Panel>
-      <Panel title="Addresses" width="half">
+      <Panel label="Limits" heading="Limits">
+        {data !== undefined && <Facts facts={limitFacts(data.settings)} />}
+      </Panel>
+      <Panel label="Addresses" heading="Addresses" class="half">
         <Addresses addresses={view.addresses} />
       </Panel>
-      <Panel title="Credentials" width="half">
+      <Panel label="Credentials" heading="Credentials" class="half">
         <CredentialActions deployment={view} now={now} />
       </Panel>
-      <Panel title="Latest errors" width="wide">
-        {errors.length === 0 ? (
-          <p class="muted">No errors of the gateway since the start.</p>
-        ) : (
-          <Errors errors={steadily(errors, now)} now={now} />
-        )}
+      <Panel label="Latest errors" heading="Latest errors" class="wide">
+        <Errors errors={errors} now={now} empty="No errors of the gateway since the start." />
       </Panel>
-      <Panel title="TLS" width="wide">
+      <Panel label="TLS" heading="TLS" class="wide">
         {error !== undefined && <p class="down">{error}</p>}
         {data !== undefined && <Certificates tls={data.tls} now={now} />}
       </Panel>
     </div>
-  );
-}
-
-interface PanelProps {
-  readonly title: string;
-  readonly width?: 'half' | 'wide';
-  readonly children: ComponentChildren;
-}
-
-function Panel({ title, width, children }: PanelProps) {
-  const id = useId();
-  return (
-    <section class={`panel ${width ?? ''}`} aria-labelledby={id}>
-      <h2 id={id}>{title}</h2>
-      {children}
-    </section>
   );
 }
 

@@ -2,8 +2,9 @@ import type { ErrorKindView } from '../../view.ts';
 import { useFetch } from '../api.ts';
 import { counted } from '../format.ts';
 import { snapshot } from '../live.ts';
-import { Errors, steadily } from '../parts/errors.tsx';
+import { Errors } from '../parts/errors.tsx';
 import { codeLink, type PageProps, searchLink } from '../parts/links.tsx';
+import { Panel, Pending } from '../parts/panel.tsx';
 import { type Column, type Fact, Facts, Table } from '../parts/table.tsx';
 
 const CODES = '/api/errors';
@@ -16,15 +17,10 @@ export function ErrorsPage() {
   const { errors } = now;
   return (
     <>
-      <section class="panel" aria-label="Latest errors">
-        {errors.length === 0 ? (
-          <p class="muted">No errors since the start.</p>
-        ) : (
-          <Errors errors={steadily(errors, now.at)} now={now.at} />
-        )}
-      </section>
-      <section class="panel" aria-label="Codes">
-        <h2>What each code means</h2>
+      <Panel label="Latest errors">
+        <Errors errors={errors} now={now.at} empty="No errors since the start." />
+      </Panel>
+      <Panel label="Codes" heading="What each code means">
         {error !== undefined && <p class="down">{error}</p>}
         {data !== undefined && (
           <Table
@@ -37,7 +33,7 @@ export function ErrorsPage() {
             empty=""
           />
         )}
-      </section>
+      </Panel>
     </>
   );
 }
@@ -54,8 +50,7 @@ export function ErrorPage({ params }: PageProps) {
   const { code = '' } = params;
   const now = snapshot.value;
   const { data, error } = useFetch<readonly ErrorKindView[]>(CODES);
-  if (error !== undefined) return <p class="down">{error}</p>;
-  if (data === undefined || now === undefined) return <p class="muted">Loading …</p>;
+  if (error !== undefined || data === undefined || now === undefined) return <Pending error={error} />;
   const kind = data.find((each) => each.code === code);
   if (kind === undefined) return <p>The gateway has no error of this code.</p>;
   const errors = now.errors.filter((each) => each.code === code);
@@ -68,19 +63,15 @@ export function ErrorPage({ params }: PageProps) {
   ];
   return (
     <>
-      <section class="panel" aria-label="Meaning">
+      <Panel label="Meaning">
         <Facts facts={facts} />
-      </section>
-      <section class="panel" aria-label="Latest errors">
-        {errors.length === 0 ? (
-          <p class="muted">No error of this code since the start.</p>
-        ) : (
-          <>
-            <p class="muted">{counted(errors.length, 'deployment')} with errors of this code.</p>
-            <Errors errors={steadily(errors, now.at)} now={now.at} />
-          </>
+      </Panel>
+      <Panel label="Latest errors">
+        {errors.length > 0 && (
+          <p class="muted">{counted(errors.length, 'deployment')} with errors of this code.</p>
         )}
-      </section>
+        <Errors errors={errors} now={now.at} empty="No error of this code since the start." />
+      </Panel>
     </>
   );
 }

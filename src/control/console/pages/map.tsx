@@ -6,6 +6,7 @@ import { count, rate } from '../format.ts';
 import { snapshot } from '../live.ts';
 import { type Edge, LINE_HEIGHT, layOut, type Node, PADDING } from '../parts/graph.ts';
 import { changeQuery, type PageProps } from '../parts/links.tsx';
+import { Choice, Pending } from '../parts/panel.tsx';
 import { useRates } from '../parts/rates.ts';
 import { addressState } from '../parts/state.tsx';
 
@@ -26,8 +27,7 @@ export function MapPage({ query }: PageProps) {
     new Map(addresses.map(([{ name }, { address, exchanges }]) => [`${name} ${address}`, exchanges])),
   );
   const isNarrow = useMatch(NARROW);
-  if (error !== undefined) return <p class="down">{error}</p>;
-  if (now === undefined || data === undefined) return <p class="muted">Loading …</p>;
+  if (error !== undefined || now === undefined || data === undefined) return <Pending error={error} />;
   const shown = now.deployments.filter(({ name }) =>
     data.ways.some((way) => way.deployment === name || (client === '' && deployment === '')),
   );
@@ -35,8 +35,18 @@ export function MapPage({ query }: PageProps) {
   return (
     <section class="panel" aria-label="Map">
       <div class="filters">
-        <Choice name="client" value={client} options={now.clients.map(({ name }) => name)} />
-        <Choice name="deployment" value={deployment} options={now.deployments.map(({ name }) => name)} />
+        <Choice
+          label="Client"
+          value={client}
+          options={now.clients.map(({ name }) => name).filter((name) => name !== '')}
+          onChange={(chosen) => changeQuery({ client: chosen })}
+        />
+        <Choice
+          label="Deployment"
+          value={deployment}
+          options={now.deployments.map(({ name }) => name)}
+          onChange={(chosen) => changeQuery({ deployment: chosen })}
+        />
         <span class="muted small">
           Numbers are requests per second. A dashed line has none now.
           {data.more > 0 && ` ${count(data.more)} more rules: choose a client or a deployment.`}
@@ -64,28 +74,6 @@ function useMatch(query: MediaQueryList): boolean {
     return () => query.removeEventListener('change', onChange);
   }, [query]);
   return matches;
-}
-
-interface ChoiceProps {
-  readonly name: 'client' | 'deployment';
-  readonly value: string;
-  readonly options: readonly string[];
-}
-
-function Choice({ name, value, options }: ChoiceProps) {
-  return (
-    <label>
-      {name === 'client' ? 'Client' : 'Deployment'}{' '}
-      <select value={value} onChange={({ currentTarget }) => changeQuery({ [name]: currentTarget.value })}>
-        <option value="">all</option>
-        {options
-          .filter((option) => option !== '')
-          .map((option) => (
-            <option key={option}>{option}</option>
-          ))}
-      </select>
-    </label>
-  );
 }
 
 interface Graph {

@@ -1,4 +1,3 @@
-import { useId } from 'preact/hooks';
 import { ownEntry } from '../../../base/own-entry.ts';
 import type {
   DeploymentView,
@@ -12,18 +11,17 @@ import type {
 import { useFetch } from '../api.ts';
 import { count, counted, latency, percent, rate } from '../format.ts';
 import { snapshot } from '../live.ts';
-import { Errors, steadily } from '../parts/errors.tsx';
+import { Errors } from '../parts/errors.tsx';
 import { deploymentLink } from '../parts/links.tsx';
+import { Panel } from '../parts/panel.tsx';
 import { Badge, NextStep } from '../parts/state.tsx';
-import { type Column, Table } from '../parts/table.tsx';
-import { Tile } from '../parts/tiles.tsx';
+import { type Column, numbers, Table } from '../parts/table.tsx';
+import { Sparkline, Tile } from '../parts/tiles.tsx';
 
 const STATES = ['down', 'degraded', 'ok'] as const satisfies readonly State[];
 const BADNESS: Readonly<Record<State, number>> = { down: 0, degraded: 1, ok: 2 };
 
 const SPARKLINES_MS = 5_000;
-/** Points of the axis of a sparkline at least. */
-const POINTS = 6;
 /** Deployments that need no filter. */
 const FEW = 8;
 
@@ -59,30 +57,17 @@ const COLUMNS: readonly Column<Row>[] = [
       ),
     class: 'bare',
   },
+  numbers('Requests/s', ({ perSecond }) => perSecond.requests, rate),
   {
-    label: 'Requests/s',
-    cell: ({ perSecond }) => rate(perSecond.requests),
-    sortBy: ({ perSecond }) => perSecond.requests,
-    numeric: true,
-  },
-  {
-    label: 'Errors/s',
+    ...numbers('Errors/s', ({ perSecond }) => perSecond.errors, rate),
     cell: ({ perSecond }) => <span class={perSecond.errors > 0 ? 'down' : ''}>{rate(perSecond.errors)}</span>,
-    sortBy: ({ perSecond }) => perSecond.errors,
-    numeric: true,
   },
-  {
-    label: 'p95',
-    cell: ({ latency: taken }) => (taken === undefined ? '–' : latency(taken.p95)),
-    sortBy: ({ latency: taken }) => taken?.p95 ?? -1,
-    numeric: true,
-  },
-  {
-    label: 'In flight',
-    cell: ({ inFlight }) => count(inFlight),
-    sortBy: ({ inFlight }) => inFlight,
-    numeric: true,
-  },
+  numbers(
+    'p95',
+    ({ latency: taken }) => taken?.p95 ?? -1,
+    (p95) => (p95 < 0 ? '–' : latency(p95)),
+  ),
+  numbers('In flight', ({ inFlight }) => inFlight, count),
 ];
 
 function rowText({ name, origin, state, reasons }: Row): string {
@@ -106,7 +91,7 @@ export function OverviewPage() {
     <>
       <Summary state={now.gateway.state} deployments={now.deployments} />
       <Traffic total={now.total} history={trends?.total} />
-      <section class="panel" aria-label="Deployments">
+      <Panel label="Deployments">
         <Table
           label="Deployments"
           columns={COLUMNS}
@@ -116,7 +101,7 @@ export function OverviewPage() {
           noun="deployment"
           empty="No deployments are configured."
         />
-      </section>
+      </Panel>
       <div class="panels">
         <Recent
           title="Recent errors"
@@ -220,21 +205,15 @@ interface RecentProps {
 }
 
 function Recent({ title, errors, now, empty }: RecentProps) {
-  const id = useId();
   return (
-    <section class="panel half" aria-labelledby={id}>
-      <h2 id={id}>{title}</h2>
-      {errors.length === 0 ? (
-        <p class="muted">{empty}</p>
-      ) : (
-        <Errors errors={steadily(errors, now).slice(0, ERRORS)} now={now} />
-      )}
+    <Panel label={title} heading={title} class="half">
+      <Errors errors={errors} now={now} limit={ERRORS} empty={empty} />
       {errors.length > ERRORS && (
         <p class="small">
           <a href="#/errors">All {count(errors.length)}</a>
         </p>
       )}
-    </section>
+    </Panel>
   );
 }
 
@@ -273,56 +252,4 @@ function Summary({ state: whole, deployments }: SummaryProps) {
 /** Not by rates, which would move the rows every second. */
 function worstFirst(a: DeploymentView, b: DeploymentView): number {
   return BADNESS[a.state] - BADNESS[b.state] || a.name.localeCompare(b.name, 'en');
-}
-
-const WIDTH = 120;
-const HEIGHT = 24;
-
-interface SparklineProps {
-  /** Describes the line to screen readers. */
-  readonly label: string;
-  /** Oldest first; null: there is no value. */
-  readonly values: readonly (number | null)[];
-  /** Drawn over them, on the same scale. */
-  readonly errors: readonly (number | null)[];
-}
-
-/** A small line without axes. An SVG path costs less than a canvas, of which a page with 200 rows would have 200. */
-function Sparkline({ label, values, errors }: SparklineProps) {
-  const length = Math.max(POINTS, values.length);
-  const most = Math.max(0, ...values.map((value) => value ?? 0));
-  return (
-    <svg
-      class="sparkline"
-      viewBox={`0 0 ${WIDTH} ${HEIGHT}`}
-      preserveAspectRatio="none"
-      role="img"
-      aria-label={label}
-    >
-      <path class="blue" d={pathOf(values, most, length)} />
-      {errors.some((value) => value !== null && value > 0) && (
-        <path class="red" d={pathOf(errors, most, length)} />
-      )}
-    </svg>
-  );
-}
-
-function pathOf(values: readonly (number | null)[], most: number, length: number): string {
-  const first = length - values.length;
-  const step = WIDTH / Math.max(1, length - 1);
-  let pen = 'M';
-  let path = '';
-  values.forEach((value, index) => {
-    if (value === null) {
-      pen = 'M';
-      return;
-    }
-    const x = ((first + index) * step).toFixed(1);
-    const y = (HEIGHT - 2 - (most === 0 ? 0 : (value / most) * (HEIGHT - 4))).toFixed(1);
-    // A point between two gaps is a line of no length, which round ends make visible.
-    const isAlone = pen === 'M' && (values[index + 1] ?? null) === null;
-    path += `${pen}${x} ${y}${isAlone ? 'h0' : ''}`;
-    pen = 'L';
-  });
-  return path;
 }

@@ -1,54 +1,36 @@
-import { useEffect, useId, useState } from 'preact/hooks';
+import { useId } from 'preact/hooks';
 import type { ExplanationView } from '../../client-view.ts';
-import { messageOf, post } from '../api.ts';
 import { snapshot } from '../live.ts';
+import { type ExplainedRequest, ObservedRefusal, useExplanation } from '../parts/explanation.tsx';
 import { changeQuery, clientLink, deploymentLink, type PageProps } from '../parts/links.tsx';
-import { ObservedRefusal } from '../parts/observed-refusal.tsx';
 import { type Fact, Facts } from '../parts/table.tsx';
 
 const METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'];
 const FIELDS = ['client', 'deployment', 'method', 'target'] as const;
 
-type Request = Readonly<Record<(typeof FIELDS)[number], string>>;
-
 /** Tells what the gateway would do with a request, and which rule decides. The address holds the request. */
 export function PolicyPage({ query }: PageProps) {
   const asked = readRequest(query);
-  const [explanation, setExplanation] = useState<ExplanationView>();
-  const [error, setError] = useState<string>();
-  const key = JSON.stringify(asked);
-  useEffect(() => {
-    setExplanation(undefined);
-    setError(undefined);
-    if (asked.target === '') return;
-    const ended = new AbortController();
-    post<ExplanationView>('/api/policy/explain', asked, ended.signal).then(
-      setExplanation,
-      (reason: unknown) => {
-        if (!ended.signal.aborted) setError(messageOf(reason));
-      },
-    );
-    return () => ended.abort();
-  }, [key]);
+  const explained = useExplanation(asked.target === '' ? undefined : asked);
   return (
     <>
-      <ExplainForm key={key} asked={asked} />
+      <ExplainForm key={JSON.stringify(asked)} asked={asked} />
       <div role="status">
-        {error !== undefined && <p class="panel down">{error}</p>}
-        {explanation !== undefined && <Explanation explanation={explanation} />}
+        {typeof explained === 'string' && <p class="panel down">{explained}</p>}
+        {typeof explained === 'object' && <Explanation explanation={explained} />}
       </div>
     </>
   );
 }
 
-function readRequest(query: URLSearchParams): Request {
+function readRequest(query: URLSearchParams): ExplainedRequest {
   const [client = '', deployment = '', method = '', target = ''] = FIELDS.map(
     (name) => query.get(name) ?? '',
   );
   return { client, deployment, method: method === '' ? 'GET' : method, target };
 }
 
-function ExplainForm({ asked }: { readonly asked: Request }) {
+function ExplainForm({ asked }: { readonly asked: ExplainedRequest }) {
   const now = snapshot.value;
   const target = useId();
   const clients = now?.clients.map(({ name }) => name).filter((name) => name !== '') ?? [];
@@ -117,43 +99,43 @@ function Choice({ label, name, value, options, none }: ChoiceProps) {
 }
 
 function Explanation({ explanation }: { readonly explanation: ExplanationView }) {
-  const { allowed, status, code } = explanation;
   return (
     <section class="panel" aria-label="Explanation">
       <p class="headline">
-        <span class={`badge ${allowed ? 'ok' : 'down'}`}>
-          {allowed ? '● allowed' : `■ refused: ${status} ${code}`}
-        </span>
+        {explanation.allowed ? (
+          <span class="badge ok">● allowed</span>
+        ) : (
+          <span class="badge down">{`■ refused: ${explanation.status} ${explanation.code}`}</span>
+        )}
       </p>
       <Facts facts={factsOf(explanation)} />
     </section>
   );
 }
 
-function factsOf(explanation: ExplanationView): Fact[] {
-  const { allowed, rule, detail, client, deployment, operation, site, siteAdded, wouldRefuse } = explanation;
-  const facts: Fact[] = [
-    ['Because', detail],
-    ['Decided by', rule === '' ? '' : <code>{rule}</code>],
-    ['Observed', wouldRefuse === null ? '' : <ObservedRefusal refusal={wouldRefuse} />],
-    ['Rule ends', explanation.ends],
-    ['Ended rules', explanation.endedRules.length === 0 ? '' : <Lines lines={explanation.endedRules} />],
-    ['Client', client === '' ? '' : clientLink(client)],
-    ['Deployment', deployment === '' ? '' : deploymentLink(deployment)],
-    ['Operation', operation === '' && allowed ? 'none that is listed' : operation],
-    ['Site', site === '' ? '' : `${site}${siteAdded ? ', which the gateway adds' : ''}`],
-    [
-      'Credential',
-      explanation.credential === '' ? '' : `${explanation.credential}, named by ${explanation.credentialBy}`,
-    ],
-    ['Sends', explanation.sends === '' ? '' : <code>{explanation.sends}</code>],
-    ...explanation.parameters.map(([name, value]): Fact => [name, <code>{value}</code>]),
-    [
-      'Limits',
-      explanation.limits.length === 0 ? allowed ? 'none' : '' : <Lines lines={explanation.limits} />,
-    ],
+function factsOf(explanation: ExplanationView): (Fact | false)[] {
+  const { client, deployment, rule, endedRules } = explanation;
+  const of: readonly Fact[] = [
+    ['Client', clientLink(client)],
+    ...(deployment === '' ? [] : [['Deployment', deploymentLink(deployment)] as const]),
   ];
-  return facts.filter(([, description]) => description !== '');
+  const ended = endedRules.length > 0 && (['Ended rules', <Lines lines={endedRules} />] as const);
+  const decided = rule !== '' && (['Decided by', <code>{rule}</code>] as const);
+  if (!explanation.allowed) return [['Because', explanation.detail], decided, ended, ...of];
+  const { wouldRefuse, ends, operation, site, siteAdded, credential, credentialBy, limits } = explanation;
+  return [
+    decided,
+    wouldRefuse !== undefined && ['Observed', <ObservedRefusal refusal={wouldRefuse} />],
+    ends !== '' && ['Rule ends', ends],
+    ended,
+    ...of,
+    ['Operation', operation || 'none that is listed'],
+    site !== '' && ['Site', `${site}${siteAdded ? ', which the gateway adds' : ''}`],
+    ['Credential', `${credential}, named by ${credentialBy}`],
+    ['Sends', <code>{explanation.sends}</code>],
+    ...Object.entries(explanation.parameters).map(([name, value]): Fact => [name, <code>{value}</code>]),
+    ['Limits', limits.length === 0 ? 'none' : <Lines lines={limits} />],
+  ];
 }
 
 function Lines({ lines }: { readonly lines: readonly string[] }) {

@@ -1,11 +1,9 @@
-import { useEffect, useState } from 'preact/hooks';
 import type { RequestRow } from '../../audit-view.ts';
 import type { ExplanationView } from '../../client-view.ts';
 import type { State } from '../../view.ts';
-import { messageOf, post } from '../api.ts';
 import { bytes, latency, momentWithSeconds } from '../format.ts';
+import { ObservedRefusal, useExplanation } from '../parts/explanation.tsx';
 import { clientLink, codeLink, deploymentLink, type PageProps, searchLink } from '../parts/links.tsx';
-import { ObservedRefusal } from '../parts/observed-refusal.tsx';
 import { MoreButton, SearchProgress, useSearch } from '../parts/search.tsx';
 import { type Fact, Facts } from '../parts/table.tsx';
 
@@ -71,7 +69,7 @@ function stateOf(status: number, code: string): State {
   return status >= 400 ? 'degraded' : 'ok';
 }
 
-function factsOf(row: RequestRow): Fact[] {
+function factsOf(row: RequestRow): (Fact | false)[] {
   const {
     time,
     client,
@@ -87,7 +85,7 @@ function factsOf(row: RequestRow): Fact[] {
     outcome,
     replica,
   } = row;
-  const facts: (Fact | false)[] = [
+  return [
     ['Time', momentWithSeconds(Date.parse(time))],
     ['Client', clientLink(client)],
     key !== undefined && ['API key', key],
@@ -114,7 +112,6 @@ function factsOf(row: RequestRow): Fact[] {
     ['Trace', traceOf(row)],
     ['Replica', searchLink('replica', replica)],
   ];
-  return facts.filter((fact) => fact !== false);
 }
 
 function parametersOf({ parameters, cut }: RequestRow) {
@@ -247,20 +244,11 @@ function clamp(value: number, most: number): number {
  * the configuration may have changed since.
  */
 function Decision({ row }: { readonly row: RequestRow }) {
-  const [explained, setExplained] = useState<ExplanationView | string>();
   const { client, deployment, method, path, code } = row;
   const isUnjudged = client === '' || path === '' || code === 'client-key-expired';
-  const target = targetOf(row);
-  useEffect(() => {
-    if (isUnjudged) return;
-    const aborting = new AbortController();
-    const { signal } = aborting;
-    const request = { client, deployment, method, target };
-    post<ExplanationView>('/api/policy/explain', request, signal).then(setExplained, (reason: unknown) => {
-      if (!signal.aborted) setExplained(messageOf(reason));
-    });
-    return () => aborting.abort();
-  }, [isUnjudged, client, deployment, method, target]);
+  const explained = useExplanation(
+    isUnjudged ? undefined : { client, deployment, method, target: targetOf(row) },
+  );
   if (isUnjudged) return <>no client was identified</>;
   if (explained === undefined) return <>…</>;
   return (
@@ -274,12 +262,14 @@ function Decision({ row }: { readonly row: RequestRow }) {
   );
 }
 
-function verdictOf({ allowed, rule, status, code, detail, wouldRefuse }: ExplanationView) {
-  if (allowed) {
+function verdictOf(explanation: ExplanationView) {
+  const { rule } = explanation;
+  if (explanation.allowed) {
+    const { wouldRefuse } = explanation;
     return (
       <>
         allowed by <code>{rule}</code>
-        {wouldRefuse !== null && (
+        {wouldRefuse !== undefined && (
           <>
             , <ObservedRefusal refusal={wouldRefuse} />
           </>
@@ -287,6 +277,7 @@ function verdictOf({ allowed, rule, status, code, detail, wouldRefuse }: Explana
       </>
     );
   }
+  const { status, code, detail } = explanation;
   return (
     <>
       refused with {status} {code}

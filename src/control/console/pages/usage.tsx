@@ -7,8 +7,9 @@ import { bytes, count, counted, utcDate } from '../format.ts';
 import { snapshot } from '../live.ts';
 import { Chart, Crosshair, type Line } from '../parts/charts.tsx';
 import { clientLink, deploymentLink, type PageProps, searchLink } from '../parts/links.tsx';
+import { Alert, Notes } from '../parts/panel.tsx';
 import { WithoutAudit } from '../parts/search.tsx';
-import { type Column, Table } from '../parts/table.tsx';
+import { type Column, numbers, Table } from '../parts/table.tsx';
 
 const FIELDS = ['client', 'deployment', 'site', 'operation', 'credential', 'address', 'status'] as const;
 const DEFAULTS: readonly string[] = ['client', 'site', 'operation', 'credential'];
@@ -101,18 +102,8 @@ function UsageReport({ query }: { readonly query: URLSearchParams }) {
           </button>
         )}
       </div>
-      {error !== undefined && (
-        <p class="down" role="alert">
-          {error}
-        </p>
-      )}
-      {data !== undefined && data.notes.length > 0 && (
-        <ul class="notes degraded" aria-label="What the report lacks">
-          {data.notes.map((note) => (
-            <li key={note}>{note}</li>
-          ))}
-        </ul>
-      )}
+      <Alert error={error} />
+      <Notes label="What the report lacks" notes={data?.notes ?? []} />
       {data !== undefined && data.total.requests > 0 && (
         <>
           {data.daily.length > 1 && <DayCharts usage={data} />}
@@ -144,12 +135,6 @@ function rowsOf({ by, rows, other }: UsageView): readonly UsageRow[] {
 }
 
 function columnsOf({ by }: UsageView): Column<UsageRow>[] {
-  const number = (label: string, of: (row: UsageRow) => number, text = count): Column<UsageRow> => ({
-    label,
-    cell: (row) => text(of(row)),
-    sortBy: of,
-    numeric: true,
-  });
   return [
     ...by.map(
       (field, index): Column<UsageRow> => ({
@@ -158,12 +143,12 @@ function columnsOf({ by }: UsageView): Column<UsageRow>[] {
         sortBy: ({ values }) => values[index] ?? '',
       }),
     ),
-    number('Requests', ({ requests }) => requests),
-    number('Identifiers', ({ identifiers }) => identifiers),
-    number('Bytes out', ({ bytesOut }) => bytesOut, bytes),
-    number('Bytes in', ({ bytesIn }) => bytesIn, bytes),
-    number('Days', ({ days }) => days),
-    { ...number('Errors', ({ errors }) => errors), cell: errorsOf },
+    numbers('Requests', ({ requests }) => requests, count),
+    numbers('Identifiers', ({ identifiers }) => identifiers, count),
+    numbers('Bytes out', ({ bytesOut }) => bytesOut, bytes),
+    numbers('Bytes in', ({ bytesIn }) => bytesIn, bytes),
+    numbers('Days', ({ days }) => days, count),
+    { ...numbers('Errors', ({ errors }) => errors, count), cell: errorsOf },
   ];
 }
 

@@ -4,6 +4,7 @@ import { bytes, count, moment, percent } from '../format.ts';
 import { snapshot } from '../live.ts';
 import { ActionButton, Results, useAllowed } from '../parts/action.tsx';
 import { certificateLink } from '../parts/links.tsx';
+import { Panel } from '../parts/panel.tsx';
 import { useRates } from '../parts/rates.ts';
 import { Badge } from '../parts/state.tsx';
 import { type Column, type Fact, Facts, Table } from '../parts/table.tsx';
@@ -64,17 +65,16 @@ export function WorkersPage() {
   ];
   return (
     <>
-      <section class="panel" aria-label="Gateway">
+      <Panel label="Gateway">
         <Facts facts={facts} />
         {mayAct && (
           <div class="buttons">
             <ActionButton label="Drain" name="Drain the gateway" body={{ action: 'drain' }} />
           </div>
         )}
-      </section>
+      </Panel>
       <Results />
-      <section class="panel" aria-label="Processes">
-        <h2>Processes that serve requests</h2>
+      <Panel label="Processes" heading="Processes that serve requests">
         <Table
           label="Processes"
           columns={columns}
@@ -82,9 +82,8 @@ export function WorkersPage() {
           keyOf={({ worker, pid }) => `${worker} ${pid}`}
           empty="No process serves requests."
         />
-      </section>
-      <section class="panel" aria-label="Listeners">
-        <h2>Listeners</h2>
+      </Panel>
+      <Panel label="Listeners" heading="Listeners">
         <Table
           label="Listeners"
           columns={LISTENERS}
@@ -92,7 +91,7 @@ export function WorkersPage() {
           keyOf={({ address }) => address}
           empty="No listener is open."
         />
-      </section>
+      </Panel>
     </>
   );
 }

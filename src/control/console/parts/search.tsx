@@ -2,6 +2,7 @@ import { useCallback, useEffect, useState } from 'preact/hooks';
 import type { SearchView } from '../../audit-view.ts';
 import { ApiError, callApi, messageOf } from '../api.ts';
 import { count, counted, momentWithSeconds } from '../format.ts';
+import { Alert, Notes } from './panel.tsx';
 
 /** Results after which a search pauses until more are asked for. */
 const PAGE = 50;
@@ -152,18 +153,8 @@ export function SearchProgress({ search, noun, range }: SearchProgressProps) {
           </button>
         )}
       </div>
-      {error !== undefined && stage === 'failed' && wrong.length === 0 && (
-        <p class="down" role="alert">
-          {error}
-        </p>
-      )}
-      {notes.length > 0 && (
-        <ul class="notes degraded" aria-label="Parts of the log that were not searched">
-          {notes.map((note) => (
-            <li key={note}>{note}</li>
-          ))}
-        </ul>
-      )}
+      {stage === 'failed' && wrong.length === 0 && <Alert error={error} />}
+      <Notes label="Parts of the log that were not searched" notes={notes} />
     </>
   );
 }

@@ -163,18 +163,29 @@ function compare(a: string | number, b: string | number): number {
   return a - b;
 }
 
+/** A column of numbers, by which the table can be sorted. */
+export function numbers<Row>(
+  label: string,
+  of: (row: Row) => number,
+  text: (value: number) => string,
+): Column<Row> {
+  return { label, cell: (row) => text(of(row)), sortBy: of, numeric: true };
+}
+
 export type Fact = readonly [term: string, description: ComponentChildren];
 
-/** A list of terms with their descriptions. */
-export function Facts({ facts }: { readonly facts: readonly Fact[] }) {
+/** A list of terms with their descriptions. `false`: there is nothing to tell. */
+export function Facts({ facts }: { readonly facts: readonly (Fact | false)[] }) {
   return (
     <dl>
-      {facts.map(([term, description], index) => (
-        <div key={`${term} ${index}`}>
-          <dt>{term}</dt>
-          <dd>{description}</dd>
-        </div>
-      ))}
+      {facts
+        .filter((fact) => fact !== false)
+        .map(([term, description], index) => (
+          <div key={`${term} ${index}`}>
+            <dt>{term}</dt>
+            <dd>{description}</dd>
+          </div>
+        ))}
     </dl>
   );
 }
