@@ -7,7 +7,7 @@ import { openAudit } from '../../src/audit/journal/file-audit.ts';
 import { auditKeys } from '../../src/audit/keys.ts';
 import { consistencyProof, digestText, LeafRange, leafHash, MerkleTree } from '../../src/audit/merkle.ts';
 import { verify } from '../../src/audit/reader/verify.ts';
-import { cosignedHeadsIn } from '../../src/audit/segments/head-files.ts';
+import { checkpointsIn } from '../../src/audit/segments/head-files.ts';
 import { SinkSet } from '../../src/audit/shipping/sink-set.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { newSigningKey, type TestSigningKey } from '../../test/support/signing-key.ts';
@@ -166,7 +166,7 @@ class History {
 
   /** Kinds of the alterations that `audit verify` finds, with the public keys alone. */
   async alterations(directory: string, withWitness: boolean): Promise<string[]> {
-    const heads = [...cosignedHeadsIn(Buffer.from(await this.#witness.checkpoints()))];
+    const heads = checkpointsIn(await this.#witness.checkpoints());
     const witnesses = [witnessKey(this.#witness.publicKey)];
     const { alterations } = await verify({
       directory,
@@ -183,8 +183,8 @@ class History {
   async isCosigned(directory: string): Promise<boolean> {
     const lines = await recordLines(join(directory, REPLICA));
     const leaves = lines.map((line) => leafHash(Buffer.from(line), 0, Buffer.byteLength(line)));
-    const [known] = [...cosignedHeadsIn(Buffer.from(await this.#witness.checkpoints()))];
-    const theirs = known?.checkpoint.size ?? 0;
+    const [known] = checkpointsIn(await this.#witness.checkpoints());
+    const theirs = known?.size ?? 0;
     const sizes = new Set([leaves.length, theirs, theirs + 1, theirs - 1]);
     for (const size of sizes) {
       if (size < 1 || size > leaves.length) continue;
@@ -202,9 +202,9 @@ class History {
     for (const leaf of leaves.slice(old, size)) range.add(leaf);
     const { root } = treeOf(leaves.slice(0, size));
     const note = signCheckpoint(this.#key, { replica: REPLICA, first: 1, size, root });
-    const [known] = [...cosignedHeadsIn(Buffer.from(await this.#witness.checkpoints()))];
+    const [known] = checkpointsIn(await this.#witness.checkpoints());
     // A log that was cut has the same beginning; that is what it was.
-    if (known?.checkpoint.text === parseCheckpoint(note)?.text) return false;
+    if (known?.text === parseCheckpoint(note)?.text) return false;
     const proof = consistencyProof(before, range).map(digestText);
     return (await this.#witness.add([`old ${old}`, ...proof, '', note].join('\n'))).status === 200;
   }

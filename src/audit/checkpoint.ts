@@ -31,6 +31,8 @@ interface TreeHead extends TreeName {
 
 /** A checkpoint as it was read; nothing of it is to be believed before `isSignedBy`. */
 export interface Checkpoint extends TreeHead {
+  /** All of it: the text and the lines of signatures. */
+  readonly note: string;
   /** The signed text. */
   readonly text: string;
   readonly signatures: readonly NoteSignature[];
@@ -127,7 +129,7 @@ export function parseCheckpoint(note: string): Checkpoint | undefined {
   const signatures = parseSignatures(lines);
   if (root === undefined || parseProcessName(replica) === undefined) return undefined;
   if (signatures === undefined) return undefined;
-  return { replica, first: Number(first), size: Number(size), root, text, signatures };
+  return { note, replica, first: Number(first), size: Number(size), root, text, signatures };
 }
 
 /** Reads the lines of signatures, each with its line end; undefined: one is none. */
@@ -162,9 +164,9 @@ export function checkpointLine(note: string): string {
   return `${CHECKPOINT_START}${JSON.stringify(note)}}\n`;
 }
 
-/** A line as the text of a checkpoint; undefined: it is none, or has another spelling than the gateway's. */
-export function noteOfLine(line: string): string | undefined {
+/** The checkpoint of a line, without its line end; undefined: it is none, or has another spelling than the gateway's. */
+export function checkpointIn(line: string): Checkpoint | undefined {
   const { checkpoint } = Object(parseJson(line)) as { readonly checkpoint?: unknown };
   const isOwn = typeof checkpoint === 'string' && checkpointLine(checkpoint) === `${line}\n`;
-  return isOwn ? checkpoint : undefined;
+  return isOwn ? parseCheckpoint(checkpoint) : undefined;
 }

@@ -290,6 +290,12 @@ export function digestText(digest: Digest): string {
   return Buffer.from(digest, 'latin1').toString('base64');
 }
 
+/** Reads lines with a digest each; undefined: one is none. */
+export function parseDigests(lines: string): Digest[] | undefined {
+  const digests = lines.split('\n').slice(0, -1).map(parseDigest);
+  return digests.every((each) => each !== undefined) ? digests : undefined;
+}
+
 /** The inverse of `digestText`; undefined: the text is not a digest in that spelling. */
 export function parseDigest(text: string): Digest | undefined {
   const bytes = Buffer.from(text, 'base64');

@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { parseJson } from '../base/json.ts';
 import { type Checkpoint, isSignedBy, originOf, parseCheckpoint } from './checkpoint.ts';
 import { type Cosignature, cosignatureOf, type WitnessKey } from './cosignature.ts';
-import { type Digest, digestText, leafHash, parseDigest, rootFromProof } from './merkle.ts';
+import { type Digest, digestText, leafHash, parseDigests, rootFromProof } from './merkle.ts';
 
 /** Characters of a proof that are read at most. */
 export const LARGEST_PROOF = 4 * 1024 * 1024;
@@ -58,10 +58,9 @@ interface Proof {
 
 function parseProof(text: string): Proof | undefined {
   const [, index = '', lines = '', note = ''] = PROOF.exec(text) ?? [];
-  const path = lines.split('\n').slice(0, -1).map(parseDigest);
+  const path = parseDigests(lines);
   const checkpoint = parseCheckpoint(note);
-  if (checkpoint === undefined || !path.every((each) => each !== undefined)) return undefined;
-  return { index: Number(index), path, checkpoint };
+  return checkpoint && path && { index: Number(index), path, checkpoint };
 }
 
 /** The records that a proof shows to be in a log. */

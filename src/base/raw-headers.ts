@@ -60,6 +60,9 @@ export function withoutField(headers: RawHeaders, name: string): string[] {
   return headers.filter((_, at) => !isNamed(headers[at - (at % 2)] ?? '', name));
 }
 
+/** Neither a letter nor a digit: CGI has `_` in its place, in some servers whatever it is. */
+const SEPARATOR = /[^a-z\d]/gi;
+
 /** Names of fields in lower case, to look names in any case up. */
 export class FieldNames {
   readonly #names: ReadonlySet<string>;
@@ -74,6 +77,13 @@ export class FieldNames {
   /** Most names have another length or first letter, and need not be put in lower case. */
   has(name: string): boolean {
     return this.#shapes[shapeOf(name)] === 1 && this.#names.has(name.toLowerCase());
+  }
+
+  /** True if this is another spelling of one of the names that CGI maps to the same variable, such as `X_Real.IP`. */
+  resemble(name: string): boolean {
+    if (this.#shapes[shapeOf(name)] !== 1) return false;
+    const folded = name.replaceAll(SEPARATOR, '-');
+    return folded !== name && this.#names.has(folded.toLowerCase());
   }
 }
 

@@ -3,7 +3,7 @@ import { InvalidArgumentError, Option } from 'commander';
 import { findingText, type PlacedFinding } from '../audit/findings.ts';
 import { type AuditKeys, auditKeys } from '../audit/keys.ts';
 import { PseudonymReader } from '../audit/reader/pseudonym-reader.ts';
-import { instantAfter, instantAt, type Query, replicaCriterion } from '../audit/reader/query.ts';
+import { instantAfter, instantAt, replicaCriterion } from '../audit/reader/query.ts';
 import { processOf } from '../audit/replica-name.ts';
 import { foldersIn, segmentSizes } from '../audit/segments/segment.ts';
 import { BufferGc } from '../base/buffer-gc.ts';
@@ -24,15 +24,6 @@ interface Part {
   readonly replica?: string | undefined;
   readonly from?: string | undefined;
   readonly to?: string | undefined;
-}
-
-/** Returns the query for a part of the log. */
-function partOf({ replica, from, to }: Part): Query {
-  return {
-    ...(replica !== undefined && { replica }),
-    ...(from !== undefined && { since: from }),
-    ...(to !== undefined && { until: to }),
-  };
 }
 
 /** Says where a command looked: what it did not find may be in another folder, or in another time. */
@@ -81,7 +72,7 @@ export class LogReading implements Disposable {
   }
 
   /**
-   * Begins to read the log of a replica, or of all. `shown`: false if the progress is not to be shown.
+   * Begins to read the log of a replica, or of all.
    * @throws Error if a directory cannot be read
    */
   static async of(
@@ -173,7 +164,7 @@ export type OpenedLog = Awaited<ReturnType<typeof openLog>>;
  * @throws ConfigError; CommandError if there is no such replica
  */
 export async function openLog(io: Io, given: LogOptions) {
-  const { config, key, replica, asRecorded, shown } = given;
+  const { config, key, replica, from, to, asRecorded, shown } = given;
   const section = await openAuditConfig(io, config, key);
   const { directory, keys } = section;
   await requireReplica(directory, replica);
@@ -182,7 +173,7 @@ export async function openLog(io: Io, given: LogOptions) {
   return {
     section,
     reading,
-    options: { directory, keys, pseudonyms, query: partOf(given), ...reading.options },
+    options: { directory, keys, pseudonyms, query: { replica, since: from, until: to }, ...reading.options },
     nothing: (what: string, predicate?: string) => nothingFound(directory, given, what, predicate),
     [Symbol.dispose]: () => reading.hide(),
   };

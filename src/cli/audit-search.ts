@@ -72,7 +72,7 @@ async function runSearch(
   const query = {
     ...given,
     ...options.query,
-    ...(address !== undefined && { address: addressForms(address) }),
+    address: address === undefined ? undefined : addressForms(address),
   };
   let cut = 0;
   const found = search({

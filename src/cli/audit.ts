@@ -7,7 +7,7 @@ import { type Verified, type VerifyOptions, verify } from '../audit/reader/verif
 import { isSelected, processOf } from '../audit/replica-name.ts';
 import { formatHead, type Head, parseHead } from '../audit/seal.ts';
 import { ClockCheck } from '../audit/segments/clock-check.ts';
-import { cosignedHeadsIn } from '../audit/segments/head-files.ts';
+import { checkpointsIn } from '../audit/segments/head-files.ts';
 import { foldersIn } from '../audit/segments/segment.ts';
 import { RedisStream } from '../audit/shipping/redis-stream.ts';
 import { messageOf } from '../base/error-code.ts';
@@ -165,14 +165,14 @@ async function witnessesOf({
     throw new CommandError(2, '--witness-key needs --public-key: cosignatures are of signed heads');
   const witnesses = await readWitnessKeys(witnessKey);
   if (file === undefined) return { witnesses };
-  const found = [...cosignedHeadsIn(await readBounded(file, MAX_FILE))];
+  const found = checkpointsIn((await readBounded(file, MAX_FILE)).toString());
   // Otherwise a file of something else would find nothing wrong.
-  if (!found.some(({ checkpoint }) => cosignatureOf(checkpoint, witnesses) !== undefined)) {
+  if (!found.some((head) => cosignatureOf(head, witnesses) !== undefined)) {
     throw new CommandError(2, `${file} has no head that the witness of --witness-key has cosigned`);
   }
   return {
     witnesses,
-    witnessHeads: found.filter(({ checkpoint }) => isSelected(replica, checkpoint.replica)),
+    witnessHeads: found.filter((head) => isSelected(replica, head.replica)),
   };
 }
 

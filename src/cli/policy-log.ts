@@ -50,7 +50,7 @@ export async function* requestsIn(
   { options, reading }: OpenedLog,
   client?: string,
 ): AsyncGenerator<FoundRequest, void> {
-  const query = { ...options.query, ...(client !== undefined && { client }) };
+  const query = { ...options.query, client };
   const found = search({ ...options, query, onCut: () => undefined });
   for await (const each of found) if ('access' in each) yield each;
   reading.hide();

@@ -30,7 +30,7 @@ export const circuitSchema = () =>
     open: duration()
       .default(5_000)
       .describe(
-        'How long the circuit stays open: requests get 503 `upstream-circuit-open`, or go to the next address. Then one request tries whether the upstream is back.',
+        'How long the circuit stays open: requests of clients whose last exchange failed get 503 `upstream-circuit-open`, or go to the next address. Then one request of each tries whether the upstream is back.',
       ),
     statuses: z
       .array(whole(500, 599), { error: 'a list of statuses, such as [502, 503]' })

@@ -181,7 +181,7 @@ const keys = (folder: string) =>
       .array(oneOf(ORIGIN_FIELDS), { error: 'a list of field names' })
       .default([])
       .describe(
-        'Response fields of the upstream that a browser would keep for the name of the gateway, such as `strict-transport-security`, and that reach clients all the same. Otherwise all of these end here.',
+        'Response fields of the upstream that a browser would keep for the name of the gateway, such as `strict-transport-security`, or a proxy in front of the gateway would obey, such as `x-accel-redirect`, and that reach clients all the same. Otherwise all of these end here.',
       ),
     operations: operationsSchema()
       .prefault({})
@@ -220,7 +220,7 @@ const keys = (folder: string) =>
     circuit: circuitSchema()
       .prefault({})
       .describe(
-        'Keeps requests away from an address whose exchanges fail: no connection, a broken one, or a timeout. Responses are not failures, whatever their status, unless `statuses` lists it.',
+        'Keeps requests away from an address whose exchanges fail: no connection, a broken one, or a timeout. A client is refused only once an exchange of its own has failed. Responses are not failures, whatever their status, unless `statuses` lists it.',
       ),
     health: healthSchema()
       .prefault({})

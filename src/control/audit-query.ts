@@ -146,10 +146,10 @@ export function readUsage(parameters: unknown) {
 function queryOf({ from, to, identifier, address, ...given }: Criteria): Query {
   const query: Query = {
     ...given,
-    ...(from !== undefined && { since: from }),
-    ...(to !== undefined && { until: to }),
-    ...(identifier !== undefined && { id: identifier }),
-    ...(address !== undefined && { address: addressForms(address) }),
+    since: from,
+    until: to,
+    id: identifier,
+    address: address === undefined ? undefined : addressForms(address),
   };
   if (query.kind !== 'events') return query;
   const foreign = REQUEST_CRITERIA.find((each) => query[each] !== undefined);

@@ -1,7 +1,6 @@
 import { FieldNames, fieldValue, fieldValues, joinedValue, type RawHeaders } from '../base/raw-headers.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
 import { CRLF_LENGTH, LF, ORIGIN_FIELDS, SPACE } from '../http1/fields.ts';
-import { TRACE_HEADERS } from '../tracing/tracing.ts';
 
 /** Fields of one connection only (RFC 9110 §7.6.1), removed in both directions. */
 const HOP_BY_HOP = [
@@ -40,6 +39,17 @@ const NEVER_OUTBOUND = [
   'x-forwarded-scheme',
   'x-forwarded-server',
   'x-forwarded-ssl',
+  // Who the client is, by a proxy in front of the gateway that asked it for a certificate or a login.
+  ...['x-forwarded-tls-client-cert', 'x-forwarded-tls-client-cert-info', 'client-cert', 'client-cert-chain'],
+  ...['x-client-cert', 'x-ssl-client-cert', 'ssl-client-cert', 'x-arr-clientcert', 'x-amzn-mtls-clientcert'],
+  ...['x-amzn-mtls-clientcert-leaf', 'x-amzn-oidc-accesstoken', 'x-amzn-oidc-data', 'x-amzn-oidc-identity'],
+  ...['x-forwarded-user', 'x-forwarded-email', 'x-forwarded-groups', 'x-forwarded-preferred-username'],
+  ...['x-forwarded-access-token', 'x-auth-request-user', 'x-auth-request-email', 'x-auth-request-groups'],
+  ...['x-auth-request-preferred-username', 'x-auth-request-access-token', 'remote-user', 'x-remote-user'],
+  ...['cf-access-jwt-assertion', 'cf-access-token', 'cf-access-client-id', 'cf-access-client-secret'],
+  ...['x-goog-iap-jwt-assertion', 'x-goog-authenticated-user-email', 'x-goog-authenticated-user-id'],
+  ...['x-ms-client-principal', 'x-ms-client-principal-id', 'x-ms-client-principal-name'],
+  ...['x-ms-token-aad-access-token', 'x-ms-token-aad-id-token', 'x-ms-token-aad-refresh-token'],
   'x-original-forwarded-for',
   'x-original-host',
   'x-real-ip',
@@ -58,8 +68,13 @@ const NEVER_OUTBOUND = [
   'x-envoy-external-address',
 ];
 
+/** The context of a trace (W3C Trace Context §3, W3C Baggage §3). */
+const TRACE_HEADERS = ['traceparent', 'tracestate', 'baggage'];
+
 const NOT_OUTBOUND = new FieldNames(NEVER_OUTBOUND);
 const NOT_OUTBOUND_NOR_TRACE = new FieldNames([...NEVER_OUTBOUND, ...TRACE_HEADERS]);
+/** Not even in a spelling that CGI takes for the same. */
+const NOT_RESEMBLED = new FieldNames([...NEVER_OUTBOUND, 'content-length']);
 
 /** Fields of the upstream for the gateway itself; X-Request-Id is set by the gateway. */
 const NEVER_INBOUND = [
@@ -97,7 +112,7 @@ const OWN_LINES_HTTP_1_0 = `via: ${VIA_HTTP_1_0}\r\nx-request-id: `;
  * @param keepTrace true to forward the client's trace headers
  */
 export function outboundHeaders(raw: RawHeaders, httpVersion: string, keepTrace = false): string[] {
-  const headers = without(raw, keepTrace ? NOT_OUTBOUND : NOT_OUTBOUND_NOR_TRACE, true);
+  const headers = without(raw, keepTrace ? NOT_OUTBOUND : NOT_OUTBOUND_NOR_TRACE, NOT_RESEMBLED);
   const own = httpVersion === '1.1' ? VIA : VIA_HTTP_1_0;
   const via = joinedValue(raw, 'via');
   return headers.concat('via', via === undefined ? own : `${pseudonymousVia(via)}${own}`);
@@ -207,14 +222,14 @@ export function interimHeaders(raw: RawHeaders, filter: ResponseFilter): string[
  * @param head headers of the response, whose Connection names fields of the trailers, too (RFC 9110 §7.6.1)
  */
 export function inboundTrailers(raw: RawHeaders, head: RawHeaders, filter: ResponseFilter): RawHeaders {
-  return without(raw, filter.any, false, connectionListed([...head, ...raw]));
+  return without(raw, filter.any, undefined, connectionListed([...head, ...raw]));
 }
 
-/** `folded`: also removes names with `_` for `-`, because CGI maps both to one name. */
+/** `resembled`: removes other spellings of these, too. */
 function without(
   raw: RawHeaders,
   unwanted: FieldNames,
-  folded = false,
+  resembled?: FieldNames,
   listed = connectionListed(raw),
 ): string[] {
   // A list that grows would have room for 17 or 41 items.
@@ -223,17 +238,13 @@ function without(
   for (let index = 0; index + 1 < raw.length; index += 2) {
     const name = raw[index] ?? '';
     if (unwanted.has(name) || listed?.has(name.toLowerCase()) === true) continue;
-    if (folded && name.includes('_') && isUnwantedFolded(name.replaceAll('_', '-'), unwanted)) continue;
+    if (resembled?.resemble(name) === true) continue;
     kept[count] = name;
     kept[count + 1] = raw[index + 1] ?? '';
     count += 2;
   }
   kept.length = count;
   return kept;
-}
-
-function isUnwantedFolded(name: string, unwanted: FieldNames): boolean {
-  return name.toLowerCase() === 'content-length' || unwanted.has(name);
 }
 
 /** Names that the sender's Connection header declares hop-by-hop; undefined if there are none. */

@@ -138,7 +138,8 @@ function hasOneOf(fields: RawHeaders, names: FieldNames): boolean {
 /**
  * Fields of a response that a browser keeps for its origin, or takes for the word of the server it asked. From an
  * upstream they would bind the gateway's own name: `Strict-Transport-Security` its scheme, `Clear-Site-Data` its
- * storage, `Proxy-Status` its errors (RFC 9209).
+ * storage, `Proxy-Status` its errors (RFC 9209). A proxy in front of the gateway would obey others, such as
+ * `X-Accel-Redirect`: nginx responds with another of its own locations, for the client and with its rights.
  */
 export const ORIGIN_FIELDS = [
   'accept-ch',
@@ -153,6 +154,15 @@ export const ORIGIN_FIELDS = [
   'public-key-pins-report-only',
   'report-to',
   'reporting-endpoints',
+  'sec-session-registration',
+  'secure-session-registration',
   'service-worker-allowed',
+  'set-login',
   'strict-transport-security',
+  'x-accel-redirect',
+  'x-lighttpd-send-file',
+  'x-litespeed-location',
+  'x-reproxy-file',
+  'x-reproxy-url',
+  'x-sendfile',
 ] as const;

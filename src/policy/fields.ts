@@ -39,7 +39,14 @@ const USUAL = new FieldNames(USUAL_NAMES);
 
 /** Fields that servers, frameworks and proxies use as method, path or host instead of the request line and Host. */
 const OVERRIDES = new FieldNames([
-  ...['-method', 'x-http-method', 'x-http-method-override', 'x-method-override', 'x-tunneled-method'],
+  ...[
+    '_method',
+    '-method',
+    'x-http-method',
+    'x-http-method-override',
+    'x-method-override',
+    'x-tunneled-method',
+  ],
   ...['x-original-method', 'x-forwarded-method', 'x-original-url', 'x-original-uri', 'x-original-path'],
   ...['x-rewrite-url', 'x-rewrite-uri', 'x-forwarded-uri', 'x-forwarded-url', 'x-forwarded-path'],
   ...['x-envoy-original-path', 'x-envoy-original-dst-host', 'x-host'],
@@ -49,9 +56,9 @@ const OVERRIDES = new FieldNames([
 
 const CONTENT_TYPE = 'content-type';
 
-/** True if the field can name another method, path or host. CGI reads `_` and `-` as the same character. */
+/** True if the field can name another method, path or host, in any spelling that CGI takes for the same. */
 export function isOverride(name: string): boolean {
-  return OVERRIDES.has(name) || (name.includes('_') && OVERRIDES.has(name.replaceAll('_', '-')));
+  return OVERRIDES.has(name) || OVERRIDES.resemble(name);
 }
 
 /** Returns the fields that restricted clients may send: the usual ones and these. */
@@ -66,7 +73,10 @@ export interface JudgedFields {
   readonly kept: RawHeaders;
   /** True if one of the others can name another method or path. */
   readonly override: boolean;
-  /** True if servers could read parameters from the body: unless it has one content type that has none. */
+  /**
+   * True if servers could read other parameters than those of the query as it is: from the body, unless it has one
+   * content type that has none, or by another charset.
+   */
   readonly form: boolean;
 }
 
@@ -91,7 +101,17 @@ export function judgeFields(
     if (name.length !== CONTENT_TYPE.length || name.toLowerCase() !== CONTENT_TYPE) continue;
     contentType = contentType === undefined ? value : `${contentType},${value}`;
   }
-  return { kept: kept ?? headers, override, form: hasBody && !isNoForm(contentType, bodyTypes) };
+  const type = contentType?.toLowerCase();
+  const form = (hasBody && !isNoForm(type, bodyTypes)) || (type !== undefined && hasOtherCharset(type));
+  return { kept: kept ?? headers, override, form };
+}
+
+/** A charset in which ASCII means ASCII. */
+const ASCII_CHARSET = /charset="?(?:utf-8|us-ascii|iso-8859-\d{1,2}|windows-125\d)"?(?=[\s;,]|$)/g;
+
+/** True if a content type, in lower case, may have another charset. Django and ASP.NET read the query by it, too. */
+function hasOtherCharset(type: string): boolean {
+  return type.includes('charset') && type.replaceAll(ASCII_CHARSET, '').includes('charset');
 }
 
 /**
@@ -120,11 +140,10 @@ export function noForms(more: readonly string[]): ReadonlySet<string> {
 
 /**
  * True if no server takes the body for a form.
- * @param contentType the value; values of several lines have commas between them, and are none
+ * @param value the content type in lower case; values of several lines have commas between them, and are none
  */
-function isNoForm(contentType: string | undefined, known: ReadonlySet<string>): boolean {
-  if (contentType === undefined) return false;
-  const value = contentType.toLowerCase();
+function isNoForm(value: string | undefined, known: ReadonlySet<string>): boolean {
+  if (value === undefined) return false;
   const semicolon = value.indexOf(';');
   const type = (semicolon === -1 ? value : value.slice(0, semicolon)).trimEnd();
   const rest = value.slice(type.length);

@@ -22,6 +22,9 @@ const METHOD_VALUES: ReadonlySet<string> = new Set([
   ...['get', 'head', 'post', 'put', 'patch', 'delete', 'options', 'copy', 'move', 'mkcol', 'merge'],
 ]);
 
+/** The parameter by whose charset some servers, as Sling, read all others. */
+const CHARSET_NAME = '_charset_';
+
 const NO_PAIRS: readonly Pair[] = [];
 
 /**
@@ -82,11 +85,12 @@ export class Query {
         `The query has more than ${MAX_PARAMETERS} parameters, and a rule depends on it: servers ignore those behind a number of their own. Send fewer.`,
       );
     }
-    for (const { name } of pairs) {
-      if (!isOddName(name) || isDeclared(decoded(name) ?? name)) continue;
+    for (const { name, folded } of pairs) {
+      const isOdd = folded === CHARSET_NAME || isOddName(name);
+      if (!isOdd || isDeclared(decoded(name) ?? name)) continue;
       return new GatewayError(
         'parameter-invalid',
-        'The name of a parameter has a bracket, a dot, a space, a plus, a NUL or a question mark before it, which servers read differently, and a rule depends on the query. Leave it out; the operator of this gateway can allow the name: see restricted.parameterNames in the configuration.',
+        'The name of a parameter has a bracket, a dot, a space, a plus, a NUL or a question mark before it, or is _charset_, which servers read differently, and a rule depends on the query. Leave it out; the operator of this gateway can allow the name: see restricted.parameterNames in the configuration.',
       );
     }
     return undefined;

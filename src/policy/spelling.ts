@@ -18,8 +18,11 @@ const UNDERSCORE = 0x5f;
 const HYPHEN = 0x2d;
 
 const ODD_IN_NAME = /^\?+[^?]|[[\].+\s\p{Cc}]/u;
-/** Some servers pass a second question mark on to a parser that removes it from the first name. */
-const QUESTION_MARKS = /^[?\s]+/;
+/**
+ * Marks before a name that some servers remove: a second question mark of the query, the `!` of a default value in
+ * Spring, and the `$` of OData 4.01.
+ */
+const MARKS = /^[?!$\s]+/;
 const ENDS_PATH = /[?#&]/;
 const IGNORED_AT_END = '. +';
 
@@ -31,12 +34,12 @@ const ASCII = /^[\0-\x7f]*$/;
 
 /**
  * Normalizes a parameter's name as the most lenient server reads it: decoded, in lower case, without `[]` and the
- * question marks before it.
+ * marks before it.
  */
 export function foldName(name: string): string {
   if (isPlainName(name)) return name;
   const [folded = ''] = foldCase(decodeAll(name.replaceAll('+', ' '))).split(/[[\0]/, 1);
-  return folded.replace(QUESTION_MARKS, '').trimEnd().replace(/[. ]/g, '_');
+  return folded.replace(MARKS, '').trimEnd().replace(/[. ]/g, '_');
 }
 
 /** True if servers could end the name at a character of it, replace that, or take it for structure, however it is encoded. */

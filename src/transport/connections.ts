@@ -186,9 +186,12 @@ export class Connections implements ConnectionOwner {
     if (name === this.#egress.proxy?.credential) this.#proxyCredential = current;
   }
 
-  /** Ends every exchange that waits for a connection with this error; nothing of it was sent. */
-  refuseWaiting(error: GatewayError): void {
-    for (let next = this.#waiting.take(); next !== undefined; next = this.#waiting.take()) next.refuse(error);
+  /** Ends exchanges that wait for a connection with the error for their client, if there is one; nothing was sent. */
+  refuseWaiting(errorFor: (client: string) => GatewayError | undefined): void {
+    for (const exchange of this.#waiting.removeOldest(({ client }) => errorFor(client) !== undefined)) {
+      const error = errorFor(exchange.client);
+      if (error !== undefined) exchange.refuse(error);
+    }
   }
 
   /** Closes every connection at once; requests under way fail, and so do later ones. */

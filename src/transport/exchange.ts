@@ -12,13 +12,13 @@ export type ExchangeProgress = 'unsent' | 'sent' | 'responding';
 
 /** Observes the results of all exchanges with one upstream. */
 export interface ExchangeObserver {
-  /** The head of a response came. */
-  responded(status: number): void;
+  /** The head of a response came. `client`: of the request; empty: the gateway itself. */
+  responded(status: number, client: string): void;
   /**
    * The exchange failed through the upstream or the network, before the head came. `sent`: the upstream may have got
    * the request.
    */
-  failed(error: GatewayError, sent: boolean): void;
+  failed(error: GatewayError, sent: boolean, client: string): void;
 }
 
 /** Codes of errors that are the fault of the upstream or the network, not of a client, a response or the gateway. */
@@ -76,7 +76,7 @@ export class UpstreamExchange implements ResponseReceiver, Queued<UpstreamExchan
   }
 
   onHead(response: UpstreamResponse): void {
-    this.#observer.responded(response.status);
+    this.#observer.responded(response.status, this.client);
     this.response = response;
     this.#resolve(response);
   }
@@ -109,7 +109,7 @@ export class UpstreamExchange implements ResponseReceiver, Queued<UpstreamExchan
   /** The head is the verdict: a stream in which nothing comes for a while must not keep requests from the upstream. */
   #observe(error: GatewayError): void {
     if (this.response === undefined && FAULTS.has(error.code))
-      this.#observer.failed(error, this.progress !== 'unsent');
+      this.#observer.failed(error, this.progress !== 'unsent', this.client);
   }
 
   #lose(lost: Lost): void {

@@ -36,10 +36,24 @@ export interface AddressStatus {
   readonly circuit: CircuitState;
 }
 
+/** The request of a client that tries whether the address is back. */
+interface Trial {
+  readonly client: string;
+}
+
+/** A client whose last exchange failed. While the circuit is not closed, one of its requests is sent at a time. */
+interface RefusedClient {
+  /** While the circuit is open, none is sent before this, on the clock of the process, in milliseconds. */
+  readonly until: number;
+  /** Undefined: none is under way. */
+  trial: Trial | undefined;
+}
+
 /**
  * `failing`: requests prefer other addresses. `open`: it gets no request for a while, since most exchanges failed.
- * `half-open`: it gets one request at a time, the trial, until one gets a response. `recovering`: the same, but a check
- * has succeeded since. A check closes no circuit: what it asks can work while requests time out, and they would all come
+ * `half-open`: it gets one request of a client at a time, the trial, until one gets a response. `recovering`: the same,
+ * but a check has succeeded since. A client whose own last exchange did not fail is refused in no phase: another one may
+ * have opened the circuit by what it sends. A check closes no circuit: what it asks can work while requests time out, and they would all come
  * back at once.
  */
 type Phase = 'unknown' | 'healthy' | 'failing' | 'open' | 'half-open' | 'recovering';
@@ -119,8 +133,7 @@ export class AddressState {
   /** The strongest evidence among the failures since the last success. */
   #failedBy: Evidence = 'connection';
   #openUntil = 0;
-  /** The request that is the trial; undefined: none is. */
-  #trial: object | undefined;
+  readonly #refused = new Map<string, RefusedClient>();
   #hasTraffic = false;
 
   constructor(circuit: CircuitOptions, health: HealthOptions, clock: Clock) {
@@ -159,14 +172,16 @@ export class AddressState {
     return this.#failuresInARow > 0 && this.status.health !== 'failing';
   }
 
-  /** True if a request would be admitted now. */
-  get isAdmitting(): boolean {
-    return this.status.circuit === 'closed' || (this.#trial === undefined && this.retryAfterMs === 0);
+  /** True if a request of this client would be admitted now. */
+  isAdmitting(client: string): boolean {
+    if (this.status.circuit === 'closed') return true;
+    return this.#refused.get(client)?.trial === undefined && this.retryAfterMs(client) === 0;
   }
 
-  /** Milliseconds until a request may be admitted; 0: one may be now, or a trial is under way. */
-  get retryAfterMs(): number {
-    return this.#phase === 'open' ? Math.max(0, this.#openUntil - this.#clock.now()) : 0;
+  /** Milliseconds until a request of this client may be admitted; 0: one may be now, or its trial is under way. */
+  retryAfterMs(client: string): number {
+    const until = this.#phase === 'open' ? this.#refused.get(client)?.until : undefined;
+    return until === undefined ? 0 : Math.max(0, until - this.#clock.now());
   }
 
   /** True if client requests have shown the state since the last call. */
@@ -177,50 +192,61 @@ export class AddressState {
   }
 
   /**
-   * Admits a request, as the trial, while the circuit is not closed. The caller calls `leave` when it is over.
+   * Admits a request while the circuit is not closed, as the trial of its client. The caller calls `leave` when it is
+   * over.
    * @throws GatewayError `upstream-circuit-open`
    */
-  admit(request: object): StatusChange | undefined {
+  admit(request: Trial): StatusChange | undefined {
     if (this.status.circuit === 'closed') return undefined;
-    if (!this.isAdmitting) throw circuitOpen(this.retryAfterMs);
-    this.#trial = request;
-    return this.#after('trial');
+    const { client } = request;
+    if (!this.isAdmitting(client)) throw circuitOpen(this.retryAfterMs(client));
+    const refused = this.#refused.get(client);
+    if (refused !== undefined) refused.trial = request;
+    return this.#isOpenForItsTime ? undefined : this.#after('trial');
   }
 
-  /** A request is over. If it was the trial and showed nothing, the next one is another trial. */
-  leave(request: object): void {
-    if (this.#trial === request) this.#trial = undefined;
+  /** A request is over. If it was a trial and showed nothing, the next one of its client is another trial. */
+  leave(request: Trial): void {
+    const refused = this.#refused.get(request.client);
+    if (refused?.trial === request) refused.trial = undefined;
   }
 
-  /** An exchange of a client request got a response. */
-  responded(status: number): StatusChange | undefined {
+  /** An exchange of a request got a response. `client`: of the request, here and below. */
+  responded(status: number, client: string): StatusChange | undefined {
     this.#hasTraffic = true;
     if (this.#statuses.has(status)) {
       this.#note('request', `The upstream responded with ${status} (circuit.statuses).`);
       this.#failuresInARow = 0;
+      this.#refuse(client);
       return this.#countFailure() ?? this.#after('listed');
     }
     this.#failuresInARow = 0;
+    // A late response to a request from before the circuit opened shows nothing.
+    if (this.#phase !== 'open' || this.#refused.get(client)?.trial !== undefined)
+      this.#refused.delete(client);
     if (this.status.circuit === 'closed') this.#responses.add(this.#clock.now());
     return this.#after('response');
   }
 
-  /** An exchange of a client request failed: no connection, a broken one, or a timeout. `reason`: for operators. */
-  failed(evidence: Evidence, reason: string): StatusChange | undefined {
+  /** An exchange of a request failed: no connection, a broken one, or a timeout. `reason`: for operators. */
+  failed(evidence: Evidence, reason: string, client: string): StatusChange | undefined {
     this.#hasTraffic = true;
     this.#note(evidence, reason);
+    this.#refuse(client);
     return this.#countFailure() ?? this.#after('failure') ?? this.#afterRow();
   }
 
   /**
-   * A check succeeded. It changes nothing before the time of an open circuit has passed, and while a request is the
-   * trial.
+   * A check succeeded. It changes nothing before the time of an open circuit has passed, and while a trial is under
+   * way.
    */
   checked(evidence: Evidence): StatusChange | undefined {
     // A connection shows little while requests get no response over it.
     const isWeak = evidence === 'connection' && this.#failedBy === 'request';
     const isTooSoon = isWeak && this.#msSinceFailure < this.#health.failback;
-    if (this.status.health === 'failing' && (isTooSoon || !this.isAdmitting)) return undefined;
+    const isTrying = Array.from(this.#refused.values()).some(({ trial }) => trial !== undefined);
+    const isNotWanted = isTooSoon || isTrying || this.#isOpenForItsTime;
+    if (this.status.health === 'failing' && isNotWanted) return undefined;
     this.#failuresInARow = 0;
     return this.#after('check');
   }
@@ -240,6 +266,17 @@ export class AddressState {
     this.#failuresInARow += 1;
     this.#lastFailureAt = this.#clock.now();
     this.#lastFailure = reason;
+  }
+
+  get #isOpenForItsTime(): boolean {
+    return this.#phase === 'open' && this.#clock.now() < this.#openUntil;
+  }
+
+  #refuse(client: string): void {
+    const known = this.#refused.get(client);
+    // Failures of requests from before the circuit opened do not put its time off.
+    if (this.#phase === 'open' && known !== undefined && known.trial === undefined) return;
+    this.#refused.set(client, { until: this.#clock.now() + this.#circuit.open, trial: undefined });
   }
 
   /** Counts a failed exchange while the circuit is closed. */
@@ -269,10 +306,10 @@ export class AddressState {
     if (after.health !== before.health) this.#since = now;
     this.#wasFailing ||= after.health === 'failing';
     if (to === 'open') this.#openUntil = now + this.#circuit.open;
-    if (after.circuit !== 'half-open') this.#trial = undefined;
     if (before.circuit !== 'closed' && after.circuit === 'closed') {
       this.#responses.clear();
       this.#failures.clear();
+      this.#refused.clear();
     }
     return { before, after, reason: this.reason };
   }

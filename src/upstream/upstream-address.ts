@@ -167,19 +167,25 @@ export class UpstreamAddress implements Address, ExchangeObserver {
     }
   }
 
-  responded(status: number): void {
+  responded(status: number, client: string): void {
     this.exchanges += 1;
-    const change = this.state.responded(status);
+    const change = this.state.responded(status, client);
     if (change !== undefined) this.#changed(change);
   }
 
-  failed(error: GatewayError, sent: boolean): void {
+  failed(error: GatewayError, sent: boolean, client: string): void {
     this.exchanges += 1;
     // A lack of resources on this host is no evidence against the upstream, and must not open its circuit.
     if (isAddressMissing(error)) return;
-    const change = this.state.failed(sent ? 'request' : 'connection', error.detail);
+    const change = this.state.failed(sent ? 'request' : 'connection', error.detail, client);
     if (change !== undefined) this.#changed(change);
+    // Otherwise each waiting request of the client would time out in its turn.
+    if (this.state.status.circuit === 'open') this.connections.refuseWaiting(this.#refusalOf);
   }
+
+  /** The error of an open circuit for a client; undefined: its requests go out. */
+  readonly #refusalOf = (client: string): GatewayError | undefined =>
+    this.state.isAdmitting(client) ? undefined : circuitOpen(this.state.retryAfterMs(client));
 
   /** Ends the health checks; for an upstream that is about to close. */
   endChecks(): void {
@@ -213,8 +219,6 @@ export class UpstreamAddress implements Address, ExchangeObserver {
   #changed(change: StatusChange): void {
     const { deployment, egress } = this.#options;
     this.#deps.onAddress({ deployment, address: this.address, egress: egress.localAddress, ...change });
-    // Otherwise each waiting request would time out in its turn.
-    if (change.after.circuit === 'open') this.connections.refuseWaiting(circuitOpen(this.state.retryAfterMs));
   }
 
   #use(set: CredentialSet): UpstreamCredential {

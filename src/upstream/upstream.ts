@@ -172,8 +172,8 @@ export class Upstream<A extends Address = Address> {
    * @throws GatewayError `overloaded`, `upstream-circuit-open`
    */
   #check(client: string): void {
-    const address = this.#choose(this.addressesInUse);
-    if (address?.state.isAdmitting !== true) throw circuitOpen(this.#retryAfterMs);
+    const address = this.#choose(this.addressesInUse, client);
+    if (address?.state.isAdmitting(client) !== true) throw circuitOpen(this.#retryAfterMs(client));
     this.#admission.check(client, address.connections);
   }
 
@@ -187,8 +187,8 @@ export class Upstream<A extends Address = Address> {
     const spilled = body.kind === 'streamed' && body.spilled;
     // Clients that send slowly must not hold every connection.
     if (spilled && this.#spilled >= Math.ceil(this.options.connections / 2)) throw outOfBodyMemory();
-    const address = this.#choose(addresses);
-    if (address === undefined) throw circuitOpen(this.#retryAfterMs);
+    const address = this.#choose(addresses, request.client);
+    if (address === undefined) throw circuitOpen(this.#retryAfterMs(request.client));
     request.load = this.#admission.enter(request.client, address.connections);
     if (spilled) this.#spilled += 1;
     request.spilled = spilled;
@@ -205,8 +205,8 @@ export class Upstream<A extends Address = Address> {
       const result = await this.#sendFrom(from, request, credential, address);
       if ('kind' in result) return result;
       from = result;
-      address = this.#choose(this.#reachedFrom(from.index));
-      if (address === undefined) throw circuitOpen(this.#retryAfterMs);
+      address = this.#choose(this.#reachedFrom(from.index), request.client);
+      if (address === undefined) throw circuitOpen(this.#retryAfterMs(request.client));
     }
   }
 
@@ -237,8 +237,8 @@ export class Upstream<A extends Address = Address> {
       return response;
     }
     const next = this.egress.refused(from, response.outcome);
-    if (next === undefined || !this.#isAdmittingFrom(next) || !request.budget.takeNextEgress(request))
-      return response;
+    const isAdmitted = next !== undefined && this.#isAdmittingFrom(next, request.client);
+    if (!isAdmitted || !request.budget.takeNextEgress(request)) return response;
     await response.discard();
     this.#metrics.upstreamAttempts[response.isWhole ? 'ok' : 'error'].inc();
     request.response = undefined;
@@ -257,16 +257,19 @@ export class Upstream<A extends Address = Address> {
     return sent.catch((error) => {
       // The others are reached from the same local address.
       if (isAddressMissing(error)) throw error;
-      const other = this.#choose(addresses, address);
+      const other = this.#choose(addresses, request.client, address);
       if (other === undefined || !request.budget.takeMove(request, error)) throw error;
       return other.send(request, credential);
     });
   }
 
-  /** Which of these a request is sent to; undefined: the circuit of each is open. `except`: the one that it was sent to. */
-  #choose(addresses: readonly A[], except?: A): A | undefined {
+  /**
+   * Which of these a request of this client is sent to; undefined: the circuit of each is open. `except`: the one that it
+   * was sent to.
+   */
+  #choose(addresses: readonly A[], client: string, except?: A): A | undefined {
     if (addresses.length === 1) return addresses[0];
-    const usable = addresses.filter((each) => each !== except && each.state.isAdmitting);
+    const usable = addresses.filter((each) => each !== except && each.state.isAdmitting(client));
     return preferredOf(usable);
   }
 
@@ -277,12 +280,12 @@ export class Upstream<A extends Address = Address> {
     return this.addresses.slice(index * length, (index + 1) * length);
   }
 
-  #isAdmittingFrom({ index }: EgressChoice): boolean {
-    return this.#reachedFrom(index).some(({ state }) => state.isAdmitting);
+  #isAdmittingFrom({ index }: EgressChoice, client: string): boolean {
+    return this.#reachedFrom(index).some(({ state }) => state.isAdmitting(client));
   }
 
-  get #retryAfterMs(): number {
-    return Math.min(...this.addressesInUse.map(({ state }) => state.retryAfterMs));
+  #retryAfterMs(client: string): number {
+    return Math.min(...this.addressesInUse.map(({ state }) => state.retryAfterMs(client)));
   }
 
   /**

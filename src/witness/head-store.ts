@@ -1,13 +1,7 @@
 import { createHash } from 'node:crypto';
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import {
-  type Checkpoint,
-  checkpointLine,
-  noteOfLine,
-  originOf,
-  parseCheckpoint,
-} from '../audit/checkpoint.ts';
+import { type Checkpoint, checkpointIn, checkpointLine, originOf } from '../audit/checkpoint.ts';
 import { cosignatureOf, type WitnessKey } from '../audit/cosignature.ts';
 import { type Lock, lockFile, makeFolder } from '../audit/segments/replica-folder.ts';
 import { readSmall } from '../audit/segments/segment-reader.ts';
@@ -78,15 +72,14 @@ export class HeadStore {
 
   async #read(name: string, own: WitnessKey): Promise<void> {
     const path = join(this.#directory, name);
-    const note = noteOfLine((await readSmall(path, LARGEST)).replace(/\n$/, ''));
-    const checkpoint = note === undefined ? undefined : parseCheckpoint(note);
+    const checkpoint = checkpointIn((await readSmall(path, LARGEST)).replace(/\n$/, ''));
     const isOwn = checkpoint !== undefined && nameOf(originOf(checkpoint)) === name;
     const cosignature = isOwn ? cosignatureOf(checkpoint, [own]) : undefined;
-    if (note === undefined || checkpoint === undefined || cosignature === undefined) {
+    if (checkpoint === undefined || cosignature === undefined) {
       const remedy = 'restore it, or give the witness another name, key and folder';
       throw new Error(`${path} is not a head that this witness has cosigned: ${remedy}`);
     }
-    this.#heads.set(originOf(checkpoint), { checkpoint, note, time: cosignature.time });
+    this.#heads.set(originOf(checkpoint), { checkpoint, note: checkpoint.note, time: cosignature.time });
   }
 }
 

@@ -13,7 +13,7 @@ import {
   isConsistent,
   MAX_CONSISTENCY_PROOF,
   MerkleTree,
-  parseDigest,
+  parseDigests,
 } from '../audit/merkle.ts';
 import { processOf } from '../audit/replica-name.ts';
 import type { HeadStore } from './head-store.ts';
@@ -131,10 +131,9 @@ const BODY = /^old (0|[1-9]\d{0,14})\n((?:[A-Za-z0-9+/]{43}=\n)*)\n([\s\S]+)$/;
 /** Undefined: the body has another form. */
 function parseSubmission(body: string): Submission | undefined {
   const [, old = '', lines = '', note = ''] = BODY.exec(body) ?? [];
-  const proof = lines.split('\n').slice(0, -1).map(parseDigest);
+  const proof = parseDigests(lines);
   const checkpoint = parseCheckpoint(note);
   if (checkpoint === undefined || checkpoint.signatures.length > MAX_SIGNATURES) return undefined;
-  if (proof.length > MAX_CONSISTENCY_PROOF) return undefined;
-  if (!proof.every((each) => each !== undefined)) return undefined;
+  if (proof === undefined || proof.length > MAX_CONSISTENCY_PROOF) return undefined;
   return { old: Number(old), proof, checkpoint };
 }

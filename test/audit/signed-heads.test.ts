@@ -3,7 +3,7 @@ import { cp, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, test } from '@jest/globals';
 import type { AuditOptions } from '../../src/audit/audit.ts';
-import { checkpointLine, noteOfLine, parseCheckpoint, signCheckpoint } from '../../src/audit/checkpoint.ts';
+import { checkpointIn, checkpointLine, parseCheckpoint, signCheckpoint } from '../../src/audit/checkpoint.ts';
 import type { PlacedFinding } from '../../src/audit/findings.ts';
 import { auditKeys } from '../../src/audit/keys.ts';
 import { leavesOf, MerkleTree } from '../../src/audit/merkle.ts';
@@ -565,7 +565,7 @@ test('a checkpoint has one form', () => {
   const head = { replica: 'gateway-1@2', first: 7, size: 12, root: '\x05'.repeat(32) };
   const note = signCheckpoint(key, head);
   expect(parseCheckpoint(note)).toMatchObject(head);
-  expect(noteOfLine(checkpointLine(note).trimEnd())).toBe(note);
+  expect(checkpointIn(checkpointLine(note).trimEnd())?.note).toBe(note);
   const others = [
     note.replace('\n12\n', '\n012\n'),
     note.replace('digest-gateway/', 'other/'),
@@ -578,5 +578,5 @@ test('a checkpoint has one form', () => {
   ];
   expect(others.map(parseCheckpoint)).toEqual(others.map(() => undefined));
   const lines = [' {"checkpoint":"x"}', '{"checkpoint":7}', '{"checkpoint":"x","more":1}', '{"checkpoint":'];
-  expect(lines.map(noteOfLine)).toEqual(lines.map(() => undefined));
+  expect(lines.map(checkpointIn)).toEqual(lines.map(() => undefined));
 });

@@ -10,7 +10,7 @@ import { witnessKey } from '../../src/audit/cosignature.ts';
 import { checkProof } from '../../src/audit/proof.ts';
 import { prove } from '../../src/audit/reader/prove.ts';
 import { verify } from '../../src/audit/reader/verify.ts';
-import { cosignedHeadsIn } from '../../src/audit/segments/head-files.ts';
+import { checkpointsIn } from '../../src/audit/segments/head-files.ts';
 import type { WitnessOptions } from '../../src/audit/shipping/witness-delivery.ts';
 import { openTestAudit, REPLICA, recordAccess } from '../support/audit-log.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
@@ -60,13 +60,13 @@ async function check(
 ) {
   const { witnesses = [witness.publicKey], isCopy = false } = options;
   const { witnessHeads: given = '' } = options;
-  const heads = Buffer.from(given === true ? await witness.checkpoints() : given || '');
+  const heads = given === true ? await witness.checkpoints() : given || '';
   const { alterations, notes, cosigned, cosignedRecords, cosignedAt } = await verify({
     directory,
     keys: 'unknown',
     publicKeys: [key.publicKey],
     witnesses: witnesses.map(witnessKey),
-    witnessHeads: [...cosignedHeadsIn(heads)],
+    witnessHeads: checkpointsIn(heads),
     isCopy,
     heads: [],
     onBytes: () => undefined,

@@ -119,6 +119,17 @@ describe('upstream goes', () => {
     'X-Forwarded-Port',
     'X-Forwarded-Proto',
     'X-Real-IP',
+    'X_Forwarded_For',
+    'X.Forwarded.For',
+    'Client!Ip',
+    'Content_Length',
+    'Content.Length',
+    'Transfer~Encoding',
+    'X-Forwarded-User',
+    'Client-Cert',
+    'X-Auth-Request-Access-Token',
+    'X-Amzn-Oidc-Data',
+    'Cf-Access-Jwt-Assertion',
     'Traceparent',
     'Tracestate',
     'Baggage',
@@ -169,6 +180,9 @@ describe('to the client go', () => {
     'Report-To',
     'Service-Worker-Allowed',
     'Proxy-Status',
+    'X-Accel-Redirect',
+    'X-Sendfile',
+    'Secure-Session-Registration',
   ])('no %s: not in the head, not before it, not after it', (name) => {
     const raw = ['A', '1', name, 'x', 'B', '2', name.toLowerCase(), 'y'];
     expect(inboundFields(raw, FILTER, 200, 'id', false, true)).toEqual([

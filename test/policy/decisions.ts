@@ -421,7 +421,38 @@ export const DECISIONS: Readonly<Record<string, readonly Row[]>> = {
     ],
     ['anonymous', 'open', `POST /api/x?${B}`, '- @journal-b', 'Content-Length', '5'],
   ],
+  'a charset by which servers could read the query otherwise is refused where a rule reads it': [
+    ...[
+      'text/csv; charset=IBM037',
+      'text/csv;charset="utf-16"',
+      'text/csv; charset=utf-8; charset=utf-7',
+      "text/csv; charset*=utf-7''x",
+      'text/csv; charset=utf-8x',
+    ].flatMap((type): Row[] => [
+      ['valued', 'bare', "GET /bare/?ids='A-1'&%C9%C4%E2=x", 'bad-request', 'Content-Type', type],
+      [
+        ...(['valued', 'bare', "POST /bare/?ids='A-1'", 'bad-request'] as const),
+        ...['Content-Length', '5', 'Content-Type', type],
+      ],
+    ]),
+    // Django reads 'a','b','c'.
+    [
+      ...(['limited', 'bare', "GET /bare/?ids='a%2BACcALAAn-b%2BACcALAAn-c'", 'bad-request'] as const),
+      ...['Content-Type', 'text/csv; charset=utf-7'],
+    ],
+    ...['text/csv', 'text/csv; charset=utf-8', 'text/csv;CHARSET="ISO-8859-1" ;header=present'].map(
+      (type): Row => ['valued', 'bare', "GET /bare/?ids='A-1'", '- @-', 'Content-Type', type],
+    ),
+    ['anonymous', 'bare', 'GET /bare/', '- @-', 'Content-Type', 'text/csv; charset=IBM037'],
+    ['limited', 'bare', 'GET /bare/?_charset_=IBM037', 'parameter-invalid'],
+    ['limited', 'bare', 'GET /bare/?_Char%73et_=IBM037', 'parameter-invalid'],
+  ],
   'where a rule reads the query, no server finds other parameters in it': [
+    ...["!ids='a'", "$ids='a'", "%24ids='a'", "!%21ids='a'"].map(
+      (parameter): Row => ['limited', 'bare', `GET /bare/?${parameter}`, 'parameter-invalid'],
+    ),
+    ['limited', 'bare', "GET /bare/?ids='a'&$ids='b'", 'parameter-invalid'],
+    ['limited', 'bare', "GET /bare/?ids='a'&$top=1&!x=1", '- @-'],
     ...[
       'site[name=journal-b',
       'site%5Bname=journal-b',

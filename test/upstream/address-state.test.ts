@@ -7,6 +7,7 @@ const CIRCUIT = { failures: 0.5, minimum: 4, window: 10_000, open: 5_000, status
 /** With this one, no circuit opens. */
 const NEVER = { ...CIRCUIT, minimum: 1_000_000 };
 const FAILBACK = 30_000;
+const CLIENT = 'reporting';
 
 const UNKNOWN = { health: 'unknown', circuit: 'closed' };
 const HEALTHY = { health: 'healthy', circuit: 'closed' };
@@ -20,9 +21,9 @@ function scene({ circuit = CIRCUIT, isChecked = true } = {}) {
   const health = { interval: isChecked ? 10_000 : undefined, failback: FAILBACK };
   const state = new AddressState(circuit, health, clock);
   const fail = (times: number): StatusChange[] =>
-    Array.from({ length: times }, () => state.failed('connection', 'refused') ?? []).flat();
+    Array.from({ length: times }, () => state.failed('connection', 'refused', CLIENT) ?? []).flat();
   const respond = (times: number): void => {
-    for (let count = 0; count < times; count += 1) state.responded(200);
+    for (let count = 0; count < times; count += 1) state.responded(200, CLIENT);
   };
   /** Opens the circuit, and lets its time pass. */
   const openForItsTime = (): void => {
@@ -30,7 +31,7 @@ function scene({ circuit = CIRCUIT, isChecked = true } = {}) {
     clock.time += CIRCUIT.open;
   };
   /** True if this request is admitted; the change that it causes is dropped. */
-  const admits = (request: object = {}): boolean => {
+  const admits = (request = { client: CLIENT }): boolean => {
     try {
       state.admit(request);
       return true;
@@ -49,28 +50,28 @@ describe('the health of an address', () => {
     const failed = failing.checkFailed('connection', 'refused');
     expect(failed).toEqual({ before: UNKNOWN, after: FAILING, reason: 'refused' });
     const healthy = scene().state;
-    expect(healthy.responded(200)).toEqual({ before: UNKNOWN, after: HEALTHY, reason: '' });
+    expect(healthy.responded(200, CLIENT)).toEqual({ before: UNKNOWN, after: HEALTHY, reason: '' });
   });
 
   test('is failing after three failures in a row, of requests and checks together', () => {
     const { state } = scene({ circuit: NEVER });
-    state.responded(200);
-    state.failed('request', 'a');
-    state.failed('request', 'a');
-    state.responded(200);
-    state.failed('request', 'b');
+    state.responded(200, CLIENT);
+    state.failed('request', 'a', CLIENT);
+    state.failed('request', 'a', CLIENT);
+    state.responded(200, CLIENT);
+    state.failed('request', 'b', CLIENT);
     state.checkFailed('connection', 'c');
     expect([state.status.health, state.isInDoubt]).toEqual(['healthy', true]);
-    state.failed('request', 'd');
+    state.failed('request', 'd', CLIENT);
     expect([state.status.health, state.reason, state.isInDoubt]).toEqual(['failing', 'd', false]);
-    state.failed('request', 'e');
+    state.failed('request', 'e', CLIENT);
     expect(state.reason).toBe('e');
   });
 
   test('is healthy after any response', () => {
     const { state } = scene();
-    state.failed('request', 'a');
-    state.responded(503);
+    state.failed('request', 'a', CLIENT);
+    state.responded(503, CLIENT);
     expect([state.status.health, state.reason]).toEqual(['healthy', '']);
   });
 
@@ -83,7 +84,7 @@ describe('the health of an address', () => {
 
   test('is not healthy after a mere connection while requests get no response, but for failback', () => {
     const { state, clock } = scene();
-    state.failed('request', 'no response');
+    state.failed('request', 'no response', CLIENT);
     clock.time = 29_999;
     state.checked('connection');
     expect(state.status.health).toBe('failing');
@@ -99,7 +100,7 @@ describe('the health of an address', () => {
     'is not healthy after a mere connection once a request got no response: %s, then %s',
     (...kinds) => {
       const { state } = scene();
-      for (const kind of kinds) state.failed(kind, 'none');
+      for (const kind of kinds) state.failed(kind, 'none', CLIENT);
       state.checked('connection');
       expect(state.status.health).toBe('failing');
     },
@@ -107,9 +108,9 @@ describe('the health of an address', () => {
 
   test('is healthy after a connection if requests got no response only before its last success', () => {
     const { state } = scene({ circuit: NEVER });
-    state.failed('request', 'no response');
-    state.responded(200);
-    for (let count = 0; count < 3; count += 1) state.failed('connection', 'refused');
+    state.failed('request', 'no response', CLIENT);
+    state.responded(200, CLIENT);
+    for (let count = 0; count < 3; count += 1) state.failed('connection', 'refused', CLIENT);
     expect(state.status.health).toBe('failing');
     state.checked('connection');
     expect(state.status.health).toBe('healthy');
@@ -117,7 +118,7 @@ describe('the health of an address', () => {
 
   test('is healthy at once after a check that got a response', () => {
     const { state } = scene();
-    state.failed('request', 'no response');
+    state.failed('request', 'no response', CLIENT);
     state.checked('request');
     expect(state.status.health).toBe('healthy');
   });
@@ -126,7 +127,7 @@ describe('the health of an address', () => {
     const { state, clock, fail } = scene();
     fail(1);
     clock.time = 10_000;
-    state.responded(200);
+    state.responded(200, CLIENT);
     clock.time = 39_999;
     expect([state.isSettled, state.age]).toEqual([false, 29_999]);
     clock.time = 40_000;
@@ -135,7 +136,7 @@ describe('the health of an address', () => {
 
   test('is settled from the first response on if it was never failing', () => {
     const { state } = scene();
-    state.responded(200);
+    state.responded(200, CLIENT);
     expect(state.isSettled).toBe(true);
   });
 
@@ -161,9 +162,9 @@ describe('the health of an address', () => {
     const { state } = scene();
     state.checked('connection');
     expect(state.takeTraffic()).toBe(false);
-    state.responded(200);
+    state.responded(200, CLIENT);
     expect([state.takeTraffic(), state.takeTraffic()]).toEqual([true, false]);
-    state.failed('request', 'a');
+    state.failed('request', 'a', CLIENT);
     expect(state.takeTraffic()).toBe(true);
   });
 });
@@ -197,15 +198,15 @@ describe('a closed circuit', () => {
 
   test('counts a status that is listed as a failure, and names it', () => {
     const { state } = scene();
-    for (let count = 0; count < 3; count += 1) state.responded(503);
+    for (let count = 0; count < 3; count += 1) state.responded(503, CLIENT);
     expect([state.status.circuit, state.status.health]).toEqual(['closed', 'healthy']);
-    expect(state.responded(503)?.reason).toContain('503');
+    expect(state.responded(503, CLIENT)?.reason).toContain('503');
     expect(state.status.circuit).toBe('open');
   });
 
   test('stays open after a mere connection while a listed status is what requests get', () => {
     const { state, clock } = scene();
-    for (let count = 0; count < 4; count += 1) state.responded(503);
+    for (let count = 0; count < 4; count += 1) state.responded(503, CLIENT);
     clock.time = CIRCUIT.open;
     expect([state.checked('connection'), state.status.circuit]).toEqual([undefined, 'open']);
     expect(state.checked('request')?.after).toEqual(RECOVERING);
@@ -217,8 +218,8 @@ describe('a closed circuit', () => {
     fail(2);
     expect(state.status.circuit).toBe('open');
     clock.time = CIRCUIT.open;
-    state.admit({});
-    state.responded(200);
+    state.admit({ client: CLIENT });
+    state.responded(200, CLIENT);
     fail(3);
     expect(state.status.circuit).toBe('closed');
     fail(1);
@@ -237,9 +238,9 @@ describe('an open circuit', () => {
     const { state, clock, fail, admits } = scene();
     fail(4);
     clock.time = 1_000;
-    expect([admits(), state.isAdmitting, state.retryAfterMs]).toEqual([false, false, 4_000]);
+    expect([admits(), state.isAdmitting(CLIENT), state.retryAfterMs(CLIENT)]).toEqual([false, false, 4_000]);
     clock.time = 5_000;
-    expect([state.isAdmitting, state.retryAfterMs]).toEqual([true, 0]);
+    expect([state.isAdmitting(CLIENT), state.retryAfterMs(CLIENT)]).toEqual([true, 0]);
   });
 
   test('takes no notice of exchanges that began before', () => {
@@ -252,29 +253,29 @@ describe('an open circuit', () => {
   test('admits one trial; its response closes the circuit, with all failures forgotten', () => {
     const { state, openForItsTime, fail, admits } = scene();
     openForItsTime();
-    expect(state.admit({})).toEqual({ before: OPEN, after: HALF_OPEN, reason: 'refused' });
-    expect([admits(), state.isAdmitting]).toEqual([false, false]);
-    expect(state.responded(401)).toEqual({ before: HALF_OPEN, after: HEALTHY, reason: '' });
+    expect(state.admit({ client: CLIENT })).toEqual({ before: OPEN, after: HALF_OPEN, reason: 'refused' });
+    expect([admits(), state.isAdmitting(CLIENT)]).toEqual([false, false]);
+    expect(state.responded(401, CLIENT)).toEqual({ before: HALF_OPEN, after: HEALTHY, reason: '' });
     expect([admits(), admits()]).toEqual([true, true]);
     fail(3);
     expect(state.status.circuit).toBe('closed');
   });
 
   test.each([
-    ['fails', (state: AddressState) => state.failed('request', 'no response')],
-    ['gets a status that is listed', (state: AddressState) => state.responded(503)],
+    ['fails', (state: AddressState) => state.failed('request', 'no response', CLIENT)],
+    ['gets a status that is listed', (state: AddressState) => state.responded(503, CLIENT)],
   ])('opens again for its time when the trial %s', (_how, end) => {
     const { state, openForItsTime, admits } = scene();
     openForItsTime();
     admits();
     end(state);
-    expect([state.status.circuit, state.retryAfterMs, admits()]).toEqual(['open', 5_000, false]);
+    expect([state.status.circuit, state.retryAfterMs(CLIENT), admits()]).toEqual(['open', 5_000, false]);
   });
 
   test('makes the next request the trial if one ends without a result', () => {
     const { state, openForItsTime, admits } = scene();
     openForItsTime();
-    const [first, second] = [{}, {}];
+    const [first, second] = [{ client: CLIENT }, { client: CLIENT }];
     admits(first);
     state.leave(first);
     expect(admits(second)).toBe(true);
@@ -289,7 +290,7 @@ describe('an open circuit', () => {
     clock.time = 4_999;
     expect([state.checked('connection'), state.status.circuit]).toEqual([undefined, 'open']);
     clock.time = 5_000;
-    const trial = {};
+    const trial = { client: CLIENT };
     admits(trial);
     expect([state.checked('connection'), state.status.circuit]).toEqual([undefined, 'half-open']);
     state.leave(trial);
@@ -301,14 +302,14 @@ describe('an open circuit', () => {
     openForItsTime();
     expect(state.checked('request')).toEqual({ before: OPEN, after: RECOVERING, reason: '' });
     clock.time += FAILBACK;
-    expect([state.isSettled, state.isAdmitting]).toEqual([true, true]);
+    expect([state.isSettled, state.isAdmitting(CLIENT)]).toEqual([true, true]);
     expect([admits(), admits()]).toEqual([true, false]);
     expect(fail(1)).toEqual([{ before: RECOVERING, after: OPEN, reason: 'refused' }]);
-    expect([state.isSettled, state.retryAfterMs]).toEqual([false, CIRCUIT.open]);
+    expect([state.isSettled, state.retryAfterMs(CLIENT)]).toEqual([false, CIRCUIT.open]);
     clock.time += CIRCUIT.open;
     state.checked('request');
     admits();
-    expect(state.responded(200)).toEqual({ before: RECOVERING, after: HEALTHY, reason: '' });
+    expect(state.responded(200, CLIENT)).toEqual({ before: RECOVERING, after: HEALTHY, reason: '' });
   });
 
   test('is of a failing address again when checks fail after one has succeeded', () => {
@@ -329,12 +330,12 @@ describe('an open circuit', () => {
     expect(admits()).toBe(true);
     state.checkFailed('request', 'no such path');
     clock.time += 1;
-    expect(state.responded(200)?.after).toEqual(HEALTHY);
+    expect(state.responded(200, CLIENT)?.after).toEqual(HEALTHY);
   });
 
   test('stays open after a mere connection while requests get no response, but for failback', () => {
     const { state, clock } = scene();
-    for (let count = 0; count < 4; count += 1) state.failed('request', 'no response');
+    for (let count = 0; count < 4; count += 1) state.failed('request', 'no response', CLIENT);
     clock.time = FAILBACK - 1;
     expect(state.checked('connection')).toBeUndefined();
     clock.time = FAILBACK;
@@ -342,30 +343,78 @@ describe('an open circuit', () => {
   });
 });
 
+describe('a circuit that one client opened', () => {
+  const OTHER = { client: 'other' };
+
+  test('refuses no other client, and is closed by a response to another one after its time', () => {
+    const { state, clock, fail, admits } = scene();
+    fail(4);
+    expect([admits(), admits(OTHER), admits(OTHER), state.retryAfterMs(OTHER.client)]).toEqual([
+      false,
+      true,
+      true,
+      0,
+    ]);
+    expect([state.responded(200, OTHER.client), state.status.circuit]).toEqual([undefined, 'open']);
+    clock.time = CIRCUIT.open;
+    expect(state.admit(OTHER)?.after).toEqual(HALF_OPEN);
+    expect(state.responded(200, OTHER.client)?.after).toEqual(HEALTHY);
+  });
+
+  test('refuses another one once its own request has failed, for the time of the circuit', () => {
+    const { state, clock, fail, admits } = scene();
+    fail(4);
+    clock.time = 1_000;
+    expect(admits(OTHER)).toBe(true);
+    state.failed('request', 'no response', OTHER.client);
+    expect([admits(OTHER), state.retryAfterMs(OTHER.client)]).toEqual([false, 5_000]);
+  });
+
+  test('lets each client try, also while the trial of another one gets no response or has failed', () => {
+    const { state, clock, fail, admits } = scene();
+    fail(4);
+    state.failed('request', 'no response', OTHER.client);
+    clock.time = CIRCUIT.open;
+    expect([admits(), admits(), admits(OTHER), admits(OTHER)]).toEqual([true, false, true, false]);
+    state.failed('request', 'no response', CLIENT);
+    expect(admits()).toBe(false);
+    state.responded(200, OTHER.client);
+    expect([admits(), admits(OTHER), admits(OTHER)]).toEqual([false, true, true]);
+  });
+
+  test('is not put off by failures of requests that began before it opened', () => {
+    const { state, clock, fail } = scene();
+    fail(4);
+    clock.time = 4_000;
+    fail(1);
+    expect(state.retryAfterMs(CLIENT)).toBe(1_000);
+  });
+});
+
 /** An event, by what it does to a state; `running` are the requests that were admitted. */
-type Event = (state: AddressState, running: object[]) => StatusChange | undefined;
+type Event = (state: AddressState, running: { client: string }[]) => StatusChange | undefined;
 
 const EVENTS: readonly Event[] = [
   (state) => state.checked('request'),
   (state) => state.checked('connection'),
   (state) => state.checkFailed('request', 'c'),
-  (state) => state.failed('request', 'f'),
-  (state) => state.failed('connection', 'n'),
-  (state) => state.responded(200),
-  (state) => state.responded(503),
+  (state) => state.failed('request', 'f', CLIENT),
+  (state) => state.failed('connection', 'n', CLIENT),
+  (state) => state.responded(200, CLIENT),
+  (state) => state.responded(503, CLIENT),
   (state, running) => {
-    state.leave(running.pop() ?? {});
+    state.leave(running.pop() ?? { client: CLIENT });
     return undefined;
   },
   (state, running) => {
-    if (!state.isAdmitting) {
-      expect(() => state.admit({})).toThrow(GatewayError);
+    if (!state.isAdmitting(CLIENT)) {
+      expect(() => state.admit({ client: CLIENT })).toThrow(GatewayError);
       return undefined;
     }
-    const request = {};
+    const request = { client: CLIENT };
     running.push(request);
     const change = state.admit(request);
-    expect(state.isAdmitting).toBe(state.status.circuit === 'closed');
+    expect(state.isAdmitting(CLIENT)).toBe(state.status.circuit === 'closed');
     return change;
   },
 ];
@@ -375,11 +424,11 @@ test('whatever happens, changes follow each other, and an address whose circuit 
   fc.assert(
     fc.property(fc.array(step, { maxLength: 100 }), (steps) => {
       const { state, clock } = scene();
-      const running: object[] = [];
+      const running: { client: string }[] = [];
       let last: StatusChange['after'] = { health: 'unknown', circuit: 'closed' };
       for (const { event, seconds } of steps) {
         clock.time += seconds * 1_000;
-        const { retryAfterMs } = state;
+        const retryAfterMs = state.retryAfterMs(CLIENT);
         const change = event(state, running);
         expect(change?.before ?? last).toEqual(last);
         last = change?.after ?? last;

@@ -11,6 +11,7 @@ const INTERVAL = 10_000;
 const clock = { now: () => Date.now() };
 const CIRCUIT = { failures: 0.5, minimum: 20, window: 10_000, open: 5_000, statuses: [] };
 const HEALTH = { interval: INTERVAL, failback: 30_000 };
+const CLIENT = 'reporting';
 const ended = new GatewayError('draining', 'ended');
 let checks = new Cancellation();
 
@@ -75,7 +76,7 @@ describe('an address is checked', () => {
     const { times, states, pass } = scene();
     await pass(1_100);
     for (let step = 0; step < 60; step += 1) {
-      states[0]?.responded(200);
+      states[0]?.responded(200, CLIENT);
       await pass(1_000);
     }
     expect(times).toHaveLength(1);
@@ -187,7 +188,7 @@ test.each([
 ])('%s', async (_what, path, health) => {
   const { states, pass } = scene({ reply: answered(), ...(path !== undefined && { path }) });
   const [state] = states;
-  state?.failed('request', 'late');
+  state?.failed('request', 'late', CLIENT);
   // The first round passes by an address that requests have used.
   await pass(1_100 + 11_000);
   expect(state?.status.health).toBe(health);

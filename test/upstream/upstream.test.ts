@@ -23,6 +23,8 @@ const NOT_FAKED = [
 const FAILBACK_MS = 30_000;
 const GONE = 'upstream-unreachable';
 const OPEN = 'upstream-circuit-open';
+/** The client of requests that name no other one. */
+const CLIENT = 'a';
 
 /** A server that serves, and names itself in its status. */
 const serving =
@@ -48,7 +50,7 @@ function holding() {
 
 /** Opens the circuit of an address. */
 function failTwice(address: UpstreamAddress | undefined): void {
-  for (const _ of [1, 2]) address?.failed(new GatewayError(GONE, 'gone'), true);
+  for (const _ of [1, 2]) address?.failed(new GatewayError(GONE, 'gone'), true, CLIENT);
 }
 
 describe('with several addresses, a request', () => {
@@ -95,8 +97,8 @@ describe('with several addresses, a request', () => {
   test('leaves one alone for a while that has failed, although it serves again', async () => {
     const scene = open({ origins: ['http://127.0.0.1:1', 'http://127.0.0.1:2'] });
     const [first, second] = scene.upstream.addresses;
-    first?.state.failed('connection', 'gone');
-    first?.state.responded(200);
+    first?.state.failed('connection', 'gone', CLIENT);
+    first?.state.responded(200, CLIENT);
     expect(scene.upstream.preferred).toBe(second);
   });
 
@@ -105,18 +107,18 @@ describe('with several addresses, a request', () => {
     const { addresses } = scene.upstream;
     const states = addresses.map(({ state }) => state);
     const preferred = (): number => addresses.indexOf(scene.upstream.preferred) + 1;
-    states[0]?.failed('connection', 'gone');
+    states[0]?.failed('connection', 'gone', CLIENT);
     expect(preferred()).toBe(2);
-    states[1]?.failed('connection', 'gone');
-    states[2]?.failed('connection', 'gone');
+    states[1]?.failed('connection', 'gone', CLIENT);
+    states[2]?.failed('connection', 'gone', CLIENT);
     expect(preferred()).toBe(1);
-    states[2]?.responded(200);
+    states[2]?.responded(200, CLIENT);
     expect(preferred()).toBe(3);
-    states[0]?.responded(200);
+    states[0]?.responded(200, CLIENT);
     expect(preferred()).toBe(1);
-    states[1]?.responded(200);
+    states[1]?.responded(200, CLIENT);
     scene.clock.ahead += FAILBACK_MS;
-    for (const _ of [1, 2, 3]) states[0]?.failed('connection', 'gone');
+    for (const _ of [1, 2, 3]) states[0]?.failed('connection', 'gone', CLIENT);
     expect(preferred()).toBe(2);
   });
 });
@@ -168,9 +170,9 @@ describe('the circuit', () => {
     const [address] = scene.upstream.addresses;
     await until(() => address?.connections.stats.pending === 2);
     // Another change leaves them where they are.
-    address?.responded(200);
+    address?.responded(200, CLIENT);
     expect(address?.connections.stats.pending).toBe(2);
-    for (const _ of [1, 2, 3]) address?.failed(new GatewayError(GONE, 'gone'), true);
+    for (const _ of [1, 2, 3]) address?.failed(new GatewayError(GONE, 'gone'), true, CLIENT);
     expect(await Promise.all(waiting)).toEqual([OPEN, OPEN]);
     release();
     expect(await first).toBe(200);
@@ -213,7 +215,7 @@ describe('the circuit', () => {
     const scene = open({ origins: ['http://127.0.0.1:1'] });
     const [address] = scene.upstream.addresses;
     const lacking = addressMissing(Object.assign(new Error('bind'), { code: 'EADDRNOTAVAIL' }));
-    for (const _ of [1, 2, 3]) address?.failed(lacking, false);
+    for (const _ of [1, 2, 3]) address?.failed(lacking, false, CLIENT);
     expect([scene.events, address?.exchanges]).toEqual([[], 3]);
   });
 });
@@ -667,7 +669,7 @@ describe('checks', () => {
   ])('of the connection do not make up at once for a request %s', async (_what, sent, health) => {
     const { upstream } = open({ origins: [await closedPort()] });
     const [address] = upstream.addresses;
-    address?.failed(new GatewayError(GONE, 'gone'), sent);
+    address?.failed(new GatewayError(GONE, 'gone'), sent, CLIENT);
     address?.state.checked('connection');
     expect(address?.state.status.health).toBe(health);
   });

@@ -1,13 +1,13 @@
+import type { Checkpoint } from '../checkpoint.ts';
 import { finding, type PlacedFinding } from '../findings.ts';
 import { isSelected, processOf } from '../replica-name.ts';
-import type { CosignedHead } from '../segments/head-files.ts';
 import { foldersIn } from '../segments/segment.ts';
 
 interface AbsentOptions {
   readonly directory: string;
   readonly replica?: string | undefined;
   /** Heads that a witness has. */
-  readonly witnessHeads?: readonly CosignedHead[] | undefined;
+  readonly witnessHeads?: readonly Checkpoint[] | undefined;
 }
 
 /** A log that somebody has seen. */
@@ -26,7 +26,7 @@ export async function absentLogs(
   const named = heads.filter(({ replica, mayBeAhead }) => isSelected(selected, replica) && !mayBeAhead);
   const primaries = folders.map((folder) => processOf(folder).replica);
   const there = new Set(await foldersIn(directory));
-  const seen = witnessHeads.map(({ checkpoint }) => checkpoint.replica);
+  const seen = witnessHeads.map(({ replica }) => replica);
   const wanted = new Set([...named.map(({ replica }) => replica), ...seen, ...primaries]);
   const absent = [...wanted].filter((replica) => !there.has(replica));
   return absent.map((replica) => {

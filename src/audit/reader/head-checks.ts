@@ -3,11 +3,11 @@ import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { messageOf } from '../../base/error-code.ts';
 import { formatTime } from '../../base/units.ts';
-import { isSignedBy, parseCheckpoint } from '../checkpoint.ts';
+import { type Checkpoint, isSignedBy, parseCheckpoint } from '../checkpoint.ts';
 import { cosignatureOf, type WitnessKey } from '../cosignature.ts';
 import { type Finding, finding } from '../findings.ts';
 import { MOST_ERRORS } from '../segments/chain-walk.ts';
-import { type CosignedHead, cosignedHeads, type StampedHead, stampedHeads } from '../segments/head-files.ts';
+import { cosignedHeads, type StampedHead, stampedHeads } from '../segments/head-files.ts';
 import { isStamped, stampedName } from '../segments/segment.ts';
 import type { LogTree } from '../segments/tree-walk.ts';
 import { checkToken, SigningCertificateError } from '../timestamp.ts';
@@ -19,7 +19,7 @@ export interface HeadCheckOptions {
   readonly publicKeys?: readonly KeyObject[] | undefined;
   /** Witnesses whose cosignatures are checked, with `publicKeys`; and heads that a witness has. */
   readonly witnesses?: readonly WitnessKey[] | undefined;
-  readonly witnessHeads?: readonly CosignedHead[] | undefined;
+  readonly witnessHeads?: readonly Checkpoint[] | undefined;
   /** PEM: the authorities of time stamps, which are checked with `publicKeys`. */
   readonly timestampAuthorities?: string | undefined;
 }
@@ -149,7 +149,7 @@ export class HeadChecks {
     if (witnesses !== undefined && segment !== undefined) {
       for await (const head of cosignedHeads(this.#folder, segment)) {
         // One that is not in the file of its segment was put there by somebody, who could have left it out as well.
-        if (lastOf(head.checkpoint) > this.#cosigned.end) this.#expectCosigned(head);
+        if (lastOf(head) > this.#cosigned.end) this.#expectCosigned(head);
       }
     }
     if (timestampAuthorities === undefined) return;
@@ -215,7 +215,7 @@ export class HeadChecks {
   }
 
   /** Heads that no witness cosigned say nothing. */
-  #expectCosigned({ checkpoint }: CosignedHead): void {
+  #expectCosigned(checkpoint: Checkpoint): void {
     const { replica, first, size, root } = checkpoint;
     if (replica !== this.#replica || size === 0) return;
     const cosignature = cosignatureOf(checkpoint, this.#options.witnesses ?? []);

@@ -1,12 +1,13 @@
 import { join } from 'node:path';
+import type { Checkpoint } from '../checkpoint.ts';
 import { NEWLINE } from '../line.ts';
 import { type Digest, inclusionProof, LeafRange, type MerkleTree } from '../merkle.ts';
 import { type ProvenRecord, parseRequestRecord, proofText, type RequestProof } from '../proof.ts';
 import { ChainWalk, type WalkedBatch, walkFile } from '../segments/chain-walk.ts';
-import { type CosignedHead, cosignedHeads } from '../segments/head-files.ts';
+import { cosignedHeads } from '../segments/head-files.ts';
 import { foldersIn, type Segment, type SegmentHeader, segmentsIn } from '../segments/segment.ts';
 import { readBlocks } from '../segments/segment-reader.ts';
-import { type LogTree, type SignedHead, TreeWalk, treeOf } from '../segments/tree-walk.ts';
+import { type LogTree, TreeWalk, treeOf } from '../segments/tree-walk.ts';
 
 interface ProveOptions {
   readonly directory: string;
@@ -112,10 +113,10 @@ async function cosignedHeadOver(
   folder: string,
   segments: readonly Segment[],
   seq: number,
-): Promise<CosignedHead | undefined> {
+): Promise<Checkpoint | undefined> {
   for (const { first } of segments) {
     for await (const head of cosignedHeads(folder, first)) {
-      if (head.checkpoint.first <= seq && seq < head.checkpoint.first + head.checkpoint.size) return head;
+      if (head.first <= seq && seq < head.first + head.size) return head;
     }
   }
   return undefined;
@@ -129,13 +130,13 @@ class ProofPath {
   #first = 0;
   #record: { readonly line: string; readonly after: LeafRange } | undefined;
   readonly #trees: TreeWalk;
-  readonly #target: CosignedHead | undefined;
+  readonly #target: Checkpoint | undefined;
   #cosigned: ProvenRecord | undefined;
   /** The proof up to the first signed head; undefined: none came. */
   signed: ProvenRecord | undefined;
 
   /** `target`: the cosigned head to lead to. */
-  constructor(replica: string, seq: number, target: CosignedHead | undefined) {
+  constructor(replica: string, seq: number, target: Checkpoint | undefined) {
     this.#seq = seq;
     this.#target = target;
     this.#trees = new TreeWalk({ replica, keys: undefined, onLeaf: (leaf, line) => this.#add(leaf, line) });
@@ -145,9 +146,9 @@ class ProofPath {
   take(batch: WalkedBatch, header: SegmentHeader | undefined): ProvenRecord | undefined {
     if (batch.line === 1) this.#begin(header && treeOf(header));
     const { head } = this.#trees.take(batch, header);
-    this.signed ??= head && this.#upTo(head);
+    this.signed ??= head && this.#upTo(head.checkpoint);
     const size = this.#trees.tree?.tree.size ?? 0;
-    const isPast = this.#target === undefined || size >= this.#target.checkpoint.size;
+    const isPast = this.#target === undefined || size >= this.#target.size;
     return this.#cosigned ?? (isPast ? this.signed : undefined);
   }
 
@@ -164,7 +165,7 @@ class ProofPath {
       this.#record = { line: line.toString(), after: new LeafRange(this.#before.size + 1) };
     } else this.#before?.add(leaf);
     // A cosigned head of another log is not a head of this one.
-    const { size, root } = this.#target?.checkpoint ?? {};
+    const { size, root } = this.#target ?? {};
     const tree = this.#trees.tree?.tree;
     if (this.#target !== undefined && size === tree?.size && root === tree?.root) {
       this.#cosigned ??= this.#upTo(this.#target);
@@ -172,10 +173,10 @@ class ProofPath {
   }
 
   /** Undefined: the record is not under that head. */
-  #upTo({ checkpoint, note }: SignedHead | CosignedHead): ProvenRecord | undefined {
+  #upTo({ first, size, note }: Checkpoint): ProvenRecord | undefined {
     const [before, record] = [this.#before, this.#record];
-    if (before === undefined || record?.after.end !== checkpoint.size) return undefined;
-    if (checkpoint.first !== this.#first) return undefined;
+    if (before === undefined || record?.after.end !== size) return undefined;
+    if (first !== this.#first) return undefined;
     return { record: record.line, proof: proofText(before.size, inclusionProof(before, record.after), note) };
   }
 }

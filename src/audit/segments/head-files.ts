@@ -3,18 +3,12 @@ import { lstat, open } from 'node:fs/promises';
 import { join } from 'node:path';
 import { ignoreAbsent } from '../../base/expected-errors.ts';
 import { parseJson } from '../../base/json.ts';
-import { type Checkpoint, noteOfLine, parseCheckpoint } from '../checkpoint.ts';
+import { type Checkpoint, checkpointIn } from '../checkpoint.ts';
 import { linesOf, NEWLINE } from '../line.ts';
 import { cosignedName, segmentsIn, stampedName } from './segment.ts';
 import { NotRegularError, readBlocks } from './segment-reader.ts';
 
 const { O_APPEND, O_CREAT, O_NOFOLLOW, O_NONBLOCK, O_RDWR } = constants;
-
-/** A head that a witness may have cosigned: nothing of it is to be believed before its signatures are checked. */
-export interface CosignedHead {
-  readonly checkpoint: Checkpoint;
-  readonly note: string;
-}
 
 /**
  * Appends the line of a cosigned or time-stamped head to the file with those of its segment, durably.
@@ -37,17 +31,16 @@ export async function appendHead(folder: string, name: string, line: string): Pr
 }
 
 /**
- * The cosigned heads of a segment in their order, as they are at the first call; none if there is no file. Other lines
- * are left out.
+ * The lines of a file with heads, as it is at the first call; none if there is no file.
  * @throws Error if the file cannot be read
  */
-export async function* cosignedHeads(folder: string, segment: number): AsyncGenerator<CosignedHead, void> {
-  const path = join(folder, cosignedName(segment));
+async function* linesOfFile(path: string): AsyncGenerator<string, void> {
   try {
     // Heads that come later are of records that the reader may have missed.
     let { size: left } = await lstat(path);
     for await (const { bytes } of readBlocks(path)) {
-      yield* cosignedHeadsIn(bytes.subarray(0, left));
+      const known = bytes.subarray(0, left);
+      for (const [start, end] of linesOf(known)) yield known.toString('utf8', start, end);
       left -= bytes.length;
       if (left <= 0) return;
     }
@@ -56,13 +49,21 @@ export async function* cosignedHeads(folder: string, segment: number): AsyncGene
   }
 }
 
-/** The cosigned heads in lines; what is none is left out. */
-export function* cosignedHeadsIn(bytes: Buffer): Generator<CosignedHead, void> {
-  for (const [start, end] of linesOf(bytes)) {
-    const note = noteOfLine(bytes.toString('utf8', start, end));
-    const checkpoint = note === undefined ? undefined : parseCheckpoint(note);
-    if (note !== undefined && checkpoint !== undefined) yield { checkpoint, note };
+/**
+ * The heads of a segment that a witness may have cosigned, in their order: nothing of them is to be believed before
+ * their signatures are checked. Other lines are left out.
+ * @throws Error if the file cannot be read
+ */
+export async function* cosignedHeads(folder: string, segment: number): AsyncGenerator<Checkpoint, void> {
+  for await (const line of linesOfFile(join(folder, cosignedName(segment)))) {
+    const checkpoint = checkpointIn(line);
+    if (checkpoint !== undefined) yield checkpoint;
   }
+}
+
+/** The checkpoints in lines; what is none is left out. */
+export function checkpointsIn(lines: string): Checkpoint[] {
+  return lines.split('\n').flatMap((line) => checkpointIn(line) ?? []);
 }
 
 /** A signed head with a time stamp: nothing of it is to be believed before both are checked. */
@@ -86,16 +87,10 @@ export async function* stampedHeads(
   path: string,
 ): AsyncGenerator<readonly [line: number, head: StampedHead], void> {
   let line = 0;
-  try {
-    for await (const { bytes } of readBlocks(path)) {
-      for (const [start, end] of linesOf(bytes)) {
-        line += 1;
-        const head = stampOf(bytes.toString('utf8', start, end));
-        if (head !== undefined) yield [line, head];
-      }
-    }
-  } catch (error) {
-    ignoreAbsent(error);
+  for await (const text of linesOfFile(path)) {
+    line += 1;
+    const head = stampOf(text);
+    if (head !== undefined) yield [line, head];
   }
 }
 

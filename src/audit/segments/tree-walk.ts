@@ -1,5 +1,5 @@
 import type { KeyObject } from 'node:crypto';
-import { type Checkpoint, isSignedBy, noteOfLine, parseCheckpoint } from '../checkpoint.ts';
+import { type Checkpoint, checkpointIn, isSignedBy } from '../checkpoint.ts';
 import { type Finding, finding } from '../findings.ts';
 import { headOf, linesOf, lineType } from '../line.ts';
 import { type Digest, digestText, leafHash, MerkleTree, parseDigest } from '../merkle.ts';
@@ -31,7 +31,6 @@ export function treeOf({ first, tree }: SegmentHeader): LogTree | undefined {
 /** A checkpoint that is signed, and has the root of the records before it. */
 export interface SignedHead {
   readonly checkpoint: Checkpoint;
-  readonly note: string;
   /** Number of its line in the segment: it covers the lines before it, and none behind it. */
   readonly line: number;
 }
@@ -184,9 +183,8 @@ export class TreeWalk {
   #check(text: string, line: number): SignedHead | Finding {
     const { replica, keys } = this.#options;
     const { first = 0, tree = MerkleTree.empty() } = this.#current ?? {};
-    const note = noteOfLine(text);
-    const checkpoint = note === undefined ? undefined : parseCheckpoint(note);
-    if (note === undefined || checkpoint === undefined) return finding('checkpoint-malformed');
+    const checkpoint = checkpointIn(text);
+    if (checkpoint === undefined) return finding('checkpoint-malformed');
     if (keys !== undefined && !isSignedBy(checkpoint, keys)) return finding('checkpoint-invalid');
     const isOwn = checkpoint.replica === replica && checkpoint.first === first;
     if (!isOwn || checkpoint.size !== tree.size || checkpoint.root !== tree.root) {
@@ -199,6 +197,6 @@ export class TreeWalk {
     this.#signedSize = tree.size;
     [this.#earliest, this.#latest] = ['', ''];
     this.#since = line + 1;
-    return { checkpoint, note, line };
+    return { checkpoint, line };
   }
 }

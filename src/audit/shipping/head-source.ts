@@ -1,4 +1,4 @@
-import { CHECKPOINT_START, noteOfLine, parseCheckpoint } from '../checkpoint.ts';
+import { CHECKPOINT_START, type Checkpoint, checkpointIn } from '../checkpoint.ts';
 import type { AuditKeys } from '../keys.ts';
 import { consistencyProof, type Digest, LeafRange, leafHash, type MerkleTree } from '../merkle.ts';
 import { type SealedBatch, SealedBatches } from '../reader/sealed-batches.ts';
@@ -212,9 +212,8 @@ export class HeadSource implements Source<HeadSubmission> {
       const bytes = Buffer.from(line);
       this.#add(tree, leafHash(bytes, 0, bytes.length), time);
     }
-    const note = headIn(lines);
-    const checkpoint = note === undefined ? undefined : parseCheckpoint(note);
-    if (note === undefined || checkpoint?.size !== tree.size || checkpoint.first !== this.#first) return;
+    const checkpoint = headIn(lines);
+    if (checkpoint?.size !== tree.size || checkpoint.first !== this.#first) return;
     if (checkpoint.root !== tree.root) {
       this.#isForged = true;
       return;
@@ -222,7 +221,7 @@ export class HeadSource implements Source<HeadSubmission> {
     const position = { seq: seal.last, hmac: seal.hmac };
     const after = new LeafRange(tree.size);
     const proof = this.#proof();
-    this.#head = { tree: tree.copy(), after, note, position, segment: this.#segment, proof };
+    this.#head = { tree: tree.copy(), after, note: checkpoint.note, position, segment: this.#segment, proof };
   }
 
   /** The proof up to the present tree. */
@@ -268,8 +267,8 @@ function proofOf({ proof }: NewestHead, old: number): readonly Digest[] {
 }
 
 /** The signed head in the lines of a batch; undefined: there is none. */
-function headIn(lines: string): string | undefined {
+function headIn(lines: string): Checkpoint | undefined {
   const start = lines.lastIndexOf(`\n${CHECKPOINT_START}`) + 1;
   if (start === 0 && !lines.startsWith(CHECKPOINT_START)) return undefined;
-  return noteOfLine(lines.slice(start, lines.indexOf('\n', start)));
+  return checkpointIn(lines.slice(start, lines.indexOf('\n', start)));
 }

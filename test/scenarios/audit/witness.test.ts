@@ -1,7 +1,7 @@
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect, test } from '@jest/globals';
-import { cosignedHeadsIn } from '../../../src/audit/segments/head-files.ts';
+import { checkpointsIn } from '../../../src/audit/segments/head-files.ts';
 import { defaultSettings } from '../../../src/simulator/settings.ts';
 import { AUDIT_KEY, useFolders } from '../../support/audit-log.ts';
 import { closing } from '../../support/closing.ts';
@@ -61,7 +61,7 @@ test('a gateway with workers serves while its witness is away, and is cosigned w
   expect(await controlText('/readyz?verbose')).not.toMatch(/audit-sink-witness.*ECONNREFUSED/);
   await gateway.close();
   const heads = await witness.checkpoints();
-  const replicas = [...cosignedHeadsIn(Buffer.from(heads))].map(({ checkpoint }) => checkpoint.replica);
+  const replicas = checkpointsIn(heads).map(({ replica }) => replica);
   expect(replicas.sort()).toEqual([REPLICA, `${REPLICA}@1`, `${REPLICA}@2`]);
   await writeFile(join(place, 'heads'), heads);
   const keys = ['--public-key', join(place, 'signing.pub'), '--witness-key', join(place, 'witness')];

@@ -1,5 +1,9 @@
 import { describe, expect, test } from '@jest/globals';
+import { call } from '../../support/client-call.ts';
+import { closing } from '../../support/closing.ts';
+import { startGateway } from '../../support/gateway.ts';
 import { outcomeOf } from '../../support/scene.ts';
+import { startUpstream } from '../../support/scripted-upstream.ts';
 import { until } from '../../support/until.ts';
 import { startAvailability } from './availability-scene.ts';
 
@@ -72,6 +76,31 @@ describe('an upstream whose connections fail', () => {
     await relays[0]?.set('open');
     await until(async () => (await outcomeOf(await get())) === '200');
   });
+});
+
+test('a client that opens it by what it sends is refused alone, and others are served', async () => {
+  const upstream = await startUpstream((req, res) => {
+    if (req.url === '/poison') req.socket.destroy();
+    else res.end('ok');
+  });
+  closing.push(() => upstream.close());
+  const settings = { tls: { allowPlaintext: true }, health: { interval: 'off' }, circuit: CIRCUIT };
+  const clients = ['127.0.0.2', '127.0.0.3'].map((address) => ({
+    id: address,
+    identify: { addresses: [address] },
+    allow: [{ deployment: 'up' }],
+  }));
+  const gateway = await startGateway(
+    { up: { origin: upstream.origin, settings } },
+    { anonymous: false, clients },
+  );
+  closing.push(() => gateway.close());
+  const ask = async (from: string, target: string) => (await call(gateway, { from, target })).status;
+  // Each is sent twice.
+  for (let count = 0; count < 2; count += 1) expect(await ask('127.0.0.2', '/poison')).toBe(502);
+  expect(await ask('127.0.0.2', '/')).toBe(503);
+  const served = await Promise.all(Array.from({ length: 4 }, () => ask('127.0.0.3', '/')));
+  expect(served).toEqual(Array(4).fill(200));
 });
 
 describe('responses of an upstream', () => {
