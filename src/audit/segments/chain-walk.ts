@@ -6,7 +6,7 @@ import { isAdmin, lineType, NEWLINE, seqEnd, seqOf } from '../line.ts';
 import type { Digest } from '../merkle.ts';
 import { checkSeal, GENESIS, LARGEST_BATCH, parseSeal, type Seal } from '../seal.ts';
 import { parseAdmin } from './admin-records.ts';
-import { parseHeader, type SegmentHeader, segmentName } from './segment.ts';
+import { parseHeader, type Segment, type SegmentHeader, segmentName } from './segment.ts';
 import { SegmentReader } from './segment-reader.ts';
 
 /** Integrity errors of one segment that are reported. */
@@ -20,6 +20,8 @@ export interface IntegrityError extends Finding {
 
 /** Lines of a segment up to a seal, or after the last one. */
 export interface WalkedBatch {
+  /** The header of the segment; undefined: its first line is none. */
+  readonly header: SegmentHeader | undefined;
   /** Undefined: the line is no seal any more, or there is none. */
   readonly seal: Seal | undefined;
   /** `hmac` of the previous seal. */
@@ -204,7 +206,8 @@ export class ChainWalk {
   #unsealedBatch(lines: Buffer): WalkedBatch {
     const { line, errors } = this.#batch;
     const unsealed = { seal: undefined, leaves: undefined, trust: 'refused', admin: [] } as const;
-    return { ...unsealed, previous: this.#previous, lines, errors: errors.splice(0), line };
+    const [header, previous] = [this.#header, this.#previous];
+    return { ...unsealed, header, previous, lines, errors: errors.splice(0), line };
   }
 
   /** Reads a line; true: it is a seal, which is left to the caller. */
@@ -277,7 +280,8 @@ export class ChainWalk {
     this.#stopped = isSealed && last !== undefined && parseAdmin(last)?.event === 'stop';
     this.#batch = new OpenBatch(this.#line + 1);
     const trust = isSealed ? 'sealed' : asSealed ? 'unchecked' : 'refused';
-    return { seal, previous, lines, leaves, trust, admin: isSealed ? admin : [], errors, line: at };
+    const believed = isSealed ? admin : [];
+    return { header: this.#header, seal, previous, lines, leaves, trust, admin: believed, errors, line: at };
   }
 
   /** `asSealed`: the seal is for just these lines, and the key of the segment made it, unless that is unknown. */
@@ -338,6 +342,24 @@ export interface Archive {
   readonly keys: AuditKeys;
 }
 
+/**
+ * Walks through a segment with the key of its log. `failure`: why it could not be read to its end; undefined: it was.
+ * `take`: as `walkFile` has it.
+ */
+export async function walkSegment(
+  { folder, replica, keys }: Archive,
+  { name, first }: Pick<Segment, 'name' | 'first'>,
+  take: (batch: WalkedBatch, walk: ChainWalk) => unknown,
+): Promise<{ readonly walk: ChainWalk; readonly failure: unknown }> {
+  const walk = new ChainWalk({ keys: [keys], replica, first });
+  try {
+    await walkFile(walk, join(folder, name), (batch) => take(batch, walk));
+    return { walk, failure: undefined };
+  } catch (failure) {
+    return { walk, failure };
+  }
+}
+
 /** The header of the segment with that first record; undefined: no seal of the key covers it. */
 export type SealedHeaders = (first: number) => Promise<SegmentHeader | undefined>;
 
@@ -345,24 +367,18 @@ export type SealedHeaders = (first: number) => Promise<SegmentHeader | undefined
 export function sealedHeaders(archive: Archive): SealedHeaders {
   const known = new Map<number, SegmentHeader>();
   return async (first) => {
-    const header = known.get(first) ?? (await sealedHeader(archive, segmentName(first), first));
+    const header = known.get(first) ?? (await sealedHeader(archive, { name: segmentName(first), first }));
     if (header !== undefined) known.set(first, header);
     return header;
   };
 }
 
-/** The header of a segment, if a seal of the key covers it. */
+/** The header of a segment, if a seal of the key covers it. One that cannot be read has no header to trust. */
 export async function sealedHeader(
-  { folder, replica, keys }: Archive,
-  name: string,
-  first: number,
+  archive: Archive,
+  segment: Pick<Segment, 'name' | 'first'>,
 ): Promise<SegmentHeader | undefined> {
-  const walk = new ChainWalk({ keys: [keys], replica, first });
-  try {
-    await walkFile(walk, join(folder, name), () => walk.seals > 0);
-  } catch (error) {
-    reportDefect(error);
-    // A segment that cannot be read has no header to trust.
-  }
+  const { walk, failure } = await walkSegment(archive, segment, (_, { seals }) => seals > 0);
+  if (failure !== undefined) reportDefect(failure);
   return walk.seals > 0 ? walk.header : undefined;
 }
