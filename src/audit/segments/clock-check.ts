@@ -1,6 +1,5 @@
 import { join } from 'node:path';
 import { z } from 'zod';
-import { reportDefect } from '../../base/expected-errors.ts';
 import { type Archive, type SealedHeaders, sealedHeaders } from './chain-walk.ts';
 import { MOST_SEQ, segmentsIn } from './segment.ts';
 import { SignedFile } from './signed-file.ts';
@@ -99,7 +98,7 @@ export class ClockCheck {
 
   /** For how long it has been seen, in milliseconds. A file that no gateway wrote says nothing. */
   async #accepted({ segment }: Gap): Promise<number> {
-    const { value, isSigned } = (await this.#file.read().catch(reportDefect)) ?? {};
-    return isSigned === true && value?.segment === segment ? value.ms : 0;
+    const seen = await this.#file.trusted();
+    return seen?.segment === segment ? seen.ms : 0;
   }
 }
