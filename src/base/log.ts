@@ -1,6 +1,8 @@
+import { constants, fstatSync, openSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { type Logger, pino, stdTimeFunctions } from 'pino';
 import { errorCode } from './error-code.ts';
+import { ignoreSystemError } from './expected-errors.ts';
 import { printableLines } from './printable.ts';
 
 const require = createRequire(import.meta.url);
@@ -48,7 +50,8 @@ function plain(_key: string, value: unknown): unknown {
   return typeof value === 'string' ? printableLines(value) : value;
 }
 
-function synchronous(dest: number): LogTarget {
+function synchronous(fd: number): LogTarget {
+  const dest = ownDescription(fd);
   // Otherwise sonic-boom sleeps while a pipe is full, and nothing is served until somebody reads it.
   const retryEAGAIN = (): boolean => false;
   const stream = pino.destination({ dest, sync: true, maxLength: BACKLOG, retryEAGAIN });
@@ -69,4 +72,19 @@ function synchronous(dest: number): LogTarget {
     if (tries >= MAX_TRIES_AT_END) retry.unref();
   });
   return stream;
+}
+
+/**
+ * Opens a pipe once more. Otherwise a worker that ends, which puts the pipe back as it found it, would make the writes of
+ * all processes wait while it is full.
+ */
+function ownDescription(fd: number): number {
+  const { O_APPEND, O_NONBLOCK, O_WRONLY } = constants;
+  try {
+    return fstatSync(fd).isFIFO() ? openSync(`/proc/self/fd/${fd}`, O_WRONLY | O_APPEND | O_NONBLOCK) : fd;
+  } catch (error) {
+    // Another user's pipe, or not Linux.
+    ignoreSystemError(error);
+    return fd;
+  }
 }
