@@ -1,5 +1,6 @@
 import { createRequire } from 'node:module';
 import { type Logger, pino, stdTimeFunctions } from 'pino';
+import { errorCode } from './error-code.ts';
 import { printableLines } from './printable.ts';
 
 const require = createRequire(import.meta.url);
@@ -9,6 +10,10 @@ export type Log = Pick<Logger, 'debug' | 'info' | 'warn' | 'error' | 'level'>;
 
 /** Buffered bytes while stderr cannot be written; later lines are dropped. */
 const BACKLOG = 1024 * 1024;
+/** Pause before a full pipe is tried again, in milliseconds. */
+const RETRY_MS = 100;
+/** Tries for which the end of the process waits. */
+const MAX_TRIES_AT_END = 10;
 
 /** Form of log lines: time in RFC 3339, level as a word. */
 export const logOptions = {
@@ -44,8 +49,24 @@ function plain(_key: string, value: unknown): unknown {
 }
 
 function synchronous(dest: number): LogTarget {
-  const stream = pino.destination({ dest, sync: true, maxLength: BACKLOG });
+  // Otherwise sonic-boom sleeps while a pipe is full, and nothing is served until somebody reads it.
+  const retryEAGAIN = (): boolean => false;
+  const stream = pino.destination({ dest, sync: true, maxLength: BACKLOG, retryEAGAIN });
+  let retry: NodeJS.Timeout | undefined;
+  let tries = 0;
+  const writeRest = (): void => {
+    retry = undefined;
+    tries += 1;
+    stream.write('');
+  };
+  stream.on('write', () => {
+    tries = 0;
+  });
   // Without a listener, a write error (full disk, closed terminal) would throw in the logging caller.
-  stream.on('error', () => undefined);
+  stream.on('error', (error: unknown) => {
+    if (errorCode(error) !== 'EAGAIN') return;
+    retry ??= setTimeout(writeRest, RETRY_MS);
+    if (tries >= MAX_TRIES_AT_END) retry.unref();
+  });
   return stream;
 }

@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto';
 import { existsSync } from 'node:fs';
-import { readFile } from 'node:fs/promises';
+import { readFile, stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { isNativeError } from 'node:util/types';
 import type { z } from 'zod';
@@ -13,6 +13,10 @@ import { type Config, includeSchema } from './schema.ts';
 import { schemaIssues } from './schema-issues.ts';
 import { configSchema } from './section-issues.ts';
 import { readYaml, type YamlSource } from './yaml-source.ts';
+
+/** The permission to write of users who are neither the owner nor of the group. */
+const OTHERS_WRITE = 0o002;
+const WRITABLE = 'can be written by any user, who could send the credentials elsewhere: run chmod o-w on it';
 
 /** A valid configuration with the source positions of its parts. */
 export interface CheckedConfig {
@@ -60,14 +64,16 @@ export async function loadConfig(file: string): Promise<Config> {
 }
 
 /**
- * Does the same as `loadConfig`, and keeps the source positions for further issues. `trust`: included files that others
- * could exchange are refused; undefined: they are not.
+ * Does the same as `loadConfig`, and keeps the source positions for further issues. `trust`: a file that any user can
+ * write is refused, and an included one that others could exchange; undefined: they are not.
  * @throws ConfigError with every issue, or if a file cannot be read
  */
 export async function loadLocated(file: string, trust?: FileTrust): Promise<LocatedConfig> {
   // Before the content is read: a file that changes in between is read again then.
   const state = await stateOf([file]);
-  return assembled(await readText(file), file, trust, state);
+  const text = await readText(file);
+  if (trust !== undefined && ((await stat(file)).mode & OTHERS_WRITE) !== 0) throw refused(file, WRITABLE);
+  return assembled(text, file, trust, state);
 }
 
 /**
@@ -191,7 +197,11 @@ function decoded(content: Uint8Array, file: string): string {
 }
 
 function unreadable(file: string, error: unknown): ConfigError {
-  return new ConfigError([{ file, line: 1, column: 1, path: '', message: whyUnreadable(file, error) }]);
+  return refused(file, whyUnreadable(file, error));
+}
+
+function refused(file: string, message: string): ConfigError {
+  return new ConfigError([{ file, line: 1, column: 1, path: '', message }]);
 }
 
 function whyUnreadable(file: string, error: unknown): string {

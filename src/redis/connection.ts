@@ -44,6 +44,8 @@ export type Scripts = Record<string, { lua: string; numberOfKeys?: number; readO
 const SILENCE_MS = 1_000;
 /** Maximum pause between two attempts to connect, in milliseconds. */
 const RETRY_MS = 500;
+/** Maximum size of a reply or message in bytes: more than a collector of audit records reads at once. */
+export const MAX_REPLY = 16 * 2 ** 20;
 /** Maximum wait for the end of a connection, in milliseconds. */
 const END_MS = 500;
 /** Interval between checks of a Redis that is still loading its data, in milliseconds. */
@@ -63,9 +65,9 @@ export function connectCommands(options: RedisOptions, scripts: Scripts): Comman
   const client: ClientOptions = { ...clientOptions(options), retryStrategy: pause, scripts };
   switch (servers.kind) {
     case 'single':
-      return withErrorListener(new Redis({ ...client, ...servers.address, db: servers.database }));
+      return guarded(new Redis({ ...client, ...servers.address, db: servers.database }));
     case 'sentinel':
-      return withErrorListener(
+      return guarded(
         new Redis({
           ...client,
           ...sentinelOptions(options, servers),
@@ -81,7 +83,7 @@ export function connectCommands(options: RedisOptions, scripts: Scripts): Comman
         clusterRetryStrategy: pause,
         slotsRefreshTimeout: SILENCE_MS,
         scripts,
-      }).on('+node', (node: Redis) => withErrorListener(node));
+      }).on('+node', (node: Redis) => guarded(node));
   }
 }
 
@@ -94,9 +96,9 @@ export function connectMessages(options: RedisOptions, commands: Commands): Redi
   const client: ClientOptions = { ...clientOptions(options), retryStrategy: null };
   switch (servers.kind) {
     case 'single':
-      return withErrorListener(new Redis({ ...client, ...servers.address }));
+      return guarded(new Redis({ ...client, ...servers.address }));
     case 'sentinel':
-      return withErrorListener(
+      return guarded(
         new Redis({
           ...client,
           ...sentinelOptions(options, servers),
@@ -104,16 +106,39 @@ export function connectMessages(options: RedisOptions, commands: Commands): Redi
         }),
       );
     case 'cluster':
-      return withErrorListener(new Redis({ ...client, ...anyNode(commands, servers.nodes) }));
+      return guarded(new Redis({ ...client, ...anyNode(commands, servers.nodes) }));
   }
 }
 
-/**
- * Adds an error listener to each socket. ioredis listens for the first error only; TLS can have two (the
- * check of the certificate, then the server's alert), and an error without a listener is uncaught.
- */
-function withErrorListener(connection: Redis): Redis {
-  return connection.on('error', () => connection.stream?.on('error', () => undefined));
+/** Guards each socket of a connection against what may come from it. */
+function guarded(connection: Redis): Redis {
+  return connection
+    .on('connect', () => boundReplies(connection))
+    .on('error', () => {
+      // ioredis listens for the first error only; TLS can have two (the check of the certificate, then the server's
+      // alert), and an error without a listener is uncaught.
+      connection.stream?.on('error', () => undefined);
+    });
+}
+
+/** Closes a connection on which a reply or message does not end: it would be kept until the process is out of memory. */
+function boundReplies(connection: Redis): void {
+  const { stream } = connection;
+  let waiting = 0;
+  let bytes = 0;
+  const whole = (): void => {
+    bytes = 0;
+  };
+  connection.on('message', whole);
+  stream.once('close', () => connection.off('message', whole));
+  // Before and after the listener of ioredis, which takes the commands from the queue that have their replies.
+  stream.prependListener('data', () => {
+    waiting = connection.commandQueue.length;
+  });
+  stream.on('data', ({ length }: Buffer) => {
+    bytes = connection.commandQueue.length < waiting ? 0 : bytes + length;
+    if (bytes > MAX_REPLY) stream.destroy(new Error(`a reply has more than ${MAX_REPLY / 2 ** 20} MiB`));
+  });
 }
 
 function clientOptions({ username, password, tls }: RedisOptions): ClientOptions {

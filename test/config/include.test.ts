@@ -185,6 +185,15 @@ describe('included files', () => {
   });
 });
 
+test('a configuration of a gateway that any user can write is refused, one of a group is not', async () => {
+  await writeAll({ 'a.yaml': '' });
+  await chmod(main, 0o664);
+  expect((await loadLocated(main, {})).config.clients).toHaveLength(1);
+  await chmod(main, 0o646);
+  await expect(loadLocated(main, {})).rejects.toThrow(`${main}:1:1 (file): can be written by any user`);
+  expect((await loadLocated(main)).config.clients).toHaveLength(1);
+});
+
 describe('include', () => {
   test.each([
     ['a name without a wildcard', 'parts/none.yaml', 'parts/none.yaml does not exist'],

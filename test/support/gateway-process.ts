@@ -22,6 +22,9 @@ export interface GatewayProcess extends AsyncDisposable {
   readonly printed: readonly string[];
   /** The log lines among them, parsed. */
   readonly logged: Record<string, unknown>[];
+  /** Reads no more of stderr until `readLog`. */
+  pauseLog(): void;
+  readLog(): void;
   /** Resolves to the exit status when the process has ended; undefined: a signal ended it. */
   readonly ended: Promise<number | undefined>;
   /** The sum of a metric over all series that have these labels. */
@@ -72,11 +75,12 @@ export async function startGatewayProcess(
     await rm(folder, { recursive: true, force: true });
   };
   const close = (): Promise<void> => end('SIGINT');
+  const lines = createInterface(child.stderr);
   const { listen, control } = await new Promise<{
     listen: string | string[];
     control: string;
   }>((resolve, reject) => {
-    createInterface(child.stderr)
+    lines
       .on('line', (line) => {
         printed.push(line);
         // Node.js itself prints lines that are no JSON.
@@ -99,6 +103,8 @@ export async function startGatewayProcess(
     configFile,
     printed,
     logged,
+    pauseLog: () => void lines.pause(),
+    readLog: () => void lines.resume(),
     ended,
     metric: (name, labels = {}) => metricOf(control, name, labels),
     memory: async () => {

@@ -1,0 +1,67 @@
+import { createServer, type Socket } from 'node:net';
+import { expect, test } from '@jest/globals';
+import { connectCommands, connectMessages, ended, MAX_REPLY } from '../../../src/redis/connection.ts';
+import { closing } from '../../support/closing.ts';
+import { listenOnLoopback } from '../../support/loopback-server.ts';
+import { startRedis } from '../../support/redis.ts';
+import { redisOptions, single } from '../../support/redis-store.ts';
+
+const CHUNK = Buffer.alloc(2 ** 20, 'a');
+/** What the buffers of sockets can take besides. */
+const BUFFERS = 16 * 2 ** 20;
+
+/** Starts a reply to the first command, which it never ends; resolves to the bytes that were taken of it. */
+async function startEndless(begin: string): Promise<{ port: number; taken: Promise<number> }> {
+  const { promise: taken, resolve } = Promise.withResolvers<number>();
+  const send = (socket: Socket): void => {
+    let sent = 0;
+    const pump = (): void => {
+      while (sent < MAX_REPLY + BUFFERS && !socket.destroyed && socket.write(CHUNK)) sent += CHUNK.length;
+      if (sent >= MAX_REPLY + BUFFERS) resolve(sent);
+    };
+    socket.on('close', () => resolve(sent));
+    socket.on('error', () => resolve(sent));
+    socket.on('drain', pump);
+    socket.once('data', () => {
+      socket.write(begin);
+      pump();
+    });
+  };
+  const server = await listenOnLoopback(createServer(send));
+  closing.push(() => server.close());
+  return { port: server.port, taken };
+}
+
+test.each([
+  ['of commands', connectCommands],
+  [
+    'of messages',
+    (options: ReturnType<typeof redisOptions>) => {
+      const commands = connectCommands(redisOptions(single(1)), {});
+      closing.push(() => ended(commands));
+      return connectMessages(options, commands);
+    },
+  ],
+])('a reply without end on the connection %s is not kept', async (_which, connect) => {
+  const { port, taken } = await startEndless('$2000000000\r\n');
+  const connection = connect(redisOptions(single(port)), {});
+  closing.push(() => ended(connection));
+  expect(await taken).toBeLessThan(MAX_REPLY + BUFFERS);
+});
+
+test('replies that are whole may have any size together', async () => {
+  const redis = await startRedis();
+  closing.push(() => redis.close());
+  const commands = connectCommands(redisOptions(single(redis.port)), {});
+  closing.push(() => ended(commands));
+  const errors: Error[] = [];
+  commands.on('error', (error: Error) => errors.push(error));
+  await new Promise((resolve) => commands.once('ready', resolve));
+  const value = 'a'.repeat(2 ** 20);
+  await commands.set('k', value);
+  const replies = await Promise.all(
+    Array.from({ length: (2 * MAX_REPLY) / value.length }, () => commands.get('k')),
+  );
+  expect(replies.every((reply) => reply === value)).toBe(true);
+  expect(errors).toEqual([]);
+});
