@@ -377,6 +377,7 @@ export class GatewayError extends Error {
   readonly retryAfter: number | undefined;
   /** The error type for Proxy-Status. */
   readonly proxyError: ProxyErrorType;
+  readonly headers: ErrorKind['headers'];
 
   constructor(code: ErrorCode, detail: string, cause?: unknown, change: ErrorChange = NO_CHANGE) {
     super(`${code}: ${detail}`, cause === undefined ? undefined : { cause });
@@ -384,6 +385,7 @@ export class GatewayError extends Error {
     this.detail = detail;
     this.retryAfter = change.retryAfter;
     this.proxyError = change.proxyError ?? table[code].proxyError;
+    this.headers = change.headers ?? this.kind.headers;
   }
 
   get kind(): ErrorKind {

@@ -12,15 +12,14 @@ const MOST_PAUSES = 59;
 
 /** Returns a text that changes when one of the files is replaced or written, also through links. */
 export async function stateOf(files: readonly string[]): Promise<string> {
-  const states = await Promise.all(
-    files.map(async (file) => {
-      const state = await stat(file, { bigint: true }).catch(ignoreSystemError);
-      return (
-        state &&
-        [state.dev, state.ino, state.mode, state.uid, state.size, state.mtimeNs, state.ctimeNs].join()
-      );
-    }),
-  );
+  const states: (string | undefined)[] = [];
+  // One after the other: where a mount hangs, each would keep a thread of the pool, which the audit log needs, too.
+  for (const file of files) {
+    const state = await stat(file, { bigint: true }).catch(ignoreSystemError);
+    states.push(
+      state && [state.dev, state.ino, state.mode, state.uid, state.size, state.mtimeNs, state.ctimeNs].join(),
+    );
+  }
   return states.join(';');
 }
 

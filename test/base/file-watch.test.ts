@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setImmediate as turn } from 'node:timers/promises';
 import { afterEach, beforeEach, expect, jest, test } from '@jest/globals';
-import { FileWatch } from '../../src/base/file-watch.ts';
+import { FileWatch, stateOf } from '../../src/base/file-watch.ts';
 
 let folder: string;
 let watch: FileWatch | undefined;
@@ -45,6 +45,16 @@ test('unusable files are read again ever less often, and at once when they chang
   await repeat(poll, () => readAt.length === 8);
   // One poll notices the change, and the next one that the file has settled.
   expect(readAt.slice(6).map((at) => at - changedAt)).toEqual([2, 3]);
+});
+
+test('files are looked at one after the other, so that those of a mount that hangs take one thread', async () => {
+  const files = Array.from({ length: 20 }, (_, at) => join(folder, `${at}`));
+  await Promise.all(files.map((file) => writeFile(file, '')));
+  const busy = () => process.getActiveResourcesInfo().filter((each) => each.startsWith('FSReq')).length;
+  const before = busy();
+  const state = stateOf(files);
+  expect(busy() - before).toBe(1);
+  expect((await state).split(';')).toHaveLength(20);
 });
 
 async function repeat(step: () => Promise<void>, done: () => boolean): Promise<void> {

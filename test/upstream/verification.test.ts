@@ -197,7 +197,8 @@ describe('a request waits for a verification', () => {
       transport: { options: { timeouts: { response } } },
     } as unknown as Sending;
     const waiting = new Waiting();
-    const end = waiting.beginVerification();
+    const flight = waiting.lead();
+    const end = (): void => flight.land('check');
     const ends: unknown[] = [];
     const wait = (since?: number): void => {
       void waiting.waitFor(call, since).then((how) => ends.push(how));
