@@ -10,7 +10,7 @@ import { BufferGc } from '../base/buffer-gc.ts';
 import { messageOf } from '../base/error-code.ts';
 import { capitalized } from '../base/units.ts';
 import { listNames } from '../config/cross-check.ts';
-import { ConfigError, type LocatedIssue } from '../config/issues.ts';
+import { ConfigError } from '../config/issues.ts';
 import { loadLocated } from '../config/load.ts';
 import type { Config } from '../config/schema.ts';
 import { SourceReader } from '../credentials/sources.ts';
@@ -148,7 +148,7 @@ export class LogReading implements Disposable {
 }
 
 /** The log that a command reads, and how. */
-interface LogOptions extends Part {
+export interface LogOptions extends Part {
   readonly config: string;
   readonly key: readonly string[];
   /** True: pseudonyms stay as they are. */
@@ -194,18 +194,14 @@ export async function openAuditConfig(
   file: string,
   more: readonly string[] = [],
 ): Promise<AuditConfig> {
-  const { config, locate } = await loadLocated(file);
-  const issue = (message: string, path: readonly string[]): LocatedIssue => locate({ path, message });
-  if (config.audit === undefined) {
-    throw new ConfigError([issue('is missing: the configuration has no audit log', ['audit'])]);
-  }
-  const { keyFile, signingKeyFile: _, ...section } = config.audit;
+  const { config, audit, locate } = await loadAudit(file);
+  const { keyFile, signingKeyFile: _, ...section } = audit;
   const reader = new SourceReader(processContext(io), config.sealed);
   const read = async (name: string): Promise<AuditKeys> => {
     try {
       return auditKeys(await readAuditKey(name, reader));
     } catch (error) {
-      throw new ConfigError([issue(messageOf(error), ['audit', 'keyFile'])]);
+      throw new ConfigError([locate({ path: ['audit', 'keyFile'], message: messageOf(error) })]);
     }
   };
   const key = await read(keyFile);
@@ -228,8 +224,13 @@ export async function auditDirectory({
     throw new CommandError(2, 'give either --config or --directory');
   }
   if (file === undefined) return resolve(directory ?? '');
+  return (await loadAudit(file)).audit.directory;
+}
+
+/** @throws ConfigError if the configuration is invalid or has no audit section */
+async function loadAudit(file: string) {
   const { config, locate } = await loadLocated(file);
-  if (config.audit !== undefined) return config.audit.directory;
+  if (config.audit !== undefined) return { config, audit: config.audit, locate };
   throw new ConfigError([
     locate({ path: ['audit'], message: 'is missing: the configuration has no audit log' }),
   ]);

@@ -147,16 +147,13 @@ function partIssues({ value, locate }: YamlSource, main: string): LocatedIssue[]
   if (value === null || value === undefined) return [];
   const result = sectionsShape.safeParse(value);
   const issues = schemaIssues(sectionsShape, value, result.error?.issues ?? []);
-  const others = result.success ? Object.keys(value).filter((key) => !isPartSection(key)) : [];
+  const known: readonly string[] = PART_SECTIONS;
+  const others = result.success ? Object.keys(value).filter((key) => !known.includes(key)) : [];
   for (const key of others) {
     const message = `is not for an included file, which has ${PART_SECTIONS.join(', ')} only: move it to ${main}, or correct it`;
     issues.push({ path: [key], key: [key], message });
   }
   return issues.map(locate);
-}
-
-function isPartSection(key: unknown): key is (typeof PART_SECTIONS)[number] {
-  return (PART_SECTIONS as readonly unknown[]).includes(key);
 }
 
 interface Merged {
@@ -225,7 +222,7 @@ class Merge {
   }
 
   #addClient(entry: Entry): void {
-    const id = idOf(entry.value);
+    const { id }: { readonly id?: unknown } = Object(entry.value);
     const earlier = id === undefined ? undefined : this.#byId.get(id);
     if (earlier !== undefined && earlier.source !== entry.source) {
       this.#duplicate(entry, earlier);
@@ -279,8 +276,4 @@ function nameOf({ source, path }: Entry, message: string): LocatedIssue {
 
 function isMapping(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
-}
-
-function idOf(client: unknown): unknown {
-  return typeof client === 'object' && client !== null && 'id' in client ? client.id : undefined;
 }

@@ -190,7 +190,7 @@ describe('a request waits for a verification', () => {
 
   /** A request that has waited so long already, at an upstream with this timeout. */
   function requestOf(response: number, waitedMs = 0) {
-    const budget = new AttemptBudget();
+    const budget = new AttemptBudget('GET');
     budget.waitedMs = waitedMs;
     const call = {
       request: { cancellation: new Cancellation(), budget },
