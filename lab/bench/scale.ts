@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { getBorderCharacters, table } from 'table';
 import { Pool } from 'undici';
-import { openRedisLimits } from '../../src/limits/redis.ts';
+import { RedisLimitStore } from '../../src/limits/redis.ts';
 import type { RedisOptions, RedisServers } from '../../src/redis/connection.ts';
 import { type BehaviourChange, defaultSettings } from '../../src/simulator/settings.ts';
 import { startSimulator } from '../../src/simulator/simulator.ts';
@@ -242,7 +242,7 @@ async function settlements(): Promise<string> {
       sentinelPassword: undefined,
       tls: undefined,
     };
-    const processes = Array.from({ length: members }, () => openRedisLimits(options, () => undefined));
+    const processes = Array.from({ length: members }, () => new RedisLimitStore(options, () => undefined));
     for (let count = 0; count < SETTLEMENTS; count += 1) {
       const total = Math.floor(count / members);
       await processes[count % members]?.settle('client:load', {

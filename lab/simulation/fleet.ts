@@ -7,7 +7,7 @@ import { storeKeys } from '../../src/challenges/store/value-signer.ts';
 import type { Exchange } from '../../src/handshake/exchange.ts';
 import type { FlightRecorder } from '../../src/handshake/flight-recorder.ts';
 import { ChannelLimitStore, primaryLimits } from '../../src/limits/channel.ts';
-import { openRedisLimits } from '../../src/limits/redis.ts';
+import { RedisLimitStore } from '../../src/limits/redis.ts';
 import type { LimitStore } from '../../src/limits/store.ts';
 import { connectPorts } from './channel.ts';
 import {
@@ -251,7 +251,7 @@ export class Fleet {
     };
     return {
       openStore: () => new RedisChallengeStore(redis, events),
-      openLimits: () => openRedisLimits(redis, () => observer.note(process, 'limit rejected')),
+      openLimits: () => new RedisLimitStore(redis, () => observer.note(process, 'limit rejected')),
     };
   }
 

@@ -73,8 +73,8 @@ export const MUTATIONS: readonly Mutation[] = [
     name: 'attempt-budget',
     breaks: 'a request makes two authenticated attempts at most',
     file: 'src/handshake/attempt-budget.ts',
-    find: 'constructor(retries: Retries = ONE_REPEAT, attempts = ATTEMPTS) {',
-    replace: 'constructor(retries: Retries = ONE_REPEAT, attempts = 2 * ATTEMPTS) {',
+    find: 'constructor(method: string, retries: Retries = ONE_REPEAT, attempts = ATTEMPTS) {',
+    replace: 'constructor(method: string, retries: Retries = ONE_REPEAT, attempts = 2 * ATTEMPTS) {',
   },
   {
     name: 'credential-circuit',
@@ -154,7 +154,7 @@ export const MUTATIONS: readonly Mutation[] = [
     name: 'probe-never-lands',
     breaks: 'requests that wait for a probe go on when it has ended',
     file: 'src/upstream/verification.ts',
-    find: "        versions.note('settled', [version]);\n        end();",
+    find: "        versions.note('settled', [version]);\n        flight.land('check');",
     replace: '',
   },
   {
@@ -184,10 +184,10 @@ export const MUTATIONS: readonly Mutation[] = [
     name: 'tickets-stay',
     breaks: 'nothing grows: a ticket in Redis expires',
     file: 'src/challenges/store/redis.ts',
-    find: "await step.commands.set(step.places.ticket, '', 'PX', this.#timeoutMs);\n      signal.throwIfAborted();",
+    find: "await commands.set(ticket, '', 'PX', this.#timeoutMs);\n      signal.throwIfAborted();",
     replace:
       // biome-ignore lint/suspicious/noTemplateCurlyInString: it is the text of a program
-      "await step.commands.set(`${step.places.ticket}:`, '');\n      await step.commands.set(step.places.ticket, '', 'PX', this.#timeoutMs);\n      signal.throwIfAborted();",
+      "await commands.set(`${ticket}:`, '');\n      await commands.set(ticket, '', 'PX', this.#timeoutMs);\n      signal.throwIfAborted();",
   },
   {
     name: 'calls-of-channel-pend',

@@ -38,11 +38,12 @@ interface ConsoleParts {
 /** Makes the console's view of the gateway. */
 export function consoleSource(parts: ConsoleParts): ConsoleSource {
   const { values, workers, build, reloads, state } = parts;
+  const { tokenSha256, oidc } = reloads.active.config.control;
   return {
     values,
     version: build.version,
     node: build.node,
-    tokenAsked: asksWho(reloads.active.config.control),
+    tokenAsked: tokenSha256 !== undefined || oidc !== undefined,
     startedAt: Date.now(),
     configuredAt: () => reloads.activeSince,
     state,
@@ -64,10 +65,6 @@ function rulesOf({ anonymous, clients }: Config): RulePlace[] {
     path: 'anonymous',
   }));
   return [...named, ...everything];
-}
-
-function asksWho({ tokenSha256, oidc }: Config['control']): boolean {
-  return tokenSha256 !== undefined || oidc !== undefined;
 }
 
 /** Returns the limits that apply to a deployment; undefined: there is none of this name. */

@@ -20,7 +20,7 @@ import type { FlightRecorder } from '../handshake/flight-recorder.ts';
 import { Identification } from '../identity/identification.ts';
 import { Tokens } from '../identity/tokens.ts';
 import { Limits, type LimitsOptions } from '../limits/limits.ts';
-import { openRedisLimits } from '../limits/redis.ts';
+import { RedisLimitStore } from '../limits/redis.ts';
 import type { LimitSettings, LimitStore } from '../limits/store.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import type { RedisOptions } from '../redis/connection.ts';
@@ -209,7 +209,7 @@ export function openLimits({ config, redis }: LimitsSetup, deps: LimitsDeps): Li
   return new Limits(limitsOptions(config), {
     clocks: { now: () => clock.now(), epoch: () => Date.now() },
     metrics,
-    openStore: redis ? () => openRedisLimits(redis, onRejected) : stores?.openLimits,
+    openStore: redis ? () => new RedisLimitStore(redis, onRejected) : stores?.openLimits,
   });
 }
 

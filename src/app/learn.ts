@@ -126,7 +126,8 @@ export class Learner {
     const byUse = Map.groupBy(shapes, ({ operation, method }) => JSON.stringify([operation, method]));
     const bySites = Map.groupBy(byUse.values(), (uses) => JSON.stringify(sitesOf(uses)));
     return [...bySites.values()].flatMap((group) => {
-      const sites = namesOf(sitesOf(group[0] ?? []));
+      const named = sitesOf(group[0] ?? []);
+      const sites = named.length === 0 ? '*' : new Set(named);
       const all = group.flat();
       const unlisted = new Set(all.filter(({ operation }) => operation === '').map(({ method }) => method));
       // A rule for what no operation lists covers what operations list, too.
@@ -317,10 +318,6 @@ function shapeIn(
 function sitesOf(shapes: readonly Shape[]): string[] {
   const sites = shapes.map(({ site }) => site);
   return sites.includes(undefined) ? [] : [...new Set(sites.filter((site) => site !== undefined))].sort();
-}
-
-function namesOf(list: readonly string[]): Names {
-  return list.length === 0 ? '*' : new Set(list);
 }
 
 function learnedRule(

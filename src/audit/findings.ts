@@ -49,10 +49,7 @@ const table = {
   },
   'batch-altered': {
     cause: 'Lines under one seal were changed, inserted, moved or removed.',
-    message: ({ from, to }: { from: number; to: number }) => {
-      const lines = from >= to ? `line ${to} was` : `one of the lines ${from} to ${to} was`;
-      return `${lines} changed, inserted, moved or removed: it does not fit its seal`;
-    },
+    message: (lines: Lines) => `${changedText(lines)}: it does not fit its seal`,
   },
   'seal-malformed': {
     cause: 'A seal does not have the form of one.',
@@ -146,10 +143,7 @@ const table = {
   },
   'tree-mismatch': {
     cause: 'Lines before a signed head were changed, inserted, moved or removed, together with their seals.',
-    message: ({ from, to }: { from: number; to: number }) => {
-      const lines = from >= to ? `line ${to} was` : `one of the lines ${from} to ${to} was`;
-      return `${lines} changed, inserted, moved or removed: the signed head after it has another tree`;
-    },
+    message: (lines: Lines) => `${changedText(lines)}: the signed head after it has another tree`,
   },
   'tree-broken': {
     cause: 'The tree in the header of a segment does not continue that of the segment before.',
@@ -333,6 +327,16 @@ interface SetAsideFacts {
   readonly lines: number;
   readonly line: number;
   readonly segment: string;
+}
+
+interface Lines {
+  readonly from: number;
+  readonly to: number;
+}
+
+function changedText({ from, to }: Lines): string {
+  const lines = from >= to ? `line ${to} was` : `one of the lines ${from} to ${to} was`;
+  return `${lines} changed, inserted, moved or removed`;
 }
 
 function lossText({ loss, known }: Loss): string {

@@ -41,22 +41,24 @@ export const witnessFindings = {
   },
 } as const;
 
+function wrongStamp({ file, at, reason }: { file: string; at: number; reason: string }): string {
+  return `line ${at} of ${file} is not a time-stamped head: ${reason}`;
+}
+
 /** The findings about time stamps of signed heads. */
 export const timestampFindings = {
   'timestamp-invalid': {
     cause:
       'A time stamp beside the log is not one of its head by the given authorities, or the public key did not sign the head.',
     remedy: 'Give the right `--timestamp-ca` and `--public-key`. If they are right, the file was changed.',
-    message: ({ file, at, reason }: { file: string; at: number; reason: string }) =>
-      `line ${at} of ${file} is not a time-stamped head: ${reason}`,
+    message: wrongStamp,
   },
   'timestamp-certificate': {
     cause:
       'A time stamp beside the log does not name the certificate that signed it (RFC 3161, RFC 5816), or names another one.',
     remedy:
       'The gateway stores no such time stamp: the file was changed. Ask the authority which certificate made the time stamp.',
-    message: ({ file, at, reason }: { file: string; at: number; reason: string }) =>
-      `line ${at} of ${file} is not a time-stamped head: ${reason}`,
+    message: wrongStamp,
   },
   'timestamp-mismatch': {
     cause: 'A signed head with a time stamp is not one of this log: the log was cut off or written anew.',

@@ -9,19 +9,14 @@ import { type Digest, digestText, leafHash, parseDigests, rootFromProof } from '
 export const LARGEST_PROOF = 4 * 1024 * 1024;
 const FORMAT = 'c2sp.org/tlog-proof@v1';
 
-/** A record, and the proof that its log has it: C2SP's tlog-proof. */
-export interface ProvenRecord {
-  /** The line of the log, without its line end. */
-  readonly record: string;
-  readonly proof: string;
-}
+/** A line of the log without its line end, and the proof that its log has it: C2SP's tlog-proof. */
+const provenRecord = z.strictObject({ record: z.string(), proof: z.string() });
+
+export type ProvenRecord = z.infer<typeof provenRecord>;
 
 const requestProof = z.strictObject({
   requestId: z.string(),
-  records: z
-    .array(z.strictObject({ record: z.string(), proof: z.string() }))
-    .min(1)
-    .max(100),
+  records: z.array(provenRecord).min(1).max(100),
 });
 
 /** The output of `audit prove`: the records of one request. */

@@ -55,7 +55,8 @@ export class PseudonymKey {
   readonly subject: string;
   /** Unix milliseconds. */
   readonly made: number;
-  readonly #secret: Secret;
+  /** The key as it is stored. */
+  readonly secret: Secret;
   readonly #tagKey: string;
   readonly #streamKey: string;
   readonly #start: string;
@@ -63,12 +64,7 @@ export class PseudonymKey {
   /** @throws RangeError if the text is not a key; the message does not quote it */
   constructor(
     id: string,
-    {
-      scope,
-      subject,
-      made,
-      secret,
-    }: Pick<PseudonymKey, 'scope' | 'subject' | 'made'> & { readonly secret: Secret },
+    { scope, subject, made, secret }: Pick<PseudonymKey, 'scope' | 'subject' | 'made' | 'secret'>,
   ) {
     const text = secret.reveal();
     if (!KEY_TEXT.test(text)) throw new RangeError('does not hold a key of pseudonyms');
@@ -76,16 +72,11 @@ export class PseudonymKey {
     this.scope = scope;
     this.subject = subject;
     this.made = made;
-    this.#secret = secret;
+    this.secret = secret;
     // The key has one length, so no value of one use can be one of the other.
     this.#tagKey = `${text}tag`;
     this.#streamKey = `${text}stream`;
     this.#start = `ps1:${id}:`;
-  }
-
-  /** The key as it is stored. */
-  get secret(): Secret {
-    return this.#secret;
   }
 
   /** The pseudonym of a value. */

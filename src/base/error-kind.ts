@@ -46,4 +46,6 @@ export interface ErrorChange {
   readonly retryAfter?: number | undefined;
   /** One of the `knownProxyErrors` of the code. */
   readonly proxyError?: ProxyErrorType | undefined;
+  /** Headers of the response, as in `ErrorKind`. */
+  readonly headers?: RawHeaders | undefined;
 }

@@ -263,7 +263,7 @@ const table = {
     title: 'Upstream refuses this target',
     proxyError: 'destination_unavailable',
     cause:
-      'The upstream refuses this target although it accepts the credential: it reads the target differently than it was sent, or the account may not use it. For each client and method, the gateway sends the target at most `digest.attemptsWhenRefused` times a minute, and five such requests of a client to one path.',
+      'The upstream refuses this target although it accepts the credential: it reads the target differently than it was sent, or the account may not use it. For each client and method, the gateway sends the target at most `digest.attemptsWhenRefused` times a minute, and five such requests of a client to one path. After ten times as many refusals of a client in a minute, only paths that served it meanwhile are sent.',
     remedy: 'Write the target as the API has it, or ask the upstream whether the account may use it.',
   },
   'upstream-proof-invalid': {
@@ -377,6 +377,7 @@ export class GatewayError extends Error {
   readonly retryAfter: number | undefined;
   /** The error type for Proxy-Status. */
   readonly proxyError: ProxyErrorType;
+  readonly headers: ErrorKind['headers'];
 
   constructor(code: ErrorCode, detail: string, cause?: unknown, change: ErrorChange = NO_CHANGE) {
     super(`${code}: ${detail}`, cause === undefined ? undefined : { cause });
@@ -384,6 +385,7 @@ export class GatewayError extends Error {
     this.detail = detail;
     this.retryAfter = change.retryAfter;
     this.proxyError = change.proxyError ?? table[code].proxyError;
+    this.headers = change.headers ?? this.kind.headers;
   }
 
   get kind(): ErrorKind {

@@ -33,6 +33,11 @@ export function isLoopbackHost(host: string): boolean {
   return parseAddress(inBrackets ?? host)?.range() === 'loopback';
 }
 
+/** True for an https URL, or http on a loopback host: nobody on the network can read or change what is sent there. */
+export function isGuardedUrl(text: string): boolean {
+  return URL.canParse(text) && /^https?:$/.test(new URL(text).protocol) && !isExposed(new URL(text));
+}
+
 /** True if others on the network can read what is sent to this URL: it is not encrypted and leaves this machine. */
 export function isExposed({ protocol, hostname }: URL): boolean {
   return protocol !== 'https:' && !isLoopbackHost(hostname);

@@ -37,61 +37,55 @@ export class SharedChallenges {
 
   /** The challenge that everybody may use. */
   async load(): Promise<AgedChallenge | undefined> {
-    const { store, key } = this.#options;
-    const held = await unlessFailed(() => store.load(key));
+    const held = await this.#call((store, key) => store.load(key));
     if (held !== undefined) this.#stored = held.challenge.nonce;
     return held;
   }
 
   /** The challenge that everybody may use turned out to be of no use. */
-  async discard({ challenge }: HeldChallenge): Promise<void> {
-    const { store, key } = this.#options;
-    await unlessFailed(() => store.discard(key, challenge.nonce));
+  discard({ challenge }: HeldChallenge): Promise<void> {
+    return this.#call((store, key) => store.discard(key, challenge.nonce));
   }
 
   /** A challenge with a count that another process left; no other process gets it. */
   async take(): Promise<ParkedChallenge | undefined> {
-    const { store, key, onTaken } = this.#options;
-    const taken = await unlessFailed(() => store.take(key));
-    if (taken !== undefined) onTaken?.(taken);
+    const taken = await this.#call((store, key) => store.take(key));
+    if (taken !== undefined) this.#options.onTaken?.(taken);
     return taken;
   }
 
   /** Offers a challenge without qop to everybody; resolves to the one of somebody who was quicker. */
   async share(next: AgedChallenge, lifetimeMs = KEPT_MS): Promise<AgedChallenge | undefined> {
-    const { store, key } = this.#options;
-    const held = await unlessFailed(() => store.replace(key, this.#stored, next, lifetimeMs));
+    const held = await this.#call((store, key) => store.replace(key, this.#stored, next, lifetimeMs));
     if (held === undefined) return undefined;
     this.#stored = held.challenge.nonce;
     return held.challenge.nonce === next.challenge.nonce ? undefined : held;
   }
 
   /** Leaves a challenge with a count for the next process. */
-  async park(parked: ParkedChallenge, lifetimeMs = KEPT_MS): Promise<void> {
-    const { store, key } = this.#options;
-    await unlessFailed(() => store.park(key, parked, lifetimeMs));
+  park(parked: ParkedChallenge, lifetimeMs = KEPT_MS): Promise<void> {
+    return this.#call((store, key) => store.park(key, parked, lifetimeMs));
   }
 
   /** True if this process is the one to renew; without the store every process is. */
   async lead(ms: number): Promise<boolean> {
-    const { store, key } = this.#options;
-    return (await unlessFailed(() => store.lead(key, ms))) ?? true;
+    return (await this.#call((store, key) => store.lead(key, ms))) ?? true;
   }
 
   /** Loads what was learned about the upstream; undefined: the store failed. */
   recall(): Promise<{ readonly learned: Learned | undefined } | undefined> {
-    const { store, key } = this.#options;
-    return unlessFailed(async () => ({ learned: await store.recall(key) }));
+    return this.#call(async (store, key) => ({ learned: await store.recall(key) }));
   }
 
   /** Tells every process and the next start; false: the store did not confirm it. */
   async learn(learned: Learned): Promise<boolean> {
+    return (await this.#call((store, key) => store.learn(key, learned).then(() => true))) ?? false;
+  }
+
+  /** Undefined: the store failed. */
+  #call<T>(work: (store: ChallengeStore, key: string) => Promise<T>): Promise<T | undefined> {
     const { store, key } = this.#options;
-    const written = await unlessFailed(async () => {
-      await store.learn(key, learned);
-      return true;
-    });
-    return written ?? false;
+    return unlessFailed(() => work(store, key));
   }
 }
 

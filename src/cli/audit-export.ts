@@ -10,6 +10,7 @@ import {
   asRecordedOption,
   collectFiles,
   fromOption,
+  type LogOptions,
   openAuditConfig,
   openLog,
   replicaOption,
@@ -18,16 +19,10 @@ import {
 } from './audit-log.ts';
 import { CommandError, type ExitStatus, type Io, note, print, type Run, shutdownSignal } from './io.ts';
 
-interface ExportArguments {
-  readonly config: string;
-  readonly key: readonly string[];
+interface ExportArguments extends LogOptions {
   readonly follow?: boolean;
   readonly output?: string;
   readonly group: string;
-  readonly replica?: string;
-  readonly from?: string;
-  readonly to?: string;
-  readonly asRecorded?: boolean;
 }
 
 /** Registers `audit export`. */

@@ -3,14 +3,14 @@ import { InvalidArgumentError, Option } from 'commander';
 import { findingText, type PlacedFinding } from '../audit/findings.ts';
 import { type AuditKeys, auditKeys } from '../audit/keys.ts';
 import { PseudonymReader } from '../audit/reader/pseudonym-reader.ts';
-import { instantAfter, instantAt, type Query, replicaCriterion } from '../audit/reader/query.ts';
+import { instantAfter, instantAt, replicaCriterion } from '../audit/reader/query.ts';
 import { processOf } from '../audit/replica-name.ts';
 import { foldersIn, segmentSizes } from '../audit/segments/segment.ts';
 import { BufferGc } from '../base/buffer-gc.ts';
 import { messageOf } from '../base/error-code.ts';
 import { capitalized } from '../base/units.ts';
 import { listNames } from '../config/cross-check.ts';
-import { ConfigError, type LocatedIssue } from '../config/issues.ts';
+import { ConfigError } from '../config/issues.ts';
 import { loadLocated } from '../config/load.ts';
 import type { Config } from '../config/schema.ts';
 import { SourceReader } from '../credentials/sources.ts';
@@ -24,15 +24,6 @@ interface Part {
   readonly replica?: string | undefined;
   readonly from?: string | undefined;
   readonly to?: string | undefined;
-}
-
-/** Returns the query for a part of the log. */
-function partOf({ replica, from, to }: Part): Query {
-  return {
-    ...(replica !== undefined && { replica }),
-    ...(from !== undefined && { since: from }),
-    ...(to !== undefined && { until: to }),
-  };
 }
 
 /** Says where a command looked: what it did not find may be in another folder, or in another time. */
@@ -81,7 +72,7 @@ export class LogReading implements Disposable {
   }
 
   /**
-   * Begins to read the log of a replica, or of all. `shown`: false if the progress is not to be shown.
+   * Begins to read the log of a replica, or of all.
    * @throws Error if a directory cannot be read
    */
   static async of(
@@ -157,7 +148,7 @@ export class LogReading implements Disposable {
 }
 
 /** The log that a command reads, and how. */
-interface LogOptions extends Part {
+export interface LogOptions extends Part {
   readonly config: string;
   readonly key: readonly string[];
   /** True: pseudonyms stay as they are. */
@@ -173,7 +164,7 @@ export type OpenedLog = Awaited<ReturnType<typeof openLog>>;
  * @throws ConfigError; CommandError if there is no such replica
  */
 export async function openLog(io: Io, given: LogOptions) {
-  const { config, key, replica, asRecorded, shown } = given;
+  const { config, key, replica, from, to, asRecorded, shown } = given;
   const section = await openAuditConfig(io, config, key);
   const { directory, keys } = section;
   await requireReplica(directory, replica);
@@ -182,7 +173,7 @@ export async function openLog(io: Io, given: LogOptions) {
   return {
     section,
     reading,
-    options: { directory, keys, pseudonyms, query: partOf(given), ...reading.options },
+    options: { directory, keys, pseudonyms, query: { replica, since: from, until: to }, ...reading.options },
     nothing: (what: string, predicate?: string) => nothingFound(directory, given, what, predicate),
     [Symbol.dispose]: () => reading.hide(),
   };
@@ -203,18 +194,14 @@ export async function openAuditConfig(
   file: string,
   more: readonly string[] = [],
 ): Promise<AuditConfig> {
-  const { config, locate } = await loadLocated(file);
-  const issue = (message: string, path: readonly string[]): LocatedIssue => locate({ path, message });
-  if (config.audit === undefined) {
-    throw new ConfigError([issue('is missing: the configuration has no audit log', ['audit'])]);
-  }
-  const { keyFile, signingKeyFile: _, ...section } = config.audit;
+  const { config, audit, locate } = await loadAudit(file);
+  const { keyFile, signingKeyFile: _, ...section } = audit;
   const reader = new SourceReader(processContext(io), config.sealed);
   const read = async (name: string): Promise<AuditKeys> => {
     try {
       return auditKeys(await readAuditKey(name, reader));
     } catch (error) {
-      throw new ConfigError([issue(messageOf(error), ['audit', 'keyFile'])]);
+      throw new ConfigError([locate({ path: ['audit', 'keyFile'], message: messageOf(error) })]);
     }
   };
   const key = await read(keyFile);
@@ -237,8 +224,13 @@ export async function auditDirectory({
     throw new CommandError(2, 'give either --config or --directory');
   }
   if (file === undefined) return resolve(directory ?? '');
+  return (await loadAudit(file)).audit.directory;
+}
+
+/** @throws ConfigError if the configuration is invalid or has no audit section */
+async function loadAudit(file: string) {
   const { config, locate } = await loadLocated(file);
-  if (config.audit !== undefined) return config.audit.directory;
+  if (config.audit !== undefined) return { config, audit: config.audit, locate };
   throw new ConfigError([
     locate({ path: ['audit'], message: 'is missing: the configuration has no audit log' }),
   ]);

@@ -13,21 +13,17 @@ import {
   asRecordedOption,
   collectFiles,
   fromOption,
+  type LogOptions,
   openLog,
   replicaOption,
   toOption,
 } from './audit-log.ts';
 import { type ExitStatus, type Io, note, type Run } from './io.ts';
 
-interface SearchArguments extends Omit<Query, 'address' | 'since' | 'until'> {
-  readonly from?: string;
-  readonly to?: string;
+interface SearchArguments extends Omit<Query, 'address' | 'since' | 'until' | 'replica'>, LogOptions {
   readonly address?: string;
-  readonly config: string;
-  readonly key: readonly string[];
   readonly json?: boolean;
   readonly csv?: boolean;
-  readonly asRecorded?: boolean;
 }
 
 /** Registers `audit search`. */
@@ -68,15 +64,15 @@ export function registerSearch(audit: Command, run: Run): void {
 
 async function runSearch(
   io: Io,
-  { config, key, json, csv, asRecorded, address, from, to, ...given }: SearchArguments,
+  { config, key, json, csv, asRecorded, address, replica, from, to, ...given }: SearchArguments,
 ): Promise<ExitStatus> {
-  using log = await openLog(io, { config, key, replica: given.replica, from, to, asRecorded });
+  using log = await openLog(io, { config, key, replica, from, to, asRecorded });
   const { reading, options } = log;
   const { parameters } = log.section;
   const query = {
     ...given,
     ...options.query,
-    ...(address !== undefined && { address: addressForms(address) }),
+    address: address === undefined ? undefined : addressForms(address),
   };
   let cut = 0;
   const found = search({

@@ -15,17 +15,20 @@ import {
 } from '../audit/reader/usage-table.ts';
 import { printable } from '../base/printable.ts';
 import { loadConfig } from '../config/load.ts';
-import { argument, collectFiles, fromOption, openLog, replicaOption, toOption } from './audit-log.ts';
+import {
+  argument,
+  collectFiles,
+  fromOption,
+  type LogOptions,
+  openLog,
+  replicaOption,
+  toOption,
+} from './audit-log.ts';
 import { type ExitStatus, type Io, note, print, type Run } from './io.ts';
 import { alignColumns } from './table.ts';
 
-interface UsageArguments {
-  readonly config: string;
-  readonly key: readonly string[];
+interface UsageArguments extends LogOptions {
   readonly by?: readonly UsageField[];
-  readonly replica?: string;
-  readonly from?: string;
-  readonly to?: string;
   readonly json?: boolean;
   readonly csv?: boolean;
 }

@@ -243,15 +243,20 @@ function report(
   place: string,
   { alterations, notes, replicas, workers, segments, records, seals, heads, ...signed }: Verified,
 ): string[] {
+  const { checkpoints, provenRecords, stamped, stampedAt } = signed;
   if (segments === 0) return [...alterations.map(findingText), `${place}: there is no audit log here`];
   const counts = [
     count(replicas, 'replica') + (workers === 0 ? '' : ` with ${count(workers, 'worker')}`),
     count(records, 'record'),
     count(seals, 'seal'),
     count(segments, 'segment'),
-    ...(signed.checkpoints === 0 ? [] : [provenText(signed)]),
+    ...(checkpoints === 0
+      ? []
+      : [`${count(checkpoints, 'signed head')} over ${count(provenRecords, 'record')}`]),
     ...(signed.cosigned === 0 ? [] : [cosignedText(signed)]),
-    ...(signed.stamped === 0 ? [] : [stampedText(signed)]),
+    ...(stamped === 0
+      ? []
+      : [`${count(stamped, 'time-stamped head')}, the last of ${formatTime(stampedAt)}`]),
   ].join(', ');
   return [
     ...alterations.map(findingText),
@@ -261,17 +266,9 @@ function report(
   ];
 }
 
-function provenText({ checkpoints, provenRecords }: Pick<Verified, 'checkpoints' | 'provenRecords'>): string {
-  return `${count(checkpoints, 'signed head')} over ${count(provenRecords, 'record')}`;
-}
-
 function cosignedText({ cosigned, cosignedRecords, cosignedAt }: HeadCounts): string {
   const heads = count(cosigned, 'cosigned head');
   return `${heads} over ${count(cosignedRecords, 'record')}, the last of ${formatTime(cosignedAt)}`;
-}
-
-function stampedText({ stamped, stampedAt }: Pick<Verified, 'stamped' | 'stampedAt'>): string {
-  return `${count(stamped, 'time-stamped head')}, the last of ${formatTime(stampedAt)}`;
 }
 
 function asJson(directory: string, result: Verified): string {

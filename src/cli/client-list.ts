@@ -136,20 +136,22 @@ function withoutSets(_key: string, value: unknown): unknown {
 
 function table(clients: readonly Client[], anonymous: boolean, seen: SeenClients | undefined): string[] {
   const now = Date.now();
+  const rulesOf = ({ allow }: { readonly allow: readonly Rule[] }): string[] =>
+    allow.length === 0 ? ['nothing: no rule under allow'] : allow.map((rule) => ruleText(rule, now));
   const rows = clients.map((client) => [
     client.id,
     identifiedBy(client.identify, (keys) => keysText(keys, now, seen && keySeenIn(client.id, seen))).join(
       '\n',
     ),
     ...seenCell(client.id, seen),
-    [...modeText(client, now), ...rulesText(client, now)].join('\n'),
+    [...modeText(client, now), ...rulesOf(client)].join('\n'),
   ]);
   if (anonymous)
     rows.push([
       ANONYMOUS.id,
       IDENTIFIED_BY_NOTHING,
       ...seenCell(ANONYMOUS.id, seen),
-      ANONYMOUS.allow.map((rule) => ruleText(rule, now)).join('\n'),
+      rulesOf(ANONYMOUS).join('\n'),
     ]);
   const header = ['CLIENT', 'IDENTIFIED BY', ...(seen === undefined ? [] : ['LAST SEEN']), 'ALLOWED'];
   return alignColumns([header, ...rows]);
@@ -164,10 +166,6 @@ function seenCell(id: string, seen: SeenClients | undefined): string[] {
 function modeText(client: Client, now: number): string[] {
   if (client.mode === undefined || !isObserved(client, now)) return [];
   return [`everything until ${formatInstant(client.mode.until)}, observing these rules:`];
-}
-
-function rulesText({ allow }: Client, now: number): string[] {
-  return allow.length === 0 ? ['nothing: no rule under allow'] : allow.map((rule) => ruleText(rule, now));
 }
 
 /** Returns a function that says when a key was last seen; empty: it is unknown. */

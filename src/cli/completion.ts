@@ -6,7 +6,8 @@ const SCRIPTS = {
   // zsh runs functions of bash.
   zsh: (commands: readonly CompletedCommand[]) =>
     `#compdef digest-gateway\nautoload -U +X bashcompinit && bashcompinit\n${bashCompletion(commands)}`,
-  fish: fishCompletion,
+  fish: (commands: readonly CompletedCommand[]) =>
+    `${['complete -c digest-gateway -f', ...commands.flatMap(fishLines)].join('\n')}\n`,
 } as const;
 
 /** A command or group as completion sees it. */
@@ -106,11 +107,6 @@ function bashValueCases({ words, options }: CompletedCommand): string[] {
 function bashWordCase({ words, subcommands, options, choices }: CompletedCommand): string {
   const offered = [...subcommands.map(({ name }) => name), ...choices, ...options.map(({ flag }) => flag)];
   return `    '${words.join(' ')}') words='${offered.join(' ')}' ;;`;
-}
-
-/** Returns a completion script for fish. */
-function fishCompletion(commands: readonly CompletedCommand[]): string {
-  return `${['complete -c digest-gateway -f', ...commands.flatMap(fishLines)].join('\n')}\n`;
 }
 
 function fishLines({ words, subcommands, options, choices }: CompletedCommand): string[] {

@@ -65,7 +65,9 @@ async function demo(io: Io, { freePorts = false }: { freePorts?: boolean }): Pro
       await printAll(io, ...alignColumns(rows));
       for (const path of REQUESTS) await show(io, `${gateway}${path}`);
       const ended = shutdownSignal();
-      traffic = startTraffic(KEYS.flatMap((key) => requestsOf(key, gateway)));
+      const requestsWith = (key: string): Request[] =>
+        REQUESTS.map((path) => new Request(`${gateway}${path}`, { headers: { 'x-api-key': key } }));
+      traffic = startTraffic(KEYS.flatMap(requestsWith));
       await printAll(
         io,
         '',
@@ -83,10 +85,6 @@ async function demo(io: Io, { freePorts = false }: { freePorts?: boolean }): Pro
     await rm(folder, { recursive: true });
     await simulator.close();
   }
-}
-
-function requestsOf(apiKey: string, gateway: string): Request[] {
-  return REQUESTS.map((path) => new Request(`${gateway}${path}`, { headers: { 'x-api-key': apiKey } }));
 }
 
 /** The audit log of the demo, with a random key that is not kept. */

@@ -81,14 +81,10 @@ export function reportLines(report: Report, paint: Paint): string[] {
 }
 
 function cellsOf(finding: Finding, paint: Paint): string[] {
-  const { mark, saw, problem, advice } = finding;
+  const { mark, check, subject = '', saw, problem, advice } = finding;
   const called = problem === undefined ? '' : `  [${problem}]`;
   const below = advice === undefined ? '' : `\n→ ${advice}`;
-  return [paint(mark, mark), nameOf(finding), `${saw}${called}${below}`];
-}
-
-function nameOf({ check, subject }: Finding): string {
-  return subject === undefined ? check : `${check} ${subject}`;
+  return [paint(mark, mark), `${check} ${subject}`.trimEnd(), `${saw}${called}${below}`];
 }
 
 function summary({ failures, warnings, mark }: Report): string {

@@ -5,17 +5,20 @@ import type { FoundRequest } from '../audit/reader/query.ts';
 import { search } from '../audit/reader/search.ts';
 import { loadConfig } from '../config/load.ts';
 import type { Config } from '../config/schema.ts';
-import { collectFiles, fromOption, type OpenedLog, openLog, replicaOption, toOption } from './audit-log.ts';
+import {
+  collectFiles,
+  fromOption,
+  type LogOptions,
+  type OpenedLog,
+  openLog,
+  replicaOption,
+  toOption,
+} from './audit-log.ts';
 import type { Io } from './io.ts';
 
 /** The log and the requests to take from it. */
-export interface LogArguments {
-  readonly config: string;
+export interface LogArguments extends LogOptions {
   readonly logConfig?: string;
-  readonly key: readonly string[];
-  readonly replica?: string;
-  readonly from: string;
-  readonly to?: string;
 }
 
 /** Adds the options that select requests of an audit log. */
@@ -47,7 +50,7 @@ export async function* requestsIn(
   { options, reading }: OpenedLog,
   client?: string,
 ): AsyncGenerator<FoundRequest, void> {
-  const query = { ...options.query, ...(client !== undefined && { client }) };
+  const query = { ...options.query, client };
   const found = search({ ...options, query, onCut: () => undefined });
   for await (const each of found) if ('access' in each) yield each;
   reading.hide();
@@ -71,11 +74,8 @@ export function recordedRequest({ access, outcome }: FoundRequest): RecordedRequ
 
 function knownParameters(parameters: RecordedRequest['parameters']): RecordedRequest['parameters'] {
   const entries = Object.entries(parameters);
-  const isHidden = ([, value]: (typeof entries)[number]): boolean => [value].flat().some(isHiddenValue);
+  const isHidden = ([, value]: (typeof entries)[number]): boolean =>
+    [value].flat().some((each) => each !== null && isPseudonym(each));
   if (!entries.some(isHidden)) return parameters;
   return Object.fromEntries(entries.map((entry) => [entry[0], isHidden(entry) ? null : entry[1]]));
-}
-
-function isHiddenValue(value: string | null): boolean {
-  return value !== null && isPseudonym(value);
 }

@@ -4,12 +4,7 @@ import { printable } from '../base/printable.ts';
 import { isFieldValue, isToken } from '../base/raw-headers.ts';
 import { loadConfig } from '../config/load.ts';
 import { isMethod } from '../config/operations.ts';
-import type {
-  ExplanationView,
-  GrantedView,
-  ObservedRefusalView,
-  RefusedView,
-} from '../control/client-view.ts';
+import type { GrantedView, ObservedRefusalView, RefusedView } from '../control/client-view.ts';
 import { CommandError, type ExitStatus, type Io, print, type Run } from './io.ts';
 import { registerLearn } from './policy-learn.ts';
 import { registerReplay } from './policy-replay.ts';
@@ -65,10 +60,9 @@ async function runExplain(io: Io, method: string, target: string, options: Optio
   const headers = options.header.flatMap(fieldOf);
   const { host } = options;
   const explanation = explain(config, { client, method, target, host, headers, now: Date.now() });
-  const text =
-    options.json === true
-      ? JSON.stringify(explanation)
-      : explanationLines(explanation).map(printable).join('\n');
+  const rows = explanation.allowed ? grantRows(explanation) : refusalRows(explanation);
+  const lines = alignColumns(rows.filter(([, value]) => value !== ''));
+  const text = options.json === true ? JSON.stringify(explanation) : lines.map(printable).join('\n');
   await print(io, `${text}\n`);
   return explanation.allowed ? 0 : 1;
 }
@@ -79,12 +73,6 @@ function fieldOf(line: string): [string, string] {
   const [name, value] = [line.slice(0, colon), line.slice(colon + 1).trim()];
   if (isToken(name) && isFieldValue(value)) return [name, value];
   throw new CommandError(2, `${line} is not a header line, such as "Content-Type: text/csv"`);
-}
-
-/** Formats the explanation as text lines. */
-function explanationLines(explanation: ExplanationView): string[] {
-  const rows = explanation.allowed ? grantRows(explanation) : refusalRows(explanation);
-  return alignColumns(rows.filter(([, value]) => value !== ''));
 }
 
 type Row = readonly [name: string, value: string];

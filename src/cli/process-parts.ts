@@ -6,7 +6,7 @@ import { parseJson } from '../base/json.ts';
 import { createLog, type Log } from '../base/log.ts';
 import { shareLookups } from '../base/name-lookup.ts';
 import type { AppSetup } from '../setup/setup.ts';
-import { openTracing, type Tracing } from '../tracing/tracing.ts';
+import type { Tracing } from '../tracing/tracing.ts';
 import { CommandError, type Io, packageVersion } from './io.ts';
 
 interface ThisProcess extends ProcessParts {
@@ -49,6 +49,8 @@ const ENABLING = [
   'OTEL_EXPORTER_OTLP_TRACES_ENDPOINT',
   'OTEL_TRACES_EXPORTER',
 ];
+/** Where the OpenTelemetry API keeps what an SDK registers. To load the API only to ask it takes 20 ms of a start. */
+const REGISTRY = Symbol.for('opentelemetry.js.api.1');
 const SDK = '@opentelemetry/sdk-node';
 const NOT_STARTED = `no traces are sent: install ${SDK} beside digest-gateway, or unset the variables`;
 const NOT_REGISTERED = `no traces are sent: ${SDK} registered no tracer provider that digest-gateway can use; if "npm ls @opentelemetry/api" prints two versions, install both packages in one folder`;
@@ -78,7 +80,7 @@ export async function startTracing(
 ): Promise<ProcessTracing> {
   const idle = (): Promise<void> => Promise.resolve();
   // A second SDK could not register.
-  const registered = openTracing(version);
+  const registered = await registeredTracing(version);
   const variables = ENABLING.filter((name) => (environment[name] ?? '') !== '');
   const off = environment['OTEL_SDK_DISABLED'] === 'true' || environment['OTEL_TRACES_EXPORTER'] === 'none';
   if (registered !== undefined || off || variables.length === 0) return { tracing: registered, stop: idle };
@@ -86,7 +88,7 @@ export async function startTracing(
     const { NodeSDK } = (await load()) as { NodeSDK: new (options: { serviceName: string }) => Sdk };
     const sdk = new NodeSDK({ serviceName: environment['OTEL_SERVICE_NAME'] ?? 'digest-gateway' });
     sdk.start();
-    const tracing = openTracing(version);
+    const tracing = await registeredTracing(version);
     if (tracing === undefined) log.warn({ variables }, NOT_REGISTERED);
     // The SDK itself is silent unless OTEL_LOG_LEVEL is set.
     else if ((environment['OTEL_LOG_LEVEL'] ?? '') === '') await logSdkErrors(log);
@@ -95,6 +97,13 @@ export async function startTracing(
     log.warn({ variables, reason: messageOf(error) }, NOT_STARTED);
     return { tracing: undefined, stop: idle };
   }
+}
+
+/** Traces through the SDK that is registered; undefined: none is. */
+async function registeredTracing(version: string): Promise<Tracing | undefined> {
+  if (!(REGISTRY in globalThis)) return undefined;
+  const { openTracing } = await import('../tracing/tracing.ts');
+  return openTracing(version);
 }
 
 /**

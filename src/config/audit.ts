@@ -1,6 +1,6 @@
 import { isIPv6 } from 'node:net';
 import { z } from 'zod';
-import { type Accepted, type CrossIssue, crossChecked, repeatedIssues } from './cross-check.ts';
+import { type Accepted, type CrossIssue, crossChecked, neededIssues, repeatedIssues } from './cross-check.ts';
 import { keyFile, source } from './secret-source.ts';
 import {
   authoritiesFile,
@@ -297,14 +297,11 @@ const receiverTls = (folder: string) =>
         .describe('PEM: the certificate that the gateway shows. It needs `keyFile`.'),
       keyFile: keyFile(folder).exactOptional().describe('PEM: the private key of `certFile`.'),
     }),
-    function* (tls): Generator<CrossIssue> {
-      for (const [key, other] of [
-        ['certFile', 'keyFile'],
-        ['keyFile', 'certFile'],
-      ] as const) {
-        if (key in tls && !(other in tls)) yield { path: [other], message: `is missing: ${key} needs it` };
-      }
-    },
+    (tls) =>
+      neededIssues(tls, [
+        ['certFile', 'keyFile', 'certFile needs it'],
+        ['keyFile', 'certFile', 'keyFile needs it'],
+      ]),
   );
 
 /** The fields that the gateway sets itself, or that belong to the connection. */

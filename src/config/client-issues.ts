@@ -22,7 +22,8 @@ const SHA256_OF_NOTHING = 'e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca4959
  */
 export function* clientIssues(config: Accepted<Config>, exposed: boolean): Generator<CrossIssue> {
   yield* lackingClientIssues(config, exposed);
-  yield* issuerIssues(config);
+  const twice = 'is listed twice: keep one of the two';
+  yield* repeatedIssues(config.jwt?.issuers, 'issuer', ['jwt', 'issuers'], twice);
   const clients = (config.clients ?? []).map((client, index) => new ClientConditions(client, index));
   const earlier = new EarlierClients(clients);
   const issuers = knownIssuers(config);
@@ -49,11 +50,6 @@ function* lackingClientIssues(
     lacking: true,
     message: `so no request would be served: describe a client (digest-gateway client add NAME prints the lines)${instead}`,
   };
-}
-
-function issuerIssues({ jwt }: Accepted<Config>): Iterable<CrossIssue> {
-  const message = 'is listed twice: keep one of the two';
-  return repeatedIssues(jwt?.issuers, 'issuer', ['jwt', 'issuers'], message);
 }
 
 /** Returns the names of all issuers; undefined if one of them was refused. */

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { isExposed } from '../base/network.ts';
+import { isGuardedUrl } from '../base/network.ts';
 import { ANONYMOUS, type ParameterLimit, type Rule } from '../policy/rules.ts';
 import { apiKeySha256Schema, apiKeysSchema } from './api-keys.ts';
 import { limitsSchema } from './limits.ts';
@@ -135,10 +135,9 @@ export const jwtSchema = () =>
 
 /** Requires https, or http to a loopback host: an attacker who replaces the keys could forge tokens. */
 function isKeySetUrl(value: string): boolean {
-  if (!URL.canParse(value)) return false;
-  const url = new URL(value);
-  const { protocol, username, password } = url;
-  return /^https?:$/.test(protocol) && !isExposed(url) && username === '' && password === '';
+  if (!isGuardedUrl(value)) return false;
+  const { username, password } = new URL(value);
+  return username + password === '';
 }
 
 function isNotEmpty(section: object): boolean {

@@ -85,6 +85,16 @@ export function* repeatedIssues<Key extends string>(
   }
 }
 
+/** Yields an issue for each of these keys that is given without the one that it needs. */
+export function* neededIssues(
+  mapping: object,
+  needs: readonly (readonly [key: string, needed: string, why: string])[],
+): Generator<CrossIssue> {
+  for (const [key, needed, why] of needs) {
+    if (key in mapping && !(needed in mapping)) yield { path: [needed], message: `is missing: ${why}` };
+  }
+}
+
 /** True if the key is given, or the mapping was refused: it may have the key then. */
 export function isGiven<T extends object>(mapping: T | undefined, key: keyof T): boolean {
   return mapping === undefined || key in mapping;

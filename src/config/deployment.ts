@@ -2,7 +2,7 @@ import { z } from 'zod';
 import { ORIGIN_FIELDS } from '../http1/fields.ts';
 import { isOverride } from '../policy/fields.ts';
 import { circuitSchema, healthSchema, outcomesIssues, outcomesSchema, retrySchema } from './availability.ts';
-import { type Accepted, type CrossIssue, crossChecked } from './cross-check.ts';
+import { type Accepted, type CrossIssue, crossChecked, neededIssues } from './cross-check.ts';
 import { limitsSchema } from './limits.ts';
 import { operationsIssues, operationsSchema } from './operations.ts';
 import {
@@ -281,12 +281,9 @@ function* credentialIssues(deployment: Accepted<Deployment>): Generator<CrossIss
   if ('credential' in deployment) {
     yield { path: ['sites'], message: 'cannot be combined with credential: keep one of the two' };
   }
-  if (!('siteParameter' in deployment)) {
-    yield {
-      path: ['siteParameter'],
-      message: 'is missing: name the query parameter that holds the site, such as site_name',
-    };
-  }
+  yield* neededIssues(deployment, [
+    ['sites', 'siteParameter', 'name the query parameter that holds the site, such as site_name'],
+  ]);
   if (isEmpty(deployment.sites)) {
     yield { path: ['sites'], message: 'has no site: name at least one, or give credential instead' };
   }
@@ -295,18 +292,14 @@ function* credentialIssues(deployment: Accepted<Deployment>): Generator<CrossIss
 function* stripPrefixIssues({ rewrite: change, match: rule }: Accepted<Deployment>): Generator<CrossIssue> {
   const prefix = change?.stripPrefix;
   if (prefix === undefined || rule === undefined) return;
-  if ('pathPrefix' in rule && (rule.pathPrefix === undefined || startsWithPath(rule.pathPrefix, prefix)))
-    return;
+  const { pathPrefix } = rule;
+  const isFirst = pathPrefix === undefined || `${pathPrefix}/`.startsWith(`${prefix}/`);
+  if ('pathPrefix' in rule && isFirst) return;
   yield {
     path: ['rewrite', 'stripPrefix'],
     message:
       'is not how match.pathPrefix begins, so no request has it: take the first segments of that prefix',
   };
-}
-
-/** True if a path has all segments of `beginning` as its first ones. */
-function startsWithPath(path: string, beginning: string): boolean {
-  return `${path}/`.startsWith(`${beginning}/`);
 }
 
 function isEmpty(entries: object | undefined): boolean {

@@ -4,6 +4,7 @@ import { basename, dirname, isAbsolute, join, matchesGlob, resolve } from 'node:
 import { z } from 'zod';
 import { errorCode, messageOf } from '../base/error-code.ts';
 import { decodeUtf8, readGuardedFile } from '../base/guarded-file.ts';
+import { isMapping } from '../base/json.ts';
 import { count } from '../base/units.ts';
 import type { Issue, LocatedIssue, Path } from './issues.ts';
 import { schemaIssues } from './schema-issues.ts';
@@ -147,16 +148,13 @@ function partIssues({ value, locate }: YamlSource, main: string): LocatedIssue[]
   if (value === null || value === undefined) return [];
   const result = sectionsShape.safeParse(value);
   const issues = schemaIssues(sectionsShape, value, result.error?.issues ?? []);
-  const others = result.success ? Object.keys(value).filter((key) => !isPartSection(key)) : [];
+  const known: readonly string[] = PART_SECTIONS;
+  const others = result.success ? Object.keys(value).filter((key) => !known.includes(key)) : [];
   for (const key of others) {
     const message = `is not for an included file, which has ${PART_SECTIONS.join(', ')} only: move it to ${main}, or correct it`;
     issues.push({ path: [key], key: [key], message });
   }
   return issues.map(locate);
-}
-
-function isPartSection(key: unknown): key is (typeof PART_SECTIONS)[number] {
-  return (PART_SECTIONS as readonly unknown[]).includes(key);
 }
 
 interface Merged {
@@ -225,7 +223,7 @@ class Merge {
   }
 
   #addClient(entry: Entry): void {
-    const id = idOf(entry.value);
+    const { id }: { readonly id?: unknown } = Object(entry.value);
     const earlier = id === undefined ? undefined : this.#byId.get(id);
     if (earlier !== undefined && earlier.source !== entry.source) {
       this.#duplicate(entry, earlier);
@@ -275,12 +273,4 @@ class Merge {
 function nameOf({ source, path }: Entry, message: string): LocatedIssue {
   const isClient = path[0] === 'clients';
   return source.locate(isClient ? { path: [...path, 'id'], message } : { path, key: path, message });
-}
-
-function isMapping(value: unknown): value is Readonly<Record<string, unknown>> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
-}
-
-function idOf(client: unknown): unknown {
-  return typeof client === 'object' && client !== null && 'id' in client ? client.id : undefined;
 }

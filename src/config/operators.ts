@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { isExposed } from '../base/network.ts';
+import { isGuardedUrl } from '../base/network.ts';
 import { source } from './secret-source.ts';
 import { duration, fileName, flag, isOrigin, listOf, oneOf, section, text, whole } from './value-schemas.ts';
 
@@ -9,14 +9,9 @@ const FOUR_EYES_ACTIONS = ['reload', 'drain', 'promote', 'roll-back', 'retry', '
 const VERSION_ACTIONS = ['promote', 'roll-back'] as const;
 const CLAIM_LENGTH = 256;
 
-/** An https URL, or http on a loopback host: anyone who can change the traffic could sign in as anyone. */
-function isGuarded(value: string): boolean {
-  return URL.canParse(value) && /^https?:$/.test(new URL(value).protocol) && !isExposed(new URL(value));
-}
-
 /** OpenID Connect Discovery 1.0 §2: a URL without user, query and fragment. */
 function isIssuer(value: string): boolean {
-  if (!isGuarded(value)) return false;
+  if (!isGuardedUrl(value)) return false;
   const { username, password, search, hash } = new URL(value);
   return username + password + search + hash === '' && !/[?#]/.test(value);
 }
@@ -65,7 +60,7 @@ export const oidcSchema = (folder: string) =>
       .describe('The secret of the client. Without it the console is a public client.'),
     publicUrl: text(
       'the https:// address of the console with nothing after host and port; http:// on a loopback address only',
-      (value) => isOrigin(value) && isGuarded(value),
+      (value) => isOrigin(value) && isGuardedUrl(value),
     ).describe(
       'The address of the console in browsers, such as `https://console.example.org`. Register `/login/callback` under it as redirect URI at the provider, and `/login` as the address after signing out.',
     ),

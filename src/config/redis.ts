@@ -1,6 +1,6 @@
 import { isIPv6 } from 'node:net';
 import { z } from 'zod';
-import { type Accepted, type CrossIssue, crossChecked } from './cross-check.ts';
+import { type Accepted, type CrossIssue, crossChecked, neededIssues } from './cross-check.ts';
 import { source } from './secret-source.ts';
 import {
   authoritiesFile,
@@ -82,6 +82,12 @@ export const redisSchema = (folder: string) =>
     },
   );
 
+const NEEDED = [
+  ['sentinels', 'name', 'give the name that the Sentinels have for the master, such as mymaster'],
+  ['username', 'password', 'a user needs one; give its source'],
+  ['sentinelUsername', 'sentinelPassword', 'a user needs one; give its source'],
+] as const;
+
 function* redisIssues(redis: Accepted<Keys>): Generator<CrossIssue> {
   const kinds = KINDS.filter((kind) => kind in redis);
   if (kinds.length !== 1) {
@@ -91,22 +97,10 @@ function* redisIssues(redis: Accepted<Keys>): Generator<CrossIssue> {
   if (redis.url?.tls === false && 'tls' in redis) {
     yield { path: ['tls'], message: 'needs a url with TLS: write rediss:// there, or leave tls out' };
   }
-  if ('sentinels' in redis && !('name' in redis)) {
-    yield {
-      path: ['name'],
-      message: 'is missing: give the name that the Sentinels have for the master, such as mymaster',
-    };
-  }
+  yield* neededIssues(redis, NEEDED);
   for (const key of ['name', 'sentinelUsername', 'sentinelPassword'] as const) {
     if (!(key in redis) || 'sentinels' in redis) continue;
     yield { path: [key], message: 'is for sentinels only: leave it out, or give sentinels' };
-  }
-  for (const [user, password] of [
-    ['username', 'password'],
-    ['sentinelUsername', 'sentinelPassword'],
-  ] as const) {
-    if (!(user in redis) || password in redis) continue;
-    yield { path: [password], message: 'is missing: a user needs one; give its source' };
   }
 }
 

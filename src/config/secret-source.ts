@@ -35,12 +35,15 @@ export const source = (folder: string, expected = ANY) =>
       },
       { error: expected },
     )
-    .transform((fields, context): SecretSource => {
-      const misplaced = fields.readableByOthers !== undefined && fields.file === undefined;
-      const [first, second] = sourcesIn(fields);
-      if (first !== undefined && second === undefined && !misplaced) return first;
-      const found = first === undefined ? NO_SOURCE : SEVERAL;
-      context.addIssue({ code: 'custom', message: misplaced ? MISPLACED : found });
+    .transform(({ readableByOthers, value, ...others }, context): SecretSource => {
+      const given = Object.entries({ ...others, ...(value !== undefined && { value: new Secret(value) }) });
+      const isMisplaced = readableByOthers !== undefined && others.file === undefined;
+      if (given.length === 1 && !isMisplaced) {
+        const guard = readableByOthers === undefined ? {} : { readableByOthers };
+        return Object.fromEntries([...given, ...Object.entries(guard)]) as SecretSource;
+      }
+      const found = given.length === 0 ? NO_SOURCE : SEVERAL;
+      context.addIssue({ code: 'custom', message: isMisplaced ? MISPLACED : found });
       return z.NEVER;
     })
     .meta({ title: SOURCE_TITLE });
@@ -48,24 +51,6 @@ export const source = (folder: string, expected = ANY) =>
 /** True for the schema that `source` returns. */
 export function isSource(schema: z.ZodType): boolean {
   return z.globalRegistry.get(schema)?.title === SOURCE_TITLE;
-}
-
-interface SourceFields {
-  env?: string;
-  file?: string;
-  readableByOthers?: boolean;
-  sealed?: string;
-  value?: string;
-}
-
-function sourcesIn({ env, file, readableByOthers, sealed, value }: SourceFields): SecretSource[] {
-  const guard = readableByOthers === undefined ? {} : { readableByOthers };
-  return [
-    env === undefined ? undefined : { env },
-    file === undefined ? undefined : { file, ...guard },
-    sealed === undefined ? undefined : { sealed },
-    value === undefined ? undefined : { value: new Secret(value) },
-  ].filter((source) => source !== undefined);
 }
 
 /**

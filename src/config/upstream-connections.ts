@@ -2,7 +2,7 @@ import { isIP } from 'node:net';
 import { z } from 'zod';
 import { isExposed, parseAddress } from '../base/network.ts';
 import type { Outcomes } from './availability.ts';
-import { type Accepted, type CrossIssue, crossChecked } from './cross-check.ts';
+import { type Accepted, type CrossIssue, crossChecked, neededIssues } from './cross-check.ts';
 import { keyFile, source } from './secret-source.ts';
 import {
   authoritiesFile,
@@ -188,17 +188,14 @@ const keys = (folder: string) =>
 type Keys = z.output<ReturnType<typeof keys>>;
 
 /** Schema of TLS to an upstream. `folder` is the base of relative file names. */
-export const upstreamTlsSchema = (folder: string) => crossChecked(keys(folder), certificateIssues);
+export const upstreamTlsSchema = (folder: string) =>
+  crossChecked(keys(folder), (tls) => neededIssues(tls, NEEDED));
 
-function* certificateIssues(tls: Accepted<Keys>): Generator<CrossIssue> {
-  for (const [key, needed, why] of [
-    ['certFile', 'keyFile', 'a certificate needs its private key; name the file'],
-    ['keyFile', 'certFile', 'a private key needs its certificate; name the file'],
-    ['keyPassphrase', 'keyFile', 'a passphrase opens a private key; name its file'],
-  ] as const) {
-    if (key in tls && !(needed in tls)) yield { path: [needed], message: `is missing: ${why}` };
-  }
-}
+const NEEDED = [
+  ['certFile', 'keyFile', 'a certificate needs its private key; name the file'],
+  ['keyFile', 'certFile', 'a private key needs its certificate; name the file'],
+  ['keyPassphrase', 'keyFile', 'a passphrase opens a private key; name its file'],
+] as const;
 
 /** Finds keys of `tls` that an `http://` upstream cannot have. */
 export function* plaintextTlsIssues(tls: Accepted<Keys>): Generator<CrossIssue> {

@@ -136,18 +136,14 @@ function syntaxFaults(document: Document, text: string, unclosed: readonly numbe
   const distinct = errors.filter(({ code, pos }) => code !== 'MULTILINE_IMPLICIT_KEY' || !blocks.has(pos[0]));
   const faults = [
     // Before an error of the parser at the same place.
-    ...unclosed
-      .slice(-1)
-      .map((offset) => ({ offset, message: unclosedMessage(text, offset), isLocal: false })),
+    ...unclosed.slice(-1).map((offset) => {
+      const what = /["']/.test(text.charAt(offset)) ? 'quote' : 'bracket';
+      return { offset, message: `the ${what} that opens here is not closed: close it`, isLocal: false };
+    }),
     ...distinct.map(({ code, pos }) => faultOf(code, pos[0], text)),
   ].sort((a, b) => a.offset - b.offset);
   const broken = faults.findIndex(({ isLocal }) => !isLocal);
   return broken === -1 ? faults : faults.slice(0, broken + 1);
-}
-
-function unclosedMessage(text: string, offset: number): string {
-  const what = /["']/.test(text.charAt(offset)) ? 'quote' : 'bracket';
-  return `the ${what} that opens here is not closed: close it`;
 }
 
 function faultOf(code: string, offset: number, text: string): Fault {

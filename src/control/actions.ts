@@ -113,10 +113,15 @@ export function actionsRouter(options: ActionsOptions): Router {
   });
   router.post(RELOAD, admission.requireToken, reloadHandler(reload));
   const slots = new Slots(1);
+  const readBody = jsonBody('action-invalid');
+  const bodyIfAny: RequestHandler = (req, res, next) => {
+    const { 'transfer-encoding': coding, 'content-length': length = 0 } = req.headers;
+    return coding !== undefined || Number(length) > 0 ? readBody(req, res, next) : next();
+  };
   const paths = COMMANDS.map((command) => {
     const path = `/api/credentials/:name/${command}`;
     const handle = credentialHandler(credentials, command, slots);
-    router.post(path, admission.requireToken, bodyIfAny(), handler(onError, handle));
+    router.post(path, admission.requireToken, bodyIfAny, handler(onError, handle));
     return path;
   });
   router.all([RELOAD, ...paths], (_req, res) => {
@@ -128,7 +133,7 @@ export function actionsRouter(options: ActionsOptions): Router {
   router.get(PROPOSALS, admission.requireRead, (_req, res) => {
     res.json(proposals.view(callerOf(res)?.operator, actions));
   });
-  const guards = [admission.requireOperator, jsonBody('action-invalid')];
+  const guards = [admission.requireOperator, readBody];
   router.post('/api/actions', guards, begin);
   router.post('/api/actions/:id/confirm', guards, confirm);
   router.post(`${PROPOSALS}/:id/confirm`, guards, confirmProposal);
@@ -248,15 +253,6 @@ function credentialHandler(
         : credentials[command](credential, address);
     res.json(await done);
   };
-}
-
-function bodyIfAny(): RequestHandler {
-  const read = jsonBody('action-invalid');
-  return (req, res, next) => (hasBody(req) ? read(req, res, next) : next());
-}
-
-function hasBody({ headers }: Request): boolean {
-  return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0;
 }
 
 function senderOf(req: Request, caller: Caller | undefined): Sender {

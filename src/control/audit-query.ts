@@ -11,7 +11,7 @@ import {
   replicaCriterion,
   statusCriterion,
 } from '../audit/reader/query.ts';
-import { DEFAULT_FIELDS, type UsageField, usageFields } from '../audit/reader/usage-table.ts';
+import { DEFAULT_FIELDS, usageFields } from '../audit/reader/usage-table.ts';
 
 /** Results of one page. */
 const MOST_RESULTS = 200;
@@ -107,17 +107,6 @@ export interface PageRequest {
   readonly budgetMs: number;
 }
 
-interface ExportRequest {
-  readonly query: Query;
-  readonly format: (typeof FORMATS)[number];
-}
-
-interface UsageRequest {
-  readonly query: Pick<Query, 'since' | 'until' | 'replica'>;
-  readonly by: readonly UsageField[];
-  readonly format: (typeof USAGE_FORMATS)[number];
-}
-
 /** The parameters of a request are wrong. The message says why, in sentences. */
 export class ParameterError extends Error {
   /** The names of those that are wrong. */
@@ -136,7 +125,7 @@ export function readSearch(parameters: unknown): PageRequest {
 }
 
 /** Reads the parameters of an export. @throws ParameterError */
-export function readExport(parameters: unknown): ExportRequest {
+export function readExport(parameters: unknown) {
   const { format, ...given } = read(exportParameters, parameters);
   return { query: queryOf(given), format };
 }
@@ -149,7 +138,7 @@ export function readRequest(requestId: string, parameters: unknown): PageRequest
 }
 
 /** Reads the parameters of usage. @throws ParameterError */
-export function readUsage(parameters: unknown): UsageRequest {
+export function readUsage(parameters: unknown) {
   const { by, format, ...given } = read(usageParameters, parameters);
   return { query: queryOf(given), by, format };
 }
@@ -157,10 +146,10 @@ export function readUsage(parameters: unknown): UsageRequest {
 function queryOf({ from, to, identifier, address, ...given }: Criteria): Query {
   const query: Query = {
     ...given,
-    ...(from !== undefined && { since: from }),
-    ...(to !== undefined && { until: to }),
-    ...(identifier !== undefined && { id: identifier }),
-    ...(address !== undefined && { address: addressForms(address) }),
+    since: from,
+    until: to,
+    id: identifier,
+    address: address === undefined ? undefined : addressForms(address),
   };
   if (query.kind !== 'events') return query;
   const foreign = REQUEST_CRITERIA.find((each) => query[each] !== undefined);

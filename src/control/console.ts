@@ -68,7 +68,9 @@ export class Console {
     });
     router.get('/api/events', (_req, res) => stream.add(res, callerOf(res)));
     router.get('/api/operator', (_req, res) => {
-      res.json(operatorView(callerOf(res)));
+      const caller = callerOf(res);
+      const view = { name: caller?.operator?.name ?? null, roles: [...(caller?.roles ?? [])] };
+      res.json(view satisfies OperatorView);
     });
     router.use(RECORDS, admission.requireAuditor);
     router.use('/api', this.#audit.router);
@@ -83,10 +85,6 @@ export class Console {
 
 /** Paths of the records of the audit log. */
 const RECORDS = ['/api/audit', '/api/requests'];
-
-function operatorView(caller: Caller | undefined): OperatorView {
-  return { name: caller?.operator?.name ?? null, roles: [...(caller?.roles ?? [])] };
-}
 
 /** The history of one deployment; without its name, the sparklines of all. */
 function sendHistory({ query }: Request, res: Response, histories: Histories): void {

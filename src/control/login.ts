@@ -1,7 +1,9 @@
 import express, { type Request, type Response, Router } from 'express';
 import type { AdminDetails } from '../audit/record.ts';
 import { addressOf } from '../base/client-address.ts';
+import { senderNetwork } from '../base/network.ts';
 import type { Metrics } from '../metrics/metrics.ts';
+import { FairQueue, type Queued } from '../transport/fair-queue.ts';
 import { isCrossSite, rolesOfToken } from './admission.ts';
 import { ControlError, type ControlErrorCode, sendControlError } from './control-error.ts';
 import type { Cookies } from './cookies.ts';
@@ -9,7 +11,6 @@ import { CALLBACK, type OidcClient, SignInError } from './oidc.ts';
 import { operatorDetails, RoleMissingError, type SignedIn } from './operators.ts';
 import type { Pages } from './pages.ts';
 import type { Holder, Session, Sessions } from './sessions.ts';
-import { SignInTurns } from './sign-in-turns.ts';
 import { isAccess, type TokenGuard } from './token-guard.ts';
 
 /** Sign-ins that wait for the provider at the same time. */
@@ -192,4 +193,53 @@ function isForeignForm(req: Request, publicOrigin: string | undefined): boolean 
 function senderOf(req: Request, { operator }: Holder): AdminDetails {
   const by = operator === undefined ? 'token' : 'oidc';
   return { by, address: addressOf(req.socket), ...operatorDetails(operator) };
+}
+
+interface Turn extends Queued<Turn> {
+  readonly begin: () => void;
+}
+
+/**
+ * Places of sign-ins that wait for the provider. The next ones wait instead of being refused, and the networks that they
+ * come from take turns: otherwise a stranger who starts sign-ins without end would keep everybody else out.
+ */
+export class SignInTurns {
+  #free: number;
+  readonly #waiting = new FairQueue<Turn>();
+
+  constructor(places: number) {
+    this.#free = places;
+  }
+
+  /** Resolves to a place, which disposing frees; undefined: the signal was aborted before. */
+  async take(address: string, signal: AbortSignal): Promise<Disposable | undefined> {
+    if (this.#free > 0) {
+      this.#free -= 1;
+      return this.#place();
+    }
+    if (signal.aborted) return undefined;
+    const { promise, resolve } = Promise.withResolvers<Disposable | undefined>();
+    const leave = (): void => {
+      this.#waiting.remove(turn);
+      resolve(undefined);
+    };
+    const begin = (): void => {
+      signal.removeEventListener('abort', leave);
+      resolve(this.#place());
+    };
+    const turn: Turn = { client: senderNetwork(address), previous: undefined, next: undefined, begin };
+    signal.addEventListener('abort', leave, { once: true });
+    this.#waiting.add(turn);
+    return promise;
+  }
+
+  #place(): Disposable {
+    return {
+      [Symbol.dispose]: () => {
+        const next = this.#waiting.take();
+        if (next === undefined) this.#free += 1;
+        else next.begin();
+      },
+    };
+  }
 }

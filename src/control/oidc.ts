@@ -3,8 +3,9 @@ import type { EncryptJWT, jwtDecrypt } from 'jose';
 import type { Configuration } from 'openid-client';
 import type { Clock } from '../base/clock.ts';
 import { errorCode } from '../base/error-code.ts';
+import { isGuardedUrl } from '../base/network.ts';
 import { Secret } from '../base/secret.ts';
-import { discover, isUsable, type OpenIdProvider, reasonOf } from '../identity/openid-provider.ts';
+import { discover, type OpenIdProvider, reasonOf } from '../identity/openid-provider.ts';
 import { ControlError, type ControlErrorCode } from './control-error.ts';
 import { type Claims, claimIn, operatorFrom, type RoleRules, type SignedIn } from './operators.ts';
 
@@ -112,7 +113,7 @@ export class OidcClient {
     const client = await import('openid-client');
     const configuration = await this.#configuration();
     const { end_session_endpoint: endpoint = '' } = configuration.serverMetadata();
-    if (!isUsable(endpoint)) return undefined;
+    if (!isGuardedUrl(endpoint)) return undefined;
     const hint = idToken.reveal();
     return client.buildEndSessionUrl(configuration, {
       post_logout_redirect_uri: `${this.#options.publicUrl}/login`,

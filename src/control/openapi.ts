@@ -1,4 +1,3 @@
-import type { ErrorKind } from '../base/error-kind.ts';
 import { type ErrorCode, errorKinds } from '../base/errors.ts';
 import { type OpenAddress, socketPath } from '../base/open-port.ts';
 import type { Operation } from '../policy/catalogue.ts';
@@ -172,15 +171,11 @@ function problemsByStatus(): Problems[] {
     status,
     name: `Problem${status}`,
     response: {
-      description: `${kinds.map(codeAndTitle).join('; ')}.`,
+      description: `${kinds.map(([code, { title }]) => `\`${code}\`: ${title}`).join('; ')}.`,
       headers: { 'X-Request-Id': { $ref: '#/components/headers/RequestId' } },
       content: { 'application/problem+json': { schema: { $ref: '#/components/schemas/Problem' } } },
     },
   }));
-}
-
-function codeAndTitle([code, { title }]: readonly [ErrorCode, ErrorKind]): string {
-  return `\`${code}\`: ${title}`;
 }
 
 function problemSchema(): JsonObject {

@@ -1,5 +1,4 @@
 import {
-  type AddressState,
   type ConfigurationState,
   type DeploymentState,
   type GatewayState,
@@ -212,7 +211,13 @@ function upstreamErrors({ egress, addresses, pauses }: DeploymentState): Problem
   if (isEgressMissing(egress)) {
     return [...paused, { reason: words.egressMissing(egress.length), next: next.egressMissing }];
   }
-  return [...paused, ...addresses.flatMap(addressErrors)];
+  // One that is healthy while its circuit is half-open waits for a request.
+  const failing = addresses.filter(({ health }) => health === 'failing');
+  const errors = failing.map(({ address, age, circuit, reason }) => ({
+    reason: words.addressFailing(address, age, circuit, reason),
+    next: next.addressFailing,
+  }));
+  return [...paused, ...errors];
 }
 
 /** Local addresses that are passed over, unless none is left. */
@@ -223,10 +228,4 @@ function egressWarnings({ name, egress }: DeploymentState): string[] {
       ? [words.egressPassedOver(name, address, status, outcome)]
       : [],
   );
-}
-
-/** One that is healthy while its circuit is half-open waits for a request. */
-function addressErrors({ address, health, age, circuit, reason }: AddressState): Problem[] {
-  if (health !== 'failing') return [];
-  return [{ reason: words.addressFailing(address, age, circuit, reason), next: next.addressFailing }];
 }

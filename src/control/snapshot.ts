@@ -9,7 +9,6 @@ import {
   type AuditState,
   type CredentialVersionState,
   type DeploymentState,
-  type ErrorState,
   type GatewayState,
   mergeAudits,
   statusOf,
@@ -36,7 +35,6 @@ import type {
   DeploymentDetail,
   DeploymentSettings,
   DeploymentView,
-  ErrorView,
   Problem,
   Snapshot,
   State,
@@ -132,7 +130,12 @@ function consoleView(state: GatewayState, counts: Counts, source: ConsoleSource)
     ),
     deployments,
     clients: clientViews(source.clients(), counts),
-    errors: state.errors.map(errorView),
+    errors: state.errors.map(({ detail: advice, ...error }) => ({
+      ...error,
+      title: titleOf(error.code),
+      status: statusOfCode(error.code),
+      advice,
+    })),
     audit: auditView([state.audit, state.workers?.audit].flatMap((audit) => audit ?? [])),
   };
 }
@@ -155,7 +158,6 @@ function deploymentView(
     policy: nonce.policy,
     certificateExpiresAt,
     now: now.at,
-    titleOf: (code) => (code === '' ? WORDS.condition.upstreamError : titleOf(code)),
   });
   const { connected, running, pending, limit } = connections;
   return {
@@ -205,10 +207,6 @@ function credentialView(state: CredentialVersionState): CredentialView {
     ...(role !== undefined && { role }),
     ...(changedAt !== undefined && { changedAt }),
   };
-}
-
-function errorView({ detail, ...error }: ErrorState): ErrorView {
-  return { ...error, title: titleOf(error.code), status: statusOfCode(error.code), advice: detail };
 }
 
 function auditView(audits: readonly AuditState[]): AuditView | null {
@@ -265,22 +263,48 @@ export interface DeploymentEvidence {
   /** Unix milliseconds. */
   readonly certificateExpiresAt: number | undefined;
   readonly now: number;
-  readonly titleOf: (code: string) => string;
 }
 
 /** Returns the state of a deployment and the reasons for it. */
 export function conditionOf(evidence: DeploymentEvidence): Condition {
-  const findings = [
-    ...known(evidence),
-    ...failing(evidence),
-    ...refusing(evidence),
-    ...certificate(evidence),
-    ...nonces(evidence),
-  ];
+  const findings = [...findingsIn(evidence)];
   if (findings.length > 0) return summarize(findings);
   const { requests, refused, seconds } = evidence.minute;
   const reason = requests === 0 ? words.quiet : words.served(requests, refused, seconds);
   return { state: 'ok', reasons: [reason], next: '' };
+}
+
+function* findingsIn(evidence: DeploymentEvidence): Generator<Finding> {
+  const { minute, problems, serving, policy, certificateExpiresAt, now } = evidence;
+  const { requests, errors, refused, challenges, refusedCodes, seconds } = minute;
+  for (const problem of problems) yield { ...problem, state: serving ? 'degraded' : 'down' };
+  if (errors > 0) yield failing(minute);
+  const isEnough = requests >= ENOUGH;
+  // A client that is refused most of the time has a fault, or meets one of the configuration.
+  if (isEnough && refused >= requests * REFUSED_SHARE) {
+    const reason = words.refused(refused, requests, seconds, causesOf(refusedCodes));
+    yield { state: 'degraded', reason, next: next.clientsRefused };
+  }
+  if (certificateExpiresAt !== undefined) {
+    const { isSoon, text } = expiryOf(certificateExpiresAt, now);
+    if (isSoon) yield { state: 'degraded', reason: words.certificate(text), next: next.certificate };
+  }
+  // With single-use nonces a challenge for most requests is normal.
+  if (policy !== 'single-use' && isEnough && challenges * 2 >= requests) {
+    yield { state: 'degraded', reason: words.noncesExpire(challenges, requests), next: next.noncesExpire };
+  }
+}
+
+function failing({ requests, errors, errorCodes, seconds }: DeploymentInterval): Finding {
+  const causes = causesOf(errorCodes);
+  const step = errorCodes.every(({ code }) => code === '') ? next.upstreamFails : next.requestsFail;
+  if (errors === requests) return { state: 'down', reason: words.allFailed(seconds, causes), next: step };
+  return { state: 'degraded', reason: words.someFailed(errors, requests, seconds, causes), next: step };
+}
+
+function causesOf(codes: readonly CodeCount[]): string {
+  const nameOf = (code: string): string => (code === '' ? words.upstreamError : titleOf(code));
+  return codes.map(({ code, count }) => `${nameOf(code)} (${count})`).join(', ');
 }
 
 /**
@@ -320,7 +344,11 @@ export function gatewayCondition(
   ];
   if (own.length + theirs.length > 0) {
     const { reasons, ...whole } = summarize([...own, ...theirs]);
-    return { ...whole, reasons: [...reasons, ...attention], problems: problems.toSorted(worstFirst) };
+    return {
+      ...whole,
+      reasons: [...reasons, ...attention],
+      problems: problems.toSorted((a, b) => RANK[a.state] - RANK[b.state]),
+    };
   }
   return {
     state: 'ok',
@@ -331,58 +359,6 @@ export function gatewayCondition(
 }
 
 const RANK: Readonly<Record<State, number>> = { down: 0, degraded: 1, ok: 2 };
-
-function worstFirst(a: Problem, b: Problem): number {
-  return RANK[a.state] - RANK[b.state];
-}
-
-function* known({ problems, serving }: DeploymentEvidence): Generator<Finding> {
-  for (const problem of problems) yield { ...problem, state: serving ? 'degraded' : 'down' };
-}
-
-function* failing({ minute, titleOf }: DeploymentEvidence): Generator<Finding> {
-  const { requests, errors, errorCodes, seconds } = minute;
-  if (errors === 0) return;
-  const causes = causesOf(errorCodes, titleOf);
-  const whole = errors === requests;
-  const reason = whole
-    ? words.allFailed(seconds, causes)
-    : words.someFailed(errors, requests, seconds, causes);
-  const step = errorCodes.every(({ code }) => code === '') ? next.upstreamFails : next.requestsFail;
-  yield { state: whole ? 'down' : 'degraded', reason, next: step };
-}
-
-/** A client that is refused most of the time has a fault, or meets one of the configuration. */
-function* refusing({ minute, titleOf }: DeploymentEvidence): Generator<Finding> {
-  const { requests, refused, refusedCodes, seconds } = minute;
-  if (requests < ENOUGH || refused < requests * REFUSED_SHARE) return;
-  yield {
-    state: 'degraded',
-    reason: words.refused(refused, requests, seconds, causesOf(refusedCodes, titleOf)),
-    next: next.clientsRefused,
-  };
-}
-
-function causesOf(codes: readonly CodeCount[], titleOf: (code: string) => string): string {
-  return codes.map(({ code, count }) => `${titleOf(code)} (${count})`).join(', ');
-}
-
-function* certificate({ certificateExpiresAt, now }: DeploymentEvidence): Generator<Finding> {
-  if (certificateExpiresAt === undefined) return;
-  const { isSoon, text } = expiryOf(certificateExpiresAt, now);
-  if (isSoon) yield { state: 'degraded', reason: words.certificate(text), next: next.certificate };
-}
-
-/** With single-use nonces a challenge for most requests is normal. */
-function* nonces({ minute, policy }: DeploymentEvidence): Generator<Finding> {
-  const { requests, challenges } = minute;
-  if (policy === 'single-use' || requests < ENOUGH || challenges * 2 < requests) return;
-  yield {
-    state: 'degraded',
-    reason: words.noncesExpire(challenges, requests),
-    next: next.noncesExpire,
-  };
-}
 
 function summarize(findings: readonly Finding[]): Condition {
   const down = findings.filter(({ state }) => state === 'down');

@@ -233,5 +233,6 @@ function nonceFinding(reusable: boolean, nextnonce: boolean): Finding {
 
 function requestOf({ probe }: SiteProbe, cancellation: Cancellation): UpstreamRequest {
   const headers = ['user-agent', 'digest-gateway-doctor'];
-  return { ...probe, headers, body: NO_BODY, client: '', cancellation, budget: new AttemptBudget() };
+  const budget = new AttemptBudget(probe.method);
+  return { ...probe, headers, body: NO_BODY, client: '', cancellation, budget };
 }

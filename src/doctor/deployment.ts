@@ -144,7 +144,7 @@ class Examination {
   /** Asks with GET if the upstream does not support HEAD. */
   async #ask(probe: Probe): Promise<Asked> {
     const send = (method: string): Promise<ObservedResponse> => {
-      const own = { client: '', cancellation: this.#cancellation, budget: new AttemptBudget() };
+      const own = { client: '', cancellation: this.#cancellation, budget: new AttemptBudget(method) };
       return this.#connections.send(unsigned({ ...probe, ...own, method, headers: [], body: NO_BODY }));
     };
     const { method } = probe;

@@ -77,15 +77,11 @@ export function callsTo(port: ProcessPort): Worker & WorkerLife {
 export function isServed(port: ProcessPort): Promise<void> {
   return new Promise((resolve) => {
     const stop = port.onMessage((message) => {
-      if (!isReady(message)) return;
+      if (Object(message).service !== READY) return;
       stop();
       resolve();
     });
   });
-}
-
-function isReady(message: unknown): boolean {
-  return typeof message === 'object' && message !== null && 'service' in message && message.service === READY;
 }
 
 /**

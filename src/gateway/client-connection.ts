@@ -225,10 +225,9 @@ export class ClientConnection implements RequestReceiver, ExchangeOwner {
   #refuseMessage(error: GatewayError): void {
     if (this.#isClosing) return;
     this.refuseRest();
-    const { address } = this;
     const requestId = randomUUID();
     void this.#gateway
-      .refuse(error, { requestId, method: '', address })
+      .refuse(error, requestId, this.address)
       .then((problem) => {
         if (this.#socket.writable) sendRawProblem(this.#socket, problem, requestId);
         else this.#socket.destroy();

@@ -243,7 +243,7 @@ function problemOf(error: GatewayError, requestId: string): Problem {
 }
 
 /** Returns the headers of the error's code; a Retry-After of the error itself takes the place of the code's. */
-function headersOf({ kind: { headers = [] }, retryAfter }: GatewayError): RawHeaders {
+function headersOf({ headers = [], retryAfter }: GatewayError): RawHeaders {
   if (retryAfter === undefined) return headers;
   return ['retry-after', String(retryAfter), ...withoutField(headers, 'retry-after')];
 }

@@ -25,7 +25,6 @@ import type { Pace } from './pace.ts';
 import { type DataPlane, Relay } from './relay.ts';
 import type { RequestHead } from './request-reader.ts';
 import {
-  type Arrival,
   auditUnavailable,
   logRequest,
   pathOf,
@@ -144,12 +143,11 @@ export class Gateway {
   }
 
   #relayOf(exchange: ClientExchange): Relay {
-    const { address } = exchange;
+    const { audit, clock, tracing } = this.#deps;
     const { headers, method } = exchange.request;
     const requestId = requestIdOf(joinedValue(headers, 'x-request-id'));
-    const arrival = { requestId, method, address };
-    const trace = this.#deps.tracing?.request(headers, { 'digest_gateway.request_id': requestId });
-    const record = new RequestRecord(this.#deps.audit, this.#deps.clock, arrival, trace);
+    const trace = tracing?.request(headers, { 'digest_gateway.request_id': requestId });
+    const record = new RequestRecord(audit, clock, requestId, method, exchange.address, trace);
     return new Relay(exchange, record, this.#plane);
   }
 
@@ -265,13 +263,14 @@ export class Gateway {
    * Records and counts a message that cannot be handled as a request. Resolves to the error for the
    * response.
    */
-  async refuse(refusal: GatewayError, arrival: Arrival): Promise<GatewayError> {
-    const record = new RequestRecord(this.#deps.audit, this.#deps.clock, arrival);
-    const failure = this.#deps.audit.refusing ? auditUnavailable() : refusal;
+  async refuse(refusal: GatewayError, requestId: string, address: string): Promise<GatewayError> {
+    const { audit, clock } = this.#deps;
+    const record = new RequestRecord(audit, clock, requestId, '', address);
+    const failure = audit.refusing ? auditUnavailable() : refusal;
     const error = await this.#recordFailure(failure, record);
     const { status } = error.kind;
     this.#deps.metrics.deployment('').operation('').requests('', status, error.code).inc();
-    this.accessLog.add({ ...UNREADABLE, address: arrival.address, status });
+    this.accessLog.add({ ...UNREADABLE, address, status });
     return error;
   }
 

@@ -1,7 +1,6 @@
 import { FieldNames, fieldValue, fieldValues, joinedValue, type RawHeaders } from '../base/raw-headers.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
 import { CRLF_LENGTH, LF, ORIGIN_FIELDS, SPACE } from '../http1/fields.ts';
-import { TRACE_HEADERS } from '../tracing/tracing.ts';
 
 /** Fields of one connection only (RFC 9110 §7.6.1), removed in both directions. */
 const HOP_BY_HOP = [
@@ -68,6 +67,9 @@ const NEVER_OUTBOUND = [
   'x-azure-socketip',
   'x-envoy-external-address',
 ];
+
+/** The context of a trace (W3C Trace Context §3, W3C Baggage §3). */
+const TRACE_HEADERS = ['traceparent', 'tracestate', 'baggage'];
 
 const NOT_OUTBOUND = new FieldNames(NEVER_OUTBOUND);
 const NOT_OUTBOUND_NOR_TRACE = new FieldNames([...NEVER_OUTBOUND, ...TRACE_HEADERS]);

@@ -14,13 +14,6 @@ const LONGEST_ID = 128;
 /** Longest path in a log, in characters. */
 const LONGEST_PATH = 1024;
 
-/** The data of a request that is known before it is parsed. */
-export interface Arrival {
-  readonly requestId: string;
-  readonly method: string;
-  readonly address: string;
-}
-
 /** Collects the data of one request for metrics, the audit log, the trace and the request log. */
 export class RequestRecord implements ExchangeFacts, AccessFacts, Waiter {
   readonly #audit: Audit;
@@ -75,12 +68,20 @@ export class RequestRecord implements ExchangeFacts, AccessFacts, Waiter {
   /** Body bytes passed on to the client. */
   bytesOut = 0;
 
-  constructor(audit: Audit, clock: Clock, arrival: Arrival, trace?: TracedWork) {
+  /** `method`: empty if the message could not be read. */
+  constructor(
+    audit: Audit,
+    clock: Clock,
+    requestId: string,
+    method: string,
+    address: string,
+    trace?: TracedWork,
+  ) {
     this.#audit = audit;
     this.#clock = clock;
-    this.requestId = arrival.requestId;
-    this.method = arrival.method;
-    this.address = arrival.address;
+    this.requestId = requestId;
+    this.method = method;
+    this.address = address;
     this.begun = clock.now();
     this.trace = trace;
   }

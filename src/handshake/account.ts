@@ -8,7 +8,12 @@ import type { PendingChallenge } from '../challenges/pending-challenges.ts';
 import type { NoncePool } from '../challenges/pool.ts';
 import type { Credential } from '../credentials/credentials.ts';
 import { type AlgorithmName, bodyHash, hash } from '../digest/algorithms.ts';
-import { checkProof, parseAuthenticationInfo, proofNeedsBody } from '../digest/authentication-info.ts';
+import {
+  checkProof,
+  parseAuthenticationInfo,
+  proofNeedsBody,
+  type SentRequest,
+} from '../digest/authentication-info.ts';
 import { chooseFor } from '../digest/authorization.ts';
 import { type Challenge, parseChallenges } from '../digest/challenge.ts';
 import type { AttemptResult, ChallengeReason } from '../metrics/deployment-metrics.ts';
@@ -255,12 +260,6 @@ function hashOf(body: RequestBody, nonce: Nonce): string | undefined {
   );
 }
 
-/** The parts of the answer that was sent on which the upstream's proof depends. */
-export interface SentAnswer {
-  readonly uri: string;
-  readonly nc: number;
-}
-
 /**
  * Checks the upstream's proof that it knows the password, too (rspauth, RFC 7616 §3.5), then calls `accept` with the
  * nonce to use next, if one is named. With auth-int the proof covers the body of the response: then it is checked, and
@@ -272,7 +271,7 @@ export function proveResponse(
   response: UpstreamResponse,
   field: string,
   nonce: Nonce,
-  sent: SentAnswer,
+  sent: Pick<SentRequest, 'uri' | 'nc'>,
   accept: (nextnonce: string | undefined) => void,
 ): void {
   const info = parseAuthenticationInfo(fieldValues(response.headers, field));

@@ -38,6 +38,7 @@ const MAX_NAMED_AGAIN = 2;
  * adds two.
  */
 export class AttemptBudget {
+  readonly #method: string;
   readonly #retries: Retries;
   #limit: number;
   #namedAgain = 0;
@@ -56,8 +57,9 @@ export class AttemptBudget {
   /** True if a body that is not kept was sent, so that the request cannot be sent again. */
   bodySent = false;
 
-  /** `attempts`: authenticated ones that may be answered. */
-  constructor(retries: Retries = ONE_REPEAT, attempts = ATTEMPTS) {
+  /** `method`: of the request. `attempts`: authenticated ones that may be answered. */
+  constructor(method: string, retries: Retries = ONE_REPEAT, attempts = ATTEMPTS) {
+    this.#method = method;
     this.#retries = retries;
     this.#limit = attempts;
   }
@@ -84,10 +86,10 @@ export class AttemptBudget {
     this.#limit += 1;
   }
 
-  /** Takes the right to send a request again at the same address, whose exchange got no response. */
-  takeRepeat(request: { readonly method: string }, lost: Lost): boolean {
+  /** Takes the right to send the request again at the same address. `method`: of the exchange that got no response. */
+  takeRepeat(lost: Lost, method = this.#method): boolean {
     this.#lost = lost;
-    if (!lost.broke || !this.#isRepeatable(request, lost)) return false;
+    if (!lost.broke || !this.#isRepeatable(lost, method)) return false;
     if (lost.reused && this.repeats === 0) this.#retries.count('stale_connection');
     else if (this.repeats >= this.#retries.attempts || !this.#retries.take('connection_broke')) return false;
     this.repeats += 1;
@@ -95,14 +97,10 @@ export class AttemptBudget {
     return true;
   }
 
-  /** Takes the right to send a request, which ended with this error, to another address, or from another local one. */
-  takeMove(
-    request: { readonly method: string },
-    error: unknown,
-    reason: 'next_address' | 'next_egress' = 'next_address',
-  ): boolean {
+  /** Takes the right to send the request, which ended with this error, to another address, or from another local one. */
+  takeMove(error: unknown, reason: 'next_address' | 'next_egress' = 'next_address'): boolean {
     const lost = this.#lost;
-    if (lost === undefined || lost.error !== error || !this.#isRepeatable(request, lost)) return false;
+    if (lost === undefined || lost.error !== error || !this.#isRepeatable(lost)) return false;
     this.#lost = undefined;
     // A request that was not sent adds no load.
     if (lost.sent) return this.#retries.take(reason);
@@ -111,17 +109,17 @@ export class AttemptBudget {
   }
 
   /**
-   * Takes the right to send a request again from another local address, with two more attempts: the upstream refused
+   * Takes the right to send the request again from another local address, with two more attempts: the upstream refused
    * this one.
    */
-  takeNextEgress({ method }: { readonly method: string }): boolean {
-    if (this.bodySent || !IDEMPOTENT.has(method) || !this.#retries.take('next_egress')) return false;
+  takeNextEgress(): boolean {
+    if (this.bodySent || !IDEMPOTENT.has(this.#method) || !this.#retries.take('next_egress')) return false;
     this.#limit = this.answered + ATTEMPTS;
     return true;
   }
 
   /** RFC 9110 §9.2.2: the upstream may have acted on a request that it got. */
-  #isRepeatable({ method }: { readonly method: string }, { sent }: Lost): boolean {
+  #isRepeatable({ sent }: Lost, method = this.#method): boolean {
     return !this.bodySent && (!sent || IDEMPOTENT.has(method));
   }
 }

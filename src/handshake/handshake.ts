@@ -298,7 +298,7 @@ class Handshake {
    * used again, since the upstream may have seen the count or not.
    */
   #afterLoss(lost: Lost, next: Step | undefined, method = this.#request.method): Next {
-    if (!this.#request.budget.takeRepeat({ method }, lost)) throw lost.error;
+    if (!this.#request.budget.takeRepeat(lost, method)) throw lost.error;
     return next ?? this.begin();
   }
 

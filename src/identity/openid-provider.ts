@@ -1,6 +1,6 @@
 import type { ClientAuth, Configuration, CustomFetch } from 'openid-client';
 import { messageOf } from '../base/error-code.ts';
-import { isExposed } from '../base/network.ts';
+import { isGuardedUrl } from '../base/network.ts';
 import type { Secret } from '../base/secret.ts';
 import { loadUndici } from '../base/undici.ts';
 
@@ -42,7 +42,7 @@ export async function discover({
     timeout: TIMEOUT_S,
   });
   const { authorization_endpoint: endpoint = '' } = found.serverMetadata();
-  if (!isUsable(endpoint)) {
+  if (!isGuardedUrl(endpoint)) {
     const message = 'the discovery document has no usable authorization_endpoint';
     throw Object.assign(new Error(message), { code: 'OAUTH_INVALID_SERVER_METADATA' });
   }
@@ -59,13 +59,6 @@ function clientAuth(client: typeof import('openid-client'), secret: Secret | und
     const auth = methods.includes('client_secret_basic') ? basic : post;
     return auth(server, ...rest);
   };
-}
-
-/** True for an address to which a browser may be sent. */
-export function isUsable(endpoint: string): boolean {
-  return (
-    URL.canParse(endpoint) && /^https?:$/.test(new URL(endpoint).protocol) && !isExposed(new URL(endpoint))
-  );
 }
 
 /** The fetch of undici, with a bound on the bytes of a response. */

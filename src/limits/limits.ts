@@ -1,4 +1,3 @@
-import type { ErrorKind } from '../base/error-kind.ts';
 import { GatewayError } from '../base/errors.ts';
 import type { RawHeaders } from '../base/raw-headers.ts';
 import { runAtOnce, type Steps, slices } from '../base/steps.ts';
@@ -18,23 +17,6 @@ export interface LimitsDeps {
   readonly metrics: Metrics;
   /** Opens the shared store, once there are limits; undefined: this process is the only one. */
   readonly openStore: (() => LimitStore) | undefined;
-}
-
-/** A request beyond a limit, with the headers that state it. */
-export class RateLimited extends GatewayError {
-  readonly #headers: RawHeaders;
-
-  /** `seconds`: when a request may pass again, at least 1. `fields`: RateLimit and RateLimit-Policy, flat. */
-  constructor(detail: string, seconds: number, fields: RawHeaders) {
-    super('rate-limited', `${detail} Send the request again after ${seconds} s.`, undefined, {
-      retryAfter: seconds,
-    });
-    this.#headers = fields;
-  }
-
-  override get kind(): ErrorKind {
-    return { ...super.kind, headers: this.#headers };
-  }
 }
 
 /** A limit with its synchronisation; undefined: there is one process only. */
@@ -85,6 +67,7 @@ function stateOf({ local }: Limited, second: Limited | undefined): string {
   return second === undefined ? local.state : `${local.state}, ${second.local.state}`;
 }
 
+/** RateLimit and RateLimit-Policy, flat. */
 function fieldsOf(first: Limited, second: Limited | undefined): string[] {
   return ['ratelimit-policy', policyOf(first, second), 'ratelimit', stateOf(first, second)];
 }
@@ -135,7 +118,7 @@ export class Limits {
   /**
    * Admits one request of the client to the deployment, or refuses it, at once. The caller releases the permit when the
    * request has ended. undefined: no limit applies.
-   * @throws RateLimited
+   * @throws GatewayError `rate-limited`, with the headers that state the limits
    */
   take(client: string, deployment: string): Permit | undefined {
     const ofClient = this.#clients.get(client);
@@ -171,10 +154,12 @@ export class Limits {
     return [...this.#clients.values(), ...this.#deployments.values()];
   }
 
-  #refuse(client: string, { local, sync }: Limited, shortage: Shortage, fields: RawHeaders): never {
+  #refuse(client: string, { local, sync }: Limited, shortage: Shortage, headers: RawHeaders): never {
     sync?.touch();
     this.#deps.metrics.rateLimited.inc({ client });
-    throw new RateLimited(sentence(local.scope, shortage), shortage.seconds, fields);
+    const { seconds } = shortage;
+    const detail = `${sentence(local.scope, shortage)} Send the request again after ${seconds} s.`;
+    throw new GatewayError('rate-limited', detail, undefined, { retryAfter: seconds, headers });
   }
 
   *#build(

@@ -5,24 +5,18 @@ import type { RedisOptions } from '../redis/connection.ts';
 import { settleLimit } from './redis-script.ts';
 import { LEAST_SHARE, type LimitState, type LimitStore, limitStateForm, type Report } from './store.ts';
 
-/**
- * Opens the limits that processes share; Redis may be absent at the start and go away at any time. `onRejected`: Redis
- * held a value of a limit that no process wrote; it was removed.
- */
-export function openRedisLimits(redis: RedisOptions, onRejected: () => void): LimitStore {
-  return new RedisLimitStore(redis, onRejected);
-}
-
 /** tokens, used, others in flight, members, share, values discarded; numbers with a fraction are texts */
 const answer = z.array(z.coerce.number()).length(6);
 
-class RedisLimitStore implements LimitStore {
+/** The limits that processes share; Redis may be absent at the start and go away at any time. */
+export class RedisLimitStore implements LimitStore {
   /** Names this process among all. */
   readonly #process = randomUUID();
   readonly #prefix: string;
   readonly #client: RedisClient;
   readonly #onRejected: () => void;
 
+  /** `onRejected`: Redis held a value of a limit that no process wrote; it was removed. */
   constructor(redis: RedisOptions, onRejected: () => void) {
     this.#prefix = `${redis.keyPrefix}:v1:limits`;
     this.#client = new RedisClient(redis, { settleLimit });

@@ -27,69 +27,47 @@ export const NEWCOMER_PART = 1 / 2;
 /** The least part of a limit that a process has. */
 export const LEAST_SHARE = 1e-6;
 
-/** The usage of one limit by one process. */
-export interface Report {
-  /** Requests that this process has admitted since it started. */
-  readonly total: number;
-  /** The part of `total` that was in earlier reports. */
-  readonly settled: number;
-  /** The part of the rest that is not charged to the bucket, since it has filled up in the meantime. */
-  readonly forgiven: number;
-  /** Requests since the last report, refused ones included. */
-  readonly wanted: number;
-  readonly inFlight: number;
-  /** How long the process counts without another report, in milliseconds; 0: it leaves. */
-  readonly lifetimeMs: number;
-  /** 0: no rate is set. */
-  readonly perSecond: number;
-  readonly burst: number;
-  /** Tokens in the bucket, for a store that lost its data. */
-  readonly tokens: number;
-  /** Requests of `day`, for a store that lost its data. */
-  readonly used: number;
-  /** Days since 1970, UTC. */
-  readonly day: number;
-}
-
-/** One limit over all processes, the report included. */
-export interface LimitState {
-  /** Tokens in the bucket; negative when several processes took the last one. */
-  readonly tokens: number;
-  /** Requests of this day, UTC. */
-  readonly used: number;
-  /** Requests under way in the other processes. */
-  readonly othersInFlight: number;
-  /** Processes, this one included. */
-  readonly members: number;
-  /** The part that this process is to use, by its part of the requests: above 0, at most 1. */
-  readonly share: number;
-}
-
 const count = z.int().min(0);
 
-/** The reply of a store that runs elsewhere. */
-export const limitStateForm = z.object({
-  tokens: z.number(),
-  used: count,
-  othersInFlight: count,
-  members: count.min(1),
-  share: z.number().min(LEAST_SHARE).max(1),
-}) satisfies z.ZodType<LimitState>;
-
-/** A report from another process. */
+/** The usage of one limit by one process. */
 export const reportForm = z.object({
+  /** Requests that this process has admitted since it started. */
   total: count,
+  /** The part of `total` that was in earlier reports. */
   settled: count,
+  /** The part of the rest that is not charged to the bucket, since it has filled up in the meantime. */
   forgiven: count,
+  /** Requests since the last report, refused ones included. */
   wanted: count,
   inFlight: count,
+  /** How long the process counts without another report, in milliseconds; 0: it leaves. */
   lifetimeMs: z.number().min(0).max(LONGEST_LIFE_MS),
+  /** 0: no rate is set. */
   perSecond: z.number().min(0),
   burst: z.number().min(0),
+  /** Tokens in the bucket, for a store that lost its data. */
   tokens: z.number(),
+  /** Requests of `day`, for a store that lost its data. */
   used: count,
+  /** Days since 1970, UTC. */
   day: count,
-}) satisfies z.ZodType<Report>;
+});
+export type Report = Readonly<z.output<typeof reportForm>>;
+
+/** One limit over all processes, the report included. */
+export const limitStateForm = z.object({
+  /** Tokens in the bucket; negative when several processes took the last one. */
+  tokens: z.number(),
+  /** Requests of this day, UTC. */
+  used: count,
+  /** Requests under way in the other processes. */
+  othersInFlight: count,
+  /** Processes, this one included. */
+  members: count.min(1),
+  /** The part that this process is to use, by its part of the requests: above 0, at most 1. */
+  share: z.number().min(LEAST_SHARE).max(1),
+});
+export type LimitState = Readonly<z.output<typeof limitStateForm>>;
 
 /** The usage of limits by all processes. */
 export interface LimitStore {

@@ -1,17 +1,21 @@
 import { STATUS_CODES } from '../base/node-http.ts';
 import type { HistogramSeries, Series, SeriesHistogram, WithSeries } from './series.ts';
 
+const ATTEMPT_RESULTS = ['ok', 'challenged', 'stale', 'refused', 'error'] as const;
+const CHALLENGE_REASONS = ['cold', 'stale', 'single_use', 'ahead'] as const;
+const RETRIES = ['stale_connection', 'connection_broke', 'next_address', 'next_egress', 'denied'] as const;
+
 /** Result of one exchange with the upstream. */
-export type AttemptResult = 'ok' | 'challenged' | 'stale' | 'refused' | 'error';
+export type AttemptResult = (typeof ATTEMPT_RESULTS)[number];
+
+/** Reason why a challenge was obtained. */
+export type ChallengeReason = (typeof CHALLENGE_REASONS)[number];
 
 /**
  * Why a request is sent again: the upstream had closed an idle connection, another one broke, or the next address is
  * tried.
  */
-export type RetryReason = 'stale_connection' | 'connection_broke' | 'next_address' | 'next_egress';
-
-/** Reason why a challenge was obtained. */
-export type ChallengeReason = 'cold' | 'stale' | 'single_use' | 'ahead';
+export type RetryReason = Exclude<(typeof RETRIES)[number], 'denied'>;
 
 /** The instruments that requests change. */
 interface RequestInstruments {
@@ -51,31 +55,13 @@ export class DeploymentMetrics {
     this.responseBytes = metrics.responseBytes.series({ deployment });
     this.upstreamDuration = metrics.upstreamDuration.series({ deployment });
     this.queueWait = metrics.queueWait.series({ deployment });
-    const attempts = (result: AttemptResult): Series =>
-      metrics.upstreamAttempts.series({ deployment, result });
-    this.upstreamAttempts = {
-      ok: attempts('ok'),
-      challenged: attempts('challenged'),
-      stale: attempts('stale'),
-      refused: attempts('refused'),
-      error: attempts('error'),
-    };
-    const challenges = (reason: ChallengeReason): Series => metrics.challenges.series({ deployment, reason });
-    this.challenges = {
-      cold: challenges('cold'),
-      stale: challenges('stale'),
-      single_use: challenges('single_use'),
-      ahead: challenges('ahead'),
-    };
-    const retries = (reason: RetryReason | 'denied'): Series =>
-      metrics.retries.series({ deployment, reason });
-    this.retries = {
-      stale_connection: retries('stale_connection'),
-      connection_broke: retries('connection_broke'),
-      next_address: retries('next_address'),
-      next_egress: retries('next_egress'),
-      denied: retries('denied'),
-    };
+    this.upstreamAttempts = seriesOf(ATTEMPT_RESULTS, (result) =>
+      metrics.upstreamAttempts.series({ deployment, result }),
+    );
+    this.challenges = seriesOf(CHALLENGE_REASONS, (reason) =>
+      metrics.challenges.series({ deployment, reason }),
+    );
+    this.retries = seriesOf(RETRIES, (reason) => metrics.retries.series({ deployment, reason }));
   }
 
   /** Returns the series of an operation; the empty name is for requests without one. */
@@ -95,6 +81,14 @@ export class DeploymentMetrics {
     this.#outcomes.set(name, series);
     return series;
   }
+}
+
+/** Makes one series for each of these labels. */
+function seriesOf<Label extends string>(
+  labels: readonly Label[],
+  make: (label: Label) => Series,
+): Readonly<Record<Label, Series>> {
+  return Object.fromEntries(labels.map((label) => [label, make(label)])) as Record<Label, Series>;
 }
 
 /** For a status above those of HTTP (RFC 9110 §15); one below them is not a response. */

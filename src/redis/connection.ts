@@ -62,29 +62,18 @@ function library(): typeof import('ioredis') {
 export function connectCommands(options: RedisOptions, scripts: Scripts): Commands {
   const { Redis, Cluster } = library();
   const { servers } = options;
-  const client: ClientOptions = { ...clientOptions(options), retryStrategy: pause, scripts };
-  switch (servers.kind) {
-    case 'single':
-      return guarded(new Redis({ ...client, ...servers.address, db: servers.database }));
-    case 'sentinel':
-      return guarded(
-        new Redis({
-          ...client,
-          ...sentinelOptions(options, servers),
-          sentinelRetryStrategy: pause,
-          // A master that became a replica keeps its connections and refuses writes.
-          reconnectOnError: (error) => error.message.startsWith('READONLY'),
-        }),
-      );
-    case 'cluster':
-      return new Cluster([...servers.nodes], {
-        redisOptions: clientOptions(options),
-        enableOfflineQueue: false,
-        clusterRetryStrategy: pause,
-        slotsRefreshTimeout: SILENCE_MS,
-        scripts,
-      }).on('+node', (node: Redis) => guarded(node));
+  const client = clientOptions(options);
+  if (servers.kind === 'cluster') {
+    return new Cluster([...servers.nodes], {
+      redisOptions: client,
+      enableOfflineQueue: false,
+      clusterRetryStrategy: pause,
+      slotsRefreshTimeout: SILENCE_MS,
+      scripts,
+    }).on('+node', (node: Redis) => guarded(node));
   }
+  const retries = { retryStrategy: pause, sentinelRetryStrategy: pause };
+  return guarded(new Redis({ ...client, ...serverOptions(options, servers), ...retries, scripts }));
 }
 
 /**
@@ -93,21 +82,10 @@ export function connectCommands(options: RedisOptions, scripts: Scripts): Comman
 export function connectMessages(options: RedisOptions, commands: Commands): Redis {
   const { Redis } = library();
   const { servers } = options;
-  const client: ClientOptions = { ...clientOptions(options), retryStrategy: null };
-  switch (servers.kind) {
-    case 'single':
-      return guarded(new Redis({ ...client, ...servers.address }));
-    case 'sentinel':
-      return guarded(
-        new Redis({
-          ...client,
-          ...sentinelOptions(options, servers),
-          sentinelRetryStrategy: () => null,
-        }),
-      );
-    case 'cluster':
-      return guarded(new Redis({ ...client, ...anyNode(commands, servers.nodes) }));
-  }
+  const isCluster = servers.kind === 'cluster';
+  const server = isCluster ? anyNode(commands, servers.nodes) : serverOptions(options, servers);
+  const retries = { retryStrategy: null, sentinelRetryStrategy: () => null };
+  return guarded(new Redis({ ...clientOptions(options), ...server, ...retries }));
 }
 
 /** Guards each socket of a connection against what may come from it. */
@@ -161,17 +139,21 @@ function clientOptions({ username, password, tls }: RedisOptions): ClientOptions
   };
 }
 
-function sentinelOptions(
+/** Where one server is, or the master that Sentinels name. */
+function serverOptions(
   { tls, sentinelUsername, sentinelPassword }: RedisOptions,
-  { sentinels, name }: Extract<RedisServers, { kind: 'sentinel' }>,
+  servers: Exclude<RedisServers, { kind: 'cluster' }>,
 ): ClientOptions {
+  if (servers.kind === 'single') return { ...servers.address, db: servers.database };
   return {
-    sentinels: [...sentinels],
-    name,
+    sentinels: [...servers.sentinels],
+    name: servers.name,
     ...(sentinelUsername !== undefined && { sentinelUsername }),
     ...(sentinelPassword && { sentinelPassword: sentinelPassword.reveal() }),
     sentinelCommandTimeout: SILENCE_MS,
     ...(tls && { enableTLSForSentinelMode: true, sentinelTLS: { ca: tls.ca } }),
+    // A master that became a replica keeps its connections and refuses writes.
+    reconnectOnError: (error) => error.message.startsWith('READONLY'),
   };
 }
 

@@ -10,7 +10,9 @@ import type { SecretSource } from '../config/secret-source.ts';
 import { issueOf, type SourceReader } from '../credentials/sources.ts';
 import type { ClientCertificate } from '../transport/upstream-tls.ts';
 
-type TlsSection = { readonly caFile?: string } & Partial<ClientCertificateSection>;
+type TlsSection = { readonly caFile?: string } & Partial<
+  Pick<Config['deployments'][string]['tls'], 'certFile' | 'keyFile' | 'keyPassphrase'>
+>;
 
 /** Reads the secrets, certificates and keys that a configuration names, and collects the issues with them. */
 export class ContentReading {
@@ -46,12 +48,30 @@ export class ContentReading {
     path: Path,
   ): Promise<{ readonly ca: string | undefined; readonly client: ClientCertificate | undefined }> {
     const ca = await this.authority(section.caFile, path);
-    const client = await readClientCertificate(section, this.#reader, this.#uid).catch((error) => {
-      if (!(error instanceof CertificateIssue)) throw error;
-      this.issues.push(issueOf([...path, error.key], error.cause ?? error));
-      return undefined;
+    return { ca, client: await this.#clientCertificate(section, path) };
+  }
+
+  /** Reads a client certificate, which must belong to its private key. */
+  async #clientCertificate(
+    { certFile, keyFile, keyPassphrase }: TlsSection,
+    path: Path,
+  ): Promise<ClientCertificate | undefined> {
+    if (certFile === undefined || keyFile === undefined) return undefined;
+    const cert = await this.value([...path, 'certFile'], () => readChain(certFile, this.#uid));
+    const passphrase = await this.secret(keyPassphrase, [...path, 'keyPassphrase']);
+    if (cert === undefined || (keyPassphrase !== undefined && passphrase === undefined)) return undefined;
+    // Guarded like the file of a password.
+    return this.value([...path, 'keyFile'], async (reader) => {
+      const key = openKey(keyFile.file, (await reader.read(keyFile)).secret, passphrase);
+      if (!cert.leaf.checkPrivateKey(key)) {
+        const pair = `${keyFile.file} is not the key of the first certificate in ${certFile}`;
+        throw new Error(`${pair}: name the two that belong together`);
+      }
+      return {
+        chain: cert.chain,
+        key: new Secret(key.export({ type: 'pkcs8', format: 'pem' }).toString()),
+      };
     });
-    return { ca, client };
   }
 
   /** Undefined: `read` has thrown, which is an issue at `path`. */
@@ -75,61 +95,15 @@ async function readAuthority(caFile: string, uid: number | undefined): Promise<s
   throw new Error(`${caFile} holds no certificate: name a readable file of certificates in PEM form`);
 }
 
-type ClientCertificateSection = Pick<Config['deployments'][string]['tls'], TlsKey>;
-type TlsKey = 'certFile' | 'keyFile' | 'keyPassphrase';
-
-/** An issue with the value of a key; the cause, if any, gives the reason. */
-class CertificateIssue extends Error {
-  readonly key: TlsKey;
-
-  constructor(key: TlsKey, message: string, cause?: unknown) {
-    super(message, { cause });
-    this.key = key;
-  }
-}
-
-/**
- * Reads a client certificate, which must belong to its private key; undefined without one.
- * @throws CertificateIssue
- */
-async function readClientCertificate(
-  { certFile, keyFile, keyPassphrase }: Partial<ClientCertificateSection>,
-  reader: SourceReader,
-  uid: number | undefined,
-): Promise<ClientCertificate | undefined> {
-  if (certFile === undefined || keyFile === undefined) return undefined;
-  const { chain, leaf } = await readChain(certFile, uid);
-  const passphrase = keyPassphrase && (await readSecret('keyPassphrase', keyPassphrase, reader));
-  // Guarded like the file of a password.
-  const key = openKey(keyFile.file, await readSecret('keyFile', keyFile, reader), passphrase);
-  if (!leaf.checkPrivateKey(key)) {
-    throw new CertificateIssue(
-      'keyFile',
-      `${keyFile.file} is not the key of the first certificate in ${certFile}: name the two that belong together`,
-    );
-  }
-  return { chain, key: new Secret(key.export({ type: 'pkcs8', format: 'pem' }).toString()) };
-}
-
 async function readChain(
   file: string,
   uid: number | undefined,
-): Promise<{ chain: string; leaf: X509Certificate }> {
-  const chain = await readPem(file, { uid, readableByOthers: true }).catch((error: unknown) => {
-    throw new CertificateIssue('certFile', 'cannot be read', error);
-  });
+): Promise<{ readonly chain: string; readonly leaf: X509Certificate }> {
+  const chain = await readPem(file, { uid, readableByOthers: true });
   try {
     return { chain, leaf: new X509Certificate(chain) };
   } catch {
-    throw new CertificateIssue('certFile', `${file} holds no certificate: name a file with one in PEM form`);
-  }
-}
-
-async function readSecret(key: TlsKey, source: SecretSource, reader: SourceReader): Promise<Secret> {
-  try {
-    return (await reader.read(source)).secret;
-  } catch (error) {
-    throw new CertificateIssue(key, 'cannot be read', error);
+    throw new Error(`${file} holds no certificate: name a file with one in PEM form`);
   }
 }
 
@@ -141,7 +115,7 @@ function openKey(file: string, pem: Secret, passphrase: Secret | undefined): Key
       ...(passphrase !== undefined && { passphrase: passphrase.reveal() }),
     });
   } catch {
-    throw new CertificateIssue('keyFile', `${file} ${whyNoKey(pem, passphrase !== undefined)}`);
+    throw new Error(`${file} ${whyNoKey(pem, passphrase !== undefined)}`);
   }
 }
 

@@ -80,7 +80,10 @@ export async function readListenTls(
     expires: validToDate.getTime() / 1000,
   };
   const expired: readonly (readonly [FileKey, string | undefined])[] = [
-    ['certFile', expiryWarning(validToDate)],
+    [
+      'certFile',
+      validToDate.getTime() > Date.now() ? undefined : `expired at ${validToDate.toISOString()}: replace it`,
+    ],
     ['crlFile', listWarning(crlExpires)],
   ];
   const warnings = expired.flatMap(([key, message]) =>
@@ -189,10 +192,6 @@ function pairIssue(
     // For example, a key that is too short for this OpenSSL.
     return `cannot be used: ${isNativeError(error) ? error.message : 'for an unknown reason'}; name another pair`;
   }
-}
-
-function expiryWarning(validTo: Date): string | undefined {
-  return validTo.getTime() > Date.now() ? undefined : `expired at ${validTo.toISOString()}: replace it`;
 }
 
 interface ListenTlsDeps {

@@ -113,7 +113,10 @@ async function readContents(
   const reader = new SourceReader(context, config.sealed);
   const reading = new ContentReading(reader, context.uid);
   const [credentials, files, listenTls] = await Promise.all([
-    readCredentials(config.credentials, reader, versions).catch(orCredentialError),
+    readCredentials(config.credentials, reader, versions).catch((error: unknown) => {
+      if (!(error instanceof CredentialError)) throw error;
+      reading.issues.push(...error.issues);
+    }),
     readDeploymentFiles(config.deployments, reading),
     Promise.all(config.listen.map(({ tls }, index) => readListenTls(tls, index, context.uid))),
   ]);
@@ -122,12 +125,7 @@ async function readContents(
   const auditSinks = await readAuditSinks(config.audit, redis, reading);
   const oidc = await readOidc(config.control.oidc, reading);
   const issues = [...reading.issues, ...listenTls.flatMap((each) => each.issues)];
-  if (credentials instanceof CredentialError) {
-    issues.push(...credentials.issues);
-  }
-  if (credentials instanceof CredentialError || issues.length > 0) {
-    throw new ConfigError(await locate(issues));
-  }
+  if (!credentials || issues.length > 0) throw new ConfigError(await locate(issues));
   return {
     config,
     credentials,
@@ -147,12 +145,6 @@ async function readContents(
     filesHash,
     source: { file, config: pieces },
   };
-}
-
-/** Turns a CredentialError into a result, so that its issues are reported with those of the other files. */
-function orCredentialError(error: unknown): CredentialError {
-  if (error instanceof CredentialError) return error;
-  throw error;
 }
 
 /** The state of the files of a configuration when it was read. */

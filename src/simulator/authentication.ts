@@ -76,7 +76,7 @@ export class Authentication {
     if (credentials.scheme !== 'digest') return refused('scheme');
     const nonce = credentials.parameters.get('nonce') ?? '';
     const state = this.#nonces.inspect(nonce, bindingOf(behaviour, address));
-    if (behaviour.staleFlag === 'always' && state !== 'fresh') return refused(reasonOf(state), true);
+    if (behaviour.staleFlag === 'always' && state !== 'fresh') return refused(`nonce-${state}`, true);
     const proof = await verify(credentials, {
       method: attempt.method,
       target: attempt.target,
@@ -126,10 +126,6 @@ export class Authentication {
 
 function bindingOf({ bindNonceToAddress }: Behaviour, address: string): string {
   return bindNonceToAddress ? address : '';
-}
-
-function reasonOf(state: Exclude<NonceState, 'fresh'>): Refusal {
-  return state === 'expired' ? 'nonce-expired' : 'nonce-unknown';
 }
 
 function refused(reason: Refusal, stale = false): Decision {

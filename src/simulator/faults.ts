@@ -55,7 +55,8 @@ export class Faults {
   #next<Kind extends Fault['kind']>(accepted: boolean, ...kinds: Kind[]): Of<Kind> | undefined {
     for (const entry of this.#left) {
       const { fault } = entry;
-      if (entry.times > 0 && isOf(fault, kinds) && applies(fault, accepted)) {
+      const applies = fault.when === 'any' || accepted === (fault.when === 'authenticated');
+      if (entry.times > 0 && applies && isOf(fault, kinds)) {
         entry.times -= 1;
         this.#hit(fault.kind);
         return fault;
@@ -67,10 +68,6 @@ export class Faults {
 
 function isOf<Kind extends Fault['kind']>(fault: Fault, kinds: readonly Kind[]): fault is Of<Kind> {
   return kinds.some((kind) => kind === fault.kind);
-}
-
-function applies({ when }: Fault, accepted: boolean): boolean {
-  return when === 'any' || accepted === (when === 'authenticated');
 }
 
 /** The connection of a response, for faults below HTTP. */

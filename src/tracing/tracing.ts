@@ -4,14 +4,11 @@ import type { Attributes, Context, Span, TextMapGetter, Tracer } from '@opentele
 import { joinedValue, type RawHeaders } from '../base/raw-headers.ts';
 
 const require = createRequire(import.meta.url);
-/** The copy that prom-client requires. An import would load another one, of 51 modules. */
+/** The copy that an SDK requires. An import would load another one, of 51 modules. */
 const api: typeof OpenTelemetry = require('@opentelemetry/api');
 const { propagation, ROOT_CONTEXT, SpanKind, SpanStatusCode, TraceFlags, trace } = api;
 
 const NAME = 'digest-gateway';
-
-/** The headers that carry the context of a trace (W3C Trace Context §3, W3C Baggage §3). */
-export const TRACE_HEADERS = ['traceparent', 'tracestate', 'baggage'] as const;
 
 const RAW_HEADERS: TextMapGetter<RawHeaders> = {
   get: (headers, name) => joinedValue(headers, name.toLowerCase()),

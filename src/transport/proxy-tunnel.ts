@@ -242,7 +242,7 @@ export class ProxyAuthentication {
       headers: [],
       body: NO_BODY,
       cancellation: new Cancellation(),
-      budget: new AttemptBudget(),
+      budget: new AttemptBudget('CONNECT'),
       client: '',
     };
     try {

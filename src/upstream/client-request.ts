@@ -15,6 +15,7 @@ import {
   type UpstreamRequest,
 } from '../handshake/exchange.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
+import type { Grant } from '../policy/decide.ts';
 import type { TracedWork } from '../tracing/tracing.ts';
 import { tooManyRequests, waitTooLong } from '../transport/errors.ts';
 import type { BodySource, ReceivedBody } from '../transport/request-body.ts';
@@ -26,15 +27,6 @@ export interface RequestFacts extends ExchangeFacts {
   readonly method: string;
   /** Span of the client request; undefined: not traced. */
   readonly trace: TracedWork | undefined;
-}
-
-/** The request to send, as the policy grants it. */
-export interface RequestToSend {
-  /** The request target, byte for byte. */
-  readonly target: string;
-  readonly headers: RawHeaders;
-  /** True: the request may take longer than the total timeout. */
-  readonly noTotalTimeout: boolean;
 }
 
 /** A client's request from `send` to `end`, and what it takes of its upstream meanwhile. */
@@ -69,7 +61,7 @@ export class ActiveRequest implements UpstreamRequest, Linked<ActiveRequest> {
   /** `source`: its body; undefined: it has none. `retries`: those of its upstream. */
   constructor(
     facts: RequestFacts,
-    { target, headers, noTotalTimeout }: RequestToSend,
+    { target, headers, noTotalTimeout }: Pick<Grant, 'target' | 'headers' | 'noTotalTimeout'>,
     source: BodySource | undefined,
     interim: InterimReceiver,
     cancellation: Cancellation,
@@ -85,7 +77,7 @@ export class ActiveRequest implements UpstreamRequest, Linked<ActiveRequest> {
     this.source = source;
     this.interim = interim;
     this.cancellation = cancellation;
-    this.budget = new AttemptBudget(retries);
+    this.budget = new AttemptBudget(facts.method, retries);
   }
 }
 

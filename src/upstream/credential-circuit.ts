@@ -61,11 +61,20 @@ export class CredentialCircuit {
 
 /** Such requests of a client to one path in a minute: a client can write a target that is refused in many ways. */
 const PER_PATH = 5;
+/** And to all of its paths, for each that one target may have. */
+const PER_CLIENT = 10;
 /** One refusal says little: an upstream that forgets its nonces twice in a round trip looks the same. */
 const MIN_PER_TARGET = 2;
-/** Targets and paths that are remembered; of a longer one its first characters. */
+/** Targets and paths that are remembered, and paths that serve; of a longer one its first characters. */
 const MAX_KEYS = 256;
 const MAX_KEY_LENGTH = 1_024;
+
+/** The refusals of one target, path or client in the last minute. */
+interface Refusals {
+  readonly circuit: CredentialCircuit;
+  /** `count` when the last one was counted. */
+  countedAt: number;
+}
 
 interface Targeted {
   readonly client: string;
@@ -80,7 +89,9 @@ interface Targeted {
 export class RefusedTargets {
   readonly #clock: Clock;
   readonly #perTarget: number;
-  readonly #circuits = new Map<string, CredentialCircuit>();
+  readonly #refusals = new Map<string, Refusals>();
+  /** Paths of a client that got a response while refusals are remembered. */
+  readonly #serving = new Map<string, true>();
   #forgetAt = Number.NEGATIVE_INFINITY;
   /** Refusals so far. */
   count = 0;
@@ -92,44 +103,64 @@ export class RefusedTargets {
 
   /**
    * A request ended with this error, which counts if the upstream refused its target. `before`: `count` when it began.
-   * Refusals of requests that are under way at the same time are one event for their target.
+   * Refusals of requests that are under way at the same time are one event for their target and their client: an upstream
+   * that forgets its nonces looks the same.
    */
   note(request: Targeted, error: unknown, before: number): void {
     if (!(error instanceof GatewayError) || error.code !== 'upstream-target-refused') return;
     this.#forgetAt = this.#clock.now() + MINUTE_MS;
-    if (before === this.count) this.#circuit(targetKey(request), this.#perTarget).attempted();
     this.count += 1;
-    this.#circuit(pathKey(request), PER_PATH).attempted();
+    this.#refused(targetKey(request), this.#perTarget, before);
+    this.#refused(pathKey(request), PER_PATH, this.count);
+    // Last, so that no other key takes its place.
+    this.#refused(clientKey(request), PER_CLIENT * this.#perTarget, before);
   }
 
   /** The upstream responded to a request with this target, so what it refused before was something else. */
   accepted(request: Targeted): void {
-    if (this.#circuits.size === 0) return;
-    this.#circuits.delete(targetKey(request));
-    this.#circuits.delete(pathKey(request));
+    if (this.#refusals.size === 0) return;
+    const path = pathKey(request);
+    this.#refusals.delete(targetKey(request));
+    this.#refusals.delete(path);
+    putBounded(this.#serving, path, true, MAX_KEYS);
   }
 
   /** True if no such request of this client is due. */
   bars(request: Targeted): boolean {
-    if (this.#circuits.size === 0) return false;
-    if (this.#clock.now() >= this.#forgetAt) this.#circuits.clear();
-    return this.#isFull(targetKey(request)) || this.#isFull(pathKey(request));
+    if (this.#refusals.size === 0) return false;
+    if (this.#clock.now() >= this.#forgetAt) {
+      this.#refusals.clear();
+      this.#serving.clear();
+    }
+    const path = pathKey(request);
+    if (this.#isFull(targetKey(request)) || this.#isFull(path)) return true;
+    return this.#isFull(clientKey(request)) && !this.#serving.has(path);
   }
 
   #isFull(key: string): boolean {
-    return this.#circuits.get(key)?.hasRoom === false;
+    return this.#refusals.get(key)?.circuit.hasRoom === false;
   }
 
-  #circuit(key: string, perMinute: number): CredentialCircuit {
-    const circuit = this.#circuits.get(key) ?? new CredentialCircuit(this.#clock, perMinute);
-    putBounded(this.#circuits, key, circuit, MAX_KEYS);
-    return circuit;
+  #refused(key: string, perMinute: number, before: number): void {
+    const refusals = this.#refusals.get(key) ?? {
+      circuit: new CredentialCircuit(this.#clock, perMinute),
+      countedAt: 0,
+    };
+    putBounded(this.#refusals, key, refusals, MAX_KEYS);
+    if (before < refusals.countedAt) return;
+    refusals.circuit.attempted();
+    refusals.countedAt = this.count;
   }
 }
 
 /** The client and the method: those of others must not bar a request that the upstream would accept. */
 function targetKey({ client, method, target }: Targeted): string {
   return `${client} ${method} ${target.slice(0, MAX_KEY_LENGTH)}`;
+}
+
+/** No path is empty. */
+function clientKey({ client }: Targeted): string {
+  return `${client}  `;
 }
 
 /** No method is empty. Methods count together: a client can invent as many as it likes. */

@@ -322,7 +322,7 @@ function requestOf(
   { method, target, cancellation }: Question,
   trace: UpstreamRequest['trace'],
 ): UpstreamRequest {
-  const budget = new AttemptBudget(NO_RETRIES, 1);
+  const budget = new AttemptBudget(method, NO_RETRIES, 1);
   return { method, target, headers: [], body: NO_BODY, cancellation, budget, client: '', trace };
 }
 

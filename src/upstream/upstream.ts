@@ -227,7 +227,7 @@ export class Upstream<A extends Address = Address> {
       response = await this.#sendOrMove(request, credential, address, addresses);
     } catch (error) {
       const next = isAddressMissing(error) ? this.egress.missing(from) : undefined;
-      if (next === undefined || !request.budget.takeMove(request, error, 'next_egress')) throw error;
+      if (next === undefined || !request.budget.takeMove(error, 'next_egress')) throw error;
       return next;
     }
     request.response = response;
@@ -238,7 +238,7 @@ export class Upstream<A extends Address = Address> {
     }
     const next = this.egress.refused(from, response.outcome);
     const isAdmitted = next !== undefined && this.#isAdmittingFrom(next, request.client);
-    if (!isAdmitted || !request.budget.takeNextEgress(request)) return response;
+    if (!isAdmitted || !request.budget.takeNextEgress()) return response;
     await response.discard();
     this.#metrics.upstreamAttempts[response.isWhole ? 'ok' : 'error'].inc();
     request.response = undefined;
@@ -258,7 +258,7 @@ export class Upstream<A extends Address = Address> {
       // The others are reached from the same local address.
       if (isAddressMissing(error)) throw error;
       const other = this.#choose(addresses, request.client, address);
-      if (other === undefined || !request.budget.takeMove(request, error)) throw error;
+      if (other === undefined || !request.budget.takeMove(error)) throw error;
       return other.send(request, credential);
     });
   }

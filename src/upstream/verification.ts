@@ -128,12 +128,6 @@ export class Waiting extends SingleFlight {
     this.#test?.land('check');
   }
 
-  /** Begins a verification; requests wait until the function that it returns is called. */
-  beginVerification(): () => void {
-    const flight = this.lead();
-    return () => flight.land('check');
-  }
-
   /** Waits as `waitFor`, and no longer than the wait may have lasted for all. */
   async enter(call: Sending): Promise<WaitEnd> {
     const end = await this.waitFor(call, this.age);
@@ -260,7 +254,7 @@ export class Verifier {
     work: (cancellation: Cancellation) => Promise<void>,
   ): void {
     const { versions, waiting, questions } = this.#deps;
-    const end = waiting.beginVerification();
+    const flight = waiting.lead();
     version.health.inDoubt = true;
     versions.note('verifies', [version], recorded);
     void questions
@@ -273,7 +267,7 @@ export class Verifier {
       .finally(() => {
         version.health.inDoubt = false;
         versions.note('settled', [version]);
-        end();
+        flight.land('check');
       });
   }
 

@@ -1,6 +1,5 @@
 import { afterEach, describe, expect, jest, test } from '@jest/globals';
-import { LineBuffer, PendingRecords, Timestamp } from '../../src/audit/journal/batch.ts';
-import { RecordRing } from '../../src/audit/journal/record-ring.ts';
+import { LineBuffer, PendingRecords, RecordRing, Timestamp } from '../../src/audit/journal/batch.ts';
 import { type LeftOut, RefusalSample } from '../../src/audit/journal/refusal-sample.ts';
 import { facts, openTestAudit, recordsIn, useFolders } from '../support/audit-log.ts';
 

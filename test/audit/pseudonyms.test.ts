@@ -175,12 +175,12 @@ describe('records with pseudonyms', () => {
   test('take nothing from a writer that was killed while it stored a key', async () => {
     const { pseudonyms, ...at } = await place();
     const first = await openTestAudit(at.directory, { pseudonyms });
-    await writeFile(join(at.folder, 'BBBBBBBBBBBB.new'), '{"pseudonymKey":1,"sco', { mode: 0o600 });
+    await writeFile(join(at.folder, 'BBBBBBBBBBBB.key.tmp'), '{"pseudonymKey":1,"sco', { mode: 0o600 });
     await first.audit.close();
     const second = await openTestAudit(at.directory, { pseudonyms });
     expect(await recordAccess(second.audit)).toBe(true);
     await second.audit.close();
-    expect((await readdir(at.folder)).filter((name) => name.endsWith('.new'))).toEqual([]);
+    expect((await readdir(at.folder)).filter((name) => name.endsWith('.tmp'))).toEqual([]);
     expect((await at.found({}))[0]?.access.address).toBe('192.0.2.7');
   });
 

@@ -6,7 +6,7 @@ import type { PlacedFinding } from '../../src/audit/findings.ts';
 import { auditKeys } from '../../src/audit/keys.ts';
 import type { Query } from '../../src/audit/reader/query.ts';
 import { countUsage } from '../../src/audit/reader/usage.ts';
-import { plainText, RecordScan } from '../../src/audit/reader/usage-lines.ts';
+import { plainText, type ScannedAccess, scanAccess } from '../../src/audit/reader/usage-lines.ts';
 import {
   type UsageField,
   type UsageTableOptions,
@@ -38,11 +38,13 @@ interface Logged {
 const DAY = '2026-03-01T10:00:00.000Z';
 
 function accessText({ facts: change, end, whole = false }: Logged): string {
-  const full = facts(change);
-  const record = text.access(full, { address: full.address, ...recordedTarget(full.target, BY_VALUE) });
-  if (whole === false || end === undefined) return record;
-  const out = whole === 'corrected' ? end.out + 1_000 : end.out;
-  return `${record.slice(0, -1)},"bytes":{"in":${end.in ?? 0},"out":${out}},"durationMs":2.5}`;
+  const out = whole === 'corrected' ? (end?.out ?? 0) + 1_000 : (end?.out ?? 0);
+  const bytes = { in: end?.in ?? 0, out };
+  const full = {
+    ...facts(change),
+    ...(whole !== false && end !== undefined && { end: { outcome: '', bytes, durationMs: 2.5 } }),
+  };
+  return text.access(full, { address: full.address, ...recordedTarget(full.target, BY_VALUE) });
 }
 
 /** The records of requests that are all under way before the first one ends, with their times. */
@@ -302,13 +304,9 @@ test('a record is read as JSON would be, whatever its texts are', () => {
       const line = recordLine(before, DAY, record);
       const block = Buffer.from(other + line + other).toString('latin1');
       const start = other.length;
-      const scan = new RecordScan();
-      scan.readHead(block, start);
-      scan.readAccess(block, start, block.indexOf('\n', start));
+      const scan = scanAccess(block, start) as ScannedAccess;
       const parsed = JSON.parse(line);
       expect({
-        seq: scan.seq,
-        time: scan.time,
         status: scan.status,
         cut: scan.cut,
         client: plainText(scan.client),
@@ -318,10 +316,8 @@ test('a record is read as JSON would be, whatever its texts are', () => {
         operation: plainText(scan.operation),
         credential: plainText(scan.credential),
         parameters: JSON.parse(`{${Buffer.from(scan.parameters, 'latin1').toString()}}`),
-        bytes: scan.bytesIn === -1 ? undefined : { in: scan.bytesIn, out: scan.bytesOut },
+        bytes: scan.hasEnd ? { in: scan.bytesIn, out: scan.bytesOut } : undefined,
       }).toEqual({
-        seq: before,
-        time: DAY,
         status: parsed.status,
         cut: parsed.cut === true,
         client: parsed.client,

@@ -1,6 +1,6 @@
 import { expect, test } from '@jest/globals';
 import { startGatewayProcess } from '../support/gateway-process.ts';
-import { runCommand, SOURCE_PROGRAM } from '../support/program.ts';
+import { PROGRAM, runCommand, SOURCE_PROGRAM } from '../support/program.ts';
 
 /** Libraries that only some configurations need. Those of HTTP and age take 15 MiB of memory each. */
 const OPTIONAL = [
@@ -22,11 +22,11 @@ interface Report {
 }
 
 /** Runs a gateway with so many workers; resolves to the modules that each of its processes had loaded at its end. */
-async function loadedBy(workers: number): Promise<Report[]> {
+async function loadedBy(workers: number, program = SOURCE_PROGRAM): Promise<Report[]> {
   await using gateway = await startGatewayProcess(
     { submissions: { origin: 'https://127.0.0.1:1' } },
     { workers },
-    { environment: { ...process.env, NODE_OPTIONS } as Record<string, string>, program: SOURCE_PROGRAM },
+    { environment: { ...process.env, NODE_OPTIONS } as Record<string, string>, program },
   );
   await gateway.close();
   return reportsIn(gateway.printed);
@@ -49,6 +49,13 @@ test('a gateway that needs none of the optional libraries loads none of them', a
   expect(OPTIONAL.filter((name) => has(report, name))).toEqual([]);
   // The undici of Node.js itself, which `import` of node:http loads.
   expect(report.builtin).not.toContain('NativeModule internal/deps/undici/undici');
+});
+
+test('the built program does not load the OpenTelemetry API where no SDK is registered', async () => {
+  const [report] = await loadedBy(1, PROGRAM);
+  if (report === undefined) throw new Error('the gateway did not say what it loaded');
+  expect(report.loaded).toContainEqual(expect.stringMatching(/\/process-parts-[^/]*\.js$/));
+  expect(has(report, '@opentelemetry/api/')).toBe(false);
 });
 
 test('a worker does not load the control plane, which its primary process has', async () => {

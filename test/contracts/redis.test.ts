@@ -1,4 +1,4 @@
-import { openRedisLimits } from '../../src/limits/redis.ts';
+import { RedisLimitStore } from '../../src/limits/redis.ts';
 import { startRedis } from '../support/redis.ts';
 import { openWatched, redisOptions, single } from '../support/redis-store.ts';
 import { keepsTheContract } from './challenge-store.ts';
@@ -16,6 +16,6 @@ keepsTheContract('Redis', async () => {
 
 keepsTheLimitContract('Redis', async () => {
   const redis = await startRedis();
-  const open = () => openRedisLimits(redisOptions(single(redis.port)), () => undefined);
+  const open = () => new RedisLimitStore(redisOptions(single(redis.port)), () => undefined);
   return { open, close: () => redis.close() };
 });

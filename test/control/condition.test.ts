@@ -1,4 +1,5 @@
 import { describe, expect, test } from '@jest/globals';
+import { titleOf } from '../../src/base/errors.ts';
 import { conditionOf, type DeploymentEvidence, gatewayCondition } from '../../src/control/snapshot.ts';
 
 const DAY_MS = 86_400_000;
@@ -29,7 +30,6 @@ function conditionWith(
     policy: 'shared',
     certificateExpiresAt: undefined,
     now: 0,
-    titleOf: (code) => `title of ${code}`,
     ...rest,
   });
   expect(next === '').toBe(state === 'ok');
@@ -48,7 +48,6 @@ test.each([
     policy: 'shared',
     certificateExpiresAt: undefined,
     now: 0,
-    titleOf: (each) => each,
   });
   expect(next).toBe(step);
 });
@@ -69,12 +68,12 @@ describe('a deployment is', () => {
     [
       { requests: 12, errors: 3, errorCodes: timeouts },
       {},
-      ['degraded', '3 of 12 requests in the last minute failed: title of upstream-timeout (3).'],
+      ['degraded', `3 of 12 requests in the last minute failed: ${titleOf('upstream-timeout')} (3).`],
     ],
     [
       { requests: 3, errors: 3, errorCodes: timeouts },
       {},
-      ['down', 'Every request of the last minute failed: title of upstream-timeout (3).'],
+      ['down', `Every request of the last minute failed: ${titleOf('upstream-timeout')} (3).`],
     ],
     [{}, { problems: REFUSES, serving: false }, ['down', 'Refuses it.']],
     [{}, { problems: REFUSES, serving: true }, ['degraded', 'Refuses it.']],
@@ -83,7 +82,7 @@ describe('a deployment is', () => {
       {},
       [
         'degraded',
-        '7 of 12 requests in the last minute were refused to clients: title of client-forbidden (7).',
+        `7 of 12 requests in the last minute were refused to clients: ${titleOf('client-forbidden')} (7).`,
       ],
     ],
     [

@@ -1,5 +1,5 @@
 import { expect, test } from '@jest/globals';
-import { SignInTurns } from '../../src/control/sign-in-turns.ts';
+import { SignInTurns } from '../../src/control/login.ts';
 
 const { signal: never } = new AbortController();
 

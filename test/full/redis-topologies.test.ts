@@ -3,7 +3,7 @@ import { inspect } from 'node:util';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from '@jest/globals';
 import { Secret } from '../../src/base/secret.ts';
 import type { RedisStoreOptions } from '../../src/challenges/store/redis.ts';
-import { openRedisLimits } from '../../src/limits/redis.ts';
+import { RedisLimitStore } from '../../src/limits/redis.ts';
 import { createCertificates } from '../../src/simulator/certificates.ts';
 import { aged, parked } from '../support/challenges.ts';
 import { closing } from '../support/closing.ts';
@@ -109,7 +109,7 @@ describe('a Cluster', () => {
   test('shares limits, on each node', async () => {
     const nodes = cluster.nodes.map(({ port }) => ({ host: '127.0.0.1', port }));
     const options = redisOptions({ kind: 'cluster', nodes });
-    const [one, two] = [0, 1].map(() => openRedisLimits(options, () => {}));
+    const [one, two] = [0, 1].map(() => new RedisLimitStore(options, () => {}));
     if (one === undefined || two === undefined) throw new Error('no store');
     for (const name of ['client:a', 'client:b', 'client:c', 'client:d', 'client:e']) {
       const used = { ...unused(), total: 3 };

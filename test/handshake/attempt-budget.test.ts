@@ -3,8 +3,6 @@ import { GatewayError } from '../../src/base/errors.ts';
 import { AttemptBudget } from '../../src/handshake/attempt-budget.ts';
 import type { Lost } from '../../src/handshake/response.ts';
 
-const request = (method = 'GET') => ({ method });
-
 const loss = (change: Partial<Lost> = {}): Lost => ({
   kind: 'lost',
   error: new GatewayError('upstream-unreachable', 'gone'),
@@ -15,10 +13,10 @@ const loss = (change: Partial<Lost> = {}): Lost => ({
 });
 
 /** Retries that are granted as long as `left` lasts, and what was taken and counted of them. */
-function budgetOf(attempts: number, left = attempts) {
+function budgetOf(attempts: number, left = attempts, method = 'GET') {
   const calls: string[] = [];
   let free = left;
-  const budget = new AttemptBudget({
+  const budget = new AttemptBudget(method, {
     attempts,
     take: (reason) => {
       calls.push(`take ${reason}`);
@@ -32,7 +30,7 @@ function budgetOf(attempts: number, left = attempts) {
 
 describe('attempts', () => {
   test('are two, and two more in a rotation: four in all', () => {
-    const budget = new AttemptBudget();
+    const budget = new AttemptBudget('GET');
     const left = [budget.left];
     for (const answered of [1, 2, 3]) {
       budget.answered = answered;
@@ -46,7 +44,7 @@ describe('attempts', () => {
   });
 
   test('are one more, twice, if none is left when a refusal names the nonce again', () => {
-    const budget = new AttemptBudget();
+    const budget = new AttemptBudget('GET');
     budget.answered = 1;
     budget.extendForNamedAgain();
     expect(budget.left).toBe(1);
@@ -62,7 +60,7 @@ describe('attempts', () => {
   });
 
   test('are over once a body that is not kept was sent', () => {
-    const budget = new AttemptBudget();
+    const budget = new AttemptBudget('GET');
     budget.bodySent = true;
     expect([budget.left, budget.spent]).toEqual([2, true]);
   });
@@ -70,27 +68,24 @@ describe('attempts', () => {
 
 describe('a repeat', () => {
   test('is one without a retry budget, on a new connection', () => {
-    const budget = new AttemptBudget();
+    const budget = new AttemptBudget('GET');
     expect(budget.repeats > 0).toBe(false);
-    expect([budget.takeRepeat(request(), loss()), budget.repeats > 0]).toEqual([true, true]);
-    expect(budget.takeRepeat(request(), loss())).toBe(false);
+    expect([budget.takeRepeat(loss()), budget.repeats > 0]).toEqual([true, true]);
+    expect(budget.takeRepeat(loss())).toBe(false);
   });
 
   test('costs a retry, as many as there are', () => {
     const { budget, calls } = budgetOf(2);
-    expect([1, 2, 3].map(() => budget.takeRepeat(request(), loss()))).toEqual([true, true, false]);
+    expect([1, 2, 3].map(() => budget.takeRepeat(loss()))).toEqual([true, true, false]);
     expect(calls).toEqual(['take connection_broke', 'take connection_broke']);
     const { budget: other } = budgetOf(2, 1);
-    expect([1, 2].map(() => other.takeRepeat(request(), loss()))).toEqual([true, false]);
+    expect([1, 2].map(() => other.takeRepeat(loss()))).toEqual([true, false]);
   });
 
   test('is free for the first connection that had been idle', () => {
     const { budget, calls } = budgetOf(2, 0);
     const reused = loss({ reused: true });
-    expect([budget.takeRepeat(request(), reused), budget.takeRepeat(request(), reused)]).toEqual([
-      true,
-      false,
-    ]);
+    expect([budget.takeRepeat(reused), budget.takeRepeat(reused)]).toEqual([true, false]);
     expect(calls).toEqual(['count stale_connection', 'take connection_broke']);
   });
 
@@ -100,13 +95,13 @@ describe('a repeat', () => {
     ['POST was not sent', 'POST', { sent: false }, true],
     ['PATCH was sent', 'PATCH', {}, false],
   ])('when %s', (_, method, change, repeated) => {
-    expect(new AttemptBudget().takeRepeat(request(method), loss(change))).toBe(repeated);
+    expect(new AttemptBudget(method).takeRepeat(loss(change))).toBe(repeated);
   });
 
   test('is not possible once a body that is not kept was sent', () => {
-    const budget = new AttemptBudget();
+    const budget = new AttemptBudget('GET');
     budget.bodySent = true;
-    expect(budget.takeRepeat(request(), loss({ sent: false }))).toBe(false);
+    expect(budget.takeRepeat(loss({ sent: false }))).toBe(false);
   });
 });
 
@@ -114,40 +109,39 @@ describe('another address', () => {
   test('gets a request whose exchange was lost, for a retry', () => {
     const { budget, calls } = budgetOf(0, 1);
     const last = loss();
-    budget.takeRepeat(request(), last);
-    expect([budget.takeMove(request(), last.error), budget.takeMove(request(), last.error)]).toEqual([
-      true,
-      false,
-    ]);
+    budget.takeRepeat(last);
+    expect([budget.takeMove(last.error), budget.takeMove(last.error)]).toEqual([true, false]);
     expect(calls).toEqual(['take next_address']);
   });
 
   test('does not if no retry is left', () => {
     const { budget } = budgetOf(0, 0);
     const last = loss();
-    budget.takeRepeat(request(), last);
-    expect(budget.takeMove(request(), last.error)).toBe(false);
+    budget.takeRepeat(last);
+    expect(budget.takeMove(last.error)).toBe(false);
   });
 
   test('gets a request that was not sent for nothing', () => {
-    const { budget, calls } = budgetOf(0);
+    const { budget, calls } = budgetOf(0, 0, 'POST');
     const last = loss({ broke: false, sent: false });
-    budget.takeRepeat(request('POST'), last);
-    expect(budget.takeMove(request('POST'), last.error)).toBe(true);
+    budget.takeRepeat(last);
+    expect(budget.takeMove(last.error)).toBe(true);
     expect(calls).toEqual(['count next_address']);
   });
 
   test('gets no request that ended with another error, was made up for, or was not lost at all', () => {
     const { budget } = budgetOf(1, 9);
     const last = loss();
-    expect(budget.takeMove(request(), last.error)).toBe(false);
-    expect(budget.takeMove(request(), undefined)).toBe(false);
-    budget.takeRepeat(request(), last);
-    expect(budget.takeMove(request(), last.error)).toBe(false);
-    budget.takeRepeat(request(), last);
-    expect(budget.takeMove(request(), loss().error)).toBe(false);
-    expect(budget.takeMove(request('POST'), last.error)).toBe(false);
-    expect(budget.takeMove(request(), last.error)).toBe(true);
+    expect(budget.takeMove(last.error)).toBe(false);
+    expect(budget.takeMove(undefined)).toBe(false);
+    budget.takeRepeat(last);
+    expect(budget.takeMove(last.error)).toBe(false);
+    budget.takeRepeat(last);
+    expect(budget.takeMove(loss().error)).toBe(false);
+    expect(budget.takeMove(last.error)).toBe(true);
+    const { budget: post } = budgetOf(1, 9, 'POST');
+    post.takeRepeat(last);
+    expect(post.takeMove(last.error)).toBe(false);
   });
 });
 
@@ -155,24 +149,25 @@ describe('the next local address', () => {
   test('gets a request whose local address was refused, for a retry, with two more attempts', () => {
     const { budget, calls } = budgetOf(0, 1);
     budget.answered = 2;
-    expect([budget.takeNextEgress(request()), budget.left]).toEqual([true, 2]);
-    expect(budget.takeNextEgress(request())).toBe(false);
+    expect([budget.takeNextEgress(), budget.left]).toEqual([true, 2]);
+    expect(budget.takeNextEgress()).toBe(false);
     expect(calls).toEqual(['take next_egress', 'take next_egress']);
   });
 
   test('gets none that may not be repeated', () => {
-    const { budget, calls } = budgetOf(0, 1);
-    expect(budget.takeNextEgress(request('POST'))).toBe(false);
-    budget.bodySent = true;
-    expect(budget.takeNextEgress(request('PUT'))).toBe(false);
-    expect(calls).toEqual([]);
+    const { budget, calls } = budgetOf(0, 1, 'POST');
+    expect(budget.takeNextEgress()).toBe(false);
+    const { budget: sent, calls: ofSent } = budgetOf(0, 1, 'PUT');
+    sent.bodySent = true;
+    expect(sent.takeNextEgress()).toBe(false);
+    expect([calls, ofSent]).toEqual([[], []]);
   });
 
   test('gets one that was not sent for nothing', () => {
-    const { budget, calls } = budgetOf(0);
+    const { budget, calls } = budgetOf(0, 0, 'POST');
     const last = loss({ broke: false, sent: false });
-    budget.takeRepeat(request('POST'), last);
-    expect(budget.takeMove(request('POST'), last.error, 'next_egress')).toBe(true);
+    budget.takeRepeat(last);
+    expect(budget.takeMove(last.error, 'next_egress')).toBe(true);
     expect(calls).toEqual(['count next_egress']);
   });
 });

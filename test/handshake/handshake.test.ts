@@ -148,7 +148,7 @@ describe('the attempts that are left', () => {
   test('are one: no known nonce is used, which may cost it', async () => {
     const scene = new HandshakeScene();
     await scene.warmUp();
-    const budget = new AttemptBudget();
+    const budget = new AttemptBudget('GET');
     budget.answered = 1;
     scene.replies.push(challenge('n2'), answered());
     await scene.send({}, budget);
@@ -163,14 +163,14 @@ describe('the attempts that are left', () => {
     const scene = new HandshakeScene();
     await scene.warmUp();
     scene.replies.push(...(attempts === 1 ? [challenge('n2'), stale('n3')] : [stale('n2'), stale('n3')]));
-    const budget = new AttemptBudget(undefined, attempts);
+    const budget = new AttemptBudget('GET', undefined, attempts);
     expect(await scene.send({}, budget)).toBe('upstream-protocol');
     expect([scene.sent, budget.left]).toEqual([sent, 0]);
   });
 
   test('are fewer by one that was accepted, and by none without authentication', async () => {
     const scene = new HandshakeScene();
-    const budget = new AttemptBudget();
+    const budget = new AttemptBudget('GET');
     scene.replies.push(answered(), challenge('n1'), answered());
     expect([await scene.handshake({}, {}, budget), budget.answered]).toEqual(['response', 0]);
     expect([await scene.handshake({}, {}, budget), budget.answered]).toEqual(['response', 1]);
@@ -262,7 +262,7 @@ describe('a version that is refused or in doubt', () => {
     const scene = new HandshakeScene();
     await scene.warmUp();
     const refusal = (): undefined => refused(scene) as undefined;
-    const budget = new AttemptBudget();
+    const budget = new AttemptBudget('GET');
     expect(await scene.handshake({ refusal }, {}, budget)).toBe('interrupted');
     expect([scene.sent, budget.answered, scene.pool.reserve()]).toEqual([[], 0, undefined]);
   });
@@ -425,7 +425,7 @@ describe('a connection that breaks', () => {
     );
     const outcome = scene.send({ target: '/a' });
     await first.came;
-    await scene.send({ target: '/b' }, new AttemptBudget(undefined, 1));
+    await scene.send({ target: '/b' }, new AttemptBudget('GET', undefined, 1));
     first.release();
     expect(await outcome).toBe('answered');
     expect(scene.sent.slice(-2)).toEqual(['GET /a fresh', 'GET /a n3:1 fresh']);
@@ -541,7 +541,7 @@ describe('a body that is not kept', () => {
 
   test('cannot be sent again when the upstream asks for authentication after it', async () => {
     const scene = new HandshakeScene();
-    const budget = new AttemptBudget();
+    const budget = new AttemptBudget('GET');
     scene.replies.push(answered(), answered(), challenge('n1'));
     expect(await scene.send({ ...POST, body: streamed() }, budget)).toBe('upstream-protocol');
     expect(budget.bodySent).toBe(true);
@@ -574,7 +574,7 @@ describe('a body that is not kept', () => {
 
   test('counts as not sent when the credential was refused before it left', async () => {
     const scene = new HandshakeScene();
-    const budget = new AttemptBudget();
+    const budget = new AttemptBudget('GET');
     let asked = 0;
     const refusal = (): undefined => {
       asked += 1;

@@ -273,7 +273,7 @@ export class HandshakeScene {
       headers: [],
       body: NO_BODY,
       cancellation: new Cancellation(),
-      budget: new AttemptBudget(),
+      budget: new AttemptBudget(change.method ?? 'GET'),
       client: 'c',
       trace: undefined,
       facts: this.facts,
@@ -285,14 +285,17 @@ export class HandshakeScene {
   async handshake(
     change: Partial<UpstreamRequest> = {},
     options?: HandshakeOptions,
-    budget = new AttemptBudget(),
+    budget = new AttemptBudget(change.method ?? 'GET'),
   ): Promise<'response' | 'interrupted' | Refused> {
     const result = await handshake(this.account, this.request({ budget, ...change }), options);
     return result !== 'interrupted' && result.kind === 'response' ? 'response' : result;
   }
 
   /** Sends a client request; resolves to `answered`, or the code of its error. */
-  async send(change: Partial<UpstreamRequest> = {}, budget = new AttemptBudget()): Promise<string> {
+  async send(
+    change: Partial<UpstreamRequest> = {},
+    budget = new AttemptBudget(change.method ?? 'GET'),
+  ): Promise<string> {
     try {
       this.responses.push(await this.credential.send(this.request({ budget, ...change }), this.transport));
       return 'answered';

@@ -19,7 +19,7 @@ const streamed = (spilled: boolean): RequestBody => ({ kind: 'streamed', content
 
 function requestWith(body: RequestBody): UpstreamRequest {
   const headers = ['x-a', '1', 'Content-Length', '4', 'x-b', '2'];
-  const own = { client: '', cancellation: new Cancellation(), budget: new AttemptBudget() };
+  const own = { client: '', cancellation: new Cancellation(), budget: new AttemptBudget('GET') };
   return { ...own, method: 'PUT', target: '/x', headers, body };
 }
 

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, expect, test } from '@jest/globals';
 import fc from 'fast-check';
 import { MemoryLimitStore } from '../../src/limits/memory.ts';
-import { openRedisLimits } from '../../src/limits/redis.ts';
+import { RedisLimitStore } from '../../src/limits/redis.ts';
 import type { LimitState, LimitStore, Report } from '../../src/limits/store.ts';
 import { clocksAt, realClocks, unused } from '../support/limited.ts';
 import { type RedisServer, startRedis } from '../support/redis.ts';
@@ -12,7 +12,7 @@ const stores: LimitStore[] = [];
 beforeAll(async () => {
   redis = await startRedis();
   for (let at = 0; at < PROCESSES; at += 1) {
-    stores.push(openRedisLimits(redisOptions(single(redis.port)), () => undefined));
+    stores.push(new RedisLimitStore(redisOptions(single(redis.port)), () => undefined));
   }
 });
 afterAll(async () => {

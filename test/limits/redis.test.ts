@@ -1,5 +1,5 @@
 import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals';
-import { openRedisLimits } from '../../src/limits/redis.ts';
+import { RedisLimitStore } from '../../src/limits/redis.ts';
 import type { LimitStore, Report } from '../../src/limits/store.ts';
 import { closing } from '../support/closing.ts';
 import { limit, limitsOf, today, unused } from '../support/limited.ts';
@@ -19,7 +19,7 @@ afterEach(async () => {
 
 /** A process of its own, as far as Redis can tell. */
 function openStore(): LimitStore {
-  const store = openRedisLimits(redisOptions(single(redis.port)), () => rejections.push(1));
+  const store = new RedisLimitStore(redisOptions(single(redis.port)), () => rejections.push(1));
   closing.push(() => store.close());
   return store;
 }

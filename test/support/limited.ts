@@ -1,5 +1,6 @@
+import { GatewayError } from '../../src/base/errors.ts';
 import { runAtOnce } from '../../src/base/steps.ts';
-import { Limits, type LimitsDeps, type Permit, RateLimited } from '../../src/limits/limits.ts';
+import { Limits, type LimitsDeps, type Permit } from '../../src/limits/limits.ts';
 import type { Clocks } from '../../src/limits/local-limit.ts';
 import type { LimitSettings, Report } from '../../src/limits/store.ts';
 import { Metrics } from '../../src/metrics/metrics.ts';
@@ -34,7 +35,7 @@ export interface LimitedScene {
   readonly clocks: ReturnType<typeof clocksAt>;
   configure(clients: Settings, deployments?: Settings): void;
   /** Returns the permit of a request, or the refusal. */
-  ask(client?: string, deployment?: string): Permit | undefined | RateLimited;
+  ask(client?: string, deployment?: string): Permit | undefined | GatewayError;
   /** How many of so many requests pass; each ends before the next. */
   passing(count: number, client?: string, deployment?: string): number;
 }
@@ -56,7 +57,7 @@ export function limitsOf(
     try {
       return limits.take(client, deployment);
     } catch (error) {
-      if (error instanceof RateLimited) return error;
+      if (error instanceof GatewayError && error.code === 'rate-limited') return error;
       throw error;
     }
   };
@@ -72,7 +73,7 @@ export function limitsOf(
       for (let asked = 0; asked < count; asked += 1) {
         const answer = ask(client, deployment);
         end(answer);
-        if (!(answer instanceof RateLimited)) passed += 1;
+        if (!(answer instanceof GatewayError)) passed += 1;
       }
       return passed;
     },
@@ -80,17 +81,17 @@ export function limitsOf(
 }
 
 /** The end of a request that has passed. */
-export function end(answer: Permit | undefined | RateLimited): void {
-  if (!(answer instanceof RateLimited)) answer?.release();
+export function end(answer: Permit | undefined | GatewayError): void {
+  if (!(answer instanceof GatewayError)) answer?.release();
 }
 
 /** The headers of a refusal or a permit, by name. */
-export function headersOf(answer: Permit | undefined | RateLimited): Record<string, string> {
-  if (!(answer instanceof RateLimited)) {
+export function headersOf(answer: Permit | undefined | GatewayError): Record<string, string> {
+  if (!(answer instanceof GatewayError)) {
     const lines = answer?.lines.trimEnd().split('\r\n') ?? [];
     return Object.fromEntries(lines.map((line) => line.split(': ')));
   }
-  const flat = ['retry-after', String(answer.retryAfter), ...(answer.kind.headers ?? [])];
+  const flat = ['retry-after', String(answer.retryAfter), ...(answer.headers ?? [])];
   const pairs = Array.from({ length: flat.length / 2 }, (_, at) => [flat[2 * at], flat[2 * at + 1]]);
   return Object.fromEntries(pairs);
 }

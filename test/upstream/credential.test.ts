@@ -796,7 +796,7 @@ describe('a refusal', () => {
     const scene = await used();
     scene.replies.push(delayed(scene, SLOW_MS, challenge('n2')), delayed(scene, SOON_MS, challenge('n3')));
     scene.replies.push(answered(), challenge('n4'), answered());
-    expect(await scene.send({}, new AttemptBudget(undefined, 3))).toBe('answered');
+    expect(await scene.send({}, new AttemptBudget('GET', undefined, 3))).toBe('answered');
     expect(scene.sent.slice(-2)).toEqual(['GET /x', 'GET /x n4:1']);
   });
 
@@ -899,14 +899,14 @@ describe('a refusal', () => {
   test('of the last attempt, with no other version at hand: no more questions if the first shows nothing', async () => {
     const scene = await warm();
     scene.replies.push(challenge('n2'), challenge('n3'), lost(), lost());
-    expect(await scene.send({}, new AttemptBudget(undefined, 1))).toBe('upstream-protocol');
+    expect(await scene.send({}, new AttemptBudget('GET', undefined, 1))).toBe('upstream-protocol');
     expect(scene.sent).toEqual(['GET /x', 'GET /x n2:1', 'HEAD /x fresh', 'GET /x fresh']);
   });
 
   test('of the last attempt, with another version at hand: one more question if the first shows nothing', async () => {
     const scene = await warm(OTHER);
     scene.replies.push(challenge('n2'), challenge('n3'), lost(), lost(), challenge('n4'), answered());
-    expect(await scene.send({}, new AttemptBudget(undefined, 1))).toBe('upstream-protocol');
+    expect(await scene.send({}, new AttemptBudget('GET', undefined, 1))).toBe('upstream-protocol');
     expect(scene.sent.slice(2)).toEqual(['HEAD /x fresh', 'GET /x fresh', 'HEAD /x', 'HEAD /x n4:1']);
   });
 });
@@ -1166,7 +1166,7 @@ test('a request without an attempt left waits while an unknown version is asked 
     ...[challenge('n2'), challenge('n3'), challenge('n4'), challenge('n5'), lost(), lost(), lost()],
     ...[challenge('n6'), answered(), answered()],
   );
-  expect(await scene.send({}, new AttemptBudget(undefined, 1))).toBe('answered');
+  expect(await scene.send({}, new AttemptBudget('GET', undefined, 1))).toBe('answered');
   expect(scene.sent).toEqual([
     ...['GET /x', 'GET /x n2:1', 'HEAD /x fresh', 'HEAD /x n4:1'],
     ...['HEAD /x n5:1 former', 'HEAD /x', 'GET /x fresh'],
@@ -1180,14 +1180,14 @@ test('a request without an attempt left is to be sent again while nothing is kno
   scene.replies.push(
     ...[challenge('n2'), challenge('n3'), challenge('n4'), challenge('n5'), lost(), ...nothing, ...nothing],
   );
-  expect(await scene.send({}, new AttemptBudget(undefined, 1))).toBe('upstream-protocol');
+  expect(await scene.send({}, new AttemptBudget('GET', undefined, 1))).toBe('upstream-protocol');
   expect(scene.sent.slice(7)).toEqual(['HEAD /x', 'GET /x fresh']);
 });
 
 test('a request without an attempt left fails when every version has been refused', async () => {
   const scene = await warm(OTHER);
   for (let nonce = 2; nonce <= 8; nonce += 1) scene.replies.push(challenge(`n${nonce}`));
-  expect(await scene.send({}, new AttemptBudget(undefined, 1))).toBe(REFUSED);
+  expect(await scene.send({}, new AttemptBudget('GET', undefined, 1))).toBe(REFUSED);
   expect(scene.sent).toEqual([
     ...['GET /x', 'GET /x n2:1', 'HEAD /x fresh', 'HEAD /x n4:1'],
     ...['HEAD /x n5:1 former', 'HEAD /x', 'HEAD /x n7:1 former'],

@@ -1,4 +1,4 @@
-import { expect, test } from '@jest/globals';
+import { describe, expect, test } from '@jest/globals';
 import { GatewayError } from '../../src/base/errors.ts';
 import { targetRefused } from '../../src/handshake/errors.ts';
 import { RefusedTargets } from '../../src/upstream/credential-circuit.ts';
@@ -81,6 +81,44 @@ test('a path is barred for a client after five refusals of its targets, and for 
   expect(targets.bars({ ...request, target: '/others?other' })).toBe(false);
   targets.accepted(targetOf('another'));
   expect(targets.bars(targetOf('other'))).toBe(false);
+});
+
+describe('a client whose targets are refused at ever new paths', () => {
+  /** So many requests begin, and are refused then, each at a path of its own. */
+  const refuseAt = (targets: RefusedTargets, count: number, name: string): void => {
+    const before = targets.count;
+    for (let each = 0; each < count; each += 1)
+      targets.note({ ...request, target: `/${name}/${each}` }, targetRefused(), before);
+  };
+
+  test('is barred after ten times what one target may have, but for paths that serve', () => {
+    const { targets } = at(2);
+    refuseAt(targets, 1, 'first');
+    targets.accepted({ ...request, target: '/served?q=1' });
+    for (let count = 0; count < 18; count += 1) refuseAt(targets, 1, `${count}`);
+    expect(targets.bars({ ...request, target: '/new' })).toBe(false);
+    refuseAt(targets, 1, 'last');
+    expect(targets.bars({ ...request, target: '/new' })).toBe(true);
+    expect(targets.bars({ ...request, target: '/served?q=2' })).toBe(false);
+    expect(targets.bars({ ...request, target: '/new', client: 'b' })).toBe(false);
+  });
+
+  test('has one refusal more for all that were under way at the same time', () => {
+    const { targets } = at(2);
+    refuseAt(targets, 100, 'crowd');
+    for (let count = 0; count < 18; count += 1) refuseAt(targets, 2, `${count}`);
+    expect(targets.bars({ ...request, target: '/new' })).toBe(false);
+    refuseAt(targets, 2, 'last');
+    expect(targets.bars({ ...request, target: '/new' })).toBe(true);
+  });
+
+  test('is served again a minute after the last refusal', () => {
+    const { targets, pass } = at(2);
+    for (let count = 0; count < 20; count += 1) refuseAt(targets, 1, `${count}`);
+    expect(targets.bars({ ...request, target: '/new' })).toBe(true);
+    pass(60_000);
+    expect(targets.bars({ ...request, target: '/new' })).toBe(false);
+  });
 });
 
 test('everything is forgotten a minute after the last refusal', () => {

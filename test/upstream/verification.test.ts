@@ -190,14 +190,15 @@ describe('a request waits for a verification', () => {
 
   /** A request that has waited so long already, at an upstream with this timeout. */
   function requestOf(response: number, waitedMs = 0) {
-    const budget = new AttemptBudget();
+    const budget = new AttemptBudget('GET');
     budget.waitedMs = waitedMs;
     const call = {
       request: { cancellation: new Cancellation(), budget },
       transport: { options: { timeouts: { response } } },
     } as unknown as Sending;
     const waiting = new Waiting();
-    const end = waiting.beginVerification();
+    const flight = waiting.lead();
+    const end = (): void => flight.land('check');
     const ends: unknown[] = [];
     const wait = (since?: number): void => {
       void waiting.waitFor(call, since).then((how) => ends.push(how));

@@ -4,11 +4,11 @@ import { errorCode } from '../../base/error-code.ts';
 import { reportDefect } from '../../base/expected-errors.ts';
 import type { Signed } from '../audit.ts';
 import type { SigningKey } from '../checkpoint.ts';
-import type { AuditKeys } from '../keys.ts';
 import { countLines, NEWLINE } from '../line.ts';
 import { type Digest, leavesOf, MerkleTree } from '../merkle.ts';
 import { type Head, MOST_BATCH, type Seal, sealFor, sealLine } from '../seal.ts';
 import type { RetiredEnd } from '../segments/admin-records.ts';
+import type { Archive } from '../segments/chain-walk.ts';
 import { type Continued, type Recovered, recover } from '../segments/recovery.ts';
 import { type Lock, lockFolder, makeFolder } from '../segments/replica-folder.ts';
 import { headerLine, segmentName, setAsideName } from '../segments/segment.ts';
@@ -19,11 +19,8 @@ import { type NewHead, SignedTree } from './signed-tree.ts';
 
 const NOTHING = Buffer.alloc(0);
 
-interface ChainOptions {
-  /** The folder of this replica alone; made if it does not exist. */
-  readonly folder: string;
-  readonly replica: string;
-  readonly keys: AuditKeys;
+/** The folder is that of this replica alone; it is made if it does not exist. */
+interface ChainOptions extends Archive {
   /** Signs heads; undefined: they are not signed. */
   readonly signing: SigningKey | undefined;
   /** True: records are to survive a crash of the machine. */

@@ -24,10 +24,10 @@ import type { Retirement } from '../segments/admin-records.ts';
 import type { Recovered } from '../segments/recovery.ts';
 import { Retention } from '../segments/retention.ts';
 import { foldersIn } from '../segments/segment.ts';
+import { RecordRing } from './batch.ts';
 import { ChainWriter, type WriteError, writeErrorOf } from './chain-writer.ts';
 import { Journal } from './journal.ts';
 import { Pseudonyms } from './pseudonym-writer.ts';
-import { RecordRing } from './record-ring.ts';
 import { RefusalSample } from './refusal-sample.ts';
 
 /** How long a record may take to be written, in milliseconds. */

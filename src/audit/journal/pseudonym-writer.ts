@@ -1,6 +1,8 @@
 import { stat } from 'node:fs/promises';
+import { monotonicClock } from '../../base/clock.ts';
 import { messageOf } from '../../base/error-code.ts';
 import type { Log } from '../../base/log.ts';
+import { Throttle } from '../../base/throttle.ts';
 import type { PseudonymOptions } from '../audit.ts';
 import { type KeyScope, newKeyId, newKeyText, PseudonymKey } from '../pseudonym.ts';
 import type { RecordedParameters } from '../record.ts';
@@ -66,9 +68,8 @@ export class PseudonymWriter {
   #monthEnd = 0;
   readonly #addresses = new Cache();
   readonly #log: Pick<Log, 'warn'>;
-  /** Values without a key of their own since the last log line about them. */
-  #shared = 0;
-  #sharedLoggedAt = Number.NEGATIVE_INFINITY;
+  /** Of log lines about values without a key of their own. */
+  readonly #sharedLines = new Throttle(monotonicClock, 1, SHARED_EVERY_MS);
 
   constructor(
     folder: string,
@@ -232,12 +233,9 @@ export class PseudonymWriter {
   }
 
   #countShared(): void {
-    this.#shared += 1;
-    const now = performance.now();
-    if (now - this.#sharedLoggedAt < SHARED_EVERY_MS) return;
-    this.#log.warn({ per: this.scope, keys: this.#keys.size, values: this.#shared }, SHARED);
-    this.#sharedLoggedAt = now;
-    this.#shared = 0;
+    const suppressed = this.#sharedLines.admit(SHARED);
+    if (suppressed === undefined) return;
+    this.#log.warn({ per: this.scope, keys: this.#keys.size, values: suppressed + 1 }, SHARED);
   }
 
   #newKey(name: string, scope: KeyScope, subject: string): PseudonymKey {

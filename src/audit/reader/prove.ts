@@ -5,7 +5,7 @@ import { type Digest, inclusionProof, LeafRange, type MerkleTree } from '../merk
 import { type ProvenRecord, parseRequestRecord, proofText, type RequestProof } from '../proof.ts';
 import { ChainWalk, type WalkedBatch, walkFile } from '../segments/chain-walk.ts';
 import { cosignedHeads } from '../segments/head-files.ts';
-import { foldersIn, type Segment, type SegmentHeader, segmentsIn } from '../segments/segment.ts';
+import { foldersIn, type Segment, segmentsIn } from '../segments/segment.ts';
 import { readBlocks } from '../segments/segment-reader.ts';
 import { type LogTree, TreeWalk, treeOf } from '../segments/tree-walk.ts';
 
@@ -97,7 +97,7 @@ async function proofOf(directory: string, { folder, seq, segments, at }: Placed)
     const walk = new ChainWalk({ keys: 'unknown', replica: folder, first });
     let proven: ProvenRecord | undefined;
     await walkFile(walk, join(directory, folder, name), (batch) => {
-      proven = path.take(batch, walk.header);
+      proven = path.take(batch);
       return proven !== undefined;
     });
     if (proven !== undefined) return proven;
@@ -143,9 +143,9 @@ class ProofPath {
   }
 
   /** Takes the next batch; returns the proof if the head that it leads to is there. */
-  take(batch: WalkedBatch, header: SegmentHeader | undefined): ProvenRecord | undefined {
-    if (batch.line === 1) this.#begin(header && treeOf(header));
-    const { head } = this.#trees.take(batch, header);
+  take(batch: WalkedBatch): ProvenRecord | undefined {
+    if (batch.line === 1) this.#begin(batch.header && treeOf(batch.header));
+    const { head } = this.#trees.take(batch);
     this.signed ??= head && this.#upTo(head.checkpoint);
     const size = this.#trees.tree?.tree.size ?? 0;
     const isPast = this.#target === undefined || size >= this.#target.size;

@@ -17,29 +17,29 @@ export const KINDS = ['requests', 'events', 'all'] as const;
 /** The criteria of a search; an absent one matches every request. */
 export interface Query {
   /** Absent: requests. */
-  readonly kind?: (typeof KINDS)[number];
+  readonly kind?: (typeof KINDS)[number] | undefined;
   /** A replica with its workers (`gateway-1`), or one worker (`gateway-1@2`). */
-  readonly replica?: string;
-  readonly requestId?: string;
+  readonly replica?: string | undefined;
+  readonly requestId?: string | undefined;
   /** Forms of the client's address as it may have been recorded: see `addressForms`. */
-  readonly address?: readonly string[];
-  readonly client?: string;
-  readonly deployment?: string;
-  readonly site?: string;
-  readonly operation?: string;
+  readonly address?: readonly string[] | undefined;
+  readonly client?: string | undefined;
+  readonly deployment?: string | undefined;
+  readonly site?: string | undefined;
+  readonly operation?: string | undefined;
   /** The value of a parameter, or an item of a list in it. */
-  readonly id?: string;
+  readonly id?: string | undefined;
   /** Status of the response as it ended. */
-  readonly status?: StatusRange;
+  readonly status?: StatusRange | undefined;
   /** Code of the error that the response ended with; empty: of none. */
-  readonly code?: string;
+  readonly code?: string | undefined;
   /** Outcome of the upstream's response. */
-  readonly outcome?: string;
+  readonly outcome?: string | undefined;
   /** Part of any value, in any case. */
-  readonly text?: string;
+  readonly text?: string | undefined;
   /** RFC 3339 in UTC with milliseconds: inclusive, and exclusive. */
-  readonly since?: string;
-  readonly until?: string;
+  readonly since?: string | undefined;
+  readonly until?: string | undefined;
 }
 
 interface StatusRange {

@@ -73,12 +73,12 @@ export class SealedBatches {
   async #read({ reader, walk }: OpenSegment): Promise<boolean> {
     const block = await reader.next();
     if (block === undefined) return false;
-    for (const batch of walk.walk(block)) this.#take(batch, walk.header);
+    for (const batch of walk.walk(block)) this.#take(batch);
     this.#ready.reverse();
     return true;
   }
 
-  #take({ seal, previous, lines, trust }: WalkedBatch, header: SegmentHeader | undefined): void {
+  #take({ seal, previous, lines, trust, header }: WalkedBatch): void {
     if (seal === undefined || header === undefined || trust === 'refused') {
       this.#options.onForged({ first: seal?.first ?? 0, last: seal?.last ?? 0 });
       return;

@@ -61,21 +61,17 @@ export interface ThreadPage {
   readonly cut: number;
 }
 
-interface ExportEnd {
-  readonly rows: number;
-  /** True if results are missing, which the last line of the text says. */
-  readonly cut: boolean;
+/** The result of each kind of task. That of an export is its text, which was sent piece by piece before. */
+interface ThreadResults {
+  readonly page: ThreadPage;
+  readonly usage: ThreadUsage;
+  readonly export: undefined;
 }
 
 /** A message of the thread. */
 export type ThreadMessage =
-  | ({ readonly kind: 'page' } & ThreadPage)
-  | { readonly kind: 'piece'; readonly text: string }
-  | ({ readonly kind: 'end' } & ExportEnd)
-  | ({ readonly kind: 'usage' } & ThreadUsage);
-
-/** The result of a task that has one. */
-type ResultOf<Task extends PageTask | UsageTask> = Extract<ThreadMessage, Pick<Task, 'kind'>>;
+  | { readonly text: string }
+  | { readonly result: ThreadResults[keyof ThreadResults] };
 
 /**
  * Searches, or counts usage, in a thread of its own, so that the process goes on serving. The thread has ended when this
@@ -86,11 +82,9 @@ export async function searchInThread<Task extends PageTask | UsageTask>(
   scope: ThreadScope,
   task: Task,
   signal: AbortSignal,
-): Promise<ResultOf<Task>> {
-  for await (const message of messagesOf(scope, task, signal)) {
-    if (message.kind === task.kind) return message as ResultOf<Task>;
-  }
-  throw endedEarly();
+): Promise<ThreadResults[Task['kind']]> {
+  const { value } = await runInThread(scope, task, signal).next();
+  return value as ThreadResults[Task['kind']];
 }
 
 /**
@@ -98,41 +92,36 @@ export async function searchInThread<Task extends PageTask | UsageTask>(
  * this settles, or `return` has.
  * @throws the reason of `signal`, which ends the thread; Error if the log cannot be read
  */
-export async function* exportInThread(
+export function exportInThread(
   scope: ThreadScope,
   task: ExportTask,
   signal: AbortSignal,
-): AsyncGenerator<string, ExportEnd> {
-  for await (const message of messagesOf(scope, task, signal)) {
-    if (message.kind === 'end') return message;
-    if (message.kind === 'piece') yield message.text;
-  }
-  throw endedEarly();
+): AsyncGenerator<string, unknown> {
+  return runInThread(scope, task, signal);
 }
 
-/** The messages of a thread that it starts and ends. The thread continues when the next one is asked for. */
-async function* messagesOf(
+/** Yields the text of a task, and returns its result. */
+async function* runInThread(
   scope: ThreadScope,
   task: SearchTask,
   signal: AbortSignal,
-): AsyncGenerator<ThreadMessage, void> {
+): AsyncGenerator<string, unknown> {
   signal.throwIfAborted();
   const workerData = { scope, task };
   const worker = new Worker(WORKER, { workerData, resourceLimits: LIMITS, name: 'audit-search' });
   // Without a listener, an error after the last message would be uncaught.
   worker.on('error', () => undefined);
   try {
-    for await (const [message] of on(worker, 'message', { signal, close: ['exit'] })) {
-      yield message as ThreadMessage;
+    for await (const [received] of on(worker, 'message', { signal, close: ['exit'] })) {
+      const message = received as ThreadMessage;
+      if ('result' in message) return message.result;
+      yield message.text;
       worker.postMessage('next');
     }
+    throw new Error('the search thread ended early');
   } catch (error) {
     throw signal.aborted ? signal.reason : error;
   } finally {
     await worker.terminate();
   }
-}
-
-function endedEarly(): Error {
-  return new Error('the search thread ended early');
 }

@@ -48,13 +48,13 @@ async function sendPage(port: MessagePort, scope: ThreadScope, task: PageTask): 
       cut += 1;
     },
   });
-  post(port, { kind: 'page', page, notes: [...notes], cut });
+  post(port, { result: { page, notes: [...notes], cut } });
 }
 
 async function sendUsage(port: MessagePort, scope: ThreadScope, task: UsageTask): Promise<void> {
   const notes = new Set<string>();
   const usage = await countUsage({ ...(await optionsOf(scope, notes)), ...task });
-  post(port, { kind: 'usage', usage, notes: [...notes] });
+  post(port, { result: { usage, notes: [...notes] } });
 }
 
 async function sendExport(port: MessagePort, scope: ThreadScope, task: ExportTask): Promise<void> {
@@ -90,7 +90,7 @@ async function sendExport(port: MessagePort, scope: ThreadScope, task: ExportTas
   if (cut !== undefined)
     text += trailer(format, `This export was cut at ${cut}: results after ${last} are missing.`);
   await sendPiece(port, text);
-  post(port, { kind: 'end', rows, cut: cut !== undefined });
+  post(port, { result: undefined });
 }
 
 /** The last line of an export that is not complete. */
@@ -101,7 +101,7 @@ function trailer(format: ExportTask['format'], sentence: string): string {
 /** Sends a piece and waits until the receiver asks for the next one. */
 async function sendPiece(port: MessagePort, text: string): Promise<void> {
   const asked = once(port, 'message');
-  post(port, { kind: 'piece', text });
+  post(port, { text });
   await asked;
 }
 

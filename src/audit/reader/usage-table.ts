@@ -8,8 +8,8 @@ import {
   NAME_FIELDS,
   type NameField,
   plainText,
-  type RecordScan,
   rawText,
+  type ScannedAccess,
 } from './usage-lines.ts';
 
 /** The fields by which usage is grouped. */
@@ -219,7 +219,7 @@ export class UsageTable {
   }
 
   /** The group of a request; with a group by status, that of its other fields. */
-  groupOf(scan: RecordScan): Group {
+  groupOf(scan: ScannedAccess): Group {
     let key = '';
     for (const field of this.#names) key += `${scan[field]}\n`;
     const known = this.#groups.get(key);
@@ -232,7 +232,7 @@ export class UsageTable {
   }
 
   /** The identifiers of a request, as far as they are recorded. */
-  identifiersOf({ deployment, operation, parameters, cut }: RecordScan): {
+  identifiersOf({ deployment, operation, parameters, cut }: ScannedAccess): {
     identifiers: number;
     isUncounted: boolean;
   } {

@@ -1,10 +1,18 @@
 import { finding } from '../findings.ts';
+import { headOf, type LineHead, linesOf } from '../line.ts';
 import { isPseudonym } from '../pseudonym.ts';
 import { foldersIn } from '../segments/segment.ts';
 import { NO_PSEUDONYMS } from './pseudonym-reader.ts';
 import { CORRECTION_WITHIN_MS, isWithin, MOST_OPEN, OUTCOME_WITHIN_MS, type Query } from './query.ts';
 import { blocksOf, type ReadOptions, type SealedBlock } from './sealed-blocks.ts';
-import { copyOf, RecordScan, rawText, UnreadableLine } from './usage-lines.ts';
+import {
+  copyOf,
+  mayHidePseudonyms,
+  rawText,
+  type ScannedAccess,
+  scanAccess,
+  scanOutcome,
+} from './usage-lines.ts';
 import {
   type CountedRequest,
   DAY_MS,
@@ -15,10 +23,7 @@ import {
 
 /** Numbers of records for which a request that was whole at its head can be corrected by an outcome. */
 const CORRECTED_WITHIN = 65_536;
-const RECORD = '{"seq":';
-/** Second letters of kinds. */
-const ACCESS = 'c';
-const OUTCOME = 'u';
+const DAY_LENGTH = '2026-01-01'.length;
 
 interface UsageOptions extends ReadOptions, UsageTableOptions {
   /** Time range and replica. */
@@ -53,13 +58,13 @@ class UsageReader {
   readonly #options: UsageOptions;
   readonly #replica: string;
   readonly #table: UsageTable;
-  readonly #scan = new RecordScan();
   /** Requests that wait for their outcome, by the number of their access record. */
   readonly #open = new Map<number, OpenRequest>();
   /** Requests that were whole at their head, each at the rest of its number: one is counted when the next takes its place. */
   readonly #whole = new Array<OpenRequest | undefined>(CORRECTED_WITHIN);
   #hasWhole = false;
-  #day = '';
+  /** The text and number of the day of the last request. */
+  #day = 'none';
   #dayNumber = 0;
 
   constructor(options: UsageOptions, replica: string, table: UsageTable) {
@@ -76,15 +81,14 @@ class UsageReader {
   take({ bytes, isOverlapping, admits }: SealedBlock): void {
     const text = bytes.toString('latin1');
     let isFirst = true;
-    for (let start = 0; start < text.length; ) {
-      const end = text.indexOf('\n', start);
-      if (text.startsWith(RECORD, start)) {
-        this.#scan.readHead(text, start);
-        if (isFirst) this.#begin(isOverlapping);
-        isFirst = false;
-        this.#read(text, start, end, admits);
-      }
-      start = end + 1;
+    for (const [start] of linesOf(bytes)) {
+      const head = headOf(bytes, start);
+      if (head === undefined) continue;
+      if (isFirst) this.#begin(head, isOverlapping);
+      isFirst = false;
+      if (!this.#isWanted(head) || !admits(start) || this.#read(text, start, head)) continue;
+      const found = finding('record-altered', { seq: head.seq });
+      this.#options.onUnreadable({ ...found, replica: this.#replica, segment: '', line: 0 });
     }
   }
 
@@ -110,77 +114,74 @@ class UsageReader {
   }
 
   /** Gives up outcomes: those of too many requests, and behind the time range those that would have come by now. */
-  #begin(isOverlapping: boolean): void {
+  #begin({ time }: LineHead, isOverlapping: boolean): void {
     this.#endOpen(MOST_OPEN);
     const { until } = this.#options.query;
     if (isOverlapping || until === undefined) return;
-    const behind = Date.parse(this.#scan.time) - Date.parse(until);
+    const behind = Date.parse(time) - Date.parse(until);
     if (behind >= CORRECTION_WITHIN_MS) this.#endWhole();
     if (behind >= OUTCOME_WITHIN_MS) this.#endOpen(0);
   }
 
-  #read(text: string, start: number, end: number, admits: (at: number) => boolean): void {
-    const scan = this.#scan;
-    const isWanted =
-      scan.kind === OUTCOME ? !this.complete : scan.kind === ACCESS && isWithin(this.#options.query, scan);
-    if (!isWanted || !admits(start)) return;
-    try {
-      if (scan.kind === OUTCOME) this.#readOutcome(text, start, end);
-      else this.#readAccess(text, start, end);
-    } catch (error) {
-      if (!(error instanceof UnreadableLine)) throw error;
-      const found = finding('record-altered', { seq: scan.seq });
-      this.#options.onUnreadable({ ...found, replica: this.#replica, segment: '', line: 0 });
-    }
+  #isWanted(head: LineHead): boolean {
+    if (head.kind === 'outcome') return !this.complete;
+    return head.kind === 'access' && isWithin(this.#options.query, head);
   }
 
-  #readAccess(text: string, start: number, end: number): void {
-    const scan = this.#scan;
-    scan.readAccess(text, start, end);
-    if (scan.hasPseudonyms) this.#reveal(scan);
-    const { seq, status, bytesIn, bytesOut } = scan;
-    const { identifiers, isUncounted } = this.#table.identifiersOf(scan);
-    const group = this.#table.groupOf(scan);
-    const day = this.#dayOf(scan);
+  /** False: no gateway wrote the record. */
+  #read(text: string, start: number, head: LineHead): boolean {
+    return head.kind === 'outcome' ? this.#readOutcome(text, start) : this.#readAccess(text, start, head);
+  }
+
+  #readAccess(text: string, start: number, { seq, time }: LineHead): boolean {
+    const scanned = scanAccess(text, start);
+    if (scanned === undefined) return false;
+    const access = mayHidePseudonyms(scanned) ? this.#revealed(scanned) : scanned;
+    const { status, bytesIn, bytesOut } = access;
+    const { identifiers, isUncounted } = this.#table.identifiersOf(access);
+    const group = this.#table.groupOf(access);
+    const day = this.#dayOf(time);
     const request = { seq, group, day, identifiers, isUncounted, status, bytesIn, bytesOut };
-    if (bytesIn === -1) {
-      this.#open.set(seq, { ...request, bytesIn: 0, bytesOut: 0 });
-      return;
+    if (!access.hasEnd) {
+      this.#open.set(seq, request);
+      return true;
     }
     const place = seq % CORRECTED_WITHIN;
     const before = this.#whole[place];
     if (before !== undefined) this.#table.add(before);
     this.#whole[place] = request;
     this.#hasWhole = true;
+    return true;
   }
 
-  /** Puts the values of pseudonyms in their place, as far as the keys are at hand. */
-  #reveal(scan: RecordScan): void {
+  /** With the values of pseudonyms in their place, as far as the keys are at hand. */
+  #revealed(access: ScannedAccess): ScannedAccess {
     const { pseudonyms = NO_PSEUDONYMS } = this.#options;
-    if (isPseudonym(scan.address)) scan.address = rawText(pseudonyms.valueOf(copyOf(scan.address)));
-    scan.parameters = pseudonyms.reveal(scan.parameters);
+    const { address } = access;
+    const value = isPseudonym(address) ? rawText(pseudonyms.valueOf(copyOf(address))) : address;
+    return { ...access, address: value, parameters: pseudonyms.reveal(access.parameters) };
   }
 
-  #readOutcome(text: string, start: number, end: number): void {
-    const scan = this.#scan;
-    scan.readOutcome(text, start, end);
-    const { access, status, bytesIn, bytesOut } = scan;
+  #readOutcome(text: string, start: number): boolean {
+    const scanned = scanOutcome(text, start);
+    if (scanned === undefined) return false;
+    const { access, status, bytesIn, bytesOut } = scanned;
     const open = this.#open.get(access);
-    if (open !== undefined) {
-      this.#open.delete(access);
-      this.#table.add(Object.assign(open, { status, bytesIn, bytesOut }));
-      return;
-    }
     // The client did not take all of a response that was whole at its head.
-    const whole = this.#whole[access % CORRECTED_WITHIN];
-    if (whole?.seq === access) Object.assign(whole, { status, bytesIn, bytesOut });
+    const request = open ?? this.#whole[access % CORRECTED_WITHIN];
+    if (request?.seq !== access) return true;
+    Object.assign(request, { status, bytesIn, bytesOut });
+    if (open === undefined) return true;
+    this.#open.delete(access);
+    this.#table.add(open);
+    return true;
   }
 
-  #dayOf(scan: RecordScan): number {
-    const { day } = scan;
-    if (day === this.#day) return this.#dayNumber;
-    this.#day = copyOf(day);
-    this.#dayNumber = Math.floor(Date.parse(day) / DAY_MS) || 0;
+  #dayOf(time: string): number {
+    if (!time.startsWith(this.#day)) {
+      this.#day = time.slice(0, DAY_LENGTH);
+      this.#dayNumber = Math.floor(Date.parse(this.#day) / DAY_MS) || 0;
+    }
     return this.#dayNumber;
   }
 }

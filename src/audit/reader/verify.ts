@@ -14,14 +14,7 @@ import {
 } from '../segments/admin-records.ts';
 import { type ChainState, ChainWalk, type WalkedBatch, walkFile } from '../segments/chain-walk.ts';
 import { digestOf } from '../segments/recovery.ts';
-import {
-  foldersIn,
-  isSetAside,
-  isStray,
-  type Segment,
-  type SegmentHeader,
-  segmentsIn,
-} from '../segments/segment.ts';
+import { foldersIn, isSetAside, isStray, type Segment, segmentsIn } from '../segments/segment.ts';
 import { TreeWalk } from '../segments/tree-walk.ts';
 import { absentLogs } from './absent-logs.ts';
 import { addCounts, type HeadCheckOptions, HeadChecks, type HeadCounts } from './head-checks.ts';
@@ -206,7 +199,7 @@ class LogCheck {
     const walk = new ChainWalk({ keys, replica: this.#replica, first, before: this.#state });
     try {
       await this.#headChecks.begin(first);
-      await walkFile(walk, join(folder, name), (batch) => this.#readBatch(batch, name, walk.header), onBytes);
+      await walkFile(walk, join(folder, name), (batch) => this.#readBatch(batch, name), onBytes);
     } catch (error) {
       this.#hasLostSegment ||= errorCode(error) === 'ENOENT';
       this.#add(finding('segment-unreadable', { reason: messageOf(error) }), name, walk.lines + 1);
@@ -224,11 +217,11 @@ class LogCheck {
     if (walk.seals > 0) this.#stopped = walk.stopped;
   }
 
-  #readBatch(batch: WalkedBatch, name: string, header: SegmentHeader | undefined): void {
+  #readBatch(batch: WalkedBatch, name: string): void {
     const { seal, trust, admin, errors } = batch;
     for (const error of errors) this.#add(error, name, error.line);
     if (this.#trees === undefined) for (const { line, at } of admin) this.#readAdmin(line, name, at);
-    else this.#readTree(this.#trees, batch, { name, header });
+    else this.#readTree(this.#trees, batch, name);
     if (seal === undefined || trust !== 'sealed') return;
     const { last, hmac } = seal;
     this.#end = { replica: this.#replica, seq: last, hmac };
@@ -236,12 +229,8 @@ class LogCheck {
   }
 
   /** Believes admin records only when a signed head covers them. */
-  #readTree(
-    trees: TreeWalk,
-    batch: WalkedBatch,
-    { name, header }: { readonly name: string; readonly header: SegmentHeader | undefined },
-  ): void {
-    const { head, errors } = trees.take(batch, header);
+  #readTree(trees: TreeWalk, batch: WalkedBatch, name: string): void {
+    const { head, errors } = trees.take(batch);
     for (const error of errors) this.#add(error, name, error.line);
     const proven = this.#unproven.next(batch.admin, name, head?.line);
     for (const { line, name: place, at } of proven) this.#readAdmin(line, place, at);

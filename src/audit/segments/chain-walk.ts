@@ -6,7 +6,7 @@ import { isAdmin, lineType, NEWLINE, seqEnd, seqOf } from '../line.ts';
 import type { Digest } from '../merkle.ts';
 import { checkSeal, GENESIS, LARGEST_BATCH, parseSeal, type Seal } from '../seal.ts';
 import { parseAdmin } from './admin-records.ts';
-import { parseHeader, type SegmentHeader, segmentName } from './segment.ts';
+import { parseHeader, type Segment, type SegmentHeader, segmentName } from './segment.ts';
 import { SegmentReader } from './segment-reader.ts';
 
 /** Integrity errors of one segment that are reported. */
@@ -20,6 +20,8 @@ export interface IntegrityError extends Finding {
 
 /** Lines of a segment up to a seal, or after the last one. */
 export interface WalkedBatch {
+  /** The header of the segment; undefined: its first line is none. */
+  readonly header: SegmentHeader | undefined;
   /** Undefined: the line is no seal any more, or there is none. */
   readonly seal: Seal | undefined;
   /** `hmac` of the previous seal. */
@@ -66,12 +68,27 @@ interface SealedEnd extends ChainState {
   readonly lines: number;
 }
 
+/** Lines that no seal was found for yet. */
+class OpenBatch {
+  /** Number of its first line in the segment. */
+  readonly line: number;
+  readonly admin: AdminLine[] = [];
+  readonly errors: IntegrityError[] = [];
+  /** Number of its first record, and how many it has. */
+  first: number | undefined;
+  records = 0;
+  /** The last record, if that is an admin record. */
+  last: string | undefined;
+
+  constructor(line: number) {
+    this.line = line;
+  }
+}
+
 interface Checked extends Pick<WalkedBatch, 'leaves'> {
   readonly asSealed: boolean;
 }
 
-const NO_ADMIN: readonly AdminLine[] = [];
-const NO_ERRORS: readonly IntegrityError[] = [];
 const NOT_SEALED: Checked = { asSealed: false, leaves: undefined };
 
 /**
@@ -87,12 +104,7 @@ export class ChainWalk {
   #previous: string;
   #nextSeq: number;
   #line = 0;
-  #batchLine = 1;
-  #batchFirst: number | undefined;
-  #batchRecords = 0;
-  #batchAdmin: AdminLine[] | undefined;
-  #batchErrors: IntegrityError[] | undefined;
-  #lastRecord: string | undefined;
+  #batch = new OpenBatch(1);
   #offset = 0;
   #sealLineEnd = 0;
   #sealed: SealedEnd | undefined;
@@ -136,12 +148,12 @@ export class ChainWalk {
 
   /** Records after the last seal. */
   get unsealed(): number {
-    return this.#batchRecords;
+    return this.#batch.records;
   }
 
   /** The line after the last seal. */
   get unsealedLine(): number {
-    return this.#batchLine;
+    return this.#batch.line;
   }
 
   /** True if the last record under the last seal says that the process stopped. */
@@ -186,24 +198,16 @@ export class ChainWalk {
       start = end + 1;
     }
     if (lines.length > LARGEST_BATCH && !this.isOver) {
-      this.#report(finding('batch-too-large'), this.#batchLine);
+      this.#report(finding('batch-too-large'), this.#batch.line);
     }
     return this.#unsealedBatch(lines);
   }
 
   #unsealedBatch(lines: Buffer): WalkedBatch {
-    const [previous, line, errors = NO_ERRORS] = [this.#previous, this.#batchLine, this.#batchErrors];
-    this.#batchErrors = undefined;
-    return {
-      seal: undefined,
-      previous,
-      lines,
-      leaves: undefined,
-      trust: 'refused',
-      admin: NO_ADMIN,
-      errors,
-      line,
-    };
+    const { line, errors } = this.#batch;
+    const unsealed = { seal: undefined, leaves: undefined, trust: 'refused', admin: [] } as const;
+    const [header, previous] = [this.#header, this.#previous];
+    return { ...unsealed, header, previous, lines, errors: errors.splice(0), line };
   }
 
   /** Reads a line; true: it is a seal, which is left to the caller. */
@@ -218,9 +222,7 @@ export class ChainWalk {
 
   #report(found: Finding, line = this.#line): void {
     this.#errors += 1;
-    const error = { ...(this.isOver ? finding('errors-omitted') : found), line };
-    this.#batchErrors ??= [];
-    this.#batchErrors.push(error);
+    this.#batch.errors.push({ ...(this.isOver ? finding('errors-omitted') : found), line });
   }
 
   #readHeader(line: string): void {
@@ -257,19 +259,17 @@ export class ChainWalk {
       this.#report(finding(kind, { seq, expected: this.#nextSeq }));
     }
     this.#nextSeq = seq + 1;
-    this.#batchFirst ??= seq;
-    this.#batchRecords += 1;
-    this.#lastRecord = undefined;
-    if (!isAdmin(block, digitsEnd, end)) return;
-    this.#lastRecord = block.toString('utf8', start, end);
-    this.#batchAdmin ??= [];
-    this.#batchAdmin.push({ line: this.#lastRecord, at: this.#line });
+    const batch = this.#batch;
+    batch.first ??= seq;
+    batch.records += 1;
+    batch.last = isAdmin(block, digitsEnd, end) ? block.toString('utf8', start, end) : undefined;
+    if (batch.last !== undefined) batch.admin.push({ line: batch.last, at: this.#line });
   }
 
   #readSeal(line: string, lines: Buffer, end: number): WalkedBatch {
     const seal = parseSeal(line);
-    const [previous, at] = [this.#previous, this.#batchLine];
-    const [admin = NO_ADMIN, records, last] = [this.#batchAdmin, this.#batchRecords, this.#lastRecord];
+    const previous = this.#previous;
+    const { line: at, admin, errors, records, last } = this.#batch;
     const { asSealed, leaves } = seal === undefined ? NOT_SEALED : this.#check(seal, lines, end);
     if (seal === undefined) this.#report(finding('seal-malformed'));
     const isSealed = asSealed && this.keyKnown;
@@ -278,20 +278,10 @@ export class ChainWalk {
       this.records += records;
     }
     this.#stopped = isSealed && last !== undefined && parseAdmin(last)?.event === 'stop';
-    const errors = this.#batchErrors ?? NO_ERRORS;
-    this.#begin();
+    this.#batch = new OpenBatch(this.#line + 1);
     const trust = isSealed ? 'sealed' : asSealed ? 'unchecked' : 'refused';
-    return { seal, previous, lines, leaves, trust, admin: isSealed ? admin : NO_ADMIN, errors, line: at };
-  }
-
-  /** Begins the lines after a seal. */
-  #begin(): void {
-    this.#batchLine = this.#line + 1;
-    this.#batchFirst = undefined;
-    this.#batchRecords = 0;
-    this.#batchAdmin = undefined;
-    this.#batchErrors = undefined;
-    this.#lastRecord = undefined;
+    const believed = isSealed ? admin : [];
+    return { header: this.#header, seal, previous, lines, leaves, trust, admin: believed, errors, line: at };
   }
 
   /** `asSealed`: the seal is for just these lines, and the key of the segment made it, unless that is unknown. */
@@ -311,11 +301,11 @@ export class ChainWalk {
 
   #isOfBatch(seal: Seal, fits: boolean): boolean {
     if (!fits) {
-      const from = this.#batchLine;
+      const from = this.#batch.line;
       this.#report(finding('batch-altered', { from, to: this.#line - 1 }), from);
       return false;
     }
-    if ((this.#batchFirst ?? this.#nextSeq) === seal.first && this.#nextSeq === seal.last + 1) return true;
+    if ((this.#batch.first ?? this.#nextSeq) === seal.first && this.#nextSeq === seal.last + 1) return true;
     this.#report(finding('seal-range-invalid'));
     return false;
   }
@@ -352,6 +342,24 @@ export interface Archive {
   readonly keys: AuditKeys;
 }
 
+/**
+ * Walks through a segment with the key of its log. `failure`: why it could not be read to its end; undefined: it was.
+ * `take`: as `walkFile` has it.
+ */
+export async function walkSegment(
+  { folder, replica, keys }: Archive,
+  { name, first }: Pick<Segment, 'name' | 'first'>,
+  take: (batch: WalkedBatch, walk: ChainWalk) => unknown,
+): Promise<{ readonly walk: ChainWalk; readonly failure: unknown }> {
+  const walk = new ChainWalk({ keys: [keys], replica, first });
+  try {
+    await walkFile(walk, join(folder, name), (batch) => take(batch, walk));
+    return { walk, failure: undefined };
+  } catch (failure) {
+    return { walk, failure };
+  }
+}
+
 /** The header of the segment with that first record; undefined: no seal of the key covers it. */
 export type SealedHeaders = (first: number) => Promise<SegmentHeader | undefined>;
 
@@ -359,24 +367,18 @@ export type SealedHeaders = (first: number) => Promise<SegmentHeader | undefined
 export function sealedHeaders(archive: Archive): SealedHeaders {
   const known = new Map<number, SegmentHeader>();
   return async (first) => {
-    const header = known.get(first) ?? (await sealedHeader(archive, segmentName(first), first));
+    const header = known.get(first) ?? (await sealedHeader(archive, { name: segmentName(first), first }));
     if (header !== undefined) known.set(first, header);
     return header;
   };
 }
 
-/** The header of a segment, if a seal of the key covers it. */
+/** The header of a segment, if a seal of the key covers it. One that cannot be read has no header to trust. */
 export async function sealedHeader(
-  { folder, replica, keys }: Archive,
-  name: string,
-  first: number,
+  archive: Archive,
+  segment: Pick<Segment, 'name' | 'first'>,
 ): Promise<SegmentHeader | undefined> {
-  const walk = new ChainWalk({ keys: [keys], replica, first });
-  try {
-    await walkFile(walk, join(folder, name), () => walk.seals > 0);
-  } catch (error) {
-    reportDefect(error);
-    // A segment that cannot be read has no header to trust.
-  }
+  const { walk, failure } = await walkSegment(archive, segment, (_, { seals }) => seals > 0);
+  if (failure !== undefined) reportDefect(failure);
   return walk.seals > 0 ? walk.header : undefined;
 }

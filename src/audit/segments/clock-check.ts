@@ -1,8 +1,6 @@
 import { join } from 'node:path';
 import { z } from 'zod';
-import { reportDefect } from '../../base/expected-errors.ts';
-import type { AuditKeys } from '../keys.ts';
-import { type SealedHeaders, sealedHeaders } from './chain-walk.ts';
+import { type Archive, type SealedHeaders, sealedHeaders } from './chain-walk.ts';
 import { MOST_SEQ, segmentsIn } from './segment.ts';
 import { SignedFile } from './signed-file.ts';
 
@@ -12,10 +10,7 @@ const MOST_GAP_MS = 7 * DAY_MS;
 
 const counted = z.strictObject({ segment: z.int().min(1).max(MOST_SEQ), ms: z.int().min(0) });
 
-interface ClockCheckOptions {
-  readonly folder: string;
-  readonly replica: string;
-  readonly keys: AuditKeys;
+interface ClockCheckOptions extends Archive {
   /** Age at which segments are closed, in milliseconds. */
   readonly age: number;
 }
@@ -103,7 +98,7 @@ export class ClockCheck {
 
   /** For how long it has been seen, in milliseconds. A file that no gateway wrote says nothing. */
   async #accepted({ segment }: Gap): Promise<number> {
-    const { value, isSigned } = (await this.#file.read().catch(reportDefect)) ?? {};
-    return isSigned === true && value?.segment === segment ? value.ms : 0;
+    const seen = await this.#file.trusted();
+    return seen?.segment === segment ? seen.ms : 0;
   }
 }

@@ -3,7 +3,7 @@ import { constants } from 'node:fs';
 import { open, readdir, rename, rm, unlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
-import { syncDirectory } from '../../base/durable-file.ts';
+import { replaceDurably, syncDirectory } from '../../base/durable-file.ts';
 import { errorCode, messageOf } from '../../base/error-code.ts';
 import { readGuardedFile } from '../../base/guarded-file.ts';
 import { parseJson } from '../../base/json.ts';
@@ -13,19 +13,20 @@ import { foldersIn } from './segment.ts';
 
 /*
  * `pseudonyms.keysDirectory` has a folder for each process that writes, named as in the audit directory. `ID.key` is a
- * key, `ID.new` one that is being written. `ID.forgotten` says that a key was destroyed, and becomes `ID.recorded` when the
+ * key, `ID.key.tmp` one that is being written. `ID.forgotten` says that a key was destroyed, and becomes `ID.recorded` when the
  * audit log says so, too.
  */
 
 const KEY = '.key';
-const NEW = '.new';
+/** Of a key that is being written. */
+const NEW = `${KEY}.tmp`;
 const FORGOTTEN = '.forgotten';
 const RECORDED = '.recorded';
 /** The largest file that is read, in bytes. */
 const LARGEST = 4096;
 /** Files that are read or written at the same time. */
 const AT_ONCE = 64;
-const { O_CREAT, O_EXCL, O_NOFOLLOW, O_WRONLY } = constants;
+const { O_NOFOLLOW, O_WRONLY } = constants;
 
 const stored = z.strictObject({
   pseudonymKey: z.literal(1),
@@ -121,11 +122,7 @@ export async function storeKeys(folder: string, keys: readonly PseudonymKey[]): 
       made: new Date(made).toISOString(),
       key: secret.reveal(),
     };
-    const path = join(folder, id + NEW);
-    // A failed attempt may have left it.
-    await rm(path, { force: true });
-    await writeDurably(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, `${JSON.stringify(content)}\n`);
-    await rename(path, join(folder, id + KEY));
+    await replaceDurably(join(folder, id + KEY), `${JSON.stringify(content)}\n`);
   });
   await syncFolder(folder);
 }
@@ -139,9 +136,7 @@ export async function destroyKey(directory: string, { key, replica }: PlacedKey)
   const folder = join(directory, replica);
   const { id, scope, subject } = key;
   const note = { scope, ...(scope === 'month' && { month: subject }), destroyed: new Date().toISOString() };
-  const notePath = join(folder, id + FORGOTTEN);
-  await rm(notePath, { force: true });
-  await writeDurably(notePath, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, `${JSON.stringify(note)}\n`);
+  await replaceDurably(join(folder, id + FORGOTTEN), `${JSON.stringify(note)}\n`);
   await syncFolder(folder);
   const path = join(folder, id + KEY);
   await using handle = await open(path, O_WRONLY | O_NOFOLLOW);
@@ -195,12 +190,6 @@ export async function allKeys(directory: string, onIssue: (issue: string) => voi
     for (const key of await readKeys(folder, keys, onIssue)) found.push({ key, replica });
   }
   return found;
-}
-
-async function writeDurably(path: string, flags: number, text: string): Promise<void> {
-  await using handle = await open(path, flags, 0o600);
-  await handle.writeFile(text);
-  await handle.sync();
 }
 
 /** Makes names of a folder durable. */

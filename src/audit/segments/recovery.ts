@@ -5,11 +5,16 @@ import { syncDirectory } from '../../base/durable-file.ts';
 import { messageOf } from '../../base/error-code.ts';
 import { reportDefect } from '../../base/expected-errors.ts';
 import { finding } from '../findings.ts';
-import type { AuditKeys } from '../keys.ts';
 import { countLines } from '../line.ts';
 import { GENESIS } from '../seal.ts';
 import { parseAdmin, type RetiredEnd, type SetAside } from './admin-records.ts';
-import { type ChainState, ChainWalk, type IntegrityError, walkFile } from './chain-walk.ts';
+import {
+  type Archive,
+  type ChainState,
+  type ChainWalk,
+  type IntegrityError,
+  walkSegment,
+} from './chain-walk.ts';
 import { MOST_SEQ, type Segment, segmentsIn, setAsideName } from './segment.ts';
 import { NotRegularError, openRegular } from './segment-reader.ts';
 import { type LogTree, TreeWalk } from './tree-walk.ts';
@@ -61,10 +66,7 @@ const FRESH: Recovered = {
   otherSigner: false,
 };
 
-interface RecoveryOptions {
-  readonly folder: string;
-  readonly replica: string;
-  readonly keys: AuditKeys;
+interface RecoveryOptions extends Archive {
   /** The public key of signed heads; undefined: heads are not signed, and no tree is made. */
   readonly publicKey: KeyObject | undefined;
 }
@@ -148,28 +150,24 @@ interface Walked {
   readonly treeErrors: readonly IntegrityError[];
 }
 
-async function walkThrough(
-  { folder, replica, keys, publicKey }: RecoveryOptions,
-  { name, first }: Segment,
-): Promise<Walked> {
+async function walkThrough(options: RecoveryOptions, segment: Segment): Promise<Walked> {
+  const { replica, publicKey } = options;
   const errors: IntegrityError[] = [];
   const treeErrors: IntegrityError[] = [];
   let retired: RetiredEnd | undefined;
-  const walk = new ChainWalk({ keys: [keys], replica, first });
   const trees = publicKey && new TreeWalk({ replica, keys: [publicKey] });
-  try {
-    await walkFile(walk, join(folder, name), (batch) => {
-      errors.push(...batch.errors);
-      for (const { line } of batch.admin) {
-        const record = parseAdmin(line);
-        if (record?.event === 'segment-retired') retired = { last: record.last, hmac: record.hmac };
-      }
-      if (trees !== undefined) treeErrors.push(...trees.take(batch, walk.header).errors);
-    });
-  } catch (error) {
+  const { walk, failure } = await walkSegment(options, segment, (batch) => {
+    errors.push(...batch.errors);
+    for (const { line } of batch.admin) {
+      const record = parseAdmin(line);
+      if (record?.event === 'segment-retired') retired = { last: record.last, hmac: record.hmac };
+    }
+    if (trees !== undefined) treeErrors.push(...trees.take(batch).errors);
+  });
+  if (failure !== undefined) {
     // A file that is not a segment is set aside; one that cannot be read now may be a segment.
-    if (!isOfFile(error)) throw error;
-    errors.push({ ...finding('segment-unreadable', { reason: messageOf(error) }), line: walk.lines + 1 });
+    if (!isOfFile(failure)) throw failure;
+    errors.push({ ...finding('segment-unreadable', { reason: messageOf(failure) }), line: walk.lines + 1 });
   }
   return { walk, errors, retired: retired ?? walk.header?.retired, trees, treeErrors };
 }
@@ -210,23 +208,19 @@ async function provenTree(
  * key may have signed the heads.
  */
 async function treeUnderHeads(
-  { folder, replica, keys }: RecoveryOptions,
+  archive: Archive,
   segments: readonly Segment[],
   publicKey?: KeyObject,
 ): Promise<LogTree | undefined> {
-  const trees = new TreeWalk({ replica, keys: publicKey && [publicKey] });
-  let isWrong = false;
-  try {
-    for (const { name, first } of segments) {
-      const walk = new ChainWalk({ keys: [keys], replica, first });
-      await walkFile(walk, join(folder, name), (batch) => {
-        isWrong = trees.take(batch, walk.header).errors.length > 0;
-        return isWrong;
-      });
-      if (isWrong || (trees.tree?.tree.size !== 0 && !isUnderHeads(trees))) return undefined;
-    }
-  } catch (error) {
-    return reportDefect(error);
+  const trees = new TreeWalk({ replica: archive.replica, keys: publicKey && [publicKey] });
+  for (const segment of segments) {
+    let isWrong = false;
+    const { failure } = await walkSegment(archive, segment, (batch) => {
+      isWrong = trees.take(batch).errors.length > 0;
+      return isWrong;
+    });
+    if (failure !== undefined) return reportDefect(failure);
+    if (isWrong || (trees.tree?.tree.size !== 0 && !isUnderHeads(trees))) return undefined;
   }
   return trees.tree;
 }

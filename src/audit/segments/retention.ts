@@ -8,10 +8,9 @@ import { messageOf } from '../../base/error-code.ts';
 import { ignoreAbsent, reportDefect } from '../../base/expected-errors.ts';
 import type { Log } from '../../base/log.ts';
 import { finding } from '../findings.ts';
-import type { AuditKeys } from '../keys.ts';
 import { GENESIS } from '../seal.ts';
 import type { RetiredEnd, Retirement } from './admin-records.ts';
-import { type Archive, ChainWalk, type IntegrityError, sealedHeader, walkFile } from './chain-walk.ts';
+import { type Archive, type IntegrityError, sealedHeader, walkSegment } from './chain-walk.ts';
 import { ClockCheck } from './clock-check.ts';
 import {
   compressedName,
@@ -32,10 +31,7 @@ import { indexClosed } from './time-index.ts';
 const EVERY_MS = 3_600_000;
 const TEMPORARY = '.tmp';
 
-interface RetentionOptions {
-  readonly folder: string;
-  readonly replica: string;
-  readonly keys: AuditKeys;
+interface RetentionOptions extends Archive {
   /** Age at which segments are closed, in milliseconds. */
   readonly age: number;
   /** How long closed segments are kept, in milliseconds. */
@@ -242,7 +238,7 @@ async function nextToRetire(
   if (oldest === undefined) return undefined;
   let next: SegmentHeader | undefined;
   for (const segment of later) {
-    const header = await sealedHeader(archive, segment.name, segment.first);
+    const header = await sealedHeader(archive, segment);
     if (segment === later[0]) next = header;
     if (header === undefined) continue;
     if (Date.parse(header.opened) >= before) return undefined;
@@ -300,17 +296,13 @@ async function remove(folder: string, { segment, first }: Retirement): Promise<v
   await syncDirectory(folder);
 }
 
-async function check({ folder, replica, keys }: Archive, { name, first }: Segment) {
+async function check(archive: Archive, segment: Segment) {
   const errors: IntegrityError[] = [];
-  const walk = new ChainWalk({ keys: [keys], replica, first });
-  try {
-    await walkFile(walk, join(folder, name), (batch) => errors.push(...batch.errors));
-    const { torn: bytes } = walk;
-    if (bytes > 0) errors.push({ ...finding('line-torn', { bytes }), line: walk.lines + 1 });
-  } catch (error) {
-    errors.push({ ...finding('segment-unreadable', { reason: messageOf(error) }), line: walk.lines + 1 });
-  }
-  const records = walk.unsealed;
+  const { walk, failure } = await walkSegment(archive, segment, (batch) => errors.push(...batch.errors));
+  const { torn: bytes, unsealed: records, lines } = walk;
+  if (failure !== undefined) {
+    errors.push({ ...finding('segment-unreadable', { reason: messageOf(failure) }), line: lines + 1 });
+  } else if (bytes > 0) errors.push({ ...finding('line-torn', { bytes }), line: lines + 1 });
   if (records > 0) errors.push({ ...finding('records-unsealed', { records }), line: walk.unsealedLine });
   return { header: walk.header, state: walk.state, errors };
 }

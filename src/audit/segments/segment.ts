@@ -40,8 +40,6 @@ export interface Segment {
 const SEGMENT_START = '{"segment":';
 const PLAIN = '.jsonl';
 const COMPRESSED = '.jsonl.zst';
-const INDEX = '.index';
-const COSIGNED = '.cosigned';
 const STAMPED = '.stamped';
 const SET_ASIDE = '.unsealed';
 const NAME = /^(\d{12,15})\.jsonl(\.zst)?$/;
@@ -56,20 +54,19 @@ export function compressedName(plainName: string): string {
   return `${plainName.slice(0, -PLAIN.length)}${COMPRESSED}`;
 }
 
-/** The file with the time range of a closed segment. */
-export function indexName(first: number): string {
-  return segmentName(first).replace(PLAIN, INDEX);
+/** Makes the name of a file beside a segment from the number of its first record. */
+function beside(ending: string): (first: number) => string {
+  return (first) => segmentName(first).replace(PLAIN, ending);
 }
+
+/** The file with the time range of a closed segment. */
+export const indexName = beside('.index');
 
 /** The file with the heads of a segment that a witness cosigned. */
-export function cosignedName(first: number): string {
-  return segmentName(first).replace(PLAIN, COSIGNED);
-}
+export const cosignedName = beside('.cosigned');
 
 /** The file with the heads of a segment that have a time stamp. */
-export function stampedName(first: number): string {
-  return segmentName(first).replace(PLAIN, STAMPED);
-}
+export const stampedName = beside(STAMPED);
 
 /** True for a file with time-stamped heads. */
 export function isStamped(name: string): boolean {

@@ -3,7 +3,7 @@ import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { replaceDurably } from '../../base/durable-file.ts';
-import { ignoreAbsent } from '../../base/expected-errors.ts';
+import { ignoreAbsent, reportDefect } from '../../base/expected-errors.ts';
 import { parseJson } from '../../base/json.ts';
 import { equalInConstantTime } from '../../base/secret.ts';
 import type { AuditKeys } from '../keys.ts';
@@ -41,6 +41,12 @@ export class SignedFile<T extends object> {
     if (parsed === undefined) throw new Error(`${path} is not a file that a gateway wrote`);
     const isSigned = equalInConstantTime(parsed.mac, this.#mac(parsed.value));
     return { value: parsed.value, isSigned };
+  }
+
+  /** The values, if the key signed them; undefined: there is no file, or none that can be used. */
+  async trusted(): Promise<T | undefined> {
+    const found = await this.read().catch(reportDefect);
+    return found?.isSigned === true ? found.value : undefined;
   }
 
   /**

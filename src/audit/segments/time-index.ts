@@ -40,9 +40,8 @@ export async function timeRangeOf(
       JSON.stringify([basename(folder), segment, size, mtimeMs, from, to]),
   });
   const { size, mtimeMs } = await lstat(join(folder, name));
-  const { value: known, isSigned } = (await file.read().catch(reportDefect)) ?? {};
-  const isCurrent = known?.segment === name && known.size === size && known.mtimeMs === mtimeMs;
-  if (isSigned === true && isCurrent) return known;
+  const known = await file.trusted();
+  if (known?.segment === name && known.size === size && known.mtimeMs === mtimeMs) return known;
   const range = await rangeIn(join(folder, name));
   // If it cannot be written, the next search reads the segment again.
   await file.write({ segment: name, size, mtimeMs, ...range }).catch(reportDefect);

@@ -132,9 +132,9 @@ export class TreeWalk {
     return isFollowed ? finding('tree-broken') : undefined;
   }
 
-  /** Takes the next batch of a segment with that header. */
-  take(batch: WalkedBatch, header: SegmentHeader | undefined): TakenBatch {
-    const found = batch.line === 1 ? this.#begin(header) : undefined;
+  /** Takes the next batch. */
+  take(batch: WalkedBatch): TakenBatch {
+    const found = batch.line === 1 ? this.#begin(batch.header) : undefined;
     const errors: IntegrityError[] = found === undefined ? [] : [{ ...found, line: 1 }];
     return { head: this.#read(batch, errors), errors };
   }

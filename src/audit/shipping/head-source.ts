@@ -1,7 +1,7 @@
 import { CHECKPOINT_START, type Checkpoint, checkpointIn } from '../checkpoint.ts';
-import type { AuditKeys } from '../keys.ts';
 import { consistencyProof, type Digest, LeafRange, leafHash, type MerkleTree } from '../merkle.ts';
 import { type SealedBatch, SealedBatches } from '../reader/sealed-batches.ts';
+import type { Archive } from '../segments/chain-walk.ts';
 import { segmentsIn } from '../segments/segment.ts';
 import type { SinkPosition } from '../segments/signed-file.ts';
 import { treeOf } from '../segments/tree-walk.ts';
@@ -33,10 +33,7 @@ export class OtherSizeError extends Error {
   }
 }
 
-interface HeadSourceOptions {
-  readonly folder: string;
-  readonly replica: string;
-  readonly keys: AuditKeys;
+interface HeadSourceOptions extends Archive {
   /** The position of the last head that was cosigned; undefined: none was. */
   readonly start: SinkPosition | undefined;
   /** The least time between two submissions, in milliseconds. */

@@ -1,9 +1,9 @@
 import { join } from 'node:path';
 import { errorCode } from '../../base/error-code.ts';
-import type { AuditKeys } from '../keys.ts';
 import { NEWLINE, type NumberedLine } from '../line.ts';
 import { type SealedBatch, SealedBatches } from '../reader/sealed-batches.ts';
 import { parseSeal } from '../seal.ts';
+import type { Archive } from '../segments/chain-walk.ts';
 import { segmentName, segmentsIn } from '../segments/segment.ts';
 import { lastSeal, openRegular } from '../segments/segment-reader.ts';
 import type { FoundPosition, SinkPosition } from '../segments/signed-file.ts';
@@ -35,10 +35,7 @@ export interface SourceEvents {
   readonly onDiverged: (position: SinkPosition, reason: string) => Promise<void>;
 }
 
-interface RecordSourceOptions {
-  readonly folder: string;
-  readonly replica: string;
-  readonly keys: AuditKeys;
+interface RecordSourceOptions extends Archive {
   /** Undefined: the source begins with record `from`. */
   readonly start: FoundPosition | undefined;
   /** Number of the record to begin with without a position; 0: the oldest one. */

@@ -1,6 +1,6 @@
 import type { RedisOptions } from '../../redis/connection.ts';
-import type { AuditKeys } from '../keys.ts';
 import type { Head } from '../seal.ts';
+import type { Archive } from '../segments/chain-walk.ts';
 import { syncSegment } from '../segments/segment-file.ts';
 import type { FoundPosition, SinkPosition } from '../segments/signed-file.ts';
 import type { CommonOptions, Delivery, SinkLog, Source, Unit } from './follower.ts';
@@ -22,11 +22,8 @@ export interface RedisSinkOptions extends CommonOptions {
 }
 
 /** The log of one process. */
-interface StreamedLogOptions {
+interface StreamedLogOptions extends Archive {
   readonly sink: RedisSinkOptions;
-  readonly folder: string;
-  readonly replica: string;
-  readonly keys: AuditKeys;
   readonly events: SourceEvents;
 }
 

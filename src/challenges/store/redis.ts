@@ -46,21 +46,8 @@ export interface RedisStoreEvents {
   onRejected(kind: ValueKind, reason: RejectionReason): void;
 }
 
-/** Where the parts of one challenge key live, all on one node of a Cluster. */
-interface Places {
-  readonly base: string;
-  readonly ticket: string;
-  readonly shared: string;
-  readonly parked: string;
-  readonly learned: string;
-  readonly accepted: string;
-  readonly leader: string;
-}
-
-interface Step {
-  readonly commands: Commands;
-  readonly places: Places;
-}
+/** Calls Redis. `base`: the start of the names of all parts of one challenge key, which are on one node of a Cluster. */
+type Work<Last, T> = (commands: Commands, base: string, last: Last) => Promise<T>;
 
 const milliseconds = z.coerce.number().min(0).max(LONGEST_LIFE_MS);
 /** value, maxAgeMs, ms left, nonce */
@@ -118,12 +105,12 @@ export class RedisChallengeStore implements ChallengeStore {
   }
 
   load(key: string): Promise<AgedChallenge | undefined> {
-    return this.#run('load', key, async ({ commands, places }) => {
+    return this.#run('load', key, async (commands, base) => {
       const elapsed = stopwatch();
-      const reply = await commands.loadShared(places.shared);
+      const reply = await commands.loadShared(`${base}:shared`);
       if (reply === null) return undefined;
-      const held = this.#readShared(places, reply, elapsed);
-      if (held === undefined) await commands.unlink(places.shared);
+      const held = this.#readShared(base, reply, elapsed);
+      if (held === undefined) await commands.unlink(`${base}:shared`);
       return held;
     });
   }
@@ -136,14 +123,14 @@ export class RedisChallengeStore implements ChallengeStore {
   ): Promise<AgedChallenge> {
     const elapsed = stopwatch();
     const put = (instead: string | undefined): Promise<unknown> =>
-      this.#write('replace', key, ({ commands, places }) => {
+      this.#write('replace', key, (commands, base, ticket) => {
         const ageMs = next.ageMs + elapsed();
         return commands.replaceShared(
-          places.ticket,
-          places.shared,
+          ticket,
+          `${base}:shared`,
           instead ?? '',
           next.challenge.nonce,
-          this.#sign('challenge', places, writeHeld(next), ageMs, maxAgeMs),
+          this.#sign('challenge', base, writeHeld(next), ageMs, maxAgeMs),
           Math.round(maxAgeMs),
           Math.round(maxAgeMs - ageMs),
           this.#channel,
@@ -152,7 +139,7 @@ export class RedisChallengeStore implements ChallengeStore {
       });
     const reply = await put(seen);
     if (reply === null) return next;
-    const held = this.#readShared(this.#places(key), reply, elapsed);
+    const held = this.#readShared(this.#base(key), reply, elapsed);
     if (held !== undefined) return held;
     // An unreadable value counts as none; if it was replaced meanwhile, the new one stays.
     await put(inTheWay.safeParse(reply).data?.[3]);
@@ -160,8 +147,8 @@ export class RedisChallengeStore implements ChallengeStore {
   }
 
   discard(key: string, nonce: string): Promise<void> {
-    return this.#run('discard', key, async ({ commands, places }) => {
-      await commands.discardShared(places.shared, nonce);
+    return this.#run('discard', key, async (commands, base) => {
+      await commands.discardShared(`${base}:shared`, nonce);
     });
   }
 
@@ -169,22 +156,22 @@ export class RedisChallengeStore implements ChallengeStore {
     const max = Math.round(maxAgeMs);
     if (parked.ageMs >= max) return;
     const elapsed = stopwatch();
-    await this.#write('park', key, ({ commands, places }) => {
+    await this.#write('park', key, (commands, base, ticket) => {
       const age = Math.round(parked.ageMs + elapsed());
-      const value = this.#sign('parked', places, writeParked(parked), age, max);
-      return commands.park(places.ticket, places.parked, value, max, age);
+      const value = this.#sign('parked', base, writeParked(parked), age, max);
+      return commands.park(ticket, `${base}:parked`, value, max, age);
     });
   }
 
   async take(key: string): Promise<ParkedChallenge | undefined> {
     for (let attempt = 0; attempt < TAKEN_AT_MOST; attempt += 1) {
       const elapsed = stopwatch();
-      const reply = await this.#write('take', key, ({ commands, places }) =>
-        commands.takeParked(places.ticket, places.parked),
+      const reply = await this.#write('take', key, (commands, base, ticket) =>
+        commands.takeParked(ticket, `${base}:parked`),
       );
       if (reply === null) return undefined;
       const [value = '', ageMs = 0] = taken.safeParse(reply).data ?? [];
-      const parked = this.#open('parked', this.#places(key), value, ageMs + elapsed(), readParked);
+      const parked = this.#open('parked', this.#base(key), value, ageMs + elapsed(), readParked);
       // One that cannot be read was as good as none; the next may be.
       if (parked !== undefined) return parked;
     }
@@ -192,27 +179,22 @@ export class RedisChallengeStore implements ChallengeStore {
   }
 
   recall(key: string): Promise<Learned | undefined> {
-    return this.#run('recall', key, async ({ commands, places }) => {
-      const reply = await commands.readValue(places.learned);
-      if (reply === null) return undefined;
-      const left = await commands.pttl(places.learned);
-      const learned = this.#open('learned', places, String(reply), 0, (text, leastMs) => {
+    return this.#run('recall', key, (commands, base) =>
+      this.#readAged('learned', commands, base, (text, left, leastMs) => {
         const ageMs = ageOf(LEARNED_MS, left, leastMs);
         return ageMs === undefined ? undefined : readLearned(text, ageMs);
-      });
-      if (learned === undefined) await commands.unlink(places.learned);
-      return learned;
-    });
+      }),
+    );
   }
 
   async learn(key: string, learned: Learned): Promise<void> {
     const leftMs = Math.floor(LEARNED_MS - learned.ageMs);
     if (leftMs <= 0) return;
-    await this.#write('learn', key, ({ commands, places }) =>
+    await this.#write('learn', key, (commands, base, ticket) =>
       commands.learnFor(
-        places.ticket,
-        places.learned,
-        this.#sign('learned', places, writeLearned(learned), learned.ageMs, LEARNED_MS),
+        ticket,
+        `${base}:learned`,
+        this.#sign('learned', base, writeLearned(learned), learned.ageMs, LEARNED_MS),
         leftMs,
         this.#channel,
         this.#feed.announcement(key),
@@ -221,35 +203,29 @@ export class RedisChallengeStore implements ChallengeStore {
   }
 
   noteAccepted(key: string, ms: number): Promise<void> {
-    return this.#call('noteAccepted', key, async ({ commands, places }) => {
+    return this.#call('noteAccepted', key, async (commands, base) => {
       // Late or twice, it is as true.
       const life = Math.round(ms);
-      await commands.set(places.accepted, this.#sign('accepted', places, `${life}`, 0, life), 'PX', life);
+      await commands.set(`${base}:accepted`, this.#sign('accepted', base, `${life}`, 0, life), 'PX', life);
     });
   }
 
   acceptedAgo(key: string): Promise<number | undefined> {
-    return this.#call('acceptedAgo', key, async ({ commands, places }) => {
-      const reply = await commands.readValue(places.accepted);
-      if (reply === null) return undefined;
-      const left = await commands.pttl(places.accepted);
-      const read = (text: string, leastMs: number) => readNote(text, left, leastMs);
-      const ago = this.#open('accepted', places, String(reply), 0, read);
-      if (ago === undefined) await commands.unlink(places.accepted);
-      return ago;
-    });
+    return this.#call('acceptedAgo', key, (commands, base) =>
+      this.#readAged('accepted', commands, base, readNote),
+    );
   }
 
   async lead(key: string, ms: number): Promise<boolean> {
     const attempt = (anyway: boolean): Promise<unknown> =>
-      this.#write('lead', key, ({ commands, places }) => {
-        const place = { kind: 'leader', place: places.base } as const;
+      this.#write('lead', key, (commands, base, ticket) => {
+        const place = { kind: 'leader', place: base } as const;
         const self = this.#signer.signAsOf(place, this.#process, this.#startedAt, PROCESS_LIFE_MS);
-        return commands.leadFor(places.ticket, places.leader, self, Math.round(ms), anyway ? '1' : '');
+        return commands.leadFor(ticket, `${base}:leader`, self, Math.round(ms), anyway ? '1' : '');
       });
     const reply = await attempt(false);
     if (reply === 1) return true;
-    const leader = this.#open('leader', this.#places(key), String(reply), 0, readProcess);
+    const leader = this.#open('leader', this.#base(key), String(reply), 0, readProcess);
     return leader === undefined ? (await attempt(true)) === 1 : leader === this.#process;
   }
 
@@ -267,7 +243,7 @@ export class RedisChallengeStore implements ChallengeStore {
   }
 
   /** undefined: no gateway wrote it so, or it is too old. */
-  #readShared(places: Places, reply: unknown, elapsed: () => number): AgedChallenge | undefined {
+  #readShared(base: string, reply: unknown, elapsed: () => number): AgedChallenge | undefined {
     const { data } = loaded.safeParse(reply);
     if (data === undefined) {
       this.#events.onRejected('challenge', 'malformed');
@@ -275,20 +251,36 @@ export class RedisChallengeStore implements ChallengeStore {
     }
     const [value, maxAgeMs, leftMs, nonce] = data;
     const ageMs = Math.max(0, maxAgeMs - leftMs) + elapsed();
-    return this.#open('challenge', places, value, ageMs, (text, age) => {
+    return this.#open('challenge', base, value, ageMs, (text, age) => {
       const held = readHeld(text, age);
       return held?.challenge.nonce === nonce ? held : undefined;
     });
   }
 
-  #sign(kind: ValueKind, { base }: Places, text: string, ageMs: number, lifeMs: number): string {
+  /** Reads a value whose age shows in the milliseconds that it has left; one that is rejected is removed. */
+  async #readAged<T>(
+    kind: 'learned' | 'accepted',
+    commands: Commands,
+    base: string,
+    read: (text: string, leftMs: number, leastMs: number) => T | undefined,
+  ): Promise<T | undefined> {
+    const name = `${base}:${kind}`;
+    const reply = await commands.readValue(name);
+    if (reply === null) return undefined;
+    const left = await commands.pttl(name);
+    const value = this.#open(kind, base, String(reply), 0, (text, leastMs) => read(text, left, leastMs));
+    if (value === undefined) await commands.unlink(name);
+    return value;
+  }
+
+  #sign(kind: ValueKind, base: string, text: string, ageMs: number, lifeMs: number): string {
     return this.#signer.sign({ kind, place: base }, text, ageMs, lifeMs);
   }
 
   /** Checks the signature of a value, if values are signed, and reads it; undefined: it is rejected. */
   #open<T>(
     kind: ValueKind,
-    { base }: Places,
+    base: string,
     value: string,
     ageMs: number,
     read: (text: string, ageMs: number) => T | undefined,
@@ -305,29 +297,25 @@ export class RedisChallengeStore implements ChallengeStore {
     return result;
   }
 
-  /** Does what changes something: only as long as the caller waits, and at most once. */
-  #write<T>(operation: string, key: string, work: (step: Step) => Promise<T>): Promise<T> {
-    return this.#run(operation, key, async (step, signal) => {
-      await step.commands.set(step.places.ticket, '', 'PX', this.#timeoutMs);
+  /** Does what changes something: only as long as the caller waits, and at most once; with a ticket for that. */
+  #write<T>(operation: string, key: string, work: Work<string, T>): Promise<T> {
+    return this.#run(operation, key, async (commands, base, signal) => {
+      const ticket = `${base}:ticket:${randomUUID()}`;
+      await commands.set(ticket, '', 'PX', this.#timeoutMs);
       signal.throwIfAborted();
-      return await work(step);
+      return await work(commands, base, ticket);
     });
   }
 
-  #run<T>(operation: string, key: string, work: (step: Step, signal: AbortSignal) => Promise<T>): Promise<T> {
+  #run<T>(operation: string, key: string, work: Work<AbortSignal, T>): Promise<T> {
     if (!this.#used.has(key)) this.#used.set(key, slotOf(this.#base(key)));
     return this.#call(operation, key, work);
   }
 
-  async #call<T>(
-    operation: string,
-    key: string,
-    work: (step: Step, signal: AbortSignal) => Promise<T>,
-  ): Promise<T> {
+  async #call<T>(operation: string, key: string, work: Work<AbortSignal, T>): Promise<T> {
+    const base = this.#base(key);
     try {
-      return await this.#session.call((commands, signal) =>
-        work({ commands, places: this.#places(key) }, signal),
-      );
+      return await this.#session.call((commands, signal) => work(commands, base, signal));
     } catch (error) {
       this.#events.onError(operation, error);
       throw error;
@@ -353,19 +341,6 @@ export class RedisChallengeStore implements ChallengeStore {
       if (!byMaster.has(master)) byMaster.set(master, key);
     }
     return Array.from(byMaster.values(), (key) => `${this.#base(key)}:pulse:${this.#process}`);
-  }
-
-  #places(key: string): Places {
-    const base = this.#base(key);
-    return {
-      base,
-      ticket: `${base}:ticket:${randomUUID()}`,
-      shared: `${base}:shared`,
-      parked: `${base}:parked`,
-      learned: `${base}:learned`,
-      accepted: `${base}:accepted`,
-      leader: `${base}:leader`,
-    };
   }
 
   #base(key: string): string {

@@ -1,13 +1,8 @@
 import { span } from '../../base/units.ts';
 
-const digits = new Intl.NumberFormat('en', { maximumFractionDigits: 0 });
-const clock = new Intl.DateTimeFormat('en-GB', { timeStyle: 'medium' });
-const dateAndTime = new Intl.DateTimeFormat('en-GB', { dateStyle: 'medium', timeStyle: 'short' });
-
 /** Formats a whole number, with commas between thousands. */
-export function count(value: number): string {
-  return digits.format(value);
-}
+export const count: (value: number) => string = new Intl.NumberFormat('en', { maximumFractionDigits: 0 })
+  .format;
 
 /** Formats a number with its noun, such as `2 requests`. */
 export function counted(value: number, noun: string): string {
@@ -18,7 +13,7 @@ export function counted(value: number, noun: string): string {
 export function rate(perSecond: number): string {
   if (perSecond === 0) return '0';
   if (perSecond < 0.01) return '< 0.01';
-  return perSecond < 10 ? String(Number(perSecond.toPrecision(2))) : digits.format(perSecond);
+  return perSecond < 10 ? String(Number(perSecond.toPrecision(2))) : count(perSecond);
 }
 
 /** Formats a share of one. */
@@ -29,7 +24,7 @@ export function percent(share: number): string {
 /** Formats a latency, given in seconds. */
 export function latency(seconds: number): string {
   const ms = seconds * 1000;
-  if (ms < 1000) return `${ms < 10 ? Number(ms.toPrecision(2)) : digits.format(ms)} ms`;
+  if (ms < 1000) return `${ms < 10 ? Number(ms.toPrecision(2)) : count(ms)} ms`;
   return `${Number(seconds.toPrecision(3))} s`;
 }
 
@@ -38,35 +33,17 @@ export function ago(seconds: number): string {
   return seconds < 2 ? 'just now' : `${span(seconds)} ago`;
 }
 
-/** Formats Unix milliseconds as a time of the day. */
-export function timeOfDay(at: number): string {
-  return clock.format(at);
-}
+/** Makes a function that formats Unix milliseconds. */
+const timeFormat = (options: Intl.DateTimeFormatOptions): ((at: number) => string) =>
+  new Intl.DateTimeFormat('en-GB', options).format;
 
-/** Formats Unix milliseconds as date and time. */
-export function moment(at: number): string {
-  return dateAndTime.format(at);
-}
-
-const day = new Intl.DateTimeFormat('en-GB', { dateStyle: 'medium' });
-const exact = new Intl.DateTimeFormat('en-GB', { dateStyle: 'medium', timeStyle: 'medium' });
-
-/** Formats Unix milliseconds as a date. */
-export function date(at: number): string {
-  return day.format(at);
-}
-
-const utcDay = new Intl.DateTimeFormat('en-GB', { dateStyle: 'medium', timeZone: 'UTC' });
-
-/** Formats Unix milliseconds as a date in UTC. */
-export function utcDate(at: number): string {
-  return utcDay.format(at);
-}
-
-/** Formats Unix milliseconds as date and time with seconds. */
-export function momentWithSeconds(at: number): string {
-  return exact.format(at);
-}
+export const timeOfDay = timeFormat({ timeStyle: 'medium' });
+export const date = timeFormat({ dateStyle: 'medium' });
+export const utcDate = timeFormat({ dateStyle: 'medium', timeZone: 'UTC' });
+export const moment = timeFormat({ dateStyle: 'medium', timeStyle: 'short' });
+export const momentWithSeconds = timeFormat({ dateStyle: 'medium', timeStyle: 'medium' });
+export const hourAndMinute = timeFormat({ timeStyle: 'short' });
+export const utcDayAndMonth = timeFormat({ day: 'numeric', month: 'short', timeZone: 'UTC' });
 
 const SIZES = [
   ['GiB', 2 ** 30],

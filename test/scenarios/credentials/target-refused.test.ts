@@ -47,6 +47,19 @@ describe('a target that the upstream refuses although it accepts the credential'
     expect([await outcome(pair, '/headers'), await state(pair)]).toEqual(['200', 1]);
   });
 
+  test('costs few failed log-ins, however many paths there are, and paths that serve go on', async () => {
+    const pair = await startScene({ behaviour: upstream, settings: { digest: { attemptsWhenRefused: 2 } } });
+    for (let count = 0; count < 60; count += 1) {
+      expect(await outcome(pair, `/echo/${count}?q=%27`)).toBe(REFUSED);
+      expect(await outcome(pair, '/echo')).toBe('200');
+    }
+    const refused = failedLogins(pair);
+    // 20 requests.
+    expect(refused).toBeLessThanOrEqual(40);
+    expect(await outcome(pair, '/echo/new')).toBe(REFUSED);
+    expect([failedLogins(pair), await state(pair)]).toEqual([refused, 1]);
+  });
+
   test('gets no attempt that is due of a refused credential: they go to a target of the gateway', async () => {
     let at = 0;
     const clock = { now: () => at };

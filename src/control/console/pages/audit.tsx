@@ -1,17 +1,10 @@
+import type { ComponentChildren } from 'preact';
 import { useEffect, useId, useRef, useState } from 'preact/hooks';
 import type { EventRow, RequestRow } from '../../audit-view.ts';
 import { bytes, latency, momentWithSeconds } from '../format.ts';
 import { snapshot } from '../live.ts';
-import { NewLines, operationOf } from '../parts/audit-lines.tsx';
-import { type Field, FieldFrame, TimeField } from '../parts/fields.tsx';
-import {
-  clientLink,
-  codeLink,
-  deploymentLink,
-  type PageProps,
-  requestHref,
-  searchLink,
-} from '../parts/links.tsx';
+import { NewLines, operationOf, placeOf } from '../parts/audit-lines.tsx';
+import { clientLink, codeLink, type PageProps, requestHref, searchLink } from '../parts/links.tsx';
 import { MoreButton, SearchProgress, useSearch, WithoutAudit } from '../parts/search.tsx';
 import { type Column, Table } from '../parts/table.tsx';
 
@@ -262,15 +255,6 @@ function criteriaOf(query: URLSearchParams): URLSearchParams {
   return new URLSearchParams([...query].filter(([name, value]) => value !== '' && CRITERIA.includes(name)));
 }
 
-/** On a phone a cell is a grid, so its content has to be one element. */
-function placeOf({ deployment, site }: RequestRow) {
-  return (
-    <span>
-      {deploymentLink(deployment)} {searchLink('site', site)}
-    </span>
-  );
-}
-
 function endOf({ status, code, outcome }: RequestRow) {
   const end = outcome ?? { status, code };
   return (
@@ -293,4 +277,94 @@ function eventText({ seq, time, kind, replica, event, ...details }: EventRow): s
 function textOf(value: unknown): string {
   if (Array.isArray(value)) return value.length === 0 ? 'none' : value.join(' ');
   return value instanceof Object ? JSON.stringify(value) : String(value);
+}
+
+/** A criterion of a form: its name in the address, its label, and an example of a value. */
+type Field = readonly [name: string, label: string, example?: string];
+
+interface Shared {
+  readonly id: string;
+  readonly 'aria-invalid': boolean;
+  readonly 'aria-describedby': string | undefined;
+}
+
+interface FieldFrameProps {
+  readonly label: string;
+  /** A sentence with what is wrong with the value; empty: nothing. */
+  readonly error: string;
+  /** Makes the input with these attributes. */
+  readonly children: (shared: Shared) => ComponentChildren;
+}
+
+/** A label, its input, and below it what is wrong with the value. */
+function FieldFrame({ label, error, children }: FieldFrameProps) {
+  const id = useId();
+  const errorId = useId();
+  const isWrong = error !== '';
+  return (
+    <div class="field">
+      <label for={id}>{label}</label>
+      {children({
+        id,
+        'aria-invalid': isWrong,
+        'aria-describedby': isWrong ? errorId : undefined,
+      })}
+      {isWrong && (
+        <p id={errorId} class="down small" role="alert">
+          {error}
+        </p>
+      )}
+    </div>
+  );
+}
+
+interface TimeFieldProps {
+  readonly field: Field;
+  readonly value: string;
+  readonly error: string;
+}
+
+/** A time as text, such as "2d ago", which the picker of the browser can write, too. */
+function TimeField({ field: [name, label, example = ''], value, error }: TimeFieldProps) {
+  const text = useRef<HTMLInputElement>(null);
+  const picker = useRef<HTMLInputElement>(null);
+  return (
+    <FieldFrame label={label} error={error}>
+      {(shared) => (
+        <span class="time">
+          <input
+            {...shared}
+            ref={text}
+            name={name}
+            type="search"
+            spellcheck={false}
+            autocapitalize="off"
+            placeholder={example}
+            defaultValue={value}
+          />
+          <button
+            type="button"
+            aria-label={`Pick the time of ${label}`}
+            onClick={() => picker.current?.showPicker()}
+          >
+            <span aria-hidden="true">▾</span>
+          </button>
+          <input
+            ref={picker}
+            class="picker"
+            type="datetime-local"
+            tabIndex={-1}
+            aria-hidden="true"
+            onChange={({ currentTarget }) => {
+              // It is the time of this browser; the log has UTC.
+              const at = new Date(currentTarget.value);
+              if (text.current !== null && !Number.isNaN(at.getTime())) {
+                text.current.value = `${at.toISOString().slice(0, 16)}Z`;
+              }
+            }}
+          />
+        </span>
+      )}
+    </FieldFrame>
+  );
 }

@@ -208,7 +208,8 @@ function partsOf({ time, upstream, outcome }: RequestRow): Part[] {
   if (upstream === undefined) return [{ ...decision, ms: durationMs }];
   const { queueMs = 0, connectMs = 0, earlierMs = 0, challenged } = upstream;
   const head = Math.min(upstream.durationMs, durationMs);
-  const body = clamp(Date.parse(outcome.time) - Date.parse(time), durationMs - head);
+  const sinceHead = Math.max(0, Date.parse(outcome.time) - Date.parse(time));
+  const body = Math.min(sinceHead, durationMs - head);
   const parts: Part[] = [
     { ...decision, ms: durationMs - head - body },
     { label: 'Queue', note: 'until a connection was free', colour: 'muted', ms: queueMs },
@@ -233,10 +234,6 @@ function partsOf({ time, upstream, outcome }: RequestRow): Part[] {
     },
   ];
   return parts.filter(({ ms }) => ms > 0);
-}
-
-function clamp(value: number, most: number): number {
-  return Math.min(Math.max(value, 0), most);
 }
 
 /**

@@ -113,7 +113,10 @@ function UsageReport({ query }: { readonly query: URLSearchParams }) {
           <Table
             label="Usage"
             columns={columnsOf(data)}
-            rows={rowsOf(data)}
+            rows={[
+              ...data.rows,
+              ...(data.other === null ? [] : [{ ...data.other, values: data.by.map(() => '(other)') }]),
+            ]}
             keyOf={({ values }) => values.join('\n')}
             textOf={({ values }) => values.join(' ')}
             empty=""
@@ -128,10 +131,6 @@ function summary({ total }: UsageView): string {
   const { requests, identifiers, bytesOut, errors, days } = total;
   if (requests === 0) return 'No requests in this time.';
   return `${counted(requests, 'request')} on ${counted(days, 'day')}: ${counted(identifiers, 'identifier')}, ${bytes(bytesOut)} out, ${counted(errors, 'error')}.`;
-}
-
-function rowsOf({ by, rows, other }: UsageView): readonly UsageRow[] {
-  return other === null ? rows : [...rows, { ...other, values: by.map(() => '(other)') }];
 }
 
 function columnsOf({ by }: UsageView): Column<UsageRow>[] {

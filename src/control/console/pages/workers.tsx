@@ -60,7 +60,14 @@ export function WorkersPage() {
     },
     { label: 'Up for', cell: (each) => span((now.at - each.startedAt) / 1000), class: 'whole' },
     { label: 'Connections', cell: ({ connections }) => count(connections), numeric: true },
-    { label: 'CPU', cell: ({ pid }) => shareText(cpu(`${pid}`)), numeric: true },
+    {
+      label: 'CPU',
+      cell: ({ pid }) => {
+        const ofOneCore = cpu(`${pid}`);
+        return ofOneCore === undefined ? '–' : percent(Math.round(ofOneCore * 1000) / 1000);
+      },
+      numeric: true,
+    },
     { label: 'Memory', cell: ({ memory }) => bytes(memory), numeric: true },
   ];
   return (
@@ -94,9 +101,4 @@ export function WorkersPage() {
       </Panel>
     </>
   );
-}
-
-/** Of one core. */
-function shareText(share: number | undefined): string {
-  return share === undefined ? '–' : percent(Math.round(share * 1000) / 1000);
 }

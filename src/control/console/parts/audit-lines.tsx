@@ -36,15 +36,7 @@ const LINE_COLUMNS: readonly Column<AuditLine>[] = [
     cell: ({ kind, client }) => (kind === 'admin' ? 'the gateway' : clientLink(client)),
     class: 'whole',
   },
-  {
-    label: 'Deployment',
-    cell: ({ deployment, site }) => (
-      <span>
-        {deploymentLink(deployment)} {searchLink('site', site)}
-      </span>
-    ),
-    class: 'named',
-  },
+  { label: 'Deployment', cell: placeOf, class: 'named' },
   { label: 'Request', cell: (line) => (line.kind === 'admin' ? line.operation : operationOf(line)) },
   {
     label: 'Status',
@@ -126,6 +118,15 @@ function Chain({ audit: { chain, records, failures, failing } }: { readonly audi
 function isKind({ kind, code, status }: AuditLine, wanted: string): boolean {
   if (wanted === 'refused') return code !== '' || status >= 400;
   return wanted === 'all' || kind === wanted || (wanted === '' && kind !== 'outcome');
+}
+
+/** On a phone a cell is a grid, so its content has to be one element. */
+export function placeOf({ deployment, site }: Pick<RequestRow, 'deployment' | 'site'>) {
+  return (
+    <span>
+      {deploymentLink(deployment)} {searchLink('site', site)}
+    </span>
+  );
 }
 
 /** The operation implies the path. */

@@ -2,7 +2,7 @@ import { useEffect, useRef, useState } from 'preact/hooks';
 import uPlot from 'uplot';
 import { type History, RANGES, type Range, type SeriesName } from '../../view.ts';
 import { useFetch } from '../api.ts';
-import { bytes, latency, momentWithSeconds, rate } from '../format.ts';
+import { bytes, hourAndMinute, latency, momentWithSeconds, rate, utcDayAndMonth } from '../format.ts';
 import { changeQuery } from './links.tsx';
 import { colours } from './theme.tsx';
 
@@ -299,7 +299,7 @@ function settings(
         space: 70,
         incrs: seconds > DAYS_FROM ? DAYS : HOURS,
         values: (_plot, times) =>
-          times.map((at) => (seconds > DAYS_FROM ? dayAndMonth(at) : hourAndMinute(at))),
+          times.map((at) => (seconds > DAYS_FROM ? utcDayAndMonth : hourAndMinute)(at * 1000)),
       },
       {
         ...axis,
@@ -342,16 +342,4 @@ function isolatedPoints({ data }: uPlot, series: number): number[] {
 function colourOf(place: HTMLElement, name: string): string {
   place.style.color = `var(--${name})`;
   return getComputedStyle(place).color;
-}
-
-const shortTime = new Intl.DateTimeFormat('en-GB', { timeStyle: 'short' });
-
-function hourAndMinute(seconds: number): string {
-  return shortTime.format(seconds * 1000);
-}
-
-const shortDay = new Intl.DateTimeFormat('en-GB', { day: 'numeric', month: 'short', timeZone: 'UTC' });
-
-function dayAndMonth(seconds: number): string {
-  return shortDay.format(seconds * 1000);
 }

@@ -1,4 +1,4 @@
-import { useCallback, useEffect, useState } from 'preact/hooks';
+import { useEffect, useState } from 'preact/hooks';
 import type { SearchView } from '../../audit-view.ts';
 import { ApiError, callApi, messageOf } from '../api.ts';
 import { count, counted, momentWithSeconds } from '../format.ts';
@@ -45,24 +45,19 @@ interface Progress extends SearchState {
  */
 export function useSearch(path: string): Search {
   const [progress, setProgress] = useState<Progress>(() => begin(path));
-  const [round, setRound] = useState({ path, number: 0, from: begin(path), stopped: false });
+  const [round, setRound] = useState(0);
   const current = progress.path === path ? progress : begin(path);
   useEffect(() => {
-    const from = round.path === path ? round.from : begin(path);
-    if (round.path === path && round.stopped) return;
+    if (current.stage === 'stopped') return;
     const aborting = new AbortController();
-    void run(from, aborting.signal, setProgress);
+    void run(current, aborting.signal, setProgress);
     return () => aborting.abort();
   }, [path, round]);
-  const again = useCallback(
-    (stopped: boolean) => {
-      const stage = stopped ? 'stopped' : 'searching';
-      setProgress({ ...current, stage });
-      setRound(({ number }) => ({ path, number: number + 1, from: { ...current, stage }, stopped }));
-    },
-    [path, current],
-  );
-  return { ...current, more: () => again(false), stop: () => again(true) };
+  const again = (stage: 'searching' | 'stopped'): void => {
+    setProgress({ ...current, stage });
+    setRound(round + 1);
+  };
+  return { ...current, more: () => again('searching'), stop: () => again('stopped') };
 }
 
 function begin(path: string): Progress {

@@ -47,7 +47,9 @@ export function Table<Row>(props: TableProps<Row>) {
   if (rows.length === 0) return <p class="muted">{props.empty}</p>;
   const words = wanted.trim().toLowerCase();
   const found =
-    textOf === undefined || words === '' ? rows : rows.filter((row) => contains(textOf(row), words));
+    textOf === undefined || words === ''
+      ? rows
+      : rows.filter((row) => textOf(row).toLowerCase().includes(words));
   const shown = sorted(found, columns, order).slice(0, limit);
   return (
     <>
@@ -141,10 +143,6 @@ function Cell<Row>({ column, row, heads }: CellProps<Row>) {
 
 function classOf<Row>({ numeric = false, class: name = '' }: Column<Row>): string {
   return numeric ? `numeric ${name}` : name;
-}
-
-function contains(text: string, words: string): boolean {
-  return text.toLowerCase().includes(words);
 }
 
 function sorted<Row>(

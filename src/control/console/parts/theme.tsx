@@ -4,7 +4,7 @@ const KEY = 'digest-gateway-theme';
 const THEMES = ['auto', 'light', 'dark'] as const;
 type Theme = (typeof THEMES)[number];
 
-const theme = signal<Theme>(themeOf(localStorage.getItem(KEY)));
+const theme = signal<Theme>(THEMES.find((each) => each === localStorage.getItem(KEY)) ?? 'auto');
 
 /** Counts changes of the colours. A canvas that reads it is drawn again. */
 export const colours = signal(0);
@@ -46,8 +46,4 @@ export function ThemeMenu() {
       </fieldset>
     </>
   );
-}
-
-function themeOf(text: string | null): Theme {
-  return THEMES.find((each) => each === text) ?? 'auto';
 }
