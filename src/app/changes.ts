@@ -1,4 +1,5 @@
 import { isDeepStrictEqual } from 'node:util';
+import { isMapping } from '../base/json.ts';
 import type { Steps } from '../base/steps.ts';
 import { ConfigError, formatPath, type LocatedIssue, type Path } from '../config/issues.ts';
 import { type Listen, listenerPath, withSharedKeys, writtenPath } from '../config/listen.ts';
@@ -203,9 +204,9 @@ function pinnedListeners(
 
 /** Returns `before` with these keys of `after`; without `after`, nothing says that they are to change. */
 function withKeys(before: unknown, after: unknown, keys: readonly string[]): unknown {
-  if (!isSection(after)) return before;
+  if (!isMapping(after)) return before;
   const isKept = ([key]: readonly [string, unknown]): boolean => !keys.includes(key);
-  const others = Object.entries(isSection(before) ? before : {}).filter(isKept);
+  const others = Object.entries(isMapping(before) ? before : {}).filter(isKept);
   return Object.fromEntries([...others, ...Object.entries(after).filter((entry) => !isKept(entry))]);
 }
 
@@ -223,17 +224,13 @@ function checkFit(config: Config, needsRestart: readonly string[], file: string)
 
 /** Yields the paths at which two values differ; a list is one value. */
 function* differences(a: unknown, b: unknown, path: Path): Generator<Path> {
-  if (!isSection(a) || !isSection(b)) {
+  if (!isMapping(a) || !isMapping(b)) {
     if (!isDeepStrictEqual(a, b)) yield path;
     return;
   }
   for (const key of new Set([...Object.keys(a), ...Object.keys(b)])) {
     yield* differences(entryOf(a, key), entryOf(b, key), [...path, key]);
   }
-}
-
-function isSection(value: unknown): value is object {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
 function entryOf(parent: unknown, key: string): unknown {

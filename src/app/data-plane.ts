@@ -41,7 +41,6 @@ import {
   type ServedDeployment,
   type SharedUpstreamDeps,
   testTarget,
-  versionsInUse,
   warnOfMissingAddresses,
   withOther,
 } from './deployments.ts';
@@ -56,7 +55,7 @@ import type {
   Workers,
   WorkersReport,
 } from './worker.ts';
-import { auditLines, workerState } from './worker-state.ts';
+import { auditLines, versionsInUse, workerState } from './worker-state.ts';
 
 interface DataPlaneDeps extends Omit<ProcessParts, 'build' | 'merged'> {
   /** The stores that a process without Redis shares with others; undefined: it shares nothing. */
@@ -156,7 +155,8 @@ export class DataPlane implements Workers, Worker {
    */
   async prepare(given: AppSetup): Promise<Prepared> {
     const { setup: inForce, deployments: running } = this.#active;
-    const credentials = keepInUse(inForce.credentials, given.credentials, versionsInUse(running));
+    const known = running.flatMap(({ addresses }) => addresses.all.flatMap((each) => each.credentials));
+    const credentials = keepInUse(inForce.credentials, given.credentials, versionsInUse(known));
     const setup = { ...given, credentials };
     const deployments: ServedDeployment[] = [];
     try {

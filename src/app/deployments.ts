@@ -132,19 +132,6 @@ function canonicalHosts(hosts: readonly string[]): ReadonlySet<string> {
   return new Set(hosts.map((host) => canonicalHost(isIPv6(host) ? `[${host}]` : host)));
 }
 
-/** Returns the versions in use of each credential. */
-export function versionsInUse(deployments: readonly ServedDeployment[]): Map<string, Set<string>> {
-  const versions = new Map<string, Set<string>>();
-  for (const { addresses } of deployments) {
-    for (const address of addresses.all) {
-      for (const { credential, version, inUse } of address.credentials) {
-        if (inUse) versions.set(credential, (versions.get(credential) ?? new Set()).add(version));
-      }
-    }
-  }
-  return versions;
-}
-
 /** Returns the target of a request that tests a credential of a deployment, without side effects. */
 export function testTarget({ settings, testSites }: DeploymentSetup, credential: string): string {
   return probeOf(settings, testSites.get(credential)?.[0]).target;

@@ -2,6 +2,7 @@ import { cpuUsage, memoryUsage, pid, uptime } from 'node:process';
 import { z } from 'zod';
 import type { Audit, RecentRecord } from '../audit/audit.ts';
 import type { Clock } from '../base/clock.ts';
+import { getOrInsert } from '../base/get-or-insert.ts';
 import type { NoncePool } from '../challenges/pool.ts';
 import { NONCE_POLICIES } from '../challenges/store/store.ts';
 import type { Config } from '../config/schema.ts';
@@ -196,6 +197,15 @@ function isReachable({ health }: DeploymentState['addresses'][number]): boolean 
 
 function listOf<T>(value: T | undefined): T[] {
   return value === undefined ? [] : [value];
+}
+
+/** Returns the versions in use of each credential. */
+export function versionsInUse(all: readonly CredentialState[]): ReadonlyMap<string, ReadonlySet<string>> {
+  const versions = new Map<string, Set<string>>();
+  for (const { credential, version, inUse } of all) {
+    if (inUse) getOrInsert(versions, credential, () => new Set<string>()).add(version);
+  }
+  return versions;
 }
 
 /** The deployments at which a version is in use. */

@@ -4,6 +4,7 @@ import { basename, dirname, isAbsolute, join, matchesGlob, resolve } from 'node:
 import { z } from 'zod';
 import { errorCode, messageOf } from '../base/error-code.ts';
 import { decodeUtf8, readGuardedFile } from '../base/guarded-file.ts';
+import { isMapping } from '../base/json.ts';
 import { count } from '../base/units.ts';
 import type { Issue, LocatedIssue, Path } from './issues.ts';
 import { schemaIssues } from './schema-issues.ts';
@@ -272,8 +273,4 @@ class Merge {
 function nameOf({ source, path }: Entry, message: string): LocatedIssue {
   const isClient = path[0] === 'clients';
   return source.locate(isClient ? { path: [...path, 'id'], message } : { path, key: path, message });
-}
-
-function isMapping(value: unknown): value is Readonly<Record<string, unknown>> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { isMapping } from '../base/json.ts';
 import type { Path } from './issues.ts';
 import { keyFile } from './secret-source.ts';
 import {
@@ -143,10 +144,6 @@ export function withSharedKeys(written: unknown): unknown {
   return written.map((listener) =>
     isMapping(listener) ? { ...listener, ...shared, ...listener } : listener,
   );
-}
-
-function isMapping(value: unknown): value is Readonly<Record<string, unknown>> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
 /** Returns the path of listener `index` for messages: a single one needs no index. */

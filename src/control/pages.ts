@@ -2,6 +2,7 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import express, { type RequestHandler, type Response } from 'express';
 import { ignoreSystemError } from '../base/expected-errors.ts';
+import { escapeMarkup } from '../base/printable.ts';
 
 /** Placeholder for the message in the login page. */
 const MESSAGE = '<!--message-->';
@@ -33,7 +34,7 @@ export class Pages {
 
   /** `message`: what went wrong, with its stable code, if it has one. */
   sendLogin(res: Response, status: number, message = '', code?: string): Promise<void> {
-    const shown = escaped(code === undefined ? message : `${message} (${code})`);
+    const shown = escapeMarkup(code === undefined ? message : `${message} (${code})`);
     return this.#send(res, status, 'login.html', (page) => {
       const offered = Object.entries(this.#ways).reduce(
         (text, [way, isOffered]) => (isOffered ? text : without(text, way)),
@@ -45,7 +46,7 @@ export class Pages {
 
   /** Sends a browser on by a page, which is a navigation of this site's own. */
   async sendForward(res: Response, title: string, url: string): Promise<void> {
-    const target = escaped(url);
+    const target = escapeMarkup(url);
     res
       .status(200)
       .type('html')
@@ -67,16 +68,4 @@ export class Pages {
 function without(page: string, way: string): string {
   const [start, end] = [page.indexOf(`<!--${way}-->`), page.indexOf(`<!--/${way}-->`)];
   return start < 0 || end < start ? page : page.slice(0, start) + page.slice(end);
-}
-
-const ENTITIES: Readonly<Record<string, string>> = {
-  '&': '&amp;',
-  '<': '&lt;',
-  '>': '&gt;',
-  '"': '&quot;',
-  "'": '&#39;',
-};
-
-function escaped(text: string): string {
-  return text.replace(/[&<>"']/g, (character) => ENTITIES[character] ?? '');
 }

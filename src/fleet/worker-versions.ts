@@ -1,4 +1,5 @@
 import type { DeploymentVersion, Worker } from '../app/worker.ts';
+import { versionsInUse } from '../app/worker-state.ts';
 import { messageOf } from '../base/error-code.ts';
 import type { VersionTest } from '../upstream/credential.ts';
 import { type RemoteWorker, STATE_ONLY } from './remote-worker.ts';
@@ -38,15 +39,8 @@ export class WorkerVersions {
   /** The versions in use of each credential, in any of these workers, as they say now or said last. */
   async inUse(workers: readonly RemoteWorker[]): Promise<ReadonlyMap<string, ReadonlySet<string>>> {
     await Promise.all(workers.map((worker) => worker.update(STATE_ONLY)));
-    const versions = new Map<string, Set<string>>();
-    for (const { state } of workers) {
-      for (const { credentials } of state?.deployments ?? []) {
-        for (const { credential, version } of credentials.filter(({ inUse }) => inUse)) {
-          versions.set(credential, (versions.get(credential) ?? new Set()).add(version));
-        }
-      }
-    }
-    return versions;
+    const deployments = workers.flatMap(({ state }) => state?.deployments ?? []);
+    return versionsInUse(deployments.flatMap(({ credentials }) => credentials));
   }
 
   /**

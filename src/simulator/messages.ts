@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
 import type { IncomingMessage, OutgoingHttpHeaders } from 'node:http';
+import { escapeMarkup } from '../base/printable.ts';
 import type { HashName } from './hashes.ts';
 
 /** A response before faults are applied. */
@@ -90,14 +91,6 @@ export class RequestBody {
 /** A text, or elements by name; a list repeats its element. */
 export type Content = string | { readonly [name: string]: Content | readonly Content[] };
 
-const escapes: Readonly<Record<string, string>> = {
-  '&': '&amp;',
-  '<': '&lt;',
-  '>': '&gt;',
-  '"': '&quot;',
-  "'": '&apos;',
-};
-
 /** Formats the content as an XML document with one root element. */
 export function toXml(root: string, content: Content): Buffer {
   return Buffer.from(`<?xml version="1.0" encoding="UTF-8"?>\n${element(root, content)}\n`, 'utf8');
@@ -112,7 +105,7 @@ function element(name: string, content: Content | readonly Content[]): string {
   if (isList(content)) return content.map((item) => element(name, item)).join('');
   const inner =
     typeof content === 'string'
-      ? content.replace(/[&<>"']/g, (character) => escapes[character] ?? '')
+      ? escapeMarkup(content)
       : Object.entries(content)
           .map(([key, value]) => element(key, value))
           .join('');
