@@ -50,7 +50,7 @@ export const targets: readonly GuidedTarget[] = [
         name: 'dots-once-decoded',
         breaks: 'a path that a server could read as that of another operation is refused',
         file: 'src/policy/path.ts',
-        find: "decoded !== '.' && decoded !== '..' && ",
+        find: 'isSingleName(decoded) && ',
         replace: '',
       },
       {

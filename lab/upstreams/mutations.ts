@@ -7,7 +7,14 @@ export const MUTATIONS: readonly Mutation[] = [
     breaks: 'what follows a response is not taken for the response to the next request',
     file: 'src/transport/response-reader.ts',
     find: '    if (at < input.length) this.isPersistent = false;',
-    replace: '    if (at < input.length) this.#partial = input.subarray(at);',
+    replace: [
+      '    const rest = input.subarray(at);',
+      '    if (rest.length > 0) this.begin = (...sent) => {',
+      '      delete this.begin;',
+      '      this.begin(...sent);',
+      '      queueMicrotask(() => { try { this.read(rest); } catch {} });',
+      '    };',
+    ].join('\n'),
   },
   {
     name: 'short-body',

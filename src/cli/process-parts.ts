@@ -4,6 +4,7 @@ import { monotonicClock } from '../base/clock.ts';
 import { messageOf } from '../base/error-code.ts';
 import { parseJson } from '../base/json.ts';
 import { createLog, type Log } from '../base/log.ts';
+import { shareLookups } from '../base/name-lookup.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import type { Tracing } from '../tracing/tracing.ts';
 import { CommandError, type Io, packageVersion } from './io.ts';
@@ -21,6 +22,7 @@ interface ThisProcess extends ProcessParts {
 export async function processParts(io: Io, setup: AppSetup, worker?: number): Promise<ThisProcess> {
   const log = createLog(io.stderr, worker === undefined ? {} : { worker });
   log.level = setup.config.log.level;
+  shareLookups();
   logWarnings(log);
   const build = { version: await packageVersion(), node: process.version };
   const { tracing, stop: stopTracing } = await startTracing(io.env, build.version, log);

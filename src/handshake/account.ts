@@ -233,20 +233,8 @@ export function signed(
 
 /** Returns a request without a body that makes the upstream ask for authentication. Its interim responses are dropped. */
 export function challengeRequest(request: UpstreamRequest, method: string): Message {
-  const { target, refusal, budget } = request;
   const headers = withoutField(request.headers, 'content-length');
-  const freshConnection = budget.repeats > 0;
-  const alone = { ...request, interim: undefined };
-  return {
-    request: alone,
-    method,
-    target,
-    headers,
-    body: null,
-    answers: undefined,
-    refusal,
-    freshConnection,
-  };
+  return { ...unsigned(request), request: { ...request, interim: undefined }, method, headers, body: null };
 }
 
 /** H(entity-body) for auth-int, RFC 7616 §3.4.3. */

@@ -119,8 +119,9 @@ export class LocalLimit {
 
   /** The request has ended. */
   release(): void {
-    this.#lastUsed = this.#clocks.now();
     this.#slots.release();
+    // While others are under way, it is in use.
+    if (this.#slots.inFlight === 0) this.#lastUsed = this.#clocks.now();
   }
 
   /** The value of RateLimit-Policy. */

@@ -1,8 +1,8 @@
 import { STATUS_CODES } from '../base/node-http.ts';
 import type { HistogramSeries, Series, SeriesHistogram, WithSeries } from './series.ts';
 
-const ATTEMPT_RESULTS = ['ok', 'challenged', 'stale', 'refused', 'error'] as const;
-const CHALLENGE_REASONS = ['cold', 'stale', 'single_use', 'ahead'] as const;
+export const ATTEMPT_RESULTS = ['ok', 'challenged', 'stale', 'refused', 'error'] as const;
+export const CHALLENGE_REASONS = ['cold', 'stale', 'single_use', 'ahead'] as const;
 const RETRIES = ['stale_connection', 'connection_broke', 'next_address', 'next_egress', 'denied'] as const;
 
 /** Result of one exchange with the upstream. */
@@ -84,11 +84,11 @@ export class DeploymentMetrics {
 }
 
 /** Makes one series for each of these labels. */
-function seriesOf<Label extends string>(
+export function seriesOf<Label extends string, T>(
   labels: readonly Label[],
-  make: (label: Label) => Series,
-): Readonly<Record<Label, Series>> {
-  return Object.fromEntries(labels.map((label) => [label, make(label)])) as Record<Label, Series>;
+  make: (label: Label) => T,
+): Readonly<Record<Label, T>> {
+  return Object.fromEntries(labels.map((label) => [label, make(label)])) as Record<Label, T>;
 }
 
 /** For a status above those of HTTP (RFC 9110 §15); one below them is not a response. */

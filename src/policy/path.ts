@@ -1,3 +1,5 @@
+import { isSingleName } from './spelling.ts';
+
 /** Splits a target into path and query; the query has no question mark and is undefined if absent. */
 export function splitTarget(target: string): { path: string; query: string | undefined } {
   const mark = target.indexOf('?');
@@ -33,7 +35,7 @@ export function isPlainSegment(segment: string): boolean {
   } catch {
     return false;
   }
-  return decoded !== '.' && decoded !== '..' && !/[/\\%;?#\p{Cc}]/u.test(decoded);
+  return isSingleName(decoded) && !/[%;?#\p{Cc}]/u.test(decoded);
 }
 
 /**

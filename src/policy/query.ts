@@ -18,6 +18,8 @@ const MAX_PARAMETERS = 256;
 
 /** Names, as `foldName` returns them, of parameters that some frameworks use as the method. */
 const METHOD_NAME = /^[$_]?(?:x[_-])?(?:http|request)?[_-]?method(?:[_-]?override)?$/;
+/** Names by which Zope and Struts call another method than that of the path, whatever the value. */
+const CALL_NAME = /^(?:action|method|redirect(?:action)?):|:(?:default_)?(?:action|method)$/;
 const METHOD_VALUES: ReadonlySet<string> = new Set([
   ...['get', 'head', 'post', 'put', 'patch', 'delete', 'options', 'copy', 'move', 'mkcol', 'merge'],
 ]);
@@ -62,10 +64,13 @@ export class Query {
     return pair && textOf(name, pair);
   }
 
-  /** True if a server could take a parameter for the method: `_method`, or another such name with a method. */
+  /**
+   * True if a server could take a parameter for the method: `_method`, or another such name with a method; or for what to
+   * call.
+   */
   overridesMethod(): boolean {
     for (const { folded, value } of this.#pairs()) {
-      if (folded === '_method') return true;
+      if (folded === '_method' || (folded.includes(':') && CALL_NAME.test(folded))) return true;
       if (folded.includes('method') && METHOD_NAME.test(folded) && METHOD_VALUES.has(foldName(value)))
         return true;
     }
@@ -74,7 +79,7 @@ export class Query {
 
   /**
    * Returns the error for a query of which servers read other parameters than it has; undefined if there is none.
-   * PHP reads `a[b`, `a.b` and `a b` as `a_b`, others read brackets and dots as structure, end a name at a NUL, or remove a
+   * PHP reads `a[b`, `a.b` and `a b` as `a_b`, others read brackets, dots and colons as structure, end a name at a NUL, or remove a
    * question mark before it.
    */
   ambiguity(isDeclared: (name: string) => boolean): GatewayError | undefined {
@@ -90,7 +95,7 @@ export class Query {
       if (!isOdd || isDeclared(decoded(name) ?? name)) continue;
       return new GatewayError(
         'parameter-invalid',
-        'The name of a parameter has a bracket, a dot, a space, a plus, a NUL or a question mark before it, or is _charset_, which servers read differently, and a rule depends on the query. Leave it out; the operator of this gateway can allow the name: see restricted.parameterNames in the configuration.',
+        'The name of a parameter has a bracket, a dot, a colon, a space, a plus, a NUL or a question mark before it, or is _charset_, which servers read differently, and a rule depends on the query. Leave it out; the operator of this gateway can allow the name: see restricted.parameterNames in the configuration.',
       );
     }
     return undefined;

@@ -17,7 +17,7 @@ const DIGIT_9 = 0x39;
 const UNDERSCORE = 0x5f;
 const HYPHEN = 0x2d;
 
-const ODD_IN_NAME = /^\?+[^?]|[[\].+\s\p{Cc}]/u;
+const ODD_IN_NAME = /^\?+[^?]|[[\]().:+\s\p{Cc}]/u;
 /**
  * Marks before a name that some servers remove: a second question mark of the query, the `!` of a default value in
  * Spring, and the `$` of OData 4.01.
@@ -129,6 +129,12 @@ function lenientKind(segment: string): string {
   const name = text.trim();
   if (name === '' || name === '.') return name;
   return /^\.\.(?:$|[+:])/.test(name) ? '..' : 'name';
+}
+
+/** True if no server takes a decoded segment for more than one name, or for one of the folder above. */
+export function isSingleName(segment: string): boolean {
+  const folded = foldCase(segment);
+  return lenientKind(folded) === 'name' && !/[/\\]/.test(folded);
 }
 
 function withoutDotSegments(path: string): string {

@@ -272,7 +272,10 @@ export class Connection implements ResponseSource {
     try {
       reader.read(bytes);
     } catch (error) {
-      this.close(asGatewayError(error));
+      if (reader.isForeign && this.#exchange?.isReused === true)
+        this.#exchange.onForeign(asGatewayError(error));
+      else this.#exchange?.onError(asGatewayError(error));
+      this.#end();
       return;
     }
     if (reader.isIdle) this.#finished();

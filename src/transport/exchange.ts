@@ -95,6 +95,11 @@ export class UpstreamExchange implements ResponseReceiver, Queued<UpstreamExchan
     this.#lose({ kind: 'lost', error, broke, sent, reused: isReused });
   }
 
+  /** The rest of an earlier response came in place of its own: the upstream may not have read the request yet. */
+  onForeign(error: GatewayError): void {
+    this.#lose({ kind: 'lost', error, broke: true, sent: true, reused: true });
+  }
+
   /** The exchange, which has no connection yet, gets none. */
   refuse(error: GatewayError): void {
     this.#lose({ kind: 'lost', error, broke: false, sent: false, reused: false });

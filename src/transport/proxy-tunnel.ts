@@ -22,6 +22,7 @@ import { alwaysStale, noDigest, refusedAgain } from '../handshake/errors.ts';
 import { type Exchange, NO_BODY, type UpstreamRequest } from '../handshake/exchange.ts';
 import { type HandshakeOptions, handshake, type Refused } from '../handshake/handshake.ts';
 import { UpstreamResponse } from '../handshake/response.ts';
+import { ATTEMPT_RESULTS, CHALLENGE_REASONS, seriesOf } from '../metrics/deployment-metrics.ts';
 import { leavingFrom, type ProxyOptions } from './egress.ts';
 import {
   ProxyError,
@@ -146,14 +147,8 @@ const PATIENCE_MS = 1_000;
 /** Attempts to make a tunnel are not counted. */
 const UNCOUNTED = { inc(): void {} };
 const METRICS: HandshakeMetrics = {
-  upstreamAttempts: {
-    ok: UNCOUNTED,
-    challenged: UNCOUNTED,
-    stale: UNCOUNTED,
-    refused: UNCOUNTED,
-    error: UNCOUNTED,
-  },
-  challenges: { cold: UNCOUNTED, stale: UNCOUNTED, single_use: UNCOUNTED, ahead: UNCOUNTED },
+  upstreamAttempts: seriesOf(ATTEMPT_RESULTS, () => UNCOUNTED),
+  challenges: seriesOf(CHALLENGE_REASONS, () => UNCOUNTED),
 };
 
 /** Errors of the Digest client, as errors of the proxy. */

@@ -187,6 +187,8 @@ export class ResponseReader implements BodyReceiver {
   keepAliveSeconds: number | undefined;
   /** True if the response to the last request is HTTP/1.0; undefined: its head has not come. */
   isHttp10: boolean | undefined;
+  /** True if what came first after the last request is no response: the rest of an earlier one, on a kept connection. */
+  isForeign = false;
   /** Grows with the final head, and with each piece of a body. Interim responses put no timeout off. */
   progress = 0;
 
@@ -240,6 +242,7 @@ export class ResponseReader implements BodyReceiver {
       }
     } catch (error) {
       if (!(error instanceof MalformedMessage)) throw error;
+      this.isForeign = this.#response === undefined && this.#interim === 0;
       const [detail, proxyError] = MALFORMED[error.part];
       throw refusal(detail, proxyError);
     }

@@ -174,7 +174,6 @@ export class AddressState {
 
   /** True if a request of this client would be admitted now. */
   isAdmitting(client: string): boolean {
-    if (this.status.circuit === 'closed') return true;
     return this.#refused.get(client)?.trial === undefined && this.retryAfterMs(client) === 0;
   }
 

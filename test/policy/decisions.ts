@@ -90,6 +90,10 @@ export const DECISIONS: Readonly<Record<string, readonly Row[]>> = {
     ['anonymous', 'strict', `GET ${REPORTS}/%2e%2e?${A}`, 'bad-request'],
     ['anonymous', 'strict', `GET ${REPORTS}/.%2E?${A}`, 'bad-request'],
     ['anonymous', 'strict', `GET ${REPORTS}/%252e%252e?${A}`, 'bad-request'],
+    ['anonymous', 'strict', `GET ${REPORTS}/..%20?${A}`, 'operation-unlisted'],
+    ['anonymous', 'strict', `GET ${REPORTS}/..:x?${A}`, 'operation-unlisted'],
+    ['anonymous', 'strict', `GET ${REPORTS}/%EF%BC%8E.?${A}`, 'operation-unlisted'],
+    ['anonymous', 'strict', `GET ${REPORTS}/a%EF%BC%8Fb?${A}`, 'operation-unlisted'],
     ['anonymous', 'strict', `GET ${REPORTS}/a%2fb?${A}`, 'bad-request'],
     ['anonymous', 'strict', `GET ${REPORTS}/a%252Fb?${A}`, 'bad-request'],
     ['anonymous', 'strict', `GET ${REPORTS}/a%5Cb?${A}`, 'bad-request'],
@@ -343,6 +347,9 @@ export const DECISIONS: Readonly<Record<string, readonly Row[]>> = {
       ['X-Envoy-Original-Path', '/admin'],
       ['Destination', '/api/v2/import'],
     ].map((header): Row => ['reporting', 'open', `GET ${REPORTS}/7?${A}`, 'bad-request', ...header]),
+    ...['delete:method=x', 'x:default_action=', 'method:delete=x', 'redirectAction:/x', 'action%3Ax='].map(
+      (parameter): Row => ['anonymous', 'strict', `GET ${REPORTS}/7?${A}&${parameter}`, 'bad-request'],
+    ),
     ...['_method=x', 'method=DELETE', 'METHOD=put', 'httpMethod=PATCH', 'X-HTTP-Method-Override=%70ost'].map(
       (parameter): Row => ['reporting', 'open', `GET ${REPORTS}/7?${A}&${parameter}`, 'bad-request'],
     ),
@@ -452,8 +459,13 @@ export const DECISIONS: Readonly<Record<string, readonly Row[]>> = {
       (parameter): Row => ['limited', 'bare', `GET /bare/?${parameter}`, 'parameter-invalid'],
     ),
     ['limited', 'bare', "GET /bare/?ids='a'&$ids='b'", 'parameter-invalid'],
+    ['limited', 'bare', "GET /bare/?ids:list='a'", 'parameter-invalid'],
     ['limited', 'bare', "GET /bare/?ids='a'&$top=1&!x=1", '- @-'],
     ...[
+      // Zope reads `name:type`, OGNL `name(0)`.
+      'site_name:string=journal-b',
+      'site_name%3Astring=journal-b',
+      'site_name(0)=journal-b',
       'site[name=journal-b',
       'site%5Bname=journal-b',
       'site%255Bname=journal-b',

@@ -173,6 +173,27 @@ describe('bytes that answer no request', () => {
     expect(upstream.count).toBe(2);
   });
 
+  test.each([
+    ['the rest of a body', 'k', 'lost: upstream-protocol'],
+    ['a line that ends without CR', 'rest\n', 'lost: upstream-protocol'],
+    ['an end of a line before a response', `\r\n${OK}`, 'lost: upstream-protocol'],
+    ['behind an interim response', 'HTTP/1.1 103 Early Hints\r\n\r\nk', 'upstream-protocol'],
+    [
+      'behind the head of a response',
+      'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nk\r\n',
+      'upstream-protocol',
+    ],
+  ])('lose a request that was sent on a kept connection before they came: %s', async (_what, bytes, kind) => {
+    const { send, upstream } = await scene(async (connection) => {
+      await connection.request();
+      await connection.write(OK);
+      if ((await connection.request()) !== undefined) await connection.write(bytes);
+    });
+    expect((await send()).kind).toBe('answered');
+    expect((await send()).kind).toBe(kind);
+    expect([(await send()).kind, upstream.count]).toEqual(['answered', 2]);
+  });
+
   test('before a request of which nothing was sent yet are not its response', async () => {
     const { send } = await scene(async (connection) => {
       // The head goes out with the first piece of a streamed body.

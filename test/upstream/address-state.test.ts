@@ -382,6 +382,33 @@ describe('a circuit that one client opened', () => {
     expect([admits(), admits(OTHER), admits(OTHER)]).toEqual([false, true, true]);
   });
 
+  test('refuses nobody for a failure before its last response, or before the circuit closed', () => {
+    const { state, clock, fail, admits } = scene();
+    state.failed('request', 'no response', OTHER.client);
+    state.responded(200, OTHER.client);
+    fail(4);
+    expect([state.status.circuit, admits(), admits(OTHER)]).toEqual(['open', false, true]);
+    clock.time = CIRCUIT.open;
+    admits(OTHER);
+    state.responded(200, OTHER.client);
+    for (let count = 0; count < 4; count += 1) state.failed('request', 'no response', OTHER.client);
+    expect([state.status.circuit, admits(), admits(OTHER)]).toEqual(['open', true, false]);
+  });
+
+  test('is open for its whole time from the failure that opened it, and from that of a trial', () => {
+    const { state, clock, fail, admits } = scene();
+    fail(1);
+    state.failed('request', 'no response', OTHER.client);
+    clock.time = 4_000;
+    fail(2);
+    expect([state.status.circuit, state.retryAfterMs(CLIENT)]).toEqual(['open', 5_000]);
+    clock.time = 8_000;
+    expect([state.admit({ client: 'third' }), state.status.circuit]).toEqual([undefined, 'open']);
+    expect(admits(OTHER)).toBe(true);
+    state.failed('request', 'no response', OTHER.client);
+    expect([admits(OTHER), state.retryAfterMs(OTHER.client)]).toEqual([false, 5_000]);
+  });
+
   test('is not put off by failures of requests that began before it opened', () => {
     const { state, clock, fail } = scene();
     fail(4);

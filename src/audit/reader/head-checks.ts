@@ -5,10 +5,11 @@ import { messageOf } from '../../base/error-code.ts';
 import { formatTime } from '../../base/units.ts';
 import { type Checkpoint, isSignedBy, parseCheckpoint } from '../checkpoint.ts';
 import { cosignatureOf, type WitnessKey } from '../cosignature.ts';
-import { type Finding, finding } from '../findings.ts';
+import { type Finding, finding, type PlacedFinding } from '../findings.ts';
+import { isSelected, processOf } from '../replica-name.ts';
 import { MOST_ERRORS } from '../segments/chain-walk.ts';
 import { cosignedHeads, type StampedHead, stampedHeads } from '../segments/head-files.ts';
-import { isStamped, stampedName } from '../segments/segment.ts';
+import { foldersIn, isStamped, stampedName } from '../segments/segment.ts';
 import type { LogTree } from '../segments/tree-walk.ts';
 import { checkToken, SigningCertificateError } from '../timestamp.ts';
 
@@ -247,4 +248,33 @@ export class HeadChecks {
     const { first, size, root } = checkpoint;
     this.#stamped.add({ first, size, root, time });
   }
+}
+
+/** A log that somebody has seen. */
+interface NamedLog {
+  readonly replica: string;
+  /** True: it need not be there, as in a copy. */
+  readonly mayBeAhead: boolean;
+}
+
+/** The logs that should be there and are not: heads name them, or there are logs of workers without their primary's. */
+export async function absentLogs(
+  { directory, witnessHeads = [] }: HeadCheckOptions,
+  selected: string | undefined,
+  folders: readonly string[],
+  heads: readonly NamedLog[],
+): Promise<PlacedFinding[]> {
+  const named = heads.filter(({ replica, mayBeAhead }) => isSelected(selected, replica) && !mayBeAhead);
+  const primaries = folders.map((folder) => processOf(folder).replica);
+  const there = new Set(await foldersIn(directory));
+  const seen = witnessHeads.map(({ replica }) => replica);
+  const wanted = new Set([...named.map(({ replica }) => replica), ...seen, ...primaries]);
+  const absent = [...wanted].filter((replica) => !there.has(replica));
+  return absent.map((replica) => {
+    const process = processOf(replica).worker > 0 ? 'worker' : 'replica';
+    const found = primaries.includes(replica)
+      ? finding('primary-missing')
+      : finding('log-missing', { process });
+    return { replica, segment: '', line: 0, ...found };
+  });
 }

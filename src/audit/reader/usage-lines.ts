@@ -6,9 +6,18 @@ import { isPseudonym, PSEUDONYM_START } from '../pseudonym.ts';
  * the quotes of a marker below, and no line end is in a line.
  */
 
-const ACCESS =
-  /.*?"client":"(.*?)","address":"(.*?)","deployment":"(.*?)","site":"(.*?)","operation":"(.*?)","method":".*?","parameters":\{(.*?)\}(,"cut":true)?,"status":(\d+)(?:.*?"bytes":\{"in":(\d+),"out":(\d+))?(?:.*?"credential":\{"name":"(.*?)","version":)?/y;
-const OUTCOME = /.*?,"access":(\d+),"status":(\d+).*?"bytes":\{"in":(\d+),"out":(\d+)/y;
+/** What stands before each text of an access record, in their order, and before the parameters. */
+const TEXT_MARKERS = [
+  ...['"client":"', '","address":"', '","deployment":"', '","site":"', '","operation":"', '","method":"'],
+  '","parameters":{',
+];
+const STATUS = '},"status":';
+const CUT_STATUS = '},"cut":true,"status":';
+const [BYTES, OUT] = ['"bytes":{"in":', ',"out":'];
+const [CREDENTIAL, VERSION] = ['"credential":{"name":"', '","version":'];
+const [ACCESS, OUTCOME_STATUS] = [',"access":', ',"status":'];
+/** Of a number that is exact. */
+const MAX_DIGITS = 16;
 
 /** The fields by which requests can be grouped, apart from their status. */
 export const NAME_FIELDS = ['client', 'deployment', 'site', 'operation', 'credential', 'address'] as const;
@@ -37,25 +46,61 @@ export interface ScannedAccess extends ScannedEnd, Readonly<Record<NameField, st
 
 /** Reads the access record that begins at `start`; undefined: no gateway wrote it. */
 export function scanAccess(text: string, start: number): ScannedAccess | undefined {
-  ACCESS.lastIndex = start;
-  const found = ACCESS.exec(text);
-  if (found === null) return undefined;
-  const [, client = '', address = '', deployment = '', site = '', operation = '', parameters = ''] = found;
-  const [cut, status, bytesIn = '0', bytesOut = '0', credential = ''] = found.slice(7);
+  const line = lineAt(text, start);
+  const texts: string[] = [];
+  let from = 0;
+  for (const marker of TEXT_MARKERS) {
+    const at = line.indexOf(marker, from);
+    if (at === -1) return undefined;
+    texts.push(line.slice(from, at));
+    from = at + marker.length;
+  }
+  const plain = line.indexOf(STATUS, from);
+  const cut = plain === -1 ? line.indexOf(CUT_STATUS, from) : -1;
+  const close = Math.max(plain, cut);
+  const status = numberAt(line, close + (cut === -1 ? STATUS : CUT_STATUS).length);
+  if (close === -1 || Number.isNaN(status)) return undefined;
+  const [, client = '', address = '', deployment = '', site = '', operation = ''] = texts;
+  const bytes = bytesIn(line, close);
   return {
     client,
     address,
     deployment,
     site,
     operation,
-    credential,
-    parameters,
-    cut: cut !== undefined,
-    status: Number(status),
-    hasEnd: found[9] !== undefined,
-    bytesIn: Number(bytesIn),
-    bytesOut: Number(bytesOut),
+    credential: credentialIn(line, close),
+    parameters: line.slice(from, close),
+    cut: cut !== -1,
+    status,
+    hasEnd: bytes !== undefined,
+    bytesIn: bytes?.[0] ?? 0,
+    bytesOut: bytes?.[1] ?? 0,
   };
+}
+
+/** The rest of a line: a search in it does not go on to the others. */
+function lineAt(text: string, start: number): string {
+  const end = text.indexOf('\n', start);
+  return text.slice(start, end === -1 ? text.length : end);
+}
+
+/** The digits from there on as a number; NaN: there are none. */
+function numberAt(line: string, from: number): number {
+  return Number.parseInt(line.slice(from, from + MAX_DIGITS), 10);
+}
+
+/** Bytes in and out; undefined: the record does not have them. */
+function bytesIn(line: string, from: number): readonly [number, number] | undefined {
+  const at = line.indexOf(BYTES, from);
+  const out = at === -1 ? -1 : line.indexOf(OUT, at);
+  if (out === -1) return undefined;
+  return [numberAt(line, at + BYTES.length), numberAt(line, out + OUT.length)];
+}
+
+function credentialIn(line: string, from: number): string {
+  const at = line.indexOf(CREDENTIAL, from);
+  const end = at === -1 ? -1 : line.indexOf(VERSION, at);
+  return end === -1 ? '' : line.slice(at + CREDENTIAL.length, end);
 }
 
 /** True if an address or parameter may be a pseudonym. */
@@ -70,15 +115,16 @@ interface ScannedOutcome extends ScannedEnd {
 
 /** Reads the outcome record that begins at `start`; undefined: no gateway wrote it. */
 export function scanOutcome(text: string, start: number): ScannedOutcome | undefined {
-  OUTCOME.lastIndex = start;
-  const found = OUTCOME.exec(text);
-  if (found === null) return undefined;
-  const [, access, status, bytesIn, bytesOut] = found;
+  const line = lineAt(text, start);
+  const at = line.indexOf(ACCESS);
+  const status = at === -1 ? -1 : line.indexOf(OUTCOME_STATUS, at);
+  const bytes = status === -1 ? undefined : bytesIn(line, status);
+  if (bytes === undefined) return undefined;
   return {
-    access: Number(access),
-    status: Number(status),
-    bytesIn: Number(bytesIn),
-    bytesOut: Number(bytesOut),
+    access: numberAt(line, at + ACCESS.length),
+    status: numberAt(line, status + OUTCOME_STATUS.length),
+    bytesIn: bytes[0],
+    bytesOut: bytes[1],
   };
 }
 

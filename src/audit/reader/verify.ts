@@ -15,10 +15,8 @@ import {
 import { type ChainState, ChainWalk, type WalkedBatch, walkFile } from '../segments/chain-walk.ts';
 import { digestOf } from '../segments/recovery.ts';
 import { foldersIn, isSetAside, isStray, type Segment, segmentsIn } from '../segments/segment.ts';
-import { TreeWalk } from '../segments/tree-walk.ts';
-import { absentLogs } from './absent-logs.ts';
-import { addCounts, type HeadCheckOptions, HeadChecks, type HeadCounts } from './head-checks.ts';
-import { UnprovenRecords } from './unproven-records.ts';
+import { TreeWalk, UnprovenRecords } from '../segments/tree-walk.ts';
+import { absentLogs, addCounts, type HeadCheckOptions, HeadChecks, type HeadCounts } from './head-checks.ts';
 
 /** How often the log of one process is read while segments of it are removed. */
 const MOST_READ = 10;
@@ -94,7 +92,7 @@ export async function verify(options: VerifyOptions): Promise<Verified> {
     heads.push(...part.covered);
     parts.push(part);
   }
-  const absent = await absentLogs(options, folders, heads);
+  const absent = await absentLogs(options, selected, folders, heads);
   const findings = [...parts.flatMap((part) => part.findings), ...absent];
   const sum = (of: (part: Part) => number): number => parts.reduce((total, part) => total + of(part), 0);
   const processes = folders.map(processOf);

@@ -6,7 +6,7 @@ import { isAdmin, lineType, NEWLINE, seqEnd, seqOf } from '../line.ts';
 import type { Digest } from '../merkle.ts';
 import { checkSeal, GENESIS, LARGEST_BATCH, parseSeal, type Seal } from '../seal.ts';
 import { parseAdmin } from './admin-records.ts';
-import { parseHeader, type Segment, type SegmentHeader, segmentName } from './segment.ts';
+import { parseHeader, type Segment, type SegmentHeader } from './segment.ts';
 import { SegmentReader } from './segment-reader.ts';
 
 /** Integrity errors of one segment that are reported. */
@@ -358,19 +358,6 @@ export async function walkSegment(
   } catch (failure) {
     return { walk, failure };
   }
-}
-
-/** The header of the segment with that first record; undefined: no seal of the key covers it. */
-export type SealedHeaders = (first: number) => Promise<SegmentHeader | undefined>;
-
-/** Reads each header once: under a seal it does not change. */
-export function sealedHeaders(archive: Archive): SealedHeaders {
-  const known = new Map<number, SegmentHeader>();
-  return async (first) => {
-    const header = known.get(first) ?? (await sealedHeader(archive, { name: segmentName(first), first }));
-    if (header !== undefined) known.set(first, header);
-    return header;
-  };
 }
 
 /** The header of a segment, if a seal of the key covers it. One that cannot be read has no header to trust. */

@@ -1,7 +1,7 @@
 import { join } from 'node:path';
 import { z } from 'zod';
-import { type Archive, type SealedHeaders, sealedHeaders } from './chain-walk.ts';
-import { MOST_SEQ, segmentsIn } from './segment.ts';
+import { type Archive, sealedHeader } from './chain-walk.ts';
+import { MOST_SEQ, type Segment, segmentsIn } from './segment.ts';
 import { SignedFile } from './signed-file.ts';
 
 const DAY_MS = 86_400_000;
@@ -29,7 +29,8 @@ interface Gap {
 export class ClockCheck {
   readonly #options: ClockCheckOptions;
   readonly #file: SignedFile<z.infer<typeof counted>>;
-  readonly #headers: SealedHeaders;
+  /** When segments were begun, by their first record: under a seal that does not change. */
+  readonly #opened = new Map<number, number>();
   /** Until when the time is in the file, on the monotonic clock. */
   #countedTo: number | undefined;
 
@@ -42,7 +43,6 @@ export class ClockCheck {
       schema: counted,
       textOf: ({ segment, ms }) => ['clock', replica, segment, ms].join('\n'),
     });
-    this.#headers = sealedHeaders(options);
   }
 
   /**
@@ -85,15 +85,23 @@ export class ClockCheck {
       if (before === undefined || opened - before.opened <= this.#options.age + MOST_GAP_MS) return;
       gap = { segment: before.segment, days: Math.floor((opened - before.opened) / DAY_MS) };
     };
-    for (const { first } of await segmentsIn(this.#options.folder)) {
-      const header = await this.#headers(first);
-      const opened = Date.parse(header?.opened ?? '');
+    for (const segment of await segmentsIn(this.#options.folder)) {
+      const opened = await this.#openedAt(segment);
       if (!(opened <= now)) continue;
       note(opened);
-      before = { segment: first, opened };
+      before = { segment: segment.first, opened };
     }
     note(now);
     return gap;
+  }
+
+  /** NaN: no seal of the key says that. */
+  async #openedAt(segment: Segment): Promise<number> {
+    const known = this.#opened.get(segment.first);
+    if (known !== undefined) return known;
+    const opened = Date.parse((await sealedHeader(this.#options, segment))?.opened ?? '');
+    if (!Number.isNaN(opened)) this.#opened.set(segment.first, opened);
+    return opened;
   }
 
   /** For how long it has been seen, in milliseconds. A file that no gateway wrote says nothing. */

@@ -69,11 +69,11 @@ export class S3Delivery implements Delivery<ClosedSegment> {
       const file = await hashed(folder, name, signal);
       // Retention may have removed the segment, or somebody a file that was set aside.
       if (file === undefined && index === 0) return records;
-      if (file !== undefined) await this.#put(`${start}${file.name}`, file, signal);
+      if (file !== undefined) await this.#put(`${start}${file.name}`, file, false, signal);
     }
     for (const name of evidence) {
       const file = await hashed(folder, name, signal);
-      if (file !== undefined) await this.#putGrown(`${start}${name}`, file, signal);
+      if (file !== undefined) await this.#put(`${start}${name}`, file, true, signal);
     }
     return 0;
   }
@@ -82,22 +82,13 @@ export class S3Delivery implements Delivery<ClosedSegment> {
     return this.#agent.destroy();
   }
 
-  async #put(key: string, file: HashedFile, signal: AbortSignal): Promise<void> {
+  /** Puts a file, unless all of it is there. `grows`: its object is replaced if that is the beginning of the file. */
+  async #put(key: string, file: HashedFile, grows: boolean, signal: AbortSignal): Promise<void> {
     // Services like Ceph's ignore If-None-Match in a bucket with versions.
-    const before = await this.#call('HEAD', key, { signal });
-    if (before.statusCode === 200) {
-      await this.#verify(key, file, signal);
-      return;
-    }
-    await this.#send(key, file, IF_NEW, signal);
-  }
-
-  /** Puts a file that only grows, unless all of it is there. */
-  async #putGrown(key: string, file: HashedFile, signal: AbortSignal): Promise<void> {
     const found = await this.#call('HEAD', key, { headers: CHECKSUM_WANTED, signal });
     if (found.statusCode !== 200) return this.#send(key, file, IF_NEW, signal);
     const size = Number(found.headers['content-length']);
-    if (!(size < file.size)) return this.#verify(key, file, signal);
+    if (!grows || !(size < file.size)) return this.#verify(key, file, signal);
     // An attacker who changes the file of the gateway must not hide the heads in the bucket.
     const beginning = await hashOf(file.path, size, signal);
     if ((await this.#checksumOf(key, found.headers, signal)) !== beginning.toString('base64')) {

@@ -59,6 +59,21 @@ describe('the gateway', () => {
     expect((await requests({ status: '404' })) + (await requests({ status: '499' }))).toBe(30);
   });
 
+  test('repeats a request on a new connection if the rest of an earlier response came first, and no POST', async () => {
+    const gateway = await start(async (connection) => {
+      await connection.request();
+      await connection.write(OK);
+      if ((await connection.request()) !== undefined) await connection.write('rest');
+    });
+    const status = async (method = 'GET'): Promise<number> =>
+      (await fetch(gateway.origin, { method })).status;
+    // Each connection serves its first request.
+    expect([await status(), await status(), await status('POST'), await status()]).toEqual([
+      200, 200, 502, 200,
+    ]);
+    expect(await gateway.metric('digest_gateway_retries_total', { reason: 'stale_connection' })).toBe(1);
+  });
+
   describe.each([
     ['with', true],
     ['without', false],
