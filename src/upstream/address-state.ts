@@ -53,8 +53,8 @@ interface RefusedClient {
  * `failing`: requests prefer other addresses. `open`: it gets no request for a while, since most exchanges failed.
  * `half-open`: it gets one request of a client at a time, the trial, until one gets a response. `recovering`: the same,
  * but a check has succeeded since. A client whose own last exchange did not fail is refused in no phase: another one may
- * have opened the circuit by what it sends. A check closes no circuit: what it asks can work while requests time out, and they would all come
- * back at once.
+ * have opened the circuit by what it sends. A check closes no circuit: what it asks can work while requests time out, and
+ * they would all come back at once.
  */
 type Phase = 'unknown' | 'healthy' | 'failing' | 'open' | 'half-open' | 'recovering';
 
