@@ -69,6 +69,10 @@ function configuration(text: string): string {
   return own.startsWith('anonymous') ? `${listen}${own}` : `${own}${listen}`;
 }
 
+/** Waits for a minute: if what is awaited does not come, what the page shows is not printed, which the test tells. */
+const waitFor = (condition: string): string =>
+  `for _ in $(seq 600); do ${condition} && break; sleep 0.1; done`;
+
 const RELOADED = `grep -c '"configuration reloaded"' serve.log`;
 
 /** A command of the page, which waits for what the operator of the page has seen before it. */
@@ -76,18 +80,18 @@ function stepOf({ command, shown }: PageCommand): Step {
   const own = withOwnPorts(command);
   if (own.endsWith('&')) {
     const isUp = `grep -q '"the gateway is up"' serve.log`;
-    return { command: own, after: `SERVE=$!\nuntil ${isUp}; do kill -0 $SERVE || break; sleep 0.1; done` };
+    return { command: own, after: `SERVE=$!\n${waitFor(`{ ${isUp} || ! kill -0 $SERVE; }`)}` };
   }
   if (own.endsWith('kill -HUP $SERVE')) {
     return {
       command: own,
       before: `BEFORE=$(${RELOADED})`,
-      after: `until [ "$(${RELOADED})" != "$BEFORE" ]; do sleep 0.1; done`,
+      after: waitFor(`[ "$(${RELOADED})" != "$BEFORE" ]`),
     };
   }
   if (own.endsWith('tail -n 1 serve.log')) {
     const [message = ''] = shown.match(/"msg":"[^"]*"/) ?? [];
-    return { command: own, before: `until tail -n 1 serve.log | grep -qF '${message}'; do sleep 0.1; done` };
+    return { command: own, before: waitFor(`tail -n 1 serve.log | grep -qF '${message}'`) };
   }
   // The time in which the operator reads and types, and the limit of the client has room for its burst again.
   if (own.includes('rotation-')) return { command: own, before: 'sleep 1.5' };
