@@ -25,7 +25,10 @@ async function replay(records: string, mutation?: string): Promise<string[]> {
   return violations.map(({ invariant }) => invariant);
 }
 
-/** A defect, the seed with which a simulated fleet meets it, and whether it is in a process, or in what the process is given. */
+/**
+ * A defect, the seed with which a simulated fleet meets it, and whether it is in a process, or in what the process is
+ * given.
+ */
 test.each([
   ['same-count', 1, 'process'],
   ['credential-circuit', 5, 'process'],

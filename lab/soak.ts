@@ -30,8 +30,8 @@ const STEPS = 18;
 const GROWTH = 1.05;
 const MIB = 2 ** 20;
 /**
- * Lifetime of the nonces of the second upstream, in milliseconds. The flight recorder keeps some seconds at half load, and
- * the model judges only nonces of which it has the beginning; the one of lighttpd lives as long as the soak.
+ * Lifetime of the nonces of the second upstream, in milliseconds. The flight recorder keeps some seconds at half load,
+ * and the model judges only nonces of which it has the beginning; the one of lighttpd lives as long as the soak.
  */
 const SHORT_NONCE_MS = 500;
 const SHORT_PATH = '/echo';

@@ -9,7 +9,10 @@ import { repository } from '../test/support/repository.ts';
 import type { Finding, LabOptions, LabPart, PartReport } from './part.ts';
 
 const RUNS = 10;
-/** What takes the machine from the tests: as many busy processes as there are processors here, memory, disk, and switches. */
+/**
+ * What takes the machine from the tests: as many busy processes as there are processors here, memory, disk, and
+ * switches.
+ */
 const STRESS = [
   '--cpu',
   '2',

@@ -2,7 +2,7 @@ import type { HeapProfiler } from 'node:inspector';
 import { placeOf, withProfiled } from './profiled.ts';
 
 /**
- * What a request allocates in V8's heap: bytes by function, with those of functions that V8 has put into it. A flag of
+ * Prints what a request allocates in V8's heap: bytes by function, with those of functions that V8 has put into it. A flag of
  * Node.js, such as --no-turbo-inlining --no-maglev-inlining, shows each function by itself. Arguments: contender
  * (gateway), document (2KB), connections (32), flags.
  */

@@ -29,7 +29,10 @@ import { startArrivals } from '../../test/support/load.ts';
 const rounds = Number(process.argv[2] ?? 8);
 const only = process.argv[3];
 const CONNECTIONS = 8;
-/** Share of the requests per second that the connections can send, and the most of them: the clients are late less often. */
+/**
+ * Share of the requests per second that the connections can send, and the most of them: the clients are late less
+ * often.
+ */
 const SHARE = 1 / 3;
 const MOST_PER_SECOND = 500;
 /** A slice with fewer requests at which the clients were not late is repeated. */

@@ -14,11 +14,12 @@ import { type GatewayProcess, startGatewayProcess } from '../../test/support/gat
 import { until } from '../../test/support/until.ts';
 
 /**
- * One gateway at the limits of the machine: 10,000 idle client connections, 1,000 clients that send a byte a second, 2,000
- * deployments with a credential each and 10,000 clients with a key each, all of them used by real requests through Digest,
- * in a control group of 512 MiB; the same with one of each is what it is compared with. Arguments: seconds of each load
- * (60), requests a second (200), MiB (512), deployments (2000), clients (10000), idle (10000), slow (1000). Where there
- * are no control groups of version 1, the heap is limited to three quarters, and only memory is told.
+ * One gateway at the limits of the machine: 10,000 idle client connections, 1,000 clients that send a byte a second,
+ * 2,000 deployments with a credential each and 10,000 clients with a key each, all of them used by real requests
+ * through Digest, in a control group of 512 MiB; the same with one of each is what it is compared with. Arguments:
+ * seconds of each load (60), requests a second (200), MiB (512), deployments (2000), clients (10000), idle (10000),
+ * slow (1000). Where there are no control groups of version 1, the heap is limited to three quarters, and only memory
+ * is told.
  */
 const [
   seconds = 60,
@@ -301,7 +302,9 @@ async function cpuPerSecond({ pid }: GatewayProcess, count: number): Promise<num
   return cpuBetween(before, cpuOf(pid)) / 1e3 / (performance.now() - begun);
 }
 
-/** Reloads with the clients in another order and each deployment changed; resolves to milliseconds until it is in force. */
+/**
+ * Reloads with the clients in another order and each deployment changed; resolves to milliseconds until it is in force.
+ */
 async function reload({ configFile, pid, logged }: GatewayProcess): Promise<number> {
   const config = parse(await readFile(configFile, 'utf8'), { maxAliasCount: -1 });
   config.clients.reverse();

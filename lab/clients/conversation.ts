@@ -330,7 +330,10 @@ function requestIdOf(expected: Expected | undefined): string | undefined {
     : undefined;
 }
 
-/** False for requests that the gateway may refuse for what they say of the client, or their size. 503 is a disk that stood still. */
+/**
+ * False for requests that the gateway may refuse for what they say of the client, or their size. 503 is a disk that
+ * stood still.
+ */
 function mustBeServed({ request }: Expected, host: string): boolean {
   return request.headLength < LARGEST_HEAD && !isForbidden(request, host);
 }

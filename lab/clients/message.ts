@@ -4,7 +4,9 @@ import { CLOSED_PATH, LARGEST_BODY, OPEN_PREFIX } from './rules.ts';
 /** One request of a client. Text is Latin-1. */
 export interface Message {
   readonly bytes: string;
-  /** `served`: the upstream's response. `refused`: a problem document. Both only if the message is read as it is meant. */
+  /**
+   * `served`: the upstream's response. `refused`: a problem document. Both only if the message is read as it is meant.
+   */
   readonly expects: 'served' | 'refused' | 'anything';
 }
 

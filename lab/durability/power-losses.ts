@@ -46,8 +46,8 @@ export interface PowerReport {
 
 /**
  * Cuts the power of the audit log's disk under load. With `fsync` each response has its record afterwards; with `write`
- * some have none, and `audit verify` tells it: at first by the stream in Redis, which knows where the log ended, and after
- * the next start by a record that this start has written.
+ * some have none, and `audit verify` tells it: at first by the stream in Redis, which knows where the log ended, and
+ * after the next start by a record that this start has written.
  */
 export async function runPowerLosses(options: PowerOptions): Promise<PowerReport> {
   const { seed, losses, longestMs = LONGEST_MS, goesOn = () => true, progress = () => undefined } = options;

@@ -5,8 +5,8 @@ import type { Coverage } from './coverage.ts';
 import { Violation } from './violation.ts';
 
 /**
- * Checks the properties of a target with one input; throws if one does not hold. `folder`: where it may write. Its content
- * does not matter to the next check.
+ * Checks the properties of a target with one input; throws if one does not hold. `folder`: where it may write. Its
+ * content does not matter to the next check.
  */
 export type Check = (input: Buffer, folder: string) => void | Promise<void>;
 

@@ -2,8 +2,8 @@ import type { FlightRecord } from '../simulation/flight.ts';
 import { spin } from './spin.ts';
 
 /*
- * Checks that traces of gateways are behaviours of a model: `trace.pml` has the model show the same events, and Spin looks
- * for a run that does. What is allowed stands in the model only.
+ * Checks that traces of gateways are behaviours of a model: `trace.pml` has the model show the same events, and Spin
+ * looks for a run that does. What is allowed stands in the model only.
  */
 
 export interface TraceEvent<Kind extends string = string> {

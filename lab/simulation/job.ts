@@ -41,7 +41,9 @@ export function readJob(text: string): Job {
 
 const PROGRAM = fileURLToPath(new URL('program.ts', import.meta.url));
 
-/** A schedule takes seconds at most, also on a busy machine; after this time the code runs in circles, in milliseconds. */
+/**
+ * A schedule takes seconds at most, also on a busy machine; after this time the code runs in circles, in milliseconds.
+ */
 const SILENCE_MS = 180_000;
 
 /**

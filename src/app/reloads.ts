@@ -54,7 +54,9 @@ const NO_FILE = 'the configuration of this gateway is not in a file';
 const CLOSED = 'the gateway is shutting down';
 const OTHER_FILES = 'its files have changed since the action was described; start it again';
 
-/** Owns the active setup: reads and activates configurations, one after the other, and keeps the result of the last one. */
+/**
+ * Owns the active setup: reads and activates configurations, one after the other, and keeps the result of the last one.
+ */
 export class Reloads {
   readonly #deps: ReloadsDeps;
   #active: AppSetup;

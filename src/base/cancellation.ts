@@ -32,7 +32,9 @@ export class Cancellation implements Cancellable {
     callEach(others, (each) => each.cancel(reason));
   }
 
-  /** Adds work, which is cancelled with the request; at once if that is cancelled already. `remove` it when it is done. */
+  /**
+   * Adds work, which is cancelled with the request; at once if that is cancelled already. `remove` it when it is done.
+   */
   add(work: Cancellable): void {
     if (this.reason !== undefined) work.cancel(this.reason);
     else if (this.#work === undefined) this.#work = work;

@@ -43,8 +43,8 @@ export class FileWatch {
   readonly #firstRead = Promise.withResolvers<void>();
 
   /**
-   * `files`: their names, or what finds them at each poll. `read` resolves to true if the files are usable. Otherwise it is called again, when they change and ever
-   * less often meanwhile, until they are.
+   * `files`: their names, or what finds them at each poll. `read` resolves to true if the files are usable. Otherwise
+   * it is called again, when they change and ever less often meanwhile, until they are.
    */
   constructor(
     files: readonly string[] | (() => Promise<readonly string[]>),

@@ -4,7 +4,9 @@ import { monotonicClock } from './clock.ts';
 /** The next step of a follower: `check` the leader's result, or `proceed` without it, because the leader failed. */
 type Landing = 'check' | 'proceed';
 
-/** The leader's handle; the leader must always call `land`, or pass it on. After the end of the flight it does nothing. */
+/**
+ * The leader's handle; the leader must always call `land`, or pass it on. After the end of the flight it does nothing.
+ */
 export interface Flight<T = Landing> {
   /** Ends the flight; the followers get this result. */
   land(result: T | 'late'): void;

@@ -53,7 +53,8 @@ export class ReusePolicy {
   }
 
   /**
-   * The upstream refused a count that is lower than one that it accepted: it wants them in order. True if that makes a step.
+   * The upstream refused a count that is lower than one that it accepted: it wants them in order. True if that makes a
+   * step.
    */
   overtaken(): boolean {
     return this.policy === 'shared' && this.#step();

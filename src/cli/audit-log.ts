@@ -259,8 +259,8 @@ export async function streamRedisOf(io: Io, file: string): Promise<RedisOptions>
 }
 
 /**
- * Reads the keys of pseudonyms that a configuration names; `asRecorded`: none. What cannot be read is noted, and its values
- * stay pseudonyms.
+ * Reads the keys of pseudonyms that a configuration names; `asRecorded`: none. What cannot be read is noted, and its
+ * values stay pseudonyms.
  */
 export function openPseudonyms(
   io: Io,

@@ -238,7 +238,10 @@ class ClientConditions {
     return [...this.path, 'identify', ...(own?.path ?? [])];
   }
 
-  /** True if every request that matches `other` matches this client, too. A client matches no proof that it does not list. */
+  /**
+   * True if every request that matches `other` matches this client, too. A client matches no proof that it does not
+   * list.
+   */
   covers(other: ClientConditions): boolean {
     const { identify = {} } = this.client;
     const asksForAddress = 'addresses' in identify;

@@ -123,7 +123,9 @@ export const SHARED_KEYS = ['trustedProxies', 'forwardedHeader', 'limits'] as co
 
 const LISTENERS = `${SECTION}, or a list of at least one such mapping`;
 
-/** Schema of the data plane: one listener or a list; the output is a list. `folder` is the base of relative file names. */
+/**
+ * Schema of the data plane: one listener or a list; the output is a list. `folder` is the base of relative file names.
+ */
 export const listenersSchema = (folder: string) =>
   z
     .preprocess(

@@ -97,8 +97,8 @@ export class Scanner {
   }
 
   /**
-   * Passes over a token68 that is alone in its list element, whose end is not reached yet; false, and nothing passed, when
-   * there is none.
+   * Passes over a token68 that is alone in its list element, whose end is not reached yet; false, and nothing passed,
+   * when there is none.
    */
   skipToken68(): boolean {
     const start = this.#at;

@@ -47,7 +47,10 @@ export async function activateIn<W extends Member>(
   return { changed, settled };
 }
 
-/** Rejects if a worker could not apply credentials or limits. A silent one is not waited for: it applies them or is replaced. */
+/**
+ * Rejects if a worker could not apply credentials or limits. A silent one is not waited for: it applies them or is
+ * replaced.
+ */
 async function settledIn<W extends Member>(
   members: readonly W[],
   activated: readonly Promise<void>[],

@@ -3,7 +3,10 @@ import { CallClient, methodsOf, type ProcessPort, serveCalls } from '../base/mes
 import type { OpenAddress } from '../base/open-port.ts';
 import type { TransferredSetup } from '../setup/transfer.ts';
 
-/** Version of what primary and workers call of each other. In an upgrade, they can be of different versions of the program. */
+/**
+ * Version of what primary and workers call of each other. In an upgrade, they can be of different versions of the
+ * program.
+ */
 export const PROTOCOL = 8;
 
 /** Name of the service that each worker is for its primary. */

@@ -199,7 +199,9 @@ interface Problem {
   readonly body: string;
 }
 
-/** Sends an error of the gateway: problem+json (RFC 9457), Proxy-Status (RFC 9209) and `lines`, those of further fields. */
+/**
+ * Sends an error of the gateway: problem+json (RFC 9457), Proxy-Status (RFC 9209) and `lines`, those of further fields.
+ */
 export function sendProblem(
   response: ClientResponse,
   error: GatewayError,

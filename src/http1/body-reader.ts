@@ -137,7 +137,10 @@ export class BodyReader {
     return end + 1;
   }
 
-  /** Small chunks are allowed in any number, as a stream of events may have them, but not with more framing than they need. */
+  /**
+   * Small chunks are allowed in any number, as a stream of events may have them, but not with more framing than they
+   * need.
+   */
   #countFraming(bytes: number): void {
     this.#framing += bytes;
     this.#excessFraming = Math.max(0, this.#excessFraming + bytes - FRAMING_PER_CHUNK - 2 * this.#left);

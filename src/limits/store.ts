@@ -20,8 +20,8 @@ export const DEMAND_MS = 1_000;
 /** Longer than a process counts after a report, in milliseconds. */
 export const LONGEST_LIFE_MS = 120_000;
 /**
- * The part of an equal share that a process has whatever its demand was: requests may come to it all at once, as to the new
- * workers of an upgrade, and must not be refused while the limit has room.
+ * The part of an equal share that a process has whatever its demand was: requests may come to it all at once, as to the
+ * new workers of an upgrade, and must not be refused while the limit has room.
  */
 export const NEWCOMER_PART = 1 / 2;
 /** The least part of a limit that a process has. */

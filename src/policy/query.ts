@@ -79,8 +79,8 @@ export class Query {
 
   /**
    * Returns the error for a query of which servers read other parameters than it has; undefined if there is none.
-   * PHP reads `a[b`, `a.b` and `a b` as `a_b`, others read brackets, dots and colons as structure, end a name at a NUL, or remove a
-   * question mark before it.
+   * PHP reads `a[b`, `a.b` and `a b` as `a_b`, others read brackets, dots and colons as structure, end a name at a NUL,
+   * or remove a question mark before it.
    */
   ambiguity(isDeclared: (name: string) => boolean): GatewayError | undefined {
     const pairs = this.#pairs();

@@ -42,7 +42,10 @@ export function foldName(name: string): string {
   return folded.replace(MARKS, '').trimEnd().replace(/[. ]/g, '_');
 }
 
-/** True if servers could end the name at a character of it, replace that, or take it for structure, however it is encoded. */
+/**
+ * True if servers could end the name at a character of it, replace that, or take it for structure, however it is
+ * encoded.
+ */
 export function isOddName(name: string): boolean {
   return !isPlainName(name) && ODD_IN_NAME.test(foldCase(decodeAll(name)));
 }
@@ -123,7 +126,9 @@ function plainKind(segment: string): string {
   return dots === '' || dots === '.' || dots === '..' ? dots : 'name';
 }
 
-/** The same for a server that decodes all it can, ends a name at `;` or NUL, and ignores what Windows does behind `..`. */
+/**
+ * The same for a server that decodes all it can, ends a name at `;` or NUL, and ignores what Windows does behind `..`.
+ */
 function lenientKind(segment: string): string {
   const [text = ''] = segment.split(/[;\0]/, 1);
   const name = text.trim();

@@ -72,7 +72,9 @@ function singlePins({ deployments }: Config): Issue[] {
     }));
 }
 
-/** Warns of clients that any of several authorities can name: that of one listener could sign in as a client of another. */
+/**
+ * Warns of clients that any of several authorities can name: that of one listener could sign in as a client of another.
+ */
 function namesOfSeveralAuthorities({ listen, clients }: Config): Issue[] {
   const authorities = new Set(listen.flatMap(({ tls }) => tls?.clientCaFile ?? []));
   if (authorities.size < 2) return [];

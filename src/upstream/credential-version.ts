@@ -30,7 +30,10 @@ import type { Tracing } from '../tracing/tracing.ts';
 import { type Egress, egressAddress } from '../transport/egress.ts';
 import { trustOf, type UpstreamTls } from '../transport/upstream-tls.ts';
 
-/** Renewal of nonces before they expire: false: none; true: with a HEAD of the last target that succeeded; or with this request. */
+/**
+ * Renewal of nonces before they expire: false: none; true: with a HEAD of the last target that succeeded; or with this
+ * request.
+ */
 export type RenewAhead = boolean | { readonly method: string; readonly path: string };
 
 /** Options of a deployment that hold for every version of its credentials. */
@@ -257,7 +260,9 @@ export class CredentialVersion {
     }
   }
 
-  /** Obtains a nonce that takes the place of this one. One without a count is not tried: see `NoncePool.acceptUntried`. */
+  /**
+   * Obtains a nonce that takes the place of this one. One without a count is not tried: see `NoncePool.acceptUntried`.
+   */
   async renew(replaces: Nonce, question: Question): Promise<Reply> {
     const account = this.#latest;
     if (account === undefined) return UNCLEAR;

@@ -71,7 +71,9 @@ export class EgressAddresses {
   /** True if a request that does not get on from one may get on from another. */
   readonly areSeveral: boolean;
 
-  /** Returns those of a deployment. `before`: those so far, which stay with what is known of them if they are the same. */
+  /**
+   * Returns those of a deployment. `before`: those so far, which stay with what is known of them if they are the same.
+   */
   static of(
     { deployment, localAddresses, failback }: EgressAddressesOptions,
     deps: EgressAddressesDeps,

@@ -36,10 +36,10 @@ export class Questions {
   }
 
   /**
-   * Asks whether the upstream accepts a version, at a neutral target: whether it accepts a target of a client says nothing
-   * of the credential. If that shows nothing, once more on a new connection with GET, since not every server supports HEAD;
-   * if the neutral target wants no authentication, with the path of `target`. `inHand`: a response whose challenge is
-   * answered first.
+   * Asks whether the upstream accepts a version, at a neutral target: whether it accepts a target of a client says
+   * nothing of the credential. If that shows nothing, once more on a new connection with GET, since not every server
+   * supports HEAD; if the neutral target wants no authentication, with the path of `target`. `inHand`: a response whose
+   * challenge is answered first.
    */
   async probe(
     version: CredentialVersion,

@@ -178,7 +178,8 @@ export class Upstream<A extends Address = Address> {
   }
 
   /**
-   * Admits a request whose body is there, or is as far as it can be kept, and returns which of these is the address for it.
+   * Admits a request whose body is there, or is as far as it can be kept, and returns which of these is the address for
+   * it.
    * `now`: when it came.
    * @throws GatewayError `overloaded`, `upstream-circuit-open`
    */

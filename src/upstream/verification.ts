@@ -25,7 +25,10 @@ export interface VerificationOptions<V> {
   readonly version: V;
   /** True: the upstream accepted it before, and the evidence may speak of a target only. */
   readonly wasAccepted: boolean;
-  /** The refusal for which the gateway asks: of a client's request, or of an attempt of its own; undefined: there is none. */
+  /**
+   * The refusal for which the gateway asks: of a client's request, or of an attempt of its own; undefined: there is
+   * none.
+   */
   readonly evidence: Evidence | undefined;
   /** Versions that can take its place, in this order. */
   readonly others: readonly V[];

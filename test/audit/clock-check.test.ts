@@ -33,7 +33,10 @@ afterEach(() => {
 
 const setClock = (days: number): void => setWallClock(BEGIN + days * DAY_MS);
 
-/** A process that writes so many records, each in a segment; resolves to why it removed none, and what it logged as an error. */
+/**
+ * A process that writes so many records, each in a segment; resolves to why it removed none, and what it logged as an
+ * error.
+ */
 async function run(records: number): Promise<{ held: string | undefined; errors: unknown[] }> {
   const { audit, logged } = await openTestAudit(directory, { segment });
   for (let index = 0; index < records; index += 1) await recordAccess(audit);

@@ -15,8 +15,8 @@ import { until } from '../support/until.ts';
 const folder = useFolders();
 
 /**
- * Verifies the log of one replica by the rules of docs/audit/format.md alone: it shares no code with src/audit, so a mistake of
- * either shows. Gives the number of sealed records.
+ * Verifies the log of one replica by the rules of docs/audit/format.md alone: it shares no code with src/audit, so a
+ * mistake of either shows. Gives the number of sealed records.
  * @throws Error that says what is wrong
  */
 function verifyByPage(folder: string, replica: string, masterHex: string): number {

@@ -8,7 +8,10 @@ const folder = useFolders();
 const FIRST = join(REPLICA, '000000000001.jsonl');
 const SECOND = join(REPLICA, '000000000002.jsonl');
 
-/** A file takes the place of the folder, so that nothing can be written until the function that it resolves to is called. */
+/**
+ * A file takes the place of the folder, so that nothing can be written until the function that it resolves to is
+ * called.
+ */
 async function withoutFolder(directory: string): Promise<() => Promise<void>> {
   const place = join(directory, REPLICA);
   await rm(place, { recursive: true });

@@ -5,7 +5,8 @@ import { CallClient } from '../../src/base/message-calls.ts';
 import { closing } from '../support/closing.ts';
 import { startPrimary } from '../support/process-ports.ts';
 
-// Node.js waits for the handle to be taken before it tells that the channel is closed (node:cluster sends connections so).
+// Node.js waits for the handle to be taken before it tells that the channel is closed (node:cluster sends connections
+// so).
 test('a call to a process that hangs with a handle on its way fails when the process is killed', async () => {
   const { child, port, close } = await startPrimary();
   closing.push(close);

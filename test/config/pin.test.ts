@@ -17,7 +17,10 @@ import { CREDENTIALS, DEPLOYMENTS } from './texts.ts';
 const schema = configSchema('.');
 const FILE = 'config/example.yaml';
 
-/** The path of every key of the schema that has no keys below it; an entry with a name of the user's choice is called NAME. */
+/**
+ * The path of every key of the schema that has no keys below it; an entry with a name of the user's choice is called
+ * NAME.
+ */
 function pathsUnder(path: Path): Path[] {
   const last = String(path.at(-1));
   if (['listen', 'clients', 'allow', 'issuers'].includes(last)) return pathsUnder([...path, 0]);

@@ -294,7 +294,8 @@ describe('in front of', () => {
 
   test('WEBrick CheckNc: requests in turn are served', async () => {
     const { ask, attempts } = await startServerScene(startWebrick({ checkCount: true }));
-    // Its nonce changes with the second, and one that is new to the gateway is refused until the gateway counts as it does.
+    // Its nonce changes with the second, and one that is new to the gateway is refused until the gateway counts as it
+    // does.
     for (let index = 0; index < 20 || (await attempts())['stale'] === undefined; index += 1) {
       const target = `/api/turn?n=${index}`;
       expect(await ask(target)).toMatchObject({ status: 200, body: echoOf('GET', target) });

@@ -37,8 +37,8 @@ export function builtConsole(): Promise<string> {
 let opened: Browser | undefined;
 
 /**
- * Debian's Chromium, one for all test files of a process, which ends it. It is the one without a screen, whose pages take a
- * third of the time. Names under `.example` lead to 127.0.0.1.
+ * Debian's Chromium, one for all test files of a process, which ends it. It is the one without a screen, whose pages
+ * take a third of the time. Names under `.example` lead to 127.0.0.1.
  */
 export async function openBrowser(): Promise<Browser> {
   needPackages('chromium-headless-shell');

@@ -76,7 +76,9 @@ function requestAt(time: number, seq: number, text: RecordText): string {
   return recordLine(seq, came ?? '', access) + recordLine(seq + 1, ended ?? '', outcome);
 }
 
-/** Writes the log of one replica, sealed, in segments of a day that are compressed but for the last; returns its bytes. */
+/**
+ * Writes the log of one replica, sealed, in segments of a day that are compressed but for the last; returns its bytes.
+ */
 export async function writeLog(
   directory: string,
   { replica, keys, start, days, requestsADay }: LogOptions,

@@ -20,7 +20,10 @@ export interface Ended {
   stderr: string;
 }
 
-/** Runs a command in this process. Its environment is `environment`, and its stdin is `input`; none of them is a terminal. */
+/**
+ * Runs a command in this process. Its environment is `environment`, and its stdin is `input`; none of them is a
+ * terminal.
+ */
 export async function gateway(
   args: readonly string[],
   environment: Readonly<Record<string, string>> = {},

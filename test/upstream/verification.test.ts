@@ -29,8 +29,8 @@ interface Given {
 }
 
 /**
- * The rules of evidence: replies to the questions in order, each `VERSION`, or `VERSION CHALLENGE` if the challenge in hand
- * is answered; then what is found.
+ * The rules of evidence: replies to the questions in order, each `VERSION`, or `VERSION CHALLENGE` if the challenge in
+ * hand is answered; then what is found.
  */
 const rows: [what: string, given: Given, asked: [string, Reply][], verdict: string][] = [
   ['accepted', { others: ['2'] }, [['1', accepted]], 'accepted'],

@@ -230,7 +230,10 @@ export class ChainWriter {
     await detached?.close();
   }
 
-  /** Signs the head, and makes the file durable, if the disk allows, and releases the folder. Nothing can be written afterwards. */
+  /**
+   * Signs the head, and makes the file durable, if the disk allows, and releases the folder. Nothing can be written
+   * afterwards.
+   */
   async close(): Promise<void> {
     const file = this.#file;
     this.#file = undefined;

@@ -45,8 +45,8 @@ class PseudonymKeyError extends Error {
 }
 
 /**
- * Hides values in the records of one process. A key is made in memory when it is first needed; `ready` stores it before the
- * first record under it is written.
+ * Hides values in the records of one process. A key is made in memory when it is first needed; `ready` stores it before
+ * the first record under it is written.
  */
 export class PseudonymWriter {
   /** That of this process alone. */
@@ -112,8 +112,8 @@ export class PseudonymWriter {
   }
 
   /**
-   * Undefined: the keys of all records that have their text are stored. Otherwise rejects with PseudonymKeyError, or resolves
-   * when those are stored that were made before: ask again.
+   * Undefined: the keys of all records that have their text are stored. Otherwise rejects with PseudonymKeyError, or
+   * resolves when those are stored that were made before: ask again.
    */
   ready(): Promise<void> | undefined {
     if (this.isReady) return undefined;

@@ -6,7 +6,7 @@ import { isPseudonym, PSEUDONYM_START } from '../pseudonym.ts';
  * the quotes of a marker below, and no line end is in a line.
  */
 
-/** What stands before each text of an access record, in their order, and before the parameters. */
+/** The text before each value of an access record, in their order, and before the parameters. */
 const TEXT_MARKERS = [
   ...['"client":"', '","address":"', '","deployment":"', '","site":"', '","operation":"', '","method":"'],
   '","parameters":{',

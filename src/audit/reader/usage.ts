@@ -60,7 +60,10 @@ class UsageReader {
   readonly #table: UsageTable;
   /** Requests that wait for their outcome, by the number of their access record. */
   readonly #open = new Map<number, OpenRequest>();
-  /** Requests that were whole at their head, each at the rest of its number: one is counted when the next takes its place. */
+  /**
+   * Requests that were whole at their head, each at the rest of its number: one is counted when the next takes its
+   * place.
+   */
   readonly #whole = new Array<OpenRequest | undefined>(CORRECTED_WITHIN);
   #hasWhole = false;
   /** The text and number of the day of the last request. */

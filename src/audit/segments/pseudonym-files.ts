@@ -13,8 +13,8 @@ import { foldersIn } from './segment.ts';
 
 /*
  * `pseudonyms.keysDirectory` has a folder for each process that writes, named as in the audit directory. `ID.key` is a
- * key, `ID.key.tmp` one that is being written. `ID.forgotten` says that a key was destroyed, and becomes `ID.recorded` when the
- * audit log says so, too.
+ * key, `ID.key.tmp` one that is being written. `ID.forgotten` says that a key was destroyed, and becomes `ID.recorded`
+ * when the audit log says so, too.
  */
 
 const KEY = '.key';
@@ -128,8 +128,8 @@ export async function storeKeys(folder: string, keys: readonly PseudonymKey[]): 
 }
 
 /**
- * Destroys a key durably: says so in a file for the writer, overwrites the key, and removes it. A call that was interrupted
- * can be made again.
+ * Destroys a key durably: says so in a file for the writer, overwrites the key, and removes it. A call that was
+ * interrupted can be made again.
  * @throws Error of the file system
  */
 export async function destroyKey(directory: string, { key, replica }: PlacedKey): Promise<void> {

@@ -86,8 +86,8 @@ export function parseHeader(line: string): SegmentHeader | undefined {
 }
 
 /**
- * The segments in a replica's folder in their order; none if there is no folder. If a segment is there plain and compressed, the plain file counts.
- * A number has one spelling, so another file cannot take the place of a segment.
+ * The segments in a replica's folder in their order; none if there is no folder. If a segment is there plain and
+ * compressed, the plain file counts. A number has one spelling, so another file cannot take the place of a segment.
  */
 export async function segmentsIn(folder: string): Promise<Segment[]> {
   const names = ((await readdir(folder).catch(ignoreAbsent)) ?? []).sort();

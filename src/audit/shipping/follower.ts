@@ -103,7 +103,7 @@ export function addStatus(a: SinkStatus, b: SinkStatus): SinkStatus {
   };
 }
 
-/** What counts of a status whose log is no longer followed. */
+/** The part of a status that is kept when its log is no longer followed. */
 export function endedStatus({ delivered, failures, skipped }: SinkStatus): SinkStatus {
   return { ...NO_STATUS, delivered, failures, skipped };
 }

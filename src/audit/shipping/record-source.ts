@@ -52,7 +52,9 @@ export class RecordSource implements Source<Shipment> {
   /** The position that has to be found in the log first, and whether records before it were found. */
   #seeking: FoundPosition | undefined;
   #hasPassed = false;
-  /** Number of the last record that needs not be sent; undefined: the log is sent from its beginning, wherever that is. */
+  /**
+   * Number of the last record that needs not be sent; undefined: the log is sent from its beginning, wherever that is.
+   */
   #after: number | undefined;
   #last: SinkPosition | undefined;
   #forged: { readonly first: number; readonly last: number } | undefined;

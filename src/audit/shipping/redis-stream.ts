@@ -171,9 +171,9 @@ export class StreamRemoved extends Error {
 
 /**
  * The Redis stream with the records of all replicas. Each entry is a batch as it is in the log, with its seal, so anybody
- * with the key can check that a gateway wrote it. Positions carry an HMAC of their own. An attacker who can write to Redis
- * and does not have the key can remove entries, which is reported as a gap; add old ones again, which are recognised; and
- * set a position back, so that records are sent again. All calls reject while Redis is away.
+ * with the key can check that a gateway wrote it. Positions carry an HMAC of their own. An attacker who can write to
+ * Redis and does not have the key can remove entries, which is reported as a gap; add old ones again, which are
+ * recognised; and set a position back, so that records are sent again. All calls reject while Redis is away.
  */
 export class RedisStream {
   readonly #client: RedisClient;

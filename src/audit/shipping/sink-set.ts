@@ -162,7 +162,7 @@ class FollowingSink {
   readonly #log: SinkLog;
   readonly #receiver: Receiver;
   readonly #followers = new Map<string, Follower<unknown>>();
-  /** What counts of followers whose log is gone. */
+  /** The sums of followers whose log is gone. */
   #ended = NO_STATUS;
   #skipped = 0;
 

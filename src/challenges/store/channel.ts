@@ -64,7 +64,7 @@ function stored<T extends { readonly ageMs: number }>(
   });
 }
 
-/** What has an age became so much older on its way. */
+/** Adds the time on the way to a value that has an age. */
 function older<T>(value: T, elapsedMs: number): T {
   if (typeof value !== 'object' || value === null || !('ageMs' in value)) return value;
   return { ...value, ageMs: Number(value.ageMs) + elapsedMs };

@@ -15,7 +15,10 @@ import type { BenchUpstream } from './upstream.ts';
 /** A program that the benchmark measures. */
 export interface Contender {
   readonly name: string;
-  /** digest: it answers the upstream's challenge; open: it gets the same documents without one; none: it has no upstream. */
+  /**
+   * digest: it answers the upstream's challenge; open: it gets the same documents without one; none: it has no
+   * upstream.
+   */
   readonly upstream: 'digest' | 'open' | 'none';
   /** It runs on Node.js: it gets quicker while its compilers see requests, and its allocations can be counted. */
   readonly onNode?: boolean;

@@ -292,7 +292,9 @@ async function cpuSlice(
   });
 }
 
-/** Half of the requests per second that one core can serve with the one of them that needs most CPU time; not too many. */
+/**
+ * Half of the requests per second that one core can serve with the one of them that needs most CPU time; not too many.
+ */
 function modestRate(slices: readonly CpuSlice[], contenders: readonly RunningContender[]): number {
   const costs = contenders.map(({ contender: { name } }) => {
     const own = slices.filter(

@@ -8,7 +8,8 @@ import { parseChallenges } from '../../../src/digest/challenge.ts';
 
 /**
  * The least that a Digest gateway has to do on the sockets of Node.js: find the end of a head, sign, send, pass head and
- * body on in one write. It reads what the benchmark sends and what lighttpd answers, checks nothing, and ends with any error.
+ * body on in one write. It reads what the benchmark sends and what lighttpd answers, checks nothing, and ends with any
+ * error.
  *
  * Arguments: port, origin of the upstream, file of its authority, most connections, user name, password.
  */

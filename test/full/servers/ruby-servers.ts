@@ -46,7 +46,10 @@ server.start
   });
 }
 
-/** Serves the Rack application `guarded` of this program, which has the account and the echo, with TLS and an access log. */
+/**
+ * Serves the Rack application `guarded` of this program, which has the account and the echo, with TLS and an access
+ * log.
+ */
 function startOnRack(program: string): Promise<RealServer> {
   return startRealServer({
     users: '',

@@ -28,8 +28,8 @@ const operations = {
 const sites = { 'journal-a': { credential: 'strict' }, 'journal-b': { credential: 'strict' } };
 
 /**
- * Three deployments share an upstream: `/echo/strict` serves its two operations only, `/echo/one` has one site and adds it,
- * `/echo` serves everything. A fourth, of another upstream, has the host `elsewhere.internal`.
+ * Three deployments share an upstream: `/echo/strict` serves its two operations only, `/echo/one` has one site and adds
+ * it, `/echo` serves everything. A fourth, of another upstream, has the host `elsewhere.internal`.
  */
 const SETTINGS = {
   strict: {

@@ -7,7 +7,7 @@ import { startRedis } from '../../support/redis.ts';
 import { redisOptions, single } from '../../support/redis-store.ts';
 
 const CHUNK = Buffer.alloc(2 ** 20, 'a');
-/** What the buffers of sockets can take besides. */
+/** Bytes that the buffers of sockets can take besides. */
 const BUFFERS = 16 * 2 ** 20;
 
 /** Starts a reply to the first command, which it never ends; resolves to the bytes that were taken of it. */

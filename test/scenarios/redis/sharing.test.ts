@@ -35,7 +35,9 @@ describe('replicas', () => {
   const hasNonce = (gateway: RunningGateway) => async () =>
     (await gateway.metric('digest_gateway_nonce_age_seconds')) > 0;
 
-  /** How long the upstream takes to issue a challenge, in milliseconds: longer than a scrape of metrics at its quickest. */
+  /**
+   * How long the upstream takes to issue a challenge, in milliseconds: longer than a scrape of metrics at its quickest.
+   */
   const ISSUE_MS = 300;
 
   /** Resolves when this replica uses a nonce that was issued after `since` (`performance.now()`). */

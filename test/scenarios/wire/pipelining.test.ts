@@ -74,7 +74,9 @@ describe('pipelining', () => {
     const scene = useRunning(() => start(overTls));
     const connect = (): Promise<RawClient> => open(scene().gateway.port, scene().ca);
 
-    /** One request on a connection of its own, after which the gateway has a nonce, so that none waits for a handshake. */
+    /**
+     * One request on a connection of its own, after which the gateway has a nonce, so that none waits for a handshake.
+     */
     async function ask(path: string): Promise<void> {
       const client = await connect();
       await client.send(get(path));

@@ -38,7 +38,7 @@ interface NotesProps {
   readonly notes: readonly string[];
 }
 
-/** What a result lacks. */
+/** The reasons why a result is not complete. */
 export function Notes({ label, notes }: NotesProps) {
   return notes.length === 0 ? null : (
     <ul class="notes degraded" aria-label={label}>
