@@ -1,6 +1,7 @@
 import { connect, createServer, type Socket } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import { type LoopbackServer, listenOnLoopback } from './loopback-server.ts';
+import { freePort } from './server-process.ts';
 
 /** Connects to the port for a client. */
 function connectFor(client: Socket, port: number, localAddress?: string): Socket {
@@ -108,8 +109,9 @@ export async function startSwitchedRelay(target: number, first: RelayMode = 'ope
       if (mode !== 'silent') client.write(chunk);
     });
   };
-  let listening: LoopbackServer | undefined = await listenOnLoopback(createServer(onConnection));
-  const { port } = listening;
+  // While nobody listens, the system must not give the port to a connection of another process.
+  const port = await freePort();
+  let listening: LoopbackServer | undefined = await listenOnLoopback(createServer(onConnection), port);
   const stop = async (): Promise<void> => {
     const before = listening;
     listening = undefined;
