@@ -39,7 +39,7 @@ const NEVER_OUTBOUND = [
   'x-forwarded-scheme',
   'x-forwarded-server',
   'x-forwarded-ssl',
-  // Who the client is, by a proxy in front of the gateway that asked it for a certificate or a login.
+  // Proxies in front of the gateway name the client in these, by its certificate or its login.
   ...['x-forwarded-tls-client-cert', 'x-forwarded-tls-client-cert-info', 'client-cert', 'client-cert-chain'],
   ...['x-client-cert', 'x-ssl-client-cert', 'ssl-client-cert', 'x-arr-clientcert', 'x-amzn-mtls-clientcert'],
   ...['x-amzn-mtls-clientcert-leaf', 'x-amzn-oidc-accesstoken', 'x-amzn-oidc-data', 'x-amzn-oidc-identity'],

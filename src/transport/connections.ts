@@ -186,12 +186,9 @@ export class Connections implements ConnectionOwner {
     if (name === this.#egress.proxy?.credential) this.#proxyCredential = current;
   }
 
-  /** Ends exchanges that wait for a connection with the error for their client, if there is one; nothing was sent. */
-  refuseWaiting(errorFor: (client: string) => GatewayError | undefined): void {
-    for (const exchange of this.#waiting.removeOldest(({ client }) => errorFor(client) !== undefined)) {
-      const error = errorFor(exchange.client);
-      if (error !== undefined) exchange.refuse(error);
-    }
+  /** Removes and returns the exchanges of these clients that wait for a connection; the caller ends them. */
+  removeWaiting(isRemoved: (client: string) => boolean): readonly UpstreamExchange[] {
+    return this.#waiting.removeOldest(({ client }) => isRemoved(client));
   }
 
   /** Closes every connection at once; requests under way fail, and so do later ones. */

@@ -1,4 +1,5 @@
 import type { Clock } from '../base/clock.ts';
+import { getOrInsert } from '../base/get-or-insert.ts';
 import { reportError } from '../base/report-error.ts';
 import { NonceCounters } from '../challenges/nonce.ts';
 import { type ChallengeStore, serializeKey } from '../challenges/store/store.ts';
@@ -60,10 +61,9 @@ export class CredentialRegistry {
   use(set: CredentialSet, transport: Transport, attemptsWhenRefused: number): UpstreamCredential {
     const { deployment, origin, egress, tls } = transport.options;
     const circuitKey = JSON.stringify([deployment, set.name]);
-    const circuit =
-      this.#circuits.get(circuitKey) ?? new CredentialCircuit(this.#deps.clock, attemptsWhenRefused);
+    const newCircuit = () => new CredentialCircuit(this.#deps.clock, attemptsWhenRefused);
+    const circuit = getOrInsert(this.#circuits, circuitKey, newCircuit);
     circuit.perMinute = attemptsWhenRefused;
-    this.#circuits.set(circuitKey, circuit);
     const key = serializeKey({
       deployment,
       origin,
@@ -72,9 +72,8 @@ export class CredentialRegistry {
       egressAddress: egressAddress(egress),
       trust: trustOf(tls),
     });
-    const known = this.#entries.get(key)?.credential;
-    const credential = known ?? this.#open(set, key, transport, circuit);
-    if (known === undefined) this.#entries.set(key, { credential, circuitKey, origin });
+    const open = () => ({ credential: this.#open(set, key, transport, circuit), circuitKey, origin });
+    const { credential } = getOrInsert(this.#entries, key, open);
     this.#catchingUp ??= setInterval(() => void this.#catchUp().catch(reportError), CATCH_UP_MS).unref();
     credential.versions.attach(transport);
     return credential;
@@ -125,8 +124,7 @@ export class CredentialRegistry {
   ): UpstreamCredential {
     const { clock, recorder } = this.#deps;
     const { deployment, origin } = identity;
-    const counters = this.#counters.get(origin) ?? new NonceCounters();
-    this.#counters.set(origin, counters);
+    const counters = getOrInsert(this.#counters, origin, () => new NonceCounters());
     const recorded = recorder.credential(deployment, set.name);
     const refusedTargets = new RefusedTargets(clock, circuit.perMinute);
     return new UpstreamCredential(set, {

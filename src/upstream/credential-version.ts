@@ -56,7 +56,7 @@ export interface VersionOptions {
   readonly forwardTrace: boolean;
 }
 
-/** What a version belongs to: with another one of these it has other nonces. */
+/** The upstream and the way to it that a version belongs to: over another way it has other nonces. */
 export type VersionIdentity = Pick<VersionOptions, 'deployment' | 'origin' | 'egress' | 'tls'>;
 
 /** Settings and connections of one upstream. */

@@ -179,13 +179,11 @@ export class UpstreamAddress implements Address, ExchangeObserver {
     if (isAddressMissing(error)) return;
     const change = this.state.failed(sent ? 'request' : 'connection', error.detail, client);
     if (change !== undefined) this.#changed(change);
+    if (this.state.status.circuit !== 'open') return;
     // Otherwise each waiting request of the client would time out in its turn.
-    if (this.state.status.circuit === 'open') this.connections.refuseWaiting(this.#refusalOf);
+    const waiting = this.connections.removeWaiting((each) => !this.state.isAdmitting(each));
+    for (const exchange of waiting) exchange.refuse(circuitOpen(this.state.retryAfterMs(exchange.client)));
   }
-
-  /** The error of an open circuit for a client; undefined: its requests go out. */
-  readonly #refusalOf = (client: string): GatewayError | undefined =>
-    this.state.isAdmitting(client) ? undefined : circuitOpen(this.state.retryAfterMs(client));
 
   /** Ends the health checks; for an upstream that is about to close. */
   endChecks(): void {
