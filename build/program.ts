@@ -16,16 +16,40 @@ const ENTRIES = {
 /** A folder of a package below node_modules, at the start of a file's path. */
 const PACKAGE = /^.*\/node_modules\/(?:@[^/]+\/)?[^/]+/;
 
-/**
- * prom-client loads the OpenTelemetry API, which takes 20 ms of a start, for exemplars of the time of the processor,
- * which the gateway does not have.
- */
-const withoutTracing: Plugin = {
-  name: 'without-tracing',
+/** Files of packages without what a start would load of them and the program never uses. */
+const REDUCED: readonly (readonly [file: RegExp, reduce: (code: string) => string])[] = [
+  // It takes 20 ms of a start, for exemplars of the time of the processor, which the gateway does not have.
+  [
+    /\/prom-client\/lib\/metrics\/processCpuTotal\.js$/,
+    (code) => code.replace("require('@opentelemetry/api')", 'undefined'),
+  ],
+  // Tables of Chinese, Japanese and Korean encodings. express refuses bodies in them (415) before it looks for one.
+  [/\/iconv-lite\/encodings\/dbcs-data\.js$/, () => 'module.exports = {};'],
+  // Types of files that no page has.
+  [/\/mime-db\/db\.json$/, (code) => JSON.stringify(typesOfPages(JSON.parse(code)))],
+];
+
+const withoutUnused: Plugin = {
+  name: 'without-unused',
   transform: {
-    filter: { id: /\/prom-client\/lib\/metrics\/processCpuTotal\.js$/ },
-    handler: (code) => code.replace("require('@opentelemetry/api')", 'undefined'),
+    filter: { id: REDUCED.map(([file]) => file) },
+    handler: (code, id) => REDUCED.find(([file]) => file.test(id))?.[1](code),
   },
+};
+
+/** Text, images and fonts, and what has a charset, as JSON has. */
+function typesOfPages(types: Readonly<Record<string, { readonly charset?: string }>>): object {
+  const isOfPages = (name: string): boolean => /^(?:text|image|font)\//.test(name);
+  return Object.fromEntries(
+    Object.entries(types).filter(([name, { charset }]) => charset !== undefined || isOfPages(name)),
+  );
+}
+
+/** What several commands share is in few files: each takes half a millisecond to load, and more to parse. */
+const CHUNKS = {
+  groups: [
+    { name: 'shared', test: /./, minShareCount: 2, entriesAware: true, entriesAwareMergeThreshold: 60_000 },
+  ],
 };
 
 /**
@@ -41,11 +65,13 @@ export async function buildProgram(checkout: string, folder: string): Promise<vo
   );
   const external = Object.keys(dependencies).map((name) => new RegExp(`^${name}(?:/|$)`));
   // The warnings are about code of packages.
-  const build = await rolldown({ input, platform: 'node', external, plugins: [withoutTracing], onLog() {} });
+  const build = await rolldown({ input, platform: 'node', external, plugins: [withoutUnused], onLog() {} });
   const { output } = await build.write({
     dir: folder,
     entryFileNames: '[name].js',
-    chunkFileNames: '[name]-[hash].js',
+    codeSplitting: CHUNKS,
+    // Otherwise the names of all commands that share it.
+    chunkFileNames: ({ name }) => `${name.startsWith('shared') ? 'shared' : '[name]'}-[hash].js`,
     // Those of packages are for their callers; licences have their own file.
     comments: false,
     sourcemap: true,
