@@ -207,7 +207,7 @@ export class App {
       },
       live: () => workers.live,
       reload: (address) => this.reload(undefined, { by: 'api', address }),
-      credentials: actions,
+      commands: actions,
       console: consoleSource({
         values: async (names) => {
           await this.#observe(names);
