@@ -86,11 +86,17 @@ function forThisMachine(): Admission {
       res.status(421).type('text/plain').send(advice);
     }
   };
+  // It could not read the response, but would stop the workers for a flight record, or take the place of an export.
+  const checkData: RequestHandler = (req, res, next) => {
+    if (isCrossSite(req, undefined) && req.headers['sec-fetch-mode'] !== 'navigate') {
+      sendControlError(res, 'cross-site');
+    } else check(req, res, next);
+  };
   const refuseAll: RequestHandler = (_req, res) =>
     sendProblem(res, 403, 'Without control.tokenSha256 the control plane changes nothing. Set it.');
   return {
-    requireRead: check,
-    requireAuditor: check,
+    requireRead: checkData,
+    requireAuditor: checkData,
     requireLogin: check,
     requireToken: refuseAll,
     requireOperator: refuseAll,

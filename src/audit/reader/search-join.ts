@@ -37,7 +37,8 @@ type JoinOptions = Pick<SearchOptions, 'query' | 'onCut' | 'onUnreadable' | 'pse
 
 interface Open {
   found: Found;
-  readonly giveUpAt: string;
+  /** In Unix milliseconds, by the log's own time. */
+  readonly giveUpAt: number;
   /** The outcome was read, or there is none to come. */
   settled: boolean;
 }
@@ -104,7 +105,7 @@ export class SearchJoin {
     // Once for a block: thousands may wait.
     const at = lastRecord(block);
     const head = headOf(block, at);
-    if (head !== undefined && covers(at)) yield* this.#settled(head.time);
+    if (head !== undefined && covers(at)) yield* this.#settled(Date.parse(head.time));
   }
 
   /** The index of the next line to read; -1: there is none. */
@@ -130,11 +131,11 @@ export class SearchJoin {
     else this.#readEvent(head, line, sealed);
   }
 
-  #readEvent({ seq, time }: LineHead, line: Buffer, sealed: () => boolean): void {
+  #readEvent({ seq }: LineHead, line: Buffer, sealed: () => boolean): void {
     if (!this.#events) return;
     const event = this.#parse<EventLine>(seq, this.#pseudonyms.reveal(line.toString('utf8')));
     if (event === undefined || !matchesEvent(this.#query, event)) return;
-    if (sealed()) this.#open.set(seq, { found: { event }, giveUpAt: time, settled: true });
+    if (sealed()) this.#open.set(seq, { found: { event }, giveUpAt: 0, settled: true });
   }
 
   #readAccess(head: LineHead, line: Buffer, sealed: () => boolean): void {
@@ -163,8 +164,7 @@ export class SearchJoin {
   #add(seq: number, begun: number, access: AccessRecord): void {
     const found = requestOf(access);
     const withinMs = found.outcome === undefined ? OUTCOME_WITHIN_MS : CORRECTION_WITHIN_MS;
-    const giveUpAt = new Date(begun + withinMs).toISOString();
-    this.#open.set(seq, { found, giveUpAt, settled: false });
+    this.#open.set(seq, { found, giveUpAt: begun + withinMs, settled: false });
   }
 
   #readOutcome(line: Buffer, sealed: () => boolean): void {
@@ -182,9 +182,9 @@ export class SearchJoin {
   }
 
   /** The requests at the front that have their outcome, or will not get one. */
-  *#settled(time: string): Generator<Found, void> {
+  *#settled(now: number): Generator<Found, void> {
     for (const [seq, { found, settled, giveUpAt }] of this.#open) {
-      if (!settled && time < giveUpAt && this.#open.size <= MOST_OPEN) return;
+      if (!settled && now < giveUpAt && this.#open.size <= MOST_OPEN) return;
       this.#open.delete(seq);
       if (this.#isWanted(found)) yield found;
     }
