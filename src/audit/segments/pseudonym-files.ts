@@ -150,7 +150,7 @@ export async function endDestruction(directory: string): Promise<string[]> {
   for (const replica of await foldersIn(directory)) {
     const folder = join(directory, replica);
     const { keys, destroyed } = await folderState(folder);
-    for (const id of keys.intersection(destroyed)) {
+    for (const id of [...keys].filter((key) => destroyed.has(key))) {
       await removeKey(folder, id);
       ended.push(id);
     }
