@@ -65,5 +65,6 @@ async function serve(io: Io, { config, watch }: ServeOptions): Promise<void> {
 
 function replaceWorkers({ upgrade, log }: GatewayProcess): void {
   if (upgrade !== undefined) void upgrade();
-  else log.warn('SIGUSR2 ignored: without workers there is nothing to replace; set workers: auto, or restart');
+  else
+    log.warn('SIGUSR2 ignored: without workers there is nothing to replace; set workers: auto, or restart');
 }

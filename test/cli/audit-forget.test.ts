@@ -138,7 +138,9 @@ describe('audit forget', () => {
     const { forget, run, keys, files } = await place('month', { requestId: 'q1' });
     const [name = ''] = await readdir(keys);
     const destroyed = { scope: 'month', month: MONTH, destroyed: new Date().toISOString() };
-    await writeFile(join(keys, name.replace(/key$/, 'forgotten')), JSON.stringify(destroyed), { mode: 0o600 });
+    await writeFile(join(keys, name.replace(/key$/, 'forgotten')), JSON.stringify(destroyed), {
+      mode: 0o600,
+    });
     await writeFile(join(keys, name), randomBytes(100));
     expect(await forget('--month', MONTH, '--yes')).toMatchObject({
       status: 0,
