@@ -226,15 +226,12 @@ export async function startControl({
     clock: monotonicClock,
     live: () => true,
     reload: async () => ({ result: 'success', changed: [], needsRestart: [], warnings: [] }),
-    credentials: {
-      promote: async ({ credential, version = '2' }) => ({
-        result: 'success',
-        credential,
-        version,
-        deployments: ['d'],
+    commands: {
+      perform: async (request) => ({
+        result: 'Done.',
+        notes: [],
+        at: { version: ('version' in request && request.version) || '2', deployments: ['d'] },
       }),
-      retry: async (credential) => ({ result: 'success', credential, deployments: ['d'] }),
-      withdraw: async (credential) => ({ result: 'success', credential, version: '2', deployments: [] }),
     },
     offer: () => ({ version: '1.2.3', listen: [], deployments: [] }),
     consoleFolder: '',
