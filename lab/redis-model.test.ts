@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, expect, test } from '@jest/globals';
 import { Redis } from 'ioredis';
 import { scripts } from '../src/challenges/store/redis-scripts.ts';
-import { settleLimit } from '../src/limits/redis-script.ts';
+import { settleLimit } from '../src/limits/redis.ts';
 import { type RedisServer, startRedis } from '../test/support/redis.ts';
 import { Random } from './simulation/random.ts';
 import { Keyspace, RedisError, type Reply } from './simulation/redis/keyspace.ts';

@@ -20,6 +20,7 @@ import { deploymentIn } from '../setup/deployments.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import { BodyMemory } from '../transport/request-body.ts';
 import type { VersionTest } from '../upstream/credential.ts';
+import type { UpstreamAddress } from '../upstream/upstream-address.ts';
 import { changesOf } from './changes.ts';
 import type { ProcessParts } from './compose.ts';
 import {
@@ -155,7 +156,7 @@ export class DataPlane implements Workers, Worker {
    */
   async prepare(given: AppSetup): Promise<Prepared> {
     const { setup: inForce, deployments: running } = this.#active;
-    const known = running.flatMap(({ addresses }) => addresses.all.flatMap((each) => each.credentials));
+    const known = running.flatMap(({ upstream }) => upstream.addresses.flatMap((each) => each.credentials));
     const credentials = keepInUse(inForce.credentials, given.credentials, versionsInUse(known));
     const setup = { ...given, credentials };
     const deployments: ServedDeployment[] = [];
@@ -227,10 +228,7 @@ export class DataPlane implements Workers, Worker {
     const { setup, deployments } = this.#active;
     const credentials = new Map(setup.credentials).set(set.name, set);
     this.#active = { ...this.#active, setup: { ...setup, credentials } };
-    for (const { addresses } of deployments) {
-      addresses.offerProxy(set);
-      if (addresses.uses(set.name)) addresses.offer(set);
-    }
+    for (const { upstream } of deployments) for (const address of upstream.addresses) address.offer(set);
   }
 
   async testVersion({ deployment, ...choice }: DeploymentVersion): Promise<VersionTest> {
@@ -244,7 +242,8 @@ export class DataPlane implements Workers, Worker {
   async promote(choices: readonly DeploymentVersion[]): Promise<void> {
     const missing = this.#missing(choices);
     if (missing !== undefined) throw new Error(missing);
-    for (const { deployment, ...choice } of choices) this.#served(deployment)?.addresses.promote(choice);
+    for (const { deployment, ...choice } of choices)
+      for (const address of this.#addressesOf(deployment)) address.promote(choice);
   }
 
   async missing(choices: readonly DeploymentVersion[]): Promise<string | undefined> {
@@ -254,7 +253,7 @@ export class DataPlane implements Workers, Worker {
   /** Synchronous, so that nothing changes between the check and the promotion. */
   #missing(choices: readonly DeploymentVersion[]): string | undefined {
     const found = choices.find(
-      ({ deployment, ...choice }) => !this.#served(deployment)?.addresses.has(choice),
+      ({ deployment, ...choice }) => !this.#addressesOf(deployment).some((address) => address.has(choice)),
     );
     return found && `${found.deployment} has no version ${found.version} of ${found.credential}`;
   }
@@ -387,5 +386,9 @@ export class DataPlane implements Workers, Worker {
 
   #served(deployment: string): ServedDeployment | undefined {
     return this.#active.deployments.find(({ name }) => name === deployment);
+  }
+
+  #addressesOf(deployment: string): readonly UpstreamAddress[] {
+    return this.#served(deployment)?.upstream.addresses ?? [];
   }
 }

@@ -10,19 +10,21 @@ import { canonicalHost, Routes } from '../gateway/routing.ts';
 import type { Identification } from '../identity/identification.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import { compileRules } from '../policy/rules.ts';
+import { openIdProvider } from '../setup/content.ts';
 import { type DeploymentSetup, deploymentIn, deploymentsOf } from '../setup/deployments.ts';
-import { openIdProvider } from '../setup/oidc.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import type { UpstreamTls } from '../transport/upstream-tls.ts';
-import { type AddressesOptions, UpstreamAddresses } from '../upstream/addresses.ts';
 import { Upstream, type UpstreamDeps, type UpstreamOptions } from '../upstream/upstream.ts';
-import type { AddressDeps, UpstreamAddress } from '../upstream/upstream-address.ts';
+import {
+  type AddressDeps,
+  type AddressesOptions,
+  eachAddress,
+  UpstreamAddress,
+} from '../upstream/upstream-address.ts';
 
 /** The parts that send the requests of one deployment. */
 interface WayToUpstream {
   readonly upstream: Upstream<UpstreamAddress>;
-  /** The same that the upstream has, with their credentials. */
-  readonly addresses: UpstreamAddresses;
   /** Those of the upstream and of its addresses. */
   readonly options: ServedOptions;
 }
@@ -55,7 +57,7 @@ export function* buildDeployments(
     const rules = compileRules(name, settings, setup.config.deployments);
     const metrics = deps.metrics.deployment(name);
     const way = wayTo(deployment, { ...deps, metrics }, known.get(name));
-    for (const set of credentials) if (!way.addresses.uses(set.name)) way.addresses.offer(set);
+    for (const address of way.upstream.addresses) for (const set of credentials) address.use(set);
     const { pathPrefix, host } = settings.match;
     const responseFilter = new ResponseFilter(settings.passOriginFields);
     built.push({
@@ -81,31 +83,32 @@ function wayTo(
   const { credentials, proxyCredential } = deployment;
   const options = upstreamOptions(deployment);
   if (running !== undefined) {
-    const { upstream, addresses, options: before } = running;
+    const { upstream, options: before } = running;
     // A change of operations or paths moves the neutral target, and the one before still is one: connections stay.
     const { neutralTarget } = options;
-    if (isDeepStrictEqual({ ...before, neutralTarget }, options))
-      return { upstream, addresses, options: before };
+    if (isDeepStrictEqual({ ...before, neutralTarget }, options)) return { upstream, options: before };
   }
-  const addresses = new UpstreamAddresses(options, deps, credentials);
-  const upstream = new Upstream(options, deps, addresses.all, running?.upstream);
-  if (proxyCredential !== undefined) addresses.offerProxy(proxyCredential);
-  return { upstream, addresses, options };
+  const addresses = eachAddress(options).map((each) => new UpstreamAddress(each, deps, credentials));
+  if (proxyCredential !== undefined) for (const address of addresses) address.offer(proxyCredential);
+  return { upstream: new Upstream(options, deps, addresses, running?.upstream), options };
 }
 
 /** Gives an upstream exactly the credentials of the active setup. */
 export function offerCredentials(setup: AppSetup, deployment: ServedDeployment): void {
-  const { name, addresses } = deployment;
+  const { name, upstream } = deployment;
   dropUnknownCredentials(setup, deployment);
   const { credentials = [], proxyCredential } = deploymentIn(setup, name) ?? {};
-  for (const set of credentials) addresses.offer(set);
-  if (proxyCredential !== undefined) addresses.offerProxy(proxyCredential);
+  for (const address of upstream.addresses) {
+    for (const set of credentials) address.offer(set);
+    if (proxyCredential !== undefined) address.offer(proxyCredential);
+  }
 }
 
 /** Removes credentials that the active setup does not have. */
-export function dropUnknownCredentials(setup: AppSetup, { name, addresses }: ServedDeployment): void {
+export function dropUnknownCredentials(setup: AppSetup, { name, upstream }: ServedDeployment): void {
   const { credentials = [] } = deploymentIn(setup, name) ?? {};
-  addresses.keepOnly(new Set(credentials.map((set) => set.name)));
+  const names = new Set(credentials.map((set) => set.name));
+  for (const address of upstream.addresses) address.keepOnly(names);
 }
 
 /** Returns the options of the gateway for a setup and its deployments. */
@@ -173,8 +176,8 @@ export function withOther(
 export async function restoreAll(deployments: readonly ServedDeployment[]): Promise<void> {
   const pause = slices();
   const restored: Promise<void>[] = [];
-  for (const { addresses } of deployments) {
-    restored.push(addresses.restore());
+  for (const { upstream } of deployments) {
+    restored.push(...upstream.addresses.map((address) => address.restore()));
     await pause();
   }
   await Promise.all(restored);
@@ -184,8 +187,8 @@ export async function restoreAll(deployments: readonly ServedDeployment[]): Prom
 export async function closeAll(deployments: readonly ServedDeployment[]): Promise<void> {
   const pause = slices();
   const closed: Promise<void>[] = [];
-  for (const { upstream, addresses } of deployments) {
-    closed.push(addresses.close(upstream.close()));
+  for (const { upstream } of deployments) {
+    closed.push(upstream.close());
     await pause();
   }
   await Promise.all(closed);
@@ -238,19 +241,14 @@ export function doctorInput(setup: AppSetup, only?: string): DoctorInput {
     .filter(({ name }) => only === undefined || name === only)
     .flatMap((deployment) => {
       const { name, settings, credentials, testSites, proxyCredential } = deployment;
-      const options = upstreamOptions(deployment);
-      const { localAddresses, proxy } = options.egress;
-      const from = localAddresses.length === 0 ? [undefined] : localAddresses;
-      return from.flatMap((localAddress) =>
-        settings.baseUrl.map((origin) => ({
-          name,
-          settings,
-          connection: { ...options, origin, egress: { localAddress, proxy } },
-          credentials,
-          testSites,
-          proxyCredential,
-        })),
-      );
+      return eachAddress(upstreamOptions(deployment)).map((connection) => ({
+        name,
+        settings,
+        connection,
+        credentials,
+        testSites,
+        proxyCredential,
+      }));
     });
   return {
     deployments,

@@ -214,7 +214,7 @@ function json(value: string | readonly string[] | null): string {
   return typeof value === 'string' && PLAIN.test(value) ? `"${value}"` : JSON.stringify(value);
 }
 
-/** Bounds for the parts of a record that a client chooses. */
+/** Bounds for the parts of a record that a client chooses. Parameters: those by name only, and values of one name. */
 const MOST_PARAMETERS = 32;
 const LONGEST_NAME = 64;
 const LONGEST_VALUE = 512;
@@ -252,29 +252,42 @@ function collect(
 ): boolean {
   let cut = false;
   let count = 0;
+  // Looked for once: from each parameter anew, a long query without one would take quadratic time.
+  let nextEquals = -1;
   for (let from = start; from < target.length; ) {
     const end = indexOrEnd(target, '&', from);
-    count += 1;
-    if (count > MOST_PARAMETERS) return true;
-    const equals = Math.min(indexOrEnd(target, '=', from), end);
-    const name = decoded(target.slice(from, Math.min(equals, from + LONGEST_NAME)));
+    if (nextEquals < from) nextEquals = indexOrEnd(target, '=', from);
+    const equals = Math.min(nextEquals, end);
+    // Each character may be encoded.
+    const whole = decoded(target.slice(from, Math.min(equals, from + 3 * LONGEST_NAME)));
+    const name = whole.slice(0, LONGEST_NAME);
     if (byValue.has(name)) {
-      add(into, name, decoded(target.slice(equals + 1, Math.min(end, equals + 1 + LONGEST_VALUE))));
-      cut ||= end - equals - 1 > LONGEST_VALUE;
+      const value = decoded(target.slice(equals + 1, Math.min(end, equals + 1 + LONGEST_VALUE)));
+      const isAdded = add(into, name, value);
+      cut ||= !isAdded || end - equals - 1 > LONGEST_VALUE;
     } else {
-      if (!into.has(name)) into.set(name, null);
+      // Those that are recorded by value are found behind any number of others.
+      count += 1;
+      if (count > MOST_PARAMETERS) cut = true;
+      else if (!into.has(name)) into.set(name, null);
     }
-    cut ||= equals - from > LONGEST_NAME;
+    cut ||= whole.length > LONGEST_NAME || equals - from > 3 * LONGEST_NAME;
     from = end + 1;
   }
   return cut;
 }
 
-function add(into: RecordedParameters, name: string, value: string): void {
+/** Returns false if there are too many: the last one, which many servers use, then takes the place of the one before. */
+function add(into: RecordedParameters, name: string, value: string): boolean {
   const before = into.get(name);
   if (before === undefined || before === null) into.set(name, value);
   else if (typeof before === 'string') into.set(name, [before, value]);
-  else before.push(value);
+  else if (before.length < MOST_PARAMETERS) before.push(value);
+  else {
+    before[MOST_PARAMETERS - 1] = value;
+    return false;
+  }
+  return true;
 }
 
 function indexOrEnd(text: string, mark: string, from: number): number {

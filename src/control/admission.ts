@@ -2,9 +2,8 @@ import type { Request, RequestHandler, Response } from 'express';
 import { addressOf } from '../base/client-address.ts';
 import { isLoopbackHost } from '../base/network.ts';
 import { sendControlError, sendProblem } from './control-error.ts';
-import type { Cookies } from './cookies.ts';
 import { type Operator, ROLES, type Role, type RoleRules, roleRequired } from './operators.ts';
-import type { Sessions } from './sessions.ts';
+import type { Cookies, Sessions } from './sessions.ts';
 import { type Access, isAccess, type TokenGuard, type Verdict } from './token-guard.ts';
 
 /**
@@ -87,11 +86,17 @@ function forThisMachine(): Admission {
       res.status(421).type('text/plain').send(advice);
     }
   };
+  // It could not read the response, but would stop the workers for a flight record, or take the place of an export.
+  const checkData: RequestHandler = (req, res, next) => {
+    if (isCrossSite(req, undefined) && req.headers['sec-fetch-mode'] !== 'navigate') {
+      sendControlError(res, 'cross-site');
+    } else check(req, res, next);
+  };
   const refuseAll: RequestHandler = (_req, res) =>
     sendProblem(res, 403, 'Without control.tokenSha256 the control plane changes nothing. Set it.');
   return {
-    requireRead: check,
-    requireAuditor: check,
+    requireRead: checkData,
+    requireAuditor: checkData,
     requireLogin: check,
     requireToken: refuseAll,
     requireOperator: refuseAll,

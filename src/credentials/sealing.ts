@@ -195,10 +195,14 @@ async function fill(handle: FileHandle, content: string, target: string): Promis
   await handle.writeFile(content);
   const old = await stat(target).catch(ignoreSystemError);
   if (old !== undefined) {
-    await handle.chown(old.uid, old.gid).catch((error: unknown) => {
-      const whose = `${target} belongs to another user, who could not read it afterwards`;
-      throw new ReplaceError(`${whose}: run this as that user, or as root`, { cause: error });
-    });
+    const { uid, gid } = await handle.stat();
+    // A sandbox, as the unit of systemd, can forbid the call, which is rarely needed.
+    if (uid !== old.uid || gid !== old.gid) {
+      await handle.chown(old.uid, old.gid).catch((error: unknown) => {
+        const whose = `${target} belongs to another user, who could not read it afterwards`;
+        throw new ReplaceError(`${whose}: run this as that user, or as root`, { cause: error });
+      });
+    }
     await handle.chmod(old.mode & READ_WRITE_BITS);
   }
   await handle.sync();

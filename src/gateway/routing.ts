@@ -136,7 +136,8 @@ function lists(list: string, name: string): boolean {
 export function canonicalHost(authority: string): string {
   const { host } = splitAuthority(authority.toLowerCase());
   const name = host.endsWith('.') ? host.slice(0, -1) : host;
-  if (!name.startsWith('[') || !isIPv6(name.slice(1, -1))) return name;
+  // A URL has no zone, as in fe80::1%eth0.
+  if (!name.startsWith('[') || name.includes('%') || !isIPv6(name.slice(1, -1))) return name;
   return new URL(`http://${name}`).hostname;
 }
 

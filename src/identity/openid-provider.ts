@@ -61,15 +61,22 @@ function clientAuth(client: typeof import('openid-client'), secret: Secret | und
   };
 }
 
-/** The fetch of undici, with a bound on the bytes of a response. */
+/** The fetch of undici, with a bound on the bytes of a response, which a compressed one would go round. */
 function boundedFetch(ca: string | undefined): CustomFetch {
   const { Agent, fetch } = loadUndici();
   const dispatcher = new Agent({
     maxResponseSize: MAX_RESPONSE,
     connect: { minVersion: 'TLSv1.2', ...(ca !== undefined && { ca }) },
   });
-  return async (url, { body, ...options }) =>
-    (await fetch(url, { ...options, body: body as string, dispatcher })) as unknown as Response;
+  return async (url, { body, headers, ...options }) => {
+    const sent = { ...headers, 'accept-encoding': 'identity' };
+    const response = await fetch(url, { ...options, headers: sent, body: body as string, dispatcher });
+    if (response.headers.has('content-encoding')) {
+      await response.body?.cancel();
+      throw new Error('the response is compressed, which the request did not accept');
+    }
+    return response as unknown as Response;
+  };
 }
 
 /** Longest text of the provider in a reason, in characters. */

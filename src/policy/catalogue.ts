@@ -34,6 +34,7 @@ export class Catalogue {
   readonly operations: readonly Operation[];
   readonly #byPath: ReadonlyMap<string, readonly Operation[]>;
   readonly #templates: readonly Template[];
+  /** As lenient servers compare them, in the order in which `find` looks. */
   readonly #folded: readonly Template[];
 
   constructor(settings: Readonly<Record<string, OperationSettings>>) {
@@ -46,10 +47,11 @@ export class Catalogue {
     }));
     const literal = this.operations.filter(({ path }) => !path.includes('{'));
     this.#byPath = Map.groupBy(literal, ({ path }) => path);
-    this.#templates = this.operations
-      .filter(({ path }) => path.includes('{'))
-      .map((operation) => templateOf(operation, operation.path));
-    this.#folded = this.operations.map((operation) => templateOf(operation, foldPath(operation.path)));
+    const variable = this.operations.filter(({ path }) => path.includes('{'));
+    this.#templates = variable.map((operation) => templateOf(operation, operation.path));
+    this.#folded = [...literal, ...variable].map((operation) =>
+      templateOf(operation, foldPath(operation.path)),
+    );
   }
 
   /** Finds the operation of a path, compared byte for byte. HEAD counts as GET (RFC 9110 §9.3.2). */
@@ -66,19 +68,22 @@ export class Catalogue {
   }
 
   /**
-   * Returns an operation that a lenient server could take the path for, although `find` does not match it.
+   * True if a lenient server could take the path for another operation than `found`: `/reports/expor%74`, which
+   * `/reports/{id}` matches, for `/reports/export`. A path that an operation has byte for byte is its own.
    */
-  resembling(method: string, path: string): Operation | undefined {
-    if (this.#folded.length === 0) return undefined;
+  resemblesOther(method: string, path: string, found: Operation | undefined): boolean {
+    if (this.#folded.length === 0 || found?.path === path) return false;
     const asked = method === 'HEAD' ? 'GET' : method;
     const folded = foldPath(path);
     // Some frameworks treat the part after the last dot as the response format.
-    const readings = [path.toLowerCase(), folded, folded.replace(/\.[^./]*$/, '')];
-    return this.#folded.find(
-      (template) =>
-        template.operation.method === asked &&
-        readings.some((reading) => fits(template, reading, isAnything)),
-    )?.operation;
+    const readings = new Set([path.toLowerCase(), folded, folded.replace(/\.[^./]*$/, '')]);
+    for (const reading of readings) {
+      const taken = this.#folded.find(
+        (template) => template.operation.method === asked && fits(template, reading, isAnything),
+      );
+      if (taken !== undefined && taken.operation !== found) return true;
+    }
+    return false;
   }
 }
 

@@ -97,7 +97,10 @@ function operationOf(
 ): Operation | undefined {
   if (isOwnPath?.(path) === false) throw ambiguousPath();
   const found = catalogue.find(method, path);
-  if (found !== undefined) return found;
+  if (found !== undefined) {
+    if (catalogue.resemblesOther(method, path, found)) throw ambiguousPath();
+    return found;
+  }
   const denied = unlistedOperations === 'deny';
   if ((denied || listedOnly) && isAmbiguous(path)) throw ambiguousPath();
   if (denied) {
@@ -108,7 +111,7 @@ function operationOf(
   }
   if (listedOnly)
     throw forbidden(client, `may use some operations of ${deployment} only, and this is none of them`);
-  if (catalogue.resembling(method, path) !== undefined) throw ambiguousPath();
+  if (catalogue.resemblesOther(method, path, undefined)) throw ambiguousPath();
   return undefined;
 }
 

@@ -1,5 +1,5 @@
 import { GatewayError } from '../base/errors.ts';
-import { foldName, isOddName } from './spelling.ts';
+import { foldName, foldQuery, isOddName } from './spelling.ts';
 
 /** One parameter of the query. */
 interface Pair {
@@ -27,6 +27,9 @@ const METHOD_VALUES: ReadonlySet<string> = new Set([
 /** The parameter by whose charset some servers, as Sling, read all others. */
 const CHARSET_NAME = '_charset_';
 
+/** Without one of these, a query has no encoded `&`, `;` or `=` in any reading. */
+const MAY_HIDE_PAIRS = /%(?:.?%|2[56]|3[bd]|[uc-f])/i;
+
 const NO_PAIRS: readonly Pair[] = [];
 
 /**
@@ -36,6 +39,7 @@ const NO_PAIRS: readonly Pair[] = [];
 export class Query {
   readonly #query: string | undefined;
   #parsed: readonly Pair[] | undefined;
+  #decodedFirst: readonly Pair[] | undefined;
 
   /** @param query without the question mark; undefined if the target has none */
   constructor(query: string | undefined) {
@@ -69,12 +73,7 @@ export class Query {
    * call.
    */
   overridesMethod(): boolean {
-    for (const { folded, value } of this.#pairs()) {
-      if (folded === '_method' || (folded.includes(':') && CALL_NAME.test(folded))) return true;
-      if (folded.includes('method') && METHOD_NAME.test(folded) && METHOD_VALUES.has(foldName(value)))
-        return true;
-    }
-    return false;
+    return this.#pairs().some(overrides) || this.#decodedPairs().some(overrides);
   }
 
   /**
@@ -123,6 +122,13 @@ export class Query {
       }
       found = pair;
     }
+    const others = this.#decodedPairs().filter((pair) => pair.folded === folded);
+    if (others.length > (found === undefined ? 0 : 1)) {
+      throw parameterInvalid(
+        name,
+        'stands behind an encoded &, ; or =, which some servers decode before they split the query: leave it out there',
+      );
+    }
     return found;
   }
 
@@ -130,6 +136,19 @@ export class Query {
     this.#parsed ??= this.#query === undefined ? NO_PAIRS : pairsOf(this.#query);
     return this.#parsed;
   }
+
+  /** The parameters for a server that decodes the query before it splits it; empty if they are the same. */
+  #decodedPairs(): readonly Pair[] {
+    const query = this.#query;
+    this.#decodedFirst ??=
+      query !== undefined && MAY_HIDE_PAIRS.test(query) ? pairsOf(foldQuery(query)) : NO_PAIRS;
+    return this.#decodedFirst;
+  }
+}
+
+function overrides({ folded, value }: Pair): boolean {
+  if (folded === '_method' || (folded.includes(':') && CALL_NAME.test(folded))) return true;
+  return folded.includes('method') && METHOD_NAME.test(folded) && METHOD_VALUES.has(foldName(value));
 }
 
 function pairsOf(query: string): Pair[] {

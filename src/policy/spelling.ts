@@ -50,6 +50,11 @@ export function isOddName(name: string): boolean {
   return !isPlainName(name) && ODD_IN_NAME.test(foldCase(decodeAll(name)));
 }
 
+/** Normalizes a query as a server reads it that decodes it before it splits it. */
+export function foldQuery(query: string): string {
+  return foldCase(decodeAll(query));
+}
+
 /** True if a server that decodes the path before it looks for the query could find one in it. */
 export function hidesQuery(path: string): boolean {
   // An & that is not encoded is one of the path.

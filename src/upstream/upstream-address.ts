@@ -9,6 +9,7 @@ import type { UpstreamRequest } from '../handshake/exchange.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
 import type { DeploymentMetrics } from '../metrics/deployment-metrics.ts';
 import { type ConnectionOptions, Connections } from '../transport/connections.ts';
+import type { Egress } from '../transport/egress.ts';
 import { isAddressMissing } from '../transport/errors.ts';
 import type { ExchangeObserver } from '../transport/exchange.ts';
 import { AddressState, type CircuitOptions, type HealthOptions, type StatusChange } from './address-state.ts';
@@ -25,6 +26,24 @@ export interface AddressOptions extends ConnectionOptions, Omit<VersionOptions, 
   readonly attemptsWhenRefused: number;
   readonly circuit: CircuitOptions;
   readonly health: HealthOptions;
+}
+
+/** Options of all addresses of an upstream. */
+export interface AddressesOptions extends Omit<AddressOptions, 'origin' | 'egress'> {
+  /** `https://host:port` of each address, the preferred one first. */
+  readonly origins: readonly string[];
+  readonly egress: Pick<Egress, 'proxy'> & { readonly localAddresses: readonly string[] };
+}
+
+/** The options of each address: of all that are reached from the first local address, then those from the next one. */
+export function eachAddress<T extends Pick<AddressesOptions, 'origins' | 'egress'>>(
+  options: T,
+): (Omit<T, 'egress'> & Pick<AddressOptions, 'origin' | 'egress'>)[] {
+  const { localAddresses, proxy } = options.egress;
+  const from = localAddresses.length === 0 ? [undefined] : localAddresses;
+  return from.flatMap((localAddress) =>
+    options.origins.map((origin) => ({ ...options, origin, egress: { localAddress, proxy } })),
+  );
 }
 
 /** The status of one address changed. */
@@ -127,11 +146,24 @@ export class UpstreamAddress implements Address, ExchangeObserver {
     return this.#credentials.get(name);
   }
 
-  /** Takes over the versions that the sources of a credential hold now; a credential that is new here is used at once. */
+  /** Requests can be sent with this credential from now on. Does nothing if they can already. */
+  use(set: CredentialSet): void {
+    if (!this.#credentials.has(set.name)) void this.#use(set).versions.inUse.restore();
+  }
+
+  /** Takes over the versions that the sources of a credential hold now, if it is used here, or the proxy's. */
   offer(set: CredentialSet): void {
-    const known = this.#credentials.get(set.name);
-    if (known === undefined) void this.#use(set).versions.inUse.restore();
-    else known.offer(set);
+    this.connections.offer(set);
+    this.#credentials.get(set.name)?.offer(set);
+  }
+
+  has({ credential, version }: VersionChoice): boolean {
+    return this.#credentials.get(credential)?.versions.named(version) !== undefined;
+  }
+
+  /** Puts a version in use, which is known to be accepted, if it is there. */
+  promote({ credential, version }: VersionChoice): void {
+    this.#credentials.get(credential)?.promote(version);
   }
 
   /** Tests a version of a credential: `UpstreamCredential.test`. */
@@ -185,7 +217,7 @@ export class UpstreamAddress implements Address, ExchangeObserver {
     for (const exchange of waiting) exchange.refuse(circuitOpen(this.state.retryAfterMs(exchange.client)));
   }
 
-  /** Ends the health checks; for an upstream that is about to close. */
+  /** Ends the health checks. */
   endChecks(): void {
     this.#checks.cancel(ENDED);
   }

@@ -1,4 +1,3 @@
-import { InFlight } from '../base/in-flight.ts';
 import { reportError } from '../base/report-error.ts';
 import { IDEMPOTENT, RetryBudget, type RetryOptions } from '../handshake/attempt-budget.ts';
 import { circuitOpen, outOfBodyMemory } from '../handshake/errors.ts';
@@ -8,7 +7,7 @@ import type { DeploymentMetrics } from '../metrics/deployment-metrics.ts';
 import { isAddressMissing } from '../transport/errors.ts';
 import { type BodyLimits, type BodyMemory, receiveBody } from '../transport/request-body.ts';
 import type { AddressState } from './address-state.ts';
-import { type ActiveRequest, Admission, type AdmissionQueue, Deadlines } from './client-request.ts';
+import { type ActiveRequest, Admission, type AdmissionQueue, Deadlines, InFlight } from './client-request.ts';
 import {
   EgressAddresses,
   type EgressAddressesDeps,
@@ -51,6 +50,10 @@ export interface Address {
    * @throws TypeError when the deployment has no such credential
    */
   send(request: UpstreamRequest, credential: string): Promise<UpstreamResponse>;
+  /** Ends the health checks. */
+  endChecks(): void;
+  /** Resolves when its connections are closed. The caller sends no requests any more. */
+  close(): Promise<void>;
 }
 
 /** Milliseconds between two looks which of several local addresses this host has. */
@@ -289,13 +292,12 @@ export class Upstream<A extends Address = Address> {
     return Math.min(...this.addressesInUse.map(({ state }) => state.retryAfterMs(client)));
   }
 
-  /**
-   * Resolves when the requests under way are done. The caller sends no new ones. The addresses are not closed: that is
-   * `UpstreamAddresses.close`.
-   */
+  /** Resolves when the requests under way are done, and the connections closed. The caller sends no new ones. */
   async close(): Promise<void> {
     clearInterval(this.#looking);
+    for (const address of this.addresses) address.endChecks();
     await this.#inFlight.idle();
+    await Promise.all(this.addresses.map((address) => address.close()));
   }
 }
 

@@ -137,7 +137,7 @@ test('escapes client input, so that it cannot end a line or a field', async () =
 });
 
 describe('records a target', () => {
-  const byValue = new Set(['ids']);
+  const byValue = new Set(['ids', 'id'.repeat(12)]);
   const shown = (target: string) => {
     const { path, parameters, cut } = recordedTarget(target, byValue);
     return [path, [...parameters], cut];
@@ -150,7 +150,24 @@ describe('records a target', () => {
     ['/a?ids', ['/a', [['ids', '']], false]],
     ['/a?ids=%ff&%69ds=b=c', ['/a', [['ids', ['%ff', 'b=c']]], false]],
     ['/%0a?x=secret&x=other', ['/%0a', [['x', null]], false]],
+    [`/?${'%69%64'.repeat(12)}=A`, ['/', [['id'.repeat(12), 'A']], false]],
+    [
+      `/?${'x&'.repeat(40)}ids=A-1&y=1&ids=A-2`,
+      [
+        '/',
+        [
+          ['x', null],
+          ['ids', ['A-1', 'A-2']],
+        ],
+        true,
+      ],
+    ],
   ])('as it was sent: %s', (target, expected) => expect(shown(target)).toEqual(expected));
+
+  test('with the last value, if a parameter comes more often than is recorded', () => {
+    const { parameters, cut } = recordedTarget(`/?${'ids=A-1&'.repeat(40)}ids=A-2`, byValue);
+    expect([parameters.get('ids')?.length, parameters.get('ids')?.at(-1), cut]).toEqual([32, 'A-2', true]);
+  });
 
   test('within bounds, and says if a part was cut', () => {
     const long = 'x'.repeat(65_536);

@@ -1,12 +1,10 @@
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, test } from '@jest/globals';
-import fc from 'fast-check';
 import type { PlacedFinding } from '../../src/audit/findings.ts';
 import { auditKeys } from '../../src/audit/keys.ts';
 import type { Query } from '../../src/audit/reader/query.ts';
 import { countUsage } from '../../src/audit/reader/usage.ts';
-import { plainText, type ScannedAccess, scanAccess } from '../../src/audit/reader/usage-lines.ts';
 import {
   type UsageField,
   type UsageTableOptions,
@@ -263,77 +261,3 @@ describe('usage', () => {
     expect(() => usageFields(fields)).toThrow(RangeError);
   });
 });
-
-/** Texts that break out of quotes where they are not escaped. */
-const hostile = fc.oneof(
-  fc.string({ unit: 'binary', maxLength: 12 }),
-  fc.constantFrom(
-    '","parameters":{',
-    '},"status":7',
-    '"credential":{"name":"x',
-    '\\',
-    '"',
-    '","site":"',
-    'ä\u2028"',
-  ),
-  fc
-    .array(fc.constantFrom('"', '\\', '{', '}', ',', ':', "'", '"ids":'), { maxLength: 8 })
-    .map((all) => all.join('')),
-);
-
-test('a record is read as JSON would be, whatever its texts are', () => {
-  const target = fc
-    .array(fc.tuple(fc.oneof(hostile, fc.constant('ids')), hostile), { maxLength: 4 })
-    .map((pairs) => `/x?${pairs.map((pair) => pair.map(encoded).join('=')).join('&')}`);
-  const change = fc.record({
-    client: hostile,
-    address: hostile,
-    deployment: hostile,
-    site: hostile,
-    operation: hostile,
-    target: fc.oneof(target, hostile),
-    code: hostile,
-    status: fc.integer({ min: 100, max: 599 }),
-    credential: fc.option(fc.record({ name: hostile, version: hostile }), { nil: undefined }),
-  });
-  const bytes = fc.record({ in: fc.nat(), out: fc.nat() });
-  fc.assert(
-    fc.property(change, bytes, fc.boolean(), fc.nat(), (given, end, whole, before) => {
-      const record = accessText({ facts: given, end, whole });
-      const other = recordLine(1, DAY, accessText({}));
-      const line = recordLine(before, DAY, record);
-      const block = Buffer.from(other + line + other).toString('latin1');
-      const start = other.length;
-      const scan = scanAccess(block, start) as ScannedAccess;
-      const parsed = JSON.parse(line);
-      expect({
-        status: scan.status,
-        cut: scan.cut,
-        client: plainText(scan.client),
-        address: plainText(scan.address),
-        deployment: plainText(scan.deployment),
-        site: plainText(scan.site),
-        operation: plainText(scan.operation),
-        credential: plainText(scan.credential),
-        parameters: JSON.parse(`{${Buffer.from(scan.parameters, 'latin1').toString()}}`),
-        bytes: scan.hasEnd ? { in: scan.bytesIn, out: scan.bytesOut } : undefined,
-      }).toEqual({
-        status: parsed.status,
-        cut: parsed.cut === true,
-        client: parsed.client,
-        address: parsed.address,
-        deployment: parsed.deployment,
-        site: parsed.site,
-        operation: parsed.operation,
-        credential: parsed.credential?.name ?? '',
-        parameters: parsed.parameters,
-        bytes: whole ? end : undefined,
-      });
-    }),
-    { numRuns: 500 },
-  );
-});
-
-function encoded(value: string): string {
-  return encodeURIComponent(value.toWellFormed());
-}

@@ -1,5 +1,5 @@
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
-import { MemoryLimitStore } from '../../src/limits/memory.ts';
+import { MemoryLimitStore } from '../../src/limits/channel.ts';
 import { realClocks } from '../support/limited.ts';
 import { keepsTheContract } from './challenge-store.ts';
 import { keepsTheLimitContract } from './limit-store.ts';

@@ -1,4 +1,6 @@
 import { createHash } from 'node:crypto';
+import { once } from 'node:events';
+import { get, type IncomingMessage } from 'node:http';
 import { setImmediate } from 'node:timers/promises';
 import { afterEach, describe, expect, test } from '@jest/globals';
 import type { GatewayState } from '../../src/control/state.ts';
@@ -169,4 +171,27 @@ test.each([
   const response = await fetch(`${origin}${path}`, { headers: { authorization: `Bearer ${token}` } });
   await response.arrayBuffer();
   expect(response.headers.get('cache-control')).toBe('no-store');
+});
+
+test.each(['/api/flight-record', '/api/audit/export', '/api/events', '/metrics'])(
+  'without a token, a page of another site makes no browser ask for %s',
+  async (path) => {
+    const origin = await start();
+    const ofPage = { 'sec-fetch-site': 'cross-site', 'sec-fetch-mode': 'no-cors' };
+    const response = await fetch(`${origin}${path}`, { headers: ofPage });
+    expect([response.status, await response.json()]).toEqual([
+      403,
+      expect.objectContaining({ code: 'cross-site' }),
+    ]);
+  },
+);
+
+test('without a token, a link from another site opens the console and what it shows', async () => {
+  const origin = await start();
+  for (const path of ['/metrics', '/api/snapshot']) {
+    // `fetch` has a mode of its own.
+    const headers = { 'sec-fetch-site': 'cross-site', 'sec-fetch-mode': 'navigate' };
+    const [response] = (await once(get(`${origin}${path}`, { headers }), 'response')) as [IncomingMessage];
+    expect(response.resume().statusCode).toBe(200);
+  }
 });

@@ -1,4 +1,5 @@
 import { createServer } from 'node:http';
+import { gzipSync } from 'node:zlib';
 import { describe, expect, jest, test } from '@jest/globals';
 import { exportJWK, generateKeyPair, type JWTPayload, SignJWT } from 'jose';
 import { monotonicClock } from '../../src/base/clock.ts';
@@ -20,6 +21,8 @@ interface Script {
   readonly tokens?: (idToken: string) => string;
   /** True: the ID token is signed with a key that is not published. */
   readonly isForged?: boolean;
+  /** True: the responses are compressed. */
+  readonly isCompressed?: boolean;
   readonly options?: Partial<OidcOptions>;
 }
 
@@ -27,7 +30,7 @@ interface Script {
 const [own, other] = await Promise.all([generateKeyPair('RS256'), generateKeyPair('RS256')]);
 
 /** A provider that says what a test wants it to say. */
-async function start({ metadata, claims, tokens, isForged = false, options }: Script = {}) {
+async function start({ metadata, claims, tokens, isForged, isCompressed, options }: Script = {}) {
   const jwk = { ...(await exportJWK(own.publicKey)), alg: 'RS256', use: 'sig', kid: 'k' };
   const seen = { discoveries: 0, nonce: '' };
   const now = Math.floor(Date.now() / 1000);
@@ -65,8 +68,10 @@ async function start({ metadata, claims, tokens, isForged = false, options }: Sc
   const server = await listenOnLoopback(
     createServer(async (req, res) => {
       const body = bodies[req.url ?? ''];
+      if (isCompressed === true) res.setHeader('content-encoding', 'gzip');
       res.writeHead(body === undefined ? 404 : 200, { 'content-type': 'application/json' });
-      res.end(await body?.());
+      const text = (await body?.()) ?? '';
+      res.end(isCompressed === true ? gzipSync(text) : text);
     }),
   );
   closing.push(server.close);
@@ -104,6 +109,14 @@ test('a right ID token signs a person in', async () => {
   expect(await client.signOutUrl(idToken)).toMatch(
     `${issuer}/end?post_logout_redirect_uri=https%3A%2F%2Fconsole.example.org%2Flogin&id_token_hint=`,
   );
+});
+
+test('compressed responses are refused, since few bytes can become more than the memory', async () => {
+  const { signIn } = await start({ isCompressed: true });
+  await expect(signIn()).rejects.toMatchObject({
+    code: 'sign-in-unavailable',
+    reason: expect.stringContaining('the response is compressed'),
+  });
 });
 
 describe('an ID token is refused', () => {

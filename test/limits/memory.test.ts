@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect, test } from '@jest/globals';
 import fc from 'fast-check';
-import { MemoryLimitStore } from '../../src/limits/memory.ts';
+import { MemoryLimitStore } from '../../src/limits/channel.ts';
 import { RedisLimitStore } from '../../src/limits/redis.ts';
 import type { LimitState, LimitStore, Report } from '../../src/limits/store.ts';
 import { clocksAt, realClocks, unused } from '../support/limited.ts';

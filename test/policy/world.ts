@@ -28,6 +28,7 @@ const listed = {
       parameters: { ids: 'quoted-list', site_name: 'site', external_id: 'digits?', note: 'text?' },
     },
     report: { method: 'GET', path: `${REPORTS}/{id}`, parameters: {} },
+    summary: { method: 'GET', path: `${REPORTS}/summary`, parameters: {} },
     import: { method: 'POST', path: '/api/v2/import', parameters: { mode: 'text' } },
   },
   unlistedOperations: 'allow',

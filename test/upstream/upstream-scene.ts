@@ -10,13 +10,17 @@ import type { CredentialSet } from '../../src/credentials/credentials.ts';
 import { FlightRecorder } from '../../src/handshake/flight-recorder.ts';
 import { Metrics } from '../../src/metrics/metrics.ts';
 import { BodyMemory } from '../../src/transport/request-body.ts';
-import { type AddressesOptions, UpstreamAddresses } from '../../src/upstream/addresses.ts';
 import { ActiveRequest, type RequestFacts } from '../../src/upstream/client-request.ts';
 import { CredentialRegistry } from '../../src/upstream/credential-registry.ts';
 import type { EgressNews } from '../../src/upstream/egress-addresses.ts';
 import { CheckPace } from '../../src/upstream/health-check.ts';
 import { Upstream, type UpstreamDeps, type UpstreamOptions } from '../../src/upstream/upstream.ts';
-import type { AddressChange, UpstreamAddress } from '../../src/upstream/upstream-address.ts';
+import {
+  type AddressChange,
+  type AddressesOptions,
+  eachAddress,
+  UpstreamAddress,
+} from '../../src/upstream/upstream-address.ts';
 import { noFacts } from '../handshake/scene.ts';
 import { startUpstream } from '../support/scripted-upstream.ts';
 import { USUAL_TLS } from '../support/usual-tls.ts';
@@ -61,7 +65,6 @@ export interface RequestOptions {
 /** An upstream on real sockets, whose time a test moves. */
 export interface UpstreamScene {
   readonly upstream: Upstream<UpstreamAddress>;
-  readonly addresses: UpstreamAddresses;
   readonly clock: { ahead: number; now(): number };
   /** Changes of addresses, each as `NUMBER HEALTH CIRCUIT`, and what became of local addresses. */
   readonly events: string[];
@@ -115,7 +118,7 @@ export function useUpstreams(): UpstreamScenes {
     },
     open: (options, more) => {
       const scene = openScene(options, more);
-      ends.push(() => scene.addresses.close(scene.upstream.close()));
+      ends.push(() => scene.upstream.close());
       return scene;
     },
   };
@@ -137,26 +140,23 @@ function openScene(
   const numberOf = (address: string): number =>
     options.origins.findIndex((origin) => new URL(origin).host === address) + 1;
   const shared = { clock, metrics: metrics.deployment('d') };
-  const addresses = new UpstreamAddresses(
-    options,
-    {
-      ...shared,
-      credentials: new CredentialRegistry({
-        store,
-        clock,
-        tracing: undefined,
-        onPolicyStep: () => {},
-        onBound: () => {},
-        onRotation: () => {},
-        onHealth: () => {},
-        recorder: new FlightRecorder({ clock }),
-      }),
-      checkPace: new CheckPace(clock),
-      onAddress: ({ address, after }: AddressChange) =>
-        void events.push(`${numberOf(address)} ${after.health} ${after.circuit}`),
-    },
-    sets,
-  );
+  const addressDeps = {
+    ...shared,
+    credentials: new CredentialRegistry({
+      store,
+      clock,
+      tracing: undefined,
+      onPolicyStep: () => {},
+      onBound: () => {},
+      onRotation: () => {},
+      onHealth: () => {},
+      recorder: new FlightRecorder({ clock }),
+    }),
+    checkPace: new CheckPace(clock),
+    onAddress: ({ address, after }: AddressChange) =>
+      void events.push(`${numberOf(address)} ${after.health} ${after.circuit}`),
+  };
+  const addresses = eachAddress(options).map((each) => new UpstreamAddress(each, addressDeps, sets));
   const upstream = new Upstream(
     options,
     {
@@ -166,12 +166,12 @@ function openScene(
       onEgress: ({ address, status }: EgressNews) => void events.push(`${address} ${status}`),
       ...deps,
     },
-    addresses.all,
+    addresses,
     undefined,
   );
   // So that no request waits while another one tests them.
   for (const { name } of sets)
-    for (const address of addresses.all) {
+    for (const address of addresses) {
       const health = address.credential(name)?.versions.inUse.health;
       health?.accept(health.attempt());
     }
@@ -210,7 +210,6 @@ function openScene(
   };
   return {
     upstream,
-    addresses,
     clock,
     events,
     memory,

@@ -381,8 +381,7 @@ describe('a request that ends', () => {
     const ended: string[] = [];
     const sending = scene.send().then(() => ended.push('request'));
     await until(() => held.length === 1);
-    const { addresses, upstream } = scene;
-    const closing = addresses.close(upstream.close()).then(() => ended.push('upstream'));
+    const closing = scene.upstream.close().then(() => ended.push('upstream'));
     held[0]?.end();
     await Promise.all([sending, closing]);
     expect(ended).toEqual(['request', 'upstream']);
@@ -478,7 +477,7 @@ describe('with several local addresses', () => {
     jest.advanceTimersByTime(5_000);
     await turn();
     expect(scene.events.slice(2)).toEqual(['127.0.0.2 in-use', '127.0.0.3 standby']);
-    await scene.addresses.close(scene.upstream.close());
+    await scene.upstream.close();
     jest.advanceTimersByTime(5_000);
     await turn();
     expect(asked).toEqual(['127.0.0.2', '127.0.0.3', '127.0.0.2', '127.0.0.3']);
@@ -516,9 +515,9 @@ describe('with several local addresses', () => {
     const egress = egressOf('127.0.0.2', '127.0.0.3');
     const origins = [await listen(refusing), await listen(refusing)];
     const scene = open({ origins, egress, outcomes: [UNREGISTERED] }, { deps: { isPresent } });
-    failTwice(scene.addresses.all[2]);
+    failTwice(scene.upstream.addresses[2]);
     expect(await scene.sendFrom()).toBe('200 from 127.0.0.3');
-    expect(scene.addresses.all.map(({ exchanges }) => exchanges)).toEqual([1, 0, 2, 1]);
+    expect(scene.upstream.addresses.map(({ exchanges }) => exchanges)).toEqual([1, 0, 2, 1]);
   });
 
   test('a request that the host cannot send is refused where no address of the upstream admits it', async () => {
@@ -526,48 +525,52 @@ describe('with several local addresses', () => {
     const egress = egressOf('192.0.2.1', '127.0.0.3');
     const origins = [await listen(serving()), await listen(serving())];
     const scene = open({ origins, egress }, { deps: { isPresent } });
-    for (const address of scene.addresses.all.slice(2)) failTwice(address);
+    for (const address of scene.upstream.addresses.slice(2)) failTwice(address);
     expect(await scene.send()).toBe(OPEN);
     // The other address of the upstream is no way out.
-    expect(scene.addresses.all.map(({ exchanges }) => exchanges)).toEqual([1, 0, 2, 2]);
+    expect(scene.upstream.addresses.map(({ exchanges }) => exchanges)).toEqual([1, 0, 2, 2]);
   });
 });
 
 describe('credentials', () => {
-  test('are those that were given, and one that is offered is used at once', async () => {
+  test('are those that were given, and one that is new is used at once', async () => {
     const scene = open({ origins: [await listen(serving()), await closedPort()] });
-    const { addresses } = scene;
-    expect([addresses.uses('c'), addresses.uses('other')]).toEqual([true, false]);
+    const { addresses } = scene.upstream;
+    const used = (): (readonly string[])[] =>
+      addresses.map(({ credentials }) => credentials.map(({ credential }) => credential));
+    expect(used()).toEqual([['c'], ['c']]);
     await expect(scene.send({ credential: 'other' })).rejects.toThrow('deployment d has no credential other');
-    addresses.offer(setOf('other', '7'));
+    for (const address of addresses) address.use(setOf('other', '7'));
     expect(await scene.send({ credential: 'other' })).toBe(200);
-    expect(addresses.has({ credential: 'other', version: '7' })).toBe(true);
-    expect(addresses.has({ credential: 'other', version: '8' })).toBe(false);
-    expect(addresses.has({ credential: 'none', version: '7' })).toBe(false);
-    addresses.keepOnly(new Set(['other']));
-    expect([addresses.uses('c'), addresses.uses('other')]).toEqual([false, true]);
+    expect(addresses[0]?.has({ credential: 'other', version: '7' })).toBe(true);
+    expect(addresses[0]?.has({ credential: 'other', version: '8' })).toBe(false);
+    expect(addresses[0]?.has({ credential: 'none', version: '7' })).toBe(false);
+    for (const address of addresses) address.keepOnly(new Set(['other']));
+    expect(used()).toEqual([['other'], ['other']]);
   });
 
   test('have versions, of which another one is promoted at every address', async () => {
     const scene = open({ origins: [await closedPort(), await closedPort()] });
-    const { addresses } = scene;
+    const { addresses } = scene.upstream;
     const second = setOf('c', '2');
-    addresses.offer({ ...setOf(), next: second.current });
+    for (const address of addresses) address.offer({ ...setOf(), next: second.current });
     const states = () =>
-      addresses.all.map(({ credentials }) =>
+      addresses.map(({ credentials }) =>
         credentials.map(({ credential, version, state, inUse, serves, rejected }) =>
           [credential, version, state, inUse, serves, rejected].join(' '),
         ),
       );
     const before = ['c 1 in-use true true false', 'c 2 candidate false true false'];
     expect(states()).toEqual([before, before]);
-    addresses.promote({ credential: 'c', version: '2' });
-    addresses.promote({ credential: 'none', version: '2' });
+    for (const address of addresses) {
+      address.promote({ credential: 'c', version: '2' });
+      address.promote({ credential: 'none', version: '2' });
+    }
     const after = ['c 2 in-use true true false', 'c 1 fallback false true false'];
     expect(states()).toEqual([after, after]);
-    const [address] = addresses.all;
+    const [address] = addresses;
     expect(address?.pools.map(({ policy }) => policy)).toEqual(['shared']);
-    addresses.offer({ ...second, current: setOf('c', '3').current });
+    for (const address of addresses) address.offer({ ...second, current: setOf('c', '3').current });
     address
       ?.credential('c')
       ?.versions.all.slice(1)
@@ -579,32 +582,33 @@ describe('credentials', () => {
 
   test('begin with the nonces that other processes share, and leave theirs at the end', async () => {
     const store = new MemoryChallengeStore();
-    const { addresses, upstream } = open({ origins: [await closedPort()] }, { store });
-    const [address] = addresses.all;
+    const { upstream } = open({ origins: [await closedPort()] }, { store });
+    const [address] = upstream.addresses;
     const key = address?.credential('c')?.versions.inUse.key ?? '';
     await store.replace(key, undefined, aged('n'), 60_000);
-    await addresses.restore();
+    await address?.restore();
     expect(address?.pools.map(({ known }) => known?.challenge.nonce)).toEqual(['n']);
-    await addresses.close(upstream.close());
+    await upstream.close();
     expect(address?.pools).toEqual([]);
   });
 
-  test('that are offered begin with shared nonces, and those that are dropped leave theirs', async () => {
+  test('that are new begin with shared nonces, and those that are dropped leave theirs', async () => {
     const store = new MemoryChallengeStore();
-    const { addresses } = open({ origins: [await closedPort(), await closedPort()] }, { store });
-    const versionOf = (name: string) => addresses.all[0]?.credential(name)?.versions.inUse;
-    addresses.offer(setOf('other', '7'));
+    const { upstream } = open({ origins: [await closedPort(), await closedPort()] }, { store });
+    const { addresses } = upstream;
+    const versionOf = (name: string) => addresses[0]?.credential(name)?.versions.inUse;
+    for (const address of addresses) address.use(setOf('other', '7'));
     const key = versionOf('other')?.key ?? '';
-    addresses.keepOnly(new Set(['c']));
+    for (const address of addresses) address.keepOnly(new Set(['c']));
     await turns();
-    expect(addresses.all.map(({ pools }) => pools.length)).toEqual([1, 1]);
+    expect(addresses.map(({ pools }) => pools.length)).toEqual([1, 1]);
     await store.park(key, parked('n', 3), 60_000);
-    addresses.offer(setOf('other', '7'));
+    for (const address of addresses) address.use(setOf('other', '7'));
     await turns();
     const nonces = (): (string | undefined)[] | undefined =>
-      addresses.all[0]?.pools.map(({ known }) => known?.challenge.nonce);
+      addresses[0]?.pools.map(({ known }) => known?.challenge.nonce);
     expect(nonces()).toEqual([undefined, 'n']);
-    addresses.keepOnly(new Set(['c']));
+    for (const address of addresses) address.keepOnly(new Set(['c']));
     await turns();
     expect([nonces(), await store.take(key)]).toMatchObject([[undefined], { challenge: { nonce: 'n' } }]);
   });
@@ -640,7 +644,7 @@ describe('checks', () => {
     await until(() => ended.seen.checks > 1 && other.seen.checks > 1);
     expect(ended.events).toEqual(['1 failing closed']);
     expect(ended.upstream.preferred.state.reason).toContain('500');
-    await ended.addresses.close(ended.upstream.close());
+    await ended.upstream.close();
     const othersMore = async (): Promise<void> => {
       const { checks } = other.seen;
       await until(() => other.seen.checks > checks + 3);

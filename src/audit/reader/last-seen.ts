@@ -2,7 +2,6 @@ import { join } from 'node:path';
 import { headOf, linesOf } from '../line.ts';
 import { segmentsToRead } from './newest-first.ts';
 import { type ReadOptions, type SealedBlock, sealedBlocks } from './sealed-blocks.ts';
-import { rawText } from './usage-lines.ts';
 
 export interface LastSeenOptions extends ReadOptions {
   /** Ids of clients, with the names of their API keys as the log has them. */
@@ -48,7 +47,7 @@ export async function findLastSeen(options: LastSeenOptions): Promise<LastSeenRe
 
 interface SeenKey {
   readonly name: string;
-  /** The name with its closing quote, as a line has it. */
+  /** As `textOf` has it. */
   readonly text: string;
   time: string;
 }
@@ -73,7 +72,7 @@ class Seen {
     this.#since = since;
     const entries = Array.from(clients, ([id, names]): [string, SeenClient] => [
       id,
-      { time: '', keys: names.map((name) => ({ name, text: `${rawText(name)}"`, time: '' })) },
+      { time: '', keys: names.map((name) => ({ name, text: textOf(name), time: '' })) },
     ]);
     this.#clients = new Map(entries);
   }
@@ -95,12 +94,12 @@ class Seen {
     return true;
   }
 
-  /** Reads a block from its end, so that few batches need a check. */
-  take({ bytes, admits }: SealedBlock): void {
+  /** Reads a block from its end, so that few lines are newer than what was found. */
+  take({ bytes }: SealedBlock): void {
     for (const [start, end] of [...linesOf(bytes)].reverse()) {
       const time = this.#timeOf(bytes, start);
-      const found = time === '' ? NOTHING : this.#newerThan(time, bytes.toString('latin1', start, end));
-      if (found.length > 0 && admits(start)) for (const each of found) each.time = time;
+      if (time === '') continue;
+      for (const each of this.#newerThan(time, bytes.toString('latin1', start, end))) each.time = time;
     }
   }
 
@@ -125,6 +124,11 @@ class Seen {
 }
 
 const NOTHING = [] as const;
+
+/** A name with its closing quote, one character for each byte. */
+function textOf(name: string): string {
+  return Buffer.from(JSON.stringify(name).slice(1)).toString('latin1');
+}
 
 function keyOf({ keys }: SeenClient, line: string): SeenKey | undefined {
   const at = line.lastIndexOf(KEY);

@@ -2,6 +2,7 @@ import { once } from 'node:events';
 import { platform, setPriority } from 'node:os';
 import { type MessagePort, parentPort, workerData } from 'node:worker_threads';
 import { BufferGc } from '../../base/buffer-gc.ts';
+import { ignoreSystemError } from '../../base/expected-errors.ts';
 import { findingText } from '../findings.ts';
 import { searchPage } from './newest-first.ts';
 import { PseudonymReader } from './pseudonym-reader.ts';
@@ -29,12 +30,21 @@ class ExportTimeout extends Error {}
 
 // This module runs in the thread of search-thread.ts.
 if (parentPort !== null) {
-  // Elsewhere this would set the priority of the whole process.
-  if (platform() === 'linux') setPriority(NICENESS);
+  yieldToRequests();
   const { scope, task } = workerData as { scope: ThreadScope; task: SearchTask };
   if (task.kind === 'page') await sendPage(parentPort, scope, task);
   else if (task.kind === 'usage') await sendUsage(parentPort, scope, task);
   else await sendExport(parentPort, scope, task);
+}
+
+function yieldToRequests(): void {
+  try {
+    // Elsewhere this would set the priority of the whole process.
+    if (platform() === 'linux') setPriority(NICENESS);
+  } catch (error) {
+    // A sandbox can forbid it, as the unit of systemd does.
+    ignoreSystemError(error);
+  }
 }
 
 async function sendPage(port: MessagePort, scope: ThreadScope, task: PageTask): Promise<void> {

@@ -1,16 +1,13 @@
 import { ownEntry } from '../../base/own-entry.ts';
 import { count } from '../../base/units.ts';
-import { csvLine } from './query.ts';
-import type { UsageCounts, UsageDay, UsageRow } from './results.ts';
-import {
-  copyOf,
-  itemsIn,
-  NAME_FIELDS,
-  type NameField,
-  plainText,
-  rawText,
-  type ScannedAccess,
-} from './usage-lines.ts';
+import { isPseudonym } from '../pseudonym.ts';
+import { csvLine, type FoundRequest } from './query.ts';
+import type { AccessLine, UsageCounts, UsageDay, UsageRow } from './results.ts';
+
+/** The fields by which requests can be grouped, apart from their status. */
+const NAME_FIELDS = ['client', 'deployment', 'site', 'operation', 'credential', 'address'] as const;
+
+type NameField = (typeof NAME_FIELDS)[number];
 
 /** The fields by which usage is grouped. */
 export const USAGE_FIELDS = [...NAME_FIELDS, 'status'] as const;
@@ -35,7 +32,7 @@ export function usageFields(text: string): UsageField[] {
 const MAX_GROUPS = 50_000;
 /** Where no operation says which parameters are lists of identifiers. */
 const DEFAULT_LISTS = ['ids'];
-export const DAY_MS = 86_400_000;
+const DAY_MS = 86_400_000;
 
 /** Names of the parameters that are quoted lists, by operation, by deployment. */
 export type IdentifierLists = Readonly<Record<string, Readonly<Record<string, readonly string[]>>>>;
@@ -82,9 +79,8 @@ export interface UsageTableOptions {
   readonly maxRows?: number;
 }
 
-/** A request whose group is known. */
-export interface CountedRequest {
-  readonly group: Group;
+/** What is counted of a request. */
+interface CountedRequest {
   /** Days since 1970, in UTC. */
   readonly day: number;
   readonly identifiers: number;
@@ -206,7 +202,6 @@ export class UsageTable {
   readonly #total = new Group([]);
   readonly #other = new Group([]);
   readonly #daily = new Map<number, Counts>();
-  readonly #members = new Map<string, readonly (readonly [name: string, member: string])[]>();
   readonly #namesOnly = new Set<string>();
 
   constructor({ by, lists, maxGroups = MAX_GROUPS, maxRows = maxGroups }: UsageTableOptions) {
@@ -218,50 +213,29 @@ export class UsageTable {
     this.#maxRows = maxRows;
   }
 
-  /** The group of a request; with a group by status, that of its other fields. */
-  groupOf(scan: ScannedAccess): Group {
-    let key = '';
-    for (const field of this.#names) key += `${scan[field]}\n`;
-    const known = this.#groups.get(key);
-    if (known !== undefined) return known;
-    if (this.#groups.size >= this.#maxGroups) return this.#other;
-    const group = new Group(this.#names.map((field) => plainText(scan[field])));
-    this.#groups.set(copyOf(key), group);
-    if (this.#statusAt === -1) this.#all.push(group);
-    return group;
-  }
-
-  /** The identifiers of a request, as far as they are recorded. */
-  identifiersOf({ deployment, operation, parameters, cut }: ScannedAccess): {
-    identifiers: number;
-    isUncounted: boolean;
-  } {
-    let identifiers = 0;
-    let isUncounted = cut;
-    for (const [name, member] of this.#membersOf(deployment, operation)) {
-      const items = itemsIn(parameters, member);
-      identifiers += Math.max(0, items);
-      if (items >= 0) continue;
-      isUncounted = true;
-      if (items === -1) this.#namesOnly.add(name);
-    }
-    return { identifiers, isUncounted };
-  }
-
-  add(request: CountedRequest): void {
-    const { day, status } = request;
+  add({ access, outcome }: FoundRequest): void {
+    const { status } = outcome ?? access;
+    const bytes = Object(outcome?.bytes) as Readonly<Record<string, unknown>>;
+    const day = Math.floor(Date.parse(access.time) / DAY_MS) || 0;
+    const ids = this.#identifiersOf(access);
+    // Of a segment whose key is not at hand, anybody may have written the record.
+    const request = {
+      ...ids,
+      day,
+      status,
+      bytesIn: Number(bytes['in']) || 0,
+      bytesOut: Number(bytes['out']) || 0,
+    };
     let daily = this.#daily.get(day);
     if (daily === undefined) {
       daily = new Counts();
       this.#daily.set(day, daily);
     }
     daily.add(request);
-    for (const group of [
-      this.#statusAt === -1 ? request.group : this.#partOf(request.group, status),
-      this.#total,
-    ]) {
-      group.add(request);
-      group.days.add(day);
+    const group = this.#groupOf(access);
+    for (const each of [this.#statusAt === -1 ? group : this.#partOf(group, status), this.#total]) {
+      each.add(request);
+      each.days.add(day);
     }
   }
 
@@ -283,6 +257,19 @@ export class UsageTable {
     };
   }
 
+  /** The group of a request; with a group by status, that of its other fields. */
+  #groupOf(access: AccessLine): Group {
+    const values = this.#names.map((field) => fieldOf(access, field));
+    const key = JSON.stringify(values);
+    const known = this.#groups.get(key);
+    if (known !== undefined) return known;
+    if (this.#groups.size >= this.#maxGroups) return this.#other;
+    const group = new Group(values);
+    this.#groups.set(key, group);
+    if (this.#statusAt === -1) this.#all.push(group);
+    return group;
+  }
+
   #partOf(group: Group, status: number): Group {
     const known = group.byStatus?.get(status);
     if (known !== undefined) return known;
@@ -294,17 +281,32 @@ export class UsageTable {
     return part;
   }
 
-  #membersOf(deployment: string, operation: string): readonly (readonly [name: string, member: string])[] {
-    const key = `${deployment}\n${operation}`;
-    const known = this.#members.get(key);
-    if (known !== undefined) return known;
-    const operations = ownEntry(this.#lists, plainText(deployment)) ?? {};
-    const named = ownEntry(operations, plainText(operation)) ?? [];
-    const names = named.length === 0 ? DEFAULT_LISTS : named;
-    const members = names.map((name) => [name, `"${rawText(name)}":`] as const);
-    if (this.#members.size < this.#maxGroups) this.#members.set(copyOf(key), members);
-    return members;
+  /** The identifiers of a request, as far as they are recorded. */
+  #identifiersOf({ deployment, operation, parameters, cut = false }: AccessLine) {
+    const named = ownEntry(ownEntry(this.#lists, deployment) ?? {}, operation) ?? [];
+    let identifiers = 0;
+    let isUncounted = cut;
+    for (const name of named.length === 0 ? DEFAULT_LISTS : named) {
+      const value = ownEntry(parameters, name);
+      if (value === null) this.#namesOnly.add(name);
+      const lists = [value ?? []].flat();
+      // A pseudonym is left if its key is not at hand.
+      isUncounted ||= value === null || lists.some(isPseudonym);
+      for (const list of lists) if (!isPseudonym(list)) identifiers += itemsIn(list);
+    }
+    return { identifiers, isUncounted };
   }
+}
+
+function fieldOf(access: AccessLine, field: NameField): string {
+  return field === 'credential' ? (access.credential?.name ?? '') : access[field];
+}
+
+/** Items in quotes; without quotes, items between commas. A malformed list has some, too: it was passed on. */
+function itemsIn(list: string): number {
+  const quotes = list.split("'").length - 1;
+  if (quotes > 0) return Math.ceil(quotes / 2);
+  return list === '' ? 0 : list.split(',').length;
 }
 
 function byRequests(a: Group, b: Group): number {

@@ -102,6 +102,7 @@ describe('requests of browsers', () => {
       ['POST /echo', 'Origin: http://gateway.internal'],
       ['POST /echo', 'Origin: https://gateway.internal:8080'],
       ['POST /echo', 'Origin: http://user@gateway.internal:8080'],
+      ['POST /echo', 'Origin: http://[fe80::1%25eth0]:8080'],
       ['POST /echo', 'Origin: http://gateway.internal:8080', 'Origin: http://gateway.internal:8080'],
     ])('is refused %s with %s', async (line, ...headers) => {
       expect(await outcome(clients().gateway, line, HOST, 'Content-Length: 0', ...headers)).toBe(
