@@ -1,4 +1,4 @@
-import { readdirSync, readFileSync } from 'node:fs';
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type Plugin, rolldown } from 'rolldown';
@@ -45,13 +45,6 @@ function typesOfPages(types: Readonly<Record<string, { readonly charset?: string
   );
 }
 
-/** What several commands share is in few files: each takes half a millisecond to load, and more to parse. */
-const CHUNKS = {
-  groups: [
-    { name: 'shared', test: /./, minShareCount: 2, entriesAware: true, entriesAwareMergeThreshold: 60_000 },
-  ],
-};
-
 /**
  * Writes the program of a checkout into few files in `folder`, which is two folders below that of package.json, because
  * a process would spend more time loading a thousand modules than on all else of its start. Packages that package.json
@@ -69,15 +62,15 @@ export async function buildProgram(checkout: string, folder: string): Promise<vo
   const { output } = await build.write({
     dir: folder,
     entryFileNames: '[name].js',
-    codeSplitting: CHUNKS,
-    // Otherwise the names of all commands that share it.
-    chunkFileNames: ({ name }) => `${name.startsWith('shared') ? 'shared' : '[name]'}-[hash].js`,
+    chunkFileNames: '[name]-[hash].js',
     // Those of packages are for their callers; licences have their own file.
     comments: false,
     sourcemap: true,
     // With them, the package would be twice as large.
     sourcemapExcludeSources: true,
   });
+  for (const file of output)
+    if (file.type === 'chunk') writeFileSync(join(folder, file.fileName), inAscii(file.code));
   const modules = output.flatMap((file) => (file.type === 'chunk' ? file.moduleIds : []));
   await writeFile(join(folder, 'licences.txt'), licencesOf(modules));
   // Not bundled: it has to start on a Node.js that cannot read the rest.
@@ -85,6 +78,12 @@ export async function buildProgram(checkout: string, folder: string): Promise<vo
   await writeFile(join(folder, 'digest-gateway.js'), entry.replace('./main.ts', './main.js'), {
     mode: 0o755,
   });
+}
+
+/** With one character beyond Latin-1, V8 keeps two bytes for each of a file. Lines and most columns stay as they are. */
+function inAscii(code: string): string {
+  const escaped = (unit: string): string => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`;
+  return code.replace(/[\u0080-\uffff]/g, escaped);
 }
 
 /** Returns the notices that the licences of the packages of these modules ask for. */
