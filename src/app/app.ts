@@ -264,7 +264,7 @@ function auditLogAccess(
   return {
     directory: options.directory,
     keys: [keys],
-    keysDirectory: () => active().audit?.pseudonyms?.keysDirectory,
+    keysDirectory: options.pseudonyms?.keysDirectory,
     recorded: (criterion) => audit.recordedCriterion(criterion),
     lists: () => identifierLists(active().config.deployments),
     record: (event, details) => audit.admin(event, details),

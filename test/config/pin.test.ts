@@ -110,3 +110,31 @@ test('names the keys, never a value', () => {
   expect(keysThatNeedRestart(running, next)).toEqual(['control.port']);
   expect(keysThatNeedRestart(running, running)).toEqual([]);
 });
+
+test('of pseudonyms, a reload changes the fields alone', async () => {
+  const withPseudonyms = (text: string): Promise<AppSetup> =>
+    setupOf(
+      served(
+        `${CREDENTIALS}\n${DEPLOYMENTS}\naudit: { directory: d, keyFile: k, parameters: [ids], pseudonyms: ${text} }`,
+      ),
+    );
+  const running = await withPseudonyms('{ keysDirectory: one, fields: [address] }');
+  const next = await withPseudonyms('{ keysDirectory: two, per: client, fields: [parameters.ids] }');
+  const { setup, needsRestart } = pin(running, next);
+  expect(needsRestart).toEqual(['audit.pseudonyms.keysDirectory', 'audit.pseudonyms.per']);
+  const { keysDirectory } = running.config.audit?.pseudonyms ?? {};
+  const used = { keysDirectory, fields: ['parameters.ids'], per: 'month' };
+  expect(setup.config.audit?.pseudonyms).toEqual(used);
+  const without = await setupOf(
+    served(`${CREDENTIALS}\n${DEPLOYMENTS}\naudit: { directory: d, keyFile: k, parameters: [ids] }`),
+  );
+  const [added, removed] = [pin(without, next), pin(setup, without)];
+  expect([added.needsRestart, added.setup.config.audit?.pseudonyms]).toEqual([
+    ['audit.pseudonyms'],
+    undefined,
+  ]);
+  expect([removed.needsRestart, removed.setup.config.audit?.pseudonyms]).toEqual([
+    ['audit.pseudonyms'],
+    used,
+  ]);
+});
