@@ -4,13 +4,16 @@ import { isPseudonym } from '../pseudonym.ts';
 import { csvLine, type FoundRequest } from './query.ts';
 import type { AccessLine, UsageCounts, UsageDay, UsageRow } from './results.ts';
 
-/** The fields by which requests can be grouped, apart from their status. */
-const NAME_FIELDS = ['client', 'deployment', 'site', 'operation', 'credential', 'address'] as const;
-
-type NameField = (typeof NAME_FIELDS)[number];
-
 /** The fields by which usage is grouped. */
-export const USAGE_FIELDS = [...NAME_FIELDS, 'status'] as const;
+export const USAGE_FIELDS = [
+  'client',
+  'deployment',
+  'site',
+  'operation',
+  'credential',
+  'address',
+  'status',
+] as const;
 
 /** The grouping where none is given. */
 export const DEFAULT_FIELDS = 'client,site,operation,credential';
@@ -171,8 +174,6 @@ class Days {
 class Group extends Counts {
   readonly values: readonly string[];
   readonly days = new Days();
-  /** Its parts by status; undefined unless usage is grouped by it. */
-  byStatus: Map<number, Group> | undefined;
 
   constructor(values: readonly string[]) {
     super();
@@ -192,13 +193,10 @@ class Group extends Counts {
 /** The groups, and what is counted of each. */
 export class UsageTable {
   readonly #by: readonly UsageField[];
-  readonly #names: readonly NameField[];
-  readonly #statusAt: number;
   readonly #maxGroups: number;
   readonly #maxRows: number;
   readonly #lists: IdentifierLists;
   readonly #groups = new Map<string, Group>();
-  readonly #all: Group[] = [];
   readonly #total = new Group([]);
   readonly #other = new Group([]);
   readonly #daily = new Map<number, Counts>();
@@ -206,8 +204,6 @@ export class UsageTable {
 
   constructor({ by, lists, maxGroups = MAX_GROUPS, maxRows = maxGroups }: UsageTableOptions) {
     this.#by = by;
-    this.#names = by.filter((field) => field !== 'status');
-    this.#statusAt = by.indexOf('status');
     this.#lists = lists;
     this.#maxGroups = maxGroups;
     this.#maxRows = maxRows;
@@ -232,21 +228,20 @@ export class UsageTable {
       this.#daily.set(day, daily);
     }
     daily.add(request);
-    const group = this.#groupOf(access);
-    for (const each of [this.#statusAt === -1 ? group : this.#partOf(group, status), this.#total]) {
-      each.add(request);
-      each.days.add(day);
+    for (const group of [this.#groupOf(access, status), this.#total]) {
+      group.add(request);
+      group.days.add(day);
     }
   }
 
   /** The result, after which nothing may be added. */
   usage(): Usage {
-    const rest = this.#all.sort(byRequests).splice(this.#maxRows);
-    for (const group of rest) this.#other.merge(group);
+    const groups = [...this.#groups.values()].sort(byRequests);
+    for (const group of groups.splice(this.#maxRows)) this.#other.merge(group);
     const daily = [...this.#daily].sort(([a], [b]) => a - b);
     return {
       by: this.#by,
-      rows: this.#all.map(({ row }) => row),
+      rows: groups.map(({ row }) => row),
       other: this.#other.requests === 0 ? undefined : this.#other.row,
       total: this.#total.row,
       daily: daily.map(([day, { counts }]) => ({
@@ -257,28 +252,15 @@ export class UsageTable {
     };
   }
 
-  /** The group of a request; with a group by status, that of its other fields. */
-  #groupOf(access: AccessLine): Group {
-    const values = this.#names.map((field) => fieldOf(access, field));
+  #groupOf(access: AccessLine, status: number): Group {
+    const values = this.#by.map((field) => fieldOf(access, status, field));
     const key = JSON.stringify(values);
     const known = this.#groups.get(key);
     if (known !== undefined) return known;
     if (this.#groups.size >= this.#maxGroups) return this.#other;
     const group = new Group(values);
     this.#groups.set(key, group);
-    if (this.#statusAt === -1) this.#all.push(group);
     return group;
-  }
-
-  #partOf(group: Group, status: number): Group {
-    const known = group.byStatus?.get(status);
-    if (known !== undefined) return known;
-    if (group === this.#other || this.#all.length >= this.#maxGroups) return this.#other;
-    const part = new Group(group.values.toSpliced(this.#statusAt, 0, String(status)));
-    group.byStatus ??= new Map();
-    group.byStatus.set(status, part);
-    this.#all.push(part);
-    return part;
   }
 
   /** The identifiers of a request, as far as they are recorded. */
@@ -298,7 +280,9 @@ export class UsageTable {
   }
 }
 
-function fieldOf(access: AccessLine, field: NameField): string {
+/** `status`: that with which the response ended. */
+function fieldOf(access: AccessLine, status: number, field: UsageField): string {
+  if (field === 'status') return String(status);
   return field === 'credential' ? (access.credential?.name ?? '') : access[field];
 }
 
