@@ -1,5 +1,5 @@
 import { timingSafeEqual } from 'node:crypto';
-import { getOrInsert } from '../base/get-or-insert.ts';
+import { getOrInsert } from '../base/maps.ts';
 import { type AlgorithmName, algorithms, type HashName, hashOf, wireText } from './hashes.ts';
 import type { Account } from './settings.ts';
 
