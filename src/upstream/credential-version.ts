@@ -185,8 +185,9 @@ export class CredentialVersion {
    */
   async detach(transport: Transport): Promise<void> {
     this.#accounts.delete(transport);
+    const used = new Set(Array.from(this.#accounts.values(), ({ pool }) => pool));
     for (const [settings, pool] of this.#pools) {
-      if (this.#accounts.values().some((account) => account.pool === pool)) continue;
+      if (used.has(pool)) continue;
       this.#pools.delete(settings);
       await pool.handOver();
     }
