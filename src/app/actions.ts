@@ -4,7 +4,7 @@ import { messageOf } from '../base/error-code.ts';
 import type { Log } from '../base/log.ts';
 import { ownEntry } from '../base/maps.ts';
 import { count } from '../base/units.ts';
-import type { ActionName, CredentialResultView, FindingView } from '../control/action-view.ts';
+import type { ActionName, FindingView } from '../control/action-view.ts';
 import type { ReloadResult } from '../control/actions.ts';
 import { ControlError } from '../control/control-error.ts';
 import type {
@@ -12,19 +12,17 @@ import type {
   ActionPlan,
   ActionRequest,
   Actor,
-  CredentialCommands,
   GatewayActions,
-  Promotion,
   ProposalEvent,
   ProposedAction,
   Sender,
 } from '../control/gateway-actions.ts';
 import { type Operator, operatorDetails } from '../control/operators.ts';
-import { type CredentialVersionState, statusOf } from '../control/state.ts';
+import { statusOf } from '../control/state.ts';
 import { WORDS } from '../control/words.ts';
 import { examine, type Report } from '../doctor/doctor.ts';
 import type { Finding } from '../doctor/finding.ts';
-import { CredentialActions, type CredentialActionsDeps, type SealedNext } from './credential-actions.ts';
+import { CredentialActions, type CredentialActionsDeps, type VersionRequest } from './credential-actions.ts';
 import { doctorInput } from './deployments.ts';
 import type { ReloadCause } from './reloads.ts';
 
@@ -43,16 +41,18 @@ interface ActionsDeps extends CredentialActionsDeps {
   readonly drain: () => void;
 }
 
-/** A request whose action is recorded with what it finds out before. */
-type RecordedRequest = Exclude<ActionRequest, { readonly action: 'retry' | 'withdraw' }>;
-interface NamedAction {
-  readonly action: ActionName;
-  readonly credential?: string;
+/** An action that is possible now. */
+interface Prepared {
+  readonly plan: () => ActionPlan | Promise<ActionPlan>;
+  /** What its records say of it. */
+  readonly details: Details;
+  readonly act: (actor: Actor) => Promise<ActionOutcome>;
 }
-type VersionRequest = Extract<ActionRequest, { readonly action: 'promote' | 'roll-back' }>;
+
+type Details = Parameters<Audit['adminWritten']>[1] & { readonly action: ActionName };
 
 /** The actions that an operator takes in the console. Each is recorded before it has an effect. */
-export class Actions implements GatewayActions, CredentialCommands {
+export class Actions implements GatewayActions {
   readonly #deps: ActionsDeps;
   readonly #credentials: CredentialActions;
 
@@ -63,39 +63,35 @@ export class Actions implements GatewayActions, CredentialCommands {
 
   async plan(request: ActionRequest): Promise<ActionPlan> {
     this.#check();
-    switch (request.action) {
-      case 'reload':
-        return this.#planReload();
-      case 'drain':
-        return { request, effects: this.#drainEffects() };
-      case 'doctor':
-        return { request, effects: this.#doctorEffects(request.deployment) };
-      case 'promote':
-      case 'roll-back':
-        return this.#planVersion(request, await this.#version(request, request.version));
-      case 'retry':
-        return { request, effects: retryEffects(await this.#credentials.refusedAt(request.credential)) };
-      case 'withdraw':
-        return {
-          request,
-          effects: withdrawEffects(await this.#credentials.withdrawable(request.credential)),
-        };
-    }
+    const { plan } = await this.#prepare(request);
+    return plan();
   }
 
   async perform(request: ActionRequest, actor: Actor): Promise<ActionOutcome> {
-    if (request.action === 'retry') {
-      const { deployments } = await this.#retry(request.credential, actor);
-      return { result: `The credential is accepted again at ${deployments.join(', ')}.`, notes: [] };
+    const { audit, log } = this.#deps;
+    const { by, address } = actor;
+    const person = personDetails(actor);
+    let action: Details = request;
+    // A proposal that was confirmed has its end in any case.
+    let isRecorded = actor.proposal !== undefined;
+    try {
+      const { details, act } = await this.#prepare(request);
+      action = details;
+      this.#check();
+      await this.#write('action', { ...details, by, address, ...person });
+      isRecorded = true;
+      log.info({ ...details, by, address, ...person }, 'action of an operator');
+      const outcome = await act(actor);
+      audit.admin('action-result', { ...details, ...person, result: 'success' });
+      return outcome;
+    } catch (error) {
+      if (isRecorded) {
+        const code = error instanceof ControlError ? error.code : 'action-failed';
+        audit.admin('action-result', { ...action, ...person, result: 'failure', code });
+        log.warn({ action: action.action, code, reason: messageOf(error) }, 'action failed');
+      }
+      throw error;
     }
-    if (request.action === 'withdraw') {
-      const { version, deployments: used } = await this.#withdraw(request.credential, actor);
-      const notes = used.map(
-        (deployment) => `It has become the version in use at ${deployment}, and stays there.`,
-      );
-      return { result: `Version ${version} of ${request.credential} is withdrawn.`, notes };
-    }
-    return this.#recorded(request, actor, () => this.#perform(request, actor));
   }
 
   async note(
@@ -103,117 +99,48 @@ export class Actions implements GatewayActions, CredentialCommands {
     { id, request }: ProposedAction,
     { by, address, operator }: Sender,
   ): Promise<void> {
-    const details = { ...request, proposal: id, by, address, ...operatorDetails(operator) };
-    if (!(await this.#deps.audit.adminWritten(event, details))) throw new ControlError('audit-unavailable');
+    await this.#write(event, { ...request, proposal: id, by, address, ...operatorDetails(operator) });
   }
 
   noteExpired({ id, request }: ProposedAction, proposer: Operator): void {
     this.#deps.audit.admin('action-expired', { ...request, ...proposalDetails({ id, proposer }) });
   }
 
-  async promote(promotion: Promotion, address: string): Promise<CredentialResultView> {
-    const { credential } = promotion;
-    const { version, deployments } = await this.#credentials.promotable(promotion);
-    const action = { action: 'promote', credential, version, deployments } as const;
-    return this.#recorded(action, { by: 'token', address, operator: undefined }, async () => {
-      await this.#credentials.promote(deployments.map((deployment) => ({ deployment, credential, version })));
-      return { result: 'success', credential, version, deployments };
-    });
-  }
-
-  retry(credential: string, address: string): Promise<CredentialResultView> {
-    return this.#retry(credential, { by: 'token', address, operator: undefined });
-  }
-
-  withdraw(credential: string, address: string): Promise<CredentialResultView> {
-    return this.#withdraw(credential, { by: 'token', address, operator: undefined });
-  }
-
-  async #retry(credential: string, actor: Omit<Actor, 'signal'>): Promise<CredentialResultView> {
-    const refused = this.#credentials.refusedAt(credential);
-    const deployments = await this.#closingProposal({ action: 'retry', credential }, actor, refused);
-    const action = { action: 'retry', credential, deployments } as const;
-    return this.#recorded(action, actor, async () => {
-      await this.#credentials.retry(credential, deployments);
-      return { result: 'success', credential, deployments };
-    });
-  }
-
-  async #withdraw(credential: string, actor: Omit<Actor, 'signal'>): Promise<CredentialResultView> {
-    const sealed = this.#credentials.withdrawable(credential);
-    const next = await this.#closingProposal({ action: 'withdraw', credential }, actor, sealed);
-    const { version, entries } = next;
-    const action = { action: 'withdraw', credential, version, entries } as const;
-    return this.#recorded(action, actor, async () => {
-      const deployments = await this.#credentials.withdraw(credential, next);
-      return { result: 'success', credential, version, deployments };
-    });
-  }
-
-  /** Writes a record before an action has an effect, and one of its result. */
-  async #recorded<T>(action: NamedAction, actor: Omit<Actor, 'signal'>, act: () => Promise<T>): Promise<T> {
-    const { audit, log } = this.#deps;
-    const { by, address } = actor;
-    const person = personDetails(actor);
-    const details = { ...action, by, address, ...person };
-    await this.#closingProposal(action, actor, this.#begin(details));
-    log.info(details, 'action of an operator');
-    try {
-      const outcome = await act();
-      audit.admin('action-result', { ...action, ...person, result: 'success' });
-      return outcome;
-    } catch (error) {
-      this.#noteFailure(action, actor, error);
-      throw error;
-    }
-  }
-
-  async #begin(details: Parameters<Audit['adminWritten']>[1]): Promise<void> {
-    this.#check();
-    if (!(await this.#deps.audit.adminWritten('action', details)))
-      throw new ControlError('audit-unavailable');
-  }
-
-  /** Waits for what an action needs before its record. If that fails, a proposal that was confirmed still has its end. */
-  async #closingProposal<T>(
-    action: NamedAction,
-    actor: Omit<Actor, 'signal'>,
-    finding: Promise<T>,
-  ): Promise<T> {
-    try {
-      return await finding;
-    } catch (error) {
-      if (actor.proposal !== undefined) this.#noteFailure(action, actor, error);
-      throw error;
-    }
-  }
-
-  #noteFailure(action: NamedAction, actor: Omit<Actor, 'signal'>, error: unknown): void {
-    const { audit, log } = this.#deps;
-    const code = error instanceof ControlError ? error.code : 'action-failed';
-    audit.admin('action-result', { ...action, ...personDetails(actor), result: 'failure', code });
-    log.warn({ action: action.action, code, reason: messageOf(error) }, 'action failed');
+  /** @throws ControlError if it cannot be recorded */
+  async #write(event: 'action' | ProposalEvent, details: Details): Promise<void> {
+    if (!(await this.#deps.audit.adminWritten(event, details))) throw new ControlError('audit-unavailable');
   }
 
   #check(): void {
     if (this.#deps.isDraining()) throw new ControlError('gateway-draining');
   }
 
-  #perform(request: RecordedRequest, actor: Actor): Promise<ActionOutcome> {
+  /** @throws ControlError if the action is not possible now */
+  async #prepare(request: ActionRequest): Promise<Prepared> {
     switch (request.action) {
       case 'reload':
-        return this.#reload(actor, request.files);
-      case 'drain':
-        return Promise.resolve({
-          result: 'The gateway is shutting down.',
-          notes: [],
-          afterwards: () => this.#deps.drain(),
-        });
-      case 'doctor':
-        return this.#examine(request.deployment, actor);
+        return {
+          plan: () => this.#planReload(),
+          details: request,
+          act: (actor) => this.#reload(actor, request.files),
+        };
+      case 'drain': {
+        const drained = { result: 'The gateway is shutting down.', notes: [] };
+        const act = async () => ({ ...drained, afterwards: () => this.#deps.drain() });
+        return { plan: () => ({ request, effects: this.#drainEffects() }), details: request, act };
+      }
+      case 'doctor': {
+        const effects = this.#doctorEffects(request.deployment);
+        const act = (actor: Actor) => this.#examine(request.deployment, actor);
+        return { plan: () => ({ request, effects }), details: request, act };
+      }
       case 'promote':
       case 'roll-back':
-        return this.#promote(request);
+        return this.#prepareVersion(request);
+      case 'retry':
+        return this.#prepareRetry(request.credential);
+      case 'withdraw':
+        return this.#prepareWithdrawal(request.credential);
     }
   }
 
@@ -281,44 +208,74 @@ export class Actions implements GatewayActions, CredentialCommands {
     };
   }
 
-  /** Finds a version of a credential. `version` undefined: the first one that is kept as fallback. */
-  async #version(
-    { deployment, credential }: VersionRequest,
-    version: string | undefined,
-  ): Promise<CredentialVersionState> {
-    const { deployments } = await this.#deps.state();
-    const found = deployments.find(({ name }) => name === deployment);
-    const versions = found?.credentials.filter((each) => each.credential === credential) ?? [];
-    if (versions.length === 0) throw new ControlError('target-unknown');
-    if (version === undefined) {
-      const fallback = versions.find(({ state }) => state === 'fallback');
-      if (fallback === undefined) throw new ControlError('no-fallback');
-      return fallback;
-    }
-    const chosen = versions.find((each) => each.version === version);
-    if (chosen === undefined) throw new ControlError('target-unknown');
-    if (chosen.state === 'in-use') throw new ControlError('version-in-use');
-    return chosen;
-  }
-
-  #planVersion(request: VersionRequest, chosen: CredentialVersionState): ActionPlan {
-    const { deployment, credential } = request;
-    const { version } = chosen;
-    const status = WORDS.credential[statusOf(chosen)];
+  async #prepareVersion(request: VersionRequest): Promise<Prepared> {
+    const { action, credential, deployment } = request;
+    const { version, deployments, state } = await this.#credentials.usable(request);
+    const at = deployments.join(', ');
+    const effects = [
+      `The gateway tests version ${version} of ${credential}, which is ${WORDS.credential[statusOf(state)]}, at ${at} with a request of its own.`,
+      'If the upstream accepts it, every request from then on uses it, in all workers of this gateway. Otherwise nothing changes.',
+      'The version that is in use now is kept as fallback, and is used again if the upstream refuses this one.',
+      'It holds until a restart, which starts with the current version of the configuration. Other replicas choose for themselves.',
+    ];
     return {
-      request: { ...request, version },
-      effects: [
-        `The gateway tests version ${version} of ${credential}, which is ${status}, at ${deployment} with a request of its own.`,
-        'If the upstream accepts it, every request from then on uses it, in all workers of this gateway. Otherwise nothing changes.',
-        'The version that is in use now is kept as fallback, and is used again if the upstream refuses this one.',
-        'It holds until a restart, which starts with the current version of the configuration. Other replicas choose for themselves.',
-      ],
+      plan: () => ({ request: { ...request, version }, effects }),
+      details: {
+        action,
+        credential,
+        version,
+        ...(deployment === undefined ? { deployments } : { deployment }),
+      },
+      act: async () => {
+        await this.#credentials.promote(
+          deployments.map((each) => ({ deployment: each, credential, version })),
+        );
+        const result = `Version ${version} of ${credential} is in use at ${at}.`;
+        return { result, notes: [], at: { version, deployments } };
+      },
     };
   }
 
-  async #promote({ deployment, credential, version = '' }: VersionRequest): Promise<ActionOutcome> {
-    await this.#credentials.promote([{ deployment, credential, version }]);
-    return { result: `Version ${version} of ${credential} is in use at ${deployment}.`, notes: [] };
+  async #prepareRetry(credential: string): Promise<Prepared> {
+    const action = 'retry';
+    const deployments = await this.#credentials.refusedAt(credential);
+    const at = deployments.join(', ');
+    const effects = [
+      `The gateway asks ${at} with requests of its own whether a version of the credential is accepted.`,
+      'If one is, every request from then on uses it, in all workers of this gateway.',
+      'Each version that is still refused is a failed login there. A minute has no more of them than digest.attemptsWhenRefused allows.',
+    ];
+    return {
+      plan: () => ({ request: { action, credential }, effects }),
+      details: { action, credential, deployments },
+      act: async () => {
+        await this.#credentials.retry(credential, deployments);
+        return { result: `The credential is accepted again at ${at}.`, notes: [], at: { deployments } };
+      },
+    };
+  }
+
+  async #prepareWithdrawal(credential: string): Promise<Prepared> {
+    const action = 'withdraw';
+    const next = await this.#credentials.withdrawable(credential);
+    const { version, section, entries } = next;
+    const effects = [
+      `Version ${version} is removed from ${section.file} (${entries.join(', ')}), and dropped in all workers of this gateway.`,
+      'The version in use stays in use.',
+      'The secret cannot be restored from there: to use it later, seal it again.',
+    ];
+    return {
+      plan: () => ({ request: { action, credential }, effects }),
+      details: { action, credential, version, entries },
+      act: async () => {
+        const deployments = await this.#credentials.withdraw(credential, next);
+        const notes = deployments.map(
+          (each) => `It has become the version in use at ${each}, and stays there.`,
+        );
+        const result = `Version ${version} of ${credential} is withdrawn.`;
+        return { result, notes, at: { version, deployments } };
+      },
+    };
   }
 }
 
@@ -343,31 +300,12 @@ const RELOAD = [
   'If it is refused, nothing changes. Open connections and requests go on.',
 ];
 
-function retryEffects(deployments: readonly string[]): string[] {
-  return [
-    `The gateway asks ${deployments.join(', ')} with requests of its own whether a version of the credential is accepted.`,
-    'If one is, every request from then on uses it, in all workers of this gateway.',
-    'Each version that is still refused is a failed login there. A minute has no more of them than digest.attemptsWhenRefused allows.',
-  ];
-}
-
-function withdrawEffects({ version, section, entries }: SealedNext): string[] {
-  return [
-    `Version ${version} is removed from ${section.file} (${entries.join(', ')}), and dropped in all workers of this gateway.`,
-    'The version in use stays in use.',
-    'The secret cannot be restored from there: to use it later, seal it again.',
-  ];
-}
-
-function findingsOf({ deployments, redis, audit, revocation, signIn }: Report): FindingView[] {
-  const ofGateway = [redis, audit, revocation, signIn].flatMap((finding) =>
-    finding === null ? [] : [finding],
-  );
+function findingsOf({ deployments, gateway }: Report): FindingView[] {
   return [
     ...deployments.flatMap(({ name, origin, findings }) =>
       findings.map((finding) => findingView(finding, name, origin)),
     ),
-    ...ofGateway.map((finding) => findingView(finding, '', '')),
+    ...gateway.map((finding) => findingView(finding, '', '')),
   ];
 }
 

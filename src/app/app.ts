@@ -19,8 +19,8 @@ import { type GatewayState, mergeStates } from '../control/state.ts';
 import type { TokenHashes } from '../control/token-guard.ts';
 import type { ListenTls } from '../gateway/listener.ts';
 import { compileRules } from '../policy/rules.ts';
+import { openIdProvider } from '../setup/content.ts';
 import { watchListenTls } from '../setup/listen-tls.ts';
-import { openIdProvider } from '../setup/oidc.ts';
 import type { AppSetup, SetupSource } from '../setup/setup.ts';
 import { Actions } from './actions.ts';
 import type { ProcessParts } from './compose.ts';
@@ -207,7 +207,7 @@ export class App {
       },
       live: () => workers.live,
       reload: (address) => this.reload(undefined, { by: 'api', address }),
-      credentials: actions,
+      commands: actions,
       console: consoleSource({
         values: async (names) => {
           await this.#observe(names);
@@ -264,7 +264,7 @@ function auditLogAccess(
   return {
     directory: options.directory,
     keys: [keys],
-    keysDirectory: () => active().audit?.pseudonyms?.keysDirectory,
+    keysDirectory: options.pseudonyms?.keysDirectory,
     recorded: (criterion) => audit.recordedCriterion(criterion),
     lists: () => identifierLists(active().config.deployments),
     record: (event, details) => audit.admin(event, details),

@@ -63,12 +63,12 @@ const LISTENER_KEYS = ['hosts', 'trustedProxies', 'forwardedHeader'];
 /** Those of them that hold for the whole gateway. */
 const SHARED_LISTENER_KEYS = ['trustedProxies', 'forwardedHeader'];
 
-/** Further sections that only a restart changes, each with the keys in it that a reload changes. */
+/** Further sections that only a restart changes, each with the keys in it that a reload changes, `section.key` among them. */
 const RESTART_ONLY = {
   workers: [],
   control: [],
   redis: [],
-  audit: ['parameters', 'pseudonyms'],
+  audit: ['parameters', 'pseudonyms.fields'],
 } as const satisfies { [Section in keyof Config]?: readonly string[] };
 
 type Sections = Readonly<Record<string, unknown>>;
@@ -202,12 +202,21 @@ function pinnedListeners(
   return Array.isArray(running) ? pinned : pinned[0];
 }
 
-/** Returns `before` with these keys of `after`; without `after`, nothing says that they are to change. */
+/**
+ * Returns `before` with these keys of `after`; without `after`, nothing says that they are to change. A section that
+ * `before` does not have stays away.
+ */
 function withKeys(before: unknown, after: unknown, keys: readonly string[]): unknown {
   if (!isMapping(after)) return before;
-  const isKept = ([key]: readonly [string, unknown]): boolean => !keys.includes(key);
-  const others = Object.entries(isMapping(before) ? before : {}).filter(isKept);
-  return Object.fromEntries([...others, ...Object.entries(after).filter((entry) => !isKept(entry))]);
+  const result: Record<string, unknown> = isMapping(before) ? { ...before } : {};
+  for (const key of keys) {
+    const [name = '', inner] = key.split('.');
+    const next = entryOf(after, name);
+    const value = inner === undefined ? next : result[name] && withKeys(result[name], next, [inner]);
+    delete result[name];
+    if (value !== undefined) result[name] = value;
+  }
+  return result;
 }
 
 /** Running values can make unsafe what the file allows with others, such as `anonymous` on an address for all. */

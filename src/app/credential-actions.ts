@@ -2,7 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { messageOf } from '../base/error-code.ts';
 import { ownEntry } from '../base/maps.ts';
 import { ControlError, type ControlErrorCode } from '../control/control-error.ts';
-import type { Promotion } from '../control/gateway-actions.ts';
+import type { ActionRequest, VersionAt } from '../control/gateway-actions.ts';
 import type { CredentialVersionState, GatewayState } from '../control/state.ts';
 import { type CredentialSources, sealedEntriesOf } from '../credentials/reading.ts';
 import { SealedError, type SealedSection } from '../credentials/sealed-file.ts';
@@ -25,10 +25,11 @@ export interface CredentialActionsDeps {
   readonly state: () => Promise<GatewayState>;
 }
 
-/** A version of a credential, and deployments of which something is asked or true. */
-interface VersionAt {
-  readonly version: string;
-  readonly deployments: readonly string[];
+export type VersionRequest = Extract<ActionRequest, { readonly action: 'promote' | 'roll-back' }>;
+
+/** A version that is to be used, where it is not yet. */
+interface Usable extends Required<VersionAt> {
+  readonly state: CredentialVersionState;
 }
 
 /** A next version in the sealed file. */
@@ -51,18 +52,20 @@ export class CredentialActions {
   }
 
   /**
-   * The version, and the deployments that have it and do not use it yet.
+   * The version that a request means, at the deployments that have it and do not use it yet.
    * @throws ControlError if there is none
    */
-  async promotable({ credential, version }: Promotion): Promise<VersionAt> {
-    const held = await this.#held(credential);
-    const chosen = version ?? held.find(({ state }) => UNUSED.includes(state))?.version;
-    if (chosen === undefined) throw new ControlError('no-next-version');
+  async usable({ action, credential, deployment, version }: VersionRequest): Promise<Usable> {
+    const held = await this.#held(credential, deployment);
+    const [states, code] = IMPLIED[action];
+    const chosen = version ?? held.find(({ state }) => states.includes(state))?.version;
+    if (chosen === undefined) throw new ControlError(code);
     const ofVersion = held.filter((each) => each.version === chosen);
     if (ofVersion.length === 0) throw new ControlError('target-unknown');
     const unused = ofVersion.filter(({ state }) => state !== 'in-use');
-    if (unused.length === 0) throw new ControlError('version-in-use');
-    return { version: chosen, deployments: unused.map(({ deployment }) => deployment) };
+    const [state] = unused;
+    if (state === undefined) throw new ControlError('version-in-use');
+    return { version: chosen, deployments: unused.map((each) => each.deployment), state };
   }
 
   /**
@@ -165,12 +168,17 @@ export class CredentialActions {
     return usedAt((await this.#deps.state()).deployments, credential, version);
   }
 
-  /** The versions of a credential at each deployment. @throws ControlError if no deployment has it */
-  async #held(credential: string): Promise<readonly Held[]> {
+  /**
+   * The versions of a credential at each deployment, or at one.
+   * @throws ControlError if there is none
+   */
+  async #held(credential: string, only?: string): Promise<readonly Held[]> {
     const { deployments } = await this.#deps.state();
-    const held = deployments.flatMap(({ name: deployment, credentials }) =>
-      credentials.filter((each) => each.credential === credential).map((each) => ({ deployment, ...each })),
-    );
+    const held = deployments
+      .filter(({ name }) => only === undefined || name === only)
+      .flatMap(({ name: deployment, credentials }) =>
+        credentials.filter((each) => each.credential === credential).map((each) => ({ deployment, ...each })),
+      );
     if (held.length === 0) throw new ControlError('target-unknown');
     return held;
   }
@@ -214,8 +222,13 @@ export class CredentialActions {
   }
 }
 
-/** States of a next version that is not in use. */
-const UNUSED: readonly CredentialVersionState['state'][] = ['candidate', 'waiting'];
+/** The states of the version that a request without one means, and the error if there is none. */
+const IMPLIED: Readonly<
+  Record<VersionRequest['action'], readonly [readonly CredentialVersionState['state'][], ControlErrorCode]>
+> = {
+  promote: [['candidate', 'waiting'], 'no-next-version'],
+  'roll-back': [['fallback'], 'no-fallback'],
+};
 
 type Failed = Exclude<VersionTest, 'accepted'>;
 

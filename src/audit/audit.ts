@@ -45,8 +45,10 @@ export interface PseudonymOptions {
   readonly per: KeyScope;
 }
 
-/** The options that a reload changes. */
-export type RecordOptions = Pick<AuditOptions, 'parameters' | 'pseudonyms'>;
+/** The options that a reload changes: the parameters with values, and the fields of pseudonyms. */
+export interface RecordOptions extends Pick<AuditOptions, 'parameters'> {
+  readonly pseudonyms?: Pick<PseudonymOptions, 'fields'> | undefined;
+}
 
 export interface AuditDeps {
   readonly log: Log;
@@ -90,7 +92,7 @@ export interface Audit {
    * now on. Resolves to false if it cannot be recorded now.
    */
   recordLoss(lost: Head): Promise<boolean>;
-  /** Replaces what later records hold: the parameters with values, and what is hidden. Undefined: no change. */
+  /** Changes what later records hold. Undefined: no change. */
   configure(options: RecordOptions | undefined): void;
   /** A criterion of a search as it may be recorded: as it is, or its pseudonym. */
   recordedCriterion(value: string): string;

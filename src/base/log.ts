@@ -38,11 +38,29 @@ interface LogTarget {
 export function createLog(target: LogTarget, base: Readonly<Record<string, unknown>> = {}): Log {
   const options = { ...logOptions, base: { ...base } };
   const stream = target.fd === undefined ? target : synchronous(target.fd);
-  if (target.isTTY !== true) return pino(options, stream);
+  const log = pino(options, target.isTTY === true ? readable(stream) : stream);
+  if ('on' in stream) logDropped(stream, log);
+  return log;
+}
+
+function readable(stream: LogTarget): LogTarget {
   // Loaded here, because only a terminal needs it.
   const { prettyFactory }: typeof import('pino-pretty') = require('pino-pretty');
-  const readable = prettyFactory({ colorize: true, translateTime: 'SYS:HH:MM:ss.l' });
-  return pino(options, { write: (line: string) => void stream.write(readable(JSON.parse(line, plain))) });
+  const format = prettyFactory({ colorize: true, translateTime: 'SYS:HH:MM:ss.l' });
+  return { write: (line: string) => void stream.write(format(JSON.parse(line, plain))) };
+}
+
+/** Logs how many lines were dropped, as soon as stderr takes lines again. */
+function logDropped(stream: SynchronousStream, log: Log): void {
+  let lines = 0;
+  stream.on('drop', () => {
+    lines += 1;
+  });
+  stream.on('drain', () => {
+    if (lines === 0) return;
+    log.warn({ lines }, 'log lines were dropped, since nobody read stderr');
+    lines = 0;
+  });
 }
 
 /** Text of clients and upstreams must not command the terminal. */
@@ -50,7 +68,9 @@ function plain(_key: string, value: unknown): unknown {
   return typeof value === 'string' ? printableLines(value) : value;
 }
 
-function synchronous(fd: number): LogTarget {
+type SynchronousStream = ReturnType<typeof pino.destination>;
+
+function synchronous(fd: number): SynchronousStream {
   const dest = ownDescription(fd);
   // Otherwise sonic-boom sleeps while a pipe is full, and nothing is served until somebody reads it.
   const retryEAGAIN = (): boolean => false;

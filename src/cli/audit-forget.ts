@@ -2,7 +2,7 @@ import { createInterface } from 'node:readline/promises';
 import { type Command, Option } from 'commander';
 import type { PseudonymOptions } from '../audit/audit.ts';
 import { addressForms } from '../audit/reader/query.ts';
-import { allKeys, destroyKey, type PlacedKey } from '../audit/segments/pseudonym-files.ts';
+import { allKeys, destroyKey, endDestruction, type PlacedKey } from '../audit/segments/pseudonym-files.ts';
 import { messageOf } from '../base/error-code.ts';
 import { count } from '../base/units.ts';
 import { ConfigError } from '../config/issues.ts';
@@ -42,14 +42,19 @@ async function forget(io: Io, { config: file, month, subject, yes }: ForgetArgum
   if (month === undefined && subject === undefined) throw new CommandError(2, 'give --month or --subject');
   const options = await pseudonymsOf(file);
   const { keysDirectory: directory } = options;
-  const placed = await allKeys(directory, (issue) => note(io, `left as it is: ${issue}`)).catch((error) => {
-    throw new CommandError(1, `the keys in ${directory} cannot be read: ${messageOf(error)}`, error);
-  });
+  const unusable = (error: unknown): never => {
+    throw new CommandError(1, `the keys in ${directory} cannot be used: ${messageOf(error)}`, error);
+  };
+  const ended = await endDestruction(directory).catch(unusable);
+  for (const id of ended) await print(io, `destroyed: key ${id}, which was begun before\n`);
+  const onIssue = (issue: string): void => note(io, `left as it is: ${issue}`);
+  const placed = await allKeys(directory, onIssue).catch(unusable);
   const wanted = placed.filter(({ key }) =>
     month === undefined
       ? key.scope !== 'month' && addressForms(subject ?? '').includes(key.subject)
       : key.scope === 'month' && key.subject === month,
   );
+  if (wanted.length === 0 && ended.length > 0) return;
   if (wanted.length === 0) throw new CommandError(1, nothingFound(options, month));
   if (yes !== true) await confirm(io, wanted);
   for (const each of wanted) {

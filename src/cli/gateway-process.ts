@@ -22,7 +22,7 @@ import type { AppSetup } from '../setup/setup.ts';
 import { type Io, processContext } from './io.ts';
 import { processParts } from './process-parts.ts';
 
-interface GatewayProcess {
+export interface GatewayProcess {
   readonly app: App;
   readonly log: Log;
   /** Replaces the worker processes; undefined: this process serves itself. */

@@ -1,10 +1,9 @@
 import { join } from 'node:path';
 import type { Command } from 'commander';
-import type { App } from '../app/app.ts';
 import { collectAll } from '../base/buffer-gc.ts';
 import { formatIssue } from '../config/issues.ts';
 import { SetupSource } from '../setup/setup.ts';
-import { gatewayProcess, urlOf } from './gateway-process.ts';
+import { type GatewayProcess, gatewayProcess, urlOf } from './gateway-process.ts';
 import { type Io, processContext, type Run, shutdownSignal } from './io.ts';
 
 interface ServeOptions {
@@ -26,9 +25,10 @@ export function registerServe(program: Command, run: Run): void {
 }
 
 async function serve(io: Io, { config, watch }: ServeOptions): Promise<void> {
-  const created = Promise.withResolvers<App>();
+  const created = Promise.withResolvers<GatewayProcess>();
   // Registered first, because without a listener the signal ends the process.
-  process.on('SIGHUP', () => void created.promise.then((app) => app.reload()));
+  process.on('SIGHUP', () => void created.promise.then(({ app }) => app.reload()));
+  process.on('SIGUSR2', () => void created.promise.then(replaceWorkers));
   const source = new SetupSource(config, processContext(io));
   const setup = await source.readAtStart();
   // A start that failed ends the process, whatever it left open.
@@ -36,16 +36,9 @@ async function serve(io: Io, { config, watch }: ServeOptions): Promise<void> {
     setTimeout(() => process.exit(), setup.config.drain.timeout).unref();
     throw error;
   };
-  const { app, log, upgrade, stopTracing } = await gatewayProcess(io, setup, {
-    source,
-    watchFile: watch,
-  }).catch(failed);
-  created.resolve(app);
-  process.on('SIGUSR2', () => {
-    if (upgrade !== undefined) void upgrade();
-    else
-      log.warn('SIGUSR2 ignored: without workers there is nothing to replace; set workers: auto, or restart');
-  });
+  const gateway = await gatewayProcess(io, setup, { source, watchFile: watch }).catch(failed);
+  created.resolve(gateway);
+  const { app, log, stopTracing } = gateway;
   for (const warning of setup.warnings) log.warn(formatIssue(warning));
   // Registered before the start: a signal during it would end the process without closing the audit log.
   const stopping = shutdownSignal();
@@ -68,4 +61,10 @@ async function serve(io: Io, { config, watch }: ServeOptions): Promise<void> {
   await (signal === 'SIGINT' ? app.close() : app.drain());
   await stopTracing();
   log.info('stopped');
+}
+
+function replaceWorkers({ upgrade, log }: GatewayProcess): void {
+  if (upgrade !== undefined) void upgrade();
+  else
+    log.warn('SIGUSR2 ignored: without workers there is nothing to replace; set workers: auto, or restart');
 }

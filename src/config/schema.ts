@@ -2,11 +2,11 @@ import { basename, dirname } from 'node:path';
 import { z } from 'zod';
 import { auditSchema } from './audit.ts';
 import { clientSchema, jwtSchema } from './clients.ts';
-import { credentialSchema, sealedSchema } from './credential.ts';
 import { deploymentSchema } from './deployment.ts';
 import { listener, listenersSchema } from './listen.ts';
 import { fourEyesSchema, oidcSchema, sessionSchema } from './operators.ts';
 import { redisSchema } from './redis.ts';
+import { credentialSchema, sealedSchema } from './secret-source.ts';
 import {
   duration,
   durationOrZero,

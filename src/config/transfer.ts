@@ -1,9 +1,9 @@
 import { dirname } from 'node:path';
 import type { Steps } from '../base/steps.ts';
 import { clientSchema } from './clients.ts';
-import { credentialSchema } from './credential.ts';
 import { deploymentSchema } from './deployment.ts';
 import { type Config, sectionsSchema } from './schema.ts';
+import { credentialSchema } from './secret-source.ts';
 
 /** Maximum number of entries of a large section in one piece. */
 const ENTRIES = 50;

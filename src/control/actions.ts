@@ -6,14 +6,20 @@ import type { Clock } from '../base/clock.ts';
 import { RollingCount } from '../base/rolling-count.ts';
 import type { LocatedIssue } from '../config/issues.ts';
 import type { FourEyes } from '../config/operators.ts';
-import type { ActionName, ActionResultView, ActionsView, PendingActionView } from './action-view.ts';
+import type {
+  ActionName,
+  ActionResultView,
+  ActionsView,
+  CredentialResultView,
+  PendingActionView,
+} from './action-view.ts';
 import { type Admission, type Caller, callerOf, Slots } from './admission.ts';
 import { ControlError, handler, jsonBody, sendProblem } from './control-error.ts';
 import {
+  type ActionOutcome,
   type ActionPlan,
   type ActionRequest,
   type Actor,
-  type CredentialCommands,
   type GatewayActions,
   name,
   requestSchema,
@@ -37,7 +43,8 @@ export interface ActionsOptions {
   readonly clock: Clock;
   /** Reads the configuration again for a client at this address. Never rejects. */
   readonly reload: (address: string) => Promise<ReloadResult>;
-  readonly credentials: CredentialCommands;
+  /** Carries out commands of a program with the token about a credential. */
+  readonly commands: Pick<GatewayActions, 'perform'>;
   /** Called with unexpected errors, which are reported nowhere else. */
   readonly onError: (error: unknown) => void;
 }
@@ -47,7 +54,14 @@ const PROPOSALS = '/api/actions/proposals';
 const SECOND = 'Another operator has to confirm it; until then nothing happens.';
 const PROPOSED = 'Proposed. Another operator confirms it on the page Actions.';
 const WITHDRAWN = 'The proposal is withdrawn.';
-const COMMANDS = ['promote', 'retry', 'withdraw'] as const satisfies (keyof CredentialCommands)[];
+
+const noOptions = z.strictObject({});
+/** The commands about a credential, with the schemas of their bodies. */
+const COMMANDS = {
+  promote: z.strictObject({ version: name.optional() }),
+  retry: noOptions,
+  withdraw: noOptions,
+} as const satisfies Partial<Record<ActionName, z.ZodType>>;
 
 /**
  * Serves what changes the gateway: `/api/reload`, and `promote`, `retry` and `withdraw` under `/api/credentials/NAME/`,
@@ -56,7 +70,7 @@ const COMMANDS = ['promote', 'retry', 'withdraw'] as const satisfies (keyof Cred
  * never learns an id.
  */
 export function actionsRouter(options: ActionsOptions): Router {
-  const { admission, actions, clock, reload, credentials, fourEyes, onError } = options;
+  const { admission, actions, clock, reload, commands, fourEyes, onError } = options;
   const confirmations = new Confirmations<ActionPlan>(clock);
   const proposals = new Proposals(fourEyes?.withinMs ?? 0, clock);
   const performer = new Performer(clock);
@@ -92,7 +106,7 @@ export function actionsRouter(options: ActionsOptions): Router {
     const { operator } = sender;
     if (operator === undefined || !needsSecond(plan, caller)) {
       using _turn = performer.take(plan.request.action);
-      return await perform(offered, plan.request, sender, res);
+      return await perform(offered, plan.request, sender, res, viewOf(plan));
     }
     await proposals.propose(plan, { ...sender, operator }, offered);
     res
@@ -104,7 +118,7 @@ export function actionsRouter(options: ActionsOptions): Router {
     const sender = senderOf(req, callerOf(res));
     const proposal = await proposals.confirm(String(req.params['id']), sender, offered);
     using _turn = takeTurn(proposal);
-    return await perform(offered, proposal.request, { ...sender, proposal }, res);
+    return await perform(offered, proposal.request, { ...sender, proposal }, res, viewOf(proposal));
   });
   const withdrawProposal = handler(onError, async (req, res) => {
     const sender = senderOf(req, callerOf(res));
@@ -118,9 +132,9 @@ export function actionsRouter(options: ActionsOptions): Router {
     const { 'transfer-encoding': coding, 'content-length': length = 0 } = req.headers;
     return coding !== undefined || Number(length) > 0 ? readBody(req, res, next) : next();
   };
-  const paths = COMMANDS.map((command) => {
+  const paths = (Object.keys(COMMANDS) as (keyof typeof COMMANDS)[]).map((command) => {
     const path = `/api/credentials/:name/${command}`;
-    const handle = credentialHandler(credentials, command, slots);
+    const handle = credentialHandler(commands, command, slots);
     router.post(path, admission.requireToken, bodyIfAny, handler(onError, handle));
     return path;
   });
@@ -216,42 +230,40 @@ class Performer {
 }
 
 async function perform(
-  actions: GatewayActions,
+  actions: Pick<GatewayActions, 'perform'>,
   request: ActionRequest,
   sender: Omit<Actor, 'signal'>,
   res: Response,
+  viewOfOutcome: (outcome: Omit<ActionOutcome, 'afterwards'>) => object,
 ): Promise<void> {
   const gone = new AbortController();
   res.once('close', () => gone.abort());
-  const { afterwards, ...result } = await actions.perform(request, { ...sender, signal: gone.signal });
+  const { afterwards, ...outcome } = await actions.perform(request, { ...sender, signal: gone.signal });
   if (afterwards !== undefined) res.once('close', afterwards);
   // The client may have gone meanwhile.
   if (gone.signal.aborted) afterwards?.();
-  else res.json({ action: request.action, ...result } satisfies ActionResultView);
+  else res.json(viewOfOutcome(outcome));
 }
 
-const promotionSchema = z.strictObject({ version: name.optional() });
-const noOptions = z.strictObject({});
+const viewOf =
+  ({ request: { action } }: ActionPlan) =>
+  ({ at: _, ...outcome }: Omit<ActionOutcome, 'afterwards'>): ActionResultView => ({ action, ...outcome });
 
 function credentialHandler(
-  credentials: CredentialCommands,
-  command: keyof CredentialCommands,
+  commands: ActionsOptions['commands'],
+  command: keyof typeof COMMANDS,
   running: Slots,
 ): RequestHandler {
   return async (req, res) => {
-    const schema: z.ZodType<{ version?: string | undefined }> =
-      command === 'promote' ? promotionSchema : noOptions;
-    const { data } = schema.safeParse(req.body ?? {});
+    const { data } = COMMANDS[command].safeParse(req.body ?? {});
     const credential = name.safeParse(req.params['name']).data;
     if (data === undefined || credential === undefined) throw new ControlError('action-invalid');
     using slot = running.take();
     if (slot === undefined) throw new ControlError('action-running');
-    const address = addressOf(req.socket);
-    const done =
-      command === 'promote'
-        ? credentials.promote({ credential, version: data.version }, address)
-        : credentials[command](credential, address);
-    res.json(await done);
+    const request = { action: command, credential, ...data };
+    await perform(commands, request, senderOf(req, undefined), res, ({ at = { deployments: [] } }) => {
+      return { result: 'success', credential, ...at } satisfies CredentialResultView;
+    });
   };
 }
 

@@ -2,9 +2,8 @@ import type { Request, RequestHandler, Response } from 'express';
 import { addressOf } from '../base/client-address.ts';
 import { isLoopbackHost } from '../base/network.ts';
 import { sendControlError, sendProblem } from './control-error.ts';
-import type { Cookies } from './cookies.ts';
 import { type Operator, ROLES, type Role, type RoleRules, roleRequired } from './operators.ts';
-import type { Sessions } from './sessions.ts';
+import type { Cookies, Sessions } from './sessions.ts';
 import { type Access, isAccess, type TokenGuard, type Verdict } from './token-guard.ts';
 
 /**

@@ -40,7 +40,7 @@ export interface AuditLogAccess {
   readonly directory: string;
   readonly keys: readonly [AuditKeys, ...AuditKeys[]];
   /** The directory of the keys of pseudonyms; undefined: there are none. */
-  readonly keysDirectory: () => string | undefined;
+  readonly keysDirectory: string | undefined;
   /** A criterion of a search as the log has it: as it is, or its pseudonym. */
   readonly recorded: (criterion: string) => string;
   /** The parameters that are lists of identifiers by the configuration in use. */
@@ -256,7 +256,7 @@ export class AuditApi {
 }
 
 function scopeOf({ directory, keys, keysDirectory }: AuditLogAccess, query: Query): ThreadScope {
-  return { directory, keys, keysDirectory: keysDirectory(), query };
+  return { directory, keys, keysDirectory, query };
 }
 
 /** Makes the response a file with that kind of name; the time is that of the response. */

@@ -12,6 +12,7 @@ import {
   statusCriterion,
 } from '../audit/reader/query.ts';
 import { DEFAULT_FIELDS, usageFields } from '../audit/reader/usage-table.ts';
+import { parsed } from '../config/value-schemas.ts';
 
 /** Results of one page. */
 const MOST_RESULTS = 200;
@@ -21,16 +22,7 @@ const MOST_SECONDS = 20;
 const LONGEST = 512;
 
 /** A parameter of the URL, which `parse` reads or refuses with a RangeError. */
-const parsed = <T>(parse: (text: string) => T) =>
-  z.string().transform((value, context) => {
-    try {
-      return parse(value);
-    } catch (error) {
-      if (!(error instanceof RangeError)) throw error;
-      context.addIssue({ code: 'custom', message: error.message });
-      return z.NEVER;
-    }
-  });
+const read = <T>(parse: (text: string) => T) => parsed(z.string(), parse);
 
 const text = z
   .string()
@@ -46,7 +38,7 @@ const whole = (most: number) => {
     .refine((number) => number <= most, { error });
 };
 
-const cursor = parsed((given) => {
+const cursor = read((given) => {
   const position = parseCursor(given);
   if (position !== undefined) return position;
   throw new RangeError('is not a cursor: give the one of the page before, or none');
@@ -59,15 +51,15 @@ const criteria = {
   operation: text.exactOptional(),
   identifier: text.exactOptional(),
   requestId: text.exactOptional(),
-  address: parsed(addressCriterion).exactOptional(),
-  status: parsed(statusCriterion).exactOptional(),
+  address: read(addressCriterion).exactOptional(),
+  status: read(statusCriterion).exactOptional(),
   code: text.exactOptional(),
   outcome: text.exactOptional(),
   kind: z.enum(KINDS, { error: `is one of ${KINDS.join(', ')}` }).exactOptional(),
   text: text.exactOptional(),
-  replica: parsed(replicaCriterion).exactOptional(),
-  from: parsed(instantAt).exactOptional(),
-  to: parsed(instantAfter).exactOptional(),
+  replica: read(replicaCriterion).exactOptional(),
+  from: read(instantAt).exactOptional(),
+  to: read(instantAfter).exactOptional(),
 };
 
 const FORMATS = ['csv', 'jsonl'] as const;
@@ -91,7 +83,7 @@ const requestParameters = z.strictObject({
 });
 
 const usageParameters = z.strictObject({
-  by: parsed(usageFields).prefault(DEFAULT_FIELDS),
+  by: read(usageFields).prefault(DEFAULT_FIELDS),
   replica: criteria.replica,
   from: criteria.from,
   to: criteria.to,
@@ -120,26 +112,26 @@ export class ParameterError extends Error {
 
 /** Reads the parameters of a search. @throws ParameterError */
 export function readSearch(parameters: unknown): PageRequest {
-  const { cursor: after, limit, seconds, ...given } = read(searchParameters, parameters);
+  const { cursor: after, limit, seconds, ...given } = readAll(searchParameters, parameters);
   return { query: queryOf(given), limit, after, budgetMs: seconds * 1000 };
 }
 
 /** Reads the parameters of an export. @throws ParameterError */
 export function readExport(parameters: unknown) {
-  const { format, ...given } = read(exportParameters, parameters);
+  const { format, ...given } = readAll(exportParameters, parameters);
   return { query: queryOf(given), format };
 }
 
 /** Reads the parameters of the records of one request. @throws ParameterError */
 export function readRequest(requestId: string, parameters: unknown): PageRequest {
   const all = { ...(parameters as object), requestId };
-  const { cursor: after, limit, seconds, ...given } = read(requestParameters, all);
+  const { cursor: after, limit, seconds, ...given } = readAll(requestParameters, all);
   return { query: queryOf(given), limit, after, budgetMs: seconds * 1000 };
 }
 
 /** Reads the parameters of usage. @throws ParameterError */
 export function readUsage(parameters: unknown) {
-  const { by, format, ...given } = read(usageParameters, parameters);
+  const { by, format, ...given } = readAll(usageParameters, parameters);
   return { query: queryOf(given), by, format };
 }
 
@@ -160,7 +152,7 @@ function queryOf({ from, to, identifier, address, ...given }: Criteria): Query {
   );
 }
 
-function read<T extends z.ZodType>(schema: T, parameters: unknown): z.output<T> {
+function readAll<T extends z.ZodType>(schema: T, parameters: unknown): z.output<T> {
   const result = schema.safeParse({ ...(parameters as object) });
   if (result.success) return result.data;
   const { issues } = result.error;

@@ -18,7 +18,6 @@ import { type ActionsOptions, actionsRouter } from './actions.ts';
 import { admission, Slots } from './admission.ts';
 import { AUDIT_BOUNDS, type AuditApiOptions, LONG_PATHS } from './audit-api.ts';
 import { Console, type ConsolePace } from './console.ts';
-import { Cookies } from './cookies.ts';
 import { type LoginDeps, loginRouter } from './login.ts';
 import type { MetricsFormat, MetricsText } from './merged-metrics.ts';
 import { OidcClient, type OidcOptions } from './oidc.ts';
@@ -26,7 +25,7 @@ import { describeApi, type Offer } from './openapi.ts';
 import { Pages } from './pages.ts';
 import { type Queries, queriesRouter } from './queries.ts';
 import { type Readiness, readiness, readinessText } from './readiness.ts';
-import { type SessionBounds, Sessions } from './sessions.ts';
+import { Cookies, type SessionBounds, Sessions } from './sessions.ts';
 import type { ConsoleSource } from './snapshot.ts';
 import { TokenGuard, type TokenHashes } from './token-guard.ts';
 

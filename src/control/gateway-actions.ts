@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import type { ActionResultView, CredentialResultView } from './action-view.ts';
+import type { ActionResultView } from './action-view.ts';
 import type { Caller } from './admission.ts';
 import type { Operator } from './operators.ts';
 
@@ -25,10 +25,19 @@ export const requestSchema = z.discriminatedUnion('action', [
   z.strictObject({ action: z.literal('withdraw'), credential: name }),
 ]);
 
-/** An action with its target. `files`: a hash of those that a reload is to read; left out: it reads any. */
+/**
+ * An action with its target. `files`: a hash of those that a reload is to read; left out: it reads any. A promotion
+ * without deployment is one at each that has the credential; without version, of the one that waits to be tried.
+ */
 export type ActionRequest =
-  | Exclude<z.output<typeof requestSchema>, { readonly action: 'reload' }>
-  | { readonly action: 'reload'; readonly files?: string };
+  | Exclude<z.output<typeof requestSchema>, { readonly action: 'reload' | 'promote' }>
+  | { readonly action: 'reload'; readonly files?: string }
+  | {
+      readonly action: 'promote';
+      readonly credential: string;
+      readonly deployment?: string | undefined;
+      readonly version?: string | undefined;
+    };
 
 /** An action that is possible now. */
 export interface ActionPlan {
@@ -55,28 +64,16 @@ export interface Actor extends Sender {
 }
 
 export interface ActionOutcome extends Omit<ActionResultView, 'action'> {
+  /** Of an action on a credential. */
+  readonly at?: VersionAt;
   /** Called when the response has left. */
   readonly afterwards?: () => void;
 }
 
-/** A version of a credential that is to be used by every deployment that has it. */
-export interface Promotion {
-  readonly credential: string;
-  /** Undefined: the one that waits to be tried. */
-  readonly version: string | undefined;
-}
-
-/**
- * Commands of a program with the token about a credential, everywhere in the gateway. `address`: that of the program.
- * Each throws a ControlError that says what holds where, unless it holds everywhere.
- */
-export interface CredentialCommands {
-  /** Puts a version in use. */
-  promote(promotion: Promotion, address: string): Promise<CredentialResultView>;
-  /** Asks the upstreams again that refuse the credential. */
-  retry(credential: string, address: string): Promise<CredentialResultView>;
-  /** Takes the next version back from the sealed file. */
-  withdraw(credential: string, address: string): Promise<CredentialResultView>;
+/** Deployments at which something holds of a credential, and the version of which it does. */
+export interface VersionAt {
+  readonly version?: string;
+  readonly deployments: readonly string[];
 }
 
 /** The actions of a gateway. */
@@ -85,7 +82,7 @@ export interface GatewayActions {
   plan(request: ActionRequest): Promise<ActionPlan>;
   /**
    * Records an action in the audit log, then carries it out.
-   * @throws ControlError if it is refused, or failed
+   * @throws ControlError if it is refused, or failed; one on a credential says what holds where
    */
   perform(request: ActionRequest, actor: Actor): Promise<ActionOutcome>;
   /**

@@ -6,11 +6,10 @@ import type { Metrics } from '../metrics/metrics.ts';
 import { FairQueue, type Queued } from '../transport/fair-queue.ts';
 import { isCrossSite, rolesOfToken } from './admission.ts';
 import { ControlError, type ControlErrorCode, sendControlError } from './control-error.ts';
-import type { Cookies } from './cookies.ts';
 import { CALLBACK, type OidcClient, SignInError } from './oidc.ts';
 import { operatorDetails, RoleMissingError, type SignedIn } from './operators.ts';
 import type { Pages } from './pages.ts';
-import type { Holder, Session, Sessions } from './sessions.ts';
+import type { Cookies, Holder, Session, Sessions } from './sessions.ts';
 import { isAccess, type TokenGuard } from './token-guard.ts';
 
 /** Sign-ins that wait for the provider at the same time. */

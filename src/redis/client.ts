@@ -3,6 +3,9 @@ import { type Commands, connectCommands, ended, type RedisOptions, type Scripts 
 /** Messages of ioredis for a command that it cannot send. */
 const UNCONNECTED = /^(Stream isn't writeable|Cluster isn't ready|Connection is closed|Reached the max)/;
 
+/** Characters of a message, which can be megabytes of a server in the place of Redis: the log and `/readyz` repeat it. */
+const MAX_MESSAGE = 300;
+
 /** One connection for commands, or one to each node of a Cluster. It reconnects by itself. */
 export class RedisClient {
   readonly commands: Commands;
@@ -81,7 +84,7 @@ function withoutArguments(error: unknown): string {
   if ('lastNodeError' in error && error.lastNodeError instanceof Error)
     return withoutArguments(error.lastNodeError);
   const [message = ''] = error.message.split(', with args');
-  return message === '' && 'code' in error ? String(error.code) : message;
+  return message === '' && 'code' in error ? String(error.code) : message.slice(0, MAX_MESSAGE);
 }
 
 /** Limits work to `ms` milliseconds. @throws Error after that time, with the signal aborted. */

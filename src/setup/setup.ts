@@ -13,10 +13,9 @@ import { CredentialError, readCredentials } from '../credentials/reading.ts';
 import { type ProcessContext, SourceReader } from '../credentials/sources.ts';
 import type { ListenTls } from '../gateway/listener.ts';
 import { readAudit, readAuditSinks } from './audit.ts';
-import { ContentReading, readRedis } from './content.ts';
+import { ContentReading, type OidcContent, readOidc, readRedis } from './content.ts';
 import { type DeploymentFiles, readDeploymentFiles } from './deployments.ts';
 import { readListenTls } from './listen-tls.ts';
-import { type OidcContent, readOidc } from './oidc.ts';
 import { configWarnings, missingFolders } from './warnings.ts';
 
 /** A configuration with the content of every secret and file that it names. */

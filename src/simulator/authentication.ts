@@ -1,8 +1,15 @@
 import { cookieIn, offeredQop } from './challenges.ts';
-import { type HashName, wireText } from './hashes.ts';
 import { type NonceState, Nonces, NonceUses } from './nonces.ts';
 import type { Behaviour } from './settings.ts';
-import { type Accounts, digestFaults, type Proof, readAuthorization, verify } from './verification.ts';
+import {
+  type Accounts,
+  digestFaults,
+  type HashName,
+  type Proof,
+  readAuthorization,
+  verify,
+  wireText,
+} from './verification.ts';
 
 /** Reasons of a refusal: those of the digest, of the rest of the answer, of its nonce. */
 export const refusals = [

@@ -1,6 +1,5 @@
-import { wireText } from './hashes.ts';
 import type { Behaviour } from './settings.ts';
-import { digestOf, type Proof } from './verification.ts';
+import { digestOf, type Proof, wireText } from './verification.ts';
 
 const cookieName = 'SIMULATOR';
 

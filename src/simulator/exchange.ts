@@ -8,12 +8,11 @@ import { type Authentication, type Decision, refusals } from './authentication.t
 import { authenticationInfo, challengeLines, setCookieOf } from './challenges.ts';
 import { deliver, hasBody, type ResponseTarget } from './delivery.ts';
 import { type ConnectionFault, type Faults, FaultyConnection, type ReplyFault } from './faults.ts';
-import { hashOf } from './hashes.ts';
 import { failure, type Reply, RequestBody, type SimulatedRequest, throttled } from './messages.ts';
 import type { NonceUse } from './nonces.ts';
 import { type Operation, perform } from './operations.ts';
 import { addressList, type Behaviour, faultKinds } from './settings.ts';
-import { Accounts, type Proof } from './verification.ts';
+import { Accounts, hashOf, type Proof } from './verification.ts';
 
 /** Observes the requests of a deployment. */
 export interface Observer {

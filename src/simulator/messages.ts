@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import type { IncomingMessage, OutgoingHttpHeaders } from 'node:http';
 import { escapeMarkup } from '../base/printable.ts';
-import type { HashName } from './hashes.ts';
+import type { HashName } from './verification.ts';
 
 /** A response before faults are applied. */
 export interface Reply {

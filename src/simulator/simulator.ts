@@ -4,6 +4,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import { createServer as createSecureServer, type Server as SecureServer } from 'node:https';
 import { type AddressInfo, isIPv6, type Socket } from 'node:net';
 import type { SecureContextOptions } from 'node:tls';
+import express, { type NextFunction, type Request, type RequestHandler, type Response } from 'express';
 import { ZodError } from 'zod';
 import { Authentication } from './authentication.ts';
 import { type Certificates, createCertificates } from './certificates.ts';
@@ -62,16 +63,24 @@ export async function startSimulator<Name extends string>(
   settings: SimulatorSettings<Name>,
   { now = Date.now, observer, certificates: given }: SimulatorDeps = {},
 ): Promise<Simulator<Name>> {
-  const { host, sidePort, serverNames, caFile, deployments: wanted } = simulatorSettings.parse(settings);
+  const {
+    host,
+    sidePort: wantedPort,
+    serverNames,
+    caFile,
+    deployments: wanted,
+  } = simulatorSettings.parse(settings);
   const certificates = given ?? (await createCertificates(serverNames));
   // The gateway refuses an authority that others can write, as umask 002 would make it.
   if (caFile !== undefined) await writeFile(caFile, certificates.ca, { mode: 0o644 });
   const deployments = new Map(
     Object.entries(wanted).map(([name, each]) => [name, new Deployment(each, certificates, now, observer)]),
   );
-  const side = new SidePort(deployments, certificates.ca);
+  const side = sidePort(deployments, certificates.ca);
   const close = async () => {
-    await Promise.all([...Array.from(deployments.values(), (each) => each.close()), side.close()]);
+    const closed = Promise.all([...Array.from(deployments.values(), (each) => each.close()), ended(side)]);
+    side.closeAllConnections();
+    await closed;
   };
   const listening = async () => {
     const addresses: Record<string, DeploymentAddress> = {};
@@ -80,7 +89,10 @@ export async function startSimulator<Name extends string>(
       const origin = `${each.scheme}://${isIPv6(host) ? `[${host}]` : host}:${port}`;
       addresses[name] = { port, origin, family: each.family };
     }
-    return { addresses: addresses as Record<Name, DeploymentAddress>, port: await side.listen(sidePort) };
+    return {
+      addresses: addresses as Record<Name, DeploymentAddress>,
+      port: await portOf(side, wantedPort, '127.0.0.1'),
+    };
   };
   const { addresses, port } = await listening().catch(async (error: unknown) => {
     await close();
@@ -102,102 +114,53 @@ export async function startSimulator<Name extends string>(
   };
 }
 
-const maxBody = 65_536;
-
-/** A response on the side port. */
-interface Answer {
-  readonly status: number;
-  readonly type: string;
-  readonly body: string;
-}
-
 /** Plain HTTP on loopback: counts, changes of behaviour, and the authority's certificate. */
-class SidePort {
-  readonly #server: Server;
-  readonly #deployments: ReadonlyMap<string, Deployment>;
-  readonly #ca: string;
-
-  constructor(deployments: ReadonlyMap<string, Deployment>, ca: string) {
-    this.#deployments = deployments;
-    this.#ca = ca;
-    this.#server = createServer((request, response) => void this.#serve(request, response));
-  }
-
-  /** Resolves to the port. @throws if the port cannot be opened. */
-  async listen(port: number): Promise<number> {
-    await once(this.#server.listen(port, '127.0.0.1'), 'listening');
-    return (this.#server.address() as AddressInfo).port;
-  }
-
-  close(): Promise<void> {
-    return new Promise((resolve) => {
-      this.#server.close(() => resolve());
-      this.#server.closeAllConnections();
-    });
-  }
-
-  async #serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    const { status, type, body } = await this.#answer(request).catch(problem);
-    response.writeHead(status, {
-      'content-type': type,
-      'content-length': Buffer.byteLength(body),
-      ...(status === 413 && { connection: 'close' }),
-    });
-    response.end(body);
-  }
-
-  async #answer(request: IncomingMessage): Promise<Answer> {
-    const [, first = '', name = '', last] = (request.url ?? '').split('/');
-    const asked = `${request.method} /${first}${last === undefined ? '' : `/${last}`}`;
-    if (asked === 'GET /counts' && name === '') return json(200, this.#counts());
-    if (asked === 'GET /ca.pem' && name === '') {
-      return { status: 200, type: 'application/x-pem-file', body: this.#ca };
-    }
-    if (asked !== 'PUT /deployments' && asked !== 'POST /deployments/reset') {
-      return json(404, { error: 'No such path.' });
-    }
-    const deployment = this.#deployments.get(name);
-    if (deployment === undefined) return json(404, { error: `No deployment has this name.` });
-    if (last === 'reset') deployment.reset();
-    else deployment.change(JSON.parse(await readBody(request)));
-    return json(200, deployment.counts());
-  }
-
-  #counts(): Record<string, unknown> {
-    return Object.fromEntries(
-      Array.from(this.#deployments, ([name, deployment]) => [name, deployment.counts()]),
-    );
-  }
+function sidePort(deployments: ReadonlyMap<string, Deployment>, ca: string): Server {
+  const side = express().disable('x-powered-by');
+  const changing =
+    (act: (deployment: Deployment, change: unknown) => void): RequestHandler<{ name: string }> =>
+    ({ params: { name }, body }, res) => {
+      const deployment = deployments.get(name);
+      if (deployment === undefined) res.status(404).json({ error: 'No deployment has this name.' });
+      else {
+        act(deployment, body);
+        res.json(deployment.counts());
+      }
+    };
+  const readBody = express.json({ limit: '64kb', strict: false, type: () => true });
+  side.get('/counts', (_req, res) => {
+    res.json(Object.fromEntries(Array.from(deployments, ([name, each]) => [name, each.counts()])));
+  });
+  side.get('/ca.pem', (_req, res) => {
+    res.type('application/x-pem-file').send(ca);
+  });
+  side.put(
+    '/deployments/:name',
+    readBody,
+    changing((deployment, change) => deployment.change(change)),
+  );
+  side.post(
+    '/deployments/:name/reset',
+    changing((deployment) => deployment.reset()),
+  );
+  side.use((_req, res) => {
+    res.status(404).json({ error: 'No such path.' });
+  });
+  // Express recognizes a handler of errors by its four parameters.
+  side.use((error: { status?: number }, _req: Request, res: Response, _next: NextFunction) => {
+    if (error instanceof ZodError) {
+      const issues = error.issues.map(({ path, message }) => `${path.join('.')}: ${message}`);
+      res.status(400).json({ error: issues.join('; ') });
+    } else res.status(error.status ?? 500).json({ error: SIDE_ERRORS[error.status ?? 500] });
+  });
+  return createServer(side);
 }
 
-function json(status: number, value: unknown): Answer {
-  return { status, type: 'application/json', body: `${JSON.stringify(value)}\n` };
-}
-
-class TooLarge extends Error {}
-
-async function readBody(request: IncomingMessage): Promise<string> {
-  const chunks: Buffer[] = [];
-  let length = 0;
-  // Without `destroyOnReturn: false` the connection would be destroyed before the error response is written.
-  for await (const chunk of request.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
-    length += chunk.length;
-    if (length > maxBody) throw new TooLarge();
-    chunks.push(chunk);
-  }
-  return Buffer.concat(chunks).toString('utf8');
-}
-
-function problem(error: unknown): Answer {
-  if (error instanceof ZodError) {
-    return json(400, {
-      error: error.issues.map(({ path, message }) => `${path.join('.')}: ${message}`).join('; '),
-    });
-  }
-  if (error instanceof SyntaxError) return json(400, { error: 'The body is not JSON.' });
-  if (error instanceof TooLarge) return json(413, { error: 'The body is too large.' });
-  return json(500, { error: 'The request failed.' });
-}
+const SIDE_ERRORS: Readonly<Record<number, string>> = {
+  400: 'The body is not JSON.',
+  413: 'The body is too large.',
+  500: 'The request failed.',
+};
 
 /** One deployment of the service: its server, its state and its counts. */
 class Deployment {
@@ -243,9 +206,8 @@ class Deployment {
   }
 
   /** Resolves to the port. @throws if the port cannot be opened. */
-  async listen(host: string): Promise<number> {
-    await once(this.#server.listen(this.#settings.port, host), 'listening');
-    return (this.#server.address() as AddressInfo).port;
+  listen(host: string): Promise<number> {
+    return portOf(this.#server, this.#settings.port, host);
   }
 
   /** Changes the behaviour for later requests. @throws ZodError, and then changes nothing. */
@@ -279,10 +241,9 @@ class Deployment {
 
   /** Closes every connection at once. */
   close(): Promise<void> {
-    return new Promise((resolve) => {
-      this.#server.close(() => resolve());
-      for (const socket of this.#sockets.values()) socket.destroy();
-    });
+    const closed = ended(this.#server);
+    for (const socket of this.#sockets.values()) socket.destroy();
+    return closed;
   }
 
   #armed(faults: Behaviour['faults']): Faults {
@@ -322,4 +283,15 @@ class Deployment {
 
 function nameOf({ remoteAddress, remotePort }: Socket): string {
   return `${remoteAddress} ${remotePort}`;
+}
+
+/** Opens a port, and resolves to its number. @throws if it cannot be opened. */
+async function portOf(server: Server, port: number, host: string): Promise<number> {
+  await once(server.listen(port, host), 'listening');
+  return (server.address() as AddressInfo).port;
+}
+
+/** Accepts no more connections; resolves when none is open. */
+function ended(server: Server): Promise<void> {
+  return new Promise((resolve) => server.close(() => resolve()));
 }

@@ -81,9 +81,11 @@ describe('an event of the gateway', () => {
 
   test('has the address of who acted, which is hidden under the key of the month if no client is named', async () => {
     const [directory, keysDirectory] = [await folder(), await folder()];
-    const { audit } = await openTestAudit(directory);
-    await audit.adminWritten('sign-in', { address: '192.0.2.7' });
-    audit.configure({ parameters: [], pseudonyms: { keysDirectory, fields: ['address'], per: 'client' } });
+    const { audit: plain } = await openTestAudit(directory);
+    await plain.adminWritten('sign-in', { address: '192.0.2.7' });
+    await plain.close();
+    const pseudonyms = { keysDirectory, fields: ['address'], per: 'client' } as const;
+    const { audit } = await openTestAudit(directory, { pseudonyms });
     await audit.adminWritten('sign-in', { address: '192.0.2.7' });
     await audit.close();
     const hidden = expect.stringMatching(/^ps1:/);
@@ -109,14 +111,14 @@ test('a loss is recorded with the place of the head, and with the end of the log
 
 test('what records hold can be changed', async () => {
   const directory = await folder();
-  const { audit } = await openTestAudit(directory);
+  const pseudonyms = { keysDirectory: await folder(), fields: [], per: 'month' } as const;
+  const { audit } = await openTestAudit(directory, { pseudonyms });
   await recordAccess(audit);
   audit.configure(undefined);
   await recordAccess(audit);
-  const keysDirectory = await folder();
-  audit.configure({ parameters: [], pseudonyms: { keysDirectory, fields: ['address'], per: 'month' } });
+  audit.configure({ parameters: [], pseudonyms: { fields: ['address'] } });
   await recordAccess(audit);
-  audit.configure({ parameters: ['token'], pseudonyms: undefined });
+  audit.configure({ parameters: ['token'], pseudonyms: { fields: [] } });
   await recordAccess(audit);
   await audit.close();
   const plain = { address: '192.0.2.7', parameters: { ids: "'A'", token: null } };

@@ -4,7 +4,7 @@ import { chmod, mkdir, readdir, readFile, rename, rm, stat, utimes, writeFile } 
 import { join } from 'node:path';
 import { afterEach, describe, expect, jest, test } from '@jest/globals';
 import type { PseudonymOptions } from '../../src/audit/audit.ts';
-import { Pseudonyms, PseudonymWriter } from '../../src/audit/journal/pseudonym-writer.ts';
+import { PseudonymWriter } from '../../src/audit/journal/pseudonym-writer.ts';
 import { auditKeys } from '../../src/audit/keys.ts';
 import { checkProof } from '../../src/audit/proof.ts';
 import { newKeyText, PseudonymKey, revealJson } from '../../src/audit/pseudonym.ts';
@@ -228,22 +228,19 @@ describe('records with pseudonyms', () => {
     await expect(openTestAudit(at.directory, { pseudonyms })).rejects.toThrow('holds no key of pseudonyms');
   });
 
-  test('have keys in another folder once the configuration says so', async () => {
+  test('follow the fields that a reload names, under the same key', async () => {
     const { pseudonyms, ...at } = await place();
-    const other = await folder();
     const { audit } = await openTestAudit(at.directory, { pseudonyms });
     await recordAccess(audit);
-    audit.configure({ parameters: ['ids'], pseudonyms: { ...pseudonyms, keysDirectory: other } });
-    expect(await recordAccess(audit, { requestId: 'q2' })).toBe(true);
-    audit.configure({ parameters: ['ids'], pseudonyms: undefined });
-    await recordAccess(audit, { requestId: 'q3' });
+    audit.configure({ parameters: ['ids'], pseudonyms: { fields: ['parameters.ids'] } });
+    await recordAccess(audit, { requestId: 'q2' });
     await audit.close();
-    expect((await at.found({})).map(({ access }) => access.address)).toEqual([
-      '192.0.2.7',
-      expect.stringMatching(/^ps1:/),
-      '192.0.2.7',
+    const hidden = expect.stringMatching(/^ps1:/);
+    expect(await recordsIn(at.directory)).toMatchObject([
+      { address: hidden },
+      { address: '192.0.2.7', parameters: { ids: hidden } },
     ]);
-    expect(await allKeys(other, unwanted)).toHaveLength(1);
+    expect(await at.keys()).toHaveLength(1);
   });
 });
 
@@ -597,65 +594,10 @@ describe('a writer', () => {
     const { audit } = await openTestAudit(at.directory, { pseudonyms });
     const hidden = audit.recordedCriterion('192.0.2.7');
     await audit.adminWritten('search', { criterion: hidden });
-    audit.configure({ parameters: [], pseudonyms: undefined });
-    expect(audit.recordedCriterion('192.0.2.7')).toBe('192.0.2.7');
     await audit.close();
     const [stored] = await at.keys();
     expect(stored?.key).toMatchObject({ id: keyIdOf(hidden), scope: 'month' });
     expect(stored?.key.reveal(hidden.split(':')[2] ?? '')).toBe('192.0.2.7');
-  });
-});
-
-describe('during a reload', () => {
-  const start = (at: { readonly pseudonyms: PseudonymOptions }): Pseudonyms => {
-    const pseudonyms = new Pseudonyms(({ keysDirectory }) => join(keysDirectory, REPLICA), {
-      warn: () => undefined,
-    });
-    pseudonyms.configure(at.pseudonyms);
-    return pseudonyms;
-  };
-  const scopesOf = async (at: Awaited<ReturnType<typeof place>>): Promise<string[]> =>
-    (await at.keys()).map(({ key }) => key.scope).sort();
-
-  test('keys that are not stored yet stay in use if their folder is configured again', async () => {
-    const at = await place();
-    const pseudonyms = start(at);
-    const hidden = pseudonyms.current?.address('192.0.2.7', '');
-    pseudonyms.configure({ ...at.pseudonyms, keysDirectory: await folder() });
-    pseudonyms.configure(undefined);
-    expect(pseudonyms.current).toBeUndefined();
-    pseudonyms.configure({ ...at.pseudonyms, fields: ['parameters.ids'] });
-    expect(pseudonyms.current?.address('192.0.2.7', '')).toBe('192.0.2.7');
-    pseudonyms.configure(at.pseudonyms);
-    expect(pseudonyms.current?.address('192.0.2.7', '')).toBe(hidden);
-    for (let pending = pseudonyms.ready(); pending !== undefined; pending = pseudonyms.ready()) await pending;
-    expect(await scopesOf(at)).toEqual(['month']);
-  });
-
-  test('keys of one kind are stored before those of another kind in the same folder', async () => {
-    const at = await place();
-    const pseudonyms = start(at);
-    pseudonyms.current?.address('192.0.2.7', 'reporting');
-    pseudonyms.configure({ ...at.pseudonyms, per: 'client' });
-    pseudonyms.current?.address('192.0.2.7', 'reporting');
-    await pseudonyms.ready();
-    expect(await scopesOf(at)).toEqual(['month']);
-    await pseudonyms.ready();
-    expect(await scopesOf(at)).toEqual(['client', 'month']);
-    expect(pseudonyms.ready()).toBeUndefined();
-  });
-
-  test('a folder whose keys are all stored is not needed any more', async () => {
-    const at = await place();
-    const pseudonyms = start(at);
-    pseudonyms.current?.address('192.0.2.7', '');
-    await pseudonyms.ready();
-    pseudonyms.configure({ ...at.pseudonyms, keysDirectory: await folder() });
-    await rm(at.folder, { recursive: true });
-    pseudonyms.current?.address('192.0.2.7', '');
-    await pseudonyms.ready();
-    expect(pseudonyms.ready()).toBeUndefined();
-    expect(existsSync(at.folder)).toBe(false);
   });
 });
 

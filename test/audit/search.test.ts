@@ -298,7 +298,7 @@ describe('a search over many segments', () => {
     await writeFile(path, (await readFile(path, 'utf8')).replace('"parameters":{', '"parameters":7,{'));
     expect(await found(directory, {})).toMatchObject({
       ids: ['q2'],
-      errors: [{ replica: REPLICA, kind: 'record-altered', facts: { seq: 1 } }],
+      errors: [{ replica: REPLICA, kind: 'records-altered', facts: { records: 1 } }],
       notes: [],
     });
   });

@@ -1,8 +1,11 @@
-import { execFileSync, spawnSync } from 'node:child_process';
+import { execFileSync, spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
 import { closeSync, constants, openSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
+import { Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { createInterface } from 'node:readline';
 import { stripVTControlCharacters } from 'node:util';
 import { expect, test } from '@jest/globals';
 import { createLog } from '../../src/base/log.ts';
@@ -24,17 +27,27 @@ test('on a terminal, nothing that a client or an upstream sent commands it', () 
   expect(stripVTControlCharacters(screen).replaceAll('\n', '')).not.toMatch(/[\p{Cc}\p{Cf}]/u);
 });
 
-test('a full pipe is not waited for, also if another process has made its writes wait', async () => {
+/** A pipe that nobody reads. */
+async function openPipe(): Promise<{ readonly pipe: string; readonly fd: number }> {
   const folder = await mkdtemp(join(tmpdir(), 'log-'));
   closing.push(() => rm(folder, { recursive: true }));
   const pipe = join(folder, 'pipe');
   execFileSync('mkfifo', [pipe]);
   const fd = openSync(pipe, constants.O_RDWR);
   closing.push(() => closeSync(fd));
-  const script = `
+  return { pipe, fd };
+}
+
+const CREATE = `
     import { createLog } from '${new URL('../../src/base/log.ts', import.meta.url)}';
-    import { spawnSync } from 'node:child_process';
     const log = createLog({ fd: 2 });
+`;
+
+test('a full pipe is not waited for, also if another process has made its writes wait', async () => {
+  const { fd } = await openPipe();
+  const script = `
+    import { spawnSync } from 'node:child_process';
+    ${CREATE}
     spawnSync('true', { stdio: 'inherit' });
     for (let at = 0; at < 2_000; at += 1) log.info('a'.repeat(1_000));
     process.stdout.write('done');
@@ -45,4 +58,33 @@ test('a full pipe is not waited for, also if another process has made its writes
     killSignal: 'SIGKILL',
   });
   expect(stdout.toString()).toBe('done');
+});
+
+test('the log says how many lines were dropped while nobody read it', async () => {
+  const { pipe, fd } = await openPipe();
+  const script = `
+    ${CREATE}
+    for (let at = 0; at < 2_000; at += 1) log.info('a'.repeat(1_000));
+    process.stdout.write('done');
+    process.stdin.resume();
+  `;
+  const child = spawn(process.execPath, ['--input-type=module', '-e', script], {
+    stdio: ['pipe', 'pipe', fd],
+  });
+  const ended = once(child, 'close');
+  await once(child.stdout ?? child, 'data');
+  const reader = new Socket({ fd: openSync(pipe, constants.O_RDONLY | constants.O_NONBLOCK) });
+  closing.push(() => reader.destroy());
+  let written = 0;
+  for await (const line of createInterface(reader)) {
+    const { msg, lines } = JSON.parse(line) as { msg: string; lines?: number };
+    if (lines === undefined) written += 1;
+    else {
+      expect([msg, lines]).toEqual(['log lines were dropped, since nobody read stderr', 2_000 - written]);
+      break;
+    }
+  }
+  expect(written).toBeLessThan(2_000);
+  child.stdin?.end();
+  await ended;
 });

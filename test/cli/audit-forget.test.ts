@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto';
 import { readdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
@@ -44,6 +45,7 @@ audit:
     forget: (...args: string[]) => gateway(['audit', 'forget', ...config, ...args]),
     run: (command: string, ...args: string[]) => gateway([...command.split(' '), ...config, ...args]),
     config,
+    keys: join(at('keys'), REPLICA),
     files: async () =>
       (await readdir(join(at('keys'), REPLICA))).map((name) => name.replace(/^[\w-]{12}/, 'ID')),
   };
@@ -130,6 +132,22 @@ describe('audit forget', () => {
       stderr: expect.stringContaining('Give --yes: there is no terminal to ask at'),
     });
     expect((await run('audit search')).stdout).toContain('192.0.2.7');
+  });
+
+  test('ends what was interrupted when a key was overwritten and not removed', async () => {
+    const { forget, run, keys, files } = await place('month', { requestId: 'q1' });
+    const [name = ''] = await readdir(keys);
+    const destroyed = { scope: 'month', month: MONTH, destroyed: new Date().toISOString() };
+    await writeFile(join(keys, name.replace(/key$/, 'forgotten')), JSON.stringify(destroyed), {
+      mode: 0o600,
+    });
+    await writeFile(join(keys, name), randomBytes(100));
+    expect(await forget('--month', MONTH, '--yes')).toMatchObject({
+      status: 0,
+      stdout: `destroyed: key ${name.slice(0, -'.key'.length)}, which was begun before\n`,
+    });
+    expect(await files()).toEqual(['ID.forgotten']);
+    expect((await run('audit search')).stderr).not.toContain('holds no key');
   });
 
   test('asks at a terminal, and destroys nothing without a yes', async () => {

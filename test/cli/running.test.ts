@@ -1,6 +1,6 @@
-import { type ChildProcess, spawn } from 'node:child_process';
+import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, open, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface, type Interface } from 'node:readline';
@@ -129,3 +129,25 @@ test('serve answers, reloads on SIGHUP, keeps the old configuration when the new
   expect(await exitOf(serve)).toBe(0);
   await rm(folder, { recursive: true });
 });
+
+test.each(['SIGHUP', 'SIGUSR2'] as const)(
+  'a start that reads its configuration outlives %s',
+  async (signal) => {
+    const folder = await mkdtemp(join(tmpdir(), 'start-'));
+    const pipe = join(folder, 'gateway.yaml');
+    execFileSync('mkfifo', [pipe]);
+    try {
+      const serve = run('serve', '--config', pipe);
+      const issue = told(serve.stderr, /(deployments: is missing)/);
+      // Opened when the program has opened the other end.
+      const configuration = await open(pipe, 'w');
+      serve.child.kill(signal);
+      await configuration.writeFile('listen: { port: 0 }\n');
+      await configuration.close();
+      await issue;
+      expect(await exitOf(serve)).toBe(2);
+    } finally {
+      await rm(folder, { recursive: true });
+    }
+  },
+);

@@ -6,11 +6,12 @@ import { runAtOnce } from '../../src/base/steps.ts';
 import { knownKeys } from '../../src/config/cross-check.ts';
 import type { Path } from '../../src/config/issues.ts';
 import { writtenPath } from '../../src/config/listen.ts';
-import { locatedAlone, parseConfig } from '../../src/config/load.ts';
+import { locatedAlone } from '../../src/config/load.ts';
 import { configSchema } from '../../src/config/section-issues.ts';
 import { fromPieces, toPieces } from '../../src/config/transfer.ts';
 import type { AppSetup } from '../../src/setup/setup.ts';
 import { setupFor } from '../support/gateway.ts';
+import { parseConfig } from '../support/parsed-config.ts';
 import { served } from './issue-lines.ts';
 import { CREDENTIALS, DEPLOYMENTS } from './texts.ts';
 
@@ -108,4 +109,32 @@ test('names the keys, never a value', () => {
   if (running === undefined || next === undefined) throw new Error('two configurations were parsed');
   expect(keysThatNeedRestart(running, next)).toEqual(['control.port']);
   expect(keysThatNeedRestart(running, running)).toEqual([]);
+});
+
+test('of pseudonyms, a reload changes the fields alone', async () => {
+  const withPseudonyms = (text: string): Promise<AppSetup> =>
+    setupOf(
+      served(
+        `${CREDENTIALS}\n${DEPLOYMENTS}\naudit: { directory: d, keyFile: k, parameters: [ids], pseudonyms: ${text} }`,
+      ),
+    );
+  const running = await withPseudonyms('{ keysDirectory: one, fields: [address] }');
+  const next = await withPseudonyms('{ keysDirectory: two, per: client, fields: [parameters.ids] }');
+  const { setup, needsRestart } = pin(running, next);
+  expect(needsRestart).toEqual(['audit.pseudonyms.keysDirectory', 'audit.pseudonyms.per']);
+  const { keysDirectory } = running.config.audit?.pseudonyms ?? {};
+  const used = { keysDirectory, fields: ['parameters.ids'], per: 'month' };
+  expect(setup.config.audit?.pseudonyms).toEqual(used);
+  const without = await setupOf(
+    served(`${CREDENTIALS}\n${DEPLOYMENTS}\naudit: { directory: d, keyFile: k, parameters: [ids] }`),
+  );
+  const [added, removed] = [pin(without, next), pin(setup, without)];
+  expect([added.needsRestart, added.setup.config.audit?.pseudonyms]).toEqual([
+    ['audit.pseudonyms'],
+    undefined,
+  ]);
+  expect([removed.needsRestart, removed.setup.config.audit?.pseudonyms]).toEqual([
+    ['audit.pseudonyms'],
+    used,
+  ]);
 });

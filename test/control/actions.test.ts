@@ -1,12 +1,6 @@
 import { afterEach, describe, expect, test } from '@jest/globals';
-import type { CredentialResultView } from '../../src/control/action-view.ts';
 import { ControlError } from '../../src/control/control-error.ts';
-import type {
-  ActionOutcome,
-  ActionRequest,
-  CredentialCommands,
-  GatewayActions,
-} from '../../src/control/gateway-actions.ts';
+import type { ActionOutcome, ActionRequest, GatewayActions } from '../../src/control/gateway-actions.ts';
 import {
   act,
   OF_PROGRAM,
@@ -274,13 +268,6 @@ describe('who may not act', () => {
   });
 });
 
-/** Credential commands that all do the same. */
-const commandsOf = (command: () => Promise<CredentialResultView>): CredentialCommands => ({
-  promote: command,
-  retry: command,
-  withdraw: command,
-});
-
 describe.each(['promote', 'retry', 'withdraw'])('%s of a credential', (command) => {
   const PATH = `/api/credentials/c%20d/${command}`;
 
@@ -299,11 +286,11 @@ describe.each(['promote', 'retry', 'withdraw'])('%s of a credential', (command) 
     ['a page of another site', { ...OF_PROGRAM, origin: 'https://elsewhere.example' }, 403, 'cross-site'],
   ])('is refused to %s', async (_case, headers, status, code) => {
     let called = false;
-    const credentials = commandsOf(() => {
+    const perform = async () => {
       called = true;
       throw new Error('done');
-    });
-    const { origin } = await start({ credentials });
+    };
+    const { origin } = await start({ commands: { perform } });
     const refused = await post(`${origin}${PATH}`, {}, headers as Record<string, string>);
     expect([refused.status, refused.json.code]).toEqual([status, code]);
     expect(called).toBe(false);
@@ -333,20 +320,20 @@ describe.each(['promote', 'retry', 'withdraw'])('%s of a credential', (command) 
   });
 
   test('waits for no other one', async () => {
-    const first = Promise.withResolvers<CredentialResultView>();
+    const first = Promise.withResolvers<ActionOutcome>();
     const begun = Promise.withResolvers<void>();
-    const credentials = commandsOf(() => {
+    const perform = () => {
       begun.resolve();
       return first.promise;
-    });
-    const { origin } = await start({ credentials });
+    };
+    const { origin } = await start({ commands: { perform } });
     const done = post(`${origin}${PATH}`, {}, OF_PROGRAM);
     await begun.promise;
     expect(await post(`${origin}/api/credentials/other/retry`, {}, OF_PROGRAM)).toMatchObject({
       status: 409,
       json: { code: 'action-running' },
     });
-    first.resolve({ result: 'success', credential: 'c d', version: '2', deployments: ['d'] });
+    first.resolve({ result: 'Done.', notes: [], at: { version: '2', deployments: ['d'] } });
     expect((await done).status).toBe(200);
   });
 });

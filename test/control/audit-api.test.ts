@@ -63,7 +63,7 @@ async function start({ bounds, traceUrl, recordedAs = (criterion) => criterion, 
       log: {
         directory,
         keys: [keys],
-        keysDirectory: () => undefined,
+        keysDirectory: undefined,
         recorded: recordedAs,
         lists: () => ({}),
         record: (event, details) => recorded.push({ event, details }),

@@ -1,12 +1,13 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, test } from '@jest/globals';
-import { type HashName, hashOf } from '../../src/simulator/hashes.ts';
 import { algorithmNames } from '../../src/simulator/settings.ts';
 import {
   Accounts,
   type Credentials,
   type DigestFault,
   digestOf,
+  type HashName,
+  hashOf,
   type Proof,
   readAuthorization,
   verify,

@@ -58,6 +58,9 @@ function withoutRemark(line: string): string {
   return line.replace(/ {2,}# .*$/, '').trim();
 }
 
+/** Less than a test may take. */
+const MAX_SECONDS = 170;
+
 /** A command for the shell, with what has to be done around it. */
 export interface Step {
   readonly command: string;
@@ -96,7 +99,8 @@ export async function runInShell(
     ]),
   ];
   await writeFile(join(bin, 'script'), script.join('\n'));
-  const { printed } = await runCommand('bash', [join(bin, 'script')]);
+  // Otherwise a command that hangs would outlive its test, with what was started before it.
+  const { printed } = await runCommand('timeout', [String(MAX_SECONDS), 'bash', join(bin, 'script')]);
   return Promise.all(
     steps.map((_, index) =>
       readFile(join(bin, `${index}`), 'utf8').catch(() => {

@@ -1,4 +1,4 @@
-import { hashOf } from '../../../src/simulator/hashes.ts';
+import { hashOf } from '../../../src/simulator/verification.ts';
 import type { SimulatedProcess } from '../world.ts';
 import type { Profile } from './profiles.ts';
 

@@ -27,7 +27,7 @@ import { foldersIn } from '../segments/segment.ts';
 import { RecordRing } from './batch.ts';
 import { ChainWriter, type WriteError, writeErrorOf } from './chain-writer.ts';
 import { Journal } from './journal.ts';
-import { Pseudonyms } from './pseudonym-writer.ts';
+import { PseudonymWriter } from './pseudonym-writer.ts';
 import { RefusalSample } from './refusal-sample.ts';
 
 /** How long a record may take to be written, in milliseconds. */
@@ -45,9 +45,9 @@ export async function openAudit(options: AuditOptions, deps: AuditDeps): Promise
   const { directory, replica, durability, signingKey: pem } = options;
   const keys = auditKeys(options.key);
   const folder = join(directory, replica);
-  const pseudonyms = new Pseudonyms(({ keysDirectory }) => join(keysDirectory, replica), deps.log);
-  pseudonyms.configure(options.pseudonyms);
-  await pseudonyms.current?.load();
+  const { pseudonyms: hidden } = options;
+  const pseudonyms = hidden && new PseudonymWriter(join(hidden.keysDirectory, replica), hidden, deps.log);
+  await pseudonyms?.load();
   const { chain, recovered } = await ChainWriter.open({
     folder,
     replica,
@@ -71,7 +71,8 @@ interface FileAuditDeps extends AuditDeps {
   readonly isBegunAnew: boolean;
   readonly folder: string;
   readonly keys: AuditKeys;
-  readonly pseudonyms: Pseudonyms;
+  /** Undefined: values are recorded as they are. */
+  readonly pseudonyms: PseudonymWriter | undefined;
 }
 
 class FileAudit implements Audit {
@@ -81,7 +82,7 @@ class FileAudit implements Audit {
   /** Names of the parameters that are recorded with their values. */
   #byValue: ReadonlySet<string> = new Set();
   readonly #text: RecordText;
-  readonly #pseudonyms: Pseudonyms;
+  readonly #pseudonyms: PseudonymWriter | undefined;
   #keyTimer: NodeJS.Timeout | undefined;
   /**
    * Resolves when the findings of the recovery are written, or cannot be. If the process were killed before that, no
@@ -119,7 +120,7 @@ class FileAudit implements Audit {
         onRecord: (seq, at, record) => this.recent.add(seq, at, record),
         onUnrecorded: (count) => this.#countUnrecorded(count),
         onClosed: () => this.#retention.start(),
-        keysReady: () => this.#pseudonyms.ready(),
+        keysReady: () => this.#pseudonyms?.ready(),
       },
     );
     this.#retention = new Retention(
@@ -228,17 +229,17 @@ class FileAudit implements Audit {
   configure(options: RecordOptions | undefined): void {
     if (options === undefined) return;
     this.#byValue = new Set(options.parameters);
-    this.#pseudonyms.configure(options.pseudonyms);
+    if (this.#pseudonyms && options.pseudonyms) this.#pseudonyms.fields = options.pseudonyms.fields;
   }
 
   recordedCriterion(value: string): string {
-    return this.#pseudonyms.current?.criterion(value) ?? value;
+    return this.#pseudonyms?.criterion(value) ?? value;
   }
 
   #accessText(facts: AccessFacts): string {
     const { path, parameters, cut } = recordedTarget(facts.target, this.#byValue);
     const { client, address } = facts;
-    const hiding = this.#pseudonyms.current;
+    const hiding = this.#pseudonyms;
     if (hiding === undefined) return this.#text.access(facts, { address, path, parameters, cut });
     hiding.hideParameters(parameters, client, address);
     return this.#text.access(facts, { address: hiding.address(address, client), path, parameters, cut });
@@ -246,7 +247,7 @@ class FileAudit implements Audit {
 
   /** Records keys of pseudonyms that were destroyed, now and from then on. */
   async followKeys(): Promise<void> {
-    const writer = this.#pseudonyms.current;
+    const writer = this.#pseudonyms;
     const forgotten = (await writer?.refresh()) ?? [];
     for (const each of forgotten) {
       if (!(await this.adminWritten('pseudonyms-forgotten', each))) break;
@@ -343,7 +344,7 @@ class FileAudit implements Audit {
 
   #adminText(event: string, details: AdminDetails): string {
     const { address, client = '' } = details;
-    const hiding = this.#pseudonyms.current;
+    const hiding = this.#pseudonyms;
     if (hiding === undefined || typeof address !== 'string') return this.#text.admin(event, details);
     return this.#text.admin(event, { ...details, address: hiding.address(address, String(client)) });
   }

@@ -50,9 +50,9 @@ class PseudonymKeyError extends Error {
  */
 export class PseudonymWriter {
   /** That of this process alone. */
-  readonly folder: string;
+  readonly #folder: string;
   /** The values that one key hides: those of a month, a client, or an address. */
-  readonly scope: KeyScope;
+  readonly #scope: KeyScope;
   #hidesAddress = false;
   #parameters: ReadonlySet<string> = new Set();
   readonly #keys = new Map<string, PseudonymKey>();
@@ -76,8 +76,8 @@ export class PseudonymWriter {
     { per, fields }: Pick<PseudonymOptions, 'per' | 'fields'>,
     log: Pick<Log, 'warn'>,
   ) {
-    this.folder = folder;
-    this.scope = per;
+    this.#folder = folder;
+    this.#scope = per;
     this.#log = log;
     this.fields = fields;
   }
@@ -134,13 +134,13 @@ export class PseudonymWriter {
    */
   async load(): Promise<void> {
     try {
-      await makeFolder(this.folder);
-      const { mode } = await stat(this.folder);
+      await makeFolder(this.#folder);
+      const { mode } = await stat(this.#folder);
       if ((mode & 0o007) !== 0) throw new Error('other users may use it: run chmod 700 on it');
-      const state = await folderState(this.folder);
-      await removeLeftOver(this.folder, state);
+      const state = await folderState(this.#folder);
+      await removeLeftOver(this.#folder, state);
       const ids = [...state.keys].filter((id) => !state.destroyed.has(id));
-      const keys = await readKeys(this.folder, ids, (issue) => {
+      const keys = await readKeys(this.#folder, ids, (issue) => {
         throw new Error(issue);
       });
       for (const key of keys.sort((a, b) => b.made - a.made)) this.#adopt(key);
@@ -159,16 +159,16 @@ export class PseudonymWriter {
     if (!this.#isLoaded) return [];
     try {
       const saved = new Set(this.#saved);
-      const { mtimeMs } = await stat(this.folder);
+      const { mtimeMs } = await stat(this.#folder);
       if (mtimeMs === this.#readAt && this.#failure === undefined) return [];
-      const state = await folderState(this.folder);
+      const state = await folderState(this.#folder);
       this.#dropDestroyed(state);
       const missing = [...saved].find((id) => this.#saved.has(id) && !state.keys.has(id));
       this.#failure = missing === undefined ? undefined : this.#error(new Error(`key ${missing} is missing`));
       const forgotten = state.unrecorded.slice(0, MAX_FORGOTTEN);
       const isSettled = Date.now() - mtimeMs > SETTLED_MS && forgotten.length === 0;
       this.#readAt = isSettled ? mtimeMs : Number.NaN;
-      return await Promise.all(forgotten.map((id) => readForgotten(this.folder, id)));
+      return await Promise.all(forgotten.map((id) => readForgotten(this.#folder, id)));
     } catch (error) {
       this.#failure = this.#error(error);
       return [];
@@ -177,7 +177,7 @@ export class PseudonymWriter {
 
   /** Remembers that the audit log says that the key was destroyed. @throws Error of the file system */
   recorded({ key }: ForgottenKey): Promise<void> {
-    return markRecorded(this.folder, key);
+    return markRecorded(this.#folder, key);
   }
 
   async #store(): Promise<void> {
@@ -186,7 +186,7 @@ export class PseudonymWriter {
     if (this.#failure !== undefined) throw this.#failure;
     const keys = [...this.#unsaved];
     try {
-      await storeKeys(this.folder, keys);
+      await storeKeys(this.#folder, keys);
     } catch (error) {
       throw this.#error(error);
     }
@@ -197,7 +197,7 @@ export class PseudonymWriter {
   #error(cause: unknown): PseudonymKeyError {
     return cause instanceof PseudonymKeyError
       ? cause
-      : new PseudonymKeyError(this.folder, messageOf(cause), cause);
+      : new PseudonymKeyError(this.#folder, messageOf(cause), cause);
   }
 
   #adopt(key: PseudonymKey): void {
@@ -209,7 +209,7 @@ export class PseudonymWriter {
 
   /** Keys of earlier months are for readers only. */
   #isOfUse({ scope, subject }: PseudonymKey): boolean {
-    return scope === 'month' ? subject === this.#monthOf(Date.now()) : scope === this.scope;
+    return scope === 'month' ? subject === this.#monthOf(Date.now()) : scope === this.#scope;
   }
 
   #dropDestroyed({ destroyed }: FolderState): void {
@@ -219,12 +219,12 @@ export class PseudonymWriter {
 
   /** The key for values of a request. Of an unknown client, no address has its own: anybody can send from many. */
   #keyFor(client: string, address: string): PseudonymKey {
-    if (this.scope !== 'month' && client !== '') {
-      const subject = this.scope === 'client' ? client : address;
-      const name = nameOf(this.scope, subject);
+    if (this.#scope !== 'month' && client !== '') {
+      const subject = this.#scope === 'client' ? client : address;
+      const name = nameOf(this.#scope, subject);
       const known = this.#keys.get(name);
       if (known !== undefined) return known;
-      if (subject !== '' && this.#keys.size < MAX_SUBJECTS) return this.#newKey(name, this.scope, subject);
+      if (subject !== '' && this.#keys.size < MAX_SUBJECTS) return this.#newKey(name, this.#scope, subject);
       if (subject !== '') this.#countShared();
     }
     const month = this.#monthOf(Date.now());
@@ -235,7 +235,7 @@ export class PseudonymWriter {
   #countShared(): void {
     const suppressed = this.#sharedLines.admit(SHARED);
     if (suppressed === undefined) return;
-    this.#log.warn({ per: this.scope, keys: this.#keys.size, values: suppressed + 1 }, SHARED);
+    this.#log.warn({ per: this.#scope, keys: this.#keys.size, values: suppressed + 1 }, SHARED);
   }
 
   #newKey(name: string, scope: KeyScope, subject: string): PseudonymKey {
@@ -273,48 +273,5 @@ class Cache {
     if (this.#known.size >= MAX_CACHED) this.#known.clear();
     this.#known.set(value, { key, pseudonym });
     return pseudonym;
-  }
-}
-
-/** The pseudonyms of one process's records, as the configuration in use wants them. */
-export class Pseudonyms {
-  readonly #folderOf: (options: PseudonymOptions) => string;
-  readonly #log: Pick<Log, 'warn'>;
-  #current: PseudonymWriter | undefined;
-  /** Writers of earlier configurations, with keys that are not stored yet. */
-  #former: readonly PseudonymWriter[] = [];
-
-  constructor(folderOf: (options: PseudonymOptions) => string, log: Pick<Log, 'warn'>) {
-    this.#folderOf = folderOf;
-    this.#log = log;
-  }
-
-  /** Hides values; undefined: none is hidden. */
-  get current(): PseudonymWriter | undefined {
-    return this.#current;
-  }
-
-  /** Takes another configuration; what is hidden from now on is as it says. */
-  configure(options: PseudonymOptions | undefined): void {
-    const before = this.#current === undefined ? this.#former : [this.#current, ...this.#former];
-    const writer = options && this.#writerOf(options, before);
-    this.#current = writer;
-    this.#former = before.filter((each) => each !== writer && !each.isReady);
-  }
-
-  /** A writer that is there already goes on: another one of its folder would make keys of its own. */
-  #writerOf(options: PseudonymOptions, before: readonly PseudonymWriter[]): PseudonymWriter {
-    const folder = this.#folderOf(options);
-    const known = before.find((each) => each.folder === folder && each.scope === options.per);
-    if (known === undefined) return new PseudonymWriter(folder, options, this.#log);
-    known.fields = options.fields;
-    return known;
-  }
-
-  /** As `ready` of a writer, of all of them. */
-  ready(): Promise<void> | undefined {
-    // One after the other: a writer that loads its folder removes what another one is writing there.
-    const writer = this.#former.find(({ isReady }) => !isReady) ?? this.#current;
-    return writer?.ready();
   }
 }

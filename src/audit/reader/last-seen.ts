@@ -94,12 +94,12 @@ class Seen {
     return true;
   }
 
-  /** Reads a block from its end, so that few batches need a check. */
-  take({ bytes, admits }: SealedBlock): void {
+  /** Reads a block from its end, so that few lines are newer than what was found. */
+  take({ bytes }: SealedBlock): void {
     for (const [start, end] of [...linesOf(bytes)].reverse()) {
       const time = this.#timeOf(bytes, start);
-      const found = time === '' ? NOTHING : this.#newerThan(time, bytes.toString('latin1', start, end));
-      if (found.length > 0 && admits(start)) for (const each of found) each.time = time;
+      if (time === '') continue;
+      for (const each of this.#newerThan(time, bytes.toString('latin1', start, end))) each.time = time;
     }
   }
 

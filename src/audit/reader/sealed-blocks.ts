@@ -3,10 +3,10 @@ import { messageOf } from '../../base/error-code.ts';
 import { reportDefect } from '../../base/expected-errors.ts';
 import { type Finding, finding, type PlacedFinding } from '../findings.ts';
 import type { AuditKeys } from '../keys.ts';
-import { NEWLINE } from '../line.ts';
-import { checkSeal, parseSeal } from '../seal.ts';
-import { parseHeader, type Segment, segmentsIn } from '../segments/segment.ts';
-import { lastSeal, nextSeal, SegmentReader } from '../segments/segment-reader.ts';
+import { linesOf, lineType } from '../line.ts';
+import { ChainWalk } from '../segments/chain-walk.ts';
+import { type Segment, segmentsIn } from '../segments/segment.ts';
+import { SegmentReader } from '../segments/segment-reader.ts';
 import { timeRangeOf } from '../segments/time-index.ts';
 import type { PseudonymReader } from './pseudonym-reader.ts';
 import type { Query } from './query.ts';
@@ -62,17 +62,13 @@ export async function* searchedSegments(
   }
 }
 
-/** Whole batches of a segment, each with its seal; valid until the next block is requested. */
+/** Whole lines under seals, possibly with the seals; valid until the next block is requested. */
 export interface SealedBlock {
   readonly bytes: Buffer;
   /** Number of its last record. */
   readonly last: number;
   /** True if the segment may have records in the time range that is searched. */
   readonly isOverlapping: boolean;
-  /** True if a seal of the key covers the line at that index as it is. The batch is checked only if this is called. */
-  readonly covers: (at: number) => boolean;
-  /** As `covers`, for a record that is looked for: one that no seal covers is reported as left out. */
-  readonly admits: (at: number) => boolean;
 }
 
 /**
@@ -96,40 +92,37 @@ export async function* blocksOf(
   }
 }
 
-/** The batches of a segment; reports what cannot be read or trusted of it. */
+/** The lines of a segment that seals cover; reports what cannot be read or trusted of it. */
 export async function* sealedBlocks(
   options: ReadOptions,
   searched: SearchedSegment,
 ): AsyncGenerator<SealedBlock, void> {
-  const blocks = new SegmentBlocks(options, searched);
+  const reading = new SegmentReading(options, searched);
   try {
-    for (let block = await blocks.next(); block !== undefined; block = await blocks.next()) {
-      options.onBytes(block.bytes.length, blocks.stored);
-      yield block;
+    for (let block = await reading.next(); block !== undefined; block = await reading.next()) {
+      options.onBytes(block.length, reading.stored);
+      yield* reading.sealedIn(block);
     }
   } finally {
-    await blocks.close();
+    await reading.close();
   }
 }
 
-/**
- * Reads one segment in blocks of whole batches. A search reads gigabytes and prints some lines, so only the batches of
- * these lines are checked.
- */
-class SegmentBlocks {
+class SegmentReading {
   readonly #options: ReadOptions;
   readonly #searched: SearchedSegment;
+  readonly #walk: ChainWalk;
   #reader: SegmentReader | undefined;
-  #key: AuditKeys | 'unknown' | undefined;
-  /** `hmac` of the last seal before the block. */
-  #previous = '';
-  #hasBegun = false;
-  /** Records that were looked for, and that no seal covers. */
-  #unsealed = 0;
+  #isUnchecked = false;
+  /** Records that no seal covers as they are. */
+  #altered = 0;
 
   constructor(options: ReadOptions, searched: SearchedSegment) {
+    const { replica, segment } = searched;
+    const { keys } = options;
     this.#options = options;
     this.#searched = searched;
+    this.#walk = new ChainWalk({ keys, replica, first: segment.first, mostErrors: Number.POSITIVE_INFINITY });
   }
 
   /** Bytes of the file, compressed or not, that were read since the last call. */
@@ -137,13 +130,13 @@ class SegmentBlocks {
     return this.#reader?.stored() ?? 0;
   }
 
-  async next(): Promise<SealedBlock | undefined> {
+  async next(): Promise<Buffer | undefined> {
     const { directory } = this.#options;
     const { replica, segment } = this.#searched;
     try {
       this.#reader ??= await SegmentReader.open(join(directory, replica, segment.name), { until: 'seal' });
       const block = await this.#reader.next();
-      if (block !== undefined) return this.#begin(block);
+      if (block !== undefined) return block;
       const { length: bytes } = this.#reader.rest;
       if (bytes > 0) this.#report(finding('bytes-unsealed', { bytes }), this.#searched.isGrowing);
     } catch (error) {
@@ -153,9 +146,29 @@ class SegmentBlocks {
     return undefined;
   }
 
+  /** The batches of a block that are as their seals say; all of them together, if all are. */
+  *sealedIn(block: Buffer): Generator<SealedBlock, void> {
+    const { isOverlapping } = this.#searched;
+    const batches = this.#walk.walk(block);
+    const sealed = batches.filter(({ trust }) => trust !== 'refused');
+    for (const { trust, header, lines } of batches) {
+      if (trust === 'unchecked') this.#noteUnchecked(header?.key ?? '');
+      if (trust === 'refused') this.#altered += countRecords(lines);
+    }
+    const isWhole = sealed.length === batches.length;
+    for (const { lines, seal } of isWhole ? sealed.slice(-1) : sealed) {
+      yield { bytes: isWhole ? block : lines, last: seal?.last ?? 0, isOverlapping };
+    }
+  }
+
   async close(): Promise<void> {
     await this.#reader?.close();
-    if (this.#unsealed > 0) this.#report(finding('records-altered', { records: this.#unsealed }));
+    if (this.#altered > 0) this.#report(finding('records-altered', { records: this.#altered }));
+  }
+
+  #noteUnchecked(key: string): void {
+    if (!this.#isUnchecked) this.#report(finding('segment-unchecked', { key }));
+    this.#isUnchecked = true;
   }
 
   #report(found: Finding, isNote = false): void {
@@ -163,48 +176,8 @@ class SegmentBlocks {
     const { replica, segment } = this.#searched;
     (isNote ? onNote : onUnreadable)({ ...found, replica, segment: segment.name, line: 0 });
   }
+}
 
-  #begin(bytes: Buffer): SealedBlock {
-    if (!this.#hasBegun) this.#readHeader(bytes.toString('utf8', 0, bytes.indexOf(NEWLINE)));
-    const previous = this.#previous;
-    const seal = parseSeal(bytes.toString('latin1', lastSeal(bytes, bytes.length), bytes.length - 1));
-    this.#previous = seal?.hmac ?? '';
-    let [from, to, good] = [0, 0, false];
-    const covers = (at: number): boolean => {
-      if (at >= from && at < to) return good;
-      [from, to, good] = this.#checkAt(bytes, at, previous);
-      return good;
-    };
-    const admits = (at: number): boolean => {
-      if (covers(at)) return true;
-      this.#unsealed += 1;
-      return false;
-    };
-    return { bytes, last: seal?.last ?? 0, isOverlapping: this.#searched.isOverlapping, covers, admits };
-  }
-
-  #readHeader(line: string): void {
-    this.#hasBegun = true;
-    const header = parseHeader(line);
-    if (header?.replica !== this.#searched.replica) return;
-    this.#previous = header.previous;
-    this.#key = this.#options.keys.find(({ id }) => id === header.key) ?? 'unknown';
-    if (this.#key === 'unknown') this.#report(finding('segment-unchecked', { key: header.key }));
-  }
-
-  /** Where the batch of that line begins and ends, and whether its seal covers it. */
-  #checkAt(bytes: Buffer, at: number, beforeBlock: string): [from: number, to: number, good: boolean] {
-    const before = lastSeal(bytes, at);
-    const from = before === -1 ? 0 : bytes.indexOf(NEWLINE, before) + 1;
-    const start = nextSeal(bytes, at);
-    const end = bytes.indexOf(NEWLINE, start);
-    if (this.#key === 'unknown') return [from, end, true];
-    const seal = parseSeal(bytes.toString('latin1', start, end));
-    const previous =
-      before === -1 ? beforeBlock : parseSeal(bytes.toString('latin1', before, from - 1))?.hmac;
-    if (seal === undefined || previous === undefined || this.#key === undefined) return [from, end, false];
-    const chain = { replica: this.#searched.replica, previous };
-    const { fits, authentic } = checkSeal([this.#key], chain, seal, bytes.subarray(from, start));
-    return [from, end, fits && authentic];
-  }
+function countRecords(lines: Buffer): number {
+  return [...linesOf(lines)].filter(([start, end]) => lineType(lines, start, end) === 'record').length;
 }

@@ -88,24 +88,19 @@ export class SearchJoin {
   /**
    * Reads the next block; yields what is complete with it. `outcomesOnly`: nothing new is taken from this block.
    */
-  *take({ bytes: block, covers, admits }: SealedBlock, outcomesOnly = false): Generator<Found, void> {
+  *take({ bytes: block }: SealedBlock, outcomesOnly = false): Generator<Found, void> {
     for (let start = 0; start < block.length; ) {
       start = this.#nextLine(block, start, outcomesOnly);
       if (start === -1) break;
       const end = block.indexOf(NEWLINE, start);
       const head = headOf(block, start);
-      const at = start;
-      if (head !== undefined) {
-        const sealed = (): boolean => (head.kind === 'outcome' ? covers(at) : admits(at));
-        this.#readRecord(head, { line: block.subarray(start, end), sealed, outcomesOnly });
-      }
+      if (head !== undefined) this.#readRecord(head, block.subarray(start, end), outcomesOnly);
       start = end + 1;
     }
     if (this.complete) return;
     // Once for a block: thousands may wait.
-    const at = lastRecord(block);
-    const head = headOf(block, at);
-    if (head !== undefined && covers(at)) yield* this.#settled(Date.parse(head.time));
+    const head = headOf(block, lastRecord(block));
+    if (head !== undefined) yield* this.#settled(Date.parse(head.time));
   }
 
   /** The index of the next line to read; -1: there is none. */
@@ -120,25 +115,22 @@ export class SearchJoin {
     this.#open.clear();
   }
 
-  #readRecord(
-    head: LineHead,
-    { line, sealed, outcomesOnly }: { line: Buffer; sealed: () => boolean; outcomesOnly: boolean },
-  ): void {
+  #readRecord(head: LineHead, line: Buffer, outcomesOnly: boolean): void {
     if (head.kind === 'outcome') {
-      if (!this.complete) this.#readOutcome(line, sealed);
+      if (!this.complete) this.#readOutcome(line);
     } else if (outcomesOnly || !isWithin(this.#query, head)) return;
-    else if (head.kind === 'access') this.#readAccess(head, line, sealed);
-    else this.#readEvent(head, line, sealed);
+    else if (head.kind === 'access') this.#readAccess(head, line);
+    else this.#readEvent(head, line);
   }
 
-  #readEvent({ seq }: LineHead, line: Buffer, sealed: () => boolean): void {
+  #readEvent({ seq }: LineHead, line: Buffer): void {
     if (!this.#events) return;
     const event = this.#parse<EventLine>(seq, this.#pseudonyms.reveal(line.toString('utf8')));
     if (event === undefined || !matchesEvent(this.#query, event)) return;
-    if (sealed()) this.#open.set(seq, { found: { event }, giveUpAt: 0, settled: true });
+    this.#open.set(seq, { found: { event }, giveUpAt: 0, settled: true });
   }
 
-  #readAccess(head: LineHead, line: Buffer, sealed: () => boolean): void {
+  #readAccess(head: LineHead, line: Buffer): void {
     if (!this.#requests) return;
     const { id } = this.#query;
     const isCut = id !== undefined && this.#isCut(line);
@@ -152,9 +144,8 @@ export class SearchJoin {
       this.#changed(head.seq);
       return;
     }
-    if (matches(this.#query, access)) {
-      if (sealed()) this.#add(head.seq, begun, access);
-    } else if (id !== undefined && mayHold(this.#query, access)) this.#options.onCut();
+    if (matches(this.#query, access)) this.#add(head.seq, begun, access);
+    else if (id !== undefined && mayHold(this.#query, access)) this.#options.onCut();
   }
 
   #isCut(line: Buffer): boolean {
@@ -167,11 +158,11 @@ export class SearchJoin {
     this.#open.set(seq, { found, giveUpAt: begun + withinMs, settled: false });
   }
 
-  #readOutcome(line: Buffer, sealed: () => boolean): void {
+  #readOutcome(line: Buffer): void {
     const at = line.indexOf(ACCESS_START) + ACCESS_START.length;
     const seq = Number.parseInt(line.toString('latin1', at, at + 16), 10);
     const open = this.#open.get(seq);
-    if (open === undefined || 'event' in open.found || !sealed()) return;
+    if (open === undefined || 'event' in open.found) return;
     open.found = { ...open.found, outcome: this.#parse<OutcomeLine>(seq, line.toString('utf8')) };
     open.settled = true;
     if (!this.#isWanted(open.found)) this.#open.delete(seq);

@@ -48,11 +48,11 @@ async function* recordsOf(
 
 function* recordsWithin(
   { query, pseudonyms = NO_PSEUDONYMS }: Omit<SearchOptions, 'onCut'>,
-  { bytes, admits }: SealedBlock,
+  { bytes }: SealedBlock,
 ): Generator<RawRecord, void> {
   for (const [start, end] of linesOf(bytes)) {
     const head = headOf(bytes, start);
-    if (head === undefined || !isWithin(query, head) || !admits(start)) continue;
+    if (head === undefined || !isWithin(query, head)) continue;
     yield { time: head.time, line: pseudonyms.reveal(bytes.toString('utf8', start, end)) };
   }
 }

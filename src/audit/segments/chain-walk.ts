@@ -222,7 +222,9 @@ export class ChainWalk {
 
   #report(found: Finding, line = this.#line): void {
     this.#errors += 1;
-    this.#batch.errors.push({ ...(this.isOver ? finding('errors-omitted') : found), line });
+    // A file can have any number of them.
+    if (this.#batch.errors.length <= MOST_ERRORS)
+      this.#batch.errors.push({ ...(this.isOver ? finding('errors-omitted') : found), line });
   }
 
   #readHeader(line: string): void {

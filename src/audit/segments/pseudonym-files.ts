@@ -138,6 +138,27 @@ export async function destroyKey(directory: string, { key, replica }: PlacedKey)
   const note = { scope, ...(scope === 'month' && { month: subject }), destroyed: new Date().toISOString() };
   await replaceDurably(join(folder, id + FORGOTTEN), `${JSON.stringify(note)}\n`);
   await syncFolder(folder);
+  await removeKey(folder, id);
+}
+
+/**
+ * Destroys what is left of keys whose destruction was interrupted, which may be overwritten already; returns their ids.
+ * @throws Error of the file system
+ */
+export async function endDestruction(directory: string): Promise<string[]> {
+  const ended: string[] = [];
+  for (const replica of await foldersIn(directory)) {
+    const folder = join(directory, replica);
+    const { keys, destroyed } = await folderState(folder);
+    for (const id of [...keys].filter((key) => destroyed.has(key))) {
+      await removeKey(folder, id);
+      ended.push(id);
+    }
+  }
+  return ended;
+}
+
+async function removeKey(folder: string, id: string): Promise<void> {
   const path = join(folder, id + KEY);
   await using handle = await open(path, O_WRONLY | O_NOFOLLOW);
   const { size } = await handle.stat();

@@ -112,11 +112,6 @@ export function lastSeal(lines: Buffer, end: number): number {
   return end > 0 && lines.toString('latin1', 0, SEAL_START.length) === SEAL_START ? 0 : -1;
 }
 
-/** Index of the next seal after the line at `at`, in lines that end with a seal. */
-export function nextSeal(lines: Buffer, at: number): number {
-  return lines.indexOf(SEAL_LINE, at) + 1;
-}
-
 /** The end of the line of the last seal before `end`; 0: there is none. */
 function sealEnd(lines: Buffer, end: number): number {
   const seal = lastSeal(lines, end);

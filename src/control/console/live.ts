@@ -1,4 +1,5 @@
 import { signal } from '@preact/signals';
+import { useRef } from 'preact/hooks';
 import type { AuditLine, Snapshot, Tick } from '../view.ts';
 import { signIn } from './api.ts';
 
@@ -76,4 +77,33 @@ function onTick(tick: Tick): void {
   if (!connection.value.connected) connection.value = { connected: true };
   snapshot.value = tick.snapshot;
   if (tick.audit.length > 0) auditLines.value = [...auditLines.value, ...tick.audit].slice(-LINES);
+}
+
+/** Counts of one moment, in Unix milliseconds. */
+interface Sample {
+  readonly at: number;
+  readonly counts: ReadonlyMap<string, number>;
+}
+
+/** Seconds that a rate is the average of. */
+const SECONDS = 5;
+
+/**
+ * Returns the rate of a count per second, from the counts that a component got before; undefined: it got too few. A
+ * process that begins anew counts from zero.
+ */
+export function useRates(
+  at: number,
+  counts: ReadonlyMap<string, number>,
+): (name: string) => number | undefined {
+  const samples = useRef<Sample[]>([]);
+  const list = samples.current;
+  if ((list.at(-1)?.at ?? 0) < at) list.push({ at, counts });
+  while (list.length > 2 && (list[1]?.at ?? 0) <= at - SECONDS * 1000) list.shift();
+  const first = list[0];
+  return (name) => {
+    if (first === undefined || first.at >= at) return undefined;
+    const rise = (counts.get(name) ?? 0) - (first.counts.get(name) ?? 0);
+    return Math.max(0, rise) / ((at - first.at) / 1000);
+  };
 }

@@ -86,7 +86,7 @@ async function start(searches = AUDIT_BOUNDS.searches): Promise<string> {
       log: {
         directory,
         keys: [keys],
-        keysDirectory: () => undefined,
+        keysDirectory: undefined,
         recorded: (criterion) => criterion,
         lists: () => ({}),
         record: () => undefined,

@@ -41,7 +41,7 @@ async function start(): Promise<string> {
       log: {
         directory,
         keys: [keys],
-        keysDirectory: () => undefined,
+        keysDirectory: undefined,
         recorded: (criterion) => criterion,
         lists: () => ({ submissions: { 'operation-1': ['other_ids'] } }),
         record: () => undefined,

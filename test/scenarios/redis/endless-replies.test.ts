@@ -1,5 +1,7 @@
 import { createServer, type Socket } from 'node:net';
 import { expect, test } from '@jest/globals';
+import { messageOf } from '../../../src/base/error-code.ts';
+import { RedisClient } from '../../../src/redis/client.ts';
 import { connectCommands, connectMessages, ended, MAX_REPLY } from '../../../src/redis/connection.ts';
 import { closing } from '../../support/closing.ts';
 import { listenOnLoopback } from '../../support/loopback-server.ts';
@@ -47,6 +49,20 @@ test.each([
   const connection = connect(redisOptions(single(port)), {});
   closing.push(() => ended(connection));
   expect(await taken).toBeLessThan(MAX_REPLY + BUFFERS);
+});
+
+test('a long error is not repeated in the log and in the readiness', async () => {
+  const refuse = (socket: Socket): void => {
+    socket.on('error', () => undefined);
+    socket.on('data', () => socket.write(`-ERR ${'a'.repeat(2 ** 20)}\r\n`));
+  };
+  const server = await listenOnLoopback(createServer(refuse));
+  closing.push(() => server.close());
+  const client = new RedisClient(redisOptions(single(server.port)), {});
+  closing.push(() => client.close());
+  const message = await client.call((commands) => commands.get('k')).then(String, messageOf);
+  expect(message.length).toBeLessThan(1_000);
+  expect(client.problem?.length ?? 0).toBeLessThan(1_000);
 });
 
 test('replies that are whole may have any size together', async () => {

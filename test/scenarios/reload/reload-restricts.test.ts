@@ -385,22 +385,29 @@ describe('a client certificate', () => {
   });
 });
 
-test('the next audit record follows the new audit.parameters and audit.pseudonyms', async () => {
+test('the next audit record follows the new audit.parameters and audit.pseudonyms.fields', async () => {
   const folder = await folders();
   const keyFile = join(await folders(), 'key');
   await writeFile(keyFile, AUDIT_KEY, { mode: 0o600 });
-  const section = { directory: folder, keyFile };
-  const { ask, gateway, reload } = await setScene({}, {}, { audit: section }, auditOptions(folder));
+  const keysDirectory = await folders();
+  const parameters = ['ids'];
+  const hiding = (fields: readonly string[]) => ({
+    audit: { directory: folder, keyFile, parameters, pseudonyms: { keysDirectory, fields } },
+  });
+  const pseudonyms = { keysDirectory, fields: ['parameters.ids'], per: 'month' } as const;
+  const audit = auditOptions(folder, { pseudonyms });
+  const { ask, gateway, reload } = await setScene({}, {}, hiding(['parameters.ids']), audit);
   await ask({ target: '/echo?ids=one' });
-  await reload({}, { audit: { ...section, pseudonyms: { keysDirectory: await folders() } } });
+  await reload({}, { audit: { ...hiding(['address']).audit, parameters: [] } });
   await ask({ target: '/echo?ids=two' });
-  await reload({}, { audit: { ...section, parameters: ['ids'] } });
+  await reload({}, hiding(['address']));
   await ask({ target: '/echo?ids=three' });
   await gateway.close();
   const records = (await recordsIn(folder)).filter(({ kind }) => kind === 'access');
-  expect(records.map(({ parameters, address }) => [parameters, address])).toEqual([
-    [{ ids: 'one' }, '127.0.0.1'],
-    [{ ids: null }, expect.stringMatching(/^ps1:/)],
-    [{ ids: 'three' }, '127.0.0.1'],
+  const hidden = expect.stringMatching(/^ps1:/);
+  expect(records.map(({ parameters: recorded, address }) => [recorded, address])).toEqual([
+    [{ ids: hidden }, '127.0.0.1'],
+    [{ ids: null }, hidden],
+    [{ ids: 'three' }, hidden],
   ]);
 });

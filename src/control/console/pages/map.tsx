@@ -3,11 +3,10 @@ import { capitalized } from '../../../base/units.ts';
 import type { DeploymentView, MapView, WayView } from '../../view.ts';
 import { useFetch } from '../api.ts';
 import { count, rate } from '../format.ts';
-import { snapshot } from '../live.ts';
+import { snapshot, useRates } from '../live.ts';
 import { type Edge, LINE_HEIGHT, layOut, type Node, PADDING } from '../parts/graph.ts';
 import { changeQuery, type PageProps } from '../parts/links.tsx';
 import { Choice, Pending } from '../parts/panel.tsx';
-import { useRates } from '../parts/rates.ts';
 import { addressState } from '../parts/state.tsx';
 
 const EVERY_MS = 5_000;

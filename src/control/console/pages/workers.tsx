@@ -1,11 +1,10 @@
 import { span } from '../../../base/units.ts';
 import type { ListenerView, ProcessView } from '../../view.ts';
 import { bytes, count, moment, percent } from '../format.ts';
-import { snapshot } from '../live.ts';
+import { snapshot, useRates } from '../live.ts';
 import { ActionButton, Results, useAllowed } from '../parts/action.tsx';
 import { certificateLink } from '../parts/links.tsx';
 import { Panel } from '../parts/panel.tsx';
-import { useRates } from '../parts/rates.ts';
 import { Badge } from '../parts/state.tsx';
 import { type Column, type Fact, Facts, Table } from '../parts/table.tsx';
 
