@@ -34,8 +34,8 @@ import { type Egress, egressAddress } from '../transport/egress.ts';
 import { trustOf, type UpstreamTls } from '../transport/upstream-tls.ts';
 
 /**
- * Renewal of nonces before they expire: false: none; true: with a HEAD of the last target that succeeded; or with this
- * request.
+ * Renewal of nonces before they expire: false: none; true: with a HEAD of the last protected target that succeeded; or
+ * with this request.
  */
 export type RenewAhead = boolean | { readonly method: string; readonly path: string };
 
