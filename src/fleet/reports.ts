@@ -89,7 +89,7 @@ export class Reports {
 
   /** The use of a client at all workers that respond in time, and at those that have drained. */
   async clientUse(workers: readonly RemoteWorker[], client: string): Promise<ClientUse> {
-    const asked = await Promise.allSettled(workers.map(({ plane }) => plane.clientUse(client)));
+    const asked = await Promise.allSettled(workers.map(({ calls }) => calls.clientUse(client)));
     const uses = asked.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []));
     return mergeClientUse([...uses, { limits: null, refusals: this.#refusals.of(client), keys: [] }]);
   }
