@@ -1,6 +1,6 @@
 import type { Audit } from '../audit/audit.ts';
 import { auditKeys } from '../audit/keys.ts';
-import { identifierLists } from '../audit/reader/usage-table.ts';
+import { identifierLists } from '../audit/reader/usage.ts';
 import { AuditSinks } from '../audit/shipping/audit-sinks.ts';
 import { monotonicClock } from '../base/clock.ts';
 import type { FileWatch } from '../base/file-watch.ts';

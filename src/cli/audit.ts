@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import { type Command, InvalidArgumentError } from 'commander';
-import { cosignatureOf } from '../audit/cosignature.ts';
+import { cosignatureOf } from '../audit/checkpoint.ts';
 import { findingText } from '../audit/findings.ts';
 import type { HeadCounts } from '../audit/reader/head-checks.ts';
 import { type Verified, type VerifyOptions, verify } from '../audit/reader/verify.ts';
@@ -142,8 +142,8 @@ async function runVerify(io: Io, options: VerifyArguments): Promise<ExitStatus> 
   const empty = result.segments === 0;
   const place = replica === undefined ? directory : `${directory}, ${replica}`;
   // Names in the folder can hold what clears a terminal, or ends a line.
-  const lines = json === true ? [asJson(directory, result)] : report(place, result).map(printable);
-  await print(io, `${lines.join('\n')}\n`);
+  const lines = json === true ? [asJson(directory, result)] : report(place, result);
+  await print(io, `${lines.map(printable).join('\n')}\n`);
   return empty || result.alterations.length > 0 ? 1 : 0;
 }
 

@@ -1,6 +1,6 @@
-import { putBounded } from '../base/bounded-map.ts';
 import type { Clock } from '../base/clock.ts';
 import { GatewayError } from '../base/errors.ts';
+import { putBounded } from '../base/maps.ts';
 import { credentialRefused } from '../handshake/errors.ts';
 
 const MINUTE_MS = 60_000;

@@ -7,8 +7,7 @@ import { findingText } from '../findings.ts';
 import { searchPage } from './newest-first.ts';
 import { PseudonymReader } from './pseudonym-reader.ts';
 import { csvHeader, csvLine, foundCsv, foundJson, timeOf } from './query.ts';
-import { search } from './search.ts';
-import type { SearchOptions } from './search-join.ts';
+import { type SearchOptions, search } from './search.ts';
 import type {
   ExportTask,
   PageTask,
