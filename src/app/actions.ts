@@ -300,15 +300,12 @@ const RELOAD = [
   'If it is refused, nothing changes. Open connections and requests go on.',
 ];
 
-function findingsOf({ deployments, redis, audit, revocation, signIn }: Report): FindingView[] {
-  const ofGateway = [redis, audit, revocation, signIn].flatMap((finding) =>
-    finding === null ? [] : [finding],
-  );
+function findingsOf({ deployments, gateway }: Report): FindingView[] {
   return [
     ...deployments.flatMap(({ name, origin, findings }) =>
       findings.map((finding) => findingView(finding, name, origin)),
     ),
-    ...ofGateway.map((finding) => findingView(finding, '', '')),
+    ...gateway.map((finding) => findingView(finding, '', '')),
   ];
 }
 

@@ -18,7 +18,7 @@ import type { ExplainRequest, Queries } from '../control/queries.ts';
 import type { ConsoleSource } from '../control/snapshot.ts';
 import type { GatewayState } from '../control/state.ts';
 import type { ReadMetrics } from '../control/totals.ts';
-import type { DeploymentSettings, LimitsView } from '../control/view.ts';
+import type { DeploymentSettings } from '../control/view.ts';
 import type { BuildInfo } from '../metrics/metrics.ts';
 import { ANONYMOUS, type Client, isObserved, type Names, type ParameterLimit } from '../policy/rules.ts';
 import { clientConditions, clientIn, explain } from './explanation.ts';
@@ -72,36 +72,10 @@ function deploymentSettings(name: string, { deployments, clients }: Config): Dep
   const deployment = ownEntry(deployments, name);
   if (deployment === undefined) return undefined;
   const { connections, timeouts, body, retry, limits } = deployment;
-  const { connect, response, idle, total } = timeouts;
-  return {
-    connections,
-    timeouts: {
-      connect: connect / 1000,
-      response: response / 1000,
-      idle: idle / 1000,
-      total: total / 1000,
-    },
-    body,
-    retries: retry.attempts,
-    ...(limits !== undefined && { limits: limitsView(limits) }),
-    clients: clients.flatMap(({ id, allow, limits: own }) =>
-      own !== undefined && allow.some((rule) => rule.deployment === name)
-        ? [{ client: id, limits: limitsView(own) }]
-        : [],
-    ),
-  };
-}
-
-function limitsView({
-  rate,
-  concurrent,
-  daily,
-}: NonNullable<Config['clients'][number]['limits']>): LimitsView {
-  return {
-    ...(rate !== undefined && { perSecond: rate.perSecond, burst: rate.burst }),
-    ...(concurrent !== undefined && { concurrent }),
-    ...(daily !== undefined && { daily }),
-  };
+  const limited = clients.flatMap(({ id, allow, limits: own }) =>
+    own !== undefined && allow.some((rule) => rule.deployment === name) ? [{ client: id, limits: own }] : [],
+  );
+  return { connections, timeouts, body, retry, limits, clients: limited };
 }
 
 /** Values of a parameter that are shown; a list can have thousands. */

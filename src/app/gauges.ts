@@ -5,12 +5,12 @@ import { NONCE_POLICIES } from '../challenges/store/store.ts';
 import { apiKeysOf, keyName } from '../config/api-keys.ts';
 import type { Config } from '../config/schema.ts';
 import {
-  type AddressState,
   type CredentialVersionState,
   type DeploymentState,
   EGRESS,
   isEgressMissing,
 } from '../control/state.ts';
+import type { AddressView } from '../control/view.ts';
 import type { Deployment } from '../gateway/gateway.ts';
 import type { Listener } from '../gateway/listener.ts';
 import type { Metrics } from '../metrics/metrics.ts';
@@ -24,10 +24,10 @@ const CREDENTIAL_STATES = [
   'refused',
 ] as const satisfies readonly CredentialVersionState['state'][];
 
-const HEALTH_STATES = ['unknown', 'healthy', 'failing'] as const satisfies readonly AddressState['health'][];
+const HEALTH_STATES = ['unknown', 'healthy', 'failing'] as const satisfies readonly AddressView['health'][];
 
 const CIRCUIT_VALUES = { closed: 0, 'half-open': 0.5, open: 1 } as const satisfies Record<
-  AddressState['circuit'],
+  AddressView['circuit'],
   number
 >;
 

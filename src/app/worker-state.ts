@@ -11,12 +11,11 @@ import {
   type AuditState,
   type CredentialVersionState,
   type DeploymentState,
-  type ErrorState,
   isEgressMissing,
   mergeConnections,
   type WorkerState,
 } from '../control/state.ts';
-import type { AuditLine, ListenerView, NonceView, ProcessView } from '../control/view.ts';
+import type { AuditLine, ErrorState, ListenerView, NonceView, ProcessView } from '../control/view.ts';
 import type { RecentError } from '../gateway/error-log.ts';
 import type { Listener } from '../gateway/listener.ts';
 import type { AppSetup } from '../setup/setup.ts';

@@ -57,9 +57,8 @@ type Paint = (mark: Mark, text: string) => string;
 
 /** Formats the report as text lines: the findings of each deployment, with the advice under each problem. */
 export function reportLines(report: Report, paint: Paint): string[] {
-  const { deployments, redis, audit, revocation, signIn } = report;
-  const others = [redis, audit, revocation, signIn].filter((finding) => finding !== null);
-  const all = [...deployments.flatMap(({ findings }) => findings), ...others];
+  const { deployments, gateway } = report;
+  const all = [...deployments.flatMap(({ findings }) => findings), ...gateway];
   // One table, so that the columns of all deployments are aligned.
   const table = alignColumns(
     all.map((finding) => cellsOf(finding, paint)),
@@ -75,7 +74,7 @@ export function reportLines(report: Report, paint: Paint): string[] {
       ...lines(findings),
       '',
     ]),
-    ...(others.length === 0 ? [] : [...lines(others), '']),
+    ...(gateway.length === 0 ? [] : [...lines(gateway), '']),
     paint(report.mark, summary(report)),
   ];
 }

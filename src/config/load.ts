@@ -39,17 +39,9 @@ export interface LocatedConfig extends CheckedConfig {
 }
 
 /**
- * Parses a configuration that includes no files. `file`: its name for messages; relative file names in it start at its
- * folder.
+ * Checks the content of a configuration that includes no files. `file`: its name for messages; relative file names in it
+ * start at its folder.
  * @throws ConfigError with every issue: syntax, values, and values that do not fit each other
- */
-export function parseConfig(text: string, file: string): Config {
-  return locatedAlone(Buffer.from(text), file).config;
-}
-
-/**
- * Does the same with the content of a file, and keeps the source positions.
- * @throws ConfigError with every issue
  */
 export function locatedAlone(content: Uint8Array, file: string): CheckedConfig {
   return checked(mainSource(decoded(content, file), file), [], file);

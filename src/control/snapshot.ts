@@ -130,11 +130,10 @@ function consoleView(state: GatewayState, counts: Counts, source: ConsoleSource)
     ),
     deployments,
     clients: clientViews(source.clients(), counts),
-    errors: state.errors.map(({ detail: advice, ...error }) => ({
+    errors: state.errors.map((error) => ({
       ...error,
       title: titleOf(error.code),
       status: statusOfCode(error.code),
-      advice,
     })),
     audit: auditView([state.audit, state.workers?.audit].flatMap((audit) => audit ?? [])),
   };
@@ -168,7 +167,7 @@ function deploymentView(
     connections: { open: connected, busy: running, queued: pending, limit },
     nonce,
     credentials: state.credentials.map(credentialView),
-    addresses: state.addresses.map(({ reason: _, ...view }) => view),
+    addresses: state.addresses,
     egress: state.egress.map(({ address, status, outcome }) => ({
       address,
       status,

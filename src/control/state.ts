@@ -2,7 +2,7 @@ import { findingText, type PlacedFinding } from '../audit/findings.ts';
 import type { ConnectionStats } from '../transport/connection.ts';
 import type { EgressState } from '../upstream/egress-addresses.ts';
 import type { CredentialState } from '../upstream/upstream-address.ts';
-import type { AddressView, ListenerView, NonceView, ProcessView, TlsView } from './view.ts';
+import type { AddressView, ErrorState, ListenerView, NonceView, ProcessView, TlsView } from './view.ts';
 
 /** Distinct errors that are kept. */
 const ERRORS = 50;
@@ -88,7 +88,7 @@ export interface DeploymentState {
   readonly nonce: NonceView;
   /** At the preferred address, from the local address in use; `addresses` are seen from there, too. */
   readonly credentials: readonly CredentialVersionState[];
-  readonly addresses: readonly AddressState[];
+  readonly addresses: readonly AddressView[];
   /** Names of the configured outcomes. */
   readonly outcomes: readonly string[];
   readonly pauses: readonly PauseState[];
@@ -106,30 +106,12 @@ export interface CredentialVersionState extends CredentialState {
   readonly changedAt?: number;
 }
 
-export interface AddressState extends AddressView {
-  /** Why it is failing; empty otherwise. */
-  readonly reason: string;
-}
-
 export interface PauseState {
   /** Empty: the whole deployment. */
   readonly credential: string;
   readonly outcome: string;
   /** Unix milliseconds. */
   readonly until: number;
-}
-
-/** All errors of one code and deployment. */
-export interface ErrorState {
-  /** Empty if the error belongs to no deployment. */
-  readonly deployment: string;
-  readonly code: string;
-  /** Says what happened and what to do. */
-  readonly detail: string;
-  readonly count: number;
-  /** Unix milliseconds. */
-  readonly lastAt: number;
-  readonly requestId: string;
 }
 
 /** The worst first. */
@@ -233,7 +215,7 @@ function mergeDeployments(states: readonly [DeploymentState, ...DeploymentState[
   };
 }
 
-function mergeAddresses(states: readonly [AddressState, ...AddressState[]]): AddressState {
+function mergeAddresses(states: readonly [AddressView, ...AddressView[]]): AddressView {
   const health = worst(
     HEALTH,
     states.map((each) => each.health),

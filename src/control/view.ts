@@ -131,6 +131,8 @@ export interface AddressView {
   /** Seconds since the health changed. */
   readonly age: number;
   readonly circuit: 'closed' | 'open' | 'half-open';
+  /** Why it is failing; empty otherwise. */
+  readonly reason: string;
   /** Exchanges since the start: a page computes the rate from two of these. */
   readonly exchanges: number;
 }
@@ -203,18 +205,22 @@ export interface CodeCount {
 }
 
 /** All errors of one code and deployment. */
-export interface ErrorView {
+export interface ErrorState {
   /** Empty if the error belongs to no deployment. */
   readonly deployment: string;
   readonly code: string;
+  /** Says what happened and what to do. */
+  readonly detail: string;
+  readonly count: number;
+  /** Unix milliseconds. */
+  readonly lastAt: number;
+  readonly requestId: string;
+}
+
+export interface ErrorView extends ErrorState {
   readonly title: string;
   /** Status of the response to the client. */
   readonly status: number;
-  /** Says what happened and what to do. */
-  readonly advice: string;
-  readonly count: number;
-  readonly lastAt: number;
-  readonly requestId: string;
 }
 
 /** The meaning of an error code. Names in its texts are between backticks. */
@@ -316,7 +322,7 @@ export interface CertificateView {
   readonly expiresAt: number;
 }
 
-/** The limits of the configuration that apply to a deployment. Sizes in bytes. */
+/** The limits of the configuration that apply to a deployment, as it has them: in milliseconds and bytes. */
 export interface DeploymentSettings {
   /** The most connections of one process to each address. */
   readonly connections: number;
@@ -328,18 +334,17 @@ export interface DeploymentSettings {
   };
   /** `minRate`: in bytes per second; 0: any rate. */
   readonly body: { readonly replayUpTo: number; readonly max: number; readonly minRate: number };
-  readonly retries: number;
+  readonly retry: { readonly attempts: number };
   /** Of all clients together. */
-  readonly limits?: LimitsView;
+  readonly limits: LimitsView | undefined;
   /** Clients with limits that may use the deployment. */
   readonly clients: readonly { readonly client: string; readonly limits: LimitsView }[];
 }
 
 export interface LimitsView {
-  readonly perSecond?: number;
-  readonly burst?: number;
-  readonly concurrent?: number;
-  readonly daily?: number;
+  readonly rate: { readonly perSecond: number; readonly burst: number } | undefined;
+  readonly concurrent: number | undefined;
+  readonly daily: number | undefined;
 }
 
 /** One event of the stream, sent every second. */

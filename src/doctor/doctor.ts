@@ -33,30 +33,26 @@ export interface Report {
   readonly failures: number;
   readonly warnings: number;
   readonly deployments: readonly DeploymentReport[];
-  /** null if Redis is not configured. */
-  readonly redis: Finding | null;
-  readonly audit: Finding | null;
-  /** null if no list of revoked client certificates expires. */
-  readonly revocation: Finding | null;
-  /** null if sign-in by name is not configured. */
-  readonly signIn: Finding | null;
+  /** Of what belongs to no deployment, as far as it is configured. */
+  readonly gateway: readonly Finding[];
 }
 
 /** Examines all parts concurrently; ends within 10 s. */
 export async function examine(examined: DoctorInput, deps: DoctorDeps): Promise<Report> {
-  const { redis: redisOptions, auditDirectory, crlExpires, provider } = examined;
-  const [redis, audit, signIn, deployments] = await Promise.all([
-    redisOptions === undefined ? null : examineRedis(redisOptions, deps.clock),
-    auditDirectory === undefined ? null : examineAudit(auditDirectory),
-    provider === undefined ? null : examineSignIn(provider),
+  const { redis, auditDirectory, crlExpires, provider } = examined;
+  const [deployments, ...own] = await Promise.all([
     Promise.all(examined.deployments.map((deployment) => examineDeployment(deployment, deps))),
+    redis && examineRedis(redis, deps.clock),
+    auditDirectory && examineAudit(auditDirectory),
+    crlExpires > 0 && examineRevocation(crlExpires, deps.wallTime()),
+    provider && examineSignIn(provider),
   ]);
-  const revocation = crlExpires === 0 ? null : examineRevocation(crlExpires, deps.wallTime());
-  const all = [redis, audit, revocation, signIn, ...deployments.flatMap(({ findings }) => findings)];
-  const failures = all.filter((finding) => finding?.mark === 'fail').length;
-  const warnings = all.filter((finding) => finding?.mark === 'warn').length;
+  const gateway = own.filter((finding) => typeof finding === 'object');
+  const all = [...deployments.flatMap(({ findings }) => findings), ...gateway];
+  const failures = all.filter(({ mark }) => mark === 'fail').length;
+  const warnings = all.filter(({ mark }) => mark === 'warn').length;
   const mark = failures > 0 ? 'fail' : warnings > 0 ? 'warn' : 'ok';
-  return { mark, failures, warnings, deployments, redis, audit, revocation, signIn };
+  return { mark, failures, warnings, deployments, gateway };
 }
 
 /** Checks that no list of revoked client certificates has expired. `now` in Unix milliseconds. */

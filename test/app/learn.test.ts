@@ -6,8 +6,8 @@ import { Learner } from '../../src/app/learn.ts';
 import { type RecordedRequest, Replay } from '../../src/app/replay.ts';
 import { recordedTarget } from '../../src/audit/record.ts';
 import { rulesText } from '../../src/cli/policy-learn.ts';
-import { parseConfig } from '../../src/config/load.ts';
 import type { Config } from '../../src/config/schema.ts';
+import { parseConfig } from '../support/parsed-config.ts';
 
 const BASE = `
 credentials:

@@ -3,8 +3,8 @@ import fc from 'fast-check';
 import { explain } from '../../src/app/explanation.ts';
 import { type RecordedRequest, Replay } from '../../src/app/replay.ts';
 import { recordedTarget } from '../../src/audit/record.ts';
-import { parseConfig } from '../../src/config/load.ts';
 import { fuzzRuns } from '../support/fuzz.ts';
+import { parseConfig } from '../support/parsed-config.ts';
 
 const BASE = `
 credentials: { a: &login { username: { env: U }, password: { env: P } }, b: *login }

@@ -4,9 +4,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { parse } from 'yaml';
-import { parseConfig } from '../../src/config/load.ts';
 import { CREDENTIALS, DEPLOYMENTS } from '../config/texts.ts';
 import { AUDIT_KEY, openTestAudit, recordAccess, recordsIn } from '../support/audit-log.ts';
+import { parseConfig } from '../support/parsed-config.ts';
 import { gateway } from '../support/program.ts';
 
 const KEY = /dgk_[\da-f]{40}/g;

@@ -29,10 +29,10 @@ const report: Report = {
       findings: [{ ...wrong('tls', 'plaintext', 'no TLS'), advice: ADVICE }],
     },
   ],
-  redis: wrong('redis', 'redis-unreachable', 'connect ECONNREFUSED 127.0.0.1:6379'),
-  audit: fine('audit', '/var/log/digest-gateway is writable, 5000 MiB free'),
-  revocation: null,
-  signIn: null,
+  gateway: [
+    wrong('redis', 'redis-unreachable', 'connect ECONNREFUSED 127.0.0.1:6379'),
+    fine('audit', '/var/log/digest-gateway is writable, 5000 MiB free'),
+  ],
 };
 
 const plain = (_mark: string, text: string): string => text;
@@ -64,7 +64,8 @@ test('the mark and the sum are what is coloured, and columns stay where they are
 });
 
 test('without anything wrong it says so', () => {
-  const well: Report = { ...report, mark: 'ok', failures: 0, warnings: 0, deployments: [], redis: null };
+  const gateway = report.gateway.slice(1);
+  const well: Report = { mark: 'ok', failures: 0, warnings: 0, deployments: [], gateway };
   expect(reportLines(well, plain)).toEqual([
     '  ok    audit  /var/log/digest-gateway is writable, 5000 MiB free',
     '',

@@ -2,8 +2,8 @@ import { inspect } from 'node:util';
 import { expect, test } from '@jest/globals';
 import fc from 'fast-check';
 import { ConfigError } from '../../src/config/issues.ts';
-import { parseConfig } from '../../src/config/load.ts';
 import { fuzzRuns } from '../support/fuzz.ts';
+import { parseConfig } from '../support/parsed-config.ts';
 import { issueLines } from './issue-lines.ts';
 import { CREDENTIALS, DEPLOYMENTS, withMore } from './texts.ts';
 

@@ -1,7 +1,7 @@
 import { expect, test } from '@jest/globals';
 import { changesBetween } from '../../src/app/changes.ts';
 import { runAtOnce } from '../../src/base/steps.ts';
-import { parseConfig } from '../../src/config/load.ts';
+import { parseConfig } from '../support/parsed-config.ts';
 import { served } from './issue-lines.ts';
 import { CREDENTIALS, DEPLOYMENTS } from './texts.ts';
 

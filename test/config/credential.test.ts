@@ -1,5 +1,5 @@
 import { describe, expect, test } from '@jest/globals';
-import { parseConfig } from '../../src/config/load.ts';
+import { parseConfig } from '../support/parsed-config.ts';
 import { type Case, expectIssues, served } from './issue-lines.ts';
 import { DEPLOYMENTS } from './texts.ts';
 

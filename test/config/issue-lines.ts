@@ -1,7 +1,7 @@
 import { expect } from '@jest/globals';
 import { parseDocument } from 'yaml';
 import { ConfigError } from '../../src/config/issues.ts';
-import { parseConfig } from '../../src/config/load.ts';
+import { parseConfig } from '../support/parsed-config.ts';
 
 /** The lines that a user reads about a configuration called c.yaml; none if it is valid. */
 export function issueLines(text: string): string[] {

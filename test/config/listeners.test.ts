@@ -3,11 +3,12 @@ import { parse } from 'yaml';
 import { keysThatNeedRestart, pin } from '../../src/app/changes.ts';
 import { runAtOnce } from '../../src/base/steps.ts';
 import { effectiveYaml } from '../../src/config/effective.ts';
-import { locatedAlone, parseConfig } from '../../src/config/load.ts';
+import { locatedAlone } from '../../src/config/load.ts';
 import { fromPieces, toPieces } from '../../src/config/transfer.ts';
 import type { ListenTls } from '../../src/gateway/listener.ts';
 import type { AppSetup } from '../../src/setup/setup.ts';
 import { setupFor } from '../support/gateway.ts';
+import { parseConfig } from '../support/parsed-config.ts';
 import { type Case, expectIssues, served } from './issue-lines.ts';
 import { CREDENTIALS, DEPLOYMENTS } from './texts.ts';
 

@@ -6,9 +6,10 @@ import { Network } from '../../src/base/network.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { knownKeys } from '../../src/config/cross-check.ts';
 import { credentialsOf } from '../../src/config/deployment.ts';
-import { loadConfig, loadSettings, parseConfig } from '../../src/config/load.ts';
+import { loadConfig, loadSettings } from '../../src/config/load.ts';
 import { configSchema } from '../../src/config/section-issues.ts';
 import { simulatorSettings } from '../../src/simulator/settings.ts';
+import { parseConfig } from '../support/parsed-config.ts';
 import { served } from './issue-lines.ts';
 import { CLIENTS, CREDENTIALS, DEPLOYMENTS, withMore } from './texts.ts';
 

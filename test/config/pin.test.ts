@@ -6,11 +6,12 @@ import { runAtOnce } from '../../src/base/steps.ts';
 import { knownKeys } from '../../src/config/cross-check.ts';
 import type { Path } from '../../src/config/issues.ts';
 import { writtenPath } from '../../src/config/listen.ts';
-import { locatedAlone, parseConfig } from '../../src/config/load.ts';
+import { locatedAlone } from '../../src/config/load.ts';
 import { configSchema } from '../../src/config/section-issues.ts';
 import { fromPieces, toPieces } from '../../src/config/transfer.ts';
 import type { AppSetup } from '../../src/setup/setup.ts';
 import { setupFor } from '../support/gateway.ts';
+import { parseConfig } from '../support/parsed-config.ts';
 import { served } from './issue-lines.ts';
 import { CREDENTIALS, DEPLOYMENTS } from './texts.ts';
 

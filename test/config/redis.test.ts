@@ -1,6 +1,6 @@
 import { describe, expect, test } from '@jest/globals';
 import { Secret } from '../../src/base/secret.ts';
-import { parseConfig } from '../../src/config/load.ts';
+import { parseConfig } from '../support/parsed-config.ts';
 import { type Case, expectIssues, served } from './issue-lines.ts';
 import { CREDENTIALS, DEPLOYMENTS } from './texts.ts';
 

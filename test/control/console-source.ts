@@ -4,9 +4,9 @@ import { type ControlOptions, ControlPlane } from '../../src/control/control.ts'
 import { ControlError } from '../../src/control/control-error.ts';
 import type { Queries } from '../../src/control/queries.ts';
 import type { AuditLines, ConsoleSource } from '../../src/control/snapshot.ts';
-import type { AuditState, DeploymentState, ErrorState, GatewayState } from '../../src/control/state.ts';
+import type { AuditState, DeploymentState, GatewayState } from '../../src/control/state.ts';
 import type { ReadMetrics } from '../../src/control/totals.ts';
-import type { AuditLine, DeploymentSettings } from '../../src/control/view.ts';
+import type { AuditLine, DeploymentSettings, ErrorState } from '../../src/control/view.ts';
 import { MergedMetrics, type MetricsFormat } from '../../src/metrics/merged-metrics.ts';
 import { Metrics } from '../../src/metrics/metrics.ts';
 
@@ -68,11 +68,16 @@ function certificate(subject: string) {
 
 const SETTINGS: DeploymentSettings = {
   connections: 64,
-  timeouts: { connect: 5, response: 60, idle: 30, total: 120 },
+  timeouts: { connect: 5_000, response: 60_000, idle: 30_000, total: 120_000 },
   body: { replayUpTo: 2 ** 20, max: 100 * 2 ** 20, minRate: 240 },
-  retries: 1,
-  limits: { perSecond: 50, burst: 100, concurrent: 20 },
-  clients: [{ client: 'reporting', limits: { perSecond: 10, burst: 10, daily: 100_000 } }],
+  retry: { attempts: 1 },
+  limits: { rate: { perSecond: 50, burst: 100 }, concurrent: 20, daily: undefined },
+  clients: [
+    {
+      client: 'reporting',
+      limits: { rate: { perSecond: 10, burst: 10 }, concurrent: undefined, daily: 100_000 },
+    },
+  ],
 };
 
 /** Metrics that a test counts in, and what the control plane reads of them. */

@@ -3,7 +3,6 @@ import fc from 'fast-check';
 import { finding } from '../../src/audit/findings.ts';
 import { readiness, readinessText } from '../../src/control/readiness.ts';
 import {
-  type AddressState,
   type AuditState,
   type DeploymentState,
   EGRESS,
@@ -12,11 +11,12 @@ import {
   type PauseState,
   type WorkerState,
 } from '../../src/control/state.ts';
+import type { AddressView } from '../../src/control/view.ts';
 import type { EgressState } from '../../src/upstream/egress-addresses.ts';
 import { healthyDeployment, recentError, WELL } from './console-source.ts';
 
 const NAME = 'submissions';
-const well: AddressState = {
+const well: AddressView = {
   address: 'u:443',
   health: 'healthy',
   age: 42,
@@ -51,7 +51,7 @@ const readinessOf = (...changes: Change[]) => readiness({ ...WELL, ...merge(...c
 const checkOf = (...changes: Partial<DeploymentState>[]) =>
   readinessOf(...changes.map((deployment) => ({ deployment }))).checks.at(-1);
 
-const address = (change: Partial<AddressState>) => ({ addresses: [{ ...well, ...change }] });
+const address = (change: Partial<AddressView>) => ({ addresses: [{ ...well, ...change }] });
 const pause = (change: Partial<PauseState>) => ({
   pauses: [{ credential: '', outcome: 'throttled', until: 0, ...change }],
 });

@@ -6,9 +6,9 @@ import { isDeepStrictEqual } from 'node:util';
 import { describe, expect, test } from '@jest/globals';
 import { parse } from 'yaml';
 import { keysThatNeedRestart } from '../../src/app/changes.ts';
-import { parseConfig } from '../../src/config/load.ts';
 import { Metrics } from '../../src/metrics/metrics.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
+import { parseConfig } from '../support/parsed-config.ts';
 import { gateway } from '../support/program.ts';
 import { repository } from '../support/repository.ts';
 import {

@@ -1,7 +1,7 @@
 import { expect, test } from '@jest/globals';
 import { stringify } from 'yaml';
-import { parseConfig } from '../../src/config/load.ts';
 import { startGatewayProcess } from '../support/gateway-process.ts';
+import { parseConfig } from '../support/parsed-config.ts';
 import { addressConfig, largeConfig } from './large-config.ts';
 import { MONITORED, measuredReload } from './reloads.ts';
 

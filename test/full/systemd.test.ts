@@ -3,7 +3,6 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, test } from '@jest/globals';
 import { Secret } from '../../src/base/secret.ts';
-import { parseConfig } from '../../src/config/load.ts';
 import { changeEntries, makeIdentity, setNext, setTo } from '../../src/credentials/sealing.ts';
 import { SourceReader } from '../../src/credentials/sources.ts';
 import { CLIENTS, CREDENTIALS, DEPLOYMENTS } from '../config/texts.ts';
@@ -11,6 +10,7 @@ import { AUDIT_KEY, useFolders } from '../support/audit-log.ts';
 import { startGatewayProcess } from '../support/gateway-process.ts';
 import { injectFault } from '../support/inject-fault.ts';
 import { OF_PROGRAM, post, TOKEN_HASHES } from '../support/operator.ts';
+import { parseConfig } from '../support/parsed-config.ts';
 import { runCommand } from '../support/program.ts';
 import { repository } from '../support/repository.ts';
 

@@ -1,8 +1,8 @@
 import { expect, test } from '@jest/globals';
 import { formatPath } from '../../src/config/issues.ts';
-import { parseConfig } from '../../src/config/load.ts';
 import { configWarnings } from '../../src/setup/warnings.ts';
 import { CREDENTIALS, DEPLOYMENTS } from '../config/texts.ts';
+import { parseConfig } from '../support/parsed-config.ts';
 
 const text = `${CREDENTIALS}
 ${DEPLOYMENTS}

@@ -3,7 +3,7 @@ import { dirname, join } from 'node:path';
 import { describe, expect, test } from '@jest/globals';
 import { generatedPages } from '../../docs/generate/pages.ts';
 import { errorKinds } from '../../src/base/errors.ts';
-import { parseConfig } from '../../src/config/load.ts';
+import { parseConfig } from '../support/parsed-config.ts';
 import { repository } from '../support/repository.ts';
 
 const generated = await generatedPages();

@@ -233,8 +233,10 @@ function Certificates({ tls, now }: { readonly tls: TlsView | undefined; readonl
 }
 
 function limitFacts(settings: DeploymentSettings): Fact[] {
-  const { connections, timeouts, body, retries, limits, clients } = settings;
-  const { connect, response, idle, total } = timeouts;
+  const { connections, timeouts, body, retry, limits, clients } = settings;
+  const times = (['connect', 'response', 'idle', 'total'] as const).map(
+    (name) => `${name} ${span(timeouts[name] / 1000)}`,
+  );
   return [
     ['Requests', limits === undefined ? 'no limit for all clients together' : limitsText(limits)],
     ...clients.map(
@@ -246,20 +248,16 @@ function limitFacts(settings: DeploymentSettings): Fact[] {
       ],
     ),
     ['Connections', `${count(connections)} of one process to each address`],
-    [
-      'Timeouts',
-      `connect ${span(connect)}, response ${span(response)}, idle ${span(idle)}, total ${span(total)}`,
-    ],
+    ['Timeouts', times.join(', ')],
     ['Body', `${bytes(body.max)} at most, ${bytes(body.replayUpTo)} kept for a challenge`],
     ['Client speed', body.minRate === 0 ? 'any' : `${bytes(body.minRate)} per second at least`],
-    ['Retries', counted(retries, 'time')],
+    ['Retries', counted(retry.attempts, 'time')],
   ];
 }
 
-function limitsText({ perSecond, burst, concurrent, daily }: LimitsView): string {
+function limitsText({ rate: ofRate, concurrent, daily }: LimitsView): string {
   return [
-    perSecond !== undefined && `${rate(perSecond)} per second`,
-    burst !== undefined && `bursts of ${count(burst)}`,
+    ofRate !== undefined && `${rate(ofRate.perSecond)} per second, bursts of ${count(ofRate.burst)}`,
     concurrent !== undefined && `${count(concurrent)} at a time`,
     daily !== undefined && `${count(daily)} per day`,
   ]

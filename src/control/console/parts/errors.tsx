@@ -31,7 +31,7 @@ export function Errors({ errors, now, limit = Number.POSITIVE_INFINITY, empty }:
     <ul class="errors">
       {steadily(errors, now)
         .slice(0, limit)
-        .map(({ deployment, code, title, status, advice, count, lastAt, requestId }) => (
+        .map(({ deployment, code, title, status, detail, count, lastAt, requestId }) => (
           <li key={`${deployment} ${code}`}>
             <div>
               <h3>
@@ -43,7 +43,7 @@ export function Errors({ errors, now, limit = Number.POSITIVE_INFINITY, empty }:
                 {counted(count, 'time')}, {ago((now - lastAt) / 1000)}
               </span>
             </div>
-            <p>{advice}</p>
+            <p>{detail}</p>
             <p class="muted small">last request {requestLink(requestId)}</p>
           </li>
         ))}
