@@ -1,4 +1,4 @@
-import { ownEntry } from '../base/own-entry.ts';
+import { ownEntry } from '../base/maps.ts';
 import { apiKeysOf, keyName } from '../config/api-keys.ts';
 import { effectiveInBackground } from '../config/load-background.ts';
 import type { Config } from '../config/schema.ts';

@@ -95,10 +95,10 @@ function synchronous(fd: number): SynchronousStream {
 }
 
 /**
- * Opens a pipe once more. Otherwise a worker that ends, which puts the pipe back as it found it, would make the writes of
- * all processes wait while it is full.
+ * Opens a pipe once more, of which this process has the number. Otherwise a worker that ends, which puts the pipe back as
+ * it found it, would make the writes of all processes wait while it is full.
  */
-function ownDescription(fd: number): number {
+export function ownDescription(fd: number): number {
   const { O_APPEND, O_NONBLOCK, O_WRONLY } = constants;
   try {
     return fstatSync(fd).isFIFO() ? openSync(`/proc/self/fd/${fd}`, O_WRONLY | O_APPEND | O_NONBLOCK) : fd;

@@ -142,8 +142,8 @@ async function runVerify(io: Io, options: VerifyArguments): Promise<ExitStatus> 
   const empty = result.segments === 0;
   const place = replica === undefined ? directory : `${directory}, ${replica}`;
   // Names in the folder can hold what clears a terminal, or ends a line.
-  const lines = json === true ? [asJson(directory, result)] : report(place, result).map(printable);
-  await print(io, `${lines.join('\n')}\n`);
+  const lines = json === true ? [asJson(directory, result)] : report(place, result);
+  await print(io, `${lines.map(printable).join('\n')}\n`);
   return empty || result.alterations.length > 0 ? 1 : 0;
 }
 

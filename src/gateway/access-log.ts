@@ -3,7 +3,7 @@ import { pino } from 'pino';
 import { inTime } from '../base/clock.ts';
 import { messageOf } from '../base/error-code.ts';
 import { reportDefect } from '../base/expected-errors.ts';
-import type { Log } from '../base/log.ts';
+import { type Log, ownDescription } from '../base/log.ts';
 
 /** Most characters of a path or header field in a line. */
 const LONGEST_PART = 1024;
@@ -152,6 +152,7 @@ class LineWriter {
   #early = 0;
   #lost = 0;
   #reason = 'it takes lines more slowly than they come';
+  #isClosed = false;
   #tellTimer: NodeJS.Timeout | undefined;
   #toldAt = Number.NEGATIVE_INFINITY;
 
@@ -189,6 +190,8 @@ class LineWriter {
       const closed = once(stream, 'close').catch(reportDefect);
       stream.end();
       await inTime(closed, CLOSE_MS);
+      this.#isClosed = true;
+      forget(stream);
     }
     clearTimeout(this.#tellTimer);
     if (this.#lost > 0) this.#tell();
@@ -197,10 +200,12 @@ class LineWriter {
   #open(): void {
     // Others may not read addresses of clients.
     const stream = pino.destination({
-      dest: this.#destination,
+      dest: this.#destination === 1 ? ownDescription(1) : this.#destination,
       sync: false,
       maxLength: BACKLOG,
       mode: 0o640,
+      // Otherwise a pipe that nobody reads would keep the process from ending.
+      retryEAGAIN: () => !this.#isClosed,
     });
     let isOpen = false;
     this.#early = 0;
@@ -210,8 +215,7 @@ class LineWriter {
     stream.on('drop', () => this.#lose());
     stream.on('error', (error: unknown) => {
       this.#reason = messageOf(error);
-      // Otherwise pino would flush it when the process ends, which throws.
-      if (!isOpen) stream.emit('close');
+      if (!isOpen) forget(stream);
       // The stream would throw at the next line.
       if (!isOpen && this.#stream === stream) {
         this.#stream = undefined;
@@ -245,4 +249,9 @@ class LineWriter {
       `lines for ${where} cannot be written now; requests are served without them. Check log.access, its folder and the disk`,
     );
   }
+}
+
+/** Otherwise pino would flush it when the process ends, which throws. */
+function forget(stream: Stream): void {
+  stream.emit('close');
 }

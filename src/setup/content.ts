@@ -1,6 +1,6 @@
 import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto';
-import { getOrInsert } from '../base/get-or-insert.ts';
 import { certificatesIn, readPem } from '../base/guarded-file.ts';
+import { getOrInsert } from '../base/maps.ts';
 import { Secret } from '../base/secret.ts';
 import type { RedisStoreOptions } from '../challenges/store/redis.ts';
 import { type StoreKey, storeKeys } from '../challenges/store/value-signer.ts';

@@ -49,8 +49,9 @@ test('names of files in the folder neither end a line nor change a terminal', as
   await writeFile(join(directory, 'log', REPLICA, '\x1b[2J\nlog: ok — 1 replica\x1b[8m.unsealed'), '');
   await writeFile(join(directory, 'log', folderName, '000000000001.jsonl'), 'x\n');
   const verify = await gateway(['audit', 'verify', '--config', config]);
+  const json = await gateway(['audit', 'verify', '--config', config, '--json']);
   const search = await gateway(['audit', 'search', '--config', config, '--client', 'nobody']);
-  const text = [verify, search].map(({ stdout, stderr }) => stdout + stderr).join('');
+  const text = [verify, json, search].map(({ stdout, stderr }) => stdout + stderr).join('');
   expect(verify.status).toBe(1);
   expect(verify.stdout).toContain('\\u001b[2J\\u000alog: ok');
   expect(text.replaceAll('\n', '')).not.toMatch(/\p{Cc}/u);

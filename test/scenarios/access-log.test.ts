@@ -1,9 +1,12 @@
+import { execFileSync, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
+import { closeSync, constants, openSync } from 'node:fs';
 import { mkdir, readFile, rename, rm } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import { describe, expect, test } from '@jest/globals';
 import { useFolders } from '../support/audit-log.ts';
+import { closing } from '../support/closing.ts';
 import { setupFor } from '../support/gateway.ts';
 import { startGatewayProcess } from '../support/gateway-process.ts';
 import { authors, startScene } from '../support/scene.ts';
@@ -119,3 +122,34 @@ describe('log.access', () => {
     expect((await pair.get(authors)).status).toBe(200);
   });
 });
+
+test.each([
+  ['of one process', ''],
+  ['whose writes another process has made wait', "spawnSync('true', { stdio: 'inherit' });"],
+])(
+  'a pipe on stdout that nobody reads, %s, does not keep the process from its end',
+  async (_of, meanwhile) => {
+    const pipe = join(await folder(), 'pipe');
+    execFileSync('mkfifo', [pipe]);
+    const fd = openSync(pipe, constants.O_RDWR);
+    closing.push(() => closeSync(fd));
+    const script = `
+    import { spawnSync } from 'node:child_process';
+    import { AccessLog, UNREADABLE } from '${new URL('../../src/gateway/access-log.ts', import.meta.url)}';
+    process.stdout.on('error', () => undefined);
+    const log = new AccessLog({ error: () => undefined }, () => undefined);
+    log.configure('stdout');
+    ${meanwhile}
+    const entry = { ...UNREADABLE, address: '192.0.2.7', status: 400, userAgent: 'a'.repeat(1_000) };
+    for (let at = 0; at < 200; at += 1) log.add(entry);
+    await log.close();
+    process.stderr.write('closed');
+  `;
+    const { status, stderr } = spawnSync(process.execPath, ['--input-type=module', '-e', script], {
+      stdio: ['ignore', fd, 'pipe'],
+      timeout: 60_000,
+      killSignal: 'SIGKILL',
+    });
+    expect([status, stderr.toString()]).toEqual([0, 'closed']);
+  },
+);

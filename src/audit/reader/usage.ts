@@ -1,4 +1,4 @@
-import { ownEntry } from '../../base/own-entry.ts';
+import { ownEntry } from '../../base/maps.ts';
 import { count } from '../../base/units.ts';
 import { isPseudonym } from '../pseudonym.ts';
 import { csvLine, type FoundRequest, type Query } from './query.ts';
