@@ -1,8 +1,7 @@
 import { cp, mkdtemp, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { parseCheckpoint, signCheckpoint } from '../../src/audit/checkpoint.ts';
-import { witnessKey } from '../../src/audit/cosignature.ts';
+import { parseCheckpoint, signCheckpoint, witnessKey } from '../../src/audit/checkpoint.ts';
 import { openAudit } from '../../src/audit/journal/file-audit.ts';
 import { auditKeys } from '../../src/audit/keys.ts';
 import { consistencyProof, digestText, LeafRange, leafHash, MerkleTree } from '../../src/audit/merkle.ts';

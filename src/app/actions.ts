@@ -2,7 +2,7 @@ import type { Audit } from '../audit/audit.ts';
 import { monotonicClock } from '../base/clock.ts';
 import { messageOf } from '../base/error-code.ts';
 import type { Log } from '../base/log.ts';
-import { ownEntry } from '../base/own-entry.ts';
+import { ownEntry } from '../base/maps.ts';
 import { count } from '../base/units.ts';
 import type { ActionName, FindingView } from '../control/action-view.ts';
 import type { ReloadResult } from '../control/actions.ts';

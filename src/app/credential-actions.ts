@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { messageOf } from '../base/error-code.ts';
-import { ownEntry } from '../base/own-entry.ts';
+import { ownEntry } from '../base/maps.ts';
 import { ControlError, type ControlErrorCode } from '../control/control-error.ts';
 import type { ActionRequest, VersionAt } from '../control/gateway-actions.ts';
 import type { CredentialVersionState, GatewayState } from '../control/state.ts';

@@ -1,5 +1,5 @@
 import { type ErrorCode, GatewayError } from '../base/errors.ts';
-import { getOrInsert } from '../base/get-or-insert.ts';
+import { getOrInsert } from '../base/maps.ts';
 import { joinedValue, type RawHeaders } from '../base/raw-headers.ts';
 import { endText, formatInstant } from '../base/units.ts';
 import { type ApiKey, apiKeysOf } from '../config/api-keys.ts';

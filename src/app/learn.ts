@@ -1,5 +1,4 @@
-import { getOrInsert } from '../base/get-or-insert.ts';
-import { ownEntry } from '../base/own-entry.ts';
+import { getOrInsert, ownEntry } from '../base/maps.ts';
 import type { Config } from '../config/schema.ts';
 import { type Client, endOf, hasEnded, type Names, type ParameterLimit, type Rule } from '../policy/rules.ts';
 import type { Judgement, RecordedRequest, Replay } from './replay.ts';

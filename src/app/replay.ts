@@ -1,8 +1,6 @@
-import { putBounded } from '../base/bounded-map.ts';
 import { type ErrorCode, GatewayError } from '../base/errors.ts';
-import { getOrInsert } from '../base/get-or-insert.ts';
+import { getOrInsert, ownEntry, putBounded } from '../base/maps.ts';
 import { parseAddress } from '../base/network.ts';
-import { ownEntry } from '../base/own-entry.ts';
 import type { RawHeaders } from '../base/raw-headers.ts';
 import type { Config } from '../config/schema.ts';
 import { decide, type Grant } from '../policy/decide.ts';

@@ -2,7 +2,7 @@ import { cpuUsage, memoryUsage, pid, uptime } from 'node:process';
 import { z } from 'zod';
 import type { Audit, RecentRecord } from '../audit/audit.ts';
 import type { Clock } from '../base/clock.ts';
-import { getOrInsert } from '../base/get-or-insert.ts';
+import { getOrInsert } from '../base/maps.ts';
 import type { NoncePool } from '../challenges/pool.ts';
 import { NONCE_POLICIES } from '../challenges/store/store.ts';
 import type { Config } from '../config/schema.ts';

@@ -1,12 +1,12 @@
 import type { Head } from '../audit/seal.ts';
 import type { OpenAddress } from '../base/open-port.ts';
 import type { ClientUse } from '../control/client-view.ts';
+import type { RegistrySnapshot } from '../control/merged-metrics.ts';
 import type { AuditLines } from '../control/snapshot.ts';
 import type { WorkerState, WorkersState } from '../control/state.ts';
 import type { AuditLine, ErrorState } from '../control/view.ts';
 import type { CountedRefusal } from '../gateway/error-log.ts';
 import type { ListenTls } from '../gateway/listener.ts';
-import type { RegistrySnapshot } from '../metrics/merged-metrics.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import type { VersionTest } from '../upstream/credential.ts';
 import type { VersionChoice } from '../upstream/upstream-address.ts';

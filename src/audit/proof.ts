@@ -1,8 +1,15 @@
 import type { KeyObject } from 'node:crypto';
 import { z } from 'zod';
 import { parseJson } from '../base/json.ts';
-import { type Checkpoint, isSignedBy, originOf, parseCheckpoint } from './checkpoint.ts';
-import { type Cosignature, cosignatureOf, type WitnessKey } from './cosignature.ts';
+import {
+  type Checkpoint,
+  type Cosignature,
+  cosignatureOf,
+  isSignedBy,
+  originOf,
+  parseCheckpoint,
+  type WitnessKey,
+} from './checkpoint.ts';
 import { type Digest, digestText, leafHash, parseDigests, rootFromProof } from './merkle.ts';
 
 /** Characters of a proof that are read at most. */

@@ -1,5 +1,6 @@
 import { isIP } from 'node:net';
 import ipaddr from 'ipaddr.js';
+import { getOrInsert } from './maps.ts';
 
 /** An IPv4 or IPv6 address; `toString()` returns its canonical form (RFC 5952). */
 export type Address = ipaddr.IPv4 | ipaddr.IPv6;
@@ -120,12 +121,12 @@ export class NetworkMap<T> {
   add(network: Network, value: T): void {
     const { first, bits } = network;
     const kind = first.kind();
-    const length = this.#byLength.get(`${kind}/${bits}`) ?? { kind, bits, byPrefix: new Map() };
-    this.#byLength.set(`${kind}/${bits}`, length);
-    const prefix = prefixOf(numberOf(first), first, bits);
-    const filed = length.byPrefix.get(prefix);
-    if (filed === undefined) length.byPrefix.set(prefix, [value]);
-    else filed.push(value);
+    const { byPrefix } = getOrInsert(this.#byLength, `${kind}/${bits}`, () => ({
+      kind,
+      bits,
+      byPrefix: new Map<bigint, T[]>(),
+    }));
+    getOrInsert(byPrefix, prefixOf(numberOf(first), first, bits), (): T[] => []).push(value);
   }
 
   /**

@@ -1,5 +1,5 @@
-import { putBounded } from './bounded-map.ts';
 import type { Clock } from './clock.ts';
+import { putBounded } from './maps.ts';
 
 /** Time between two log lines about the same thing, in milliseconds. */
 const QUIET_MS = 10_000;

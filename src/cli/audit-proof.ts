@@ -1,8 +1,7 @@
 import { generateKeyPairSync, type KeyObject } from 'node:crypto';
 import { readFile, rm, writeFile } from 'node:fs/promises';
 import { type Command, InvalidArgumentError, Option } from 'commander';
-import { verificationKey } from '../audit/checkpoint.ts';
-import { type WitnessKey, witnessKey } from '../audit/cosignature.ts';
+import { verificationKey, type WitnessKey, witnessKey } from '../audit/checkpoint.ts';
 import { checkProof, LARGEST_PROOF, ProofError } from '../audit/proof.ts';
 import { NotProvableError, prove } from '../audit/reader/prove.ts';
 import { errorCode, messageOf } from '../base/error-code.ts';

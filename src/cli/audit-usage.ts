@@ -1,7 +1,7 @@
 import { type Command, Option } from 'commander';
 import type { UsageRow } from '../audit/reader/results.ts';
-import { countUsage } from '../audit/reader/usage.ts';
 import {
+  countUsage,
   DEFAULT_FIELDS,
   identifierLists,
   OTHER,
@@ -12,7 +12,7 @@ import {
   usageCsv,
   usageFields,
   usageNotes,
-} from '../audit/reader/usage-table.ts';
+} from '../audit/reader/usage.ts';
 import { printable } from '../base/printable.ts';
 import { loadConfig } from '../config/load.ts';
 import {

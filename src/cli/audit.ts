@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import { type Command, InvalidArgumentError } from 'commander';
-import { cosignatureOf } from '../audit/cosignature.ts';
+import { cosignatureOf } from '../audit/checkpoint.ts';
 import { findingText } from '../audit/findings.ts';
 import type { HeadCounts } from '../audit/reader/head-checks.ts';
 import { type Verified, type VerifyOptions, verify } from '../audit/reader/verify.ts';

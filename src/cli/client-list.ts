@@ -7,7 +7,7 @@ import { endText, formatInstant, parseDuration, span } from '../base/units.ts';
 import { type ApiKey, apiKeysOf, keyName } from '../config/api-keys.ts';
 import { loadConfig } from '../config/load.ts';
 import type { Config } from '../config/schema.ts';
-import { CLIENT_LAST_SEEN } from '../metrics/merged-metrics.ts';
+import { CLIENT_LAST_SEEN } from '../metrics/metrics.ts';
 import { ANONYMOUS, ANY_DEPLOYMENT, isObserved, type Names, type Rule } from '../policy/rules.ts';
 import { argument, openLog } from './audit-log.ts';
 import { type Io, note, print, type Run } from './io.ts';

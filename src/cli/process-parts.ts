@@ -1,12 +1,12 @@
 import dns, { type LookupOptions } from 'node:dns';
 import { syncBuiltinESMExports } from 'node:module';
 import { AuditLogError, openParts, type ProcessParts } from '../app/compose.ts';
-import { putBounded } from '../base/bounded-map.ts';
 import { BufferGc } from '../base/buffer-gc.ts';
 import { monotonicClock } from '../base/clock.ts';
 import { messageOf } from '../base/error-code.ts';
 import { parseJson } from '../base/json.ts';
 import { createLog, type Log } from '../base/log.ts';
+import { putBounded } from '../base/maps.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import type { Tracing } from '../tracing/tracing.ts';
 import { CommandError, type Io, packageVersion } from './io.ts';

@@ -1,4 +1,4 @@
-import { getOrInsert } from '../base/get-or-insert.ts';
+import { getOrInsert } from '../base/maps.ts';
 import { type Network, NetworkMap } from '../base/network.ts';
 import { formatInstant } from '../base/units.ts';
 import { type ApiKey, apiKeysOf, keyName, SHOWN_DIGITS } from './api-keys.ts';

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { getOrInsert } from '../base/get-or-insert.ts';
+import { getOrInsert } from '../base/maps.ts';
 import type { Network } from '../base/network.ts';
 import type { Secret } from '../base/secret.ts';
 import type { Issue, Path } from './issues.ts';

@@ -172,7 +172,7 @@ export function mergeParts(main: YamlSource, parts: readonly Part[]): Merged {
   }
   const merge = new Merge(main);
   for (const part of parts) merge.add(part);
-  return { tree: merge.tree, locate: (issue) => merge.locate(issue), duplicates: merge.duplicates };
+  return merge;
 }
 
 /** An entry of the merged tree, and where it comes from. */
@@ -183,7 +183,7 @@ interface Entry {
   readonly path: Path;
 }
 
-class Merge {
+class Merge implements Merged {
   readonly duplicates: LocatedIssue[] = [];
   readonly #main: YamlSource;
   readonly #sections: Readonly<Record<string, unknown>>;
@@ -256,12 +256,12 @@ class Merge {
     return { ...this.#sections, ...clients, ...Object.fromEntries(named) };
   }
 
-  locate({ path, key, message }: Issue): LocatedIssue {
+  readonly locate = ({ path, key, message }: Issue): LocatedIssue => {
     const entry = this.#entryAt(path);
     if (entry === undefined) return this.#main.locate({ path, message, ...(key && { key }) });
     const own = (of: Path): Path => [...entry.path, ...of.slice(2)];
     return entry.source.locate({ path: own(path), message, ...(key && { key: own(key) }) });
-  }
+  };
 
   #entryAt([section = '', entry]: Path): Entry | undefined {
     if (section === 'clients' && typeof entry === 'number') return this.#clients?.[entry];

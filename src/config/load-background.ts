@@ -4,7 +4,7 @@ import { Worker } from 'node:worker_threads';
 import { runInSlices } from '../base/steps.ts';
 import type { FileTrust } from './include.ts';
 import { ConfigError, type Issue, type LocatedIssue } from './issues.ts';
-import type { LoadRequest, LoadResult } from './load-worker.ts';
+import type { LoadedConfig, LoadRequest, LoadResult } from './load-worker.ts';
 import type { Config } from './schema.ts';
 import { fromPieces, type Pieces } from './transfer.ts';
 
@@ -12,13 +12,8 @@ import { fromPieces, type Pieces } from './transfer.ts';
 const WORKER = new URL(`./load-worker${extname(import.meta.filename)}`, import.meta.url);
 
 /** A configuration that a worker thread has read. */
-export interface BackgroundConfig {
+export interface BackgroundConfig extends LoadedConfig {
   readonly config: Config;
-  /** The same, for further processes and threads. */
-  readonly pieces: Pieces;
-  readonly warnings: readonly Issue[];
-  readonly fileState: string;
-  readonly filesHash: string;
   /** Adds the places in the file to further issues. Must not be called again before it has resolved. */
   locate(issues: readonly Issue[]): Promise<readonly LocatedIssue[]>;
   /** Ends the worker thread, which holds the source positions. */

@@ -3,21 +3,20 @@ import { collectAll } from '../base/buffer-gc.ts';
 import { effectiveYaml } from './effective.ts';
 import type { FileTrust } from './include.ts';
 import { ConfigError, type Issue, type LocatedIssue } from './issues.ts';
-import { loadLocated } from './load.ts';
+import { loadLocated, type ReadFiles } from './load.ts';
 import { type Pieces, toPieces, treeOf } from './transfer.ts';
 
 /** Data of the thread: a file to load, or a configuration to write with its defaults. */
 export type LoadRequest = { readonly file: string; readonly trust: FileTrust } | { readonly shown: Pieces };
 
+/** A configuration that was read, for processes and threads that do not have it. */
+export interface LoadedConfig extends ReadFiles {
+  readonly pieces: Pieces;
+  readonly warnings: readonly Issue[];
+}
+
 /** First message of the thread that loads: the configuration or its issues. */
-export type LoadResult =
-  | {
-      readonly pieces: Pieces;
-      readonly warnings: readonly Issue[];
-      readonly fileState: string;
-      readonly filesHash: string;
-    }
-  | { readonly issues: readonly LocatedIssue[] };
+export type LoadResult = LoadedConfig | { readonly issues: readonly LocatedIssue[] };
 
 // This module runs in the thread of load-background.ts.
 const request: LoadRequest = workerData;

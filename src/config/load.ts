@@ -29,13 +29,17 @@ export interface CheckedConfig {
   locate(issue: Issue): LocatedIssue;
 }
 
-export interface LocatedConfig extends CheckedConfig {
-  /** About the included files. */
-  readonly warnings: readonly Issue[];
-  /** State of the file and the included ones before they were read, as `stateOf` has it. */
+/** The files of a configuration, as they were read. */
+export interface ReadFiles {
+  /** State of the file and those that it includes before they were read, as `stateOf` has it. */
   readonly fileState: string;
   /** SHA-256 of the texts of these files, in hex. */
   readonly filesHash: string;
+}
+
+export interface LocatedConfig extends CheckedConfig, ReadFiles {
+  /** About the included files. */
+  readonly warnings: readonly Issue[];
 }
 
 /**

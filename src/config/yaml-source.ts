@@ -13,7 +13,7 @@ import {
   parseDocument,
   type YAMLMap,
 } from 'yaml';
-import { getOrInsert } from '../base/get-or-insert.ts';
+import { getOrInsert } from '../base/maps.ts';
 import { formatPath, type Issue, type LocatedIssue, type Path } from './issues.ts';
 
 /** A parsed YAML text with the source positions of its keys and values. */

@@ -11,7 +11,7 @@ import {
   type ThreadScope,
   type ThreadUsage,
 } from '../audit/reader/search-thread.ts';
-import { type IdentifierLists, usageCsv, usageNotes } from '../audit/reader/usage-table.ts';
+import { type IdentifierLists, usageCsv, usageNotes } from '../audit/reader/usage.ts';
 import type { AdminDetails } from '../audit/record.ts';
 import { addressOf } from '../base/client-address.ts';
 import { monotonicClock } from '../base/clock.ts';

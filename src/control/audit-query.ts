@@ -11,7 +11,7 @@ import {
   replicaCriterion,
   statusCriterion,
 } from '../audit/reader/query.ts';
-import { DEFAULT_FIELDS, usageFields } from '../audit/reader/usage-table.ts';
+import { DEFAULT_FIELDS, usageFields } from '../audit/reader/usage.ts';
 import { parsed } from '../config/value-schemas.ts';
 
 /** Results of one page. */

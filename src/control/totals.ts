@@ -1,6 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
-import { getOrInsert } from '../base/get-or-insert.ts';
-import { CLIENT_LAST_SEEN, type MetricValues } from '../metrics/merged-metrics.ts';
+import { getOrInsert } from '../base/maps.ts';
+import { CLIENT_LAST_SEEN } from '../metrics/metrics.ts';
+import type { MetricValues } from './merged-metrics.ts';
 import type { CodeCount, Latency, Point } from './view.ts';
 
 /** Reads the current values of the metrics with these names, of every process of the gateway. */

@@ -1,5 +1,5 @@
 import { createHmac, randomBytes } from 'node:crypto';
-import { getOrInsert } from '../base/get-or-insert.ts';
+import { getOrInsert } from '../base/maps.ts';
 import type { Credential as DigestCredential } from '../digest/authorization.ts';
 
 /** A credential for Digest authentication. */

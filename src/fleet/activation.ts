@@ -3,7 +3,9 @@ import type { AppSetup } from '../setup/setup.ts';
 import { toTransfer } from '../setup/transfer.ts';
 import type { RemoteWorker } from './remote-worker.ts';
 
-type Member = Pick<RemoteWorker, 'isGone' | 'silent' | 'inTurn' | 'prepare' | 'commit' | 'abandon' | 'kill'>;
+type Member = Pick<RemoteWorker, 'isGone' | 'silent' | 'inTurn' | 'begin' | 'kill'> & {
+  readonly calls: Pick<RemoteWorker['calls'], 'prepare' | 'commit'>;
+};
 
 /**
  * Activates a configuration in each of these workers on its own, as soon as that one has prepared it, so that none waits
@@ -21,7 +23,7 @@ export async function activateIn<W extends Member>(
   const counts = (worker: W): boolean => !worker.isGone && stays(worker);
   const activate = async (worker: W): Promise<void> => {
     try {
-      decision.resolve(await worker.prepare(transferred));
+      decision.resolve(await worker.calls.prepare(transferred));
     } catch (error) {
       if (!counts(worker)) throw error;
       decision.reject(error);
@@ -33,10 +35,10 @@ export async function activateIn<W extends Member>(
     try {
       await decision.promise;
     } catch (error) {
-      worker.abandon();
+      worker.begin((calls) => calls.abandon());
       throw error;
     }
-    await worker.commit();
+    await worker.calls.commit();
   };
   const activated = members.map((worker) => worker.inTurn(() => activate(worker)));
   void Promise.allSettled(activated).then(() => decision.reject(new Error('no worker is there to check it')));

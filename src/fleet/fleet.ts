@@ -18,9 +18,9 @@ import type { StoreServer } from '../base/message-calls.ts';
 import type { OpenAddress } from '../base/open-port.ts';
 import { reportError } from '../base/report-error.ts';
 import type { ClientUse } from '../control/client-view.ts';
+import type { MergedMetrics } from '../control/merged-metrics.ts';
 import type { AuditLines } from '../control/snapshot.ts';
 import { keepInUse } from '../credentials/credentials.ts';
-import type { MergedMetrics } from '../metrics/merged-metrics.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import { toTransfer } from '../setup/transfer.ts';
@@ -127,11 +127,11 @@ export class Fleet implements Workers {
   renewTls(renewal: TlsRenewal): void {
     const listenTls = this.#setup.listenTls.with(renewal.listener, renewal.tls);
     this.#setup = { ...this.#setup, listenTls };
-    for (const worker of this.#workers.keys()) worker.begin((plane) => plane.renewTls(renewal));
+    for (const worker of this.#workers.keys()) worker.begin((calls) => calls.renewTls(renewal));
   }
 
   reopenAccessLog(): void {
-    for (const worker of this.#workers.keys()) worker.begin((plane) => plane.reopenAccessLog());
+    for (const worker of this.#workers.keys()) worker.begin((calls) => calls.reopenAccessLog());
   }
 
   observe(names?: readonly string[]): Promise<void> {
@@ -154,7 +154,7 @@ export class Fleet implements Workers {
 
   async flightRecord(): Promise<string> {
     const workers = [...this.#of('serving'), ...this.#of('draining')];
-    const asked = await Promise.allSettled(workers.map(({ plane }) => plane.flightRecord()));
+    const asked = await Promise.allSettled(workers.map(({ calls }) => calls.flightRecord()));
     return asked.map((each) => (each.status === 'fulfilled' ? each.value : '')).join('');
   }
 
@@ -206,7 +206,7 @@ export class Fleet implements Workers {
   }
 
   hurry(): void {
-    for (const worker of this.#workers.keys()) worker.begin((plane) => plane.hurry());
+    for (const worker of this.#workers.keys()) worker.begin((calls) => calls.hurry());
   }
 
   #observe(names: WantedMetrics): Promise<void> {
@@ -232,8 +232,8 @@ export class Fleet implements Workers {
         while (this.#isActivating) await this.#activating;
         if (given === this.#setup) break;
         given = this.#setup;
-        await worker.prepare(toTransfer(given));
-        await worker.commit();
+        await worker.calls.prepare(toTransfer(given));
+        await worker.calls.commit();
       }
       // From here on, reloads and promotions reach this worker.
       this.#setStage(worker, 'opening');

@@ -46,10 +46,9 @@ export class RemoteWorker {
   readonly port: ProcessPort;
   /** Resolves to how the process ended, when it has. */
   readonly ended: Promise<string>;
-  /** Its data plane. */
-  readonly plane: Worker;
+  /** What is called in it: its life, and its data plane once it is open. */
+  readonly calls: Worker & WorkerLife;
   readonly #worker: ClusterWorker;
-  readonly #life: WorkerLife;
   readonly #isServed: Promise<void>;
   #hangs = false;
   /** Calls in a row that it has not answered yet. */
@@ -73,9 +72,7 @@ export class RemoteWorker {
     const { process: child } = worker;
     this.pid = child.pid ?? 0;
     this.port = ipcPort(child);
-    const calls = callsTo(this.port);
-    this.plane = calls;
-    this.#life = calls;
+    this.calls = callsTo(this.port);
     this.#isServed = isServed(this.port);
     this.ended = new Promise((resolve) => {
       worker.once('disconnect', () => {
@@ -138,7 +135,7 @@ export class RemoteWorker {
     ]);
     started.abort();
     const start = { protocol: PROTOCOL, number: this.number, workers, setup };
-    await this.#life.open(start).catch((error: Error) => {
+    await this.calls.open(start).catch((error: Error) => {
       throw new WorkerError(`worker ${this.number} cannot be started: ${error.message}`, { cause: error });
     });
     this.#beats = setInterval(() => void this.#beat(), BEAT_MS).unref();
@@ -146,7 +143,7 @@ export class RemoteWorker {
 
   /** @throws Error if a port cannot be opened, or the process ends */
   async listen(): Promise<readonly OpenAddress[]> {
-    const listening = await this.#life.listen();
+    const listening = await this.calls.listen();
     if (!('message' in listening)) return listening;
     throw listening.isPortError ? new PortError(listening.message) : new Error(listening.message);
   }
@@ -158,23 +155,9 @@ export class RemoteWorker {
     return done;
   }
 
-  /** @throws Error if the configuration cannot be built, or the process ends */
-  prepare(setup: TransferredSetup): Promise<readonly string[]> {
-    return this.#life.prepare(setup);
-  }
-
-  /** @throws Error if credentials or limits could not be applied, or the process ends */
-  commit(): Promise<void> {
-    return this.#life.commit();
-  }
-
-  abandon(): void {
-    this.#life.abandon().catch(this.#ignoreEnd);
-  }
-
   /** Begins something without waiting for its result; it ends with the process. */
-  begin(act: (plane: Worker) => Promise<void>): void {
-    act(this.plane).catch(this.#ignoreEnd);
+  begin(act: (calls: Worker & WorkerLife) => Promise<void>): void {
+    act(this.calls).catch(this.#ignoreEnd);
   }
 
   /** Asks for a report; one that takes too long is received later. Never rejects. */
@@ -201,7 +184,7 @@ export class RemoteWorker {
     }, limitMs);
     // Two reports at a time could hold the same audit lines.
     await inTime(this.#reporting, REPORT_MS);
-    await this.#life
+    await this.calls
       .drain({ withDelay, auditFrom: this.#auditFrom, metrics: 'all', withState: true })
       .then((report) => this.#accept(report))
       .catch((error: Error) => {
@@ -221,7 +204,7 @@ export class RemoteWorker {
     this.#unanswered += 1;
     if (this.#unanswered === SILENT_BEATS) this.#silence.resolve();
     try {
-      await this.#life.beat();
+      await this.calls.beat();
       if (this.#unanswered >= SILENT_BEATS) this.#silence = Promise.withResolvers();
       this.#unanswered = 0;
     } catch (error) {
@@ -253,7 +236,7 @@ export class RemoteWorker {
   async #update({ wanted: { metrics, withState, withLines } }: QueuedReport): Promise<void> {
     this.#queued = undefined;
     const auditFrom = withLines ? this.#auditFrom : undefined;
-    await this.plane
+    await this.calls
       .report({ auditFrom, metrics, withState })
       .then((report) => this.#accept(report), this.#ignoreEnd);
   }

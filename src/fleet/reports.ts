@@ -5,11 +5,11 @@ import type { Audit } from '../audit/audit.ts';
 import type { Clock } from '../base/clock.ts';
 import { isolate } from '../base/report-error.ts';
 import type { ClientUse, LimitUseView, RefusalView } from '../control/client-view.ts';
+import type { MergedMetrics } from '../control/merged-metrics.ts';
 import type { AuditLines } from '../control/snapshot.ts';
 import { mergeErrors } from '../control/state.ts';
 import type { AuditLine, ErrorState } from '../control/view.ts';
 import { ClientRefusals } from '../gateway/error-log.ts';
-import type { MergedMetrics } from '../metrics/merged-metrics.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import type { RemoteWorker } from './remote-worker.ts';
 
@@ -89,7 +89,7 @@ export class Reports {
 
   /** The use of a client at all workers that respond in time, and at those that have drained. */
   async clientUse(workers: readonly RemoteWorker[], client: string): Promise<ClientUse> {
-    const asked = await Promise.allSettled(workers.map(({ plane }) => plane.clientUse(client)));
+    const asked = await Promise.allSettled(workers.map(({ calls }) => calls.clientUse(client)));
     const uses = asked.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []));
     return mergeClientUse([...uses, { limits: null, refusals: this.#refusals.of(client), keys: [] }]);
   }

@@ -5,7 +5,7 @@ import type { VersionTest } from '../upstream/credential.ts';
 import { type RemoteWorker, STATE_ONLY } from './remote-worker.ts';
 
 interface Member extends Pick<RemoteWorker, 'number' | 'isGone'> {
-  readonly plane: Pick<Worker, 'missing' | 'promote'>;
+  readonly calls: Pick<Worker, 'missing' | 'promote'>;
 }
 
 /** Keeps the versions of credentials that workers use the same. */
@@ -17,7 +17,7 @@ export class WorkerVersions {
   async test(workers: readonly RemoteWorker[], choice: DeploymentVersion): Promise<VersionTest> {
     // A worker that was started later does not have a version that has left its sources.
     if ((await failuresOf(workers, (worker) => requireAll(worker, [choice]))).length > 0) return 'unknown';
-    return (await workers[0]?.plane.testVersion(choice)) ?? 'unclear';
+    return (await workers[0]?.calls.testVersion(choice)) ?? 'unclear';
   }
 
   /**
@@ -28,7 +28,7 @@ export class WorkerVersions {
     const [lacking] = await failuresOf(workers, (worker) => requireAll(worker, choices));
     if (lacking !== undefined) throw new Error(`nothing has changed: ${lacking.reason}`);
     this.#promotions += 1;
-    const failed = await failuresOf(workers, ({ plane }) => plane.promote(choices));
+    const failed = await failuresOf(workers, ({ calls }) => calls.promote(choices));
     if (failed.length === 0) return;
     const used = workers.filter((worker) => !worker.isGone && !failed.some((each) => each.worker === worker));
     const inUse =
@@ -58,7 +58,7 @@ export class WorkerVersions {
 }
 
 async function requireAll(worker: Member, choices: readonly DeploymentVersion[]): Promise<void> {
-  const missing = await worker.plane.missing(choices);
+  const missing = await worker.calls.missing(choices);
   if (missing !== undefined) throw new Error(missing);
 }
 
@@ -85,5 +85,5 @@ async function adoptVersions(worker: RemoteWorker, other: RemoteWorker | undefin
       .map(({ credential, version }) => ({ deployment, credential, version })),
   );
   // A version that the new configuration does not have is refused, and stays out of use.
-  await Promise.allSettled(choices.map((choice) => worker.plane.promote([choice])));
+  await Promise.allSettled(choices.map((choice) => worker.calls.promote([choice])));
 }

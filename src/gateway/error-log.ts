@@ -1,8 +1,8 @@
 import { isNativeError } from 'node:util/types';
-import { putBounded } from '../base/bounded-map.ts';
 import type { Clock } from '../base/clock.ts';
 import type { GatewayError } from '../base/errors.ts';
 import type { Log } from '../base/log.ts';
+import { putBounded } from '../base/maps.ts';
 import { describeError } from '../base/report-error.ts';
 import { Throttle } from '../base/throttle.ts';
 

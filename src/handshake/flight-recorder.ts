@@ -1,7 +1,7 @@
 import { hash } from 'node:crypto';
-import { putBounded } from '../base/bounded-map.ts';
 import type { Clock } from '../base/clock.ts';
 import { asGatewayError, type ErrorCode } from '../base/errors.ts';
+import { putBounded } from '../base/maps.ts';
 import { fieldValue, fieldValues } from '../base/raw-headers.ts';
 import type { ParkedChallenge } from '../challenges/store/store.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';

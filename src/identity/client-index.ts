@@ -1,5 +1,6 @@
 import { hash, randomBytes } from 'node:crypto';
 import type { JWTPayload } from 'jose';
+import { getOrInsert } from '../base/maps.ts';
 import { type Address, type Network, NetworkMap } from '../base/network.ts';
 import { type ApiKey, apiKeysOf, keyName } from '../config/api-keys.ts';
 import type { Client } from '../policy/rules.ts';
@@ -166,9 +167,7 @@ function claimsOf(rule: TokenRule | undefined): Claim[] {
 }
 
 function file<T>(map: Map<string, T[]>, key: string, value: T): void {
-  const filed = map.get(key);
-  if (filed === undefined) map.set(key, [value]);
-  else filed.push(value);
+  getOrInsert(map, key, (): T[] => []).push(value);
 }
 
 /** True if requests of the client have an API key. */

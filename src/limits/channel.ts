@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { putBounded } from '../base/bounded-map.ts';
+import { putBounded } from '../base/maps.ts';
 import { CallClient, type ProcessPort, StoreServer } from '../base/message-calls.ts';
 import type { Clocks } from './local-limit.ts';
 import { dayOf } from './parts.ts';

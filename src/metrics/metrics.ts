@@ -1,8 +1,13 @@
 import { Counter, collectDefaultMetrics, Gauge, Registry, type RegistryContentType } from 'prom-client';
 import { LONGEST_TIMER_MS } from '../base/clock.ts';
 import { DeploymentMetrics } from './deployment-metrics.ts';
-import { CLIENT_LAST_SEEN, type MergeRule } from './merged-metrics.ts';
 import { SeriesHistogram, type WithSeries, withLatestTime, withSeries } from './series.ts';
+
+/** How the values that several processes have for one series become one. `first`: that of the first process. */
+export type MergeRule = 'sum' | 'min' | 'max' | 'first';
+
+/** The gauge that outlives its process: a client was seen, whatever becomes of the worker that served it. */
+export const CLIENT_LAST_SEEN = 'digest_gateway_client_last_seen_timestamp_seconds';
 
 const PREFIX = 'digest_gateway_';
 /**

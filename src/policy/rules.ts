@@ -1,4 +1,5 @@
 import { GatewayError } from '../base/errors.ts';
+import { getOrInsert } from '../base/maps.ts';
 import type { FieldNames } from '../base/raw-headers.ts';
 import { formatInstant } from '../base/units.ts';
 import { Catalogue, type OperationSettings } from './catalogue.ts';
@@ -213,17 +214,15 @@ interface Siblings {
 const FOLDERS = new WeakMap<object, ReadonlyMap<string, Siblings>>();
 
 function foldersByOrigin(all: Readonly<Record<string, DeploymentSettings>>): ReadonlyMap<string, Siblings> {
-  const known = FOLDERS.get(all);
-  if (known !== undefined) return known;
-  const ofOrigins = Object.values(all).flatMap((each) =>
-    each.baseUrl.map((url) => [originOf(url), each] as const),
-  );
-  const groups = Map.groupBy(ofOrigins, ([origin]) => origin);
-  const siblings = new Map(
-    Array.from(groups, ([origin, group]) => [origin, siblingsIn(group.map(([, each]) => each))]),
-  );
-  FOLDERS.set(all, siblings);
-  return siblings;
+  return getOrInsert(FOLDERS, all, () => {
+    const ofOrigins = Object.values(all).flatMap((each) =>
+      each.baseUrl.map((url) => [originOf(url), each] as const),
+    );
+    const groups = Map.groupBy(ofOrigins, ([origin]) => origin);
+    return new Map(
+      Array.from(groups, ([origin, group]) => [origin, siblingsIn(group.map(([, each]) => each))]),
+    );
+  });
 }
 
 function siblingsIn(group: readonly DeploymentSettings[]): Siblings {

@@ -2,6 +2,7 @@ import { createPrivateKey, type KeyObject, type X509Certificate } from 'node:cry
 import { createSecureContext } from 'node:tls';
 import { isDeepStrictEqual } from 'node:util';
 import { isNativeError } from 'node:util/types';
+import { messageOf } from '../base/error-code.ts';
 import { FileWatch } from '../base/file-watch.ts';
 import { certificatesIn, type PemGuard, readPem } from '../base/guarded-file.ts';
 import type { Log } from '../base/log.ts';
@@ -40,21 +41,28 @@ export async function readListenTls(
   const { certFile, keyFile, clientCaFile, crlFile } = section;
   const pathOf = (key: FileKey): Path => ['listen', index, 'tls', key];
   const issues: Issue[] = [];
-  const readPart = async <T>(key: FileKey, wanted: Wanted<T>): Promise<Part<T> | undefined> => {
-    const part = await readWanted(wanted);
-    if (!('message' in part)) return part;
-    issues.push({ path: pathOf(key), message: part.message });
-    return undefined;
+  const readPart = async <T>(
+    key: FileKey,
+    [parse, wrong]: Form<T>,
+    file: string | undefined,
+    guard: PemGuard = { uid, readableByOthers: true },
+  ): Promise<Part<T> | undefined> => {
+    if (file === undefined) return undefined;
+    try {
+      const text = await readPem(file, guard);
+      const value = parse(text);
+      if (value !== undefined) return { text, value };
+      throw new Error(`${file} ${wrong}: name a readable file in PEM form`);
+    } catch (error) {
+      issues.push({ path: pathOf(key), message: messageOf(error) });
+      return undefined;
+    }
   };
   const [cert, key, clientCa, crl] = await Promise.all([
-    readPart('certFile', { file: certFile, uid, readableByOthers: true, ...CERTIFICATES }),
-    readPart('keyFile', { ...keyFile, uid, ...PRIVATE_KEY }),
-    clientCaFile === undefined
-      ? undefined
-      : readPart('clientCaFile', { file: clientCaFile, uid, readableByOthers: true, ...CERTIFICATES }),
-    crlFile === undefined
-      ? undefined
-      : readPart('crlFile', { file: crlFile, uid, readableByOthers: true, ...REVOCATION_LISTS }),
+    readPart('certFile', CERTIFICATES, certFile),
+    readPart('keyFile', PRIVATE_KEY, keyFile.file, { ...keyFile, uid }),
+    readPart('clientCaFile', CERTIFICATES, clientCaFile),
+    readPart('crlFile', REVOCATION_LISTS, crlFile),
   ]);
   if (cert === undefined || key === undefined || issues.length > 0) {
     return { tls: undefined, issues, warnings: [] };
@@ -97,33 +105,12 @@ interface Part<T> {
   readonly value: T;
 }
 
-interface Wanted<T> extends PemGuard {
-  readonly file: string;
-  readonly parse: (text: string) => T | undefined;
-  /** Error message for a text that cannot be parsed. */
-  readonly wrong: string;
-}
+/** `parse` returns undefined for a text of another form; `wrong` says that it is one. */
+type Form<T> = readonly [parse: (text: string) => T | undefined, wrong: string];
 
-const CERTIFICATES = { parse: certificatesIn, wrong: 'holds no certificate' };
-const REVOCATION_LISTS = { parse: listsIn, wrong: 'holds no list of revoked certificates' };
-const PRIVATE_KEY = { parse: privateKeyIn, wrong: 'holds no private key without passphrase' };
-
-/** Resolves to the content of a file, or to what is wrong with it. */
-async function readWanted<T>({
-  file,
-  parse,
-  wrong,
-  ...guard
-}: Wanted<T>): Promise<Part<T> | Pick<Issue, 'message'>> {
-  try {
-    const text = await readPem(file, guard);
-    const value = parse(text);
-    if (value !== undefined) return { text, value };
-    throw new Error(`${file} ${wrong}: name a readable file in PEM form`);
-  } catch (error) {
-    return { message: isNativeError(error) ? error.message : 'cannot be read' };
-  }
-}
+const CERTIFICATES = [certificatesIn, 'holds no certificate'] as const;
+const REVOCATION_LISTS = [listsIn, 'holds no list of revoked certificates'] as const;
+const PRIVATE_KEY = [privateKeyIn, 'holds no private key without passphrase'] as const;
 
 interface PemList extends RevocationList {
   readonly pem: string;

@@ -4,7 +4,7 @@ import { stateOf } from '../base/file-watch.ts';
 import type { RedisStoreOptions } from '../challenges/store/redis.ts';
 import { findParts } from '../config/include.ts';
 import { ConfigError, type Issue, type LocatedIssue } from '../config/issues.ts';
-import { type LocatedConfig, loadLocated } from '../config/load.ts';
+import { type LocatedConfig, loadLocated, type ReadFiles } from '../config/load.ts';
 import { type BackgroundConfig, loadInBackground } from '../config/load-background.ts';
 import type { Config } from '../config/schema.ts';
 import { type Pieces, toPieces } from '../config/transfer.ts';
@@ -19,7 +19,7 @@ import { readListenTls } from './listen-tls.ts';
 import { configWarnings, missingFolders } from './warnings.ts';
 
 /** A configuration with the content of every secret and file that it names. */
-export interface AppSetup {
+export interface AppSetup extends ReadFiles {
   readonly config: Config;
   /** By name of the credential. */
   readonly credentials: ReadonlyMap<string, CredentialSet>;
@@ -37,10 +37,6 @@ export interface AppSetup {
   readonly oidc: OidcContent | undefined;
   /** Settings that work but should be changed. */
   readonly warnings: readonly LocatedIssue[];
-  /** State of the file and those that it includes before they were read, as `stateOf` has it. */
-  readonly fileState: string;
-  /** SHA-256 of the texts of these files, in hex. */
-  readonly filesHash: string;
   /** The checked file, for other processes of this gateway. */
   readonly source: { readonly file: string; readonly config: Pieces };
 }
@@ -147,7 +143,7 @@ async function readContents(
 }
 
 /** The state of the files of a configuration when it was read. */
-interface KnownFiles extends Pick<AppSetup, 'fileState' | 'filesHash'> {
+interface KnownFiles extends ReadFiles {
   readonly include: readonly string[];
 }
 

@@ -1,5 +1,5 @@
 import { createHmac, randomBytes } from 'node:crypto';
-import { getOrInsert } from '../base/get-or-insert.ts';
+import { getOrInsert } from '../base/maps.ts';
 import type { Behaviour } from './settings.ts';
 
 export type NonceState = 'fresh' | 'expired' | 'unknown';

@@ -1,5 +1,5 @@
 import { hash, timingSafeEqual } from 'node:crypto';
-import { getOrInsert } from '../base/get-or-insert.ts';
+import { getOrInsert } from '../base/maps.ts';
 import type { Account, algorithmNames } from './settings.ts';
 
 /** An account with its name and hashes in wire form. */

@@ -1,6 +1,6 @@
-import { putBounded } from '../base/bounded-map.ts';
 import type { Clock } from '../base/clock.ts';
 import { GatewayError } from '../base/errors.ts';
+import { putBounded } from '../base/maps.ts';
 import { credentialRefused } from '../handshake/errors.ts';
 
 const MINUTE_MS = 60_000;
@@ -110,6 +110,7 @@ export class RefusedTargets {
     if (!(error instanceof GatewayError) || error.code !== 'upstream-target-refused') return;
     this.#forgetAt = this.#clock.now() + MINUTE_MS;
     this.count += 1;
+    if (this.#isFull(clientKey(request))) this.#servesNoMore(clientKey(request));
     this.#refused(targetKey(request), this.#perTarget, before);
     this.#refused(pathKey(request), PER_PATH, this.count);
     // Last, so that no other key takes its place.
@@ -135,6 +136,11 @@ export class RefusedTargets {
     const path = pathKey(request);
     if (this.#isFull(targetKey(request)) || this.#isFull(path)) return true;
     return this.#isFull(clientKey(request)) && !this.#serving.has(path);
+  }
+
+  /** A request was sent only because its path had served: another target of a path that serves can be refused. */
+  #servesNoMore(client: string): void {
+    for (const path of this.#serving.keys()) if (path.startsWith(client)) this.#serving.delete(path);
   }
 
   #isFull(key: string): boolean {

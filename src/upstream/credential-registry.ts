@@ -1,5 +1,5 @@
 import type { Clock } from '../base/clock.ts';
-import { getOrInsert } from '../base/get-or-insert.ts';
+import { getOrInsert } from '../base/maps.ts';
 import { reportError } from '../base/report-error.ts';
 import { NonceCounters } from '../challenges/nonce.ts';
 import { type ChallengeStore, serializeKey } from '../challenges/store/store.ts';

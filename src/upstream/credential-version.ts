@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto';
 import type { Cancellation } from '../base/cancellation.ts';
 import type { Clock } from '../base/clock.ts';
 import { expectGatewayError } from '../base/expected-errors.ts';
+import { getOrInsert } from '../base/maps.ts';
 import type { Nonce, NonceCounters } from '../challenges/nonce.ts';
 import type { PendingChallenge } from '../challenges/pending-challenges.ts';
 import { NoncePool } from '../challenges/pool.ts';
@@ -33,8 +34,8 @@ import { type Egress, egressAddress } from '../transport/egress.ts';
 import { trustOf, type UpstreamTls } from '../transport/upstream-tls.ts';
 
 /**
- * Renewal of nonces before they expire: false: none; true: with a HEAD of the last target that succeeded; or with this
- * request.
+ * Renewal of nonces before they expire: false: none; true: with a HEAD of the last protected target that succeeded; or
+ * with this request.
  */
 export type RenewAhead = boolean | { readonly method: string; readonly path: string };
 
@@ -116,19 +117,6 @@ const NO_RETRIES: Retries = { attempts: 0, take: () => false, count() {} };
 /** Asks the upstream for a nonce of this version that takes the place of this one. */
 export type Renew = (version: CredentialVersion, nonce: Nonce) => Promise<void>;
 
-/** The pool of a version for transports with the same settings. */
-interface VersionPool {
-  /** The settings on which it depends. */
-  readonly settings: string;
-  readonly pool: NoncePool;
-  restored: Promise<void> | undefined;
-}
-
-interface Attachment {
-  readonly account: Account;
-  readonly pool: VersionPool;
-}
-
 /** One version of a credential at one upstream: its nonces, its health, and questions whether the upstream accepts it. */
 export class CredentialVersion {
   readonly version: string;
@@ -143,7 +131,10 @@ export class CredentialVersion {
   readonly #deps: VersionDeps;
   readonly #renew: Renew;
   /** The latest last: it carries the gateway's own requests, since the connections of an earlier one may close. */
-  readonly #attachments = new Map<Transport, Attachment>();
+  readonly #accounts = new Map<Transport, Account>();
+  /** By the settings on which they depend: transports that have the same share one. */
+  readonly #pools = new Map<string, NoncePool>();
+  readonly #restored = new WeakMap<NoncePool, Promise<void>>();
 
   constructor(
     credential: Credential,
@@ -168,12 +159,12 @@ export class CredentialVersion {
   /** Requests go out over this transport from now on. */
   attach(transport: Transport): void {
     const { address, exchange, options, metrics } = transport;
-    const { deployment, algorithms, forwardTrace } = options;
+    const { deployment, algorithms, noncePolicy, renewAhead, forwardTrace } = options;
     const { clock, recorder, recorded } = this.#deps;
-    const pool = this.#poolFor(options);
-    const account: Account = {
+    const settings = JSON.stringify([noncePolicy, algorithms, renewAhead !== false]);
+    this.#accounts.set(transport, {
       credential: this.#credential,
-      pool: pool.pool,
+      pool: getOrInsert(this.#pools, settings, () => this.#openPool(options)),
       health: this.health,
       clock,
       algorithms,
@@ -185,8 +176,7 @@ export class CredentialVersion {
       forwardTrace,
       recorder,
       recorded,
-    };
-    this.#attachments.set(transport, { account, pool });
+    });
   }
 
   /**
@@ -194,39 +184,38 @@ export class CredentialVersion {
    * processes.
    */
   async detach(transport: Transport): Promise<void> {
-    const left = this.#attachments.get(transport);
-    this.#attachments.delete(transport);
-    if (left === undefined || this.#pools.has(left.pool)) return;
-    await left.pool.pool.handOver();
-    if (this.#attachments.size === 0) this.#deps.store.release(this.key);
+    this.#accounts.delete(transport);
+    const used = new Set(Array.from(this.#accounts.values(), ({ pool }) => pool));
+    for (const [settings, pool] of this.#pools) {
+      if (used.has(pool)) continue;
+      this.#pools.delete(settings);
+      await pool.handOver();
+    }
+    if (this.#accounts.size === 0) this.#deps.store.release(this.key);
   }
 
   /** For handshakes over this transport. @throws TypeError when it is not attached */
   on(transport: Transport): Account {
-    const attachment = this.#attachments.get(transport);
-    if (attachment === undefined) throw new TypeError(`version ${this.version} has no such transport`);
-    return attachment.account;
+    const account = this.#accounts.get(transport);
+    if (account === undefined) throw new TypeError(`version ${this.version} has no such transport`);
+    return account;
   }
 
   /** Takes over nonces that other processes share, and what was learned about the upstream with another version. */
   async restore(former?: CredentialVersion): Promise<void> {
     const learned = former === undefined ? undefined : former.#latest?.pool;
-    await Promise.all(
-      Array.from(this.#pools, (each) => {
-        each.restored ??= each.pool.restore(learned);
-        return each.restored;
-      }),
-    );
+    const restore = (pool: NoncePool) => getOrInsert(this.#restored, pool, () => pool.restore(learned));
+    await Promise.all(Array.from(this.#pools.values(), restore));
   }
 
   /** Looks up what another process learned or shared: `NoncePool.adopt`. */
   adopt(): void {
-    for (const { pool } of this.#pools) void pool.adopt();
+    for (const pool of this.#pools.values()) void pool.adopt();
   }
 
   /** Drops idle nonces that the upstream has dropped, too: `NoncePool.dropIdle`. */
   dropIdle(): void {
-    for (const { pool } of this.#pools) pool.dropIdle();
+    for (const pool of this.#pools.values()) pool.dropIdle();
   }
 
   /**
@@ -288,23 +277,16 @@ export class CredentialVersion {
   }
 
   get #latest(): Account | undefined {
-    return [...this.#attachments.values()].at(-1)?.account;
-  }
-
-  get #pools(): ReadonlySet<VersionPool> {
-    return new Set(Array.from(this.#attachments.values(), ({ pool }) => pool));
+    return [...this.#accounts.values()].at(-1);
   }
 
   #background({ deployment }: Account) {
     return this.#deps.tracing?.background('challenge', { 'digest_gateway.deployment': deployment });
   }
 
-  #poolFor(options: VersionOptions): VersionPool {
-    const { deployment, algorithms, noncePolicy, renewAhead } = options;
+  #openPool({ deployment, algorithms, noncePolicy, renewAhead }: VersionOptions): NoncePool {
     const { store, counters, clock, recorder, recorded, onPolicyStep, onBound } = this.#deps;
-    const settings = JSON.stringify([noncePolicy, algorithms, renewAhead !== false]);
-    for (const pool of this.#pools) if (pool.settings === settings) return pool;
-    const pool = new NoncePool({
+    return new NoncePool({
       sharedChallenges: new SharedChallenges({
         key: this.key,
         store,
@@ -321,7 +303,6 @@ export class CredentialVersion {
       onBound: () => onBound(deployment),
       renew: renewAhead === false ? undefined : (nonce) => this.#renew(this, nonce),
     });
-    return { settings, pool, restored: undefined };
   }
 }
 

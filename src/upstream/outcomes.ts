@@ -2,6 +2,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { brotliDecompressSync, constants, gunzipSync, inflateSync } from 'node:zlib';
 import type { Clock } from '../base/clock.ts';
 import { GatewayError } from '../base/errors.ts';
+import { getOrInsert } from '../base/maps.ts';
 import { fieldValues, type RawHeaders } from '../base/raw-headers.ts';
 import type { Refusal } from '../handshake/exchange.ts';
 import type { BodyCheck, UpstreamResponse } from '../handshake/response.ts';
@@ -104,9 +105,7 @@ export class Outcomes {
         text: bodyContains === undefined ? undefined : Buffer.from(bodyContains),
       };
       for (const status of new Set(each.status)) {
-        const rules = this.#rules.get(status);
-        if (rules === undefined) this.#rules.set(status, [rule]);
-        else rules.push(rule);
+        getOrInsert(this.#rules, status, (): Rule[] => []).push(rule);
       }
     }
   }

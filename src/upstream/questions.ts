@@ -12,7 +12,7 @@ import type { Versions } from './versions.ts';
 export class Questions {
   readonly #circuit: CredentialCircuit;
   readonly #versions: Versions;
-  /** Target of the last GET of a client that succeeded; undefined: none has. */
+  /** Target of the last GET of a client that was asked for authentication and succeeded; undefined: none was. */
   lastTarget: string | undefined;
 
   constructor(circuit: CredentialCircuit, versions: Versions) {

@@ -1,8 +1,14 @@
 import { createHash } from 'node:crypto';
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import { type Checkpoint, checkpointIn, checkpointLine, originOf } from '../audit/checkpoint.ts';
-import { cosignatureOf, type WitnessKey } from '../audit/cosignature.ts';
+import {
+  type Checkpoint,
+  checkpointIn,
+  checkpointLine,
+  cosignatureOf,
+  originOf,
+  type WitnessKey,
+} from '../audit/checkpoint.ts';
 import { type Lock, lockFile, makeFolder } from '../audit/segments/replica-folder.ts';
 import { readSmall } from '../audit/segments/segment-reader.ts';
 import { replaceDurably, syncDirectory } from '../base/durable-file.ts';

@@ -1,8 +1,7 @@
 import type { KeyObject } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
-import { signingKey, verificationKey } from '../audit/checkpoint.ts';
-import { witnessKeyText } from '../audit/cosignature.ts';
+import { signingKey, verificationKey, witnessKeyText } from '../audit/checkpoint.ts';
 import { messageOf } from '../base/error-code.ts';
 import type { Log } from '../base/log.ts';
 import { type OpenAddress, removeStaleSocket } from '../base/open-port.ts';

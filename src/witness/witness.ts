@@ -1,13 +1,13 @@
 import type { KeyObject } from 'node:crypto';
 import {
   type Checkpoint,
+  cosign,
   isSignedBy,
   originOf,
   parseCheckpoint,
   type SigningKey,
   signatureLine,
 } from '../audit/checkpoint.ts';
-import { cosign } from '../audit/cosignature.ts';
 import {
   type Digest,
   isConsistent,

@@ -4,13 +4,13 @@ import { describe, expect, test } from '@jest/globals';
 import type { PlacedFinding } from '../../src/audit/findings.ts';
 import { auditKeys } from '../../src/audit/keys.ts';
 import type { Query } from '../../src/audit/reader/query.ts';
-import { countUsage } from '../../src/audit/reader/usage.ts';
 import {
+  countUsage,
   type UsageField,
   type UsageTableOptions,
   usageCsv,
   usageFields,
-} from '../../src/audit/reader/usage-table.ts';
+} from '../../src/audit/reader/usage.ts';
 import { type AccessFacts, RecordText, recordedTarget, recordLine } from '../../src/audit/record.ts';
 import { GENESIS, sealFor, sealLine } from '../../src/audit/seal.ts';
 import { headerLine, segmentName } from '../../src/audit/segments/segment.ts';

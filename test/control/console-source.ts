@@ -2,12 +2,12 @@ import { monotonicClock } from '../../src/base/clock.ts';
 import { CONSOLE_PACE, type ConsolePace } from '../../src/control/console.ts';
 import { type ControlOptions, ControlPlane } from '../../src/control/control.ts';
 import { ControlError } from '../../src/control/control-error.ts';
+import { MergedMetrics, type MetricsFormat } from '../../src/control/merged-metrics.ts';
 import type { Queries } from '../../src/control/queries.ts';
 import type { AuditLines, ConsoleSource } from '../../src/control/snapshot.ts';
 import type { AuditState, DeploymentState, GatewayState } from '../../src/control/state.ts';
 import type { ReadMetrics } from '../../src/control/totals.ts';
 import type { AuditLine, DeploymentSettings, ErrorState } from '../../src/control/view.ts';
-import { MergedMetrics, type MetricsFormat } from '../../src/metrics/merged-metrics.ts';
 import { Metrics } from '../../src/metrics/metrics.ts';
 
 const DAY_MS = 86_400_000;

@@ -12,9 +12,12 @@ class TestWorker {
   readonly silent = this.#silence.promise;
 
   inTurn = <T>(steps: () => Promise<T>): Promise<T> => steps();
-  prepare = (): Promise<readonly string[]> => this.prepared.promise;
-  commit = async (): Promise<void> => void this.did.push('commit');
-  abandon = (): void => void this.did.push('abandon');
+  readonly calls = {
+    prepare: (): Promise<readonly string[]> => this.prepared.promise,
+    commit: async (): Promise<void> => void this.did.push('commit'),
+  };
+  /** Only `abandon` is begun without waiting for it. */
+  begin = (): void => void this.did.push('abandon');
   kill = (): void => void this.did.push('kill');
   fallSilent = (): void => this.#silence.resolve();
 }
@@ -46,7 +49,7 @@ test('the first that cannot use it decides for all, and nothing of it stays', as
   quick.prepared.reject(error);
   await expect(activateIn([slow, quick], await setup, stays)).rejects.toBe(error);
   const abandoned = Promise.withResolvers<void>();
-  slow.abandon = abandoned.resolve;
+  slow.begin = abandoned.resolve;
   slow.prepared.resolve([]);
   await abandoned.promise;
   expect([quick.did, slow.did]).toEqual([[], []]);

@@ -27,7 +27,7 @@ async function offer(gateway: RunningGateway, name: string, next?: string): Prom
 const workerOf = (number: number, { plane }: RunningGateway, afterCheck = async () => {}) => ({
   number,
   isGone: false,
-  plane: {
+  calls: {
     missing: async (choices: readonly DeploymentVersion[]) => {
       const missing = await plane.missing(choices);
       await afterCheck();
@@ -79,7 +79,7 @@ test('a promotion reaches the workers that remain when one ends', async () => {
   const ended = {
     number: 2,
     isGone: true,
-    plane: {
+    calls: {
       missing: () => Promise.reject(new Error('the process has ended')),
       promote: () => Promise.reject(new Error('the process has ended')),
     },

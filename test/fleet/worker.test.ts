@@ -10,7 +10,7 @@ import { sharedSettings } from '../../src/config/listen.ts';
 import { callsTo, PROTOCOL } from '../../src/fleet/protocol.ts';
 import { unionOfMetrics } from '../../src/fleet/remote-worker.ts';
 import { setupOfWorker, WorkerProcess } from '../../src/fleet/worker.ts';
-import { CLIENT_LAST_SEEN } from '../../src/metrics/merged-metrics.ts';
+import { CLIENT_LAST_SEEN } from '../../src/metrics/metrics.ts';
 import { toTransfer } from '../../src/setup/transfer.ts';
 import { auditOptions, useFolders } from '../support/audit-log.ts';
 import { closing } from '../support/closing.ts';

@@ -12,7 +12,7 @@ const LAST = 'nobody is left to report to';
 const REASONS: Readonly<Record<string, readonly string[]>> = {
   'app/compose.ts': [LAST],
   'audit/reader/query.ts': [PARSES],
-  'audit/reader/search-join.ts': [PARSES],
+  'audit/reader/search.ts': [PARSES],
   'audit/record.ts': [PARSES],
   'audit/checkpoint.ts': [PARSES, PARSES],
   'base/guarded-file.ts': [PARSES, PARSES],

@@ -934,16 +934,20 @@ describe('a new version', () => {
     expect([await scene.send(), scene.sent.at(-1)]).toEqual(['answered', 'GET /x n1:2']);
   });
 
-  test('takes over once the upstream accepts it, with the query of the last request that succeeded', async () => {
-    const scene = await warm();
-    scene.replies.push(answered(), answered(300), answered(), challenge('n2'), answered(), answered());
+  test('takes over once the upstream accepts it where it last asked for authentication and served', async () => {
+    const scene = await cold();
+    scene.replies.push(challenge('n1'), answered(), answered(300), answered(), answered());
+    scene.replies.push(challenge('n2'), answered(), answered());
     await scene.send({ target: '/x?q=1' });
+    scene.facts.challenged = false;
     await scene.send({ target: '/moved' });
     await scene.send({ target: '/made', method: 'DELETE' });
+    // Where nothing is protected, no password is wrong.
+    await scene.send({ target: '/public' });
     offer(scene, { current: NEW });
     await happened(scene, 'version 8 promoted');
     expect(await scene.send()).toBe('answered');
-    expect(scene.sent.slice(3)).toEqual(['HEAD /x?q=1', 'HEAD /x?q=1 n2:1 new', 'GET /x n2:2 new']);
+    expect(scene.sent.slice(5)).toEqual(['HEAD /x?q=1', 'HEAD /x?q=1 n2:1 new', 'GET /x n2:2 new']);
   });
 
   test('is not asked about before the version in use is accepted', async () => {

@@ -103,6 +103,19 @@ describe('a client whose targets are refused at ever new paths', () => {
     expect(targets.bars({ ...request, target: '/new', client: 'b' })).toBe(false);
   });
 
+  test('is barred from paths that serve, too, once another target of one is refused', () => {
+    const { targets } = at(2);
+    const served = { ...request, target: '/served?q=1' };
+    const others = { ...served, client: 'b' };
+    for (let count = 0; count < 20; count += 1) {
+      refuseAt(targets, 1, `${count}`);
+      for (const each of [served, others]) targets.accepted(each);
+    }
+    expect(targets.bars({ ...request, target: '/served?q=2' })).toBe(false);
+    targets.note({ ...request, target: '/served?q=2' }, targetRefused(), targets.count);
+    expect([served, others].map((each) => targets.bars(each))).toEqual([true, false]);
+  });
+
   test('has one refusal more for all that were under way at the same time', () => {
     const { targets } = at(2);
     refuseAt(targets, 100, 'crowd');

@@ -8,7 +8,7 @@ import { createInterface } from 'node:readline';
 import { connect } from 'node:tls';
 import { expect, test } from '@jest/globals';
 import { request } from 'undici';
-import { cosignatureOf, witnessKey } from '../../src/audit/cosignature.ts';
+import { cosignatureOf, witnessKey } from '../../src/audit/checkpoint.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
 import { gateway, PROGRAM } from '../support/program.ts';
 import { RawClient } from '../support/raw-client.ts';

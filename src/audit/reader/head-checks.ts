@@ -3,8 +3,13 @@ import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { messageOf } from '../../base/error-code.ts';
 import { formatTime } from '../../base/units.ts';
-import { type Checkpoint, isSignedBy, parseCheckpoint } from '../checkpoint.ts';
-import { cosignatureOf, type WitnessKey } from '../cosignature.ts';
+import {
+  type Checkpoint,
+  cosignatureOf,
+  isSignedBy,
+  parseCheckpoint,
+  type WitnessKey,
+} from '../checkpoint.ts';
 import { type Finding, finding, type PlacedFinding } from '../findings.ts';
 import { isSelected, processOf } from '../replica-name.ts';
 import { MOST_ERRORS } from '../segments/chain-walk.ts';

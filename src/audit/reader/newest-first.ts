@@ -10,7 +10,7 @@ import {
   sealedBlocks,
   searchedSegments,
 } from './sealed-blocks.ts';
-import { SearchJoin, type SearchOptions } from './search-join.ts';
+import { SearchJoin, type SearchOptions } from './search.ts';
 
 export interface PageOptions extends SearchOptions {
   /** Results of one page at most. */

@@ -4,7 +4,7 @@ import { Worker } from 'node:worker_threads';
 import type { AuditKeys } from '../keys.ts';
 import type { Page, Position } from './newest-first.ts';
 import type { Query } from './query.ts';
-import type { IdentifierLists, Usage, UsageField } from './usage-table.ts';
+import type { IdentifierLists, Usage, UsageField } from './usage.ts';
 
 /** The worker has the extension of this file: .ts in a checkout, .js in the package. */
 const WORKER = new URL(`./search-worker${extname(import.meta.filename)}`, import.meta.url);

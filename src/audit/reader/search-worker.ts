@@ -7,8 +7,7 @@ import { findingText } from '../findings.ts';
 import { searchPage } from './newest-first.ts';
 import { PseudonymReader } from './pseudonym-reader.ts';
 import { csvHeader, csvLine, foundCsv, foundJson, timeOf } from './query.ts';
-import { search } from './search.ts';
-import type { SearchOptions } from './search-join.ts';
+import { type SearchOptions, search } from './search.ts';
 import type {
   ExportTask,
   PageTask,
@@ -81,7 +80,7 @@ async function sendExport(port: MessagePort, scope: ThreadScope, task: ExportTas
   let last = 'the beginning';
   let cut: string | undefined;
   try {
-    for await (const found of search({ ...options, onBytes, onCut: () => undefined })) {
+    for await (const found of search({ ...options, onBytes })) {
       if (rows === most) {
         cut = `the limit of ${most} results`;
         break;
@@ -118,7 +117,7 @@ async function sendPiece(port: MessagePort, text: string): Promise<void> {
 async function optionsOf(
   { directory, keys, keysDirectory, query }: ThreadScope,
   notes: Set<string>,
-): Promise<Omit<SearchOptions, 'onCut'>> {
+): Promise<SearchOptions> {
   const onIssue = (issue: string): void => {
     if (notes.size < MOST_NOTES) notes.add(`Pseudonyms stay as they are: ${issue}.`);
   };

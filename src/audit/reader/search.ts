@@ -1,9 +1,39 @@
-import { headOf, linesOf } from '../line.ts';
+import { finding } from '../findings.ts';
+import { headOf, type LineHead, linesOf, NEWLINE } from '../line.ts';
 import { foldersIn } from '../segments/segment.ts';
-import { NO_PSEUDONYMS } from './pseudonym-reader.ts';
-import { type Found, isWithin, timeOf } from './query.ts';
-import { blocksOf, type SealedBlock } from './sealed-blocks.ts';
-import { SearchJoin, type SearchOptions } from './search-join.ts';
+import { NO_PSEUDONYMS, type PseudonymReader } from './pseudonym-reader.ts';
+import {
+  type AccessRecord,
+  asksEvents,
+  asksRequests,
+  CORRECTION_WITHIN_MS,
+  type Found,
+  hasEnded,
+  idPattern,
+  isWithin,
+  MOST_OPEN,
+  matches,
+  matchesEvent,
+  mayHold,
+  OUTCOME_WITHIN_MS,
+  patternsOf,
+  type Query,
+  requestOf,
+  timeOf,
+} from './query.ts';
+import type { EventLine, OutcomeLine } from './results.ts';
+import { blocksOf, type ReadOptions, type SealedBlock } from './sealed-blocks.ts';
+
+const ACCESS_START = '"access":';
+const CUT = Buffer.from('"cut":true');
+const OUTCOME = Buffer.from('"kind":"outcome"');
+const RECORD_START = Buffer.from('\n{"seq":');
+
+export interface SearchOptions extends ReadOptions {
+  readonly query: Query;
+  /** Called for a record whose parameters were too long to be recorded whole and may have held the identifier. */
+  readonly onCut?: () => void;
+}
 
 /**
  * Returns the matching records under a seal from the logs of all processes, in order of time. Memory use does not depend
@@ -27,7 +57,7 @@ interface RawRecord {
  * criteria do not count.
  * @throws Error if a directory cannot be read
  */
-export async function* allRecords(options: Omit<SearchOptions, 'onCut'>): AsyncGenerator<RawRecord, void> {
+export async function* allRecords(options: SearchOptions): AsyncGenerator<RawRecord, void> {
   const folders = await foldersIn(options.directory, options.query.replica);
   const records = folders.map((name) => recordsOf(options, name));
   yield* inOrderOfTime(records, ({ time }) => time);
@@ -39,15 +69,12 @@ async function* searchLog(options: SearchOptions, replica: string): AsyncGenerat
   yield* joined.rest();
 }
 
-async function* recordsOf(
-  options: Omit<SearchOptions, 'onCut'>,
-  replica: string,
-): AsyncGenerator<RawRecord, void> {
+async function* recordsOf(options: SearchOptions, replica: string): AsyncGenerator<RawRecord, void> {
   for await (const block of blocksOf(options, replica)) yield* recordsWithin(options, block);
 }
 
 function* recordsWithin(
-  { query, pseudonyms = NO_PSEUDONYMS }: Omit<SearchOptions, 'onCut'>,
+  { query, pseudonyms = NO_PSEUDONYMS }: SearchOptions,
   { bytes }: SealedBlock,
 ): Generator<RawRecord, void> {
   for (const [start, end] of linesOf(bytes)) {
@@ -81,5 +108,211 @@ async function* inOrderOfTime<T>(
   } finally {
     // If the consumer stops early, the sources still have open files.
     for (const source of sources) await source.return();
+  }
+}
+
+type JoinOptions = Pick<SearchOptions, 'query' | 'onCut' | 'onUnreadable' | 'pseudonyms'>;
+
+interface Open {
+  found: Found;
+  /** In Unix milliseconds, by the log's own time. */
+  readonly giveUpAt: number;
+  /** The outcome was read, or there is none to come. */
+  settled: boolean;
+}
+
+/** Finds what matches in one replica's log, block by block, and joins each request with its outcome. */
+export class SearchJoin {
+  readonly #options: JoinOptions;
+  readonly #replica: string;
+  readonly #query: Query;
+  readonly #pseudonyms: PseudonymReader;
+  readonly #events: boolean;
+  readonly #requests: boolean;
+  readonly #matcher: ByteMatcher;
+  /** The same with outcomes, while a request waits for its own; and outcomes only. */
+  readonly #joiningMatcher: ByteMatcher;
+  readonly #outcomeMatcher = new ByteMatcher([OUTCOME]);
+  /** Groups of patterns, one of each being in every matching line; and without those of the identifier. */
+  readonly #all: readonly Buffer[][];
+  readonly #allButId: readonly Buffer[][];
+  /** Requests that wait for their outcome, and what follows them, by record number in ascending order. */
+  readonly #open = new Map<number, Open>();
+
+  constructor(options: JoinOptions, replica: string) {
+    const { pseudonyms = NO_PSEUDONYMS } = options;
+    // Of a pseudonym whose key is known, records have the value once they are read.
+    const address = options.query.address?.map((form) => pseudonyms.valueOf(form));
+    const query = address === undefined ? options.query : { ...options.query, address };
+    this.#options = options;
+    this.#replica = replica;
+    this.#query = query;
+    this.#pseudonyms = pseudonyms;
+    this.#events = asksEvents(query);
+    this.#requests = asksRequests(query);
+    this.#all = patternsOf(query, pseudonyms);
+    const { id, ...rest } = query;
+    this.#allButId = patternsOf(rest, pseudonyms);
+    const patterns = [...(this.#all[0] ?? []), ...(id === undefined ? [] : [CUT])];
+    this.#matcher = new ByteMatcher(patterns);
+    this.#joiningMatcher = new ByteMatcher(patterns.length === 0 ? [] : [...patterns, OUTCOME]);
+  }
+
+  /** True if no request waits for its outcome. */
+  get complete(): boolean {
+    return this.#open.size === 0;
+  }
+
+  /**
+   * Reads the next block; yields what is complete with it. `outcomesOnly`: nothing new is taken from this block.
+   */
+  *take({ bytes: block }: SealedBlock, outcomesOnly = false): Generator<Found, void> {
+    for (let start = 0; start < block.length; ) {
+      start = this.#nextLine(block, start, outcomesOnly);
+      if (start === -1) break;
+      const end = block.indexOf(NEWLINE, start);
+      const head = headOf(block, start);
+      if (head !== undefined) this.#readRecord(head, block.subarray(start, end), outcomesOnly);
+      start = end + 1;
+    }
+    if (this.complete) return;
+    // Once for a block: thousands may wait.
+    const head = headOf(block, lastRecord(block));
+    if (head !== undefined) yield* this.#settled(Date.parse(head.time));
+  }
+
+  /** The index of the next line to read; -1: there is none. */
+  #nextLine(block: Buffer, start: number, outcomesOnly: boolean): number {
+    if (outcomesOnly) return this.complete ? -1 : this.#outcomeMatcher.lineFrom(block, start);
+    return (this.complete ? this.#matcher : this.#joiningMatcher).lineFrom(block, start);
+  }
+
+  /** The requests that are left at the end of the log. */
+  *rest(): Generator<Found, void> {
+    for (const { found } of this.#open.values()) if (this.#isWanted(found)) yield found;
+    this.#open.clear();
+  }
+
+  #readRecord(head: LineHead, line: Buffer, outcomesOnly: boolean): void {
+    if (head.kind === 'outcome') {
+      if (!this.complete) this.#readOutcome(line);
+    } else if (outcomesOnly || !isWithin(this.#query, head)) return;
+    else if (head.kind === 'access') this.#readAccess(head, line);
+    else this.#readEvent(head, line);
+  }
+
+  #readEvent({ seq }: LineHead, line: Buffer): void {
+    if (!this.#events) return;
+    const event = this.#parse<EventLine>(seq, this.#pseudonyms.reveal(line.toString('utf8')));
+    if (event === undefined || !matchesEvent(this.#query, event)) return;
+    this.#open.set(seq, { found: { event }, giveUpAt: 0, settled: true });
+  }
+
+  #readAccess(head: LineHead, line: Buffer): void {
+    if (!this.#requests) return;
+    const { id } = this.#query;
+    const isCut = id !== undefined && this.#isCut(line);
+    if (!isCut && !hasEach(line, this.#all)) return;
+    const text = this.#pseudonyms.reveal(line.toString('utf8'));
+    if (!isCut && id !== undefined && !text.includes(idPattern(id))) return;
+    const access = this.#parse<AccessRecord>(head.seq, text);
+    if (access === undefined) return;
+    const begun = Date.parse(head.time);
+    if (Number.isNaN(begun) || !(access.parameters instanceof Object)) {
+      this.#changed(head.seq);
+      return;
+    }
+    if (matches(this.#query, access)) this.#add(head.seq, begun, access);
+    else if (id !== undefined && mayHold(this.#query, access)) this.#options.onCut?.();
+  }
+
+  #isCut(line: Buffer): boolean {
+    return line.includes(CUT) && hasEach(line, this.#allButId);
+  }
+
+  #add(seq: number, begun: number, access: AccessRecord): void {
+    const found = requestOf(access);
+    const withinMs = found.outcome === undefined ? OUTCOME_WITHIN_MS : CORRECTION_WITHIN_MS;
+    this.#open.set(seq, { found, giveUpAt: begun + withinMs, settled: false });
+  }
+
+  #readOutcome(line: Buffer): void {
+    const at = line.indexOf(ACCESS_START) + ACCESS_START.length;
+    const seq = Number.parseInt(line.toString('latin1', at, at + 16), 10);
+    const open = this.#open.get(seq);
+    if (open === undefined || 'event' in open.found) return;
+    open.found = { ...open.found, outcome: this.#parse<OutcomeLine>(seq, line.toString('utf8')) };
+    open.settled = true;
+    if (!this.#isWanted(open.found)) this.#open.delete(seq);
+  }
+
+  #isWanted(found: Found): boolean {
+    return 'event' in found || hasEnded(this.#query, found.access, found.outcome);
+  }
+
+  /** The requests at the front that have their outcome, or will not get one. */
+  *#settled(now: number): Generator<Found, void> {
+    for (const [seq, { found, settled, giveUpAt }] of this.#open) {
+      if (!settled && now < giveUpAt && this.#open.size <= MOST_OPEN) return;
+      this.#open.delete(seq);
+      if (this.#isWanted(found)) yield found;
+    }
+  }
+
+  #parse<T>(seq: number, line: string): T | undefined {
+    try {
+      return JSON.parse(line) as T;
+    } catch {
+      this.#changed(seq);
+      return undefined;
+    }
+  }
+
+  #changed(seq: number): void {
+    const found = finding('record-altered', { seq });
+    this.#options.onUnreadable({ ...found, replica: this.#replica, segment: '', line: 0 });
+  }
+}
+
+/** The index of the last record of a block. */
+function lastRecord(block: Buffer): number {
+  const mark = block.lastIndexOf(RECORD_START);
+  return mark === -1 ? 0 : mark + 1;
+}
+
+function hasEach(line: Buffer, groups: readonly Buffer[][]): boolean {
+  return groups.every((group) => group.some((pattern) => line.includes(pattern)));
+}
+
+/** Finds the lines of a block that contain one of several patterns, without reading the other lines. */
+class ByteMatcher {
+  readonly #patterns: readonly Buffer[];
+  #block: Buffer = Buffer.alloc(0);
+  /** The next index of each pattern; the block's length if there is none. */
+  #next: number[] = [];
+
+  /** Without patterns, every line matches. */
+  constructor(patterns: readonly Buffer[]) {
+    this.#patterns = patterns;
+  }
+
+  /** The index of the next line that matches, from the line that begins at `start`; -1: there is none. */
+  lineFrom(block: Buffer, start: number): number {
+    if (this.#patterns.length === 0) return start;
+    if (block !== this.#block) {
+      this.#block = block;
+      this.#next = this.#patterns.map(() => start - 1);
+    }
+    let nearest = block.length;
+    for (const [index, pattern] of this.#patterns.entries()) {
+      let at = this.#next[index] ?? start;
+      if (at < start) {
+        at = block.indexOf(pattern, start);
+        if (at === -1) at = block.length;
+        this.#next[index] = at;
+      }
+      nearest = Math.min(nearest, at);
+    }
+    return nearest === block.length ? -1 : block.lastIndexOf(NEWLINE, nearest) + 1;
   }
 }

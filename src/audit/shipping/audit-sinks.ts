@@ -5,7 +5,7 @@ import { inTime } from '../../base/clock.ts';
 import { messageOf } from '../../base/error-code.ts';
 import { ignoreAbort } from '../../base/expected-errors.ts';
 import type { Log } from '../../base/log.ts';
-import { ownEntry } from '../../base/own-entry.ts';
+import { ownEntry } from '../../base/maps.ts';
 import { toPlain } from '../../base/plain-form.ts';
 import type { Metrics } from '../../metrics/metrics.ts';
 import type { Head } from '../seal.ts';

@@ -17,6 +17,12 @@ import {
   type SinkStatus,
   type Source,
 } from './follower.ts';
+import {
+  TimestampDelivery,
+  type TimestampOptions,
+  WitnessDelivery,
+  type WitnessOptions,
+} from './head-deliveries.ts';
 import { HeadSource } from './head-source.ts';
 import { OtlpDelivery, type OtlpOptions } from './otlp.ts';
 import { RecordSource, type SourceEvents } from './record-source.ts';
@@ -25,8 +31,6 @@ import { S3Delivery, type S3Options } from './s3.ts';
 import { SegmentSource } from './segment-source.ts';
 import { type RedisSinkOptions, StreamedLog, type StreamedLogDeps } from './streamed-log.ts';
 import { SyslogDelivery, type SyslogOptions } from './syslog.ts';
-import { TimestampDelivery, type TimestampOptions } from './timestamp-delivery.ts';
-import { WitnessDelivery, type WitnessOptions } from './witness-delivery.ts';
 
 /** Interval at which logs of further processes are looked for, in milliseconds. */
 const RESCAN_MS = 1_000;

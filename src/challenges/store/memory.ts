@@ -1,5 +1,5 @@
-import { putBounded } from '../../base/bounded-map.ts';
 import { type Clock, monotonicClock } from '../../base/clock.ts';
+import { putBounded } from '../../base/maps.ts';
 import {
   type AgedChallenge,
   type ChallengeStore,

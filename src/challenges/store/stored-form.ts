@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { parseJson } from '../../base/json.ts';
 import { findAlgorithm } from '../../digest/algorithms.ts';
 import { formatChallenge, parseChallenges } from '../../digest/challenge.ts';
 import { cookiePairs } from '../cookies.ts';
@@ -95,10 +96,5 @@ function toHeld(form: z.output<typeof held>): HeldChallenge | undefined {
 }
 
 function read<T extends z.ZodType>(schema: T, text: string): z.output<T> | undefined {
-  try {
-    return schema.safeParse(JSON.parse(text)).data;
-  } catch (error) {
-    if (error instanceof SyntaxError) return undefined;
-    throw error;
-  }
+  return schema.safeParse(parseJson(text)).data;
 }

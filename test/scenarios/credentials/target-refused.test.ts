@@ -60,6 +60,17 @@ describe('a target that the upstream refuses although it accepts the credential'
     expect([failedLogins(pair), await state(pair)]).toEqual([refused, 1]);
   });
 
+  test('costs few failed log-ins, although other targets of the same path are served in between', async () => {
+    const pair = await startScene({ behaviour: upstream, settings: { digest: { attemptsWhenRefused: 2 } } });
+    for (let count = 0; count < 30; count += 1) {
+      await outcome(pair, `/echo?q=%27${count}`);
+      await outcome(pair, `/echo?q=${count}`);
+    }
+    // 20 requests, and one because the path had served.
+    expect(failedLogins(pair)).toBeLessThanOrEqual(42);
+    expect(await state(pair)).toBe(1);
+  });
+
   test('gets no attempt that is due of a refused credential: they go to a target of the gateway', async () => {
     let at = 0;
     const clock = { now: () => at };

@@ -1,5 +1,5 @@
 import type { ComponentChildren } from 'preact';
-import { ownEntry } from '../../../base/own-entry.ts';
+import { ownEntry } from '../../../base/maps.ts';
 import { span } from '../../../base/units.ts';
 import type {
   DeploymentView,

@@ -1,14 +1,9 @@
 import { type Metric, Registry, type RegistryContentType } from 'prom-client';
 import { slices } from '../base/steps.ts';
-import type { Exemplar } from './series.ts';
+import { CLIENT_LAST_SEEN, type MergeRule } from '../metrics/metrics.ts';
+import type { Exemplar } from '../metrics/series.ts';
 
 type Labels = Readonly<Record<string, string | number>>;
-
-/** How the values that several processes have for one series become one. `first`: that of the first process. */
-export type MergeRule = 'sum' | 'min' | 'max' | 'first';
-
-/** The gauge that outlives its process: a client was seen, whatever becomes of the worker that served it. */
-export const CLIENT_LAST_SEEN = 'digest_gateway_client_last_seen_timestamp_seconds';
 
 /** One value of a metric, as prom-client represents it. */
 interface MetricSample {

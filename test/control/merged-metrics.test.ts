@@ -6,7 +6,7 @@ import {
   type MetricsFormat,
   type RegistrySnapshot,
   takeSnapshot,
-} from '../../src/metrics/merged-metrics.ts';
+} from '../../src/control/merged-metrics.ts';
 import { Metrics } from '../../src/metrics/metrics.ts';
 
 const BUILD = { version: 'test', node: 'v0' };
