@@ -1,4 +1,4 @@
-import { readdirSync, readFileSync } from 'node:fs';
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type Plugin, rolldown } from 'rolldown';
@@ -16,17 +16,34 @@ const ENTRIES = {
 /** A folder of a package below node_modules, at the start of a file's path. */
 const PACKAGE = /^.*\/node_modules\/(?:@[^/]+\/)?[^/]+/;
 
-/**
- * prom-client loads the OpenTelemetry API, which takes 20 ms of a start, for exemplars of the time of the processor,
- * which the gateway does not have.
- */
-const withoutTracing: Plugin = {
-  name: 'without-tracing',
+/** Files of packages without what a start would load of them and the program never uses. */
+const REDUCED: readonly (readonly [file: RegExp, reduce: (code: string) => string])[] = [
+  // It takes 20 ms of a start, for exemplars of the time of the processor, which the gateway does not have.
+  [
+    /\/prom-client\/lib\/metrics\/processCpuTotal\.js$/,
+    (code) => code.replace("require('@opentelemetry/api')", 'undefined'),
+  ],
+  // Tables of Chinese, Japanese and Korean encodings. express refuses bodies in them (415) before it looks for one.
+  [/\/iconv-lite\/encodings\/dbcs-data\.js$/, () => 'module.exports = {};'],
+  // Types of files that no page has.
+  [/\/mime-db\/db\.json$/, (code) => JSON.stringify(typesOfPages(JSON.parse(code)))],
+];
+
+const withoutUnused: Plugin = {
+  name: 'without-unused',
   transform: {
-    filter: { id: /\/prom-client\/lib\/metrics\/processCpuTotal\.js$/ },
-    handler: (code) => code.replace("require('@opentelemetry/api')", 'undefined'),
+    filter: { id: REDUCED.map(([file]) => file) },
+    handler: (code, id) => REDUCED.find(([file]) => file.test(id))?.[1](code),
   },
 };
+
+/** Text, images and fonts, and what has a charset, as JSON has. */
+function typesOfPages(types: Readonly<Record<string, { readonly charset?: string }>>): object {
+  const isOfPages = (name: string): boolean => /^(?:text|image|font)\//.test(name);
+  return Object.fromEntries(
+    Object.entries(types).filter(([name, { charset }]) => charset !== undefined || isOfPages(name)),
+  );
+}
 
 /**
  * Writes the program of a checkout into few files in `folder`, which is two folders below that of package.json, because
@@ -41,7 +58,7 @@ export async function buildProgram(checkout: string, folder: string): Promise<vo
   );
   const external = Object.keys(dependencies).map((name) => new RegExp(`^${name}(?:/|$)`));
   // The warnings are about code of packages.
-  const build = await rolldown({ input, platform: 'node', external, plugins: [withoutTracing], onLog() {} });
+  const build = await rolldown({ input, platform: 'node', external, plugins: [withoutUnused], onLog() {} });
   const { output } = await build.write({
     dir: folder,
     entryFileNames: '[name].js',
@@ -52,6 +69,8 @@ export async function buildProgram(checkout: string, folder: string): Promise<vo
     // With them, the package would be twice as large.
     sourcemapExcludeSources: true,
   });
+  for (const file of output)
+    if (file.type === 'chunk') writeFileSync(join(folder, file.fileName), inAscii(file.code));
   const modules = output.flatMap((file) => (file.type === 'chunk' ? file.moduleIds : []));
   await writeFile(join(folder, 'licences.txt'), licencesOf(modules));
   // Not bundled: it has to start on a Node.js that cannot read the rest.
@@ -59,6 +78,12 @@ export async function buildProgram(checkout: string, folder: string): Promise<vo
   await writeFile(join(folder, 'digest-gateway.js'), entry.replace('./main.ts', './main.js'), {
     mode: 0o755,
   });
+}
+
+/** With one character beyond Latin-1, V8 keeps two bytes for each of a file. Lines and most columns stay as they are. */
+function inAscii(code: string): string {
+  const escaped = (unit: string): string => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`;
+  return code.replace(/[\u0080-\uffff]/g, escaped);
 }
 
 /** Returns the notices that the licences of the packages of these modules ask for. */

@@ -19,12 +19,12 @@ import { type GatewayState, mergeStates } from '../control/state.ts';
 import type { TokenHashes } from '../control/token-guard.ts';
 import type { ListenTls } from '../gateway/listener.ts';
 import { compileRules } from '../policy/rules.ts';
-import { openIdProvider } from '../setup/content.ts';
 import { watchListenTls } from '../setup/listen-tls.ts';
 import type { AppSetup, SetupSource } from '../setup/setup.ts';
 import { Actions } from './actions.ts';
 import type { ProcessParts } from './compose.ts';
 import { consoleSource, queriesOf } from './console.ts';
+import { openIdProvider } from './deployments.ts';
 import { type ReloadCause, Reloads, type ServiceManager } from './reloads.ts';
 import type { Workers } from './worker.ts';
 

@@ -1,4 +1,4 @@
-import { ownEntry } from '../base/maps.ts';
+import { getOrInsert, ownEntry } from '../base/maps.ts';
 import { apiKeysOf, keyName } from '../config/api-keys.ts';
 import { effectiveInBackground } from '../config/load-background.ts';
 import type { Config } from '../config/schema.ts';
@@ -105,18 +105,16 @@ export function queriesOf({ workers, reloads }: QueriesDeps): Queries {
 
 /** Writes each configuration once for all callers. */
 function effectiveOf(reloads: QueriesDeps['reloads']): () => Promise<string> {
-  let written: { readonly of: Pieces; readonly yaml: Promise<string> } | undefined;
+  const written = new WeakMap<Pieces, Promise<string>>();
   return () => {
     const { config } = reloads.active.source;
-    if (written?.of !== config) {
-      const yaml = effectiveInBackground(config).catch((error) => {
+    return getOrInsert(written, config, () =>
+      effectiveInBackground(config).catch((error) => {
         // The next question tries again.
-        written = undefined;
+        written.delete(config);
         throw error;
-      });
-      written = { of: config, yaml };
-    }
-    return written.yaml;
+      }),
+    );
   };
 }
 

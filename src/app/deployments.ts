@@ -8,9 +8,9 @@ import type { Deployment, GatewayOptions } from '../gateway/gateway.ts';
 import { ResponseFilter } from '../gateway/headers.ts';
 import { canonicalHost, Routes } from '../gateway/routing.ts';
 import type { Identification } from '../identity/identification.ts';
+import type { OpenIdProvider } from '../identity/openid-provider.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import { compileRules } from '../policy/rules.ts';
-import { openIdProvider } from '../setup/content.ts';
 import { type DeploymentSetup, deploymentIn, deploymentsOf } from '../setup/deployments.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import type { UpstreamTls } from '../transport/upstream-tls.ts';
@@ -263,4 +263,13 @@ export function doctorInput(setup: AppSetup, only?: string): DoctorInput {
 function firstCrlExpiry({ listenTls }: AppSetup): number {
   const ends = listenTls.map((tls) => tls?.crlExpires ?? 0).filter((end) => end > 0);
   return ends.length === 0 ? 0 : Math.min(...ends);
+}
+
+/** The provider at which operators sign in; undefined: there is none. */
+export function openIdProvider({
+  config,
+  oidc: content,
+}: Pick<AppSetup, 'config' | 'oidc'>): OpenIdProvider | undefined {
+  const { oidc } = config.control;
+  return oidc && content && { issuer: oidc.issuer, clientId: oidc.clientId, ...content };
 }

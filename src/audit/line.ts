@@ -106,10 +106,3 @@ export function recordsIn(lines: Buffer): NumberedLine[] {
     return head === undefined ? [] : [{ ...head, line: lines.toString('utf8', start, end) }];
   });
 }
-
-/** How many line ends there are. */
-export function countLines(bytes: Buffer): number {
-  let count = 0;
-  for (let at = bytes.indexOf(NEWLINE); at !== -1; at = bytes.indexOf(NEWLINE, at + 1)) count += 1;
-  return count;
-}

@@ -42,49 +42,40 @@ export function registerDemo(program: Command, run: Run): void {
 }
 
 async function demo(io: Io, { freePorts = false }: { freePorts?: boolean }): Promise<void> {
+  await using end = new AsyncDisposableStack();
   const { deployments, ...settings } = freePorts ? defaultSettings() : defaultSettings(demoPorts);
   const submissions = { ...deployments.submissions, nonceLifetimeMs: NONCE_LIFETIME_MS };
   const simulator = await startSimulator({ ...settings, deployments: { ...deployments, submissions } });
+  end.defer(() => simulator.close());
   const folder = await mkdtemp(join(tmpdir(), 'digest-gateway-demo-'));
-  try {
-    const audit = auditIn(folder);
-    const { app, stopTracing } = await gatewayProcess(io, {
-      ...(await demoSetup(io, simulator, freePorts)),
-      audit,
-    });
-    const { listen, control } = await app.start();
-    const [gateway = ''] = listen.map((address) => urlOf(address));
-    let traffic: DemoTraffic | undefined;
-    try {
-      const rows = [
-        ...addressRows(simulator),
-        ['gateway', 'clients', gateway],
-        ['gateway', 'control', `${urlOf(control)}  (console, /livez, /readyz, /metrics)`],
-        ['audit log', 'until the end', join(audit.directory, audit.replica)],
-      ];
-      await printAll(io, ...alignColumns(rows));
-      for (const path of REQUESTS) await show(io, `${gateway}${path}`);
-      const ended = shutdownSignal();
-      const requestsWith = (key: string): Request[] =>
-        REQUESTS.map((path) => new Request(`${gateway}${path}`, { headers: { 'x-api-key': key } }));
-      traffic = startTraffic(KEYS.flatMap(requestsWith));
-      await printAll(
-        io,
-        '',
-        `Running, with some traffic: see it at ${urlOf(control)}/`,
-        'The client staged-refusals asks on purpose for more than it may; nothing is wrong with it.',
-        'Try the lines above yourself; Ctrl-C stops.',
-      );
-      await ended;
-    } finally {
-      await traffic?.stop();
-      await app.close();
-      await stopTracing();
-    }
-  } finally {
-    await rm(folder, { recursive: true });
-    await simulator.close();
-  }
+  end.defer(() => rm(folder, { recursive: true }));
+  const audit = auditIn(folder);
+  const setup = await demoSetup(io, simulator, freePorts);
+  const { app, stopTracing } = await gatewayProcess(io, { ...setup, audit });
+  const { listen, control } = await app.start();
+  end.defer(stopTracing);
+  end.defer(() => app.close());
+  const [gateway = ''] = listen.map((address) => urlOf(address));
+  const rows = [
+    ...addressRows(simulator),
+    ['gateway', 'clients', gateway],
+    ['gateway', 'control', `${urlOf(control)}  (console, /livez, /readyz, /metrics)`],
+    ['audit log', 'until the end', join(audit.directory, audit.replica)],
+  ];
+  await printAll(io, ...alignColumns(rows));
+  for (const path of REQUESTS) await show(io, `${gateway}${path}`);
+  const ended = shutdownSignal();
+  const requestsWith = (key: string): Request[] =>
+    REQUESTS.map((path) => new Request(`${gateway}${path}`, { headers: { 'x-api-key': key } }));
+  end.defer(startTraffic(KEYS.flatMap(requestsWith)));
+  await printAll(
+    io,
+    '',
+    `Running, with some traffic: see it at ${urlOf(control)}/`,
+    'The client staged-refusals asks on purpose for more than it may; nothing is wrong with it.',
+    'Try the lines above yourself; Ctrl-C stops.',
+  );
+  await ended;
 }
 
 /** The audit log of the demo, with a random key that is not kept. */
@@ -132,20 +123,16 @@ function printAll(io: Io, ...lines: string[]): Promise<void> {
   return print(io, `${lines.join('\n')}\n`);
 }
 
-interface DemoTraffic {
-  /** Resolves when no request is pending. */
-  stop(): Promise<void>;
-}
-
-/** Starts one client for each request, which sends it repeatedly until stopped. */
-function startTraffic(requests: readonly Request[]): DemoTraffic {
+/**
+ * Starts one client for each request, which sends it repeatedly. Returns a function that stops them, and resolves when no
+ * request is pending.
+ */
+function startTraffic(requests: readonly Request[]): () => Promise<void> {
   const stopping = new AbortController();
   const clients = requests.map((request) => ask(request, stopping.signal));
-  return {
-    stop: async () => {
-      stopping.abort();
-      await Promise.all(clients);
-    },
+  return async () => {
+    stopping.abort();
+    await Promise.all(clients);
   };
 }
 

@@ -51,7 +51,7 @@ export async function* requestsIn(
   client?: string,
 ): AsyncGenerator<FoundRequest, void> {
   const query = { ...options.query, client };
-  const found = search({ ...options, query, onCut: () => undefined });
+  const found = search({ ...options, query });
   for await (const each of found) if ('access' in each) yield each;
   reading.hide();
 }

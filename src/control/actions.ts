@@ -91,7 +91,7 @@ export function actionsRouter(options: ActionsOptions): Router {
     if (data === undefined) throw new ControlError('action-invalid');
     const caller = callerOf(res);
     const plan = await given(actions).plan(data);
-    const id = confirmations.add(caller?.id ?? '', plan);
+    const id = confirmations.add(caller, plan);
     if (id === undefined) throw new ControlError('confirmations-pending');
     const { action } = plan.request;
     const effects = needsSecond(plan, caller) ? [...plan.effects, SECOND] : plan.effects;
@@ -100,7 +100,7 @@ export function actionsRouter(options: ActionsOptions): Router {
   const confirm = handler(onError, async (req, res) => {
     const offered = given(actions);
     const caller = callerOf(res);
-    const plan = confirmations.take(caller?.id ?? '', String(req.params['id']));
+    const plan = confirmations.take(caller, String(req.params['id']));
     if (plan === undefined) throw new ControlError('confirmation-unknown');
     const sender = senderOf(req, caller);
     const { operator } = sender;
@@ -157,12 +157,13 @@ export function actionsRouter(options: ActionsOptions): Router {
 
 /** How long an action waits for its confirmation, in milliseconds. */
 const VALID_MS = 60_000;
-/** Actions of one session, and of all sessions, that wait at the same time. */
-const OF_SESSION = 8;
+/** Actions of one person, or session of a token, and of all that wait at the same time. */
+const OF_HOLDER = 8;
 const IN_ALL = 64;
 
 interface Pending<T> {
-  readonly session: string;
+  readonly session: string | undefined;
+  readonly holder: string | undefined;
   readonly until: number;
   readonly value: T;
 }
@@ -181,20 +182,22 @@ class Confirmations<T> {
   }
 
   /** Keeps a value until it is confirmed; returns its id. Undefined: too many wait. */
-  add(session: string, value: T): string | undefined {
+  add(caller: Caller | undefined, value: T): string | undefined {
     this.#dropExpired();
-    const own = [...this.#pending.values()].filter((each) => each.session === session).length;
-    if (own >= OF_SESSION || this.#pending.size >= IN_ALL) return undefined;
+    const session = caller?.id;
+    const holder = caller?.operator?.subject ?? session;
+    const own = [...this.#pending.values()].filter((each) => each.holder === holder).length;
+    if (own >= OF_HOLDER || this.#pending.size >= IN_ALL) return undefined;
     const id = randomBytes(24).toString('base64url');
-    this.#pending.set(id, { session, until: this.#clock.now() + VALID_MS, value });
+    this.#pending.set(id, { session, holder, until: this.#clock.now() + VALID_MS, value });
     return id;
   }
 
   /** Takes the value of this id, which no longer waits. Undefined: it is unknown, expired, or of another session. */
-  take(session: string, id: string): T | undefined {
+  take(caller: Caller | undefined, id: string): T | undefined {
     this.#dropExpired();
     const found = this.#pending.get(id);
-    if (found?.session !== session) return undefined;
+    if (found === undefined || found.session !== caller?.id) return undefined;
     this.#pending.delete(id);
     return found.value;
   }

@@ -164,7 +164,7 @@ function callerFrom(req: Request, { guard, sessions, cookies }: AdmissionDeps): 
     const roles = rolesOfToken(verdict);
     return { by: 'token', id: `token ${verdict}`, roles, operator: undefined, isAdmitted: () => true };
   }
-  const value = cookies.session(req);
+  const value = cookies.read(req, 'session');
   const session = value === undefined ? undefined : sessions.find(value);
   if (session === undefined) return verdict;
   const { id, roles, operator } = session;

@@ -6,7 +6,7 @@ import type { Metrics } from '../metrics/metrics.ts';
 import { FairQueue, type Queued } from '../transport/fair-queue.ts';
 import { isCrossSite, rolesOfToken } from './admission.ts';
 import { ControlError, type ControlErrorCode, sendControlError } from './control-error.ts';
-import { CALLBACK, type OidcClient, SignInError } from './oidc.ts';
+import { CALLBACK, type OidcClient, SIGN_IN_MS, SignInError } from './oidc.ts';
 import { operatorDetails, RoleMissingError, type SignedIn } from './operators.ts';
 import type { Pages } from './pages.ts';
 import type { Cookies, Holder, Session, Sessions } from './sessions.ts';
@@ -51,14 +51,14 @@ export function loginRouter(deps: LoginDeps): Router {
     router.get('/login/start', (req, res) =>
       withErrorPage(res, deps, async () => {
         const { url, transaction } = await oidc.begin();
-        deps.cookies.setSignIn(req, res, transaction);
+        deps.cookies.set(req, res, 'signIn', transaction, SIGN_IN_MS);
         res.redirect(303, url);
       }),
     );
     router.get(CALLBACK, (req, res) =>
       withErrorPage(res, deps, async () => {
-        const sealed = deps.cookies.signIn(req);
-        deps.cookies.clearSignIn(req, res);
+        const sealed = deps.cookies.read(req, 'signIn');
+        deps.cookies.clear(req, res, 'signIn');
         const [path = ''] = req.originalUrl.split('?', 1);
         const search = req.originalUrl.slice(path.length);
         const transaction = await oidc.resume(search, sealed);
@@ -120,7 +120,7 @@ async function signedIn(req: Request, deps: LoginDeps, completing: Promise<Signe
 function openFor(req: Request, res: Response, holder: Holder, deps: LoginDeps): void {
   const opened = deps.sessions.open(holder);
   if (opened === undefined) throw new ControlError('sessions-full');
-  deps.cookies.setSession(req, res, opened.value, deps.lifeMs);
+  deps.cookies.set(req, res, 'session', opened.value, deps.lifeMs);
   deps.metrics.signIns.inc({ result: 'ok' });
   deps.record('sign-in', { ...senderOf(req, holder), roles: [...holder.roles] });
 }
@@ -153,9 +153,9 @@ function endOfWait(res: Response): AbortSignal {
 async function signOut(req: Request, res: Response, deps: LoginDeps): Promise<void> {
   const { sessions, cookies, pages } = deps;
   if (isForeignForm(req, deps.publicOrigin)) return sendControlError(res, 'cross-site');
-  const value = cookies.session(req);
+  const value = cookies.read(req, 'session');
   const session = value === undefined ? undefined : sessions.find(value);
-  cookies.clearSession(req, res);
+  cookies.clear(req, res, 'session');
   if (session !== undefined) {
     sessions.end(session.id);
     deps.record('sign-out', senderOf(req, session));

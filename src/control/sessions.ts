@@ -2,7 +2,6 @@ import { randomBytes } from 'node:crypto';
 import type { Request, Response } from 'express';
 import type { Clock } from '../base/clock.ts';
 import type { Secret } from '../base/secret.ts';
-import { SIGN_IN_MS } from './oidc.ts';
 import { fingerprint, type Operator, type Role } from './operators.ts';
 
 /** Bounds of sessions; times in milliseconds. */
@@ -112,8 +111,17 @@ export function isOfSameHolder(one: Holder, other: Holder): boolean {
   return one.operator !== undefined || one.roles === other.roles;
 }
 
-const SESSION = 'digest-gateway-session';
-const TRANSACTION = 'digest-gateway-sign-in';
+/**
+ * The cookies of the console: the session, and the sign-in that this browser began. A browser sends a strict cookie not
+ * with a navigation from the page of the provider, so that of the sign-in is lax.
+ */
+const COOKIES = {
+  session: { name: 'digest-gateway-session', sameSite: 'strict' },
+  signIn: { name: 'digest-gateway-sign-in', sameSite: 'lax' },
+} as const;
+
+type CookieKind = keyof typeof COOKIES;
+
 /** Longest value that is read, in characters. */
 const MAX_VALUE = 2_048;
 
@@ -126,47 +134,30 @@ export class Cookies {
     this.#isSecure = publicOrigin?.startsWith('https:') === true;
   }
 
-  /** The session of a request; undefined: it has none. */
-  session(req: Request): string | undefined {
-    return this.#read(req, SESSION);
-  }
-
-  setSession(req: Request, res: Response, value: string, lifeMs: number): void {
-    res.cookie(this.#name(SESSION), value, { ...this.#options(req, 'strict'), maxAge: lifeMs });
-  }
-
-  clearSession(req: Request, res: Response): void {
-    res.clearCookie(this.#name(SESSION), this.#options(req, 'strict'));
-  }
-
-  /** The sign-in that this browser began. */
-  signIn(req: Request): string | undefined {
-    return this.#read(req, TRANSACTION);
-  }
-
-  /** A browser sends a strict cookie not with a navigation from the page of the provider, so this one is lax. */
-  setSignIn(req: Request, res: Response, value: string): void {
-    res.cookie(this.#name(TRANSACTION), value, { ...this.#options(req, 'lax'), maxAge: SIGN_IN_MS });
-  }
-
-  clearSignIn(req: Request, res: Response): void {
-    res.clearCookie(this.#name(TRANSACTION), this.#options(req, 'lax'));
-  }
-
-  /** The prefix keeps other hosts of the domain from setting the cookie. */
-  #name(name: string): string {
-    return this.#isSecure ? `__Host-${name}` : name;
-  }
-
-  #options(req: Request, sameSite: 'strict' | 'lax') {
-    return { httpOnly: true, sameSite, secure: this.#isSecure || req.secure, path: '/' } as const;
-  }
-
-  /** No value has a character that would be quoted or encoded. */
-  #read(req: Request, name: string): string | undefined {
-    const start = `${this.#name(name)}=`;
+  /** The value in a request; undefined: it has none. No value has a character that would be quoted or encoded. */
+  read(req: Request, kind: CookieKind): string | undefined {
+    const start = `${this.#name(kind)}=`;
     const pairs = (req.headers.cookie ?? '').split(';').map((pair) => pair.trim());
     const value = pairs.find((pair) => pair.startsWith(start))?.slice(start.length);
     return value !== undefined && value.length <= MAX_VALUE ? value : undefined;
+  }
+
+  set(req: Request, res: Response, kind: CookieKind, value: string, maxAge: number): void {
+    res.cookie(this.#name(kind), value, { ...this.#options(req, kind), maxAge });
+  }
+
+  clear(req: Request, res: Response, kind: CookieKind): void {
+    res.clearCookie(this.#name(kind), this.#options(req, kind));
+  }
+
+  /** The prefix keeps other hosts of the domain from setting the cookie. */
+  #name(kind: CookieKind): string {
+    const { name } = COOKIES[kind];
+    return this.#isSecure ? `__Host-${name}` : name;
+  }
+
+  #options(req: Request, kind: CookieKind) {
+    const { sameSite } = COOKIES[kind];
+    return { httpOnly: true, sameSite, secure: this.#isSecure || req.secure, path: '/' } as const;
   }
 }

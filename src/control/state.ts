@@ -144,13 +144,7 @@ export function mergeStates(
   const audits = inOrder.flatMap(({ audit }) => audit ?? []);
   return {
     worker: inOrder[0]?.worker ?? 0,
-    stage:
-      inOrder.length === 0
-        ? 'absent'
-        : worst(
-            STAGES,
-            inOrder.map(({ stage }) => stage),
-          ),
+    stage: inOrder.length === 0 ? 'absent' : worst(STAGES, inOrder, ({ stage }) => stage),
     serves: inOrder.some(({ serves }) => serves),
     storeUp: every(inOrder.map(({ storeUp }) => storeUp)),
     audit: audits.length === 0 ? null : mergeAudits(audits),
@@ -216,23 +210,14 @@ function mergeDeployments(states: readonly [DeploymentState, ...DeploymentState[
 }
 
 function mergeAddresses(states: readonly [AddressView, ...AddressView[]]): AddressView {
-  const health = worst(
-    HEALTH,
-    states.map((each) => each.health),
-  );
+  const health = worst(HEALTH, states, (each) => each.health);
   const oldest = states.filter((each) => each.health === health).reduce((a, b) => (b.age > a.age ? b : a));
-  const circuit = worst(
-    CIRCUIT,
-    states.map((each) => each.circuit),
-  );
+  const circuit = worst(CIRCUIT, states, (each) => each.circuit);
   return { ...oldest, circuit, exchanges: states.reduce((sum, { exchanges }) => sum + exchanges, 0) };
 }
 
 function worstEgress(states: readonly [EgressState, ...EgressState[]]): EgressState {
-  const status = worst(
-    EGRESS,
-    states.map((each) => each.status),
-  );
+  const status = worst(EGRESS, states, (each) => each.status);
   return states.find((each) => each.status === status) ?? states[0];
 }
 
@@ -268,10 +253,7 @@ function mergeNonces(nonces: readonly NonceView[]): NonceView {
   const age = least(nonces.map((nonce) => nonce.age));
   const lifetime = least(nonces.map((nonce) => nonce.lifetime));
   return {
-    policy: worst(
-      POLICY,
-      nonces.map(({ policy }) => policy),
-    ),
+    policy: worst(POLICY, nonces, ({ policy }) => policy),
     ...(age !== undefined && { age }),
     ...(lifetime !== undefined && { lifetime }),
   };
@@ -282,7 +264,7 @@ function mergeCredentials(
   states: readonly [CredentialVersionState, ...CredentialVersionState[]],
 ): CredentialVersionState {
   const [{ credential, version }] = states;
-  const status = worst(CREDENTIAL, states.map(statusOf));
+  const status = worst(CREDENTIAL, states, statusOf);
   const { state, rejected } = states.find((each) => statusOf(each) === status) ?? states[0];
   const role = states.find((each) => each.role !== undefined)?.role;
   const changedAt = least(states.map((each) => each.changedAt));
@@ -330,9 +312,13 @@ function mergeBy<Item>(
   return Array.from(groups.values(), (group) => merge(group as [Item, ...Item[]]));
 }
 
-/** Returns the first of these values that occurs. */
-function worst<Value>(values: readonly NoInfer<Value>[], occurring: readonly Value[]): Value {
-  return occurring.reduce((a, b) => (values.indexOf(b) < values.indexOf(a) ? b : a));
+/** Returns the first of these values that an item has. */
+function worst<Value, Item>(
+  values: readonly NoInfer<Value>[],
+  items: readonly Item[],
+  of: (item: Item) => Value,
+): Value {
+  return items.map(of).reduce((a, b) => (values.indexOf(b) < values.indexOf(a) ? b : a));
 }
 
 /** Whether it is true wherever it is known; null: it is known nowhere. */

@@ -8,7 +8,6 @@ import type { Issue, Path } from '../config/issues.ts';
 import type { Config } from '../config/schema.ts';
 import type { SecretSource } from '../config/secret-source.ts';
 import { issueOf, type SourceReader } from '../credentials/sources.ts';
-import type { OpenIdProvider } from '../identity/openid-provider.ts';
 import type { ClientCertificate } from '../transport/upstream-tls.ts';
 
 type TlsSection = { readonly caFile?: string } & Partial<
@@ -183,15 +182,4 @@ export async function readOidc(
     clientSecret: await reading.secret(section.clientSecret, [...path, 'clientSecret']),
     ca: await reading.authority(section.caFile, path),
   };
-}
-
-interface OidcSetup {
-  readonly config: Config;
-  readonly oidc: OidcContent | undefined;
-}
-
-/** The provider at which operators sign in; undefined: there is none. */
-export function openIdProvider({ config, oidc: content }: OidcSetup): OpenIdProvider | undefined {
-  const { oidc } = config.control;
-  return oidc && content && { issuer: oidc.issuer, clientId: oidc.clientId, ...content };
 }

@@ -1,4 +1,5 @@
 import {
+  mkdir,
   mkdtemp,
   readdir,
   readFile,
@@ -17,7 +18,9 @@ import type { PlacedFinding } from '../../src/audit/findings.ts';
 import { auditKeys } from '../../src/audit/keys.ts';
 import { addressForms, type FoundRequest, type Query } from '../../src/audit/reader/query.ts';
 import { allRecords, search } from '../../src/audit/reader/search.ts';
-import type { AccessFacts } from '../../src/audit/record.ts';
+import { type AccessFacts, recordLine } from '../../src/audit/record.ts';
+import { GENESIS, sealFor, sealLine } from '../../src/audit/seal.ts';
+import { headerLine } from '../../src/audit/segments/segment.ts';
 import { indexClosed } from '../../src/audit/segments/time-index.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { AUDIT_KEY, facts, openTestAudit, REPLICA, recordAccess, useFolders } from '../support/audit-log.ts';
@@ -285,6 +288,24 @@ describe('a search over many segments', () => {
       errors: [{ replica: REPLICA, segment: name, kind: 'segment-unreadable' }],
       notes: [],
     });
+  });
+
+  test('reports a record of another key that is none of a gateway', async () => {
+    const directory = await folder();
+    await mkdir(join(directory, REPLICA));
+    const other = auditKeys(new Secret('f'.repeat(64)));
+    const opened = '2026-03-01T00:00:00.000Z';
+    const header = headerLine({ replica: REPLICA, first: 1, previous: GENESIS, key: other.id, opened });
+    const lines = header + recordLine(1, opened, '"kind":"access","parameters":7}');
+    const chain = { replica: REPLICA, previous: GENESIS };
+    const seal = sealFor(other, chain, { first: 1, last: 1 }, Buffer.from(lines));
+    await writeFile(join(directory, REPLICA, FIRST), lines + sealLine(seal));
+    const { ids, errors } = await found(directory, {});
+    expect(ids).toEqual([]);
+    expect(errors).toMatchObject([
+      { kind: 'segment-unchecked', facts: { key: other.id } },
+      { replica: REPLICA, kind: 'record-altered', facts: { seq: 1 } },
+    ]);
   });
 
   test('reports a record that was changed into another line', async () => {

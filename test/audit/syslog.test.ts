@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect, test } from '@jest/globals';
 import fc from 'fast-check';
-import { SyslogDelivery, SyslogFormat } from '../../src/audit/shipping/syslog.ts';
+import { SyslogDelivery, syslogFrame } from '../../src/audit/shipping/syslog.ts';
 import { syslogTo } from '../support/sink-scene.ts';
 import { type SyslogServer, startSyslog } from '../support/syslog-server.ts';
 
@@ -48,9 +48,9 @@ test('rsyslog reads every record as it was sent', async () => {
 });
 
 test('a host name and a time that do not fit the format do not reach it', () => {
-  const format = new SyslogFormat({ facility: 0, enterprise: 1 }, 'a b\nc');
   const place = { replica: 'r', segment: 's', seq: 1, kind: 'admin' as const, line: '{}' };
   const message = '<6>1 - a-b-c digest-gateway - admin [record@1 replica="r" segment="s" seq="1"] {}';
-  const frame = format.frame({ ...place, time: '1] <0>1 x y z' });
+  const odd = { ...place, time: '1] <0>1 x y z' };
+  const frame = syslogFrame(odd, { facility: 0, enterprise: 1 }, 'a b\nc');
   expect(frame.toString()).toBe(`${message.length} ${message}`);
 });

@@ -2,7 +2,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
-import { openIdProvider } from '../../src/setup/content.ts';
+import { openIdProvider } from '../../src/app/deployments.ts';
 import { readSetup } from '../../src/setup/setup.ts';
 import { fromTransfer, toTransfer } from '../../src/setup/transfer.ts';
 

@@ -4,7 +4,7 @@ import { errorCode } from '../../base/error-code.ts';
 import { reportDefect } from '../../base/expected-errors.ts';
 import type { Signed } from '../audit.ts';
 import type { SigningKey } from '../checkpoint.ts';
-import { countLines, NEWLINE } from '../line.ts';
+import { lineEnds, NEWLINE } from '../line.ts';
 import { type Digest, leavesOf, MerkleTree } from '../merkle.ts';
 import { type Head, MOST_BATCH, type Seal, sealFor, sealLine } from '../seal.ts';
 import type { RetiredEnd } from '../segments/admin-records.ts';
@@ -158,7 +158,7 @@ export class ChainWriter {
     for (let start = 0; start < lines.size; ) {
       const end = partEnd(lines.bytes, start);
       const records = lines.bytes.subarray(start, end);
-      const after = next + countLines(records);
+      const after = next + lineEnds(records).length;
       const ofHead = end === lines.size ? headLine : '';
       const ofRecords = leaves?.slice(next - first, after - first);
       const covered = ofRecords === undefined ? records : [...ofRecords, ...leavesOf(Buffer.from(ofHead))];

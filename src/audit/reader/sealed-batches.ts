@@ -110,7 +110,7 @@ export class SealedBatches {
       if (segment === undefined) return undefined;
       const { name, first } = segment;
       try {
-        const reader = await SegmentReader.open(join(folder, name), { until: 'seal' });
+        const reader = await SegmentReader.open(join(folder, name), 'seal');
         const mostErrors = Number.POSITIVE_INFINITY;
         return { segment, reader, walk: new ChainWalk({ keys, replica, first, mostErrors }) };
       } catch (error) {

@@ -134,7 +134,7 @@ class SegmentReading {
     const { directory } = this.#options;
     const { replica, segment } = this.#searched;
     try {
-      this.#reader ??= await SegmentReader.open(join(directory, replica, segment.name), { until: 'seal' });
+      this.#reader ??= await SegmentReader.open(join(directory, replica, segment.name), 'seal');
       const block = await this.#reader.next();
       if (block !== undefined) return block;
       const { length: bytes } = this.#reader.rest;

@@ -80,7 +80,7 @@ async function sendExport(port: MessagePort, scope: ThreadScope, task: ExportTas
   let last = 'the beginning';
   let cut: string | undefined;
   try {
-    for await (const found of search({ ...options, onBytes, onCut: () => undefined })) {
+    for await (const found of search({ ...options, onBytes })) {
       if (rows === most) {
         cut = `the limit of ${most} results`;
         break;
@@ -117,7 +117,7 @@ async function sendPiece(port: MessagePort, text: string): Promise<void> {
 async function optionsOf(
   { directory, keys, keysDirectory, query }: ThreadScope,
   notes: Set<string>,
-): Promise<Omit<SearchOptions, 'onCut'>> {
+): Promise<SearchOptions> {
   const onIssue = (issue: string): void => {
     if (notes.size < MOST_NOTES) notes.add(`Pseudonyms stay as they are: ${issue}.`);
   };

@@ -32,7 +32,7 @@ const RECORD_START = Buffer.from('\n{"seq":');
 export interface SearchOptions extends ReadOptions {
   readonly query: Query;
   /** Called for a record whose parameters were too long to be recorded whole and may have held the identifier. */
-  readonly onCut: () => void;
+  readonly onCut?: () => void;
 }
 
 /**
@@ -57,7 +57,7 @@ interface RawRecord {
  * criteria do not count.
  * @throws Error if a directory cannot be read
  */
-export async function* allRecords(options: Omit<SearchOptions, 'onCut'>): AsyncGenerator<RawRecord, void> {
+export async function* allRecords(options: SearchOptions): AsyncGenerator<RawRecord, void> {
   const folders = await foldersIn(options.directory, options.query.replica);
   const records = folders.map((name) => recordsOf(options, name));
   yield* inOrderOfTime(records, ({ time }) => time);
@@ -69,15 +69,12 @@ async function* searchLog(options: SearchOptions, replica: string): AsyncGenerat
   yield* joined.rest();
 }
 
-async function* recordsOf(
-  options: Omit<SearchOptions, 'onCut'>,
-  replica: string,
-): AsyncGenerator<RawRecord, void> {
+async function* recordsOf(options: SearchOptions, replica: string): AsyncGenerator<RawRecord, void> {
   for await (const block of blocksOf(options, replica)) yield* recordsWithin(options, block);
 }
 
 function* recordsWithin(
-  { query, pseudonyms = NO_PSEUDONYMS }: Omit<SearchOptions, 'onCut'>,
+  { query, pseudonyms = NO_PSEUDONYMS }: SearchOptions,
   { bytes }: SealedBlock,
 ): Generator<RawRecord, void> {
   for (const [start, end] of linesOf(bytes)) {
@@ -226,7 +223,7 @@ export class SearchJoin {
       return;
     }
     if (matches(this.#query, access)) this.#add(head.seq, begun, access);
-    else if (id !== undefined && mayHold(this.#query, access)) this.#options.onCut();
+    else if (id !== undefined && mayHold(this.#query, access)) this.#options.onCut?.();
   }
 
   #isCut(line: Buffer): boolean {

@@ -1,4 +1,5 @@
 import { join } from 'node:path';
+import { messageOf } from '../../base/error-code.ts';
 import { reportDefect } from '../../base/expected-errors.ts';
 import { type Finding, finding } from '../findings.ts';
 import type { AuditKeys } from '../keys.ts';
@@ -324,7 +325,7 @@ export async function walkFile(
   take: (batch: WalkedBatch) => unknown,
   onBytes?: (count: number, stored: number) => void,
 ): Promise<void> {
-  const reader = await SegmentReader.open(path, { until: 'seal' });
+  const reader = await SegmentReader.open(path, 'seal');
   try {
     for (let bytes = await reader.next(); bytes !== undefined; bytes = await reader.next()) {
       onBytes?.(bytes.length, reader.stored());
@@ -344,21 +345,30 @@ export interface Archive {
   readonly keys: AuditKeys;
 }
 
-/**
- * Walks through a segment with the key of its log. `failure`: why it could not be read to its end; undefined: it was.
- * `take`: as `walkFile` has it.
- */
+interface WalkedSegment {
+  readonly walk: ChainWalk;
+  readonly errors: readonly IntegrityError[];
+  /** Why it could not be read to its end, which is the last of its errors; undefined: it was. */
+  readonly failure: unknown;
+}
+
+/** Walks through a segment with the key of its log. `take`: as `walkFile` has it. */
 export async function walkSegment(
   { folder, replica, keys }: Archive,
   { name, first }: Pick<Segment, 'name' | 'first'>,
-  take: (batch: WalkedBatch, walk: ChainWalk) => unknown,
-): Promise<{ readonly walk: ChainWalk; readonly failure: unknown }> {
+  take: (batch: WalkedBatch, walk: ChainWalk) => unknown = () => undefined,
+): Promise<WalkedSegment> {
   const walk = new ChainWalk({ keys: [keys], replica, first });
+  const errors: IntegrityError[] = [];
   try {
-    await walkFile(walk, join(folder, name), (batch) => take(batch, walk));
-    return { walk, failure: undefined };
+    await walkFile(walk, join(folder, name), (batch) => {
+      errors.push(...batch.errors);
+      return take(batch, walk);
+    });
+    return { walk, errors, failure: undefined };
   } catch (failure) {
-    return { walk, failure };
+    errors.push({ ...finding('segment-unreadable', { reason: messageOf(failure) }), line: walk.lines + 1 });
+    return { walk, errors, failure };
   }
 }
 

@@ -2,10 +2,9 @@ import { createHash, type KeyObject } from 'node:crypto';
 import { lstat, open, rename, rm, truncate } from 'node:fs/promises';
 import { join } from 'node:path';
 import { syncDirectory } from '../../base/durable-file.ts';
-import { messageOf } from '../../base/error-code.ts';
 import { reportDefect } from '../../base/expected-errors.ts';
 import { finding } from '../findings.ts';
-import { countLines } from '../line.ts';
+import { lineEnds } from '../line.ts';
 import { GENESIS } from '../seal.ts';
 import { parseAdmin, type RetiredEnd, type SetAside } from './admin-records.ts';
 import {
@@ -152,23 +151,18 @@ interface Walked {
 
 async function walkThrough(options: RecoveryOptions, segment: Segment): Promise<Walked> {
   const { replica, publicKey } = options;
-  const errors: IntegrityError[] = [];
   const treeErrors: IntegrityError[] = [];
   let retired: RetiredEnd | undefined;
   const trees = publicKey && new TreeWalk({ replica, keys: [publicKey] });
-  const { walk, failure } = await walkSegment(options, segment, (batch) => {
-    errors.push(...batch.errors);
+  const { walk, errors, failure } = await walkSegment(options, segment, (batch) => {
     for (const { line } of batch.admin) {
       const record = parseAdmin(line);
       if (record?.event === 'segment-retired') retired = { last: record.last, hmac: record.hmac };
     }
     if (trees !== undefined) treeErrors.push(...trees.take(batch).errors);
   });
-  if (failure !== undefined) {
-    // A file that is not a segment is set aside; one that cannot be read now may be a segment.
-    if (!isOfFile(failure)) throw failure;
-    errors.push({ ...finding('segment-unreadable', { reason: messageOf(failure) }), line: walk.lines + 1 });
-  }
+  // A file that is not a segment is set aside; one that cannot be read now may be a segment.
+  if (failure !== undefined && !isOfFile(failure)) throw failure;
   return { walk, errors, retired: retired ?? walk.header?.retired, trees, treeErrors };
 }
 
@@ -290,7 +284,7 @@ async function copyFrom(path: string, from: number, to: string) {
     const { bytesRead } = await source.read(chunk, 0, COPY_BYTES, from + bytes);
     if (bytesRead === 0) break;
     const piece = chunk.subarray(0, bytesRead);
-    lines += countLines(piece);
+    lines += lineEnds(piece).length;
     digest.update(piece);
     await target.writeFile(piece);
     bytes += bytesRead;

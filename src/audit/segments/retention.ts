@@ -4,13 +4,12 @@ import { join } from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { createZstdCompress } from 'node:zlib';
 import { syncDirectory } from '../../base/durable-file.ts';
-import { messageOf } from '../../base/error-code.ts';
 import { ignoreAbsent, reportDefect } from '../../base/expected-errors.ts';
 import type { Log } from '../../base/log.ts';
 import { finding } from '../findings.ts';
 import { GENESIS } from '../seal.ts';
 import type { RetiredEnd, Retirement } from './admin-records.ts';
-import { type Archive, type IntegrityError, sealedHeader, walkSegment } from './chain-walk.ts';
+import { type Archive, sealedHeader, walkSegment } from './chain-walk.ts';
 import { ClockCheck } from './clock-check.ts';
 import {
   compressedName,
@@ -297,12 +296,10 @@ async function remove(folder: string, { segment, first }: Retirement): Promise<v
 }
 
 async function check(archive: Archive, segment: Segment) {
-  const errors: IntegrityError[] = [];
-  const { walk, failure } = await walkSegment(archive, segment, (batch) => errors.push(...batch.errors));
+  const { walk, errors: found } = await walkSegment(archive, segment);
   const { torn: bytes, unsealed: records, lines } = walk;
-  if (failure !== undefined) {
-    errors.push({ ...finding('segment-unreadable', { reason: messageOf(failure) }), line: lines + 1 });
-  } else if (bytes > 0) errors.push({ ...finding('line-torn', { bytes }), line: lines + 1 });
+  const errors = [...found];
+  if (bytes > 0) errors.push({ ...finding('line-torn', { bytes }), line: lines + 1 });
   if (records > 0) errors.push({ ...finding('records-unsealed', { records }), line: walk.unsealedLine });
   return { header: walk.header, state: walk.state, errors };
 }

@@ -16,16 +16,10 @@ const WINDOW_LOG = 23;
 const SEAL_LINE = Buffer.from(`\n${SEAL_START}`);
 const { O_NOFOLLOW, O_NONBLOCK, O_RDONLY } = constants;
 
-interface ReaderOptions {
-  /** How blocks end: with the last whole line that was read, or with the last seal. */
-  readonly until: 'line' | 'seal';
-  /** Bytes to skip in a plain file. */
-  readonly from?: number;
-}
-
 /** Reads a segment block by block, and a plain one on as it grows. */
 export class SegmentReader {
   readonly #source: Source;
+  /** How blocks end: with the last whole line that was read, or with the last seal. */
   readonly #until: 'line' | 'seal';
   #held: Buffer = Buffer.allocUnsafeSlow(2 * CHUNK_BYTES);
   #size = 0;
@@ -40,8 +34,8 @@ export class SegmentReader {
   }
 
   /** @throws Error if there is no such file, or it cannot be read */
-  static async open(file: string, { until, from = 0 }: ReaderOptions): Promise<SegmentReader> {
-    return new SegmentReader(await openSource(file, from), until);
+  static async open(file: string, until: 'line' | 'seal'): Promise<SegmentReader> {
+    return new SegmentReader(await openSource(file), until);
   }
 
   /**
@@ -126,12 +120,11 @@ interface Block {
 
 /**
  * Reads a file in blocks that end with a line. All blocks use the same memory: each is valid until the next is
- * requested. A line longer than 1 MiB ends the reading, as a last block that is not whole. `from`: bytes to skip, in a
- * plain file.
+ * requested. A line longer than 1 MiB ends the reading, as a last block that is not whole.
  * @throws Error if the file cannot be read or decompressed
  */
-export async function* readBlocks(file: string, from = 0): AsyncGenerator<Block, void> {
-  const reader = await SegmentReader.open(file, { until: 'line', from });
+export async function* readBlocks(file: string): AsyncGenerator<Block, void> {
+  const reader = await SegmentReader.open(file, 'line');
   try {
     for (let bytes = await reader.next(); bytes !== undefined; bytes = await reader.next()) {
       yield { bytes, whole: true };
@@ -184,29 +177,29 @@ interface Source {
   close(): Promise<void>;
 }
 
-async function openSource(file: string, from: number): Promise<Source> {
+async function openSource(file: string): Promise<Source> {
   const compressed = file.endsWith(COMPRESSED);
   try {
     const handle = await openRegular(file);
-    return compressed ? compressedSource(handle) : await plainSource(file, handle, from);
+    return compressed ? compressedSource(handle) : await plainSource(file, handle);
   } catch (error) {
     // A running gateway may have compressed it since the folder was read.
     if (compressed || errorCode(error) !== 'ENOENT') throw error;
-    return openSource(`${file}${COMPRESSED}`, from);
+    return openSource(`${file}${COMPRESSED}`);
   }
 }
 
-async function plainSource(path: string, handle: FileHandle, from: number): Promise<Source> {
+async function plainSource(path: string, handle: FileHandle): Promise<Source> {
   const { ino } = await handle.stat();
   const chunk = Buffer.allocUnsafeSlow(CHUNK_BYTES);
-  let position = from;
+  let position = 0;
   return {
     async read() {
       const { bytesRead } = await handle.read(chunk, 0, CHUNK_BYTES, position);
       position += bytesRead;
       return bytesRead === 0 ? undefined : chunk.subarray(0, bytesRead);
     },
-    position: () => position - from,
+    position: () => position,
     async replaced() {
       // A file that is gone was compressed or removed; the open handle still reads it to its end.
       const now = await lstat(path).catch(ignoreSystemError);

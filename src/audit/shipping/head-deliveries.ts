@@ -80,7 +80,7 @@ export class WitnessDelivery implements Delivery<HeadSubmission> {
         return this.#receiver.error('it does not know this log: add the replica to its logs');
       case 403:
         return this.#receiver.error(
-          'it has another public key for this log than that of audit.signingKeyFile',
+          'it has another public key for this log than that of audit.signingKeyFile, or too many trees of it',
         );
       default:
         return this.#receiver.unexpected(response);

@@ -28,27 +28,22 @@ const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/;
 const LEAST_WAIT_MS = 20;
 const LONGEST_WAIT_MS = 1_000;
 
-/** Writes records as RFC 5424 messages with octet counting (RFC 6587, section 3.4.1; RFC 5425, section 4.3). */
-export class SyslogFormat {
-  readonly #priority: number;
-  readonly #host: string;
-  readonly #enterprise: number;
-
-  constructor({ facility, enterprise }: Pick<SyslogOptions, 'facility' | 'enterprise'>, host = hostname()) {
-    this.#priority = facility * 8 + SEVERITY_INFO;
-    this.#host = host.replace(/[^!-~]/g, '-').slice(0, LONGEST_HOST) || '-';
-    this.#enterprise = enterprise;
-  }
-
-  /** The message with its length before it. The record is the line of the log as it is, without a byte order mark. */
-  frame({ replica, segment, seq, time, kind, line }: PlacedRecord): Buffer {
-    const place = `replica="${escaped(replica)}" segment="${escaped(segment)}" seq="${seq}"`;
-    // Of a segment that another key sealed, only digests were checked.
-    const when = TIME.test(time) ? time : '-';
-    const header = `<${this.#priority}>1 ${when} ${this.#host} ${APP_NAME} - ${kind}`;
-    const message = Buffer.from(`${header} [record@${this.#enterprise} ${place}] ${line}`);
-    return Buffer.concat([Buffer.from(`${message.length} `), message]);
-  }
+/**
+ * A record as an RFC 5424 message with octet counting (RFC 6587, section 3.4.1; RFC 5425, section 4.3): its length stands
+ * before it. The record is the line of the log as it is, without a byte order mark.
+ */
+export function syslogFrame(
+  { replica, segment, seq, time, kind, line }: PlacedRecord,
+  { facility, enterprise }: Pick<SyslogOptions, 'facility' | 'enterprise'>,
+  host = hostname(),
+): Buffer {
+  const place = `replica="${escaped(replica)}" segment="${escaped(segment)}" seq="${seq}"`;
+  // Of a segment that another key sealed, only digests were checked.
+  const when = TIME.test(time) ? time : '-';
+  const name = host.replace(/[^!-~]/g, '-').slice(0, LONGEST_HOST) || '-';
+  const header = `<${facility * 8 + SEVERITY_INFO}>1 ${when} ${name} ${APP_NAME} - ${kind}`;
+  const message = Buffer.from(`${header} [record@${enterprise} ${place}] ${line}`);
+  return Buffer.concat([Buffer.from(`${message.length} `), message]);
 }
 
 /** Escapes a value of structured data (RFC 5424, section 6.3.3). */
@@ -63,15 +58,13 @@ function escaped(value: string): string {
  */
 export class SyslogDelivery implements Delivery<Shipment> {
   readonly #options: SyslogOptions;
-  readonly #format: SyslogFormat;
 
   constructor(options: SyslogOptions) {
     this.#options = options;
-    this.#format = new SyslogFormat(options);
   }
 
   async deliver({ records }: Shipment, signal: AbortSignal): Promise<number> {
-    const frames = Buffer.concat(records.map((record) => this.#format.frame(record)));
+    const frames = Buffer.concat(records.map((record) => syslogFrame(record, this.#options)));
     const { host, port } = this.#options;
     try {
       await sendAndClose(this.#connect(), this.#options.tls === undefined, frames, signal);

@@ -137,6 +137,19 @@ test('a proposal is withdrawn or rejected, which is recorded, and is gone', asyn
   expect(await events('action')).toEqual([]);
 });
 
+test('one person with many sessions does not take the room of all actions that wait', async () => {
+  const { origin, person } = await start(false);
+  const begin = async (headers: Record<string, string>) =>
+    (await post(`${origin}/api/actions`, { action: 'reload' }, headers)).status;
+  const statuses = new Set<number>();
+  for (let session = 0; session < 9; session += 1) {
+    const otto = await person('otto');
+    for (let at = 0; at < 8; at += 1) statuses.add(await begin(otto));
+  }
+  expect([...statuses]).toEqual([200, 429]);
+  expect(await begin(await person('olga'))).toBe(200);
+});
+
 test('a proposal that is confirmed when too many actions were carried out still waits, and has its end recorded', async () => {
   const { origin, person, proposals, decide, events } = await start({ actions: ['drain'] });
   const [otto, olga] = [await person('otto'), await person('olga')];
