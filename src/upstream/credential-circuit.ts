@@ -63,6 +63,8 @@ export class CredentialCircuit {
 const PER_PATH = 5;
 /** And to all of its paths, for each that one target may have. */
 const PER_CLIENT = 10;
+/** Refusals of a client's requests that are under way at the same time and count once. */
+const MAX_CROWD = 16;
 /** One refusal says little: an upstream that forgets its nonces twice in a round trip looks the same. */
 const MIN_PER_TARGET = 2;
 /** Targets and paths that are remembered, and paths that serve; of a longer one its first characters. */
@@ -74,6 +76,8 @@ interface Refusals {
   readonly circuit: CredentialCircuit;
   /** `count` when the last one was counted. */
   countedAt: number;
+  /** Refusals since then that were not. */
+  crowd: number;
 }
 
 interface Targeted {
@@ -103,8 +107,8 @@ export class RefusedTargets {
 
   /**
    * A request ended with this error, which counts if the upstream refused its target. `before`: `count` when it began.
-   * Refusals of requests that are under way at the same time are one event for their target and their client: an upstream
-   * that forgets its nonces looks the same.
+   * Refusals of requests that are under way at the same time are one event for their target and, up to `MAX_CROWD`,
+   * for their client: an upstream that forgets its nonces looks the same.
    */
   note(request: Targeted, error: unknown, before: number): void {
     if (!(error instanceof GatewayError) || error.code !== 'upstream-target-refused') return;
@@ -114,7 +118,7 @@ export class RefusedTargets {
     this.#refused(targetKey(request), this.#perTarget, before);
     this.#refused(pathKey(request), PER_PATH, this.count);
     // Last, so that no other key takes its place.
-    this.#refused(clientKey(request), PER_CLIENT * this.#perTarget, before);
+    this.#refused(clientKey(request), PER_CLIENT * this.#perTarget, before, MAX_CROWD);
   }
 
   /** The upstream responded to a request with this target, so what it refused before was something else. */
@@ -147,15 +151,18 @@ export class RefusedTargets {
     return this.#refusals.get(key)?.circuit.hasRoom === false;
   }
 
-  #refused(key: string, perMinute: number, before: number): void {
+  #refused(key: string, perMinute: number, before: number, maxCrowd = Number.POSITIVE_INFINITY): void {
     const refusals = this.#refusals.get(key) ?? {
       circuit: new CredentialCircuit(this.#clock, perMinute),
       countedAt: 0,
+      crowd: 0,
     };
     putBounded(this.#refusals, key, refusals, MAX_KEYS);
-    if (before < refusals.countedAt) return;
+    refusals.crowd += 1;
+    if (before < refusals.countedAt && refusals.crowd < maxCrowd) return;
     refusals.circuit.attempted();
     refusals.countedAt = this.count;
+    refusals.crowd = 0;
   }
 }
 

@@ -118,10 +118,18 @@ describe('a client whose targets are refused at ever new paths', () => {
 
   test('has one refusal more for all that were under way at the same time', () => {
     const { targets } = at(2);
-    refuseAt(targets, 100, 'crowd');
+    refuseAt(targets, 16, 'crowd');
     for (let count = 0; count < 18; count += 1) refuseAt(targets, 2, `${count}`);
     expect(targets.bars({ ...request, target: '/new' })).toBe(false);
     refuseAt(targets, 2, 'last');
+    expect(targets.bars({ ...request, target: '/new' })).toBe(true);
+  });
+
+  test('is barred after one crowd, if that is large enough', () => {
+    const { targets } = at(2);
+    refuseAt(targets, 304, 'crowd');
+    expect(targets.bars({ ...request, target: '/new' })).toBe(false);
+    refuseAt(targets, 1, 'last');
     expect(targets.bars({ ...request, target: '/new' })).toBe(true);
   });
 
