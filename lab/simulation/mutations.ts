@@ -100,7 +100,7 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     name: 'no-lower-share',
     breaks: 'a process admits no more than the limit, whatever the store says',
-    file: 'src/limits/parts.ts',
+    file: 'src/limits/slots.ts',
     find: 'return this.#inFlight + 1 <= Math.min(this.#allowed, this.#limit);',
     replace: 'return this.#inFlight <= Math.min(this.#allowed, this.#limit);',
   },

@@ -18,7 +18,8 @@ import { chooseFor } from '../digest/authorization.ts';
 import { type Challenge, parseChallenges } from '../digest/challenge.ts';
 import type { AttemptResult, ChallengeReason } from '../metrics/deployment-metrics.ts';
 import type { TracedWork } from '../tracing/tracing.ts';
-import { credentialRefused, outOfBodyMemory } from './errors.ts';
+import type { CredentialHealth } from './credential-health.ts';
+import { outOfBodyMemory } from './errors.ts';
 import type {
   AnsweredNonce,
   Exchange,
@@ -30,73 +31,6 @@ import type {
 } from './exchange.ts';
 import type { FlightRecorder, RecordedCredential } from './flight-recorder.ts';
 import type { Lost, UpstreamResponse } from './response.ts';
-
-/** Statuses of a lock-out, throttling or an intermediary, which can come before the credential is looked at. */
-export const SAYS_NOTHING: ReadonlySet<number> = new Set([403, 429, 502, 503, 504]);
-
-/** A server can respond so to a method of the gateway's own choice before it looks at the credential. */
-export const METHOD_REFUSED: ReadonlySet<number> = new Set([405, 501]);
-
-/**
- * Health of one version of a credential at the upstream: unknown, accepted or refused. Responses can overtake
- * each other, so the order in which the attempts were sent counts.
- */
-export class CredentialHealth {
-  /** True while the gateway finds out whether the upstream accepts it, so that no attempt of a client goes out. */
-  inDoubt = false;
-  /** True if the upstream refuses it, as far as is known. */
-  refused = false;
-  #sent = 0;
-  #lastAccepted = 0;
-  #lastRefused = 0;
-  #resetAfter = 0;
-
-  /** Refuses attempts that have not left while the upstream refuses it. */
-  readonly refusal: Refusal = () => (this.refused ? credentialRefused() : undefined);
-
-  /** True if the upstream has accepted it, and not refused it since. */
-  get accepted(): boolean {
-    return this.#lastAccepted > 0 && !this.refused;
-  }
-
-  /** Numbers an authenticated attempt that goes out. */
-  attempt(): number {
-    this.#sent += 1;
-    return this.#sent;
-  }
-
-  /** False: the attempt went out before one that was refused, so it says nothing of how things are now. */
-  accept(attempt: number): boolean {
-    if (attempt < this.#lastRefused) return false;
-    this.#lastAccepted = Math.max(this.#lastAccepted, attempt);
-    this.refused = false;
-    return true;
-  }
-
-  /**
-   * True: from now on it counts as refused. False: it did already, or an attempt that went out later was
-   * accepted, so that something else was refused.
-   */
-  refuse(attempt: number): boolean {
-    if (attempt < this.#lastAccepted) return false;
-    const news = !this.refused;
-    this.#lastRefused = attempt;
-    this.refused = true;
-    return news;
-  }
-
-  /** True if what became of this attempt says nothing now: a later one was accepted, or a reset came after it. */
-  isSuperseded(attempt: number): boolean {
-    return attempt < this.#lastAccepted || attempt <= this.#resetAfter;
-  }
-
-  /** Makes it unknown, so that one request tries it again. */
-  reset(): void {
-    this.refused = false;
-    this.#lastAccepted = 0;
-    this.#resetAfter = this.#sent;
-  }
-}
 
 /** Header field of the credentials: for an upstream, or for a proxy (RFC 9110 §11.6.2, §11.7.2). */
 export type CredentialsField = 'authorization' | 'proxy-authorization';

@@ -10,15 +10,14 @@ import {
   chooseChallenge,
   discard,
   isChallenge,
-  METHOD_REFUSED,
   proveResponse,
   RESPONSES,
-  SAYS_NOTHING,
   sendMessage,
   signed,
   takeChallenge,
   unsigned,
 } from './account.ts';
+import { METHOD_REFUSED, SAYS_NOTHING } from './credential-health.ts';
 import { cannotRepeat, noDigest } from './errors.ts';
 import type { Message, Refusal, UpstreamRequest } from './exchange.ts';
 import type { Lost, UpstreamResponse } from './response.ts';

@@ -2,7 +2,7 @@ import { z } from 'zod';
 import { putBounded } from '../base/maps.ts';
 import { CallClient, type ProcessPort, StoreServer } from '../base/message-calls.ts';
 import type { Clocks } from './local-limit.ts';
-import { dayOf } from './parts.ts';
+import { dayOf } from './quota.ts';
 import {
   DEMAND_MS,
   type LimitState,

@@ -1,4 +1,6 @@
-import { Bucket, Quota, Slots } from './parts.ts';
+import { Bucket } from './bucket.ts';
+import { Quota } from './quota.ts';
+import { Slots } from './slots.ts';
 import type { LimitSettings, LimitState, Report } from './store.ts';
 
 /** `now`: milliseconds on a clock that never goes back. `epoch`: milliseconds since 1970. */

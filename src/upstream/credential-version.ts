@@ -13,18 +13,16 @@ import type { AlgorithmName } from '../digest/algorithms.ts';
 import {
   type Account,
   anotherNonce,
-  CredentialHealth,
   chooseChallenge,
   discard,
   type HandshakeMetrics,
   isChallenge,
-  METHOD_REFUSED,
-  SAYS_NOTHING,
   sendMessage,
   takeChallenge,
   unsigned,
 } from '../handshake/account.ts';
 import { AttemptBudget, type Retries } from '../handshake/attempt-budget.ts';
+import { CredentialHealth, METHOD_REFUSED, SAYS_NOTHING } from '../handshake/credential-health.ts';
 import { type Exchange, NO_BODY, type UpstreamRequest } from '../handshake/exchange.ts';
 import type { FlightRecorder, RecordedCredential } from '../handshake/flight-recorder.ts';
 import { type HandshakeOptions, handshake, type Refused } from '../handshake/handshake.ts';

@@ -1,12 +1,9 @@
-import type { GatewayError } from '../base/errors.ts';
 import { asGatewayError } from '../base/errors.ts';
 import { reportError } from '../base/report-error.ts';
 import type { Nonce } from '../challenges/nonce.ts';
 import type { NoncePool } from '../challenges/pool.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
-import type { AttemptBudget } from '../handshake/attempt-budget.ts';
 import {
-  alwaysStale,
   cannotRepeat,
   credentialRefused,
   noDigest,
@@ -18,8 +15,9 @@ import { type HandshakeOptions, handshake, type Refused } from '../handshake/han
 import type { UpstreamResponse } from '../handshake/response.ts';
 import type { CredentialCircuit, RefusedTargets } from './credential-circuit.ts';
 import type { CredentialVersion, Reply, Transport } from './credential-version.ts';
-import { Questions, Trials } from './questions.ts';
-import type { Evidence } from './verification.ts';
+import { Questions } from './questions.ts';
+import { canAnswer, errorAfter, evidenceOf, optionsAfter } from './refusal.ts';
+import { Trials } from './trial.ts';
 import { type Sending, Verifier, Waiting } from './verification.ts';
 import { Versions, type VersionsDeps } from './versions.ts';
 
@@ -341,53 +339,4 @@ export class UpstreamCredential {
     this.#questions.count(reply);
     if (!this.#waiting.busy) this.#verifier.begin(version, '/', reply);
   }
-}
-
-/** A challenge that is older, in milliseconds, is not answered after a wait: the upstream may have dropped it. */
-const FRESH_MS = 100;
-
-/** State in which a refusal that something else explains than the credential is followed by another attempt. */
-interface AfterRefusal {
-  readonly pool: NoncePool;
-  /** When the refusal came. */
-  readonly since: number;
-  readonly now: number;
-  /** True if the request tests the credential, so that no other one has come in between. */
-  readonly tests: boolean;
-}
-
-/** Returns how the next handshake of a request begins: never with a nonce from before the refusal. */
-function optionsAfter(refused: Refused, after: AfterRefusal): HandshakeOptions {
-  const nonce = verifiedNonce(refused, after);
-  if (nonce !== undefined) return { nonce };
-  // Where a round trip takes long, the upstream may drop this challenge as well before the answer arrives.
-  const isFresh = after.tests || after.now - refused.attempt.sentAt < FRESH_MS;
-  return { freshNonce: true, challenge: isFresh && !refused.isNamedAgain ? refused.inHand : undefined };
-}
-
-/** Returns a nonce that was obtained and found good since the refusal came, if any number of requests can use it. */
-function verifiedNonce({ attempt: { nonce } }: Refused, { pool, since }: AfterRefusal): Nonce | undefined {
-  if (!nonce.shareable || nonce.uses < 2 || pool.policy !== 'shared') return undefined;
-  const known = pool.reserve();
-  return known !== undefined && known.obtainedAt > since && known.uses > 0 ? known : undefined;
-}
-
-/**
- * True if a request can itself find out with its second attempt, when no other one is under way. Not if it has shown that
- * already, or if the upstream may drop several nonces within a round trip.
- */
-function canAnswer({ isOwn, attempt: { nonce, sentAt } }: Refused, now: number): boolean {
-  return !isOwn && (nonce.uses <= 1 || now - sentAt < FRESH_MS);
-}
-
-/** Returns the error of a request whose attempts are used up although its version is not refused. */
-function errorAfter({ isGoodNonce, isStale }: Refused, budget: AttemptBudget): GatewayError {
-  if (isGoodNonce && !isStale && budget.confirmed) return targetRefused();
-  if (budget.bodySent) return cannotRepeat();
-  return budget.onlyStale ? alwaysStale() : refusedAgain();
-}
-
-/** Returns what a refusal shows of the version; undefined: nothing. */
-function evidenceOf({ isEvidence, number, inHand }: Refused): Evidence | undefined {
-  return isEvidence ? { kind: 'refused', attempt: number, attempts: 1, inHand } : undefined;
 }

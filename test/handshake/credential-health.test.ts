@@ -1,5 +1,5 @@
 import { expect, test } from '@jest/globals';
-import { CredentialHealth } from '../../src/handshake/account.ts';
+import { CredentialHealth } from '../../src/handshake/credential-health.ts';
 
 test('an answer to an attempt that went out before a refused one does not heal the refusal', () => {
   const health = new CredentialHealth();

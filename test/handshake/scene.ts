@@ -5,8 +5,9 @@ import { NonceCounters } from '../../src/challenges/nonce.ts';
 import type { NoncePool } from '../../src/challenges/pool.ts';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
 import type { ChallengeStore, NoncePolicy } from '../../src/challenges/store/store.ts';
-import type { Account, CredentialHealth, HandshakeMetrics } from '../../src/handshake/account.ts';
+import type { Account, HandshakeMetrics } from '../../src/handshake/account.ts';
 import { AttemptBudget } from '../../src/handshake/attempt-budget.ts';
+import type { CredentialHealth } from '../../src/handshake/credential-health.ts';
 import {
   type Exchange,
   type ExchangeFacts,

@@ -1,7 +1,7 @@
 import { setImmediate } from 'node:timers/promises';
 import { afterEach, expect, test } from '@jest/globals';
 import { MemoryLimitStore } from '../../src/limits/channel.ts';
-import { LimitSync } from '../../src/limits/limits.ts';
+import { LimitSync } from '../../src/limits/limit-sync.ts';
 import { LocalLimit } from '../../src/limits/local-limit.ts';
 import type { LimitState, LimitStore, Report } from '../../src/limits/store.ts';
 import { clocksAt, type LimitedScene, limit, limitsOf } from '../support/limited.ts';

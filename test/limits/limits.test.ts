@@ -1,7 +1,7 @@
 import { describe, expect, test } from '@jest/globals';
 import fc from 'fast-check';
 import { GatewayError } from '../../src/base/errors.ts';
-import { Slots } from '../../src/limits/parts.ts';
+import { Slots } from '../../src/limits/slots.ts';
 import { end, headersOf, limit, limitsOf } from '../support/limited.ts';
 
 const DAY_MS = 86_400_000;

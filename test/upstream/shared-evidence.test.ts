@@ -1,7 +1,7 @@
 import { describe, expect, test } from '@jest/globals';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
 import type { ChallengeStore } from '../../src/challenges/store/store.ts';
-import { CredentialHealth } from '../../src/handshake/account.ts';
+import { CredentialHealth } from '../../src/handshake/credential-health.ts';
 import { FlightRecorder } from '../../src/handshake/flight-recorder.ts';
 import type { CredentialVersion } from '../../src/upstream/credential-version.ts';
 import { Rotation } from '../../src/upstream/rotation.ts';

@@ -3,7 +3,7 @@ import { describe, expect, test } from '@jest/globals';
 import { Cancellation } from '../../src/base/cancellation.ts';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
 import type { Question, Reply } from '../../src/upstream/credential-version.ts';
-import { tryCandidate } from '../../src/upstream/questions.ts';
+import { tryCandidate } from '../../src/upstream/trial.ts';
 import {
   answered,
   challenge,
