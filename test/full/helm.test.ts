@@ -292,6 +292,16 @@ test('long names are cut to what Kubernetes takes', async () => {
   expect(objects.objects.filter(({ metadata }) => metadata.name.length > 63)).toEqual([]);
 });
 
+function expectRestartAsNeeded(before: Rendered, after: Rendered): void {
+  const [running, next] = [before, after].map((each) => parseConfig(configText(each), 'gateway.yaml'));
+  if (running === undefined || next === undefined) throw new Error('two configurations were parsed');
+  expect(next).not.toEqual(running);
+  const [old, fresh] = [before, after].map(
+    (each) => each.the('StatefulSet').spec.template.metadata.annotations,
+  );
+  expect(isDeepStrictEqual(old, fresh)).toBe(keysThatNeedRestart(running, next).length === 0);
+}
+
 describe('a change restarts the pods exactly if a reload does not suffice', () => {
   test.each<[string, object]>([
     ['log', { log: { level: 'debug' } }],
@@ -317,15 +327,20 @@ describe('a change restarts the pods exactly if a reload does not suffice', () =
     ['redis', { redis: { timeout: '200ms' } }],
     ['audit.segment', { audit: { segment: { keep: '30d' } } }],
   ])('%s', async (_, config) => {
-    const before = chart('production');
     const after = await renderChart({ examples: ['production'], further: { config } });
-    const [running, next] = [before, after].map((each) => parseConfig(configText(each), 'gateway.yaml'));
-    if (running === undefined || next === undefined) throw new Error('two configurations were parsed');
-    expect(next).not.toEqual(running);
-    const [old, fresh] = [before, after].map(
-      (each) => each.the('StatefulSet').spec.template.metadata.annotations,
+    expectRestartAsNeeded(chart('production'), after);
+  });
+
+  test('audit.pseudonyms.fields', async () => {
+    const [before, after] = await Promise.all(
+      ['address', 'parameters.ids'].map((field) => {
+        const pseudonyms = { keysDirectory: '/var/lib/digest-gateway/keys', fields: [field] };
+        const config = { audit: { parameters: ['ids'], pseudonyms } };
+        return renderChart({ examples: ['production'], further: { config } });
+      }),
     );
-    expect(isDeepStrictEqual(old, fresh)).toBe(keysThatNeedRestart(running, next).length === 0);
+    if (before === undefined || after === undefined) throw new Error('two charts were rendered');
+    expectRestartAsNeeded(before, after);
   });
 
   test('and the gateway watches the file that the ConfigMap is mounted as', () => {

@@ -66,7 +66,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- range (include "digest-gateway.listeners" . | fromJson).all -}}
 {{- $listen = append $listen (omit . "hosts" "trustedProxies" "forwardedHeader") -}}
 {{- end -}}
-{{- $audit := omit (default dict .Values.config.audit) "parameters" "pseudonyms" -}}
+{{- $audit := omit (default dict .Values.config.audit) "parameters" -}}
+{{- with $audit.pseudonyms -}}
+{{- $audit = set $audit "pseudonyms" (omit . "fields") -}}
+{{- end -}}
 {{- toYaml (list $listen .Values.config.control .Values.config.metrics .Values.config.redis $audit .Values.config.workers) | sha256sum -}}
 {{- end -}}
 
