@@ -58,9 +58,10 @@ export class ObservedConnections {
    * @throws GatewayError if there is no response, or if it breaks off; any error of `onHead`
    */
   async send(message: Message, onHead?: (response: UpstreamResponse) => void): Promise<ObservedResponse> {
+    const begun = this.#wallTime();
     const response = await this.#connections.exchange(message);
     if (response.kind === 'lost') throw response.error;
-    this.#noteDate(fieldValue(response.headers, 'date'));
+    this.#noteDate(fieldValue(response.headers, 'date'), begun);
     if (response.status === 401) {
       await response.discard();
     } else {
@@ -75,10 +76,16 @@ export class ObservedConnections {
     this.#connections.close();
   }
 
-  #noteDate(date: string | undefined): void {
+  /** The upstream made its date at some time from `begun` to now. */
+  #noteDate(date: string | undefined, begun: number): void {
     const upstreamTime = Date.parse(date ?? '');
     if (Number.isNaN(upstreamTime)) return;
-    // Date has whole seconds, rounded down.
-    this.#clockDifferenceMs = upstreamTime - Math.floor(this.#wallTime() / 1000) * 1000;
+    const [earliest, latest] = [wholeSeconds(begun), wholeSeconds(this.#wallTime())];
+    this.#clockDifferenceMs = upstreamTime - Math.min(Math.max(upstreamTime, earliest), latest);
   }
+}
+
+/** Date has whole seconds, rounded down. */
+function wholeSeconds(ms: number): number {
+  return Math.floor(ms / 1000) * 1000;
 }
