@@ -1,3 +1,4 @@
+import { InFlight } from '../base/in-flight.ts';
 import { reportError } from '../base/report-error.ts';
 import { IDEMPOTENT, RetryBudget, type RetryOptions } from '../handshake/attempt-budget.ts';
 import { circuitOpen, outOfBodyMemory } from '../handshake/errors.ts';
@@ -7,7 +8,7 @@ import type { DeploymentMetrics } from '../metrics/deployment-metrics.ts';
 import { isAddressMissing } from '../transport/errors.ts';
 import { type BodyLimits, type BodyMemory, receiveBody } from '../transport/request-body.ts';
 import type { AddressState } from './address-state.ts';
-import { type ActiveRequest, Admission, type AdmissionQueue, Deadlines, InFlight } from './client-request.ts';
+import { type ActiveRequest, Admission, type AdmissionQueue, Deadlines } from './client-request.ts';
 import {
   EgressAddresses,
   type EgressAddressesDeps,

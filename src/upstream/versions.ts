@@ -1,10 +1,10 @@
 import type { Clock } from '../base/clock.ts';
 import { unlessFailed } from '../base/expected-errors.ts';
+import { InFlight } from '../base/in-flight.ts';
 import type { ChallengeStore } from '../challenges/store/store.ts';
 import type { Credential, CredentialSet } from '../credentials/credentials.ts';
 import type { CredentialEvent } from '../handshake/flight-events.ts';
 import type { FlightRecorder, RecordedCredential } from '../handshake/flight-recorder.ts';
-import { InFlight } from './client-request.ts';
 import {
   CredentialVersion,
   type Renew,

@@ -4,7 +4,7 @@ import { syncBuiltinESMExports } from 'node:module';
 import { type AddressInfo, connect, createServer } from 'node:net';
 import { promisify } from 'node:util';
 import { expect, test } from '@jest/globals';
-import { sharedLookup, shareLookups } from '../../src/cli/process-parts.ts';
+import { sharedLookup, shareLookups } from '../../src/base/name-lookup.ts';
 import { closing } from '../support/closing.ts';
 
 type Answer = (error: NodeJS.ErrnoException | null, ...found: unknown[]) => void;

@@ -1,5 +1,5 @@
 import { expect, test } from '@jest/globals';
-import { InFlight } from '../../src/upstream/client-request.ts';
+import { InFlight } from '../../src/base/in-flight.ts';
 
 test('everyone who waits for the end of all uses gets it with the last one', async () => {
   const inFlight = new InFlight();
