@@ -34,8 +34,8 @@ export class Catalogue {
   readonly operations: readonly Operation[];
   readonly #byPath: ReadonlyMap<string, readonly Operation[]>;
   readonly #templates: readonly Template[];
-  /** As lenient servers compare them, in the order in which `find` looks. */
-  readonly #folded: readonly Template[];
+  /** As lenient servers compare them, by method, in the order in which `find` looks. */
+  readonly #folded: ReadonlyMap<string, readonly Template[]>;
 
   constructor(settings: Readonly<Record<string, OperationSettings>>) {
     this.operations = Object.entries(settings).map(([name, { method, path, parameters, timeouts }]) => ({
@@ -49,9 +49,8 @@ export class Catalogue {
     this.#byPath = Map.groupBy(literal, ({ path }) => path);
     const variable = this.operations.filter(({ path }) => path.includes('{'));
     this.#templates = variable.map((operation) => templateOf(operation, operation.path));
-    this.#folded = [...literal, ...variable].map((operation) =>
-      templateOf(operation, foldPath(operation.path)),
-    );
+    const folded = [...literal, ...variable].map((each) => templateOf(each, foldPath(each.path)));
+    this.#folded = Map.groupBy(folded, ({ operation }) => operation.method);
   }
 
   /** Finds the operation of a path, compared byte for byte. HEAD counts as GET (RFC 9110 §9.3.2). */
@@ -72,18 +71,16 @@ export class Catalogue {
    * `/reports/{id}` matches, for `/reports/export`. A path that an operation has byte for byte is its own.
    */
   resemblesOther(method: string, path: string, found: Operation | undefined): boolean {
-    if (this.#folded.length === 0 || found?.path === path) return false;
     const asked = method === 'HEAD' ? 'GET' : method;
+    const others = (this.#folded.get(asked)?.length ?? 0) - (found === undefined ? 0 : 1);
+    if (others <= 0 || found?.path === path) return false;
+    const isOthers = (reading: string): boolean => {
+      const taken = this.#folded.get(asked)?.find((template) => fits(template, reading, isAnything));
+      return taken !== undefined && taken.operation !== found;
+    };
     const folded = foldPath(path);
     // Some frameworks treat the part after the last dot as the response format.
-    const readings = new Set([path.toLowerCase(), folded, folded.replace(/\.[^./]*$/, '')]);
-    for (const reading of readings) {
-      const taken = this.#folded.find(
-        (template) => template.operation.method === asked && fits(template, reading, isAnything),
-      );
-      if (taken !== undefined && taken.operation !== found) return true;
-    }
-    return false;
+    return [path.toLowerCase(), folded, folded.replace(/\.[^./]*$/, '')].some(isOthers);
   }
 }
 

@@ -122,8 +122,8 @@ export class Query {
       }
       found = pair;
     }
-    const others = this.#decodedPairs().filter((pair) => pair.folded === folded);
-    if (others.length > (found === undefined ? 0 : 1)) {
+    const decodedFirst = this.#decodedPairs();
+    if (decodedFirst !== NO_PAIRS && countOf(decodedFirst, folded) > (found === undefined ? 0 : 1)) {
       throw parameterInvalid(
         name,
         'stands behind an encoded &, ; or =, which some servers decode before they split the query: leave it out there',
@@ -144,6 +144,10 @@ export class Query {
       query !== undefined && MAY_HIDE_PAIRS.test(query) ? pairsOf(foldQuery(query)) : NO_PAIRS;
     return this.#decodedFirst;
   }
+}
+
+function countOf(pairs: readonly Pair[], folded: string): number {
+  return pairs.filter((pair) => pair.folded === folded).length;
 }
 
 function overrides({ folded, value }: Pair): boolean {
