@@ -44,7 +44,7 @@ interface ActionsDeps extends CredentialActionsDeps {
 /** An action that is possible now. */
 interface Prepared {
   readonly plan: () => ActionPlan | Promise<ActionPlan>;
-  /** What its records say of it. */
+  /** The fields of its records. */
   readonly details: Details;
   readonly act: (actor: Actor) => Promise<ActionOutcome>;
 }

@@ -46,7 +46,7 @@ export class RemoteWorker {
   readonly port: ProcessPort;
   /** Resolves to how the process ended, when it has. */
   readonly ended: Promise<string>;
-  /** What is called in it: its life, and its data plane once it is open. */
+  /** The calls to it: of its life, and of its data plane once it is open. */
   readonly calls: Worker & WorkerLife;
   readonly #worker: ClusterWorker;
   readonly #isServed: Promise<void>;
