@@ -159,6 +159,7 @@ export const ORIGIN_FIELDS = [
   'service-worker-allowed',
   'set-login',
   'strict-transport-security',
+  'use-as-dictionary',
   'x-accel-redirect',
   'x-lighttpd-send-file',
   'x-litespeed-location',

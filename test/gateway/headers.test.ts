@@ -180,6 +180,7 @@ describe('to the client go', () => {
     'Report-To',
     'Service-Worker-Allowed',
     'Proxy-Status',
+    'Use-As-Dictionary',
     'X-Accel-Redirect',
     'X-Sendfile',
     'Secure-Session-Registration',
