@@ -182,13 +182,13 @@ export class CredentialVersion {
    * processes.
    */
   async detach(transport: Transport): Promise<void> {
+    const left = this.#accounts.get(transport)?.pool;
     this.#accounts.delete(transport);
-    const used = new Set(Array.from(this.#accounts.values(), ({ pool }) => pool));
-    for (const [settings, pool] of this.#pools) {
-      if (used.has(pool)) continue;
-      this.#pools.delete(settings);
-      await pool.handOver();
-    }
+    const isUsed = Array.from(this.#accounts.values()).some(({ pool }) => pool === left);
+    if (left === undefined || isUsed) return;
+    // Before the wait: a transport that comes meanwhile gets a pool of its own.
+    for (const [settings, pool] of this.#pools) if (pool === left) this.#pools.delete(settings);
+    await left.handOver();
     if (this.#accounts.size === 0) this.#deps.store.release(this.key);
   }
 

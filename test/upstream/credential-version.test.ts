@@ -251,6 +251,21 @@ describe('a version without connections', () => {
     await scene.version.detach({ ...scene.transport });
     expect([left, scene.pool.reserve()?.challenge.nonce]).toEqual([[undefined, 'n9'], 'n1']);
   });
+
+  test('takes no nonces from connections with other settings that come meanwhile', async () => {
+    const scene = new HandshakeScene({ store: new MemoryChallengeStore() });
+    await scene.warmUp();
+    const { options } = scene.transport;
+    const other = { ...scene.transport, options: { ...options, noncePolicy: 'exclusive' as const } };
+    const later = { ...other, options: { ...other.options, algorithms: ['MD5' as const] } };
+    scene.credential.versions.attach(other);
+    const left = scene.version.detach(other);
+    scene.credential.versions.attach(later);
+    await left;
+    const { pool } = scene.version.on(later);
+    obtain(pool, parked('n9', 0));
+    expect(pool.reserve()?.challenge.nonce).toBe('n9');
+  });
 });
 
 test('a question is the gateway’s own: no client waits for it, and it can be cancelled', async () => {
