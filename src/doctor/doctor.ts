@@ -33,7 +33,7 @@ export interface Report {
   readonly failures: number;
   readonly warnings: number;
   readonly deployments: readonly DeploymentReport[];
-  /** Of what belongs to no deployment, as far as it is configured. */
+  /** Findings about what belongs to no deployment, as far as it is configured. */
   readonly gateway: readonly Finding[];
 }
 

@@ -72,10 +72,11 @@ export class Catalogue {
    */
   resemblesOther(method: string, path: string, found: Operation | undefined): boolean {
     const asked = method === 'HEAD' ? 'GET' : method;
-    const others = (this.#folded.get(asked)?.length ?? 0) - (found === undefined ? 0 : 1);
-    if (others <= 0 || found?.path === path) return false;
+    const templates = this.#folded.get(asked) ?? [];
+    const others = templates.length - (found === undefined ? 0 : 1);
+    if (others === 0 || found?.path === path) return false;
     const isOthers = (reading: string): boolean => {
-      const taken = this.#folded.get(asked)?.find((template) => fits(template, reading, isAnything));
+      const taken = templates.find((template) => fits(template, reading, isAnything));
       return taken !== undefined && taken.operation !== found;
     };
     const folded = foldPath(path);

@@ -1,4 +1,4 @@
-import { ownEntry } from '../../base/maps.ts';
+import { getOrInsert, ownEntry } from '../../base/maps.ts';
 import { count } from '../../base/units.ts';
 import { isPseudonym } from '../pseudonym.ts';
 import { csvLine, type FoundRequest, type Query } from './query.ts';
@@ -84,7 +84,7 @@ export interface UsageTableOptions {
   readonly maxRows?: number;
 }
 
-/** What is counted of a request. */
+/** A request as it is counted. */
 interface CountedRequest {
   /** Days since 1970, in UTC. */
   readonly day: number;
@@ -224,12 +224,7 @@ class UsageTable {
       bytesIn: Number(bytes['in']) || 0,
       bytesOut: Number(bytes['out']) || 0,
     };
-    let daily = this.#daily.get(day);
-    if (daily === undefined) {
-      daily = new Counts();
-      this.#daily.set(day, daily);
-    }
-    daily.add(request);
+    getOrInsert(this.#daily, day, () => new Counts()).add(request);
     for (const group of [this.#groupOf(access, status), this.#total]) {
       group.add(request);
       group.days.add(day);
