@@ -336,10 +336,10 @@ const restrictedSchema = () =>
     parameterNames: listOf(
       text(
         'the name of a parameter, in which brackets come in pairs, such as page[size]',
-        /^[\w\-.~]+(?:\[[\w\-.~]*\])*$/,
+        /^\$?[\w\-.~]+(?:\[[\w\-.~]*\])*$/,
       ),
     ).describe(
-      'Query parameters that have brackets or dots in their names. Where a rule depends on the query, other such names are refused.',
+      'Query parameters with other characters than letters, digits, `-` and `_` in their names. Where a rule depends on the query, other such names are refused.',
     ),
   });
 

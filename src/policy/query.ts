@@ -1,5 +1,5 @@
 import { GatewayError } from '../base/errors.ts';
-import { foldName, foldQuery, isOddName } from './spelling.ts';
+import { foldName, foldQuery } from './spelling.ts';
 
 /** One parameter of the query. */
 interface Pair {
@@ -24,6 +24,8 @@ const METHOD_VALUES: ReadonlySet<string> = new Set([
   ...['get', 'head', 'post', 'put', 'patch', 'delete', 'options', 'copy', 'move', 'mkcol', 'merge'],
 ]);
 
+/** Names that every server reads the same way. */
+const PLAIN_NAME = /^[\w-]*$/;
 /** The parameter by whose charset some servers, as Sling, read all others. */
 const CHARSET_NAME = '_charset_';
 
@@ -78,8 +80,8 @@ export class Query {
 
   /**
    * Returns the error for a query of which servers read other parameters than it has; undefined if there is none.
-   * PHP reads `a[b`, `a.b` and `a b` as `a_b`, others read brackets, dots and colons as structure, end a name at a NUL,
-   * or remove a question mark before it.
+   * PHP reads `a[b`, `a.b` and `a b` as `a_b`; others read brackets, dots and colons as structure, end a name at a NUL, or
+   * remove marks before it and percent signs in it. So a name that is not plain is refused unless it is declared.
    */
   ambiguity(isDeclared: (name: string) => boolean): GatewayError | undefined {
     const pairs = this.#pairs();
@@ -90,11 +92,11 @@ export class Query {
       );
     }
     for (const { name, folded } of pairs) {
-      const isOdd = folded === CHARSET_NAME || isOddName(name);
-      if (!isOdd || isDeclared(decoded(name) ?? name)) continue;
+      const isPlain = PLAIN_NAME.test(name) && folded !== CHARSET_NAME;
+      if (isPlain || isDeclared(decoded(name) ?? name)) continue;
       return new GatewayError(
         'parameter-invalid',
-        'The name of a parameter has a bracket, a dot, a colon, a space, a plus, a NUL or a question mark before it, or is _charset_, which servers read differently, and a rule depends on the query. Leave it out; the operator of this gateway can allow the name: see restricted.parameterNames in the configuration.',
+        'The name of a parameter has other characters than letters, digits, - and _, or is _charset_. Servers read such names differently, and a rule depends on the query. Leave it out; the operator of this gateway can allow the name: see restricted.parameterNames in the configuration.',
       );
     }
     return undefined;

@@ -17,7 +17,6 @@ const DIGIT_9 = 0x39;
 const UNDERSCORE = 0x5f;
 const HYPHEN = 0x2d;
 
-const ODD_IN_NAME = /^\?+[^?]|[[\]().:+\s\p{Cc}]/u;
 /**
  * Marks before a name that some servers remove: a second question mark of the query, the `!` of a default value in
  * Spring, and the `$` of OData 4.01.
@@ -40,14 +39,6 @@ export function foldName(name: string): string {
   if (isPlainName(name)) return name;
   const [folded = ''] = foldCase(decodeAll(name.replaceAll('+', ' '))).split(/[[\0]/, 1);
   return folded.replace(MARKS, '').trimEnd().replace(/[. ]/g, '_');
-}
-
-/**
- * True if servers could end the name at a character of it, replace that, or take it for structure, however it is
- * encoded.
- */
-export function isOddName(name: string): boolean {
-  return !isPlainName(name) && ODD_IN_NAME.test(foldCase(decodeAll(name)));
 }
 
 /** Normalizes a query as a server reads it that decodes it before it splits it. */

@@ -112,7 +112,7 @@ describe('a valid configuration', () => {
       '    forwardTrace: true',
       '    operations: { o: { method: GET, path: "/a/{id}", parameters: { s: text? } }, p: { method: POST, path: /b/ } }',
       '    unlistedOperations: deny',
-      '    restricted: { fields: [SOAPAction], bodyTypes: [Text/Plain], parameterNames: ["page[size]", a.b] }',
+      '    restricted: { fields: [SOAPAction], bodyTypes: [Text/Plain], parameterNames: ["page[size]", a.b, $top] }',
       '    digest: { algorithms: [MD5] }',
       '    tls:',
       '      caFile: /etc/ca.pem',
@@ -187,7 +187,7 @@ describe('a valid configuration', () => {
           restricted: {
             fields: ['SOAPAction'],
             bodyTypes: ['Text/Plain'],
-            parameterNames: ['page[size]', 'a.b'],
+            parameterNames: ['page[size]', 'a.b', '$top'],
           },
           digest: { algorithms: ['MD5'], noncePolicy: 'auto', renewAhead: true, attemptsWhenRefused: 2 },
           tls: {

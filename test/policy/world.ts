@@ -51,7 +51,7 @@ const deployments = {
     restricted: {
       fields: ['SOAPAction'],
       bodyTypes: ['Text/Plain'],
-      parameterNames: ['page[size]', 'page[number]', 'sort.by'],
+      parameterNames: ['page[size]', 'page[number]', 'sort.by', '$top'],
     },
   },
   /** Neither sites nor operations. */

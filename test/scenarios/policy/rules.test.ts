@@ -439,7 +439,7 @@ describe('an injected site', () => {
     ['/echo/one/x?', `/echo/one/x?${SITE}`],
     ['/echo/one/x?a=1', `/echo/one/x?${SITE}&a=1`],
     ['/echo/one/x?a=1&', `/echo/one/x?${SITE}&a=1&`],
-    ["/echo/one/x//y?ids='a',%27b%27&&=;?", `/echo/one/x//y?${SITE}&ids='a',%27b%27&&=;?`],
+    ["/echo/one/x//y?ids='a',%27b%27&&=;=?", `/echo/one/x//y?${SITE}&ids='a',%27b%27&&=;=?`],
     [`/echo/one/x?${SITE}`, `/echo/one/x?${SITE}`],
   ])('is added to %s at the start of the query: %s', async (target, sent) => {
     expect(echoOf(await scene.ask(`GET ${target}`)).url).toBe(sent);
