@@ -72,7 +72,7 @@ test('sets lines without a seal aside, and records that', async () => {
   const unsealed = `${whole}\n{"seq":3,"ti`;
   await appendFile(file, unsealed);
   expect((await check(directory)).notes).toMatchObject([
-    { segment: FIRST, kind: 'end-unsealed', facts: { records: 1, bytes: 12 } },
+    { segment: FIRST, kind: 'end-unsealed', facts: { lines: 1, bytes: 12 } },
   ]);
 
   const { audit, logged } = await openTestAudit(directory);

@@ -297,9 +297,11 @@ async function remove(folder: string, { segment, first }: Retirement): Promise<v
 
 async function check(archive: Archive, segment: Segment) {
   const { walk, errors: found } = await walkSegment(archive, segment);
-  const { torn: bytes, unsealed: records, lines } = walk;
+  const { torn: bytes, unsealed, lines } = walk;
   const errors = [...found];
   if (bytes > 0) errors.push({ ...finding('line-torn', { bytes }), line: lines + 1 });
-  if (records > 0) errors.push({ ...finding('records-unsealed', { records }), line: walk.unsealedLine });
+  if (unsealed.lines > 0) {
+    errors.push({ ...finding('lines-unsealed', { lines: unsealed.lines }), line: walk.unsealedLine });
+  }
   return { header: walk.header, state: walk.state, errors };
 }
