@@ -104,6 +104,19 @@ test('sets lines without a seal aside, and records that', async () => {
   expect((await check(directory)).alterations).toMatchObject([{ segment: aside, kind: 'set-aside-missing' }]);
 });
 
+test('wants what was set aside from the oldest segment, also when that is compressed', async () => {
+  const directory = await folder();
+  await writeOne(directory);
+  await appendFile(join(directory, REPLICA, FIRST), '{"seq":2,"ti');
+  await writeOne(directory, { segment: { size: 1, age: 1e9, keep: 1e9 } });
+  const names = await readdir(join(directory, REPLICA));
+  const aside = names.find((name) => name.endsWith('.unsealed')) ?? '';
+  expect(names).toContain(`${FIRST}.zst`);
+  expect((await check(directory)).alterations).toEqual([]);
+  await rm(join(directory, REPLICA, aside));
+  expect((await check(directory)).alterations).toMatchObject([{ segment: aside, kind: 'set-aside-missing' }]);
+});
+
 test('begins a file anew if its first line is incomplete', async () => {
   const directory = await folder();
   await writeOne(directory);

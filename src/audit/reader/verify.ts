@@ -355,7 +355,8 @@ class LogCheck {
     }
     const [oldest] = segments;
     for (const { file, segment, sha256 } of this.#aside.values()) {
-      const kept = oldest !== undefined && segment >= oldest.name;
+      // Not by name: that of a segment changes when it is compressed.
+      const kept = oldest !== undefined && Number.parseInt(segment, 10) >= oldest.first;
       if (kept && sha256 !== '' && !names.includes(file)) this.#add(finding('set-aside-missing'), file);
     }
   }
