@@ -90,9 +90,10 @@ export function actionsRouter(options: ActionsOptions): Router {
     const { data } = requestSchema.safeParse(req.body);
     if (data === undefined) throw new ControlError('action-invalid');
     const caller = callerOf(res);
-    const plan = await given(actions).plan(data);
-    const id = confirmations.add(caller, plan);
-    if (id === undefined) throw new ControlError('confirmations-pending');
+    const offered = given(actions);
+    const begun = await confirmations.add(caller, () => offered.plan(data));
+    if (begun === undefined) throw new ControlError('confirmations-pending');
+    const { id, value: plan } = begun;
     const { action } = plan.request;
     const effects = needsSecond(plan, caller) ? [...plan.effects, SECOND] : plan.effects;
     res.json({ id, action, effects, validSeconds: VALID_MS / 1000 } satisfies PendingActionView);
@@ -165,7 +166,8 @@ interface Pending<T> {
   readonly session: string | undefined;
   readonly holder: string | undefined;
   readonly until: number;
-  readonly value: T;
+  /** Undefined while it is made; nobody knows the id yet. */
+  value: T | undefined;
 }
 
 /**
@@ -181,16 +183,30 @@ class Confirmations<T> {
     this.#clock = clock;
   }
 
-  /** Keeps a value until it is confirmed; returns its id. Undefined: too many wait. */
-  add(caller: Caller | undefined, value: T): string | undefined {
+  /**
+   * Makes a value and keeps it until it is confirmed; returns it with its id. Undefined: too many wait, those that are
+   * being made among them, since the plan of a reload reads all files.
+   */
+  async add(
+    caller: Caller | undefined,
+    make: () => Promise<T>,
+  ): Promise<{ readonly id: string; readonly value: T } | undefined> {
     this.#dropExpired();
     const session = caller?.id;
     const holder = caller?.operator?.subject ?? session;
     const own = [...this.#pending.values()].filter((each) => each.holder === holder).length;
     if (own >= OF_HOLDER || this.#pending.size >= IN_ALL) return undefined;
     const id = randomBytes(24).toString('base64url');
-    this.#pending.set(id, { session, holder, until: this.#clock.now() + VALID_MS, value });
-    return id;
+    const pending: Pending<T> = { session, holder, until: this.#clock.now() + VALID_MS, value: undefined };
+    this.#pending.set(id, pending);
+    try {
+      const value = await make();
+      pending.value = value;
+      return { id, value };
+    } catch (error) {
+      this.#pending.delete(id);
+      throw error;
+    }
   }
 
   /** Takes the value of this id, which no longer waits. Undefined: it is unknown, expired, or of another session. */

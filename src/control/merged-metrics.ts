@@ -1,7 +1,13 @@
 import { type Metric, Registry, type RegistryContentType } from 'prom-client';
-import { slices } from '../base/steps.ts';
+import { type Pause, runAtOnce, runBetween, type Steps, slices } from '../base/steps.ts';
 import { CLIENT_LAST_SEEN, type MergeRule } from '../metrics/metrics.ts';
-import type { Exemplar } from '../metrics/series.ts';
+import {
+  type Exemplar,
+  type HistogramSnapshot,
+  type HistogramValues,
+  histogramSamples,
+  SeriesHistogram,
+} from '../metrics/series.ts';
 
 type Labels = Readonly<Record<string, string | number>>;
 
@@ -13,7 +19,7 @@ interface MetricSample {
   /** Labels of a histogram's series, one object for all its values; `labels` has the bound of the bucket only. */
   readonly sharedLabels?: Labels;
   readonly value: number;
-  readonly exemplar?: Exemplar;
+  readonly exemplar?: Exemplar | undefined;
 }
 
 /** A metric with its values at one moment. */
@@ -22,7 +28,10 @@ export interface MetricSnapshot {
   readonly help: string;
   readonly type: 'counter' | 'gauge' | 'histogram';
   readonly aggregator: MergeRule;
+  /** Empty if it has `histogram`. */
   readonly values: readonly MetricSample[];
+  /** The values of a histogram that requests change. */
+  readonly histogram?: HistogramSnapshot;
 }
 
 /** The metrics of one process at one moment: plain data that can be sent to another process. */
@@ -72,24 +81,21 @@ async function readMetric(
 ): Promise<MetricSnapshot | undefined> {
   const metric = registry.getSingleMetric(name) as unknown as Readable | undefined;
   if (metric === undefined) return undefined;
+  if (metric instanceof SeriesHistogram) {
+    const { help } = metric as unknown as { readonly help: string };
+    return { name, help, type: 'histogram', aggregator: 'sum', values: [], histogram: metric.snapshot() };
+  }
   return copyOf((await (metric.getForPromString?.() ?? metric.get())) as MetricSnapshot);
 }
 
 /** prom-client changes its values in place, and represents what is absent as undefined or null. */
 function copyOf({ name, help, type, aggregator, values }: MetricSnapshot): MetricSnapshot {
   const copies: MetricSample[] = [];
-  for (const { metricName, labels, sharedLabels, value, exemplar } of values) {
+  for (const { metricName, labels, sharedLabels, value } of values) {
     // The mean of nothing is NaN, which would become the maximum of all processes.
     if (Number.isNaN(value)) continue;
     if (metricName === undefined) copies.push({ labels, value });
-    else
-      copies.push({
-        metricName,
-        labels,
-        ...(sharedLabels && { sharedLabels }),
-        value,
-        ...(exemplar && { exemplar }),
-      });
+    else copies.push({ metricName, labels, ...(sharedLabels && { sharedLabels }), value });
   }
   return { name, help, type, aggregator, values: copies };
 }
@@ -108,24 +114,52 @@ type MergedSample = { -readonly [Key in keyof MetricSample]: MetricSample[Key] }
  * Merges one metric of several processes by its rule; undefined: none of them has it. prom-client's own aggregation
  * loses exemplars, and makes a key of all labels for each bucket.
  */
-function mergeMetric(metrics: readonly MetricSnapshot[]): MetricSnapshot | undefined {
+function* mergeMetric(metrics: readonly MetricSnapshot[]): Steps<MetricSnapshot | undefined> {
   const [first] = metrics;
   if (first === undefined || metrics.length === 1) return first;
+  if (first.histogram !== undefined) {
+    return {
+      ...first,
+      histogram: yield* mergeHistogram(metrics.flatMap(({ histogram }) => histogram ?? [])),
+    };
+  }
   const merged = MERGED[first.aggregator];
   const byKey = new Map<string, MergedSample>();
   for (const { values } of metrics) {
     for (const [key, sample] of keyed(values)) {
+      yield;
       const known = byKey.get(key);
-      if (known === undefined) {
-        byKey.set(key, { ...sample });
-        continue;
-      }
-      known.value = merged(known.value, sample.value);
-      const { exemplar } = sample;
-      if (exemplar !== undefined && isLater(exemplar, known.exemplar)) known.exemplar = exemplar;
+      if (known === undefined) byKey.set(key, { ...sample });
+      else known.value = merged(known.value, sample.value);
     }
   }
   return { ...first, values: [...byKey.values()] };
+}
+
+function* mergeHistogram(histograms: readonly HistogramSnapshot[]): Steps<HistogramSnapshot> {
+  const byKey = new Map<string, HistogramValues>();
+  for (const { series } of histograms) {
+    for (const each of series) {
+      yield;
+      const key = keyOf(each.labels);
+      const known = byKey.get(key);
+      byKey.set(key, known === undefined ? each : sumOf(known, each));
+    }
+  }
+  return { bounds: histograms[0]?.bounds ?? [], series: [...byKey.values()] };
+}
+
+function sumOf(a: HistogramValues, b: HistogramValues): HistogramValues {
+  const counts = a.counts.map((count, bucket) => count + (b.counts[bucket] ?? 0));
+  const { labels } = a;
+  const sum = a.sum + b.sum;
+  if (a.exemplars === undefined && b.exemplars === undefined) return { labels, counts, sum };
+  const exemplars = counts.map((_, bucket) => laterOf(a.exemplars?.[bucket], b.exemplars?.[bucket]));
+  return { labels, counts, sum, exemplars };
+}
+
+function laterOf(a: Exemplar | null = null, b: Exemplar | null = null): Exemplar | null {
+  return a === null || (b !== null && b.timestamp > a.timestamp) ? b : a;
 }
 
 /** Yields each sample with a key that other processes have for the same one. */
@@ -140,10 +174,6 @@ function* keyed(samples: readonly MetricSample[]): Generator<[string, MetricSamp
     }
     yield [`${sharedKey}${metricName}\0${keyOf(labels)}`, sample];
   }
-}
-
-function isLater({ timestamp }: Exemplar, other: Exemplar | undefined): boolean {
-  return other === undefined || timestamp > other.timestamp;
 }
 
 /** Returns the same text for the same labels in any order. No label has a NUL: they are names of the configuration. */
@@ -165,8 +195,8 @@ export interface MetricsText {
 /** The text format of Prometheus, or OpenMetrics, which has exemplars, too. */
 export type MetricsFormat = 'prometheus' | 'openmetrics';
 
-/** Values by the name of their metric. */
-export type MetricValues = ReadonlyMap<string, readonly MetricSample[]>;
+/** Metrics by their name. */
+export type MetricValues = ReadonlyMap<string, MetricSnapshot>;
 
 type Latest = Map<string, MetricSnapshot>;
 
@@ -203,17 +233,18 @@ export class MergedMetrics {
     for (const [name, metric] of latest) {
       if (!outlivesProcess(metric)) continue;
       const counted = this.#ended.get(name);
-      const sum = counted === undefined ? metric : mergeMetric([counted, metric]);
+      const sum = counted === undefined ? metric : runAtOnce(mergeMetric([counted, metric]));
       if (sum !== undefined) this.#ended.set(name, sum);
     }
   }
 
-  /** Returns the values of these metrics. */
+  /** Returns the values of these metrics; requests are served meanwhile. */
   async values(names: readonly string[]): Promise<MetricValues> {
-    const values = new Map<string, readonly MetricSample[]>();
+    const pause = slices();
+    const values = new Map<string, MetricSnapshot>();
     for (const name of names) {
-      const metric = await this.#read(name);
-      if (metric !== undefined) values.set(name, metric.values);
+      const metric = await this.#read(name, pause);
+      if (metric !== undefined) values.set(name, metric);
     }
     return values;
   }
@@ -233,33 +264,36 @@ export class MergedMetrics {
     const others = [this.#ended, ...this.#workers.values()];
     const names = new Set([...namesOf(this.#own), ...others.flatMap((latest) => [...latest.keys()])]);
     for (const name of names) {
-      const metric = await this.#read(name);
+      const metric = await this.#read(name, pause);
       if (metric === undefined) continue;
       // In OpenMetrics, prom-client appends `_total` to the name of a counter whether or not it has it.
       const isCounter = isOpenMetrics && metric.type === 'counter';
       const named = isCounter ? { ...metric, name: name.replace(/_total$/, '') } : metric;
-      for (let from = 0; from === 0 || from < metric.values.length; from += PIECE) {
+      let isFirst = true;
+      for (const samples of piecesOf(metric)) {
         await pause();
-        const piece = { ...named, values: metric.values.slice(from, from + PIECE).map(withSharedLabels) };
+        const piece = { ...named, values: samples.map(withSharedLabels) };
         registry.clear();
         registry.registerMetric({ ...named, get: () => piece } as unknown as Metric);
         const text = await registry.getSingleMetricAsString(named.name);
-        yield `${from === 0 ? text : text.replace(HEADER, '')}\n`;
+        yield `${isFirst ? text : text.replace(HEADER, '')}\n`;
+        isFirst = false;
       }
     }
     if (isOpenMetrics) yield '# EOF\n';
   }
 
   /** This process comes first, because of metrics that only it has. Undefined: no process has this metric. */
-  async #read(name: string): Promise<MetricSnapshot | undefined> {
+  async #read(name: string, pause: Pause): Promise<MetricSnapshot | undefined> {
     const own = await readMetric(this.#own, name);
     const others = [this.#ended, ...this.#workers.values()].map((latest) => latest.get(name));
-    return mergeMetric([own, ...others].filter((metric) => metric !== undefined));
+    return runBetween(mergeMetric([own, ...others].filter((metric) => metric !== undefined)), pause);
   }
 }
 
-/** Values of a metric that become text at once. */
+/** Values of a metric that become text at once, and series of a histogram, which have 20. */
 const PIECE = 1_000;
+const HISTOGRAM_PIECE = 50;
 /** The lines `# HELP` and `# TYPE`. */
 const HEADER = /^(#.*\n){2}/;
 
@@ -268,4 +302,18 @@ const NO_LABELS: Labels = {};
 /** prom-client keeps what it has made of shared labels, also of the new ones that it makes where there are none. */
 function withSharedLabels(sample: MetricSample): MetricSample {
   return sample.sharedLabels === undefined ? { ...sample, sharedLabels: NO_LABELS } : sample;
+}
+
+/** Yields the values of a metric in pieces; at least one, which may be empty. */
+export function* piecesOf({ name, values, histogram }: MetricSnapshot): Generator<readonly MetricSample[]> {
+  if (histogram === undefined) {
+    for (let from = 0; from === 0 || from < values.length; from += PIECE)
+      yield values.slice(from, from + PIECE);
+    return;
+  }
+  const { bounds, series } = histogram;
+  for (let from = 0; from === 0 || from < series.length; from += HISTOGRAM_PIECE) {
+    const piece = series.slice(from, from + HISTOGRAM_PIECE);
+    yield piece.flatMap((each) => histogramSamples(name, bounds, each));
+  }
 }

@@ -1,5 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
 import { getOrInsert } from '../base/maps.ts';
+import { runInSlices, type Steps } from '../base/steps.ts';
 import { CLIENT_LAST_SEEN } from '../metrics/metrics.ts';
 import type { MetricValues } from './merged-metrics.ts';
 import type { CodeCount, Latency, Point } from './view.ts';
@@ -97,10 +98,13 @@ const READ = {
   lastSeen: CLIENT_LAST_SEEN,
 } as const;
 
-/** Sums the metrics by deployment and by client. */
+/** Sums the metrics by deployment and by client; requests are served meanwhile. */
 export async function readTotals(read: ReadMetrics, at: number): Promise<Totals> {
-  const metrics = await read(Object.values(READ));
-  const valuesOf = (metric: keyof typeof READ) => metrics.get(READ[metric]) ?? [];
+  return runInSlices(totalsOf(await read(Object.values(READ)), at));
+}
+
+function* totalsOf(metrics: MetricValues, at: number): Steps<Totals> {
+  const valuesOf = (metric: keyof typeof READ) => metrics.get(READ[metric])?.values ?? [];
   const deployments = new Map<string, DeploymentTotals>();
   const clients = new Map<string, ClientTotals>();
   const flows = new Map<string, FlowTotals>();
@@ -111,6 +115,7 @@ export async function readTotals(read: ReadMetrics, at: number): Promise<Totals>
     addRequests(of(deployment), text(status), text(code), value);
     addClient(ofClient(client), text(status), text(code), value);
     addFlow(flows, text(client), text(deployment), isRefusal(text(status), text(code)), value);
+    yield;
   }
   for (const { labels, value } of valuesOf('lastSeen')) ofClient(labels['client']).lastSeen = value * 1000;
   for (const { labels, value } of valuesOf('challenges')) {
@@ -125,11 +130,15 @@ export async function readTotals(read: ReadMetrics, at: number): Promise<Totals>
     add(of(labels['deployment']).outcomes, text(labels['outcome']), value);
   }
   for (const { labels, value } of valuesOf('inFlight')) of(labels['deployment']).inFlight += value;
-  for (const { labels, sharedLabels, value, metricName } of valuesOf('durations')) {
-    if (metricName?.endsWith('_bucket') !== true) continue;
-    const { le, deployment } = { ...labels, ...sharedLabels };
-    const bound = le === '+Inf' ? Number.POSITIVE_INFINITY : Number(le);
-    add(of(deployment).durations, bound, value);
+  const { bounds, series } = metrics.get(READ.durations)?.histogram ?? { bounds: [], series: [] };
+  for (const { labels, counts } of series) {
+    const { durations } = of(labels['deployment']);
+    let cumulative = 0;
+    for (const [bucket, count] of counts.entries()) {
+      cumulative += count;
+      add(durations, bounds[bucket] ?? Number.POSITIVE_INFINITY, cumulative);
+    }
+    yield;
   }
   return { at, deployments, clients, flows };
 }

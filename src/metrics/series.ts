@@ -121,28 +121,54 @@ export class HistogramSeries {
     this.#exemplars[bucket] = { labelSet, value, timestamp: Date.now() / 1000 };
   }
 
-  /** Returns the values of the series as prom-client represents them; none before the first observation. */
-  values<T extends string>(name: string, labels: Labels<T>) {
-    if (this.#count === 0) return [];
-    let cumulative = 0;
-    const buckets = this.#counts.map((count, bucket) => {
-      cumulative += count;
-      const le = this.#bounds[bucket] ?? '+Inf';
-      const exemplar = this.#exemplars?.[bucket];
-      return {
-        metricName: `${name}_bucket`,
-        labels: { le },
-        sharedLabels: labels,
-        value: cumulative,
-        exemplar,
-      };
-    });
-    return [
-      ...buckets,
-      { metricName: `${name}_sum`, labels: {}, sharedLabels: labels, value: this.#sum },
-      { metricName: `${name}_count`, labels: {}, sharedLabels: labels, value: this.#count },
-    ];
+  /** Returns what it has at this moment; undefined before the first observation. */
+  values(labels: Labels<string>): HistogramValues | undefined {
+    if (this.#count === 0) return undefined;
+    const exemplars = this.#exemplars;
+    return {
+      labels,
+      counts: [...this.#counts],
+      sum: this.#sum,
+      ...(exemplars && { exemplars: Array.from(this.#counts, (_, bucket) => exemplars[bucket] ?? null) }),
+    };
   }
+}
+
+/**
+ * One series of a histogram at one moment: one object and not one for each bucket, since it is copied, merged and sent to
+ * another process, and thousands of deployments have 100,000 buckets.
+ */
+export interface HistogramValues {
+  readonly labels: Labels<string>;
+  /** Observations by bucket, not cumulative; the last bucket has no bound. */
+  readonly counts: readonly number[];
+  readonly sum: number;
+  /** By bucket; null: it has none. Undefined: none has one. */
+  readonly exemplars?: readonly (Exemplar | null)[];
+}
+
+/** A histogram at one moment. */
+export interface HistogramSnapshot {
+  /** Upper bounds of the buckets, ascending. */
+  readonly bounds: readonly number[];
+  readonly series: readonly HistogramValues[];
+}
+
+/** Returns a series as prom-client represents its values. */
+export function histogramSamples(name: string, bounds: readonly number[], values: HistogramValues) {
+  const { labels: sharedLabels, counts, sum, exemplars } = values;
+  let cumulative = 0;
+  const buckets = counts.map((count, bucket) => {
+    cumulative += count;
+    const le = bounds[bucket] ?? '+Inf';
+    const exemplar = exemplars?.[bucket] ?? undefined;
+    return { metricName: `${name}_bucket`, labels: { le }, sharedLabels, value: cumulative, exemplar };
+  });
+  return [
+    ...buckets,
+    { metricName: `${name}_sum`, labels: {}, sharedLabels, value: sum },
+    { metricName: `${name}_count`, labels: {}, sharedLabels, value: cumulative },
+  ];
 }
 
 function exemplarLabels(trace_id: string, request_id: string): Exemplar['labelSet'] {
@@ -170,10 +196,17 @@ export class SeriesHistogram<T extends string> extends Histogram<T> {
     return series;
   }
 
+  /** Returns what it has at this moment. */
+  snapshot(): HistogramSnapshot {
+    const series = this.#series.flatMap(([labels, each]) => each.values(labels) ?? []);
+    return { bounds: this.#configuration.buckets, series };
+  }
+
   /** Replaces a method of prom-client from which it makes both its text and the result of `get`. */
   async getForPromString() {
     const { name, help } = this.#configuration;
-    const values = this.#series.flatMap(([labels, series]) => series.values(name, labels));
+    const { bounds, series } = this.snapshot();
+    const values = series.flatMap((each) => histogramSamples(name, bounds, each));
     return { name, help, type: 'histogram', aggregator: 'sum', values };
   }
 }

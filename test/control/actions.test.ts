@@ -106,6 +106,39 @@ describe('an action', () => {
 });
 
 describe('a confirmation', () => {
+  test('takes its room before the action is planned, so that plans under way are bounded, too', async () => {
+    const { actions } = notedActions();
+    const planned = Promise.withResolvers<void>();
+    let plans = 0;
+    const plan: GatewayActions['plan'] = async (request) => {
+      plans += 1;
+      await planned.promise;
+      return { request, effects: [] };
+    };
+    const { origin } = await start({ actions: { ...actions, plan } });
+    const headers = ofPage(origin, await signIn(origin, TOKEN));
+    const begin = () => post(`${origin}/api/actions`, reload, headers);
+    const first = Array.from({ length: 8 }, begin);
+    await until(() => plans === 8);
+    expect(await begin()).toMatchObject({ status: 429, json: { code: 'confirmations-pending' } });
+    planned.resolve();
+    for (const { status } of await Promise.all(first)) expect(status).toBe(200);
+    expect(plans).toBe(8);
+  });
+
+  test('leaves its room when the action cannot be planned', async () => {
+    const { actions } = notedActions();
+    const { origin } = await start({
+      actions: { ...actions, plan: () => Promise.reject(new ControlError('target-unknown')) },
+    });
+    const headers = ofPage(origin, await signIn(origin, TOKEN));
+    for (let count = 0; count < 10; count += 1) {
+      expect(await post(`${origin}/api/actions`, reload, headers)).toMatchObject({
+        json: { code: 'target-unknown' },
+      });
+    }
+  });
+
   test('serves once', async () => {
     const { origin, done } = await start();
     const { json } = await post(`${origin}/api/actions`, reload, OF_PROGRAM);

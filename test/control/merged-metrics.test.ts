@@ -4,9 +4,11 @@ import { Registry } from 'prom-client';
 import {
   MergedMetrics,
   type MetricsFormat,
+  piecesOf,
   type RegistrySnapshot,
   takeSnapshot,
 } from '../../src/control/merged-metrics.ts';
+import { readTotals } from '../../src/control/totals.ts';
 import { Metrics } from '../../src/metrics/metrics.ts';
 
 const BUILD = { version: 'test', node: 'v0' };
@@ -32,7 +34,8 @@ async function textOf(merged: MergedMetrics, format: MetricsFormat): Promise<str
 /** The merged values of a metric by its labels, joined with commas. */
 async function valuesOf(merged: MergedMetrics, name: string): Promise<Record<string, number>> {
   const full = `digest_gateway_${name}`;
-  const values = (await merged.values([full])).get(full) ?? [];
+  const metric = (await merged.values([full])).get(full);
+  const values = metric === undefined ? [] : [...piecesOf(metric)].flat();
   const parts = values.map(({ labels, sharedLabels, value }) => ({
     parts: { ...labels, ...sharedLabels },
     value,
@@ -157,6 +160,32 @@ test('requests are served while the text of thousands of deployments is made', a
 });
 
 describe('with workers', () => {
+  test('requests are served while the values of thousands of deployments become one, and are summed', async () => {
+    const metrics = newMetrics();
+    for (let at = 0; at < 4_000; at += 1) {
+      const operation = metrics.deployment(`d${at}`).operation('read');
+      operation.duration.observe(0.2);
+      operation.requests('c', 200, '').inc();
+    }
+    const snapshot = await takeSnapshot(metrics.registry);
+    const merged = new MergedMetrics(newMetrics().registry);
+    for (let worker = 1; worker <= 8; worker += 1) merged.set(worker, snapshot);
+    let turns = 0;
+    let next = setImmediate(function turn() {
+      turns += 1;
+      next = setImmediate(turn);
+    });
+    const values = await merged.values(['digest_gateway_request_duration_seconds']);
+    expect(turns).toBeGreaterThan(0);
+    turns = 0;
+    const totals = await readTotals((names) => merged.values(names), 0);
+    clearImmediate(next);
+    expect(turns).toBeGreaterThan(0);
+    expect(totals.deployments.get('d7')?.durations.get(0.25)).toBe(8);
+    const histogram = values.get('digest_gateway_request_duration_seconds')?.histogram;
+    expect(histogram?.series).toHaveLength(4_000);
+  });
+
   test('gauges become one value by their rule', async () => {
     const [primary, a, b] = [newMetrics(), newMetrics(), newMetrics()];
     const merged = new MergedMetrics(primary.registry);
@@ -395,7 +424,9 @@ class Processes {
 
 async function countsOf(merged: MergedMetrics): Promise<Map<string, number>> {
   const metrics = await merged.values(CHANGED);
-  const samples = [...metrics].flatMap(([name, values]) => values.map((sample) => ({ name, ...sample })));
+  const samples = [...metrics].flatMap(([name, metric]) =>
+    [...piecesOf(metric)].flat().map((sample) => ({ name, ...sample })),
+  );
   return new Map(samples.map(({ value, exemplar: _, ...series }) => [JSON.stringify(series), value]));
 }
 
