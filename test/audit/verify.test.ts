@@ -149,13 +149,13 @@ describe('finds by segment and line', () => {
     expect((await found())[0]).toMatchObject({ segment, line: 4, kind: 'line-invalid' });
   });
 
-  test.each([['a head', '{"checkpoint":"of nobody"}'], ['any text', 'rm -e: who reads this?']])(
-    'lines at the end of a closed segment that are no record: %s',
-    async (_title, line) => {
-      const segment = await rewrite(1, (lines) => [...lines, line, line]);
-      expect(await found()).toMatchObject([{ segment, line: 7, kind: 'lines-unsealed' }]);
-    },
-  );
+  test.each([
+    ['a head', '{"checkpoint":"of nobody"}'],
+    ['any text', 'rm -e: who reads this?'],
+  ])('lines at the end of a closed segment that are no record: %s', async (_title, line) => {
+    const segment = await rewrite(1, (lines) => [...lines, line, line]);
+    expect(await found()).toMatchObject([{ segment, line: 7, kind: 'lines-unsealed' }]);
+  });
 
   test.each([
     ['', {}],
@@ -167,7 +167,10 @@ describe('finds by segment and line', () => {
     await recordAccess(audit);
     await audit.close('stop');
     expect(await check(place)).toMatchObject({ alterations: [], records: 2 });
-    const name = (await readdir(join(place, REPLICA))).filter((each) => each.endsWith('.jsonl')).sort().at(-1);
+    const name = (await readdir(join(place, REPLICA)))
+      .filter((each) => each.endsWith('.jsonl'))
+      .sort()
+      .at(-1);
     const record = '{"seq":3,"time":"2026-01-01T00:00:00.000Z","kind":"access","requestId":"q3"}\n';
     await appendFile(join(place, REPLICA, name ?? ''), record);
     expect((await check(place)).alterations).toMatchObject([
