@@ -377,12 +377,17 @@ export async function walkSegment(
   }
 }
 
-/** The header of a segment, if a seal of the key covers it. One that cannot be read has no header to trust. */
+/** The header of a segment, if its first seal is one of the key. One that cannot be read has no header to trust. */
 export async function sealedHeader(
   archive: Archive,
   segment: Pick<Segment, 'name' | 'first'>,
 ): Promise<SegmentHeader | undefined> {
-  const { walk, failure } = await walkSegment(archive, segment, (_, { seals }) => seals > 0);
+  let header: SegmentHeader | undefined;
+  // A later seal can be right although the header was changed: each is made from the seal before it as that stands.
+  const { failure } = await walkSegment(archive, segment, (batch) => {
+    if (batch.trust === 'sealed') header = batch.header;
+    return true;
+  });
   if (failure !== undefined) reportDefect(failure);
-  return walk.seals > 0 ? walk.header : undefined;
+  return header;
 }
