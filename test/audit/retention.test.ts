@@ -41,3 +41,13 @@ test('a header that was changed does not make older segments old enough to be re
   const { alterations, records } = await verify({ directory, keys, heads: [], onBytes: () => undefined });
   expect([alterations, records]).toEqual([[], 3]);
 });
+
+test('a file behind the newest segment does not let it be compressed while it is written', async () => {
+  const directory = await folder();
+  const { audit } = await openTestAudit(directory, { segment: { size: 1, age: DAY_MS, keep: DAY_MS } });
+  await writeFile(join(directory, REPLICA, '000000000100.jsonl'), '');
+  await recordAccess(audit);
+  await audit.close();
+  const names = await readdir(join(directory, REPLICA));
+  expect(names).toEqual(expect.arrayContaining(['000000000001.jsonl.zst', '000000000002.jsonl']));
+});

@@ -4,7 +4,7 @@ import { z } from 'zod';
 import { reportDefect } from '../../base/expected-errors.ts';
 import type { AuditKeys } from '../keys.ts';
 import { headOf, linesOf } from '../line.ts';
-import { indexName, type Segment, segmentsIn } from './segment.ts';
+import { indexName, type Segment } from './segment.ts';
 import { readBlocks } from './segment-reader.ts';
 import { SignedFile } from './signed-file.ts';
 
@@ -46,14 +46,6 @@ export async function timeRangeOf(
   // If it cannot be written, the next search reads the segment again.
   await file.write({ segment: name, size, mtimeMs, ...range }).catch(reportDefect);
   return range;
-}
-
-/**
- * Writes the index of every closed segment that has none.
- * @throws Error if a segment cannot be read
- */
-export async function indexClosed(folder: string, keys: AuditKeys): Promise<void> {
-  for (const segment of (await segmentsIn(folder)).slice(0, -1)) await timeRangeOf(folder, segment, keys);
 }
 
 /** Reads all records, since a clock may have been set back. */

@@ -2,6 +2,8 @@ import { lstat, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { ignoreAbsent } from '../../base/expected-errors.ts';
 import { NEWLINE } from '../line.ts';
+import type { Archive } from '../segments/chain-walk.ts';
+import { begunSegments } from '../segments/closed-segments.ts';
 import {
   cosignedName,
   isSetAside,
@@ -36,9 +38,7 @@ export interface ClosedSegment {
   readonly records: number;
 }
 
-interface SegmentSourceOptions {
-  readonly folder: string;
-  readonly replica: string;
+interface SegmentSourceOptions extends Archive {
   /** Undefined: everything is to be sent. */
   readonly start: FoundPosition | undefined;
   readonly events: SourceEvents;
@@ -59,7 +59,7 @@ export class SegmentSource implements Source<ClosedSegment> {
 
   async next(isLast = false): Promise<Unit<ClosedSegment> | undefined> {
     const { folder } = this.#options;
-    const segments = await segmentsIn(folder);
+    const segments = await begunSegments(this.#options);
     const at = await this.#indexOfNext(segments);
     const [segment, next] = [segments[at], segments[at + 1]];
     const sent = segments.slice(Math.max(0, at - GROWING_SEGMENTS), at);
