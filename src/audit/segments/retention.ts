@@ -113,7 +113,7 @@ export class Retention {
       if (due === undefined || !(due.recorded || (await this.#announce(due.retired)))) break;
       await remove(folder, due.retired);
     }
-    for (const segment of await closedSegments(this.#options)) await timeRangeOf(folder, segment, keys);
+    for (const segment of await closedSegments(this.#options)) await timeRangeOf(folder, segment, [keys]);
   }
 
   #hold(days: number | undefined): void {
