@@ -64,8 +64,7 @@ export function connector(options: ConnectorOptions, deps: ConnectorDeps): Conne
     autoSelectFamilyAttemptTimeout: Math.ceil(timeout / ATTEMPTS_IN_TIME),
     ...leavingFrom(localAddress),
   };
-  const open: (opts: Opening) => Socket =
-    protocol === 'https:' ? tlsOpener(tls, host, deps.clock) : openTcp;
+  const open: (opts: Opening) => Socket = protocol === 'https:' ? tlsOpener(tls, host, deps.clock) : openTcp;
   const connected = async (opts: Opening, limit: number): Promise<Socket> =>
     established(open(opts), protocol === 'https:', limit);
   const identified = async (opening: Promise<Socket>): Promise<Socket> => {
