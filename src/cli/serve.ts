@@ -37,7 +37,7 @@ async function serve(io: Io, { config, watch }: ServeOptions): Promise<void> {
   const setup = await source.readAtStart();
   // A start that failed ends the process, whatever it left open.
   const failed = (error: unknown): never => {
-    endWithin(setup.config.drain.timeout);
+    endWithin(io, setup.config.drain.timeout);
     throw error;
   };
   const gateway = await gatewayProcess(io, setup, { source, watchFile: watch }).catch(failed);
@@ -65,18 +65,23 @@ async function serve(io: Io, { config, watch }: ServeOptions): Promise<void> {
   await (signal === 'SIGINT' ? app.close() : app.drain());
   await stopTracing();
   log.info('stopped');
-  endWithin(END_MS, log);
+  endWithin(io, END_MS, log);
 }
 
+/** What ends with the process, or by itself; not a thread that a file keeps, of which Node.js may name nothing. */
+const ENDS = /^(?:TCP|TLS|UDP|PipeServer|Process|Timeout|GetAddrInfo)/;
+
 /** Ends this process after a time, in milliseconds, if something that was left open keeps it. */
-export function endWithin(ms: number, log?: Pick<Log, 'warn'>): void {
+export function endWithin({ exit }: Pick<Io, 'exit'>, ms: number, log?: Pick<Log, 'warn'>): void {
+  // The process of somebody else.
+  if (exit === undefined) return;
   setTimeout(() => {
-    // `process.exit` waits for every thread, also for one that a disk or a pipe keeps for good.
-    if (process.getActiveResourcesInfo().some((name) => name.startsWith('FSReq'))) {
-      log?.warn('a disk or a pipe does not respond; the process ends without waiting for it');
-      process.kill(process.pid, 'SIGKILL');
-    }
-    process.exit();
+    const open = process.getActiveResourcesInfo();
+    // It waits for every thread, also for one that a disk or a pipe keeps for good.
+    if (open.some((name) => ENDS.test(name)) && !open.some((name) => name.startsWith('FSReq')))
+      process.exit();
+    log?.warn('a disk or a pipe does not respond; the process ends without waiting for it');
+    process.kill(process.pid, 'SIGKILL');
   }, ms).unref();
 }
 

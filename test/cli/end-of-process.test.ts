@@ -10,10 +10,11 @@ function endOf(open: string, pipe = ''): [number | null, NodeJS.Signals | null, 
   const script = `
     import { open } from 'node:fs';
     import { createServer } from 'node:net';
+    import { Worker } from 'node:worker_threads';
     import { endWithin } from '${new URL('../../src/cli/serve.ts', import.meta.url)}';
     process.exitCode = 3;
     ${open}
-    endWithin(100, { warn: (msg) => process.stderr.write(msg) });
+    endWithin(process, 100, { warn: (msg) => process.stderr.write(msg) });
   `;
   const { status, signal, stderr } = spawnSync(
     process.execPath,
@@ -23,15 +24,24 @@ function endOf(open: string, pipe = ''): [number | null, NodeJS.Signals | null, 
   return [status, signal, stderr.toString()];
 }
 
-test('a gateway that stopped ends though a pipe without a writer keeps one of its threads', async () => {
-  const pipe = join(await folder(), 'pipe');
-  execFileSync('mkfifo', [pipe]);
-  expect(endOf("open(process.argv.at(-1), 'r', () => undefined);", pipe)).toEqual([
-    null,
-    'SIGKILL',
-    'a disk or a pipe does not respond; the process ends without waiting for it',
-  ]);
-});
+test.each([
+  ['', "open(process.argv.at(-1), 'r', () => undefined);"],
+  [
+    ', of a thread that reads the configuration',
+    'new Worker(new URL(\'data:text/javascript,import { readFile } from "node:fs"; readFile(process.argv.at(-1), () => undefined)\'), { argv: [process.argv.at(-1)] });',
+  ],
+])(
+  'a gateway that stopped ends though a pipe without a writer keeps one of its threads%s',
+  async (_of, left) => {
+    const pipe = join(await folder(), 'pipe');
+    execFileSync('mkfifo', [pipe]);
+    expect(endOf(left, pipe)).toEqual([
+      null,
+      'SIGKILL',
+      'a disk or a pipe does not respond; the process ends without waiting for it',
+    ]);
+  },
+);
 
 test('one that has left something else open ends with its status', () => {
   expect(endOf('createServer().listen(0);')).toEqual([3, null, '']);
