@@ -97,7 +97,12 @@ export function connectCommands(options: RedisOptions, scripts: Scripts): Comman
       clusterRetryStrategy: pause,
       slotsRefreshTimeout: SILENCE_MS,
       scripts,
-    }).on('+node', (node: Redis) => guarded(node));
+    }).on('+node', (node: Redis) => {
+      guarded(node);
+      // Each is asked for the slots on a connection of its own.
+      const duplicate = node.duplicate.bind(node);
+      node.duplicate = (override) => guarded(duplicate(override));
+    });
   }
   const retries = { retryStrategy: pause, sentinelRetryStrategy: pause };
   return guarded(new Redis({ ...client, ...serverOptions(options, servers), ...retries, scripts }));
