@@ -20,24 +20,27 @@ function slots(ranges: readonly Range[]): string {
   return `*${ranges.length}\r\n${lines.join('')}`;
 }
 
+const COMMAND = /\*\d+\r\n\$\d+\r\n(\w+)\r\n(?:\$\d+\r\n(\w+))?/g;
+
+/** The commands in these bytes, each with the word after it. */
+function commandsIn(bytes: Buffer): string[] {
+  return Array.from(bytes.toString().matchAll(COMMAND), ([, name, word]) => `${name} ${word}`.toLowerCase());
+}
+
 /** A client of a Cluster whose one node says this of its slots, `own` being its port; it does so once at least. */
 async function clientOf(rangesOf: (own: number) => readonly Range[]): Promise<RedisClient> {
   let asked = 0;
-  const answer = (socket: Socket): void => {
-    socket.on('error', () => undefined);
-    socket.on('data', (bytes) => {
-      for (const [, name, word] of bytes
-        .toString()
-        .matchAll(/\*\d+\r\n\$\d+\r\n(\w+)\r\n(?:\$\d+\r\n(\w+))?/g)) {
-        const command = `${name} ${word}`.toLowerCase();
-        if (command === 'cluster slots') asked += 1;
-        if (command === 'cluster slots') socket.write(slots(rangesOf(server.port)));
-        else if (command === 'cluster info') socket.write('$16\r\ncluster_state:ok\r\n');
-        else socket.write('+OK\r\n');
-      }
-    });
+  const replyTo = (command: string): string => {
+    if (command === 'cluster info') return '$16\r\ncluster_state:ok\r\n';
+    if (command !== 'cluster slots') return '+OK\r\n';
+    asked += 1;
+    return slots(rangesOf(server.port));
   };
-  const server = await listenOnLoopback(createServer(answer));
+  const serve = (socket: Socket): void => {
+    socket.on('error', () => undefined);
+    socket.on('data', (bytes) => socket.write(commandsIn(bytes).map(replyTo).join('')));
+  };
+  const server = await listenOnLoopback(createServer(serve));
   closing.push(() => server.close());
   const client = new RedisClient(
     redisOptions({ kind: 'cluster', nodes: [{ host: '127.0.0.1', port: server.port }] }),
