@@ -38,7 +38,7 @@ async function clientOf(rangesOf: (own: number) => readonly Range[]): Promise<Re
   };
   const serve = (socket: Socket): void => {
     socket.on('error', () => undefined);
-    socket.on('data', (bytes) => socket.write(commandsIn(bytes).map(replyTo).join('')));
+    socket.on('data', (bytes: Buffer) => socket.write(commandsIn(bytes).map(replyTo).join('')));
   };
   const server = await listenOnLoopback(createServer(serve));
   closing.push(() => server.close());
