@@ -16,6 +16,10 @@ export class CredentialHealth {
   inDoubt = false;
   /** True if the upstream refuses it, as far as is known. */
   refused = false;
+  /** True if the upstream responded with what says nothing, as to a lock-out, after it had refused it last. */
+  isHeld = false;
+  /** True if it was refused and not accepted since, whatever was reset. */
+  #wasRefused = false;
   #sent = 0;
   #lastAccepted = 0;
   #lastRefused = 0;
@@ -40,7 +44,14 @@ export class CredentialHealth {
     if (attempt < this.#lastRefused) return false;
     this.#lastAccepted = Math.max(this.#lastAccepted, attempt);
     this.refused = false;
+    this.isHeld = false;
+    this.#wasRefused = false;
     return true;
+  }
+
+  /** The upstream responded with one of `SAYS_NOTHING`: a version that it refused before is no better known now. */
+  noteNothing(): void {
+    this.isHeld = this.#wasRefused;
   }
 
   /**
@@ -52,6 +63,7 @@ export class CredentialHealth {
     const news = !this.refused;
     this.#lastRefused = attempt;
     this.refused = true;
+    this.#wasRefused = true;
     return news;
   }
 
@@ -63,6 +75,7 @@ export class CredentialHealth {
   /** Makes it unknown, so that one request tries it again. */
   reset(): void {
     this.refused = false;
+    this.isHeld = false;
     this.#lastAccepted = 0;
     this.#resetAfter = this.#sent;
   }
