@@ -220,7 +220,8 @@ export class UpstreamCredential {
     const { request } = call;
     this.#deps.refusedTargets.accepted(request);
     if (!version.health.accepted) {
-      this.#waiting.endTest(call, version.health.isHeld ? 'check' : 'proceed');
+      // What was refused before is tested by one request at a time.
+      this.#waiting.endTest(call, version.health.wasRefused ? 'check' : 'proceed');
       return response;
     }
     // Nearly always nobody waits, and each request comes here.

@@ -1,4 +1,7 @@
 import { expect, test } from '@jest/globals';
+import { monotonicClock } from '../../src/base/clock.ts';
+import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
+import { until } from '../support/until.ts';
 import { type UpstreamScene, useUpstreams } from './upstream-scene.ts';
 
 const { listen, open } = useUpstreams();
@@ -21,7 +24,9 @@ async function upstream(statusOf: (attempt: number) => number) {
     if (status === 401) res.setHeader('www-authenticate', `Digest realm="r", nonce="n${issued}", qop="auth"`);
     res.writeHead(status).end();
   });
-  return { seen, scene: open({ origins: [origin], connections: CLIENTS, attemptsWhenRefused: 2 }) };
+  const options = { origins: [origin], connections: CLIENTS, attemptsWhenRefused: 2 };
+  const store = new MemoryChallengeStore(monotonicClock);
+  return { seen, scene: open(options, { store }), other: open(options, { store }) };
 }
 
 /** Requests of many clients at once, again and again for this long; resolves to the last outcomes. */
@@ -43,8 +48,8 @@ test.each([403, 429, 503])(
     let now: (attempt: number) => number = (attempt) => (attempt > 3 ? locked : 401);
     const { seen, scene } = await upstream((attempt) => now(attempt));
     await crowds(scene, 300_000);
-    // In five minutes two a minute, and with each of them one of a client.
-    expect(seen.attempts).toBeLessThanOrEqual(22);
+    // In five minutes two a minute, each in two forms, and with each of them two of clients.
+    expect(seen.attempts).toBeLessThanOrEqual(42);
     now = () => 200;
     await crowds(scene, 60_000);
     expect(await crowds(scene, STEP_MS)).toEqual(Array(CLIENTS).fill(200));
@@ -62,4 +67,21 @@ test('a password that was refused long ago, and accepted since, is not held for 
   statuses = [401, 401, 503, 503, 429];
   expect(await scene.send()).toBe('upstream-protocol');
   expect(await crowds(scene, STEP_MS)).toEqual(Array(CLIENTS).fill(429));
+});
+
+test('a process that met a lock-out learns from another one that it has ended', async () => {
+  let status = 401;
+  const { scene, other } = await upstream(() => status);
+  for (const each of [scene, other]) expect(await each.send()).toBe('upstream-credential-refused');
+  status = 429;
+  scene.clock.ahead += 60_000;
+  const outcomes = [await scene.send(), await scene.send(), await scene.send()];
+  expect(outcomes).toEqual([429, 429, 'upstream-credential-refused']);
+  status = 200;
+  other.clock.ahead += 60_000;
+  expect(await other.send()).toBe(200);
+  // No attempt of its own becomes due.
+  const now = scene.clock.now();
+  scene.clock.now = () => now;
+  await until(async () => (await scene.send()) === 200);
 });
