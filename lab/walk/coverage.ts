@@ -14,8 +14,6 @@ export interface EnteredFunction {
 }
 
 const SOURCES = `file://${repository}/src/`;
-/** The upstream runs in this process, too. */
-const UPSTREAM = `${SOURCES}simulator/`;
 
 /** V8's precise coverage: which functions of the gateway are entered between `begin` and `end`. */
 export class Coverage implements Observer {
@@ -47,7 +45,7 @@ export function placeOf({ file, start }: EnteredFunction): string {
 }
 
 function enteredIn({ scriptId, url, functions }: Profiler.ScriptCoverage): EnteredFunction[] {
-  if (!url.startsWith(SOURCES) || url.startsWith(UPSTREAM)) return [];
+  if (!url.startsWith(SOURCES)) return [];
   const text = readFileSync(new URL(url), 'utf8');
   const locate = (offset: number): Debugger.Location => {
     const lines = text.slice(0, offset).split('\n');

@@ -10,10 +10,10 @@ import { send, type Walk, walks } from './walks.ts';
  * gateway can be; with a name of `walks.ts`, also each function in the order in which they are entered first; with
  * `--write`, the table in CONTRIBUTING.md follows.
  *
- * The program runs in this process without audit log and Redis, between a client and the simulator over TLS. Counted are
- * the functions of `src/` (not of `src/simulator/`) that V8's precise coverage sees entered from the request to the end
- * of its response, and of what it began. Asynchronous frames are those of them that are declared `async`, each
- * once. Exchanges are the requests that the simulator got.
+ * The program runs in this thread without audit log and Redis, between a client and the simulator over TLS, which has a
+ * thread of its own. Counted are the functions of `src/` that V8's precise coverage sees entered from the request to the
+ * end of its response, and of what it began. Asynchronous frames are those of them that are declared `async`, each once.
+ * Exchanges are the requests that the simulator got.
  */
 
 interface Measured {

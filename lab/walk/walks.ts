@@ -1,14 +1,12 @@
 import { mock } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import type { Clock } from '../../src/base/clock.ts';
-import { defaultSettings } from '../../src/simulator/settings.ts';
-import type { Simulator } from '../../src/simulator/simulator.ts';
 import { credentialSet, type RunningGateway, startGateway } from '../../test/support/gateway.ts';
-import { authors, startSimulator } from '../../test/support/simulator.ts';
+import { authors } from '../../test/support/simulator.ts';
 import { until } from '../../test/support/until.ts';
+import { NAME, WalkUpstream } from './upstream.ts';
 
-/** The deployment, and its credential. */
-const NAME = 'submissions';
+/** Passwords of its credential. */
 const OLD = 'demo-api-key';
 const NEW = 'another-api-key';
 /** Turns of the event loop in which what remains of a request is done. */
@@ -18,7 +16,7 @@ const TURNS = 20;
 const STOPPED: Clock = { now: () => 0 };
 
 interface Scene {
-  readonly simulator: Simulator<typeof NAME>;
+  readonly upstream: WalkUpstream;
   readonly gateway: RunningGateway;
 }
 
@@ -27,8 +25,8 @@ export interface Walk {
   readonly name: string;
   /** The state. */
   readonly title: string;
-  /** Brings a new scene there; resolves to what happens immediately before the request. */
-  prepare(scene: Scene): Promise<() => void>;
+  /** Brings a new scene there; resolves to what happens immediately before the request, if anything does. */
+  prepare(scene: Scene): Promise<(() => void) | undefined>;
   /** True when what the request began is over; left out: with its response. */
   isOver?(scene: Scene): boolean;
 }
@@ -37,15 +35,12 @@ export const walks: readonly Walk[] = [
   {
     name: 'cached',
     title: 'a cached nonce',
-    prepare: async (scene) => {
-      await serve(scene);
-      return () => {};
-    },
+    prepare: serve,
   },
   {
     name: 'cold',
     title: 'no nonce and no connection (cold)',
-    prepare: async () => () => {},
+    prepare: async () => undefined,
   },
   {
     name: 'stale',
@@ -53,7 +48,8 @@ export const walks: readonly Walk[] = [
     prepare: async (scene) => {
       await serve(scene);
       // The nonce has been used twice.
-      return () => scene.simulator.set(NAME, { maxNonceUses: 2 });
+      await scene.upstream.change({ maxNonceUses: 2 });
+      return undefined;
     },
   },
   {
@@ -78,7 +74,8 @@ export const walks: readonly Walk[] = [
       });
       // A connection that the trial opened is ready by then.
       await serve(scene);
-      return () => scene.simulator.set(NAME, { accounts: [account(NEW)] });
+      await scene.upstream.change({ accounts: [account(NEW)] });
+      return undefined;
     },
     isOver: (scene) => isLogged(scene, 'promoted'),
   },
@@ -94,28 +91,27 @@ export interface Observer {
 export async function send(walk: Walk, observer: Observer): Promise<number> {
   // What comes at a time of its own is not part of a walk, and a slow machine has more of it.
   mock.timers.enable({ apis: ['setInterval'] });
-  const { submissions } = defaultSettings().deployments;
-  const simulator = await startSimulator({ deployments: { submissions } });
-  const { origin } = simulator.deployments.submissions;
+  const upstream = await WalkUpstream.start();
+  const { origin, ca } = upstream;
   // A health check, at a time of its own, is not part of a walk.
   const settings = { health: { interval: 'off' } };
-  const deployment = { origin, ca: simulator.ca, settings };
+  const deployment = { origin, ca, settings };
   const gateway = await startGateway({ [NAME]: deployment }, {}, { clock: STOPPED });
-  const scene = { simulator, gateway };
+  const scene = { upstream, gateway };
   try {
     const start = await walk.prepare(scene);
     await rest();
-    const before = simulator.counts(NAME).requests;
+    const before = await upstream.requests();
     await observer.begin();
-    start();
+    start?.();
     await get(scene);
     await until(() => walk.isOver?.(scene) ?? true);
     await rest();
     observer.end();
-    return simulator.counts(NAME).requests - before;
+    return (await upstream.requests()) - before;
   } finally {
     await gateway.close();
-    await simulator.close();
+    await upstream.close();
     mock.timers.reset();
   }
 }
@@ -128,7 +124,7 @@ async function get({ gateway }: Scene): Promise<void> {
 }
 
 /** Two requests: the second uses what the first has left. */
-async function serve(scene: Scene): Promise<void> {
+async function serve(scene: Scene): Promise<undefined> {
   await get(scene);
   await get(scene);
 }

@@ -1,8 +1,9 @@
-import { once } from 'node:events';
-import { pino } from 'pino';
+import { close, constants, open, write } from 'node:fs';
+import { setTimeout as delay } from 'node:timers/promises';
+import { promisify } from 'node:util';
 import { inTime } from '../base/clock.ts';
-import { messageOf } from '../base/error-code.ts';
-import { reportDefect } from '../base/expected-errors.ts';
+import { errorCode, messageOf } from '../base/error-code.ts';
+import { ignoreAbort, reportDefect } from '../base/expected-errors.ts';
 import { type Log, ownDescription } from '../base/log.ts';
 
 /** Most characters of a path or header field in a line. */
@@ -129,30 +130,42 @@ function hexBytes(character: string): string {
 /** Most bytes that wait for a slow disk or reader; later lines are lost. */
 const BACKLOG = 1024 * 1024;
 /** Time until a file that could not be opened is tried again, in milliseconds. */
-const RETRY_MS = 1_000;
+const OPEN_AGAIN_MS = 1_000;
+/** Time until a write that failed is tried again, in milliseconds. */
+const WRITE_AGAIN_MS = 100;
 /** Time between two messages about lost lines, in milliseconds. */
 const QUIET_MS = 10_000;
 /** Most time for the last lines when the writer is closed, in milliseconds. */
 const CLOSE_MS = 2_000;
+/** Time in which a writer that no longer waits for its reader ends, unless the disk does not respond, in milliseconds. */
+const STOP_MS = 100;
 
-type Stream = ReturnType<typeof pino.destination>;
+const { O_APPEND, O_CREAT, O_NONBLOCK, O_WRONLY } = constants;
+const openFile = promisify(open);
+const writeFile = promisify(write);
+const closeFile = promisify(close);
 
 /**
  * Appends lines to a file or to stdout without keeping the caller waiting. Lines that cannot be written are
- * lost; the log says how many, and why.
+ * lost; the log says how many, and why. Its operations follow each other, since each one that a disk does not end
+ * takes a thread from all other files.
  */
 class LineWriter {
   readonly #destination: string | 1;
   readonly #log: Log;
   readonly #onLost: () => void;
   /** Undefined while the file cannot be opened. */
-  #stream: Stream | undefined;
-  #retryAt = 0;
-  /** Lines since the file was opened; they are lost if that fails. */
-  #early = 0;
+  #fd: number | undefined;
+  #isStale = true;
+  #openAgainAt = 0;
+  /** Lines that are for the old file after a rotation. */
+  #earlier: string[] = [];
+  #lines: string[] = [];
+  #bytes = 0;
+  #work: Promise<void> | undefined;
+  readonly #stopped = new AbortController();
   #lost = 0;
   #reason = 'it takes lines more slowly than they come';
-  #isClosed = false;
   #tellTimer: NodeJS.Timeout | undefined;
   #toldAt = Number.NEGATIVE_INFINITY;
 
@@ -161,75 +174,108 @@ class LineWriter {
     this.#destination = destination;
     this.#log = log;
     this.#onLost = onLost;
-    this.#open();
+    this.#start();
   }
 
   /** Appends a line, which ends with a line break. */
   write(line: string): void {
-    if (this.#stream === undefined && performance.now() >= this.#retryAt) this.#open();
-    if (this.#stream === undefined) this.#lose();
-    else {
-      this.#early += 1;
-      this.#stream.write(line);
+    const size = Buffer.byteLength(line);
+    if (this.#bytes + size > BACKLOG || performance.now() < this.#openAgainAt) {
+      this.#lose(1);
+      return;
     }
+    this.#bytes += size;
+    this.#lines.push(line);
+    this.#start();
   }
 
   /** Opens the file by its name again, after a rotation. Earlier lines go to the old file. */
   reopen(): void {
     if (this.#destination === 1) return;
-    this.#stream?.end();
-    this.#open();
+    this.#earlier.push(...this.#lines.splice(0));
+    this.#isStale = true;
+    this.#openAgainAt = 0;
+    this.#start();
   }
 
   /** Writes the lines that wait, for two seconds at most. */
   async close(): Promise<void> {
-    const stream = this.#stream;
-    this.#stream = undefined;
-    this.#retryAt = Number.POSITIVE_INFINITY;
-    if (stream !== undefined) {
-      const closed = once(stream, 'close').catch(reportDefect);
-      stream.end();
-      await inTime(closed, CLOSE_MS);
-      this.#isClosed = true;
-      forget(stream);
-    }
+    await inTime(this.#work, CLOSE_MS);
+    this.#stopped.abort();
+    const closed = Promise.resolve(this.#work).then(() => this.#replace(undefined));
+    await inTime(closed, STOP_MS);
     clearTimeout(this.#tellTimer);
     if (this.#lost > 0) this.#tell();
   }
 
-  #open(): void {
-    // Others may not read addresses of clients.
-    const stream = pino.destination({
-      dest: this.#destination === 1 ? ownDescription(1) : this.#destination,
-      sync: false,
-      maxLength: BACKLOG,
-      mode: 0o640,
-      // Otherwise a pipe that nobody reads would keep the process from ending.
-      retryEAGAIN: () => !this.#isClosed,
-    });
-    let isOpen = false;
-    this.#early = 0;
-    stream.on('ready', () => {
-      isOpen = true;
-    });
-    stream.on('drop', () => this.#lose());
-    stream.on('error', (error: unknown) => {
-      this.#reason = messageOf(error);
-      if (!isOpen) forget(stream);
-      // The stream would throw at the next line.
-      if (!isOpen && this.#stream === stream) {
-        this.#stream = undefined;
-        this.#retryAt = performance.now() + RETRY_MS;
-        for (; this.#early > 0; this.#early -= 1) this.#lose();
-      }
-      this.#tellSoon();
-    });
-    this.#stream = stream;
+  #start(): void {
+    this.#work ??= this.#run();
   }
 
-  #lose(): void {
-    this.#lost += 1;
-    this.#onLost();
+  async #run(): Promise<void> {
+    try {
+      do {
+        await this.#append(this.#earlier.splice(0));
+        if (this.#isStale) await this.#open();
+        await this.#append(this.#lines.splice(0));
+      } while (this.#fd !== undefined && (this.#isStale || this.#lines.length > 0));
+    } finally {
+      this.#work = undefined;
+    }
+  }
+
+  async #open(): Promise<void> {
+    try {
+      this.#isStale = false;
+      // Opening a pipe without a reader would wait for one. Others may not read addresses of clients.
+      const flags = O_WRONLY | O_APPEND | O_CREAT | O_NONBLOCK;
+      const name = this.#destination;
+      await this.#replace(name === 1 ? ownDescription(1) : await openFile(name, flags, 0o640));
+    } catch (error) {
+      this.#isStale = true;
+      await this.#replace(undefined);
+      this.#openAgainAt = performance.now() + OPEN_AGAIN_MS;
+      this.#fail(error);
+    }
+  }
+
+  /** Appends to the open file from now on. */
+  async #replace(fd: number | undefined): Promise<void> {
+    const old = this.#fd;
+    this.#fd = fd;
+    if (old !== undefined && old !== 1) await closeFile(old).catch(reportDefect);
+  }
+
+  async #append(lines: readonly string[]): Promise<void> {
+    let rest = Buffer.from(lines.join(''));
+    while (rest.length > 0 && this.#fd !== undefined) {
+      try {
+        const { bytesWritten } = await writeFile(this.#fd, rest);
+        rest = rest.subarray(bytesWritten);
+        this.#bytes -= bytesWritten;
+      } catch (error) {
+        if (errorCode(error) !== 'EAGAIN') this.#fail(error);
+        const { signal } = this.#stopped;
+        if (this.#isStale || signal.aborted) break;
+        await delay(WRITE_AGAIN_MS, undefined, { signal }).catch(ignoreAbort);
+      }
+    }
+    if (rest.length > 0) this.#giveUp(rest.toString());
+  }
+
+  #fail(error: unknown): void {
+    this.#reason = messageOf(error);
+    this.#tellSoon();
+  }
+
+  #giveUp(text: string): void {
+    this.#bytes -= Buffer.byteLength(text);
+    this.#lose(text.split('\n').length - 1);
+  }
+
+  #lose(lines: number): void {
+    for (let line = 0; line < lines; line += 1) this.#onLost();
+    this.#lost += lines;
     this.#tellSoon();
   }
 
@@ -249,9 +295,4 @@ class LineWriter {
       `lines for ${where} cannot be written now; requests are served without them. Check log.access, its folder and the disk`,
     );
   }
-}
-
-/** Otherwise pino would flush it when the process ends, which throws. */
-function forget(stream: Stream): void {
-  stream.emit('close');
 }

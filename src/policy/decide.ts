@@ -154,7 +154,7 @@ function withoutSecondTarget(
     'bad-request',
     override
       ? 'The request has a header or a parameter that names another method or path, such as X-HTTP-Method-Override, X-Original-URL, Destination or _method, and a rule depends on both. Leave it out.'
-      : 'Servers could read the body as a form or as JSON and mix its fields with the parameters of the query, or read the query by the charset of Content-Type, and a rule depends on them. Send the parameters in the query, and the body with one Content-Type that is none of a form or of JSON, such as text/csv, its charset utf-8 or none; the operator of this gateway can allow another type: see restricted.bodyTypes in the configuration.',
+      : 'Servers could read the body as a form, as JSON or as XML and mix its fields with the parameters of the query, or read the query by the charset of Content-Type, and a rule depends on them. Send the parameters in the query, and the body with one Content-Type that is none of a form, of JSON or of XML, such as text/csv, its charset utf-8 or none; the operator of this gateway can allow another type: see restricted.bodyTypes in the configuration.',
   );
 }
 

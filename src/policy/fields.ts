@@ -116,17 +116,16 @@ function hasOtherCharset(type: string): boolean {
 
 /**
  * Content types that no server is known to read as a form. Many servers mix the fields of forms with the parameters of
- * the query; some read a body without a type, or of text/plain, as a form. Members of a JSON object count like fields:
- * Express 4 looks for a parameter in the parsed body before the query.
+ * the query; some read a body without a type, or of text/plain, as a form. Members of a JSON object and elements of XML
+ * count like fields: Express 4 and Slim 3 look for a parameter in the parsed body before the query.
  */
 const NO_FORMS: ReadonlySet<string> = new Set([
-  ...['application/ndjson', 'application/x-ndjson', 'application/jsonl'],
-  ...['application/xml', 'text/xml', 'text/csv', 'application/octet-stream', 'application/pdf'],
-  ...['application/zip', 'application/gzip', 'application/cbor', 'application/msgpack'],
+  ...['application/ndjson', 'application/x-ndjson', 'text/csv', 'application/octet-stream'],
+  ...['application/pdf', 'application/zip', 'application/gzip', 'application/cbor', 'application/msgpack'],
   ...['application/x-msgpack', 'application/protobuf', 'application/x-protobuf', 'application/sparql-query'],
 ]);
 const NO_FORM_KINDS: ReadonlySet<string> = new Set(['image', 'audio', 'video', 'font', 'model']);
-const NO_FORM_SUFFIXES = ['+xml', '+zip', '+cbor'];
+const NO_FORM_SUFFIXES = ['+zip', '+cbor'];
 /** RFC 9110 §8.3.1, in lower case. */
 const TYPE = /^([a-z\d!#$&^_.+-]+)\/([a-z\d!#$&^_.+-]+)$/;
 
@@ -148,10 +147,17 @@ function isNoForm(value: string | undefined, known: ReadonlySet<string>): boolea
   const type = (semicolon === -1 ? value : value.slice(0, semicolon)).trimEnd();
   const rest = value.slice(type.length);
   if (rest.includes(',') || FORM_WORDS.some((word) => rest.includes(word))) return false;
-  if (known.has(type)) return true;
-  if (FORM_WORDS.some((word) => type.includes(word))) return false;
+  if (known.has(type)) return isJson(type) || !isJson(rest);
+  if (isJson(value) || FORM_WORDS.some((word) => type.includes(word))) return false;
   const parts = TYPE.exec(type);
   if (parts === null) return false;
   const [, kind = '', subtype = ''] = parts;
-  return NO_FORM_KINDS.has(kind) || NO_FORM_SUFFIXES.some((suffix) => subtype.endsWith(suffix));
+  // Slim reads image/svg+xml by its suffix.
+  if (subtype.includes('+')) return NO_FORM_SUFFIXES.some((suffix) => subtype.endsWith(suffix));
+  return NO_FORM_KINDS.has(kind);
+}
+
+/** True if Laravel takes a body for JSON: it searches the whole value. */
+function isJson(text: string): boolean {
+  return text.includes('/json') || text.includes('+json');
 }

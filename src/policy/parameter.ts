@@ -54,8 +54,8 @@ export function itemsOf(name: string, value: string): string[] {
  * @throws GatewayError `parameter-invalid`
  */
 export function checkList(name: string, value: string, items?: string[]): void {
-  // A remaining escape could become a quote or comma in a server that decodes twice.
-  if (/%[\da-f]{2}/i.test(value)) throw parameterInvalid(name, 'is encoded twice: encode it once');
+  // A remaining escape, also as %u0027, could become a quote or comma in a server that decodes twice.
+  if (/%(?:u|[\da-f]{2})/i.test(value)) throw parameterInvalid(name, 'is encoded twice: encode it once');
   let start = 0;
   for (;;) {
     const end = value[start] === "'" ? value.indexOf("'", start + 1) : -1;

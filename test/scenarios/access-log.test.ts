@@ -1,10 +1,12 @@
 import { execFileSync, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { closeSync, constants, openSync } from 'node:fs';
-import { mkdir, readFile, rename, rm } from 'node:fs/promises';
+import { mkdir, open, readFile, rename, rm } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import { describe, expect, test } from '@jest/globals';
+import { createLog } from '../../src/base/log.ts';
+import { AccessLog, UNREADABLE } from '../../src/gateway/access-log.ts';
 import { useFolders } from '../support/audit-log.ts';
 import { closing } from '../support/closing.ts';
 import { setupFor } from '../support/gateway.ts';
@@ -113,6 +115,42 @@ describe('log.access', () => {
     await gateway.close();
     expect(await gateway.ended).toBe(0);
     expect(gateway.logged.filter(({ cause }) => cause !== undefined)).toEqual([]);
+  });
+
+  test('that is a pipe without a reader takes no thread, neither at the start nor by reloads', async () => {
+    const file = join(await folder(), 'access.log');
+    execFileSync('mkfifo', [file]);
+    const pair = await startScene({ settings, top: { log: { access: { file } } } });
+    for (let reload = 0; reload < 8; reload += 1)
+      await pair.gateway.app.reload(() => Promise.reject(new Error('refused')));
+    expect((await pair.get('/early')).status).toBe(404);
+    await until(async () => (await pair.gateway.metric('digest_gateway_access_log_lost_lines_total')) > 0);
+    // Another file is read, for which there has to be a thread.
+    await readFile(import.meta.filename);
+    const reader = await open(file, constants.O_RDONLY | constants.O_NONBLOCK);
+    await until(async () => {
+      await (await pair.get('/late')).text();
+      const { bytesRead, buffer } = await reader.read().catch(() => ({ bytesRead: 0, buffer: Buffer.of() }));
+      return buffer.toString('utf8', 0, bytesRead).includes('GET /late ');
+    });
+    await reader.close();
+  });
+
+  test('whose pipe nobody reads any more goes to the file that a rotation put in its place', async () => {
+    const file = join(await folder(), 'access.log');
+    execFileSync('mkfifo', [file]);
+    const reader = await open(file, constants.O_RDWR);
+    const log = new AccessLog(createLog({ write: () => true }), () => undefined);
+    log.configure({ file });
+    const entry = { ...UNREADABLE, address: '192.0.2.7', status: 400, userAgent: 'a'.repeat(1_000) };
+    for (let line = 0; line < 200; line += 1) log.add(entry);
+    await until(async () => (await reader.read({ length: 1 })).bytesRead === 1);
+    await rename(file, `${file}.1`);
+    log.reopen();
+    log.add({ ...entry, status: 401 });
+    expect((await lines(file, 1))[0]).toContain(' 401 ');
+    await log.close();
+    await reader.close();
   });
 
   test('tells how many lines were lost on a full disk, and keeps serving', async () => {

@@ -35,7 +35,7 @@ const LONGEST_WAIT_MS = 1_000;
 export function syslogFrame(
   { replica, segment, seq, time, kind, line }: PlacedRecord,
   { facility, enterprise }: Pick<SyslogOptions, 'facility' | 'enterprise'>,
-  host = hostname(),
+  host: string,
 ): Buffer {
   const place = `replica="${escaped(replica)}" segment="${escaped(segment)}" seq="${seq}"`;
   // Of a segment that another key sealed, only digests were checked.
@@ -58,13 +58,14 @@ function escaped(value: string): string {
  */
 export class SyslogDelivery implements Delivery<Shipment> {
   readonly #options: SyslogOptions;
+  readonly #hostname = hostname();
 
   constructor(options: SyslogOptions) {
     this.#options = options;
   }
 
   async deliver({ records }: Shipment, signal: AbortSignal): Promise<number> {
-    const frames = Buffer.concat(records.map((record) => syslogFrame(record, this.#options)));
+    const frames = Buffer.concat(records.map((record) => syslogFrame(record, this.#options, this.#hostname)));
     const { host, port } = this.#options;
     try {
       await sendAndClose(this.#connect(), this.#options.tls === undefined, frames, signal);
