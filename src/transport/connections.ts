@@ -28,7 +28,7 @@ const LONGEST_TICK = 500;
 const TICKS_PER_TIMEOUT = 20;
 /** How long another client waits, and a connection has waited for its slow client, before that one loses it (ms). */
 const PATIENCE = 1_000;
-/** A client beyond its share leaves one of so many connections to others, if some had one in the last so many ms. */
+/** A client leaves one of so many connections to others, if some had one in the last so many ms. */
 const LEFT_TO_OTHERS = { oneOf: 8, forMs: 600_000 };
 /** How many exchanges the average of `#meanHold` covers, for each connection, at least, and at most. */
 const AVERAGED = { perConnection: 2, least: 4, most: 64 };
@@ -63,7 +63,7 @@ export class Connections implements ConnectionOwner {
   readonly limit: number;
   /** Connections that a client may hold while others wait for one. */
   readonly #share: number;
-  /** Connections that a client which holds its share leaves to others. */
+  /** Connections that one client leaves to others. */
   readonly #reserve: number;
   /** The client that got a connection last, and when; the gateway itself is nobody's rival. */
   #lastClient = '';
@@ -179,9 +179,8 @@ export class Connections implements ConnectionOwner {
    */
   #availableTo(client: string, now: number): number {
     const othersAt = client === this.#lastClient ? this.#otherAt : this.#lastAt;
-    const isAlone = othersAt < now - LEFT_TO_OTHERS.forMs;
-    const isBounded = !isAlone && this.#waiting.heldBy(client) >= this.#share;
-    return this.#available - (isBounded ? this.#reserve : 0);
+    if (othersAt < now - LEFT_TO_OTHERS.forMs) return this.#available;
+    return Math.min(this.#available, this.limit - this.#reserve - this.#waiting.heldBy(client));
   }
 
   /** Notes since when an exchange waits, if it finds no connection that it can have. */

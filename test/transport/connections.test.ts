@@ -161,7 +161,7 @@ describe('requests that wait for a connection', () => {
   });
 });
 
-describe('a client that holds more than half of the connections', () => {
+describe('a client with more requests than there are connections', () => {
   /** The clients of the requests that came, in their order; nothing is sent to `hog`, and a response to others at once. */
   async function start(clock?: Clock) {
     const heads: string[] = [];
