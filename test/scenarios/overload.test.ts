@@ -100,7 +100,9 @@ describe('one client fills the queue:', () => {
     expect(seen.slice(before)).toContain('/other');
     becomeFast();
     expect((await other).status).toBe(200);
-    expect(new Set((await Promise.all([...hog, ...others])).map(({ status }) => status))).toEqual(new Set([200]));
+    expect(new Set((await Promise.all([...hog, ...others])).map(({ status }) => status))).toEqual(
+      new Set([200]),
+    );
   });
 
   test('its further requests get 503 overloaded, as many of another do not', async () => {
