@@ -140,6 +140,18 @@ describe('listen.tls', () => {
       },
     );
 
+    test('is that of the first handshake: no other one follows on a connection', async () => {
+      const { port } = lenient().gateway;
+      const socket = connect({ host: '127.0.0.1', port, maxVersion: 'TLSv1.2', ...tls(reporting) });
+      await once(socket, 'secureConnect');
+      const renegotiated = new Promise((resolve) => {
+        socket.renegotiate({}, () => resolve('renegotiated'));
+      });
+      const refused = once(socket, 'error').then(([{ code }]) => code);
+      await expect(Promise.race([refused, renegotiated])).resolves.toBe('ERR_SSL_NO_RENEGOTIATION');
+      socket.destroy();
+    });
+
     test('is not enough alone where the client also needs a key', async () => {
       const { gateway } = running();
       const headers = { 'X-Api-Key': KEY };
