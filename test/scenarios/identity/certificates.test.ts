@@ -4,7 +4,7 @@ import { chmod, rename, writeFile } from 'node:fs/promises';
 import { Agent } from 'node:https';
 import { connect as connectTcp } from 'node:net';
 import { duplexPair } from 'node:stream';
-import { connect } from 'node:tls';
+import { connect, TLSSocket } from 'node:tls';
 import { afterEach, beforeEach, describe, expect, jest, test } from '@jest/globals';
 import type { KeyPair } from '../../../src/simulator/certificates.ts';
 import { call, requestsOf } from '../../support/client-call.ts';
@@ -91,6 +91,23 @@ describe('listen.tls', () => {
       const { gateway } = running();
       const { status, code, detail } = await call(gateway, { tls: tls(pair) });
       expect([status, code, detail]).toEqual([401, 'client-unknown', expect.stringContaining(reason)]);
+    });
+
+    test('has its chain read only if it is accepted', async () => {
+      const { gateway } = running();
+      const { getPeerCertificate } = TLSSocket.prototype;
+      let read = 0;
+      const reads = jest.spyOn(TLSSocket.prototype, 'getPeerCertificate');
+      reads.mockImplementation(function (this: TLSSocket, ...args) {
+        // The client in this process reads that of the gateway.
+        if (this.localPort === gateway.port) read += 1;
+        return getPeerCertificate.apply(this, args);
+      });
+      expect((await call(gateway, { tls: tls(forged) })).status).toBe(401);
+      expect(read).toBe(0);
+      expect((await call(gateway, { tls: tls(reporting) })).status).toBe(200);
+      expect(read).toBeGreaterThan(0);
+      reads.mockRestore();
     });
 
     describe('that ends while its connection is open', () => {
