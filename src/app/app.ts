@@ -267,7 +267,7 @@ function auditLogAccess(
     keysDirectory: options.pseudonyms?.keysDirectory,
     recorded: (criterion) => audit.recordedCriterion(criterion),
     lists: () => identifierLists(active().config.deployments),
-    record: (event, details) => audit.admin(event, details),
+    record: (event, details) => audit.adminWritten(event, details),
   };
 }
 

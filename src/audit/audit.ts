@@ -169,18 +169,13 @@ export class ReleaseQueue {
   readonly #timer = new BatchTimer(() => {
     const waiting = this.#waiting;
     this.#waiting = [];
-    callEach(waiting, tellRecorded);
+    callEach(waiting, (waiter) => waiter.recorded());
   });
 
   add(waiter: Waiter): void {
     this.#waiting.push(waiter);
     this.#timer.start(this.#waiting.length);
   }
-}
-
-/** Releases a waiter: its record is written. */
-export function tellRecorded(waiter: Waiter): void {
-  waiter.recorded();
 }
 
 const releases = new ReleaseQueue();

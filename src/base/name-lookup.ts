@@ -7,6 +7,8 @@ const PATIENCE_MS = 250;
 /** Age up to which these addresses are used, in milliseconds. */
 const MAX_AGE_MS = 86_400_000;
 const MAX_NAMES = 10_000;
+/** The name servers cannot be reached, fail or refuse: none has said that the name has no address. */
+const UNANSWERED: ReadonlySet<string | undefined> = new Set(['EAI_AGAIN', 'EAI_FAIL']);
 
 type Answer = (error: NodeJS.ErrnoException | null, ...found: unknown[]) => void;
 type Lookup = (name: string, options: LookupOptions, answer: Answer) => void;
@@ -26,7 +28,7 @@ export function shareLookups(): void {
 
 /**
  * Returns a lookup that asks once at a time for each name, and uses the addresses that it knows of the last time if that
- * takes long.
+ * takes long or fails.
  */
 export function sharedLookup(lookup: Lookup): Lookup {
   const waiting = new Map<string, Set<Answer>>();
@@ -42,7 +44,8 @@ export function sharedLookup(lookup: Lookup): Lookup {
     const finish: Answer = (error, ...found) => {
       clearTimeout(timer);
       waiters.delete(finish);
-      answer(error, ...found);
+      if (isRecent && UNANSWERED.has(error?.code)) answer(null, ...last.found);
+      else answer(error, ...found);
     };
     waiters.add(finish);
     if (asked !== undefined) return;

@@ -34,13 +34,18 @@ export class Throttle {
    * too.
    */
   admit(key: string): number | undefined {
-    const now = this.#clock.now();
     const last = this.#admitted.get(key);
-    if (last !== undefined && now - last.at < this.#quietMs) {
+    if (last !== undefined && this.suppresses(key)) {
       last.suppressed += 1;
       return undefined;
     }
-    putBounded(this.#admitted, key, { at: now, suppressed: 0 }, this.#maxKeys);
+    putBounded(this.#admitted, key, { at: this.#clock.now(), suppressed: 0 }, this.#maxKeys);
     return last?.suppressed ?? 0;
+  }
+
+  /** True if an event about this thing would be suppressed now. */
+  suppresses(key: string): boolean {
+    const last = this.#admitted.get(key);
+    return last !== undefined && this.#clock.now() - last.at < this.#quietMs;
   }
 }

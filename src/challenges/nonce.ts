@@ -156,8 +156,8 @@ export class Nonce implements HeldChallenge {
     return new NonceAttempt(this, this.#counter.last, now);
   }
 
-  /** An attempt is over; `NonceAttempt` calls it once for each. */
-  end(): void {
+  /** An attempt is over, with a response or without: once for each that began. */
+  endAttempt(): void {
     this.#underWay -= 1;
     this.lane.underWay -= 1;
     if (this.#underWay > 0) return;
@@ -180,7 +180,6 @@ export class NonceAttempt {
   readonly #beganAlone: boolean;
   /** Attempts in the lane that began until then, this one included. */
   readonly #begun: number;
-  #ended = false;
 
   constructor(nonce: Nonce, nc: number, sentAt: number) {
     this.nonce = nonce;
@@ -198,13 +197,6 @@ export class NonceAttempt {
    */
   get contested(): boolean {
     return !this.#beganAlone || this.nonce.lane.begun !== this.#begun;
-  }
-
-  /** The attempt is over, with a response or without. Can be called again. */
-  end(): void {
-    if (this.#ended) return;
-    this.#ended = true;
-    this.nonce.end();
   }
 }
 

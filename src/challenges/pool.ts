@@ -159,7 +159,7 @@ export class NoncePool {
 
   /**
    * Begins an attempt; undefined: the nonce was refused meanwhile, or belongs to another process now, so the
-   * request needs another one. The caller calls `end` of the attempt.
+   * request needs another one. The caller calls `endAttempt` of the nonce.
    */
   begin(nonce: Nonce): NonceAttempt | undefined {
     return nonce.begin(this.#options.clock.now());

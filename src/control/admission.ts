@@ -88,7 +88,7 @@ function forThisMachine(): Admission {
   };
   // It could not read the response, but would stop the workers for a flight record, or take the place of an export.
   const checkData: RequestHandler = (req, res, next) => {
-    if (isCrossSite(req, undefined) && req.headers['sec-fetch-mode'] !== 'navigate') {
+    if (isCrossSite(req, undefined) && !isFollowedLink(req)) {
       sendControlError(res, 'cross-site');
     } else check(req, res, next);
   };
@@ -176,6 +176,14 @@ export function verdictOnToken(req: Request, guard: TokenGuard | undefined): Ver
   const token = /^Bearer (.+)$/i.exec(req.headers.authorization ?? '')?.[1];
   if (token === undefined || guard === undefined) return 'wrong';
   return guard.tryToken(token, addressOf(req.socket), performance.now());
+}
+
+/**
+ * True if a browser says that a person followed a link, which opens a page of its own. A page can navigate its frames,
+ * and itself to a download, as often as it likes.
+ */
+function isFollowedLink({ headers }: Request): boolean {
+  return headers['sec-fetch-dest'] === 'document' && headers['sec-fetch-user'] === '?1';
 }
 
 /** True if a browser says that a page of this origin sends the request; unlike without such a header at all. */

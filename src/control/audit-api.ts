@@ -27,13 +27,15 @@ import {
   readUsage,
 } from './audit-query.ts';
 import type { RequestRow, SearchView, UsageView } from './audit-view.ts';
-import { sendProblem } from './control-error.ts';
+import { ControlError, sendControlError, sendProblem } from './control-error.ts';
 import { operatorDetails } from './operators.ts';
 
 /** Time in which the same query does not count as a new one, in milliseconds. */
 const KNOWN_MS = 600_000;
 /** Queries that are remembered; the oldest is forgotten. */
 const MOST_KNOWN = 1_000;
+
+type Inquiry = 'audit-search' | 'audit-export' | 'audit-usage';
 
 /** The audit log that the control plane searches. */
 export interface AuditLogAccess {
@@ -45,8 +47,8 @@ export interface AuditLogAccess {
   readonly recorded: (criterion: string) => string;
   /** The parameters that are lists of identifiers by the configuration in use. */
   readonly lists: () => IdentifierLists;
-  /** Records a search, an export or a report of usage in the audit log. */
-  readonly record: (event: 'audit-search' | 'audit-export' | 'audit-usage', details: AdminDetails) => void;
+  /** Records a search, an export or a report of usage; resolves to false if the audit log cannot be written. */
+  readonly record: (event: Inquiry, details: AdminDetails) => Promise<boolean>;
 }
 
 export interface AuditBounds {
@@ -132,30 +134,35 @@ export class AuditApi {
   }
 
   #handler(handle: (req: Request, res: Response, log: AuditLogAccess) => Promise<void>): RequestHandler {
-    const { log, onError } = this.#options;
+    const { log } = this.#options;
     return async (req, res) => {
       if (log === undefined) return sendProblem(res, 404, NO_LOG);
       try {
         await handle(req, res, log);
       } catch (error) {
-        if (error instanceof ParameterError) {
-          sendProblem(res, 400, error.message, { parameters: error.parameters });
-        } else if (!res.destroyed) {
-          onError(error);
-          if (res.headersSent) res.destroy();
-          else
-            sendProblem(res, 500, 'The audit log cannot be searched. The log of the gateway has the reason.');
-        }
+        this.#sendError(res, error);
       }
     };
+  }
+
+  #sendError(res: Response, error: unknown): void {
+    if (error instanceof ParameterError) {
+      sendProblem(res, 400, error.message, { parameters: error.parameters });
+    } else if (error instanceof ControlError) {
+      sendControlError(res, error.code);
+    } else if (!res.destroyed) {
+      this.#options.onError(error);
+      if (res.headersSent) res.destroy();
+      else sendProblem(res, 500, 'The audit log cannot be searched. The log of the gateway has the reason.');
+    }
   }
 
   async #sendPage(req: Request, res: Response, log: AuditLogAccess, request: PageRequest): Promise<void> {
     const { limit, after, budgetMs, query } = request;
     const scope = scopeOf(log, query);
     const task = { kind: 'page', limit, after, budgetMs } as const;
-    const found = await this.#inTime(req, res, TOO_SLOW, (signal) => {
-      this.#recordOnce(req, res, log, 'audit-search');
+    const found = await this.#inTime(req, res, TOO_SLOW, async (signal) => {
+      await this.#recordOnce(req, res, log, 'audit-search');
       return searchInThread(scope, task, signal);
     });
     if (found !== undefined) res.json(this.#viewOf(found));
@@ -166,8 +173,8 @@ export class AuditApi {
     const scope = scopeOf(log, query);
     const maxRows = format === 'csv' ? Number.POSITIVE_INFINITY : MAX_ROWS;
     const task = { kind: 'usage', by, lists: log.lists(), maxRows } as const;
-    const counted = await this.#inTime(req, res, USAGE_TOO_SLOW, (signal) => {
-      this.#recordOnce(req, res, log, 'audit-usage');
+    const counted = await this.#inTime(req, res, USAGE_TOO_SLOW, async (signal) => {
+      await this.#recordOnce(req, res, log, 'audit-usage');
       return searchInThread(scope, task, signal);
     });
     if (counted === undefined) return;
@@ -205,12 +212,13 @@ export class AuditApi {
     using slot = this.#exports.take();
     if (slot === undefined) return tooMany(res, 30, 'Another export is under way. Retry later.');
     const { exportResults, exportMs, stalledMs } = this.#options.bounds;
-    log.record('audit-export', detailsOf(req, res, log, { format }));
+    await recordIn(log, 'audit-export', detailsOf(req, res, log, { format }));
     const gone = this.#untilGone(req, res, exportMs + stalledMs);
     const scope = scopeOf(log, query);
     const task = { kind: 'export', format, most: exportResults, timeMs: exportMs } as const;
     try {
       for await (const piece of exportInThread(scope, task, gone)) {
+        if (callerOf(res)?.isAdmitted() === false) return void res.destroy();
         if (!res.headersSent) attach(res, 'audit', format);
         if (!res.write(piece)) await drained(res, gone, stalledMs);
       }
@@ -230,10 +238,17 @@ export class AuditApi {
   }
 
   /** Records a search, unless the same person and address sent it, or another page of it, a short time ago. */
-  #recordOnce(req: Request, res: Response, log: AuditLogAccess, event: 'audit-search' | 'audit-usage'): void {
+  async #recordOnce(
+    req: Request,
+    res: Response,
+    log: AuditLogAccess,
+    event: 'audit-search' | 'audit-usage',
+  ): Promise<void> {
     const details = detailsOf(req, res, log, {});
     const query = hash('sha256', JSON.stringify([event, details]), 'base64url');
-    if (this.#recorded.admit(query) !== undefined) log.record(event, details);
+    if (this.#recorded.suppresses(query)) return;
+    await recordIn(log, event, details);
+    this.#recorded.admit(query);
   }
 
   #viewOf({ page, notes, cut }: ThreadPage): SearchView {
@@ -253,6 +268,11 @@ export class AuditApi {
       notes: [...notes, ...cutNote],
     };
   }
+}
+
+/** @throws ControlError if it cannot be recorded: nobody reads the audit log without a trace in it */
+async function recordIn(log: AuditLogAccess, event: Inquiry, details: AdminDetails): Promise<void> {
+  if (!(await log.record(event, details))) throw new ControlError('audit-unavailable');
 }
 
 function scopeOf({ directory, keys, keysDirectory }: AuditLogAccess, query: Query): ThreadScope {

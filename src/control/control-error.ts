@@ -76,7 +76,7 @@ const ERRORS = {
   'action-running': [409, 'This action is under way already. Wait for its end.'],
   'audit-unavailable': [
     503,
-    'The action cannot be recorded in the audit log, so it is refused. Make the log writable, then start again.',
+    'This cannot be recorded in the audit log, so it is refused. Make the log writable, then start again.',
   ],
   'version-in-use': [409, 'This version is in use already.'],
   'no-fallback': [409, 'No earlier version is kept, so there is nothing to roll back to.'],

@@ -76,7 +76,7 @@ export class ClientResponse {
   begin(status: number, reason: string, lines: string, hasLength: boolean): void {
     const { method, httpVersion, expectsContinue } = this.#request;
     this.status = status;
-    this.#hasBody = method !== 'HEAD' && status !== 204 && status !== 304;
+    this.#hasBody = hasBody(status, method);
     if (this.#hasBody && !hasLength) {
       // To HTTP/1.0, a body without a length ends with the connection.
       if (httpVersion === '1.1') this.#isChunked = true;
@@ -186,6 +186,11 @@ export class ClientResponse {
     this.#head = '';
     return head;
   }
+}
+
+/** True if a final response with this status to this method has a body (RFC 9112 §6.3). */
+export function hasBody(status: number, method: string): boolean {
+  return method !== 'HEAD' && status !== 204 && status !== 304;
 }
 
 /** The reason phrase of a status; empty if it has none. */

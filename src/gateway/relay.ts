@@ -9,6 +9,7 @@ import type { DeploymentMetrics } from '../metrics/deployment-metrics.ts';
 import type { ActiveRequest } from '../upstream/client-request.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import type { ClientExchange } from './client-exchange.ts';
+import { hasBody } from './client-response.ts';
 import { inboundLines, inboundTrailers, interimHeaders, ResponseFilter } from './headers.ts';
 import type { RequestRecord } from './request-record.ts';
 
@@ -156,8 +157,4 @@ function checkCoding(headers: RawHeaders): void {
     undefined,
     { proxyError: 'http_response_transfer_coding' },
   );
-}
-
-function hasBody(status: number, method: string): boolean {
-  return method !== 'HEAD' && status !== 204 && status !== 304;
 }

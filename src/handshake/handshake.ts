@@ -210,10 +210,9 @@ class Handshake {
     const { budget } = request;
     const { pool, field } = this.#account;
     const { nonce } = attempt;
-    const message = signed(request, attempt, field, this.#refusal);
     let result: UpstreamResponse | Lost;
     try {
-      result = await this.#exchange(message);
+      result = await this.#exchange(signed(request, attempt, field, this.#refusal));
       if (result.kind === 'response' && !isChallenge(this.#account, result)) {
         this.#accept(attempt, number, result);
         return result;
@@ -225,7 +224,7 @@ class Handshake {
       pool.abandon(attempt);
       return 'interrupted';
     } finally {
-      attempt.end();
+      nonce.endAttempt();
     }
     if (result.kind === 'lost') {
       pool.abandon(attempt);

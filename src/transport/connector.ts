@@ -11,6 +11,7 @@ import {
   checkServerName,
   PinMissing,
   secureContextFor,
+  sessionMs,
   showsPin,
   type TlsSeen,
   tlsSeenOn,
@@ -63,7 +64,7 @@ export function connector(options: ConnectorOptions, deps: ConnectorDeps): Conne
     autoSelectFamilyAttemptTimeout: Math.ceil(timeout / ATTEMPTS_IN_TIME),
     ...leavingFrom(localAddress),
   };
-  const open: (opts: Opening) => Socket = protocol === 'https:' ? tlsOpener(tls, host) : openTcp;
+  const open: (opts: Opening) => Socket = protocol === 'https:' ? tlsOpener(tls, host, deps.clock) : openTcp;
   const connected = async (opts: Opening, limit: number): Promise<Socket> =>
     established(open(opts), protocol === 'https:', limit);
   const identified = async (opening: Promise<Socket>): Promise<Socket> => {
@@ -90,8 +91,14 @@ export function connector(options: ConnectorOptions, deps: ConnectorDeps): Conne
 /** Where a connection goes; `socket`: through this one, of a tunnel. */
 type Opening = TcpNetConnectOpts & { readonly socket?: Socket };
 
-/** Returns a function that begins a TLS connection, with the session of the last one. */
-function tlsOpener(tls: UpstreamTls, host: string): (opts: Opening) => TLSSocket {
+/** A session, and until when the certificate of its full handshake counts, on the clock. */
+interface TlsSession {
+  readonly bytes: Buffer;
+  readonly until: number;
+}
+
+/** Returns a function that begins a TLS connection, with the session of the last one while its certificate counts. */
+function tlsOpener(tls: UpstreamTls, host: string, clock: Clock): (opts: Opening) => TLSSocket {
   const secure: TlsConnectOpts = {
     ALPNProtocols: ['http/1.1'],
     checkServerIdentity: checkServerName,
@@ -100,15 +107,18 @@ function tlsOpener(tls: UpstreamTls, host: string): (opts: Opening) => TLSSocket
     // RFC 6066 §3: an address is not a server name.
     servername: tls.serverName ?? (isIP(host) === 0 ? host : ''),
   };
-  let session: Buffer | undefined;
+  let last: TlsSession | undefined;
   return (opts) => {
-    const socket = openTls({ ...opts, ...secure, ...(session !== undefined && { session }) });
+    const now = clock.now();
+    const resumed = last !== undefined && now < last.until ? last : undefined;
+    const socket = openTls({ ...opts, ...secure, ...(resumed && { session: resumed.bytes }) });
     // A session that is resumed does not show the whole chain, and a pin may be of any part of it.
-    if (tls.pins.length === 0) {
-      socket.on('session', (received) => {
-        session = received;
-      });
-    }
+    if (tls.pins.length > 0) return socket;
+    let until: number | undefined;
+    socket.on('session', (bytes) => {
+      until ??= resumed !== undefined && socket.isSessionReused() ? resumed.until : now + sessionMs(socket);
+      last = { bytes, until };
+    });
     return socket;
   };
 }

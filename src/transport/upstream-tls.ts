@@ -99,6 +99,18 @@ export function tlsSeenOn(socket: TLSSocket): TlsSeen | undefined {
   return { protocol, issuer, expiresAt: validToDate.getTime(), chain: chainFrom(certificate) };
 }
 
+/** The longest that sessions stand for a certificate, in milliseconds. */
+const MAX_SESSION_MS = 3_600_000;
+
+/**
+ * Milliseconds for which sessions may follow the full handshake of a connection. A server can renew a session without
+ * end and without a certificate (RFC 8446 §4.6.1), so one that has expired, or was replaced, would never be noticed.
+ */
+export function sessionMs(socket: TLSSocket): number {
+  const chain = tlsSeenOn(socket)?.chain ?? [];
+  return Math.min(MAX_SESSION_MS, ...chain.map(({ expiresAt }) => expiresAt - Date.now()));
+}
+
 function chainFrom(certificate: X509Certificate): CertificateSeen[] {
   const chain: CertificateSeen[] = [];
   let next: X509Certificate | undefined = certificate;

@@ -48,6 +48,26 @@ test('while name servers do not answer, the addresses of the last time are used,
   expect(await ask('a')).toEqual(OTHER);
 });
 
+test('name servers that refuse to answer are as good as silent ones, and a name that is gone has no addresses', async () => {
+  const { questions, ask } = heldLookup();
+  const answered = (at: number, code: string | null): void => {
+    const error = code === null ? null : Object.assign(new Error(code), { code });
+    questions[at]?.answer(error, ...(error === null ? [FOUND] : []));
+  };
+  const never = ask('a');
+  answered(0, 'EAI_AGAIN');
+  await expect(never).rejects.toThrow('EAI_AGAIN');
+  const before = ask('a');
+  answered(1, null);
+  await before;
+  const during = ask('a');
+  answered(2, 'EAI_AGAIN');
+  expect(await during).toEqual(FOUND);
+  const gone = ask('a');
+  answered(3, 'ENOTFOUND');
+  await expect(gone).rejects.toThrow('ENOTFOUND');
+});
+
 test('the lookups of libraries are shared, and can be promises', async () => {
   const server = createServer().listen(0, '127.0.0.1');
   closing.push(() => server.close());

@@ -218,7 +218,7 @@ test('a nonce is left to nobody if the upstream issues it again here before its 
   const attempt = pool.begin(obtain(pool, parked('n', 0))) as NonceAttempt;
   await pool.handOver();
   const again = next.offer(next.open(), parked('n', 0));
-  attempt.end();
+  attempt.nonce.endAttempt();
   expect([await store.take('k'), attemptWith(next, again).nc]).toEqual([undefined, 3]);
 });
 

@@ -159,7 +159,7 @@ describe('counts that were accepted and refused in the wrong order', () => {
     const [first, second] = [attemptWith(pool, nonce), attemptWith(pool, nonce)];
     pool.accept(second, undefined, undefined);
     pool.refuse(first, true);
-    for (const attempt of [first, second]) attempt.end();
+    for (const { nonce } of [first, second]) nonce.endAttempt();
   }
 
   test.each([

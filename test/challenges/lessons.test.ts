@@ -138,13 +138,13 @@ describe('refusals of a nonce that was accepted before', () => {
       const { time, steps, pool, obtain } = scene();
       for (const name of ['a', 'b', 'c']) {
         const nonce = obtain(name);
-        const [first, second, third] = [pool.begin(nonce), pool.begin(nonce), pool.begin(nonce)];
+        const [first, second] = [pool.begin(nonce), pool.begin(nonce), pool.begin(nonce)];
         pool.accept(first as NonceAttempt, undefined, undefined);
-        first?.end();
-        second?.end();
-        if (!isContested) third?.end();
+        nonce.endAttempt();
+        nonce.endAttempt();
+        if (!isContested) nonce.endAttempt();
         pool.refuse(second as NonceAttempt);
-        third?.end();
+        if (isContested) nonce.endAttempt();
         time.now += 10;
       }
       obtain('confirms that the password is right');
@@ -200,7 +200,7 @@ describe('the policy after two and after three events with nonces that came with
       held = parked(`after event ${event}`, 0);
       for (const [verdict, count] of crowd) {
         const attempt = attempts[count - 1] as NonceAttempt;
-        attempt.end();
+        attempt.nonce.endAttempt();
         if (verdict === 'accepted') pool.accept(attempt, undefined, undefined);
         else pool.refuse(attempt, stale, held.challenge);
       }

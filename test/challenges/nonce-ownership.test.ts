@@ -51,7 +51,7 @@ class Fleet {
       () => this.#stop(),
     ];
     for (let step = 0; step < STEPS; step += 1) await this.#pick(steps)?.();
-    for (const { attempt } of this.#underWay) attempt.end();
+    for (const { attempt } of this.#underWay) attempt.nonce.endAttempt();
     await Promise.all(this.#leaving);
   }
 
@@ -95,14 +95,14 @@ class Fleet {
     // The same process may get the same nextnonce twice, as within one millisecond; two processes do not.
     const next = `${attempt.nonce.challenge.nonce}/${this.#names.get(pool)}`;
     pool.accept(attempt, pending, this.#random() < 0.1 ? next : undefined);
-    attempt.end();
+    attempt.nonce.endAttempt();
   }
 
   #refuse(): void {
     if (this.#random() < 0.7) return;
     const ended = this.#end();
     ended?.pool.refuse(ended.attempt);
-    ended?.attempt.end();
+    ended?.attempt.nonce.endAttempt();
   }
 
   /** A connection breaks, and the request is sent again, with the same nonce if it may be. */
@@ -110,7 +110,7 @@ class Fleet {
     const ended = this.#end();
     if (ended === undefined) return;
     const { pool, pending, attempt } = ended;
-    attempt.end();
+    attempt.nonce.endAttempt();
     this.#send(pool, pending, pool.begin(attempt.nonce));
   }
 

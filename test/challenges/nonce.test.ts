@@ -46,7 +46,8 @@ test('an attempt knows the age of its nonce, and whether it was accepted before'
 test('a nonce is handed over with its age and count, and the count here is over', () => {
   const counter = new NonceCounter();
   const nonce = nonceWith({ counter });
-  begin(nonce).end();
+  begin(nonce);
+  nonce.endAttempt();
   nonce.retire();
   expect(nonce.retired).toBe(true);
   expect(nonce.handOver(4_000)).toMatchObject({ cnonce: 'c', count: 1, ageMs: 3_000 });
@@ -60,9 +61,8 @@ describe('an attempt is contested', () => {
     expect(first.contested).toBe(false);
     const second = begin(nonce);
     expect([first.contested, second.contested]).toEqual([true, true]);
-    first.end();
-    second.end();
-    second.end();
+    nonce.endAttempt();
+    nonce.endAttempt();
     const third = begin(nonce);
     expect([third.contested, first.contested]).toEqual([false, true]);
     expect(nonce.lane).toEqual({ underWay: 1, begun: 3 });
@@ -102,10 +102,10 @@ describe('counts out of order', () => {
 
 test('the first crowd is over when more were accepted than were under way at once', () => {
   const nonce = nonceWith();
-  const [first, second] = [begin(nonce), begin(nonce)];
-  first.end();
-  second.end();
-  begin(nonce).end();
+  for (let count = 0; count < 2; count += 1) begin(nonce);
+  for (let count = 0; count < 2; count += 1) nonce.endAttempt();
+  begin(nonce);
+  nonce.endAttempt();
   const crowds = [1, 2, 3].map((nc) => {
     nonce.noteAccepted(nc, 0);
     return nonce.isFirstCrowd;

@@ -89,8 +89,7 @@ describe('a nonce', () => {
       unused += 1;
     });
     expect(unused).toBe(0);
-    attempt?.end();
-    attempt?.end();
+    attempt?.nonce.endAttempt();
     expect([unused, nonce.handOver(0).count]).toEqual([1, 1]);
   });
 

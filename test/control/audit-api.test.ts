@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
 import { connect } from 'node:net';
@@ -54,10 +55,17 @@ interface Change {
   readonly bounds?: Partial<AuditBounds>;
   readonly traceUrl?: string;
   readonly recordedAs?: (criterion: string) => string;
+  readonly isWritable?: () => boolean;
   readonly control?: ControlChange;
 }
 
-async function start({ bounds, traceUrl, recordedAs = (criterion) => criterion, control }: Change = {}) {
+async function start({
+  bounds,
+  traceUrl,
+  recordedAs = (criterion) => criterion,
+  isWritable = () => true,
+  control,
+}: Change = {}) {
   const running = await startControl({
     audit: {
       log: {
@@ -66,7 +74,10 @@ async function start({ bounds, traceUrl, recordedAs = (criterion) => criterion, 
         keysDirectory: undefined,
         recorded: recordedAs,
         lists: () => ({}),
-        record: (event, details) => recorded.push({ event, details }),
+        record: async (event, details) => {
+          recorded.push({ event, details });
+          return isWritable();
+        },
       },
       traceUrl,
       bounds: { ...AUDIT_BOUNDS, ...bounds },
@@ -310,6 +321,26 @@ describe('GET /api/requests/ID', () => {
   });
 });
 
+test.each(['audit/search?limit=1', 'audit/usage?by=client', 'audit/export', 'requests/traced'])(
+  'GET /api/%s is refused while it cannot be recorded, however often it is asked, and recorded once it can',
+  async (path) => {
+    let isWritable = false;
+    const origin = await start({ isWritable: () => isWritable });
+    for (let time = 0; time < 2; time += 1) {
+      const refused = await fetch(`${origin}/api/${path}`);
+      expect([refused.status, await refused.json()]).toEqual([
+        503,
+        expect.objectContaining({ code: 'audit-unavailable' }),
+      ]);
+    }
+    isWritable = true;
+    const served = await fetch(`${origin}/api/${path}`);
+    expect(served.status).toBe(200);
+    await served.arrayBuffer();
+    expect(recorded).toHaveLength(3);
+  },
+);
+
 describe('GET /api/audit/export', () => {
   test('gives CSV that a spreadsheet does not run', async () => {
     const response = await fetch(`${await start()}/api/audit/export?replica=r3&kind=all`);
@@ -382,6 +413,25 @@ describe('GET /api/audit/export', () => {
     await until(async () => recorded.length === 1);
     await until(async () => (await fetch(`${origin}/api/audit/export?replica=r3`)).status === 200);
     stalled.destroy();
+  });
+
+  test('ends with the session that began it', async () => {
+    const token = 'token-of-the-auditor';
+    const origin = await start({
+      control: { tokenSha256: createHash('sha256').update(token).digest('hex') },
+    });
+    const login = await fetch(`${origin}/login`, {
+      method: 'POST',
+      body: new URLSearchParams({ token }),
+      redirect: 'manual',
+    });
+    const headers = { cookie: login.headers.get('set-cookie')?.split(';')[0] ?? '' };
+    const response = await fetch(`${origin}/api/audit/export?format=jsonl`, { headers });
+    expect(response.status).toBe(200);
+    const logout = await fetch(`${origin}/logout`, { method: 'POST', headers, redirect: 'manual' });
+    expect(logout.status).toBe(303);
+    await expect(response.text()).rejects.toThrow();
+    await until(async () => (await searchThreads()).length === 0);
   });
 
   test('ends with the control plane', async () => {

@@ -186,12 +186,26 @@ test.each(['/api/flight-record', '/api/audit/export', '/api/events', '/metrics']
   },
 );
 
+/** The status of a navigation that another site began. `fetch` has a mode of its own. */
+async function navigated(url: string, as: Record<string, string>): Promise<number | undefined> {
+  const headers = { 'sec-fetch-site': 'cross-site', 'sec-fetch-mode': 'navigate', ...as };
+  const [response] = (await once(get(url, { headers }), 'response')) as [IncomingMessage];
+  return response.resume().statusCode;
+}
+
 test('without a token, a link from another site opens the console and what it shows', async () => {
   const origin = await start();
-  for (const path of ['/metrics', '/api/snapshot']) {
-    // `fetch` has a mode of its own.
-    const headers = { 'sec-fetch-site': 'cross-site', 'sec-fetch-mode': 'navigate' };
-    const [response] = (await once(get(`${origin}${path}`, { headers }), 'response')) as [IncomingMessage];
-    expect(response.resume().statusCode).toBe(200);
-  }
+  const link = { 'sec-fetch-dest': 'document', 'sec-fetch-user': '?1' };
+  for (const path of ['/metrics', '/api/snapshot'])
+    expect(await navigated(`${origin}${path}`, link)).toBe(200);
+});
+
+test.each([
+  ['a frame', { 'sec-fetch-dest': 'iframe' }],
+  ['a frame, after a click', { 'sec-fetch-dest': 'iframe', 'sec-fetch-user': '?1' }],
+  ['itself, without a click', { 'sec-fetch-dest': 'document' }],
+])('without a token, a page of another site takes no data by navigating %s', async (_of, as) => {
+  const origin = await start();
+  for (const path of ['/api/flight-record', '/api/audit/export', '/metrics'])
+    expect(await navigated(`${origin}${path}`, as)).toBe(403);
 });

@@ -572,6 +572,15 @@ describe('a body that is not kept', () => {
     expect(await used.send({ ...POST, method: 'PUT', body: streamed() })).toBe('upstream-unreachable');
   });
 
+  test('that the answer would have to cover ends the attempt with the nonce', async () => {
+    const scene = new HandshakeScene();
+    scene.replies.push(challenge('n1', 'qop="auth-int"'), answered(), answered());
+    await scene.send();
+    await scene.send();
+    expect(await scene.send({ ...POST, body: streamed() })).toBe('body-too-large');
+    expect(scene.pool.known?.lane).toEqual({ underWay: 0, begun: 3 });
+  });
+
   test('counts as not sent when the credential was refused before it left', async () => {
     const scene = new HandshakeScene();
     const budget = new AttemptBudget('GET');

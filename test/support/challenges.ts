@@ -80,7 +80,7 @@ export const sharedFacts: Learned = {
 export function attemptWith(pool: NoncePool, nonce: Nonce): NonceAttempt {
   const attempt = pool.begin(nonce);
   if (attempt === undefined) throw new Error('the nonce may not be used');
-  attempt.end();
+  nonce.endAttempt();
   return attempt;
 }
 

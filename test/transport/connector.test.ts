@@ -1,10 +1,12 @@
 import { once } from 'node:events';
 import { type AddressInfo, createServer } from 'node:net';
+import { createServer as createTlsServer, type TLSSocket } from 'node:tls';
 import { describe, expect, test } from '@jest/globals';
 import { monotonicClock } from '../../src/base/clock.ts';
 import { errorCode } from '../../src/base/error-code.ts';
 import { connector } from '../../src/transport/connector.ts';
 import { closing } from '../support/closing.ts';
+import { createTestAuthority } from '../support/issued-certificates.ts';
 import { USUAL_TLS } from '../support/usual-tls.ts';
 
 /** A server on one loopback address; the port is the same for all of a test. */
@@ -80,4 +82,59 @@ test('without a local address, a name with several addresses is reached at the f
 test('an address is not looked up', async () => {
   const port = await listen('127.0.0.4');
   expect(await connect('127.0.0.4', port, finding(['127.0.0.3']))).toBe('127.0.0.4');
+});
+
+describe.each(['TLSv1.2', 'TLSv1.3'] as const)('sessions of %s', (version) => {
+  const MINUTE_MS = 60_000;
+
+  /** Connects to a server with a certificate that ends so soon; resolves to whether the session was resumed. */
+  async function resuming(certificateMs: number) {
+    const authority = await createTestAuthority();
+    const pair = await authority.server({ notAfter: Date.now() + certificateMs });
+    const server = createTlsServer({ ...pair, maxVersion: version }).listen(0, '127.0.0.1');
+    closing.push(() => server.close());
+    await once(server, 'listening');
+    let now = 0;
+    const open = connector(
+      {
+        origin: `https://127.0.0.1:${(server.address() as AddressInfo).port}`,
+        timeout: 60_000,
+        tls: { ...USUAL_TLS, ca: authority.ca },
+        egress: { localAddress: undefined, proxy: undefined },
+      },
+      { clock: { now: () => now }, proxyCredential: () => undefined, onTls: () => {} },
+    );
+    return {
+      pass: (ms: number) => {
+        now += ms;
+      },
+      connect: async (): Promise<boolean> => {
+        const [[accepted], socket] = await Promise.all([once(server, 'secureConnection'), open()]);
+        // The tickets of TLS 1.3 come before the first byte.
+        (accepted as TLSSocket).end('.');
+        socket.resume();
+        await once(socket, 'close');
+        return (accepted as TLSSocket).isSessionReused();
+      },
+    };
+  }
+
+  test('are resumed for an hour, however often, and then the certificate is checked again', async () => {
+    const { connect, pass } = await resuming(600 * MINUTE_MS);
+    expect(await connect()).toBe(false);
+    for (let minutes = 0; minutes < 50; minutes += 10) {
+      pass(10 * MINUTE_MS);
+      expect(await connect()).toBe(true);
+    }
+    pass(10 * MINUTE_MS);
+    expect(await connect()).toBe(false);
+    expect(await connect()).toBe(true);
+  });
+
+  test('are not resumed once the certificate has expired', async () => {
+    const { connect, pass } = await resuming(20 * MINUTE_MS);
+    expect([await connect(), await connect()]).toEqual([false, true]);
+    pass(20 * MINUTE_MS);
+    expect(await connect()).toBe(false);
+  });
 });

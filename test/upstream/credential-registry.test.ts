@@ -169,7 +169,7 @@ test('a release waits for the requests over its transport', async () => {
 /** The next nc of a nonce that the upstream gives again. */
 function nextOf({ pool }: { readonly pool: NoncePool }): number | undefined {
   const attempt = pool.begin(obtain(pool, 'n'));
-  attempt?.end();
+  attempt?.nonce.endAttempt();
   return attempt?.nc;
 }
 

@@ -22,11 +22,6 @@ export interface Batch {
   readonly last: number;
 }
 
-/** Tells a waiter that its record is not written. */
-export function tellUnrecorded(waiter: Waiter): void {
-  waiter.unrecorded();
-}
-
 /** A record that has its number, but no text yet. */
 interface Entry {
   /** Unix milliseconds. */

@@ -1,8 +1,8 @@
 import { inTime } from '../../base/clock.ts';
 import { callEach, isolate, reportError } from '../../base/report-error.ts';
-import { BatchTimer, tellRecorded, type Waiter } from '../audit.ts';
+import { BatchTimer, type Waiter } from '../audit.ts';
 import type { Head } from '../seal.ts';
-import { type Batch, PendingRecords, tellUnrecorded } from './batch.ts';
+import { type Batch, PendingRecords } from './batch.ts';
 import { type ChainWriter, type WriteError, writeErrorOf } from './chain-writer.ts';
 
 /** Interval of the checks for deadlines, the state of the file, and records without a waiter, in milliseconds. */
@@ -184,7 +184,7 @@ export class Journal {
     this.#inFlight = undefined;
     this.#pending.giveBack(inFlight.batch.lines);
     this.#enter(undefined);
-    callEach(inFlight.waiters, tellRecorded);
+    callEach(inFlight.waiters, (waiter) => waiter.recorded());
     isolate(() => this.#deps.onSeal(head));
     const { size, age } = this.#chain.extent;
     const { segment } = this.#options;
@@ -237,7 +237,7 @@ export class Journal {
   #tellUnrecorded(waiters: readonly Waiter[]): void {
     if (waiters.length === 0) return;
     isolate(() => this.#deps.onUnrecorded(waiters.length));
-    callEach(waiters, tellUnrecorded);
+    callEach(waiters, (waiter) => waiter.unrecorded());
   }
 
   /** Lets `close` go on when everything is written, or nothing can be. */

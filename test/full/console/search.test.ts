@@ -89,7 +89,7 @@ async function start(searches = AUDIT_BOUNDS.searches): Promise<string> {
         keysDirectory: undefined,
         recorded: (criterion) => criterion,
         lists: () => ({}),
-        record: () => undefined,
+        record: async () => true,
       },
       traceUrl: 'https://traces.example.org/trace/{traceId}',
       bounds: { ...AUDIT_BOUNDS, searches },

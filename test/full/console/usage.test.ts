@@ -44,7 +44,7 @@ async function start(): Promise<string> {
         keysDirectory: undefined,
         recorded: (criterion) => criterion,
         lists: () => ({ submissions: { 'operation-1': ['other_ids'] } }),
-        record: () => undefined,
+        record: async () => true,
       },
       traceUrl: undefined,
     },
