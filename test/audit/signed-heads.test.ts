@@ -550,6 +550,15 @@ test('a log without a record, as of a worker that has no request yet, needs no s
   expect(await check(copy)).toMatchObject({ kinds: [], notes: [], records: 0 });
 });
 
+test('checkpoint-missing: records before signed heads are not believed for a segment without a record', async () => {
+  const [directory, copy] = [await folder(), await folder()];
+  await write(directory, 3, { signingKey: undefined });
+  const { audit } = await openTestAudit(directory, { segment: SEGMENT, signingKey: key.secret });
+  await cp(directory, copy, { recursive: true });
+  await audit.close('stop');
+  expect((await check(copy)).kinds).toEqual([':0 checkpoint-missing']);
+});
+
 test('checkpoint-missing: with the public key of another log nothing is proven', async () => {
   const { kinds } = await check(await stoppedLog(), [newSigningKey().publicKey]);
   expect(kinds.at(-1)).toBe(':0 checkpoint-missing');
