@@ -262,7 +262,7 @@ function checkFileError(error: unknown): void {
 
 /**
  * A segment is read the same in one block and in a block for each seal, and counts as unchanged only if it is.
- * @returns true if nothing is wrong but that there are records without a seal
+ * @returns true if nothing is wrong but that there are lines without a seal
  */
 function checkWalks(contents: Changed['contents']): boolean {
   let before: ChainState | undefined;
@@ -277,7 +277,7 @@ function checkWalks(contents: Changed['contents']): boolean {
     mustEqual(walkedIn(blocks, rest, first, before), walked, 'blocks make no difference');
     before = walked.state;
     errors += walked.errors.length;
-    unsealed += walked.unsealed;
+    unsealed += walked.unsealed.lines;
   }
   // A reader of files finds the part of a line at the end of a closed segment.
   const isClosed = contents[0].at(-1) === NEWLINE;

@@ -81,9 +81,9 @@ const table = {
     cause: 'A closed segment ends in the middle of a line.',
     message: ({ bytes }: { bytes: number }) => `ends in the middle of a line (${bytes} bytes)`,
   },
-  'records-unsealed': {
-    cause: 'A closed segment ends with records under no seal.',
-    message: ({ records }: { records: number }) => `and what follows (${records} records) have no seal`,
+  'lines-unsealed': {
+    cause: 'A closed segment ends with lines under no seal.',
+    message: ({ lines }: { lines: number }) => `and what follows (${lines} lines) have no seal`,
   },
   'segment-unsealed': {
     cause: 'A closed segment has no valid seal.',
@@ -259,8 +259,8 @@ const table = {
   'end-unsealed': {
     note: true,
     cause: 'The newest segment ends with lines under no seal: the gateway is writing, or was killed.',
-    message: ({ records, bytes }: { records: number; bytes: number }) =>
-      `ends with ${records} records under no seal and ${bytes} bytes of a line: the gateway is writing, or was killed; they count for nothing`,
+    message: ({ lines, bytes }: { lines: number; bytes: number }) =>
+      `ends with ${lines} lines under no seal and ${bytes} bytes of a line: the gateway is writing, or was killed; they count for nothing`,
   },
   'records-altered': {
     cause: 'A search left records out, since no seal covers them as they are.',

@@ -122,14 +122,14 @@ export class Limits {
     if (first === undefined) return undefined;
     const second = ofClient === undefined ? undefined : ofDeployment;
     const now = this.#deps.clocks.now();
-    const shortage = first.local.shortage(now);
+    const shortage = first.local.shortage(client, now);
     if (shortage !== undefined) this.#refuse(client, first, shortage, fieldsOf(first, second));
-    const secondShortage = second?.local.shortage(now);
+    const secondShortage = second?.local.shortage(client, now);
     if (second !== undefined && secondShortage !== undefined) {
       this.#refuse(client, second, secondShortage, fieldsOf(first, second));
     }
-    takeOne(first);
-    if (second !== undefined) takeOne(second);
+    takeOne(first, client);
+    if (second !== undefined) takeOne(second, client);
     return new Permit(first, second);
   }
 
@@ -189,8 +189,8 @@ export class Limits {
   }
 }
 
-function takeOne({ local, sync }: Limited): void {
-  local.take();
+function takeOne({ local, sync }: Limited, client: string): void {
+  local.take(client);
   sync?.touch();
 }
 

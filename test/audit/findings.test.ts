@@ -66,7 +66,7 @@ const changes: [FindingKind, number, object, (lines: string[]) => string[]][] = 
   ],
   ['seal-range-invalid', 4, {}, (lines) => lines.with(3, at(lines, 3).replace('[2,2]', '[2,3]'))],
   ['errors-omitted', 23, {}, (lines) => lines.toSpliced(2, 0, ...Array<string>(25).fill('x'))],
-  ['records-unsealed', 3, { records: 1 }, (lines) => lines.slice(0, -1)],
+  ['lines-unsealed', 3, { lines: 1 }, (lines) => lines.slice(0, -1)],
   ['segment-unsealed', 1, {}, (lines) => lines.slice(0, 1)],
   [
     'batch-too-large',

@@ -72,7 +72,7 @@ test('sets lines without a seal aside, and records that', async () => {
   const unsealed = `${whole}\n{"seq":3,"ti`;
   await appendFile(file, unsealed);
   expect((await check(directory)).notes).toMatchObject([
-    { segment: FIRST, kind: 'end-unsealed', facts: { records: 1, bytes: 12 } },
+    { segment: FIRST, kind: 'end-unsealed', facts: { lines: 1, bytes: 12 } },
   ]);
 
   const { audit, logged } = await openTestAudit(directory);
@@ -100,6 +100,19 @@ test('sets lines without a seal aside, and records that', async () => {
 
   await appendFile(join(directory, REPLICA, aside), 'x');
   expect((await check(directory)).alterations).toMatchObject([{ segment: aside, kind: 'set-aside-altered' }]);
+  await rm(join(directory, REPLICA, aside));
+  expect((await check(directory)).alterations).toMatchObject([{ segment: aside, kind: 'set-aside-missing' }]);
+});
+
+test('wants what was set aside from the oldest segment, also when that is compressed', async () => {
+  const directory = await folder();
+  await writeOne(directory);
+  await appendFile(join(directory, REPLICA, FIRST), '{"seq":2,"ti');
+  await writeOne(directory, { segment: { size: 1, age: 1e9, keep: 1e9 } });
+  const names = await readdir(join(directory, REPLICA));
+  const aside = names.find((name) => name.endsWith('.unsealed')) ?? '';
+  expect(names).toContain(`${FIRST}.zst`);
+  expect((await check(directory)).alterations).toEqual([]);
   await rm(join(directory, REPLICA, aside));
   expect((await check(directory)).alterations).toMatchObject([{ segment: aside, kind: 'set-aside-missing' }]);
 });

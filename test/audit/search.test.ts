@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto';
 import {
   mkdir,
   mkdtemp,
@@ -12,6 +13,7 @@ import {
 } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { zstdCompressSync, zstdDecompressSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import type { Audit } from '../../src/audit/audit.ts';
 import type { PlacedFinding } from '../../src/audit/findings.ts';
@@ -21,7 +23,6 @@ import { allRecords, search } from '../../src/audit/reader/search.ts';
 import { type AccessFacts, recordLine } from '../../src/audit/record.ts';
 import { GENESIS, sealFor, sealLine } from '../../src/audit/seal.ts';
 import { headerLine } from '../../src/audit/segments/segment.ts';
-import { indexClosed } from '../../src/audit/segments/time-index.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { AUDIT_KEY, facts, openTestAudit, REPLICA, recordAccess, useFolders } from '../support/audit-log.ts';
 import { until } from '../support/until.ts';
@@ -237,6 +238,32 @@ async function manySegments(directory: string, replica = REPLICA): Promise<void>
   await audit.close();
 }
 
+/** A segment whose seals have the digests of its lines, as anybody can make them. */
+function sameDigests(text: string): string {
+  let covered = '';
+  const lines = text.trimEnd().split('\n');
+  return lines
+    .map((line) => {
+      if (!line.startsWith('{"seal":')) {
+        covered += `${line}\n`;
+        return line;
+      }
+      const digest = createHash('sha256').update(covered).digest('base64url');
+      covered = '';
+      return line.replace(/"sha256":"[^"]+"/, `"sha256":"${digest}"`);
+    })
+    .join('\n')
+    .concat('\n');
+}
+
+/** Zstandard with a skippable frame (RFC 8878, section 3.1.2), so that it has that length. */
+function padded(bytes: Buffer, length: number): Buffer {
+  const frame = Buffer.alloc(length - bytes.length);
+  frame.writeUInt32LE(0x184d2a50, 0);
+  frame.writeUInt32LE(frame.length - 8, 4);
+  return Buffer.concat([bytes, frame]);
+}
+
 describe('a search over many segments', () => {
   test('merges replicas in order of time, and reads no segment of another time', async () => {
     const directory = await folder();
@@ -268,13 +295,46 @@ describe('a search over many segments', () => {
       expect(await readFile(file, 'utf8')).toBe(right);
     }
     await rm(file);
-    await indexClosed(join(directory, REPLICA), key);
+    await found(directory, since);
     expect(await readFile(file, 'utf8')).toBe(right);
     const segment = join(directory, REPLICA, index.replace('.index', '.jsonl.zst'));
     const { atime, mtimeMs } = await stat(segment);
     await utimes(segment, atime, new Date(mtimeMs + 5000));
     await found(directory, since);
     expect(await readFile(file, 'utf8')).not.toBe(right);
+  });
+
+  test.each([
+    ['changed', (text: string) => text.replaceAll(/"time":"20\d\d/g, '"time":"2001')],
+    [
+      'of another key',
+      (text: string) =>
+        text.replace(/"key":"\w+/, '"key":"ffffffffffffffff').replaceAll(/"time":"20\d\d/g, '"time":"2001'),
+    ],
+  ])('finds the records of a segment that stood there %s for a time', async (_title, change) => {
+    const directory = await folder();
+    await manySegments(directory);
+    const place = (name: string) => join(directory, REPLICA, name);
+    const path = place('000000000001.jsonl.zst');
+    const original = await readFile(path);
+    const { atime, mtime } = await stat(path);
+    const put = async (bytes: Buffer): Promise<void> => {
+      // Bytes that a decoder leaves out make both files equally long.
+      await writeFile(path, bytes);
+      await utimes(path, atime, mtime);
+    };
+    const changed = sameDigests(change(zstdDecompressSync(original).toString()));
+    const [small, large] = [original, zstdCompressSync(changed)];
+    const length = Math.max(small.length, large.length) + 8;
+    await put(padded(large, length));
+    await rm(place('000000000001.index'));
+    const since = { since: '2020-01-01T00:00:00.000Z' };
+    await found(directory, since);
+    await put(padded(small, length));
+    expect(await found(directory, since)).toMatchObject({
+      ids: [`${REPLICA}-a`, `${REPLICA}-b`, `${REPLICA}-c`],
+      errors: [],
+    });
   });
 
   test('reports files that cannot be read, and finds the rest', async () => {

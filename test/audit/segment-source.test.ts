@@ -1,9 +1,11 @@
 import { appendFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect, test } from '@jest/globals';
+import { auditKeys } from '../../src/audit/keys.ts';
 import { segmentsIn } from '../../src/audit/segments/segment.ts';
 import { type ClosedSegment, SegmentSource } from '../../src/audit/shipping/segment-source.ts';
-import { REPLICA, recordAccess } from '../support/audit-log.ts';
+import { Secret } from '../../src/base/secret.ts';
+import { AUDIT_KEY, REPLICA, recordAccess } from '../support/audit-log.ts';
 import { useSinks } from '../support/sink-scene.ts';
 
 const scene = useSinks();
@@ -17,7 +19,13 @@ async function closedSegments() {
   const folder = join(directory, REPLICA);
   const heads = (await segmentsIn(folder)).map(({ first }) => String(first).padStart(12, '0'));
   const events = { onSkipped: () => undefined, onDiverged: () => Promise.resolve() };
-  const source = new SegmentSource({ folder, replica: REPLICA, start: undefined, events });
+  const source = new SegmentSource({
+    folder,
+    replica: REPLICA,
+    keys: auditKeys(new Secret(AUDIT_KEY)),
+    start: undefined,
+    events,
+  });
   return { folder, heads: heads.slice(-4, -1), source };
 }
 
@@ -52,4 +60,11 @@ test('heads that come later are given once, those of the two newest closed segme
   expect(await rest(source, true)).toMatchObject([{ names: [], evidence: files.slice(-1) }]);
   await rm(join(folder, files[2] ?? ''));
   expect(await rest(source, true)).toEqual([]);
+});
+
+test('a file behind the newest segment does not close it', async () => {
+  const { folder, source } = await closedSegments();
+  await rest(source);
+  await writeFile(join(folder, '000000000100.jsonl'), '');
+  expect(await source.next()).toBeUndefined();
 });

@@ -524,6 +524,14 @@ describe('a log that somebody filled without a key takes no more memory than any
   });
 });
 
+test('a log without a record, as of a worker that has no request yet, needs no signed head', async () => {
+  const [directory, copy] = [await folder(), await folder()];
+  const { audit } = await openTestAudit(directory, { segment: SEGMENT, signingKey: key.secret });
+  await cp(directory, copy, { recursive: true });
+  await audit.close('stop');
+  expect(await check(copy)).toMatchObject({ kinds: [], notes: [], records: 0 });
+});
+
 test('checkpoint-missing: with the public key of another log nothing is proven', async () => {
   const { kinds } = await check(await stoppedLog(), [newSigningKey().publicKey]);
   expect(kinds.at(-1)).toBe(':0 checkpoint-missing');

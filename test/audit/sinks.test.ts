@@ -3,6 +3,9 @@ import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { describe, expect, test } from '@jest/globals';
 import { auditKeys } from '../../src/audit/keys.ts';
+import { recordLine } from '../../src/audit/record.ts';
+import { GENESIS, sealFor, sealLine } from '../../src/audit/seal.ts';
+import { headerLine } from '../../src/audit/segments/segment.ts';
 import { NotRegularError } from '../../src/audit/segments/segment-reader.ts';
 import { RecordSource } from '../../src/audit/shipping/record-source.ts';
 import { Secret } from '../../src/base/secret.ts';
@@ -325,6 +328,37 @@ test('records that do not match their seal are left out, counted and told', asyn
     { level: 'error', msg: 'audit records never reach the sink', log: REPLICA, first: 2, last: 2 },
   ]);
 });
+
+test.each([
+  ['that is empty', ''],
+  ['of another key', 'f'.repeat(64)],
+])('a file behind the newest segment %s neither ends it nor is sent', async (_title, key) => {
+  const { directory, open, follow, syslog } = await scene();
+  const server = await syslog();
+  const audit = await open(REPLICA, SMALL);
+  await recordMany(audit, 3);
+  const followed = follow(syslogTo(server.port));
+  await followed.untilSent();
+  const name = '000000000004.jsonl';
+  await writeFile(join(directory, REPLICA, name), key === '' ? '' : forgedSegment(key));
+  await until(async () => (await server.received()).length >= 3);
+  await recordMany(audit, 1);
+  // It has begun segments behind that number since, which are sent, too.
+  await recordMany(audit, 20);
+  await until(async () => (await textsAt(server)).length >= 24);
+  const sealed = (await linesOf(directory)).filter((line) => !line.includes('forged'));
+  expect(await textsAt(server)).toEqual(sealed);
+  expect(followed.logged).toEqual([]);
+});
+
+/** A segment of one record, as somebody without the key of the gateway could write it. */
+function forgedSegment(key: string): string {
+  const [keys, time] = [auditKeys(new Secret(key)), '2026-01-01T00:00:00.000Z'];
+  const header = headerLine({ replica: REPLICA, first: 4, previous: GENESIS, key: keys.id, opened: time });
+  const lines = Buffer.from(header + recordLine(4, time, '"kind":"access","requestId":"forged"}'));
+  const chain = { replica: REPLICA, previous: GENESIS };
+  return `${lines}${sealLine(sealFor(keys, chain, { first: 4, last: 4 }, lines))}`;
+}
 
 test('the logs of all workers are sent, those that no longer run and those that begin later among them', async () => {
   const { directory, open, follow, syslog } = await scene();

@@ -1,5 +1,5 @@
 import { rmSync } from 'node:fs';
-import { cp, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { appendFile, cp, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from '@jest/globals';
@@ -9,6 +9,7 @@ import { type Verified, verify } from '../../src/audit/reader/verify.ts';
 import type { Head } from '../../src/audit/seal.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { AUDIT_KEY, openTestAudit, REPLICA, recordAccess, segmentText } from '../support/audit-log.ts';
+import { newSigningKey } from '../support/signing-key.ts';
 
 /** A log of several segments, each: header and its seal, then a record and its seal in turns. */
 let original: string;
@@ -146,6 +147,37 @@ describe('finds by segment and line', () => {
   test('an inserted line that is no record', async () => {
     const segment = await rewrite(1, (lines) => lines.toSpliced(3, 0, 'hello'));
     expect((await found())[0]).toMatchObject({ segment, line: 4, kind: 'line-invalid' });
+  });
+
+  test.each([
+    ['a head', '{"checkpoint":"of nobody"}'],
+    ['any text', 'rm -e: who reads this?'],
+  ])('lines at the end of a closed segment that are no record: %s', async (_title, line) => {
+    const segment = await rewrite(1, (lines) => [...lines, line, line]);
+    expect(await found()).toMatchObject([{ segment, line: 7, kind: 'lines-unsealed' }]);
+  });
+
+  test.each([
+    ['', {}],
+    [' in a log with signed heads', { signingKey: newSigningKey().secret }],
+    [' that filled its segment', { segment: { size: 1, age: 1e9, keep: 1e9 } }],
+  ])('a record that was added after a stop%s', async (_title, change) => {
+    const place = join(directory, 'stopped');
+    const { audit } = await openTestAudit(place, change);
+    await recordAccess(audit);
+    await audit.close('stop');
+    expect(await check(place)).toMatchObject({ alterations: [], records: 2 });
+    const name = (await readdir(join(place, REPLICA)))
+      .filter((each) => each.endsWith('.jsonl'))
+      .sort()
+      .at(-1);
+    const record = '{"seq":3,"time":"2026-01-01T00:00:00.000Z","kind":"access","requestId":"q3"}\n';
+    await appendFile(join(place, REPLICA, name ?? ''), record);
+    expect((await check(place)).alterations).toMatchObject([
+      { segment: name, kind: 'appended-after-stop', facts: { records: 1 } },
+    ]);
+    await (await openTestAudit(place, change)).audit.close('stop');
+    expect((await check(place)).alterations).toMatchObject([{ kind: 'recovered-after-stop' }]);
   });
 
   test('swapped lines', async () => {

@@ -188,8 +188,9 @@ export class Journal {
     isolate(() => this.#deps.onSeal(head));
     const { size, age } = this.#chain.extent;
     const { segment } = this.#options;
-    if (size >= segment.size || age >= segment.age) void this.#nextSegment();
-    else if (this.#closing !== undefined) this.#flush();
+    // The last segment of a process ends with its last record, so that what somebody adds behind that is found.
+    if (this.#closing !== undefined) this.#flush();
+    else if (size >= segment.size || age >= segment.age) void this.#nextSegment();
     else if (this.#pending.waiting > 0) this.#schedule();
     this.#settle();
   }

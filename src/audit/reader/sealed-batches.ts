@@ -3,7 +3,7 @@ import { errorCode } from '../../base/error-code.ts';
 import type { AuditKeys } from '../keys.ts';
 import { type NumberedLine, recordsIn } from '../line.ts';
 import type { Seal } from '../seal.ts';
-import { ChainWalk, type WalkedBatch } from '../segments/chain-walk.ts';
+import { ChainWalk, sealedHeader, type WalkedBatch } from '../segments/chain-walk.ts';
 import { type Segment, type SegmentHeader, segmentsIn } from '../segments/segment.ts';
 import { SegmentReader } from '../segments/segment-reader.ts';
 
@@ -36,14 +36,16 @@ interface OpenSegment {
 
 /**
  * Reads one replica's log batch by batch, as it grows, segment after segment. Lines that have no seal yet are not
- * returned. In a segment that is sealed with a key other than `keys`, only the digests are checked. After a failure of
- * the disk the same records come again, in another segment.
+ * returned. In segments before the first one that is sealed with one of the keys, only the digests are checked. After a
+ * failure of the disk the same records come again, in another segment.
  */
 export class SealedBatches {
   readonly #options: BatchesOptions;
   readonly #seq: number;
   #open: OpenSegment | undefined;
   #ready: SealedBatch[] = [];
+  /** True if there were batches under seals of the keys. */
+  #hasSealed = false;
 
   /** Starts at the beginning of the segment that holds record `seq`, or of the oldest one. */
   constructor(options: BatchesOptions, seq: number) {
@@ -57,7 +59,7 @@ export class SealedBatches {
    */
   async next(): Promise<SealedBatch | undefined> {
     while (this.#ready.length === 0) {
-      this.#open ??= await this.#openNext((segments) => holding(segments, this.#seq));
+      this.#open ??= await this.#openNext((segments) => this.#holding(segments));
       if (this.#open === undefined) return undefined;
       const hasRead = (await this.#read(this.#open)) || (await this.#goOn(this.#open));
       if (!hasRead) return undefined;
@@ -79,7 +81,10 @@ export class SealedBatches {
   }
 
   #take({ seal, previous, lines, trust, header }: WalkedBatch): void {
-    if (seal === undefined || header === undefined || trust === 'refused') {
+    this.#hasSealed ||= trust === 'sealed';
+    // No other key follows the gateway's own.
+    const isTrusted = trust === 'sealed' || (trust === 'unchecked' && !this.#hasSealed);
+    if (seal === undefined || header === undefined || !isTrusted) {
       this.#options.onForged({ first: seal?.first ?? 0, last: seal?.last ?? 0 });
       return;
     }
@@ -90,8 +95,7 @@ export class SealedBatches {
   async #goOn(open: OpenSegment): Promise<boolean> {
     const { first } = open.segment;
     const replaced = await open.reader.replaced();
-    const later = (await segmentsIn(this.#options.folder)).some((segment) => segment.first > first);
-    if (!replaced && !later) return false;
+    if (!replaced && !(await this.#isOver(open))) return false;
     // Lines may have been added since its end was read.
     if (await this.#read(open)) return true;
     await open.reader.close();
@@ -101,12 +105,38 @@ export class SealedBatches {
     return this.#open !== undefined;
   }
 
+  /**
+   * True if a later segment was begun. After one of a key that is known, a seal of such a key has to say so: anybody could
+   * put a file there, while the log goes on before it.
+   */
+  async #isOver({ segment, walk }: OpenSegment): Promise<boolean> {
+    const later = (await segmentsIn(this.#options.folder)).filter(({ first }) => first > segment.first);
+    return walk.keyKnown ? (await this.#lastSealed(later)) !== undefined : later.length > 0;
+  }
+
+  /** The segment with record `seq`. One of another key is not, if it comes after one of the keys. */
+  async #holding(segments: readonly Segment[]): Promise<Segment | undefined> {
+    const before = segments.filter(({ first }) => first <= this.#seq);
+    return (await this.#lastSealed(before)) ?? before.at(-1) ?? segments[0];
+  }
+
+  /** The last segment that begins under a seal of the keys. */
+  async #lastSealed(segments: readonly Segment[]): Promise<Segment | undefined> {
+    const { folder, replica, keys } = this.#options;
+    for (const segment of segments.toReversed()) {
+      for (const key of keys) {
+        if ((await sealedHeader({ folder, replica, keys: key }, segment)) !== undefined) return segment;
+      }
+    }
+    return undefined;
+  }
+
   async #openNext(
-    choose: (segments: readonly Segment[]) => Segment | undefined,
+    choose: (segments: readonly Segment[]) => Segment | undefined | Promise<Segment | undefined>,
   ): Promise<OpenSegment | undefined> {
     const { folder, replica, keys } = this.#options;
     for (;;) {
-      const segment = choose(await segmentsIn(folder));
+      const segment = await choose(await segmentsIn(folder));
       if (segment === undefined) return undefined;
       const { name, first } = segment;
       try {
@@ -119,8 +149,4 @@ export class SealedBatches {
       }
     }
   }
-}
-
-function holding(segments: readonly Segment[], seq: number): Segment | undefined {
-  return segments.findLast(({ first }) => first <= seq) ?? segments[0];
 }

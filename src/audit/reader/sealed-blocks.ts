@@ -55,7 +55,7 @@ export async function* searchedSegments(
     const isGrowing = segment === segments.at(-1);
     // If the segment cannot be read, reading it reports that.
     const range =
-      isDated && !isGrowing ? await timeRangeOf(folder, segment, keys[0]).catch(reportDefect) : undefined;
+      isDated && !isGrowing ? await timeRangeOf(folder, segment, keys).catch(reportDefect) : undefined;
     const { from, to } = range ?? { from: '', to: LATEST };
     const isOverlapping = to !== '' && to >= since && (until === undefined || from < until);
     yield { replica, segment, isGrowing, isOverlapping, to };

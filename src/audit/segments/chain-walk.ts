@@ -147,9 +147,10 @@ export class ChainWalk {
     return this.#sealLineEnd;
   }
 
-  /** Records after the last seal. */
-  get unsealed(): number {
-    return this.#batch.records;
+  /** Records after the last seal, and whole lines of any kind. */
+  get unsealed(): { readonly records: number; readonly lines: number } {
+    const { records, line } = this.#batch;
+    return { records, lines: this.#line + 1 - line };
   }
 
   /** The line after the last seal. */
@@ -157,7 +158,7 @@ export class ChainWalk {
     return this.#batch.line;
   }
 
-  /** True if the last record under the last seal says that the process stopped. */
+  /** True if the last record under a seal says that the process stopped, and no other process has begun. */
   get stopped(): boolean {
     return this.#stopped;
   }
@@ -280,7 +281,11 @@ export class ChainWalk {
       this.seals += 1;
       this.records += records;
     }
-    this.#stopped = isSealed && last !== undefined && parseAdmin(last)?.event === 'stop';
+    // A process that stops signs a head after its last record; the next one begins with a seal over nothing, or a header.
+    const isOfNext = this.#line === at || at === 1;
+    if (records > 0 || isOfNext || !isSealed) {
+      this.#stopped = isSealed && last !== undefined && parseAdmin(last)?.event === 'stop';
+    }
     this.#batch = new OpenBatch(this.#line + 1);
     const trust = isSealed ? 'sealed' : asSealed ? 'unchecked' : 'refused';
     const believed = isSealed ? admin : [];
@@ -372,12 +377,17 @@ export async function walkSegment(
   }
 }
 
-/** The header of a segment, if a seal of the key covers it. One that cannot be read has no header to trust. */
+/** The header of a segment, if its first seal is one of the key. One that cannot be read has no header to trust. */
 export async function sealedHeader(
   archive: Archive,
   segment: Pick<Segment, 'name' | 'first'>,
 ): Promise<SegmentHeader | undefined> {
-  const { walk, failure } = await walkSegment(archive, segment, (_, { seals }) => seals > 0);
+  let header: SegmentHeader | undefined;
+  // A later seal can be right although the header was changed: each is made from the seal before it as that stands.
+  const { failure } = await walkSegment(archive, segment, (batch) => {
+    if (batch.trust === 'sealed') header = batch.header;
+    return true;
+  });
   if (failure !== undefined) reportDefect(failure);
-  return walk.seals > 0 ? walk.header : undefined;
+  return header;
 }

@@ -270,7 +270,7 @@ async function cutTail(path: string, from: number, walk: ChainWalk): Promise<Set
   await truncate(path, from);
   await syncDirectory(join(path, '..'));
   const { unsealedLine: line, unsealed, stopped } = walk;
-  return [{ segment, line, file, ...copied, afterStop: stopped && unsealed > 0 }];
+  return [{ segment, line, file, ...copied, afterStop: stopped && unsealed.records > 0 }];
 }
 
 async function copyFrom(path: string, from: number, to: string) {

@@ -11,6 +11,7 @@ import { GENESIS } from '../seal.ts';
 import type { RetiredEnd, Retirement } from './admin-records.ts';
 import { type Archive, sealedHeader, walkSegment } from './chain-walk.ts';
 import { ClockCheck } from './clock-check.ts';
+import { closedSegments } from './closed-segments.ts';
 import {
   compressedName,
   cosignedName,
@@ -24,7 +25,7 @@ import {
 } from './segment.ts';
 import { openRegular, readBlocks } from './segment-reader.ts';
 import { PositionFile } from './signed-file.ts';
-import { indexClosed } from './time-index.ts';
+import { timeRangeOf } from './time-index.ts';
 
 /** Interval at which segments are checked for their age, in milliseconds. */
 const EVERY_MS = 3_600_000;
@@ -112,7 +113,7 @@ export class Retention {
       if (due === undefined || !(due.recorded || (await this.#announce(due.retired)))) break;
       await remove(folder, due.retired);
     }
-    await indexClosed(folder, keys);
+    for (const segment of await closedSegments(this.#options)) await timeRangeOf(folder, segment, [keys]);
   }
 
   #hold(days: number | undefined): void {
@@ -172,7 +173,7 @@ async function sizeOf(path: string): Promise<number> {
  */
 async function compressClosed(archive: Archive): Promise<string[]> {
   const changed: string[] = [];
-  for (const segment of (await segmentsIn(archive.folder)).slice(0, -1)) {
+  for (const segment of await closedSegments(archive)) {
     if (segment.compressed) continue;
     const { header, errors } = await check(archive, segment);
     const unknownKey = header !== undefined && header.key !== archive.keys.id;
@@ -297,9 +298,11 @@ async function remove(folder: string, { segment, first }: Retirement): Promise<v
 
 async function check(archive: Archive, segment: Segment) {
   const { walk, errors: found } = await walkSegment(archive, segment);
-  const { torn: bytes, unsealed: records, lines } = walk;
+  const { torn: bytes, unsealed, lines } = walk;
   const errors = [...found];
   if (bytes > 0) errors.push({ ...finding('line-torn', { bytes }), line: lines + 1 });
-  if (records > 0) errors.push({ ...finding('records-unsealed', { records }), line: walk.unsealedLine });
+  if (unsealed.lines > 0) {
+    errors.push({ ...finding('lines-unsealed', { lines: unsealed.lines }), line: walk.unsealedLine });
+  }
   return { header: walk.header, state: walk.state, errors };
 }

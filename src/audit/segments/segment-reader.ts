@@ -6,6 +6,7 @@ import { errorCode } from '../../base/error-code.ts';
 import { ignoreSystemError } from '../../base/expected-errors.ts';
 import { NEWLINE } from '../line.ts';
 import { LARGEST_BATCH, SEAL_START } from '../seal.ts';
+import { parseHeader, type SegmentHeader } from './segment.ts';
 
 const COMPRESSED = '.zst';
 const CHUNK_BYTES = 64 * 1024;
@@ -133,6 +134,14 @@ export async function* readBlocks(file: string): AsyncGenerator<Block, void> {
   } finally {
     await reader.close();
   }
+}
+
+/** The header of a segment as it stands there; undefined: it has none. @throws Error if the file cannot be read */
+export async function headerOf(file: string): Promise<SegmentHeader | undefined> {
+  for await (const { bytes } of readBlocks(file)) {
+    return parseHeader(bytes.toString('utf8', 0, bytes.indexOf(NEWLINE)));
+  }
+  return undefined;
 }
 
 /** Reads a small file, at most `largest` bytes of it. @throws as `openRegular` */

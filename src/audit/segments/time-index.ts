@@ -4,8 +4,9 @@ import { z } from 'zod';
 import { reportDefect } from '../../base/expected-errors.ts';
 import type { AuditKeys } from '../keys.ts';
 import { headOf, linesOf } from '../line.ts';
-import { indexName, type Segment, segmentsIn } from './segment.ts';
-import { readBlocks } from './segment-reader.ts';
+import { ChainWalk, walkFile } from './chain-walk.ts';
+import { indexName, type Segment } from './segment.ts';
+import { headerOf } from './segment-reader.ts';
 import { SignedFile } from './signed-file.ts';
 
 /** Times of the earliest and the latest record, RFC 3339 in UTC. Both empty: there are no records. */
@@ -20,54 +21,61 @@ const indexed = z.strictObject({
   mtimeMs: z.number(),
   from: z.string(),
   to: z.string(),
+  /** Id of the key of the segment, and whether it was at hand, so that the records are those that were written. */
+  key: z.string(),
+  isSealed: z.boolean(),
 });
 
 /**
  * The time range of a closed segment, from its index file, or from the segment. In that case the index file is written
- * if the folder allows it. An HMAC protects it, since a forged range would make a search skip the segment.
+ * if the folder allows it. An HMAC protects it, since a forged range would make a search skip the segment. `keys`: the
+ * current key first; undefined: the segment has an integrity error, so nothing says which times it has.
  * @throws Error if the segment cannot be read
  */
 export async function timeRangeOf(
   folder: string,
-  { name, first }: Segment,
-  keys: AuditKeys,
-): Promise<TimeRange> {
+  segment: Segment,
+  keys: readonly [AuditKeys, ...AuditKeys[]],
+): Promise<TimeRange | undefined> {
+  const { name, first } = segment;
+  const path = join(folder, name);
   const file = new SignedFile({
     path: join(folder, indexName(first)),
-    key: keys.index,
+    key: keys[0].index,
     schema: indexed,
-    textOf: ({ segment, size, mtimeMs, from, to }) =>
-      JSON.stringify([basename(folder), segment, size, mtimeMs, from, to]),
+    textOf: ({ segment: of, size, mtimeMs, from, to, key, isSealed }) =>
+      JSON.stringify([basename(folder), of, size, mtimeMs, from, to, key, isSealed]),
   });
-  const { size, mtimeMs } = await lstat(join(folder, name));
+  const { size, mtimeMs } = await lstat(path);
   const known = await file.trusted();
-  if (known?.segment === name && known.size === size && known.mtimeMs === mtimeMs) return known;
-  const range = await rangeIn(join(folder, name));
+  if (known?.segment === name && known.size === size && known.mtimeMs === mtimeMs) {
+    // Without its key, it may be a range of a file that stood there for a moment.
+    if (known.isSealed || (await headerOf(path))?.key === known.key) return known;
+  }
+  const range = await rangeIn(folder, segment, keys);
   // If it cannot be written, the next search reads the segment again.
-  await file.write({ segment: name, size, mtimeMs, ...range }).catch(reportDefect);
+  if (range !== undefined) await file.write({ segment: name, size, mtimeMs, ...range }).catch(reportDefect);
   return range;
 }
 
-/**
- * Writes the index of every closed segment that has none.
- * @throws Error if a segment cannot be read
- */
-export async function indexClosed(folder: string, keys: AuditKeys): Promise<void> {
-  for (const segment of (await segmentsIn(folder)).slice(0, -1)) await timeRangeOf(folder, segment, keys);
+/** Reads all records, since a clock may have been set back. */
+async function rangeIn(folder: string, { name, first }: Segment, keys: readonly AuditKeys[]) {
+  const walk = new ChainWalk({ keys, replica: basename(folder), first });
+  const range = { from: '', to: '' };
+  let isAltered = false;
+  await walkFile(walk, join(folder, name), ({ trust, lines, seal }) => {
+    isAltered ||= seal === undefined ? lines.length > 0 : trust === 'refused';
+    widen(range, lines);
+    return isAltered;
+  });
+  return isAltered ? undefined : { ...range, key: walk.header?.key ?? '', isSealed: walk.keyKnown };
 }
 
-/** Reads all records, since a clock may have been set back. */
-async function rangeIn(file: string): Promise<TimeRange> {
-  let from = '';
-  let to = '';
-  for await (const { bytes, whole } of readBlocks(file)) {
-    if (!whole) continue;
-    for (const [start] of linesOf(bytes)) {
-      const time = headOf(bytes, start)?.time;
-      if (time === undefined) continue;
-      if (from === '' || time < from) from = time;
-      if (time > to) to = time;
-    }
+function widen(range: { from: string; to: string }, lines: Buffer): void {
+  for (const [start] of linesOf(lines)) {
+    const time = headOf(lines, start)?.time;
+    if (time === undefined) continue;
+    if (range.from === '' || time < range.from) range.from = time;
+    if (time > range.to) range.to = time;
   }
-  return { from, to };
 }

@@ -1,18 +1,17 @@
 import { lstat, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { ignoreAbsent } from '../../base/expected-errors.ts';
-import { NEWLINE } from '../line.ts';
+import type { Archive } from '../segments/chain-walk.ts';
+import { begunSegments } from '../segments/closed-segments.ts';
 import {
   cosignedName,
   isSetAside,
-  parseHeader,
   type Segment,
-  type SegmentHeader,
   segmentName,
   segmentsIn,
   stampedName,
 } from '../segments/segment.ts';
-import { readBlocks } from '../segments/segment-reader.ts';
+import { headerOf } from '../segments/segment-reader.ts';
 import type { FoundPosition, SinkPosition } from '../segments/signed-file.ts';
 import type { Source, Unit } from './follower.ts';
 import type { SourceEvents } from './record-source.ts';
@@ -36,9 +35,7 @@ export interface ClosedSegment {
   readonly records: number;
 }
 
-interface SegmentSourceOptions {
-  readonly folder: string;
-  readonly replica: string;
+interface SegmentSourceOptions extends Archive {
   /** Undefined: everything is to be sent. */
   readonly start: FoundPosition | undefined;
   readonly events: SourceEvents;
@@ -59,12 +56,12 @@ export class SegmentSource implements Source<ClosedSegment> {
 
   async next(isLast = false): Promise<Unit<ClosedSegment> | undefined> {
     const { folder } = this.#options;
-    const segments = await segmentsIn(folder);
+    const segments = await begunSegments(this.#options);
     const at = await this.#indexOfNext(segments);
     const [segment, next] = [segments[at], segments[at + 1]];
     const sent = segments.slice(Math.max(0, at - GROWING_SEGMENTS), at);
     if (segment === undefined || next === undefined) return this.#laterHeads(sent, isLast);
-    const following = await headerOf(folder, next);
+    const following = await headerOf(join(folder, next.name));
     const since = Date.parse(following?.opened ?? '') || 0;
     const later = segments.slice(at + 1).some(({ compressed }) => compressed);
     // The writer compresses segments in their order, and leaves one that was changed as it is.
@@ -143,10 +140,13 @@ export class SegmentSource implements Source<ClosedSegment> {
   ): Promise<boolean> {
     const { folder } = this.#options;
     if (next === undefined) return false;
-    if (key !== undefined && (before === undefined || (await headerOf(folder, before))?.key !== key))
+    if (
+      key !== undefined &&
+      (before === undefined || (await headerOf(join(folder, before.name)))?.key !== key)
+    )
       return false;
     if (next.first > position.seq + 1) return before === undefined;
-    return ((await headerOf(folder, next))?.previous ?? '') === position.hmac;
+    return ((await headerOf(join(folder, next.name)))?.previous ?? '') === position.hmac;
   }
 
   #tellSkipped(first: number): void {
@@ -154,13 +154,6 @@ export class SegmentSource implements Source<ClosedSegment> {
     if (after === undefined || first <= after + 1) return;
     this.#options.events.onSkipped(after + 1, first - 1, 'they were removed from the log');
   }
-}
-
-async function headerOf(folder: string, { name }: Segment): Promise<SegmentHeader | undefined> {
-  for await (const { bytes } of readBlocks(join(folder, name))) {
-    return parseHeader(bytes.toString('utf8', 0, bytes.indexOf(NEWLINE)));
-  }
-  return undefined;
 }
 
 /** The files with the heads of a segment, and their sizes. */

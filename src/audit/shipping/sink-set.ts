@@ -145,7 +145,7 @@ function receiverOf(sink: SinkOptions, keys: AuditKeys, deps: SinkSetDeps): Rece
         return new HeadSource({ ...of, isWitnessed: false, lastSent });
       });
     case 's3':
-      return receiver(new S3Delivery(sink), (log) => new SegmentSource(log));
+      return receiver(new S3Delivery(sink), (log) => new SegmentSource({ ...log, keys }));
   }
 }
 

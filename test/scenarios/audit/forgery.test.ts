@@ -273,7 +273,7 @@ test('sets the batch of a killed process aside, which is no alteration', async (
   );
   expect(await scene.verify()).toMatchObject({
     status: 0,
-    notes: [{ segment: FIRST, kind: 'end-unsealed', facts: { records: 1, bytes: 0 } }],
+    notes: [{ segment: FIRST, kind: 'end-unsealed', facts: { lines: 1, bytes: 0 } }],
   });
   await started(scene);
   expect(await scene.verify()).toMatchObject({

@@ -1,0 +1,53 @@
+import { readdir, readFile, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { zstdCompressSync } from 'node:zlib';
+import { expect, test } from '@jest/globals';
+import { auditKeys } from '../../src/audit/keys.ts';
+import { verify } from '../../src/audit/reader/verify.ts';
+import { Secret } from '../../src/base/secret.ts';
+import {
+  AUDIT_KEY,
+  openTestAudit,
+  REPLICA,
+  recordAccess,
+  segmentText,
+  useFolders,
+} from '../support/audit-log.ts';
+
+const folder = useFolders();
+const DAY_MS = 86_400_000;
+
+test('a header that was changed does not make older segments old enough to be removed', async () => {
+  const directory = await folder();
+  // So short that a clock that is so far ahead would not be doubted.
+  const segment = { size: 1, age: DAY_MS, keep: 5 * DAY_MS };
+  const first = await openTestAudit(directory, { segment });
+  for (let count = 0; count < 3; count += 1) await recordAccess(first.audit);
+  await first.audit.close();
+  const names = async (): Promise<string[]> =>
+    (await readdir(join(directory, REPLICA))).filter((name) => name.includes('.jsonl')).sort();
+  const [oldest = '', changed = ''] = await names();
+  const path = join(directory, REPLICA, changed);
+  const original = await readFile(path);
+  const opened = new Date(Date.now() - 6 * DAY_MS).toISOString();
+  const text = (await segmentText(directory, changed)).replace(/"opened":"[^"]+"/, `"opened":"${opened}"`);
+  await writeFile(path, zstdCompressSync(text));
+
+  await (await openTestAudit(directory, { segment })).audit.close();
+  expect(await names()).toContain(oldest);
+  // Whoever put it back would have left a log without the oldest records in which nothing is missing.
+  await writeFile(path, original);
+  const keys = [auditKeys(new Secret(AUDIT_KEY))];
+  const { alterations, records } = await verify({ directory, keys, heads: [], onBytes: () => undefined });
+  expect([alterations, records]).toEqual([[], 3]);
+});
+
+test('a file behind the newest segment does not let it be compressed while it is written', async () => {
+  const directory = await folder();
+  const { audit } = await openTestAudit(directory, { segment: { size: 1, age: DAY_MS, keep: DAY_MS } });
+  await writeFile(join(directory, REPLICA, '000000000100.jsonl'), '');
+  await recordAccess(audit);
+  await audit.close();
+  const names = await readdir(join(directory, REPLICA));
+  expect(names).toEqual(expect.arrayContaining(['000000000001.jsonl.zst', '000000000002.jsonl']));
+});
