@@ -73,8 +73,9 @@ export const MUTATIONS: readonly Mutation[] = [
     name: 'attempt-budget',
     breaks: 'a request makes two authenticated attempts at most',
     file: 'src/handshake/attempt-budget.ts',
-    find: 'constructor(method: string, retries: Retries = ONE_REPEAT, attempts = ATTEMPTS) {',
-    replace: 'constructor(method: string, retries: Retries = ONE_REPEAT, attempts = 2 * ATTEMPTS) {',
+    find: "constructor(method: string, retries: Retries = ONE_REPEAT, attempts = ATTEMPTS, client = '') {",
+    replace:
+      "constructor(method: string, retries: Retries = ONE_REPEAT, attempts = 2 * ATTEMPTS, client = '') {",
   },
   {
     name: 'credential-circuit',
@@ -101,8 +102,8 @@ export const MUTATIONS: readonly Mutation[] = [
     name: 'no-lower-share',
     breaks: 'a process admits no more than the limit, whatever the store says',
     file: 'src/limits/slots.ts',
-    find: 'return this.#inFlight + 1 <= Math.min(this.#allowed, this.#limit);',
-    replace: 'return this.#inFlight <= Math.min(this.#allowed, this.#limit);',
+    find: 'return Math.min(this.#allowed, this.#limit) - this.#inFlight;',
+    replace: 'return Math.min(this.#allowed, this.#limit) - this.#inFlight + 1;',
   },
   {
     name: 'rate-not-spent',

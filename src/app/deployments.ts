@@ -2,10 +2,13 @@ import { isIPv6 } from 'node:net';
 import { isDeepStrictEqual } from 'node:util';
 import type { Log } from '../base/log.ts';
 import { type Steps, slices } from '../base/steps.ts';
-import type { DoctorInput } from '../doctor/doctor.ts';
+import { formatPath } from '../config/issues.ts';
+import { listenerPath } from '../config/listen.ts';
+import type { DoctorInput, ListenerCertificate } from '../doctor/doctor.ts';
 import { probeOf } from '../doctor/probe.ts';
-import type { Deployment, GatewayOptions } from '../gateway/gateway.ts';
+import type { GatewayOptions } from '../gateway/gateway.ts';
 import { ResponseFilter } from '../gateway/headers.ts';
+import type { Deployment } from '../gateway/relay.ts';
 import { canonicalHost, Routes } from '../gateway/routing.ts';
 import type { Identification } from '../identity/identification.ts';
 import type { OpenIdProvider } from '../identity/openid-provider.ts';
@@ -253,10 +256,19 @@ export function doctorInput(setup: AppSetup, only?: string): DoctorInput {
   return {
     deployments,
     redis: setup.redis,
-    auditDirectory: setup.config.audit?.directory,
+    audit: setup.audit,
+    certificates: certificatesOf(setup),
     crlExpires: firstCrlExpiry(setup),
     provider: openIdProvider(setup),
   };
+}
+
+function certificatesOf({ config, listenTls }: AppSetup): ListenerCertificate[] {
+  return listenTls.flatMap((tls, index) =>
+    tls === undefined
+      ? []
+      : { subject: formatPath(listenerPath(config.listen, index)), expires: tls.expires },
+  );
 }
 
 /** When the first list of revoked certificates of any listener expires, in seconds of Unix time; 0: never. */

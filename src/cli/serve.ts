@@ -1,10 +1,14 @@
 import { join } from 'node:path';
 import type { Command } from 'commander';
 import { collectAll } from '../base/buffer-gc.ts';
+import type { Log } from '../base/log.ts';
 import { formatIssue } from '../config/issues.ts';
 import { SetupSource } from '../setup/setup.ts';
 import { type GatewayProcess, gatewayProcess, urlOf } from './gateway-process.ts';
 import { type Io, processContext, type Run, shutdownSignal } from './io.ts';
+
+/** Time for what a stopped gateway has left open, such as a file on a mount that hangs, in milliseconds. */
+const END_MS = 5_000;
 
 interface ServeOptions {
   readonly config: string;
@@ -33,7 +37,7 @@ async function serve(io: Io, { config, watch }: ServeOptions): Promise<void> {
   const setup = await source.readAtStart();
   // A start that failed ends the process, whatever it left open.
   const failed = (error: unknown): never => {
-    setTimeout(() => process.exit(), setup.config.drain.timeout).unref();
+    endWithin(setup.config.drain.timeout);
     throw error;
   };
   const gateway = await gatewayProcess(io, setup, { source, watchFile: watch }).catch(failed);
@@ -61,6 +65,19 @@ async function serve(io: Io, { config, watch }: ServeOptions): Promise<void> {
   await (signal === 'SIGINT' ? app.close() : app.drain());
   await stopTracing();
   log.info('stopped');
+  endWithin(END_MS, log);
+}
+
+/** Ends this process after a time, in milliseconds, if something that was left open keeps it. */
+export function endWithin(ms: number, log?: Pick<Log, 'warn'>): void {
+  setTimeout(() => {
+    // `process.exit` waits for every thread, also for one that a disk or a pipe keeps for good.
+    if (process.getActiveResourcesInfo().some((name) => name.startsWith('FSReq'))) {
+      log?.warn('a disk or a pipe does not respond; the process ends without waiting for it');
+      process.kill(process.pid, 'SIGKILL');
+    }
+    process.exit();
+  }, ms).unref();
 }
 
 function replaceWorkers({ upgrade, log }: GatewayProcess): void {

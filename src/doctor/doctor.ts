@@ -1,17 +1,21 @@
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
-import { rm, stat, statfs, writeFile } from 'node:fs/promises';
+import { access, constants, rm, stat, statfs, writeFile } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { dirname, join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
+import type { AuditOptions } from '../audit/audit.ts';
+import { LOCK } from '../audit/segments/replica-folder.ts';
+import { foldersIn, segmentsIn } from '../audit/segments/segment.ts';
 import type { Clock } from '../base/clock.ts';
 import { errorCode, messageOf } from '../base/error-code.ts';
 import { ignoreAbort } from '../base/expected-errors.ts';
 import type { RedisStoreOptions } from '../challenges/store/redis.ts';
 import { discover, type OpenIdProvider, reasonOf } from '../identity/openid-provider.ts';
 import { RedisSession } from '../redis/session.ts';
+import { expiryOf } from '../transport/upstream-tls.ts';
 import { type DeploymentReport, type ExaminedDeployment, examineDeployment } from './deployment.ts';
-import { type Finding, fine, type Mark, wrong } from './finding.ts';
+import { about, type Finding, fine, type Mark, wrong } from './finding.ts';
 import type { DoctorDeps } from './observed-connections.ts';
 
 /** The parts of a configuration that doctor examines. */
@@ -20,11 +24,20 @@ export interface DoctorInput {
   /** Undefined without Redis. */
   readonly redis: RedisStoreOptions | undefined;
   /** Undefined without an audit log. */
-  readonly auditDirectory: string | undefined;
+  readonly audit: Pick<AuditOptions, 'directory' | 'replica'> | undefined;
+  readonly certificates: readonly ListenerCertificate[];
   /** When the first list of revoked client certificates expires, in seconds of Unix time; 0: never, or there is none. */
   readonly crlExpires: number;
   /** Undefined: sign-in by name is not configured. */
   readonly provider: OpenIdProvider | undefined;
+}
+
+/** The certificate that a listener shows its clients. */
+export interface ListenerCertificate {
+  /** Its listener in the configuration. */
+  readonly subject: string;
+  /** In seconds of Unix time. */
+  readonly expires: number;
 }
 
 export interface Report {
@@ -39,11 +52,12 @@ export interface Report {
 
 /** Examines all parts concurrently; ends within 10 s. */
 export async function examine(examined: DoctorInput, deps: DoctorDeps): Promise<Report> {
-  const { redis, auditDirectory, crlExpires, provider } = examined;
+  const { redis, audit, certificates, crlExpires, provider } = examined;
   const [deployments, ...own] = await Promise.all([
     Promise.all(examined.deployments.map((deployment) => examineDeployment(deployment, deps))),
     redis && examineRedis(redis, deps.clock),
-    auditDirectory && examineAudit(auditDirectory),
+    audit && examineAudit(audit),
+    ...certificates.map((certificate) => examineCertificate(certificate, deps.wallTime())),
     crlExpires > 0 && examineRevocation(crlExpires, deps.wallTime()),
     provider && examineSignIn(provider),
   ]);
@@ -53,6 +67,20 @@ export async function examine(examined: DoctorInput, deps: DoctorDeps): Promise<
   const warnings = all.filter(({ mark }) => mark === 'warn').length;
   const mark = failures > 0 ? 'fail' : warnings > 0 ? 'warn' : 'ok';
   return { mark, failures, warnings, deployments, gateway };
+}
+
+/** Checks that clients can still trust the certificate of a listener. `now` in Unix milliseconds. */
+export function examineCertificate({ subject, expires }: ListenerCertificate, now: number): Finding {
+  const expiresAt = new Date(expires * 1000).toISOString();
+  const { daysLeft, isSoon, text } = expiryOf(expires * 1000, now);
+  const facts = { expiresAt, daysLeft };
+  const finding =
+    expires * 1000 <= now
+      ? wrong('certificate', 'listen-certificate-expired', `it expired at ${expiresAt}`, facts)
+      : isSoon
+        ? wrong('certificate', 'listen-certificate-expires-soon', text, facts)
+        : fine('certificate', text, facts);
+  return about(subject, finding);
 }
 
 /** Checks that no list of revoked client certificates has expired. `now` in Unix milliseconds. */
@@ -185,14 +213,22 @@ const MEBIBYTE = 2 ** 20;
 /** Free space in bytes below which a warning is given. */
 const SCARCE = 1024 * MEBIBYTE;
 
-/** Checks that the audit directory exists or can be created, is writable, and has free space. */
-export async function examineAudit(directory: string): Promise<Finding> {
+/**
+ * Checks that the audit directory exists or can be created, is writable, and has free space, and that this user can go on
+ * with the log in it: a gateway that was started once as another user leaves files of that one.
+ */
+export async function examineAudit({
+  directory,
+  replica,
+}: Pick<AuditOptions, 'directory' | 'replica'>): Promise<Finding> {
   const existing = await nearestExisting(directory);
   const obstacle = await whyUnwritable(existing);
   if (obstacle !== undefined) {
     return wrong('audit', 'audit-not-writable', `cannot create a file in ${existing} (${obstacle})`);
   }
   if (existing !== directory) return wrong('audit', 'audit-missing', `${directory} does not exist`);
+  const foreign = await whyNotContinued(directory, replica);
+  if (foreign !== undefined) return wrong('audit', 'audit-not-writable', foreign);
   const { bavail, bsize } = await statfs(directory);
   const freeBytes = bavail * bsize;
   const saw = `${directory} is writable, ${Math.floor(freeBytes / MEBIBYTE)} MiB free`;
@@ -208,9 +244,42 @@ const UNWRITABLE: Readonly<Record<string, string>> = {
   ENOSPC: 'the disk is full',
   EDQUOT: 'the quota is used up',
   ENOTDIR: 'it is not a folder',
+  EISDIR: 'it is a folder',
   // Such as in /proc.
   ENOENT: 'no file can be created there',
 };
+
+/** Why the gateway cannot go on with the log of this replica or one of its workers. */
+async function whyNotContinued(directory: string, replica: string): Promise<string | undefined> {
+  const names = new Set([replica, ...(await foldersIn(directory, replica))]);
+  for (const folder of Array.from(names, (name) => join(directory, name))) {
+    const obstacle = await whyNotUsed(folder, 'ENOTDIR');
+    if (obstacle !== undefined) return `cannot write to ${folder} (${obstacle})`;
+    const newest = (await segmentsIn(folder)).at(-1)?.name ?? LOCK;
+    for (const file of [LOCK, newest].map((name) => join(folder, name))) {
+      const reason = await whyNotUsed(file, 'EISDIR');
+      if (reason !== undefined) return `cannot write to ${file} (${reason})`;
+    }
+  }
+  return undefined;
+}
+
+/** By its permissions: to open and close the file of a lock would release the lock, if this process has it. */
+async function whyNotUsed(path: string, otherKind: 'ENOTDIR' | 'EISDIR'): Promise<string | undefined> {
+  try {
+    const isFolder = (await stat(path)).isDirectory();
+    if (isFolder === (otherKind === 'EISDIR')) return UNWRITABLE[otherKind];
+    await access(path, constants.R_OK | constants.W_OK);
+    return undefined;
+  } catch (error) {
+    return errorCode(error) === 'ENOENT' ? undefined : reasonOfSystem(error);
+  }
+}
+
+function reasonOfSystem(error: unknown): string {
+  const code = errorCode(error);
+  return UNWRITABLE[code] ?? (code || messageOf(error));
+}
 
 async function nearestExisting(path: string): Promise<string> {
   const code = await stat(path).then(() => '', errorCode);
@@ -227,7 +296,6 @@ async function whyUnwritable(directory: string): Promise<string | undefined> {
     await rm(file);
     return undefined;
   } catch (error) {
-    const code = errorCode(error);
-    return UNWRITABLE[code] ?? (code || messageOf(error));
+    return reasonOfSystem(error);
   }
 }

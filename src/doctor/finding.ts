@@ -12,6 +12,7 @@ type Check =
   | 'nonce'
   | 'access'
   | 'redis'
+  | 'certificate'
   | 'revocation'
   | 'sign-in'
   | 'audit';
@@ -124,7 +125,9 @@ const FAILURES = {
   'redis-not-writable':
     'Name the master under redis, not a replica, and see that Redis has memory and disk left.',
   'audit-not-writable':
-    'Let the user of the gateway write to audit.directory, and see that the disk is not read-only.',
+    'Let the user of the gateway write to audit.directory and all that is in it (chown -R), and see that the disk is not read-only.',
+  'listen-certificate-expired':
+    'Replace the files of listen.tls: clients that check the certificate do not connect any more.',
   'crl-expired':
     'Replace the list in listen.tls.crlFile by the next one of its authority: until then all of its certificates are refused.',
   'sign-in-unreachable':
@@ -141,6 +144,8 @@ const WARNINGS = {
     'Write https:// in {egress.proxy.url}: everyone on the network can read the password in Basic, and guess it from Digest.',
   plaintext: 'Write https:// in {baseUrl}: everyone on the network can read requests and responses.',
   'certificate-expires-soon': 'Ask the operator of the upstream when the certificate will be renewed.',
+  'listen-certificate-expires-soon':
+    'Replace the files of listen.tls in time; the gateway reads them again when they change.',
   'clock-difference':
     'Set the clock of this host by NTP, or tell the operator of the upstream that theirs is off.',
   'nonce-not-reusable':

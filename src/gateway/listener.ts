@@ -285,7 +285,8 @@ function endsOf({ remoteAddress, remotePort, localAddress, localPort }: Socket):
 }
 
 function secureContext({ cert, key, clientCa, crl, minVersion }: ListenTls): SecureContextOptions {
-  const context = { cert, key, minVersion };
+  // Node.js allows it, and verifies no certificate that comes with it: a client would be taken for any other.
+  const context = { cert, key, minVersion, secureOptions: constants.SSL_OP_NO_RENEGOTIATION };
   // The certificate of a resumed session is not verified again, and a ticket has none of those between it and its
   // authority, whose ends count too.
   return clientCa === undefined
@@ -294,7 +295,7 @@ function secureContext({ cert, key, clientCa, crl, minVersion }: ListenTls): Sec
         ...context,
         ca: clientCa,
         ...(crl !== undefined && { crl: [...crl] }),
-        secureOptions: constants.SSL_OP_NO_TICKET,
+        secureOptions: context.secureOptions | constants.SSL_OP_NO_TICKET,
       };
 }
 

@@ -139,7 +139,8 @@ function hasOneOf(fields: RawHeaders, names: FieldNames): boolean {
  * Fields of a response that a browser keeps for its origin, or takes for the word of the server it asked. From an
  * upstream they would bind the gateway's own name: `Strict-Transport-Security` its scheme, `Clear-Site-Data` its
  * storage, `Proxy-Status` its errors (RFC 9209). A proxy in front of the gateway would obey others, such as
- * `X-Accel-Redirect`: nginx responds with another of its own locations, for the client and with its rights.
+ * `X-Accel-Redirect`: nginx responds with another of its own locations, for the client and with its rights; and Envoy
+ * takes a gateway out of its cluster that sends `X-Envoy-Immediate-Health-Check-Fail`.
  */
 export const ORIGIN_FIELDS = [
   'accept-ch',
@@ -161,9 +162,12 @@ export const ORIGIN_FIELDS = [
   'strict-transport-security',
   'use-as-dictionary',
   'x-accel-redirect',
+  'x-envoy-degraded',
+  'x-envoy-immediate-health-check-fail',
   'x-lighttpd-send-file',
   'x-litespeed-location',
   'x-reproxy-file',
   'x-reproxy-url',
   'x-sendfile',
+  'x-sendfile-temporary',
 ] as const;

@@ -44,7 +44,12 @@ export class Bucket {
 
   /** True if one more request may pass; as of the last `refill`, like all that follow. */
   get open(): boolean {
-    return Math.min(this.#tokens, this.#own) >= 1 - ROUNDING;
+    return this.room >= 1;
+  }
+
+  /** Requests that may pass; not rounded down. */
+  get room(): number {
+    return Math.min(this.#tokens, this.#own) + ROUNDING;
   }
 
   spend(): void {

@@ -2,6 +2,7 @@ import { Bucket } from './bucket.ts';
 import { Quota } from './quota.ts';
 import { Slots } from './slots.ts';
 import type { LimitSettings, LimitState, Report } from './store.ts';
+import { Turns } from './turns.ts';
 
 /** `now`: milliseconds on a clock that never goes back. `epoch`: milliseconds since 1970. */
 export interface Clocks {
@@ -46,6 +47,7 @@ export class LocalLimit {
   readonly scope: LimitScope;
   readonly #clocks: Clocks;
   readonly #slots: Slots;
+  readonly #turns = new Turns();
   #settings: LimitSettings;
   #bucket: Bucket | undefined;
   #quota: Quota | undefined;
@@ -93,24 +95,33 @@ export class LocalLimit {
     this.#policy = policyOf(this.scope, settings);
   }
 
-  /** The limit that refuses one more request; undefined: none. `take` then counts the request. */
-  shortage(now = this.#clocks.now()): Shortage | undefined {
+  /** The limit that refuses one more request of the client; undefined: none. `take` then counts the request. */
+  shortage(client: string, now = this.#clocks.now()): Shortage | undefined {
     this.#lastUsed = now;
     this.#advance(now);
     this.#wanted += 1;
-    if (!this.#slots.open) return { limit: 'concurrent', seconds: 1 };
+    if (!this.#slots.open) return this.#wait(client, now, 'concurrent');
     if (this.#quota?.open === false) {
       const seconds = this.#quota.elsewhere ? 1 : Quota.secondsLeft(this.#clocks.epoch());
       return { limit: 'daily', seconds };
     }
-    if (this.#bucket?.open === false) {
-      return { limit: 'rate', seconds: Math.max(1, Math.ceil(this.#bucket.openIn)) };
-    }
-    return undefined;
+    if (this.#bucket?.open === false) return this.#wait(client, now, 'rate');
+    const free = this.#slots.room;
+    const tokens = this.#bucket?.room ?? Number.POSITIVE_INFINITY;
+    if (!this.#turns.isBehind(client, now, Math.min(free, tokens))) return undefined;
+    return this.#wait(client, now, free < tokens ? 'concurrent' : 'rate');
   }
 
-  /** Counts one request, after `shortage` found no reason to refuse it. */
-  take(): void {
+  #wait(client: string, now: number, limit: 'rate' | 'concurrent'): Shortage {
+    const openIn = limit === 'rate' ? (this.#bucket?.openIn ?? 0) : 0;
+    const seconds = Math.max(1, Math.ceil(openIn));
+    this.#turns.wait(client, now, seconds);
+    return { limit, seconds };
+  }
+
+  /** Counts one request of the client, after `shortage` found no reason to refuse it. */
+  take(client: string): void {
+    this.#turns.end(client);
     this.#total += 1;
     this.#slots.take();
     this.#quota?.spend();

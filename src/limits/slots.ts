@@ -16,7 +16,12 @@ export class Slots {
   }
 
   get open(): boolean {
-    return this.#inFlight + 1 <= Math.min(this.#allowed, this.#limit);
+    return this.room >= 1;
+  }
+
+  /** Requests that may begin; not rounded down. */
+  get room(): number {
+    return Math.min(this.#allowed, this.#limit) - this.#inFlight;
   }
 
   take(): void {

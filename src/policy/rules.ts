@@ -185,8 +185,8 @@ function sitesOf({ siteParameter, sites, injectSite }: DeploymentSettings): Site
 }
 
 /**
- * Checks paths of deployments that share an upstream and differ by prefix, because `/v1/../v2` must not
- * bypass the rules of /v2. A deployment with its own host name has every path.
+ * Checks paths of a deployment with a prefix whose upstream another one has, too, because `/v1/../v2` must not bypass
+ * the rules of /v2. A deployment with its own host name has every path.
  */
 function ownPath(
   settings: DeploymentSettings,
@@ -206,7 +206,7 @@ function ownPath(
 
 interface Siblings {
   readonly folders: PrefixMap<string>;
-  /** Number of prefixes that deployments of the upstream have. */
+  /** Number of deployments of the upstream, those without a prefix among them. */
   readonly deployments: number;
 }
 
@@ -227,7 +227,7 @@ function foldersByOrigin(all: Readonly<Record<string, DeploymentSettings>>): Rea
 
 function siblingsIn(group: readonly DeploymentSettings[]): Siblings {
   const folders = group.flatMap((each) => prefixOf(each) ?? []).map(folder);
-  return { folders: new PrefixMap(folders.map((each) => [each, each])), deployments: folders.length };
+  return { folders: new PrefixMap(folders.map((each) => [each, each])), deployments: group.length };
 }
 
 /** Returns the path prefix at the upstream. */

@@ -182,6 +182,9 @@ describe('to the client go', () => {
     'Proxy-Status',
     'Use-As-Dictionary',
     'X-Accel-Redirect',
+    'X-Envoy-Degraded',
+    'X-Envoy-Immediate-Health-Check-Fail',
+    'X-Sendfile-Temporary',
     'X-Sendfile',
     'Secure-Session-Registration',
   ])('no %s: not in the head, not before it, not after it', (name) => {

@@ -245,8 +245,8 @@ test.each([
     const inFlight = (): number => processes.reduce((sum, process) => sum + process.inFlight, 0);
     const admit = (process: (typeof processes)[number], requests: number): void => {
       for (let asked = 0; asked < requests; asked += 1) {
-        if (process.local.shortage() !== undefined) continue;
-        process.local.take();
+        if (process.local.shortage('a') !== undefined) continue;
+        process.local.take('a');
         process.inFlight += 1;
       }
     };
@@ -282,9 +282,9 @@ test('a process whose part is below zero admits nothing, and admits again when t
   const accept = (othersInFlight: number): void =>
     local.accept({ tokens: 0, used: 0, othersInFlight, members: 2, share: 0.5 }, local.report(3_000));
   accept(100);
-  expect(local.shortage()).toMatchObject({ limit: 'concurrent' });
+  expect(local.shortage('a')).toMatchObject({ limit: 'concurrent' });
   expect(local.starved).toBe(false);
   expect(local.state).toBe('"client-concurrent";r=0');
   accept(4);
-  expect(local.shortage()).toBeUndefined();
+  expect(local.shortage('a')).toBeUndefined();
 });

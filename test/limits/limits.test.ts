@@ -2,6 +2,7 @@ import { describe, expect, test } from '@jest/globals';
 import fc from 'fast-check';
 import { GatewayError } from '../../src/base/errors.ts';
 import { Slots } from '../../src/limits/slots.ts';
+import type { LimitSettings } from '../../src/limits/store.ts';
 import { end, headersOf, limit, limitsOf } from '../support/limited.ts';
 
 const DAY_MS = 86_400_000;
@@ -125,6 +126,68 @@ describe('of a client and of a deployment', () => {
     expect(passing(2, 'a') + passing(2, 'b')).toBe(3);
     expect(passing(9, 'a', 'elsewhere')).toBe(9);
     expect(ask('a', 'elsewhere')).toBeUndefined();
+  });
+});
+
+describe('a deployment whose limit one client uses up', () => {
+  /**
+   * How many requests pass in so many seconds: of a client that comes again when it is told to, and of one that asks all
+   * the time and has 20 requests under way.
+   */
+  function passingBesideHog(settings: LimitSettings, seconds: number) {
+    const { ask, clocks } = limitsOf({}, { d: settings });
+    const underWay: ReturnType<typeof ask>[] = [];
+    let [passed, hogged, next] = [0, 0, 0];
+    const hog = (): void => {
+      if (underWay.length >= 20) end(underWay.shift());
+      const answers = Array.from({ length: 5 }, () => ask('hog'));
+      const passing = answers.filter((answer) => !(answer instanceof GatewayError));
+      underWay.push(...passing);
+      hogged += passing.length;
+    };
+    for (let at = 0; at < seconds * 1000; at += 10) {
+      hog();
+      const answer = at >= next ? ask('other') : undefined;
+      if (answer instanceof GatewayError) next = at + Number(answer.retryAfter) * 1000;
+      else if (answer !== undefined) passed += 1;
+      end(answer);
+      clocks.pass(10);
+    }
+    return { passed, hogged };
+  }
+
+  test('serves another one when it comes again, and wastes nothing: rate', () => {
+    const { passed, hogged } = passingBesideHog(rate(10, 10), 20);
+    expect(passed).toBeGreaterThanOrEqual(18);
+    expect(passed + hogged).toBeGreaterThanOrEqual(10 + 20 * 10 - 2);
+  });
+
+  test('serves another one when it comes again: concurrent', () => {
+    expect(passingBesideHog(limit({ concurrent: 20 }), 20).passed).toBeGreaterThanOrEqual(18);
+  });
+
+  test('serves both alike that take the last token in turn', () => {
+    const { ask, clocks } = limitsOf({}, { d: rate(1, 1) });
+    const passed = { a: 0, b: 0 };
+    for (let at = 0; at < 100; at += 1) {
+      for (const client of ['a', 'b'] as const) {
+        const answer = ask(client);
+        if (!(answer instanceof GatewayError)) passed[client] += 1;
+        end(answer);
+      }
+      clocks.pass(1000);
+    }
+    expect(passed).toEqual({ a: 50, b: 50 });
+  });
+
+  test('waits no longer than half a second for one that does not come again', () => {
+    const { ask, clocks, passing } = limitsOf({}, { d: rate(1, 1) });
+    end(ask('hog'));
+    expect(headersOf(ask('other'))['retry-after']).toBe('1');
+    clocks.pass(1_499);
+    expect(passing(1, 'hog')).toBe(0);
+    clocks.pass(1);
+    expect(passing(1, 'hog')).toBe(1);
   });
 });
 

@@ -394,6 +394,15 @@ export const DECISIONS: Readonly<Record<string, readonly Row[]>> = {
     ['anonymous', 'v1', 'POST /v1/x', '- @-', 'Content-Length', '1', 'Content-Type', 'multipart/form-data'],
     ['anonymous', 'v1', 'GET /v1/x%3Fy?a[b=1', '- @-'],
   ],
+  'a prefix beside a deployment that has every path of the upstream is a restriction': [
+    ['anonymous', 'beside', 'GET /beside/x', '- @-'],
+    ['anonymous', 'beside', 'GET /beside/../admin', 'bad-request'],
+    ['anonymous', 'beside', 'GET /beside/%2e%2e/admin', 'bad-request'],
+    ['anonymous', 'beside', 'GET /beside/..;/admin', 'bad-request'],
+    ['anonymous', 'beside', 'GET /beside/x', 'bad-request', 'X-Original-URL', '/admin'],
+    ['anonymous', 'hosted', 'GET /beside/../admin', '- @-'],
+    ['anonymous', 'hosted', 'GET /admin', '- @-', 'X-Original-URL', '/beside/x'],
+  ],
   'a body that can be a form is refused where a rule reads the query': [
     ...[
       'application/x-www-form-urlencoded',

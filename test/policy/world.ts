@@ -69,6 +69,19 @@ const deployments = {
     match: { pathPrefix: '/v1/v2' },
     credential: 'key-2',
   },
+  /** The same with a host in place of a prefix. */
+  hosted: {
+    ...bare,
+    baseUrl: ['https://hosted.example.org'],
+    match: { host: 'hosted.internal' },
+    credential: 'key-3',
+  },
+  beside: {
+    ...bare,
+    baseUrl: ['https://hosted.example.org'],
+    match: { pathPrefix: '/beside' },
+    credential: 'key-4',
+  },
 } satisfies Record<string, DeploymentSettings>;
 
 export type DeploymentName = keyof typeof deployments;

@@ -66,6 +66,9 @@ export interface Lock {
   release(): void;
 }
 
+/** The file with the lock of a folder. */
+export const LOCK = 'lock';
+
 /**
  * Takes the lock of a folder.
  * @throws Error if another process has it; it says what to do
@@ -73,7 +76,7 @@ export interface Lock {
 export function lockFolder(folder: string): Lock {
   const owner =
     'belongs to another gateway that is running: stop that one, or give each its own audit.replica';
-  return lockFile(join(folder, 'lock'), `${folder} ${owner}`);
+  return lockFile(join(folder, LOCK), `${folder} ${owner}`);
 }
 
 /**

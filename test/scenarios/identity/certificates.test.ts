@@ -4,7 +4,7 @@ import { chmod, rename, writeFile } from 'node:fs/promises';
 import { Agent } from 'node:https';
 import { connect as connectTcp } from 'node:net';
 import { duplexPair } from 'node:stream';
-import { connect } from 'node:tls';
+import { connect, TLSSocket } from 'node:tls';
 import { afterEach, beforeEach, describe, expect, jest, test } from '@jest/globals';
 import type { KeyPair } from '../../../src/simulator/certificates.ts';
 import { call, requestsOf } from '../../support/client-call.ts';
@@ -93,6 +93,23 @@ describe('listen.tls', () => {
       expect([status, code, detail]).toEqual([401, 'client-unknown', expect.stringContaining(reason)]);
     });
 
+    test('has its chain read only if it is accepted', async () => {
+      const { gateway } = running();
+      const { getPeerCertificate } = TLSSocket.prototype;
+      let read = 0;
+      const reads = jest.spyOn(TLSSocket.prototype, 'getPeerCertificate');
+      reads.mockImplementation(function (this: TLSSocket, ...args) {
+        // The client in this process reads that of the gateway.
+        if (this.localPort === gateway.port) read += 1;
+        return getPeerCertificate.apply(this, args);
+      });
+      expect((await call(gateway, { tls: tls(forged) })).status).toBe(401);
+      expect(read).toBe(0);
+      expect((await call(gateway, { tls: tls(reporting) })).status).toBe(200);
+      expect(read).toBeGreaterThan(0);
+      reads.mockRestore();
+    });
+
     describe('that ends while its connection is open', () => {
       const HOUR_MS = 3_600_000;
       const DAY_MS = 24 * HOUR_MS;
@@ -139,6 +156,18 @@ describe('listen.tls', () => {
         await once(second, 'close');
       },
     );
+
+    test('is that of the first handshake: no other one follows on a connection', async () => {
+      const { port } = lenient().gateway;
+      const socket = connect({ host: '127.0.0.1', port, maxVersion: 'TLSv1.2', ...tls(reporting) });
+      await once(socket, 'secureConnect');
+      const renegotiated = new Promise((resolve) => {
+        socket.renegotiate({}, () => resolve('renegotiated'));
+      });
+      const refused = once(socket, 'error').then(([{ code }]) => code);
+      await expect(Promise.race([refused, renegotiated])).resolves.toBe('ERR_SSL_NO_RENEGOTIATION');
+      socket.destroy();
+    });
 
     test('is not enough alone where the client also needs a key', async () => {
       const { gateway } = running();
