@@ -237,11 +237,10 @@ class LogCheck {
 
   #checkSigned(newest: Segment | undefined): void {
     if (this.#trees === undefined || newest === undefined) return;
-    const { checkpoints, end, tree } = this.#trees;
+    const { checkpoints, end } = this.#trees;
     if (this.#unproven.isExceeded) this.#add(finding('admin-unsigned'));
     // A head follows the first record, which a worker may not have yet.
-    const isEmpty = tree?.tree.size === 0;
-    if (checkpoints === 0 && !isEmpty) this.#add(finding('checkpoint-missing'));
+    if (checkpoints === 0 && this.#records > 0) this.#add(finding('checkpoint-missing'));
     else if (end !== undefined) this.#add(end, newest.name);
   }
 
