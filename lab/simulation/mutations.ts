@@ -73,8 +73,9 @@ export const MUTATIONS: readonly Mutation[] = [
     name: 'attempt-budget',
     breaks: 'a request makes two authenticated attempts at most',
     file: 'src/handshake/attempt-budget.ts',
-    find: 'constructor(method: string, retries: Retries = ONE_REPEAT, attempts = ATTEMPTS) {',
-    replace: 'constructor(method: string, retries: Retries = ONE_REPEAT, attempts = 2 * ATTEMPTS) {',
+    find: "constructor(method: string, retries: Retries = ONE_REPEAT, attempts = ATTEMPTS, client = '') {",
+    replace:
+      "constructor(method: string, retries: Retries = ONE_REPEAT, attempts = 2 * ATTEMPTS, client = '') {",
   },
   {
     name: 'credential-circuit',

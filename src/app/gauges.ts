@@ -11,8 +11,8 @@ import {
   isEgressMissing,
 } from '../control/state.ts';
 import type { AddressView } from '../control/view.ts';
-import type { Deployment } from '../gateway/gateway.ts';
 import type { Listener } from '../gateway/listener.ts';
+import type { Deployment } from '../gateway/relay.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 
 /** Values of the label `state` of `credential_state`. */

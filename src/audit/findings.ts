@@ -117,6 +117,7 @@ const table = {
   'retired-unchecked': {
     note: true,
     cause: 'A segment was removed for its age, and the gateway no longer had its key to check it.',
+    remedy: 'If there never was such a key, somebody had changed the segment, as for every integrity error.',
     message: ({ segment, key }: { segment: string; key: string }) =>
       `${segment}, sealed with key ${key}, was retired unchecked`,
   },

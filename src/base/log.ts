@@ -28,6 +28,8 @@ export const logOptions = {
 interface LogTarget {
   readonly fd?: number;
   readonly isTTY?: boolean;
+  /** That of Node.js, of a stream to a pipe or socket. */
+  readonly _handle?: { readonly setBlocking?: (isBlocking: boolean) => unknown } | null;
   write(text: string): unknown;
 }
 
@@ -37,7 +39,7 @@ interface LogTarget {
  */
 export function createLog(target: LogTarget, base: Readonly<Record<string, unknown>> = {}): Log {
   const options = { ...logOptions, base: { ...base } };
-  const stream = target.fd === undefined ? target : synchronous(target.fd);
+  const stream = target.fd === undefined ? target : synchronous(target.fd, target);
   const log = pino(options, target.isTTY === true ? readable(stream) : stream);
   if ('on' in stream) logDropped(stream, log);
   return log;
@@ -70,11 +72,19 @@ function plain(_key: string, value: unknown): unknown {
 
 type SynchronousStream = ReturnType<typeof pino.destination>;
 
-function synchronous(fd: number): SynchronousStream {
+function synchronous(fd: number, { _handle: handle }: LogTarget): SynchronousStream {
   const dest = ownDescription(fd);
   // Otherwise sonic-boom sleeps while a pipe is full, and nothing is served until somebody reads it.
   const retryEAGAIN = (): boolean => false;
   const stream = pino.destination({ dest, sync: true, maxLength: BACKLOG, retryEAGAIN });
+  if (dest === fd && fstatSync(fd).isSocket()) {
+    const { write } = stream;
+    // A socket, as systemd's journal is, has no second description. Each worker that begins or ends makes it blocking.
+    stream.write = (text) => {
+      handle?.setBlocking?.(false);
+      return write.call(stream, text);
+    };
+  }
   let retry: NodeJS.Timeout | undefined;
   let tries = 0;
   const writeRest = (): void => {

@@ -1,4 +1,5 @@
 import type { Clock } from '../base/clock.ts';
+import { putBounded } from '../base/maps.ts';
 import { type Credential, type PreparedAnswer, prepareAnswer } from '../digest/authorization.ts';
 import { type Challenge, withNonce } from '../digest/challenge.ts';
 import type { AgedChallenge, HeldChallenge, ParkedChallenge } from './store/store.ts';
@@ -225,9 +226,7 @@ export class NonceCounters {
     const counter = known ?? new NonceCounter();
     counter.isShared = known !== undefined;
     counter.last = Math.max(counter.last, count);
-    this.#counters.set(key, counter);
-    const [oldest] = this.#counters.keys();
-    if (this.#counters.size > REMEMBERED && oldest !== undefined) this.#counters.delete(oldest);
+    putBounded(this.#counters, key, counter, REMEMBERED);
     return counter;
   }
 }

@@ -13,7 +13,7 @@ export const retrySchema = () =>
     budget: percent()
       .prefault('10%')
       .describe(
-        'The most retries, as a share of the requests of the last 10 s, so that retries cannot multiply the load of an upstream that fails. 3 per second are always allowed.',
+        'The most retries, as a share of the requests of the last 10 s, so that retries cannot multiply the load of an upstream that fails. 3 per second are always allowed. When some clients have used them up, one that has taken less than a quarter gets more, up to twice as many in all.',
       ),
   });
 

@@ -26,9 +26,8 @@ export interface RecentError {
 }
 
 /**
- * Logs errors: internal errors at level error, those of the upstream, the audit log and overload (502 and
- * above) as warnings, those of clients at debug. Warnings of one code at one deployment are throttled. Keeps the latest
- * errors.
+ * Logs errors: internal errors at level error, those of the upstream, the audit log and overload (502 and above) as warnings, those of clients at debug. Warnings of one code at one deployment, and equal internal errors, are
+ * throttled. Keeps the latest errors.
  */
 export class ErrorLog {
   readonly #log: Log;
@@ -51,7 +50,7 @@ export class ErrorLog {
   add(deployment: string, error: GatewayError, requestId: string): void {
     this.#remember(deployment, error, requestId);
     if (error.code === 'internal-error') {
-      this.#log.error({ deployment, requestId, cause: describeError(error.cause) }, error.detail);
+      this.#addInternal(deployment, error, requestId);
       return;
     }
     if (error.kind.status < 502) {
@@ -63,6 +62,15 @@ export class ErrorLog {
     if (suppressed === undefined) return;
     const { code, detail, cause } = error;
     this.#log.warn({ deployment, code, requestId, suppressed, cause: causeText(cause) }, detail);
+  }
+
+  /** Throttled by its stack: a client that uses up all open files must not fill the log with the lack of them. */
+  #addInternal(deployment: string, { cause, detail }: GatewayError, requestId: string): void {
+    const described = describeError(cause);
+    const suppressed = this.#throttle.admit(`${deployment} ${described}`);
+    if (suppressed !== undefined) {
+      this.#log.error({ deployment, requestId, suppressed, cause: described }, detail);
+    }
   }
 
   #remember(deployment: string, error: GatewayError, requestId: string): void {

@@ -14,15 +14,13 @@ import { type Client, type DeploymentRules, isObserved, unrestricted } from '../
 import type { Tracing } from '../tracing/tracing.ts';
 import type { BodySource } from '../transport/request-body.ts';
 import { ActiveRequest } from '../upstream/client-request.ts';
-import type { Upstream } from '../upstream/upstream.ts';
 import { AccessLog, type AccessTarget, UNREADABLE } from './access-log.ts';
 import { CLIENT_CLOSED, type ClientExchange } from './client-exchange.ts';
 import { sendProblem } from './client-response.ts';
 import { ClientRefusals, ErrorLog } from './error-log.ts';
-import { countDownForwards, outboundHeaders, type ResponseFilter } from './headers.ts';
+import { countDownForwards, outboundHeaders } from './headers.ts';
 import { KeysSeen } from './keys-seen.ts';
-import type { Pace } from './pace.ts';
-import { type DataPlane, Relay } from './relay.ts';
+import { type DataPlane, type Deployment, Relay } from './relay.ts';
 import type { RequestHead } from './request-reader.ts';
 import {
   auditUnavailable,
@@ -43,17 +41,6 @@ import {
   type Routes,
   type Target,
 } from './routing.ts';
-
-export interface Deployment {
-  readonly name: string;
-  /** Host name that selects this deployment; undefined if the path selects it. */
-  readonly host: string | undefined;
-  readonly rules: DeploymentRules;
-  readonly responseFilter: ResponseFilter;
-  readonly metrics: DeploymentMetrics;
-  readonly pace: Pace;
-  readonly upstream: Upstream;
-}
 
 export interface GatewayOptions {
   readonly identification: Identification;
@@ -183,13 +170,12 @@ export class Gateway {
     relay.filter = found.responseFilter;
     const grant = this.#decide(found, request, target.path, client, record);
     relay.permit = this.#deps.limits.take(client.id, found.name);
-    relay.metrics = found.metrics;
-    found.metrics.requestsInFlight.inc();
-    const body = request.body === 0 ? undefined : this.#bodyOf(exchange, record, found.metrics);
-    relay.upstream = found.upstream;
-    const { retries } = found.upstream;
-    relay.sent = new ActiveRequest(record, grant, body, relay, exchange.cancellation, retries);
-    return found.upstream.send(relay.sent, grant.credential);
+    relay.admittedTo = found;
+    const { metrics, upstream } = found;
+    metrics.requestsInFlight.inc();
+    const body = request.body === 0 ? undefined : this.#bodyOf(exchange, record, metrics);
+    relay.sent = new ActiveRequest(record, grant, body, relay, exchange.cancellation, upstream.retries);
+    return upstream.send(relay.sent, grant.credential);
   }
 
   #decide(
@@ -303,9 +289,9 @@ export class Gateway {
   }
 
   /** The response has left, or never will: counts, records, traces and logs the outcome of the request. */
-  #end({ exchange, record, permit, metrics }: Relay, failure: GatewayError | undefined): void {
+  #end({ exchange, record, permit, admittedTo }: Relay, failure: GatewayError | undefined): void {
     permit?.release();
-    metrics?.requestsInFlight.inc(-1);
+    admittedTo?.metrics.requestsInFlight.inc(-1);
     const error = failure ?? (exchange.response.isFinished ? undefined : this.#unsent(exchange, record));
     const { status: written } = exchange.response;
     // A client that has gone gets no status; one that leaves later has got another one than its request counts with.
@@ -317,7 +303,7 @@ export class Gateway {
       durationMs: this.#deps.clock.now() - record.begun,
       bytes: record.bytesOut,
     };
-    const series = metrics ?? this.#deps.metrics.deployment(record.deployment);
+    const series = admittedTo?.metrics ?? this.#deps.metrics.deployment(record.deployment);
     const operation = series.operation(record.operation);
     operation.requests(record.client, end.status, end.code).inc();
     if (record.client !== '') this.#deps.metrics.clientLastSeen.happened(record.client);

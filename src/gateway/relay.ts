@@ -6,12 +6,26 @@ import type { InterimReceiver } from '../handshake/exchange.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
 import type { Permit } from '../limits/limits.ts';
 import type { DeploymentMetrics } from '../metrics/deployment-metrics.ts';
+import type { DeploymentRules } from '../policy/rules.ts';
 import type { ActiveRequest } from '../upstream/client-request.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import type { ClientExchange } from './client-exchange.ts';
 import { hasBody } from './client-response.ts';
 import { inboundLines, inboundTrailers, interimHeaders, ResponseFilter } from './headers.ts';
+import type { Pace } from './pace.ts';
 import type { RequestRecord } from './request-record.ts';
+
+/** A deployment as its requests need it. */
+export interface Deployment {
+  readonly name: string;
+  /** Host name that selects this deployment; undefined if the path selects it. */
+  readonly host: string | undefined;
+  readonly rules: DeploymentRules;
+  readonly responseFilter: ResponseFilter;
+  readonly metrics: DeploymentMetrics;
+  readonly pace: Pace;
+  readonly upstream: Upstream;
+}
 
 /** The parts of the gateway that every response needs. */
 export interface DataPlane {
@@ -36,10 +50,9 @@ export class Relay implements InterimReceiver {
   filter = STRICTEST;
   /** Undefined until it is admitted; also if no limit applies. */
   permit: Permit | undefined;
-  /** Those of the deployment, which count it as in flight; undefined until it is admitted. */
-  metrics: DeploymentMetrics | undefined;
-  /** Where it was sent, and as what; undefined: it was not. */
-  upstream: Upstream | undefined;
+  /** The deployment, which counts it as in flight; undefined until it is admitted. */
+  admittedTo: Deployment | undefined;
+  /** What was sent to its upstream; undefined: nothing was. */
   sent: ActiveRequest | undefined;
   /** Interim responses that wait for the record of the response. */
   #early: [number, RawHeaders][] | undefined;
@@ -56,7 +69,7 @@ export class Relay implements InterimReceiver {
   endUpstream(): void {
     if (this.sent === undefined) return;
     this.record.outcome = this.sent.response?.outcome ?? '';
-    this.upstream?.end(this.sent);
+    this.admittedTo?.upstream.end(this.sent);
   }
 
   information(status: number, headers: RawHeaders): void {

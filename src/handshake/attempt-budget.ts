@@ -1,4 +1,5 @@
 import type { Clock } from '../base/clock.ts';
+import { type ClientState, PerClient } from '../base/per-client.ts';
 import { RollingCount } from '../base/rolling-count.ts';
 import type { RetryReason } from '../metrics/deployment-metrics.ts';
 import type { Series } from '../metrics/series.ts';
@@ -11,8 +12,8 @@ export const IDEMPOTENT: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS'
 export interface Retries {
   /** The most for one request. */
   readonly attempts: number;
-  /** Takes a retry from what all requests share, and counts it; false: none is left. */
-  take(reason: RetryReason): boolean;
+  /** Takes a retry of this client from what all requests share, and counts it; false: none is left. */
+  take(reason: RetryReason, client: string): boolean;
   /** Counts a retry that needs no permission. */
   count(reason: RetryReason): void;
 }
@@ -24,6 +25,11 @@ const ONE_REPEAT: Retries = { attempts: 1, take: () => true, count() {} };
 const RETRY_WINDOW = 10_000;
 /** Retries in the window that are allowed however few requests there are: 3 per second. */
 const MIN_RETRIES = 30;
+/**
+ * A client that has taken less than one of so many of them gets one when others have used them up, and so many times as
+ * many are taken at most: nobody's requests, which may break every connection, keep others from theirs.
+ */
+const LEFT_TO_OTHERS = { oneOf: 4, times: 2 };
 
 /** Authenticated attempts that the upstream answers, for one client request. */
 const ATTEMPTS = 2;
@@ -40,6 +46,7 @@ const MAX_NAMED_AGAIN = 2;
 export class AttemptBudget {
   readonly #method: string;
   readonly #retries: Retries;
+  readonly #client: string;
   #limit: number;
   #namedAgain = 0;
   /** Authenticated attempts that the upstream answered. */
@@ -57,11 +64,12 @@ export class AttemptBudget {
   /** True if a body that is not kept was sent, so that the request cannot be sent again. */
   bodySent = false;
 
-  /** `method`: of the request. `attempts`: authenticated ones that may be answered. */
-  constructor(method: string, retries: Retries = ONE_REPEAT, attempts = ATTEMPTS) {
+  /** `method`: of the request. `attempts`: authenticated ones that may be answered. `client`: empty: the gateway. */
+  constructor(method: string, retries: Retries = ONE_REPEAT, attempts = ATTEMPTS, client = '') {
     this.#method = method;
     this.#retries = retries;
     this.#limit = attempts;
+    this.#client = client;
   }
 
   /** Attempts that may still be answered. */
@@ -91,7 +99,8 @@ export class AttemptBudget {
     this.#lost = lost;
     if (!lost.broke || !this.#isRepeatable(lost, method)) return false;
     if (lost.reused && this.repeats === 0) this.#retries.count('stale_connection');
-    else if (this.repeats >= this.#retries.attempts || !this.#retries.take('connection_broke')) return false;
+    else if (this.repeats >= this.#retries.attempts || !this.#retries.take('connection_broke', this.#client))
+      return false;
     this.repeats += 1;
     this.#lost = undefined;
     return true;
@@ -103,7 +112,7 @@ export class AttemptBudget {
     if (lost === undefined || lost.error !== error || !this.#isRepeatable(lost)) return false;
     this.#lost = undefined;
     // A request that was not sent adds no load.
-    if (lost.sent) return this.#retries.take(reason);
+    if (lost.sent) return this.#retries.take(reason, this.#client);
     this.#retries.count(reason);
     return true;
   }
@@ -113,7 +122,8 @@ export class AttemptBudget {
    * this one.
    */
   takeNextEgress(): boolean {
-    if (this.bodySent || !IDEMPOTENT.has(this.#method) || !this.#retries.take('next_egress')) return false;
+    if (this.bodySent || !IDEMPOTENT.has(this.#method)) return false;
+    if (!this.#retries.take('next_egress', this.#client)) return false;
     this.#limit = this.answered + ATTEMPTS;
     return true;
   }
@@ -131,6 +141,28 @@ export interface RetryOptions {
   readonly budget: number;
 }
 
+/** The retries of one client in the window. */
+class ClientRetries implements ClientState {
+  readonly #clock: Clock;
+  readonly #taken = new RollingCount(RETRY_WINDOW);
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  get isUnused(): boolean {
+    return this.taken === 0;
+  }
+
+  get taken(): number {
+    return this.#taken.sum(this.#clock.now());
+  }
+
+  take(): void {
+    this.#taken.add(this.#clock.now());
+  }
+}
+
 /** Bounds the retries of all requests to one upstream, so that they do not multiply the load of one that fails. */
 export class RetryBudget implements Retries {
   readonly attempts: number;
@@ -139,6 +171,7 @@ export class RetryBudget implements Retries {
   readonly #series: Readonly<Record<RetryReason | 'denied', Series>>;
   readonly #requests = new RollingCount(RETRY_WINDOW);
   readonly #retries = new RollingCount(RETRY_WINDOW);
+  readonly #clients = new PerClient(() => new ClientRetries(this.#clock));
 
   constructor(
     { attempts, budget }: RetryOptions,
@@ -156,12 +189,16 @@ export class RetryBudget implements Retries {
     this.#requests.add(now);
   }
 
-  take(reason: RetryReason): boolean {
+  take(reason: RetryReason, client: string): boolean {
     const now = this.#clock.now();
-    if (this.#retries.sum(now) >= Math.max(MIN_RETRIES, this.#requests.sum(now) * this.#share)) {
+    const own = this.#clients.of(client);
+    const allowed = Math.max(MIN_RETRIES, this.#requests.sum(now) * this.#share);
+    const { oneOf, times } = LEFT_TO_OTHERS;
+    if (this.#retries.sum(now) >= allowed * (own.taken < allowed / oneOf ? times : 1)) {
       this.#series.denied.inc();
       return false;
     }
+    own.take();
     this.#retries.add(now);
     this.count(reason);
     return true;

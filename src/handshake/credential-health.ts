@@ -7,6 +7,9 @@ export const SAYS_NOTHING: ReadonlySet<number> = new Set([403, 429, 502, 503, 50
 /** A server can respond so to a method of the gateway's own choice before it looks at the credential. */
 export const METHOD_REFUSED: ReadonlySet<number> = new Set([405, 501]);
 
+/** After so many of these in a row, a version that was refused before is kept back until an attempt is due. */
+const MAX_NOTHINGS = 2;
+
 /**
  * Health of one version of a credential at the upstream: unknown, accepted or refused. Responses can overtake
  * each other, so the order in which the attempts were sent counts.
@@ -16,6 +19,10 @@ export class CredentialHealth {
   inDoubt = false;
   /** True if the upstream refuses it, as far as is known. */
   refused = false;
+  /** True if it was refused and not accepted since, whatever was reset. */
+  wasRefused = false;
+  /** Responses that say nothing since it was refused and reset. */
+  #nothings = 0;
   #sent = 0;
   #lastAccepted = 0;
   #lastRefused = 0;
@@ -23,6 +30,11 @@ export class CredentialHealth {
 
   /** Refuses attempts that have not left while the upstream refuses it. */
   readonly refusal: Refusal = () => (this.refused ? credentialRefused() : undefined);
+
+  /** True if no attempt is sent with it before one is due. */
+  get isKeptBack(): boolean {
+    return this.refused || this.isHeld;
+  }
 
   /** True if the upstream has accepted it, and not refused it since. */
   get accepted(): boolean {
@@ -40,7 +52,22 @@ export class CredentialHealth {
     if (attempt < this.#lastRefused) return false;
     this.#lastAccepted = Math.max(this.#lastAccepted, attempt);
     this.refused = false;
+    this.wasRefused = false;
+    this.#nothings = 0;
     return true;
+  }
+
+  /** The upstream responded with one of `SAYS_NOTHING`: a version that it refused before is no better known now. */
+  noteNothing(): void {
+    if (this.wasRefused) this.#nothings += 1;
+  }
+
+  /**
+   * True if it was refused, and the upstream responded several times then with what says nothing, as in a lock-out: one
+   * such response comes from a server that restarts, too.
+   */
+  get isHeld(): boolean {
+    return this.#nothings >= MAX_NOTHINGS;
   }
 
   /**
@@ -52,6 +79,7 @@ export class CredentialHealth {
     const news = !this.refused;
     this.#lastRefused = attempt;
     this.refused = true;
+    this.wasRefused = true;
     return news;
   }
 
@@ -63,6 +91,7 @@ export class CredentialHealth {
   /** Makes it unknown, so that one request tries it again. */
   reset(): void {
     this.refused = false;
+    this.#nothings = 0;
     this.#lastAccepted = 0;
     this.#resetAfter = this.#sent;
   }

@@ -265,7 +265,8 @@ class Handshake {
     const saysNothing =
       SAYS_NOTHING.has(status) || (this.#options.verifies === true && METHOD_REFUSED.has(status));
     const wasAccepted = health.accepted;
-    if (!saysNothing) health.accept(number);
+    if (saysNothing) health.noteNothing();
+    else health.accept(number);
     if (!wasAccepted && health.accepted && recorded !== undefined)
       recorder?.note(recorded, 'accepted', [credential.version]);
     pool.accept(attempt, this.#pending, nextnonce);

@@ -38,9 +38,9 @@ export class Permit {
 
   /** The lines of the current RateLimit-Policy and RateLimit. */
   get lines(): string {
-    const first = this.#first;
-    const second = this.#second;
-    return `ratelimit-policy: ${policyOf(first, second)}\r\nratelimit: ${stateOf(first, second)}\r\n`;
+    const policy = listOf('policy', this.#first, this.#second);
+    const state = listOf('state', this.#first, this.#second);
+    return `ratelimit-policy: ${policy}\r\nratelimit: ${state}\r\n`;
   }
 
   /** The request has ended; only the first call counts. */
@@ -57,19 +57,14 @@ function releaseOne({ local, sync }: Limited): void {
   sync?.touch();
 }
 
-/** Value of RateLimit-Policy (draft-ietf-httpapi-ratelimit-headers). */
-function policyOf({ local }: Limited, second: Limited | undefined): string {
-  return second === undefined ? local.policy : `${local.policy}, ${second.local.policy}`;
-}
-
-/** Value of RateLimit. */
-function stateOf({ local }: Limited, second: Limited | undefined): string {
-  return second === undefined ? local.state : `${local.state}, ${second.local.state}`;
+/** Value of RateLimit-Policy or of RateLimit (draft-ietf-httpapi-ratelimit-headers). */
+function listOf(what: 'policy' | 'state', { local }: Limited, second: Limited | undefined): string {
+  return second === undefined ? local[what] : `${local[what]}, ${second.local[what]}`;
 }
 
 /** RateLimit and RateLimit-Policy, flat. */
 function fieldsOf(first: Limited, second: Limited | undefined): string[] {
-  return ['ratelimit-policy', policyOf(first, second), 'ratelimit', stateOf(first, second)];
+  return ['ratelimit-policy', listOf('policy', first, second), 'ratelimit', listOf('state', first, second)];
 }
 
 /** The limits of clients and deployments. Only those of the configuration have one, so memory is bounded. */

@@ -51,26 +51,58 @@ const END_MS = 500;
 /** Interval between checks of a Redis that is still loading its data, in milliseconds. */
 const LOADING_MS = 200;
 
+/** Slots of a Cluster, and the most nodes that Redis recommends. */
+const SLOTS = 16_384;
+const MAX_NODES = 1_000;
+
 /** Loads ioredis with the first connection: without Redis, its 10 MiB of memory are not needed. */
 function library(): typeof import('ioredis') {
   return require('ioredis');
 }
 
 /**
+ * Checks a reply to CLUSTER SLOTS: ioredis keeps each slot that it names, and an object for each node. A few bytes could
+ * name more slots than there is memory. Other replies pass.
+ * @throws Error if no Cluster has such slots or nodes
+ */
+function checkSlots(reply: unknown): unknown {
+  if (!Array.isArray(reply)) return reply;
+  const nodes = new Set<string>();
+  let slots = 0;
+  for (const [first, last, ...servers] of reply) {
+    if (!Number.isInteger(first) || !Number.isInteger(last) || first < 0 || last < first) throw badSlots();
+    slots += last - first + 1;
+    for (const [host, port] of servers) nodes.add(`${host}:${port}`);
+    if (last >= SLOTS || slots > SLOTS || nodes.size > MAX_NODES) throw badSlots();
+  }
+  return reply;
+}
+
+function badSlots(): Error {
+  return new Error('the reply to CLUSTER SLOTS names slots or nodes that no Cluster has');
+}
+
+/**
  * Opens connections for commands. They reconnect without limit; commands are not queued while disconnected.
  */
 export function connectCommands(options: RedisOptions, scripts: Scripts): Commands {
-  const { Redis, Cluster } = library();
+  const { Redis, Cluster, Command } = library();
   const { servers } = options;
   const client = clientOptions(options);
   if (servers.kind === 'cluster') {
+    Command.setReplyTransformer('cluster', checkSlots);
     return new Cluster([...servers.nodes], {
       redisOptions: client,
       enableOfflineQueue: false,
       clusterRetryStrategy: pause,
       slotsRefreshTimeout: SILENCE_MS,
       scripts,
-    }).on('+node', (node: Redis) => guarded(node));
+    }).on('+node', (node: Redis) => {
+      guarded(node);
+      // Each is asked for the slots on a connection of its own.
+      const duplicate = node.duplicate.bind(node);
+      node.duplicate = (override) => guarded(duplicate(override));
+    });
   }
   const retries = { retryStrategy: pause, sentinelRetryStrategy: pause };
   return guarded(new Redis({ ...client, ...serverOptions(options, servers), ...retries, scripts }));

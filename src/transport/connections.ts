@@ -28,6 +28,8 @@ const LONGEST_TICK = 500;
 const TICKS_PER_TIMEOUT = 20;
 /** How long another client waits, and a connection has waited for its slow client, before that one loses it (ms). */
 const PATIENCE = 1_000;
+/** A client leaves one of so many connections to others, if some had one in the last so many ms. */
+const LEFT_TO_OTHERS = { oneOf: 8, forMs: 600_000 };
 /** How many exchanges the average of `#meanHold` covers, for each connection, at least, and at most. */
 const AVERAGED = { perConnection: 2, least: 4, most: 64 };
 
@@ -61,6 +63,13 @@ export class Connections implements ConnectionOwner {
   readonly limit: number;
   /** Connections that a client may hold while others wait for one. */
   readonly #share: number;
+  /** Connections that one client leaves to others. */
+  readonly #reserve: number;
+  /** The client that got a connection last, and when; the gateway itself is nobody's rival. */
+  #lastClient = '';
+  #lastAt = Number.NEGATIVE_INFINITY;
+  /** When another client got one last. */
+  #otherAt = Number.NEGATIVE_INFINITY;
   readonly #observer: ExchangeObserver;
   readonly #egress: Egress;
   readonly #settings: ConnectionSettings;
@@ -92,6 +101,7 @@ export class Connections implements ConnectionOwner {
     this.#egress = egress;
     this.limit = options.connections;
     this.#share = Math.ceil(this.limit / 2);
+    this.#reserve = Math.floor(this.limit / LEFT_TO_OTHERS.oneOf);
     this.#longestWait = timeouts.response;
     this.#queueWait = queueWait;
     const { perConnection, least, most } = AVERAGED;
@@ -128,7 +138,7 @@ export class Connections implements ConnectionOwner {
     if (reason !== undefined || this.#isClosed) return Promise.reject(reason ?? closed());
     return new Promise((resolve, reject) => {
       const exchange = new UpstreamExchange(message, this.#waiting, observer, resolve, reject);
-      if (this.#waiting.size > this.#available) exchange.waitingSince = this.#settings.clock.now();
+      if (this.#waiting.size > this.#available - this.#reserve) this.#waits(exchange);
       this.#schedule();
     });
   };
@@ -154,13 +164,29 @@ export class Connections implements ConnectionOwner {
    */
   expectedWait(client: string): number {
     if (this.#waiting.size === 0) return 0;
-    const ahead = this.#waiting.aheadOf(client) - this.#available;
+    const ahead = this.#waiting.aheadOf(client) - this.#availableTo(client, this.#settings.clock.now());
     return ahead <= 0 ? 0 : (ahead * this.#meanHold) / this.limit;
   }
 
   /** Exchanges that could get a connection now. */
   get #available(): number {
     return this.limit - this.#connections.size + this.#idle.length;
+  }
+
+  /**
+   * Exchanges of this client that could get one. A client whose upstream is slow for what it asks would otherwise hold
+   * all of them, and others would wait until one of its responses comes.
+   */
+  #availableTo(client: string, now: number): number {
+    const othersAt = client === this.#lastClient ? this.#otherAt : this.#lastAt;
+    if (othersAt < now - LEFT_TO_OTHERS.forMs) return this.#available;
+    return Math.min(this.#available, this.limit - this.#reserve - this.#waiting.heldBy(client));
+  }
+
+  /** Notes since when an exchange waits, if it finds no connection that it can have. */
+  #waits(exchange: UpstreamExchange): void {
+    const now = this.#settings.clock.now();
+    if (this.#waiting.size > this.#availableTo(exchange.client, now)) exchange.waitingSince = now;
   }
 
   get stats(): ConnectionStats {
@@ -228,7 +254,8 @@ export class Connections implements ConnectionOwner {
       next.onError(refusal);
       return true;
     }
-    if (this.#available <= 0) return false;
+    if (this.#available <= this.#reserve && this.#availableTo(next.client, now) <= 0) return false;
+    if (next.client !== '') this.#noteClient(next.client, now);
     const { facts, noTotalTimeout } = message.request;
     const idle = this.#takeIdle(message, now);
     const client = this.#waiting.takeThis(next);
@@ -242,6 +269,14 @@ export class Connections implements ConnectionOwner {
     if (idle === undefined) connection.open(next, now);
     else connection.begin(next);
     return true;
+  }
+
+  #noteClient(client: string, now: number): void {
+    if (client !== this.#lastClient) {
+      this.#otherAt = this.#lastAt;
+      this.#lastClient = client;
+    }
+    this.#lastAt = now;
   }
 
   #connection(): Connection {

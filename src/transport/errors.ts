@@ -37,8 +37,15 @@ const BROKEN: ReadonlySet<string> = new Set([
   'ERR_STREAM_DESTROYED',
   'ERR_STREAM_PREMATURE_CLOSE',
 ]);
-/** System errors that say what this host lacks, whatever the upstream does. */
-const LACKING: ReadonlySet<string> = new Set(['EMFILE', 'ENFILE', 'ENOBUFS', 'ENOMEM', 'ENOSPC']);
+/** System errors that say what this host lacks, whatever the upstream does; EADDRINUSE: a free port on the local address. */
+const LACKING: ReadonlySet<string> = new Set([
+  'EADDRINUSE',
+  'EMFILE',
+  'ENFILE',
+  'ENOBUFS',
+  'ENOMEM',
+  'ENOSPC',
+]);
 
 /**
  * Translates an error of a connection, a connector or a tunnel for the client; the error itself goes along as the
@@ -76,6 +83,11 @@ function networkProxyError(code: string): ProxyErrorType | undefined {
 
 function isOfNetwork(code: string): boolean {
   return BROKEN.has(code) || ((code in constants.errno || code.startsWith('EAI_')) && !LACKING.has(code));
+}
+
+/** True if this host lacks something, so that nothing is known of the upstream. */
+export function isLackOfHost(error: unknown): boolean {
+  return error instanceof GatewayError && LACKING.has(errorCode(error.cause));
 }
 
 /** True if the connection broke, so that nothing is known of what became of the request. */
@@ -247,6 +259,7 @@ const PROXY_KNOWN: ReadonlyMap<string, readonly [detail: string, proxyError: Pro
 export function proxyError(error: unknown): GatewayError {
   if (error instanceof GatewayError) return error;
   const code = errorCode(error);
+  if (LACKING.has(code)) return asGatewayError(error);
   if (code === 'EADDRNOTAVAIL') return addressMissing(error);
   const untrusted = whyNoTls(code);
   if (untrusted !== undefined) {

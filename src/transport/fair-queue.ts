@@ -61,6 +61,11 @@ export class FairQueue<T extends Queued<T>> {
     return Math.min(this.size, (own + 1) * this.#turns.size);
   }
 
+  /** What the items of this client hold. */
+  heldBy(client: string): number {
+    return this.#clients.find(client)?.held ?? 0;
+  }
+
   /** Adds an item that is in no queue. */
   add(item: T): void {
     const queue = this.#clients.of(item.client);

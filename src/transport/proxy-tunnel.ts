@@ -8,7 +8,7 @@ import { type ErrorCode, GatewayError } from '../base/errors.ts';
 import { isExposed } from '../base/network.ts';
 import { request as requestInClear } from '../base/node-http.ts';
 import { fieldValues, type RawHeaders } from '../base/raw-headers.ts';
-import { SingleFlight } from '../base/single-flight.ts';
+import { type Flight, SingleFlight } from '../base/single-flight.ts';
 import { NoncePool } from '../challenges/pool.ts';
 import { SharedChallenges } from '../challenges/shared-challenges.ts';
 import { MemoryChallengeStore } from '../challenges/store/memory.ts';
@@ -68,6 +68,7 @@ export class ProxyTunnel {
       algorithms,
       mayAnswer: allowPlaintext || !isExposed(this.#proxy),
       authority: authorityOf(options.origin),
+      patienceMs: options.timeout,
     };
     this.#authentication = this.#authenticationWith(deps.credential());
   }
@@ -142,8 +143,6 @@ function authorityOf(origin: string): string {
 
 /** Between trials of a refused credential, in milliseconds: proxies lock addresses out as upstreams do. */
 const TRIAL_INTERVAL_MS = 30_000;
-/** The longest that tunnels wait for another one that tests the credential, in milliseconds. */
-const PATIENCE_MS = 1_000;
 /** Attempts to make a tunnel are not counted. */
 const UNCOUNTED = { inc(): void {} };
 const METRICS: HandshakeMetrics = {
@@ -169,6 +168,8 @@ export interface ProxyAccount {
   readonly mayAnswer: boolean;
   /** `host:port`, the target of every CONNECT. */
   readonly authority: string;
+  /** The longest that tunnels wait for another one that tests the credential, in milliseconds. */
+  readonly patienceMs: number;
 }
 
 /** Response of a proxy to a CONNECT. */
@@ -211,14 +212,38 @@ export class ProxyAuthentication {
    */
   async open(connect: Connect): Promise<Socket> {
     const { credential, mayAnswer } = this.#account;
-    if (this.#pool === undefined || credential === undefined) {
-      return openUnauthenticated(connect, 'no-credential');
-    }
+    const pool = this.#pool;
+    if (pool === undefined || credential === undefined) return openUnauthenticated(connect, 'no-credential');
     if (!mayAnswer) return openUnauthenticated(connect, 'plaintext');
-    if (this.#clock.now() < this.#nextTrial) throw proxyAuthenticationError('credential-refused');
-    if (this.#health.refused) this.#health.reset();
-    if (this.#basicAccepted && 'password' in credential) return this.#openWithBasic(connect, credential);
-    return this.#openWithDigest(connect, credential, this.#pool);
+    const test = await this.#enter();
+    try {
+      if (this.#clock.now() < this.#nextTrial) throw proxyAuthenticationError('credential-refused');
+      if (this.#health.refused) this.#health.reset();
+      const connectOnce: Connect = async (headers) => {
+        const reply = await connect(headers);
+        // It has nothing against the credential, or does not ask for one.
+        if (reply.status !== 407) test?.land('proceed');
+        return reply;
+      };
+      if (this.#basicAccepted && 'password' in credential)
+        return await this.#openWithBasic(connectOnce, credential);
+      return await this.#openWithDigest(connectOnce, credential, pool);
+    } finally {
+      test?.land('check');
+    }
+  }
+
+  /**
+   * One tunnel at a time tests an unknown credential, since proxies lock out after a few refusals; undefined: this one
+   * does not.
+   */
+  async #enter(): Promise<Flight | undefined> {
+    const isUnknown = (): boolean => !this.#health.accepted && !this.#basicAccepted;
+    while (isUnknown() && this.#flights.busy) {
+      const end = await this.#flights.follow(new Cancellation(), this.#account.patienceMs);
+      if (end !== 'check') return undefined;
+    }
+    return isUnknown() ? this.#flights.lead() : undefined;
   }
 
   async #openWithDigest(connect: Connect, credential: Credential, pool: NoncePool): Promise<Socket> {
@@ -256,22 +281,16 @@ export class ProxyAuthentication {
   }
 
   /**
-   * Resolves when the proxy has responded to an attempt. One tunnel at a time tests an unknown credential. A refused
-   * attempt with a nonce from earlier is followed by one with a fresh nonce, which shows whether the password is refused.
+   * Resolves when the proxy has responded to an attempt. A refused attempt with a nonce from earlier is followed by one
+   * with a fresh nonce, which shows whether the password is refused.
    */
   async #handshake(account: Account, request: UpstreamRequest): Promise<void> {
-    if (this.#flights.busy) await this.#flights.follow(request.cancellation, PATIENCE_MS);
-    const flight = this.#health.accepted || this.#flights.busy ? undefined : this.#flights.lead();
-    try {
-      let options: HandshakeOptions = {};
-      for (;;) {
-        const result = await handshake(account, request, options);
-        if (result === 'interrupted') throw proxyAuthenticationError('credential-refused');
-        if (result.kind === 'response') break;
-        options = this.#afterRefusal(result, request);
-      }
-    } finally {
-      flight?.land('check');
+    let options: HandshakeOptions = {};
+    for (;;) {
+      const result = await handshake(account, request, options);
+      if (result === 'interrupted') throw proxyAuthenticationError('credential-refused');
+      if (result.kind === 'response') break;
+      options = this.#afterRefusal(result, request);
     }
     // An attempt that was under way when another one was refused can show that the credential is good.
     if (this.#health.accepted) this.#nextTrial = Number.NEGATIVE_INFINITY;

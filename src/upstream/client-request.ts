@@ -77,7 +77,7 @@ export class ActiveRequest implements UpstreamRequest, Linked<ActiveRequest> {
     this.source = source;
     this.interim = interim;
     this.cancellation = cancellation;
-    this.budget = new AttemptBudget(facts.method, retries);
+    this.budget = new AttemptBudget(facts.method, retries, undefined, facts.client);
   }
 }
 

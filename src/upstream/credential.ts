@@ -209,6 +209,8 @@ export class UpstreamCredential {
         await this.#verifier.tryRefused(call);
         continue;
       }
+      // Each attempt can extend a lock-out.
+      if (version.health.isHeld) this.#deps.circuit.admit();
       if (!version.health.accepted && !this.#waiting.busy) this.#waiting.beginTest(call);
       return version;
     }
@@ -218,7 +220,8 @@ export class UpstreamCredential {
     const { request } = call;
     this.#deps.refusedTargets.accepted(request);
     if (!version.health.accepted) {
-      this.#waiting.endTest(call, 'proceed');
+      // What was refused before is tested by one request at a time.
+      this.#waiting.endTest(call, version.health.wasRefused ? 'check' : 'proceed');
       return response;
     }
     // Nearly always nobody waits, and each request comes here.

@@ -5,6 +5,7 @@ import { fieldValues } from '../base/raw-headers.ts';
 import { parseChallenges } from '../digest/challenge.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
 import type { Connections } from '../transport/connections.ts';
+import { isLackOfHost } from '../transport/errors.ts';
 import type { AddressState, Evidence, StatusChange } from './address-state.ts';
 
 /** The least time between two checks of this process, in milliseconds, so that thousands of addresses take no core. */
@@ -73,7 +74,7 @@ async function checkOnce(
   if (ended.reason !== undefined) return undefined;
   const evidence: Evidence = path === undefined ? 'connection' : 'request';
   const problem = await problemOf(connections, path, ended);
-  if (ended.reason !== undefined) return undefined;
+  if (ended.reason !== undefined || problem === NOTHING_SEEN) return undefined;
   return problem === undefined ? state.checked(evidence) : state.checkFailed(evidence, problem);
 }
 
@@ -91,12 +92,15 @@ function pause(ms: number, ended: Cancellation): Promise<void> {
   });
 }
 
+/** In place of a problem: the check could not be made, since this host lacks something, such as a free file. */
+const NOTHING_SEEN = Symbol('nothing seen');
+
 /** Resolves to what is wrong with the address; undefined: nothing. */
 async function problemOf(
   connections: CheckedConnections,
   path: string | undefined,
   ended: Cancellation,
-): Promise<string | undefined> {
+): Promise<string | typeof NOTHING_SEEN | undefined> {
   try {
     if (path === undefined) {
       await connections.connect();
@@ -109,7 +113,7 @@ async function problemOf(
     }
     return status < 400 ? undefined : `The upstream answers ${status} (health.path).`;
   } catch (error) {
-    return expectGatewayError(error).detail;
+    return isLackOfHost(error) ? NOTHING_SEEN : expectGatewayError(error).detail;
   }
 }
 

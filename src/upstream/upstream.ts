@@ -74,7 +74,6 @@ export class Upstream<A extends Address = Address> {
   readonly outcomes: Outcomes | undefined;
   readonly #deadlines: Deadlines;
   readonly #admission: Admission;
-  readonly #metrics: DeploymentMetrics;
   /** For the budgets of requests. */
   readonly retries: RetryBudget;
   readonly #inFlight = new InFlight();
@@ -95,7 +94,6 @@ export class Upstream<A extends Address = Address> {
     this.outcomes = Outcomes.of(options, deps, before?.outcomes);
     this.#deadlines = new Deadlines(totalTimeout, deps.clock);
     this.#admission = new Admission(options.timeouts.response);
-    this.#metrics = deps.metrics;
     this.retries = new RetryBudget(retry, deps.clock, deps.metrics.retries);
     this.egress = EgressAddresses.of({ ...egress, deployment }, deps, before?.egress);
     if (!this.egress.areSeveral) return;
@@ -158,14 +156,14 @@ export class Upstream<A extends Address = Address> {
     request.ended = true;
     const { body, response, load, spilled } = request;
     const { leftAt } = request.facts;
+    const { metrics, clock } = this.#deps;
     if (response !== undefined) {
-      this.#metrics.upstreamAttempts[response.isWhole ? 'ok' : 'error'].inc();
+      metrics.upstreamAttempts[response.isWhole ? 'ok' : 'error'].inc();
       if (!response.isWhole) response.abandon();
     }
     if (load !== undefined) this.#admission.leave(load);
     if (spilled) this.#spilled -= 1;
-    if (leftAt !== undefined)
-      this.#metrics.upstreamDuration.observe((this.#deps.clock.now() - leftAt) / 1000);
+    if (leftAt !== undefined) metrics.upstreamDuration.observe((clock.now() - leftAt) / 1000);
     this.#deadlines.end(request);
     if (body.kind !== 'none') body.memory?.release();
     this.#inFlight.leave();
@@ -245,7 +243,7 @@ export class Upstream<A extends Address = Address> {
     const isAdmitted = next !== undefined && this.#isAdmittingFrom(next, request.client);
     if (!isAdmitted || !request.budget.takeNextEgress()) return response;
     await response.discard();
-    this.#metrics.upstreamAttempts[response.isWhole ? 'ok' : 'error'].inc();
+    this.#deps.metrics.upstreamAttempts[response.isWhole ? 'ok' : 'error'].inc();
     request.response = undefined;
     return next;
   }

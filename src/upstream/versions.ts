@@ -298,8 +298,8 @@ export class SharedEvidence {
     const { waiting, versions } = this.#rotation;
     if (now >= this.#nextNote) {
       for (const version of this.#isRefused ? versions : []) {
-        if (!(await this.#isAcceptedSince(this.#deps.key, version)) || !version.health.refused) continue;
-        reset(this.#deps, version, 'other-process');
+        if (!(await this.#isAcceptedSince(this.#deps.key, version)) || !version.health.isKeptBack) continue;
+        this.#release(version);
         this.#nextNote = now + MISLED_MS;
         return;
       }
@@ -342,8 +342,15 @@ export class SharedEvidence {
     if (this.#rotation.retry(next)) reset(this.#deps, next, 'due');
   }
 
+  /** The version is no longer kept back: one request tests it. */
+  #release(version: CredentialVersion): void {
+    // One that is held is unknown already.
+    if (version.health.refused) reset(this.#deps, version, 'other-process');
+    else version.health.reset();
+  }
+
   get #isRefused(): boolean {
-    return this.#rotation.versions.every(({ health }) => health.refused);
+    return this.#rotation.versions.every(({ health }) => health.isKeptBack);
   }
 
   /** True if another process has seen the upstream accept it since it was refused here. */

@@ -14,7 +14,13 @@ import { addressForms, type FoundRequest, type Query } from '../../src/audit/rea
 import { allRecords, search } from '../../src/audit/reader/search.ts';
 import { countUsage, type UsageField } from '../../src/audit/reader/usage.ts';
 import { verify } from '../../src/audit/reader/verify.ts';
-import { allKeys, destroyKey, type PlacedKey, storeKeys } from '../../src/audit/segments/pseudonym-files.ts';
+import {
+  allKeys,
+  destroyKey,
+  type PlacedKey,
+  readKeys,
+  storeKeys,
+} from '../../src/audit/segments/pseudonym-files.ts';
 import { Secret } from '../../src/base/secret.ts';
 import {
   AUDIT_KEY,
@@ -492,6 +498,21 @@ describe('a writer', () => {
     expect([await writer.refresh(), writer.isReady]).toEqual([[], true]);
     await rm(join(place, `${april}.key`));
     expect([await writer.refresh(), writer.isReady]).toEqual([[], false]);
+  });
+
+  test('hides under the key of the month that the records have, also after a clock was set back', async () => {
+    const place = await folder();
+    setWallClock(Date.parse('2026-03-31T12:00:00.000Z'));
+    const writer = await openWriter(place);
+    const months: string[] = [];
+    for (const day of ['2026-03-31', '2026-04-01', '2026-03-30']) {
+      jest.setSystemTime(Date.parse(`${day}T12:00:00.000Z`));
+      const id = keyIdOf(writer.address('192.0.2.7', ''));
+      await writer.ready();
+      const [key] = await readKeys(place, [id ?? ''], () => undefined);
+      months.push(key?.subject ?? '');
+    }
+    expect(months).toEqual(['2026-03', '2026-04', '2026-03']);
   });
 
   test('stores a key that is made while it stores others, too', async () => {

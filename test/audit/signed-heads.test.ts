@@ -108,6 +108,24 @@ test('the key of the seals verifies a log with signed heads, too', async () => {
   expect(await verify({ ...options, keys })).toMatchObject({ alterations: [], notes: [], records: 10 });
 });
 
+test('a head that is there any number of times is checked once, and few others of the same tree are', async () => {
+  const directory = await stoppedLog();
+  const before = await check(directory);
+  const repeat = (heads: (line: string, at: number) => string) => (lines: string[]) => {
+    const [head = '', seal = ''] = lines.slice(-2);
+    return [...lines, ...Array.from({ length: 50 }, (_, at) => [heads(head, at), seal]).flat()];
+  };
+  await rewrite(directory, -1, (lines) => resealed(repeat((line) => line)(lines)));
+  expect(await check(directory)).toMatchObject({ kinds: [], notes: [], checkpoints: before.checkpoints });
+  // Whoever has the folder can add lines of signatures to a head.
+  const signedTwice = (line: string, at: number): string =>
+    line.replace('"}', `${JSON.stringify(`— other${at} ${'A'.repeat(8)}\n`).slice(1, -1)}"}`);
+  const name = await rewrite(directory, -1, (lines) => resealed(repeat(signedTwice)(lines)));
+  const { kinds, checkpoints } = await check(directory);
+  expect(kinds.map((each) => each.replace(/:\d+/, ''))).toEqual([`${name} errors-omitted`]);
+  expect(checkpoints).toBe(before.checkpoints + 20);
+});
+
 test('a record that nobody follows is under a signed head a second later', async () => {
   const directory = await folder();
   const { audit } = await openTestAudit(directory, { signingKey: key.secret });
@@ -522,6 +540,23 @@ describe('a log that somebody filled without a key takes no more memory than any
     const named = Array.from({ length: 20 }, (_, at) => `000000000001.jsonl:${at + 4} checkpoint-malformed`);
     expect(kinds).toEqual([...named, '000000000001.jsonl:24 errors-omitted', ':0 checkpoint-missing']);
   });
+});
+
+test('a log without a record, as of a worker that has no request yet, needs no signed head', async () => {
+  const [directory, copy] = [await folder(), await folder()];
+  const { audit } = await openTestAudit(directory, { segment: SEGMENT, signingKey: key.secret });
+  await cp(directory, copy, { recursive: true });
+  await audit.close('stop');
+  expect(await check(copy)).toMatchObject({ kinds: [], notes: [], records: 0 });
+});
+
+test('checkpoint-missing: records before signed heads are not believed for a segment without a record', async () => {
+  const [directory, copy] = [await folder(), await folder()];
+  await write(directory, 3, { signingKey: undefined });
+  const { audit } = await openTestAudit(directory, { segment: SEGMENT, signingKey: key.secret });
+  await cp(directory, copy, { recursive: true });
+  await audit.close('stop');
+  expect((await check(copy)).kinds).toEqual([':0 checkpoint-missing']);
 });
 
 test('checkpoint-missing: with the public key of another log nothing is proven', async () => {

@@ -1,8 +1,10 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { beforeEach, describe, expect, test } from '@jest/globals';
 import { Cancellation } from '../../src/base/cancellation.ts';
+import type { Clock } from '../../src/base/clock.ts';
 import { GatewayError } from '../../src/base/errors.ts';
 import type { UpstreamResponse } from '../../src/handshake/response.ts';
+import { closing } from '../support/closing.ts';
 import type { UpstreamConnection } from '../support/scripted-upstream.ts';
 import { until } from '../support/until.ts';
 import { type ReadBody, useExchanges } from './exchanges.ts';
@@ -156,6 +158,54 @@ describe('requests that wait for a connection', () => {
       'lost: upstream-tls',
     ]);
     expect(connections.stats).toEqual({ connected: 0, free: 0, running: 0, pending: 0, limit: 1 });
+  });
+});
+
+describe('a client with more requests than there are connections', () => {
+  /** The clients of the requests that came, in their order; nothing is sent to `hog`, and a response to others at once. */
+  async function start(clock?: Clock) {
+    const heads: string[] = [];
+    const options = { connections: 16, tls: false, ...(clock && { clock }) };
+    const { send } = await scene(async (connection) => {
+      for (;;) {
+        const head = await connection.request();
+        if (head === undefined) return;
+        const client = head.split(' ')[1]?.slice(1) ?? '';
+        heads.push(client);
+        if (client !== 'hog') await connection.write(OK);
+      }
+    }, options);
+    const cancellation = new Cancellation();
+    closing.push(async () => cancellation.cancel(new GatewayError('client-closed', 'The client left.')));
+    const ask = (client: string) => send({ client, target: `/${client}`, cancellation });
+    const held = () => heads.filter((client) => client === 'hog').length;
+    return { ask, held };
+  }
+
+  test('leaves one in eight to others, so that slow responses to it do not keep them waiting', async () => {
+    const { ask, held } = await start();
+    for (const client of ['hog-before', 'other']) expect((await ask(client)).kind).toBe('answered');
+    for (let count = 0; count < 20; count += 1) void ask('hog');
+    await until(() => held() === 14);
+    for (let count = 0; count < 5; count += 1) expect((await ask('other')).kind).toBe('answered');
+    expect((await ask('third')).kind).toBe('answered');
+    expect(held()).toBe(14);
+  });
+
+  test('has all of them while others have had none for ten minutes', async () => {
+    let now = 1_000_000;
+    const { ask, held } = await start({ now: () => now });
+    for (const client of ['hog-before', 'other']) expect((await ask(client)).kind).toBe('answered');
+    now += 600_001;
+    for (let count = 0; count < 20; count += 1) void ask('hog');
+    await until(() => held() === 16);
+  });
+
+  test('has all of them as long as there is no other, the gateway itself apart', async () => {
+    const { ask, held } = await start();
+    expect((await ask('')).kind).toBe('answered');
+    for (let count = 0; count < 20; count += 1) void ask('hog');
+    await until(() => held() === 16);
   });
 });
 

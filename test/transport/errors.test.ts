@@ -1,6 +1,6 @@
 import { expect, test } from '@jest/globals';
 import { GatewayError } from '../../src/base/errors.ts';
-import { connectionEnded, isConnectionLost, upstreamError } from '../../src/transport/errors.ts';
+import { connectionEnded, isConnectionLost, proxyError, upstreamError } from '../../src/transport/errors.ts';
 
 function coded(code: string, message = 'x'): Error {
   return Object.assign(new Error(message), { code });
@@ -13,7 +13,7 @@ test.each([
   [coded('ECONNRESET'), 'upstream-unreachable', 'connection_terminated'],
   [coded('ENOTFOUND'), 'upstream-unreachable', 'dns_error'],
   [coded('EAI_FAIL'), 'upstream-unreachable', 'dns_error'],
-  [coded('EADDRINUSE'), 'upstream-unreachable', 'destination_unavailable'],
+  [coded('EADDRNOTAVAIL'), 'upstream-unreachable', 'destination_unavailable'],
   [coded('ERR_SOCKET_CLOSED'), 'upstream-unreachable', 'connection_terminated'],
   [connectionEnded(), 'upstream-unreachable', 'connection_terminated'],
   [coded('ETIMEDOUT'), 'upstream-timeout', 'connection_timeout'],
@@ -33,11 +33,17 @@ test.each([
   coded('ERR_ASSERTION'),
   coded('ENOSPC'),
   coded('EMFILE'),
+  coded('EADDRINUSE'),
   coded('ERR_OUT_OF_RANGE'),
   coded('ERR_INVALID_CHAR'),
   'no Error at all',
 ])('the gateway itself: %p is internal-error', (error) => {
   expect(upstreamError(error)).toMatchObject({ code: 'internal-error', cause: error });
+});
+
+test('what this host lacks is no error of the proxy', () => {
+  const lack = coded('EMFILE');
+  expect(proxyError(lack)).toMatchObject({ code: 'internal-error', cause: lack });
 });
 
 test.each([

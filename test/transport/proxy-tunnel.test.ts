@@ -284,6 +284,38 @@ describe('a proxy that answers', () => {
     expect([await outcome(tunnel), await outcome(tunnel), heads.length]).toEqual([refused, refused, 4]);
   });
 
+  test.each([DIGEST, basic])(
+    'a wrong password reaches it once, however many tunnels begin: %s',
+    async (challenge) => {
+      const { proxy, heads } = await scripted(asks(challenge));
+      const tunnel = tunnelThrough(proxy.origin);
+      const refused = proxyAuthenticationError('credential-refused').detail;
+      const outcomes = await Promise.all(Array.from({ length: 12 }, () => outcome(tunnel)));
+      expect(new Set(outcomes)).toEqual(new Set([refused]));
+      expect(heads.filter((head) => /proxy-authorization/i.test(head))).toHaveLength(1);
+    },
+  );
+
+  test('tunnels do not wait for each other once it responds with something else than 407', async () => {
+    const held: (() => void)[] = [];
+    const open = new ProxyAuthentication(
+      { credential, algorithms: ALGORITHMS, mayAnswer: true, authority: URI, patienceMs: 5000 },
+      monotonicClock,
+    );
+    const reply = { status: 403, headers: [], socket: new Socket() };
+    const connect: Connect = () =>
+      new Promise((resolve) => {
+        held.push(() => resolve(reply));
+      });
+    const opened = Promise.allSettled([open.open(connect), open.open(connect), open.open(connect)]);
+    await until(() => held.length > 0);
+    expect(held).toHaveLength(1);
+    held.shift()?.();
+    await until(() => held.length === 2);
+    for (const answer of held) answer();
+    expect((await opened).map(({ status }) => status)).toEqual(['rejected', 'rejected', 'rejected']);
+  });
+
   test('a credential that is exchanged is tried at once', async () => {
     const { proxy, heads } = await scripted(asks(DIGEST), asks(DIGEST), asks(DIGEST), OK);
     let current = credential;
@@ -328,7 +360,7 @@ describe('a proxy that answers', () => {
 /** Authenticates to a proxy that gives these challenges to a CONNECT without credentials; what the next one carries. */
 async function answerTo(account: Pick<ProxyAccount, 'credential'>, ...challenges: string[]) {
   const authentication = new ProxyAuthentication(
-    { ...account, algorithms: ALGORITHMS, mayAnswer: true, authority: URI },
+    { ...account, algorithms: ALGORITHMS, mayAnswer: true, authority: URI, patienceMs: 5000 },
     monotonicClock,
   );
   let sent: RawHeaders = [];

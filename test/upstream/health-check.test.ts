@@ -3,6 +3,7 @@ import { Cancellation } from '../../src/base/cancellation.ts';
 import { GatewayError } from '../../src/base/errors.ts';
 import type { Message } from '../../src/handshake/exchange.ts';
 import { UpstreamResponse } from '../../src/handshake/response.ts';
+import { upstreamError } from '../../src/transport/errors.ts';
 import { AddressState, type StatusChange } from '../../src/upstream/address-state.ts';
 import { CheckPace, checkAddress } from '../../src/upstream/health-check.ts';
 import { answered, lost, type Reply, ScriptedSource, unauthorized } from '../handshake/scene.ts';
@@ -97,6 +98,19 @@ describe('an address is checked', () => {
     expect(Math.max(second - first, third - second)).toBeLessThan(1_200);
     await pass(4_000);
     expect(times).toHaveLength(4);
+  });
+
+  test('in its intervals while this host has no free file, which says nothing of the address and is no defect', async () => {
+    const lack = Object.assign(new Error('connect EMFILE'), { code: 'EMFILE' });
+    const { times, states, changes, pass } = scene({
+      works: () => {
+        throw upstreamError(lack);
+      },
+    });
+    await pass(1_100 + 3 * 11_000);
+    expect(changes).toEqual([]);
+    expect(states[0]?.status.health).toBe('unknown');
+    expect(times.length).toBeLessThanOrEqual(4);
   });
 
   test('not when they end while many of them wait for their turn', async () => {

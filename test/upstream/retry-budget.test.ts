@@ -7,9 +7,9 @@ function scene() {
   const metrics = new Metrics({ version: '0', node: '0' });
   const { retries } = metrics.deployment('d');
   const budget = new RetryBudget({ attempts: 1, budget: 0.1 }, clock, retries);
-  const takeAll = (): number => {
+  const takeAll = (client = 'a'): number => {
     let taken = 0;
-    while (budget.take('connection_broke')) taken += 1;
+    while (budget.take('connection_broke', client)) taken += 1;
     return taken;
   };
   const counted = async (reason: string): Promise<number | undefined> => {
@@ -34,6 +34,14 @@ test('a tenth of the requests of the last 10 s may be retried', () => {
   expect(takeAll()).toBe(100);
   clock.time = 10_000;
   expect(takeAll()).toBe(30);
+});
+
+test('a client gets some when another one has used them all up, and all together twice as many at most', () => {
+  const { clock, takeAll } = scene();
+  expect(takeAll('breaks every connection')).toBe(30);
+  expect(['b', 'c', 'd', 'e', 'f'].map(takeAll)).toEqual([8, 8, 8, 6, 0]);
+  clock.time = 10_000;
+  expect(takeAll('f')).toBe(30);
 });
 
 test('retries are counted by reason, and those that were denied', async () => {

@@ -325,7 +325,7 @@ describe('a request that ends', () => {
   test('counts for the retries that all requests share', () => {
     const scene = open({ origins: ['http://127.0.0.1:1'], retry: { attempts: 1, budget: 31 } });
     failTwice(scene.upstream.addresses[0]);
-    const take = (): boolean => scene.upstream.retries.take('connection_broke');
+    const take = (): boolean => scene.upstream.retries.take('connection_broke', CLIENT);
     const request = scene.request();
     const sending = scene.upstream.send(request, 'c');
     expect(Array.from({ length: 32 }, take)).toEqual([...Array(31).fill(true), false]);

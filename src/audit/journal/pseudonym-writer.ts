@@ -65,6 +65,7 @@ export class PseudonymWriter {
   /** When the folder was changed, as far as it was read since; Unix milliseconds. */
   #readAt = Number.NaN;
   #month = '';
+  #monthStart = 0;
   #monthEnd = 0;
   readonly #addresses = new Cache();
   readonly #log: Pick<Log, 'warn'>;
@@ -245,14 +246,15 @@ export class PseudonymWriter {
     return key;
   }
 
-  /** The month in UTC. At its end, the key of the month is given up. */
+  /** The month in UTC, as the times of records have it. When it is another one, the key of the month is given up. */
   #monthOf(now: number): string {
-    if (now < this.#monthEnd) return this.#month;
+    if (now >= this.#monthStart && now < this.#monthEnd) return this.#month;
     const date = new Date(now);
     const before = this.#keys.get(nameOf('month', this.#month));
     this.#keys.delete(nameOf('month', this.#month));
     if (before !== undefined) this.#saved.delete(before.id);
     this.#month = date.toISOString().slice(0, 7);
+    this.#monthStart = Date.UTC(date.getUTCFullYear(), date.getUTCMonth());
     this.#monthEnd = Date.UTC(date.getUTCFullYear(), date.getUTCMonth() + 1);
     return this.#month;
   }

@@ -64,6 +64,10 @@ export class TreeWalk {
   #signedSize = 0;
   /** Wrong checkpoints of this segment. */
   #errors = 0;
+  /** The last checkpoint that was right, as a line; undefined: records or another tree have followed. */
+  #last: { readonly text: string; readonly checkpoint: Checkpoint } | undefined;
+  /** Checkpoints of this segment after another one of the same tree. */
+  #repeated = 0;
   #since = 1;
   /** The earliest and the latest time of the records after the last checkpoint; empty: there are none. */
   #earliest = '';
@@ -103,6 +107,7 @@ export class TreeWalk {
     const next = header && treeOf(header);
     this.#since = 1;
     this.#errors = 0;
+    this.#repeated = 0;
     if (next !== undefined) return this.#continueWith(next);
     if (header === undefined || header.tree !== undefined) {
       this.#lost = true;
@@ -119,6 +124,7 @@ export class TreeWalk {
     const [before, unsigned] = [this.#current, this.unsigned];
     const isFollowed = this.#hasBegun && !this.#lost;
     this.#current = next;
+    this.#last = undefined;
     this.#lost = false;
     this.#hasBegun = true;
     const { first, tree } = next;
@@ -175,12 +181,20 @@ export class TreeWalk {
     const time = headOf(lines, start)?.time ?? 'unknown';
     if (this.#earliest === '' || time < this.#earliest) this.#earliest = time;
     if (time > this.#latest) this.#latest = time;
+    this.#last = undefined;
     this.#current?.tree.add(leaf);
     this.#options.onLeaf?.(leaf, lines.subarray(start, end));
     if (this.#current !== undefined) this.#options.onTree?.(this.#current);
   }
 
   #check(text: string, line: number): SignedHead | Finding {
+    // Each start signs the head that it finds. Checking any number of them in a compressed file would take hours.
+    if (text === this.#last?.text) return { checkpoint: this.#last.checkpoint, line };
+    if (this.#last !== undefined) this.#repeated += 1;
+    if (this.#repeated > MOST_ERRORS) {
+      this.#lost = true;
+      return finding('errors-omitted');
+    }
     const { replica, keys } = this.#options;
     const { first = 0, tree = MerkleTree.empty() } = this.#current ?? {};
     const checkpoint = checkpointIn(text);
@@ -197,6 +211,7 @@ export class TreeWalk {
     this.#signedSize = tree.size;
     [this.#earliest, this.#latest] = ['', ''];
     this.#since = line + 1;
+    this.#last = { text, checkpoint };
     return { checkpoint, line };
   }
 }

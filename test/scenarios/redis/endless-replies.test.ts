@@ -12,8 +12,11 @@ const CHUNK = Buffer.alloc(2 ** 20, 'a');
 /** Bytes that the buffers of sockets can take besides. */
 const BUFFERS = 16 * 2 ** 20;
 
-/** Starts a reply to the first command, which it never ends; resolves to the bytes that were taken of it. */
-async function startEndless(begin: string): Promise<{ port: number; taken: Promise<number> }> {
+/**
+ * Starts a reply to the first command with this text in it, which it never ends, and responds with OK to others; resolves
+ * to the bytes that were taken of it.
+ */
+async function startEndless(begin: string, to = ''): Promise<{ port: number; taken: Promise<number> }> {
   const { promise: taken, resolve } = Promise.withResolvers<number>();
   const send = (socket: Socket): void => {
     let sent = 0;
@@ -21,10 +24,15 @@ async function startEndless(begin: string): Promise<{ port: number; taken: Promi
       while (sent < MAX_REPLY + BUFFERS && !socket.destroyed && socket.write(CHUNK)) sent += CHUNK.length;
       if (sent >= MAX_REPLY + BUFFERS) resolve(sent);
     };
-    socket.on('close', () => resolve(sent));
-    socket.on('error', () => resolve(sent));
-    socket.on('drain', pump);
-    socket.once('data', () => {
+    socket.on('error', () => undefined);
+    socket.on('data', (bytes) => {
+      const text = bytes.toString().toLowerCase();
+      if (!text.includes(to)) {
+        socket.write('+OK\r\n'.repeat(text.split('*').length - 1));
+        return;
+      }
+      socket.once('close', () => resolve(sent));
+      socket.on('drain', pump);
       socket.write(begin);
       pump();
     });
@@ -47,6 +55,17 @@ test.each([
 ])('a reply without end on the connection %s is not kept', async (_which, connect) => {
   const { port, taken } = await startEndless('$2000000000\r\n');
   const connection = connect(redisOptions(single(port)), {});
+  closing.push(() => ended(connection));
+  expect(await taken).toBeLessThan(MAX_REPLY + BUFFERS);
+});
+
+test('a reply without end to the question for the slots of a Cluster is not kept', async () => {
+  const { port, taken } = await startEndless('$2000000000\r\n', 'slots');
+  const connection = connectCommands(
+    redisOptions({ kind: 'cluster', nodes: [{ host: '127.0.0.1', port }] }),
+    {},
+  );
+  connection.on('error', () => undefined);
   closing.push(() => ended(connection));
   expect(await taken).toBeLessThan(MAX_REPLY + BUFFERS);
 });

@@ -1,0 +1,80 @@
+import { createServer, type Socket } from 'node:net';
+import { expect, test } from '@jest/globals';
+import type { Cluster } from 'ioredis';
+import { RedisClient } from '../../../src/redis/client.ts';
+import { closing } from '../../support/closing.ts';
+import { listenOnLoopback } from '../../support/loopback-server.ts';
+import { redisOptions } from '../../support/redis-store.ts';
+import { until } from '../../support/until.ts';
+
+type Range = readonly [first: string, last: string, ports: readonly number[]];
+
+/** A reply to CLUSTER SLOTS; first and last are as on the wire. */
+function slots(ranges: readonly Range[]): string {
+  const text = (value: string): string => `$${value.length}\r\n${value}\r\n`;
+  const serverOf = (port: number): string => `*3\r\n${text('127.0.0.1')}:${port}\r\n${text('id')}`;
+  const lines = ranges.map(
+    ([first, last, ports]) =>
+      `*${2 + ports.length}\r\n:${first}\r\n:${last}\r\n${ports.map(serverOf).join('')}`,
+  );
+  return `*${ranges.length}\r\n${lines.join('')}`;
+}
+
+const COMMAND = /\*\d+\r\n\$\d+\r\n(\w+)\r\n(?:\$\d+\r\n(\w+))?/g;
+
+/** The commands in these bytes, each with the word after it. */
+function commandsIn(bytes: Buffer): string[] {
+  return Array.from(bytes.toString().matchAll(COMMAND), ([, name, word]) => `${name} ${word}`.toLowerCase());
+}
+
+/** A client of a Cluster whose one node says this of its slots, `own` being its port; it does so once at least. */
+async function clientOf(rangesOf: (own: number) => readonly Range[]): Promise<RedisClient> {
+  let asked = 0;
+  const replyTo = (command: string): string => {
+    if (command === 'cluster info') return '$16\r\ncluster_state:ok\r\n';
+    if (command !== 'cluster slots') return '+OK\r\n';
+    asked += 1;
+    return slots(rangesOf(server.port));
+  };
+  const serve = (socket: Socket): void => {
+    socket.on('error', () => undefined);
+    socket.on('data', (bytes: Buffer) => socket.write(commandsIn(bytes).map(replyTo).join('')));
+  };
+  const server = await listenOnLoopback(createServer(serve));
+  closing.push(() => server.close());
+  const client = new RedisClient(
+    redisOptions({ kind: 'cluster', nodes: [{ host: '127.0.0.1', port: server.port }] }),
+    {},
+  );
+  closing.push(() => client.close());
+  await until(() => asked > 0 && (client.problem !== undefined || client.commands.status === 'ready'));
+  return client;
+}
+
+test('a Cluster with all of its slots is ready', async () => {
+  const client = await clientOf((own) => [
+    ['0', '8000', [own]],
+    ['8001', '16383', [own, own]],
+  ]);
+  expect([client.commands.status, client.problem]).toEqual(['ready', undefined]);
+});
+
+const NODES = Array.from({ length: 1_001 }, (_, at) => at + 1);
+
+test.each<[string, (own: number) => readonly Range[]]>([
+  ['slots that no Cluster has', (own) => [['0', '16384', [own]]]],
+  ['a negative slot', (own) => [['-1', '16383', [own]]]],
+  ['a slot larger than any number', (own) => [['0', '9223372036854775807', [own]]]],
+  [
+    'slots that are there twice',
+    (own) => [
+      ['0', '16383', [own]],
+      ['16383', '16383', [own]],
+    ],
+  ],
+  ['more nodes than a Cluster has', (own) => [['0', '16383', [own, ...NODES]]]],
+])('a node that names %s counts as down', async (_what, rangesOf) => {
+  const client = await clientOf(rangesOf);
+  expect(client.problem).toContain('CLUSTER SLOTS');
+  expect((client.commands as Cluster).nodes().length).toBeLessThanOrEqual(1);
+});
