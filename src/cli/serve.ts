@@ -37,7 +37,7 @@ async function serve(io: Io, { config, watch }: ServeOptions): Promise<void> {
   const setup = await source.readAtStart();
   // A start that failed ends the process, whatever it left open.
   const failed = (error: unknown): never => {
-    endWithin(io, setup.config.drain.timeout);
+    endWithin(io, setup.config.drain.timeout, 'SIGKILL');
     throw error;
   };
   const gateway = await gatewayProcess(io, setup, { source, watchFile: watch }).catch(failed);
@@ -65,14 +65,22 @@ async function serve(io: Io, { config, watch }: ServeOptions): Promise<void> {
   await (signal === 'SIGINT' ? app.close() : app.drain());
   await stopTracing();
   log.info('stopped');
-  endWithin(io, END_MS, log);
+  endWithin(io, END_MS, 'SIGTERM', log);
 }
 
 /** What ends with the process, or by itself; not a thread that a file keeps, of which Node.js may name nothing. */
 const ENDS = /^(?:TCP|TLS|UDP|PipeServer|Process|Timeout|GetAddrInfo)/;
 
-/** Ends this process after a time, in milliseconds, if something that was left open keeps it. */
-export function endWithin({ exit }: Pick<Io, 'exit'>, ms: number, log?: Pick<Log, 'warn'>): void {
+/**
+ * Ends this process after a time, in milliseconds, if something that was left open keeps it: with its status, or with the
+ * signal if a thread does not end. Service managers take SIGTERM for the end of a stop, and SIGKILL for a failure.
+ */
+export function endWithin(
+  { exit }: Pick<Io, 'exit'>,
+  ms: number,
+  signal: 'SIGTERM' | 'SIGKILL',
+  log?: Pick<Log, 'warn'>,
+): void {
   // The process of somebody else.
   if (exit === undefined) return;
   setTimeout(() => {
@@ -81,7 +89,9 @@ export function endWithin({ exit }: Pick<Io, 'exit'>, ms: number, log?: Pick<Log
     if (open.some((name) => ENDS.test(name)) && !open.some((name) => name.startsWith('FSReq')))
       process.exit();
     log?.warn('a disk or a pipe does not respond; the process ends without waiting for it');
-    process.kill(process.pid, 'SIGKILL');
+    // With a listener, the signal would not end the process.
+    process.removeAllListeners(signal);
+    process.kill(process.pid, signal);
   }, ms).unref();
 }
 

@@ -13,13 +13,14 @@ function endOf(open: string, pipe = ''): [number | null, NodeJS.Signals | null, 
     import { Worker } from 'node:worker_threads';
     import { endWithin } from '${new URL('../../src/cli/serve.ts', import.meta.url)}';
     process.exitCode = 3;
+    process.on('SIGTERM', () => undefined);
     ${open}
-    endWithin(process, 100, { warn: (msg) => process.stderr.write(msg) });
+    endWithin(process, 100, 'SIGTERM', { warn: (msg) => process.stderr.write(msg) });
   `;
   const { status, signal, stderr } = spawnSync(
     process.execPath,
     ['--input-type=module', '-e', script, pipe],
-    { timeout: 60_000, killSignal: 'SIGTERM' },
+    { timeout: 60_000, killSignal: 'SIGKILL' },
   );
   return [status, signal, stderr.toString()];
 }
@@ -37,7 +38,7 @@ test.each([
     execFileSync('mkfifo', [pipe]);
     expect(endOf(left, pipe)).toEqual([
       null,
-      'SIGKILL',
+      'SIGTERM',
       'a disk or a pipe does not respond; the process ends without waiting for it',
     ]);
   },
