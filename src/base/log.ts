@@ -28,7 +28,7 @@ export const logOptions = {
 interface LogTarget {
   readonly fd?: number;
   readonly isTTY?: boolean;
-  /** That of Node.js, of a stream to a pipe or socket. */
+  /** The handle of Node.js, which a stream to a pipe or socket has. */
   readonly _handle?: { readonly setBlocking?: (isBlocking: boolean) => unknown } | null;
   write(text: string): unknown;
 }

@@ -68,7 +68,7 @@ async function serve(io: Io, { config, watch }: ServeOptions): Promise<void> {
   endWithin(io, END_MS, 'SIGTERM', log);
 }
 
-/** What ends with the process, or by itself; not a thread that a file keeps, of which Node.js may name nothing. */
+/** Resources that end with the process, or by themselves. A thread that a file keeps is none, and may have no name at all. */
 const ENDS = /^(?:TCP|TLS|UDP|PipeServer|Process|Timeout|GetAddrInfo)/;
 
 /**
@@ -81,7 +81,7 @@ export function endWithin(
   signal: 'SIGTERM' | 'SIGKILL',
   log?: Pick<Log, 'warn'>,
 ): void {
-  // The process of somebody else.
+  // The command runs within another program, as in a test.
   if (exit === undefined) return;
   setTimeout(() => {
     const open = process.getActiveResourcesInfo();

@@ -26,8 +26,9 @@ export interface RecentError {
 }
 
 /**
- * Logs errors: internal errors at level error, those of the upstream, the audit log and overload (502 and above) as warnings, those of clients at debug. Warnings of one code at one deployment, and equal internal errors, are
- * throttled. Keeps the latest errors.
+ * Logs errors: internal errors at level error, those of the upstream, the audit log and overload (502 and above) as
+ * warnings, those of clients at debug. Warnings of one code at one deployment, and equal internal errors, are throttled.
+ * Keeps the latest errors.
  */
 export class ErrorLog {
   readonly #log: Log;

@@ -26,8 +26,8 @@ const RETRY_WINDOW = 10_000;
 /** Retries in the window that are allowed however few requests there are: 3 per second. */
 const MIN_RETRIES = 30;
 /**
- * A client that has taken less than one of so many of them gets one when others have used them up, and so many times as
- * many are taken at most: nobody's requests, which may break every connection, keep others from theirs.
+ * When the retries are used up, a client that has taken less than a quarter of them still gets one, up to twice as many
+ * in all: a client whose requests break every connection does not keep others from their retries.
  */
 const LEFT_TO_OTHERS = { oneOf: 4, times: 2 };
 

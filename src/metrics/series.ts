@@ -121,7 +121,7 @@ export class HistogramSeries {
     this.#exemplars[bucket] = { labelSet, value, timestamp: Date.now() / 1000 };
   }
 
-  /** Returns what it has at this moment; undefined before the first observation. */
+  /** Returns its values at this moment; undefined before the first observation. */
   values(labels: Labels<string>): HistogramValues | undefined {
     if (this.#count === 0) return undefined;
     const exemplars = this.#exemplars;
@@ -196,7 +196,7 @@ export class SeriesHistogram<T extends string> extends Histogram<T> {
     return series;
   }
 
-  /** Returns what it has at this moment. */
+  /** Returns its series at this moment. */
   snapshot(): HistogramSnapshot {
     const series = this.#series.flatMap(([labels, each]) => each.values(labels) ?? []);
     return { bounds: this.#configuration.buckets, series };

@@ -28,7 +28,7 @@ const LONGEST_TICK = 500;
 const TICKS_PER_TIMEOUT = 20;
 /** How long another client waits, and a connection has waited for its slow client, before that one loses it (ms). */
 const PATIENCE = 1_000;
-/** A client leaves one of so many connections to others, if some had one in the last so many ms. */
+/** A client leaves an eighth of the connections to others, if some had one in the last ten minutes. */
 const LEFT_TO_OTHERS = { oneOf: 8, forMs: 600_000 };
 /** How many exchanges the average of `#meanHold` covers, for each connection, at least, and at most. */
 const AVERAGED = { perConnection: 2, least: 4, most: 64 };

@@ -61,7 +61,7 @@ export class FairQueue<T extends Queued<T>> {
     return Math.min(this.size, (own + 1) * this.#turns.size);
   }
 
-  /** What the items of this client hold. */
+  /** The number of places that items of this client hold. */
   heldBy(client: string): number {
     return this.#clients.find(client)?.held ?? 0;
   }

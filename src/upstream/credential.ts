@@ -220,7 +220,7 @@ export class UpstreamCredential {
     const { request } = call;
     this.#deps.refusedTargets.accepted(request);
     if (!version.health.accepted) {
-      // What was refused before is tested by one request at a time.
+      // A version that was refused before is tested by one request at a time.
       this.#waiting.endTest(call, version.health.wasRefused ? 'check' : 'proceed');
       return response;
     }
