@@ -24,7 +24,7 @@ afterEach(async () => {
 });
 const { open } = useUpstreams();
 
-/** An upstream whose local addresses all pass for being on this host, as those do that it has just lost. */
+/** An upstream whose local addresses pass for being on this host until it looks, after 5 s, as those do that it has lost. */
 async function startLosing(localAddresses: readonly string[]) {
   const { deployments } = defaultSettings();
   const submissions = { ...deployments.submissions, testPaths: true };
@@ -39,7 +39,7 @@ async function startLosing(localAddresses: readonly string[]) {
     },
     {
       sets: [{ name: 'c', current, next: undefined }],
-      deps: { isPresent: () => Promise.resolve(true) },
+      deps: { isPresent: (address) => Promise.resolve(address.startsWith('127.')) },
     },
   );
   const send = (options?: RequestOptions): Promise<string> => scene.sendFrom({ target: '/echo', ...options });
