@@ -152,7 +152,7 @@ export async function sendMessage(account: Account, message: Message): Promise<U
   const { recorder } = account;
   const { facts, trace, cancellation } = message.request;
   const span = trace && spanOf(account, message, trace);
-  if (facts !== undefined) noteAttempt(account, facts);
+  if (facts !== undefined) noteAttempt(account, message, facts);
   const recorded = recorder?.sent(account, message) ?? 0;
   try {
     const isTraced = span !== undefined && account.forwardTrace;
@@ -182,11 +182,15 @@ export async function sendMessage(account: Account, message: Message): Promise<U
   }
 }
 
-function noteAttempt({ clock, credential, address }: Account, facts: ExchangeFacts): void {
+function noteAttempt(
+  { clock, credential, address }: Account,
+  { answers }: Message,
+  facts: ExchangeFacts,
+): void {
   facts.lastAttemptAt = clock.now();
   if (facts.attempts === 0) facts.firstAttemptAt = facts.lastAttemptAt;
   facts.attempts += 1;
-  facts.credential = credential;
+  if (answers !== undefined) facts.credential = credential;
   facts.upstreamAddress = address;
 }
 

@@ -52,7 +52,7 @@ export interface ExchangeFacts {
   connectMs: number;
   /** True if the upstream asked for authentication. */
   challenged: boolean;
-  /** Of the last exchange; undefined: there was none. */
+  /** That of the last exchange with one; undefined: there was none. */
   credential: CredentialUsed | undefined;
   /** Host and port of the last exchange. */
   upstreamAddress: string;

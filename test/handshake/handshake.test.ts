@@ -55,6 +55,7 @@ describe('without a nonce', () => {
     scene.replies.push(answered());
     expect(await scene.send()).toBe('answered');
     expect([scene.sent, scene.events]).toEqual([['GET /x'], []]);
+    expect(scene.facts.credential).toBeUndefined();
   });
 
   test('requests wait for the challenge of the first, and use its nonce', async () => {
