@@ -37,6 +37,8 @@ const SHORT_NONCE_MS = 500;
 const SHORT_PATH = '/echo';
 const SHORT_CLIENTS = 8;
 const SHORT_PAUSE_MS = 50;
+/** Characters of a failure that the report has; those that follow name the request. */
+const SHOWN = 60;
 /** Steps from one flight record to the next: a gateway writes one in 10 s at most. */
 const STEPS_A_RECORD = 4;
 
@@ -86,7 +88,7 @@ async function run(options: LabOptions): Promise<PartReport> {
   const perSecond = Math.min(LOAD_SHARE * capacity, runs === undefined ? capacity : (1_000 * runs) / limitMs);
   const before = await readHeld(gateway, folder);
   const short = askForShortNonces(gateway.origin);
-  stack.defer(() => short.end());
+  stack.defer(async () => void (await short.end()));
   const steps: Step[] = [];
   const traces: RecordsReport[] = [];
   let unmeasured = 0;
@@ -102,9 +104,19 @@ async function run(options: LabOptions): Promise<PartReport> {
       `${left - 1} steps left, ${steps.reduce((sum, { requests }) => sum + requests, 0)} requests`,
     );
   }
-  await short.end();
+  const failures = await short.end();
   const after = await readHeld(gateway, folder);
-  return reportOf(options, { capacity, perSecond, steps, unmeasured, stepMs, traces, before, after });
+  return reportOf(options, {
+    capacity,
+    perSecond,
+    steps,
+    unmeasured,
+    stepMs,
+    traces,
+    failures,
+    before,
+    after,
+  });
 }
 
 function startShortNonces(): Promise<Simulator<'short'>> {
@@ -113,15 +125,22 @@ function startShortNonces(): Promise<Simulator<'short'>> {
   return startSimulator({ deployments: { short } });
 }
 
-/** Clients that send some requests a second to the upstream with short nonces until `end` is called. */
-function askForShortNonces(origin: string): { end(): Promise<void> } {
+/**
+ * Clients that send some requests a second to the upstream with short nonces until `end` is called, which resolves to the
+ * failures, with how often each came.
+ */
+function askForShortNonces(origin: string): { end(): Promise<ReadonlyMap<string, number>> } {
+  const failures = new Map<string, number>();
   let going = true;
   const client = async (): Promise<void> => {
     const connection = new Client(origin);
     while (going) {
       const { statusCode, body } = await connection.request({ path: SHORT_PATH, method: 'GET' });
-      await body.dump();
-      if (statusCode !== 200) throw new Error(`a response with ${statusCode}`);
+      const text = await body.text();
+      if (statusCode !== 200) {
+        const failure = `${statusCode} ${text.slice(0, SHOWN)}`;
+        failures.set(failure, (failures.get(failure) ?? 0) + 1);
+      }
       await delay(SHORT_PAUSE_MS);
     }
     await connection.close();
@@ -133,6 +152,7 @@ function askForShortNonces(origin: string): { end(): Promise<void> } {
     async end() {
       going = false;
       await clients;
+      return failures;
     },
   };
 }
@@ -192,13 +212,15 @@ interface Soaked {
   readonly unmeasured: number;
   readonly stepMs: number;
   readonly traces: readonly RecordsReport[];
+  /** Of requests to the second upstream. */
+  readonly failures: ReadonlyMap<string, number>;
   /** At rest, after a garbage collection. */
   readonly before: Held;
   readonly after: Held;
 }
 
 function reportOf({ seed, limitMs }: LabOptions, soaked: Soaked): PartReport {
-  const { capacity, perSecond, steps, unmeasured, stepMs, traces, before, after } = soaked;
+  const { capacity, perSecond, steps, unmeasured, stepMs, traces, failures, before, after } = soaked;
   const findings: Finding[] = [];
   const replay = `npm run lab -- soak --minutes ${Math.ceil(limitMs / 60_000)}`;
   const judged = Object.entries(FIGURES).map(([key, name]) => {
@@ -213,6 +235,9 @@ function reportOf({ seed, limitMs }: LabOptions, soaked: Soaked): PartReport {
   for (const { name, shown, events } of traces.flatMap(({ refused }) => refused)) {
     const what = `the events of ${name} are no behaviour of the model from the ${shown}th on: ${events}`;
     findings.push({ seed, what, replay });
+  }
+  for (const [failure, times] of failures) {
+    findings.push({ seed, what: `${times} times, with nonces of ${SHORT_NONCE_MS} ms: ${failure}`, replay });
   }
   const sum = (of: 'nonces' | 'credentials', figure: 'traces' | 'events' | 'skipped'): number =>
     traces.reduce((total, trace) => total + trace[of][figure], 0);
