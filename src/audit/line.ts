@@ -5,11 +5,11 @@
  */
 
 export const NEWLINE = 10;
-/** This character distinguishes records, seals, headers and checkpoints: `{"seq`, `{"sea`, `{"seg`, `{"che`. */
+/** This character distinguishes records, seals and headers: `{"seq`, `{"sea`, `{"seg`. */
 const TYPE_AT = 4;
 const TYPE_RECORD = 'q'.charCodeAt(0);
 const TYPE_SEAL = 'a'.charCodeAt(0);
-const TYPE_CHECKPOINT = 'e'.charCodeAt(0);
+const CHECKPOINT_MARK = Buffer.from('{"checkpoint":');
 const SEQ_MARK = Buffer.from('{"seq":');
 const TIME_AFTER = ',"time":"'.length;
 const TIME_LENGTH = '2026-01-01T00:00:00.000Z'.length;
@@ -42,7 +42,8 @@ export function headOf(block: Buffer, start: number): LineHead | undefined {
 }
 
 /**
- * The type of the line from `start` to `end`, judged by one character; undefined: none of these.
+ * The type of the line from `start` to `end`; undefined: none of these. Records and seals are judged by one character,
+ * since what follows in them is checked in any case.
  */
 export function lineType(
   block: Buffer,
@@ -54,7 +55,9 @@ export function lineType(
   const type = block[start + TYPE_AT];
   if (type === TYPE_RECORD) return 'record';
   if (type === TYPE_SEAL) return 'seal';
-  return type === TYPE_CHECKPOINT ? 'checkpoint' : undefined;
+  const markEnd = start + CHECKPOINT_MARK.length;
+  const isCheckpoint = markEnd <= end && block.compare(CHECKPOINT_MARK, 0, undefined, start, markEnd) === 0;
+  return isCheckpoint ? 'checkpoint' : undefined;
 }
 
 /** Index after the last digit of the number of the record that begins at `start`. */

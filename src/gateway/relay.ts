@@ -52,7 +52,7 @@ export class Relay implements InterimReceiver {
   permit: Permit | undefined;
   /** The deployment, which counts it as in flight; undefined until it is admitted. */
   admittedTo: Deployment | undefined;
-  /** What was sent to its upstream; undefined: nothing was. */
+  /** The request as its upstream gets it; undefined: it was not sent. */
   sent: ActiveRequest | undefined;
   /** Interim responses that wait for the record of the response. */
   #early: [number, RawHeaders][] | undefined;

@@ -35,7 +35,7 @@ test('a header that was changed does not make older segments old enough to be re
 
   await (await openTestAudit(directory, { segment })).audit.close();
   expect(await names()).toContain(oldest);
-  // Whoever put it back would have left a log without the oldest records in which nothing is missing.
+  // With the header put back, nothing would be missing in a log without its oldest records.
   await writeFile(path, original);
   const keys = [auditKeys(new Secret(AUDIT_KEY))];
   const { alterations, records } = await verify({ directory, keys, heads: [], onBytes: () => undefined });

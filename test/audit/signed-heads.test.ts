@@ -117,7 +117,7 @@ test('a head that is there any number of times is checked once, and few others o
   };
   await rewrite(directory, -1, (lines) => resealed(repeat((line) => line)(lines)));
   expect(await check(directory)).toMatchObject({ kinds: [], notes: [], checkpoints: before.checkpoints });
-  // Whoever has the folder can add lines of signatures to a head.
+  // Lines of signatures can be added to a head by anybody who has the folder.
   const signedTwice = (line: string, at: number): string =>
     line.replace('"}', `${JSON.stringify(`— other${at} ${'A'.repeat(8)}\n`).slice(1, -1)}"}`);
   const name = await rewrite(directory, -1, (lines) => resealed(repeat(signedTwice)(lines)));

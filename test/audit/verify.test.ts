@@ -154,7 +154,11 @@ describe('finds by segment and line', () => {
     ['any text', 'rm -e: who reads this?'],
   ])('lines at the end of a closed segment that are no record: %s', async (_title, line) => {
     const segment = await rewrite(1, (lines) => [...lines, line, line]);
-    expect(await found()).toMatchObject([{ segment, line: 7, kind: 'lines-unsealed' }]);
+    expect(await found()).toMatchObject([
+      { segment, line: 7, kind: 'line-invalid' },
+      { segment, line: 8, kind: 'line-invalid' },
+      { segment, line: 7, kind: 'lines-unsealed' },
+    ]);
   });
 
   test.each([
@@ -179,6 +183,18 @@ describe('finds by segment and line', () => {
     await (await openTestAudit(place, change)).audit.close('stop');
     expect((await check(place)).alterations).toMatchObject([{ kind: 'recovered-after-stop' }]);
   });
+
+  test.each(['{ "seal":[1,0],"sha256":"x","hmac":"y"}', '{"checkpoint":"x"}'])(
+    'a line that is no record after the process had stopped, in a log without signed heads: %s',
+    async (line) => {
+      const place = join(directory, `behind-stop-${line.length}`);
+      const { audit } = await openTestAudit(place);
+      await audit.close('stop');
+      const [name = ''] = (await readdir(join(place, REPLICA))).filter((each) => each.endsWith('.jsonl'));
+      await appendFile(join(place, REPLICA, name), `${line}\n`);
+      expect((await check(place)).alterations).toMatchObject([{ segment: name, kind: 'line-invalid' }]);
+    },
+  );
 
   test('swapped lines', async () => {
     const segment = await rewrite(1, (lines) => lines.with(2, at(lines, 4)).with(4, at(lines, 2)));

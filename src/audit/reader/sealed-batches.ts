@@ -3,7 +3,8 @@ import { errorCode } from '../../base/error-code.ts';
 import type { AuditKeys } from '../keys.ts';
 import { type NumberedLine, recordsIn } from '../line.ts';
 import type { Seal } from '../seal.ts';
-import { ChainWalk, sealedHeader, type WalkedBatch } from '../segments/chain-walk.ts';
+import { ChainWalk, type WalkedBatch } from '../segments/chain-walk.ts';
+import { lastSealed } from '../segments/closed-segments.ts';
 import { type Segment, type SegmentHeader, segmentsIn } from '../segments/segment.ts';
 import { SegmentReader } from '../segments/segment-reader.ts';
 
@@ -111,24 +112,13 @@ export class SealedBatches {
    */
   async #isOver({ segment, walk }: OpenSegment): Promise<boolean> {
     const later = (await segmentsIn(this.#options.folder)).filter(({ first }) => first > segment.first);
-    return walk.keyKnown ? (await this.#lastSealed(later)) !== undefined : later.length > 0;
+    return walk.keyKnown ? (await lastSealed(this.#options, later)) !== undefined : later.length > 0;
   }
 
   /** The segment with record `seq`. One of another key is not, if it comes after one of the keys. */
   async #holding(segments: readonly Segment[]): Promise<Segment | undefined> {
     const before = segments.filter(({ first }) => first <= this.#seq);
-    return (await this.#lastSealed(before)) ?? before.at(-1) ?? segments[0];
-  }
-
-  /** The last segment that begins under a seal of the keys. */
-  async #lastSealed(segments: readonly Segment[]): Promise<Segment | undefined> {
-    const { folder, replica, keys } = this.#options;
-    for (const segment of segments.toReversed()) {
-      for (const key of keys) {
-        if ((await sealedHeader({ folder, replica, keys: key }, segment)) !== undefined) return segment;
-      }
-    }
-    return undefined;
+    return (await lastSealed(this.#options, before)) ?? before.at(-1) ?? segments[0];
   }
 
   async #openNext(

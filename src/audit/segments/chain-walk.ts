@@ -218,7 +218,9 @@ export class ChainWalk {
     const type = lineType(block, start, end);
     if (this.#line === 1) this.#readHeader(block.toString('utf8', start, end));
     else if (type === 'record') this.#readRecord(block, start, end);
-    else if (type === undefined) this.#report(finding('line-invalid'));
+    // A segment without a tree has no signed heads.
+    else if (type === undefined || (type === 'checkpoint' && this.#header?.tree === undefined))
+      this.#report(finding('line-invalid'));
     return type === 'seal';
   }
 
