@@ -30,8 +30,8 @@ flock "$0/lock" true
 remove() { podman "$@" rm --all --force --time 0 >/dev/null 2>&1; }
 # A container whose network others share can be removed after them only.
 remove "$@" || remove "$@"
-# A build that fails leaves it.
-umount "$0/root/overlay" 2>/dev/null
+# A build that fails leaves it, and the system may still hold it after the last container.
+umount --recursive --lazy "$0/root/overlay" 2>/dev/null
 rm -rf "$0"
 `;
 

@@ -74,6 +74,8 @@ async function execute(name: string, expression: string): Promise<unknown> {
 }
 
 describe('the image', () => {
+  beforeAll(startSimulatorContainer, 300_000);
+
   /** The value of an expression in a new container of the image, or of another one. */
   async function evaluate(expression: string, image = 'digest-gateway'): Promise<unknown> {
     return JSON.parse(
@@ -126,9 +128,7 @@ describe('the image', () => {
   });
 
   test('serves with few privileges and 256 MiB, and drains at SIGTERM', async () => {
-    await startSimulatorContainer();
     await startGatewayContainer('gateway');
-    await until(() => engine.succeeds('healthcheck', 'run', 'gateway'));
     const status = await execute('gateway', 'fs.readFileSync("/proc/1/status", "utf8")');
     expect(status).toMatch(/^Uid:\t1000\t1000\t1000\t1000$/m);
     expect(status).toMatch(/^CapBnd:\t0+$/m);
@@ -163,8 +163,10 @@ describe('the image', () => {
   });
 
   test('a new container continues the audit log of the one before', async () => {
+    await startGatewayContainer('first');
+    expect((await sendRequests(1)).statuses).toEqual({ 200: 1 });
+    await engine.podman('stop', '--time=60', 'first');
     await startGatewayContainer('next');
-    await until(() => engine.succeeds('healthcheck', 'run', 'next'));
     expect((await sendRequests(1)).statuses).toEqual({ 200: 1 });
     const verify = ['/app/dist/cli/digest-gateway.js', 'audit', 'verify', '--json'];
     const verified = await engine.podman('exec', 'next', 'node', ...verify, '--config', CONFIG_FILE);
@@ -199,6 +201,7 @@ describe('the image', () => {
     await until(async () => (await engine.podman('logs', 'simulator')).includes('side port'));
   }
 
+  /** A gateway that is ready; another one has to be stopped, as they have one loopback. */
   async function startGatewayContainer(name: string): Promise<void> {
     const secrets = join(engine.folder, 'secrets');
     await mkdir(secrets, { mode: 0o700, recursive: true });
@@ -217,6 +220,7 @@ describe('the image', () => {
       '--volume=state:/var/lib/digest-gateway',
       'digest-gateway',
     );
+    await until(() => engine.succeeds('healthcheck', 'run', name));
   }
 
   /** Sends requests to the gateway from a container beside it. */
