@@ -47,7 +47,7 @@ const GAUGES = {
   noncePolicy: ({ nonce }) => flags('policy', NONCE_POLICIES, nonce.policy),
   upstreamConnections: ({ connections }) =>
     CONNECTION_STATES.map((state) => [{ state }, connections[state]] as const),
-  upstreamCertificateExpiry: ({ certificateExpiresAt: at }) => [[{}, at === undefined ? at : at / 1000]],
+  upstreamCertificateExpiry: ({ tls }) => [[{}, tls && tls.chain[0].expiresAt / 1000]],
   credentialState: ({ credentials }) =>
     credentials.flatMap(({ credential, version, state }) =>
       flags('state', CREDENTIAL_STATES, state, { credential, version }),

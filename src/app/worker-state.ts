@@ -139,10 +139,7 @@ async function deploymentState(
       until: Date.now() + remainingMs,
     })),
     egress,
-    ...(tlsSeen !== undefined && {
-      certificateExpiresAt: tlsSeen.expiresAt,
-      tls: { protocol: tlsSeen.protocol, chain: tlsSeen.chain },
-    }),
+    ...(tlsSeen !== undefined && { tls: tlsSeen }),
   };
 }
 

@@ -58,12 +58,12 @@ export class Histories {
       const point = pointsBetween(begun, last).get(deployment);
       for (const name of SERIES) series[name].push(point?.[name] ?? null);
     }
-    return { range, times, series };
+    return { times, series };
   }
 
   /** Returns rates of every deployment over the shortest range, with fewer points. */
   sparklines(): Sparklines {
-    return { ...this.#rings['15m'].sparklines(), total: this.read(ALL, '15m') };
+    return { deployments: this.#rings['15m'].sparklines(), total: this.read(ALL, '15m') };
   }
 }
 
@@ -129,16 +129,15 @@ class Ring {
     };
   }
 
-  sparklines(): Omit<Sparklines, 'total'> {
+  sparklines(): Sparklines['deployments'] {
     const groups = this.#groups();
-    const timeOf = (slots: readonly number[]): number => this.#times[slots.at(-1) ?? 0] ?? 0;
     const own = Array.from(this.#columns).filter(([name]) => name !== ALL);
     const deployments = own.map(([name, column]) => {
       const rateOf = (series: readonly (typeof SERIES)[number][]) =>
         groups.map((slots) => meanRate(column, slots, series));
       return [name, { requests: rateOf(['2xx', '3xx', '4xx', '5xx']), errors: rateOf(['5xx']) }] as const;
     });
-    return { times: groups.map(timeOf), deployments: Object.fromEntries(deployments) };
+    return Object.fromEntries(deployments);
   }
 
   /** Returns the slots in use, the oldest first. */

@@ -87,7 +87,7 @@ export async function takeDetail(
   const { deployments } = await source.state();
   const found = deployments.find(({ name }) => name === deployment);
   if (settings === undefined || found === undefined) return undefined;
-  return { name: deployment, ...(found.tls !== undefined && { tls: found.tls }), settings };
+  return { ...(found.tls !== undefined && { tls: found.tls }), settings };
 }
 
 /** The metrics' counts now, and of the last seconds and the last minute. */
@@ -145,7 +145,7 @@ function deploymentView(
   problems: readonly CheckProblem[],
   { now, recent, minute }: Counts,
 ): DeploymentView {
-  const { name, origin, serves, connections, nonce, outcomes, certificateExpiresAt } = state;
+  const { name, origin, serves, connections, nonce, outcomes, tls } = state;
   const between = (from: Totals) =>
     deploymentInterval(from.deployments.get(name), now.deployments.get(name), now.at - from.at);
   const { inFlight } = now.deployments.get(name) ?? noTotals();
@@ -155,7 +155,7 @@ function deploymentView(
     problems,
     serving: serves,
     policy: nonce.policy,
-    certificateExpiresAt,
+    certificateExpiresAt: tls?.chain[0].expiresAt,
     now: now.at,
   });
   const { connected, running, pending, limit } = connections;
@@ -174,7 +174,6 @@ function deploymentView(
       state: WORDS.egress[status](outcome),
     })),
     outcomes: outcomes.map((each) => ({ name: each, lastMinute: lastMinute.outcomes.get(each) ?? 0 })),
-    ...(certificateExpiresAt !== undefined && { certificateExpiresAt }),
   };
 }
 
@@ -307,53 +306,31 @@ function causesOf(codes: readonly CodeCount[]): string {
 }
 
 /**
- * Returns the state of the gateway as a whole, from its readiness and its deployments. `warnings` are shown,
- * and do not change the state.
+ * Returns the state of the gateway as a whole, from its readiness and its deployments, and what is wrong. `warnings` are
+ * shown, and do not change the state.
  */
 export function gatewayCondition(
   failedChecks: readonly CheckProblem[],
   served: boolean,
   deployments: readonly ({ readonly name: string } & Condition)[],
   warnings: readonly string[],
-): Condition & { readonly problems: readonly Problem[] } {
-  const own = failedChecks.map((problem): Finding => ({ ...problem, state: served ? 'degraded' : 'down' }));
+): Pick<Snapshot['gateway'], 'state' | 'problems'> {
   const notOk = deployments.filter(({ state }) => state !== 'ok');
   const allDown = deployments.length > 0 && deployments.every(({ state }) => state === 'down');
-  const theirs = notOk.map(
-    ({ name, state, next: step }): Finding => ({
-      state: allDown ? 'down' : 'degraded',
-      reason: words.deploymentNotOk(name, state),
-      next: step,
+  const isDown = allDown || (failedChecks.length > 0 && !served);
+  const isOk = failedChecks.length + notOk.length === 0;
+  const problems: Problem[] = [
+    ...failedChecks.map(({ reason, next: step }): Problem => {
+      return { state: served ? 'degraded' : 'down', text: sentence(reason), next: sentence(step) };
     }),
-  );
-  const attention = warnings.map(sentence);
-  const problems = [
-    ...own.map(
-      (each): Problem => ({ state: each.state, text: sentence(each.reason), next: sentence(each.next) }),
-    ),
-    ...notOk.map(
-      ({ name, state, reasons, next: step }): Problem => ({
-        state,
-        text: reasons[0] ?? '',
-        next: step,
-        deployment: name,
-      }),
-    ),
-    ...attention.map((text): Problem => ({ state: 'ok', text, next: '' })),
+    ...notOk.map(({ name, state, reasons, next: step }): Problem => {
+      return { state, text: reasons[0] ?? '', next: step, deployment: name };
+    }),
+    ...warnings.map((text): Problem => ({ state: 'ok', text: sentence(text), next: '' })),
   ];
-  if (own.length + theirs.length > 0) {
-    const { reasons, ...whole } = summarize([...own, ...theirs]);
-    return {
-      ...whole,
-      reasons: [...reasons, ...attention],
-      problems: problems.toSorted((a, b) => RANK[a.state] - RANK[b.state]),
-    };
-  }
   return {
-    state: 'ok',
-    reasons: [words.nothingWrong(deployments.length), ...attention],
-    next: '',
-    problems,
+    state: isDown ? 'down' : isOk ? 'ok' : 'degraded',
+    problems: problems.sort((a, b) => RANK[a.state] - RANK[b.state]),
   };
 }
 

@@ -94,8 +94,6 @@ export interface DeploymentState {
   readonly pauses: readonly PauseState[];
   /** The addresses of `egress.localAddress`, in the order of the configuration; empty: the system chooses. */
   readonly egress: readonly EgressState[];
-  /** Unix milliseconds. */
-  readonly certificateExpiresAt?: number;
   readonly tls?: TlsView;
 }
 
@@ -183,7 +181,6 @@ function mergeDeployments(states: readonly [DeploymentState, ...DeploymentState[
   const credentials = states.flatMap((each) => each.credentials);
   const addresses = states.flatMap((each) => each.addresses);
   const pauses = states.flatMap((each) => each.pauses);
-  const certificateExpiresAt = least(states.map((each) => each.certificateExpiresAt));
   const tls = mergeTls(states.flatMap((each) => each.tls ?? []));
   return {
     name,
@@ -204,7 +201,6 @@ function mergeDeployments(states: readonly [DeploymentState, ...DeploymentState[
       ({ address }) => address,
       worstEgress,
     ),
-    ...(certificateExpiresAt !== undefined && { certificateExpiresAt }),
     ...(tls !== undefined && { tls }),
   };
 }
@@ -244,8 +240,7 @@ export function mergeConnections(all: readonly ConnectionStats[]): ConnectionSta
 
 /** The chain whose first certificate expires first. */
 function mergeTls(views: readonly TlsView[]): TlsView | undefined {
-  const expiryOf = ({ chain }: TlsView): number => chain[0]?.expiresAt ?? Number.POSITIVE_INFINITY;
-  return views.toSorted((a, b) => expiryOf(a) - expiryOf(b))[0];
+  return views.toSorted((a, b) => a.chain[0].expiresAt - b.chain[0].expiresAt)[0];
 }
 
 /** The strictest policy, the youngest nonce, the shortest lifetime. */

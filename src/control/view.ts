@@ -40,7 +40,8 @@ export interface Problem {
   readonly deployment?: string;
 }
 
-interface GatewayView extends Condition {
+interface GatewayView {
+  readonly state: State;
   /** The gravest first. */
   readonly problems: readonly Problem[];
   readonly version: string;
@@ -109,7 +110,6 @@ export interface DeploymentView extends Condition, TrafficView {
   readonly egress: readonly EgressView[];
   /** Responses of the last minute by outcome, in the order of the configuration; empty if it has none. */
   readonly outcomes: readonly OutcomeView[];
-  readonly certificateExpiresAt?: number;
 }
 
 /** Connections to all addresses of an upstream, of all processes. */
@@ -269,7 +269,6 @@ export type Range = (typeof RANGES)[number];
 
 /** The history of one deployment, oldest first; every list is as long as `times`. */
 export interface History {
-  readonly range: Range;
   /** Unix milliseconds of the end of each interval. */
   readonly times: readonly number[];
   readonly series: Series;
@@ -285,9 +284,8 @@ export type SeriesName = (typeof SERIES)[number];
 /** The values of one interval. */
 export type Point = Readonly<Record<SeriesName, number | null>>;
 
-/** Rates in the last quarter of an hour; every list of a deployment is as long as `times`. */
+/** Rates in the last quarter of an hour, the oldest first; all lists are as long. */
 export interface Sparklines {
-  readonly times: readonly number[];
   readonly deployments: Readonly<Record<string, Sparkline>>;
   /** All deployments together, with more points. */
   readonly total: History;
@@ -300,7 +298,6 @@ interface Sparkline {
 
 /** Facts of a deployment that are not in the snapshot, since they seldom change. */
 export interface DeploymentDetail {
-  readonly name: string;
   /** Undefined without TLS, and before the first full handshake. */
   readonly tls?: TlsView;
   readonly settings: DeploymentSettings;
@@ -311,7 +308,7 @@ export interface TlsView {
   /** For example `TLSv1.3`. */
   readonly protocol: string;
   /** The upstream's own certificate first. */
-  readonly chain: readonly CertificateView[];
+  readonly chain: readonly [CertificateView, ...CertificateView[]];
 }
 
 export interface CertificateView {

@@ -97,8 +97,6 @@ export const WORDS = {
     certificate: (expiry: string) => `The upstream's certificate ${expiry}.`,
     noncesExpire: (challenges: number, requests: number) =>
       `The upstream asked for authentication again for ${challenges} of ${requests} requests: its nonces expire early.`,
-    deploymentNotOk: (deployment: string, state: string) => `deployment ${deployment} is ${state}`,
-    nothingWrong: (deployments: number) => `${count(deployments, 'deployment')}, nothing wrong.`,
     upstreamError: 'an error of the upstream',
   },
 };

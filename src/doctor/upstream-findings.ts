@@ -87,9 +87,10 @@ function withoutStop(sentence: string): string {
 /** Judges the TLS handshake. `now`: Unix time in milliseconds; `seen`: undefined without TLS. */
 export function tlsFinding(seen: TlsSeen | undefined, now: number): Finding {
   if (seen === undefined) return wrong('tls', 'plaintext', 'no TLS');
-  const { protocol, expiresAt } = seen;
+  const { protocol, chain } = seen;
+  const [{ expiresAt, ...certificate }] = chain;
   // A distinguished name has one attribute on each line.
-  const issuer = seen.issuer.trimEnd().replaceAll('\n', ', ');
+  const issuer = certificate.issuer.trimEnd().replaceAll('\n', ', ');
   const { daysLeft, isSoon, text } = expiryOf(expiresAt, now);
   const saw = `${protocol}, issued by ${issuer}, ${text}`;
   const facts = { protocol, issuer, expiresAt: new Date(expiresAt).toISOString(), daysLeft };

@@ -34,12 +34,8 @@ export interface UpstreamTls {
 export interface TlsSeen {
   /** For example `TLSv1.3`. */
   readonly protocol: string;
-  /** Issuer of its certificate: a distinguished name, one attribute a line. */
-  readonly issuer: string;
-  /** When its certificate expires, in Unix milliseconds. */
-  readonly expiresAt: number;
   /** The chain that was verified, as far as the upstream sent it, its own certificate first. */
-  readonly chain: readonly CertificateSeen[];
+  readonly chain: readonly [CertificateSeen, ...CertificateSeen[]];
 }
 
 export interface CertificateSeen {
@@ -95,8 +91,7 @@ export function tlsSeenOn(socket: TLSSocket): TlsSeen | undefined {
   const certificate = socket.getPeerX509Certificate();
   const protocol = socket.getProtocol();
   if (certificate === undefined || protocol === null) return undefined;
-  const { issuer, validToDate } = certificate;
-  return { protocol, issuer, expiresAt: validToDate.getTime(), chain: chainFrom(certificate) };
+  return { protocol, chain: chainFrom(certificate) };
 }
 
 /** The longest that sessions stand for a certificate, in milliseconds. */
@@ -111,22 +106,28 @@ export function sessionMs(socket: TLSSocket): number {
   return Math.min(MAX_SESSION_MS, ...chain.map(({ expiresAt }) => expiresAt - Date.now()));
 }
 
-function chainFrom(certificate: X509Certificate): CertificateSeen[] {
-  const chain: CertificateSeen[] = [];
-  let next: X509Certificate | undefined = certificate;
+function chainFrom(certificate: X509Certificate): TlsSeen['chain'] {
+  const chain: [CertificateSeen, ...CertificateSeen[]] = [seenOf(certificate)];
+  let next = issuerOf(certificate);
   while (next !== undefined && chain.length < LONGEST_CHAIN) {
-    const seen: X509Certificate = next;
-    const { subject, issuer, validFromDate, validToDate } = seen;
-    chain.push({
-      subject: subject.slice(0, LONGEST_NAME),
-      issuer: issuer.slice(0, LONGEST_NAME),
-      validFrom: validFromDate.getTime(),
-      expiresAt: validToDate.getTime(),
-    });
-    // A root is its own issuer.
-    next = subject === issuer ? undefined : seen.issuerCertificate;
+    chain.push(seenOf(next));
+    next = issuerOf(next);
   }
   return chain;
+}
+
+function seenOf({ subject, issuer, validFromDate, validToDate }: X509Certificate): CertificateSeen {
+  return {
+    subject: subject.slice(0, LONGEST_NAME),
+    issuer: issuer.slice(0, LONGEST_NAME),
+    validFrom: validFromDate.getTime(),
+    expiresAt: validToDate.getTime(),
+  };
+}
+
+/** A root is its own issuer. */
+function issuerOf({ subject, issuer, issuerCertificate }: X509Certificate): X509Certificate | undefined {
+  return subject === issuer ? undefined : issuerCertificate;
 }
 
 /** Longer chains are rejected. */

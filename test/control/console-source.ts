@@ -45,7 +45,6 @@ export function healthyDeployment(name: string): DeploymentState {
     outcomes: [],
     pauses: [],
     egress: [],
-    certificateExpiresAt: Date.now() + 89.5 * DAY_MS,
     tls: { protocol: 'TLSv1.3', chain: [certificate(`${name}.example.org`), certificate('Example CA')] },
   };
 }
@@ -55,6 +54,12 @@ export function failingDeployment(name: string, reason: string): DeploymentState
   const healthy = healthyDeployment(name);
   const addresses = healthy.addresses.map((each) => ({ ...each, health: 'failing' as const, reason }));
   return { ...healthy, serves: false, addresses };
+}
+
+/** The same with a certificate that expires within this time, in milliseconds. */
+export function expiring(deployment: DeploymentState, ms: number): DeploymentState {
+  const own = { ...certificate(deployment.name), expiresAt: Date.now() + ms };
+  return { ...deployment, tls: { protocol: 'TLSv1.3', chain: [own] } };
 }
 
 function certificate(subject: string) {

@@ -21,6 +21,13 @@ export const connection = signal<{ readonly connected: boolean; readonly lostAt?
   connected: false,
 });
 
+/** Names of the configured clients, and of those that sent requests, and of the deployments. */
+export function knownNames(): Readonly<Record<'client' | 'deployment', readonly string[]>> {
+  const { clients = [], deployments = [] } = snapshot.value ?? {};
+  const names = clients.map(({ name }) => name).filter((name) => name !== '');
+  return { client: names, deployment: deployments.map(({ name }) => name) };
+}
+
 /** Receives the stream of the gateway while the page is visible. */
 export function follow(): void {
   let source: EventSource | undefined;

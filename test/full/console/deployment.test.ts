@@ -5,6 +5,7 @@ import type { Metrics } from '../../../src/metrics/metrics.ts';
 import {
   type ControlChange,
   countedMetrics,
+  expiring,
   failingDeployment,
   healthyDeployment,
   startControl,
@@ -61,7 +62,7 @@ function historyFrom(first: number) {
   const series = Object.fromEntries(
     SERIES.map((name) => [name, numbers.map((number) => (name === '2xx' ? number : 0))]),
   );
-  return { range: '15m', times: numbers.map((number) => (1_800_000_000 + 5 * number) * 1000), series };
+  return { times: numbers.map((number) => (1_800_000_000 + 5 * number) * 1000), series };
 }
 
 /** 60 points of 5 s, of which one has responses: 10 failures a second, which took 3 ms. */
@@ -72,7 +73,7 @@ function historyWithFailures() {
     Array.from({ length: 60 }, (_, at) => (at === 20 ? (values[name] ?? 0) : 0)),
   ]);
   const times = Array.from({ length: 60 }, (_, at) => (1_800_000_000 + 5 * at) * 1000);
-  return { range: '15m', times, series: Object.fromEntries(series) };
+  return { times, series: Object.fromEntries(series) };
 }
 
 /** Counts the pixels of the second chart that have the colour of p50. */
@@ -288,10 +289,11 @@ describe('the overview of 200 deployments', () => {
   const names = Array.from({ length: 200 }, (_, at) => `deployment-${String(at).padStart(3, '0')}`);
   const down = 'deployment-150';
   const state = () => ({
-    deployments: names.map((name, at) => ({
-      ...(name === down ? failingDeployment(name, 'it accepts no connection') : healthyDeployment(name)),
-      ...(at % 10 === 0 && { certificateExpiresAt: Date.now() + 86_400_000 }),
-    })),
+    deployments: names.map((name, at) => {
+      const of =
+        name === down ? failingDeployment(name, 'it accepts no connection') : healthyDeployment(name);
+      return at % 10 === 0 ? expiring(of, 86_400_000) : of;
+    }),
   });
 
   test('has the worst on top, sorts, filters and fits, on a phone and in a wide window', async () => {

@@ -8,6 +8,7 @@ import type { Metrics } from '../../../src/metrics/metrics.ts';
 import {
   type ControlChange,
   countedMetrics,
+  expiring,
   HandWrittenAudit,
   healthyDeployment,
   recentError,
@@ -55,7 +56,7 @@ function troubled(): { source: SourceChange; metrics: Metrics; audit: HandWritte
       errors: [recentError],
       deployments: [
         { ...healthyDeployment('submissions'), outcomes: ['throttled', 'maintenance'] },
-        { ...healthyDeployment('reviews'), certificateExpiresAt: Date.now() + 3.5 * 86_400_000 },
+        expiring(healthyDeployment('reviews'), 3.5 * 86_400_000),
         {
           ...healthyDeployment('abstracts'),
           serves: false,

@@ -162,7 +162,7 @@ describe('POST /api/reload', () => {
     const { gateway: view } = snapshot as Snapshot;
     expect(view).toMatchObject({
       state: 'degraded',
-      reasons: expect.arrayContaining([expect.stringContaining(place)]),
+      problems: expect.arrayContaining([expect.objectContaining({ text: expect.stringContaining(place) })]),
     });
     expect(lines(REFUSED)).toMatchObject([
       { by: 'api', address: '127.0.0.1', reason: expect.stringContaining(place) },
@@ -221,7 +221,7 @@ describe('POST /api/reload', () => {
     ).json()) as Snapshot;
     expect(view).toMatchObject({
       state: 'ok',
-      reasons: [expect.any(String), expect.stringContaining('listen.port')],
+      problems: [expect.objectContaining({ text: expect.stringContaining('listen.port') })],
     });
     await write(changed({}));
     expect(await (await post()).json()).toMatchObject({ result: 'success', needsRestart: [] });

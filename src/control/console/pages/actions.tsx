@@ -3,7 +3,7 @@ import { useState } from 'preact/hooks';
 import type { ActionResultView, ProposalsView, ProposalView } from '../../action-view.ts';
 import { messageOf, post, useFetch } from '../api.ts';
 import { moment } from '../format.ts';
-import { snapshot } from '../live.ts';
+import { knownNames, snapshot } from '../live.ts';
 import { ActionButton, addResult, Results, useAllowed } from '../parts/action.tsx';
 import { CredentialActions } from '../parts/credentials.tsx';
 import { deploymentLink } from '../parts/links.tsx';
@@ -61,13 +61,18 @@ function Action({ title, text, children }: ActionProps) {
 
 function Doctor() {
   const [deployment, setDeployment] = useState('');
-  const names = snapshot.value?.deployments.map(({ name }) => name) ?? [];
   return (
     <Action
       title="Doctor"
       text="Test upstreams, credentials, Redis and the audit folder, and say what to do."
     >
-      <Choice label="Deployment" value={deployment} options={names} onChange={setDeployment} />
+      <Choice
+        label="Deployment"
+        value={deployment}
+        options={knownNames().deployment}
+        none="all"
+        onChange={setDeployment}
+      />
       <ActionButton
         key={deployment}
         label="Run doctor"

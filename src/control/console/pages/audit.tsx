@@ -1,10 +1,10 @@
-import type { ComponentChildren } from 'preact';
 import { useEffect, useId, useRef, useState } from 'preact/hooks';
 import type { EventRow, RequestRow } from '../../audit-view.ts';
 import { bytes, latency, momentWithSeconds } from '../format.ts';
-import { snapshot } from '../live.ts';
+import { knownNames, snapshot } from '../live.ts';
 import { NewLines, operationOf, placeOf } from '../parts/audit-lines.tsx';
 import { clientLink, codeLink, type PageProps, requestHref, searchLink } from '../parts/links.tsx';
+import { Choice, FieldFrame } from '../parts/panel.tsx';
 import { MoreButton, SearchProgress, useSearch, WithoutAudit } from '../parts/search.tsx';
 import { type Column, Table } from '../parts/table.tsx';
 
@@ -68,11 +68,7 @@ interface AuditFormProps {
 /** The form of the search. Its state is the address of the page, so a search can be sent to others. */
 function AuditForm({ query, onRepeat, wrong = [], error = '' }: AuditFormProps) {
   const lists = useId();
-  const now = snapshot.value;
-  const known: Readonly<Record<string, readonly string[]>> = {
-    client: now?.clients.map(({ name }) => name).filter((name) => name !== '') ?? [],
-    deployment: now?.deployments.map(({ name }) => name) ?? [],
-  };
+  const known: Readonly<Record<string, readonly string[]>> = knownNames();
   const errorOf = (name: string): string => (wrong.includes(name) ? error : '');
   return (
     <form
@@ -110,17 +106,13 @@ function AuditForm({ query, onRepeat, wrong = [], error = '' }: AuditFormProps) 
             )}
           </FieldFrame>
         ))}
-        <FieldFrame label="Find" error={errorOf('kind')}>
-          {(shared) => (
-            <select {...shared} name="kind" defaultValue={query.get('kind') ?? 'requests'}>
-              {RESULT_KINDS.map(([value, label]) => (
-                <option key={value} value={value} selected={value === query.get('kind')}>
-                  {label}
-                </option>
-              ))}
-            </select>
-          )}
-        </FieldFrame>
+        <Choice
+          label="Find"
+          error={errorOf('kind')}
+          name="kind"
+          value={query.get('kind') ?? 'requests'}
+          options={RESULT_KINDS}
+        />
       </div>
       <div class="filters">
         <button type="submit" class="primary">
@@ -281,42 +273,6 @@ function textOf(value: unknown): string {
 
 /** A criterion of a form: its name in the address, its label, and an example of a value. */
 type Field = readonly [name: string, label: string, example?: string];
-
-interface Shared {
-  readonly id: string;
-  readonly 'aria-invalid': boolean;
-  readonly 'aria-describedby': string | undefined;
-}
-
-interface FieldFrameProps {
-  readonly label: string;
-  /** A sentence with what is wrong with the value; empty: nothing. */
-  readonly error: string;
-  /** Makes the input with these attributes. */
-  readonly children: (shared: Shared) => ComponentChildren;
-}
-
-/** A label, its input, and below it what is wrong with the value. */
-function FieldFrame({ label, error, children }: FieldFrameProps) {
-  const id = useId();
-  const errorId = useId();
-  const isWrong = error !== '';
-  return (
-    <div class="field">
-      <label for={id}>{label}</label>
-      {children({
-        id,
-        'aria-invalid': isWrong,
-        'aria-describedby': isWrong ? errorId : undefined,
-      })}
-      {isWrong && (
-        <p id={errorId} class="down small" role="alert">
-          {error}
-        </p>
-      )}
-    </div>
-  );
-}
 
 interface TimeFieldProps {
   readonly field: Field;

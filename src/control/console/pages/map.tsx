@@ -3,7 +3,7 @@ import { capitalized } from '../../../base/units.ts';
 import type { DeploymentView, MapView, WayView } from '../../view.ts';
 import { useFetch } from '../api.ts';
 import { count, rate } from '../format.ts';
-import { snapshot, useRates } from '../live.ts';
+import { knownNames, snapshot, useRates } from '../live.ts';
 import { type Edge, LINE_HEIGHT, layOut, type Node, PADDING } from '../parts/graph.ts';
 import { changeQuery, type PageProps } from '../parts/links.tsx';
 import { Choice, Pending } from '../parts/panel.tsx';
@@ -34,18 +34,16 @@ export function MapPage({ query }: PageProps) {
   return (
     <section class="panel" aria-label="Map">
       <div class="filters">
-        <Choice
-          label="Client"
-          value={client}
-          options={now.clients.map(({ name }) => name).filter((name) => name !== '')}
-          onChange={(chosen) => changeQuery({ client: chosen })}
-        />
-        <Choice
-          label="Deployment"
-          value={deployment}
-          options={now.deployments.map(({ name }) => name)}
-          onChange={(chosen) => changeQuery({ deployment: chosen })}
-        />
+        {(['client', 'deployment'] as const).map((kind) => (
+          <Choice
+            key={kind}
+            label={capitalized(kind)}
+            value={query.get(kind) ?? ''}
+            options={knownNames()[kind]}
+            none="all"
+            onChange={(chosen) => changeQuery({ [kind]: chosen })}
+          />
+        ))}
         <span class="muted small">
           Numbers are requests per second. A dashed line has none now.
           {data.more > 0 && ` ${count(data.more)} more rules: choose a client or a deployment.`}

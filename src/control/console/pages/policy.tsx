@@ -1,8 +1,8 @@
-import { useId } from 'preact/hooks';
 import type { ExplanationView } from '../../client-view.ts';
-import { snapshot } from '../live.ts';
+import { knownNames } from '../live.ts';
 import { type ExplainedRequest, ObservedRefusal, useExplanation } from '../parts/explanation.tsx';
 import { changeQuery, clientLink, deploymentLink, type PageProps } from '../parts/links.tsx';
+import { Choice, FieldFrame } from '../parts/panel.tsx';
 import { type Fact, Facts } from '../parts/table.tsx';
 
 const METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'];
@@ -31,10 +31,7 @@ function readRequest(query: URLSearchParams): ExplainedRequest {
 }
 
 function ExplainForm({ asked }: { readonly asked: ExplainedRequest }) {
-  const now = snapshot.value;
-  const target = useId();
-  const clients = now?.clients.map(({ name }) => name).filter((name) => name !== '') ?? [];
-  const deployments = now?.deployments.map(({ name }) => name) ?? [];
+  const known = knownNames();
   const submit = (event: SubmitEvent): void => {
     event.preventDefault();
     if (!(event.currentTarget instanceof HTMLFormElement)) return;
@@ -42,59 +39,36 @@ function ExplainForm({ asked }: { readonly asked: ExplainedRequest }) {
     changeQuery(Object.fromEntries(FIELDS.map((name) => [name, String(data.get(name) ?? '')])));
   };
   return (
-    <form class="panel explain" onSubmit={submit}>
-      <Choice label="Client" name="client" value={asked.client} options={clients} none="anonymous" />
-      <Choice
-        label="Deployment"
-        name="deployment"
-        value={asked.deployment}
-        options={deployments}
-        none="found by the target"
-      />
-      <Choice label="Method" name="method" value={asked.method} options={METHODS} />
-      <div class="wide">
-        <label for={target}>Target</label>
-        <input
-          id={target}
-          name="target"
-          required
-          spellcheck={false}
-          placeholder="/api/reports?ids=%27A-1%27"
-          defaultValue={asked.target}
+    <form class="panel search" onSubmit={submit}>
+      <div class="fields">
+        <Choice label="Client" name="client" value={asked.client} options={known.client} none="anonymous" />
+        <Choice
+          label="Deployment"
+          name="deployment"
+          value={asked.deployment}
+          options={known.deployment}
+          none="found by the target"
         />
+        <Choice label="Method" name="method" value={asked.method} options={METHODS} />
+        <FieldFrame label="Target" class="wide">
+          {(shared) => (
+            <input
+              {...shared}
+              name="target"
+              required
+              spellcheck={false}
+              placeholder="/api/reports?ids=%27A-1%27"
+              defaultValue={asked.target}
+            />
+          )}
+        </FieldFrame>
       </div>
-      <button type="submit" class="primary">
-        Explain
-      </button>
+      <div class="filters">
+        <button type="submit" class="primary">
+          Explain
+        </button>
+      </div>
     </form>
-  );
-}
-
-interface ChoiceProps {
-  readonly label: string;
-  readonly name: string;
-  readonly value: string;
-  readonly options: readonly string[];
-  /** Text of the choice of nothing; without it there is none. */
-  readonly none?: string;
-}
-
-function Choice({ label, name, value, options, none }: ChoiceProps) {
-  const id = useId();
-  // A shared address can name something that is not configured any more.
-  const all = value === '' || options.includes(value) ? options : [value, ...options];
-  return (
-    <div>
-      <label for={id}>{label}</label>
-      <select id={id} name={name}>
-        {none !== undefined && <option value="">{none}</option>}
-        {all.map((option) => (
-          <option key={option} selected={option === value}>
-            {option}
-          </option>
-        ))}
-      </select>
-    </div>
   );
 }
 

@@ -4,6 +4,7 @@ import type { AuditLine, AuditView, ChainView, State } from '../../view.ts';
 import { count, counted, timeOfDay } from '../format.ts';
 import { auditLines } from '../live.ts';
 import { clientLink, codeLink, deploymentLink, requestHref, searchLink } from './links.tsx';
+import { Choice } from './panel.tsx';
 import { Badge } from './state.tsx';
 import { type Column, Table } from './table.tsx';
 
@@ -60,16 +61,7 @@ export function NewLines({ audit }: { readonly audit: AuditView }) {
     <section class="panel" aria-label="Audit log">
       <Chain audit={audit} />
       <div class="filters">
-        <label>
-          Show{' '}
-          <select value={kind} onChange={({ currentTarget }) => setKind(currentTarget.value)}>
-            {LINE_KINDS.map(([value, label]) => (
-              <option key={value} value={value}>
-                {label}
-              </option>
-            ))}
-          </select>
-        </label>
+        <Choice label="Show" value={kind} options={LINE_KINDS} onChange={setKind} />
         <button type="button" onClick={() => setPaused(paused === undefined ? auditLines.value : undefined)}>
           {paused === undefined ? 'Pause' : 'Continue'}
         </button>

@@ -1,4 +1,5 @@
 import type { ComponentChildren } from 'preact';
+import { useId } from 'preact/hooks';
 
 interface PanelProps {
   /** Names it for screen readers. */
@@ -49,25 +50,76 @@ export function Notes({ label, notes }: NotesProps) {
   );
 }
 
-interface ChoiceProps {
-  readonly label: string;
-  /** Empty: all. */
-  readonly value: string;
-  readonly options: readonly string[];
-  readonly onChange: (value: string) => void;
+/** What the input of a field gets from its frame. */
+interface Shared {
+  readonly id: string;
+  readonly 'aria-invalid': boolean;
+  readonly 'aria-describedby': string | undefined;
 }
 
-/** A choice of one of several names, or of all. */
-export function Choice({ label, value, options, onChange }: ChoiceProps) {
+interface FieldFrameProps {
+  readonly label: string;
+  /** A sentence with what is wrong with the value; empty: nothing. */
+  readonly error?: string;
+  readonly class?: string;
+  /** Makes the input with these attributes. */
+  readonly children: (shared: Shared) => ComponentChildren;
+}
+
+/** A label, its input, and below it what is wrong with the value. */
+export function FieldFrame({ label, error = '', class: name = '', children }: FieldFrameProps) {
+  const id = useId();
+  const errorId = useId();
+  const isWrong = error !== '';
   return (
-    <label>
-      {label}{' '}
-      <select value={value} onChange={({ currentTarget }) => onChange(currentTarget.value)}>
-        <option value="">all</option>
-        {options.map((option) => (
-          <option key={option}>{option}</option>
-        ))}
-      </select>
-    </label>
+    <div class={`field ${name}`}>
+      <label for={id}>{label}</label>{' '}
+      {children({
+        id,
+        'aria-invalid': isWrong,
+        'aria-describedby': isWrong ? errorId : undefined,
+      })}
+      {isWrong && (
+        <p id={errorId} class="down small" role="alert">
+          {error}
+        </p>
+      )}
+    </div>
+  );
+}
+
+interface ChoiceProps extends Pick<FieldFrameProps, 'label' | 'error'> {
+  readonly value: string;
+  /** Values with their texts; a name is both. */
+  readonly options: readonly (string | readonly [value: string, text: string])[];
+  /** Text of the choice of nothing; left out: there is none. */
+  readonly none?: string;
+  /** Its name in a form. */
+  readonly name?: string;
+  readonly onChange?: (value: string) => void;
+}
+
+/** A choice of one of several values. */
+export function Choice({ label, error = '', value, options, none, name, onChange }: ChoiceProps) {
+  const pairs = options.map((option) => (typeof option === 'string' ? ([option, option] as const) : option));
+  // A shared address can name something that is not configured any more.
+  const isKnown = value === '' || pairs.some(([each]) => each === value);
+  const all = [
+    ...(none === undefined ? [] : [['', none] as const]),
+    ...(isKnown ? [] : [[value, value] as const]),
+    ...pairs,
+  ];
+  return (
+    <FieldFrame label={label} error={error}>
+      {(shared) => (
+        <select {...shared} name={name} onChange={({ currentTarget }) => onChange?.(currentTarget.value)}>
+          {all.map(([each, text]) => (
+            <option key={each} value={each} selected={each === value}>
+              {text}
+            </option>
+          ))}
+        </select>
+      )}
+    </FieldFrame>
   );
 }
