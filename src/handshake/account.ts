@@ -150,7 +150,7 @@ export async function discard(
  */
 export async function sendMessage(account: Account, message: Message): Promise<UpstreamResponse | Lost> {
   const { recorder } = account;
-  const { facts, trace, cancellation } = message.request;
+  const { facts, trace } = message.request;
   const span = trace && spanOf(account, message, trace);
   if (facts !== undefined) noteAttempt(account, message, facts);
   const recorded = recorder?.sent(account, message) ?? 0;
@@ -166,10 +166,7 @@ export async function sendMessage(account: Account, message: Message): Promise<U
     }
     if (isChallenge(account, result)) {
       if (facts !== undefined) facts.challenged = true;
-      if (!result.isWhole) {
-        await result.discard();
-        if (cancellation.reason !== undefined) throw cancellation.reason;
-      }
+      if (!result.isWhole) await discardChallenge(message, result);
     }
     span?.describe({ 'http.response.status_code': result.status });
     span?.end();
@@ -180,6 +177,13 @@ export async function sendMessage(account: Account, message: Message): Promise<U
     span?.end(asGatewayError(error).code);
     throw error;
   }
+}
+
+/** @throws the reason of the cancellation; not behind a refusal, which counts although the client has left */
+async function discardChallenge({ request, answers }: Message, response: UpstreamResponse): Promise<void> {
+  await response.discard();
+  const { reason } = request.cancellation;
+  if (reason !== undefined && answers === undefined) throw reason;
 }
 
 function noteAttempt(

@@ -21,6 +21,12 @@ export interface ExchangeObserver {
   failed(error: GatewayError, sent: boolean, client: string): void;
 }
 
+/**
+ * How long an attempt is awaited whose client has left, in milliseconds: only its response shows whether the upstream
+ * refused it. Unseen refusals would be repeated without end, until the upstream locks the account out.
+ */
+const UNSEEN_MS = 1_000;
+
 /** Codes of errors that are the fault of the upstream or the network, not of a client, a response or the gateway. */
 const FAULTS: ReadonlySet<ErrorCode> = new Set(['upstream-unreachable', 'upstream-tls', 'upstream-timeout']);
 
@@ -43,6 +49,8 @@ export class UpstreamExchange implements ResponseReceiver, Queued<UpstreamExchan
   isReused = false;
   /** Undefined until its head came. */
   response: UpstreamResponse | undefined;
+  /** Ends it some time after its client has left; undefined: it has not. */
+  #leaving: NodeJS.Timeout | undefined;
 
   /** @param waiting the exchanges that wait for a connection, to which it adds itself */
   constructor(
@@ -64,6 +72,18 @@ export class UpstreamExchange implements ResponseReceiver, Queued<UpstreamExchan
 
   /** The request was cancelled. */
   cancel(reason: GatewayError): void {
+    if (reason.code !== 'client-closed' || !this.#isOpenAttempt) this.#giveUp(reason);
+    else this.#leaving = setTimeout(() => this.#giveUp(reason), UNSEEN_MS).unref();
+  }
+
+  /** True if it was sent whole, or nearly, with an answer to a challenge, and its head has not come. */
+  get #isOpenAttempt(): boolean {
+    const { answers, body } = this.message;
+    const isSent = this.progress !== 'unsent' && (body === null || Buffer.isBuffer(body));
+    return answers !== undefined && isSent && this.response === undefined;
+  }
+
+  #giveUp(reason: GatewayError): void {
     const { connection } = this;
     this.#waiting.remove(this);
     connection?.abandon();
@@ -132,6 +152,7 @@ export class UpstreamExchange implements ResponseReceiver, Queued<UpstreamExchan
   release(): void {
     // The connection may be another exchange's from now on.
     this.connection = undefined;
+    if (this.#leaving !== undefined) clearTimeout(this.#leaving);
     this.message.request.cancellation.remove(this);
   }
 }

@@ -1,3 +1,4 @@
+import { Cancellation } from '../base/cancellation.ts';
 import { asGatewayError } from '../base/errors.ts';
 import { reportError } from '../base/report-error.ts';
 import type { Nonce } from '../challenges/nonce.ts';
@@ -18,7 +19,7 @@ import type { CredentialVersion, Reply, Transport } from './credential-version.t
 import { Questions } from './questions.ts';
 import { canAnswer, errorAfter, evidenceOf, optionsAfter } from './refusal.ts';
 import { Trials } from './trial.ts';
-import { type Sending, Verifier, Waiting } from './verification.ts';
+import { PATIENCE_MS, type Sending, Verifier, Waiting } from './verification.ts';
 import { Versions, type VersionsDeps } from './versions.ts';
 
 /**
@@ -156,13 +157,36 @@ export class UpstreamCredential {
       }
     } catch (error) {
       recorder.ended(recorded, asGatewayError(error).code);
-      refusedTargets.note(request, error, count);
-      this.#waiting.endTest(call, 'check');
+      this.#failed(call, error, count);
       throw error;
     } finally {
       call.turn?.land('check');
       requests.leave();
     }
+  }
+
+  /** A request ends with this error. `count`: of refused targets, when it began. */
+  #failed(call: Sending, error: unknown, count: number): void {
+    this.#deps.refusedTargets.note(call.request, error, count);
+    const isTest = call.flight !== undefined;
+    this.#waiting.endTest(call, 'check');
+    if (asGatewayError(error).code === 'client-closed')
+      void this.#goOnAlone(call, isTest, count).catch(reportError);
+  }
+
+  /**
+   * The client of a request has left, and its attempts may have been refused: the gateway finds out by itself. Clients
+   * that leave before the verdict would otherwise have a wrong password, or a refused target, sent without end.
+   */
+  async #goOnAlone({ request, version }: Sending, isTest: boolean, count: number): Promise<void> {
+    const { budget, facts, target } = request;
+    const isRefused = budget.answered > 0 && !budget.onlyStale;
+    const isOpen = isRefused || (isTest && facts?.credential !== undefined);
+    if (!isOpen || version === undefined || version.health.refused || this.versions.hasLeft(version)) return;
+    if (!this.#waiting.busy) this.#verifier.begin(version, target);
+    if (!isRefused) return;
+    await this.#waiting.follow(new Cancellation(), PATIENCE_MS);
+    if (version.health.accepted) this.#deps.refusedTargets.note(request, targetRefused(), count);
   }
 
   /**

@@ -1,5 +1,7 @@
 import { describe, expect, test } from '@jest/globals';
+import { startRelay } from '../../support/relay.ts';
 import { outcomeOf, type RunningScene, startScene } from '../../support/scene.ts';
+import { until } from '../../support/until.ts';
 
 const NAME = 'submissions';
 /** libsoup 3 refuses a target with this legal octet, as other servers refuse others. */
@@ -12,6 +14,26 @@ const failedLogins = ({ simulator }: RunningScene): number =>
   simulator.counts(NAME).refused['wrong-response'];
 const state = ({ gateway }: RunningScene) =>
   gateway.metric('digest_gateway_credential_state', { deployment: NAME, state: 'in-use' });
+
+/** Over it, a client can leave when the upstream has refused its request, and before the gateway hears of that. */
+const relay = (port: number) => startRelay(port, () => ({ answerMs: 80 }));
+
+/** Sends a request whose client leaves when the upstream has refused it, or gets its response. */
+async function leave(pair: RunningScene, target: string): Promise<void> {
+  const before = failedLogins(pair);
+  const leaving = new AbortController();
+  let isOver = false;
+  const asked = pair
+    .get(target, { signal: leaving.signal })
+    .then((response) => response.text())
+    .catch((error: Error) => error.name)
+    .finally(() => {
+      isOver = true;
+    });
+  await until(() => isOver || failedLogins(pair) > before);
+  leaving.abort();
+  await asked;
+}
 
 describe('a target that the upstream refuses although it accepts the credential', () => {
   test('as the first of a start: fails its own requests only', async () => {
@@ -71,6 +93,14 @@ describe('a target that the upstream refuses although it accepts the credential'
     expect(await state(pair)).toBe(1);
   });
 
+  test('costs few failed log-ins, although its client leaves before the refusal has come', async () => {
+    const pair = await startScene({ behaviour: upstream, relay });
+    expect(await outcome(pair, '/echo')).toBe('200');
+    for (let count = 0; count < 40; count += 1) await leave(pair, `/echo?q=%27${count}`);
+    expect(failedLogins(pair)).toBeLessThanOrEqual(20);
+    expect([await outcome(pair, '/echo?q=%27'), await outcome(pair, '/headers')]).toEqual([REFUSED, '200']);
+  });
+
   test('gets no attempt that is due of a refused credential: they go to a target of the gateway', async () => {
     let at = 0;
     const clock = { now: () => at };
@@ -89,5 +119,24 @@ describe('a target that the upstream refuses although it accepts the credential'
     const outcomes = await Promise.all(Array.from({ length: 20 }, () => outcome(pair, '/echo')));
     expect(new Set(outcomes)).toEqual(new Set(['502 upstream-credential-refused']));
     expect(failedLogins(pair)).toBe(2);
+  });
+});
+
+describe('a wrong password costs few failed log-ins, although each client leaves before the refusal has come', () => {
+  test('from the start on', async () => {
+    const pair = await startScene({ behaviour: { qop: 'auth' }, password: 'wrong', relay });
+    for (let count = 0; count < 30; count += 1) await leave(pair, '/echo');
+    expect(failedLogins(pair)).toBeLessThanOrEqual(10);
+    expect(await outcome(pair, '/echo')).toBe('502 upstream-credential-refused');
+  });
+
+  test('after it was right', async () => {
+    const pair = await startScene({ behaviour: { qop: 'auth' }, relay });
+    expect(await outcome(pair, '/echo')).toBe('200');
+    const account = { username: 'demo-user', sites: ['demo'], password: 'another' };
+    pair.simulator.set(NAME, { accounts: [account] });
+    for (let count = 0; count < 30; count += 1) await leave(pair, '/echo');
+    expect(failedLogins(pair)).toBeLessThanOrEqual(10);
+    expect(await outcome(pair, '/echo')).toBe('502 upstream-credential-refused');
   });
 });
