@@ -21,7 +21,6 @@ import { type Operator, operatorDetails } from '../control/operators.ts';
 import { statusOf } from '../control/state.ts';
 import { WORDS } from '../control/words.ts';
 import { examine, type Report } from '../doctor/doctor.ts';
-import type { Finding } from '../doctor/finding.ts';
 import { CredentialActions, type CredentialActionsDeps, type VersionRequest } from './credential-actions.ts';
 import { doctorInput } from './deployments.ts';
 import type { ReloadCause } from './reloads.ts';
@@ -302,17 +301,9 @@ const RELOAD = [
 
 function findingsOf({ deployments, gateway }: Report): FindingView[] {
   return [
-    ...deployments.flatMap(({ name, origin, findings }) =>
-      findings.map((finding) => findingView(finding, name, origin)),
+    ...deployments.flatMap(({ name, findings }) =>
+      findings.map((finding) => ({ deployment: name, ...finding })),
     ),
-    ...gateway.map((finding) => findingView(finding, '', '')),
+    ...gateway,
   ];
-}
-
-function findingView(
-  { mark, check, subject = '', saw, advice = '' }: Finding,
-  deployment: string,
-  origin: string,
-): FindingView {
-  return { deployment, origin, mark, check, subject, saw, advice };
 }

@@ -31,6 +31,13 @@ export function parseSize(text: string): number {
   return parse(text, BYTES, 'a size', '512, 512B, 64KiB, 1MiB or 2GiB');
 }
 
+/** Formats a duration or a size as it is parsed, in the largest unit of which it is a whole number. */
+export function formatUnit(value: number, kind: 'duration' | 'size'): string {
+  const units = Object.entries(kind === 'duration' ? MILLISECONDS : BYTES);
+  const [name, size] = units.findLast(([, each]) => value >= each && value % each === 0) ?? ['', 1];
+  return `${value / size}${name}`;
+}
+
 const INSTANT =
   /^(\d{4}-\d\d-\d\d)(?:[Tt]((?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{1,9})?(?:[Zz]|[+-]\d\d:\d\d)))?$/;
 

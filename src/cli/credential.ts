@@ -3,6 +3,7 @@ import { Writable } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { Secret } from '../base/secret.ts';
+import { span } from '../base/units.ts';
 import { ConfigError } from '../config/issues.ts';
 import { type LocatedConfig, loadLocated } from '../config/load.ts';
 import { type Credential, CredentialVersions } from '../credentials/credentials.ts';
@@ -208,13 +209,6 @@ interface Row {
   readonly changedAt: Date | undefined;
 }
 
-const UNITS = [
-  ['d', 86_400_000],
-  ['h', 3_600_000],
-  ['m', 60_000],
-  ['s', 1000],
-] as const;
-
 /** `credential list`: one row for each credential, next version, and unused sealed entry. */
 async function listCredentials(
   io: Io,
@@ -260,14 +254,8 @@ function nextOf({ next, ...current }: CredentialSources): PartSources {
 
 function listLines(rows: readonly Row[], now: number): string[] {
   const lines = rows.map(({ name, state, from, version, changedAt }) => {
-    const age = changedAt === undefined ? '-' : ageText(now - changedAt.getTime());
+    const age = changedAt === undefined ? '-' : span((now - changedAt.getTime()) / 1000);
     return [name, state, version, age, from.join(', ')];
   });
   return alignColumns([['NAME', 'STATE', 'VERSION', 'AGE', 'FROM'], ...lines]);
-}
-
-/** Formats an age in the largest unit that fits, rounded down. */
-function ageText(milliseconds: number): string {
-  const [name, size] = UNITS.find(([, unit]) => milliseconds >= unit) ?? ['s', 1000];
-  return `${Math.max(0, Math.floor(milliseconds / size))}${name}`;
 }

@@ -1,5 +1,6 @@
 import { stringify } from 'yaml';
 import { z } from 'zod';
+import { formatUnit } from '../base/units.ts';
 import { withSharedKeys } from './listen.ts';
 import { sectionsSchema } from './schema.ts';
 import { isSource } from './secret-source.ts';
@@ -15,22 +16,6 @@ const HASHES: Readonly<Record<string, (written: unknown) => unknown>> = {
   apiKeySha256: shortened,
   apiKeys: shortened,
 };
-
-const UNITS = {
-  duration: [
-    ['d', 86_400_000],
-    ['h', 3_600_000],
-    ['m', 60_000],
-    ['s', 1000],
-    ['ms', 1],
-  ],
-  size: [
-    ['GiB', 2 ** 30],
-    ['MiB', 2 ** 20],
-    ['KiB', 2 ** 10],
-    ['B', 1],
-  ],
-} as const;
 
 /** Formats a checked tree as YAML: with all defaults, as one would write them, and without secrets. */
 export function effectiveYaml(tree: unknown): string {
@@ -102,9 +87,9 @@ function mapped(entries: object, change: (key: string, value: unknown) => unknow
 /** Writes a default, which is in ms or bytes, as its schema reads it. */
 export function asWritten(value: unknown, schema: unknown): unknown {
   const unit = schema instanceof z.ZodType ? z.globalRegistry.get(schema)?.['unit'] : undefined;
-  if (typeof value !== 'number' || (unit !== 'duration' && unit !== 'size')) return value;
-  const [name, size] = UNITS[unit].find(([, each]) => value >= each && value % each === 0) ?? ['', 1];
-  return `${value / size}${name}`;
+  return typeof value === 'number' && (unit === 'duration' || unit === 'size')
+    ? formatUnit(value, unit)
+    : value;
 }
 
 /** Shortens each hash in a value. */

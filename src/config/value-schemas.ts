@@ -51,29 +51,28 @@ export function text(
 
 /** A duration from 1 ms to the longest that a timer can measure; the output is in milliseconds. */
 export const duration = (): z.ZodType<number> =>
-  quantity('duration', 'a duration, such as 500ms, 30s or 5m', (written) => {
-    const milliseconds = parseDuration(written);
-    if (milliseconds === 0 || milliseconds > LONGEST_TIMER_MS) {
-      throw new RangeError(`${written} is out of range: write a duration from 1ms to 24d`);
-    }
-    return milliseconds;
-  });
+  durationFrom(1, 'a duration, such as 500ms, 30s or 5m', 'a duration from 1ms to 24d');
 
 /** A duration for a timer that may be zero; the output is in milliseconds. */
 export const durationOrZero = (): z.ZodType<number> =>
-  quantity('duration', 'a duration, such as 0s, 500ms or 5s', (written) => {
-    const milliseconds = parseDuration(written);
-    if (milliseconds <= LONGEST_TIMER_MS) return milliseconds;
-    throw new RangeError(`${written} is out of range: write a duration from 0s to 24d`);
-  });
+  durationFrom(0, 'a duration, such as 0s, 500ms or 5s', 'a duration from 0s to 24d');
 
 /** A duration of any length, such as years; the output is in milliseconds. */
 export const period = (): z.ZodType<number> =>
-  quantity('duration', 'a period, such as 12h, 1d or 365d', (written) => {
+  durationFrom(1, 'a period, such as 12h, 1d or 365d', 'a period of 1ms or more', Number.POSITIVE_INFINITY);
+
+function durationFrom(
+  least: number,
+  error: string,
+  range: string,
+  most = LONGEST_TIMER_MS,
+): z.ZodType<number> {
+  return quantity('duration', error, (written) => {
     const milliseconds = parseDuration(written);
-    if (milliseconds === 0) throw new RangeError(`${written} is out of range: write a period of 1ms or more`);
-    return milliseconds;
+    if (milliseconds >= least && milliseconds <= most) return milliseconds;
+    throw new RangeError(`${written} is out of range: write ${range}`);
   });
+}
 
 /** A date, which stands for its first instant in UTC, or a time of RFC 3339; the output is in Unix milliseconds. */
 export const instant = (): z.ZodType<number> =>

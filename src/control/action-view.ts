@@ -75,16 +75,12 @@ export interface CredentialResultView {
   readonly deployments: readonly string[];
 }
 
-/** A finding of doctor. */
+/** A finding of doctor; left out: it is about the gateway itself, about no credential or site, nothing is to be done. */
 export interface FindingView {
-  /** Name of the deployment; empty: it is about the gateway itself. */
-  readonly deployment: string;
-  readonly origin: string;
+  readonly deployment?: string;
   readonly mark: 'ok' | 'warn' | 'fail';
   readonly check: string;
-  /** The credential or site that it is about; empty: none. */
-  readonly subject: string;
+  readonly subject?: string;
   readonly saw: string;
-  /** Empty if nothing is to be done. */
-  readonly advice: string;
+  readonly advice?: string;
 }

@@ -49,14 +49,14 @@ test('secrets are sealed, listed, rotated and promoted, and none is ever printed
   );
   expect(other).toBe(`${sealed}: sealed other, version 1\n`);
   expect(rotated).toBe(`${sealed}: a, version 1 is in use, version 2 waits\n`);
-  expect(list?.replaceAll(/ \ds {2,}/g, ' 0s   ')).toBe(
+  expect(list?.replaceAll(/ \d s {2,}/g, ' 0 s  ')).toBe(
     [
       'NAME  STATE    VERSION  AGE  FROM',
-      'a     current  1        0s   sealed a',
-      'a     next     2        0s   sealed a',
+      'a     current  1        0 s  sealed a',
+      'a     next     2        0 s  sealed a',
       'bb    current  1        -    env P',
-      `bb    next     2        2d   file ${folder}/next`,
-      '-     unused   1        0s   sealed other',
+      `bb    next     2        2 d  file ${folder}/next`,
+      '-     unused   1        0 s  sealed other',
       '',
     ].join('\n'),
   );

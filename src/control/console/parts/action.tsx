@@ -170,7 +170,7 @@ function FindingList({ findings }: { readonly findings: FindingViews }) {
         <li key={index}>
           <b class={CLASSES[mark]}>{mark}</b>{' '}
           <span>
-            {[deployment, check, subject].filter((part) => part !== '').join(' · ')}: {saw}
+            {[deployment, check, subject].filter(Boolean).join(' · ')}: {saw}
             <NextStep next={advice} />
           </span>
         </li>

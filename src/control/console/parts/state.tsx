@@ -22,7 +22,7 @@ export function addressState({ health, circuit }: AddressView): State {
 }
 
 /** The next step for something that is not ok. */
-export function NextStep({ next }: { readonly next: string }) {
+export function NextStep({ next = '' }: { readonly next?: string | undefined }) {
   return next === '' ? null : (
     <>
       {' '}
