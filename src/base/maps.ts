@@ -12,12 +12,14 @@ export function getOrInsert<Key, Value>(
 }
 
 /** Writes the value as the newest of the map. With more than `atMost` keys, the one that was written longest ago goes. */
-export function putBounded<T>(map: Map<string, T>, key: string, value: T, atMost: number): void {
+export function putBounded<K, T>(map: Map<K, T>, key: K, value: T, atMost: number): void {
   map.delete(key);
   map.set(key, value);
   if (map.size <= atMost) return;
-  const [oldest] = map.keys();
-  if (oldest !== undefined) map.delete(oldest);
+  for (const oldest of map.keys()) {
+    map.delete(oldest);
+    return;
+  }
 }
 
 /** Returns the entry of this name; undefined: there is none, whatever every object inherits, such as `constructor`. */

@@ -1,5 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { Clock } from '../base/clock.ts';
+import { putBounded } from '../base/maps.ts';
 import type { Challenge } from '../digest/challenge.ts';
 import type { Nonce, NonceAttempt } from './nonce.ts';
 import { ReusePolicy, type ReuseRefusal } from './reuse-policy.ts';
@@ -27,6 +28,9 @@ const SHORT_LIFE_MS = 60_000;
 const AGING = 0.7;
 /** Refusals in a row, at an age that was accepted before, after which the upstream counts as changed. */
 const ENOUGH = 3;
+
+/** Requests whose lessons wait for their next attempt. */
+const MAX_PENDING = 1_000;
 
 /** For how long an accepted attempt says what a HEAD ahead of a body would say, in milliseconds. */
 const HEALTHY_MS = 1_000;
@@ -83,6 +87,12 @@ export interface LearningOptions {
   readonly policy: NoncePolicy | 'auto';
 }
 
+/** What a refusal teaches. */
+interface Lesson {
+  readonly since: number;
+  readonly learn: () => void;
+}
+
 /**
  * Learns about an upstream's nonces from those that it accepts and refuses, here and in other processes. Everything is
  * forgotten together, an hour after the first of it was learned. `issued`, `accepted` and `refused` return true if
@@ -108,8 +118,11 @@ export class Learning {
   #lastEventEnd = Number.NEGATIVE_INFINITY;
   /** … but for these challenges, which came with its refusals. */
   #issuedSinceEvent = new WeakSet<Challenge>();
-  /** Lessons of refusals that a changed password would explain as well; an accepted attempt confirms them. */
-  #pending: { readonly since: number; readonly learn: () => void }[] = [];
+  /**
+   * Lessons of refusals by request. A changed password, or a target that the upstream refuses, would explain them as well:
+   * only an accepted attempt of the same request confirms them.
+   */
+  readonly #pending = new Map<unknown, readonly Lesson[]>();
   /** How often something was learned here. */
   #changes = 0;
   /** True if the store has said what others learned. */
@@ -168,10 +181,10 @@ export class Learning {
     return true;
   }
 
-  /** The upstream accepted an attempt. */
-  accepted({ nonce, nc, ageMs, isReuse, sentAt }: NonceAttempt): boolean {
+  /** The upstream accepted an attempt of this request. */
+  accepted({ nonce, nc, ageMs, isReuse, sentAt }: NonceAttempt, request?: object): boolean {
     const changes = this.#changes;
-    if (this.#pending.length > 0) this.#learnPending(sentAt);
+    if (this.#pending.size > 0) this.#learnPending(sentAt, request);
     nonce.noteAccepted(nc, this.#options.clock.now());
     const { ms } = this.lifetime;
     this.lifetime.accepted(ageMs);
@@ -183,24 +196,34 @@ export class Learning {
   }
 
   /**
-   * The upstream refused the nonce of an attempt; `stale`: because it expired, as the upstream says. `challenge`: the
-   * usable one that came with the refusal.
+   * The upstream refused the nonce of an attempt of this request; `stale`: because it expired, as the upstream says.
+   * `challenge`: the usable one that came with the refusal.
    */
-  refused(attempt: NonceAttempt, stale: boolean, challenge?: Challenge): boolean {
+  refused(attempt: NonceAttempt, stale: boolean, challenge?: Challenge, request?: object): boolean {
     const changes = this.#changes;
-    this.#learnRefused(attempt, stale);
+    const learn = this.#lessonOf(attempt, stale);
+    if (stale) learn();
+    else {
+      const lesson = { since: this.#options.clock.now(), learn };
+      putBounded(this.#pending, request, [...(this.#pending.get(request) ?? []), lesson], MAX_PENDING);
+    }
     if (challenge !== undefined) this.#issuedSinceEvent.add(challenge);
     return this.#changes !== changes;
   }
 
-  #learnRefused(attempt: NonceAttempt, stale: boolean): void {
+  #lessonOf(attempt: NonceAttempt, stale: boolean): () => void {
     const { nonce, nc, ageMs } = attempt;
     // At the end of a life, attempts that overtake each other on the way are accepted and refused in any order.
     const isExpiry = stale && this.lifetime.isAging(ageMs);
-    if (!isExpiry) nonce.noteRefused(nc);
-    const isStep = this.policy === 'shared' && nonce.isOutOfOrderRefused;
-    if (isStep && this.#policy.overtaken()) this.#note();
-    if (!isStep && !nonce.retired && this.#isNewEvent(attempt)) this.#learnFrom(attempt, stale);
+    const isOvertaken = !isExpiry && this.policy === 'shared' && nonce.isOvertaken(nc);
+    const isNews = !isOvertaken && !nonce.retired && this.#isNewEvent(attempt);
+    const learn = isNews ? this.#lessonOfReuse(attempt, stale) : undefined;
+    return () => {
+      if (!isExpiry) nonce.noteRefused(nc);
+      const isStep = this.policy === 'shared' && nonce.isOutOfOrderRefused;
+      if (!isStep) learn?.();
+      else if (this.#policy.overtaken()) this.#note();
+    };
   }
 
   /** Takes over what others learned, which it returns true for, or tells it to a store that has lost it. */
@@ -271,29 +294,30 @@ export class Learning {
     return true;
   }
 
-  #learnFrom({ nonce, ageMs }: NonceAttempt, stale: boolean): void {
+  #lessonOfReuse({ nonce, ageMs }: NonceAttempt, stale: boolean): (() => void) | undefined {
     const { accepted } = nonce;
     if (accepted === 0) {
       if (nonce.foreign && !stale) this.#learnFromForeign(ageMs);
-      return;
+      return undefined;
     }
     const isCrowd = nonce.lane.underWay > 0;
     const { isFirstCrowd } = nonce;
-    const learn = (): void => {
+    return () => {
       // A nonce that went on to serve others was not refused for the way in which it was used, unless some were
       // accepted after that, too.
       const contested = isCrowd && (isFirstCrowd || nonce.accepted > accepted);
       this.#learnFromReuse({ ageMs, accepted, contested, counted: !nonce.shareable });
     };
-    if (stale) learn();
-    else this.#pending.push({ since: this.#options.clock.now(), learn });
   }
 
-  /** An attempt was accepted that was sent at this time: earlier refusals were not about the credential. */
-  #learnPending(sentAt: number): void {
-    const due = this.#pending.filter(({ since }) => since <= sentAt);
-    this.#pending = this.#pending.filter(({ since }) => since > sentAt);
-    for (const { learn } of due) learn();
+  /** An attempt of this request was accepted that was sent at this time. */
+  #learnPending(sentAt: number, request: object | undefined): void {
+    const lessons = this.#pending.get(request);
+    if (lessons === undefined) return;
+    const open = lessons.filter(({ since }) => since > sentAt);
+    if (open.length > 0) this.#pending.set(request, open);
+    else this.#pending.delete(request);
+    for (const { since, learn } of lessons) if (since <= sentAt) learn();
   }
 
   #learnFromReuse(refusal: Omit<ReuseRefusal, 'lifetimeMs'>): void {

@@ -90,6 +90,11 @@ export class Nonce implements HeldChallenge {
     return !this.shareable && this.#lowestRefused < this.#highestAccepted;
   }
 
+  /** True if a higher count was accepted. */
+  isOvertaken(nc: number): boolean {
+    return !this.shareable && nc < this.#highestAccepted;
+  }
+
   noteAccepted(nc: number, now: number): void {
     this.accepted += 1;
     this.acceptedAt = now;

@@ -167,9 +167,10 @@ export class NoncePool {
 
   /**
    * The upstream refused the nonce of this attempt, and called it expired (`stale`) or did not. A newer one,
-   * learned meanwhile, stays. `challenge`: the usable one that came with the refusal.
+   * learned meanwhile, stays. `challenge`: the usable one that came with the refusal. `request`: of the attempt, whatever
+   * names it.
    */
-  refuse(attempt: NonceAttempt, stale = false, challenge?: Challenge): void {
+  refuse(attempt: NonceAttempt, stale = false, challenge?: Challenge, request?: object): void {
     const { nonce } = attempt;
     if (stale && challenge !== undefined) this.#factory.calledStale(nonce, challenge);
     if (this.#known === nonce) this.#dropKnown();
@@ -179,7 +180,7 @@ export class NoncePool {
       void this.#options.sharedChallenges.discard(nonce);
     }
     const { policy, portable } = this.#learning;
-    if (this.#learning.refused(attempt, stale, challenge)) this.#apply(policy, portable);
+    if (this.#learning.refused(attempt, stale, challenge, request)) this.#apply(policy, portable);
     if (!nonce.retired) this.#refusedInARow += 1;
     nonce.retire();
   }
@@ -224,17 +225,22 @@ export class NoncePool {
   }
 
   /**
-   * The upstream accepted an attempt, and named the nonce to use after it or did not. From now on it serves
+   * The upstream accepted an attempt of this request, and named the nonce to use after it or did not. From now on it serves
    * others, as the policy has it, unless a newer one does.
    */
-  accept(attempt: NonceAttempt, pending: PendingChallenge | undefined, nextnonce: string | undefined): void {
+  accept(
+    attempt: NonceAttempt,
+    pending: PendingChallenge | undefined,
+    nextnonce: string | undefined,
+    request?: object,
+  ): void {
     const { nonce } = attempt;
     if (nonce.uses > 0) this.#refusedInARow = 0;
     // Its own renewal is no use: a nonce that only renewals use would be renewed for ever.
     if (pending?.replaces === undefined) nonce.uses += 1;
     const { policy: from, portable } = this.#learning;
     const wasTaken = from !== 'shared';
-    if (this.#learning.accepted(attempt)) this.#apply(from, portable);
+    if (this.#learning.accepted(attempt, request)) this.#apply(from, portable);
     if (nonce.foreign) this.#guard.accepted();
     const next = nextnonce === undefined ? nonce : this.#factory.following(nonce, nextnonce);
     if (this.#closed) {

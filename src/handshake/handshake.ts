@@ -269,7 +269,7 @@ class Handshake {
     else health.accept(number);
     if (!wasAccepted && health.accepted && recorded !== undefined)
       recorder?.note(recorded, 'accepted', [credential.version]);
-    pool.accept(attempt, this.#pending, nextnonce);
+    pool.accept(attempt, this.#pending, nextnonce, this.#request.budget);
   }
 
   /** True if the version is refused or in doubt, so that its owner decides what follows. */
@@ -310,7 +310,7 @@ class Handshake {
     const isOwn = this.#isOwn(nonce);
     const challenge = chooseChallenge(this.#account, response);
     const isStale = challenge?.stale === true;
-    pool.refuse(attempt, isStale, challenge);
+    pool.refuse(attempt, isStale, challenge, budget);
     metrics.upstreamAttempts[!isStale && isOwn ? 'refused' : 'stale'].inc();
     budget.onlyStale &&= isStale;
     // A forward proxy cannot be asked for another nonce at a target of the gateway's own.

@@ -75,6 +75,25 @@ describe('refusals of a nonce that was accepted before', () => {
     expect(steps).toEqual(['shared > exclusive']);
   });
 
+  test('are confirmed by an attempt of the same request only: the upstream may refuse its target', () => {
+    const { time, steps, pool, obtain } = scene();
+    const requests = ['a', 'b', 'c', 'd'].map((name) => ({ name }));
+    for (const request of requests) {
+      pool.refuse(attemptWith(pool, obtain(request.name)), false, undefined, request);
+      time.now += 10;
+    }
+    const [overtaken, higher] = [attemptWith(pool, obtain('n')), attemptWith(pool, pool.reserve() as Nonce)];
+    pool.accept(higher, undefined, undefined, {});
+    pool.refuse(overtaken, false, undefined, {});
+    obtain('of another request');
+    expect(steps).toEqual([]);
+    for (const request of requests) {
+      const nonce = pool.offer(pool.open(), parked(`again ${request.name}`, 0));
+      pool.accept(attemptWith(pool, nonce), undefined, undefined, request);
+    }
+    expect(steps).toEqual(['shared > exclusive']);
+  });
+
   test('that are called stale teach at once', () => {
     const { time, steps, pool, obtain } = scene();
     for (const name of ['a', 'b', 'c']) {

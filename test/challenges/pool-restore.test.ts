@@ -321,7 +321,7 @@ describe('with a stricter policy', () => {
     const nonce = obtain(pool, counted('n'));
     const [first, second] = [pool.begin(nonce), pool.begin(nonce)];
     pool.accept(second as never, undefined, undefined);
-    pool.refuse(first as never);
+    pool.refuse(first as never, true);
     expect([pool.policy, pool.known, nonce.retired, steps]).toEqual([
       'exclusive',
       undefined,

@@ -101,6 +101,21 @@ describe('a target that the upstream refuses although it accepts the credential'
     expect([await outcome(pair, '/echo?q=%27'), await outcome(pair, '/headers')]).toEqual([REFUSED, '200']);
   });
 
+  test('teaches nothing of how nonces may be used, or for how long', async () => {
+    const pair = await startScene({ behaviour: upstream, relay });
+    expect(await outcome(pair, '/echo')).toBe('200');
+    const targets = ['/echo?q=%27', '/echo?1', '/echo?2', '/echo?3'];
+    const outcomes = await Promise.all(targets.map((target) => outcome(pair, target)));
+    expect(outcomes).toEqual([REFUSED, '200', '200', '200']);
+    for (let count = 0; count < 4; count += 1) {
+      expect(await outcome(pair, '/echo')).toBe('200');
+      expect(await outcome(pair, `/echo/${count}?q=%27`)).toBe(REFUSED);
+    }
+    const { metric } = pair.gateway;
+    expect(await metric('digest_gateway_nonce_policy', { deployment: NAME, policy: 'shared' })).toBe(1);
+    expect(await metric('digest_gateway_nonce_lifetime_seconds', { deployment: NAME })).toBe(0);
+  });
+
   test('gets no attempt that is due of a refused credential: they go to a target of the gateway', async () => {
     let at = 0;
     const clock = { now: () => at };
