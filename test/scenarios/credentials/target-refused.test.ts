@@ -1,3 +1,4 @@
+import { hash } from 'node:crypto';
 import { createConnection } from 'node:net';
 import { describe, expect, test } from '@jest/globals';
 import { startGateway } from '../../support/gateway.ts';
@@ -58,6 +59,37 @@ describe('a target that the upstream refuses although it accepts the credential'
     const pair = await startScene({ behaviour: upstream, settings: { health: { path: '/status/200' } } });
     expect(await outcome(pair, '/echo/%27')).toBe(REFUSED);
     expect(await outcome(pair, '/echo')).toBe('200');
+  });
+
+  test('does not shut the credential out while the neutral target serves everybody, once others were served', async () => {
+    let nonces = 0;
+    await using service = await startUpstream((req, res) => {
+      nonces += 1;
+      const isRefused = req.headers.authorization === undefined || req.url === '/refused';
+      if (isRefused && req.url !== '/')
+        res.writeHead(401, { 'www-authenticate': `Digest realm="r", qop="auth", nonce="${nonces}"` });
+      res.end();
+    });
+    const rule = { allow: [{ deployment: 'service' }] };
+    await using gateway = await startGateway(
+      { service: { origin: service.origin, settings: { tls: { allowPlaintext: true } } } },
+      {
+        anonymous: false,
+        clients: [
+          { id: 'one', identify: { apiKeySha256: hash('sha256', 'key') }, ...rule },
+          { id: 'other', identify: { addresses: ['127.0.0.1'] }, ...rule },
+        ],
+      },
+    );
+    const ask = async (path: string, init?: RequestInit): Promise<string> =>
+      outcomeOf(await fetch(`${gateway.origin}${path}`, init));
+    // Only a GET that was asked for authentication shows a target that needs it.
+    expect(await ask('/items', { method: 'POST' })).toBe('200');
+    expect(await ask('/items/1')).toBe('200');
+    const headers = { 'x-api-key': 'key' };
+    expect(await ask('/', { headers })).toBe('200');
+    expect(await ask('/refused', { headers })).toBe(REFUSED);
+    expect([await ask('/items/1'), await ask('/items/1')]).toEqual(['200', '200']);
   });
 
   test('costs few failed log-ins, by target, and by client and path', async () => {
