@@ -15,8 +15,8 @@ import { readYaml, type YamlSource } from './yaml-source.ts';
 const PART_SECTIONS = ['clients', 'credentials', 'deployments'] as const;
 
 const MAX_FILES = 1_000;
-/** Of all included files together; parsed, YAML takes up to a hundred times as much memory. */
-const MAX_BYTES = 16 * 2 ** 20;
+/** Of the configuration, and of all included files together; parsed, YAML takes up to a hundred times as much memory. */
+export const MAX_BYTES = 16 * 2 ** 20;
 const WILDCARD = '*';
 
 /** The users whose files may be included, beside root. */

@@ -1,12 +1,12 @@
 import { hash } from 'node:crypto';
-import { existsSync } from 'node:fs';
-import { readFile, stat } from 'node:fs/promises';
+import { existsSync, type Stats } from 'node:fs';
 import { dirname } from 'node:path';
 import { isNativeError } from 'node:util/types';
 import type { z } from 'zod';
 import { errorCode } from '../base/error-code.ts';
 import { stateOf } from '../base/file-watch.ts';
-import { type FileTrust, findParts, mergeParts, type Part, readParts } from './include.ts';
+import { FileIssue, readRegularFile } from '../base/guarded-file.ts';
+import { type FileTrust, findParts, MAX_BYTES, mergeParts, type Part, readParts } from './include.ts';
 import { ConfigError, type Issue, type LocatedIssue } from './issues.ts';
 import { writtenPath } from './listen.ts';
 import { type Config, includeSchema } from './schema.ts';
@@ -67,8 +67,7 @@ export async function loadConfig(file: string): Promise<Config> {
 export async function loadLocated(file: string, trust?: FileTrust): Promise<LocatedConfig> {
   // Before the content is read: a file that changes in between is read again then.
   const state = await stateOf([file]);
-  const text = await readText(file);
-  if (trust !== undefined && ((await stat(file)).mode & OTHERS_WRITE) !== 0) throw refused(file, WRITABLE);
+  const text = await readText(file, trust);
   return assembled(text, file, trust, state);
 }
 
@@ -177,11 +176,14 @@ function locateWithOther({ other, ...issue }: Issue, locate: YamlSource['locate'
   return locate({ ...issue, message: `${issue.message} (first at ${file}:${line}:${column})` });
 }
 
-async function readText(file: string): Promise<string> {
-  const content = await readFile(file).catch((error: unknown) => {
+async function readText(file: string, trust?: FileTrust): Promise<string> {
+  const isRefused = ({ mode }: Stats): boolean => trust !== undefined && (mode & OTHERS_WRITE) !== 0;
+  const { bytes } = await readRegularFile(file, MAX_BYTES, (stats) =>
+    isRefused(stats) ? WRITABLE : undefined,
+  ).catch((error: unknown) => {
     throw unreadable(file, error);
   });
-  return decoded(content, file);
+  return decoded(bytes, file);
 }
 
 function decoded(content: Uint8Array, file: string): string {
@@ -193,14 +195,11 @@ function decoded(content: Uint8Array, file: string): string {
 }
 
 function unreadable(file: string, error: unknown): ConfigError {
-  return refused(file, whyUnreadable(file, error));
-}
-
-function refused(file: string, message: string): ConfigError {
-  return new ConfigError([{ file, line: 1, column: 1, path: '', message }]);
+  return new ConfigError([{ file, line: 1, column: 1, path: '', message: whyUnreadable(file, error) }]);
 }
 
 function whyUnreadable(file: string, error: unknown): string {
+  if (error instanceof FileIssue) return error.message;
   switch (errorCode(error)) {
     case 'ENOENT':
       return existsSync(dirname(file))
@@ -208,8 +207,6 @@ function whyUnreadable(file: string, error: unknown): string {
         : `the folder ${dirname(file)} does not exist: name an existing file with --config`;
     case 'ENOTDIR':
       return 'is not in a folder: a part of its name is a file; name an existing file with --config';
-    case 'EISDIR':
-      return 'is a folder: name the file in it with --config';
     case 'EACCES':
       return 'may not be read by this user: give it read permission';
     case 'ERR_ENCODING_INVALID_ENCODED_DATA':

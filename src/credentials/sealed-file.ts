@@ -165,59 +165,44 @@ function isMissing(error: unknown): boolean {
 /** Valid entry names: they need no quotes on a command line. */
 export const ENTRY_NAME = /^[A-Za-z0-9][\w.-]{0,63}$/;
 
-export interface SealedValue {
-  readonly value: Secret;
-  /** Counts up from 1 within one entry; reveals nothing about the value. */
-  readonly version: number;
-  /** Undefined for an entry that was written by hand, without a date. */
-  readonly sealedAt: Date | undefined;
-}
-
-export interface SealedEntry extends SealedValue {
-  /** The next version. */
-  readonly next: SealedValue | undefined;
-  /** The version of a next value that was withdrawn, which is not given again; undefined: none was. */
-  readonly withdrawn?: number | undefined;
-}
-
-export type SealedEntries = ReadonlyMap<string, SealedEntry>;
-
 const sealedValue = z.strictObject({
-  value: z
-    .string()
-    .min(1)
-    .transform((value) => new Secret(value)),
+  value: z.codec(z.string().min(1), z.instanceof(Secret), {
+    decode: (text) => new Secret(text),
+    encode: (secret) => secret.reveal(),
+  }),
+  /** Counts up from 1 within one entry; reveals nothing about the value. */
   version: z.int().min(1).default(1),
-  sealedAt: z.iso
-    .datetime({ offset: true })
-    .transform((text) => new Date(text))
+  /** Undefined for an entry that was written by hand, without a date. */
+  sealedAt: z
+    .codec(z.iso.datetime({ offset: true }), z.date(), {
+      decode: (text) => new Date(text),
+      encode: (date) => date.toISOString(),
+    })
     .optional(),
 });
 
-const sealedEntries = z.record(
-  z.string().regex(ENTRY_NAME),
-  sealedValue.extend({ next: sealedValue.optional(), withdrawn: z.int().min(1).optional() }),
-);
+const sealedEntry = sealedValue.extend({
+  /** The next version. */
+  next: sealedValue.optional(),
+  /** The version of a next value that was withdrawn, which is not given again; undefined: none was. */
+  withdrawn: z.int().min(1).optional(),
+});
+
+const sealedEntries = z.record(z.string().regex(ENTRY_NAME), sealedEntry);
+
+export type SealedValue = z.output<typeof sealedValue>;
+export type SealedEntry = z.output<typeof sealedEntry>;
+export type SealedEntries = ReadonlyMap<string, SealedEntry>;
 
 /** Parses the plain text of a sealed file, YAML or JSON; undefined if it is invalid. */
 export function parseEntries(text: string): SealedEntries | undefined {
-  const result = sealedEntries.safeParse(treeOf(text));
-  if (!result.success) return undefined;
-  return new Map(
-    Object.entries(result.data).map(([name, { next, withdrawn, ...current }]) => [
-      name,
-      { ...withoutNext(current), next: next && withoutNext(next), withdrawn },
-    ]),
-  );
+  const { data } = sealedEntries.safeParse(treeOf(text));
+  return data && new Map(Object.entries(data));
 }
 
 /** Formats the plain text of a sealed file as YAML, which operators may edit with `age`. */
 export function formatEntries(entries: SealedEntries): Secret {
-  const tree = [...entries].map(([name, { next, withdrawn, ...current }]) => [
-    name,
-    { ...plain(current), ...(next && { next: plain(next) }), ...(withdrawn && { withdrawn }) },
-  ]);
-  return new Secret(stringify(Object.fromEntries(tree)));
+  return new Secret(stringify(sealedEntries.encode(Object.fromEntries(entries))));
 }
 
 function treeOf(text: string): unknown {
@@ -231,14 +216,6 @@ function treeOf(text: string): unknown {
     // The parser limits the expansion of aliases.
     return undefined;
   }
-}
-
-function withoutNext({ value, version, sealedAt }: z.output<typeof sealedValue>): SealedValue {
-  return { value, version, sealedAt };
-}
-
-function plain({ value, version, sealedAt }: SealedValue) {
-  return { value: value.reveal(), version, ...(sealedAt && { sealedAt: sealedAt.toISOString() }) };
 }
 
 type Age = typeof import('age-encryption');

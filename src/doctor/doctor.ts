@@ -17,6 +17,7 @@ import { expiryOf } from '../transport/upstream-tls.ts';
 import { type DeploymentReport, type ExaminedDeployment, examineDeployment } from './deployment.ts';
 import { about, type Finding, fine, type Mark, wrong } from './finding.ts';
 import type { DoctorDeps } from './observed-connections.ts';
+import { byCode } from './upstream-findings.ts';
 
 /** The parts of a configuration that doctor examines. */
 export interface DoctorInput {
@@ -192,22 +193,10 @@ function unusable(problem: string): Finding {
   if (/^(NOAUTH|WRONGPASS|NOPERM|ERR AUTH)/.test(problem)) return wrong('redis', 'redis-refused', problem);
   if (/READONLY|MISCONF|OOM|NOREPLICAS/.test(problem)) return wrong('redis', 'redis-not-writable', problem);
   const [, code = '', address = ''] = /\b(E[A-Z_]{4,})\b ?(\S*)/.exec(problem) ?? [];
-  const sentence = NETWORK[code];
-  return wrong('redis', 'redis-unreachable', sentence === undefined ? problem : sentence(address));
+  const [, sentence] = byCode.get(code) ?? [];
+  const saw = sentence === undefined ? problem : [address, sentence].filter(Boolean).join(': ');
+  return wrong('redis', 'redis-unreachable', saw);
 }
-
-/** Sentences for the codes of network errors. `at`: host and port, as far as the error has them. */
-const NETWORK: Readonly<Record<string, (at: string) => string>> = {
-  ECONNREFUSED: (at) => `nothing listens at ${at}: the connection was refused`,
-  ENOTFOUND: (at) => `DNS does not know the name ${at}`,
-  EAI_AGAIN: (at) => `DNS did not answer for the name ${at}`,
-  ETIMEDOUT: () => 'no connection in time',
-  EHOSTUNREACH: (at) => `no route to ${at}`,
-  ENETUNREACH: (at) => `no route to ${at}`,
-  ECONNRESET: () => 'it ended the connection; it may want TLS, or none',
-  EACCES: (at) => `this host does not permit a connection to ${at}`,
-  EPERM: (at) => `this host does not permit a connection to ${at}`,
-};
 
 const MEBIBYTE = 2 ** 20;
 /** Free space in bytes below which a warning is given. */

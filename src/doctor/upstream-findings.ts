@@ -20,15 +20,15 @@ const CLOCK_MS = 30_000;
 type Known = readonly [Parameters<typeof wrong>[1], string];
 
 /** Codes of Node with their problem and observation. */
-const byCode: ReadonlyMap<string, Known> = new Map([
+export const byCode: ReadonlyMap<string, Known> = new Map([
   ['ENOTFOUND', ['name-not-found', 'DNS does not know the name']],
   ['EAI_AGAIN', ['name-not-answered', 'DNS did not answer for the name']],
   ['ECONNREFUSED', ['connection-refused', 'nothing listens there: the connection was refused']],
   ['ETIMEDOUT', ['connection-timeout', 'no connection in time']],
   ['EHOSTUNREACH', ['no-route', 'no route to the address']],
   ['ENETUNREACH', ['no-route', 'no route to the address']],
-  ['ECONNRESET', ['connection-broken', 'the upstream ended the connection']],
-  ['EPIPE', ['connection-broken', 'the upstream ended the connection']],
+  ['ECONNRESET', ['connection-broken', 'the other side ended the connection']],
+  ['EPIPE', ['connection-broken', 'the other side ended the connection']],
   ['EACCES', ['not-permitted', 'this host does not permit the connection']],
   ['EPERM', ['not-permitted', 'this host does not permit the connection']],
   ['EMFILE', ['no-files-left', 'this process may not open any more files']],

@@ -1,4 +1,5 @@
-import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { execFileSync } from 'node:child_process';
+import { mkdtemp, readdir, readFile, rm, truncate, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
@@ -333,8 +334,20 @@ describe('a file', () => {
   });
 
   test('that is a folder is an issue', async () => {
-    expect(await failure(folder)).toBe(
-      `ConfigError: ${folder}:1:1 (file): is a folder: name the file in it with --config`,
+    expect(await failure(folder)).toBe(`ConfigError: ${folder}:1:1 (file): is a folder: name a file in it`);
+  });
+
+  test('that is a pipe, a device or too large is an issue at once', async () => {
+    const pipe = join(folder, 'pipe');
+    execFileSync('mkfifo', [pipe]);
+    for (const file of [pipe, '/dev/zero']) {
+      expect(await failure(file)).toBe(`ConfigError: ${file}:1:1 (file): is not a regular file: name one`);
+    }
+    const large = join(folder, 'large.yaml');
+    await writeFile(large, '');
+    await truncate(large, 2 ** 40);
+    expect(await failure(large)).toBe(
+      `ConfigError: ${large}:1:1 (file): is larger than 16777216 bytes: name the right file`,
     );
   });
 

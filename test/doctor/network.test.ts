@@ -4,7 +4,7 @@ import { upstreamError } from '../../src/transport/errors.ts';
 
 test.each([
   ['ECONNREFUSED', 'connection-refused', 'nothing listens there: the connection was refused'],
-  ['ECONNRESET', 'connection-broken', 'the upstream ended the connection'],
+  ['ECONNRESET', 'connection-broken', 'the other side ended the connection'],
   ['EHOSTUNREACH', 'no-route', 'no route to the address'],
   ['EACCES', 'not-permitted', 'this host does not permit the connection'],
   ['EMFILE', 'no-files-left', 'this process may not open any more files'],

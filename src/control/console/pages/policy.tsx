@@ -47,7 +47,7 @@ function ExplainForm({ asked }: { readonly asked: ExplainedRequest }) {
           name="deployment"
           value={asked.deployment}
           options={known.deployment}
-          none="found by the target"
+          none="by the target"
         />
         <Choice label="Method" name="method" value={asked.method} options={METHODS} />
         <FieldFrame label="Target" class="wide">
