@@ -113,13 +113,27 @@ export interface PemGuard {
   readonly readableByOthers: boolean;
 }
 
+/** What a PEM file is to hold: the parser, which returns undefined for something else, and what to say then. */
+export type PemForm<T> = readonly [parse: (text: string) => T | undefined, wrong: string];
+
+export interface PemFile<T> {
+  readonly text: string;
+  readonly value: T;
+}
+
 /**
- * Reads a file that only this user and root can write: another user could otherwise add a certificate
- * authority and impersonate an upstream or a client.
- * @throws Error with the reason; its message never contains text of the file
+ * Reads a file in PEM form.
+ * @throws Error that names the file and what is wrong with it
  */
-export async function readPem(file: string, guard: PemGuard): Promise<string> {
-  return (await readGuardedFile(file, { ...guard, largest: LARGEST })).bytes.toString('latin1');
+export async function readPem<T>(
+  file: string,
+  [parse, wrong]: PemForm<T>,
+  guard: PemGuard,
+): Promise<PemFile<T>> {
+  const text = (await readGuardedFile(file, { ...guard, largest: LARGEST })).bytes.toString('latin1');
+  const value = parse(text);
+  if (value === undefined) throw new Error(`${file} ${wrong}: name a readable file in PEM form`);
+  return { text, value };
 }
 
 /** Parses the certificates in a PEM text; undefined if there is none, or an invalid one. */
@@ -132,3 +146,5 @@ export function certificatesIn(pem: string): [X509Certificate, ...X509Certificat
     return undefined;
   }
 }
+
+export const CERTIFICATES = [certificatesIn, 'holds no certificate'] as const;

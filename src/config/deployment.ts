@@ -91,7 +91,7 @@ const digest = () =>
     attemptsWhenRefused: whole(1, 60)
       .default(2)
       .describe(
-        'The attempts per minute with a refused credential, for all clients together, so that the upstream does not lock out the address. With 2 or more, no version of a credential counts as refused after one answer, since an upstream that drops its nonces looks the same: finding out that two versions are wrong takes up to two attempts each.',
+        'The attempts per minute with a refused credential, for all clients together, so that the upstream does not lock out the address. Deployments that share a credential have as many each. With 2 or more, no version of a credential counts as refused after one answer, since an upstream that drops its nonces looks the same: finding out that two versions are wrong takes up to two attempts each.',
       ),
   });
 

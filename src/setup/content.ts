@@ -1,5 +1,5 @@
-import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto';
-import { certificatesIn, readPem } from '../base/guarded-file.ts';
+import { createPrivateKey, type KeyObject } from 'node:crypto';
+import { CERTIFICATES, readPem } from '../base/guarded-file.ts';
 import { getOrInsert } from '../base/maps.ts';
 import { Secret } from '../base/secret.ts';
 import type { RedisStoreOptions } from '../challenges/store/redis.ts';
@@ -38,7 +38,7 @@ export class ContentReading {
     return this.value([...section, 'caFile'], async () =>
       caFile === undefined
         ? undefined
-        : await getOrInsert(this.#authorities, caFile, () => readAuthority(caFile, this.#uid)),
+        : await getOrInsert(this.#authorities, caFile, async () => (await this.#certificates(caFile)).text),
     );
   }
 
@@ -51,24 +51,28 @@ export class ContentReading {
     return { ca, client: await this.#clientCertificate(section, path) };
   }
 
+  #certificates(file: string) {
+    return readPem(file, CERTIFICATES, { uid: this.#uid, readableByOthers: true });
+  }
+
   /** Reads a client certificate, which must belong to its private key. */
   async #clientCertificate(
     { certFile, keyFile, keyPassphrase }: TlsSection,
     path: Path,
   ): Promise<ClientCertificate | undefined> {
     if (certFile === undefined || keyFile === undefined) return undefined;
-    const cert = await this.value([...path, 'certFile'], () => readChain(certFile, this.#uid));
+    const cert = await this.value([...path, 'certFile'], () => this.#certificates(certFile));
     const passphrase = await this.secret(keyPassphrase, [...path, 'keyPassphrase']);
     if (cert === undefined || (keyPassphrase !== undefined && passphrase === undefined)) return undefined;
     // Guarded like the file of a password.
     return this.value([...path, 'keyFile'], async (reader) => {
       const key = openKey(keyFile.file, (await reader.read(keyFile)).secret, passphrase);
-      if (!cert.leaf.checkPrivateKey(key)) {
+      if (!cert.value[0].checkPrivateKey(key)) {
         const pair = `${keyFile.file} is not the key of the first certificate in ${certFile}`;
         throw new Error(`${pair}: name the two that belong together`);
       }
       return {
-        chain: cert.chain,
+        chain: cert.text,
         key: new Secret(key.export({ type: 'pkcs8', format: 'pem' }).toString()),
       };
     });
@@ -82,28 +86,6 @@ export class ContentReading {
       this.issues.push(issueOf(path, error));
       return undefined;
     }
-  }
-}
-
-/**
- * Reads a file of authorities. `uid` is the user of this process.
- * @throws Error with the reason
- */
-async function readAuthority(caFile: string, uid: number | undefined): Promise<string> {
-  const pem = await readPem(caFile, { uid, readableByOthers: true });
-  if (certificatesIn(pem) !== undefined) return pem;
-  throw new Error(`${caFile} holds no certificate: name a readable file of certificates in PEM form`);
-}
-
-async function readChain(
-  file: string,
-  uid: number | undefined,
-): Promise<{ readonly chain: string; readonly leaf: X509Certificate }> {
-  const chain = await readPem(file, { uid, readableByOthers: true });
-  try {
-    return { chain, leaf: new X509Certificate(chain) };
-  } catch {
-    throw new Error(`${file} holds no certificate: name a file with one in PEM form`);
   }
 }
 

@@ -4,7 +4,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { isNativeError } from 'node:util/types';
 import { messageOf } from '../base/error-code.ts';
 import { FileWatch } from '../base/file-watch.ts';
-import { certificatesIn, type PemGuard, readPem } from '../base/guarded-file.ts';
+import { CERTIFICATES, type PemFile, type PemForm, type PemGuard, readPem } from '../base/guarded-file.ts';
 import type { Log } from '../base/log.ts';
 import { formatPath, type Issue, type Path } from '../config/issues.ts';
 import { type Listen, listenerPath, writtenPath } from '../config/listen.ts';
@@ -43,16 +43,13 @@ export async function readListenTls(
   const issues: Issue[] = [];
   const readPart = async <T>(
     key: FileKey,
-    [parse, wrong]: Form<T>,
+    form: PemForm<T>,
     file: string | undefined,
     guard: PemGuard = { uid, readableByOthers: true },
-  ): Promise<Part<T> | undefined> => {
+  ): Promise<PemFile<T> | undefined> => {
     if (file === undefined) return undefined;
     try {
-      const text = await readPem(file, guard);
-      const value = parse(text);
-      if (value !== undefined) return { text, value };
-      throw new Error(`${file} ${wrong}: name a readable file in PEM form`);
+      return await readPem(file, form, guard);
     } catch (error) {
       issues.push({ path: pathOf(key), message: messageOf(error) });
       return undefined;
@@ -100,15 +97,6 @@ export async function readListenTls(
   return { tls, issues, warnings };
 }
 
-interface Part<T> {
-  readonly text: string;
-  readonly value: T;
-}
-
-/** `parse` returns undefined for a text of another form; `wrong` says that it is one. */
-type Form<T> = readonly [parse: (text: string) => T | undefined, wrong: string];
-
-const CERTIFICATES = [certificatesIn, 'holds no certificate'] as const;
 const REVOCATION_LISTS = [listsIn, 'holds no list of revoked certificates'] as const;
 const PRIVATE_KEY = [privateKeyIn, 'holds no private key without passphrase'] as const;
 

@@ -247,7 +247,8 @@ export class Connection implements ResponseSource {
       streamed.end();
       this.#isSending = false;
     } catch (error) {
-      if (this.#exchange === exchange) this.close(asGatewayError(error));
+      // Its client left in the body, which the upstream may have refused by the head.
+      if (this.#exchange === exchange && !exchange.isLeft) this.close(asGatewayError(error));
     }
   }
 

@@ -72,15 +72,15 @@ export class UpstreamExchange implements ResponseReceiver, Queued<UpstreamExchan
 
   /** The request was cancelled. */
   cancel(reason: GatewayError): void {
-    if (reason.code !== 'client-closed' || !this.#isOpenAttempt) this.#giveUp(reason);
+    const isOpenAttempt =
+      this.message.answers !== undefined && this.progress !== 'unsent' && this.response === undefined;
+    if (reason.code !== 'client-closed' || !isOpenAttempt) this.#giveUp(reason);
     else this.#leaving = setTimeout(() => this.#giveUp(reason), UNSEEN_MS).unref();
   }
 
-  /** True if it was sent whole, or nearly, with an answer to a challenge, and its head has not come. */
-  get #isOpenAttempt(): boolean {
-    const { answers, body } = this.message;
-    const isSent = this.progress !== 'unsent' && (body === null || Buffer.isBuffer(body));
-    return answers !== undefined && isSent && this.response === undefined;
+  /** True if its client has left, and it is awaited all the same. */
+  get isLeft(): boolean {
+    return this.#leaving !== undefined;
   }
 
   #giveUp(reason: GatewayError): void {

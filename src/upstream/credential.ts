@@ -250,10 +250,7 @@ export class UpstreamCredential {
     }
     // Nearly always nobody waits, and each request comes here.
     if (this.#waiting.busy) this.#waiting.endAnyTest();
-    // One without authentication could not be told from one that was signed for nothing.
-    const isProtected = request.facts?.challenged === true;
-    if (isProtected && response.status < 300 && request.method === 'GET')
-      this.#questions.lastTarget = request.target;
+    if (response.status < 300 && request.method === 'GET') this.#questions.served(request);
     this.versions.accept(version);
     if (this.versions.rotation.others.length > 0) this.#tryCandidates();
     return response;

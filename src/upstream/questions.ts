@@ -1,10 +1,15 @@
 import { Cancellation } from '../base/cancellation.ts';
+import { putBounded } from '../base/maps.ts';
 import type { Nonce } from '../challenges/nonce.ts';
 import { upstreamTooSlow } from '../handshake/errors.ts';
+import type { UpstreamRequest } from '../handshake/exchange.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
 import type { CredentialCircuit } from './credential-circuit.ts';
 import type { CredentialVersion, Question, Reply } from './credential-version.ts';
 import type { Versions } from './versions.ts';
+
+/** Clients whose last path is remembered while none is known that asks for authentication. */
+const MAX_SERVED = 4;
 
 /** Requests of the gateway's own about the versions of one credential: where they go, and for how long. */
 export class Questions {
@@ -12,10 +17,19 @@ export class Questions {
   readonly #versions: Versions;
   /** Target of the last GET of a client that was asked for authentication and succeeded; undefined: none was. */
   lastTarget: string | undefined;
+  /** While there is none: paths that served clients, with a nonce that was known. By client, the last one. */
+  readonly #served = new Map<string, string>();
 
   constructor(circuit: CredentialCircuit, versions: Versions) {
     this.#circuit = circuit;
     this.#versions = versions;
+  }
+
+  /** A GET of a client succeeded. */
+  served({ client, target, facts }: UpstreamRequest): void {
+    // One without authentication could not be told from one that was signed for nothing.
+    if (facts?.challenged === true) this.lastTarget = target;
+    else if (this.lastTarget === undefined) putBounded(this.#served, client, pathOf(target), MAX_SERVED);
   }
 
   /** Does something with a deadline of its own: twice what one response may take. */
@@ -38,8 +52,8 @@ export class Questions {
   /**
    * Asks whether the upstream accepts a version, at a neutral target: whether it accepts a target of a client says
    * nothing of the credential. If that shows nothing, once more on a new connection with GET, since not every server
-   * supports HEAD; if the neutral target wants no authentication, with the path of `target`. `inHand`: a response whose
-   * challenge is answered first.
+   * supports HEAD; if the neutral target wants no authentication, with paths that served clients, and at last with that of
+   * `target`, which the upstream may refuse. `inHand`: a response whose challenge is answered first.
    */
   async probe(
     version: CredentialVersion,
@@ -61,7 +75,18 @@ export class Questions {
     if (first.kind !== 'unclear') return first;
     const second = await version.ask(get);
     if (second.kind !== 'unclear' || !second.isUnprotected || known !== undefined) return second;
-    return version.ask({ ...get, target: pathOf(target) });
+    return this.#askElsewhere(version, get, pathOf(target));
+  }
+
+  /** Asks the question with paths that served clients, and at last with this one. */
+  async #askElsewhere(version: CredentialVersion, question: Question, own: string): Promise<Reply> {
+    for (const path of new Set(this.#served.values())) {
+      if (path === own) continue;
+      const reply = await version.ask({ ...question, target: path });
+      if (reply.kind === 'accepted') this.lastTarget ??= path;
+      if (reply.kind !== 'unclear') return reply;
+    }
+    return version.ask({ ...question, target: own });
   }
 
   /** Does something with requests where the version in use has succeeded, as far as is known, the preferred one first. */

@@ -61,7 +61,7 @@ describe('what is wrong with a client certificate is a line with its place', () 
   test('no certificate', async () => {
     await keep({ certificate: 'hunter4', key: '' });
     expect(await check(`tls: { ${FILES} }`)).toBe(
-      '7:22 deployments.d.tls.certFile: cert.pem holds no certificate: name a file with one in PEM form',
+      '7:22 deployments.d.tls.certFile: cert.pem holds no certificate: name a readable file in PEM form',
     );
   });
 

@@ -67,7 +67,7 @@ test('every secret and file that is missing is a line with its place', async () 
     stdout: [
       `${file}:3:15 credentials.a.username: the environment variable NOT_SET is not set: set it for this process`,
       `${file}:4:15 credentials.a.password: ${folder}/none does not exist: create it, or name another file`,
-      `${file}:6:88 deployments.d.tls.caFile: ${folder}/ca.pem holds no certificate: name a readable file of certificates in PEM form`,
+      `${file}:6:88 deployments.d.tls.caFile: ${folder}/ca.pem holds no certificate: name a readable file in PEM form`,
       '',
     ].join('\n'),
     stderr: '',

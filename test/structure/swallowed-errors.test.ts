@@ -28,7 +28,7 @@ const REASONS: Readonly<Record<string, readonly string[]>> = {
   'identity/token-issuer.ts': [PARSES],
   'policy/path.ts': [PARSES],
   'policy/query.ts': [PARSES],
-  'setup/content.ts': [PARSES, PARSES],
+  'setup/content.ts': [PARSES],
   'setup/listen-tls.ts': [PARSES, PARSES],
   'simulator/settings.ts': [PARSES],
   'simulator/verification.ts': [PARSES],

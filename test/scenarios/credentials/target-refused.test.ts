@@ -1,6 +1,10 @@
+import { hash } from 'node:crypto';
+import { createConnection } from 'node:net';
 import { describe, expect, test } from '@jest/globals';
+import { startGateway } from '../../support/gateway.ts';
 import { startRelay } from '../../support/relay.ts';
 import { outcomeOf, type RunningScene, startScene } from '../../support/scene.ts';
+import { startUpstream } from '../../support/scripted-upstream.ts';
 import { until } from '../../support/until.ts';
 
 const NAME = 'submissions';
@@ -57,6 +61,37 @@ describe('a target that the upstream refuses although it accepts the credential'
     expect(await outcome(pair, '/echo')).toBe('200');
   });
 
+  test('does not shut the credential out while the neutral target serves everybody, once others were served', async () => {
+    let nonces = 0;
+    await using service = await startUpstream((req, res) => {
+      nonces += 1;
+      const isRefused = req.headers.authorization === undefined || req.url === '/refused';
+      if (isRefused && req.url !== '/')
+        res.writeHead(401, { 'www-authenticate': `Digest realm="r", qop="auth", nonce="${nonces}"` });
+      res.end();
+    });
+    const rule = { allow: [{ deployment: 'service' }] };
+    await using gateway = await startGateway(
+      { service: { origin: service.origin, settings: { tls: { allowPlaintext: true } } } },
+      {
+        anonymous: false,
+        clients: [
+          { id: 'one', identify: { apiKeySha256: hash('sha256', 'key') }, ...rule },
+          { id: 'other', identify: { addresses: ['127.0.0.1'] }, ...rule },
+        ],
+      },
+    );
+    const ask = async (path: string, init?: RequestInit): Promise<string> =>
+      outcomeOf(await fetch(`${gateway.origin}${path}`, init));
+    // Only a GET that was asked for authentication shows a target that needs it.
+    expect(await ask('/items', { method: 'POST' })).toBe('200');
+    expect(await ask('/items/1')).toBe('200');
+    const headers = { 'x-api-key': 'key' };
+    expect(await ask('/', { headers })).toBe('200');
+    expect(await ask('/refused', { headers })).toBe(REFUSED);
+    expect([await ask('/items/1'), await ask('/items/1')]).toEqual(['200', '200']);
+  });
+
   test('costs few failed log-ins, by target, and by client and path', async () => {
     const pair = await startScene({ behaviour: upstream, settings: { digest: { attemptsWhenRefused: 2 } } });
     expect(await outcome(pair, '/echo')).toBe('200');
@@ -99,6 +134,44 @@ describe('a target that the upstream refuses although it accepts the credential'
     for (let count = 0; count < 40; count += 1) await leave(pair, `/echo?q=%27${count}`);
     expect(failedLogins(pair)).toBeLessThanOrEqual(20);
     expect([await outcome(pair, '/echo?q=%27'), await outcome(pair, '/headers')]).toEqual([REFUSED, '200']);
+  });
+
+  test('costs few failed log-ins, although its client leaves in a body that is not kept', async () => {
+    let refused = 0;
+    let nonces = 0;
+    await using service = await startUpstream((req, res) => {
+      const { authorization } = req.headers;
+      req.on('error', () => undefined);
+      if (authorization !== undefined && req.url !== '/refused') {
+        res.end('whole');
+        return;
+      }
+      nonces += 1;
+      const challenge = { 'www-authenticate': `Digest realm="r", qop="auth", nonce="${nonces}"` };
+      if (authorization === undefined) {
+        res.writeHead(401, challenge).end();
+        return;
+      }
+      refused += 1;
+      setTimeout(() => res.writeHead(401, challenge).end(), 80);
+    });
+    const settings = { tls: { allowPlaintext: true } };
+    await using gateway = await startGateway({ service: { origin: service.origin, settings } });
+    expect((await fetch(gateway.origin)).status).toBe(200);
+    for (let count = 0; count < 30; count += 1) {
+      const before = refused;
+      let isAnswered = false;
+      const client = createConnection(gateway.port, '127.0.0.1');
+      client.on('error', () => client.destroy());
+      client.on('data', () => {
+        isAnswered = true;
+      });
+      client.write('POST /refused HTTP/1.1\r\nHost: x\r\nContent-Length: 3000000\r\n\r\nx');
+      await until(() => isAnswered || refused > before);
+      client.destroy();
+      await until(async () => (await gateway.metric('digest_gateway_requests_in_flight')) === 0);
+    }
+    expect(refused).toBeLessThanOrEqual(15);
   });
 
   test('teaches nothing of how nonces may be used, or for how long', async () => {
