@@ -250,7 +250,9 @@ export class UpstreamCredential {
     }
     // Nearly always nobody waits, and each request comes here.
     if (this.#waiting.busy) this.#waiting.endAnyTest();
-    if (response.status < 300 && request.method === 'GET') this.#questions.served(request);
+    // Nearly always a target is known, and the nonce.
+    const isNews = this.#questions.lastTarget === undefined || request.facts?.challenged === true;
+    if (isNews && response.status < 300 && request.method === 'GET') this.#questions.served(request);
     this.versions.accept(version);
     if (this.versions.rotation.others.length > 0) this.#tryCandidates();
     return response;

@@ -29,7 +29,7 @@ export class Questions {
   served({ client, target, facts }: UpstreamRequest): void {
     // One without authentication could not be told from one that was signed for nothing.
     if (facts?.challenged === true) this.lastTarget = target;
-    else if (this.lastTarget === undefined) putBounded(this.#served, client, pathOf(target), MAX_SERVED);
+    else putBounded(this.#served, client, pathOf(target), MAX_SERVED);
   }
 
   /** Does something with a deadline of its own: twice what one response may take. */
