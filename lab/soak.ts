@@ -4,6 +4,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { Client } from 'undici';
+import { z } from 'zod';
+import { alwaysStale } from '../src/handshake/errors.ts';
 import { defaultSettings } from '../src/simulator/settings.ts';
 import type { Simulator } from '../src/simulator/simulator.ts';
 import { QUERY } from '../test/bench/compare/documents.ts';
@@ -37,8 +39,6 @@ const SHORT_NONCE_MS = 500;
 const SHORT_PATH = '/echo';
 const SHORT_CLIENTS = 8;
 const SHORT_PAUSE_MS = 50;
-/** Characters of a failure that the report has; those that follow name the request. */
-const SHOWN = 60;
 /** Steps from one flight record to the next: a gateway writes one in 10 s at most. */
 const STEPS_A_RECORD = 4;
 
@@ -104,7 +104,7 @@ async function run(options: LabOptions): Promise<PartReport> {
       `${left - 1} steps left, ${steps.reduce((sum, { requests }) => sum + requests, 0)} requests`,
     );
   }
-  const failures = await short.end();
+  const ended = await short.end();
   const after = await readHeld(gateway, folder);
   return reportOf(options, {
     capacity,
@@ -113,7 +113,7 @@ async function run(options: LabOptions): Promise<PartReport> {
     unmeasured,
     stepMs,
     traces,
-    failures,
+    ...ended,
     before,
     after,
   });
@@ -125,21 +125,33 @@ function startShortNonces(): Promise<Simulator<'short'>> {
   return startSimulator({ deployments: { short } });
 }
 
-/**
- * Clients that send some requests a second to the upstream with short nonces until `end` is called, which resolves to the
- * failures, with how often each came.
- */
-function askForShortNonces(origin: string): { end(): Promise<ReadonlyMap<string, number>> } {
+/** How the requests with short nonces went. */
+interface ShortNonces {
+  /** Failures, with how often each came. */
+  readonly failures: ReadonlyMap<string, number>;
+  /** Requests whose fresh nonce had expired when its answer was read: this machine was late. */
+  readonly expired: number;
+}
+
+const Problem = z.object({ detail: z.string() });
+
+/** Clients that send some requests a second to the upstream with short nonces until `end` is called. */
+function askForShortNonces(origin: string): { end(): Promise<ShortNonces> } {
   const failures = new Map<string, number>();
+  let expired = 0;
   let going = true;
   const client = async (): Promise<void> => {
     const connection = new Client(origin);
     while (going) {
+      const begun = performance.now();
       const { statusCode, body } = await connection.request({ path: SHORT_PATH, method: 'GET' });
-      const text = await body.text();
-      if (statusCode !== 200) {
-        const failure = `${statusCode} ${text.slice(0, SHOWN)}`;
-        failures.set(failure, (failures.get(failure) ?? 0) + 1);
+      if (statusCode === 200) await body.dump();
+      else {
+        const { detail } = Problem.parse(await body.json());
+        const failure = `${statusCode} ${detail}`;
+        // Two nonces were stale, and the second one had been issued after the request began.
+        if (detail === alwaysStale().detail && performance.now() - begun > SHORT_NONCE_MS) expired += 1;
+        else failures.set(failure, (failures.get(failure) ?? 0) + 1);
       }
       await delay(SHORT_PAUSE_MS);
     }
@@ -152,7 +164,7 @@ function askForShortNonces(origin: string): { end(): Promise<ReadonlyMap<string,
     async end() {
       going = false;
       await clients;
-      return failures;
+      return { failures, expired };
     },
   };
 }
@@ -204,7 +216,7 @@ async function stepOf(
   };
 }
 
-interface Soaked {
+interface Soaked extends ShortNonces {
   readonly capacity: number;
   readonly perSecond: number;
   readonly steps: readonly Step[];
@@ -212,15 +224,13 @@ interface Soaked {
   readonly unmeasured: number;
   readonly stepMs: number;
   readonly traces: readonly RecordsReport[];
-  /** Of requests to the second upstream. */
-  readonly failures: ReadonlyMap<string, number>;
   /** At rest, after a garbage collection. */
   readonly before: Held;
   readonly after: Held;
 }
 
 function reportOf({ seed, limitMs }: LabOptions, soaked: Soaked): PartReport {
-  const { capacity, perSecond, steps, unmeasured, stepMs, traces, failures, before, after } = soaked;
+  const { capacity, perSecond, steps, unmeasured, stepMs, traces, failures, expired, before, after } = soaked;
   const findings: Finding[] = [];
   const replay = `npm run lab -- soak --minutes ${Math.ceil(limitMs / 60_000)}`;
   const judged = Object.entries(FIGURES).map(([key, name]) => {
@@ -264,6 +274,7 @@ function reportOf({ seed, limitMs }: LabOptions, soaked: Soaked): PartReport {
       'credentials that the model judged': sum('credentials', 'traces'),
       'events of credentials': sum('credentials', 'events'),
       'credentials without their beginning': sum('credentials', 'skipped'),
+      'requests whose fresh nonce expired on a late machine': expired,
       'heap at rest before, in MiB': (before.heap / MIB).toFixed(2),
       'heap at rest after, in MiB': (after.heap / MIB).toFixed(2),
       'handles at rest before': before.handles,

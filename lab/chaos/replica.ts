@@ -167,9 +167,9 @@ export class Replica {
     return response.text();
   }
 
-  /** True if so many workers serve. */
+  /** True if so many workers serve; false while it does not run. */
   async isWhole(workers: number): Promise<boolean> {
-    return (await this.process.metric('digest_gateway_workers').catch(() => 0)) === workers;
+    return (await this.#process?.metric('digest_gateway_workers').catch(() => 0)) === workers;
   }
 
   /** Seconds by which its clock is ahead. */

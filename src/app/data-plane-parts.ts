@@ -13,7 +13,7 @@ import type { ChallengeStore, NoncePolicy } from '../challenges/store/store.ts';
 import { formatPath } from '../config/issues.ts';
 import { listenerPath, sharedSettings } from '../config/listen.ts';
 import type { Config } from '../config/schema.ts';
-import { ConnectionLimits } from '../gateway/connection-limits.ts';
+import { ConnectionLimits, openFiles, withinFiles } from '../gateway/connection-limits.ts';
 import type { Gateway } from '../gateway/gateway.ts';
 import { Listener } from '../gateway/listener.ts';
 import type { FlightRecorder } from '../handshake/flight-recorder.ts';
@@ -267,7 +267,15 @@ export function createListeners(
   { clock, log, metrics, isShared }: ListenersDeps,
 ): Listener[] {
   const { limits } = sharedSettings(config.listen);
-  const shared = new ConnectionLimits({ ...limits, isShared });
+  const files = openFiles();
+  const numbers = withinFiles(limits, files);
+  const { connections } = numbers;
+  if (connections < limits.connections)
+    log.warn(
+      { files, connections },
+      'listen.limits.connections lowered: the process may open few files; raise ulimit -n',
+    );
+  const shared = new ConnectionLimits({ ...numbers, isShared });
   const proxyHeaders = new Throttle(clock, MAX_THROTTLED);
   return config.listen.map(
     (settings, index) =>

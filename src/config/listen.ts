@@ -73,7 +73,11 @@ const limits = () =>
       .default(10_000)
       .describe('How long the TLS handshake may take, and how long the headers of a request.'),
     keepAliveTimeout: duration().default(5_000).describe('How long a connection waits for its next request.'),
-    connections: whole(1, 1_000_000).default(10_000).describe('The most connections of all clients.'),
+    connections: whole(1, 1_000_000)
+      .default(10_000)
+      .describe(
+        'The most connections of all clients. A process uses three quarters of the files that it may open (`ulimit -n`, `LimitNOFILE`) for them at most.',
+      ),
     connectionsPerAddress: whole(1, 1_000_000)
       .default(1_000)
       .describe(

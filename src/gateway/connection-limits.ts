@@ -1,13 +1,21 @@
+import { readFileSync } from 'node:fs';
 import type { Socket } from 'node:net';
 import { addressOf } from '../base/client-address.ts';
+import { ignoreSystemError } from '../base/expected-errors.ts';
 import { senderNetwork } from '../base/network.ts';
 import { OpenCounts } from '../base/open-counts.ts';
 
-export interface ConnectionLimitsOptions {
+/** Share of the files of this process that connections of clients may take: others are for upstreams, Redis and the audit log. */
+const FILES_SHARE = 0.75;
+
+interface Numbers {
   /** Maximum number of open connections. */
   readonly connections: number;
   /** Maximum number of open connections from one address, so that it cannot take all of them. */
   readonly connectionsPerAddress: number;
+}
+
+export interface ConnectionLimitsOptions extends Numbers {
   /** True if many clients may share an address, such as a trusted proxy's; it is not limited then. */
   readonly isShared: (address: string) => boolean;
 }
@@ -56,4 +64,24 @@ export class ConnectionLimits {
     });
     return true;
   }
+}
+
+/** Returns how many files this process may open: Node.js has raised it to the hard limit. Infinity: not known. */
+export function openFiles(): number {
+  try {
+    const [, limit = Number.POSITIVE_INFINITY] =
+      /^Max open files +(\d+)/m.exec(readFileSync('/proc/self/limits', 'utf8')) ?? [];
+    return Number(limit);
+  } catch (error) {
+    // Not Linux.
+    ignoreSystemError(error);
+    return Number.POSITIVE_INFINITY;
+  }
+}
+
+/** Returns the limits, or lower ones if the process may open too few files for them. */
+export function withinFiles({ connections, connectionsPerAddress }: Numbers, files: number): Numbers {
+  const most = Math.floor(files * FILES_SHARE);
+  if (connections <= most) return { connections, connectionsPerAddress };
+  return { connections: most, connectionsPerAddress: Math.min(connectionsPerAddress, Math.ceil(most / 2)) };
 }
