@@ -1,5 +1,5 @@
 import { generateKeyPairSync, type KeyObject } from 'node:crypto';
-import { readFile, rm, writeFile } from 'node:fs/promises';
+import { rm, writeFile } from 'node:fs/promises';
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { verificationKey, type WitnessKey, witnessKey } from '../audit/checkpoint.ts';
 import { checkProof, LARGEST_PROOF, ProofError } from '../audit/proof.ts';
@@ -131,11 +131,15 @@ export function witnessKeyOption(): Option {
   return new Option('--witness-key <file>', description).argParser(collectFiles).default([]);
 }
 
+/** The largest file of a key that is read, in bytes. */
+const LARGEST_KEY = 65_536;
+
 function readKeys<T>(files: readonly string[], parse: (text: string) => T): Promise<T[]> {
   return Promise.all(
     files.map(async (file) => {
+      const text = (await readBounded(file, LARGEST_KEY)).toString();
       try {
-        return parse(await readFile(file, 'utf8'));
+        return parse(text);
       } catch (error) {
         const reason = error instanceof RangeError ? error.message : `cannot be read: ${messageOf(error)}`;
         throw new CommandError(2, `${file} ${reason}`, error);

@@ -1,5 +1,7 @@
-import { readFile, stat } from 'node:fs/promises';
+import { createReadStream } from 'node:fs';
+import { readFile } from 'node:fs/promises';
 import type { Readable, Writable } from 'node:stream';
+import { buffer } from 'node:stream/consumers';
 import { messageOf } from '../base/error-code.ts';
 import { printableLines } from '../base/printable.ts';
 import type { ProcessContext } from '../credentials/sources.ts';
@@ -55,8 +57,10 @@ export async function readBounded(
   tooLarge = 'it is too large',
 ): Promise<Buffer> {
   try {
-    if ((await stat(file)).size > largest) throw new Error(tooLarge);
-    return await readFile(file);
+    // The size of a pipe or a device says nothing, and a device may never end.
+    const bytes = await buffer(createReadStream(file, { end: largest }));
+    if (bytes.length > largest) throw new Error(tooLarge);
+    return bytes;
   } catch (error) {
     throw new CommandError(2, `${file} cannot be read: ${messageOf(error)}`, error);
   }

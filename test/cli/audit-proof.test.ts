@@ -200,3 +200,14 @@ test('audit check-proof names a file that it cannot read', async () => {
   const { status, stderr } = await gateway(['audit', 'check-proof', directory, '--public-key', publicKey]);
   expect([status, stderr]).toEqual([2, expect.stringContaining('cannot be read')]);
 });
+
+test('no more is read of a file that never ends than a proof or a key may have', async () => {
+  const { publicKey } = await place();
+  const ofProof = await gateway(['audit', 'check-proof', '/dev/zero', '--public-key', publicKey]);
+  expect(ofProof).toMatchObject({
+    status: 2,
+    stderr: '/dev/zero cannot be read: it is too large for a proof\n',
+  });
+  const ofKey = await gateway(['audit', 'check-proof', publicKey, '--public-key', '/dev/zero']);
+  expect(ofKey).toMatchObject({ status: 2, stderr: '/dev/zero cannot be read: it is too large\n' });
+});
