@@ -119,7 +119,7 @@ const table = {
     title: 'Length required',
     proxyError: 'http_request_error',
     cause:
-      'The upstream answered with HTTP/1.0 last, which has no chunks, and the body of the request has no Content-Length and is not kept whole: it is larger than `body.replayUpTo`, or `listen.limits.bodyMemory` is used up.',
+      'The upstream answered with HTTP/1.0, which has no chunks, and the body of the request has no Content-Length and is not kept whole: it is larger than `body.replayUpTo`, or `listen.limits.bodyMemory` is used up.',
     remedy: 'Send the body with Content-Length, or raise the limit.',
   },
   'body-too-large': {

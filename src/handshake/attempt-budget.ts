@@ -61,6 +61,8 @@ export class AttemptBudget {
   repeats = 0;
   /** The last exchange that got no response; undefined: none, or it has been made up for. */
   #lost: Lost | undefined;
+  /** True if the request for its challenge got a response of HTTP/1.1; undefined: there was no such request. */
+  isHttp11: boolean | undefined;
   /** True if a body that is not kept was sent, so that the request cannot be sent again. */
   bodySent = false;
 

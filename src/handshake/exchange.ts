@@ -76,6 +76,8 @@ export interface RequestContext {
   readonly noTotalTimeout?: boolean | undefined;
   /** Of the client request that it is for; left out: there is none. */
   readonly facts?: ExchangeFacts | undefined;
+  /** What is known of the upstream from other messages of the request; left out: nothing. */
+  readonly budget?: Pick<AttemptBudget, 'isHttp11'> | undefined;
   /** Left out: interim responses are dropped. */
   readonly interim?: InterimReceiver | undefined;
   /** Span of the client request; left out: not traced. */

@@ -1,4 +1,4 @@
-import { asGatewayError } from '../base/errors.ts';
+import { asGatewayError, type ErrorCode } from '../base/errors.ts';
 import { fieldValue } from '../base/raw-headers.ts';
 import { Nonce, type NonceAttempt } from '../challenges/nonce.ts';
 import type { PendingChallenge } from '../challenges/pending-challenges.ts';
@@ -170,6 +170,7 @@ class Handshake {
       this.#askWith = this.#askWith.slice(1);
       return this.#afterLoss(result, 'ask', method);
     }
+    if (method !== undefined) budget.isHttp11 = result.isHttp11;
     if (isChallenge(this.#account, result)) {
       this.#account.metrics.upstreamAttempts.challenged.inc();
       const challenge = chooseChallenge(this.#account, result);
@@ -218,11 +219,11 @@ class Handshake {
         return result;
       }
     } catch (error) {
-      // It waited for a connection while others found that the credential is refused, so nothing of it left.
-      if (asGatewayError(error).code !== 'upstream-credential-refused') throw error;
+      const next = this.#afterUnsent(asGatewayError(error).code);
+      if (next === undefined) throw error;
       budget.bodySent = false;
       pool.abandon(attempt);
-      return 'interrupted';
+      return next;
     } finally {
       nonce.endAttempt();
     }
@@ -236,6 +237,14 @@ class Handshake {
     if (challenge !== undefined && budget.bodySent) this.#leave(challenge, result);
     if (!isStale || challenge === undefined || budget.spent) return refused;
     return refused.inHand === undefined ? 'ask' : this.#answer(challenge, result);
+  }
+
+  /** The step after an attempt of which nothing left, since it was refused with this code; undefined: none follows. */
+  #afterUnsent(code: ErrorCode): 'ask' | 'interrupted' | undefined {
+    // It waited for a connection while others found that the credential is refused.
+    if (code === 'upstream-credential-refused') return 'interrupted';
+    // The upstream answered others with HTTP/1.0: its response to HEAD shows whether it reads chunks.
+    return code === 'length-required' && this.#request.budget.isHttp11 === undefined ? 'ask' : undefined;
   }
 
   /** Takes over the facts of a response that is not a challenge. @throws GatewayError `upstream-proof-invalid` */

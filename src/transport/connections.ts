@@ -247,7 +247,8 @@ export class Connections implements ConnectionOwner {
   /** Puts the next exchange on a connection, or refuses it; false: there is no connection for it now. */
   #start(next: UpstreamExchange, now: number): boolean {
     const { message } = next;
-    const refusal = message.refusal?.() ?? (this.#isHttp10 ? lengthRequired(message) : undefined);
+    const refusal =
+      message.refusal?.() ?? (message.body === null ? undefined : lengthRequired(message, this.#isHttp10));
     if (refusal !== undefined) {
       this.#waiting.takeThis(next);
       this.#observeWait(next, now);

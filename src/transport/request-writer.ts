@@ -46,12 +46,18 @@ export function isLastRequest({ method, body }: Message): boolean {
 }
 
 /**
- * The error for a request whose body would go out in chunks, since its length is unknown; undefined: it would not. Chunks
- * are only for an upstream that is known to read HTTP/1.1 (RFC 9112 §6.1).
+ * The error for a request whose body would go out in chunks, since its length is unknown; undefined: it would not, or may.
+ * Chunks are only for an upstream that is known to read HTTP/1.1 (RFC 9112 §6.1). The response to the request for its
+ * challenge counts: what others asked for last may come from an older program behind the same address.
+ * @param isHttp10 true if the upstream answered with HTTP/1.0 last
  */
-export function lengthRequired({ body, headers }: Message): GatewayError | undefined {
+export function lengthRequired(
+  { request, body, headers }: Message,
+  isHttp10: boolean,
+): GatewayError | undefined {
   if (body === null || Buffer.isBuffer(body)) return undefined;
-  if (fieldValue(headers, 'content-length') !== undefined) return undefined;
+  const { isHttp11 = !isHttp10 } = request.budget ?? {};
+  if (isHttp11 || fieldValue(headers, 'content-length') !== undefined) return undefined;
   return new GatewayError(
     'length-required',
     'The upstream answers with HTTP/1.0, which has no chunks: send the body with Content-Length, or one that is small enough to be kept (body.replayUpTo).',

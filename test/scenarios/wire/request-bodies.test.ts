@@ -122,6 +122,32 @@ describe('a body that may have to be sent again', () => {
     }
   });
 
+  test('goes out in chunks although what others ask for is answered with HTTP/1.0', async () => {
+    const digest = 'WWW-Authenticate: Digest realm="r", nonce="n", qop="auth"\r\nContent-Length: 0\r\n\r\n';
+    await using upstream = await startUpstream((req, res) => {
+      if (req.url === '/older') {
+        req.socket.end('HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n');
+        return;
+      }
+      const isAnswer = req.headers.authorization !== undefined;
+      req.resume().on('end', () => {
+        if (isAnswer) res.end('ok');
+        else req.socket.write(`HTTP/1.1 401 Unauthorized\r\n${digest}`);
+      });
+      if (!isAnswer) res.detachSocket(req.socket);
+    });
+    const plain = { ...settings, tls: { allowPlaintext: true } };
+    await using gateway = await startGateway({ mixed: { origin: upstream.origin, settings: plain } });
+    const older = async (): Promise<void> => void (await (await fetch(`${gateway.origin}/older`)).text());
+    for (let count = 0; count < 10; count += 1) {
+      const others = Array.from({ length: 8 }, older);
+      const client = await connect(gateway.port);
+      await client.send(requestWith(bodyOf(LIMIT + 1), 'chunks'));
+      expect((await client.answer()).status).toBe(200);
+      await Promise.all(others);
+    }
+  });
+
   describe('on the connection to the upstream', () => {
     interface Seen {
       readonly method: string | undefined;
