@@ -139,7 +139,7 @@ export class Actions implements GatewayActions {
       case 'retry':
         return this.#prepareRetry(request.credential);
       case 'withdraw':
-        return this.#prepareWithdrawal(request.credential);
+        return this.#prepareWithdrawal(request.credential, request.version);
     }
   }
 
@@ -254,9 +254,9 @@ export class Actions implements GatewayActions {
     };
   }
 
-  async #prepareWithdrawal(credential: string): Promise<Prepared> {
+  async #prepareWithdrawal(credential: string, described: string | undefined): Promise<Prepared> {
     const action = 'withdraw';
-    const next = await this.#credentials.withdrawable(credential);
+    const next = await this.#credentials.withdrawable(credential, described);
     const { version, section, entries } = next;
     const effects = [
       `Version ${version} is removed from ${section.file} (${entries.join(', ')}), and dropped in all workers of this gateway.`,
@@ -264,7 +264,7 @@ export class Actions implements GatewayActions {
       'The secret cannot be restored from there: to use it later, seal it again.',
     ];
     return {
-      plan: () => ({ request: { action, credential }, effects }),
+      plan: () => ({ request: { action, credential, version }, effects }),
       details: { action, credential, version, entries },
       act: async () => {
         const deployments = await this.#credentials.withdraw(credential, next);

@@ -122,15 +122,22 @@ export class CredentialActions {
   }
 
   /**
-   * The next version of the credential, if it is in the sealed file and not in use.
+   * The next version of the credential, if it is in the sealed file and not in use. `described`: the version that it was
+   * when somebody was told what the withdrawal does; another one stays.
    * @throws ControlError otherwise
    */
-  async withdrawable(credential: string): Promise<SealedNext> {
+  async withdrawable(credential: string, described: string | undefined): Promise<SealedNext> {
+    // The file may hold another one that no watch has seen yet.
+    if (described !== undefined) await this.#deps.reloads.readCredentials();
     const { config, credentials } = this.#deps.reloads.active;
     const given = ownEntry(config.credentials, credential);
     const version = credentials.get(credential)?.next?.version;
     if (given === undefined) throw new ControlError('target-unknown');
     if (version === undefined) throw new ControlError('nothing-to-withdraw');
+    if (described !== undefined && described !== version) {
+      const detail = `Version ${described} of ${credential} is not its next version any more, so nothing is withdrawn: start the action again.`;
+      throw new ControlError('nothing-to-withdraw', detail);
+    }
     if (given.next !== undefined) {
       const place = `credentials.${credential}.next`;
       const detail = `The next version of ${credential} is ${place} of the configuration: remove it there, and reload.`;

@@ -27,15 +27,21 @@ export const requestSchema = z.discriminatedUnion('action', [
 
 /**
  * An action with its target. `files`: a hash of those that a reload is to read; left out: it reads any. A promotion
- * without deployment is one at each that has the credential; without version, of the one that waits to be tried.
+ * without deployment is one at each that has the credential; without version, of the one that waits to be tried. A
+ * withdrawal without version is of the one that waits.
  */
 export type ActionRequest =
-  | Exclude<z.output<typeof requestSchema>, { readonly action: 'reload' | 'promote' }>
+  | Exclude<z.output<typeof requestSchema>, { readonly action: 'reload' | 'promote' | 'withdraw' }>
   | { readonly action: 'reload'; readonly files?: string }
   | {
       readonly action: 'promote';
       readonly credential: string;
       readonly deployment?: string | undefined;
+      readonly version?: string | undefined;
+    }
+  | {
+      readonly action: 'withdraw';
+      readonly credential: string;
       readonly version?: string | undefined;
     };
 

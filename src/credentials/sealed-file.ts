@@ -200,9 +200,12 @@ export function parseEntries(text: string): SealedEntries | undefined {
   return data && new Map(Object.entries(data));
 }
 
+/** Text in quotes on one line: a block of lines, as the library chooses otherwise, loses spaces beside line ends. */
+const EXACT = { defaultStringType: 'QUOTE_DOUBLE', defaultKeyType: 'PLAIN', lineWidth: 0 } as const;
+
 /** Formats the plain text of a sealed file as YAML, which operators may edit with `age`. */
 export function formatEntries(entries: SealedEntries): Secret {
-  return new Secret(stringify(sealedEntries.encode(Object.fromEntries(entries))));
+  return new Secret(stringify(sealedEntries.encode(Object.fromEntries(entries)), EXACT));
 }
 
 function treeOf(text: string): unknown {

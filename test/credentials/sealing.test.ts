@@ -58,7 +58,8 @@ describe('what is sealed is read by age', () => {
     expect(await readFile(section.file, 'latin1')).not.toContain('hunter2');
   });
 
-  test.each([' 1 ', '2026-01-01', '!tag', 'null', 'a: b', 'line\nline\n', '"', '猫', '# x'])(
+  const long = ` ${'word '.repeat(20)}\n: end`;
+  test.each([' 1 ', '2026-01-01', '!tag', 'null', 'a: b', 'line\nline\n', ' \n', long, '"', '猫', '# x'])(
     'as it is: %j',
     async (value) => {
       await change('a', setTo(new Secret(value), EARLY));

@@ -295,6 +295,23 @@ test('the console retries and withdraws after it has told what that does', async
   expect(await get(scene)).toBe(200);
 });
 
+test('a next version that came after the description of a withdrawal stays', async () => {
+  const scene = await start(NEW);
+  const actions = `${scene.control}/api/actions`;
+  const begun = await post(actions, { action: 'withdraw', credential: NAME }, OF_PROGRAM);
+  expect(begun.json.effects.join(' ')).toContain('Version 2 is removed');
+  await seal(scene.sealed, setNext(new Secret('a third key'), new Date()));
+  const { status, json } = await post(`${actions}/${begun.json.id}/confirm`, {}, OF_PROGRAM);
+  expect([status, json.code, json.detail]).toEqual([
+    409,
+    'nothing-to-withdraw',
+    'Version 2 of submissions is not its next version any more, so nothing is withdrawn: start the action again.',
+  ]);
+  const reader = new SourceReader({ environment: {} }, scene.sealed);
+  expect((await reader.sealed()).get(NAME)?.next?.version).toBe(3);
+  expect(await states(scene)).toEqual(['1 in use', expect.stringMatching(/^3 /)]);
+});
+
 test('a next version of the configuration is withdrawn there', async () => {
   const configured = {
     username: { value: 'demo-user' },
