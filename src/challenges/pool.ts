@@ -167,8 +167,8 @@ export class NoncePool {
 
   /**
    * The upstream refused the nonce of this attempt, and called it expired (`stale`) or did not. A newer one,
-   * learned meanwhile, stays. `challenge`: the usable one that came with the refusal. `request`: of the attempt, whatever
-   * names it.
+   * learned meanwhile, stays. `challenge`: the usable one that came with the refusal. `request`: an object that stands for
+   * the request of the attempt.
    */
   refuse(attempt: NonceAttempt, stale = false, challenge?: Challenge, request?: object): void {
     const { nonce } = attempt;
