@@ -1,7 +1,8 @@
 import { X509Certificate } from 'node:crypto';
 import { constants, existsSync, type Stats } from 'node:fs';
-import { open } from 'node:fs/promises';
+import { type FileHandle, open } from 'node:fs/promises';
 import { dirname } from 'node:path';
+import { buffer } from 'node:stream/consumers';
 import { errorCode } from './error-code.ts';
 
 /** Conditions for reading a file. */
@@ -25,36 +26,34 @@ interface GuardedBytes {
  * @throws Error with the reason; its message never contains text of the file
  */
 export async function readGuardedFile(file: string, guard: Guard): Promise<GuardedBytes> {
+  let handle: FileHandle;
   try {
-    return await readRegularFile(file, guard.largest, (stats) => permissionIssue(stats, guard));
+    // Without O_NONBLOCK, opening a named pipe would block until a writer opens it.
+    handle = await open(file, constants.O_RDONLY | constants.O_NONBLOCK);
   } catch (error) {
-    const reason = error instanceof FileIssue ? error.message : whyClosed(error, existsSync(dirname(file)));
-    throw new Error(`${file} ${reason}`, { cause: error });
+    throw new Error(`${file} ${whyClosed(error, existsSync(dirname(file)))}`, { cause: error });
+  }
+  try {
+    // Stats of the open handle: the path could be replaced between check and read.
+    const stats = await handle.stat();
+    const issue = fileIssue(stats, guard);
+    if (issue !== undefined) {
+      throw new Error(`${file} ${issue}`);
+    }
+    return { bytes: await handle.readFile(), changedAt: stats.mtime };
+  } finally {
+    await handle.close();
   }
 }
 
-/** A file that is there and is not read, with the reason. */
-export class FileIssue extends Error {}
-
 /**
- * Reads a file of at most `largest` bytes: a pipe or a device may never end. `issueOf` has what else speaks against it.
- * @throws FileIssue, or the error of the system
+ * Reads an open file to its end; undefined: it has more bytes than `largest`. The size of a pipe or a device says nothing,
+ * and a device may never end.
+ * @throws Error of the system
  */
-export async function readRegularFile(
-  file: string,
-  largest: number,
-  issueOf: (stats: Stats) => string | undefined,
-): Promise<GuardedBytes> {
-  // Without O_NONBLOCK, opening a named pipe would block until a writer opens it.
-  await using handle = await open(file, constants.O_RDONLY | constants.O_NONBLOCK);
-  // Stats of the open handle: the path could be replaced between check and read.
-  const stats = await handle.stat();
-  if (stats.isDirectory()) throw new FileIssue('is a folder: name a file in it');
-  if (!stats.isFile()) throw new FileIssue('is not a regular file: name one');
-  const issue = issueOf(stats);
-  if (issue !== undefined) throw new FileIssue(issue);
-  if (stats.size > largest) throw new FileIssue(`is larger than ${largest} bytes: name the right file`);
-  return { bytes: await handle.readFile(), changedAt: stats.mtime };
+export async function readUpTo(handle: FileHandle, largest: number): Promise<Buffer | undefined> {
+  const bytes = await buffer(handle.createReadStream({ end: largest, autoClose: false }));
+  return bytes.length > largest ? undefined : bytes;
 }
 
 function whyClosed(error: unknown, isFolderThere: boolean): string {
@@ -72,10 +71,13 @@ function whyClosed(error: unknown, isFolderThere: boolean): string {
   }
 }
 
-function permissionIssue(
+function fileIssue(
   stats: Stats,
-  { uid, readableByOthers, writableByOthers = false }: Guard,
+  { uid, readableByOthers, writableByOthers = false, largest }: Guard,
 ): string | undefined {
+  if (!stats.isFile()) {
+    return 'is not a regular file: name one';
+  }
   // Group read permission is accepted, because orchestrators use it to give a root-owned file to a process.
   if (!writableByOthers && (stats.mode & 0o022) !== 0) {
     return `can be written by others: run chmod ${readableByOthers === true ? 'go-w' : '600'} on it`;
@@ -87,7 +89,7 @@ function permissionIssue(
   if (uid !== undefined && stats.uid !== uid && stats.uid !== 0) {
     return 'belongs to another user, who could exchange it: make this user or root its owner';
   }
-  return undefined;
+  return stats.size > largest ? `is larger than ${largest} bytes: name the right file` : undefined;
 }
 
 /**

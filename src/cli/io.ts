@@ -1,8 +1,7 @@
-import { createReadStream } from 'node:fs';
-import { readFile } from 'node:fs/promises';
+import { open, readFile } from 'node:fs/promises';
 import type { Readable, Writable } from 'node:stream';
-import { buffer } from 'node:stream/consumers';
 import { messageOf } from '../base/error-code.ts';
+import { readUpTo } from '../base/guarded-file.ts';
 import { printableLines } from '../base/printable.ts';
 import type { ProcessContext } from '../credentials/sources.ts';
 
@@ -57,9 +56,9 @@ export async function readBounded(
   tooLarge = 'it is too large',
 ): Promise<Buffer> {
   try {
-    // The size of a pipe or a device says nothing, and a device may never end.
-    const bytes = await buffer(createReadStream(file, { end: largest }));
-    if (bytes.length > largest) throw new Error(tooLarge);
+    await using handle = await open(file);
+    const bytes = await readUpTo(handle, largest);
+    if (bytes === undefined) throw new Error(tooLarge);
     return bytes;
   } catch (error) {
     throw new CommandError(2, `${file} cannot be read: ${messageOf(error)}`, error);

@@ -1,11 +1,12 @@
 import { hash } from 'node:crypto';
-import { existsSync, type Stats } from 'node:fs';
+import { existsSync } from 'node:fs';
+import { open } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { isNativeError } from 'node:util/types';
 import type { z } from 'zod';
 import { errorCode } from '../base/error-code.ts';
 import { stateOf } from '../base/file-watch.ts';
-import { FileIssue, readRegularFile } from '../base/guarded-file.ts';
+import { readUpTo } from '../base/guarded-file.ts';
 import { type FileTrust, findParts, MAX_BYTES, mergeParts, type Part, readParts } from './include.ts';
 import { ConfigError, type Issue, type LocatedIssue } from './issues.ts';
 import { writtenPath } from './listen.ts';
@@ -177,12 +178,16 @@ function locateWithOther({ other, ...issue }: Issue, locate: YamlSource['locate'
 }
 
 async function readText(file: string, trust?: FileTrust): Promise<string> {
-  const isRefused = ({ mode }: Stats): boolean => trust !== undefined && (mode & OTHERS_WRITE) !== 0;
-  const { bytes } = await readRegularFile(file, MAX_BYTES, (stats) =>
-    isRefused(stats) ? WRITABLE : undefined,
-  ).catch((error: unknown) => {
+  let bytes: Buffer | undefined;
+  try {
+    await using handle = await open(file);
+    const { mode } = await handle.stat();
+    if (trust !== undefined && (mode & OTHERS_WRITE) !== 0) throw refused(file, WRITABLE);
+    bytes = await readUpTo(handle, MAX_BYTES);
+  } catch (error) {
     throw unreadable(file, error);
-  });
+  }
+  if (bytes === undefined) throw refused(file, `is larger than ${MAX_BYTES} bytes: name the right file`);
   return decoded(bytes, file);
 }
 
@@ -195,11 +200,14 @@ function decoded(content: Uint8Array, file: string): string {
 }
 
 function unreadable(file: string, error: unknown): ConfigError {
-  return new ConfigError([{ file, line: 1, column: 1, path: '', message: whyUnreadable(file, error) }]);
+  return error instanceof ConfigError ? error : refused(file, whyUnreadable(file, error));
+}
+
+function refused(file: string, message: string): ConfigError {
+  return new ConfigError([{ file, line: 1, column: 1, path: '', message }]);
 }
 
 function whyUnreadable(file: string, error: unknown): string {
-  if (error instanceof FileIssue) return error.message;
   switch (errorCode(error)) {
     case 'ENOENT':
       return existsSync(dirname(file))
@@ -207,6 +215,8 @@ function whyUnreadable(file: string, error: unknown): string {
         : `the folder ${dirname(file)} does not exist: name an existing file with --config`;
     case 'ENOTDIR':
       return 'is not in a folder: a part of its name is a file; name an existing file with --config';
+    case 'EISDIR':
+      return 'is a folder: name the file in it with --config';
     case 'EACCES':
       return 'may not be read by this user: give it read permission';
     case 'ERR_ENCODING_INVALID_ENCODED_DATA':

@@ -170,7 +170,7 @@ describe('a path', () => {
   });
 
   test('to a folder is told', async () => {
-    expect(await outcome({ file: folder })).toBe(`${folder} is a folder: name a file in it`);
+    expect(await outcome({ file: folder })).toBe(`${folder} is not a regular file: name one`);
   });
 
   test('to a named pipe is told at once, without waiting for a writer', async () => {
