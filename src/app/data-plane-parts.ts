@@ -268,14 +268,14 @@ export function createListeners(
 ): Listener[] {
   const { limits } = sharedSettings(config.listen);
   const files = openFiles();
-  const numbers = withinFiles(limits, files);
-  const { connections } = numbers;
+  const bounds = withinFiles(limits, files);
+  const { connections } = bounds;
   if (connections < limits.connections)
     log.warn(
       { files, connections },
       'listen.limits.connections lowered: the process may open few files; raise ulimit -n',
     );
-  const shared = new ConnectionLimits({ ...numbers, isShared });
+  const shared = new ConnectionLimits({ ...bounds, isShared });
   const proxyHeaders = new Throttle(clock, MAX_THROTTLED);
   return config.listen.map(
     (settings, index) =>

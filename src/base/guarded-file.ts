@@ -115,7 +115,7 @@ export interface PemGuard {
   readonly readableByOthers: boolean;
 }
 
-/** What a PEM file is to hold: the parser, which returns undefined for something else, and what to say then. */
+/** The content that a PEM file must have: its parser, which returns undefined for another one, and the message then. */
 export type PemForm<T> = readonly [parse: (text: string) => T | undefined, wrong: string];
 
 export interface PemFile<T> {

@@ -87,7 +87,7 @@ export interface LearningOptions {
   readonly policy: NoncePolicy | 'auto';
 }
 
-/** What a refusal teaches. */
+/** A refusal at a time of the clock, and how it is learned from once it is confirmed. */
 interface Lesson {
   readonly since: number;
   readonly learn: () => void;

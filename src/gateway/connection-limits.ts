@@ -8,14 +8,14 @@ import { OpenCounts } from '../base/open-counts.ts';
 /** Share of the files of this process that connections of clients may take: others are for upstreams, Redis and the audit log. */
 const FILES_SHARE = 0.75;
 
-interface Numbers {
+interface Bounds {
   /** Maximum number of open connections. */
   readonly connections: number;
   /** Maximum number of open connections from one address, so that it cannot take all of them. */
   readonly connectionsPerAddress: number;
 }
 
-export interface ConnectionLimitsOptions extends Numbers {
+export interface ConnectionLimitsOptions extends Bounds {
   /** True if many clients may share an address, such as a trusted proxy's; it is not limited then. */
   readonly isShared: (address: string) => boolean;
 }
@@ -80,7 +80,7 @@ export function openFiles(): number {
 }
 
 /** Returns the limits, or lower ones if the process may open too few files for them. */
-export function withinFiles({ connections, connectionsPerAddress }: Numbers, files: number): Numbers {
+export function withinFiles({ connections, connectionsPerAddress }: Bounds, files: number): Bounds {
   const most = Math.floor(files * FILES_SHARE);
   if (connections <= most) return { connections, connectionsPerAddress };
   return { connections: most, connectionsPerAddress: Math.min(connectionsPerAddress, Math.ceil(most / 2)) };

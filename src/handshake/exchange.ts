@@ -76,7 +76,7 @@ export interface RequestContext {
   readonly noTotalTimeout?: boolean | undefined;
   /** Of the client request that it is for; left out: there is none. */
   readonly facts?: ExchangeFacts | undefined;
-  /** What is known of the upstream from other messages of the request; left out: nothing. */
+  /** The upstream's version of HTTP, as other messages of the request have shown it; left out: there were none. */
   readonly budget?: Pick<AttemptBudget, 'isHttp11'> | undefined;
   /** Left out: interim responses are dropped. */
   readonly interim?: InterimReceiver | undefined;

@@ -50,7 +50,7 @@ export function Notes({ label, notes }: NotesProps) {
   );
 }
 
-/** What the input of a field gets from its frame. */
+/** Attributes that the input of a field takes from its frame. */
 interface Shared {
   readonly id: string;
   readonly 'aria-invalid': boolean;
