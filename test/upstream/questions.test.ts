@@ -110,6 +110,27 @@ test.each(probes)('%s', async (_what, isKnown, options, exchanges, result) => {
   expect(scene.sent).toEqual(exchanges.map(([sent]) => sent));
 });
 
+test.each([
+  ['a target that takes a second is not asked while a quicker one is known', ['/quick', '/slow'], '/quick'],
+  ['a quicker one takes its place', ['/slow', '/quick'], '/quick'],
+  ['the last one, if all are slow', ['/slow', '/slow/2'], '/slow/2'],
+])('%s', async (_what, targets, asked) => {
+  const scene = new HandshakeScene();
+  for (const target of targets) {
+    const reply: Reply = (message) => {
+      if (target.startsWith('/slow')) scene.clock.at += 1_000;
+      return answered()(message);
+    };
+    scene.version.dropIdle();
+    scene.replies.push(challenge(target), reply);
+    expect(await scene.send({ target })).toBe('answered');
+  }
+  scene.sent.length = 0;
+  scene.replies.push(challenge('n2'), answered());
+  expect(await ask(scene)).toBe('accepted');
+  expect(scene.sent).toEqual([`HEAD ${asked} fresh`, `HEAD ${asked} n2:1`]);
+});
+
 test('only refusals count against what a minute may have', async () => {
   const scene = new HandshakeScene({ attemptsWhenRefused: 1 });
   for (const result of ['accepted', 'accepted', 'refused', 'spent']) {
