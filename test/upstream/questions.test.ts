@@ -145,7 +145,7 @@ test('only refusals count against what a minute may have', async () => {
 
 describe('the deadline of a question', () => {
   test('is twice the time of a response', async () => {
-    jest.useFakeTimers({ doNotFake: ['setImmediate'] });
+    jest.useFakeTimers({ doNotFake: ['nextTick', 'setImmediate'] });
     const scene = new HandshakeScene({ options: { timeouts: { response: 20 } } });
     scene.replies.push(silent, lost());
     const result = ask(scene);
@@ -158,7 +158,7 @@ describe('the deadline of a question', () => {
   });
 
   test('leaves no timer when the reply has come', async () => {
-    jest.useFakeTimers({ doNotFake: ['setImmediate'] });
+    jest.useFakeTimers({ doNotFake: ['nextTick', 'setImmediate'] });
     const scene = new HandshakeScene();
     scene.replies.push(challenge('n1'), answered());
     expect([await ask(scene), jest.getTimerCount()]).toEqual(['accepted', 0]);
