@@ -29,6 +29,9 @@ import {
 import { until } from '../support/until.ts';
 
 const LONG_MS = 60_000;
+/** What docs/operate/redis.md gives a user, in a Cluster with the second list. */
+const RIGHTS = '-@all +@read +@write +@scripting +@pubsub +@connection +info +time';
+const RIGHTS_IN_CLUSTER = '+cluster|slots +cluster|info';
 const certificates = createCertificates();
 
 describe('a Cluster', () => {
@@ -163,6 +166,20 @@ describe('a Cluster', () => {
     await mistaken.store.close();
   });
 
+  test('is used by a user of its own, who may do no more than needed', async () => {
+    const rights = `on >hunter2 ~test:* &test:* ${RIGHTS} ${RIGHTS_IN_CLUSTER}`.split(' ');
+    for (const node of cluster.nodes) await node.command('ACL', 'SETUSER', 'gateway', ...rights);
+    const limited = openWatched(cluster.servers, { username: 'gateway', password: new Secret('hunter2') });
+    await limited.up();
+    for (const key of await keyOnEachNode()) {
+      await limited.store.replace(key, undefined, aged('1'), LONG_MS);
+      expect((await limited.store.load(key))?.challenge.nonce).toBe('1');
+    }
+    expect(limited.failures).toEqual([]);
+    await limited.store.close();
+    for (const node of cluster.nodes) await node.command('ACL', 'DELUSER', 'gateway');
+  });
+
   test('is connected to with TLS on each node', async () => {
     const { ca, server } = await createCertificates();
     const guarded = await startRedisCluster(2, { certificate: server.good, ca });
@@ -294,10 +311,7 @@ describe('a server is guarded', () => {
     expect(inspect(watched, { depth: 10, showHidden: true })).not.toContain('hunter2');
   }
 
-  const ACL = [
-    'user default off',
-    'user gateway on >hunter2 ~test:* &test:* -@all +@read +@write +@scripting +@pubsub +@connection +info +time',
-  ];
+  const ACL = ['user default off', `user gateway on >hunter2 ~test:* &test:* ${RIGHTS}`];
 
   test('by the password of everybody', async () => {
     await open({ settings: ['requirepass hunter2'] }, { password: new Secret('hunter2') });
