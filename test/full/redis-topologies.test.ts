@@ -29,9 +29,10 @@ import {
 import { until } from '../support/until.ts';
 
 const LONG_MS = 60_000;
-/** What docs/operate/redis.md gives a user, in a Cluster with the second list. */
+/** What docs/operate/redis.md gives a user, in a Cluster with the second list, and a user at the Sentinels. */
 const RIGHTS = '-@all +@read +@write +@scripting +@pubsub +@connection +info +time';
 const RIGHTS_IN_CLUSTER = '+cluster|slots +cluster|info';
+const RIGHTS_AT_SENTINELS = '-@all +@connection +sentinel|get-master-addr-by-name +sentinel|sentinels';
 const certificates = createCertificates();
 
 describe('a Cluster', () => {
@@ -259,7 +260,7 @@ describe('Sentinels', () => {
   });
 
   describe('with a password', () => {
-    const settings = ['requirepass hunter2', 'user gateway on >hunter3 ~* &* +@all'];
+    const settings = ['requirepass hunter2', `user gateway on >hunter3 ${RIGHTS_AT_SENTINELS}`];
 
     test.each([
       ['of everybody', { sentinelPassword: new Secret('hunter2') }],
