@@ -1,4 +1,6 @@
 import { hash } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { inspect } from 'node:util';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from '@jest/globals';
 import { Secret } from '../../src/base/secret.ts';
@@ -26,13 +28,17 @@ import {
   single,
   type WatchedStore,
 } from '../support/redis-store.ts';
+import { repository } from '../support/repository.ts';
 import { until } from '../support/until.ts';
 
 const LONG_MS = 60_000;
-/** What docs/operate/redis.md gives a user, in a Cluster with the second list, and a user at the Sentinels. */
-const RIGHTS = '-@all +@read +@write +@scripting +@pubsub +@connection +info +time';
-const RIGHTS_IN_CLUSTER = '+cluster|slots +cluster|info';
-const RIGHTS_AT_SENTINELS = '-@all +@connection +sentinel|get-master-addr-by-name +sentinel|sentinels';
+/** What docs/operate/redis.md gives a user, beside that in a Cluster, and at the Sentinels. */
+const [RIGHTS = '', RIGHTS_IN_CLUSTER = '', RIGHTS_AT_SENTINELS = ''] = Array.from(
+  (await readFile(join(repository, 'docs/operate/redis.md'), 'utf8'))
+    .replaceAll(/\s+/g, ' ')
+    .matchAll(/(?:-@all|\+cluster)[^`]*/g),
+  ([rights]) => rights,
+);
 const certificates = createCertificates();
 
 describe('a Cluster', () => {
