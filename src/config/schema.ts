@@ -82,7 +82,7 @@ export const sectionsSchema = (folder: string) =>
       tokenSha256: tokenHash()
         .exactOptional()
         .describe(
-          'The SHA-256 of the token that `/metrics`, `/api`, `/openapi.json` and the console ask for. An address that is not loopback needs it, or `oidc`. Without both, only localhost and loopback addresses are accepted as `Host`.',
+          'The SHA-256 of the token that `/metrics`, `/api`, `/openapi.json` and the console ask for. An address that is not loopback needs it, or `oidc`. Without both, only localhost and loopback addresses are accepted as `Host`. Make the token with `openssl rand -hex 32`: a short one can be guessed from its hash.',
         ),
       traceUrl: text(TRACE_URL, isTraceUrl)
         .exactOptional()
