@@ -2,6 +2,7 @@ import { type Command, Option } from 'commander';
 import {
   addressCriterion,
   addressForms,
+  codeCriterion,
   type Found,
   type Query,
   statusCriterion,
@@ -50,7 +51,11 @@ export function registerSearch(audit: Command, run: Run): void {
       'requests with this response status: 404, 4xx or 400-499',
       argument(statusCriterion),
     )
-    .option('--code <code>', 'requests that ended with this error of the gateway: rate-limited')
+    .option(
+      '--code <code>',
+      'requests that ended with this error of the gateway: rate-limited',
+      argument(codeCriterion),
+    )
     .option('--outcome <name>', 'requests whose response belongs to this outcome')
     .option('--text <text>', 'requests with this text in any value, in any case')
     .addOption(fromOption('requests'))

@@ -77,7 +77,7 @@ const auditSection = (folder: string) =>
       ),
     pseudonyms: section({
       keysDirectory: fileName(folder).describe(
-        'The directory of the keys, outside of `audit.directory`. Each process makes its keys in a folder in it, for its own user only. Keep it out of copies of the log. Changing it needs a restart.',
+        'The directory of the keys, outside of `audit.directory`. Each process makes its keys in a folder in it, for its own user only. Keep it out of copies of the log.',
       ),
       fields: z
         .array(text('address, or parameters.NAME', /^(?:address|parameters\..{1,64})$/), {
@@ -91,12 +91,12 @@ const auditSection = (folder: string) =>
       per: oneOf(['month', 'client', 'address'])
         .default('month')
         .describe(
-          'What has a key of its own, and can be forgotten alone: each `month` (UTC), each `client`, or each `address`. Values of unknown clients are always under the key of the month. Changing it needs a restart.',
+          'What has a key of its own, and can be forgotten alone: each `month` (UTC), each `client`, or each `address`. Values of unknown clients are always under the key of the month.',
         ),
     })
       .exactOptional()
       .describe(
-        'Values that name persons are recorded encrypted. `audit forget` destroys a key, and with it these values, while the log stays verifiable. Adding or removing it needs a restart.',
+        'Values that name persons are recorded encrypted. `audit forget` destroys a key, and with it these values, while the log stays verifiable.',
       ),
     segment: section({
       size: size().prefault('256MiB').describe('A segment is closed, and then compressed, at this size.'),

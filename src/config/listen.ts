@@ -23,17 +23,15 @@ export const listener = (defaultPort: number) => ({
   address: bindAddress()
     .default('127.0.0.1')
     .describe(
-      'The address that it listens on, or `unix:` and the path of a UNIX socket, which counts as loopback. The folder of the socket must exist. The file of an ended process is replaced. Changing it needs a restart.',
+      'The address that it listens on, or `unix:` and the path of a UNIX socket, which counts as loopback. The folder of the socket must exist. The file of an ended process is replaced.',
     ),
   port: port()
     .default(defaultPort)
-    .describe(
-      'The port that it listens on; 0 takes any free port. It means nothing for a UNIX socket. Changing it needs a restart.',
-    ),
+    .describe('The port that it listens on; 0 takes any free port. It means nothing for a UNIX socket.'),
   socketMode: fileMode()
     .default('0660')
     .describe(
-      'The permissions of the file of a UNIX socket, in quotes: who may write to it may connect. By default that is the user of the process, and its group. Changing it needs a restart.',
+      'The permissions of the file of a UNIX socket, in quotes: who may write to it may connect. By default that is the user of the process, and its group.',
     ),
 });
 
@@ -106,7 +104,7 @@ const listenSchema = (folder: string) =>
     proxyProtocol: listOf(network(), 'a list of at least one network, such as [10.0.0.7]')
       .default([])
       .describe(
-        'Load balancers that begin each connection with a header of the PROXY protocol (version 1 or 2), before TLS. The client has the address of the header. A connection of theirs without a valid header is closed; from all others a header is a malformed request. Changing it needs a restart.',
+        'Load balancers that begin each connection with a header of the PROXY protocol (version 1 or 2), before TLS. The client has the address of the header. A connection of theirs without a valid header is closed; from all others a header is a malformed request.',
       ),
     trustedProxies: listOf(network(), 'a list of at least one network, such as [10.0.0.7]')
       .default([])

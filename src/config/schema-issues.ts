@@ -1,10 +1,8 @@
 import type { z } from 'zod';
+import { nearestName } from '../base/nearest-name.ts';
 import { knownKeys, listNames } from './cross-check.ts';
 import type { Issue, Path } from './issues.ts';
 import { SHARED_KEYS, writtenPath } from './listen.ts';
-
-/** Shortest part of a name that can stand for the whole, such as `ca` for `caFile`. */
-const SHORTEST_PART = 2;
 
 /**
  * Turns the issues of zod into sentences with paths. `tree`: the input of the schema, from which the
@@ -87,7 +85,7 @@ function unknownKey(parent: Path, name: string, known: readonly string[]): Issue
 }
 
 function keyRemedy(name: string, known: readonly string[]): string {
-  const nearest = nearestKey(name, known);
+  const nearest = nearestName(name, known);
   if (nearest !== undefined) return `the nearest key is ${nearest}`;
   return known.length === 1 ? `the only key here is ${known[0]}` : `there are ${listNames(known)}`;
 }
@@ -100,42 +98,4 @@ function holdsSecret(section: Path): boolean {
     (section[0] === 'credentials' && section.length > 1) ||
     section.at(-1) === 'keyPassphrase'
   );
-}
-
-/**
- * Returns the key that a wrong name most likely stands for: one with few other letters, else one that
- * contains the name or is contained in it. Undefined if there is none.
- */
-function nearestKey(name: string, known: readonly string[]): string | undefined {
-  const lower = name.toLowerCase();
-  const near = known.filter((key) => isNear(lower, key.toLowerCase()));
-  const candidates = near.length > 0 ? near : known.filter((key) => isPart(lower, key.toLowerCase()));
-  return candidates.toSorted((a, b) => distance(name, a) - distance(name, b))[0];
-}
-
-/** A third of the letters may differ, and one of a short name. */
-function isNear(name: string, key: string): boolean {
-  const most = Math.max(1, Math.floor(Math.min(name.length, key.length) / 3));
-  return Math.abs(name.length - key.length) <= most && distance(name, key) <= most;
-}
-
-function isPart(name: string, key: string): boolean {
-  const [short, long] = name.length < key.length ? [name, key] : [key, name];
-  return short.length >= SHORTEST_PART && long.includes(short);
-}
-
-/** The Levenshtein distance: how many letters to insert, remove or replace. */
-function distance(a: string, b: string): number {
-  let row = Array.from({ length: b.length + 1 }, (_, at) => at);
-  for (let i = 0; i < a.length; i += 1) {
-    let last = i + 1;
-    const next = [last];
-    for (let j = 0; j < b.length; j += 1) {
-      const replaced = (row[j] ?? 0) + (a[i] === b[j] ? 0 : 1);
-      last = Math.min(last + 1, (row[j + 1] ?? 0) + 1, replaced);
-      next.push(last);
-    }
-    row = next;
-  }
-  return row[b.length] ?? 0;
 }

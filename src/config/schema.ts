@@ -70,24 +70,24 @@ export const sectionsSchema = (folder: string) =>
     listen: listenersSchema(folder)
       .prefault({})
       .describe(
-        'The data plane, to which clients send their requests: one listener, or a list of them, such as a UNIX socket for programs of this machine and TLS for others. `trustedProxies`, `forwardedHeader` and `limits` hold for the whole gateway: in a list, give each of them at one listener.',
+        'The data plane, to which clients send their requests: one listener, or a list of them, such as a UNIX socket for programs of this machine and TLS for others. `trustedProxies`, `forwardedHeader` and `limits` hold for the whole gateway: in a list, give each of them at one listener. Changes need a restart, but for `hosts`, `trustedProxies` and `forwardedHeader`.',
       ),
     workers: workers()
       .default(1)
       .describe(
-        'The number of processes that serve requests: `auto` for one per core, or a number; 1 serves in the process that is started. Processes share the port; connections to upstreams, open client connections and memory for bodies are divided among them.',
+        'The number of processes that serve requests: `auto` for one per core, or a number; 1 serves in the process that is started. Processes share the port; connections to upstreams, open client connections and memory for bodies are divided among them. A change needs a restart.',
       ),
     control: section({
       ...listener(8081),
       tokenSha256: tokenHash()
         .exactOptional()
         .describe(
-          'The SHA-256 of the token that `/metrics`, `/api`, `/openapi.json` and the console ask for. An address that is not loopback needs it, or `oidc`. Without both, only localhost and loopback addresses are accepted as `Host`.',
+          'The SHA-256 of the token that `/metrics`, `/api`, `/openapi.json` and the console ask for. An address that is not loopback needs it, or `oidc`. Without both, only localhost and loopback addresses are accepted as `Host`. Make the token with `openssl rand -hex 32`: a short one can be guessed from its hash.',
         ),
       traceUrl: text(TRACE_URL, isTraceUrl)
         .exactOptional()
         .describe(
-          'The address of a trace in your tracing system, to which the console links a traced request: `https://traces.example.org/trace/{traceId}`. `{requestId}` and `{time}` are replaced, too. Changing it needs a restart.',
+          'The address of a trace in your tracing system, to which the console links a traced request: `https://traces.example.org/trace/{traceId}`. `{requestId}` and `{time}` are replaced, too.',
         ),
       readTokenSha256: tokenHash()
         .exactOptional()
@@ -112,7 +112,9 @@ export const sectionsSchema = (folder: string) =>
         ),
     })
       .prefault({})
-      .describe('The control plane: health, metrics and the console. It speaks plain HTTP.'),
+      .describe(
+        'The control plane: health, metrics and the console. It speaks plain HTTP. Changes need a restart.',
+      ),
     log: section({
       level: oneOf(['debug', 'info', 'warn', 'error'])
         .default('info')
@@ -157,12 +159,12 @@ export const sectionsSchema = (folder: string) =>
     redis: redisSchema(folder)
       .exactOptional()
       .describe(
-        'The Redis in which gateways share challenges, limits and what they learned about upstreams. Without it each process keeps its own. Give exactly one of `url`, `sentinels` and `cluster`.',
+        'The Redis in which gateways share challenges, limits and what they learned about upstreams. Without it each process keeps its own. Give exactly one of `url`, `sentinels` and `cluster`. Changes need a restart.',
       ),
     audit: auditSchema(folder)
       .exactOptional()
       .describe(
-        'The audit log: which client sent which request, in sealed files. Without it nothing is recorded.',
+        'The audit log: which client sent which request, in sealed files. Without it nothing is recorded. Changes need a restart, but for `parameters` and `pseudonyms.fields`.',
       ),
     clients: z
       .array(clientSchema(), { error: 'a list of clients' })

@@ -3,6 +3,7 @@ import { type Position, parseCursor } from '../audit/reader/newest-first.ts';
 import {
   addressCriterion,
   addressForms,
+  codeCriterion,
   instantAfter,
   instantAt,
   KINDS,
@@ -53,7 +54,7 @@ const criteria = {
   requestId: text.exactOptional(),
   address: read(addressCriterion).exactOptional(),
   status: read(statusCriterion).exactOptional(),
-  code: text.exactOptional(),
+  code: read(codeCriterion).exactOptional(),
   outcome: text.exactOptional(),
   kind: z.enum(KINDS, { error: `is one of ${KINDS.join(', ')}` }).exactOptional(),
   text: text.exactOptional(),

@@ -16,7 +16,7 @@ import { readAudit, readAuditSinks } from './audit.ts';
 import { ContentReading, type OidcContent, readOidc, readRedis } from './content.ts';
 import { type DeploymentFiles, readDeploymentFiles } from './deployments.ts';
 import { readListenTls } from './listen-tls.ts';
-import { configWarnings, missingFolders } from './warnings.ts';
+import { configWarnings, unusablePlaces } from './warnings.ts';
 
 /** A configuration with the content of every secret and file that it names. */
 export interface AppSetup extends ReadFiles {
@@ -133,7 +133,7 @@ async function readContents(
     warnings: await locate([
       ...warnings,
       ...configWarnings(config, Date.now()),
-      ...missingFolders(config),
+      ...(await unusablePlaces(config)),
       ...listenTls.flatMap((each) => each.warnings),
     ]),
     fileState,

@@ -1,5 +1,8 @@
-import { existsSync } from 'node:fs';
+import type { Stats } from 'node:fs';
+import { stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
+import { folderIssue } from '../audit/segments/replica-folder.ts';
+import { ignoreSystemError } from '../base/expected-errors.ts';
 import { socketPath } from '../base/open-port.ts';
 import { endText } from '../base/units.ts';
 import { apiKeysOf } from '../config/api-keys.ts';
@@ -30,25 +33,43 @@ export function configWarnings(config: Config, now: number): Issue[] {
   ];
 }
 
-/** Warns of sockets and a log whose folder does not exist: it may be made before the gateway starts. */
-export function missingFolders({ listen, control, log }: Config): Issue[] {
-  const { access } = log;
-  const files: (readonly [Path, string | undefined, string])[] = [
-    ...listen.map(
-      ({ address }, index) => [['listen', index, 'address'], socketPath(address), SOCKET] as const,
-    ),
-    [['control', 'address'], socketPath(control.address), SOCKET],
-    [['log', 'access'], typeof access === 'object' ? access.file : undefined, 'no line can be written'],
+/**
+ * Warns of sockets and logs that cannot be made where the configuration has them. What is missing may be made before the
+ * gateway starts.
+ */
+export async function unusablePlaces({ listen, control, log }: Config): Promise<Issue[]> {
+  const { access, flightRecords } = log;
+  const sockets: (readonly [Path, string | undefined])[] = [
+    ...listen.map(({ address }, index) => [['listen', index, 'address'], socketPath(address)] as const),
+    [['control', 'address'], socketPath(control.address)],
   ];
-  return files.flatMap(([path, file, effect]) => {
-    if (file === undefined || existsSync(dirname(file))) return [];
-    return [
-      { path, message: `is in the folder ${dirname(file)}, which does not exist: create it, or ${effect}` },
-    ];
-  });
+  const found = await Promise.all([
+    ...sockets.map(([path, file]) => withoutFolder(path, file, 'the gateway does not start')),
+    typeof access === 'object' ? unusableLog(['log', 'access'], access.file) : [],
+    flightRecords === undefined ? [] : unusableFolder(['log', 'flightRecords'], flightRecords),
+  ]);
+  return found.flat();
 }
 
-const SOCKET = 'the gateway does not start';
+async function withoutFolder(path: Path, file: string | undefined, effect: string): Promise<Issue[]> {
+  if (file === undefined || (await statOf(dirname(file)))?.isDirectory() === true) return [];
+  const message = `is in the folder ${dirname(file)}, which does not exist: create it, or ${effect}`;
+  return [{ path, message }];
+}
+
+async function unusableLog(path: Path, file: string): Promise<Issue[]> {
+  const effect = 'no line can be written';
+  if ((await statOf(file))?.isDirectory() !== true) return withoutFolder(path, file, effect);
+  return [{ path, message: `${file} is a folder: name a file, or ${effect}` }];
+}
+
+async function unusableFolder(path: Path, folder: string): Promise<Issue[]> {
+  const issue = await folderIssue(folder);
+  return issue === undefined ? [] : [{ path, message: `${folder} ${issue}` }];
+}
+
+/** Undefined: there is nothing at the path, or nothing that this user can see. */
+const statOf = (path: string): Promise<Stats | undefined> => stat(path).catch(ignoreSystemError);
 
 /** Warns of listeners without TLS beside one that has it: clients that use the wrong port show their keys. */
 function plainListeners({ listen }: Config): Issue[] {

@@ -50,7 +50,7 @@ const settings = (folder: string) =>
           'The `audit.replica` of a gateway. Its workers belong to it.',
         ),
         publicKeyFile: fileName(folder).describe(
-          'A file with the public key (PEM) of its `audit.signingKeyFile`.',
+          'A file with the public key (PEM) of its `audit.signingKeyFile`, which only the user of the witness or root may write.',
         ),
       }),
       LOGS,

@@ -1,8 +1,8 @@
 import type { KeyObject } from 'node:crypto';
-import { readFile } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 import { signingKey, verificationKey, witnessKeyText } from '../audit/checkpoint.ts';
 import { messageOf } from '../base/error-code.ts';
+import { readGuardedFile } from '../base/guarded-file.ts';
 import type { Log } from '../base/log.ts';
 import { type OpenAddress, removeStaleSocket } from '../base/open-port.ts';
 import { ConfigError, type Issue } from '../config/issues.ts';
@@ -39,7 +39,7 @@ export async function startWitness(file: string, context: ProcessContext, log: L
   const key = await readSigningKey(settings.keyFile, reader).catch((error: unknown) => {
     issues.push({ path: ['keyFile'], message: messageOf(error) });
   });
-  const logs = await readLogs(settings, issues);
+  const logs = await readLogs(settings, context, issues);
   const { tls, issues: tlsIssues } = await readListenTls(settings.listen.tls, 0, context.uid);
   // The single listener has no index in the name of its setting.
   issues.push(
@@ -94,14 +94,23 @@ async function openPorts(
   return { address, metricsAddress: await metricsServer.listen(metrics) };
 }
 
-async function readLogs(settings: WitnessSettings, issues: Issue[]): Promise<Map<string, KeyObject>> {
+/** Maximum size of the file of a public key, in bytes. */
+const MAX_KEY_BYTES = 64 * 1024;
+
+async function readLogs(
+  settings: WitnessSettings,
+  { uid }: ProcessContext,
+  issues: Issue[],
+): Promise<Map<string, KeyObject>> {
   const logs = new Map<string, KeyObject>();
+  const guard = { uid, readableByOthers: true, largest: MAX_KEY_BYTES };
   for (const [index, { replica, publicKeyFile }] of settings.logs.entries()) {
     try {
-      logs.set(replica, verificationKey(await readFile(publicKeyFile, 'utf8')));
+      const { bytes } = await readGuardedFile(publicKeyFile, guard);
+      logs.set(replica, verificationKey(bytes.toString('latin1')));
     } catch (error) {
-      const reason = error instanceof RangeError ? error.message : `cannot be read: ${messageOf(error)}`;
-      issues.push({ path: ['logs', index, 'publicKeyFile'], message: `${publicKeyFile} ${reason}` });
+      const message = error instanceof RangeError ? `${publicKeyFile} ${error.message}` : messageOf(error);
+      issues.push({ path: ['logs', index, 'publicKeyFile'], message });
     }
   }
   return logs;

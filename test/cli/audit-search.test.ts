@@ -163,6 +163,11 @@ describe('audit search', () => {
     [['--from', '2w ago'], /--from.*2w ago/],
     [['--address', '192.0.2'], /--address.*192\.0\.2/],
     [['--replica', 'r1@0'], /--replica.*r1@0/],
+    [['--code', 'rate-limit'], /--code.*rate-limit.*the nearest one is rate-limited\.$/m],
+    [
+      ['--code', 'nonsense'],
+      /--code.*nonsense.*there is no such error code; docs\/configure\/errors\.md lists them\.$/im,
+    ],
     [['--replica', 'r2'], /\br2\b.*\br1\b/],
     [['--json', '--csv'], /--json.*--csv|--csv.*--json/],
   ])('refuses %j', async (options, named) => {

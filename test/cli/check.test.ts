@@ -250,6 +250,19 @@ test('check --json prints issues and warnings for programs', async () => {
   ]);
 });
 
+test('check warns of an access log that is a folder, and of flight records in a file', async () => {
+  const file = await configFile(
+    `log: { access: { file: . }, flightRecords: gateway.yaml }\ncredentials: { a: { username: { env: U }, password: { env: P } } }\n${deployment()}`,
+  );
+  const { status, stdout, stderr } = await gateway(['check', '--config', file], { U: 'me', P: 'hunter2' });
+  const [access, records] = `${stdout}${stderr}`.replaceAll(dirname(file), 'FOLDER').split('\n');
+  expect([status, access, records]).toEqual([
+    0,
+    'FOLDER/gateway.yaml:1:16 log.access: FOLDER is a folder: name a file, or no line can be written (warning)',
+    'FOLDER/gateway.yaml:1:44 log.flightRecords: FOLDER/gateway.yaml cannot be used: FOLDER/gateway.yaml is not a folder; name another one (warning)',
+  ]);
+});
+
 test('check warns of folders that do not exist, which sockets and the access log need', async () => {
   const file = await configFile(
     `listen: [{ port: 1 }, { address: "unix:/missing/a.sock" }]\ncontrol: { address: "unix:/missing/b.sock" }\nlog: { access: { file: nowhere/access.log } }\ncredentials: { a: { username: { env: U }, password: { env: P } } }\n${deployment()}`,

@@ -152,6 +152,7 @@ describe('GET /api/audit/search', () => {
     [`text=${'x'.repeat(513)}`, 'text'],
     ['address=nowhere', 'address'],
     ['status=9xx', 'status'],
+    ['code=nonsense', 'code'],
     ['from=yesterday', 'from'],
     ['kind=outcome', 'kind'],
     ['kind=events&client=a', 'kind'],

@@ -66,6 +66,7 @@ test('each gauge has a rule for the values of several processes', async () => {
     digest_gateway_nonce_age_seconds: 'max',
     digest_gateway_nonce_lifetime_seconds: 'min',
     digest_gateway_nonce_policy: 'max',
+    digest_gateway_open_files_ratio: 'max',
     digest_gateway_paused: 'max',
     digest_gateway_requests_in_flight: 'sum',
     digest_gateway_sessions: 'first',

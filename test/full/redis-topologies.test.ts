@@ -1,4 +1,6 @@
 import { hash } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { inspect } from 'node:util';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from '@jest/globals';
 import { Secret } from '../../src/base/secret.ts';
@@ -26,9 +28,17 @@ import {
   single,
   type WatchedStore,
 } from '../support/redis-store.ts';
+import { repository } from '../support/repository.ts';
 import { until } from '../support/until.ts';
 
 const LONG_MS = 60_000;
+/** What docs/operate/redis.md gives a user, beside that in a Cluster, and at the Sentinels. */
+const [RIGHTS = '', RIGHTS_IN_CLUSTER = '', RIGHTS_AT_SENTINELS = ''] = Array.from(
+  (await readFile(join(repository, 'docs/operate/redis.md'), 'utf8'))
+    .replaceAll(/\s+/g, ' ')
+    .matchAll(/(?:-@all|\+cluster)[^`]*/g),
+  ([rights]) => rights,
+);
 const certificates = createCertificates();
 
 describe('a Cluster', () => {
@@ -173,6 +183,20 @@ describe('a Cluster', () => {
     await mistaken.store.close();
   });
 
+  test('is used by a user of its own, who may do no more than needed', async () => {
+    const rights = `on >hunter2 ~test:* &test:* ${RIGHTS} ${RIGHTS_IN_CLUSTER}`.split(' ');
+    for (const node of cluster.nodes) await node.command('ACL', 'SETUSER', 'gateway', ...rights);
+    const limited = openWatched(cluster.servers, { username: 'gateway', password: new Secret('hunter2') });
+    await limited.up();
+    for (const key of await keyOnEachNode()) {
+      await limited.store.replace(key, undefined, aged('1'), LONG_MS);
+      expect((await limited.store.load(key))?.challenge.nonce).toBe('1');
+    }
+    expect(limited.failures).toEqual([]);
+    await limited.store.close();
+    for (const node of cluster.nodes) await node.command('ACL', 'DELUSER', 'gateway');
+  });
+
   test('is connected to with TLS on each node', async () => {
     const { ca, server } = await createCertificates();
     const guarded = await startRedisCluster(2, { certificate: server.good, ca });
@@ -252,7 +276,7 @@ describe('Sentinels', () => {
   });
 
   describe('with a password', () => {
-    const settings = ['requirepass hunter2', 'user gateway on >hunter3 ~* &* +@all'];
+    const settings = ['requirepass hunter2', `user gateway on >hunter3 ${RIGHTS_AT_SENTINELS}`];
 
     test.each([
       ['of everybody', { sentinelPassword: new Secret('hunter2') }],
@@ -304,10 +328,7 @@ describe('a server is guarded', () => {
     expect(inspect(watched, { depth: 10, showHidden: true })).not.toContain('hunter2');
   }
 
-  const ACL = [
-    'user default off',
-    'user gateway on >hunter2 ~test:* &test:* -@all +@read +@write +@scripting +@pubsub +@connection +info +time',
-  ];
+  const ACL = ['user default off', `user gateway on >hunter2 ~test:* &test:* ${RIGHTS}`];
 
   test('by the password of everybody', async () => {
     await open({ settings: ['requirepass hunter2'] }, { password: new Secret('hunter2') });

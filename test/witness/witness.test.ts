@@ -1,7 +1,7 @@
 import { spawn } from 'node:child_process';
 import { createHash, X509Certificate } from 'node:crypto';
 import { once } from 'node:events';
-import { readdir, readFile, rename, stat, writeFile } from 'node:fs/promises';
+import { chmod, readdir, readFile, rename, stat, writeFile } from 'node:fs/promises';
 import { connect as connectPlain, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -306,13 +306,23 @@ test('one folder has one witness, and settings that cannot be used are named', a
   };
   const text = await readFile(file, 'utf8');
   expect(await run(text)).toEqual([1, expect.stringContaining('belongs to another witness that is running')]);
+  const shared = join(witness.directory, 'shared.pub');
+  await writeFile(shared, '');
+  await chmod(shared, 0o666);
   const wrong = [
     [text.replace('keyFile: key', 'keyFile: none'), /keyFile: .*none does not exist: make it with/],
     [
       text.replace('gateway-1.pub', 'key'),
       /logs\[0\]\.publicKeyFile: .*key does not hold an Ed25519 public key/,
     ],
-    [text.replace('gateway-1.pub', 'no.pub'), /publicKeyFile: .*no\.pub cannot be read/],
+    [
+      text.replace('gateway-1.pub', '/dev/zero'),
+      /publicKeyFile: \/dev\/zero is not a regular file: name one/,
+    ],
+    [
+      text.replace('gateway-1.pub', 'shared.pub'),
+      /publicKeyFile: .*can be written by others: run chmod go-w/,
+    ],
     [text.replace('listen: {', 'listen: { tls: { certFile: no, keyFile: key },'), /listen\.tls\.certFile: /],
     [text.replace('logs: [', 'logs: [{ replica: gateway-1, publicKeyFile: x },'), /name each replica once/],
     ['', /is empty: give a mapping/],

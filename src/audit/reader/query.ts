@@ -1,4 +1,6 @@
 import { isIPv4 } from 'node:net';
+import { errorKinds } from '../../base/errors.ts';
+import { nearestName } from '../../base/nearest-name.ts';
 import { parseAddress } from '../../base/network.ts';
 import { printable } from '../../base/printable.ts';
 import { parseDuration } from '../../base/units.ts';
@@ -213,6 +215,19 @@ export function statusCriterion(text: string): StatusRange {
   if (hundred !== undefined) return { from: Number(hundred) * 100, to: Number(hundred) * 100 + 99 };
   if (from === undefined || to === undefined) throw new RangeError('a status is 404, 4xx or 400-499');
   return { from: Number(from), to: Number(to) };
+}
+
+/**
+ * Checks an error code; the empty one is that of requests without an error.
+ * @throws RangeError if no response can have it, with the nearest one
+ */
+export function codeCriterion(text: string): string {
+  const codes = errorKinds().map(([code]) => code);
+  if (text === '' || codes.some((code) => code === text)) return text;
+  const nearest = nearestName(text, codes);
+  const hint =
+    nearest === undefined ? 'docs/configure/errors.md lists them' : `the nearest one is ${nearest}`;
+  throw new RangeError(`there is no such error code; ${hint}`);
 }
 
 /**

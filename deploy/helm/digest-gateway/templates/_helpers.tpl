@@ -70,7 +70,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- with $audit.pseudonyms -}}
 {{- $audit = set $audit "pseudonyms" (omit . "fields") -}}
 {{- end -}}
-{{- toYaml (list $listen .Values.config.control .Values.config.metrics .Values.config.redis $audit .Values.config.workers) | sha256sum -}}
+{{- toYaml (list $listen .Values.config.control .Values.config.redis $audit .Values.config.workers) | sha256sum -}}
 {{- end -}}
 
 {{/* Fails with the reason if the configuration does not fit the pods. */}}
