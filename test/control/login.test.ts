@@ -77,7 +77,7 @@ test('a sign-in to one gateway does not end that to another one on the same host
   const origin = await start();
   const other = await startControl({ tokenSha256, consoleFolder });
   try {
-    const { page } = await openPage({ width: 1_000 });
+    const { page } = await openPage({ width: 1_000, scheme: 'light' });
     for (const each of [origin, other.origin]) {
       await page.goto(each);
       await page.getByLabel('Token of the control plane').fill(token);
