@@ -163,8 +163,14 @@ class LiveStream {
   }
 
   close(): void {
-    for (const viewer of this.#viewers.keys()) viewer.end();
+    for (const viewer of this.#viewers.keys()) this.#end(viewer);
     this.#stop();
+  }
+
+  /** A tick that is under way must not write to it any more. */
+  #end(viewer: ServerResponse): void {
+    this.#viewers.delete(viewer);
+    viewer.end();
   }
 
   #start(): void {
@@ -194,7 +200,7 @@ class LiveStream {
       let withoutRecords: string | undefined;
       for (const [viewer, caller] of this.#viewers) {
         // The page finds out that its session has ended when it connects again.
-        if (caller?.isAdmitted() === false) viewer.end();
+        if (caller?.isAdmitted() === false) this.#end(viewer);
         // A viewer that reconnects gets everything again.
         else if (viewer.writableLength > WAITING) viewer.destroy();
         else if (seesRecords(caller)) viewer.write(whole);

@@ -136,23 +136,26 @@ export class Cookies {
 
   /** The value in a request; undefined: it has none. No value has a character that would be quoted or encoded. */
   read(req: Request, kind: CookieKind): string | undefined {
-    const start = `${this.#name(kind)}=`;
+    const start = `${this.#name(req, kind)}=`;
     const pairs = (req.headers.cookie ?? '').split(';').map((pair) => pair.trim());
     const value = pairs.find((pair) => pair.startsWith(start))?.slice(start.length);
     return value !== undefined && value.length <= MAX_VALUE ? value : undefined;
   }
 
   set(req: Request, res: Response, kind: CookieKind, value: string, maxAge: number): void {
-    res.cookie(this.#name(kind), value, { ...this.#options(req, kind), maxAge });
+    res.cookie(this.#name(req, kind), value, { ...this.#options(req, kind), maxAge });
   }
 
   clear(req: Request, res: Response, kind: CookieKind): void {
-    res.clearCookie(this.#name(kind), this.#options(req, kind));
+    res.clearCookie(this.#name(req, kind), this.#options(req, kind));
   }
 
-  /** The prefix keeps other hosts of the domain from setting the cookie. */
-  #name(kind: CookieKind): string {
-    const { name } = COOKIES[kind];
+  /**
+   * The prefix keeps other hosts of the domain from setting the cookie. The port is that of this gateway: a browser sends
+   * a cookie to every port of a host.
+   */
+  #name(req: Request, kind: CookieKind): string {
+    const name = `${COOKIES[kind].name}-${req.socket.localPort}`;
     return this.#isSecure ? `__Host-${name}` : name;
   }
 

@@ -252,7 +252,8 @@ export class UpstreamCredential {
     if (this.#waiting.busy) this.#waiting.endAnyTest();
     // Nearly always a target is known, and the nonce.
     const isNews = this.#questions.lastTarget === undefined || request.facts?.challenged === true;
-    if (isNews && response.status < 300 && request.method === 'GET') this.#questions.served(request);
+    if (isNews && response.status < 300 && request.method === 'GET')
+      this.#questions.served(request, this.#deps.clock.now());
     this.versions.accept(version);
     if (this.versions.rotation.others.length > 0) this.#tryCandidates();
     return response;

@@ -10,6 +10,8 @@ import type { Versions } from './versions.ts';
 
 /** Clients whose last path is remembered while none is known that asks for authentication. */
 const MAX_SERVED = 4;
+/** From this time of a response, in milliseconds, a target is asked only if no other one is known: requests wait for it. */
+const SLOW_MS = 1_000;
 
 /** Requests of the gateway's own about the versions of one credential: where they go, and for how long. */
 export class Questions {
@@ -17,6 +19,8 @@ export class Questions {
   readonly #versions: Versions;
   /** Target of the last GET of a client that was asked for authentication and succeeded; undefined: none was. */
   lastTarget: string | undefined;
+  /** True if the upstream took `SLOW_MS` for it. */
+  #isSlow = false;
   /** While there is none: paths that served clients, with a nonce that was known. By client, the last one. */
   readonly #served = new Map<string, string>();
 
@@ -25,11 +29,17 @@ export class Questions {
     this.#versions = versions;
   }
 
-  /** A GET of a client succeeded. */
-  served({ client, target, facts }: UpstreamRequest): void {
+  /** A GET of a client succeeds now. */
+  served({ client, target, facts }: UpstreamRequest, now: number): void {
     // One without authentication could not be told from one that was signed for nothing.
-    if (facts?.challenged === true) this.lastTarget = target;
-    else putBounded(this.#served, client, pathOf(target), MAX_SERVED);
+    if (facts?.challenged !== true) {
+      putBounded(this.#served, client, pathOf(target), MAX_SERVED);
+      return;
+    }
+    const isSlow = now - facts.lastAttemptAt >= SLOW_MS;
+    if (isSlow && this.lastTarget !== undefined && !this.#isSlow) return;
+    this.lastTarget = target;
+    this.#isSlow = isSlow;
   }
 
   /** Does something with a deadline of its own: twice what one response may take. */

@@ -246,7 +246,7 @@ describe('who may not act', () => {
     for (const headers of [
       {},
       { authorization: 'Bearer wrong' },
-      { cookie: 'digest-gateway-session=1.full.x.y' },
+      { cookie: `digest-gateway-session-${new URL(origin).port}=1.full.x.y` },
     ]) {
       expect((await act(origin, reload, headers as Record<string, string>)).status).toBe(401);
     }

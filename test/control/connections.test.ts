@@ -143,3 +143,20 @@ test('one address does not take all connections', async () => {
   idle[0]?.destroy();
   await until(() => isServed('127.0.0.2'));
 });
+
+test('a console that is open when the gateway ends gets no more, though a tick is under way', async () => {
+  const { promise, resolve } = Promise.withResolvers<object>();
+  let asked = 0;
+  const state = () => {
+    asked += 1;
+    return promise;
+  };
+  control = await startControl({ console: { state } });
+  const { body } = await fetch(`${control.origin}/api/events`);
+  await until(() => asked > 0);
+  const ended = control.close();
+  resolve({});
+  const text = await new Response(body).text();
+  await ended;
+  expect(text.match(/^event: .*/gm)).toEqual(['event: audit']);
+});

@@ -61,7 +61,7 @@ test('what the page reads asks for the token, a session, or nothing else', async
   };
   const cookie = (await signIn(origin, token)).headers.get('set-cookie') ?? '';
   expect(cookie).toMatch(
-    /^digest-gateway-session=[^;]+; Max-Age=43200; Path=\/; .*HttpOnly; SameSite=Strict$/,
+    /^digest-gateway-session-\d+=[^;]+; Max-Age=43200; Path=\/; .*HttpOnly; SameSite=Strict$/,
   );
   expect(cookie).not.toContain(token);
   const [session = ''] = cookie.split(';');
@@ -70,6 +70,24 @@ test('what the page reads asks for the token, a session, or nothing else', async
     expect([path, await status(path, { cookie: `${session}x` })]).toEqual([path, 401]);
     expect([path, await status(path, { cookie: `other=1; ${session}` })]).toEqual([path, 200]);
     expect([path, await status(path, { authorization: `Bearer ${token}` })]).toEqual([path, 200]);
+  }
+});
+
+test('a sign-in to one gateway does not end that to another one on the same host', async () => {
+  const origin = await start();
+  const other = await startControl({ tokenSha256, consoleFolder });
+  try {
+    const { page } = await openPage({ width: 1_000, scheme: 'light' });
+    for (const each of [origin, other.origin]) {
+      await page.goto(each);
+      await page.getByLabel('Token of the control plane').fill(token);
+      await page.keyboard.press('Enter');
+      await page.getByText('live', { exact: true }).waitFor();
+    }
+    await page.goto(origin);
+    await page.getByText('live', { exact: true }).waitFor();
+  } finally {
+    await other.close();
   }
 });
 

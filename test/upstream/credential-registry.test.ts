@@ -265,7 +265,7 @@ describe('the refused attempts of a minute', () => {
 });
 
 test('credentials that may learn from other processes take turns, 50 each second', async () => {
-  jest.useFakeTimers({ doNotFake: ['setImmediate'] });
+  jest.useFakeTimers({ doNotFake: ['nextTick', 'setImmediate'] });
   const store = new MemoryChallengeStore();
   const asked: string[] = [];
   store.acceptedAgo = async (key: string) => {

@@ -110,6 +110,27 @@ test.each(probes)('%s', async (_what, isKnown, options, exchanges, result) => {
   expect(scene.sent).toEqual(exchanges.map(([sent]) => sent));
 });
 
+test.each([
+  ['a target that takes a second is not asked while a quicker one is known', ['/quick', '/slow'], '/quick'],
+  ['a quicker one takes its place', ['/slow', '/quick'], '/quick'],
+  ['the last one, if all are slow', ['/slow', '/slow/2'], '/slow/2'],
+])('%s', async (_what, targets, asked) => {
+  const scene = new HandshakeScene();
+  for (const target of targets) {
+    const reply: Reply = (message) => {
+      if (target.startsWith('/slow')) scene.clock.at += 1_000;
+      return answered()(message);
+    };
+    scene.version.dropIdle();
+    scene.replies.push(challenge(target), reply);
+    expect(await scene.send({ target })).toBe('answered');
+  }
+  scene.sent.length = 0;
+  scene.replies.push(challenge('n2'), answered());
+  expect(await ask(scene)).toBe('accepted');
+  expect(scene.sent).toEqual([`HEAD ${asked} fresh`, `HEAD ${asked} n2:1`]);
+});
+
 test('only refusals count against what a minute may have', async () => {
   const scene = new HandshakeScene({ attemptsWhenRefused: 1 });
   for (const result of ['accepted', 'accepted', 'refused', 'spent']) {
@@ -124,7 +145,7 @@ test('only refusals count against what a minute may have', async () => {
 
 describe('the deadline of a question', () => {
   test('is twice the time of a response', async () => {
-    jest.useFakeTimers({ doNotFake: ['setImmediate'] });
+    jest.useFakeTimers({ doNotFake: ['nextTick', 'setImmediate'] });
     const scene = new HandshakeScene({ options: { timeouts: { response: 20 } } });
     scene.replies.push(silent, lost());
     const result = ask(scene);
@@ -137,7 +158,7 @@ describe('the deadline of a question', () => {
   });
 
   test('leaves no timer when the reply has come', async () => {
-    jest.useFakeTimers({ doNotFake: ['setImmediate'] });
+    jest.useFakeTimers({ doNotFake: ['nextTick', 'setImmediate'] });
     const scene = new HandshakeScene();
     scene.replies.push(challenge('n1'), answered());
     expect([await ask(scene), jest.getTimerCount()]).toEqual(['accepted', 0]);

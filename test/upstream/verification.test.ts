@@ -182,7 +182,7 @@ test.each(rows)('%s', async (_what, given, asked, expected) => {
 
 describe('a request waits for a verification', () => {
   beforeEach(() => {
-    jest.useFakeTimers({ doNotFake: ['setImmediate'] });
+    jest.useFakeTimers({ doNotFake: ['nextTick', 'setImmediate'] });
   });
   afterEach(() => {
     jest.useRealTimers();

@@ -143,10 +143,10 @@ describe('a person who signs in at the provider', () => {
     const scene = await start();
     const client = new CookieClient();
     await client.signIn(scene.publicUrl, 'otto');
-    expect(client.cookies(scene.publicUrl)).toMatch(/^digest-gateway-session=[\w-]{43}$/);
+    expect(client.cookies(scene.publicUrl)).toMatch(/^digest-gateway-session-\d+=[\w-]{43}$/);
     const begun = await fetch(`${scene.publicUrl}/login/start`, { redirect: 'manual' });
     expect(begun.headers.get('set-cookie')).toMatch(
-      /^digest-gateway-sign-in=[^;]+; Max-Age=600; Path=\/; .*HttpOnly; SameSite=Lax$/,
+      /^digest-gateway-sign-in-\d+=[^;]+; Max-Age=600; Path=\/; .*HttpOnly; SameSite=Lax$/,
     );
     const url = new URL(begun.headers.get('location') ?? '');
     expect(Object.fromEntries(url.searchParams)).toMatchObject({
@@ -300,7 +300,8 @@ test('while the provider is down sign-ins are refused, sessions go on, and the t
 test('a sign-in counts for the browser that began it, once', async () => {
   const scene = await start();
   expect(await callback(scene, {})).toEqual([400, 'sign-in-expired']);
-  const forged = { cookie: 'digest-gateway-sign-in=forged' };
+  const { port } = new URL(scene.publicUrl);
+  const forged = { cookie: `digest-gateway-sign-in-${port}=forged` };
   expect(await callback(scene, forged)).toEqual([400, 'sign-in-expired']);
   const { cookie, state } = await begin(scene);
   expect(await callback(scene, { cookie })).toEqual([502, 'sign-in-invalid']);
@@ -398,12 +399,12 @@ test('behind a proxy with TLS cookies are for https and this host alone, and act
   const { control } = await start({}, { section: { publicUrl: 'https://console.example.org' } });
   const begun = await fetch(`${control}/login/start`, { redirect: 'manual' });
   expect(begun.headers.get('set-cookie')).toMatch(
-    /^__Host-digest-gateway-sign-in=.*; Path=\/;.* Secure; SameSite=Lax$/,
+    /^__Host-digest-gateway-sign-in-\d+=.*; Path=\/;.* Secure; SameSite=Lax$/,
   );
   const body = new URLSearchParams({ token: TOKEN });
   const opened = await fetch(`${control}/login`, { method: 'POST', body, redirect: 'manual' });
   const line = opened.headers.get('set-cookie') ?? '';
-  expect(line).toMatch(/^__Host-digest-gateway-session=[\w-]{43};.* Path=\/;.* Secure; SameSite=Strict$/);
+  expect(line).toMatch(/^__Host-digest-gateway-session-\d+=[\w-]{43};.* Path=\/;.* Secure; SameSite=Strict$/);
   const [cookie = ''] = line.split(';');
   const headers = { cookie, origin: 'https://console.example.org', 'sec-fetch-site': 'same-origin' };
   expect((await act(control, { action: 'doctor' }, headers)).status).toBe(200);
