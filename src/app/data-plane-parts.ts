@@ -1,6 +1,7 @@
 import type { Audit } from '../audit/audit.ts';
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
+import { maxOpenFiles } from '../base/open-files.ts';
 import type { Steps } from '../base/steps.ts';
 import { Throttle } from '../base/throttle.ts';
 import { MemoryChallengeStore } from '../challenges/store/memory.ts';
@@ -13,7 +14,7 @@ import type { ChallengeStore, NoncePolicy } from '../challenges/store/store.ts';
 import { formatPath } from '../config/issues.ts';
 import { listenerPath, sharedSettings } from '../config/listen.ts';
 import type { Config } from '../config/schema.ts';
-import { ConnectionLimits, openFiles, withinFiles } from '../gateway/connection-limits.ts';
+import { ConnectionLimits, withinFiles } from '../gateway/connection-limits.ts';
 import type { Gateway } from '../gateway/gateway.ts';
 import { Listener } from '../gateway/listener.ts';
 import type { FlightRecorder } from '../handshake/flight-recorder.ts';
@@ -267,7 +268,7 @@ export function createListeners(
   { clock, log, metrics, isShared }: ListenersDeps,
 ): Listener[] {
   const { limits } = sharedSettings(config.listen);
-  const files = openFiles();
+  const files = maxOpenFiles();
   const bounds = withinFiles(limits, files);
   const { connections } = bounds;
   if (connections < limits.connections)

@@ -91,7 +91,7 @@ const digest = () =>
     attemptsWhenRefused: whole(1, 60)
       .default(2)
       .describe(
-        'The attempts per minute with a refused credential, for all clients together, so that the upstream does not lock out the address. Deployments that share a credential have as many each. With 2 or more, no version of a credential counts as refused after one answer, since an upstream that drops its nonces looks the same: finding out that two versions are wrong takes up to two attempts each.',
+        'The attempts per minute with a refused credential, for all clients together, so that the upstream does not lock out the address. Deployments that share a credential have as many each, and so have workers and gateways. With 2 or more, no version of a credential counts as refused after one answer, since an upstream that drops its nonces looks the same: finding out that two versions are wrong takes up to two attempts each.',
       ),
   });
 
@@ -206,7 +206,7 @@ const keys = (folder: string) =>
     connections: whole(1, 65_535)
       .default(64)
       .describe(
-        'The most connections of one process to the upstream. Further requests wait, those of each client in turn; see [Overload](../operate/overload.md#overload).',
+        'The most connections of a gateway, with all its workers, to each address of the upstream. Further requests wait, those of each client in turn; see [Overload](../operate/overload.md#overload).',
       ),
     timeouts: timeouts().prefault({}).describe('Time limits of a request.'),
     outcomes: outcomesSchema()
@@ -229,7 +229,7 @@ const keys = (folder: string) =>
     limits: limitsSchema()
       .exactOptional()
       .describe(
-        'What all clients together may send to this deployment. With `redis` the limit holds for all gateways together, otherwise for each process by itself.',
+        'What all clients together may send to this deployment. With `redis` the limit holds for all gateways together, otherwise for each gateway with its workers.',
       ),
   });
 

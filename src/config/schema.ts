@@ -159,7 +159,7 @@ export const sectionsSchema = (folder: string) =>
     redis: redisSchema(folder)
       .exactOptional()
       .describe(
-        'The Redis in which gateways share challenges, limits and what they learned about upstreams. Without it each process keeps its own. Give exactly one of `url`, `sentinels` and `cluster`. Changes need a restart.',
+        'The Redis in which gateways share challenges, limits and what they learned about upstreams. Without it each gateway keeps its own, with its workers. Give exactly one of `url`, `sentinels` and `cluster`. Changes need a restart.',
       ),
     audit: auditSchema(folder)
       .exactOptional()

@@ -1,7 +1,5 @@
-import { readFileSync } from 'node:fs';
 import type { Socket } from 'node:net';
 import { addressOf } from '../base/client-address.ts';
-import { ignoreSystemError } from '../base/expected-errors.ts';
 import { senderNetwork } from '../base/network.ts';
 import { OpenCounts } from '../base/open-counts.ts';
 
@@ -63,19 +61,6 @@ export class ConnectionLimits {
       leaveNetwork();
     });
     return true;
-  }
-}
-
-/** Returns how many files this process may open: Node.js has raised it to the hard limit. Infinity: not known. */
-export function openFiles(): number {
-  try {
-    const [, limit = Number.POSITIVE_INFINITY] =
-      /^Max open files +(\d+)/m.exec(readFileSync('/proc/self/limits', 'utf8')) ?? [];
-    return Number(limit);
-  } catch (error) {
-    // Not Linux.
-    ignoreSystemError(error);
-    return Number.POSITIVE_INFINITY;
   }
 }
 

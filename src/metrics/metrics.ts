@@ -1,7 +1,7 @@
 import { Counter, collectDefaultMetrics, Gauge, Registry, type RegistryContentType } from 'prom-client';
 import { LONGEST_TIMER_MS } from '../base/clock.ts';
 import { DeploymentMetrics } from './deployment-metrics.ts';
-import { addOpenFilesRatio } from './open-files.ts';
+import { countOpenFiles } from './open-files.ts';
 import { SeriesHistogram, type WithSeries, withLatestTime, withSeries } from './series.ts';
 
 /** How the values that several processes have for one series become one. `first`: that of the first process. */
@@ -344,7 +344,7 @@ export class Metrics {
     for (const metric of this.registry.getMetricsAsArray()) {
       metric.aggregator = DEFAULT_METRICS[metric.name] ?? metric.aggregator;
     }
-    addOpenFilesRatio(this.registry);
+    countOpenFiles(this.registry);
     // Prometheus sees no increase in a counter that first appears with 1.
     for (const result of ['success', 'failure']) this.configReloads.inc({ result }, 0);
     for (const reason of ['crash', 'hang']) this.workerExits.inc({ reason }, 0);

@@ -140,7 +140,6 @@ test('the share of open files is that of this process', async () => {
   const text = await newMetrics().registry.metrics();
   const valueIn = (name: string) => Number(new RegExp(`^${name} (\\S+)$`, 'm').exec(text)?.[1]);
   const [open, max] = [valueIn('process_open_fds'), valueIn('process_max_fds')];
-  const times = (valueIn('digest_gateway_open_files_ratio') * max) / open;
-  // The two are counted one after the other.
-  expect([times > 0.5, times < 2]).toEqual([true, true]);
+  expect(open).toBeGreaterThan(0);
+  expect(valueIn('digest_gateway_open_files_ratio')).toBe(open / max);
 });

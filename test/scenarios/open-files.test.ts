@@ -38,6 +38,7 @@ test('clients cannot take all files that the process may open', async () => {
   expect(await gateway.metric('digest_gateway_connections_refused_total', { limit: 'total' })).toBe(
     CONNECTIONS - ADMITTED,
   );
+  expect(await gateway.metric('digest_gateway_open_files_ratio', {})).toBeGreaterThan(0.75);
   open()[0]?.destroy();
   await until(() =>
     fetch(gateway.origin).then(
