@@ -6,10 +6,13 @@ const DAY_MS = 86_400_000;
 export class Quota {
   #limit: number;
   #share: number;
+  /** By the clock of this process. */
   #today: number;
-  /** Requests of today in all processes, as far as known. */
+  /** Of `#used`: a store whose clock differs may have another day. */
+  #day: number;
+  /** Requests of `#day` in all processes, as far as known. */
   #used = 0;
-  /** Requests of today in this process. */
+  /** Requests of today in this process, by its clock. */
   #own = 0;
   /** Requests that this process may still admit. */
   #left: number;
@@ -19,6 +22,7 @@ export class Quota {
     this.#limit = limit;
     this.#share = share;
     this.#today = dayOf(epoch);
+    this.#day = this.#today;
     this.#left = partOf(limit, share);
   }
 
@@ -27,8 +31,10 @@ export class Quota {
     const today = dayOf(epoch);
     if (today === this.#today) return;
     this.#today = today;
-    this.#used = 0;
     this.#own = 0;
+    if (this.#day === today) return;
+    this.#day = today;
+    this.#used = 0;
     this.#left = partOf(this.#limit, this.#share);
   }
 
@@ -43,12 +49,18 @@ export class Quota {
     this.#left -= 1;
   }
 
-  get today(): number {
-    return this.#today;
+  /** Of `used`. */
+  get day(): number {
+    return this.#day;
   }
 
   get used(): number {
     return this.#used;
+  }
+
+  /** Requests of today in this process. */
+  get own(): number {
+    return this.#own;
   }
 
   /** Requests left today in all processes. */
@@ -70,15 +82,18 @@ export class Quota {
     return Math.ceil((DAY_MS - (epoch % DAY_MS)) / 1000);
   }
 
-  /** Takes over the usage of all processes, which does not include `pending` requests. */
-  accept(used: number, share: number, pending: number): void {
+  /** Takes over the usage of all processes on a day, which does not include `pending` requests. */
+  accept(used: number, day: number, share: number, pending: number): void {
     this.#share = share;
+    this.#day = day;
     this.#used = used + pending;
     this.#left = partOf(this.#limit - used, share) - pending;
   }
 
   goAlone(share: number): void {
     this.#share = share;
+    if (this.#day !== this.#today) this.#used = this.#own;
+    this.#day = this.#today;
     this.#left = partOf(this.#limit - this.#used, share);
   }
 
