@@ -98,7 +98,7 @@ export function splitAuthority(authority: string): { host: string; port: string 
  * received, including the Authorization that the gateway added (RFC 9110 §9.3.8).
  * @throws GatewayError `method-unsupported`
  */
-export function checkMethod({ method, headers }: RequestHead): void {
+export function checkMethod({ method, headers }: Pick<RequestHead, 'method' | 'headers'>): void {
   if (method === 'TRACE') {
     throw new GatewayError('method-unsupported', 'TRACE is not supported: it would show the credential.');
   }
@@ -117,7 +117,7 @@ export function checkMethod({ method, headers }: RequestHead): void {
  * it. Upgrade counts only if Connection names it, and not with HTTP/1.0.
  * @throws GatewayError `upgrade-unsupported`
  */
-export function checkUpgrade({ httpVersion, headers }: RequestHead): void {
+export function checkUpgrade({ httpVersion, headers }: Pick<RequestHead, 'httpVersion' | 'headers'>): void {
   const upgrade = joinedValue(headers, 'upgrade');
   if (upgrade === undefined || httpVersion !== '1.1') return;
   if (!lists(upgrade, 'websocket') || !lists(joinedValue(headers, 'connection') ?? '', 'upgrade')) return;

@@ -66,8 +66,20 @@ describe('policy explain', () => {
     expect([status, stdout]).toEqual([0, expect.stringMatching(/^drops {8}X-Tenant$/m)]);
     const body = await explain(...asked, '--header', ...fields, 'Content-Length: 5');
     expect([body.status, body.stdout]).toEqual([1, expect.stringContaining('400 bad-request')]);
+    const named = await explain(...asked, '--header', 'X-Tenant: b', 'X-Request-Id: X-Tenant');
+    expect(named.stdout).toMatch(/^drops {8}X-Tenant$/m);
     const wrong = await explain(...asked, '--header', 'X Tenant');
     expect([wrong.status, wrong.stderr]).toEqual([2, expect.stringContaining('X Tenant')]);
+  });
+
+  test.each([
+    ['TRACE', [], '405 method-unsupported'],
+    ['OPTIONS', ['Max-Forwards: 0'], '405 method-unsupported'],
+    ['GET', ['Connection: upgrade', 'Upgrade: websocket'], 'upgrade-unsupported'],
+  ])('refuses what no gateway sends on: %s %j', async (method, fields, refusal) => {
+    const asked = ['--client', 'reporting', method, `${AUTHORS}?ids=%27A-1%27&external_id=123`];
+    const { status, stdout } = await explain(...asked, ...fields.flatMap((field) => ['--header', field]));
+    expect([status, stdout]).toEqual([1, expect.stringContaining(refusal)]);
   });
 
   test('speaks JSON', async () => {
