@@ -201,7 +201,7 @@ export class LocalLimit {
     const missing = this.#alone && this.#bucket ? Math.ceil(this.#bucket.missing) : pending;
     const wanted = this.#wanted;
     this.#wanted = 0;
-    const ofDay = this.#quota?.own ?? 0;
+    const ofDay = this.#quota?.own ?? this.#total;
     return {
       total: this.#total,
       settled: this.#settled,

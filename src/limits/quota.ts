@@ -14,6 +14,8 @@ export class Quota {
   #used = 0;
   /** Requests of today in this process, by its clock. */
   #own = 0;
+  /** The day that `#today` was before, to which the clock may go back, and the requests of this process then. */
+  #before = { day: Number.NaN, own: 0 };
   /** Requests that this process may still admit. */
   #left: number;
 
@@ -30,12 +32,14 @@ export class Quota {
   roll(epoch: number): void {
     const today = dayOf(epoch);
     if (today === this.#today) return;
+    const own = this.#before.day === today ? this.#before.own : 0;
+    this.#before = { day: this.#today, own: this.#own };
     this.#today = today;
-    this.#own = 0;
+    this.#own = own;
     if (this.#day === today) return;
     this.#day = today;
-    this.#used = 0;
-    this.#left = partOf(this.#limit, this.#share);
+    this.#used = own;
+    this.#left = partOf(this.#limit - own, this.#share);
   }
 
   get open(): boolean {
