@@ -7,7 +7,8 @@ import { formatPath } from '../config/issues.ts';
 import type { Config } from '../config/schema.ts';
 import type { ExplanationView, ObservedRefusalView } from '../control/client-view.ts';
 import { outboundHeaders } from '../gateway/headers.ts';
-import { checkMethod, checkUpgrade, parseTarget, Routes } from '../gateway/routing.ts';
+import { checkMethod, checkSite, checkUpgrade, parseTarget, Routes } from '../gateway/routing.ts';
+import { hasApiKey } from '../identity/client-index.ts';
 import type { LimitSettings } from '../limits/store.ts';
 import { decide, type Grant, type Request } from '../policy/decide.ts';
 import { splitTarget, withoutPrefix } from '../policy/path.ts';
@@ -52,6 +53,7 @@ export function explain(
     const parsed = parseTarget(target, host);
     checkMethod({ method, headers });
     checkUpgrade({ httpVersion: '1.1', headers });
+    if (isAmbient(config, client)) checkSite({ method, headers }, parsed);
     const { name, settings } = routesOf(config).find(parsed);
     deployment = name;
     const rules = compileRules(name, settings, config.deployments);
@@ -102,6 +104,12 @@ export function explain(
       detail,
     };
   }
+}
+
+/** True if requests of the client need no credential, so that a page can make a browser send them. */
+function isAmbient({ clients }: Config, { id }: Client): boolean {
+  const identify = clients.find((client) => client.id === id)?.identify;
+  return identify === undefined || (identify.jwt === undefined && !hasApiKey(identify));
 }
 
 function namesOf(fields: RawHeaders): string[] {

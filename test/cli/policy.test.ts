@@ -82,6 +82,17 @@ describe('policy explain', () => {
     expect([status, stdout]).toEqual([1, expect.stringContaining(refusal)]);
   });
 
+  test('refuses requests of pages elsewhere for a client that needs no key', async () => {
+    const asked = ['GET', '/status?site_name=journal-b', '--host', 'submissions.gateway.internal'];
+    const elsewhere = ['--header', 'Origin: https://elsewhere.example'];
+    const known = await explain('--client', 'batch', ...asked, ...elsewhere);
+    expect([known.status, known.stdout]).toEqual([1, expect.stringContaining('403 cross-site')]);
+    const own = await explain('--client', 'batch', ...asked, '--header', 'Sec-Fetch-Site: same-origin');
+    expect(own.stdout).not.toContain('cross-site');
+    const keyed = await explain('--client', 'reporting', ...asked, ...elsewhere);
+    expect(keyed.stdout).not.toContain('cross-site');
+  });
+
   test('speaks JSON', async () => {
     const asked = ['--json', '--client', 'batch', '--host', 'submissions.gateway.internal', 'GET'];
     const refused = await explain(...asked, '/status?site_name=journal-b');
