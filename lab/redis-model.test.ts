@@ -102,7 +102,17 @@ function settleStep(random: Random): Step {
     random.whole(0, 3),
     random.whole(0, 9),
   ];
-  const rest = [random.whole(0, 5), random.pick([0, 3_000]), rate, 20, random.whole(-5, 20), used, 20_000];
+  const ofDay = random.pick([0, 1, total]);
+  const rest = [
+    random.whole(0, 5),
+    random.pick([0, 3_000]),
+    rate,
+    20,
+    random.whole(-5, 20),
+    used,
+    20_000,
+    ofDay,
+  ];
   return {
     name: 'settleLimit',
     script: { lua: settleLimit.lua, keys: [LIMIT] },

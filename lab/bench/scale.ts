@@ -255,6 +255,7 @@ async function settlements(): Promise<string> {
           lifetimeMs: 60_000,
         },
         ...{ perSecond: 1000, burst: 1000, tokens: 1000, used: 0, day: Math.floor(Date.now() / 86_400_000) },
+        ofDay: total,
       });
     }
     const [redis] = store.nodes;

@@ -7,7 +7,8 @@ import { formatPath } from '../config/issues.ts';
 import type { Config } from '../config/schema.ts';
 import type { ExplanationView, ObservedRefusalView } from '../control/client-view.ts';
 import { outboundHeaders } from '../gateway/headers.ts';
-import { parseTarget, Routes } from '../gateway/routing.ts';
+import { checkMethod, checkSite, checkUpgrade, parseTarget, Routes } from '../gateway/routing.ts';
+import { hasApiKey } from '../identity/client-index.ts';
 import type { LimitSettings } from '../limits/store.ts';
 import { decide, type Grant, type Request } from '../policy/decide.ts';
 import { splitTarget, withoutPrefix } from '../policy/path.ts';
@@ -50,6 +51,9 @@ export function explain(
   let deployment = '';
   try {
     const parsed = parseTarget(target, host);
+    checkMethod({ method, headers });
+    checkUpgrade({ httpVersion: '1.1', headers });
+    if (isAmbient(config, client)) checkSite({ method, headers }, parsed);
     const { name, settings } = routesOf(config).find(parsed);
     deployment = name;
     const rules = compileRules(name, settings, config.deployments);
@@ -77,7 +81,7 @@ export function explain(
           : decidingRule,
       sends: `${method} ${settings.baseUrl[0]}${grant.target}`,
       siteAdded: grant.target !== withoutPrefix(parsed.path, rules.stripPrefix),
-      drops: fields.filter((name, at) => at % 2 === 0 && !grant.headers.includes(name)),
+      drops: namesOf(fields).filter((name) => !namesOf(grant.headers).includes(name)),
       parameters: checkedParameters(rules, grant),
       limits: [
         ...limitTexts(`client ${client.id}`, config.clients.find(({ id }) => id === client.id)?.limits),
@@ -100,6 +104,16 @@ export function explain(
       detail,
     };
   }
+}
+
+/** True if requests of the client need no credential, so that a page can make a browser send them. */
+function isAmbient({ clients }: Config, { id }: Client): boolean {
+  const identify = clients.find((client) => client.id === id)?.identify;
+  return identify === undefined || (identify.jwt === undefined && !hasApiKey(identify));
+}
+
+function namesOf(fields: RawHeaders): string[] {
+  return fields.filter((_, at) => at % 2 === 0);
 }
 
 /** The site and the parameters of the operation of a granted request, decoded, by name. */

@@ -98,7 +98,7 @@ export function splitAuthority(authority: string): { host: string; port: string 
  * received, including the Authorization that the gateway added (RFC 9110 §9.3.8).
  * @throws GatewayError `method-unsupported`
  */
-export function checkMethod({ method, headers }: RequestHead): void {
+export function checkMethod({ method, headers }: Pick<RequestHead, 'method' | 'headers'>): void {
   if (method === 'TRACE') {
     throw new GatewayError('method-unsupported', 'TRACE is not supported: it would show the credential.');
   }
@@ -117,7 +117,7 @@ export function checkMethod({ method, headers }: RequestHead): void {
  * it. Upgrade counts only if Connection names it, and not with HTTP/1.0.
  * @throws GatewayError `upgrade-unsupported`
  */
-export function checkUpgrade({ httpVersion, headers }: RequestHead): void {
+export function checkUpgrade({ httpVersion, headers }: Pick<RequestHead, 'httpVersion' | 'headers'>): void {
   const upgrade = joinedValue(headers, 'upgrade');
   if (upgrade === undefined || httpVersion !== '1.1') return;
   if (!lists(upgrade, 'websocket') || !lists(joinedValue(headers, 'connection') ?? '', 'upgrade')) return;
@@ -171,13 +171,14 @@ const ORIGIN = /^(https?):\/\/([^/?#@\s]+)$/i;
  * without a credential in the request, because such a page may run at a known address, too. Pages on other ports of a
  * host are of the same site (Fetch Metadata), so that only `same-origin` and `none`, which is the user, may change
  * something. Browsers omit Sec-Fetch-Site over plain HTTP to another machine; Origin is there with every unsafe method.
+ * @param from undefined: schemes are not compared
  * @throws GatewayError `cross-site`
  */
 export function checkSite(
   { method, headers }: Pick<RequestHead, 'method' | 'headers'>,
   target: Target,
-  from: Origin,
-  identification: Pick<Identification, 'isShared'>,
+  from?: Origin,
+  identification?: Pick<Identification, 'isShared'>,
 ): void {
   const site = joinedValue(headers, 'sec-fetch-site');
   const origin = joinedValue(headers, 'origin');
@@ -203,11 +204,11 @@ function isOwnOrigin(origin: string, authority: string, scheme: string | undefin
 /** The scheme that the client called the gateway by; undefined if a proxy may have changed it. */
 function schemeOf(
   { absolute }: Target,
-  { socket, address }: Origin,
-  identification: Pick<Identification, 'isShared'>,
+  from?: Origin,
+  identification?: Pick<Identification, 'isShared'>,
 ): string | undefined {
-  if (absolute || identification.isShared(address)) return undefined;
-  return socket instanceof TLSSocket ? 'https' : 'http';
+  if (absolute || from === undefined || identification?.isShared(from.address) === true) return undefined;
+  return from.socket instanceof TLSSocket ? 'https' : 'http';
 }
 
 function portOf(authority: string, scheme: string): string {

@@ -111,7 +111,9 @@ export class TokenIssuer {
   /** Starts a refresh long before jose stops using the keys, so that the issuer may be down in between. */
   readonly #keyOf: JWTVerifyGetKey = (header, input) => {
     const { uat } = this.#cache;
-    if (uat !== undefined && Date.now() - uat > REFRESH_MS) void this.prefetch();
+    const age = uat === undefined ? 0 : Date.now() - uat;
+    // Below 0 the clock has gone back: jose would not fetch until it is there again.
+    if (age > REFRESH_MS || age < 0) void this.prefetch();
     return this.#keys(header, input);
   };
 
@@ -120,7 +122,8 @@ export class TokenIssuer {
    * after a failure, because the pause of jose counts from the last success only.
    */
   async #fetch(url: string, headers: Headers, signal: AbortSignal): Promise<Response> {
-    if (Date.now() - this.#failedAt < FAILURE_PAUSE_MS) throw unavailable(undefined);
+    const pausedMs = Date.now() - this.#failedAt;
+    if (pausedMs >= 0 && pausedMs < FAILURE_PAUSE_MS) throw unavailable(undefined);
     try {
       const { statusCode, body } = await request(url, { headers, signal, dispatcher });
       if (statusCode !== 200) {

@@ -78,7 +78,7 @@ export class MemoryLimitStore implements LimitStore {
 
     const day = dayOf(this.#clocks.epoch());
     const known = report.day === day ? report.used : 0;
-    const used = Math.max(known, held?.day === day ? held.used : 0) + spent;
+    const used = Math.max(known, held?.day === day ? held.used : 0) + Math.min(spent, report.ofDay);
 
     const demand = demandAt(own, now) + wanted;
     if (lifetimeMs > 0) members.set(this, { endsAt: now + lifetimeMs, seenAt: now, demand, inFlight, total });
@@ -89,6 +89,7 @@ export class MemoryLimitStore implements LimitStore {
     return Promise.resolve({
       tokens,
       used,
+      day,
       othersInFlight: sum(others.map((member) => member.inFlight)),
       members: others.length + 1,
       share: Math.max((demand + 1) / (demands + demand + 1), NEWCOMER_PART / (others.length + 1)),

@@ -201,6 +201,7 @@ export class LocalLimit {
     const missing = this.#alone && this.#bucket ? Math.ceil(this.#bucket.missing) : pending;
     const wanted = this.#wanted;
     this.#wanted = 0;
+    const ofDay = this.#quota?.own ?? this.#total;
     return {
       total: this.#total,
       settled: this.#settled,
@@ -211,21 +212,22 @@ export class LocalLimit {
       perSecond: this.#settings.rate?.perSecond ?? 0,
       burst: this.#settings.rate?.burst ?? 0,
       tokens: this.#bucket === undefined ? 0 : this.#bucket.pool + pending,
-      used: this.#quota === undefined ? 0 : Math.max(0, this.#quota.used - pending),
-      day: this.#quota?.today ?? 0,
+      used: this.#quota === undefined ? 0 : Math.max(0, this.#quota.used - Math.min(pending, ofDay)),
+      day: this.#quota?.day ?? 0,
+      ofDay,
     };
   }
 
   /** Takes over the state of all processes, the reply to a report. */
   accept(state: LimitState, report: Report): void {
-    const { tokens, used, othersInFlight, members, share } = state;
+    const { tokens, used, day, othersInFlight, members, share } = state;
     this.#alone = false;
     this.#settled = report.total;
     this.#members = members;
     this.#share = share;
     const pending = this.#total - report.total;
     this.#bucket?.accept(tokens, share, pending, this.#clocks.now());
-    this.#quota?.accept(used, share, pending);
+    this.#quota?.accept(used, day, share, pending);
     this.#slots.accept(othersInFlight, share, report.inFlight);
   }
 

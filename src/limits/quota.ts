@@ -6,11 +6,16 @@ const DAY_MS = 86_400_000;
 export class Quota {
   #limit: number;
   #share: number;
+  /** By the clock of this process. */
   #today: number;
-  /** Requests of today in all processes, as far as known. */
+  /** Of `#used`: a store whose clock differs may have another day. */
+  #day: number;
+  /** Requests of `#day` in all processes, as far as known. */
   #used = 0;
-  /** Requests of today in this process. */
+  /** Requests of today in this process, by its clock. */
   #own = 0;
+  /** The day that `#today` was before, to which the clock may go back, and the requests of this process then. */
+  #before = { day: Number.NaN, own: 0 };
   /** Requests that this process may still admit. */
   #left: number;
 
@@ -19,6 +24,7 @@ export class Quota {
     this.#limit = limit;
     this.#share = share;
     this.#today = dayOf(epoch);
+    this.#day = this.#today;
     this.#left = partOf(limit, share);
   }
 
@@ -26,10 +32,14 @@ export class Quota {
   roll(epoch: number): void {
     const today = dayOf(epoch);
     if (today === this.#today) return;
+    const own = this.#before.day === today ? this.#before.own : 0;
+    this.#before = { day: this.#today, own: this.#own };
     this.#today = today;
-    this.#used = 0;
-    this.#own = 0;
-    this.#left = partOf(this.#limit, this.#share);
+    this.#own = own;
+    if (this.#day === today) return;
+    this.#day = today;
+    this.#used = own;
+    this.#left = partOf(this.#limit - own, this.#share);
   }
 
   get open(): boolean {
@@ -43,12 +53,18 @@ export class Quota {
     this.#left -= 1;
   }
 
-  get today(): number {
-    return this.#today;
+  /** Of `used`. */
+  get day(): number {
+    return this.#day;
   }
 
   get used(): number {
     return this.#used;
+  }
+
+  /** Requests of today in this process. */
+  get own(): number {
+    return this.#own;
   }
 
   /** Requests left today in all processes. */
@@ -70,15 +86,18 @@ export class Quota {
     return Math.ceil((DAY_MS - (epoch % DAY_MS)) / 1000);
   }
 
-  /** Takes over the usage of all processes, which does not include `pending` requests. */
-  accept(used: number, share: number, pending: number): void {
+  /** Takes over the usage of all processes on a day, which does not include `pending` requests. */
+  accept(used: number, day: number, share: number, pending: number): void {
     this.#share = share;
+    this.#day = day;
     this.#used = used + pending;
     this.#left = partOf(this.#limit - used, share) - pending;
   }
 
   goAlone(share: number): void {
     this.#share = share;
+    if (this.#day !== this.#today) this.#used = this.#own;
+    this.#day = this.#today;
     this.#left = partOf(this.#limit - this.#used, share);
   }
 

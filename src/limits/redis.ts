@@ -21,7 +21,7 @@ const LARGEST = 1e15;
 
 /**
  * Settles one limit: (limit; process, and the fields of a `Report` in their order) → tokens, used, others in
- * flight, members, share, values discarded. One hash holds the bucket, the day, and a line for each process: until when
+ * flight, members, share, day, values discarded. One hash holds the bucket, the day, and a line for each process: until when
  * it counts, when it reported, its demand, its requests under way, and its total then, so that a report that comes
  * twice is charged once. What the hash does not hold is as the report says.
  *
@@ -35,6 +35,7 @@ local arg = {}
 for at = 2, #ARGV do arg[at] = tonumber(ARGV[at]) end
 local total, settled, forgiven, wanted = arg[2], arg[3], arg[4], arg[5]
 local lifetime, rate, burst, known, used, day = arg[7], arg[8], arg[9], arg[10], arg[11], arg[12]
+local ofDay = arg[13]
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -97,7 +98,7 @@ local tokens = math.min(burst, (pool.tokens or known) + math.max(0, now - (pool.
 tokens = math.max(-burst * members, tokens - math.max(0, spent - forgiven))
 if day ~= today then used = 0 end
 if pool.day == today then used = math.max(used, 0, pool.used or 0) end
-used = used + spent
+used = used + math.min(spent, ofDay)
 
 if rate > 0 then
   redis.call('HSET', KEYS[1], 'tokens', string.format('%.6f', tokens), 'at', string.format('%.0f', now))
@@ -114,7 +115,7 @@ end
 local full = rate > 0 and math.ceil(burst / rate) * 1000 or 0
 redis.call('PEXPIRE', KEYS[1], string.format('%.0f', 86400000 + full))
 local share = math.max((mine + 1) / (demands + mine + 1), ${NEWCOMER_PART} / members)
-return { string.format('%.6f', tokens), used, others, members, string.format('%.6f', share), discarded }`,
+return { string.format('%.6f', tokens), used, others, members, string.format('%.6f', share), today, discarded }`,
 } as const;
 
 type Script<Context extends ClientContext> = (...args: (string | number)[]) => Result<unknown, Context>;
@@ -125,8 +126,8 @@ declare module 'ioredis' {
   }
 }
 
-/** tokens, used, others in flight, members, share, values discarded; numbers with a fraction are texts */
-const answer = z.array(z.coerce.number()).length(6);
+/** tokens, used, others in flight, members, share, day, values discarded; numbers with a fraction are texts */
+const answer = z.array(z.coerce.number()).length(7);
 
 /** The limits that processes share; Redis may be absent at the start and go away at any time. */
 export class RedisLimitStore implements LimitStore {
@@ -159,11 +160,12 @@ export class RedisLimitStore implements LimitStore {
         report.tokens,
         report.used,
         report.day,
+        report.ofDay,
       ),
     );
-    const [tokens, used, othersInFlight, members, share = 0, discarded = 0] = answer.parse(reply);
+    const [tokens, used, othersInFlight, members, share = 0, day, discarded = 0] = answer.parse(reply);
     if (discarded > 0) this.#onRejected();
-    const state = { tokens, used, othersInFlight, members, share: Math.max(share, LEAST_SHARE) };
+    const state = { tokens, used, othersInFlight, members, share: Math.max(share, LEAST_SHARE), day };
     return limitStateForm.parse(state);
   }
 

@@ -49,8 +49,10 @@ export const reportForm = z.object({
   tokens: z.number(),
   /** Requests of `day`, for a store that lost its data. */
   used: count,
-  /** Days since 1970, UTC. */
+  /** Days since 1970, UTC; of `used`, by the clock that counted it. */
   day: count,
+  /** The part of `total` that is of today by the clock of the process: what is reported late is of a day before. */
+  ofDay: count,
 });
 export type Report = Readonly<z.output<typeof reportForm>>;
 
@@ -58,8 +60,10 @@ export type Report = Readonly<z.output<typeof reportForm>>;
 export const limitStateForm = z.object({
   /** Tokens in the bucket; negative when several processes took the last one. */
   tokens: z.number(),
-  /** Requests of this day, UTC. */
+  /** Requests of `day`. */
   used: count,
+  /** Days since 1970, UTC, by the clock of the store. */
+  day: count,
   /** Requests under way in the other processes. */
   othersInFlight: count,
   /** Processes, this one included. */

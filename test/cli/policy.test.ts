@@ -66,8 +66,31 @@ describe('policy explain', () => {
     expect([status, stdout]).toEqual([0, expect.stringMatching(/^drops {8}X-Tenant$/m)]);
     const body = await explain(...asked, '--header', ...fields, 'Content-Length: 5');
     expect([body.status, body.stdout]).toEqual([1, expect.stringContaining('400 bad-request')]);
+    const named = await explain(...asked, '--header', 'X-Tenant: b', 'X-Request-Id: X-Tenant');
+    expect(named.stdout).toMatch(/^drops {8}X-Tenant$/m);
     const wrong = await explain(...asked, '--header', 'X Tenant');
     expect([wrong.status, wrong.stderr]).toEqual([2, expect.stringContaining('X Tenant')]);
+  });
+
+  test.each([
+    ['TRACE', [], '405 method-unsupported'],
+    ['OPTIONS', ['Max-Forwards: 0'], '405 method-unsupported'],
+    ['GET', ['Connection: upgrade', 'Upgrade: websocket'], 'upgrade-unsupported'],
+  ])('refuses what no gateway sends on: %s %j', async (method, fields, refusal) => {
+    const asked = ['--client', 'reporting', method, `${AUTHORS}?ids=%27A-1%27&external_id=123`];
+    const { status, stdout } = await explain(...asked, ...fields.flatMap((field) => ['--header', field]));
+    expect([status, stdout]).toEqual([1, expect.stringContaining(refusal)]);
+  });
+
+  test('refuses requests of pages elsewhere for a client that needs no key', async () => {
+    const asked = ['GET', '/status?site_name=journal-b', '--host', 'submissions.gateway.internal'];
+    const elsewhere = ['--header', 'Origin: https://elsewhere.example'];
+    const known = await explain('--client', 'batch', ...asked, ...elsewhere);
+    expect([known.status, known.stdout]).toEqual([1, expect.stringContaining('403 cross-site')]);
+    const own = await explain('--client', 'batch', ...asked, '--header', 'Sec-Fetch-Site: same-origin');
+    expect(own.stdout).not.toContain('cross-site');
+    const keyed = await explain('--client', 'reporting', ...asked, ...elsewhere);
+    expect(keyed.stdout).not.toContain('cross-site');
   });
 
   test('speaks JSON', async () => {

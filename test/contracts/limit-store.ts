@@ -111,8 +111,22 @@ export function keepsTheLimitContract(where: string, openPlace: () => Promise<Li
       const known = { total: 20, settled: 20, tokens: 3, used: 20 };
       const { tokens, used } = await store.settle(name, report(known));
       expect([Math.round(tokens), used]).toEqual([3, 20]);
-      const yesterday = await store.settle(`${name} b`, report({ ...known, day: today() - 1 }));
-      expect(yesterday.used).toBe(0);
+      const other = `${name} b`;
+      await store.settle(other, report({ ...known, day: today() - 1 }));
+      expect((await store.settle(other, report({ total: 20, settled: 20 }))).used).toBe(0);
+    });
+
+    test('requests that are reported after their day do not count for the next one', async () => {
+      const store = openStore();
+      expect((await store.settle(name, report({ total: 30, ofDay: 10 }))).used).toBe(10);
+      expect((await store.settle(name, report({ total: 33, ofDay: 13 }))).used).toBe(13);
+    });
+
+    test('a process whose clock has another day has the count and the day of the store', async () => {
+      const [one, other] = [openStore(), openStore()];
+      await one.settle(name, report({ total: 90 }));
+      const ahead = report({ total: 3, used: 500, day: today() + 1 });
+      expect(await other.settle(name, ahead)).toMatchObject({ used: 93, day: today() });
     });
 
     /** Two processes with the same limits, which have heard of each other. */

@@ -2,7 +2,7 @@ import { expect, test } from '@jest/globals';
 import type { ProcessPort } from '../../src/base/message-calls.ts';
 import { ChannelLimitStore, primaryLimits } from '../../src/limits/channel.ts';
 import { closing } from '../support/closing.ts';
-import { limit, limitsOf, realClocks, unused } from '../support/limited.ts';
+import { limit, limitsOf, realClocks, today, unused } from '../support/limited.ts';
 import { portPair, startPrimary } from '../support/process-ports.ts';
 import { until } from '../support/until.ts';
 
@@ -68,7 +68,7 @@ test.each([
   closing.push(pair.close);
   pair.ports[0].onMessage((message) => {
     const { session, id } = (message as { message: { session: string; id: number } }).message;
-    const state = { tokens: 1, used: 0, othersInFlight: 0, members: 1, share: 1 };
+    const state = { tokens: 1, used: 0, day: today(), othersInFlight: 0, members: 1, share: 1 };
     const body = change && { ...state, ...change };
     pair.ports[0].post({ service: 'limits', side: 'server', message: { kind: 'result', session, id, body } });
   });

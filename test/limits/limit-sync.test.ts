@@ -7,6 +7,9 @@ import type { LimitState, LimitStore, Report } from '../../src/limits/store.ts';
 import { clocksAt, type LimitedScene, limit, limitsOf } from '../support/limited.ts';
 import { until } from '../support/until.ts';
 
+const DAY_MS = 86_400_000;
+const TODAY = Math.floor(clocksAt().epoch() / DAY_MS);
+
 const open: (LimitedScene & { readonly store: ReturnType<typeof heldStore> })[] = [];
 afterEach(async () => {
   for (const { limits, store } of open.splice(0)) {
@@ -38,7 +41,7 @@ function heldStore(): LimitStore & {
       return ended ? Promise.reject(new Error('gone')) : waiting.promise;
     },
     answer: (state) =>
-      next().resolve({ tokens: 0, used: 0, othersInFlight: 0, members: 1, share: 1, ...state }),
+      next().resolve({ tokens: 0, used: 0, day: TODAY, othersInFlight: 0, members: 1, share: 1, ...state }),
     fail: () => next().reject(new Error('gone')),
     end: () => {
       ended = true;
@@ -129,7 +132,7 @@ test('while a limit is not used, reports are rare, and hold until the next one',
   const store: LimitStore = {
     settle: async (_name, { lifetimeMs }) => {
       reports.push({ at: clocks.now() / 1000, lifetimeMs });
-      return { tokens: 0, used: 0, othersInFlight: 0, members: 1, share: 1 };
+      return { tokens: 0, used: 0, day: TODAY, othersInFlight: 0, members: 1, share: 1 };
     },
     close: async () => undefined,
   };
@@ -149,7 +152,7 @@ test('the more processes share a limit, the more rarely each reports', () => {
   const pauses = (settings: Parameters<typeof limit>[0], state: object): number[] => {
     const local = new LocalLimit('client', limit(settings), clocksAt());
     return [1, 8, 40, 1000].map((members) => {
-      const nothing = { tokens: 0, used: 0, othersInFlight: 0 };
+      const nothing = { tokens: 0, used: 0, day: TODAY, othersInFlight: 0 };
       local.accept({ ...nothing, ...state, members, share: 1 / members }, local.report(3_000));
       return local.pauseMs;
     });
@@ -175,6 +178,63 @@ test('a report that was put off comes at once when half of the limit is used', a
   expect(store.reports).toHaveLength(1);
   expect(passing(2)).toBe(2);
   expect(store.reports).toHaveLength(2);
+});
+
+test.each([
+  ['ahead of', 500],
+  ['behind', -500],
+])('a day begins anew for a process whose clock is %s that of the store', async (_, ms) => {
+  const midnight = Date.UTC(2026, 10, 21);
+  const ofStore = clocksAt(midnight - 10_000);
+  const store = new MemoryLimitStore(ofStore);
+  const settings = { a: limit({ daily: 100 }) };
+  const { limits, clocks, passing } = limitsOf(settings, {}, () => store, clocksAt(ofStore.epoch() + ms));
+  const pass = async (passed: number) => {
+    await limits.restore();
+    ofStore.pass(passed);
+    clocks.pass(passed);
+  };
+  expect(passing(90)).toBe(90);
+  await pass(10_000 - 200);
+  // One of them has the new day already.
+  expect(passing(1)).toBe(1);
+  await pass(400);
+  await pass(60_000);
+  expect(limits.useOf('a')?.daily?.used).toBeLessThanOrEqual(1);
+  expect(passing(200)).toBeGreaterThanOrEqual(99);
+  await limits.close();
+});
+
+test('what a process used while it heard nothing from the store does not count on later days', async () => {
+  const clocks = clocksAt();
+  const store = new MemoryLimitStore(clocks);
+  const settle = store.settle.bind(store);
+  const scene = limitsOf({ a: limit({ daily: 100 }) }, {}, () => store, clocks);
+  await scene.limits.restore();
+  store.settle = () => Promise.reject(new Error('gone'));
+  expect(scene.passing(90)).toBe(90);
+  await scene.limits.restore();
+  clocks.pass(DAY_MS);
+  expect(scene.passing(2)).toBe(2);
+  store.settle = settle;
+  await scene.limits.restore();
+  expect(scene.limits.useOf('a')?.daily?.used).toBe(2);
+  expect(scene.passing(200)).toBe(98);
+  await scene.limits.close();
+});
+
+test('a response that comes after the day of its report is not taken for the next day', async () => {
+  const { passing, clocks, limits, store } = setScene({ daily: 100 });
+  expect(passing(90)).toBe(90);
+  clocks.pass(DAY_MS);
+  expect(passing(1)).toBe(1);
+  store.answer({ used: 9 });
+  await setImmediate();
+  void limits.restore();
+  expect(store.reports.at(-1)).toMatchObject({ total: 91, ofDay: 1, day: TODAY });
+  store.fail();
+  await setImmediate();
+  expect(limits.useOf('a')?.daily?.used).toBe(1);
 });
 
 test('a process that leaves settles for the last time', async () => {
@@ -280,7 +340,10 @@ test.each([
 test('a process whose part is below zero admits nothing, and admits again when there is room', () => {
   const local = new LocalLimit('client', limit({ concurrent: 5 }), clocksAt());
   const accept = (othersInFlight: number): void =>
-    local.accept({ tokens: 0, used: 0, othersInFlight, members: 2, share: 0.5 }, local.report(3_000));
+    local.accept(
+      { tokens: 0, used: 0, day: TODAY, othersInFlight, members: 2, share: 0.5 },
+      local.report(3_000),
+    );
   accept(100);
   expect(local.shortage('a')).toMatchObject({ limit: 'concurrent' });
   expect(local.starved).toBe(false);

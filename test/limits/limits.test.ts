@@ -3,7 +3,7 @@ import fc from 'fast-check';
 import { GatewayError } from '../../src/base/errors.ts';
 import { Slots } from '../../src/limits/slots.ts';
 import type { LimitSettings } from '../../src/limits/store.ts';
-import { end, headersOf, limit, limitsOf } from '../support/limited.ts';
+import { clocksAt, end, headersOf, limit, limitsOf } from '../support/limited.ts';
 
 const DAY_MS = 86_400_000;
 const rate = (perSecond: number, burst: number) => limit({ rate: { perSecond, burst } });
@@ -100,6 +100,20 @@ test('a lower limit of concurrent requests holds at once, whatever part of the o
 });
 
 describe('a day', () => {
+  test('goes on when a clock that was ahead, or passed midnight, goes back', () => {
+    const ahead = { ms: 0 };
+    const still = clocksAt();
+    const clocks = { ...still, epoch: () => still.epoch() + ahead.ms };
+    const { passing } = limitsOf({ a: limit({ daily: 3 }) }, {}, undefined, clocks);
+    expect(passing(2)).toBe(2);
+    ahead.ms = DAY_MS;
+    expect(passing(4)).toBe(3);
+    ahead.ms = 0;
+    expect(passing(4)).toBe(1);
+    ahead.ms = DAY_MS;
+    expect(passing(4)).toBe(0);
+  });
+
   test('ends at midnight, UTC', () => {
     const { passing, ask, clocks } = limitsOf({ a: limit({ daily: 3 }) });
     expect(passing(5)).toBe(3);

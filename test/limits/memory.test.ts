@@ -34,7 +34,8 @@ const report = fc.record({
   burst: fc.constantFrom(20, 100),
   tokens: fc.integer({ min: -100, max: 100 }),
   used: count,
-  day: fc.constantFrom(unused().day, unused().day - 1),
+  day: fc.constantFrom(unused().day, unused().day - 1, unused().day + 1),
+  ofDay: count,
 });
 const history = fc.array(fc.tuple(fc.nat({ max: PROCESSES - 1 }), report), { minLength: 1, maxLength: 12 });
 

@@ -115,5 +115,7 @@ export function unused(): Report {
     tokens: 100,
     used: 0,
     day: today(),
+    // More than a test spends.
+    ofDay: 1_000,
   };
 }

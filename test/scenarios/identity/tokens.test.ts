@@ -248,6 +248,26 @@ describe('the keys of an issuer', () => {
     ]);
   });
 
+  test('are fetched again after a clock that was ahead has gone back', async () => {
+    now = 3_600_000;
+    expect(await statusOf(await issuer.token())).toBe(200);
+    await until(() => issuer.fetched === 2);
+    await issuer.rotate();
+    now = 0;
+    const token = await issuer.token();
+    await until(async () => (await statusOf(token)) === 200);
+  });
+
+  test('are fetched again after a fetch that failed by a clock that was ahead', async () => {
+    await issuer.rotate();
+    issuer.answer({ status: 503, body: 'gone' });
+    now = 3_600_000;
+    expect(await statusOf(await issuer.token())).toBe(503);
+    issuer.answer(undefined);
+    now = 11_000;
+    expect(await statusOf(await issuer.token())).toBe(200);
+  });
+
   test('are not read beyond a mebibyte', async () => {
     const old = await issuer.token();
     await issuer.rotate();
