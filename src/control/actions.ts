@@ -14,6 +14,7 @@ import type {
   PendingActionView,
 } from './action-view.ts';
 import { type Admission, type Caller, callerOf, Slots } from './admission.ts';
+import { clientGone } from './client-gone.ts';
 import { ControlError, handler, jsonBody, sendProblem } from './control-error.ts';
 import {
   type ActionOutcome,
@@ -255,12 +256,11 @@ async function perform(
   res: Response,
   viewOfOutcome: (outcome: Omit<ActionOutcome, 'afterwards'>) => object,
 ): Promise<void> {
-  const gone = new AbortController();
-  res.once('close', () => gone.abort());
-  const { afterwards, ...outcome } = await actions.perform(request, { ...sender, signal: gone.signal });
+  const signal = clientGone(res);
+  const { afterwards, ...outcome } = await actions.perform(request, { ...sender, signal });
   if (afterwards !== undefined) res.once('close', afterwards);
   // The client may have gone meanwhile.
-  if (gone.signal.aborted) afterwards?.();
+  if (signal.aborted) afterwards?.();
   else res.json(viewOfOutcome(outcome));
 }
 

@@ -27,6 +27,7 @@ import {
   readUsage,
 } from './audit-query.ts';
 import type { RequestRow, SearchView, UsageView } from './audit-view.ts';
+import { clientGone } from './client-gone.ts';
 import { ControlError, sendControlError, sendProblem } from './control-error.ts';
 import { operatorDetails } from './operators.ts';
 
@@ -232,9 +233,7 @@ export class AuditApi {
   /** A signal of the end of the connection or of the control plane. `idleMs`: time without a byte. */
   #untilGone(req: Request, res: Response, idleMs: number): AbortSignal {
     req.socket.setTimeout(idleMs);
-    const gone = new AbortController();
-    res.once('close', () => gone.abort());
-    return AbortSignal.any([gone.signal, this.#closing.signal]);
+    return AbortSignal.any([clientGone(res), this.#closing.signal]);
   }
 
   /** Records a search, unless the same person and address sent it, or another page of it, a short time ago. */

@@ -5,6 +5,7 @@ import { senderNetwork } from '../base/network.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import { FairQueue, type Queued } from '../transport/fair-queue.ts';
 import { isCrossSite, rolesOfToken } from './admission.ts';
+import { clientGone } from './client-gone.ts';
 import { ControlError, type ControlErrorCode, sendControlError } from './control-error.ts';
 import { CALLBACK, type OidcClient, SIGN_IN_MS, SignInError } from './oidc.ts';
 import { operatorDetails, RoleMissingError, type SignedIn } from './operators.ts';
@@ -145,9 +146,7 @@ async function withErrorPage(
 
 /** Aborted when the client leaves, or has waited long enough. */
 function endOfWait(res: Response): AbortSignal {
-  const left = new AbortController();
-  res.once('close', () => left.abort());
-  return AbortSignal.any([left.signal, AbortSignal.timeout(MAX_WAIT_MS)]);
+  return AbortSignal.any([clientGone(res), AbortSignal.timeout(MAX_WAIT_MS)]);
 }
 
 async function signOut(req: Request, res: Response, deps: LoginDeps): Promise<void> {

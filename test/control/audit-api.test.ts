@@ -55,7 +55,7 @@ interface Change {
   readonly bounds?: Partial<AuditBounds>;
   readonly traceUrl?: string;
   readonly recordedAs?: (criterion: string) => string;
-  readonly isWritable?: () => boolean;
+  readonly isWritable?: () => boolean | Promise<boolean>;
   readonly control?: ControlChange;
 }
 
@@ -414,6 +414,21 @@ describe('GET /api/audit/export', () => {
     await until(async () => recorded.length === 1);
     await until(async () => (await fetch(`${origin}/api/audit/export?replica=r3`)).status === 200);
     stalled.destroy();
+  });
+
+  test('leaves its place when the client leaves before the record is written', async () => {
+    const record = Promise.withResolvers<boolean>();
+    const answers = [record.promise];
+    const origin = await start({ isWritable: () => answers.shift() ?? true });
+    const { port } = new URL(origin);
+    const client = connect(Number(port), '127.0.0.1');
+    client.write('GET /api/audit/export?format=jsonl HTTP/1.1\r\nHost: localhost\r\n\r\n');
+    await until(async () => recorded.length === 1);
+    client.destroy();
+    // The gateway has seen that by then.
+    await fetch(`${origin}/livez`);
+    record.resolve(true);
+    await until(async () => (await fetch(`${origin}/api/audit/export?replica=r3`)).status === 200);
   });
 
   test('ends with the session that began it', async () => {
