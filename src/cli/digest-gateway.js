@@ -29,8 +29,9 @@ if (Number(process.versions.node.split('.')[0]) < OLDEST) {
   // A diagnostic report (--report-on-fatalerror and the like) would contain the environment with its
   // secrets.
   process.report.excludeEnv = true;
-  // A reader such as `| head` may close the pipe early, which is not an error.
-  process.stdout.on('error', (error) => process.exit(error.code === 'EPIPE' ? 0 : 1));
+  // A reader such as `| head` may close the pipe early. The status must not be 0 then: what the command found is not
+  // printed, and what it changes may be half done.
+  process.stdout.on('error', () => process.exit(1));
   enterFolderOfUser();
   import('./main.ts')
     .then(({ main }) => main(process.argv.slice(2), process))

@@ -40,12 +40,15 @@ deployments: { d: { baseUrl: "https://a.example", match: { pathPrefix: /a/ }, cr
     expect((await runProgram(check, { U: 'me' }, [], config)).stdout).toContain('credentials.a.password: ');
   });
 
-  test('ends with status 0 and silence when its reader closes the pipe', async () => {
-    // More than a pipe holds.
-    const child = spawn(process.execPath, [PROGRAM, 'config', 'schema'], { env: compileCache });
+  test.each([
+    ['has nothing to find', ['config', 'schema']],
+    // With status 0, a pipeline would go on with a configuration that is refused.
+    ['finds something wrong', ['check', '--config', 'config/example.yaml']],
+  ])('that %s ends with status 1 and silence when its reader closes the pipe', async (_case, args) => {
+    const child = spawn(process.execPath, [PROGRAM, ...args], { env: compileCache });
     child.stdout.destroy();
     const [stderr, [status]] = await Promise.all([text(child.stderr), once(child, 'close')]);
-    expect([status, stderr]).toEqual([0, '']);
+    expect([status, stderr]).toEqual([1, '']);
   });
 });
 
