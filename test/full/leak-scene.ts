@@ -40,8 +40,8 @@ export const COUNTS = [
 
 /** The gateway closes an idle connection 2 s before the upstream would. */
 const KEEP_ALIVE_MS = 5_000;
-/** What a busy machine may need. One timer for all deadlines of a deployment may last so long, too. */
-const TOTAL = '10s';
+/** One timer for all deadlines of a deployment may last so long: no longer than idle connections. */
+const TOTAL = '3s';
 const RESPONSE = '250ms';
 const POLL_MS = 200;
 const SETTLE_MS = 120_000;
