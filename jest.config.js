@@ -24,7 +24,7 @@ export default {
   testTimeout: 180_000,
   globalSetup: '<rootDir>/test/support/jest/global-setup.js',
   setupFilesAfterEnv: ['<rootDir>/test/support/jest/retries.js', '<rootDir>/test/support/jest/closing.js'],
-  // What Node.js itself has to do next, as for the channel to the worker's parent, must not be counted as timers of a test.
+  // What streams of Node.js have to do next, such as those of tests before, must not be counted as timers of a test.
   fakeTimers: { doNotFake: ['nextTick'] },
   setupFiles: ['<rootDir>/test/support/jest/umask.js'],
   transform: {},

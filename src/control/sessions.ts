@@ -155,7 +155,7 @@ export class Cookies {
    * a cookie to every port of a host.
    */
   #name(req: Request, kind: CookieKind): string {
-    const name = `${COOKIES[kind].name}-${req.socket.localPort}`;
+    const name = `${COOKIES[kind].name}-${req.socket.localPort ?? 'socket'}`;
     return this.#isSecure ? `__Host-${name}` : name;
   }
 

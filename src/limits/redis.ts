@@ -21,9 +21,9 @@ const LARGEST = 1e15;
 
 /**
  * Settles one limit: (limit; process, and the fields of a `Report` in their order) → tokens, used, others in
- * flight, members, share, day, values discarded. One hash holds the bucket, the day, and a line for each process: until when
- * it counts, when it reported, its demand, its requests under way, and its total then, so that a report that comes
- * twice is charged once. What the hash does not hold is as the report says.
+ * flight, members, share, day, values discarded. One hash holds the bucket, the day, and a line for each process:
+ * until when it counts, when it reported, its demand, its requests under way, and its total then, so that a report
+ * that comes twice is charged once. What the hash does not hold is as the report says.
  *
  * Others may write to the same Redis: a value that is not a number, or that no process would write, is discarded.
  */

@@ -10,16 +10,19 @@ import type { Versions } from './versions.ts';
 
 /** Clients whose last path is remembered while none is known that asks for authentication. */
 const MAX_SERVED = 4;
-/** From this time of a response, in milliseconds, a target is asked only if no other one is known: requests wait for it. */
+/** A response that takes so long, in milliseconds, is slow: requests wait for what the gateway asks. */
 const SLOW_MS = 1_000;
 
 /** Requests of the gateway's own about the versions of one credential: where they go, and for how long. */
 export class Questions {
   readonly #circuit: CredentialCircuit;
   readonly #versions: Versions;
-  /** Target of the last GET of a client that was asked for authentication and succeeded; undefined: none was. */
+  /**
+   * Target of the last GET of a client that was asked for authentication and succeeded, a slow one only while no other one
+   * is known; undefined: there was none.
+   */
   lastTarget: string | undefined;
-  /** True if the upstream took `SLOW_MS` for it. */
+  /** True if the response to it was slow. */
   #isSlow = false;
   /** While there is none: paths that served clients, with a nonce that was known. By client, the last one. */
   readonly #served = new Map<string, string>();

@@ -32,7 +32,7 @@ import { repository } from '../support/repository.ts';
 import { until } from '../support/until.ts';
 
 const LONG_MS = 60_000;
-/** What docs/operate/redis.md gives a user, beside that in a Cluster, and at the Sentinels. */
+/** The rights of a user that docs/operate/redis.md lists: everywhere, in a Cluster besides, and at the Sentinels. */
 const [RIGHTS = '', RIGHTS_IN_CLUSTER = '', RIGHTS_AT_SENTINELS = ''] = Array.from(
   (await readFile(join(repository, 'docs/operate/redis.md'), 'utf8'))
     .replaceAll(/\s+/g, ' ')
