@@ -39,9 +39,9 @@ export const COUNTS = [
 ] as const satisfies (keyof Held)[];
 
 /** The gateway closes an idle connection 2 s before the upstream would. */
-const KEEP_ALIVE_MS = 5_000;
+const KEEP_ALIVE_MS = 12_000;
 /** One timer for all deadlines of a deployment may last so long: no longer than idle connections. */
-const TOTAL = '3s';
+const TOTAL = '10s';
 const RESPONSE = '250ms';
 const POLL_MS = 200;
 const SETTLE_MS = 120_000;
