@@ -146,6 +146,19 @@ describe('a segment', () => {
     expect(await verified()).toMatchObject({ alterations: [], records: 3, segments: 3 });
   });
 
+  test('ends at its age although the clock was set back', async () => {
+    const { addAwaited, closed } = await openJournal({ segment: { size: 1e9, age: 60_000 } });
+    await addAwaited('a');
+    jest.setSystemTime(Date.now() - 86_400_000);
+    jest.advanceTimersByTime(60_000 - TICK_MS);
+    await turns();
+    expect(closed()).toBe(0);
+    await until(() => {
+      jest.advanceTimersByTime(TICK_MS);
+      return closed() === 1;
+    });
+  });
+
   test('does not end while it has no record, however old it is', async () => {
     const { addAwaited, closed, verified } = await openJournal({ segment: { size: 1e9, age: 1_000 } });
     for (let round = 0; round < 3; round += 1) {

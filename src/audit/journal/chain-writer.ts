@@ -55,7 +55,9 @@ export class ChainWriter {
   #detached: SegmentFile | undefined;
   /** The segment that was begun last: its size without any record, and the `hmac` of the seal before it. */
   #begun: { readonly file: SegmentFile; readonly size: number; readonly previous: string } | undefined;
+  /** When the segment was begun, in Unix milliseconds, and on the clock of `performance.now()`. */
   #opened = Date.now();
+  #begunAt = performance.now();
   /** Number of the first record of the segment. */
   #first = 1;
   #previous: string;
@@ -99,7 +101,9 @@ export class ChainWriter {
 
   /** Size of the segment in bytes, its age in milliseconds, and the number of its first record. */
   get extent(): { readonly size: number; readonly age: number; readonly first: number } {
-    return { size: this.#file?.size ?? 0, age: Date.now() - this.#opened, first: this.#first };
+    // A clock that was set back must not keep the segment open.
+    const age = Math.max(Date.now() - this.#opened, performance.now() - this.#begunAt);
+    return { size: this.#file?.size ?? 0, age, first: this.#first };
   }
 
   /** The last signed head; undefined: heads are not signed. */
@@ -307,6 +311,7 @@ export class ChainWriter {
       throw error;
     }
     this.#opened = Date.now();
+    this.#begunAt = performance.now();
     this.#first = first;
     this.#tree = signed;
     this.#begun = { file, size: file.size, previous };
