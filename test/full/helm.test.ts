@@ -174,8 +174,8 @@ describe.each([...rendered])('with the values: %s', (_, objects) => {
 
   test('a drain has the time that it may take, and nothing is left to root', () => {
     const drainSeconds = (config.drain.delay + config.drain.timeout) / 1000;
-    expect(pod.terminationGracePeriodSeconds).toBeGreaterThanOrEqual(drainSeconds + 10);
-    expect(pod.terminationGracePeriodSeconds).toBeLessThanOrEqual(drainSeconds + 12);
+    expect(pod.terminationGracePeriodSeconds).toBeGreaterThanOrEqual(drainSeconds + 30);
+    expect(pod.terminationGracePeriodSeconds).toBeLessThanOrEqual(drainSeconds + 32);
     expect(pod.automountServiceAccountToken).toBe(false);
     expect(pod.securityContext).toEqual({
       runAsNonRoot: true,
