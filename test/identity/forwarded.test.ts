@@ -50,6 +50,9 @@ describe('Forwarded', () => {
     ['two trusted proxies', ['for=192.0.2.1, for=10.0.0.2;by=10.0.0.1'], '192.0.2.1'],
     ['several lines', ['for=192.0.2.99', 'for=192.0.2.1', 'for=10.0.0.1'], '192.0.2.1'],
     ['a comma and a semicolon in quotes', ['for=192.0.2.99;host="a, for=1;x", for=192.0.2.1'], '192.0.2.1'],
+    ['a semicolon at the end', ['for=192.0.2.99, for=192.0.2.1;proto=https;'], '192.0.2.1'],
+    ['the same, on a line of its own', ['for=192.0.2.99', 'for=192.0.2.1;'], '192.0.2.1'],
+    ['an element without for, with a semicolon at its end', ['for=192.0.2.1, by=10.0.0.2;'], undefined],
     ['an unknown client', ['for=unknown'], undefined],
     ['an obfuscated client', ['for=_hidden, for=10.0.0.2'], undefined],
     ['an obfuscated proxy', ['for=192.0.2.1, for=_proxy'], undefined],
@@ -73,9 +76,9 @@ const junk = fc.oneof(
 test.each(['X-Forwarded-For', 'Forwarded'] as const)(
   'whatever a client puts into %s, on lines of its own or left of the proxy’s word, it is not taken for somebody else',
   (header) => {
-    const real = header === 'Forwarded' ? 'for="192.0.2.1"' : '192.0.2.1';
+    const words = header === 'Forwarded' ? ['for="192.0.2.1"', 'for=192.0.2.1;proto=http;'] : ['192.0.2.1'];
     fc.assert(
-      fc.property(junk, junk, (line, start) => {
+      fc.property(junk, junk, fc.constantFrom(...words), (line, start, real) => {
         expect(clientOf(header, line, real)).toBe('192.0.2.1');
         expect([undefined, '192.0.2.1']).toContain(clientOf(header, `${start}, ${real}`));
       }),
