@@ -6,6 +6,7 @@ import type { LimitState, LimitStore, Report } from '../../src/limits/store.ts';
 import { clocksAt, realClocks, unused } from '../support/limited.ts';
 import { type RedisServer, startRedis } from '../support/redis.ts';
 import { redisOptions, single } from '../support/redis-store.ts';
+import { until } from '../support/until.ts';
 
 let redis: RedisServer;
 const stores: LimitStore[] = [];
@@ -43,25 +44,37 @@ test('memory and Redis reply the same to any reports', async () => {
   let run = 0;
   await fc.assert(
     fc.asyncProperty(history, async (reports) => {
-      run += 1;
-      const memory = new MemoryLimitStore(realClocks);
-      const joined = stores.map(() => memory.join());
-      for (const [process, said] of reports) {
-        const [one, other] = await Promise.all([
-          joined[process]?.settle('x', said),
-          stores[process]?.settle(`run ${run}`, said),
-        ]);
-        expect(rounded(one)).toEqual(rounded(other));
-        // The parts change with time; a call takes little of it.
-        expect(Math.abs((one?.share ?? 0) - (other?.share ?? 1))).toBeLessThan(0.1);
-      }
+      // Redis can be late on a busy machine. Nobody knows then whether it counted the report.
+      await until(async () => {
+        run += 1;
+        return comparedReplies(reports, `run ${run}`);
+      });
     }),
     { numRuns: 100 },
   );
 });
 
-function rounded(state: LimitState | undefined) {
-  if (state === undefined) throw new Error('no reply');
+/** Compares the replies of both stores; false: one of Redis did not come. */
+async function comparedReplies(
+  reports: readonly (readonly [number, Report])[],
+  name: string,
+): Promise<boolean> {
+  const memory = new MemoryLimitStore(realClocks);
+  const joined = stores.map(() => memory.join());
+  for (const [process, said] of reports) {
+    const [one, other] = await Promise.all([
+      joined[process]?.settle('x', said),
+      stores[process]?.settle(name, said).catch(() => undefined),
+    ]);
+    if (one === undefined || other === undefined) return false;
+    expect(rounded(one)).toEqual(rounded(other));
+    // The parts change with time; a call takes little of it.
+    expect(Math.abs(one.share - other.share)).toBeLessThan(0.1);
+  }
+  return true;
+}
+
+function rounded(state: LimitState) {
   const { share, tokens, ...counts } = state;
   return { ...counts, tokens: Math.round(tokens * 10) / 10 + 0 };
 }

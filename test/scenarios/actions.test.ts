@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
-import { readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { renameSync } from 'node:fs';
+import { readFile, rm, writeFile } from 'node:fs/promises';
 import { request } from 'node:http';
 import { dirname, join } from 'node:path';
 import { describe, expect, test } from '@jest/globals';
@@ -237,9 +238,10 @@ describe.each([1, 2])('with %d workers', (workers) => {
       { action: 'promote', ...versionOf(scene), version: '2' },
       OF_PROGRAM,
     );
-    // A file in the place of the folder: nothing can be opened there.
-    await rename(scene.log, `${scene.log}-away`);
-    await writeFile(scene.log, '');
+    // A file in the place of the folder: nothing can be opened there. At once, since the gateway makes the folder again.
+    await writeFile(`${scene.log}-file`, '');
+    renameSync(scene.log, `${scene.log}-away`);
+    renameSync(`${scene.log}-file`, scene.log);
     const told = (text: string): boolean =>
       // Actions are recorded by the primary, in a log of its own.
       scene.gateway.logged.some(({ msg, worker }) => msg === text && worker === undefined);
