@@ -18,6 +18,16 @@ const V8_FLAGS = [
 // If the flag is missing, this keeps the signal from opening a debugger.
 process.on('SIGUSR1', () => {});
 
+// The first process of a container ignores these signals unless it listens to them. A command that ends in order does so
+// itself.
+if (process.pid === 1) {
+  for (const signal of ['SIGTERM', 'SIGINT']) {
+    process.on(signal, (_name, number) => {
+      if (process.listenerCount(signal) === 1) process.exit(128 + number);
+    });
+  }
+}
+
 if (Number(process.versions.node.split('.')[0]) < OLDEST) {
   process.stderr.write(
     `digest-gateway needs Node.js ${OLDEST} or newer; this is v${process.versions.node}. ` +

@@ -127,6 +127,20 @@ describe('the image', () => {
     expect(await engine.podman('wait', 'demo')).toBe('0\n');
   });
 
+  test.each([
+    ['SIGINT', 130],
+    ['SIGTERM', 143],
+  ])('a command that waits ends at %s', async (signal, status) => {
+    const name = `waits-for-${signal}`;
+    await engine.start(name, '--network=none', '--interactive', 'digest-gateway', 'check', '--config=-');
+    await until(async () => {
+      // One that comes before the program runs is lost.
+      await engine.succeeds('kill', `--signal=${signal}`, name);
+      return (await engine.podman('inspect', '--format={{.State.Running}}', name)) === 'false\n';
+    });
+    expect(await engine.podman('wait', name)).toBe(`${status}\n`);
+  });
+
   test('serves with few privileges and 256 MiB, and drains at SIGTERM', async () => {
     await startGatewayContainer('gateway');
     const status = await execute('gateway', 'fs.readFileSync("/proc/1/status", "utf8")');
