@@ -37,7 +37,7 @@ async function serve(io: Io, { config, watch }: ServeOptions): Promise<void> {
   const setup = await source.readAtStart();
   // A start that failed ends the process, whatever it left open.
   const failed = (error: unknown): never => {
-    endWithin(io, setup.config.drain.timeout, 'SIGKILL');
+    endWithin(io, setup.config.drain.timeout);
     throw error;
   };
   const gateway = await gatewayProcess(io, setup, { source, watchFile: watch }).catch(failed);
@@ -65,33 +65,23 @@ async function serve(io: Io, { config, watch }: ServeOptions): Promise<void> {
   await (signal === 'SIGINT' ? app.close() : app.drain());
   await stopTracing();
   log.info('stopped');
-  endWithin(io, END_MS, 'SIGTERM', log);
+  endWithin(io, END_MS, log);
 }
 
-/** Resources that end with the process, or by themselves. A thread that a file keeps is none, and may have no name at all. */
-const ENDS = /^(?:TCP|TLS|UDP|PipeServer|Process|Timeout|GetAddrInfo)/;
-
 /**
- * Ends this process after a time, in milliseconds, if something that was left open keeps it: with its status, or with the
- * signal if a thread does not end. Service managers take SIGTERM for the end of a stop, and SIGKILL for a failure.
+ * Ends this process with its status after a time, in milliseconds, if something that was left open keeps it, such as a
+ * file on a mount that hangs.
  */
-export function endWithin(
-  { exit }: Pick<Io, 'exit'>,
-  ms: number,
-  signal: 'SIGTERM' | 'SIGKILL',
-  log?: Pick<Log, 'warn'>,
-): void {
+export function endWithin({ exit }: Pick<Io, 'exit'>, ms: number, log?: Pick<Log, 'warn'>): void {
   // The command runs within another program, as in a test.
   if (exit === undefined) return;
   setTimeout(() => {
-    const open = process.getActiveResourcesInfo();
-    // It waits for every thread, also for one that a disk or a pipe keeps for good.
-    if (open.some((name) => ENDS.test(name)) && !open.some((name) => name.startsWith('FSReq')))
-      process.exit();
-    log?.warn('a disk or a pipe does not respond; the process ends without waiting for it');
-    // With a listener, the signal would not end the process.
-    process.removeAllListeners(signal);
-    process.kill(process.pid, signal);
+    const open = [...new Set(process.getActiveResourcesInfo())];
+    log?.warn({ open }, 'the process ends without waiting for what it has left open');
+    // `exit` waits for every thread, also for one that a disk keeps for good; and the first process of a container cannot
+    // end itself by a signal.
+    const { execPath, exitCode = 0 } = process;
+    process.execve?.(execPath, [execPath, '--eval', `process.exit(${exitCode})`], {});
   }, ms).unref();
 }
 

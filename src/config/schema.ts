@@ -149,7 +149,7 @@ export const sectionsSchema = (folder: string) =>
     })
       .prefault({})
       .describe(
-        'How the process ends on SIGTERM. A second signal, or Ctrl-C, skips the delay. An orchestrator must wait for longer than delay and timeout together before it sends SIGKILL.',
+        'How the process ends on SIGTERM. A second signal, or Ctrl-C, skips the delay. An orchestrator must wait 30 s longer than delay and timeout together before it sends SIGKILL.',
       ),
     readiness: oneOf(['gateway', 'any-upstream', 'all-upstreams'])
       .default('gateway')
