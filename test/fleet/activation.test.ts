@@ -22,13 +22,13 @@ class TestWorker {
   fallSilent = (): void => this.#silence.resolve();
 }
 
-const setup: Promise<AppSetup> = setupFor({ d: { origin: 'https://u.example.org' } });
+const setup: AppSetup = await setupFor({ d: { origin: 'https://u.example.org' } });
 const stays = (): boolean => true;
 
 test('a worker that responds has a new configuration at once, beside one that does not', async () => {
   const [quick, hung] = [new TestWorker(), new TestWorker()];
   quick.prepared.resolve(['anonymous']);
-  const { changed, settled } = await activateIn([hung, quick], await setup, stays);
+  const { changed, settled } = await activateIn([hung, quick], setup, stays);
   hung.fallSilent();
   await settled;
   expect([changed, quick.did, hung.did]).toEqual([['anonymous'], ['commit'], []]);
@@ -37,7 +37,7 @@ test('a worker that responds has a new configuration at once, beside one that do
 test('one that was silent follows as soon as it has prepared it', async () => {
   const [quick, slow] = [new TestWorker(), new TestWorker()];
   quick.prepared.resolve([]);
-  const { settled } = await activateIn([quick, slow], await setup, stays);
+  const { settled } = await activateIn([quick, slow], setup, stays);
   slow.prepared.resolve([]);
   await settled;
   expect(slow.did).toEqual(['commit']);
@@ -47,7 +47,7 @@ test('the first that cannot use it decides for all, and nothing of it stays', as
   const [quick, slow] = [new TestWorker(), new TestWorker()];
   const error = new Error('cannot be built');
   quick.prepared.reject(error);
-  await expect(activateIn([slow, quick], await setup, stays)).rejects.toBe(error);
+  await expect(activateIn([slow, quick], setup, stays)).rejects.toBe(error);
   const abandoned = Promise.withResolvers<void>();
   slow.begin = abandoned.resolve;
   slow.prepared.resolve([]);
@@ -58,7 +58,7 @@ test('the first that cannot use it decides for all, and nothing of it stays', as
 test('one that cannot follow the others is replaced', async () => {
   const [quick, odd] = [new TestWorker(), new TestWorker()];
   quick.prepared.resolve([]);
-  const { settled } = await activateIn([quick, odd], await setup, stays);
+  const { settled } = await activateIn([quick, odd], setup, stays);
   const error = new Error('no memory');
   odd.prepared.reject(error);
   await expect(settled).rejects.toBe(error);
@@ -66,5 +66,5 @@ test('one that cannot follow the others is replaced', async () => {
 });
 
 test('without a worker nothing is activated', async () => {
-  await expect(activateIn([], await setup, stays)).rejects.toThrow('no worker is there');
+  await expect(activateIn([], setup, stays)).rejects.toThrow('no worker is there');
 });
