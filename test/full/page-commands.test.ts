@@ -90,7 +90,7 @@ const EXCEPTIONS: Record<string, Record<string, { readonly test: string } | { re
     'docker build --build-arg NODE_IMAGE=node:26.10.0-slim@sha256:… -t digest-gateway .': {
       test: 'test/full/image.test.ts',
     },
-    'docker run --read-only --cap-drop ALL --security-opt no-new-privileges --memory 512m --stop-timeout 45 -v ./gateway.yaml:/etc/digest-gateway/gateway.yaml:ro -v ./secrets:/run/secrets:ro -v state:/var/lib/digest-gateway -p 8080:8080 digest-gateway':
+    'docker run --read-only --cap-drop ALL --security-opt no-new-privileges --memory 512m --stop-timeout 65 -v ./gateway.yaml:/etc/digest-gateway/gateway.yaml:ro -v ./secrets:/run/secrets:ro -v state:/var/lib/digest-gateway -p 8080:8080 digest-gateway':
       { test: 'test/full/image.test.ts' },
   },
   'docs/operate/kubernetes.md': {
