@@ -1,6 +1,7 @@
 import { join } from 'node:path';
 import type { Command } from 'commander';
 import { collectAll } from '../base/buffer-gc.ts';
+import { ignoreSystemError } from '../base/expected-errors.ts';
 import type { Log } from '../base/log.ts';
 import { formatIssue } from '../config/issues.ts';
 import { SetupSource } from '../setup/setup.ts';
@@ -81,7 +82,13 @@ export function endWithin({ exit }: Pick<Io, 'exit'>, ms: number, log?: Pick<Log
     // `exit` waits for every thread, also for one that a disk keeps for good; and the first process of a container cannot
     // end itself by a signal.
     const { execPath, exitCode = 0 } = process;
-    process.execve?.(execPath, [execPath, '--eval', `process.exit(${exitCode})`], {});
+    try {
+      process.execve?.(execPath, [execPath, '--eval', `process.exit(${exitCode})`], {});
+    } catch (error) {
+      // An upgrade may have removed that Node.js.
+      ignoreSystemError(error);
+    }
+    process.kill(process.pid, 'SIGKILL');
   }, ms).unref();
 }
 

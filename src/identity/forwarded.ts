@@ -68,7 +68,6 @@ const PAIR = /[ \t]*([\w!#$%&'*+.^`|~-]+)=(?:([\w!#$%&'*+.^`|~-]+)|"((?:[^"\\]|\
 function forwardedNodes(line: string): string[] | undefined {
   const nodes: string[] = [];
   let node: string | undefined;
-  let isOpen = false;
   let read = 0;
   for (const [pair, name = '', token, quoted = '', end] of line.matchAll(PAIR)) {
     read += pair.length;
@@ -76,12 +75,11 @@ function forwardedNodes(line: string): string[] | undefined {
       if (node !== undefined) return undefined;
       node = token ?? quoted.replace(/\\(.)/g, '$1');
     }
-    isOpen = end === ';';
-    if (isOpen) continue;
+    if (end === ';') continue;
     nodes.push(node ?? '');
     node = undefined;
   }
   // RFC 7239 §4 allows a semicolon behind the last pair: without its element, one that the client sent would count.
-  if (isOpen) nodes.push(node ?? '');
+  if (line.endsWith(';')) nodes.push(node ?? '');
   return read === line.length ? nodes : undefined;
 }

@@ -46,6 +46,11 @@ test('one that has left something else open ends with its status', () => {
   expect(endOf('createServer().listen(0);')).toEqual([3, null, LEFT]);
 });
 
+test('one whose Node.js was removed meanwhile ends by a signal', () => {
+  const removed = "process.execPath = '/missing/node'; createServer().listen(0);";
+  expect(endOf(removed)).toEqual([null, 'SIGKILL', LEFT]);
+});
+
 test('one that has left nothing open does not wait', () => {
   expect(endOf('')).toEqual([3, null, '']);
 });

@@ -14,7 +14,7 @@ export const CALL_MS = 500;
 /** How soon state is shared again, in milliseconds. */
 const BACK_MS = 10_000;
 /** How long nonces live under load: long enough for a busy machine, short enough for several within a fault. */
-const LIFETIME_MS = 1_500;
+export const LIFETIME_MS = 1_500;
 /** From this age on a nonce is renewed. */
 const RENEWED_MS = 0.7 * LIFETIME_MS;
 
