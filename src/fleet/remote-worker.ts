@@ -182,7 +182,7 @@ export class RemoteWorker {
       problem = 'it took too long, and was killed';
       this.kill();
     }, limitMs);
-    // Two reports at a time could hold the same audit lines.
+    // A report that comes after the last one would bring back older counts.
     await inTime(this.#reporting, REPORT_MS);
     await this.calls
       .drain({ withDelay, auditFrom: this.#auditFrom, metrics: 'all', withState: true })
@@ -247,11 +247,14 @@ export class RemoteWorker {
   };
 
   #accept(report: WorkerReport): void {
-    this.#auditFrom = report.auditPosition ?? this.#auditFrom;
+    const { auditPosition = this.#auditFrom, lines } = report;
+    // While the worker drains, other reports have lines that its last one has, too.
+    const known = Math.max(0, this.#auditFrom - (auditPosition - lines.length));
+    this.#auditFrom = Math.max(this.#auditFrom, auditPosition);
     this.#auditHead = report.auditHead ?? this.#auditHead;
     this.#state = report.state ?? this.#state;
     // After the end, its counts are in the sums already.
-    if (!this.#hasEnded) this.#received.push(report);
+    if (!this.#hasEnded) this.#received.push({ ...report, lines: lines.slice(known) });
   }
 }
 

@@ -1,0 +1,72 @@
+import type { ChildProcess } from 'node:child_process';
+import type { Worker as ClusterWorker } from 'node:cluster';
+import { EventEmitter } from 'node:events';
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { expect, test } from '@jest/globals';
+import type { ReportOptions, WorkerReport } from '../../src/app/worker.ts';
+import { ipcPort, serveCalls } from '../../src/base/message-calls.ts';
+import type { AuditLine } from '../../src/control/view.ts';
+import { RemoteWorker } from '../../src/fleet/remote-worker.ts';
+
+/** One end of an IPC channel in this process. */
+class End extends EventEmitter {
+  readonly connected = true;
+  readonly pid = 1;
+  other: End | undefined;
+
+  send(message: unknown, _handle?: unknown, _options?: unknown, done?: () => void): boolean {
+    setImmediate(() => this.other?.emit('message', message));
+    done?.();
+    return true;
+  }
+}
+
+test('audit lines that another report has while the worker drains come once', async () => {
+  const [child, process] = [new End(), new End()];
+  child.other = process;
+  process.other = child;
+  const own = Object.assign(new EventEmitter(), { process: child as unknown as ChildProcess, kill() {} });
+  const remote = new RemoteWorker(own as unknown as ClusterWorker, 1);
+
+  const seqs: number[] = [];
+  const report = async ({ auditFrom }: ReportOptions): Promise<WorkerReport> => ({
+    state: undefined,
+    metrics: [],
+    // The first line is not kept any more.
+    lines:
+      auditFrom === undefined ? [] : seqs.map((seq) => ({ seq }) as AuditLine).slice(Math.max(1, auditFrom)),
+    refusals: [],
+    auditPosition: auditFrom === undefined ? undefined : seqs.length,
+    auditHead: undefined,
+  });
+  const drains = Promise.withResolvers<void>();
+  const ends = Promise.withResolvers<void>();
+  serveCalls(ipcPort(process as unknown as NodeJS.Process), 'worker', (name) => {
+    if (name === 'report') return report;
+    if (name !== 'drain') return undefined;
+    return async (options: ReportOptions) => {
+      drains.resolve();
+      await ends.promise;
+      return report(options);
+    };
+  });
+
+  const withLines = { metrics: [], withState: false, withLines: true };
+  const shown: number[] = [];
+  const show = (): void => {
+    for (const { lines } of remote.takeReports()) shown.push(...lines.map(({ seq }) => seq));
+  };
+  seqs.push(1, 2, 3);
+  await remote.update(withLines);
+  const drained = remote.drain(false, 60_000);
+  await drains.promise;
+  seqs.push(4, 5);
+  await remote.update(withLines);
+  seqs.push(6);
+  ends.resolve();
+  for (show(); shown.at(-1) !== 6; show()) await nextTurn();
+  own.emit('exit', 0, null);
+
+  expect(await drained).toBeUndefined();
+  expect(shown).toEqual([2, 3, 4, 5, 6]);
+});
