@@ -234,6 +234,17 @@ describe('usage', () => {
     expect([parts.rows.length, parts.other?.requests, parts.total.requests]).toEqual([2, 2, 5]);
   });
 
+  test('takes no memory for days that cannot be', async () => {
+    const times = [DAY, '9999-12-31T00:00:00.000Z', '1969-12-31T00:00:00.000Z'];
+    const directory = await logOf(recordsOf(times.map((time) => ({ time, end: { out: 1 }, whole: true }))));
+    const usage = await usageOf(directory, ['client']);
+    expect(usage.daily.map(({ day, requests }) => [day, requests])).toEqual([
+      ['1970-01-01', 2],
+      ['2026-03-01', 1],
+    ]);
+    expect(usage.total.days).toBe(2);
+  });
+
   test('leaves out records that no seal covers as they are, and says so', async () => {
     const requests = ['a', 'b', 'c'].map(
       (client): Logged => ({ facts: { client }, end: { out: 1 }, whole: true }),

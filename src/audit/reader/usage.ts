@@ -38,6 +38,11 @@ const MAX_GROUPS = 50_000;
 /** Where no operation says which parameters are lists of identifiers. */
 const DEFAULT_LISTS = ['ids'];
 const DAY_MS = 86_400_000;
+/**
+ * A day in 2243. Records of later ones count on the first day, in 1970: anybody may have written them where a key is not
+ * at hand, and each group has a bit for each day.
+ */
+const MAX_DAY = 100_000;
 
 /** Names of the parameters that are quoted lists, by operation, by deployment. */
 export type IdentifierLists = Readonly<Record<string, Readonly<Record<string, readonly string[]>>>>;
@@ -214,7 +219,8 @@ class UsageTable {
   add({ access, outcome }: FoundRequest): void {
     const { status } = outcome ?? access;
     const bytes = Object(outcome?.bytes) as Readonly<Record<string, unknown>>;
-    const day = Math.floor(Date.parse(access.time) / DAY_MS) || 0;
+    const written = Math.floor(Date.parse(access.time) / DAY_MS);
+    const day = written >= 0 && written < MAX_DAY ? written : 0;
     const ids = this.#identifiersOf(access);
     // Of a segment whose key is not at hand, anybody may have written the record.
     const request = {
