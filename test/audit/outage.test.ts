@@ -1,3 +1,4 @@
+import { renameSync } from 'node:fs';
 import { appendFile, readdir, rename, rm, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, test } from '@jest/globals';
@@ -14,8 +15,11 @@ const SECOND = join(REPLICA, '000000000002.jsonl');
  */
 async function withoutFolder(directory: string): Promise<() => Promise<void>> {
   const place = join(directory, REPLICA);
-  await rm(place, { recursive: true });
-  await writeFile(place, '');
+  const aside = await folder();
+  await writeFile(join(aside, 'file'), '');
+  // At once: the log would make its folder again in between.
+  renameSync(place, join(aside, REPLICA));
+  renameSync(join(aside, 'file'), place);
   return () => rm(place);
 }
 

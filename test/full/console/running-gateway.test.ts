@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto';
+import { renameSync } from 'node:fs';
 import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { beforeAll, expect, test } from '@jest/globals';
@@ -253,8 +254,9 @@ test('the audit log: each answer as it leaves, and that its chain holds; while i
     await log.getByText(/^[2-9] records since the start, 0 not written\.$/).waitFor();
     await log.getByRole('row', { name: /anonymous submissions GET \/api\/manuscripts.* 200$/ }).waitFor();
     // A file in the place of the folder keeps the log from beginning another one.
-    await rm(directory, { recursive: true });
-    await writeFile(directory, '');
+    await writeFile(`${directory}-file`, '');
+    renameSync(directory, `${directory}-away`);
+    renameSync(`${directory}-file`, directory);
     await until(async () => (await pair.get(authors)).status === 503);
     await problem(page, /^■ down The audit log cannot be written: /).waitFor();
     await rm(directory);
