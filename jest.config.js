@@ -21,7 +21,7 @@ export default {
   workerGracefulExitTimeout: 5_000,
   testSequencer: '<rootDir>/test/support/jest/sequencer.js',
   // Ends what hangs. A busy machine may need long for what is right.
-  testTimeout: 180_000,
+  testTimeout: 300_000,
   globalSetup: '<rootDir>/test/support/jest/global-setup.js',
   setupFilesAfterEnv: ['<rootDir>/test/support/jest/retries.js', '<rootDir>/test/support/jest/closing.js'],
   // What streams of Node.js have to do next, such as those of tests before, must not be counted as timers of a test.

@@ -19,7 +19,7 @@ let measured: ReturnType<typeof figuresIn>;
 beforeAll(async () => {
   const run = promisify(execFile)(process.execPath, ['lab/walk/main.ts'], { cwd: repository });
   measured = figuresIn((await run).stdout, LINE);
-}, 180_000);
+});
 
 test('each walk has its number of exchanges', () => {
   expect(measured.map(([title, figures]) => [title, figures.at(-1)])).toEqual([
