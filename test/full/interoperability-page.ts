@@ -7,7 +7,7 @@ export interface ServerRow {
   /** Requests at the upstream for the first client request. */
   readonly first: number;
   /** The same for 20 client requests, one after the other. */
-  readonly inTurn: number;
+  readonly inTurn: string;
   /** Eight client requests at once: how many were served; undefined: it depends on timing. */
   readonly atOnce: number | undefined;
   /** How many odd targets were served, and what the others got. */
