@@ -234,7 +234,7 @@ describe('usage', () => {
     expect([parts.rows.length, parts.other?.requests, parts.total.requests]).toEqual([2, 2, 5]);
   });
 
-  test('takes no memory for days that cannot be', async () => {
+  test('counts a day that no gateway can have as the first one', async () => {
     const times = [DAY, '9999-12-31T00:00:00.000Z', '1969-12-31T00:00:00.000Z'];
     const directory = await logOf(recordsOf(times.map((time) => ({ time, end: { out: 1 }, whole: true }))));
     const usage = await usageOf(directory, ['client']);

@@ -43,5 +43,5 @@ test('on arm64 the program answers a challenge over TLS, and its audit log is in
   expect(verified.stdout).toContain(': ok — 1 replica');
   await gateway.close();
   expect(await gateway.ended).toBe(0);
-  // What is emulated takes many times the CPU time.
+  // Emulation takes many times the CPU time.
 }, 600_000);

@@ -89,8 +89,8 @@ interface Load {
   readonly endedAt: number;
   /** Requests that all replicas together had left when the last one was refused. */
   readonly left: number;
-  /** Milliseconds within which half of the answers came. */
-  readonly medianMs: number;
+  /** Milliseconds within which 95 % of the answers came. */
+  readonly usualMs: number;
 }
 
 /**
@@ -130,7 +130,7 @@ async function saturate(
     seconds,
     endedAt: ended ?? 0,
     left,
-    medianMs: sorted[Math.floor(sorted.length / 2)] ?? 0,
+    usualMs: sorted[Math.floor(sorted.length * 0.95)] ?? 0,
   };
 }
 
@@ -368,8 +368,8 @@ describe('an outage of Redis', () => {
       await redis[fault]();
       const without = await saturate(replicas, 3_000);
       expectTheRateAlone(without, before);
-      // Whatever a busy machine adds to both.
-      expect(without.medianMs - before.medianMs).toBeLessThan(CALL_MS);
+      // A busy machine delays the answers of both loads.
+      expect(without.usualMs - before.usualMs).toBeLessThan(CALL_MS);
 
       await (fault === 'kill' ? redis.restart() : redis.goOn());
       const returning = saturate(replicas, 3_000);
