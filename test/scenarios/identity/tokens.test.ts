@@ -99,7 +99,8 @@ beforeEach(async () => {
       jwt: { issuers: [{ issuer: issuer.issuer, jwksUrl: issuer.jwksUrl }] },
     },
   });
-  await until(() => issuer.fetched === 1);
+  // A token is judged once the gateway has the keys, and not before: the tests then put the clock forward.
+  await refusalOf(await issuer.token({ sub: 'stranger' }));
 });
 afterEach(async () => {
   jest.restoreAllMocks();
@@ -251,7 +252,9 @@ describe('the keys of an issuer', () => {
   test('are fetched again after a clock that was ahead has gone back', async () => {
     now = 3_600_000;
     expect(await statusOf(await issuer.token())).toBe(200);
-    await until(() => issuer.fetched === 2);
+    // An unknown key is refused once the fetch that is under way has ended.
+    await refusalOf(await issuer.token({}, { kid: 'unknown' }));
+    expect(issuer.fetched).toBe(2);
     await issuer.rotate();
     now = 0;
     const token = await issuer.token();
