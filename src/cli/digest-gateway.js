@@ -8,7 +8,7 @@ const V8_FLAGS = [
   // Otherwise V8 drops code after some seconds without requests, and the next requests cost up to three times as much
   // while it compiles again.
   '--no-flush-bytecode',
-  // Otherwise the threads that compile do not give back 14 MiB of memory that they needed.
+  // Otherwise the threads that compile keep some 10 MiB that they need no longer.
   '--no-maglev-destroy-on-background',
   // In percent of the room between the heap and its limit. Left alone, V8 can take the room itself, as soon as that is as
   // small as the young generation, for a reason to mark the heap: it then does so 20 times a second, for good, and a

@@ -99,7 +99,7 @@ beforeEach(async () => {
       jwt: { issuers: [{ issuer: issuer.issuer, jwksUrl: issuer.jwksUrl }] },
     },
   });
-  // A token is judged once the gateway has the keys, and not before: the tests then put the clock forward.
+  // A token is judged once the gateway has the keys. Those that come after the clock was put forward are new.
   await refusalOf(await issuer.token({ sub: 'stranger' }));
 });
 afterEach(async () => {
