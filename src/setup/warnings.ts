@@ -3,6 +3,7 @@ import { stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { folderIssue } from '../audit/segments/replica-folder.ts';
 import { ignoreSystemError } from '../base/expected-errors.ts';
+import { isExposed } from '../base/network.ts';
 import { socketPath } from '../base/open-port.ts';
 import { endText } from '../base/units.ts';
 import { apiKeysOf } from '../config/api-keys.ts';
@@ -23,6 +24,7 @@ export function configWarnings(config: Config, now: number): Issue[] {
   return [
     ...plainListeners(config),
     ...inlineSecrets(config),
+    ...plainReceivers(config),
     ...singlePins(config),
     ...namesOfSeveralAuthorities(config),
     ...missingRevocationLists(config),
@@ -79,6 +81,17 @@ function plainListeners({ listen }: Config): Issue[] {
     const message =
       'is plain HTTP for other machines, beside a listener with TLS: others on the network can read keys and tokens of clients; give tls, or listen on 127.0.0.1';
     return [{ path: ['listen', index], message }];
+  });
+}
+
+/** Warns of a receiver of the audit log that gets header fields, such as a token, without TLS. */
+function plainReceivers({ audit }: Config): Issue[] {
+  return (audit?.sinks ?? []).flatMap(({ otlp }, index) => {
+    if (otlp === undefined || Object.keys(otlp.headers).length === 0 || !isExposed(new URL(otlp.endpoint)))
+      return [];
+    const message =
+      'is not encrypted: others on the network can read the header fields, and the audit log; write https://';
+    return [{ path: ['audit', 'sinks', index, 'otlp', 'endpoint'], message }];
   });
 }
 

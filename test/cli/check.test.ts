@@ -106,6 +106,28 @@ ${deployment()}`;
   ]);
 });
 
+test('a receiver of the audit log that gets header fields without TLS is ok with a warning', async () => {
+  const check = async (endpoint: string, headers: string) => {
+    const file = await configFile(`audit:
+  directory: audit
+  keyFile: none
+  sinks: [{ name: s, otlp: { endpoint: "${endpoint}", headers: ${headers} } }]
+credentials: { a: { username: { env: U }, password: { file: none } } }
+${deployment()}`);
+    const { status, stdout } = await gateway(['check', '--no-secrets', '--config', file]);
+    return [status, stdout.replaceAll(`${file}:`, '')];
+  };
+  const ok = ' ok — 1 deployment, 1 credential\n';
+  const token = '{ authorization: { env: TOKEN } }';
+  expect(await check('https://collector.internal:4318/v1/logs', token)).toEqual([0, ok]);
+  expect(await check('http://localhost:4318/v1/logs', token)).toEqual([0, ok]);
+  expect(await check('http://collector.internal:4318/v1/logs', '{}')).toEqual([0, ok]);
+  expect(await check('http://collector.internal:4318/v1/logs', token)).toEqual([
+    0,
+    `4:40 audit.sinks[0].otlp.endpoint: is not encrypted: others on the network can read the header fields, and the audit log; write https:// (warning)\n${ok}`,
+  ]);
+});
+
 test('a file of the second listener is named with its place', async () => {
   const file = await configFile(
     `listen:\n  - {}\n  - { port: 1, tls: { certFile: none, keyFile: none } }\ncredentials: { a: { username: { env: HOME }, password: { env: HOME } } }\n${deployment()}`,
