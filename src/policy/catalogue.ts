@@ -1,6 +1,6 @@
 import { type Parameter, type ParameterForm, parameterOf } from './parameter.ts';
 import { isPlainSegment } from './path.ts';
-import { foldPath } from './spelling.ts';
+import { foldPath, lenientReadings } from './spelling.ts';
 
 /** An operation in the configuration. */
 export interface OperationSettings {
@@ -79,9 +79,7 @@ export class Catalogue {
       const taken = templates.find((template) => fits(template, reading, isAnything));
       return taken !== undefined && taken.operation !== found;
     };
-    const folded = foldPath(path);
-    // Some frameworks treat the part after the last dot as the response format.
-    return [path.toLowerCase(), folded, folded.replace(/\.[^./]*$/, '')].some(isOthers);
+    return [path.toLowerCase(), ...lenientReadings(path)].some(isOthers);
   }
 }
 

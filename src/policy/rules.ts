@@ -5,7 +5,7 @@ import { formatInstant } from '../base/units.ts';
 import { Catalogue, type OperationSettings } from './catalogue.ts';
 import { allowedFields, noForms } from './fields.ts';
 import { PrefixMap, withoutPrefix } from './path.ts';
-import { foldPath, staysWithin } from './spelling.ts';
+import { foldPath, lenientReadings, staysWithin } from './spelling.ts';
 
 /** The names that a rule allows: all, or those of a set. */
 export type Names = '*' | ReadonlySet<string>;
@@ -200,8 +200,13 @@ function ownPath(
   if (shared.length === 0) return undefined;
   const own = folder(prefix);
   const top = prefix.replace(/\/$/, '');
-  return (path) =>
-    shared.every((each) => each.folders.longest(folder(path)) === own) && staysWithin(path, top);
+  return (path) => {
+    const folders = lenientReadings(path).map(asFolder);
+    return (
+      shared.every((each) => folders.every((reading) => each.folders.longest(reading) === own)) &&
+      staysWithin(path, top)
+    );
+  };
 }
 
 interface Siblings {
@@ -236,7 +241,10 @@ function prefixOf({ match, rewrite }: DeploymentSettings): string | undefined {
 }
 
 function folder(path: string): string {
-  const folded = foldPath(path);
+  return asFolder(foldPath(path));
+}
+
+function asFolder(folded: string): string {
   return folded === '/' ? folded : `${folded}/`;
 }
 

@@ -23,7 +23,11 @@ const HYPHEN = 0x2d;
  */
 const MARKS = /^[?!$\s]+/;
 const ENDS_PATH = /[?#&]/;
-const IGNORED_AT_END = '. +';
+/** Some servers remove white space and control characters around a name (Java's `trim`), and read `+` as a space. */
+const BLANK = /^[\p{White_Space}\p{Cc}+]$/u;
+
+/** What some frameworks treat as the response format. */
+const FORMAT = /\.[^./]*$/;
 
 /** Without one of these, a path has no `..` in any reading. */
 const MAY_LEAD_UP = /\.\.|[%\x80-\xff]/;
@@ -73,26 +77,51 @@ function isPlainName(name: string): boolean {
 export function foldPath(path: string): string {
   if (PLAIN_PATH.test(path)) return path;
   const [text = ''] = foldCase(decodeAll(path)).split('\0', 1);
+  return foldSegments(text);
+}
+
+function foldSegments(text: string): string {
   const kept: string[] = [];
-  for (const segment of text.replaceAll('\\', '/').split('/')) {
-    const [name = ''] = segment.split(';', 1);
-    const plain = windowsName(name);
-    if (name === '..') kept.pop();
-    else if (plain !== '') kept.push(plain);
+  for (const segment of segmentsOf(text)) {
+    const name = bareName(segment);
+    if (segment === '..') kept.pop();
+    else if (name !== '') kept.push(name);
   }
   return `/${kept.join('/')}`;
 }
 
+/** Splits a decoded path; parameters behind a `;` are dropped. */
+function segmentsOf(text: string): string[] {
+  return text
+    .replaceAll('\\', '/')
+    .split('/')
+    .map((segment) => segment.split(';', 1)[0] ?? '');
+}
+
 /**
- * Removes what Windows ignores at the end of a name: the stream of `name::$DATA`, dots and spaces. Regular expressions
- * would try each colon or dot as a start, and take quadratic time.
+ * Returns what lenient servers could read a path as, each as `foldPath` writes it: as it is, and without a format such
+ * as `.json` at its end.
  */
-function windowsName(name: string): string {
+export function lenientReadings(path: string): readonly string[] {
+  return withAndWithoutFormat(foldPath(path));
+}
+
+function withAndWithoutFormat(folded: string): readonly string[] {
+  const plain = folded.replace(FORMAT, '');
+  return plain === folded ? [folded] : [folded, foldPath(plain)];
+}
+
+/**
+ * Removes blanks around a name, and what Windows ignores at its end: the stream of `name::$DATA`, and dots. Regular
+ * expressions would try each colon or dot as a start, and take quadratic time.
+ */
+function bareName(name: string): string {
   const stream = name.indexOf(':$');
-  let end = stream === -1 ? name.length : stream;
+  let [start, end] = [0, stream === -1 ? name.length : stream];
   if (stream !== -1) while (name[end - 1] === ':') end -= 1;
-  while (end > 0 && IGNORED_AT_END.includes(name.charAt(end - 1))) end -= 1;
-  return name.slice(0, end);
+  while (end > 0 && (name[end - 1] === '.' || BLANK.test(name.charAt(end - 1)))) end -= 1;
+  while (start < end && BLANK.test(name.charAt(start))) start += 1;
+  return name.slice(start, end);
 }
 
 /**

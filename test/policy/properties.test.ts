@@ -178,6 +178,10 @@ describe('a target of 16 KiB is judged in no time', () => {
     '. +',
     ':$',
     '%3A',
+    '%0a',
+    'a/',
+    'a//',
+    '/;',
   ];
 
   test.each(parts)('%j', (part) => {
