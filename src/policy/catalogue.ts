@@ -1,6 +1,6 @@
 import { type Parameter, type ParameterForm, parameterOf } from './parameter.ts';
 import { isPlainSegment } from './path.ts';
-import { foldPath, lenientReadings } from './spelling.ts';
+import { foldPath, lenientReadings, withoutHost } from './spelling.ts';
 
 /** An operation in the configuration. */
 export interface OperationSettings {
@@ -79,7 +79,8 @@ export class Catalogue {
       const taken = templates.find((template) => fits(template, reading, isAnything));
       return taken !== undefined && taken.operation !== found;
     };
-    return [path.toLowerCase(), ...lenientReadings(path)].some(isOthers);
+    const plain = path.toLowerCase();
+    return [plain, withoutHost(plain), ...lenientReadings(path)].some(isOthers);
   }
 }
 

@@ -26,6 +26,12 @@ const ENDS_PATH = /[?#&]/;
 /** Some servers remove white space and control characters around a name (Java's `trim`), and read `+` as a space. */
 const BLANK = /^[\p{White_Space}\p{Cc}+]$/u;
 
+/** Without one of these, a path begins with two slashes in no reading. */
+const MAY_HAVE_HOST = /\/\/|[;\\%\x80-\xff]/;
+/** What URL parsers read as a host at the start of a path (RFC 3986 §4.2, and backslashes by the WHATWG). */
+const HOST = /^[/\\]{2,}[^/\\]*/;
+/** A host that all of them read alike. */
+const PLAIN_HOST = /^\/{2,}\w[\w.:-]*(?:\/|$)/;
 /** What some frameworks treat as the response format. */
 const FORMAT = /\.[^./]*$/;
 
@@ -99,16 +105,51 @@ function segmentsOf(text: string): string[] {
 }
 
 /**
- * Returns what lenient servers could read a path as, each as `foldPath` writes it: as it is, and without a format such
- * as `.json` at its end.
+ * Returns what lenient servers could read a path as, each as `foldPath` writes it: as it is, without a format such as
+ * `.json` at its end, and without what could be a host at its start.
  */
 export function lenientReadings(path: string): readonly string[] {
-  return withAndWithoutFormat(foldPath(path));
+  const readings = withAndWithoutFormat(foldPath(path));
+  if (!mayBeginWithHost(path)) return readings;
+  const rest = withoutHost(path);
+  if (PLAIN_HOST.test(path) && !mayBeginWithHost(rest)) {
+    return [...readings, ...withAndWithoutFormat(foldPath(rest))];
+  }
+  // It depends on the server where the host ends.
+  const whole = foldSegments(foldCase(decodeAll(path)).replaceAll('\0', '/'));
+  return [...readings, ...withAndWithoutFormat(whole).flatMap(tailsOf)];
+}
+
+/** Removes what a URL parser takes for a host at the start of a path: `//h/x` becomes `/x`. */
+export function withoutHost(path: string): string {
+  return path.replace(HOST, '') || '/';
+}
+
+/** True if the path begins with two slashes once a server has decoded it, or has removed parameters or dot segments. */
+function mayBeginWithHost(path: string): boolean {
+  if (!MAY_HAVE_HOST.test(path)) return false;
+  const [, ...segments] = segmentsOf(foldCase(decodeAll(path)).replaceAll('\0', '/'));
+  segments.pop();
+  let depth = 0;
+  for (const segment of segments) {
+    if (segment === '..') depth = Math.max(0, depth - 1);
+    else if (bareName(segment) !== '') depth += 1;
+    else if (depth === 0 && segment !== '.') return true;
+  }
+  return false;
 }
 
 function withAndWithoutFormat(folded: string): readonly string[] {
   const plain = folded.replace(FORMAT, '');
   return plain === folded ? [folded] : [folded, foldPath(plain)];
+}
+
+/** Returns the path from each of its slashes on but the first, and `/`. */
+function tailsOf(folded: string): string[] {
+  const tails = ['/'];
+  for (let slash = folded.indexOf('/', 1); slash !== -1; slash = folded.indexOf('/', slash + 1))
+    tails.push(folded.slice(slash));
+  return tails;
 }
 
 /**

@@ -192,6 +192,10 @@ describe('a target of 16 KiB is judged in no time', () => {
       granted('anonymous', deployment, `${AUTHORS}?site_name=journal-a&ids=${text}`);
       granted('limited', deployment, `/bare/?${text}&ids=${text}`);
     }
+    for (const deployment of ['rest', 'whole'] as const) {
+      granted('anonymous', deployment, `//${text}`);
+      granted('anonymous', deployment, `/%2f${text}`);
+    }
     expect(cpuMs()).toBeLessThan(500);
   });
 });

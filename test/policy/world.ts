@@ -69,6 +69,35 @@ const deployments = {
     match: { pathPrefix: '/v1/v2' },
     credential: 'key-2',
   },
+  /** Three that share an upstream, the first with every path that is none of the others, the last under another name. */
+  rest: {
+    ...bare,
+    baseUrl: ['https://rest.example.org'],
+    match: { pathPrefix: '/' },
+    operations: { list: { method: 'DELETE', path: '/list/{id}', parameters: {} } },
+    credential: 'key-5',
+  },
+  abstracts: {
+    ...bare,
+    baseUrl: ['https://rest.example.org'],
+    match: { pathPrefix: '/api/abstracts' },
+    credential: 'key-6',
+  },
+  renamed: {
+    ...bare,
+    baseUrl: ['https://rest.example.org'],
+    match: { pathPrefix: '/renamed' },
+    rewrite: { stripPrefix: '/renamed' },
+    credential: 'key-7',
+  },
+  /** All of an upstream, with a listed operation. */
+  whole: {
+    ...bare,
+    baseUrl: ['https://whole.example.org'],
+    match: { host: 'whole.internal' },
+    operations: { item: { method: 'GET', path: '/items/{id}', parameters: { ids: 'quoted-list' } } },
+    credential: 'key-8',
+  },
   /** The same with a host in place of a prefix. */
   hosted: {
     ...bare,
