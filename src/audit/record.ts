@@ -295,12 +295,19 @@ function indexOrEnd(text: string, mark: string, from: number): number {
   return index === -1 ? text.length : index;
 }
 
-/** Percent-decodes; returns the input if the bytes are not valid UTF-8. */
+/** Percent-encoded UTF-8 (RFC 3629 §4). */
+const ENCODED =
+  /(?:%[0-7][\da-f]|%(?:c[2-9a-f]|d[\da-f])%[89ab][\da-f]|%(?:e0%[ab]|e[1-9a-cef]%[89ab]|ed%[89])[\da-f]%[89ab][\da-f]|%(?:f0%[9ab]|f[1-3]%[89ab]|f4%8)[\da-f](?:%[89ab][\da-f]){2})+/gi;
+
+/**
+ * Percent-decodes. What is no UTF-8 stays as it was sent, and only that: an identifier beside it, which many servers
+ * read, would not be found otherwise.
+ */
 function decoded(text: string): string {
   if (!text.includes('%')) return text;
   try {
     return decodeURIComponent(text);
   } catch {
-    return text;
+    return text.replace(ENCODED, decodeURIComponent);
   }
 }

@@ -1,4 +1,5 @@
 import { describe, expect, test } from '@jest/globals';
+import fc from 'fast-check';
 import { recordedTarget } from '../../src/audit/record.ts';
 import { openTestAudit, recordAccess, recordsIn, useFolders } from '../support/audit-log.ts';
 
@@ -149,6 +150,13 @@ describe('records a target', () => {
     ['/a?&', ['/a', [['', null]], false]],
     ['/a?ids', ['/a', [['ids', '']], false]],
     ['/a?ids=%ff&%69ds=b=c', ['/a', [['ids', ['%ff', 'b=c']]], false]],
+    ['/a?ids=%27%44-1%27%2C%27%FF%27', ['/a', [['ids', "'D-1','%FF'"]], false]],
+    ['/a?ids=%27%44-1%27,%&ids=%4&ids=%zz%41', ['/a', [['ids', ["'D-1',%", '%4', '%zzA']]], false]],
+    [
+      '/a?ids=%E2%27%C3%A9%27%ED%A0%80%C0%A7%F0%9F%98%80',
+      ['/a', [['ids', "%E2'é'%ED%A0%80%C0%A7😀"]], false],
+    ],
+    [`/a?ids=%27${'x'.repeat(507)}%27`, ['/a', [['ids', `'${'x'.repeat(507)}%2`]], true]],
     ['/%0a?x=secret&x=other', ['/%0a', [['x', null]], false]],
     [`/?${'%69%64'.repeat(12)}=A`, ['/', [['id'.repeat(12), 'A']], false]],
     [
@@ -163,6 +171,15 @@ describe('records a target', () => {
       ],
     ],
   ])('as it was sent: %s', (target, expected) => expect(shown(target)).toEqual(expected));
+
+  test('decoded, also beside a broken escape', () => {
+    fc.assert(
+      fc.property(fc.string({ unit: 'binary', maxLength: 40 }), (value) => {
+        const { parameters } = recordedTarget(`/?ids=${encodeURIComponent(value)}%`, byValue);
+        expect(parameters.get('ids')).toBe(`${value}%`);
+      }),
+    );
+  });
 
   test('with the last value, if a parameter comes more often than is recorded', () => {
     const { parameters, cut } = recordedTarget(`/?${'ids=A-1&'.repeat(40)}ids=A-2`, byValue);
