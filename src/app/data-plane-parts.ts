@@ -233,16 +233,20 @@ interface IdentityDeps {
   readonly metrics: Metrics;
 }
 
-/** Builds the identification of clients, and starts to fetch the keys of the token issuers. */
+/**
+ * Builds the identification of clients, and starts to fetch the keys of the token issuers. `running`: that of the active
+ * configuration, which may have keys already.
+ */
 export function* buildIdentification(
   { clients, jwt, anonymous, listen }: Config,
   { log, metrics }: IdentityDeps,
+  running?: Identification,
 ): Steps<Identification> {
   const tokens = new Tokens(jwt?.issuers ?? [], (issuer, reachable, reason) => {
     if (reachable) log.info({ issuer }, 'keys of a token issuer fetched again');
     else log.warn({ issuer, reason }, 'keys of a token issuer cannot be fetched; check jwksUrl');
   });
-  void tokens.prefetch();
+  void tokens.prefetch(running?.tokens);
   const { trustedProxies, forwardedHeader } = sharedSettings(listen);
   return yield* Identification.build(
     { clients, anonymous, trustedProxies, forwardedHeader },

@@ -155,7 +155,7 @@ export class DataPlane implements Workers, Worker {
    * @throws Error if a part cannot be built; parts that were built are closed
    */
   async prepare(given: AppSetup): Promise<Prepared> {
-    const { setup: inForce, deployments: running } = this.#active;
+    const { setup: inForce, deployments: running, identification: before } = this.#active;
     const known = running.flatMap(({ upstream }) => upstream.addresses.flatMap((each) => each.credentials));
     const credentials = keepInUse(inForce.credentials, given.credentials, versionsInUse(known));
     const setup = { ...given, credentials };
@@ -163,7 +163,7 @@ export class DataPlane implements Workers, Worker {
     try {
       await runInSlices(buildDeployments(setup, this.#upstreamDeps, running, deployments));
       await restoreAll(withOther(deployments, running));
-      const identification = await runInSlices(buildIdentification(setup.config, this.#deps));
+      const identification = await runInSlices(buildIdentification(setup.config, this.#deps, before));
       const gateway = gatewayOptions(setup, deployments, identification);
       const applyLimits = await runInSlices(this.#limits.prepare(limitsOptions(setup.config)));
       const changed = await runInSlices(changesOf(inForce, setup));

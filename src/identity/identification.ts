@@ -124,6 +124,10 @@ export class Identification {
     return built;
   }
 
+  get tokens(): Tokens {
+    return this.#deps.tokens;
+  }
+
   #add(client: Ranked): void {
     const { identify } = client.client;
     if (hasApiKey(identify)) this.#byKey.add(client);

@@ -45,6 +45,9 @@ export interface IssuerSettings {
   readonly jwksUrl: string;
 }
 
+/** Called when the keys of an issuer become unreachable or reachable again; once for each change. */
+export type OnReachable = (issuer: string, reachable: boolean, reason: string) => void;
+
 /** Result of verifying a token; `unavailable`: the keys cannot be fetched. */
 export type TokenVerdict =
   | { readonly payload: JWTPayload }
@@ -63,22 +66,18 @@ export function claimedIssuer(token: string): string | undefined {
 
 /** Verifies the tokens of one issuer with its published keys, which jose fetches and caches. */
 export class TokenIssuer {
-  readonly #issuer: string;
-  readonly #onReachable: (reachable: boolean, reason: string) => void;
+  readonly settings: IssuerSettings;
+  readonly #onReachable: OnReachable;
   readonly #keys: ReturnType<typeof createRemoteJWKSet>;
   /** Written by jose: the keys, and in `uat` the time of the fetch. Empty before the first one. */
   readonly #cache: Partial<ExportedJWKSCache> = {};
   #failedAt = Number.NEGATIVE_INFINITY;
   #reachable = true;
 
-  /** `onReachable` is called when the keys become unreachable or reachable again; once for each change. */
-  constructor(
-    { issuer, jwksUrl }: IssuerSettings,
-    onReachable: (reachable: boolean, reason: string) => void,
-  ) {
-    this.#issuer = issuer;
+  constructor(settings: IssuerSettings, onReachable: OnReachable) {
+    this.settings = settings;
     this.#onReachable = onReachable;
-    this.#keys = createRemoteJWKSet(new URL(jwksUrl), {
+    this.#keys = createRemoteJWKSet(new URL(settings.jwksUrl), {
       cacheMaxAge: MAX_AGE_MS,
       cooldownDuration: UNKNOWN_KEY_PAUSE_MS,
       timeoutDuration: FETCH_LIMIT_MS,
@@ -96,7 +95,7 @@ export class TokenIssuer {
   async verify(token: string): Promise<TokenVerdict> {
     try {
       const { payload } = await jwtVerify(token, this.#keyOf, {
-        issuer: this.#issuer,
+        issuer: this.settings.issuer,
         algorithms: ALGORITHMS,
         clockTolerance: CLOCK_TOLERANCE_S,
         requiredClaims: ['exp'],
@@ -145,7 +144,7 @@ export class TokenIssuer {
   #reportReachable(reachable: boolean, reason: string): void {
     if (reachable === this.#reachable) return;
     this.#reachable = reachable;
-    this.#onReachable(reachable, reason);
+    this.#onReachable(this.settings.issuer, reachable, reason);
   }
 }
 

@@ -1,4 +1,5 @@
-import type { IssuerSettings, TokenIssuer, TokenVerdict } from './token-issuer.ts';
+import { isDeepStrictEqual } from 'node:util';
+import type { IssuerSettings, OnReachable, TokenIssuer, TokenVerdict } from './token-issuer.ts';
 
 interface Loaded {
   readonly claimedIssuer: (token: string) => string | undefined;
@@ -8,25 +9,24 @@ interface Loaded {
 /** The configured token issuers. */
 export class Tokens {
   readonly #settings: readonly IssuerSettings[];
-  readonly #onReachable: (issuer: string, reachable: boolean, reason: string) => void;
+  readonly #onReachable: OnReachable;
   /** False if no issuer is configured, so that no token can be right. */
   readonly areAccepted: boolean;
   #loaded: Promise<Loaded> | undefined;
 
-  /** `onReachable` is called when the keys of an issuer become unreachable or reachable again. */
-  constructor(
-    issuers: readonly IssuerSettings[],
-    onReachable: (issuer: string, reachable: boolean, reason: string) => void,
-  ) {
+  constructor(issuers: readonly IssuerSettings[], onReachable: OnReachable) {
     this.#settings = issuers;
     this.areAccepted = issuers.length > 0;
     this.#onReachable = onReachable;
   }
 
-  /** Fetches all keys before the first token arrives. Never rejects. */
-  async prefetch(): Promise<void> {
+  /**
+   * Fetches all keys before the first token arrives. `running`: those of the active configuration, whose keys serve
+   * meanwhile where the settings of the issuer are the same. Never rejects.
+   */
+  async prefetch(running?: Tokens): Promise<void> {
     if (!this.areAccepted) return;
-    const { issuers } = await this.#load();
+    const { issuers } = await this.#load(running);
     await Promise.all(Array.from(issuers.values(), (issuer) => issuer.prefetch()));
   }
 
@@ -38,16 +38,21 @@ export class Tokens {
   }
 
   /** Loads the libraries with the first issuer or token: they take 15 MiB of memory. */
-  #load(): Promise<Loaded> {
-    this.#loaded ??= import('./token-issuer.ts').then(({ claimedIssuer, TokenIssuer }) => ({
-      claimedIssuer,
-      issuers: new Map(
-        this.#settings.map((settings) => {
-          const { issuer } = settings;
-          return [issuer, new TokenIssuer(settings, (...state) => this.#onReachable(issuer, ...state))];
-        }),
-      ),
-    }));
+  #load(running?: Tokens): Promise<Loaded> {
+    this.#loaded ??= this.#open(running);
     return this.#loaded;
+  }
+
+  async #open(running: Tokens | undefined): Promise<Loaded> {
+    const { claimedIssuer, TokenIssuer } = await import('./token-issuer.ts');
+    const known = running === undefined ? undefined : await running.#loaded;
+    const issuers = this.#settings.map((settings) => {
+      const before = known?.issuers.get(settings.issuer);
+      // Keys of a new one would have to be fetched, while the issuer may be down.
+      return before !== undefined && isDeepStrictEqual(before.settings, settings)
+        ? before
+        : new TokenIssuer(settings, this.#onReachable);
+    });
+    return { claimedIssuer, issuers: new Map(issuers.map((each) => [each.settings.issuer, each])) };
   }
 }

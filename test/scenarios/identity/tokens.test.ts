@@ -1,9 +1,10 @@
 import { once } from 'node:events';
-import { createServer } from 'node:http';
+import { createServer, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterEach, beforeEach, describe, expect, jest, test } from '@jest/globals';
 import { exportJWK, exportSPKI, generateKeyPair, type JWK, SignJWT, UnsecuredJWT } from 'jose';
 import { call, requestsOf } from '../../support/client-call.ts';
+import { setupFor } from '../../support/gateway.ts';
 import { openScene, type RunningScene } from '../../support/scene.ts';
 import { until } from '../../support/until.ts';
 
@@ -17,7 +18,7 @@ interface TestIssuer {
   token(claims?: Record<string, unknown>, header?: { kid?: string }): Promise<string>;
   /** Signs with another key from now on, and publishes that one only. */
   rotate(): Promise<void>;
-  /** Response to requests for its keys from now on; undefined: the keys. */
+  /** Response to requests for its keys from now on, and to those that hang; undefined: the keys. */
   answer(how: { status: number; body: string } | 'hang' | undefined): void;
   close(): Promise<void>;
 }
@@ -28,11 +29,18 @@ async function startTestIssuer(): Promise<TestIssuer> {
   let [key, fetched] = [await createKey(1), 0];
   let answer: { status: number; body: string } | 'hang' | undefined;
   let rotations = 1;
-  const server = createServer((_req, res) => {
-    fetched += 1;
-    if (answer === 'hang') return;
+  const hanging: ServerResponse[] = [];
+  const respond = (res: ServerResponse): void => {
+    if (answer === 'hang') {
+      hanging.push(res);
+      return;
+    }
     const { status, body } = answer ?? { status: 200, body: JSON.stringify({ keys: [key.jwk] }) };
     res.writeHead(status, { 'content-type': 'application/json' }).end(body);
+  };
+  const server = createServer((_req, res) => {
+    fetched += 1;
+    respond(res);
   });
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
@@ -54,6 +62,7 @@ async function startTestIssuer(): Promise<TestIssuer> {
     },
     answer: (how) => {
       answer = how;
+      for (const res of hanging.splice(0)) respond(res);
     },
     close: async () => {
       server.close();
@@ -77,6 +86,7 @@ async function createKey(number: number) {
 
 let issuer: TestIssuer;
 let pair: RunningScene;
+let clients: { id: string }[];
 /** Milliseconds by which `Date.now` is ahead, the clock of jose. */
 let now: number;
 
@@ -86,19 +96,13 @@ beforeEach(async () => {
   const { now: realNow } = Date;
   jest.spyOn(Date, 'now').mockImplementation(() => realNow() + now);
   const jwt = { issuer: issuer.issuer, audience: AUDIENCE };
-  const clients = [
+  clients = [
     { id: 'importer', identify: { jwt: { ...jwt, subject: 'importer' } } },
     { id: 'editors', identify: { jwt: { ...jwt, claims: { groups: 'editors', scope: 'read', level: 2 } } } },
     { id: 'near', identify: { jwt, addresses: ['127.0.8.0/24'] } },
     { id: 'batch', identify: { addresses: ['127.0.8.1'] } },
   ].map((client) => ({ ...client, allow: [{ deployment: 'submissions' }] }));
-  pair = await openScene({
-    top: {
-      anonymous: false,
-      clients,
-      jwt: { issuers: [{ issuer: issuer.issuer, jwksUrl: issuer.jwksUrl }] },
-    },
-  });
+  pair = await openScene({ top: settings() });
   // A token is judged once the gateway has the keys. Those that come after the clock was put forward are new.
   await refusalOf(await issuer.token({ sub: 'stranger' }));
 });
@@ -107,6 +111,17 @@ afterEach(async () => {
   await pair.close();
   await issuer.close();
 });
+
+/** The configuration but for the deployment. */
+function settings({ jwksUrl = issuer.jwksUrl } = {}) {
+  return { anonymous: false, clients, jwt: { issuers: [{ issuer: issuer.issuer, jwksUrl }] } };
+}
+
+async function reload(top: ReturnType<typeof settings>): Promise<void> {
+  const { origin } = pair.simulator.deployments.submissions;
+  const setup = await setupFor({ submissions: { origin, ca: pair.simulator.ca } }, top);
+  await pair.gateway.app.reload(() => Promise.resolve(setup));
+}
 
 const bearer = (token: string) => ({ headers: { Authorization: `Bearer ${token}` } });
 
@@ -247,6 +262,36 @@ describe('the keys of an issuer', () => {
       'keys of a token issuer cannot be fetched; check jwksUrl',
       'keys of a token issuer fetched again',
     ]);
+  });
+
+  test('serve on after reloads while they are fetched again, and while that fails', async () => {
+    const token = await issuer.token();
+    issuer.answer('hang');
+    await reload(settings());
+    expect(await statusOf(token)).toBe(200);
+    await until(() => issuer.fetched > 1);
+    await reload(settings());
+    expect(await statusOf(token)).toBe(200);
+    issuer.answer({ status: 503, body: 'gone' });
+    await until(() => pair.gateway.logged.some(({ issuer: of }) => of === issuer.issuer));
+    await reload(settings());
+    expect(await statusOf(token)).toBe(200);
+  });
+
+  test('are fetched again at a reload, so that a withdrawn one is refused', async () => {
+    const old = await issuer.token();
+    await issuer.rotate();
+    await reload(settings());
+    await until(async () => (await statusOf(old)) === 401);
+    expect(await statusOf(await issuer.token())).toBe(200);
+  });
+
+  test('are dropped at a reload with another jwksUrl', async () => {
+    const old = await issuer.token();
+    await issuer.rotate();
+    await reload(settings({ jwksUrl: `${issuer.issuer}other-keys` }));
+    expect(await refusalOf(old)).toBe('that is signed with a key that its issuer does not publish');
+    expect(await statusOf(await issuer.token())).toBe(200);
   });
 
   test('are fetched again after a clock that was ahead has gone back', async () => {
