@@ -112,7 +112,8 @@ export class Gateway {
     try {
       const target = this.#check(relay, listener);
       const identified = this.#options.identification.identify(exchange.socket, exchange.request.headers);
-      const caller = identified instanceof Promise ? await identified : identified;
+      const caller =
+        identified instanceof Promise ? await this.#identifyLater(identified, exchange) : identified;
       const response = await this.#send(relay, target, caller);
       const lines = relay.linesOf(response);
       await relay.record.responded(response);
@@ -152,6 +153,17 @@ export class Gateway {
     checkUpgrade(request);
     checkHost(this.#options.hosts[listener], target);
     return target;
+  }
+
+  /** Identifies anew what a reload has overtaken: the client that was found may have been removed. */
+  async #identifyLater(identified: Promise<Caller>, { socket, request }: ClientExchange): Promise<Caller> {
+    let { identification } = this.#options;
+    let caller = await identified;
+    while (identification !== this.#options.identification) {
+      ({ identification } = this.#options);
+      caller = await identification.identify(socket, request.headers);
+    }
+    return caller;
   }
 
   /** Finds the deployment, decides, and sends the request to its upstream. */

@@ -113,8 +113,9 @@ afterEach(async () => {
 });
 
 /** The configuration but for the deployment. */
-function settings({ jwksUrl = issuer.jwksUrl } = {}) {
-  return { anonymous: false, clients, jwt: { issuers: [{ issuer: issuer.issuer, jwksUrl }] } };
+function settings({ jwksUrl = issuer.jwksUrl, without = '' } = {}) {
+  const served = clients.filter(({ id }) => id !== without);
+  return { anonymous: false, clients: served, jwt: { issuers: [{ issuer: issuer.issuer, jwksUrl }] } };
 }
 
 async function reload(top: ReturnType<typeof settings>): Promise<void> {
@@ -292,6 +293,21 @@ describe('the keys of an issuer', () => {
     await reload(settings({ jwksUrl: `${issuer.issuer}other-keys` }));
     expect(await refusalOf(old)).toBe('that is signed with a key that its issuer does not publish');
     expect(await statusOf(await issuer.token())).toBe(200);
+  });
+
+  test.each([
+    ['importer', 401],
+    ['batch', 200],
+  ])('are waited for while a reload removes a client: %s', async (without, status) => {
+    await issuer.rotate();
+    issuer.answer('hang');
+    now += 11_000;
+    const asked = call(pair.gateway, bearer(await issuer.token()));
+    await until(() => issuer.fetched > 1);
+    await reload(settings({ without }));
+    issuer.answer(undefined);
+    expect((await asked).status).toBe(status);
+    expect(await requestsOf(pair.gateway, 'importer')).toBe(status === 200 ? 1 : 0);
   });
 
   test('are fetched again after a clock that was ahead has gone back', async () => {
