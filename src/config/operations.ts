@@ -29,9 +29,9 @@ export function isMethod(name: string): boolean {
 export const operationsSchema = () =>
   record(
     section({
-      method: text('an HTTP method in capitals, such as GET', isMethod).describe(
-        'The method. GET covers HEAD, too.',
-      ),
+      method: text('an HTTP method in capitals, such as GET', isMethod)
+        .refine((name) => name !== 'HEAD', { error: 'matches nothing, since GET covers HEAD: write GET' })
+        .describe('The method. GET covers HEAD, too.'),
       path: text(PATH, isTemplate).describe('The path as the upstream has it.'),
       parameters: record(oneOf(FORMS), PARAMETER_NAMES)
         .prefault({})

@@ -43,6 +43,11 @@ const operations: Case[] = [
     ],
   ),
   [
+    'the method HEAD, which no request would match',
+    withOperation('path: /a, method: HEAD'),
+    ['7:42 deployments.d.operations.o.method: matches nothing, since GET covers HEAD: write GET'],
+  ],
+  [
     'no method and no path',
     withOperation(''),
     [
