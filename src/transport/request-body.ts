@@ -129,7 +129,8 @@ export function receiveBody(
   if (declared > limits.max) throw tooLarge(limits.max, 'body');
   const progress = { awaitsClient: true };
   const chunks = bounded(source, limits.max, progress);
-  if (declared > limits.replayUpTo) return { kind: 'streamed', content: chunks, progress, spilled: false };
+  if (declared > limits.replayUpTo)
+    return { kind: 'streamed', content: new StreamedContent(chunks), progress, spilled: false };
   const share = new BodyShare(memory, client);
   return new Promise((resolve, reject) => {
     const work = {
@@ -163,7 +164,37 @@ async function keepOrStream(
     size += next.value.length;
     spilled = !memory.keep(next.value);
   }
-  return { kind: 'streamed', content: resumed(start, chunks, memory), progress, memory, spilled };
+  const content = new StreamedContent(resumed(start, chunks, memory));
+  return { kind: 'streamed', content, progress, memory, spilled };
+}
+
+/**
+ * A body that is read once, though several attempts may wait for its first piece: the connection of one may end before
+ * that has come. Each gets it, and only one is left to send it.
+ */
+class StreamedContent implements AsyncIterable<Buffer> {
+  readonly #pieces: AsyncIterator<Buffer, void>;
+  /** Undefined: nobody has asked for it, or it has been sent. */
+  #first: Promise<IteratorResult<Buffer, void>> | undefined;
+
+  constructor(pieces: AsyncIterator<Buffer, void>) {
+    this.#pieces = pieces;
+  }
+
+  /** An attempt that stops does not end the body: another one may wait for its first piece. */
+  [Symbol.asyncIterator](): AsyncIterator<Buffer, void> {
+    let hasFirst = false;
+    const next = (): Promise<IteratorResult<Buffer, void>> => {
+      if (hasFirst) {
+        this.#first = undefined;
+        return this.#pieces.next();
+      }
+      hasFirst = true;
+      this.#first ??= this.#pieces.next();
+      return this.#first;
+    };
+    return { next };
+  }
 }
 
 async function* bounded(

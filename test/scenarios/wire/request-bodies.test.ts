@@ -9,7 +9,7 @@ import { promisify } from 'node:util';
 import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
 import { startGateway } from '../../support/gateway.ts';
 import { valuesOf } from '../../support/raw-client.ts';
-import { startRawUpstream, startUpstream } from '../../support/scripted-upstream.ts';
+import { startConnections, startRawUpstream, startUpstream } from '../../support/scripted-upstream.ts';
 import { needPackages } from '../../support/system-packages.ts';
 import { codeOf, connect, echoOf, useRunning, useWire } from '../../support/wire.ts';
 
@@ -250,6 +250,41 @@ describe('a body that may have to be sent again', () => {
       }
     } finally {
       await gateway.close();
+    }
+  });
+
+  test('reaches the upstream whole although it closed the first connection while no byte had come', async () => {
+    const awaited = Promise.withResolvers<void>();
+    const upstream = await startConnections(async (connection) => {
+      // Each challenge has a connection of its own. The next one waits for the body with the client.
+      if (connection.number === 2) {
+        connection.end();
+        return;
+      }
+      if (connection.number === 4) awaited.resolve();
+      const head = await connection.request();
+      if (head?.startsWith('HEAD ') === true) {
+        await connection.write(
+          'HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Digest realm="r", nonce="n", qop="auth"\r\n\r\n',
+        );
+        return;
+      }
+      const received = (await connection.through('end')) ?? '';
+      await connection.write(`HTTP/1.1 200 OK\r\nContent-Length: ${received.length}\r\n\r\n${received}`);
+    });
+    const plain = { ...settings, tls: { allowPlaintext: true } };
+    const gateway = await startGateway({ impatient: { origin: upstream.origin, settings: plain } });
+    try {
+      const body = `begin${'-'.repeat(LIMIT)}end`;
+      const client = await connect(gateway.port);
+      await client.send(`POST / HTTP/1.1\r\nHost: x\r\nContent-Length: ${body.length}\r\n\r\n`);
+      await awaited.promise;
+      await client.send(body);
+      const answer = await client.answer();
+      expect([answer.status, sha256(answer.body)]).toEqual([200, sha256(Buffer.from(body))]);
+    } finally {
+      await gateway.close();
+      await upstream.close();
     }
   });
 
