@@ -120,8 +120,15 @@ export class Relay implements InterimReceiver {
    */
   async #stream(response: UpstreamResponse, lines: string): Promise<void> {
     const isComing = (): boolean => response.hasPieces || response.isWhole;
-    if (this.#hasLength) while (!isComing()) await response.more();
-    else if (!isComing()) await nextTurn();
+    if (this.#hasLength) {
+      while (!isComing()) {
+        // A piece that is withheld holds the upstream back, and nobody takes it.
+        response.resume();
+        await response.more();
+      }
+    } else if (!isComing()) {
+      await nextTurn();
+    }
     if (response.error !== undefined) throw response.error;
     this.#begin(response, lines);
     if (!isComing()) this.exchange.response.flush();

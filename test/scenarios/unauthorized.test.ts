@@ -1,5 +1,8 @@
 import { describe, expect, test } from '@jest/globals';
+import { readChallenges, serverProof } from '../support/digest-client.ts';
+import { startGateway } from '../support/gateway.ts';
 import { authors, problemOf, type RunningScene, startScene } from '../support/scene.ts';
+import { startRawUpstream } from '../support/scripted-upstream.ts';
 import { until } from '../support/until.ts';
 
 async function attempts({ gateway }: RunningScene): Promise<Record<string, number>> {
@@ -143,6 +146,26 @@ describe('checks the proof of the upstream:', () => {
     expect(
       await pair.gateway.metric('digest_gateway_requests_total', { code: 'upstream-proof-invalid' }),
     ).toBe(1);
+  });
+
+  test('passes on a body whose start comes in one large piece with the head (auth-int)', async () => {
+    const body = 'b'.repeat(2 ** 17);
+    const challenge = 'Digest realm="r", nonce="n", qop="auth-int", algorithm=SHA-256';
+    await using upstream = await startRawUpstream((head) => {
+      const [signed] = readChallenges([/^authorization: (.*)$/im.exec(head)?.[1] ?? '']);
+      if (signed === undefined)
+        return `HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: ${challenge}\r\nContent-Length: 0\r\n\r\n`;
+      const nc = Number.parseInt(signed.get('nc') ?? '', 16);
+      const cnonce = signed.get('cnonce') ?? '';
+      const parts = { method: '', target: '/', username: 'demo-user', password: 'demo-api-key', body };
+      const proof = `rspauth="${serverProof(signed, { ...parts, nc, cnonce, qop: 'auth-int' })}"`;
+      return `HTTP/1.1 200 OK\r\nContent-Length: ${body.length}\r\nAuthentication-Info: ${proof}\r\n\r\n${body}`;
+    });
+    await using gateway = await startGateway({
+      upstream: { origin: upstream.origin, settings: { tls: { allowPlaintext: true } } },
+    });
+    const response = await fetch(gateway.origin);
+    expect([response.status, (await response.text()) === body]).toEqual([200, true]);
   });
 });
 
