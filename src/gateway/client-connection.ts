@@ -51,6 +51,10 @@ export class ClientConnection implements RequestReceiver, ExchangeOwner {
     exchange.response.isFinished = true;
     exchange.leave();
     if (!exchange.response.keepsConnection) this.#end(exchange);
+  };
+  /** The gateway is done with the current request. */
+  readonly #onHandled = (): void => {
+    this.#isHandled = true;
     this.#settle();
   };
   /** Handles bytes that have come from the client. Never throws. */
@@ -63,8 +67,10 @@ export class ClientConnection implements RequestReceiver, ExchangeOwner {
       else this.#abandon(error);
     }
   };
-  /** Set from the head of the request until the request is complete and the response has been sent. */
+  /** Set from the head of the request until the request is complete and has been handled. */
   #exchange: ClientExchange | undefined;
+  /** True if the exchange has been handled, and holds no permit any more. */
+  #isHandled = false;
   /** Exchanges begun so far. */
   #begun = 0;
   /** Bytes behind the current request. */
@@ -136,8 +142,9 @@ export class ClientConnection implements RequestReceiver, ExchangeOwner {
     const response = new ClientResponse(this.#socket, head, this.#kept, this.#onWritten);
     const exchange = new ClientExchange(this.#socket, head, response, this);
     this.#exchange = exchange;
+    this.#isHandled = false;
     if (!head.isPersistent) this.refuseRest();
-    this.#gateway.handle(exchange, this.#options.listener).catch(this.#onError);
+    this.#gateway.handle(exchange, this.#options.listener).then(this.#onHandled, this.#onError);
   }
 
   onData(piece: Buffer, framing: number): void {
@@ -266,9 +273,12 @@ export class ClientConnection implements RequestReceiver, ExchangeOwner {
     else lingerOn(this.#socket.end());
   }
 
-  /** Ends the exchange when its request and its response are both complete, and reads what came behind it. */
+  /**
+   * Ends the exchange when its request is complete and has been handled, and reads what came behind it: the next request
+   * would find the permit of this one taken before.
+   */
   #settle(): void {
-    if (this.#exchange?.hasLeft !== true || !this.#exchange.isComplete) return;
+    if (!this.#isHandled || this.#exchange?.isComplete !== true) return;
     this.#exchange = undefined;
     this.#awaitHead(false);
     if (this.#held.length === 0 || this.#socket.destroyed) return;

@@ -14,6 +14,7 @@ import { redisOptions, single } from '../support/redis-store.ts';
 import { authors, problemOf, type RunningScene, startScene } from '../support/scene.ts';
 import { startSimulator } from '../support/simulator.ts';
 import { until } from '../support/until.ts';
+import { connect } from '../support/wire.ts';
 
 interface Asked {
   readonly status: number;
@@ -242,6 +243,16 @@ describe('limits.concurrent counts a request no longer', () => {
     const pair = await startScene({ settings });
     for (let round = 1; round <= ROUNDS; round += 1) expect(await statuses(pair)).toEqual(new Set([200]));
     await expectAllFree(pair);
+  });
+
+  test('when the next one on its connection came before the response had left', async () => {
+    const { gateway } = await startScene({ settings: { ...settings, limits: { concurrent: 1 } } });
+    const client = await connect(gateway.port);
+    const count = 20;
+    await client.send(`GET ${authors} HTTP/1.1\r\nHost: x\r\n\r\n`.repeat(count));
+    const statuses: number[] = [];
+    while (statuses.length < count) statuses.push((await client.answer()).status);
+    expect(statuses).toEqual(statuses.map(() => 200));
   });
 });
 

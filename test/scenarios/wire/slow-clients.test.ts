@@ -153,6 +153,8 @@ test('a response counts as in flight, and keeps its permit, until the client has
     return before > 0 && requests === before;
   });
   expect(await gateway.metric(IN_FLIGHT)).toBe(1);
+  // Nor did one of its own find the place taken by the one before.
+  expect(await gateway.metric(REQUESTS, { status: '429' })).toBe(0);
   expect(await ask(gateway)).toBe(429);
   client.close();
   await until(async () => (await gateway.metric(IN_FLIGHT)) === 0);
