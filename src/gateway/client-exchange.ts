@@ -153,7 +153,7 @@ export class ClientExchange {
    * already. Destroys an incomplete response, which nothing would complete.
    */
   left(): Promise<void> | undefined {
-    if (!this.isComplete) this.#linger();
+    if (!this.isComplete) this.#discard();
     if (this.hasLeft) return undefined;
     if (!this.response.isEnded) this.breakOff();
     else if (this.socket.writableLength > 0) this.limitStall();
@@ -176,6 +176,7 @@ export class ClientExchange {
   leave(): void {
     this.hasLeft = true;
     if (!this.response.isFinished) this.cancellation.cancel(CLIENT_CLOSED);
+    else if (this.#isDiscarding) this.#linger();
     if (this.#stops !== undefined) for (const stop of this.#stops) stop();
     this.#stops = undefined;
     this.#onLeft?.();
@@ -191,11 +192,16 @@ export class ClientExchange {
    * Reads and discards the rest of the body after an early response. Closing at once would reset the connection, and a
    * client that sends its whole body before it reads would lose the response.
    */
-  #linger(): void {
+  #discard(): void {
     if (this.socket.destroyed) return;
     this.#isDiscarding = true;
     this.#owner.resume();
-    this.#endLinger = closeWhenIdle(this.socket);
+    if (this.hasLeft) this.#linger();
+  }
+
+  /** Limits how long the rest of the body is discarded. Until the response has left, its own limits hold. */
+  #linger(): void {
+    if (!this.isComplete) this.#endLinger = closeWhenIdle(this.socket);
   }
 
   #watch(stop: () => void): void {
