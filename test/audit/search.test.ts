@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto';
+import { existsSync } from 'node:fs';
 import {
   mkdir,
   mkdtemp,
@@ -17,7 +18,7 @@ import { zstdCompressSync, zstdDecompressSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import type { Audit } from '../../src/audit/audit.ts';
 import type { PlacedFinding } from '../../src/audit/findings.ts';
-import { auditKeys } from '../../src/audit/keys.ts';
+import { type AuditKeys, auditKeys } from '../../src/audit/keys.ts';
 import { addressForms, type FoundRequest, type Query } from '../../src/audit/reader/query.ts';
 import { allRecords, search } from '../../src/audit/reader/search.ts';
 import { type AccessFacts, recordLine } from '../../src/audit/record.ts';
@@ -30,10 +31,11 @@ import { until } from '../support/until.ts';
 const folder = useFolders();
 const key = auditKeys(new Secret(AUDIT_KEY));
 const keys = [key] as const;
+type AllKeys = readonly [AuditKeys, ...AuditKeys[]];
 const FIRST = '000000000001.jsonl';
 
 /** The requests found, each with its final status, and what was wrong with the log. */
-async function found(directory: string, query: Query) {
+async function found(directory: string, query: Query, keys: AllKeys = [key]) {
   const errors: PlacedFinding[] = [];
   const notes: PlacedFinding[] = [];
   const seen = { cut: 0, bytes: 0 };
@@ -335,6 +337,63 @@ describe('a search over many segments', () => {
       ids: [`${REPLICA}-a`, `${REPLICA}-b`, `${REPLICA}-c`],
       errors: [],
     });
+  });
+
+  test.each([
+    ['', false],
+    [', and whose next one had a header to fit', true],
+  ])('finds the end of a segment that stood there without it for a time%s', async (_title, isNextChanged) => {
+    const directory = await folder();
+    const place = (name: string) => join(directory, REPLICA, name);
+    const first = await openTestAudit(directory);
+    await recordAccess(first.audit, { requestId: 'a' });
+    const time = new Date(Date.now() + 1).toISOString();
+    while (new Date().toISOString() < time);
+    for (const requestId of ['b', 'c']) await recordAccess(first.audit, { requestId });
+    await first.audit.close();
+    const segment = { size: 1, age: 86_400_000, keep: 86_400_000 };
+    const { audit } = await openTestAudit(directory, { segment });
+    await recordAccess(audit, { requestId: 'd' });
+    await audit.close();
+    const [path, index] = [place(`${FIRST}.zst`), place('000000000001.index')];
+    const next = place((await readdir(place(''))).find((name) => name.endsWith('.jsonl')) ?? '');
+    const [original, header] = [await readFile(path), await readFile(next, 'utf8')];
+    const { atime, mtime, size } = await stat(path);
+    const text = zstdDecompressSync(original).toString();
+    const beginning = text.slice(0, text.indexOf('{"seq":2,'));
+    await writeFile(path, padded(zstdCompressSync(beginning), size));
+    await utimes(path, atime, mtime);
+    const end = beginning.slice(beginning.lastIndexOf('"hmac":')).slice(8, 51);
+    if (isNextChanged) await writeFile(next, header.replace(/"previous":"[^"]+/, `"previous":"${end}`));
+    await rm(index);
+    await found(directory, { since: time });
+    expect(existsSync(index)).toBe(isNextChanged);
+    await writeFile(path, original);
+    await utimes(path, atime, mtime);
+    await writeFile(next, header);
+    expect(await found(directory, { since: time })).toMatchObject({ ids: ['b', 'c', 'd'], errors: [] });
+  });
+
+  test('with an earlier key reads what was indexed without it', async () => {
+    const directory = await folder();
+    await manySegments(directory);
+    const path = join(directory, REPLICA, '000000000001.jsonl.zst');
+    const original = await readFile(path);
+    const { atime, mtime } = await stat(path);
+    const put = async (bytes: Buffer): Promise<void> => {
+      await writeFile(path, bytes);
+      await utimes(path, atime, mtime);
+    };
+    const text = zstdDecompressSync(original).toString();
+    const changed = zstdCompressSync(sameDigests(text.replaceAll(/"time":"20\d\d/g, '"time":"2001')));
+    const length = Math.max(original.length, changed.length) + 8;
+    await put(padded(changed, length));
+    const since = { since: '2020-01-01T00:00:00.000Z' };
+    const later = auditKeys(new Secret('f'.repeat(64)));
+    await found(directory, since, [later]);
+    await put(padded(original, length));
+    const ids = [`${REPLICA}-a`, `${REPLICA}-b`, `${REPLICA}-c`];
+    expect(await found(directory, since, [later, key])).toMatchObject({ ids, errors: [] });
   });
 
   test('reports files that cannot be read, and finds the rest', async () => {

@@ -51,11 +51,14 @@ export async function* searchedSegments(
 ): AsyncGenerator<SearchedSegment, void> {
   const folder = join(directory, replica);
   const segments = await segmentsIn(folder);
-  for (const segment of segments) {
-    const isGrowing = segment === segments.at(-1);
+  for (const [index, segment] of segments.entries()) {
+    const next = segments[index + 1];
+    const isGrowing = next === undefined;
     // If the segment cannot be read, reading it reports that.
     const range =
-      isDated && !isGrowing ? await timeRangeOf(folder, segment, keys).catch(reportDefect) : undefined;
+      isDated && next !== undefined
+        ? await timeRangeOf(folder, segment, next, keys).catch(reportDefect)
+        : undefined;
     const { from, to } = range ?? { from: '', to: LATEST };
     const isOverlapping = to !== '' && to >= since && (until === undefined || from < until);
     yield { replica, segment, isGrowing, isOverlapping, to };

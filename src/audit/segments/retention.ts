@@ -11,7 +11,7 @@ import { GENESIS } from '../seal.ts';
 import type { RetiredEnd, Retirement } from './admin-records.ts';
 import { type Archive, sealedHeader, walkSegment } from './chain-walk.ts';
 import { ClockCheck } from './clock-check.ts';
-import { closedSegments } from './closed-segments.ts';
+import { begunSegments, closedSegments } from './closed-segments.ts';
 import {
   compressedName,
   cosignedName,
@@ -113,7 +113,11 @@ export class Retention {
       if (due === undefined || !(due.recorded || (await this.#announce(due.retired)))) break;
       await remove(folder, due.retired);
     }
-    for (const segment of await closedSegments(this.#options)) await timeRangeOf(folder, segment, [keys]);
+    let closed: Segment | undefined;
+    for (const segment of await begunSegments(this.#options)) {
+      if (closed !== undefined) await timeRangeOf(folder, closed, segment, [keys]);
+      closed = segment;
+    }
   }
 
   #hold(days: number | undefined): void {

@@ -21,6 +21,8 @@ const indexed = z.strictObject({
   mtimeMs: z.number(),
   from: z.string(),
   to: z.string(),
+  /** `hmac` of the last seal. A file that is a beginning of the segment has another one. */
+  end: z.string(),
   /** Id of the key of the segment, and whether it was at hand, so that the records are those that were written. */
   key: z.string(),
   isSealed: z.boolean(),
@@ -28,13 +30,15 @@ const indexed = z.strictObject({
 
 /**
  * The time range of a closed segment, from its index file, or from the segment. In that case the index file is written
- * if the folder allows it. An HMAC protects it, since a forged range would make a search skip the segment. `keys`: the
- * current key first; undefined: the segment has an integrity error, so nothing says which times it has.
+ * if the folder allows it. An HMAC protects it, since a forged range would make a search skip the segment. `next`: the
+ * segment that continues it; `keys`: the current key first. Undefined: the segment has an integrity error, or the next
+ * one does not continue it, so nothing says which times it has.
  * @throws Error if the segment cannot be read
  */
 export async function timeRangeOf(
   folder: string,
   segment: Segment,
+  next: Segment,
   keys: readonly [AuditKeys, ...AuditKeys[]],
 ): Promise<TimeRange | undefined> {
   const { name, first } = segment;
@@ -43,18 +47,23 @@ export async function timeRangeOf(
     path: join(folder, indexName(first)),
     key: keys[0].index,
     schema: indexed,
-    textOf: ({ segment: of, size, mtimeMs, from, to, key, isSealed }) =>
-      JSON.stringify([basename(folder), of, size, mtimeMs, from, to, key, isSealed]),
+    textOf: ({ segment: of, size, mtimeMs, from, to, end, key, isSealed }) =>
+      JSON.stringify([basename(folder), of, size, mtimeMs, from, to, end, key, isSealed]),
   });
   const { size, mtimeMs } = await lstat(path);
+  const end = (await headerOf(join(folder, next.name)).catch(reportDefect))?.previous;
+  if (end === undefined) return undefined;
   const known = await file.trusted();
-  if (known?.segment === name && known.size === size && known.mtimeMs === mtimeMs) {
+  if (known?.segment === name && known.size === size && known.mtimeMs === mtimeMs && known.end === end) {
+    if (known.isSealed) return known;
     // Without its key, it may be a range of a file that stood there for a moment.
-    if (known.isSealed || (await headerOf(path))?.key === known.key) return known;
+    const isUnknown = keys.every(({ id }) => id !== known.key);
+    if (isUnknown && (await headerOf(path))?.key === known.key) return known;
   }
   const range = await rangeIn(folder, segment, keys);
+  if (range === undefined || range.end !== end) return undefined;
   // If it cannot be written, the next search reads the segment again.
-  if (range !== undefined) await file.write({ segment: name, size, mtimeMs, ...range }).catch(reportDefect);
+  await file.write({ segment: name, size, mtimeMs, ...range }).catch(reportDefect);
   return range;
 }
 
@@ -68,7 +77,8 @@ async function rangeIn(folder: string, { name, first }: Segment, keys: readonly 
     widen(range, lines);
     return isAltered;
   });
-  return isAltered ? undefined : { ...range, key: walk.header?.key ?? '', isSealed: walk.keyKnown };
+  const end = walk.state.previous;
+  return isAltered ? undefined : { ...range, end, key: walk.header?.key ?? '', isSealed: walk.keyKnown };
 }
 
 function widen(range: { from: string; to: string }, lines: Buffer): void {
