@@ -69,7 +69,8 @@ const table = {
     message: () => 'and what follows have no seal, and are more than one seal covers',
   },
   'errors-omitted': {
-    cause: 'The segment has more integrity errors than are listed; the rest of it was not read.',
+    cause:
+      'The segment has more integrity errors than are listed, or more seals over no record than a gateway writes; the rest of it was not read.',
     message: () => 'is wrong, too: what follows was not looked at',
   },
   'segment-unreadable': {

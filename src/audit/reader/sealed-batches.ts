@@ -74,7 +74,7 @@ export class SealedBatches {
 
   /** Reads the next block; false: there is none for now. */
   async #read({ reader, walk }: OpenSegment): Promise<boolean> {
-    const block = await reader.next();
+    const block = walk.isOver ? undefined : await reader.next();
     if (block === undefined) return false;
     for (const batch of walk.walk(block)) this.#take(batch);
     this.#ready.reverse();

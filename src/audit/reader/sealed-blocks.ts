@@ -136,6 +136,10 @@ class SegmentReading {
   async next(): Promise<Buffer | undefined> {
     const { directory } = this.#options;
     const { replica, segment } = this.#searched;
+    if (this.#walk.isOver) {
+      this.#report(finding('errors-omitted'));
+      return undefined;
+    }
     try {
       this.#reader ??= await SegmentReader.open(join(directory, replica, segment.name), 'seal');
       const block = await this.#reader.next();

@@ -7,6 +7,7 @@ import { isAdmin, lineType, NEWLINE, seqEnd, seqOf } from '../line.ts';
 import type { Digest } from '../merkle.ts';
 import { checkSeal, GENESIS, LARGEST_BATCH, parseSeal, type Seal } from '../seal.ts';
 import { parseAdmin } from './admin-records.ts';
+import { EmptyBatches } from './empty-batches.ts';
 import { parseHeader, type Segment, type SegmentHeader } from './segment.ts';
 import { SegmentReader } from './segment-reader.ts';
 
@@ -110,6 +111,7 @@ export class ChainWalk {
   #sealLineEnd = 0;
   #sealed: SealedEnd | undefined;
   #stopped = false;
+  readonly #empty = new EmptyBatches();
   #errors = 0;
   /** Records under seals of a key, such seals, and bytes at the end that are not a whole line. */
   records = 0;
@@ -169,7 +171,7 @@ export class ChainWalk {
 
   /** True if no gateway wrote what follows, so that it need not be read. */
   get isOver(): boolean {
-    return this.#errors > (this.#options.mostErrors ?? MOST_ERRORS);
+    return this.#errors > (this.#options.mostErrors ?? MOST_ERRORS) || this.#empty.isExceeded;
   }
 
   /** Takes the next block, which ends with a seal. */
@@ -278,6 +280,9 @@ export class ChainWalk {
     const { line: at, admin, errors, records, last } = this.#batch;
     const { asSealed, leaves } = seal === undefined ? NOT_SEALED : this.#check(seal, lines, end);
     if (seal === undefined) this.#report(finding('seal-malformed'));
+    const [bytes, hasKey] = [lines.length + line.length, this.#sealing.length > 0];
+    this.#empty.add({ records, last: this.#nextSeq - 1, bytes, asSealed, hasKey });
+    if (this.#empty.isExceeded) this.#report(finding('errors-omitted'));
     const isSealed = asSealed && this.keyKnown;
     if (isSealed) {
       this.seals += 1;

@@ -78,7 +78,9 @@ async function rangeIn(folder: string, { name, first }: Segment, keys: readonly 
     return isAltered;
   });
   const end = walk.state.previous;
-  return isAltered ? undefined : { ...range, end, key: walk.header?.key ?? '', isSealed: walk.keyKnown };
+  return isAltered || walk.isOver
+    ? undefined
+    : { ...range, end, key: walk.header?.key ?? '', isSealed: walk.keyKnown };
 }
 
 function widen(range: { from: string; to: string }, lines: Buffer): void {

@@ -1,4 +1,5 @@
 import { execFile } from 'node:child_process';
+import { hash } from 'node:crypto';
 import {
   appendFile,
   cp,
@@ -44,8 +45,9 @@ interface Scene {
   /** The folder of the replica, which the attacker can write to. */
   readonly place: string;
   readonly directory: string;
+  readonly config: string;
   /** The exit status of `audit verify`, and its result. */
-  verify(...args: string[]): Promise<Pick<Verified, 'alterations' | 'notes'> & Verdict>;
+  verify(...args: string[]): Promise<Pick<Verified, 'alterations' | 'notes' | 'records'> & Verdict>;
 }
 
 interface Verdict {
@@ -68,6 +70,7 @@ deployments: { d: { baseUrl: "https://a.example", match: { pathPrefix: /a/ }, cr
   const directory = join(folder, 'log');
   return {
     directory,
+    config,
     place: join(directory, REPLICA),
     async verify(...args) {
       const command = ['audit', 'verify', '--config', config, '--json', ...args];
@@ -259,6 +262,51 @@ describe('somebody who can write to the folder and does not have the key', () =>
       expect(command === 'verify' ? stdout : stderr).toContain(oldest);
       expect(stdout.length).toBeLessThan(100_000);
     }
+  });
+
+  test('cannot occupy a reader with endless seals over nothing', async () => {
+    const scene = await setScene();
+    await stopped(scene, 9, 1200);
+    const [, second = ''] = await segmentsOf(scene);
+    const hmac = 'A'.repeat(43);
+    const first = Number.parseInt(second, 10);
+    const opened = new Date(0).toISOString();
+    const header = headerLine({ replica: REPLICA, first, previous: hmac, key: 'f'.repeat(16), opened });
+    const seal = (lines: string): string =>
+      sealLine({ first, last: first - 1, form: 'sha256', digest: hash('sha256', lines, 'base64url'), hmac });
+    const bytes = zstdCompressSync(`${header}${seal(header)}${seal('').repeat(300_000)}`);
+    expect(bytes.length).toBeLessThan(10_000);
+    await writeFile(join(scene.place, second), bytes);
+    const { status, alterations } = await scene.verify();
+    const found = alterations.filter(({ segment }) => segment === second);
+    expect([status, found.map(({ kind }) => kind)]).toEqual([
+      1,
+      ['key-unknown', 'chain-broken', 'errors-omitted'],
+    ]);
+    expect(found.at(-1)?.line).toBeLessThan(50_000);
+    for (const command of ['search', 'tail']) {
+      const { stderr } = await gateway(['audit', command, '--config', scene.config]);
+      expect(stderr).toMatch(command === 'search' ? /what follows was not looked at/ : /left out/);
+    }
+  });
+
+  test('does not make a reader leave out what a worker wrote that began often and served nothing', async () => {
+    const scene = await setScene();
+    const keys = auditKeys(new Secret(AUDIT_KEY));
+    const chain = { replica: REPLICA, previous: GENESIS };
+    const header = headerLine({ ...chain, first: 1, key: keys.id, opened: new Date(0).toISOString() });
+    let text = header;
+    let covered = header;
+    for (let count = 0; count < 40_000; count += 1) {
+      const seal = sealFor(keys, chain, { first: 1, last: 0 }, Buffer.from(covered));
+      chain.previous = seal.hmac;
+      text += sealLine(seal);
+      covered = '';
+    }
+    await mkdir(scene.place, { recursive: true });
+    await writeFile(join(scene.place, FIRST), text);
+    await stopped(scene, 1);
+    expect(await scene.verify()).toMatchObject({ status: 0, alterations: [], records: 2 });
   });
 });
 
