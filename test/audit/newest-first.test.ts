@@ -13,7 +13,7 @@ import {
 } from '../../src/audit/reader/newest-first.ts';
 import type { Found, Query } from '../../src/audit/reader/query.ts';
 import { Secret } from '../../src/base/secret.ts';
-import { AUDIT_KEY, facts, openTestAudit, useFolders } from '../support/audit-log.ts';
+import { AUDIT_KEY, facts, openTestAudit, REPLICA, useFolders } from '../support/audit-log.ts';
 
 const folder = useFolders();
 const keys = [auditKeys(new Secret(AUDIT_KEY))] as const;
@@ -57,10 +57,15 @@ async function allPages(directory: string, query: Query, change: Told = {}): Pro
   return pages;
 }
 
-async function request(audit: Audit, requestId: string, ended = 200): Promise<void> {
-  const access = await new Promise<number>((resolve, reject) => {
+/** Resolves with the number of the access record. */
+function accessOf(audit: Audit, requestId: string): Promise<number> {
+  return new Promise((resolve, reject) => {
     const seq = audit.access(facts({ requestId }), { recorded: () => resolve(seq), unrecorded: reject });
   });
+}
+
+async function request(audit: Audit, requestId: string, ended = 200): Promise<void> {
+  const access = await accessOf(audit, requestId);
   const bytes = { in: 0, out: 7 };
   audit.outcome({ access, requestId, status: ended, code: '', outcome: '', bytes, durationMs: 1 });
 }
@@ -107,6 +112,29 @@ describe('a search page', () => {
     await alternating(directory, 3);
     const { found } = await pageOf(directory, {});
     expect(found.map((each) => 'access' in each && each.outcome?.bytes.out)).toEqual(Array(9).fill(7));
+  });
+
+  test('joins a request with an outcome several segments later, as long as it has time', async () => {
+    const directory = await folder();
+    const { audit } = await openTestAudit(directory, { segment: { size: 1, age: DAY_MS, keep: DAY_MS } });
+    const access = await accessOf(audit, 'long');
+    for (const id of ['a', 'b', 'c', 'd']) await request(audit, id);
+    const end = { code: 'upstream-timeout', outcome: '', bytes: { in: 0, out: 7 }, durationMs: 9 };
+    audit.outcome({ access, requestId: 'long', status: 504, ...end });
+    await request(audit, 'last');
+    await audit.close();
+    const names = (await readdir(join(directory, REPLICA))).filter((name) => name.includes('.jsonl'));
+    expect(names.length).toBeGreaterThan(4);
+    const statuses = async (query: Query, change: Told = {}) =>
+      (await pageOf(directory, query, change)).found.map((each) => 'access' in each && each.outcome?.status);
+    const timedOut = { status: { from: 504, to: 504 } };
+    expect(await statuses({ requestId: 'long' })).toEqual([504]);
+    expect(await statuses(timedOut)).toEqual([504]);
+    expect(await statuses({ ...timedOut, code: 'upstream-timeout' })).toEqual([504]);
+    expect(await statuses({ requestId: 'long', status: { from: 200, to: 200 } })).toEqual([]);
+    let clock = 0;
+    const now = (): number => clock++;
+    expect(await statuses({ requestId: 'long', until: '2100' }, { budgetMs: 0, now })).toEqual([undefined]);
   });
 
   test('stops when its time is over, and the next page goes on from there', async () => {

@@ -17,7 +17,10 @@ export interface PageOptions extends SearchOptions {
   readonly limit: number;
   /** The results behind this position; undefined: from the newest on. */
   readonly after: Position | undefined;
-  /** Time after which no further segment is begun, in milliseconds, once the search has come further back. */
+  /**
+   * Time in milliseconds after which no further segment is begun, once the search has come further back. Then an outcome
+   * that is not in the next segment is left out.
+   */
   readonly budgetMs: number;
   /** A clock, in milliseconds. */
   readonly now: () => number;
@@ -51,7 +54,8 @@ export async function searchPage(options: PageOptions): Promise<Page> {
     if (now() - begun > budgetMs && to < from) {
       return newest.page({ time: to, folder: '', seq: 0 }, records);
     }
-    records += await readSegment({ ...options, query }, segment, newest);
+    const isInTime = (): boolean => now() - begun <= budgetMs;
+    records += await readSegment({ ...options, query }, segment, newest, isInTime);
   }
   return newest.page(undefined, records);
 }
@@ -65,7 +69,7 @@ function upTo(query: Query, after: Position | undefined): Query {
 
 interface DatedSegment extends SearchedSegment {
   /** The segment that continues it. */
-  readonly later: SearchedSegment | undefined;
+  readonly later: DatedSegment | undefined;
 }
 
 /** The segments that may have matching records, those with the newest records first. */
@@ -77,7 +81,11 @@ export async function segmentsToRead(
   for (const replica of await foldersIn(options.directory, query.replica)) {
     const segments: SearchedSegment[] = [];
     for await (const each of searchedSegments(options, replica, query, true)) segments.push(each);
-    dated.push(...segments.map((each, index) => ({ ...each, later: segments[index + 1] })));
+    let later: DatedSegment | undefined;
+    for (const each of segments.reverse()) {
+      later = { ...each, later };
+      dated.push(later);
+    }
   }
   return dated
     .filter(({ isOverlapping }) => isOverlapping)
@@ -88,23 +96,39 @@ function startOf({ to, replica, segment }: SearchedSegment): Position {
   return { time: to, folder: replica, seq: segment.first };
 }
 
-/** Reads a segment, and of the one that continues it as much as has missing outcomes; returns how many records it has. */
-async function readSegment(options: PageOptions, dated: DatedSegment, newest: Newest): Promise<number> {
-  const { replica, segment, later } = dated;
+/** Reads a segment, and of those that continue it as much as has missing outcomes; returns how many records it has. */
+async function readSegment(
+  options: PageOptions,
+  dated: DatedSegment,
+  newest: Newest,
+  isInTime: () => boolean,
+): Promise<number> {
+  const { replica, segment } = dated;
   const joined = new SearchJoin(options, replica);
   let last = segment.first - 1;
   for await (const block of sealedBlocks(options, dated)) {
     last = Math.max(last, block.last);
     for (const found of joined.take(block)) newest.add(replica, found);
   }
-  if (later !== undefined && !joined.complete) {
+  for await (const found of laterOutcomes(options, dated, joined, isInTime)) newest.add(replica, found);
+  for (const found of joined.rest()) newest.add(replica, found);
+  return last - segment.first + 1;
+}
+
+/** Reads the segments that continue one until no outcome is missing, but only the next one when the time is over. */
+async function* laterOutcomes(
+  options: PageOptions,
+  { later: next }: DatedSegment,
+  joined: SearchJoin,
+  isInTime: () => boolean,
+): AsyncGenerator<Found, void> {
+  for (let later = next; later !== undefined && !joined.complete; { later } = later) {
+    if (later !== next && !isInTime()) return;
     for await (const block of sealedBlocks(options, later)) {
-      for (const found of joined.take(block, true)) newest.add(replica, found);
+      yield* joined.take(block, true);
       if (joined.complete) break;
     }
   }
-  for (const found of joined.rest()) newest.add(replica, found);
-  return last - segment.first + 1;
 }
 
 interface Placed extends Position {
