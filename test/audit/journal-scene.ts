@@ -14,6 +14,8 @@ export const TICK_MS = 100;
 const keys = auditKeys(new Secret(AUDIT_KEY));
 
 export interface SceneOptions extends Partial<JournalOptions> {
+  /** Left out: a new one. */
+  readonly directory?: string;
   readonly sync?: boolean;
   /** Left out: no record needs a key. */
   readonly keysReady?: () => Promise<void> | undefined;
@@ -55,7 +57,8 @@ export function useJournals(): (options?: SceneOptions) => Promise<JournalScene>
   });
   return async (options = {}) => {
     jest.useFakeTimers({ doNotFake: ['nextTick', 'queueMicrotask', 'setImmediate', 'setTimeout'] });
-    const opened = await openScene(await folder(), options);
+    const { directory = await folder(), ...others } = options;
+    const opened = await openScene(directory, others);
     scenes.push(opened);
     return opened;
   };

@@ -20,6 +20,7 @@ import {
   useFolders,
 } from '../support/audit-log.ts';
 import { newSigningKey } from '../support/signing-key.ts';
+import { until } from '../support/until.ts';
 
 const key = newSigningKey();
 const OTHER_KEY = 'f'.repeat(64);
@@ -221,6 +222,20 @@ describe('the tree goes on', () => {
     expect(await segmentText(killed, '000000000002.jsonl')).not.toContain('checkpoint');
     await write(killed, 1);
     expect(await check(killed)).toMatchObject({ kinds: [], notes: [], provenRecords: 3 });
+  });
+
+  test('from a segment without a record that is old: a head makes no second one of the same name', async () => {
+    const directory = await folder();
+    const options = { signingKey: key.secret, segment: { size: 1e9, age: 1, keep: 1e9 } };
+    const { audit } = await openTestAudit(directory, options);
+    await recordAccess(audit);
+    await until(async () => (await namesOf(directory)).includes('000000000002.jsonl'));
+    await audit.close();
+    const next = await openTestAudit(directory, options);
+    await until(() => next.audit.signed?.checkpoint !== undefined);
+    await next.audit.close();
+    expect(await namesOf(directory)).toEqual(['000000000001.jsonl.zst', '000000000002.jsonl']);
+    expect(await check(directory)).toMatchObject({ kinds: [], notes: [], provenRecords: 1 });
   });
 
   test('over a batch with several seals', async () => {

@@ -1,10 +1,11 @@
 import { readdir, readFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { describe, expect, jest, test } from '@jest/globals';
+import { LineBuffer } from '../../src/audit/journal/batch.ts';
 import { openTestAudit, recordsIn, useFolders } from '../support/audit-log.ts';
 import { until } from '../support/until.ts';
 import { divertWrites, useHangingDisk } from './faulty-disk.ts';
-import { DEADLINE_MS, TICK_MS, turns, useJournals } from './journal-scene.ts';
+import { DEADLINE_MS, type JournalScene, TICK_MS, turns, useJournals } from './journal-scene.ts';
 
 const disk = useHangingDisk();
 const openJournal = useJournals();
@@ -163,6 +164,36 @@ describe('a disk that is full', () => {
     expect((await recordsIn(directory)).map(({ seq }) => seq)).toEqual([1]);
     expect((await readFile(segment(1), 'utf8')).match(/"segment":/g)).toHaveLength(1);
     expect(await verified()).toMatchObject({ alterations: [], notes: [], segments: 1 });
+  });
+
+  test.each<[string, (scene: JournalScene) => Promise<JournalScene>]>([
+    [
+      'of an earlier process',
+      async ({ close, directory }) => {
+        await close();
+        return openJournal({ directory });
+      },
+    ],
+    [
+      'with more seals than that of its header',
+      async (scene) => {
+        const nothing = { lines: new LineBuffer(), first: 1, last: 0 };
+        expect(await new Promise((resolve) => scene.chain.write(nothing, resolve))).toMatchObject({ seq: 0 });
+        return scene;
+      },
+    ],
+  ])('does not break the chain where the segment %s has no record: it goes on', async (_, prepare) => {
+    const scene = await prepare(await openJournal());
+    const { journal, addAwaited, segment, directory, verified } = scene;
+    const before = await readFile(segment(1), 'utf8');
+    divertWrites(segment(1), '/dev/full');
+    expect(await addAwaited('a')).toBe(false);
+    jest.advanceTimersByTime(TICK_MS);
+    await until(() => journal.failing === undefined);
+    expect(await addAwaited('b')).toBe(true);
+    expect((await recordsIn(directory)).map(({ event }) => event)).toEqual(['a', 'b']);
+    expect((await readFile(segment(1), 'utf8')).startsWith(before)).toBe(true);
+    expect(await verified()).toMatchObject({ alterations: [], notes: [], segments: 1, records: 2 });
   });
 
   test('does not hold up the end', async () => {

@@ -218,18 +218,20 @@ export class ChainWriter {
   }
 
   /**
-   * Begins a segment after a failure; its first record is `first`.
+   * Begins a segment after a failure, whose first record is `first`, or continues one that has no record.
    * @throws Error while that is not possible
    */
   async reopen(first: number): Promise<void> {
     const { folder } = this.#options;
     const detached = this.#detached;
     await makeFolder(folder);
-    if (detached !== undefined) await this.#takeBack(detached);
+    const isWhole = detached !== undefined && (await this.#takeBack(detached));
     // If the folder was removed, its lock was removed with it.
     this.#lock.release();
     this.#lock = lockFolder(folder);
-    await this.#begin(first);
+    // A segment without records has the name of the next one, which would continue seals that are no longer there.
+    if (isWhole && first === this.#first) await this.#resume(detached, first);
+    else await this.#begin(first);
     this.#detached = undefined;
     await detached?.close();
   }
@@ -250,13 +252,29 @@ export class ChainWriter {
     }
   }
 
-  /** Removes a partial batch; a segment without records goes as a whole, since the next one has the same name. */
-  async #takeBack(detached: SegmentFile): Promise<void> {
+  /**
+   * Removes a partial batch; a segment goes as a whole if it is as it was begun, since the next one has the same name.
+   * @returns true if the file is left, with everything that was in it before
+   */
+  async #takeBack(detached: SegmentFile): Promise<boolean> {
     const begun = this.#begun;
     if (begun?.file !== detached || begun.size !== detached.size) return detached.takeBack();
     await detached.takeBackWhole();
     this.#begun = undefined;
     this.#previous = begun.previous;
+    return false;
+  }
+
+  /** Continues the present segment after a failure. Its file is opened anew, since the old one may have been the cause. */
+  async #resume({ path, size }: SegmentFile, first: number): Promise<void> {
+    const file = await SegmentFile.continue(path, size);
+    try {
+      await this.#appendOpening(file, NOTHING, first);
+    } catch (error) {
+      await file.close();
+      throw error;
+    }
+    this.#file = file;
   }
 
   /** Appends a signed head, unless the last record is under one. */

@@ -186,11 +186,13 @@ export class Journal {
     this.#enter(undefined);
     callEach(inFlight.waiters, (waiter) => waiter.recorded());
     isolate(() => this.#deps.onSeal(head));
-    const { size, age } = this.#chain.extent;
+    const { size, age, first } = this.#chain.extent;
     const { segment } = this.#options;
+    // The batch may be one without records, for a signed head; a segment without records has the name of the next one.
+    const isOver = this.#pending.first > first && (size >= segment.size || age >= segment.age);
     // The last segment of a process ends with its last record, so that what somebody adds behind that is found.
     if (this.#closing !== undefined) this.#flush();
-    else if (size >= segment.size || age >= segment.age) void this.#nextSegment();
+    else if (isOver) void this.#nextSegment();
     else if (this.#pending.waiting > 0) this.#schedule();
     this.#settle();
   }

@@ -113,25 +113,28 @@ export class SegmentFile {
   }
 
   /**
-   * Removes a batch that was written in part, since it is written again elsewhere.
+   * Removes a batch that was written in part, since it is written again.
+   * @returns true: the file has what was written before the batch; false: somebody else changed it, or nothing was
    * @throws Error if the disk does not allow it
    */
-  async takeBack(): Promise<void> {
-    if (this.#foreign) return;
+  async takeBack(): Promise<boolean> {
+    if (this.#foreign) return false;
     try {
       const { ino, size } = await lstat(this.path);
-      if (ino !== this.#inode) return;
+      if (ino !== this.#inode) return false;
       if (this.#size === 0) await unlink(this.path);
       else if (size > this.#size) await truncate(this.path, this.#size);
+      return this.#size > 0 && size >= this.#size;
     } catch (error) {
       if (errorCode(error) !== 'ENOENT' && errorCode(error) !== 'ENOTDIR') throw error;
+      return false;
     }
   }
 
   /** Removes the file. */
-  takeBackWhole(): Promise<void> {
+  async takeBackWhole(): Promise<void> {
     this.#size = 0;
-    return this.takeBack();
+    await this.takeBack();
   }
 
   /** Makes everything durable. */
