@@ -13,6 +13,7 @@ import {
   segmentText,
   useFolders,
 } from '../support/audit-log.ts';
+import { until } from '../support/until.ts';
 
 const folder = useFolders();
 const DAY_MS = 86_400_000;
@@ -40,6 +41,34 @@ test('a header that was changed does not make older segments old enough to be re
   const keys = [auditKeys(new Secret(AUDIT_KEY))];
   const { alterations, records } = await verify({ directory, keys, heads: [], onBytes: () => undefined });
   expect([alterations, records]).toEqual([[], 3]);
+});
+
+test('the first retirement after a change of the key finds nothing missing that was retired before', async () => {
+  const directory = await folder();
+  const names = async (): Promise<string[]> => readdir(join(directory, REPLICA));
+  const keeping = { size: 2 ** 28, age: DAY_MS, keep: DAY_MS };
+  const first = await openTestAudit(directory, { segment: { ...keeping, size: 1 } });
+  for (let count = 0; count < 2; count += 1) await recordAccess(first.audit);
+  await first.audit.close();
+  // A record says that the oldest segments are retired, and no header does yet.
+  const retiring = await openTestAudit(directory, { segment: { ...keeping, keep: 0 } });
+  await until(async () => !(await names()).includes('000000000002.jsonl.zst'));
+  await retiring.audit.close();
+  expect(await segmentText(directory, '000000000003.jsonl')).not.toContain('"retired"');
+
+  const other = 'f'.repeat(64);
+  const changed = await openTestAudit(directory, { key: new Secret(other), segment: keeping });
+  await recordAccess(changed.audit);
+  await changed.audit.close();
+  const next = await openTestAudit(directory, {
+    key: new Secret(other),
+    segment: { ...keeping, keep: 0 },
+  });
+  await until(async () => !(await names()).some((name) => name.startsWith('000000000003.jsonl')));
+  await next.audit.close();
+  const keys = [AUDIT_KEY, other].map((key) => auditKeys(new Secret(key)));
+  const { alterations, notes } = await verify({ directory, keys, heads: [], onBytes: () => undefined });
+  expect([alterations, notes]).toMatchObject([[], [{ kind: 'retired-unchecked' }]]);
 });
 
 test('a file behind the newest segment does not let it be compressed while it is written', async () => {

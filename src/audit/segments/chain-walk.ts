@@ -34,8 +34,10 @@ export interface WalkedBatch {
   readonly leaves: readonly Digest[] | undefined;
   /** `sealed`: a key made the seal for just these lines; `unchecked`: the key is unknown; `refused`: neither. */
   readonly trust: 'sealed' | 'unchecked' | 'refused';
-  /** The admin records among the lines, with their numbers in the segment. */
+  /** The admin records among the lines of a `sealed` batch, with their numbers in the segment. */
   readonly admin: readonly AdminLine[];
+  /** The same of an `unchecked` batch, which anybody can have written. */
+  readonly uncheckedAdmin: readonly AdminLine[];
   readonly errors: readonly IntegrityError[];
   /** Number of the first of the lines in the segment. */
   readonly line: number;
@@ -209,9 +211,10 @@ export class ChainWalk {
 
   #unsealedBatch(lines: Buffer): WalkedBatch {
     const { line, errors } = this.#batch;
-    const unsealed = { seal: undefined, leaves: undefined, trust: 'refused', admin: [] } as const;
+    const unsealed = { seal: undefined, leaves: undefined, trust: 'refused' } as const;
     const [header, previous] = [this.#header, this.#previous];
-    return { ...unsealed, header, previous, lines, errors: errors.splice(0), line };
+    const noAdmin = { admin: [], uncheckedAdmin: [] };
+    return { ...unsealed, ...noAdmin, header, previous, lines, errors: errors.splice(0), line };
   }
 
   /** Reads a line; true: it is a seal, which is left to the caller. */
@@ -295,8 +298,11 @@ export class ChainWalk {
     }
     this.#batch = new OpenBatch(this.#line + 1);
     const trust = isSealed ? 'sealed' : asSealed ? 'unchecked' : 'refused';
-    const believed = isSealed ? admin : [];
-    return { header: this.#header, seal, previous, lines, leaves, trust, admin: believed, errors, line: at };
+    const byTrust = {
+      admin: trust === 'sealed' ? admin : [],
+      uncheckedAdmin: trust === 'unchecked' ? admin : [],
+    };
+    return { header: this.#header, seal, previous, lines, leaves, trust, ...byTrust, errors, line: at };
   }
 
   /** `asSealed`: the seal is for just these lines, and the key of the segment made it, unless that is unknown. */

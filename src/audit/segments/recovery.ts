@@ -45,7 +45,7 @@ export interface Recovered extends ChainState {
   readonly damaged: { readonly segment: string; readonly error: IntegrityError } | undefined;
   /** Id of the key that sealed the log so far, if it is another one, so that the log could not be checked. */
   readonly otherKey: string | undefined;
-  /** The last record that retention removed; undefined: none, as far as the newest segment says. */
+  /** The last record that retention removed; undefined: none, as far as the newest segment says, checked or not. */
   readonly retired: RetiredEnd | undefined;
   /** The tree of all records; undefined: there is none that can be believed. */
   readonly tree: LogTree | undefined;
@@ -110,7 +110,7 @@ async function recoverFrom(
   if (otherKey && nextSeq > segment.first && nextSeq <= MOST_SEQ - RESERVE) {
     const tail = await cutTail(path, walk.sealLineEnd, walk);
     const tree = treeUnsealed(walked);
-    return { ...FRESH, ...walk.state, setAside: tail, otherKey: header.key, retired: header.retired, tree };
+    return { ...FRESH, ...walk.state, setAside: tail, otherKey: header.key, retired, tree };
   }
   if (sealed === undefined) return setAsideWhole(path, segment, walk.lines);
   const state = { ...FRESH, previous: sealed.previous, nextSeq: sealed.nextSeq, retired };
@@ -155,7 +155,8 @@ async function walkThrough(options: RecoveryOptions, segment: Segment): Promise<
   let retired: RetiredEnd | undefined;
   const trees = publicKey && new TreeWalk({ replica, keys: [publicKey] });
   const { walk, errors, failure } = await walkSegment(options, segment, (batch) => {
-    for (const { line } of batch.admin) {
+    // Under another key, the record is worth as much as the header, which has only what was retired before.
+    for (const { line } of [...batch.admin, ...batch.uncheckedAdmin]) {
       const record = parseAdmin(line);
       if (record?.event === 'segment-retired') retired = { last: record.last, hmac: record.hmac };
     }
