@@ -1,5 +1,8 @@
 import { isDeepStrictEqual } from 'node:util';
+import type { SinkOptions } from '../audit/shipping/sink-set.ts';
 import { isMapping } from '../base/json.ts';
+import { toPlain } from '../base/plain-form.ts';
+import { Secret } from '../base/secret.ts';
 import type { Steps } from '../base/steps.ts';
 import { ConfigError, formatPath, type LocatedIssue, type Path } from '../config/issues.ts';
 import { type Listen, listenerPath, withSharedKeys, writtenPath } from '../config/listen.ts';
@@ -48,7 +51,7 @@ function* namesOfChanges(before: unknown, after: unknown): Steps<string[]> {
   if (!isObject(before) || !isObject(after)) return before === after ? [] : [''];
   const changed: string[] = [];
   for (const name of new Set([...Object.keys(before), ...Object.keys(after)])) {
-    if (!isDeepStrictEqual(entryOf(before, name), entryOf(after, name))) changed.push(name);
+    if (!isSame(entryOf(before, name), entryOf(after, name))) changed.push(name);
     yield;
   }
   return changed;
@@ -88,8 +91,9 @@ export function pin(running: AppSetup, next: AppSetup): Pinned {
   const kept: Sections = running.config;
   const partners = partnersOf(running.config.listen, next.config.listen);
   const config = pinConfig(running.config, next.config);
-  const needsRestart = keysThatNeedRestart(running.config, next.config);
-  if (needsRestart.length > 0) checkFit(config, needsRestart, next.source.file);
+  const keys = keysThatNeedRestart(running.config, next.config);
+  const needsRestart = [...keys, ...contentsThatNeedRestart(running, next, keys)];
+  if (keys.length > 0) checkFit(config, keys, next.source.file);
   const recorded = config.audit ?? running.audit;
   const setup = {
     ...next,
@@ -121,7 +125,37 @@ export function keysThatNeedRestart(running: Config, next: Config): string[] {
   const others = Object.keys(RESTART_ONLY).flatMap((section) => [
     ...differences(entryOf(config, section), entryOf(next, section), [section]),
   ]);
-  return [...listenerDifferences(config.listen, next.listen), ...others].map(formatPath);
+  const paths = [...listenerDifferences(config.listen, next.listen), ...others.flatMap(asWritten)];
+  return [...new Set(paths.map(formatPath))];
+}
+
+/** Lists the keys that name the same files as before, whose content differs; `named`: keys that are listed already. */
+function contentsThatNeedRestart(running: AppSetup, next: AppSetup, named: readonly string[]): string[] {
+  const [before, after] = [contentsOf(running), contentsOf(next)];
+  return Object.keys(before).filter((key) => {
+    const isNamed = named.some((name) => name.startsWith(key) || key.startsWith(name));
+    return !isNamed && !isDeepStrictEqual(toPlain(entryOf(before, key)), toPlain(entryOf(after, key)));
+  });
+}
+
+/** What only a restart reads again, by the key that names where it is. */
+function contentsOf({ redis, oidc, audit, auditSinks }: AppSetup): Sections {
+  const sinksOf = (...kinds: readonly SinkOptions['kind'][]): readonly SinkOptions[] =>
+    auditSinks.filter(({ kind }) => kinds.includes(kind));
+  return {
+    'control.oidc.clientSecret': oidc?.clientSecret,
+    'control.oidc.caFile': oidc?.ca,
+    'redis.password': redis?.password,
+    'redis.sentinelPassword': redis?.sentinelPassword,
+    'redis.keyFile': redis?.keys,
+    'redis.tls.caFile': redis?.tls?.ca,
+    'audit.keyFile': audit?.key,
+    'audit.signingKeyFile': audit?.signingKey,
+    'audit.witness': sinksOf('witness'),
+    'audit.timestamps': sinksOf('timestamps'),
+    // The one to Redis has nothing of its own.
+    'audit.sinks': sinksOf('syslog', 's3', 'otlp'),
+  };
 }
 
 function pinConfig(running: Config, next: Config): Config {
@@ -231,15 +265,43 @@ function checkFit(config: Config, needsRestart: readonly string[], file: string)
   if (issues.length > 0) throw new ConfigError(issues);
 }
 
+/** The keys that the schema makes `redis.servers` of; its `kind` differs only with another one of these. */
+const REDIS_SERVERS: Readonly<Record<string, string>> = {
+  address: 'url',
+  database: 'url',
+  sentinels: 'sentinels',
+  name: 'name',
+  nodes: 'cluster',
+};
+
+/** Returns the path that a user writes for a path in the checked configuration. */
+function asWritten(path: Path): Path[] {
+  const [section, key, inner] = path;
+  if (section !== 'redis' || key !== 'servers' || inner === undefined) return [path];
+  const written = REDIS_SERVERS[inner];
+  return written === undefined ? [] : [[section, written]];
+}
+
 /** Yields the paths at which two values differ; a list is one value. */
 function* differences(a: unknown, b: unknown, path: Path): Generator<Path> {
-  if (!isMapping(a) || !isMapping(b)) {
-    if (!isDeepStrictEqual(a, b)) yield path;
+  if (!isMapping(a) || !isMapping(b) || a instanceof Secret) {
+    if (!isSame(a, b)) yield path;
     return;
   }
   for (const key of new Set([...Object.keys(a), ...Object.keys(b)])) {
     yield* differences(entryOf(a, key), entryOf(b, key), [...path, key]);
   }
+}
+
+function isSame(a: unknown, b: unknown): boolean {
+  return isDeepStrictEqual(a, b) && haveSameSecrets(a, b);
+}
+
+/** Compares what `isDeepStrictEqual` does not see in two values that are the same to it. */
+function haveSameSecrets(a: unknown, b: unknown): boolean {
+  if (a instanceof Secret && b instanceof Secret) return a.reveal() === b.reveal();
+  if (!isObject(a) || !isObject(b)) return true;
+  return Object.keys(a).every((key) => haveSameSecrets(entryOf(a, key), entryOf(b, key)));
 }
 
 function entryOf(parent: unknown, key: string): unknown {

@@ -19,3 +19,17 @@ test('lists changed sections and entries by name, never by value', () => {
     'deployments.e',
   ]);
 });
+
+test('lists an entry of which only a secret changed', () => {
+  const [before, same, after] = ['one', 'one', 'two'].map((passphrase) =>
+    parseConfig(
+      served(
+        `${CREDENTIALS}\ndeployments: { d: { baseUrl: "https://a.example", match: { pathPrefix: /a/ }, credential: a, tls: { certFile: c, keyFile: k, keyPassphrase: { value: ${passphrase} } } } }`,
+      ),
+      'c.yaml',
+    ),
+  );
+  if (!before || !same || !after) throw new Error('three configurations were parsed');
+  expect(runAtOnce(changesBetween(before, same))).toEqual([]);
+  expect(runAtOnce(changesBetween(before, after))).toEqual(['deployments.d']);
+});

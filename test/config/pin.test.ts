@@ -1,4 +1,6 @@
-import { readFile } from 'node:fs/promises';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { expect, test } from '@jest/globals';
 import { keysThatNeedRestart, pin } from '../../src/app/changes.ts';
@@ -9,7 +11,8 @@ import { writtenPath } from '../../src/config/listen.ts';
 import { locatedAlone } from '../../src/config/load.ts';
 import { configSchema } from '../../src/config/section-issues.ts';
 import { fromPieces, toPieces } from '../../src/config/transfer.ts';
-import type { AppSetup } from '../../src/setup/setup.ts';
+import { type AppSetup, readSetup } from '../../src/setup/setup.ts';
+import { closing } from '../support/closing.ts';
 import { setupFor } from '../support/gateway.ts';
 import { parseConfig } from '../support/parsed-config.ts';
 import { served } from './issue-lines.ts';
@@ -109,6 +112,62 @@ test('names the keys, never a value', () => {
   if (running === undefined || next === undefined) throw new Error('two configurations were parsed');
   expect(keysThatNeedRestart(running, next)).toEqual(['control.port']);
   expect(keysThatNeedRestart(running, running)).toEqual([]);
+});
+
+test.each([
+  ['redis: { url: "redis://redis-1", password: { value: VALUE } }', 'redis.password.value'],
+  [
+    'control: { oidc: { issuer: "https://idp.example", clientId: c, clientSecret: { value: VALUE }, publicUrl: "https://h.example", roles: { viewer: [a] } } }',
+    'control.oidc.clientSecret.value',
+  ],
+  [
+    'audit: { directory: d, keyFile: k, sinks: [{ name: s, otlp: { endpoint: "https://o.example/", headers: { authorization: { value: VALUE } } } }] }',
+    'audit.sinks',
+  ],
+])('names the key of another secret: %s', (section, key) => {
+  const [running, same, next] = ['old', 'old', 'new'].map((value) =>
+    parseConfig(served(`${CREDENTIALS}\n${DEPLOYMENTS}\n${section.replace('VALUE', value)}`), 'c.yaml'),
+  );
+  if (!running || !same || !next) throw new Error('three configurations were parsed');
+  expect(keysThatNeedRestart(running, same)).toEqual([]);
+  expect(keysThatNeedRestart(running, next)).toEqual([key]);
+});
+
+test.each([
+  ['url: "redis://a"', 'url: "redis://b"', ['redis.url']],
+  ['url: "redis://a"', 'url: "redis://a/1"', ['redis.url']],
+  ['sentinels: ["a:1"], name: m', 'sentinels: ["a:1"], name: n', ['redis.name']],
+  ['url: "redis://a"', 'cluster: ["a:1"]', ['redis.url', 'redis.cluster']],
+])('names the keys of Redis as they are written: %s becomes %s', (before, after, keys) => {
+  const [running, next] = [before, after].map((servers) =>
+    parseConfig(served(`${CREDENTIALS}\n${DEPLOYMENTS}\nredis: { ${servers} }`), 'c.yaml'),
+  );
+  if (!running || !next) throw new Error('two configurations were parsed');
+  expect(keysThatNeedRestart(running, next)).toEqual(keys);
+});
+
+test('names the key of a file whose content differs, and keeps what was read at the start', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'pin-'));
+  closing.push(() => rm(folder, { recursive: true }));
+  const write = (name: string, text: string): Promise<void> =>
+    writeFile(join(folder, name), text, { mode: 0o600 });
+  const sections = [
+    'redis: { url: "redis://redis-1", password: { file: password } }',
+    `audit: { directory: log, keyFile: key, sinks: [{ name: r, redis: {} }, { name: o, otlp: { endpoint: "https://o.example/", headers: { authorization: { file: header } } } }] }`,
+  ];
+  await write('c.yaml', served([CREDENTIALS, DEPLOYMENTS, ...sections].join('\n')));
+  await write('key', 'a'.repeat(64));
+  const read = async (password: string, header: string): Promise<AppSetup> => {
+    await Promise.all([write('password', password), write('header', header)]);
+    return readSetup(join(folder, 'c.yaml'), { environment: { U: 'u', P: 'p' } });
+  };
+  const running = await read('old', 'one');
+  expect(pin(running, await read('old', 'one')).needsRestart).toEqual([]);
+  const { setup, needsRestart } = pin(running, await read('new', 'one'));
+  expect(needsRestart).toEqual(['redis.password']);
+  expect(setup.redis?.password?.reveal()).toBe('old');
+  expect(pin(setup, await read('new', 'two')).needsRestart).toEqual(['redis.password', 'audit.sinks']);
+  expect(pin(setup, await read('old', 'one')).needsRestart).toEqual([]);
 });
 
 test('of pseudonyms, a reload changes the fields alone', async () => {
