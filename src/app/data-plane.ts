@@ -318,7 +318,7 @@ export class DataPlane implements Workers, Worker {
   }
 
   state(): Promise<WorkerState> {
-    const stage = !this.#live ? 'starting' : this.#closing === undefined ? 'serving' : 'draining';
+    const stage = this.#closing !== undefined ? 'draining' : this.#live ? 'serving' : 'starting';
     return workerState({
       ...this.#active,
       ...this.#deps,

@@ -1,4 +1,5 @@
 import { stat } from 'node:fs/promises';
+import { inTime } from './clock.ts';
 import { ignoreSystemError } from './expected-errors.ts';
 import { reportError } from './report-error.ts';
 
@@ -9,6 +10,8 @@ const INTERVAL_MS = 1_000;
 const SETTLED_MS = 100;
 /** Maximum number of polls between two reads of files that are not usable and do not change. */
 const MOST_PAUSES = 59;
+/** Maximum wait for a poll at the end, in milliseconds: where a mount hangs, it never ends. */
+const CLOSE_MS = 2_000;
 
 /** Returns a text that changes when one of the files is replaced or written, also through links. */
 export async function stateOf(files: readonly string[]): Promise<string> {
@@ -67,12 +70,12 @@ export class FileWatch {
     return this.#closed;
   }
 
-  /** Resolves when no read is pending. */
-  close(): Promise<void> {
+  /** Resolves when no read is pending, or one hangs. */
+  async close(): Promise<void> {
     this.#closed = true;
     clearTimeout(this.#timer);
     this.#firstRead.resolve();
-    return this.#polling;
+    await inTime(this.#polling, CLOSE_MS);
   }
 
   #plan(ms: number): void {

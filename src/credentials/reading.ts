@@ -279,7 +279,7 @@ interface WatchOptions {
 export interface CredentialWatch {
   /** Resolves when the credentials were compared with the known ones, and a change is in use or refused. */
   readonly firstRead: Promise<void>;
-  /** Resolves when no read and no change is pending; no callback comes after the call. */
+  /** Resolves when no read and no change is pending, or one hangs; no callback comes after the call. */
   close(): Promise<void>;
 }
 

@@ -57,6 +57,20 @@ test('files are looked at one after the other, so that those of a mount that han
   expect((await state).split(';')).toHaveLength(20);
 });
 
+test('the end of a watch does not wait for a mount that hangs', async () => {
+  const asked = Promise.withResolvers<void>();
+  const hung = new FileWatch(
+    () => {
+      asked.resolve();
+      return new Promise(() => {});
+    },
+    async () => true,
+  );
+  await asked.promise;
+  await hung.close();
+  expect(hung.closed).toBe(true);
+});
+
 async function repeat(step: () => Promise<void>, done: () => boolean): Promise<void> {
   while (!done()) await step();
 }

@@ -1,14 +1,19 @@
 import { once } from 'node:events';
+import { writeFile } from 'node:fs/promises';
 import { Agent, type ClientRequest, type IncomingMessage, request } from 'node:http';
+import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { setTimeout as delay } from 'node:timers/promises';
 import { describe, expect, test } from '@jest/globals';
+import { AUDIT_KEY, REPLICA, recordsIn, useFolders } from '../support/audit-log.ts';
 import { closing } from '../support/closing.ts';
 import { type GatewayProcess, startGatewayProcess } from '../support/gateway-process.ts';
 import { startHaProxy } from '../support/haproxy.ts';
 import { authors, type RunningScene, startScene } from '../support/scene.ts';
 import { freePort } from '../support/server-process.ts';
 import { until } from '../support/until.ts';
+
+const folder = useFolders();
 
 interface Ports {
   readonly listen: number;
@@ -29,6 +34,18 @@ async function serve(
   closing.push(() => gateway.kill());
   return gateway;
 }
+
+/** Preloaded: lets stat() of a file never end once there is another one of its name with `.hangs`. */
+const HANGS = `
+  import fs from 'node:fs';
+  import { syncBuiltinESMExports } from 'node:module';
+  const { stat } = fs.promises;
+  fs.promises.stat = (file, ...rest) => {
+    if (!fs.existsSync(file + '.hangs')) return stat(file, ...rest);
+    console.error('stat hangs');
+    return new Promise(() => {});
+  };
+  syncBuiltinESMExports();`;
 
 /** One client that keeps its connection. */
 function keptAgent(): Agent {
@@ -140,6 +157,37 @@ test('two gateways behind HAProxy are drained and restarted in turn, and no requ
     await until(() => load.answers > before + 50);
   }
   expect(await load.end()).toEqual([]);
+});
+
+test('a drain ends with its record while a file that is watched is on a mount that hangs', async () => {
+  const directory = await folder();
+  const [preload, password, keyFile] = ['hangs.mjs', 'password', 'key'].map((name) => join(directory, name));
+  await writeFile(String(preload), HANGS);
+  await writeFile(String(password), 'demo-api-key', { mode: 0o600 });
+  await writeFile(String(keyFile), AUDIT_KEY, { mode: 0o600 });
+  const { simulator } = await startScene();
+  const { origin } = simulator.deployments.submissions;
+  const gateway = await startGatewayProcess(
+    { upstream: { origin, ca: simulator.ca, settings: { credential: 'watched' } } },
+    {
+      credentials: { watched: { username: { value: 'demo-user' }, password: { file: password } } },
+      audit: { directory, replica: REPLICA, keyFile },
+      drain: { delay: '0s' },
+    },
+    { runner: ['env', `NODE_OPTIONS=--import=${preload}`] },
+  );
+  closing.push(() => gateway.kill());
+  await writeFile(`${password}.hangs`, '');
+  await until(() => gateway.printed.includes('stat hangs'));
+  process.kill(gateway.pid, 'SIGTERM');
+  expect(await gateway.ended).toBe(0);
+  expect((await recordsIn(directory)).at(-1)).toMatchObject({ kind: 'admin', event: 'stop' });
+});
+
+test('a gateway that has closed its data plane is not starting', async () => {
+  const { gateway } = await startScene();
+  await gateway.close();
+  expect((await gateway.plane.state()).stage).toBe('draining');
 });
 
 async function refusesConnections(origin: string): Promise<boolean> {
