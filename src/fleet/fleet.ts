@@ -127,11 +127,12 @@ export class Fleet implements Workers {
   renewTls(renewal: TlsRenewal): void {
     const listenTls = this.#setup.listenTls.with(renewal.listener, renewal.tls);
     this.#setup = { ...this.#setup, listenTls };
-    for (const worker of this.#workers.keys()) worker.begin((calls) => calls.renewTls(renewal));
+    // One that starts gets it with the setup.
+    for (const worker of this.#opened) worker.begin((calls) => calls.renewTls(renewal));
   }
 
   reopenAccessLog(): void {
-    for (const worker of this.#workers.keys()) worker.begin((calls) => calls.reopenAccessLog());
+    for (const worker of this.#opened) worker.begin((calls) => calls.reopenAccessLog());
   }
 
   observe(names?: readonly string[]): Promise<void> {
@@ -206,7 +207,7 @@ export class Fleet implements Workers {
   }
 
   hurry(): void {
-    for (const worker of this.#workers.keys()) worker.begin((calls) => calls.hurry());
+    for (const worker of this.#opened) worker.begin((calls) => calls.hurry());
   }
 
   #observe(names: WantedMetrics): Promise<void> {
@@ -235,8 +236,10 @@ export class Fleet implements Workers {
         await worker.calls.prepare(toTransfer(given));
         await worker.calls.commit();
       }
-      // From here on, reloads and promotions reach this worker.
+      // From here on, whatever concerns all workers reaches this one.
       this.#setStage(worker, 'opening');
+      // The file may have been renamed since the worker opened it.
+      worker.begin((calls) => calls.reopenAccessLog());
       await this.#versions.adopt(worker, () => this.#of('serving')[0]);
       const addresses = await worker.listen();
       this.#setStage(worker, 'serving');

@@ -1,0 +1,110 @@
+import cluster, { type Worker as ClusterWorker } from 'node:cluster';
+import { EventEmitter } from 'node:events';
+import { setImmediate as turn } from 'node:timers/promises';
+import { afterEach, expect, jest, test } from '@jest/globals';
+import { pino } from 'pino';
+import { openParts } from '../../src/app/compose.ts';
+import type { DataPlane, Prepared } from '../../src/app/data-plane.ts';
+import { noAudit } from '../../src/audit/audit.ts';
+import { BufferGc } from '../../src/base/buffer-gc.ts';
+import { monotonicClock } from '../../src/base/clock.ts';
+import { ipcPort } from '../../src/base/message-calls.ts';
+import { Fleet } from '../../src/fleet/fleet.ts';
+import { WorkerProcess } from '../../src/fleet/worker.ts';
+import type { ListenTls } from '../../src/gateway/listener.ts';
+import type { AppSetup } from '../../src/setup/setup.ts';
+import { closing } from '../support/closing.ts';
+import { setupFor } from '../support/gateway.ts';
+import { reportedDuring } from '../support/reported.ts';
+import { until } from '../support/until.ts';
+
+/** One end of a channel between two processes. */
+class ChannelEnd extends EventEmitter {
+  readonly pid = 1;
+  connected = true;
+  other: ChannelEnd | undefined;
+
+  send(message: unknown, _handle: undefined, _options: undefined, done: () => void): boolean {
+    setImmediate(() => this.other?.emit('message', structuredClone(message)));
+    setImmediate(done);
+    return true;
+  }
+}
+
+/** A data plane that serves nothing, and says what it was asked to do. */
+class TestPlane {
+  readonly did: string[] = [];
+  readonly setups: AppSetup[] = [];
+  readonly countedRefusals = [];
+
+  start = async () => [{ address: '127.0.0.1', port: 1 }];
+  reopenAccessLog = async (): Promise<void> => void this.did.push('reopen');
+  renewTls = async (): Promise<void> => void this.did.push('renew');
+  hurry = async (): Promise<void> => void this.did.push('hurry');
+  prepare = async (setup: AppSetup): Promise<Pick<Prepared, 'changed'>> => {
+    this.setups.push(setup);
+    return { changed: [] };
+  };
+  commit = (): void => void this.did.push('commit');
+  settle = async (): Promise<void> => {};
+  drain = async (): Promise<void> => {};
+  report = async () => ({ metrics: [], lines: [], refusals: [] });
+}
+
+afterEach(() => {
+  jest.restoreAllMocks();
+});
+
+/** A fleet of one worker in this process. `opening`: what the worker does before its data plane is there. */
+async function fleetOf(plane: TestPlane, opening: () => Promise<void>) {
+  const setup = await setupFor({ d: { origin: 'https://u.example.org' } });
+  const log = pino({ enabled: false });
+  const build = { version: 'test', node: 'v0' };
+  const bufferGc = new BufferGc(() => {});
+  const options = { log, build, clock: monotonicClock, tracing: undefined, bufferGc };
+  const parts = await openParts(setup, options);
+  jest.spyOn(cluster, 'fork').mockImplementation(() => {
+    const [primary, own] = [new ChannelEnd(), new ChannelEnd()];
+    primary.other = own;
+    own.other = primary;
+    const port = ipcPort(own as unknown as NodeJS.Process);
+    const open = async () => {
+      await opening();
+      return { plane: plane as unknown as DataPlane, audit: noAudit };
+    };
+    const worker = new EventEmitter();
+    const end = (): void => void worker.emit('exit', 0, null);
+    setImmediate(() => new WorkerProcess({ port, version: 'test', open }).run().then(end));
+    const kill = (): void => void setImmediate(end);
+    return Object.assign(worker, { process: primary, kill }) as unknown as ClusterWorker;
+  });
+  const idleLogs = { release: async () => {}, keep: async () => {}, close: async () => {} };
+  const fleet = new Fleet(setup, { ...parts, workers: 1, stores: [], idleLogs: idleLogs as never });
+  closing.push(() => fleet.drain());
+  return fleet;
+}
+
+test('a worker that starts gets another certificate and a renamed access log once it is open, without an error', async () => {
+  const [asked, opened] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+  const plane = new TestPlane();
+  const fleet = await fleetOf(plane, () => {
+    asked.resolve();
+    return opened.promise;
+  });
+  const errors = await reportedDuring(async () => {
+    const started = fleet.start();
+    await asked.promise;
+    fleet.reopenAccessLog();
+    fleet.renewTls({ listener: 0, tls: { cert: 'renewed' } as ListenTls });
+    fleet.hurry();
+    // A message takes one turn to be sent, and one to be received.
+    for (let turns = 0; turns < 4; turns += 1) await turn();
+    opened.resolve();
+    await started;
+  });
+  expect(errors).toEqual([]);
+  expect(plane.setups.map(({ listenTls }) => listenTls[0]?.cert)).toEqual(['renewed']);
+  fleet.reopenAccessLog();
+  await until(() => plane.did.filter((each) => each === 'reopen').length === 2);
+  expect(plane.did).toEqual(['commit', 'reopen', 'reopen']);
+});
