@@ -92,15 +92,20 @@ export interface Question {
   readonly options?: HandshakeOptions;
 }
 
+/** A refusal whose challenge can be answered, with the request that got it. */
+export interface InHand extends Pick<Question, 'method' | 'target'> {
+  readonly response: UpstreamResponse;
+}
+
 export type Reply =
   /** The upstream accepted an answer to a challenge of its own. */
   | { readonly kind: 'accepted'; readonly status: number }
-  /** It refused it; with its number, that of the attempts, and the response, whose challenge can be answered. */
+  /** It refused it; with its number, that of the attempts, and the last refusal, if its challenge can be answered. */
   | {
       readonly kind: 'refused';
       readonly attempt: number;
       readonly attempts: number;
-      readonly inHand: UpstreamResponse | undefined;
+      readonly inHand: InHand | undefined;
     }
   /**
    * Nothing is known: the connection broke, the nonce was stale at once, or the response says nothing; its status is 0 if
@@ -228,8 +233,8 @@ export class CredentialVersion {
     try {
       const first = await answerOnce(account, question, trace, question.options);
       if (!isRefusal(first)) return first;
-      const { isNamedAgain, attempt, number, inHand } = first;
-      if (!isNamedAgain) return { kind: 'refused', attempt: number, attempts: 1, inHand };
+      const { isNamedAgain, attempt } = first;
+      if (!isNamedAgain) return refusalOf(first, question, 1);
       const request = requestOf(question, trace);
       const asked = await anotherNonce(
         attempt.nonce.challenge.nonce,
@@ -239,7 +244,7 @@ export class CredentialVersion {
       if (!isChallenge(account, asked)) return await replyOf(account, asked, request);
       const second = await answerOnce(account, question, trace, { challenge: asked });
       if (!isRefusal(second)) return second;
-      return { kind: 'refused', attempt: second.number, attempts: 2, inHand: second.inHand };
+      return refusalOf(second, question, 2);
     } catch (error) {
       expectGatewayError(error);
       // Counted as an attempt that failed.
@@ -347,6 +352,16 @@ async function answerOnce(
   if (result === 'interrupted') return UNCLEAR;
   if (result.kind === 'response') return replyOf(account, result, request);
   return result.isStale ? UNCLEAR : result;
+}
+
+/** Returns what a refusal of this request shows of the version. `attempts`: those that were refused. */
+export function refusalOf(
+  { number, inHand }: Refused,
+  { method, target }: Pick<Question, 'method' | 'target'>,
+  attempts: number,
+): Extract<Reply, { readonly kind: 'refused' }> {
+  const asked = inHand && { response: inHand, method, target };
+  return { kind: 'refused', attempt: number, attempts, inHand: asked };
 }
 
 function isRefusal(result: Reply | Refused): result is Refused {

@@ -325,7 +325,8 @@ export class UpstreamCredential {
         return true;
       }
       this.#waiting.endTest(call, 'check');
-      if (!this.#waiting.busy) this.#verifier.begin(version, call.request.target, evidenceOf(refused));
+      const { request } = call;
+      if (!this.#waiting.busy) this.#verifier.begin(version, request.target, evidenceOf(refused, request));
       if ((await this.#waiting.waitFor(call)) !== 'check') return false;
       call.request.budget.confirmed = health.accepted;
     }

@@ -3,9 +3,8 @@ import { putBounded } from '../base/maps.ts';
 import type { Nonce } from '../challenges/nonce.ts';
 import { upstreamTooSlow } from '../handshake/errors.ts';
 import type { UpstreamRequest } from '../handshake/exchange.ts';
-import type { UpstreamResponse } from '../handshake/response.ts';
 import type { CredentialCircuit } from './credential-circuit.ts';
-import type { CredentialVersion, Question, Reply } from './credential-version.ts';
+import type { CredentialVersion, InHand, Question, Reply } from './credential-version.ts';
 import type { Versions } from './versions.ts';
 
 /** Clients whose last path is remembered while none is known that asks for authentication. */
@@ -66,20 +65,23 @@ export class Questions {
    * Asks whether the upstream accepts a version, at a neutral target: whether it accepts a target of a client says
    * nothing of the credential. If that shows nothing, once more on a new connection with GET, since not every server
    * supports HEAD; if the neutral target wants no authentication, with paths that served clients, and at last with that of
-   * `target`, which the upstream may refuse. `inHand`: a response whose challenge is answered first.
+   * `target`, which the upstream may refuse. `inHand`: a refusal whose challenge is answered first, if it
+   * came to a request like these: another target may want no authentication, and serve whatever answers.
    */
   async probe(
     version: CredentialVersion,
     target: string,
     cancellation: Cancellation,
-    inHand?: UpstreamResponse,
+    inHand?: InHand,
   ): Promise<Reply> {
     const known = this.#knownPath;
     const method = this.#configured?.method;
     const head: Question = { method: method ?? 'HEAD', target: known ?? this.#neutralTarget, cancellation };
     const get = { ...head, method: method ?? 'GET', options: { freshConnection: true } };
-    if (inHand !== undefined) {
-      const reply = await version.ask({ ...head, options: { challenge: inHand } });
+    const isSame = inHand?.target === head.target && [head.method, get.method].includes(inHand.method);
+    if (isSame) {
+      const options = { challenge: inHand.response };
+      const reply = await version.ask({ ...head, method: inHand.method, options });
       if (reply.kind !== 'unclear') return reply;
     }
     // The state of a connection must not speak against a version that was accepted.

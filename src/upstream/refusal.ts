@@ -3,7 +3,9 @@ import type { Nonce } from '../challenges/nonce.ts';
 import type { NoncePool } from '../challenges/pool.ts';
 import type { AttemptBudget } from '../handshake/attempt-budget.ts';
 import { alwaysStale, cannotRepeat, refusedAgain, targetRefused } from '../handshake/errors.ts';
+import type { UpstreamRequest } from '../handshake/exchange.ts';
 import type { HandshakeOptions, Refused } from '../handshake/handshake.ts';
+import { refusalOf } from './credential-version.ts';
 import type { Evidence } from './verification.ts';
 
 /** A challenge that is older, in milliseconds, is not answered after a wait: the upstream may have dropped it. */
@@ -50,7 +52,7 @@ export function errorAfter({ isGoodNonce, isStale }: Refused, budget: AttemptBud
   return budget.onlyStale ? alwaysStale() : refusedAgain();
 }
 
-/** Returns what a refusal shows of the version; undefined: nothing. */
-export function evidenceOf({ isEvidence, number, inHand }: Refused): Evidence | undefined {
-  return isEvidence ? { kind: 'refused', attempt: number, attempts: 1, inHand } : undefined;
+/** Returns what a refusal of this request shows of the version; undefined: nothing. */
+export function evidenceOf(refused: Refused, request: UpstreamRequest): Evidence | undefined {
+  return refused.isEvidence ? refusalOf(refused, request, 1) : undefined;
 }

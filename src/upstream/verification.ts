@@ -4,9 +4,8 @@ import { reportError } from '../base/report-error.ts';
 import { type Flight, SingleFlight } from '../base/single-flight.ts';
 import { credentialRefused } from '../handshake/errors.ts';
 import type { UpstreamRequest } from '../handshake/exchange.ts';
-import type { UpstreamResponse } from '../handshake/response.ts';
 import type { CredentialCircuit } from './credential-circuit.ts';
-import type { CredentialVersion, Reply, Transport } from './credential-version.ts';
+import type { CredentialVersion, InHand, Reply, Transport } from './credential-version.ts';
 import type { Questions } from './questions.ts';
 import type { Versions } from './versions.ts';
 
@@ -37,9 +36,9 @@ export interface VerificationOptions<V> {
   /** True if the upstream may see another refused attempt in this minute. */
   readonly hasRoom: () => boolean;
   /**
-   * Asks whether the upstream accepts a version; `inHand`: a response whose challenge is answered, without a question.
+   * Asks whether the upstream accepts a version; `inHand`: a refusal whose challenge is answered, without a question.
    */
-  readonly ask: (version: V, inHand?: UpstreamResponse) => Promise<Reply>;
+  readonly ask: (version: V, inHand?: InHand) => Promise<Reply>;
   /** Takes over the reply to another version than the one that is verified. */
   readonly settle: (other: V, reply: Reply) => void;
 }
@@ -75,7 +74,7 @@ export async function verify<V>(options: VerificationOptions<V>): Promise<Verdic
  */
 async function askInTurn<V>(
   { others, ask, settle }: Pick<VerificationOptions<V>, 'others' | 'ask' | 'settle'>,
-  first?: UpstreamResponse,
+  first?: InHand,
 ): Promise<{ readonly successor: V | undefined; readonly refusedOnce: readonly V[] }> {
   const refusedOnce: V[] = [];
   let inHand = first;
@@ -278,7 +277,7 @@ export class Verifier {
     const { versions, questions } = this.#deps;
     return {
       others,
-      ask: async (version: CredentialVersion, inHand?: UpstreamResponse): Promise<Reply> => {
+      ask: async (version: CredentialVersion, inHand?: InHand): Promise<Reply> => {
         const reply = await questions.probe(version, target, cancellation, inHand);
         questions.count(reply);
         versions.noteReply(version, reply, 'verification');

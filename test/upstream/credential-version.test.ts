@@ -76,7 +76,7 @@ test('a refusal has the number of the attempt, and the challenge that can be ans
     kind: 'refused',
     attempt: 2,
     attempts: 1,
-    inHand: { status: 401 },
+    inHand: { response: { status: 401 }, method: 'HEAD', target: '/p' },
   });
   expect(scene.events).toEqual(['attempt challenged', 'challenge stale', 'attempt refused']);
   // The caller decides what the refusal says, and the nonce serves nobody.

@@ -3,15 +3,19 @@ import { afterEach, beforeEach, describe, expect, jest, test } from '@jest/globa
 import { Cancellation } from '../../src/base/cancellation.ts';
 import { AttemptBudget } from '../../src/handshake/attempt-budget.ts';
 import { UpstreamResponse } from '../../src/handshake/response.ts';
-import type { Reply } from '../../src/upstream/credential-version.ts';
+import type { InHand, Reply } from '../../src/upstream/credential-version.ts';
 import { type Evidence, type Sending, verify, Waiting } from '../../src/upstream/verification.ts';
 
-const response = (name: string) => new UpstreamResponse(401, name, [], true, undefined);
+const inHandOf = (name: string): InHand => ({
+  response: new UpstreamResponse(401, name, [], true, undefined),
+  method: 'HEAD',
+  target: '/neutral',
+});
 const refusal = (attempt: number, name?: string): Evidence => ({
   kind: 'refused',
   attempt,
   attempts: 1,
-  inHand: name === undefined ? undefined : response(name),
+  inHand: name === undefined ? undefined : inHandOf(name),
 });
 const accepted: Reply = { kind: 'accepted', status: 200 };
 const unclear: Reply = { kind: 'unclear', status: 0, isUnprotected: false };
@@ -164,7 +168,7 @@ test.each(rows)('%s', async (_what, given, asked, expected) => {
     asksTwice: given.once !== true,
     hasRoom: () => given.spent !== true,
     ask: async (version, inHand) => {
-      questions.push(inHand === undefined ? version : `${version} ${inHand.reason}`);
+      questions.push(inHand === undefined ? version : `${version} ${inHand.response.reason}`);
       const [, reply] = left.shift() ?? [];
       if (reply === undefined) throw new Error(`no reply to ${questions.at(-1)}`);
       return reply;
