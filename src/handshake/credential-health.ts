@@ -17,6 +17,8 @@ const MAX_NOTHINGS = 2;
 export class CredentialHealth {
   /** True while the gateway finds out whether the upstream accepts it, so that no attempt of a client goes out. */
   inDoubt = false;
+  /** True if a question refused it since it is in doubt, so that no attempt of a client goes out before the verdict. */
+  refusedInDoubt = false;
   /** True if the upstream refuses it, as far as is known. */
   refused = false;
   /** True if it was refused and not accepted since, whatever was reset. */

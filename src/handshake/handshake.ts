@@ -32,7 +32,7 @@ export interface HandshakeOptions {
   readonly freshNonce?: boolean;
   /** True: attempts go out although the version is refused or in doubt, to find out. */
   readonly verifies?: boolean;
-  /** True: they go out although it is in doubt. */
+  /** True: they go out although it is in doubt, unless a question has refused it. */
   readonly ignoresDoubt?: boolean;
   /** The challenge that others wait for, or that takes the place of a nonce; the caller closes it. */
   readonly pending?: PendingChallenge;
@@ -283,9 +283,9 @@ class Handshake {
 
   /** True if the version is refused or in doubt, so that its owner decides what follows. */
   get #isInterrupted(): boolean {
-    const { refused, inDoubt } = this.#account.health;
+    const { refused, inDoubt, refusedInDoubt } = this.#account.health;
     const { verifies = false, ignoresDoubt = false } = this.#options;
-    return !verifies && (refused || (inDoubt && !ignoresDoubt));
+    return !verifies && (refused || refusedInDoubt || (inDoubt && !ignoresDoubt));
   }
 
   #exchange(message: Message): Promise<UpstreamResponse | Lost> {

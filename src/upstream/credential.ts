@@ -233,6 +233,10 @@ export class UpstreamCredential {
         await this.#verifier.tryRefused(call);
         continue;
       }
+      if (version.health.refusedInDoubt) {
+        await this.#waiting.waitOut(call);
+        continue;
+      }
       // Each attempt can extend a lock-out.
       if (version.health.isHeld) this.#deps.circuit.admit();
       if (!version.health.accepted && !this.#waiting.busy) this.#waiting.beginTest(call);

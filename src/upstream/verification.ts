@@ -142,11 +142,23 @@ export class Waiting extends SingleFlight {
    * @throws the reason of the cancellation
    */
   async waitFor(call: Sending, since = 0): Promise<WaitEnd> {
+    const left = patienceOf(call) - Math.max(call.request.budget.waitedMs, since);
+    return left <= 0 ? 'late' : this.#wait(call, left);
+  }
+
+  /**
+   * Waits for a verdict that is likely to be a refusal, however long the request has waited: its own deadline and that of
+   * the verification end this.
+   * @throws the reason of the cancellation
+   */
+  async waitOut(call: Sending): Promise<void> {
+    await this.#wait(call, 2 * call.transport.options.timeouts.response);
+  }
+
+  async #wait(call: Sending, patienceMs: number): Promise<WaitEnd> {
     const { budget, cancellation } = call.request;
-    const left = patienceOf(call) - Math.max(budget.waitedMs, since);
-    if (left <= 0) return 'late';
     const begun = monotonicClock.now();
-    const landing = await this.follow(cancellation, left);
+    const landing = await this.follow(cancellation, patienceMs);
     budget.waitedMs += monotonicClock.now() - begun;
     if (cancellation.reason !== undefined) throw cancellation.reason;
     return landing;
@@ -268,6 +280,7 @@ export class Verifier {
       })
       .finally(() => {
         version.health.inDoubt = false;
+        version.health.refusedInDoubt = false;
         versions.note('settled', [version]);
         flight.land('check');
       });
@@ -280,6 +293,8 @@ export class Verifier {
       ask: async (version: CredentialVersion, inHand?: InHand): Promise<Reply> => {
         const reply = await questions.probe(version, target, cancellation, inHand);
         questions.count(reply);
+        // Each attempt of a late request would be a failed log-in.
+        if (reply.kind === 'refused' && version.health.inDoubt) version.health.refusedInDoubt = true;
         versions.noteReply(version, reply, 'verification');
         return reply;
       },

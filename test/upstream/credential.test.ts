@@ -763,6 +763,24 @@ describe('a refusal', () => {
     probed.release();
   });
 
+  test('while the gateway finds out for longer than a request may wait, and a question was refused: it waits on', async () => {
+    const scene = await warm({ ...OTHER, options: { timeouts: { response: 20 } } });
+    const successor = held(answered());
+    scene.replies.push(challenge('n2'), challenge('n3'), challenge('n4'), successor.reply);
+    scene.replies.push(answered(), answered());
+    const [refused, waiting] = [new AttemptBudget('GET'), new AttemptBudget('GET')];
+    const first = scene.send({}, refused);
+    await successor.came;
+    const second = scene.send({}, waiting);
+    await until(() => refused.waitedMs > 0 && waiting.waitedMs > 0);
+    await turn();
+    expect(scene.sent).toEqual(['GET /x n1:2', 'HEAD /x fresh', 'HEAD /x n3:1', 'HEAD /x n4:1 former']);
+    successor.release();
+    expect(await Promise.all([first, second])).toEqual(['answered', 'answered']);
+    // The first one has one attempt left, so that it risks no known nonce.
+    expect(scene.sent.slice(4).sort()).toEqual(['GET /x', 'GET /x n4:2 former']);
+  });
+
   test('while the request that finds out is under way, others wait for it', async () => {
     const scene = await used();
     const second = held(answered());
