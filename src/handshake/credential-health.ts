@@ -23,6 +23,8 @@ export class CredentialHealth {
   refused = false;
   /** True if it was refused and not accepted since, whatever was reset. */
   wasRefused = false;
+  /** Responses to clients, since nothing is known of it, that did not show whether the upstream accepts it. */
+  inconclusive = 0;
   /** Responses that say nothing since it was refused and reset. */
   #nothings = 0;
   #sent = 0;
@@ -55,6 +57,7 @@ export class CredentialHealth {
     this.#lastAccepted = Math.max(this.#lastAccepted, attempt);
     this.refused = false;
     this.wasRefused = false;
+    this.inconclusive = 0;
     this.#nothings = 0;
     return true;
   }
@@ -93,6 +96,7 @@ export class CredentialHealth {
   /** Makes it unknown, so that one request tries it again. */
   reset(): void {
     this.refused = false;
+    this.inconclusive = 0;
     this.#nothings = 0;
     this.#lastAccepted = 0;
     this.#resetAfter = this.#sent;

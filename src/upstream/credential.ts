@@ -169,7 +169,7 @@ export class UpstreamCredential {
   #failed(call: Sending, error: unknown, count: number): void {
     this.#deps.refusedTargets.note(call.request, error, count);
     const isTest = call.flight !== undefined;
-    this.#waiting.endTest(call, 'check');
+    this.#waiting.endTest(call);
     if (asGatewayError(error).code === 'client-closed')
       void this.#goOnAlone(call, isTest, count).catch(reportError);
   }
@@ -200,7 +200,7 @@ export class UpstreamCredential {
 
   /** The version was refused, or began to be verified, before an attempt went out. */
   #interrupted(call: Sending): void {
-    this.#waiting.endTest(call, 'check');
+    this.#waiting.endTest(call);
     call.version = undefined;
   }
 
@@ -214,7 +214,7 @@ export class UpstreamCredential {
   #usableNow(call: Sending): CredentialVersion | undefined {
     const { flight, version } = call;
     const { inUse } = this.versions;
-    if (version !== undefined && this.versions.hasLeft(version)) this.#waiting.endTest(call, 'check');
+    if (version !== undefined && this.versions.hasLeft(version)) this.#waiting.endTest(call);
     else if (flight !== undefined) return version;
     return inUse.health.accepted && !this.#waiting.busy ? inUse : undefined;
   }
@@ -248,8 +248,11 @@ export class UpstreamCredential {
     const { request } = call;
     this.#deps.refusedTargets.accepted(request);
     if (!version.health.accepted) {
-      // A version that was refused before is tested by one request at a time.
-      this.#waiting.endTest(call, version.health.wasRefused ? 'check' : 'proceed');
+      const { health } = version;
+      health.inconclusive += 1;
+      // All who wait would be as many failed log-ins if the password is wrong; one at a time, they would wait for ever. A
+      // version that was refused before is tested by one request at a time.
+      this.#waiting.endTest(call, health.wasRefused ? 0 : health.inconclusive);
       return response;
     }
     // Nearly always nobody waits, and each request comes here.
@@ -291,7 +294,7 @@ export class UpstreamCredential {
   /** The version is refused or replaced. @throws GatewayError when the request has no attempt for another one */
   async #goOn(version: CredentialVersion, call: Sending): Promise<HandshakeOptions> {
     const { budget } = call.request;
-    this.#waiting.endTest(call, 'check');
+    this.#waiting.endTest(call);
     if (!this.versions.isReplaced(version) && budget.spent) await this.#verifier.tryUnknown(call);
     // The attempts that are added go out with another version, which the upstream has accepted.
     if (this.versions.isReplaced(version)) budget.extendForRotation();
@@ -328,7 +331,7 @@ export class UpstreamCredential {
         if (call.flight === undefined) this.#waiting.beginTest(call);
         return true;
       }
-      this.#waiting.endTest(call, 'check');
+      this.#waiting.endTest(call);
       const { request } = call;
       if (!this.#waiting.busy) this.#verifier.begin(version, request.target, evidenceOf(refused, request));
       if ((await this.#waiting.waitFor(call)) !== 'check') return false;

@@ -119,9 +119,13 @@ export class Waiting extends SingleFlight {
     this.#test = call.flight;
   }
 
-  endTest(call: Sending, landing: 'check' | 'proceed'): void {
-    if (call.flight === undefined) return;
-    call.flight.land(landing);
+  /**
+   * Ends the test of this request, if it makes one. While the version is unknown, the next one tests it, and others wait on.
+   * `released`: so many go out now, the first of them as that test.
+   */
+  endTest(call: Sending, released = 0): void {
+    for (let left = released; left > 0 && call.flight?.passOn('proceed') === true; left -= 1);
+    call.flight?.land('check');
     call.flight = undefined;
   }
 

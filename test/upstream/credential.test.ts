@@ -610,18 +610,39 @@ describe('an unknown version', () => {
     expect([scene.sent.at(-1), scene.health.accepted]).toEqual(['GET /c n2:2', true]);
   });
 
-  test('keeps nobody waiting once the response to the first has said nothing', async () => {
+  test('is tested by one more request after a response that says nothing, then by two at once', async () => {
     const scene = await unknown();
-    const [first, second, third] = [held(answered(503)), held(answered()), held(answered())];
-    scene.replies.push(first.reply, second.reply, third.reply);
-    const outcomes = ['/a', '/b', '/c'].map((target) => scene.send({ target }));
+    const [first, second, third, fourth] = [503, 403, 200, 200].map((status) => held(answered(status)));
+    scene.replies.push(...[first, second, third, fourth].map((each) => each?.reply as Reply), answered());
+    const outcomes = ['/a', '/b', '/c', '/d', '/e'].map((target) => scene.send({ target }));
+    await first?.came;
+    first?.release();
+    await second?.came;
+    await turn();
+    expect(scene.sent).toEqual(['GET /a n1:2', 'GET /b n1:3']);
+    second?.release();
+    await Promise.all([third?.came, fourth?.came]);
+    await turn();
+    expect(scene.sent.slice(2)).toEqual(['GET /c n1:4', 'GET /d n1:5']);
+    expect(scene.health.accepted).toBe(false);
+    for (const each of [third, fourth]) each?.release();
+    expect(await Promise.all(outcomes)).toEqual(Array(5).fill('answered'));
+    expect(scene.health.accepted).toBe(true);
+  });
+
+  test('that is wrong costs no failed log-in for each who waited, though the first response says nothing', async () => {
+    const scene = await unknown();
+    const first = held(answered(503));
+    scene.replies.push(first.reply, challenge('n2'));
+    for (const nonce of ['n3', 'n4', 'n5']) scene.replies.push(challenge(nonce));
+    const outcomes = ['/a', '/b', '/c', '/d', '/e'].map((target) => scene.send({ target }));
     await first.came;
     first.release();
-    await Promise.all([second.came, third.came]);
-    expect(scene.health.accepted).toBe(false);
-    for (const { release } of [second, third]) release();
-    expect(await Promise.all(outcomes)).toEqual(['answered', 'answered', 'answered']);
-    expect(scene.health.accepted).toBe(true);
+    expect(await Promise.all(outcomes)).toEqual(['answered', ...Array(4).fill(REFUSED)]);
+    expect(scene.sent).toEqual([
+      ...['GET /a n1:2', 'GET /b n1:3', 'GET /b n2:1'],
+      ...['HEAD /x', 'HEAD /x n4:1'],
+    ]);
   });
 
   test('keeps nobody waiting for longer than a response may take', async () => {
