@@ -60,7 +60,7 @@ export function* buildDeployments(
     const rules = compileRules(name, settings, setup.config.deployments);
     const metrics = deps.metrics.deployment(name);
     const way = wayTo(deployment, { ...deps, metrics }, known.get(name));
-    for (const address of way.upstream.addresses) for (const set of credentials) address.use(set);
+    for (const set of credentials) way.upstream.use(set);
     const { pathPrefix, host } = settings.match;
     const responseFilter = new ResponseFilter(settings.passOriginFields);
     built.push({
@@ -111,7 +111,7 @@ export function offerCredentials(setup: AppSetup, deployment: ServedDeployment):
 export function dropUnknownCredentials(setup: AppSetup, { name, upstream }: ServedDeployment): void {
   const { credentials = [] } = deploymentIn(setup, name) ?? {};
   const names = new Set(credentials.map((set) => set.name));
-  for (const address of upstream.addresses) address.keepOnly(names);
+  upstream.keepOnly(names);
 }
 
 /** Returns the options of the gateway for a setup and its deployments. */

@@ -81,11 +81,11 @@ export class CredentialRegistry {
 
   /**
    * The upstream of this transport uses the credential no more; the caller sends no new requests. Resolves when the last
-   * one is over and the nonces that nobody uses are left to other processes. Can be called again.
+   * one is over and the nonces that nobody uses are left to other processes; or, if `use` gets the transport again
+   * before, without effect. Can be called again.
    */
   async release({ versions }: UpstreamCredential, transport: Transport): Promise<void> {
-    await versions.transports.get(transport)?.idle();
-    if (!versions.transports.has(transport)) return;
+    if (!(await versions.drain(transport))) return;
     const detached = versions.detach(transport);
     if (versions.transports.size === 0) this.#forget(versions);
     await detached;

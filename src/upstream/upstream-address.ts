@@ -146,7 +146,6 @@ export class UpstreamAddress implements Address, ExchangeObserver {
     return this.#credentials.get(name);
   }
 
-  /** Requests can be sent with this credential from now on. Does nothing if they can already. */
   use(set: CredentialSet): void {
     if (!this.#credentials.has(set.name)) void this.#use(set).versions.inUse.restore();
   }
@@ -171,13 +170,15 @@ export class UpstreamAddress implements Address, ExchangeObserver {
     return (await this.#credentials.get(credential)?.test(version, target, this.#transport)) ?? 'unknown';
   }
 
-  /** Drops every credential but these; the caller sends no new requests with them. */
   keepOnly(names: ReadonlySet<string>): void {
-    for (const [name, credential] of this.#credentials) {
-      if (names.has(name)) continue;
-      this.#credentials.delete(name);
-      void this.#release(credential);
-    }
+    for (const name of this.#credentials.keys()) if (!names.has(name)) this.drop(name);
+  }
+
+  drop(name: string): void {
+    const credential = this.#credentials.get(name);
+    if (credential === undefined) return;
+    this.#credentials.delete(name);
+    void this.#release(credential).catch(reportError);
   }
 
   send(request: UpstreamRequest, name: string): Promise<UpstreamResponse> {

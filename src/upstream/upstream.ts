@@ -1,5 +1,7 @@
 import { InFlight } from '../base/in-flight.ts';
+import { getOrInsert } from '../base/maps.ts';
 import { reportError } from '../base/report-error.ts';
+import type { CredentialSet } from '../credentials/credentials.ts';
 import { IDEMPOTENT, RetryBudget, type RetryOptions } from '../handshake/attempt-budget.ts';
 import { circuitOpen, outOfBodyMemory } from '../handshake/errors.ts';
 import type { UpstreamRequest } from '../handshake/exchange.ts';
@@ -51,6 +53,12 @@ export interface Address {
    * @throws TypeError when the deployment has no such credential
    */
   send(request: UpstreamRequest, credential: string): Promise<UpstreamResponse>;
+  /** Requests can be sent with this credential from now on. Does nothing if they can already. */
+  use(set: CredentialSet): void;
+  /** Drops every credential but these; the caller sends no new requests with them. */
+  keepOnly(names: ReadonlySet<string>): void;
+  /** Drops the credential of this name, if it is there; the caller sends no new requests with it. */
+  drop(name: string): void;
   /** Ends the health checks. */
   endChecks(): void;
   /** Resolves when its connections are closed. The caller sends no requests any more. */
@@ -77,6 +85,10 @@ export class Upstream<A extends Address = Address> {
   /** For the budgets of requests. */
   readonly retries: RetryBudget;
   readonly #inFlight = new InFlight();
+  /** By credential, those that have no response yet: the body of a request may arrive after a reload. */
+  readonly #sending = new Map<string, InFlight>();
+  /** Credentials that are dropped when no request with them is without a response. */
+  readonly #leaving = new Set<string>();
   /** Requests on a connection whose bodies are streamed because there was no memory to keep them. */
   #spilled = 0;
 
@@ -123,31 +135,37 @@ export class Upstream<A extends Address = Address> {
   async send(request: ActiveRequest, credential: string): Promise<UpstreamResponse> {
     const { source } = request;
     this.#inFlight.enter();
-    request.refusal = this.outcomes?.admit(credential);
-    if (source !== undefined) this.#check(request.client);
-    const now = this.#deps.clock.now();
-    if (!request.noTotalTimeout) this.#deadlines.begin(request, now);
-    if (source !== undefined) {
-      // As far as it can be kept.
-      request.body = await receiveBody(
-        source,
-        this.options.body,
-        this.#deps.bodyMemory,
-        request.client,
-        request.cancellation,
-      );
+    const sending = getOrInsert(this.#sending, credential, () => new InFlight());
+    sending.enter();
+    try {
+      request.refusal = this.outcomes?.admit(credential);
+      if (source !== undefined) this.#check(request.client);
+      const now = this.#deps.clock.now();
+      if (!request.noTotalTimeout) this.#deadlines.begin(request, now);
+      if (source !== undefined) {
+        // As far as it can be kept.
+        request.body = await receiveBody(
+          source,
+          this.options.body,
+          this.#deps.bodyMemory,
+          request.client,
+          request.cancellation,
+        );
+      }
+      let response: UpstreamResponse;
+      if (this.egress.areSeveral) {
+        response = await this.#sendFromAny(request, credential, now);
+      } else {
+        const address = this.#admit(request, this.addresses, now);
+        response = await this.#sendOrMove(request, credential, address, this.addresses);
+        request.response = response;
+        this.outcomes?.classify(response, credential);
+      }
+      if (response.isWhole) this.end(request);
+      return response;
+    } finally {
+      sending.leave();
     }
-    let response: UpstreamResponse;
-    if (this.egress.areSeveral) {
-      response = await this.#sendFromAny(request, credential, now);
-    } else {
-      const address = this.#admit(request, this.addresses, now);
-      response = await this.#sendOrMove(request, credential, address, this.addresses);
-      request.response = response;
-      this.outcomes?.classify(response, credential);
-    }
-    if (response.isWhole) this.end(request);
-    return response;
   }
 
   /** The response has been passed on, or is not needed any more. Can be called again. */
@@ -289,6 +307,32 @@ export class Upstream<A extends Address = Address> {
 
   #retryAfterMs(client: string): number {
     return Math.min(...this.addressesInUse.map(({ state }) => state.retryAfterMs(client)));
+  }
+
+  /** Requests can be sent with this credential from now on. Does nothing if they can already. */
+  use(set: CredentialSet): void {
+    this.#leaving.delete(set.name);
+    for (const address of this.addresses) address.use(set);
+  }
+
+  /**
+   * Drops every credential but these: one with which requests are sent when the last of them has its response, unless it
+   * is used again by then. The caller sends no new requests with them.
+   */
+  keepOnly(names: ReadonlySet<string>): void {
+    const kept = new Set(names);
+    for (const [name, requests] of this.#sending) {
+      if (names.has(name) || requests.count === 0) continue;
+      kept.add(name);
+      this.#leaving.add(name);
+      void this.#dropWhenIdle(name, requests).catch(reportError);
+    }
+    for (const address of this.addresses) address.keepOnly(kept);
+  }
+
+  async #dropWhenIdle(name: string, requests: InFlight): Promise<void> {
+    while (requests.count > 0) await requests.idle();
+    if (this.#leaving.delete(name)) for (const address of this.addresses) address.drop(name);
   }
 
   /** Resolves when the requests under way are done, and the connections closed. The caller sends no new ones. */

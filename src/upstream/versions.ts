@@ -54,6 +54,8 @@ export class Versions {
   readonly #renew: Renew;
   /** Those that requests are sent over, the latest last, with the requests under way over each. */
   readonly transports = new Map<Transport, InFlight>();
+  /** Those that are detached when their last request is over. */
+  readonly #draining = new Set<Transport>();
 
   constructor(set: CredentialSet, deps: VersionsDeps, renew: Renew) {
     this.name = set.name;
@@ -114,9 +116,23 @@ export class Versions {
 
   /** An upstream uses the credential from now on. */
   attach(transport: Transport): void {
+    this.#draining.delete(transport);
+    if (this.transports.has(transport)) return;
     this.transports.set(transport, new InFlight());
     for (const version of this.all) version.attach(transport);
     for (const version of this.rotation.others) void version.restore(this.inUse);
+  }
+
+  /**
+   * Resolves when the last request over this transport is over: with true if the caller detaches it now; with false if it
+   * was attached again meanwhile, or another caller detaches it.
+   */
+  async drain(transport: Transport): Promise<boolean> {
+    const requests = this.transports.get(transport);
+    if (requests === undefined) return false;
+    this.#draining.add(transport);
+    while (requests.count > 0) await requests.idle();
+    return this.#draining.delete(transport);
   }
 
   /** An upstream uses it no more. Resolves when the nonces that nobody uses are left to other processes. */

@@ -1,4 +1,5 @@
 import { afterEach, describe, expect, jest, test } from '@jest/globals';
+import { GatewayError } from '../../src/base/errors.ts';
 import { Secret } from '../../src/base/secret.ts';
 import type { NoncePool } from '../../src/challenges/pool.ts';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
@@ -164,6 +165,45 @@ test('a release waits for the requests over its transport', async () => {
   await expect(credential.send({ target: '/', client: '' } as never, transport)).rejects.toThrow(
     'no such transport',
   );
+});
+
+describe('a transport that is used again while a request from before its release is under way', () => {
+  const scene = () => {
+    const { use } = registryOn();
+    const held = Promise.withResolvers<never>();
+    const { transport, credential, release } = use({}, SET, () => held.promise);
+    const { registry } = used[0] as (typeof used)[number];
+    const under = credential.test('1', '/', transport);
+    const end = async (): Promise<void> => {
+      held.reject(new GatewayError('upstream-unreachable', 'gone'));
+      expect(await under).toBe('unclear');
+    };
+    const useAgain = () => registry.use(SET, transport, 2);
+    return { transport, credential, release, end, useAgain };
+  };
+
+  test('stays attached', async () => {
+    const { transport, credential, release, end, useAgain } = scene();
+    const released = release();
+    expect(useAgain()).toBe(credential);
+    await end();
+    await released;
+    expect(credential.poolOn(transport)).toBeDefined();
+    expect(credential.versions.inUse.on(transport)).toBeDefined();
+  });
+
+  test('and released again, is detached when that one is over', async () => {
+    const { transport, credential, release, end, useAgain } = scene();
+    const released = [release()];
+    useAgain();
+    released.push(release());
+    await turns();
+    expect(credential.poolOn(transport)).toBeDefined();
+    await end();
+    await Promise.all(released);
+    expect(credential.poolOn(transport)).toBeUndefined();
+    expect(useAgain()).not.toBe(credential);
+  });
 });
 
 /** The next nc of a nonce that the upstream gives again. */

@@ -9,7 +9,7 @@ import type { ActiveRequest } from '../../src/upstream/client-request.ts';
 import type { UpstreamAddress } from '../../src/upstream/upstream-address.ts';
 import { aged, parked, turns } from '../support/challenges.ts';
 import { until } from '../support/until.ts';
-import { setOf, useUpstreams } from './upstream-scene.ts';
+import { setOf, type UpstreamScene, useUpstreams } from './upstream-scene.ts';
 
 afterEach(() => {
   jest.useRealTimers();
@@ -540,12 +540,12 @@ describe('credentials', () => {
       addresses.map(({ credentials }) => credentials.map(({ credential }) => credential));
     expect(used()).toEqual([['c'], ['c']]);
     await expect(scene.send({ credential: 'other' })).rejects.toThrow('deployment d has no credential other');
-    for (const address of addresses) address.use(setOf('other', '7'));
+    scene.upstream.use(setOf('other', '7'));
     expect(await scene.send({ credential: 'other' })).toBe(200);
     expect(addresses[0]?.has({ credential: 'other', version: '7' })).toBe(true);
     expect(addresses[0]?.has({ credential: 'other', version: '8' })).toBe(false);
     expect(addresses[0]?.has({ credential: 'none', version: '7' })).toBe(false);
-    for (const address of addresses) address.keepOnly(new Set(['other']));
+    scene.upstream.keepOnly(new Set(['other']));
     expect(used()).toEqual([['other'], ['other']]);
   });
 
@@ -597,20 +597,56 @@ describe('credentials', () => {
     const { upstream } = open({ origins: [await closedPort(), await closedPort()] }, { store });
     const { addresses } = upstream;
     const versionOf = (name: string) => addresses[0]?.credential(name)?.versions.inUse;
-    for (const address of addresses) address.use(setOf('other', '7'));
+    upstream.use(setOf('other', '7'));
     const key = versionOf('other')?.key ?? '';
-    for (const address of addresses) address.keepOnly(new Set(['c']));
+    upstream.keepOnly(new Set(['c']));
     await turns();
     expect(addresses.map(({ pools }) => pools.length)).toEqual([1, 1]);
     await store.park(key, parked('n', 3), 60_000);
-    for (const address of addresses) address.use(setOf('other', '7'));
+    upstream.use(setOf('other', '7'));
     await turns();
     const nonces = (): (string | undefined)[] | undefined =>
       addresses[0]?.pools.map(({ known }) => known?.challenge.nonce);
     expect(nonces()).toEqual([undefined, 'n']);
-    for (const address of addresses) address.keepOnly(new Set(['c']));
+    upstream.keepOnly(new Set(['c']));
     await turns();
     expect([nonces(), await store.take(key)]).toMatchObject([[undefined], { challenge: { nonce: 'n' } }]);
+  });
+
+  describe('that are dropped while a request with them is under way', () => {
+    const names = ({ upstream }: UpstreamScene): string[] =>
+      upstream.addresses.flatMap(({ credentials }) => credentials.map(({ credential }) => credential));
+
+    /** A request at the first address of two, which breaks its connection later. */
+    const underWay = async () => {
+      const { held, listener } = holding();
+      const scene = open({ origins: [await listen(listener), await listen(serving())] });
+      const response = scene.send();
+      await until(() => held.length === 1);
+      const end = (): void => void held[0]?.socket?.resetAndDestroy();
+      return { scene, response, end };
+    };
+
+    test('serve it at another address, and leave then', async () => {
+      const { scene, response, end } = await underWay();
+      scene.upstream.keepOnly(new Set());
+      expect(names(scene)).toEqual(['c', 'c']);
+      end();
+      expect(await response).toBe(200);
+      await turns();
+      expect(names(scene)).toEqual([]);
+    });
+
+    test('stay if they are used again before it ends', async () => {
+      const { scene, response, end } = await underWay();
+      scene.upstream.keepOnly(new Set());
+      scene.upstream.use(setOf());
+      end();
+      expect(await response).toBe(200);
+      await turns();
+      expect(names(scene)).toEqual(['c', 'c']);
+      expect(await scene.send()).toBe(200);
+    });
   });
 
   test('are tested at the preferred address', async () => {

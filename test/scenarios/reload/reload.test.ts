@@ -1,5 +1,7 @@
 import { execFile } from 'node:child_process';
+import { once } from 'node:events';
 import { mkdtemp, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { type IncomingMessage, request } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
@@ -78,6 +80,61 @@ describe('a reload', () => {
     const answer = await get(authors);
     expect([answer.status, answer.headers.has('www-authenticate')]).toEqual([401, true]);
     expect(simulator.counts('submissions').requests).toBe(0);
+  });
+});
+
+describe('a reload that removes a credential', () => {
+  const target = '/echo?site_name=other';
+  const sites = { demo: { credential: 'submissions' }, other: { credential: 'second' } };
+  const user = { username: { value: 'demo-user' }, password: { value: 'demo-api-key' } };
+
+  /** A gateway with a credential for each of two sites, and a reload that leaves it these. */
+  const start = async () => {
+    const behaviour = {
+      testPaths: true,
+      accounts: [{ username: 'demo-user', password: 'demo-api-key', sites: ['demo', 'other'] }],
+    };
+    const settings = { credential: undefined, siteParameter: 'site_name' };
+    const top = { credentials: { second: user } };
+    const scene = await startScene({ behaviour, settings: { ...settings, sites }, top });
+    const { simulator, gateway } = scene;
+    const { origin } = simulator.deployments.submissions;
+    const reload = async (left: Record<string, unknown>): Promise<void> => {
+      const upstream = { origin, ca: simulator.ca, settings: { ...settings, sites: left } };
+      const setup = await setupFor({ submissions: upstream }, top, gateway.versions);
+      await gateway.app.reload(() => Promise.resolve(setup));
+    };
+    return { ...scene, reload };
+  };
+
+  test('serves a request with it whose body arrives later', async () => {
+    const { gateway, get, reload } = await start();
+    const upload = request(`${gateway.origin}${target}`, {
+      method: 'POST',
+      headers: { 'content-length': '10' },
+    });
+    const response = once(upload, 'response');
+    upload.write('01234');
+    await until(async () => (await gateway.metric('digest_gateway_requests_in_flight')) === 1);
+    await reload({ demo: sites.demo });
+    expect((await problemOf(await get(target))).code).toBe('site-unknown');
+    upload.end('56789');
+    const [{ statusCode }] = (await response) as [IncomingMessage];
+    expect(statusCode).toBe(200);
+  });
+
+  test('serves requests with it again after the next reload brings it back', async () => {
+    const { simulator, get, reload } = await start();
+    simulator.set('submissions', { faults: [{ kind: 'hang', when: 'authenticated', times: 1 }] });
+    const { accepted } = simulator.counts('submissions');
+    const leaving = new AbortController();
+    const slow = get(target, { signal: leaving.signal });
+    await until(() => simulator.counts('submissions').accepted > accepted);
+    await reload({ demo: sites.demo });
+    await reload(sites);
+    leaving.abort();
+    await expect(slow).rejects.toThrow();
+    for (const _ of [1, 2]) expect((await get(target)).status).toBe(200);
   });
 });
 
