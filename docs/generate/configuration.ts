@@ -35,7 +35,9 @@ export function configurationPage(): string {
     ...INTRODUCTION,
     ...sections,
     `## ${SOURCE_TITLE}`,
-    'A secret is a mapping with exactly one source. A file that changes is read again.',
+    wrap(
+      'A secret is a mapping with exactly one source. Changed files of `credentials`, and the sealed file, are used within seconds; `tls.keyPassphrase` is read with a reload, secrets of `redis`, `audit` and `control` with a restart, also from the sealed file.',
+    ),
     sources.join('\n'),
   ]);
 }
@@ -47,7 +49,7 @@ export function witnessSettingsPage(): string {
     generatedFrom('the schema of a witness'),
     '# Settings of a witness',
     wrap(
-      'The file of `digest-gateway witness --config FILE` is YAML. [How to run a witness](witness.md) has an example. File names are relative to the folder of the file.',
+      'The file of `digest-gateway witness --config FILE` is YAML. [How to run a witness](witness.md) has an example. File names are relative to the folder of the file. A change needs a restart; only files of `listen.tls` are read again.',
     ),
     Object.entries(shape)
       .flatMap(([key, schema]) => entries(key, schema))
