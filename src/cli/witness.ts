@@ -17,6 +17,8 @@ async function serveWitness(io: Io, { config }: { readonly config: string }): Pr
   const log = createLog(io.stderr);
   // Registered before the start: a signal during it would end the process with the folder locked.
   const stopping = shutdownSignal();
+  // Without a listener, the signal that reloads a gateway would end the process.
+  process.on('SIGHUP', () => log.warn('SIGHUP ignored: changed settings need a restart'));
   const witness = await startWitness(config, processContext(io), log);
   const url = urlOf(witness.address, witness.isTls ? 'https' : 'http');
   const { metricsAddress, publicKey } = witness;

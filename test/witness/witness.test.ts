@@ -356,3 +356,21 @@ test('the command serves until a signal, and logs where and with which key', asy
   child.kill('SIGTERM');
   expect(await once(child, 'exit')).toEqual([0, null]);
 });
+
+test('SIGHUP does not end the command, and a warning says what changed settings need', async () => {
+  await using witness = await startTestWitness(logs);
+  await witness.stop();
+  const config = join(witness.directory, 'witness.yaml');
+  const child = spawn(process.execPath, [PROGRAM, 'witness', '--config', config]);
+  const ended = once(child, 'exit');
+  const lines = createInterface(child.stderr)[Symbol.asyncIterator]();
+  const { url } = JSON.parse((await lines.next()).value ?? '');
+  child.kill('SIGHUP');
+  const { level, msg } = JSON.parse((await lines.next()).value ?? '{}');
+  expect([level, msg]).toEqual(['warn', 'SIGHUP ignored: changed settings need a restart']);
+  const { statusCode, body } = await request(`${url}/livez`);
+  await body.dump();
+  expect(statusCode).toBe(200);
+  child.kill('SIGTERM');
+  expect(await ended).toEqual([0, null]);
+});
