@@ -31,7 +31,7 @@ export async function readGuardedFile(file: string, guard: Guard): Promise<Guard
     // Without O_NONBLOCK, opening a named pipe would block until a writer opens it.
     handle = await open(file, constants.O_RDONLY | constants.O_NONBLOCK);
   } catch (error) {
-    throw new Error(`${file} ${whyClosed(error, existsSync(dirname(file)))}`, { cause: error });
+    throw new Error(`${file} ${whyClosed(error, file)}`, { cause: error });
   }
   try {
     // Stats of the open handle: the path could be replaced between check and read.
@@ -56,12 +56,10 @@ export async function readUpTo(handle: FileHandle, largest: number): Promise<Buf
   return bytes.length > largest ? undefined : bytes;
 }
 
-function whyClosed(error: unknown, isFolderThere: boolean): string {
+function whyClosed(error: unknown, file: string): string {
   switch (errorCode(error)) {
     case 'ENOENT':
-      return isFolderThere
-        ? 'does not exist: create it, or name another file'
-        : 'is in a folder that does not exist: create the folder, or name another file';
+      return whyMissing(file);
     case 'ENOTDIR':
       return 'is not in a folder: a part of its name is a file; name another one';
     case 'EACCES':
@@ -69,6 +67,16 @@ function whyClosed(error: unknown, isFolderThere: boolean): string {
     default:
       return 'cannot be opened: name a readable file';
   }
+}
+
+/** Each unit of systemd with `LoadCredential` has a folder in this one while it runs. */
+const UNIT_CREDENTIALS = '/run/credentials/';
+
+function whyMissing(file: string): string {
+  if (existsSync(dirname(file))) return 'does not exist: create it, or name another file';
+  return file.startsWith(UNIT_CREDENTIALS)
+    ? 'is in a folder that systemd makes for LoadCredential when it starts the unit: until then, use check --no-secrets'
+    : 'is in a folder that does not exist: create the folder, or name another file';
 }
 
 function fileIssue(

@@ -97,6 +97,13 @@ test('a file in a folder that does not exist says so', async () => {
   );
 });
 
+test('a file that systemd loads says so while the unit does not run', async () => {
+  const file = '/run/credentials/digest-gateway-test.service/secret';
+  expect(await outcome({ file })).toBe(
+    `${file} is in a folder that systemd makes for LoadCredential when it starts the unit: until then, use check --no-secrets`,
+  );
+});
+
 describe('the mode of a file', () => {
   test.each([0o600, 0o400, 0o440, 0o640, 0o750])('%o is safe', async (mode) => {
     expect(await outcome({ file: await secretFile(`safe-${mode}`, 'hunter2', mode) })).toBe('hunter2');
