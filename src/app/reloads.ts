@@ -3,7 +3,7 @@ import { messageOf } from '../base/error-code.ts';
 import { FileWatch } from '../base/file-watch.ts';
 import type { Log } from '../base/log.ts';
 import { reportError } from '../base/report-error.ts';
-import { ConfigError, formatIssue, type LocatedIssue } from '../config/issues.ts';
+import { ConfigError, formatIssue, formatPath, type LocatedIssue } from '../config/issues.ts';
 import type { Reloaded, ReloadRefused, ReloadResult } from '../control/actions.ts';
 import { configurationCheck } from '../control/readiness.ts';
 import { type ConfigurationState, mergeStates } from '../control/state.ts';
@@ -11,6 +11,7 @@ import { withdrawnBetween } from '../credentials/credentials.ts';
 import { type CredentialWatch, watchCredentials } from '../credentials/reading.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import { type AppSetup, OtherFilesError, type SetupSource } from '../setup/setup.ts';
+import { passwordWarnings } from '../setup/warnings.ts';
 import { type Pinned, pin } from './changes.ts';
 import type { Activation, TlsRenewal, Workers } from './worker.ts';
 import { usedAt } from './worker-state.ts';
@@ -297,6 +298,9 @@ export class Reloads {
       known: credentials,
       onChange: (changed) => {
         log.info('credentials changed: reloading');
+        for (const { path, message } of passwordWarnings(config.credentials, changed)) {
+          log.warn(`${formatPath(path)}: ${message}`);
+        }
         const load = async (): Promise<AppSetup> => ({ ...this.#active, credentials: changed });
         return this.#inTurn(async () => {
           // If the file was reloaded in the meantime, this setup is outdated, and the new watch reports the

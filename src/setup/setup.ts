@@ -16,7 +16,7 @@ import { readAudit, readAuditSinks } from './audit.ts';
 import { ContentReading, type OidcContent, readOidc, readRedis } from './content.ts';
 import { type DeploymentFiles, readDeploymentFiles } from './deployments.ts';
 import { readListenTls } from './listen-tls.ts';
-import { configWarnings, unusablePlaces } from './warnings.ts';
+import { configWarnings, passwordWarnings, unusablePlaces } from './warnings.ts';
 
 /** A configuration with the content of every secret and file that it names. */
 export interface AppSetup extends ReadFiles {
@@ -134,6 +134,7 @@ async function readContents(
       ...warnings,
       ...configWarnings(config, Date.now()),
       ...(await unusablePlaces(config)),
+      ...passwordWarnings(config.credentials, credentials),
       ...listenTls.flatMap((each) => each.warnings),
     ]),
     fileState,

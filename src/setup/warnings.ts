@@ -7,10 +7,11 @@ import { isExposed } from '../base/network.ts';
 import { socketPath } from '../base/open-port.ts';
 import { endText } from '../base/units.ts';
 import { apiKeysOf } from '../config/api-keys.ts';
-import type { Issue, Path } from '../config/issues.ts';
+import { formatPath, type Issue, type Path } from '../config/issues.ts';
 import { isExposedAddress } from '../config/listener-issues.ts';
 import type { Config } from '../config/schema.ts';
 import type { SecretSource } from '../config/secret-source.ts';
+import type { Credential, CredentialSet } from '../credentials/credentials.ts';
 import { isObserved } from '../policy/rules.ts';
 
 /** Time before the end of a key or rule from which it is reported, in milliseconds. */
@@ -180,6 +181,39 @@ function* endingRules({ clients }: Config, now: number): Generator<Issue> {
       yield { path: ['clients', index, 'allow', at], message: `${endText(ends, now)}, ${remedy}` };
     }
   }
+}
+
+/**
+ * Warns of passwords that were probably not meant as they were read: each that the upstream refuses counts towards a
+ * lock-out.
+ */
+export function passwordWarnings(
+  written: Config['credentials'],
+  read: ReadonlyMap<string, CredentialSet>,
+): Issue[] {
+  const issues = new Map<string, Issue>();
+  for (const [name, { current, next }] of read) {
+    const path = ['credentials', name, 'password'];
+    const nextPath =
+      written[name]?.next?.password === undefined ? path : ['credentials', name, 'next', 'password'];
+    for (const [place, credential] of [
+      [path, current],
+      [nextPath, next],
+    ] as const) {
+      const message = credential && passwordWarning(credential);
+      if (message !== undefined) issues.set(formatPath(place), { path: place, message });
+    }
+  }
+  return [...issues.values()];
+}
+
+function passwordWarning(credential: Credential): string | undefined {
+  if (!('password' in credential)) return undefined;
+  const text = credential.password.reveal();
+  const trimmed = text.trim();
+  const end = 'all of it is the password; remove what does not belong to it';
+  if (/[\r\n]/.test(trimmed)) return `has more than one line: ${end}`;
+  return trimmed === text ? undefined : `has white space at an end: ${end}`;
 }
 
 /** A place of a configuration that names the source of a user name, password, hash or passphrase. */

@@ -85,6 +85,42 @@ test('a password in the configuration is ok with a warning that does not quote i
   });
 });
 
+test.each([
+  ['hunter2 ', 'has white space at an end'],
+  ['\thunter2\n', 'has white space at an end'],
+  ['hunter2\n\n', 'has white space at an end'],
+  ['user\nhunter2\n', 'has more than one line'],
+  ['hunter2\r\n', undefined],
+  ['hunt er2', undefined],
+])('a file with %j is ok, with a warning that does not quote it: %s', async (content, reason) => {
+  const file = await configFile(
+    `credentials:\n  a: { username: { value: me }, password: { file: secret } }\n${deployment()}`,
+  );
+  await writeFile(join(folder, 'secret'), content, { mode: 0o600 });
+  const warning = `${file}:2:43 credentials.a.password: ${reason}: all of it is the password; remove what does not belong to it (warning)\n`;
+  expect(await gateway(['check', '--config', file])).toEqual({
+    status: 0,
+    stdout: `${reason === undefined ? '' : warning}${file}: ok — 1 deployment, 1 credential\n`,
+    stderr: '',
+  });
+});
+
+test('the password of a next version has such a warning, too, at its own place', async () => {
+  const file = await configFile(
+    `credentials:\n  a: { username: { env: U }, password: { env: P }, next: { password: { env: N } } }\n${deployment()}`,
+  );
+  const { stdout } = await gateway(['check', '--config', file], { U: 'me', P: 'hunter2 ', N: 'hunter3 ' });
+  expect(stdout.match(/credentials\S+ has white space at an end/g)).toEqual([
+    'credentials.a.password: has white space at an end',
+    'credentials.a.next.password: has white space at an end',
+  ]);
+  const renamed = await configFile(
+    `credentials:\n  a: { username: { env: U }, password: { env: P }, next: { username: { env: N } } }\n${deployment()}`,
+  );
+  const { stdout: once } = await gateway(['check', '--config', renamed], { U: 'me', P: ' x', N: 'you' });
+  expect(once.match(/credentials\S+ has white space at an end/g)).toHaveLength(1);
+});
+
 test('a listener without TLS for other machines is ok with a warning, beside one with TLS', async () => {
   const rest = `credentials: { a: { username: { env: U }, password: { file: none } } }
 clients: [{ id: c, identify: { addresses: [10.0.0.1] }, allow: [{ deployment: d }] }]

@@ -363,6 +363,16 @@ describe('overlapping:', () => {
     await gateway.close();
   });
 
+  test('a changed password with white space at an end is a warning that does not quote it', async () => {
+    const { gateway, file } = await serve();
+    await writeFile(file, 'hunter2 \n', { mode: 0o600 });
+    const warning =
+      'credentials.upstream.password: has white space at an end: all of it is the password; remove what does not belong to it';
+    await until(() => lines(gateway, warning).length === 1);
+    await until(() => reloads(gateway).length === 1);
+    expect(JSON.stringify(gateway.logged)).not.toContain('hunter2');
+  });
+
   test('credentials that change while a configuration is read do not restore the old one', async () => {
     const { gateway, file } = await serve();
     const config = parse(await readFile(gateway.configFile, 'utf8'));
