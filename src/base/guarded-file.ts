@@ -1,9 +1,10 @@
 import { X509Certificate } from 'node:crypto';
-import { constants, existsSync, type Stats } from 'node:fs';
+import { accessSync, constants, existsSync, readlinkSync, type Stats } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
-import { dirname } from 'node:path';
+import { dirname, resolve } from 'node:path';
 import { buffer } from 'node:stream/consumers';
 import { errorCode } from './error-code.ts';
+import { ignoreSystemError } from './expected-errors.ts';
 
 /** Conditions for reading a file. */
 interface Guard {
@@ -63,9 +64,44 @@ function whyClosed(error: unknown, file: string): string {
     case 'ENOTDIR':
       return 'is not in a folder: a part of its name is a file; name another one';
     case 'EACCES':
-      return 'may not be read by this user: make this user its owner';
+      return (
+        whyUnreached(file) ??
+        'may not be read by this user: make this user its owner, or give its group read permission'
+      );
     default:
       return 'cannot be opened: name a readable file';
+  }
+}
+
+/** Says which folder keeps this user from a file, or from what it links to; undefined: none does. */
+export function whyUnreached(file: string): string | undefined {
+  const folder = closedFolder(dirname(resolve(file))) ?? closedFolder(dirname(linkedFile(file)));
+  if (folder === undefined) return undefined;
+  return `is behind the folder ${folder}, which this user may not search: give this user the permission x on it`;
+}
+
+/** The first folder of a path that this user may not search. */
+function closedFolder(folder: string): string | undefined {
+  const parent = dirname(folder);
+  const above = parent === folder ? undefined : closedFolder(parent);
+  return above ?? (isClosed(folder) ? folder : undefined);
+}
+
+function isClosed(folder: string): boolean {
+  try {
+    accessSync(folder, constants.X_OK);
+    return false;
+  } catch (error) {
+    return errorCode(error) === 'EACCES';
+  }
+}
+
+function linkedFile(file: string): string {
+  try {
+    return resolve(dirname(file), readlinkSync(file));
+  } catch (error) {
+    ignoreSystemError(error);
+    return resolve(file);
   }
 }
 

@@ -6,7 +6,7 @@ import { isNativeError } from 'node:util/types';
 import type { z } from 'zod';
 import { errorCode } from '../base/error-code.ts';
 import { stateOf } from '../base/file-watch.ts';
-import { readUpTo } from '../base/guarded-file.ts';
+import { readUpTo, whyUnreached } from '../base/guarded-file.ts';
 import { type FileTrust, findParts, MAX_BYTES, mergeParts, type Part, readParts } from './include.ts';
 import { ConfigError, type Issue, type LocatedIssue } from './issues.ts';
 import { writtenPath } from './listen.ts';
@@ -218,7 +218,7 @@ function whyUnreadable(file: string, error: unknown): string {
     case 'EISDIR':
       return 'is a folder: name the file in it with --config';
     case 'EACCES':
-      return 'may not be read by this user: give it read permission';
+      return whyUnreached(file) ?? 'may not be read by this user: give it read permission';
     case 'ERR_ENCODING_INVALID_ENCODED_DATA':
       return 'is not UTF-8 text: save it as UTF-8';
     default:

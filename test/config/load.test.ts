@@ -1,4 +1,5 @@
-import { mkdtemp, readdir, readFile, rm, truncate, writeFile } from 'node:fs/promises';
+import { execFileSync } from 'node:child_process';
+import { chmod, mkdir, mkdtemp, readdir, readFile, rm, truncate, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
@@ -330,6 +331,26 @@ describe('a file', () => {
     );
     await writeFile(join(folder, 'a-file'), '');
     expect(await failure(join(folder, 'a-file', 'c.yaml'))).toContain('a part of its name is a file');
+  });
+
+  test('behind a folder that this user may not search is an issue of that folder', async () => {
+    const closed = join(folder, 'closed');
+    const file = join(closed, 'gateway.yaml');
+    await mkdir(closed);
+    await writeFile(file, '', { mode: 0o644 });
+    await chmod(folder, 0o755);
+    await chmod(closed, 0o600);
+    const script = `
+      import { loadConfig } from '${new URL('../../src/config/load.ts', import.meta.url)}';
+      // Permissions do not stop root.
+      if (process.getuid() === 0) process.setuid(65534);
+      process.stdout.write(await loadConfig('${file}').then(() => 'read', (error) => error.message));
+    `;
+    const message = execFileSync(process.execPath, ['--input-type=module', '-e', script], {
+      encoding: 'utf8',
+    });
+    await chmod(closed, 0o700);
+    expect(message).toContain(`is behind the folder ${closed}, which this user may not search: give`);
   });
 
   test('that is a folder is an issue', async () => {

@@ -162,6 +162,49 @@ describe('the owner of a file', () => {
   });
 });
 
+describe('a user who may not read it', () => {
+  /** The message about a file in the folder for a user who is neither its owner nor of its group. */
+  function messageOf(name: string): string {
+    const script = `
+      import { SourceReader } from '${new URL('../../src/credentials/sources.ts', import.meta.url)}';
+      // Permissions do not stop root.
+      if (process.getuid() === 0) process.setuid(${NOBODY});
+      const reading = new SourceReader({ environment: {} }, undefined).read({ file: '${join(folder, name)}' });
+      process.stdout.write(await reading.then(() => 'read', (error) => error.message));
+    `;
+    const args = ['--input-type=module', '-e', script];
+    return execFileSync(process.execPath, args, { encoding: 'utf8' }).replace(`${join(folder, name)} `, '');
+  }
+
+  const closed = (name: string) =>
+    `is behind the folder ${join(folder, name)}, which this user may not search: give this user the permission x on it`;
+
+  beforeAll(async () => {
+    await chmod(folder, 0o755);
+    await mkdir(join(folder, 'closed/below'), { recursive: true });
+    await secretFile('closed/below/secret', 'hunter2');
+    await secretFile('closed-file', 'hunter2', 0o000);
+    await symlink('closed/below/secret', join(folder, 'link'));
+    await chmod(join(folder, 'closed'), 0o600);
+  });
+  // Without it, its owner could not remove what is in it.
+  afterAll(() => chmod(join(folder, 'closed'), 0o700));
+
+  test('gets the name of the first folder that is closed', () => {
+    expect(messageOf('closed/below/secret')).toBe(closed('closed'));
+  });
+
+  test('gets that of a folder behind a link', () => {
+    expect(messageOf('link')).toBe(closed('closed'));
+  });
+
+  test('is to own the file, or to be in its group, if every folder is open', () => {
+    expect(messageOf('closed-file')).toBe(
+      'may not be read by this user: make this user its owner, or give its group read permission',
+    );
+  });
+});
+
 describe('a path', () => {
   test('that leads through links, as in Kubernetes, is followed', async () => {
     await mkdir(join(folder, '..2026'));
