@@ -46,7 +46,8 @@ export const WORDS = {
   next: {
     starting: 'wait: it serves within seconds',
     draining: 'send requests to another gateway',
-    storeDown: 'check that Redis runs, and that redis.url leads to it from this host',
+    storeDown:
+      'check that Redis runs, and run doctor: it tests address, TLS and password under redis; changed ones need a restart',
     auditFailing: 'free space on its disk, or give the gateway the right to write there',
     retentionHeld: 'see the audit log, and correct the clock or the files that are named',
     sinkFailing: 'check the receiver and the way to it: records are kept, and sent later',

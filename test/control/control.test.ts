@@ -31,7 +31,7 @@ describe('health', () => {
       : {
           detail: expect.stringContaining('Redis is unreachable'),
           state: status,
-          next: expect.stringContaining('redis.url'),
+          next: expect.stringContaining('under redis'),
         };
     expect([answer.status, await answer.json()]).toEqual([
       wanted,
@@ -56,7 +56,7 @@ describe('health', () => {
         'ok        data-plane',
         'ok        configuration',
         'degraded  store: Redis is unreachable: nonces are not shared with other replicas',
-        '          -> check that Redis runs, and that redis.url leads to it from this host',
+        '          -> check that Redis runs, and run doctor: it tests address, TLS and password under redis; changed ones need a restart',
         'ok        audit',
         'degraded\n',
       ].join('\n'),

@@ -93,7 +93,7 @@ describe('the readiness of workers', () => {
         'ok        configuration',
         '          changed in the file, but a restart is needed: listen.port',
         'degraded  store: Redis is unreachable: nonces are not shared with other replicas',
-        '          -> check that Redis runs, and that redis.url leads to it from this host',
+        '          -> check that Redis runs, and run doctor: it tests address, TLS and password under redis; changed ones need a restart',
         'degraded  audit: the audit log cannot be written: the disk is full; the audit log cannot be written: the folder is gone',
         '          -> free space on its disk, or give the gateway the right to write there',
         'degraded\n',
