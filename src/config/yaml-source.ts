@@ -41,7 +41,7 @@ const SYNTAX: Readonly<Record<string, string>> = {
   BAD_DQ_ESCAPE: 'a backslash in double quotes starts no known escape: write \\\\, or use single quotes',
   BAD_INDENT:
     'the indentation does not fit: keys of one mapping start in the same column, brackets are closed',
-  BAD_SCALAR_START: 'a plain text cannot start with @ or `: put it in quotes',
+  BAD_SCALAR_START: 'a plain text cannot start with @, ` or %: put it in quotes',
   BLOCK_AS_IMPLICIT_KEY: 'a second ": " on one line: put the text in quotes, or start a new line',
   MISSING_CHAR: 'a quote, bracket, comma or colon is missing: close what is open, write ": " after a key',
   MULTILINE_IMPLICIT_KEY:

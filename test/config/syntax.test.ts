@@ -104,7 +104,12 @@ const cases: Case[] = [
   [
     'a reserved character',
     'listen: @x',
-    ['1:9 (file): a plain text cannot start with @ or `: put it in quotes'],
+    ['1:9 (file): a plain text cannot start with @, ` or %: put it in quotes'],
+  ],
+  [
+    'a percent sign',
+    'listen: %x',
+    ['1:9 (file): a plain text cannot start with @, ` or %: put it in quotes'],
   ],
   [
     'two colons on a line',
