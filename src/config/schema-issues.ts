@@ -62,17 +62,19 @@ function valueAt(tree: unknown, path: Path): unknown {
   return value;
 }
 
-/** Start of zod's own messages, which are used where a schema has no message. */
+/** Start and end of zod's own messages, which are used where a schema has no message. */
 const ZOD_PREFIX = /^[A-Z][a-z ]*: expected /;
+const ZOD_SUFFIX = /, received \w+$/;
 
 /** Codes of numbers that are out of range. Other values may be secrets, which no message may quote. */
 const RANGE: ReadonlySet<string> = new Set(['too_small', 'too_big', 'not_multiple_of']);
 
-function sentence(value: unknown, { code, message: expected }: z.core.$ZodIssue): string {
+function sentence(value: unknown, { code, message }: z.core.$ZodIssue): string {
+  const expected = message.replace(ZOD_PREFIX, '').replace(ZOD_SUFFIX, '');
   if (value === undefined) return `is missing: give ${expected}`;
   if (value === null) return `is empty: give ${expected}`;
   const found = RANGE.has(code) && typeof value === 'number' ? `, not ${value}` : '';
-  return `must be ${expected.replace(ZOD_PREFIX, '')}${found}`;
+  return `must be ${expected}${found}`;
 }
 
 function unknownKey(parent: Path, name: string, known: readonly string[]): Issue {

@@ -11,9 +11,14 @@ export const algorithmNames = [
   'SHA-512-256-sess',
 ] as const;
 
+// The `error` of a schema completes the sentence "must be …".
+const MAPPING = 'a mapping of keys to values';
+const PATH_SEGMENT = 'one plain path segment';
+const PRINTABLE = 'a text of one or more characters, none of them a control character';
+
 const milliseconds = z.number().int().min(0);
 // A text for a header field, which must not contain control characters.
-const printable = z.string().regex(/^\P{Cc}+$/u, 'must not be empty or hold control characters');
+const printable = z.string({ error: PRINTABLE }).regex(/^\P{Cc}+$/u, PRINTABLE);
 
 const target = {
   /** Number of requests that it applies to; unlimited if absent. */
@@ -150,26 +155,36 @@ const behaviour = z.strictObject({
 
 const port = z.number().int().min(0).max(65_535).default(0);
 
-const deployment = z.strictObject({
-  port,
-  kind: z.enum(['submissions', 'abstracts']),
-  /** The path segment after /api/. */
-  family: z.string().regex(/^[\w.~-]+$/, 'must be one plain path segment'),
-  /** Plain HTTP instead of HTTPS. */
-  plaintext: z.boolean().default(false),
-  ...behaviour.shape,
-});
+const deployment = z.strictObject(
+  {
+    port,
+    kind: z.enum(['submissions', 'abstracts'], { error: 'submissions or abstracts' }),
+    /** The path segment after /api/. */
+    family: z.string({ error: PATH_SEGMENT }).regex(/^[\w.~-]+$/, PATH_SEGMENT),
+    /** Plain HTTP instead of HTTPS. */
+    plaintext: z.boolean().default(false),
+    ...behaviour.shape,
+  },
+  { error: MAPPING },
+);
 
 /** The schema of `simulate --config FILE`; strict; every behaviour has a default; durations are in ms. */
-export const simulatorSettings = z.strictObject({
-  host: z.string().default('127.0.0.1'),
-  sidePort: port,
-  /** DNS names in the servers' certificates, in addition to localhost. */
-  serverNames: z.array(z.string().min(1)).default([]),
-  /** File for the authority's certificate, written before a port opens, for clients in other processes. */
-  caFile: z.string().min(1).exactOptional(),
-  deployments: z.record(z.string().regex(/^[\w.~-]+$/), deployment),
-});
+export const simulatorSettings = z.strictObject(
+  {
+    host: z.string().default('127.0.0.1'),
+    sidePort: port,
+    /** DNS names in the servers' certificates, in addition to localhost. */
+    serverNames: z.array(z.string().min(1)).default([]),
+    /** File for the authority's certificate, written before a port opens, for clients in other processes. */
+    caFile: z.string().min(1).exactOptional(),
+    deployments: z.record(
+      z.string().regex(/^[\w.~-]+$/, 'is not a name that can be used here: letters, digits and ._~- only'),
+      deployment,
+      { error: MAPPING },
+    ),
+  },
+  { error: MAPPING },
+);
 
 /** The behaviour of a deployment; all of it can change at run time. */
 export type Behaviour = z.output<typeof behaviour>;

@@ -291,6 +291,36 @@ describe('the files of config/', () => {
     expect(Object.keys(deployments)).toEqual(['submissions', 'abstracts']);
   });
 
+  test.each([
+    ['', '1:1 (file): is empty: give a mapping of keys to values'],
+    ['host: a', '1:1 deployments: is missing: give a mapping of keys to values'],
+    ['deployments: { a: }', '1:16 deployments.a: is empty: give a mapping of keys to values'],
+    [
+      'deployments: { a: { family: a } }',
+      '1:16 deployments.a.kind: is missing: give submissions or abstracts',
+    ],
+    [
+      'deployments: { a: { kind: abstracts } }',
+      '1:16 deployments.a.family: is missing: give one plain path segment',
+    ],
+    [
+      'deployments: { a: { kind: abstracts, family: a/b } }',
+      '1:46 deployments.a.family: must be one plain path segment',
+    ],
+    [
+      'deployments: { a b: { kind: abstracts, family: a } }',
+      '1:16 deployments["a b"]: is not a name that can be used here: letters, digits and ._~- only',
+    ],
+    [
+      'deployments: { a: { kind: abstracts, family: a, qop: } }',
+      '1:49 deployments.a.qop: is empty: give one of "none"|"auth"|"auth-int"|"both"',
+    ],
+  ])('settings of the simulator that are wrong are named: %s', async (text, line) => {
+    const file = join(folder, 'simulator.yaml');
+    await writeFile(file, text);
+    await expect(loadSettings(file, simulatorSettings)).rejects.toThrow(new Error(`${file}:${line}`));
+  });
+
   test('example.yaml shows every key', async () => {
     const text = await readFile('config/example.yaml', 'utf8');
     const keys = keysUnder([]);
