@@ -67,6 +67,8 @@ export interface Address {
 
 /** Milliseconds between two looks which of several local addresses this host has. */
 const LOOK_MS = 5_000;
+/** Made once: each request may need it. */
+const newInFlight = (): InFlight => new InFlight();
 
 /** Sends the requests of one deployment: to one address or several, from one local address or several. */
 export class Upstream<A extends Address = Address> {
@@ -135,7 +137,7 @@ export class Upstream<A extends Address = Address> {
   async send(request: ActiveRequest, credential: string): Promise<UpstreamResponse> {
     const { source } = request;
     this.#inFlight.enter();
-    const sending = getOrInsert(this.#sending, credential, () => new InFlight());
+    const sending = getOrInsert(this.#sending, credential, newInFlight);
     sending.enter();
     try {
       request.refusal = this.outcomes?.admit(credential);
