@@ -168,7 +168,7 @@ export class Fleet implements Workers {
   }
 
   promote(choices: readonly DeploymentVersion[]): Promise<void> {
-    return this.#versions.promote([...this.#of('opening'), ...this.#of('serving')], choices);
+    return this.#versions.promote(() => [...this.#of('opening'), ...this.#of('serving')], choices);
   }
 
   /**

@@ -21,12 +21,20 @@ export class WorkerVersions {
   }
 
   /**
-   * Puts versions in use in all of these workers, or in none if one of them lacks one.
+   * Puts versions in use in all of these workers, or in none if one of them lacks one. `members`: they may become more
+   * while they are checked.
    * @throws Error if one of them cannot, unless it has ended
    */
-  async promote(workers: readonly Member[], choices: readonly DeploymentVersion[]): Promise<void> {
-    const [lacking] = await failuresOf(workers, (worker) => requireAll(worker, choices));
-    if (lacking !== undefined) throw new Error(`nothing has changed: ${lacking.reason}`);
+  async promote(members: () => readonly Member[], choices: readonly DeploymentVersion[]): Promise<void> {
+    const checked = new Set<Member>();
+    let workers = members();
+    for (let added = workers; added.length > 0; added = workers.filter((worker) => !checked.has(worker))) {
+      const [lacking] = await failuresOf(added, (worker) => requireAll(worker, choices));
+      if (lacking !== undefined) throw new Error(`nothing has changed: ${lacking.reason}`);
+      for (const worker of added) checked.add(worker);
+      workers = members();
+    }
+    // A worker that starts from here on adopts these versions.
     this.#promotions += 1;
     const failed = await failuresOf(workers, ({ calls }) => calls.promote(choices));
     if (failed.length === 0) return;

@@ -53,7 +53,7 @@ test('a promotion of which a process lacks one version changes nothing there', a
 test('a promotion that one worker cannot follow changes nothing in the others', async () => {
   const [whole, lacking] = [await startPlane(...NAMES), await startPlane('a')];
   const workers = [workerOf(1, whole), workerOf(2, lacking)];
-  await expect(new WorkerVersions().promote(workers, CHOICES)).rejects.toThrow(
+  await expect(new WorkerVersions().promote(() => workers, CHOICES)).rejects.toThrow(
     /^(?!.*worker 1\b).*worker 2: .*\bb\b/,
   );
   expect([await inUse(whole), await inUse(lacking)]).toEqual([
@@ -65,7 +65,7 @@ test('a promotion that one worker cannot follow changes nothing in the others', 
 test('a promotion that fails in one worker says where the versions are in use', async () => {
   const [whole, failing] = [await startPlane(...NAMES), await startPlane(...NAMES)];
   const workers = [workerOf(1, whole), workerOf(2, failing, () => offer(failing, 'b'))];
-  await expect(new WorkerVersions().promote(workers, CHOICES)).rejects.toThrow(
+  await expect(new WorkerVersions().promote(() => workers, CHOICES)).rejects.toThrow(
     /worker 1\b.*worker 2: .*\bb\b/,
   );
   expect([await inUse(whole), await inUse(failing)]).toEqual([
@@ -84,6 +84,33 @@ test('a promotion reaches the workers that remain when one ends', async () => {
       promote: () => Promise.reject(new Error('the process has ended')),
     },
   };
-  await new WorkerVersions().promote([workerOf(1, whole), ended], CHOICES);
+  const workers = [workerOf(1, whole), ended];
+  await new WorkerVersions().promote(() => workers, CHOICES);
   expect(await inUse(whole)).toEqual(['a 2', 'b 2']);
+});
+
+test('a promotion reaches a worker that is added while another one is checked', async () => {
+  const [first, added] = [await startPlane(...NAMES), await startPlane(...NAMES)];
+  const workers: ReturnType<typeof workerOf>[] = [
+    workerOf(1, first, async () => void workers.push(workerOf(2, added))),
+  ];
+  await new WorkerVersions().promote(() => [...workers], CHOICES);
+  expect([await inUse(first), await inUse(added)]).toEqual([
+    ['a 2', 'b 2'],
+    ['a 2', 'b 2'],
+  ]);
+});
+
+test('a promotion that an added worker cannot follow changes nothing', async () => {
+  const [whole, lacking] = [await startPlane(...NAMES), await startPlane('a')];
+  const workers: ReturnType<typeof workerOf>[] = [
+    workerOf(1, whole, async () => void workers.push(workerOf(2, lacking))),
+  ];
+  await expect(new WorkerVersions().promote(() => [...workers], CHOICES)).rejects.toThrow(
+    /nothing has changed: worker 2: .*\bb\b/,
+  );
+  expect([await inUse(whole), await inUse(lacking)]).toEqual([
+    ['a 1', 'b 1'],
+    ['a 1', 'b 1'],
+  ]);
 });
