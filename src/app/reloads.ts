@@ -13,7 +13,7 @@ import type { Metrics } from '../metrics/metrics.ts';
 import { type AppSetup, OtherFilesError, type SetupSource } from '../setup/setup.ts';
 import { passwordWarnings } from '../setup/warnings.ts';
 import { type Pinned, pin } from './changes.ts';
-import type { Activation, TlsRenewal, Workers } from './worker.ts';
+import { type Activation, NoWorkerError, type TlsRenewal, type Workers } from './worker.ts';
 import { usedAt } from './worker-state.ts';
 
 /** Receives the states of the gateway, as systemd does (sd_notify(3)). `status` is a line for people. */
@@ -275,7 +275,8 @@ export class Reloads {
         this.#refusal = { cause, reason, shown: shown(error, issues) };
       }
     }
-    return { result: 'failure', status: issues.length > 0 ? 422 : 500, reason: shown(error, issues), issues };
+    const status = error instanceof NoWorkerError ? 409 : issues.length > 0 ? 422 : 500;
+    return { result: 'failure', status, reason: shown(error, issues), issues };
   }
 
   /** Resolves to true if the file that the watch found changed is in use. */
@@ -324,6 +325,7 @@ function impossible(reason: string): ReloadRefused {
 
 /** Shortens the reason of a refusal. Other errors than issues are in the log only: they can quote a secret. */
 function shown(error: unknown, issues: readonly LocatedIssue[]): string {
+  if (error instanceof NoWorkerError) return error.message;
   if (!(error instanceof ConfigError)) return 'an unexpected error, which the log describes';
   const first = issues.slice(0, SHOWN_ISSUES).map(formatIssue).join('; ');
   const cut = first.length > SHOWN_LENGTH ? `${first.slice(0, SHOWN_LENGTH)}…` : first;

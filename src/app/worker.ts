@@ -16,6 +16,15 @@ export class WorkerError extends Error {
   override readonly name = 'WorkerError';
 }
 
+/** There is no worker that could check a configuration. */
+export class NoWorkerError extends Error {
+  override readonly name = 'NoWorkerError';
+
+  constructor() {
+    super('no worker serves at the moment: reload again when one does');
+  }
+}
+
 /** A configuration that was activated. */
 export interface Activation {
   /** Names of the changed sections and entries. */

@@ -1,4 +1,4 @@
-import type { Activation } from '../app/worker.ts';
+import { type Activation, NoWorkerError } from '../app/worker.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import { toTransfer } from '../setup/transfer.ts';
 import type { RemoteWorker } from './remote-worker.ts';
@@ -41,7 +41,7 @@ export async function activateIn<W extends Member>(
     await worker.calls.commit();
   };
   const activated = members.map((worker) => worker.inTurn(() => activate(worker)));
-  void Promise.allSettled(activated).then(() => decision.reject(new Error('no worker is there to check it')));
+  void Promise.allSettled(activated).then(() => decision.reject(new NoWorkerError()));
   const changed = await decision.promise;
   const settled = settledIn(members, activated, counts);
   // The caller awaits it later, and gets the error.

@@ -66,5 +66,5 @@ test('one that cannot follow the others is replaced', async () => {
 });
 
 test('without a worker nothing is activated', async () => {
-  await expect(activateIn([], setup, stays)).rejects.toThrow('no worker is there');
+  await expect(activateIn([], setup, stays)).rejects.toThrow('no worker serves at the moment');
 });

@@ -5,8 +5,10 @@ import { type IncomingMessage, request } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { describe, expect, test } from '@jest/globals';
+import { describe, expect, jest, test } from '@jest/globals';
 import { parse, stringify } from 'yaml';
+import type { Readiness } from '../../../src/control/readiness.ts';
+import { activateIn } from '../../../src/fleet/activation.ts';
 import { closing } from '../../support/closing.ts';
 import { credentialSet, setupFor } from '../../support/gateway.ts';
 import { type GatewayProcess, startGatewayProcess } from '../../support/gateway-process.ts';
@@ -65,6 +67,22 @@ describe('a reload', () => {
     expect((await get(authors)).status).toBe(200);
     expect(await gateway.metric('digest_gateway_config_reloads_total', { result: 'failure' })).toBe(1);
     expect(gateway.logged.at(-1)).toMatchObject({ level: 'error', reason: 'broken.yaml:1:1 nothing there' });
+  });
+
+  test('while no worker serves says that it has to be repeated, also in /readyz, until it is', async () => {
+    const { gateway, get } = await startScene();
+    const next = async () => gateway.setup;
+    const activate = jest.spyOn(gateway.plane, 'activate');
+    activate.mockImplementationOnce((setup) => activateIn([], setup, () => true));
+    const readyz = async () => (await (await fetch(`${gateway.control}/readyz`)).json()) as Readiness;
+    const reason = 'no worker serves at the moment: reload again when one does';
+    expect(await gateway.app.reload(next)).toEqual({ result: 'failure', status: 409, reason, issues: [] });
+    expect((await readyz()).checks).toContainEqual(
+      expect.objectContaining({ name: 'configuration', ok: false, detail: expect.stringContaining(reason) }),
+    );
+    expect(await gateway.app.reload(next)).toMatchObject({ result: 'success' });
+    expect((await readyz()).checks).toContainEqual({ name: 'configuration', ok: true, detail: '' });
+    expect((await get(authors)).status).toBe(200);
   });
 
   test('refuses unknown clients once anonymous is off', async () => {
