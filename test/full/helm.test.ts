@@ -246,6 +246,30 @@ test('the rendered configuration passes check, with secrets as the kubelet mount
   }
 });
 
+test('the control plane needs a token, or a sign-in by name', async () => {
+  const minimal = parse(await read('deploy/helm/digest-gateway/examples/minimal.yaml'));
+  const oidc = {
+    issuer: 'https://login.example.org',
+    clientId: 'console',
+    clientSecret: { file: '/run/secrets/oidc/secret' },
+    publicUrl: 'https://console.example.org',
+    roles: { claim: 'groups', operator: ['gateway-operators'] },
+  };
+  const withControl = (control: object): ChartValues => ({
+    further: {
+      ...minimal,
+      secrets: { ...minimal.secrets, oidc: 'digest-gateway-oidc' },
+      config: { ...minimal.config, control },
+    },
+  });
+  const { control } = parseConfig(configText(await renderChart(withControl({ oidc }))), 'gateway.yaml');
+  expect(control.tokenSha256).toBeUndefined();
+  expect(control.oidc?.issuer).toBe(oidc.issuer);
+  const { status, printed } = await helm(['template', 'prod', CHART], withControl({}));
+  expect(status).toBe(1);
+  expect(printed).toMatch(/at '\/config\/control': 'anyOf' failed\s[\s\S]*'tokenSha256'[\s\S]*'oidc'/);
+});
+
 test('the chart, the Compose file and the documentation allow a container the same memory', async () => {
   const [container] = chart('minimal').the('StatefulSet').spec.template.spec.containers;
   expect(container.resources.limits.memory).toBe('512Mi');
