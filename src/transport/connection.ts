@@ -69,8 +69,6 @@ export class Connection implements ResponseSource {
   #isClosed = false;
   #wasUsed = false;
   #isPaused = false;
-  /** True while the body of a request is being sent. */
-  #isSending = false;
   #onDrain: (() => void) | undefined;
   #ticksLeft = 0;
   #idleUntil = 0;
@@ -183,13 +181,15 @@ export class Connection implements ResponseSource {
   /** Called by the pool in equal intervals: counts towards the timeouts. A process that stands still has no ticks. */
   tick(now: number): void {
     if (this.#socket === undefined) return;
-    if (this.#exchange === undefined) {
+    const exchange = this.#exchange;
+    if (exchange === undefined) {
       if (this.isStale(now)) this.close();
       else this.#unreference(this.#socket);
       return;
     }
     // A slow client, which does not read or does not send, is not the fault of the upstream.
-    if (this.#isPaused || (this.#isSending && !this.reader.isInBody && !this.#socket.writableNeedDrain)) {
+    const awaitsBody = exchange.isSendingBody && !this.reader.isInBody && !this.#socket.writableNeedDrain;
+    if (this.#isPaused || awaitsBody) {
       this.clientTicks += 1;
       return;
     }
@@ -223,7 +223,7 @@ export class Connection implements ResponseSource {
   }
 
   async #stream(exchange: UpstreamExchange, socket: Socket, body: AsyncIterable<Buffer>): Promise<void> {
-    this.#isSending = true;
+    exchange.isSendingBody = true;
     try {
       const onSent = (): void => this.#onDrain?.();
       const streamed = new StreamedRequest(socket, exchange.message, this.#settings.ownLines, onSent);
@@ -245,7 +245,7 @@ export class Connection implements ResponseSource {
       if (this.#exchange !== exchange) return;
       begin();
       streamed.end();
-      this.#isSending = false;
+      exchange.isSendingBody = false;
     } catch (error) {
       // Its client left in the body, which the upstream may have refused by the head.
       if (this.#exchange === exchange && !exchange.isLeft) this.close(asGatewayError(error));
@@ -300,7 +300,7 @@ export class Connection implements ResponseSource {
       exchange !== undefined &&
       this.reader.isPersistent &&
       // The upstream would take the rest of the body for the next request.
-      !this.#isSending &&
+      !exchange.isSendingBody &&
       !isLastRequest(exchange.message);
     this.#exchange = undefined;
     exchange?.release();

@@ -96,6 +96,16 @@ export function isConnectionLost(error: unknown): boolean {
   return code === 'ECONNRESET' || code === 'EPIPE';
 }
 
+/** The error of a connection that broke while the body of a request was being sent. */
+export function brokenInBody(cause: unknown): GatewayError {
+  return new GatewayError(
+    'upstream-unreachable',
+    'The upstream broke off the connection while the body of the request was being sent: it may have refused the body.',
+    cause,
+    { proxyError: 'connection_terminated' },
+  );
+}
+
 /** The error of a connection from an address that this host does not have. */
 export function addressMissing(cause: unknown): GatewayError {
   return new GatewayError(

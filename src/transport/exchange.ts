@@ -3,7 +3,7 @@ import type { ErrorCode, GatewayError } from '../base/errors.ts';
 import type { RawHeaders } from '../base/raw-headers.ts';
 import type { Message } from '../handshake/exchange.ts';
 import type { Lost, ResponseSource, UpstreamResponse } from '../handshake/response.ts';
-import { isConnectionLost, upstreamError } from './errors.ts';
+import { brokenInBody, isConnectionLost, upstreamError } from './errors.ts';
 import type { FairQueue, Queued } from './fair-queue.ts';
 import type { ResponseReceiver } from './response-reader.ts';
 
@@ -47,6 +47,8 @@ export class UpstreamExchange implements ResponseReceiver, Queued<UpstreamExchan
   progress: ExchangeProgress = 'unsent';
   /** True if its connection was idle before it. */
   isReused = false;
+  /** True while its body, which is not kept, is being sent. */
+  isSendingBody = false;
   /** Undefined until its head came. */
   response: UpstreamResponse | undefined;
   /** Ends it some time after its client has left; undefined: it has not. */
@@ -111,8 +113,11 @@ export class UpstreamExchange implements ResponseReceiver, Queued<UpstreamExchan
       this.onError(error);
       return;
     }
-    this.#observe(error);
-    this.#lose({ kind: 'lost', error, broke, sent, reused: isReused });
+    // An upstream that refuses a body and closes at once resets the connection, and its response can be lost.
+    const isRefusal = sent && this.isSendingBody;
+    if (!isRefusal) this.#observe(error);
+    const reason = isRefusal ? brokenInBody(thrown) : error;
+    this.#lose({ kind: 'lost', error: reason, broke, sent, reused: isReused });
   }
 
   /** The rest of an earlier response came in place of its own: the upstream may not have read the request yet. */

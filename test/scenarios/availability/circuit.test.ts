@@ -3,8 +3,9 @@ import { call } from '../../support/client-call.ts';
 import { closing } from '../../support/closing.ts';
 import { startGateway } from '../../support/gateway.ts';
 import { outcomeOf } from '../../support/scene.ts';
-import { startUpstream } from '../../support/scripted-upstream.ts';
+import { startConnections, startUpstream } from '../../support/scripted-upstream.ts';
 import { until } from '../../support/until.ts';
+import { codeOf, connect } from '../../support/wire.ts';
 import { startAvailability } from './availability-scene.ts';
 
 const CIRCUIT = { minimum: 4, open: '5s' };
@@ -101,6 +102,45 @@ test('a client that opens it by what it sends is refused alone, and others are s
   expect(await ask('127.0.0.2', '/')).toBe(503);
   const served = await Promise.all(Array.from({ length: 4 }, () => ask('127.0.0.3', '/')));
   expect(served).toEqual(Array(4).fill(200));
+});
+
+test('it stays closed when the upstream breaks off uploads, and opens when it breaks off other requests', async () => {
+  const upstream = await startConnections(async (connection) => {
+    const head = await connection.request();
+    if (head?.startsWith('HEAD ') === true)
+      await connection.write(
+        'HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Digest realm="r", nonce="n", qop="auth"\r\n\r\n',
+      );
+    else {
+      if (head?.startsWith('POST ') === true) await connection.through('begin');
+      connection.reset();
+    }
+  });
+  closing.push(() => upstream.close());
+  const settings = {
+    tls: { allowPlaintext: true },
+    health: { interval: 'off' },
+    circuit: { ...CIRCUIT, minimum: 8 },
+  };
+  const gateway = await startGateway({ up: { origin: upstream.origin, settings } });
+  closing.push(() => gateway.close());
+  const upload = async (): Promise<string> => {
+    const client = await connect(gateway.port);
+    await client.send('POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 8000000\r\n\r\nbegin');
+    const answer = await client.answer();
+    return `${answer.status} ${codeOf(answer)} ${answer.body.includes('body of the request')}`;
+  };
+  // The challenge of each is a response without a failure.
+  const uploads: string[] = [];
+  while (uploads.length < 20) uploads.push(await upload());
+  expect(new Set(uploads)).toEqual(new Set(['502 upstream-unreachable true']));
+  const others: string[] = [];
+  const open = '503 upstream-circuit-open';
+  while (others.at(-1) !== open && others.length < 50) {
+    const { status, code } = await call(gateway, { target: '/' });
+    others.push(`${status} ${code}`);
+  }
+  expect(others.at(-1)).toBe(open);
 });
 
 describe('responses of an upstream', () => {
