@@ -1,6 +1,6 @@
 import { type Parameter, type ParameterForm, parameterOf } from './parameter.ts';
 import { isPlainSegment } from './path.ts';
-import { foldPath, lenientReadings, withoutHost } from './spelling.ts';
+import { foldPath, lenientReadings, withoutFormat, withoutHost } from './spelling.ts';
 
 /** An operation in the configuration. */
 export interface OperationSettings {
@@ -80,7 +80,8 @@ export class Catalogue {
       return taken !== undefined && taken.operation !== found;
     };
     const plain = path.toLowerCase();
-    return [plain, withoutHost(plain), ...lenientReadings(path)].some(isOthers);
+    const folded = lenientReadings(path);
+    return [plain, withoutHost(plain), ...folded, ...folded.map(withoutFormat)].some(isOthers);
   }
 }
 

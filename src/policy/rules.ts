@@ -5,7 +5,7 @@ import { formatInstant } from '../base/units.ts';
 import { Catalogue, type OperationSettings } from './catalogue.ts';
 import { allowedFields, noForms } from './fields.ts';
 import { PrefixMap, withoutPrefix } from './path.ts';
-import { foldPath, lenientReadings, staysWithin } from './spelling.ts';
+import { foldPath, lenientReadings, staysWithin, withoutFormat } from './spelling.ts';
 
 /** The names that a rule allows: all, or those of a set. */
 export type Names = '*' | ReadonlySet<string>;
@@ -200,13 +200,15 @@ function ownPath(
   if (shared.length === 0) return undefined;
   const own = folder(prefix);
   const top = prefix.replace(/\/$/, '');
-  return (path) => {
-    const folders = lenientReadings(path).map(asFolder);
-    return (
-      shared.every((each) => folders.every((reading) => each.folders.longest(reading) === own)) &&
-      staysWithin(path, top)
-    );
+  const isWithin = (folded: string): boolean =>
+    shared.every((each) => each.folders.longest(asFolder(folded)) === own);
+  const isOwn = (folded: string): boolean => {
+    if (!isWithin(folded)) return false;
+    const plain = withoutFormat(folded);
+    // The dot of a prefix such as /v1.0 begins no format.
+    return plain === folded || asFolder(folded) === own || isWithin(plain);
   };
+  return (path) => lenientReadings(path).every(isOwn) && staysWithin(path, top);
 }
 
 interface Siblings {

@@ -32,8 +32,6 @@ const MAY_HAVE_HOST = /\/\/|[;\\%\x80-\xff]/;
 const HOST = /^[/\\]{2,}[^/\\]*/;
 /** A host that all of them read alike. */
 const PLAIN_HOST = /^\/{2,}\w[\w.:-]*(?:\/|$)/;
-/** What some frameworks treat as the response format. */
-const FORMAT = /\.[^./]*$/;
 
 /** Without one of these, a path has no `..` in any reading. */
 const MAY_LEAD_UP = /\.\.|[%\x80-\xff]/;
@@ -105,19 +103,17 @@ function segmentsOf(text: string): string[] {
 }
 
 /**
- * Returns what lenient servers could read a path as, each as `foldPath` writes it: as it is, without a format such as
- * `.json` at its end, and without what could be a host at its start.
+ * Returns what lenient servers could read a path as, each as `foldPath` writes it: as it is, and without what could be
+ * a host at its start.
  */
 export function lenientReadings(path: string): readonly string[] {
-  const readings = withAndWithoutFormat(foldPath(path));
-  if (!mayBeginWithHost(path)) return readings;
+  const folded = foldPath(path);
+  if (!mayBeginWithHost(path)) return [folded];
   const rest = withoutHost(path);
-  if (PLAIN_HOST.test(path) && !mayBeginWithHost(rest)) {
-    return [...readings, ...withAndWithoutFormat(foldPath(rest))];
-  }
+  if (PLAIN_HOST.test(path) && !mayBeginWithHost(rest)) return [folded, foldPath(rest)];
   // It depends on the server where the host ends.
   const whole = foldSegments(foldCase(decodeAll(path)).replaceAll('\0', '/'));
-  return [...readings, ...withAndWithoutFormat(whole).flatMap(tailsOf)];
+  return [folded, ...tailsOf(whole)];
 }
 
 /** Removes what a URL parser takes for a host at the start of a path: `//h/x` becomes `/x`. */
@@ -139,15 +135,18 @@ function mayBeginWithHost(path: string): boolean {
   return false;
 }
 
-function withAndWithoutFormat(folded: string): readonly string[] {
-  const plain = folded.replace(FORMAT, '');
-  return plain === folded ? [folded] : [folded, foldPath(plain)];
+/** Removes the last extension, which some frameworks treat as the response format, from a folded path. */
+export function withoutFormat(folded: string): string {
+  const start = folded.lastIndexOf('/') + 1;
+  const name = folded.slice(start);
+  const dot = name.lastIndexOf('.');
+  return dot === -1 ? folded : folded.slice(0, start + bareName(name.slice(0, dot)).length);
 }
 
-/** Returns the path from each of its slashes on but the first, and `/`. */
+/** Returns the path from each of its slashes on, and `/`. */
 function tailsOf(folded: string): string[] {
   const tails = ['/'];
-  for (let slash = folded.indexOf('/', 1); slash !== -1; slash = folded.indexOf('/', slash + 1))
+  for (let slash = folded.indexOf('/'); slash !== -1; slash = folded.indexOf('/', slash + 1))
     tails.push(folded.slice(slash));
   return tails;
 }

@@ -61,13 +61,19 @@ const deployments = {
     match: { pathPrefix: '/bare/' },
     credential: 'key-bare',
   },
-  /** Two that share an upstream. */
+  /** Three that share an upstream. */
   v1: { ...bare, baseUrl: ['https://shared.example.org'], match: { pathPrefix: '/v1' }, credential: 'key-1' },
   v2: {
     ...bare,
     baseUrl: ['https://shared.example.org'],
     match: { pathPrefix: '/v1/v2' },
     credential: 'key-2',
+  },
+  dotted: {
+    ...bare,
+    baseUrl: ['https://shared.example.org'],
+    match: { pathPrefix: '/v1.0' },
+    credential: 'key-9',
   },
   /** Three that share an upstream, the first with every path that is none of the others, the last under another name. */
   rest: {
