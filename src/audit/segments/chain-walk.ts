@@ -298,10 +298,7 @@ export class ChainWalk {
     }
     this.#batch = new OpenBatch(this.#line + 1);
     const trust = isSealed ? 'sealed' : asSealed ? 'unchecked' : 'refused';
-    const byTrust = {
-      admin: trust === 'sealed' ? admin : [],
-      uncheckedAdmin: trust === 'unchecked' ? admin : [],
-    };
+    const byTrust = { admin: isSealed ? admin : [], uncheckedAdmin: trust === 'unchecked' ? admin : [] };
     return { header: this.#header, seal, previous, lines, leaves, trust, ...byTrust, errors, line: at };
   }
 
