@@ -7,7 +7,7 @@ import { recordLine } from '../../src/audit/record.ts';
 import { GENESIS, sealFor, sealLine } from '../../src/audit/seal.ts';
 import { headerLine } from '../../src/audit/segments/segment.ts';
 import { NotRegularError } from '../../src/audit/segments/segment-reader.ts';
-import { RecordSource } from '../../src/audit/shipping/record-source.ts';
+import { hasSealOf, RecordSource } from '../../src/audit/shipping/record-source.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { AUDIT_KEY, REPLICA, recordAccess, recordsIn } from '../support/audit-log.ts';
 import { closing } from '../support/closing.ts';
@@ -462,6 +462,46 @@ describe('retention', () => {
     for (let count = 1; count < 20; count += 1) await recordAccess(audit, { requestId: `q${count}` });
     await audit.close();
     expect(await linesOf(directory)).toHaveLength(20);
+  });
+
+  test('believes a position of an earlier key only if its seal has just that number', async () => {
+    const { directory, open } = await scene();
+    const audit = await open();
+    await recordMany(audit, 3);
+    const { seq, hmac } = audit.head ?? { seq: 0, hmac: '' };
+    await audit.close();
+    const [key, present] = [auditKeys(new Secret(AUDIT_KEY)).id, auditKeys(new Secret('f'.repeat(64)))];
+    const log = { folder: join(directory, REPLICA), replica: REPLICA, keys: present };
+    const found = [
+      { position: { seq, hmac }, key },
+      { position: { seq: seq - 1, hmac }, key },
+      { position: { seq: seq + 1, hmac }, key },
+      { position: { seq, hmac: 'x'.repeat(43) }, key },
+      { position: { seq, hmac }, key: present.id },
+    ];
+    const believed = await Promise.all(found.map((each) => hasSealOf(log, each)));
+    expect(believed).toEqual([true, false, false, false, false]);
+  });
+
+  test('removes what a sink has confirmed, after a change of the key also from a log without new records', async () => {
+    const { directory, open, follow, syslog } = await scene();
+    const server = await syslog();
+    const audit = await open();
+    await recordMany(audit, 5);
+    await sendAll(follow(syslogTo(server.port)));
+    await audit.close();
+    const key = 'f'.repeat(64);
+    const change = { key: new Secret(key), sinks: [SINK], segment: { ...SHORT, keepUnsent: 2 ** 30 } };
+    const idle = await open(REPLICA, change);
+    const followed = follow(syslogTo(server.port), key);
+    const { id } = auditKeys(change.key);
+    await until(async () => JSON.parse(await readFile(positionOf(directory), 'utf8')).key === id);
+    await followed.finish();
+    await idle.close();
+    const again = await open(REPLICA, change);
+    await until(() => isGone(directory));
+    await again.close();
+    expect([(await server.received()).length, followed.logged]).toEqual([5, []]);
   });
 
   test('keeps an old segment until a sink has confirmed it', async () => {

@@ -216,6 +216,28 @@ function isDamage(error: unknown): boolean {
   return /^(ZSTD|Z)_/.test(errorCode(error));
 }
 
+/**
+ * True if the log has the seal of a position in a segment of that key.
+ * @throws Error if a file cannot be read
+ */
+export async function hasSealOf(
+  { folder, replica, keys }: Archive,
+  { position, key }: FoundPosition,
+): Promise<boolean> {
+  const { seq, hmac } = position;
+  const batches = new SealedBatches({ folder, replica, keys: [keys], onForged: () => undefined }, seq);
+  try {
+    for (;;) {
+      const batch = await batches.next();
+      if (batch === undefined || batch.seal.last > seq) return false;
+      const { seal, header } = batch;
+      if (seal.last === seq && seal.hmac === hmac && header.key === key) return true;
+    }
+  } finally {
+    await batches.close();
+  }
+}
+
 /** Records under a seal after a position. It reads no more than the end of the newest segment. */
 export async function recordsBehind(
   folder: string,

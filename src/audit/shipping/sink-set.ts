@@ -1,8 +1,9 @@
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { messageOf } from '../../base/error-code.ts';
-import { ignoreAbort } from '../../base/expected-errors.ts';
+import { ignoreAbort, reportDefect } from '../../base/expected-errors.ts';
 import type { AuditKeys } from '../keys.ts';
+import type { Archive } from '../segments/chain-walk.ts';
 import { lastStampedAt } from '../segments/head-files.ts';
 import { foldersIn } from '../segments/segment.ts';
 import { type FoundPosition, PositionFile, type SinkPosition } from '../segments/signed-file.ts';
@@ -25,7 +26,7 @@ import {
 } from './head-deliveries.ts';
 import { HeadSource } from './head-source.ts';
 import { OtlpDelivery, type OtlpOptions } from './otlp.ts';
-import { RecordSource, type SourceEvents } from './record-source.ts';
+import { hasSealOf, RecordSource, type SourceEvents } from './record-source.ts';
 import { RedisStream } from './redis-stream.ts';
 import { S3Delivery, type S3Options } from './s3.ts';
 import { SegmentSource } from './segment-source.ts';
@@ -159,6 +160,22 @@ function receiver<T>(
   };
 }
 
+/**
+ * Signs a position of an earlier key with the present one, if the log has its seal: retention believes no other, and in
+ * a log without new records the position does not move.
+ */
+async function signedAnew(found: FoundPosition, file: PositionFile, log: Archive): Promise<FoundPosition> {
+  const { position, key } = found;
+  try {
+    if (key === undefined || !(await hasSealOf(log, found))) return found;
+    await file.write(position);
+    return { position, key: undefined };
+  } catch (error) {
+    reportDefect(error);
+    return found;
+  }
+}
+
 /** One sink with a follower for each log. */
 class FollowingSink {
   readonly #sink: SinkOptions;
@@ -209,7 +226,8 @@ class FollowingSink {
     const { name: sink, timeout, kind } = this.#sink;
     const folder = join(directory, replica);
     const file = new PositionFile(folder, sink, replica, keys);
-    const start = await this.#readPosition(file, replica);
+    const found = await this.#readPosition(file, replica);
+    const start = found && (await signedAnew(found, file, { folder, replica, keys }));
     const events = {
       onSkipped: (first: number, last: number, reason: string): void => {
         this.#skipped += last - first + 1;
