@@ -1,8 +1,9 @@
 import { appendFile, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { describe, expect, test } from '@jest/globals';
+import { afterEach, describe, expect, jest, test } from '@jest/globals';
 import { auditKeys } from '../../src/audit/keys.ts';
 import { allKeys } from '../../src/audit/segments/pseudonym-files.ts';
+import { Retention } from '../../src/audit/segments/retention.ts';
 import { Secret } from '../../src/base/secret.ts';
 import {
   AUDIT_KEY,
@@ -16,6 +17,9 @@ import {
 
 const folder = useFolders();
 const SEGMENT = '000000000001.jsonl';
+afterEach(() => {
+  jest.restoreAllMocks();
+});
 
 async function withOneRecord(event?: 'stop'): Promise<{ directory: string; file: string }> {
   const directory = await folder();
@@ -37,6 +41,17 @@ test('a log in use is enabled, whole, and not failing', async () => {
   expect(audit.counts).toEqual({ records: 1, failures: 0 });
   await audit.close();
   expect(logged.map(({ level, msg }) => [level, msg])).toEqual([[30, 'audit head']]);
+});
+
+test('the last record does not wait for a segment that takes for ever to be compressed or removed', async () => {
+  const directory = await folder();
+  const { audit } = await openTestAudit(directory);
+  jest.spyOn(Retention.prototype, 'idle', 'get').mockReturnValue(new Promise(() => {}));
+  await audit.close('stop');
+  expect(await recordsIn(directory)).toMatchObject([{ event: 'stop' }]);
+  jest.restoreAllMocks();
+  // The folder is free.
+  await (await openTestAudit(directory)).audit.close();
 });
 
 test('each record has its number', async () => {

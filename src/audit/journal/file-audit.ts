@@ -1,4 +1,5 @@
 import { join } from 'node:path';
+import { inTime, stopwatch } from '../../base/clock.ts';
 import {
   type Audit,
   type AuditDeps,
@@ -32,6 +33,8 @@ import { RefusalSample } from './refusal-sample.ts';
 
 /** How long a record may take to be written, in milliseconds. */
 const DEADLINE_MS = 1000;
+/** How long the end waits for segments that are being compressed or removed, in milliseconds. */
+const RETENTION_END_MS = 5000;
 /** Interval at which heads are logged, in milliseconds. */
 const HEAD_EVERY_MS = 60_000;
 /** Interval at which the folder with the keys of pseudonyms is looked at, in milliseconds. */
@@ -218,11 +221,13 @@ class FileAudit implements Audit {
     this.#retention.stop();
     clearTimeout(this.#keyTimer);
     this.#refusals.flush();
-    await this.#retention.idle;
+    const waited = stopwatch();
+    // A segment that takes for ever to be read must not keep the process from its last record.
+    await inTime(this.#retention.idle, RETENTION_END_MS);
     if (event !== undefined) this.admin(event, {});
     this.#closed = true;
     await this.#journal.close();
-    await this.#retention.idle;
+    await inTime(this.#retention.idle, Math.max(0, RETENTION_END_MS - waited()));
     this.#logHead();
   }
 
