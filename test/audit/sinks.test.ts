@@ -1,4 +1,4 @@
-import { cp, readdir, readFile, rename, rm, symlink, truncate, writeFile } from 'node:fs/promises';
+import { cp, mkdir, readdir, readFile, rename, rm, symlink, truncate, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { describe, expect, test } from '@jest/globals';
@@ -432,6 +432,17 @@ describe('records of several segments', () => {
     await expect(source.next()).rejects.toThrow(NotRegularError);
     await rename(join(folder, 'kept'), file);
     expect([...first, ...(await nextLines(source))]).toEqual(lines);
+    expect(skipped).toEqual([]);
+  });
+
+  test.each([
+    ['a link', (path: string) => symlink('/etc/hostname', path)],
+    ['a folder', (path: string) => mkdir(path)],
+  ])('are all sent past %s that is named like one between them', async (_title, put) => {
+    const { folder, second, lines, skipped, source } = await sourceOf();
+    expect(Number.parseInt(second, 10)).toBeGreaterThan(2);
+    await put(join(folder, '000000000002.jsonl'));
+    expect([...(await nextLines(source)), ...(await nextLines(source))]).toEqual(lines);
     expect(skipped).toEqual([]);
   });
 

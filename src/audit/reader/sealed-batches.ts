@@ -6,7 +6,7 @@ import type { Seal } from '../seal.ts';
 import { ChainWalk, type WalkedBatch } from '../segments/chain-walk.ts';
 import { lastSealed } from '../segments/closed-segments.ts';
 import { type Segment, type SegmentHeader, segmentsIn } from '../segments/segment.ts';
-import { SegmentReader } from '../segments/segment-reader.ts';
+import { NotRegularError, SegmentReader } from '../segments/segment-reader.ts';
 
 /** Lines of one replica's log under one seal. */
 export interface SealedBatch {
@@ -100,8 +100,9 @@ export class SealedBatches {
     // Lines may have been added since its end was read.
     if (await this.#read(open)) return true;
     await open.reader.close();
-    this.#open = await this.#openNext((segments) =>
-      segments.find((segment) => (replaced ? segment.first >= first : segment.first > first)),
+    this.#open = await this.#openNext(
+      (segments) => segments.find((segment) => (replaced ? segment.first >= first : segment.first > first)),
+      replaced ? 0 : open.walk.state.nextSeq,
     );
     return this.#open !== undefined;
   }
@@ -121,12 +122,16 @@ export class SealedBatches {
     return (await lastSealed(this.#options, before)) ?? before.at(-1) ?? segments[0];
   }
 
+  /** `nextSeq`: number of the record that comes next, or 0. */
   async #openNext(
     choose: (segments: readonly Segment[]) => Segment | undefined | Promise<Segment | undefined>,
+    nextSeq = 0,
   ): Promise<OpenSegment | undefined> {
     const { folder, replica, keys } = this.#options;
+    const passed = new Set<number>();
     for (;;) {
-      const segment = await choose(await segmentsIn(folder));
+      const segments = await segmentsIn(folder);
+      const segment = await choose(segments.filter((each) => !passed.has(each.first)));
       if (segment === undefined) return undefined;
       const { name, first } = segment;
       try {
@@ -134,8 +139,10 @@ export class SealedBatches {
         const mostErrors = Number.POSITIVE_INFINITY;
         return { segment, reader, walk: new ChainWalk({ keys, replica, first, mostErrors }) };
       } catch (error) {
+        // Records with these numbers were read, so it is in the place of no segment; others may be back later.
+        if (error instanceof NotRegularError && first < nextSeq) passed.add(first);
         // Retention removed it since the folder was read.
-        if (errorCode(error) !== 'ENOENT') throw error;
+        else if (errorCode(error) !== 'ENOENT') throw error;
       }
     }
   }
