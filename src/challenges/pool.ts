@@ -39,6 +39,8 @@ export class NoncePool {
   readonly #guard: AdoptionGuard;
   #known: Nonce | undefined;
   #closed = false;
+  /** False: its nonces are left to nobody. */
+  #leaves = true;
   /** Nonces that were refused since one was last used again. */
   #refusedInARow = 0;
 
@@ -108,10 +110,12 @@ export class NoncePool {
   /**
    * Ends the pool: a request under way that needs another attempt obtains a nonce of its own. A nonce with a
    * count is left for the next process; one with requests under way when the last of them is over. Resolves
-   * when those that nobody uses now are left.
+   * when those that nobody uses now are left. `isReplaced`: true if another pool here goes on with the key. Then none is
+   * left, so that this process may go on counting on a nonce that the upstream issues again.
    */
-  async handOver(): Promise<void> {
+  async handOver(isReplaced = false): Promise<void> {
     this.#closed = true;
+    this.#leaves = !isReplaced;
     const nonces = [...this.#idle.drain(), ...(this.#known === undefined ? [] : [this.#known])];
     this.#dropKnown();
     this.#queue.dissolve();
@@ -321,7 +325,8 @@ export class NoncePool {
 
   /** Leaves a nonce with a count for the next process, once it is not in use. Resolves at once while it is. */
   #leave(nonce: Nonce): Promise<void> {
-    if (nonce.shareable || nonce.retired || nonce.isIssuedAgain) return Promise.resolve();
+    const isLeft = this.#leaves && !nonce.shareable && !nonce.isIssuedAgain;
+    if (!isLeft || nonce.retired) return Promise.resolve();
     nonce.retire();
     const { sharedChallenges, clock } = this.#options;
     let left = Promise.resolve();

@@ -118,19 +118,19 @@ export function takeChallenge(
 }
 
 /**
- * Asks until a nonce comes that is not the refused one. Servers that give one nonce to all who ask within a second refuse
- * it to all but the first, so the refusal says nothing of the credential. Returns what was asked for last. `nonceOf`: its
- * nonce; undefined: it has none.
+ * Asks until a nonce comes that is not this one, with pauses, a few times. Servers that give one nonce to all who ask
+ * within a second refuse it to all but the first, so the refusal says nothing of the credential. Returns what was asked for
+ * last. `nonceOf`: its nonce; undefined: it has none.
  */
 export async function anotherNonce<Asked>(
-  refused: string,
+  known: string,
   ask: () => Promise<Asked>,
   nonceOf: (asked: Asked) => string | undefined,
 ): Promise<Asked> {
   for (let left = TIMES; ; left -= 1) {
     await sleep(PAUSE_MS * (1 + Math.random()));
     const asked = await ask();
-    if (nonceOf(asked) !== refused || left <= 1) return asked;
+    if (nonceOf(asked) !== known || left <= 1) return asked;
   }
 }
 

@@ -32,6 +32,14 @@ export function alwaysStale(): GatewayError {
   );
 }
 
+/** `upstream-protocol`: the upstream goes on issuing a nonce whose count belongs to another process now. */
+export function nonceIssuedAgain(): GatewayError {
+  return new GatewayError(
+    'upstream-protocol',
+    'The upstream issues only a nonce that the gateway has left to another of its processes, which may be counting on it. Send the request again.',
+  );
+}
+
 /** `upstream-protocol`: both attempts were refused, and the credential is not. */
 export function refusedAgain(): GatewayError {
   return new GatewayError(

@@ -6,6 +6,7 @@ import type { Challenge } from '../digest/challenge.ts';
 import type { ChallengeReason } from '../metrics/deployment-metrics.ts';
 import {
   type Account,
+  anotherNonce,
   challengeRequest,
   chooseChallenge,
   discard,
@@ -18,7 +19,7 @@ import {
   unsigned,
 } from './account.ts';
 import { METHOD_REFUSED, SAYS_NOTHING } from './credential-health.ts';
-import { cannotRepeat, noDigest } from './errors.ts';
+import { cannotRepeat, noDigest, nonceIssuedAgain } from './errors.ts';
 import type { Message, Refusal, UpstreamRequest } from './exchange.ts';
 import type { Lost, UpstreamResponse } from './response.ts';
 
@@ -194,10 +195,22 @@ class Handshake {
     const { pool, health } = this.#account;
     if (this.#isInterrupted) return 'interrupted';
     const begun = pool.begin(nonce);
-    // The nonce was refused meanwhile, or belongs to another process now.
-    if (begun === undefined)
-      return this.#isOwn(nonce) || nonce === this.#options.nonce ? 'ask' : this.begin();
-    return this.#send(begun, health.attempt());
+    if (begun !== undefined) return this.#send(begun, health.attempt());
+    // It was left to another process before the upstream issued it once more.
+    if (this.#isOwn(nonce)) return this.#askForAnother(nonce);
+    // It was refused meanwhile, or belongs to another process now.
+    return nonce === this.#options.nonce ? 'ask' : this.begin();
+  }
+
+  /** Asks until a nonce comes that this process may answer, as often as after a refusal that names its nonce again. */
+  async #askForAnother({ challenge }: Nonce): Promise<Step> {
+    const step = await anotherNonce(
+      challenge.nonce,
+      () => this.ask(),
+      (asked) => (asked instanceof Nonce ? asked.challenge.nonce : undefined),
+    );
+    if (step instanceof Nonce && step.exhausted) throw nonceIssuedAgain();
+    return step;
   }
 
   /** Ends the part of this request in the pool. */

@@ -193,7 +193,8 @@ export class CredentialVersion {
     if (left === undefined || isUsed) return;
     // Before the wait: a transport that comes meanwhile gets a pool of its own.
     for (const [settings, pool] of this.#pools) if (pool === left) this.#pools.delete(settings);
-    await left.handOver();
+    const isLast = this.#accounts.size === 0;
+    await left.handOver(!isLast);
     if (this.#accounts.size === 0) this.#deps.store.release(this.key);
   }
 

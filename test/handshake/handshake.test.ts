@@ -41,6 +41,31 @@ describe('without a nonce', () => {
     expect(scene.responses.map(({ status, isWhole }) => [status, isWhole])).toEqual([[200, true]]);
   });
 
+  describe('a nonce that was left to another process and is issued once more', () => {
+    const left = async (): Promise<HandshakeScene> => {
+      const scene = new HandshakeScene();
+      await scene.warmUp();
+      await scene.credential.versions.detach(scene.transport);
+      scene.credential.versions.attach(scene.transport);
+      return scene;
+    };
+
+    test('is not answered, and the request asks for another one', async () => {
+      const scene = await left();
+      scene.replies.push(challenge('n1'), challenge('n1'), challenge('n2'), answered());
+      expect(await scene.send()).toBe('answered');
+      expect(scene.sent).toEqual([...Array(3).fill('GET /x'), 'GET /x n2:1']);
+    });
+
+    test('ends the request with an error if no other one comes', async () => {
+      const scene = await left();
+      scene.replies.push(...Array.from({ length: 20 }, () => challenge('n1')));
+      expect(await scene.send()).toBe('upstream-protocol');
+      expect(scene.sent).toEqual(Array(9).fill('GET /x'));
+      expect(scene.error?.message).toContain('left to another');
+    });
+  });
+
   test('the next request uses the nonce that was accepted', async () => {
     const scene = new HandshakeScene();
     await scene.warmUp();

@@ -228,6 +228,20 @@ test('one count gives every nc of a nonce that an origin gives to several creden
   expect(nextOf(use())).toBe(2);
 });
 
+test('a pool that another one replaces leaves no nonce, so that its count goes on when it is issued again', async () => {
+  const store = new MemoryChallengeStore();
+  const { use } = registryOn(store);
+  const first = use();
+  const attempt = attemptWith(first.pool, obtain(first.pool, 'n'));
+  const second = use({ noncePolicy: 'exclusive' });
+  await first.release();
+  // One that was under way then.
+  first.pool.accept(attempt, undefined, undefined);
+  await turns();
+  expect(await store.take(first.credential.versions.inUse.key)).toBeUndefined();
+  expect(nextOf(second)).toBe(4);
+});
+
 test('what the last user of an origin leaves is forgotten, while other origins are in use', async () => {
   const { use } = registryOn();
   const [first, second] = [use(), use({ origin: 'https://other:80' })];

@@ -61,6 +61,20 @@ describe('a reload', () => {
     expect([grown, simulator.counts('submissions').challenges]).toEqual([[0, 0, 1], 1]);
   });
 
+  test('that changes how nonces are used goes on with one that the upstream issues again', async () => {
+    const scene = await startScene({ behaviour: { qop: 'auth', sharedNonceMs: 600_000 } });
+    const { simulator, gateway, get } = scene;
+    const { origin } = simulator.deployments.submissions;
+    expect((await get(authors)).status).toBe(200);
+    for (const renewAhead of [false, true]) {
+      const upstream = { origin, ca: simulator.ca, settings: { digest: { renewAhead } } };
+      const setup = await setupFor({ submissions: upstream }, {}, gateway.versions);
+      await gateway.app.reload(() => Promise.resolve(setup));
+      expect((await get(authors)).status).toBe(200);
+    }
+    expect(simulator.counts('submissions').refused.nc).toBe(0);
+  });
+
   test('keeps the configuration if the new one cannot be read', async () => {
     const { gateway, get } = await startScene();
     await gateway.app.reload(() => Promise.reject(new Error('broken.yaml:1:1 nothing there')));
