@@ -281,8 +281,10 @@ export class SharedEvidence {
   #isClaiming = false;
   /** When a version that waits is to be tried again. */
   #retryAt = 0;
-  /** When notes of other processes count again. */
+  /** When notes of other processes count again against refusals here. */
   #nextNote = 0;
+  /** When they count again for a version that waits. */
+  #nextWaitingNote = 0;
 
   constructor(deps: SharedEvidenceDeps) {
     this.#deps = deps;
@@ -312,21 +314,20 @@ export class SharedEvidence {
   async catchUp(): Promise<void> {
     const now = this.#deps.clock.now();
     const { waiting, versions } = this.#rotation;
-    if (now >= this.#nextNote) {
-      for (const version of this.#isRefused ? versions : []) {
-        if (!(await this.#isAcceptedSince(this.#deps.key, version)) || !version.health.isKeptBack) continue;
-        this.#release(version);
-        this.#nextNote = now + MISLED_MS;
-        return;
-      }
-      if (waiting !== undefined && (await this.#isAcceptedSince(waiting.key, waiting))) {
-        // Gateways number versions by themselves, so the note may be of another one.
-        this.#nextNote = now + WAITING_MS;
-        this.#retry(waiting);
-        return;
-      }
+    for (const version of this.#isRefused && now >= this.#nextNote ? versions : []) {
+      if (!(await this.#isAcceptedSince(this.#deps.key, version)) || !version.health.isKeptBack) continue;
+      this.#release(version);
+      this.#nextNote = now + MISLED_MS;
+      return;
     }
-    if (waiting !== undefined && now >= this.#retryAt) await this.claim(waiting);
+    if (waiting === undefined) return;
+    if (now >= this.#nextWaitingNote && (await this.#isAcceptedSince(waiting.key, waiting))) {
+      // Gateways number versions by themselves, so the note may be of another one.
+      this.#nextWaitingNote = now + WAITING_MS;
+      this.#retry(waiting);
+      return;
+    }
+    if (now >= this.#retryAt) await this.claim(waiting);
   }
 
   /** True if this process is the one to try the next version; if it is not, the version waits. */

@@ -173,6 +173,24 @@ describe('of several processes, one tries the next version', () => {
     expect(states).toEqual(['candidate', 'waiting', 'candidate']);
   });
 
+  test('which then learn as soon as others that the upstream accepts the credential again', async () => {
+    const { time, here, elsewhere } = await pair();
+    await elsewhere.shared.claim(elsewhere.next);
+    time.at += 1;
+    here.shared.noteAccepted(here.next, true);
+    await elsewhere.shared.catchUp();
+    expect(elsewhere.state()).toBe('candidate');
+    elsewhere.rotation.promote(elsewhere.next, true);
+    for (const version of elsewhere.rotation.versions) {
+      version.health.refuse(version.health.attempt());
+      version.refusedAt = time.at;
+    }
+    time.at += 1;
+    here.shared.noteAccepted(here.inUse, true);
+    await elsewhere.shared.catchUp();
+    expect(elsewhere.next.health.refused).toBe(false);
+  });
+
   test('even where the store says late which one', async () => {
     const leads: PromiseWithResolvers<boolean>[] = [];
     const store = Object.assign(new MemoryChallengeStore(), {
