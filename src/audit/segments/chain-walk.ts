@@ -89,9 +89,7 @@ class OpenBatch {
   }
 }
 
-interface Checked extends Pick<WalkedBatch, 'leaves'> {
-  readonly asSealed: boolean;
-}
+type Checked = Pick<WalkedBatch, 'leaves'> & { readonly asSealed: boolean };
 
 const NOT_SEALED: Checked = { asSealed: false, leaves: undefined };
 
@@ -211,10 +209,9 @@ export class ChainWalk {
 
   #unsealedBatch(lines: Buffer): WalkedBatch {
     const { line, errors } = this.#batch;
-    const unsealed = { seal: undefined, leaves: undefined, trust: 'refused' } as const;
-    const [header, previous] = [this.#header, this.#previous];
-    const noAdmin = { admin: [], uncheckedAdmin: [] };
-    return { ...unsealed, ...noAdmin, header, previous, lines, errors: errors.splice(0), line };
+    const state = { header: this.#header, seal: undefined, previous: this.#previous, leaves: undefined };
+    const none = { trust: 'refused', admin: [], uncheckedAdmin: [] } as const;
+    return { ...state, ...none, lines, errors: errors.splice(0), line };
   }
 
   /** Reads a line; true: it is a seal, which is left to the caller. */
@@ -292,8 +289,7 @@ export class ChainWalk {
       this.records += records;
     }
     // A process that stops signs a head after its last record; the next one begins with a seal over nothing, or a header.
-    const isOfNext = this.#line === at || at === 1;
-    if (records > 0 || isOfNext || !isSealed) {
+    if (records > 0 || this.#line === at || at === 1 || !isSealed) {
       this.#stopped = isSealed && last !== undefined && parseAdmin(last)?.event === 'stop';
     }
     this.#batch = new OpenBatch(this.#line + 1);
