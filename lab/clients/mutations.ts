@@ -6,7 +6,7 @@ export const MUTATIONS: readonly Mutation[] = [
     name: 'reads-ahead',
     breaks: 'no request is read before the response to the last one has left',
     file: 'src/gateway/client-connection.ts',
-    find: 'if (this.#exchange?.hasLeft !== true || !this.#exchange.isComplete) return;',
+    find: 'if (!this.#isHandled || this.#exchange?.isComplete !== true) return;',
     replace: 'if (this.#exchange?.isComplete !== true) return;',
   },
   {
