@@ -138,7 +138,7 @@ function contentsThatNeedRestart(running: AppSetup, next: AppSetup, named: reado
   });
 }
 
-/** What only a restart reads again, by the key that names where it is. */
+/** Content of files and secrets that is read at a start only, by the configuration key that names the source. */
 function contentsOf({ redis, oidc, audit, auditSinks }: AppSetup): Sections {
   const sinksOf = (...kinds: readonly SinkOptions['kind'][]): readonly SinkOptions[] =>
     auditSinks.filter(({ kind }) => kinds.includes(kind));

@@ -28,7 +28,7 @@ const BLANK = /^[\p{White_Space}\p{Cc}+]$/u;
 
 /** Without one of these, a path begins with two slashes in no reading. */
 const MAY_HAVE_HOST = /\/\/|[;\\%\x80-\xff]/;
-/** What URL parsers read as a host at the start of a path (RFC 3986 §4.2, and backslashes by the WHATWG). */
+/** A host at the start of a path, as URL parsers read it (RFC 3986 §4.2; those of the WHATWG take backslashes, too). */
 const HOST = /^[/\\]{2,}[^/\\]*/;
 /** A host that all of them read alike. */
 const PLAIN_HOST = /^\/{2,}\w[\w.:-]*(?:\/|$)/;

@@ -27,7 +27,9 @@ export class EmptyBatches {
     if (asSealed && records > 0 && last > this.#last) {
       this.#last = last;
       this.#bytes = Math.max(0, this.#bytes - ALLOWED);
-    } else this.#bytes += bytes;
+    } else {
+      this.#bytes += bytes;
+    }
   }
 
   /** True if no gateway wrote the segment as it is. */
