@@ -128,7 +128,7 @@ class Handshake {
 
   /** Chooses the nonce of the first attempt: a known one, one that another request obtains meanwhile, or none. */
   begin(): Next {
-    const { pool, health } = this.#account;
+    const { pool } = this.#account;
     const { nonce, challenge: response, freshNonce = false } = this.#options;
     if (this.#isInterrupted) return 'interrupted';
     if (nonce !== undefined) return nonce;
@@ -136,7 +136,7 @@ class Handshake {
     if (challenge !== undefined) return this.#answer(challenge, response as UpstreamResponse);
     // A known nonce may cost an attempt, so another one has to be left.
     if (freshNonce || this.#request.budget.left < 2) return 'ask';
-    if (this.#askWith.length > 0) return (health.accepted ? pool.healthy : undefined) ?? 'ask';
+    if (this.#askWith.length > 0) return this.#healthy ?? 'ask';
     return pool.reserve() ?? (this.#pending === undefined ? this.#enter() : 'ask');
   }
 
@@ -187,7 +187,7 @@ class Handshake {
       return result;
     }
     await discard(this.#account, result);
-    return this.#askWith.length > 0 ? 'ask' : (pool.reserve() ?? 'ask');
+    return this.#healthy ?? (this.#askWith.length > 0 ? 'ask' : (pool.reserve() ?? 'ask'));
   }
 
   /** Sends the request with this nonce, unless the version is in doubt or the nonce is no longer good. */
@@ -369,6 +369,12 @@ class Handshake {
     const reason = budget.answered > 0 || this.#options.verifies === true ? 'stale' : cold;
     this.#pending ??= pool.open();
     return takeChallenge(this.#account, this.#pending, challenge, response, { reason, trace });
+  }
+
+  /** A known nonce with which a body that is not kept may go out. */
+  get #healthy(): Nonce | undefined {
+    const { health, pool } = this.#account;
+    return health.accepted ? pool.healthy : undefined;
   }
 
   #isOwn(nonce: Nonce): boolean {

@@ -121,6 +121,17 @@ export class RefusedTargets {
     this.#refused(clientKey(request), PER_CLIENT * this.#perTarget, before, MAX_CROWD);
   }
 
+  /** A body of this client that was not kept was refused with a known nonce: its target may be refused, or the nonce. */
+  suspect(request: Targeted): void {
+    this.#forgetAt = this.#clock.now() + MINUTE_MS;
+    this.#refusalsOf(clientKey(request), PER_CLIENT * this.#perTarget);
+  }
+
+  /** True if it was in the last minute: with a nonce of its own, the next refusal shows what is refused. */
+  suspects(request: Targeted): boolean {
+    return this.#refusals.has(clientKey(request));
+  }
+
   /** The upstream responded to a request with this target, so what it refused before was something else. */
   accepted(request: Targeted): void {
     if (this.#refusals.size === 0) return;
@@ -152,17 +163,19 @@ export class RefusedTargets {
   }
 
   #refused(key: string, perMinute: number, before: number, maxCrowd = Number.POSITIVE_INFINITY): void {
-    const refusals = this.#refusals.get(key) ?? {
-      circuit: new CredentialCircuit(this.#clock, perMinute),
-      countedAt: 0,
-      crowd: 0,
-    };
-    putBounded(this.#refusals, key, refusals, MAX_KEYS);
+    const refusals = this.#refusalsOf(key, perMinute);
     refusals.crowd += 1;
     if (before < refusals.countedAt && refusals.crowd < maxCrowd) return;
     refusals.circuit.attempted();
     refusals.countedAt = this.count;
     refusals.crowd = 0;
+  }
+
+  #refusalsOf(key: string, perMinute: number): Refusals {
+    const circuit = (): CredentialCircuit => new CredentialCircuit(this.#clock, perMinute);
+    const refusals = this.#refusals.get(key) ?? { circuit: circuit(), countedAt: 0, crowd: 0 };
+    putBounded(this.#refusals, key, refusals, MAX_KEYS);
+    return refusals;
   }
 }
 

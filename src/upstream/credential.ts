@@ -144,7 +144,7 @@ export class UpstreamCredential {
     try {
       for (;;) {
         const version = this.#usableNow(call) ?? (await this.#usable(call));
-        if (version !== call.version) options = this.#firstOptions(version);
+        if (version !== call.version) options = this.#firstOptions(version, request);
         call.version = version;
         if (call.isLate) options = { ...options, ignoresDoubt: true };
         const result = await handshake(version.on(transport), request, options);
@@ -167,7 +167,10 @@ export class UpstreamCredential {
 
   /** A request ends with this error. `count`: of refused targets, when it began. */
   #failed(call: Sending, error: unknown, count: number): void {
-    this.#deps.refusedTargets.note(call.request, error, count);
+    const { request } = call;
+    const { refusedTargets } = this.#deps;
+    refusedTargets.note(request, error, count);
+    if (request.budget.bodySent && request.budget.answered > 0) refusedTargets.suspect(request);
     const isTest = call.flight !== undefined;
     this.#waiting.endTest(call);
     if (asGatewayError(error).code === 'client-closed')
@@ -205,9 +208,12 @@ export class UpstreamCredential {
   }
 
   /** How the first handshake with a version begins. */
-  #firstOptions({ health }: CredentialVersion): HandshakeOptions {
+  #firstOptions({ health }: CredentialVersion, request: UpstreamRequest): HandshakeOptions {
     // A known nonce may cost an attempt, and one is left then: too few to try two versions.
-    return !health.accepted && this.versions.rotation.others.length > 0 ? ASK_FIRST : FROM_POOL;
+    if (!health.accepted && this.versions.rotation.others.length > 0) return ASK_FIRST;
+    return request.body.kind === 'streamed' && this.#deps.refusedTargets.suspects(request)
+      ? ASK_FIRST
+      : FROM_POOL;
   }
 
   /** Undefined: the request has to wait, or begins to test the version. */

@@ -174,6 +174,39 @@ describe('a target that the upstream refuses although it accepts the credential'
     expect(refused).toBeLessThanOrEqual(15);
   });
 
+  test('costs few failed log-ins, although the bodies are not kept, and go out with known nonces', async () => {
+    let [nonces, refused, empty] = [0, 0, 0];
+    await using service = await startUpstream((req, res) => {
+      const { authorization } = req.headers;
+      const isRefused = req.method !== 'HEAD' && req.url?.startsWith('/refused') === true;
+      if (authorization !== undefined && isRefused) refused += 1;
+      if (req.method === 'POST' && req.headers['content-length'] === '0') empty += 1;
+      req.resume().on('end', () => {
+        if (authorization === undefined || isRefused) {
+          nonces += 1;
+          const challenge = `Digest realm="r", qop="auth", nonce="${nonces}"`;
+          res.writeHead(401, { 'www-authenticate': challenge });
+        }
+        res.end();
+      });
+    });
+    const settings = { tls: { allowPlaintext: true }, digest: { attemptsWhenRefused: 2 } };
+    await using gateway = await startGateway({ service: { origin: service.origin, settings } });
+    const body = Buffer.alloc(1_500_000);
+    const upload = async (path: string): Promise<string> =>
+      outcomeOf(await fetch(`${gateway.origin}${path}`, { method: 'POST', body }));
+    expect((await fetch(gateway.origin)).status).toBe(200);
+    const outcomes = [];
+    for (let count = 0; count < 60; count += 1) {
+      outcomes.push(await upload(`/refused/${count}`));
+      expect((await fetch(gateway.origin)).status).toBe(200);
+    }
+    expect(outcomes.slice(1)).toEqual(Array(59).fill(REFUSED));
+    // The first one, and as many as a client may have.
+    expect(refused).toBeLessThanOrEqual(21);
+    expect([await upload('/refused/new'), refused, empty]).toEqual([REFUSED, refused, 0]);
+  });
+
   test('teaches nothing of how nonces may be used, or for how long', async () => {
     const pair = await startScene({ behaviour: upstream, relay });
     expect(await outcome(pair, '/echo')).toBe('200');
