@@ -81,6 +81,7 @@ export class Catalogue {
     };
     const plain = path.toLowerCase();
     const folded = lenientReadings(path);
+    if (folded === undefined) return true;
     return [plain, withoutHost(plain), ...folded, ...folded.map(withoutFormat)].some(isOthers);
   }
 }

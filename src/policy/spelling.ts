@@ -30,6 +30,8 @@ const BLANK = /^[\p{White_Space}\p{Cc}+]$/u;
 const MAY_HAVE_HOST = /\/\/|[;\\%\x80-\xff]/;
 /** A host at the start of a path, as URL parsers read it (RFC 3986 §4.2; those of the WHATWG take backslashes, too). */
 const HOST = /^[/\\]{2,}[^/\\]*/;
+/** Characters of a path of which each end is a reading. Comparing them all takes quadratic time. */
+const LONGEST_WITH_HOST = 128;
 /** A host that all of them read alike. */
 const PLAIN_HOST = /^\/{2,}\w[\w.:-]*(?:\/|$)/;
 
@@ -104,16 +106,15 @@ function segmentsOf(text: string): string[] {
 
 /**
  * Returns what lenient servers could read a path as, each as `foldPath` writes it: as it is, and without what could be
- * a host at its start.
+ * a host at its start. Undefined: too many, since it depends on the server where the host ends.
  */
-export function lenientReadings(path: string): readonly string[] {
+export function lenientReadings(path: string): readonly string[] | undefined {
   const folded = foldPath(path);
   if (!mayBeginWithHost(path)) return [folded];
   const rest = withoutHost(path);
   if (PLAIN_HOST.test(path) && !mayBeginWithHost(rest)) return [folded, foldPath(rest)];
-  // It depends on the server where the host ends.
   const whole = foldSegments(foldCase(decodeAll(path)).replaceAll('\0', '/'));
-  return [folded, ...tailsOf(whole)];
+  return whole.length > LONGEST_WITH_HOST ? undefined : [folded, ...tailsOf(whole)];
 }
 
 /** Removes what a URL parser takes for a host at the start of a path: `//h/x` becomes `/x`. */

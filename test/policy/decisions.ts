@@ -214,6 +214,9 @@ export const DECISIONS: Readonly<Record<string, readonly Row[]>> = {
     ['anonymous', 'whole', 'GET /%2f%2fh/items/7', 'bad-request'],
     ['anonymous', 'whole', 'GET //h/other/7', '- @-'],
     ['anonymous', 'whole', 'GET /%2f%2fh//other\\..', '- @-'],
+    ['anonymous', 'whole', `GET /%2f${'h'.repeat(127)}`, '- @-'],
+    ['anonymous', 'whole', `GET /%2f${'h'.repeat(128)}`, 'bad-request'],
+    ['anonymous', 'rest', `GET /%2f${'h'.repeat(128)}`, 'bad-request'],
   ],
   'what only looks like no operation is refused, other odd paths pass': [
     ['anonymous', 'open', `GET /api/v2/../v2${AUTHORS.slice(7)}?ids=x&${A}`, 'bad-request'],

@@ -2,8 +2,17 @@ import { describe, expect, test } from '@jest/globals';
 import fc from 'fast-check';
 import { GatewayError } from '../../src/base/errors.ts';
 import { decide, type Grant } from '../../src/policy/decide.ts';
+import { compileRules } from '../../src/policy/rules.ts';
 import { cpuMeter } from '../support/measure.ts';
-import { AUTHORS, type ClientName, clientOf, type DeploymentName, REPORTS, rulesOf } from './world.ts';
+import {
+  AUTHORS,
+  type ClientName,
+  clientOf,
+  type DeploymentName,
+  deployments,
+  REPORTS,
+  rulesOf,
+} from './world.ts';
 
 function granted(client: ClientName, deployment: DeploymentName, target: string): Grant | undefined {
   try {
@@ -183,6 +192,32 @@ describe('a target of 16 KiB is judged in no time', () => {
     'a//',
     '/;',
   ];
+  // Each slash is the end of a host, and each reading ends with the name.
+  const half = fill('a/').slice(0, 8_192);
+  const pairs = [
+    `/;/${half}`,
+    `//h;/${half}`,
+    `/;/${half}x${'+'.repeat(8_000)}.a`,
+    `/%2f${half}${'.'.repeat(8_000)}a.a`,
+  ];
+
+  test.each(pairs)('%.20s…', (path) => {
+    const operations = Object.fromEntries(
+      Array.from({ length: 500 }, (_, at) => [
+        `o${at}`,
+        { method: 'GET', path: `/${at}/{id}/a/a`, parameters: {} },
+      ]),
+    );
+    const shared = { ...deployments.rest, operations };
+    const rules = compileRules('rest', shared, { ...deployments, rest: shared });
+    const own = compileRules('whole', { ...deployments.whole, operations }, deployments);
+    const cpuMs = cpuMeter();
+    for (const each of [rules, own]) {
+      const request = { method: 'GET', target: path, headers: [], hasBody: false };
+      expect(() => decide(each, clientOf('anonymous'), request, 0)).toThrow(GatewayError);
+    }
+    expect(cpuMs()).toBeLessThan(100);
+  });
 
   test.each(parts)('%j', (part) => {
     const text = fill(part);

@@ -37,7 +37,7 @@ const listed = {
 const bare = { injectSite: false, operations: {}, unlistedOperations: 'allow' } as const;
 
 /** The deployments of the table. */
-const deployments = {
+export const deployments = {
   /** Lists operations and has sites; what is not listed passes. */
   open: listed,
   /** As open, but what is not listed is refused. */
