@@ -233,28 +233,28 @@ export interface Route<Deployment> {
 /** Selects the deployment of a request: by host, else by the longest path prefix. */
 export class Routes<Deployment> {
   readonly #byHost = new Map<string, Deployment>();
-  /** By `host:port` of the upstream. */
+  /** By `canonicalUpstream`. */
   readonly #byUpstream: ReadonlyMap<string, Named<Deployment>>;
   readonly #byPrefix: PrefixMap<Deployment>;
 
   constructor(routes: readonly Route<Deployment>[]) {
     this.#byPrefix = prefixesOf(routes);
     const named = routes.flatMap((route) =>
-      route.match.baseUrl.map((url) => [upstreamOf(url), route] as const),
+      route.match.baseUrl.map((url) => [canonicalUpstream(new URL(url).host), route] as const),
     );
     const groups = Map.groupBy(named, ([upstream]) => upstream);
     this.#byUpstream = new Map(
       Array.from(groups, ([upstream, group]) => [upstream, namedBy(group.map(([, route]) => route))]),
     );
     for (const { match, deployment } of routes) {
-      if (match.host !== undefined) this.#byHost.set(match.host, deployment);
+      if (match.host !== undefined) this.#byHost.set(canonicalHost(match.host), deployment);
     }
   }
 
   /** @throws GatewayError `no-deployment` */
   find(target: Target): Deployment {
     const found =
-      (this.#byHost.size === 0 ? undefined : this.#byHost.get(splitAuthority(target.authority).host)) ??
+      (this.#byHost.size === 0 ? undefined : this.#byHost.get(canonicalHost(target.authority))) ??
       (target.absolute ? this.#named(target) : this.#byPrefix.longest(target.path));
     if (found !== undefined) return found;
     throw new GatewayError(
@@ -267,8 +267,7 @@ export class Routes<Deployment> {
    * Finds the deployment for a client that uses the gateway as a proxy and requests the upstream's own URL.
    */
   #named(target: Target): Deployment | undefined {
-    const { host, port } = splitAuthority(target.authority);
-    const named = this.#byUpstream.get(`${host}:${port || '443'}`);
+    const named = this.#byUpstream.get(canonicalUpstream(target.authority));
     return named?.byPrefix.longest(target.path) ?? named?.only;
   }
 }
@@ -292,7 +291,7 @@ function prefixesOf<Deployment>(routes: readonly Route<Deployment>[]): PrefixMap
   );
 }
 
-function upstreamOf(baseUrl: string): string {
-  const { hostname, port } = new URL(baseUrl);
-  return `${hostname}:${port || '443'}`;
+/** The name and the port of an upstream, for comparison. */
+function canonicalUpstream(authority: string): string {
+  return `${canonicalHost(authority)}:${splitAuthority(authority).port || '443'}`;
 }

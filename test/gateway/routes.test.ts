@@ -40,6 +40,8 @@ describe('a host goes', () => {
     ['reports.internal', 'reports'],
     ['reports.internal:8080', 'reports'],
     ['Reports.Internal', 'reports'],
+    ['reports.internal.', 'reports'],
+    ['reports.internal.:80', 'reports'],
     ['submissions.internal', 'submissions'],
   ])('from %s to %s before any prefix', (host, deployment) => {
     expect(found('/api/x', host)).toBe(deployment);
@@ -56,6 +58,7 @@ describe('the name of an upstream in absolute form goes', () => {
     ['http://abstracts.example.org:8443/', 'abstracts'],
     ['http://shared.example.org/v1/x', 'shared-v1'],
     ['https://shared.example.org/v2', 'shared-v2'],
+    ['http://submissions.example.org./anything', 'submissions'],
   ])('from %s to %s', (target, deployment) => {
     expect(found(target)).toBe(deployment);
   });
