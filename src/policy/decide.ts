@@ -199,7 +199,7 @@ function ambiguousPath(): GatewayError {
 function hiddenQuery(): GatewayError {
   return new GatewayError(
     'bad-request',
-    'The path has an encoded ?, # or & (%3F, %23 or %26), which some servers decode before they look for the query, and a rule depends on the query. Leave it out of the path.',
+    'The path has an & or an encoded ?, # or & (%3F, %23 or %26), behind which some servers look for parameters, and a rule depends on the query. Leave it out of the path.',
   );
 }
 

@@ -56,10 +56,12 @@ export function foldQuery(query: string): string {
   return foldCase(decodeAll(query));
 }
 
-/** True if a server that decodes the path before it looks for the query could find one in it. */
+/**
+ * True if a server could find parameters in the path: one that decodes it before it looks for the query, or makes it a
+ * part of the query, as many rewrite rules do.
+ */
 export function hidesQuery(path: string): boolean {
-  // An & that is not encoded is one of the path.
-  return path.includes('%') && ENDS_PATH.test(foldCase(decodeAll(path.replaceAll('&', ' '))));
+  return path.includes('&') || (path.includes('%') && ENDS_PATH.test(foldCase(decodeAll(path))));
 }
 
 /** True for `[a-z\d_-]*`. A loop takes half as long as a regular expression, and each name of each query is tested. */

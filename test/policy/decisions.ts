@@ -631,13 +631,15 @@ export const DECISIONS: Readonly<Record<string, readonly Row[]>> = {
       '%c0%bf',
       '%EF%BC%9F',
       '&%26',
+      '&',
     ].map(
       (hidden): Row => ['anonymous', 'open', `GET /api/x${hidden}site_name=journal-b?${A}`, 'bad-request'],
     ),
     ['reporting', 'open', `GET ${REPORTS}/R%26D?${A}`, 'bad-request'],
     ['limited', 'bare', 'GET /bare/x%3Fids=1', 'bad-request'],
     ['anonymous', 'bare', 'GET /bare/x%3Fids=1', '- @-'],
-    ['anonymous', 'open', `GET /api/a&b%20c?${A}`, '- @journal-a'],
+    ['limited', 'bare', "GET /bare/x&ids='A-1','A-2','A-3'?ids='A-1'", 'bad-request'],
+    ['anonymous', 'bare', 'GET /bare/a&b%20c', '- @-'],
     ['anonymous', 'open', `GET /api/a%3Db%40c%?${A}`, '- @journal-a'],
   ],
   'a rule that does not read the query holds beside one that does': [
