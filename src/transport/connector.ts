@@ -65,8 +65,8 @@ export function connector(options: ConnectorOptions, deps: ConnectorDeps): Conne
     ...leavingFrom(localAddress),
   };
   const open: (opts: Opening) => Socket = protocol === 'https:' ? tlsOpener(tls, host, deps.clock) : openTcp;
-  const connected = async (opts: Opening, limit: number): Promise<Socket> =>
-    established(open(opts), protocol === 'https:', limit);
+  const connected: Connected = async (opts, limits) => established(open(opts), protocol === 'https:', limits);
+  const whole: Limits = { tcp: timeout, all: timeout };
   const identified = async (opening: Promise<Socket>): Promise<Socket> => {
     const socket = await opening;
     return protocol === 'https:' ? checkIdentity(socket as TLSSocket, tls.pins, deps.onTls) : socket;
@@ -78,18 +78,26 @@ export function connector(options: ConnectorOptions, deps: ConnectorDeps): Conne
     );
     return async () => {
       const socket = await tunnel.open();
-      return protocol === 'https:' ? identified(connected({ ...tcp, socket }, timeout)) : socket;
+      return protocol === 'https:' ? identified(connected({ ...tcp, socket }, whole)) : socket;
     };
   }
-  if (localAddress === undefined) return () => identified(connected(tcp, timeout));
+  if (localAddress === undefined) return () => identified(connected(tcp, whole));
   return () =>
-    identified(eachAddress(tcp, timeout, resolve, connected)).catch((error) => {
+    identified(eachAddress(tcp, { timeout, clock: deps.clock, resolve, connected })).catch((error) => {
       throw errorCode(error) === 'EADDRNOTAVAIL' ? addressMissing(error) : error;
     });
 }
 
 /** Where a connection goes; `socket`: through this one, of a tunnel. */
 type Opening = TcpNetConnectOpts & { readonly socket?: Socket };
+
+/** How long a connection may take, in milliseconds: until TCP stands, and with TLS. */
+interface Limits {
+  readonly tcp: number;
+  readonly all: number;
+}
+
+type Connected = (opts: Opening, limits: Limits) => Promise<Socket>;
 
 /** A session, and until when the certificate of its full handshake counts, on the clock. */
 interface TlsSession {
@@ -123,10 +131,15 @@ function tlsOpener(tls: UpstreamTls, host: string, clock: Clock): (opts: Opening
   };
 }
 
-/** Resolves when the socket is connected, TLS included; `limit` in milliseconds. */
-function established(socket: Socket, isTls: boolean, limit: number): Promise<Socket> {
+/** Resolves when the socket is connected, TLS included. */
+function established(socket: Socket, isTls: boolean, limits: Limits): Promise<Socket> {
   return new Promise((resolve, reject) => {
-    const timer = setTimeout(() => socket.destroy(connectTimeout()), limit);
+    const endAfter = (limit: number) => setTimeout(() => socket.destroy(connectTimeout()), limit);
+    const timer = endAfter(limits.all);
+    if (limits.tcp < limits.all) {
+      const share = endAfter(limits.tcp);
+      for (const end of ['connect', 'close']) socket.once(end, () => clearTimeout(share));
+    }
     socket.setNoDelay(true).setKeepAlive(true, KEEP_ALIVE_MS);
     // It stays: an error without a listener, before the connection is somebody's, would end the process.
     socket.on('error', (error) => {
@@ -149,31 +162,51 @@ function connectTimeout(cause?: Error): Error {
   return Object.assign(new Error('The connection took too long.', { cause }), { code: 'ETIMEDOUT' });
 }
 
-/** Tries the addresses of a name in turn, each for a part of the time. From a local address, Node.js tries one only. */
-async function eachAddress(
-  tcp: TcpNetConnectOpts,
-  timeout: number,
-  resolve: typeof lookup,
-  connected: (opts: TcpNetConnectOpts, limit: number) => Promise<Socket>,
-): Promise<Socket> {
-  const { host = '', family } = tcp;
-  if (isIP(host) !== 0) return connected(tcp, timeout);
-  const found = await new Promise<LookupAddress[]>((done, fail) => {
-    resolve(host, { all: true, ...(family !== undefined && { family }) }, (error, addresses) => {
-      if (error === null) done(addresses);
-      else fail(error);
-    });
-  });
-  const addresses = found.slice(0, MAX_ADDRESSES);
+interface AddressesOptions {
+  /** For the lookup and all addresses, in milliseconds. */
+  readonly timeout: number;
+  readonly clock: Clock;
+  readonly resolve: typeof lookup;
+  readonly connected: Connected;
+}
+
+/**
+ * Tries the addresses of a name in turn, each for a part of the time, until TCP stands. From a local address, Node.js
+ * tries one only.
+ */
+async function eachAddress(tcp: TcpNetConnectOpts, options: AddressesOptions): Promise<Socket> {
+  const { timeout, clock, connected } = options;
+  if (isIP(tcp.host ?? '') !== 0) return connected(tcp, { tcp: timeout, all: timeout });
+  const deadline = clock.now() + timeout;
+  const addresses = (await addressesOf(tcp, options)).slice(0, MAX_ADDRESSES);
   let last: unknown = Object.assign(new Error('The name has no address.'), { code: 'ENOTFOUND' });
-  for (const { address } of addresses) {
+  for (const [at, { address }] of addresses.entries()) {
+    const left = Math.max(deadline - clock.now(), 1);
     try {
-      return await connected({ ...tcp, host: address }, Math.ceil(timeout / addresses.length));
+      return await connected(
+        { ...tcp, host: address },
+        { tcp: Math.ceil(left / (addresses.length - at)), all: left },
+      );
     } catch (error) {
       last = error;
     }
   }
   throw last;
+}
+
+function addressesOf(
+  { host = '', family }: TcpNetConnectOpts,
+  { timeout, resolve }: AddressesOptions,
+): Promise<LookupAddress[]> {
+  return new Promise((done, fail) => {
+    // The system waits for name servers for as long as resolv.conf says, often half a minute.
+    const timer = setTimeout(() => fail(connectTimeout()), timeout);
+    resolve(host, { all: true, ...(family !== undefined && { family }) }, (error, addresses) => {
+      clearTimeout(timer);
+      if (error === null) done(addresses);
+      else fail(error);
+    });
+  });
 }
 
 /** Called before anything is sent: a server without the pinned key sees no request. */

@@ -32,11 +32,12 @@ async function connect(
   port: number,
   lookup: Lookup,
   localAddress = '127.0.0.1',
+  timeout = 5_000,
 ): Promise<string> {
   const open = connector(
     {
       origin: `http://${hostname}:${port}`,
-      timeout: 5_000,
+      timeout,
       tls: USUAL_TLS,
       egress: { localAddress: localAddress || undefined, proxy: undefined },
     },
@@ -71,6 +72,40 @@ describe('from a local address, a name with several addresses', () => {
       '127.0.0.4',
     );
   });
+});
+
+test('from a local address, a name server that does not answer takes no longer than a connection may', async () => {
+  const silent = (() => {}) as unknown as Lookup;
+  expect(await connect('upstream.test', 80, silent, '127.0.0.1', 50)).toBe('ETIMEDOUT');
+});
+
+test('from a local address, TLS has what is left of the time, however many addresses the name has', async () => {
+  const authority = await createTestAuthority();
+  const tls = createTlsServer(await authority.server());
+  let opened = 0;
+  const server = createServer((socket) => {
+    opened += 1;
+    // Longer than an eighth of the time.
+    setTimeout(() => tls.emit('connection', socket), 1_000);
+  }).listen(0, '0.0.0.0');
+  closing.push(() => server.close());
+  await once(server, 'listening');
+  const open = connector(
+    {
+      origin: `https://localhost:${(server.address() as AddressInfo).port}`,
+      timeout: 7_000,
+      tls: { ...USUAL_TLS, ca: authority.ca },
+      egress: { localAddress: '127.0.0.1', proxy: undefined },
+    },
+    {
+      clock: monotonicClock,
+      proxyCredential: () => undefined,
+      onTls: () => {},
+      lookup: finding(Array.from({ length: 8 }, (_, index) => `127.0.0.${index + 1}`)),
+    },
+  );
+  (await open()).destroy();
+  expect(opened).toBe(1);
 });
 
 test('without a local address, a name with several addresses is reached at the first that accepts', async () => {
