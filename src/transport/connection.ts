@@ -188,7 +188,7 @@ export class Connection implements ResponseSource {
       return;
     }
     // A slow client, which does not read or does not send, is not the fault of the upstream.
-    const awaitsBody = exchange.isSendingBody && !this.reader.isInBody && !this.#socket.writableNeedDrain;
+    const awaitsBody = exchange.isSendingBody && !this.reader.isInBody && this.#onDrain === undefined;
     if (this.#isPaused || awaitsBody) {
       this.clientTicks += 1;
       return;
@@ -321,7 +321,7 @@ export class Connection implements ResponseSource {
       this.#end();
       return;
     }
-    this.#idleUntil = now + idleTime;
+    this.#idleUntil = Math.min(now + idleTime, this.#useUntil);
     if (this.#isPaused) this.resume();
     this.#owner.onFree(this, now);
   }
