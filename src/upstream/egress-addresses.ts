@@ -29,6 +29,8 @@ export interface EgressChoice {
   readonly at: number;
   /** How many others the request may still leave from. */
   readonly left: number;
+  /** True if the request tries an address that was refused. */
+  readonly isTrial: boolean;
 }
 
 export interface EgressAddressesOptions {
@@ -115,12 +117,20 @@ export class EgressAddresses {
     const at = this.#deps.clock.now();
     const inUse = this.#inUse;
     if (inUse === undefined) throw new TypeError('there are no local addresses to choose from');
-    const due = mayTry
-      ? this.#entries.find((entry) => entry.index < inUse.index && isDue(entry, at))
-      : undefined;
+    // While every one is refused, a request loses nothing by a trial.
+    const areRefused = inUse.refusedBy !== '';
+    const mayBeTried = ({ index }: Entry): boolean =>
+      areRefused ? index !== inUse.index : mayTry && index < inUse.index;
+    const due = this.#entries.find((entry) => mayBeTried(entry) && isDue(entry, at));
     if (due !== undefined) due.tryAt = at + this.#options.failback;
     const { index, address } = due ?? inUse;
-    return { index, address, at, left: this.#entries.length - 1 };
+    return { index, address, at, left: this.#entries.length - 1, isTrial: due !== undefined };
+  }
+
+  /** A trial got no response. Returns the address in use, from which the request goes on; undefined: there is none. */
+  untried({ index, left }: EgressChoice): EgressChoice | undefined {
+    const inUse = this.#inUse;
+    return inUse !== undefined && inUse.index !== index ? this.#next(inUse, left) : undefined;
   }
 
   /** This host does not have the address. Returns the one from which the request goes on; undefined: there is none. */
@@ -175,7 +185,9 @@ export class EgressAddresses {
   }
 
   #next({ index, address }: Entry, left: number): EgressChoice | undefined {
-    return left === 0 ? undefined : { index, address, at: this.#deps.clock.now(), left: left - 1 };
+    return left === 0
+      ? undefined
+      : { index, address, at: this.#deps.clock.now(), left: left - 1, isTrial: false };
   }
 
   #stateOf(entry: Entry): EgressState {

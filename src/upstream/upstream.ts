@@ -223,6 +223,8 @@ export class Upstream<A extends Address = Address> {
   async #sendFromAny(request: ActiveRequest, credential: string, now: number): Promise<UpstreamResponse> {
     const mayTry = request.body.kind !== 'streamed' && IDEMPOTENT.has(request.method);
     let from = this.egress.choose(mayTry);
+    if (from.isTrial && !this.#isAdmittingFrom(from, request.client))
+      from = this.egress.untried(from) ?? from;
     let address: A | undefined = this.#admit(request, this.#reachedFrom(from.index), now);
     for (;;) {
       const result = await this.#sendFrom(from, request, credential, address);
@@ -249,7 +251,11 @@ export class Upstream<A extends Address = Address> {
       const addresses = this.#reachedFrom(from.index);
       response = await this.#sendOrMove(request, credential, address, addresses);
     } catch (error) {
-      const next = isAddressMissing(error) ? this.egress.missing(from) : undefined;
+      const next = isAddressMissing(error)
+        ? this.egress.missing(from)
+        : from.isTrial
+          ? this.egress.untried(from)
+          : undefined;
       if (next === undefined || !request.budget.takeMove(error, 'next_egress')) throw error;
       return next;
     }

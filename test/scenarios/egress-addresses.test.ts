@@ -1,8 +1,9 @@
 import { describe, expect, test } from '@jest/globals';
 import type { BehaviourChange } from '../../src/simulator/settings.ts';
 import { auditOptions, recordsIn, useFolders } from '../support/audit-log.ts';
-import { setupFor } from '../support/gateway.ts';
+import { setupFor, startGateway } from '../support/gateway.ts';
 import { outcomeOf, startScene } from '../support/scene.ts';
+import { startUpstream } from '../support/scripted-upstream.ts';
 
 const FIRST = '127.0.0.2';
 const SECOND = '127.0.0.3';
@@ -146,6 +147,42 @@ describe('a local address that the upstream does not know', () => {
     expect((await readiness()).http).toBe(200);
     register(SECOND, FIRST);
     expect([await outcome(), await outcome()]).toEqual(['200', '200']);
+  });
+
+  test('and cuts off later costs no client its response when it is tried', async () => {
+    let [ahead, nonces, cut] = [0, 0, 0];
+    await using service = await startUpstream((req, res) => {
+      const isFirst = req.socket.remoteAddress === FIRST;
+      if (isFirst && ahead > 0) {
+        cut += 1;
+        req.socket.destroy();
+        return;
+      }
+      nonces += 1;
+      if (req.headers.authorization === undefined)
+        res.writeHead(401, { 'www-authenticate': `Digest realm="r", qop="auth", nonce="${nonces}"` });
+      else res.writeHead(isFirst ? 403 : 200);
+      res.end();
+    });
+    const settings = {
+      tls: { allowPlaintext: true },
+      health: { interval: 'off' },
+      egress: { localAddress: [FIRST, SECOND], failback: `${FAILBACK_MS}ms` },
+      outcomes: [{ name: 'unregistered', status: 403, egress: 'next' }],
+    };
+    await using gateway = await startGateway(
+      { service: { origin: service.origin, settings } },
+      {},
+      { clock: { now: () => performance.now() + ahead } },
+    );
+    const ask = async (): Promise<string> => outcomeOf(await fetch(gateway.origin));
+    expect(await ask()).toBe('200');
+    // Then also while the circuit of the first one is open.
+    for (let count = 1; count <= 10; count += 1) {
+      ahead += FAILBACK_MS;
+      expect(await ask()).toBe('200');
+    }
+    expect(cut).toBeGreaterThan(0);
   });
 
   test('is remembered when a reload changes something else', async () => {

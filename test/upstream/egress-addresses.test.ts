@@ -138,6 +138,27 @@ test('where none can be used, a refused one is in use, and no request goes round
   expect(await statuses()).toBe('missing in-use refused');
 });
 
+test('where all were refused, each is tried in turn, by any request, until one is accepted again', async () => {
+  const { egress, clock, statuses } = addressesOf(['a', 'b']);
+  const second = egress.refused(egress.choose(true), 'unregistered');
+  if (second !== undefined) egress.refused(second, 'unregistered');
+  expect(egress.choose(true).address).toBe('a');
+  clock.time += FAILBACK;
+  const trial = egress.choose(false);
+  expect([trial.address, egress.choose(false).address]).toEqual(['b', 'a']);
+  egress.accepted(trial, 200);
+  expect(await statuses()).toBe('refused in-use');
+});
+
+test('a trial without a response goes on from the address in use', () => {
+  const { egress, clock } = addressesOf();
+  egress.refused(egress.choose(true), 'unregistered');
+  clock.time += FAILBACK;
+  const trial = egress.choose(true);
+  expect([trial.address, trial.isTrial]).toEqual(['a', true]);
+  expect(egress.untried(trial)).toMatchObject({ address: 'b', isTrial: false });
+});
+
 test('a request leaves from each at most once, whatever changes meanwhile', async () => {
   const { egress } = addressesOf(['a', 'b']);
   const second = egress.missing(egress.choose(true));
