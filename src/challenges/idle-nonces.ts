@@ -1,6 +1,9 @@
 import type { Learning } from './learning.ts';
 import type { Nonce } from './nonce.ts';
 
+/** Nonces that are kept: uploads that are not kept give one each, and take none. */
+const MOST = 256;
+
 /** Nonces for one request each at a time, with the policies `exclusive` and `single-use`. */
 export class IdleNonces {
   readonly #learning: Learning;
@@ -26,11 +29,16 @@ export class IdleNonces {
   giveBack(nonce: Nonce, next: Nonce): void {
     const learning = this.#learning;
     if (next !== nonce) {
-      this.#nonces.push(next);
+      this.#push(next);
     } else if (!nonce.retired && (learning.policy !== 'single-use' || nonce.accepted === 0)) {
-      this.#nonces.push(nonce);
+      this.#push(nonce);
       this.#renewOnce(nonce);
     }
+  }
+
+  /** The oldest makes room. */
+  #push(nonce: Nonce): void {
+    if (this.#nonces.push(nonce) > MOST) this.#nonces.shift()?.retire();
   }
 
   /** One that another process left. */

@@ -28,6 +28,22 @@ function poolOn(store: ChallengeStore = new MemoryChallengeStore(), counters?: N
 
 const never = (): Cancellation => new Cancellation();
 
+test('of nonces for one request at a time, some are kept: uploads give one each, and take none', async () => {
+  const store = new MemoryChallengeStore();
+  let left = 0;
+  store.park = async () => {
+    left += 1;
+  };
+  const pool = new NoncePool(poolOptions({ policy: 'exclusive' }, store));
+  for (let count = 0; count < 1_000; count += 1) {
+    const pending = pool.open();
+    pool.accept(attemptWith(pool, pool.offer(pending, held(`n${count}`, 'auth'))), pending, undefined);
+  }
+  expect(pool.reserve()?.challenge.nonce).toBe('n999');
+  await pool.handOver();
+  expect(left).toBe(255);
+});
+
 describe('one handshake at a time', () => {
   test('the first who comes opens, the others get its nonce once it is accepted', async () => {
     const pool = poolOn();
