@@ -265,7 +265,9 @@ export class CredentialVersion {
     const pending: PendingChallenge = account.pool.open(replaces);
     try {
       const asked = await askAlone(account, requestOf(question, trace));
-      const challenge = chooseChallenge(account, asked);
+      // Unread, its body would keep the connection for ever.
+      if (!isChallenge(account, asked)) await discard(account, asked);
+      const challenge = isChallenge(account, asked) ? chooseChallenge(account, asked) : undefined;
       if (challenge === undefined) return UNCLEAR;
       const nonce = takeChallenge(account, pending, challenge, asked, { reason: 'ahead', trace });
       if (!nonce.shareable) return await this.ask({ ...question, options: { nonce, pending } });

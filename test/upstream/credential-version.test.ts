@@ -177,14 +177,14 @@ describe('a renewal', () => {
   });
 });
 
-test('a renewal counts only what asks for authentication as a challenge', async () => {
+test('a renewal reads its response to the end, and counts only what asks for authentication as a challenge', async () => {
   const scene = new HandshakeScene();
   await scene.warmUp();
   scene.replies.push(answered(), unauthorized('Basic realm="r"'));
   const nonce = scene.pool.reserve() as Nonce;
   await scene.version.renew(nonce, question());
   await scene.version.renew(nonce, question());
-  expect(scene.events).toEqual(['attempt challenged']);
+  expect(scene.events).toEqual(['attempt ok', 'attempt challenged']);
 });
 
 test('a defect is no reply', async () => {
