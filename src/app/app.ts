@@ -14,7 +14,7 @@ import type { AuditLogAccess } from '../control/audit-api.ts';
 import { CONSOLE_PACE, type ConsolePace } from '../control/console.ts';
 import { ControlPlane } from '../control/control.ts';
 import type { OidcOptions } from '../control/oidc.ts';
-import type { OfferedDeployment } from '../control/openapi.ts';
+import type { Offer, OfferedDeployment } from '../control/openapi.ts';
 import { type GatewayState, mergeStates } from '../control/state.ts';
 import type { TokenHashes } from '../control/token-guard.ts';
 import type { ListenTls } from '../gateway/listener.ts';
@@ -54,6 +54,8 @@ export class App {
   /** Undefined: no sinks are configured. */
   readonly #auditSinks: AuditSinks | undefined;
   #listening: readonly OpenAddress[];
+  /** The last offer, and what it was made from. */
+  #offer: { setup: AppSetup; listening: readonly OpenAddress[]; offer: Offer } | undefined;
   #tlsWatches: readonly FileWatch[] = [];
   #closing: Promise<void> | undefined;
   readonly #drainRequested = Promise.withResolvers<void>();
@@ -225,15 +227,22 @@ export class App {
       consoleFolder,
       pace: consolePace,
       onError: (error) => log.error({ cause: String(error) }, 'control plane request failed'),
-      offer: () => ({
-        version: build.version,
-        listen: this.#listening.map((address, index) => ({
-          ...address,
-          isSecure: this.#setup.listenTls[index] !== undefined,
-        })),
-        deployments: offerOf(this.#reloads.active),
-      }),
+      offer: () => this.#currentOffer(),
     });
+  }
+
+  /** The same object until the configuration or the addresses change: compiling all rules takes long. */
+  #currentOffer(): Offer {
+    const { active } = this.#reloads;
+    if (this.#offer?.setup !== active || this.#offer.listening !== this.#listening) {
+      const listen = this.#listening.map((address, index) => ({
+        ...address,
+        isSecure: this.#setup.listenTls[index] !== undefined,
+      }));
+      const offer = { version: this.#deps.build.version, listen, deployments: offerOf(active) };
+      this.#offer = { setup: active, listening: this.#listening, offer };
+    }
+    return this.#offer.offer;
   }
 }
 

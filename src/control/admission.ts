@@ -232,3 +232,21 @@ export class Slots {
     };
   }
 }
+
+/** Refuses a request while so many are unfinished: each holds a large text in memory. `what` they are, for the message. */
+export function atOnce(most: number, what: string): RequestHandler {
+  const slots = new Slots(most);
+  return (_req, res, next) => {
+    const slot = slots.take();
+    if (slot === undefined) {
+      res
+        .status(503)
+        .set('retry-after', '30')
+        .type('text/plain')
+        .send(`Too many ${what} at once. Retry later.\n`);
+      return;
+    }
+    res.once('close', () => slot[Symbol.dispose]());
+    next();
+  };
+}

@@ -2,7 +2,7 @@ import type { ServerResponse } from 'node:http';
 import { type Request, type Response, Router } from 'express';
 import { errorKinds } from '../base/errors.ts';
 import type { OperatorView } from './action-view.ts';
-import { type Admission, type Caller, callerOf } from './admission.ts';
+import { type Admission, atOnce, type Caller, callerOf } from './admission.ts';
 import { AuditApi, type AuditApiOptions } from './audit-api.ts';
 import { sendProblem } from './control-error.ts';
 import { type Histories, Sampler } from './history.ts';
@@ -50,17 +50,18 @@ export class Console {
     router.use('/assets', pages.assets);
     router.get('/', admission.requireLogin, (_req, res) => pages.sendConsole(res));
     router.use('/api', admission.requireRead);
-    router.get('/api/snapshot', async (_req, res) => {
+    const view = atOnce(VIEWS, 'views');
+    router.get('/api/snapshot', view, async (_req, res) => {
       res.json(await takeSnapshot(source, sampler));
     });
-    router.get('/api/history', (req, res) => sendHistory(req, res, sampler.histories));
-    router.get('/api/deployments/:name', async (req, res) => {
+    router.get('/api/history', view, (req, res) => sendHistory(req, res, sampler.histories));
+    router.get<{ name: string }>('/api/deployments/:name', view, async (req, res) => {
       const detail = await takeDetail(source, req.params.name);
       if (detail === undefined) sendProblem(res, 404, 'The gateway has no deployment of this name.');
       else res.json(detail);
     });
-    router.get('/api/map', async (req, res) => sendMap(req, res, source, sampler));
-    router.get('/api/certificates', async (_req, res) => {
+    router.get('/api/map', view, async (req, res) => sendMap(req, res, source, sampler));
+    router.get('/api/certificates', view, async (_req, res) => {
       res.json(certificatesOf(await source.state(), Date.now()));
     });
     router.get('/api/errors', (_req, res) => {
@@ -82,6 +83,9 @@ export class Console {
     this.#sampler.close();
   }
 }
+
+/** Maximum number of unfinished responses with data of the console: more than all viewers ask for together. */
+const VIEWS = 128;
 
 /** Paths of the records of the audit log. */
 const RECORDS = ['/api/audit', '/api/requests'];

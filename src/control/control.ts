@@ -9,13 +9,14 @@ import express, {
 } from 'express';
 import helmet from 'helmet';
 import { ignoreSystemError } from '../base/expected-errors.ts';
+import { getOrInsert } from '../base/maps.ts';
 import { createServer } from '../base/node-http.ts';
 import { boundConnections } from '../base/open-counts.ts';
 import { closeServer, type OpenAddress, openPort, type PortOptions } from '../base/open-port.ts';
 import { pipelineBound } from '../base/pipeline-bound.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import { type ActionsOptions, actionsRouter } from './actions.ts';
-import { admission, Slots } from './admission.ts';
+import { admission, atOnce } from './admission.ts';
 import { AUDIT_BOUNDS, type AuditApiOptions, LONG_PATHS } from './audit-api.ts';
 import { Console, type ConsolePace } from './console.ts';
 import { type LoginDeps, loginRouter } from './login.ts';
@@ -43,7 +44,7 @@ export interface ControlOptions
   /** Returns the current metrics of every process of the gateway. */
   readonly scrape: (format: MetricsFormat) => Promise<MetricsText>;
   readonly live: () => boolean;
-  /** Returns the current offer of the data plane. */
+  /** Returns the current offer of the data plane, the same object while it has not changed. */
   readonly offer: () => Offer;
   readonly console: ConsoleSource;
   /** The audit log that can be searched. */
@@ -71,6 +72,8 @@ const CONNECTIONS = 1_000;
 const CONNECTIONS_OF_SENDER = 250;
 /** Maximum number of concurrent scrapes. Prometheus makes one at a time. */
 const SCRAPES = 16;
+/** And of the description of the API. */
+const DOWNLOADS = 16;
 
 /** No foreign resources, no inline scripts, no framing. */
 const SECURITY = helmet({
@@ -122,10 +125,12 @@ export class ControlPlane {
     app.disable('x-powered-by');
     app.use(SECURITY, pipelineBound(), keepNothing, responseBound(timeouts.response));
     app.use(healthRouter(options));
-    app.get('/openapi.json', guarded.requireRead, (_req, res) => {
-      res.json(describeApi(options.offer()));
+    const documents = new WeakMap<Offer, string>();
+    app.get('/openapi.json', guarded.requireRead, atOnce(DOWNLOADS, 'downloads'), (_req, res) => {
+      const offer = options.offer();
+      res.type('json').send(getOrInsert(documents, offer, () => JSON.stringify(describeApi(offer))));
     });
-    app.get('/metrics', guarded.requireRead, scrapeBound(), async (req, res) => {
+    app.get('/metrics', guarded.requireRead, atOnce(SCRAPES, 'scrapes'), async (req, res) => {
       if (!isOpen) options.metrics.sessions.set(access.sessions.count);
       const { contentType, pieces } = await options.scrape(metricsFormat(req));
       res.vary('accept').type(contentType);
@@ -235,22 +240,4 @@ function keepNothing(req: Request, res: Response, next: NextFunction): void {
 /** Returns OpenMetrics for a client that names it, as Prometheus does, with any version and further parameters. */
 function metricsFormat({ headers: { accept = '' } }: Request): MetricsFormat {
   return /\bapplication\/openmetrics-text\b/i.test(accept) ? 'openmetrics' : 'prometheus';
-}
-
-/** Refuses a scrape while many are unfinished: each holds the text of all metrics in memory. */
-function scrapeBound(): RequestHandler {
-  const scrapes = new Slots(SCRAPES);
-  return (_req, res, next) => {
-    const slot = scrapes.take();
-    if (slot === undefined) {
-      res
-        .status(503)
-        .set('retry-after', '30')
-        .type('text/plain')
-        .send('Too many scrapes at once. Retry later.\n');
-      return;
-    }
-    res.once('close', () => slot[Symbol.dispose]());
-    next();
-  };
 }

@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { Readable } from 'node:stream';
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
+import { rulesOf } from '../policy/world.ts';
 import { RawClient } from '../support/raw-client.ts';
 import { until } from '../support/until.ts';
 import { type RunningControl, startControl } from './console-source.ts';
@@ -102,6 +103,29 @@ test('refuses scrapes while sixteen are not read, and serves them again afterwar
     await answer.arrayBuffer();
     return answer.status === 200;
   });
+});
+
+test('refuses downloads of the description while sixteen are not read, and makes its text once', async () => {
+  const rules = rulesOf('open');
+  let made = 0;
+  const offer = {
+    version: 'x'.repeat(METRICS_BYTES),
+    listen: [],
+    get deployments() {
+      made += 1;
+      return [{ rules, host: undefined }];
+    },
+  };
+  control = await startControl({ offer: () => offer });
+  const port = Number(new URL(control.origin).port);
+  const request = 'GET /openapi.json HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n';
+  for (let open = 0; open < 4; open += 1) await sendOnly(port, request.repeat(4));
+  await until(async () => {
+    const answer = await fetch(`http://127.0.0.1:${port}/openapi.json`);
+    await answer.arrayBuffer();
+    return answer.status === 503;
+  });
+  expect(made).toBe(1);
 });
 
 test('a scrape that fails after its beginning is cut off, and its error is logged', async () => {
