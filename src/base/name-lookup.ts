@@ -1,4 +1,4 @@
-import dns, { type LookupOptions } from 'node:dns';
+import dns, { type LookupAddress, type LookupOptions } from 'node:dns';
 import { syncBuiltinESMExports } from 'node:module';
 import { putBounded } from './maps.ts';
 
@@ -7,6 +7,8 @@ const PATIENCE_MS = 250;
 /** Age up to which these addresses are used, in milliseconds. */
 const MAX_AGE_MS = 86_400_000;
 const MAX_NAMES = 10_000;
+/** Addresses of each family that are used: Node.js tries each one, and a name server could name thousands. */
+const MAX_ADDRESSES = 8;
 /** The name servers cannot be reached, fail or refuse: none has said that the name has no address. */
 const UNANSWERED: ReadonlySet<string | undefined> = new Set(['EAI_AGAIN', 'EAI_FAIL']);
 
@@ -50,10 +52,18 @@ export function sharedLookup(lookup: Lookup): Lookup {
     waiters.add(finish);
     if (asked !== undefined) return;
     waiting.set(key, waiters);
-    lookup(name, options, (error, ...found) => {
+    lookup(name, options, (error, ...all) => {
       waiting.delete(key);
+      const found = all.map((each) => (Array.isArray(each) ? firstOfFamilies(each) : each));
       if (error === null) putBounded(known, key, { found, at: performance.now() }, MAX_NAMES);
       for (const each of [...waiters]) each(error, ...found);
     });
   };
+}
+
+/** In the order in which they were found. */
+function firstOfFamilies(addresses: readonly LookupAddress[]): LookupAddress[] {
+  const families = Map.groupBy(addresses, ({ family }) => family);
+  const kept = new Set(Array.from(families.values(), (each) => each.slice(0, MAX_ADDRESSES)).flat());
+  return addresses.filter((each) => kept.has(each));
 }

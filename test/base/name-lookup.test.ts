@@ -48,6 +48,14 @@ test('while name servers do not answer, the addresses of the last time are used,
   expect(await ask('a')).toEqual(OTHER);
 });
 
+test('eight addresses of each family are used', async () => {
+  const { questions, ask } = heldLookup();
+  const found = ask('a');
+  const all = Array.from({ length: 4_000 }, (_, at) => ({ address: `${at}`, family: at % 2 === 0 ? 4 : 6 }));
+  questions[0]?.answer(null, all);
+  expect(await found).toEqual(all.slice(0, 16));
+});
+
 test('name servers that refuse to answer are as good as silent ones, and a name that is gone has no addresses', async () => {
   const { questions, ask } = heldLookup();
   const answered = (at: number, code: string | null): void => {
