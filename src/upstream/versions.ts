@@ -276,8 +276,8 @@ export class SharedEvidence {
   readonly #rotation: Rotation<CredentialVersion>;
   /** When it was noted that the upstream accepts a version. */
   #notedAt = Number.NEGATIVE_INFINITY;
-  /** The version that this process may try. */
-  #claimed: CredentialVersion | undefined;
+  /** The version that this process may try, and until when, on the clock; then another one may. */
+  #claimed: { readonly version: CredentialVersion; readonly until: number } | undefined;
   #isClaiming = false;
   /** When a version that waits is to be tried again. */
   #retryAt = 0;
@@ -324,7 +324,7 @@ export class SharedEvidence {
     if (now >= this.#nextWaitingNote && (await this.#isAcceptedSince(waiting.key, waiting))) {
       // Gateways number versions by themselves, so the note may be of another one.
       this.#nextWaitingNote = now + WAITING_MS;
-      this.#retry(waiting);
+      this.#retry(waiting, now + TURN_MS);
       return;
     }
     if (now >= this.#retryAt) await this.claim(waiting);
@@ -332,15 +332,17 @@ export class SharedEvidence {
 
   /** True if this process is the one to try the next version; if it is not, the version waits. */
   async claim(next: CredentialVersion): Promise<boolean> {
-    if (next === this.#claimed) return true;
+    const asked = this.#deps.clock.now();
+    if (next === this.#claimed?.version && asked < this.#claimed.until) return true;
     if (this.#isClaiming) return false;
     this.#isClaiming = true;
     const isOurs = await this.#lead(next, TURN_MS);
     this.#isClaiming = false;
     if (isOurs) {
-      this.#retry(next);
+      this.#retry(next, asked + TURN_MS);
       return true;
     }
+    this.#claimed = undefined;
     this.#retryAt = this.#deps.clock.now() + TURN_MS;
     this.#rotation.postpone(next);
     return false;
@@ -353,9 +355,9 @@ export class SharedEvidence {
     void this.#lead(next, WAITING_MS);
   }
 
-  /** The version is a candidate that this process tries. */
-  #retry(next: CredentialVersion): void {
-    this.#claimed = next;
+  /** The version is a candidate that this process may try until then, on the clock. */
+  #retry(next: CredentialVersion, until: number): void {
+    this.#claimed = { version: next, until };
     if (this.#rotation.retry(next)) reset(this.#deps, next, 'due');
   }
 

@@ -129,6 +129,17 @@ describe('of several processes, one tries the next version', () => {
     expect(here.shared.mayLearn).toBe(false);
   });
 
+  test('for a minute: then one of them does, the one that asks first', async () => {
+    const { time, here, elsewhere } = await pair();
+    await elsewhere.shared.claim(elsewhere.next);
+    time.at += MINUTE_MS;
+    expect([await elsewhere.shared.claim(elsewhere.next), await here.shared.claim(here.next)]).toEqual([
+      true,
+      false,
+    ]);
+    expect([here.state(), elsewhere.state()]).toEqual(['waiting', 'candidate']);
+  });
+
   test('and another one a minute later', async () => {
     const { time, elsewhere } = await pair();
     await elsewhere.shared.claim(elsewhere.next);
@@ -169,6 +180,7 @@ describe('of several processes, one tries the next version', () => {
       await elsewhere.shared.catchUp();
       states.push(elsewhere.state());
       elsewhere.rotation.postpone(elsewhere.next);
+      elsewhere.shared.wait(elsewhere.next);
     }
     expect(states).toEqual(['candidate', 'waiting', 'candidate']);
   });
