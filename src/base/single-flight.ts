@@ -1,5 +1,5 @@
 import type { Cancellation } from './cancellation.ts';
-import { monotonicClock } from './clock.ts';
+import { monotonicClock, timerDelay } from './clock.ts';
 
 /** The next step of a follower: `check` the leader's result, or `proceed` without it, because the leader failed. */
 type Landing = 'check' | 'proceed';
@@ -67,7 +67,7 @@ export class SingleFlight<T = Landing> {
         resolve(result);
       };
       const wait = { cancel: (): void => follower('late') };
-      const timer = setTimeout(() => follower('late'), patienceMs);
+      const timer = setTimeout(() => follower('late'), timerDelay(patienceMs));
       followers.add(follower);
       cancellation.add(wait);
     });

@@ -1,5 +1,5 @@
 import type { Cancellation } from '../base/cancellation.ts';
-import type { Clock } from '../base/clock.ts';
+import { type Clock, timerDelay } from '../base/clock.ts';
 import { expectGatewayError } from '../base/expected-errors.ts';
 import { fieldValues } from '../base/raw-headers.ts';
 import { parseChallenges } from '../digest/challenge.ts';
@@ -87,7 +87,7 @@ function pause(ms: number, ended: Cancellation): Promise<void> {
       resolve();
     };
     const work = { cancel: end };
-    const timer = setTimeout(end, ms).unref();
+    const timer = setTimeout(end, timerDelay(ms)).unref();
     ended.add(work);
   });
 }

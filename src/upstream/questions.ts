@@ -1,4 +1,5 @@
 import { Cancellation } from '../base/cancellation.ts';
+import { timerDelay } from '../base/clock.ts';
 import { putBounded } from '../base/maps.ts';
 import type { Nonce } from '../challenges/nonce.ts';
 import { upstreamTooSlow } from '../handshake/errors.ts';
@@ -48,7 +49,7 @@ export class Questions {
   async withDeadline<T>(work: (cancellation: Cancellation) => Promise<T>): Promise<T> {
     const cancellation = new Cancellation();
     const limit = 2 * (this.#options?.timeouts.response ?? 0);
-    const timer = setTimeout(() => cancellation.cancel(upstreamTooSlow(limit)), limit);
+    const timer = setTimeout(() => cancellation.cancel(upstreamTooSlow(limit)), timerDelay(limit));
     try {
       return await work(cancellation);
     } finally {

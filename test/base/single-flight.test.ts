@@ -52,3 +52,17 @@ test('a follower waits as long as it says, and no longer than its request', asyn
     jest.useRealTimers();
   }
 });
+
+test('a follower may wait for longer than a timer runs', async () => {
+  jest.useFakeTimers();
+  try {
+    const flights = new SingleFlight();
+    const flight = flights.lead();
+    const patient = flights.follow(new Cancellation(), 2 ** 32);
+    jest.advanceTimersByTime(1_000);
+    flight.land('check');
+    expect(await patient).toBe('check');
+  } finally {
+    jest.useRealTimers();
+  }
+});

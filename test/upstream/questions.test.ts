@@ -1,5 +1,6 @@
-import { setImmediate as turn } from 'node:timers/promises';
+import { setTimeout as sleep, setImmediate as turn } from 'node:timers/promises';
 import { afterEach, describe, expect, jest, test } from '@jest/globals';
+import { upstreamTooSlow } from '../../src/handshake/errors.ts';
 import {
   answered,
   challenge,
@@ -155,6 +156,19 @@ describe('the deadline of a question', () => {
     expect(scene.sent).toEqual(['HEAD /neutral']);
     jest.advanceTimersByTime(1);
     expect(await result).toBe('unclear');
+  });
+
+  test('is as long as a timer can be, where a response may take weeks', async () => {
+    const scene = new HandshakeScene({ options: { timeouts: { response: 24 * 86_400_000 } } });
+    const cancelled = jest.fn();
+    const waiting: Reply = async ({ request: { cancellation } }) => {
+      cancellation.add({ cancel: cancelled });
+      await sleep(20);
+      return { kind: 'lost', error: upstreamTooSlow(1), broke: false, sent: true, reused: false };
+    };
+    scene.replies.push(waiting, lost());
+    expect(await ask(scene)).toBe('unclear');
+    expect(cancelled).not.toHaveBeenCalled();
   });
 
   test('leaves no timer when the reply has come', async () => {
