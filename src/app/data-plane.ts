@@ -360,6 +360,8 @@ export class DataPlane implements Workers, Worker {
     this.#live = false;
     this.#isClosed = true;
     await Promise.all([closeAll(this.#active.deployments), ...this.#retiring]);
+    // Requests that were cut off wait for their audit records; their lines and counts come after these.
+    await this.#gateway.idle();
     await Promise.all([this.#store.close(), this.#limits.close(), this.#gateway.accessLog.close()]);
   }
 

@@ -325,7 +325,7 @@ const table = {
     title: 'Draining',
     proxyError: 'destination_unavailable',
     headers: ['retry-after', '5'],
-    cause: 'The gateway is shutting down.',
+    cause: 'The gateway is shutting down, or ended before the response was whole (`drain.timeout`).',
     remedy: 'Send the request again, to another replica.',
   },
   'identity-unavailable': {

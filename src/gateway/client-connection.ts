@@ -136,6 +136,16 @@ export class ClientConnection implements RequestReceiver, ExchangeOwner {
     this.#socket.destroy();
   }
 
+  /** Ends the connection at once, and what is under way on it, because the gateway ends. */
+  cutOff(): void {
+    const exchange = this.#exchange;
+    if (exchange?.hasLeft === false)
+      exchange.cancellation.cancel(
+        new GatewayError('draining', 'The gateway ended before the response was whole (drain.timeout).'),
+      );
+    this.destroy();
+  }
+
   onHead(head: RequestHead): void {
     this.#begun += 1;
     this.#awaitsHead = false;

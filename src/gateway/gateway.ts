@@ -2,6 +2,7 @@ import type { Audit } from '../audit/audit.ts';
 import type { BufferGc } from '../base/buffer-gc.ts';
 import type { Clock } from '../base/clock.ts';
 import { asGatewayError, type ErrorCode, GatewayError } from '../base/errors.ts';
+import { InFlight } from '../base/in-flight.ts';
 import type { Log } from '../base/log.ts';
 import { joinedValue } from '../base/raw-headers.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
@@ -72,6 +73,7 @@ export class Gateway {
   readonly refusals = new ClientRefusals();
   readonly keysSeen = new KeysSeen();
   readonly #plane: DataPlane;
+  readonly #underWay = new InFlight();
   #options: GatewayOptions;
   #refusing = false;
 
@@ -102,11 +104,17 @@ export class Gateway {
     this.#refusing = true;
   }
 
+  /** Resolves when each request so far is over, recorded, counted and logged. */
+  idle(): Promise<void> {
+    return this.#underWay.idle();
+  }
+
   /**
    * Handles one request until its response has been sent. `listener`: number of the one that it came to. If it rejects,
    * the connection must be ended.
    */
   async handle(exchange: ClientExchange, listener: number): Promise<void> {
+    this.#underWay.enter();
     const relay = this.#relayOf(exchange);
     let error: GatewayError | undefined;
     try {
@@ -127,6 +135,7 @@ export class Gateway {
       const leaving = exchange.left();
       if (leaving !== undefined) await leaving;
       this.#end(relay, error);
+      this.#underWay.leave();
     }
   }
 
@@ -265,10 +274,12 @@ export class Gateway {
     const { audit, clock } = this.#deps;
     const record = new RequestRecord(audit, clock, requestId, '', address);
     const failure = audit.refusing ? auditUnavailable() : refusal;
+    this.#underWay.enter();
     const error = await this.#recordFailure(failure, record);
     const { status } = error.kind;
     this.#deps.metrics.deployment('').operation('').requests('', status, error.code).inc();
     this.accessLog.add({ ...UNREADABLE, address, status });
+    this.#underWay.leave();
     return error;
   }
 

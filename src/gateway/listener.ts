@@ -181,6 +181,7 @@ export class Listener {
     const closed = once(this.#server, 'close');
     this.#server.close();
     const timer = setTimeout(() => {
+      for (const connection of this.#connections) connection.cutOff();
       for (const socket of this.#sockets) socket.destroy();
     }, graceMs);
     // A client that has gone within its handshake would hold the end up until headersTimeout: Node.js reports it then.

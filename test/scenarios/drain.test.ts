@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import { writeFile } from 'node:fs/promises';
+import { readFile, writeFile } from 'node:fs/promises';
 import { Agent, type ClientRequest, type IncomingMessage, request } from 'node:http';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
@@ -7,9 +7,11 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { describe, expect, test } from '@jest/globals';
 import { AUDIT_KEY, REPLICA, recordsIn, useFolders } from '../support/audit-log.ts';
 import { closing } from '../support/closing.ts';
+import { startConfiguredGateway } from '../support/gateway.ts';
 import { type GatewayProcess, startGatewayProcess } from '../support/gateway-process.ts';
 import { startHaProxy } from '../support/haproxy.ts';
 import { authors, type RunningScene, startScene } from '../support/scene.ts';
+import { startUpstream } from '../support/scripted-upstream.ts';
 import { freePort } from '../support/server-process.ts';
 import { until } from '../support/until.ts';
 
@@ -130,6 +132,45 @@ describe('a gateway that got SIGTERM', () => {
     await broken;
     await until(() => gateway.logged.some(({ msg }) => msg === 'stopped'));
   });
+});
+
+test('what is broken off after drain.timeout is in all logs and counts, as ended by the gateway', async () => {
+  const directory = await folder();
+  const [keyFile, file] = [join(directory, 'key'), join(directory, 'access.log')];
+  await writeFile(keyFile, AUDIT_KEY, { mode: 0o600 });
+  let waiting = 0;
+  await using upstream = await startUpstream((req, res) => {
+    if (req.headers.authorization === undefined)
+      res.writeHead(401, { 'www-authenticate': 'Digest realm="r", nonce="n", qop="auth"' }).end();
+    else waiting += 1;
+    if (req.headers.authorization !== undefined && req.url === '/half')
+      res.writeHead(200, { 'content-length': '9' }).write('half');
+  });
+  const settings = { tls: { allowPlaintext: true } };
+  const gateway = await startConfiguredGateway(
+    { service: { origin: upstream.origin, settings } },
+    {
+      log: { access: { file } },
+      audit: { directory: join(directory, 'audit'), replica: REPLICA, keyFile, durability: 'fsync' },
+      drain: { delay: '0s', timeout: '1ms' },
+    },
+  );
+  const ask = (path: string) => fetch(`${gateway.origin}${path}`).then((response) => response.text());
+  const asked = [ask('/half'), ask('/silent')].map((each) => expect(each).rejects.toThrow(TypeError));
+  await until(() => waiting === 2);
+  await gateway.close();
+  await Promise.all(asked);
+  const lines = (await readFile(file, 'utf8')).trim().split('\n');
+  expect(lines.map((line) => / "GET (\/\w+) [^"]+" (\d+) /.exec(line)?.slice(1)).toSorted()).toEqual([
+    ['/half', '200'],
+    ['/silent', '503'],
+  ]);
+  const records = await recordsIn(join(directory, 'audit'));
+  expect(records.filter(({ kind, code }) => kind !== 'admin' && code !== '').map(({ code }) => code)).toEqual(
+    ['draining', 'draining'],
+  );
+  const counted = { deployment: 'service', code: 'draining' };
+  expect(await gateway.lastMetric('digest_gateway_requests_total', counted)).toBe(2);
 });
 
 test('two gateways behind HAProxy are drained and restarted in turn, and no request fails', async () => {
