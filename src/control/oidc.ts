@@ -18,7 +18,7 @@ export const SIGN_IN_MS = 600_000;
 const FRESH_MS = 3_600_000;
 /** Pause after a failed fetch, in milliseconds: anyone can start a sign-in. */
 const FAILURE_PAUSE_MS = 1_000;
-/** Longest ID token that goes into the URL for signing out, in characters. */
+/** Longest ID token that is kept with a session, for the URL for signing out, in characters. */
 const MAX_HINT = 4_096;
 
 export interface OidcOptions extends OpenIdProvider {
@@ -117,7 +117,7 @@ export class OidcClient {
     const hint = idToken.reveal();
     return client.buildEndSessionUrl(configuration, {
       post_logout_redirect_uri: `${this.#options.publicUrl}/login`,
-      ...(hint.length <= MAX_HINT && { id_token_hint: hint }),
+      ...(hint !== '' && { id_token_hint: hint }),
     }).href;
   }
 
@@ -142,7 +142,8 @@ export class OidcClient {
     const { claim, nameClaim } = this.#options.roles;
     const isWhole = [claim, nameClaim].every((name) => claimIn(claims, name) !== undefined);
     const hasUserInfo = configuration.serverMetadata().userinfo_endpoint !== undefined;
-    const idToken = tokens.id_token ?? '';
+    const { id_token: whole = '' } = tokens;
+    const idToken = whole.length > MAX_HINT ? '' : whole;
     if (isWhole || !hasUserInfo) return { claims, idToken };
     const more = await client.fetchUserInfo(configuration, tokens.access_token, claims.sub);
     // Only signed values count.

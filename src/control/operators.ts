@@ -25,7 +25,7 @@ export interface RoleRules extends Partial<Readonly<Record<Role, readonly string
 export interface SignedIn {
   readonly operator: Operator;
   readonly roles: ReadonlySet<Role>;
-  /** The ID token, which the provider wants back when the person signs out. */
+  /** The ID token, which the provider wants back when the person signs out. Empty: it was too long. */
   readonly idToken: Secret;
 }
 

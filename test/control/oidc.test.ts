@@ -111,6 +111,13 @@ test('a right ID token signs a person in', async () => {
   );
 });
 
+test('an ID token that is too long for a URL is not kept', async () => {
+  const { signIn, client } = await start({ claims: { ['pad']: 'x'.repeat(4_096) } });
+  const { idToken } = await signIn();
+  expect(idToken.reveal()).toBe('');
+  expect(await client.signOutUrl(idToken)).toMatch(/^(?!.*id_token_hint).*\/end\?/);
+});
+
 test('compressed responses are refused, since few bytes can become more than the memory', async () => {
   const { signIn } = await start({ isCompressed: true });
   await expect(signIn()).rejects.toMatchObject({
