@@ -95,12 +95,13 @@ export function setCounts(metrics: Metrics, deployments: readonly Deployment[], 
 }
 
 /** The log keeps these counts itself, which costs least on the request path. */
-export function setAuditCounts(metrics: Metrics, { counts, signed }: Audit): void {
+export function setAuditCounts(metrics: Metrics, { counts, failing, signed }: Audit): void {
   const { auditRecords, auditFailures } = metrics;
   auditRecords.reset();
   auditRecords.inc(counts.records);
   auditFailures.reset();
   auditFailures.inc({ sink: 'file' }, counts.failures);
+  metrics.auditFailing.set({ sink: 'file' }, failing === undefined ? 0 : 1);
   if (signed !== undefined) {
     const { unsignedSince } = signed;
     metrics.auditUnsigned.set(unsignedSince === undefined ? 0 : (performance.now() - unsignedSince) / 1000);

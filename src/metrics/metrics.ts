@@ -1,7 +1,6 @@
-import { Counter, collectDefaultMetrics, Gauge, Registry, type RegistryContentType } from 'prom-client';
-import { LONGEST_TIMER_MS } from '../base/clock.ts';
+import { Counter, Gauge, Registry, type RegistryContentType } from 'prom-client';
 import { DeploymentMetrics } from './deployment-metrics.ts';
-import { countOpenFiles } from './open-files.ts';
+import { collectProcessMetrics } from './process-metrics.ts';
 import { SeriesHistogram, type WithSeries, withLatestTime, withSeries } from './series.ts';
 
 /** How the values that several processes have for one series become one. `first`: that of the first process. */
@@ -11,32 +10,6 @@ export type MergeRule = 'sum' | 'min' | 'max' | 'first';
 export const CLIENT_LAST_SEEN = 'digest_gateway_client_last_seen_timestamp_seconds';
 
 const PREFIX = 'digest_gateway_';
-/**
- * Gauges of prom-client that are named like counters, which Prometheus' linter reports; each has a
- * correctly named twin.
- */
-const MISNAMED = [
-  'nodejs_active_handles_total',
-  'nodejs_active_requests_total',
-  'nodejs_active_resources_total',
-];
-/**
- * Rules of prom-client's metrics that do not add up: the event loop that is blocked the most, and the start of the
- * process that has the control plane.
- */
-const DEFAULT_METRICS: Readonly<Record<string, MergeRule>> = {
-  nodejs_eventloop_lag_seconds: 'max',
-  nodejs_eventloop_lag_min_seconds: 'min',
-  nodejs_eventloop_lag_max_seconds: 'max',
-  nodejs_eventloop_lag_mean_seconds: 'max',
-  nodejs_eventloop_lag_stddev_seconds: 'max',
-  nodejs_eventloop_lag_p50_seconds: 'max',
-  nodejs_eventloop_lag_p90_seconds: 'max',
-  nodejs_eventloop_lag_p99_seconds: 'max',
-  nodejs_version_info: 'first',
-  process_start_time_seconds: 'first',
-};
-const LOOP_METRICS = Object.keys(DEFAULT_METRICS).filter((name) => name.startsWith('nodejs_eventloop_lag'));
 /** In seconds, 0.5 ms to 60 s. */
 const DURATION_BUCKETS = [
   0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60,
@@ -255,6 +228,12 @@ export class Metrics {
     'Audit records not written or late, and outages of the files of the log',
     ['sink'],
   );
+  readonly auditFailing = this.#gauge(
+    'audit_failing',
+    '1 while no record can be written to the files of the log, 0 otherwise',
+    ['sink'],
+    'max',
+  );
   readonly auditUnsigned = this.#gauge(
     'audit_unsigned_seconds',
     'How long the oldest audit record that no signed head covers has waited for one; 0: all are covered',
@@ -330,21 +309,9 @@ export class Metrics {
     'first',
   );
 
-  /**
-   * `withLoop`: measures the delays of the event loop, which wakes the process a hundred times a second and takes most
-   * of the CPU time of one that serves no requests.
-   */
+  /** `withLoop`: measures the delays of the event loop, too. */
   constructor(build: BuildInfo, { withLoop = true } = {}) {
-    const precision = withLoop ? {} : { eventLoopMonitoringPrecision: LONGEST_TIMER_MS };
-    collectDefaultMetrics({ register: this.registry, ...precision });
-    for (const name of MISNAMED) this.registry.removeSingleMetric(name);
-    if (!withLoop) {
-      for (const name of LOOP_METRICS) this.registry.removeSingleMetric(name);
-    }
-    for (const metric of this.registry.getMetricsAsArray()) {
-      metric.aggregator = DEFAULT_METRICS[metric.name] ?? metric.aggregator;
-    }
-    countOpenFiles(this.registry);
+    collectProcessMetrics(this.registry, withLoop);
     // Prometheus sees no increase in a counter that first appears with 1.
     for (const result of ['success', 'failure']) this.configReloads.inc({ result }, 0);
     for (const reason of ['crash', 'hang']) this.workerExits.inc({ reason }, 0);

@@ -49,6 +49,7 @@ test('each gauge has a rule for the values of several processes', async () => {
   expect(Object.fromEntries(gauges.map(({ name, aggregator }) => [name, aggregator]))).toEqual({
     digest_gateway_audit_sink_lag_records: 'sum',
     digest_gateway_audit_sink_lag_seconds: 'max',
+    digest_gateway_audit_failing: 'max',
     digest_gateway_audit_unsigned_seconds: 'max',
     digest_gateway_audit_witness_conflict: 'max',
     digest_gateway_build_info: 'first',

@@ -99,8 +99,10 @@ test.each(faults)(
       expect(await gateway.metric('digest_gateway_audit_failures_total', { sink: 'file' })).toBeGreaterThan(
         0,
       );
+      expect(await gateway.metric('digest_gateway_audit_failing', { sink: 'file' })).toBe(1);
       await end();
       await until(async () => !(await refuses(gateway)));
+      await until(async () => (await gateway.metric('digest_gateway_audit_failing')) === 0);
       expect((await ask(gateway, 'after')).status).toBe(200);
     }
     const records = await recordsIn(directory);
@@ -121,6 +123,7 @@ test('serves all requests with onFailure: serve, and counts the missing records'
     const end = await limited(gateway, directory);
     for (const id of ['a', 'b']) expect((await ask(gateway, id)).status).toBe(200);
     await until(async () => (await gateway.metric('digest_gateway_audit_failures_total')) > 0);
+    expect(await gateway.metric('digest_gateway_audit_failing')).toBe(1);
     expect((await (await fetch(`${gateway.control}/readyz`)).json()) as object).toMatchObject({
       status: 'degraded',
     });
