@@ -88,7 +88,9 @@ export async function setGauges(metrics: Metrics, deployments: readonly Deployme
 /** Sets the counters that requests do not change themselves. */
 export function setCounts(metrics: Metrics, deployments: readonly Deployment[], audit: Audit): void {
   setAuditCounts(metrics, audit);
+  metrics.deployment('').showResults();
   for (const { name: deployment, upstream } of deployments) {
+    metrics.deployment(deployment).showResults();
     // Prometheus sees no increase in a counter that first appears with 1.
     for (const name of upstream.outcomes?.names ?? []) metrics.deployment(deployment).outcome(name).inc(0);
   }

@@ -30,6 +30,7 @@ import {
   type RequestEnd,
   RequestRecord,
   requestIdOf,
+  resultOf,
 } from './request-record.ts';
 import {
   checkHost,
@@ -277,7 +278,9 @@ export class Gateway {
     this.#underWay.enter();
     const error = await this.#recordFailure(failure, record);
     const { status } = error.kind;
-    this.#deps.metrics.deployment('').operation('').requests('', status, error.code).inc();
+    const series = this.#deps.metrics.deployment('');
+    series.requestResults[resultOf(error, '')].inc();
+    series.operation('').requests('', status, error.code).inc();
     this.accessLog.add({ ...UNREADABLE, address, status });
     this.#underWay.leave();
     return error;
@@ -329,6 +332,7 @@ export class Gateway {
     const series = admittedTo?.metrics ?? this.#deps.metrics.deployment(record.deployment);
     const operation = series.operation(record.operation);
     operation.requests(record.client, end.status, end.code).inc();
+    series.requestResults[resultOf(error, record.deployment)].inc();
     if (record.client !== '') this.#deps.metrics.clientLastSeen.happened(record.client);
     if (record.key !== '') this.keysSeen.happened(record.client, record.key);
     operation.duration.observe(end.durationMs / 1000, record.trace?.traceId, record.requestId);

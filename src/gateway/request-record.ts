@@ -2,11 +2,12 @@ import { randomUUID } from 'node:crypto';
 import type { Audit, Waiter } from '../audit/audit.ts';
 import type { AccessFacts, ResponseEnd, UpstreamFacts } from '../audit/record.ts';
 import type { Clock } from '../base/clock.ts';
-import { GatewayError } from '../base/errors.ts';
+import { type ErrorCode, GatewayError } from '../base/errors.ts';
 import type { Log } from '../base/log.ts';
 import { isToken } from '../base/raw-headers.ts';
 import type { CredentialUsed, ExchangeFacts } from '../handshake/exchange.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
+import type { RequestResult } from '../metrics/deployment-metrics.ts';
 import type { TracedWork } from '../tracing/tracing.ts';
 
 /** Longest request id that is taken from a client, in characters. */
@@ -233,4 +234,13 @@ export function logRequest(log: Log, record: RequestRecord, path: string, end: R
 export function pathOf(target: string): string {
   const [, path = ''] = /^(?:[a-z][a-z0-9+.-]*:\/\/[^/?]*)?([^?]*)/i.exec(target) ?? [];
   return path.slice(0, LONGEST_PATH);
+}
+
+/** Errors without a deployment that are no failure: another replica serves the request, or no gateway does. */
+const NO_FAILURE: ReadonlySet<ErrorCode> = new Set(['draining', 'not-implemented', 'upgrade-unsupported']);
+
+/** Returns the result of a request for the error budget. `error`: that of the gateway; `deployment`: empty if none is known. */
+export function resultOf(error: GatewayError | undefined, deployment: string): RequestResult {
+  if (error === undefined || error.kind.status < 500) return 'ok';
+  return deployment === '' && NO_FAILURE.has(error.code) ? 'ok' : 'failed';
 }

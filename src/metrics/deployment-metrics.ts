@@ -3,7 +3,11 @@ import type { HistogramSeries, Series, SeriesHistogram, WithSeries } from './ser
 
 export const ATTEMPT_RESULTS = ['ok', 'challenged', 'stale', 'refused', 'error'] as const;
 export const CHALLENGE_REASONS = ['cold', 'stale', 'single_use', 'ahead'] as const;
+const REQUEST_RESULTS = ['ok', 'failed'] as const;
 const RETRIES = ['stale_connection', 'connection_broke', 'next_address', 'next_egress', 'denied'] as const;
+
+/** Result of a client request, for the error budget: `failed` by an error of the gateway. */
+export type RequestResult = (typeof REQUEST_RESULTS)[number];
 
 /** Result of one exchange with the upstream. */
 export type AttemptResult = (typeof ATTEMPT_RESULTS)[number];
@@ -20,6 +24,7 @@ export type RetryReason = Exclude<(typeof RETRIES)[number], 'denied'>;
 /** The instruments that requests change. */
 interface RequestInstruments {
   readonly requests: WithSeries<'deployment' | 'operation' | 'client' | 'status' | 'code'>;
+  readonly requestResults: WithSeries<'deployment' | 'result'>;
   readonly requestDuration: SeriesHistogram<'deployment' | 'operation'>;
   readonly requestsInFlight: WithSeries<'deployment'>;
   readonly requestBytes: WithSeries<'deployment'>;
@@ -34,6 +39,7 @@ interface RequestInstruments {
 
 /** The series of one deployment that requests change, each resolved once. */
 export class DeploymentMetrics {
+  readonly requestResults: Readonly<Record<RequestResult, Series>>;
   readonly requestsInFlight: Series;
   readonly requestBytes: Series;
   readonly responseBytes: Series;
@@ -50,6 +56,9 @@ export class DeploymentMetrics {
   constructor(metrics: RequestInstruments, deployment: string) {
     this.#metrics = metrics;
     this.#deployment = deployment;
+    this.requestResults = seriesOf(REQUEST_RESULTS, (result) =>
+      metrics.requestResults.series({ deployment, result }),
+    );
     this.requestsInFlight = metrics.requestsInFlight.series({ deployment });
     this.requestBytes = metrics.requestBytes.series({ deployment });
     this.responseBytes = metrics.responseBytes.series({ deployment });
@@ -62,6 +71,11 @@ export class DeploymentMetrics {
       metrics.challenges.series({ deployment, reason }),
     );
     this.retries = seriesOf(RETRIES, (reason) => metrics.retries.series({ deployment, reason }));
+  }
+
+  /** Lets results appear before the first request: Prometheus sees no increase in a counter that first appears with 1. */
+  showResults(): void {
+    for (const result of REQUEST_RESULTS) this.requestResults[result].inc(0);
   }
 
   /** Returns the series of an operation; the empty name is for requests without one. */

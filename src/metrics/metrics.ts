@@ -33,6 +33,11 @@ export class Metrics {
     'Client requests by response; status is that of the response, for one that is not assigned its class (4xx), beyond 599 other; code is an error of the gateway, empty for a response of the upstream',
     ['deployment', 'operation', 'client', 'status', 'code'],
   );
+  readonly requestResults = this.#seriesCounter(
+    'request_results_total',
+    'Client requests by result: failed is an error of the gateway with a 5xx status, also after the response has begun; the rest is ok. Both begin with 0',
+    ['deployment', 'result'],
+  );
   readonly requestDuration = this.#histogram(
     'request_duration_seconds',
     'From the head of the request to the end of its response',

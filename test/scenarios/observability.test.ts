@@ -10,6 +10,7 @@ import { RawClient } from '../support/raw-client.ts';
 import { recordTraces } from '../support/recorded-traces.ts';
 import { authors, startScene } from '../support/scene.ts';
 import { startRawUpstream } from '../support/scripted-upstream.ts';
+import { until } from '../support/until.ts';
 import { echoOf, useWire, type Wire } from '../support/wire.ts';
 
 const folder = useFolders();
@@ -122,6 +123,40 @@ describe('the metrics', () => {
       [...assigned, '499', '2xx', '3xx', '4xx', '5xx', 'other'].sort(),
     );
     expect(await gateway.metric('digest_gateway_requests_total', { status: 'other' })).toBe(400);
+  });
+
+  test('count requests that the gateway failed from 0 on, also those whose response was broken off', async () => {
+    const upstream = await startRawUpstream((head) =>
+      head.startsWith('GET /own-error ')
+        ? 'HTTP/1.1 500 X\r\nContent-Length: 0\r\n\r\n'
+        : { text: 'HTTP/1.1 200 X\r\nContent-Length: 10\r\n\r\nabc', end: true },
+    );
+    const settings = { match: { pathPrefix: '/' }, tls: { allowPlaintext: true } };
+    await using gateway = await startGateway({ upstream: { origin: upstream.origin, settings } });
+    closing.push(upstream.close);
+    const results = (deployment: string) =>
+      Promise.all(
+        ['ok', 'failed'].map((result) =>
+          gateway.metric('digest_gateway_request_results_total', { deployment, result }),
+        ),
+      );
+    const shown = (await seriesOf({ gateway })).filter((series) => series.includes('request_results_total'));
+    expect(shown).toHaveLength(4);
+    const ask = async (request: string): Promise<void> => {
+      const client = await RawClient.open(gateway.port);
+      await client.send(`${request}\r\n\r\n`);
+      await client.end();
+    };
+    await ask('GET /own-error HTTP/1.1\r\nHost: a\r\nConnection: close');
+    await ask('GET /broken-off HTTP/1.1\r\nHost: a\r\nConnection: close');
+    // What the gateway does not implement is no failure of its own.
+    await ask('GET / HTTP/1.1\r\nHost: a\r\nConnection: close, upgrade\r\nUpgrade: websocket');
+    await ask('NO-METHOD / HTTP/1.1\r\nHost: a');
+    await until(async () => (await gateway.metric('digest_gateway_requests_total')) === 4);
+    expect([await results('upstream'), await results('')]).toEqual([
+      [1, 1],
+      [2, 0],
+    ]);
   });
 });
 
