@@ -1,4 +1,5 @@
 import { isDeepStrictEqual } from 'node:util';
+import { statusOfCode } from '../base/errors.ts';
 import { getOrInsert } from '../base/maps.ts';
 import { runInSlices, type Steps } from '../base/steps.ts';
 import { CLIENT_LAST_SEEN } from '../metrics/metrics.ts';
@@ -38,7 +39,7 @@ export interface DeploymentTotals {
   requests: number;
   /** Responses by the first digit of their status. */
   readonly classes: Map<string, number>;
-  /** Responses of 500 and above. */
+  /** Responses of 500 and above, and those that the gateway broke off for an error of that kind. */
   errors: number;
   /** Requests that the gateway refused with a 4xx error. */
   refused: number;
@@ -85,7 +86,7 @@ export const noTotals = (): DeploymentTotals => ({
 });
 
 /** Status for a client that closed the connection before the response. */
-const CLIENT_CLOSED = '499';
+const CLIENT_CLOSED = 499;
 
 /** Names of the metrics that are read. */
 const READ = {
@@ -150,7 +151,7 @@ function addRequests(totals: DeploymentTotals, status: string, code: string, val
     totals.refused += value;
     add(totals.refusedCodes, code, value);
   }
-  if (!isError(status)) return;
+  if (!isError(status, code)) return;
   totals.errors += value;
   add(totals.errorCodes, code, value);
 }
@@ -178,12 +179,13 @@ function addFlow(
 }
 
 /** True for "5xx" and "other", too: an invalid status counts as one of 5xx (RFC 9110 §15). */
-function isError(status: string): boolean {
-  return status >= '500';
+function isError(status: string, code: string): boolean {
+  return status >= '500' || (code !== '' && statusOfCode(code) >= 500);
 }
 
+/** By the code, since a response that is broken off keeps the status that it began with. */
 function isRefusal(status: string, code: string): boolean {
-  return code !== '' && !isError(status) && status !== CLIENT_CLOSED;
+  return code !== '' && !isError(status, code) && statusOfCode(code) !== CLIENT_CLOSED;
 }
 
 function add<Key>(sums: Map<Key, number>, key: Key, value: number): void {

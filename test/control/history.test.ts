@@ -192,6 +192,25 @@ describe('totals', () => {
     expect(Math.round(clients.get('archive')?.lastSeen ?? 0)).toBeGreaterThanOrEqual(begun);
     expect(clients.get('reporting')).toEqual({ requests: 9, refusals: new Map(), lastSeen: null });
   });
+
+  test('count a response that was broken off as failed, unless the client was the cause', async () => {
+    const { metrics, values } = countedMetrics();
+    const request = { deployment: 'a', operation: 'read', client: 'reporting', status: '200' };
+    metrics.requests.inc({ ...request, code: '' }, 5);
+    metrics.requests.inc({ ...request, code: 'upstream-protocol' }, 4);
+    metrics.requests.inc({ ...request, code: 'client-timeout' }, 3);
+    metrics.requests.inc({ ...request, code: 'request-timeout' }, 2);
+    const { deployments, clients, flows } = await readTotals(values, 7);
+    expect(deployments.get('a')).toMatchObject({
+      requests: 14,
+      errors: 4,
+      errorCodes: new Map([['upstream-protocol', 4]]),
+      refused: 2,
+      refusedCodes: new Map([['request-timeout', 2]]),
+    });
+    expect(clients.get('reporting')?.refusals).toEqual(new Map([['request-timeout', 2]]));
+    expect(flows.get(flowKey('reporting', 'a'))).toMatchObject({ requests: 14, refused: 2 });
+  });
 });
 
 test('a sample takes from the one before what did not change, so that kept samples take little memory', async () => {
