@@ -289,6 +289,16 @@ describe('a log that does not continue what was cosigned', () => {
     );
   });
 
+  test('stays one while its witness is away', async () => {
+    const { follow, replace } = await cosigned();
+    await replace();
+    const followed = follow(sink());
+    await until(async () => (await followed.status()).rejected);
+    await witness.stop();
+    await until(async () => /ECONNREFUSED/.test((await followed.status()).failing ?? ''));
+    expect((await followed.status()).rejected).toBe(true);
+  });
+
   test('an old copy that was continued with the keys of the gateway gets no cosignature', async () => {
     const { directory, follow, replace } = await cosigned();
     await replace();

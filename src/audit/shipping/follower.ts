@@ -265,7 +265,8 @@ export class Follower<T> {
       this.#deps.log.warn({ sink, log: replica, reason }, msg);
     }
     this.#failing = reason;
-    this.#rejected = error instanceof Rejected;
+    // Only a success shows that it holds no more: who cut the log off may also cut the gateway off from its witness.
+    this.#rejected ||= error instanceof Rejected;
   }
 
   #recover(): void {
