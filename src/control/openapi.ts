@@ -1,3 +1,4 @@
+import { isIPv6 } from 'node:net';
 import { type ErrorCode, errorKinds } from '../base/errors.ts';
 import { type OpenAddress, socketPath } from '../base/open-port.ts';
 import type { Operation } from '../policy/catalogue.ts';
@@ -51,12 +52,12 @@ export function describeApi({ version, listen, deployments }: Offer): JsonObject
     for (const operation of rules.catalogue.operations) {
       const { method } = operation;
       const path = (rules.stripPrefix ?? '') + operation.path;
-      const described = describeOperation(rules, operation, problems);
-      paths[path] = {
+      // Of the operation, not of the path: another deployment may offer another method there.
+      const described = {
+        ...describeOperation(rules, operation, problems),
         ...(host !== undefined && { servers: listen.map((each) => serverOf(each, host)) }),
-        [method.toLowerCase()]: described,
-        ...paths[path],
       };
+      paths[path] = { [method.toLowerCase()]: described, ...paths[path] };
     }
   }
   return {
@@ -97,7 +98,7 @@ function serverOf({ address, port, isSecure }: OfferedAddress, host: string): Js
   }
   return {
     url: `${scheme}://{host}:{port}`,
-    variables: { host: { default: host }, port: { default: String(port) } },
+    variables: { host: { default: isIPv6(host) ? `[${host}]` : host }, port: { default: String(port) } },
   };
 }
 

@@ -72,9 +72,39 @@ describe('the description of the API', () => {
     ]);
   });
 
+  test('has the server of each operation, where deployments share a path', async () => {
+    const settings: DeploymentSettings = {
+      ...plain,
+      match: { pathPrefix: '/' },
+      operations: { create: { method: 'POST', path: '/r/{year}/{id}', parameters: {} } },
+    };
+    const byPath = { rules: compileRules('by-path', settings, { 'by-path': settings }), host: undefined };
+    for (const deployments of [
+      [hosted, byPath],
+      [byPath, hosted],
+    ]) {
+      const description = described(deployments);
+      expect(await faults(description)).toEqual([]);
+      const item = (description as never as { paths: Record<string, Record<string, object>> }).paths[
+        '/r/{year}/{id}'
+      ];
+      const withServers = Object.entries(item ?? {}).filter(([, operation]) => 'servers' in operation);
+      expect(withServers.map(([method]) => method).sort()).toEqual(['delete', 'get']);
+    }
+  });
+
+  test('has URLs of IPv6 listeners', () => {
+    const listen = [{ address: '::1', port: 8080, isSecure: false }];
+    const { servers } = describeApi({ version: '1.2.3', listen, deployments: [] });
+    expect(servers).toMatchObject([{ variables: { host: { default: '[::1]' } } }]);
+  });
+
   test('names every problem with its status, and where to send requests', () => {
     const { paths, components, servers } = described([hosted]) as never as {
-      paths: Record<string, Record<string, { parameters: unknown; responses: Record<string, unknown> }>>;
+      paths: Record<
+        string,
+        Record<string, { parameters: unknown; responses: Record<string, unknown>; servers: unknown }>
+      >;
       components: { responses: Record<string, { description: string }> };
       servers: unknown;
     };
@@ -89,7 +119,7 @@ describe('the description of the API', () => {
       },
     ]);
     const item = paths['/r/{year}/{id}'];
-    expect(item?.['servers']).toMatchObject([
+    expect(item?.['get']?.servers).toMatchObject([
       { variables: { host: { default: 'reports.internal' }, port: { default: '8080' } } },
       { variables: { host: { default: 'reports.internal' }, port: { default: '8443' } } },
     ]);
