@@ -265,6 +265,16 @@ test('the control plane needs a token, or a sign-in by name', async () => {
   const { control } = parseConfig(configText(await renderChart(withControl({ oidc }))), 'gateway.yaml');
   expect(control.tokenSha256).toBeUndefined();
   expect(control.oidc?.issuer).toBe(oidc.issuer);
+  const podMonitor = { enabled: true, token: { secretName: 'control-token' } };
+  const monitored = (control: object): ChartValues => ({
+    further: { ...withControl(control).further, podMonitor },
+  });
+  expect(await helm(['template', 'prod', CHART], monitored({ oidc }))).toMatchObject({
+    status: 1,
+    printed: expect.stringContaining('podMonitor needs config.control.tokenSha256'),
+  });
+  const withToken = { oidc, readTokenSha256: '0'.repeat(64) };
+  expect(await helm(['template', 'prod', CHART], monitored(withToken))).toMatchObject({ status: 0 });
   const { status, printed } = await helm(['template', 'prod', CHART], withControl({}));
   expect(status).toBe(1);
   expect(printed).toMatch(/at '\/config\/control': 'anyOf' failed\s[\s\S]*'tokenSha256'[\s\S]*'oidc'/);
