@@ -198,11 +198,11 @@ function noteAttempt(
   facts.upstreamAddress = address;
 }
 
-function spanOf({ deployment, field }: Account, { method, headers }: Message, trace: TracedWork): TracedWork {
+function spanOf({ deployment }: Account, { method, answers }: Message, trace: TracedWork): TracedWork {
   return trace.call('exchange', {
     'http.request.method': method,
     'digest_gateway.deployment': deployment,
-    'digest_gateway.authenticated': headers.includes(field),
+    'digest_gateway.authenticated': answers !== undefined,
   });
 }
 

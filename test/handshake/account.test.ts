@@ -37,6 +37,19 @@ describe('a trace', () => {
     ]);
   });
 
+  test('has only what is signed as authenticated, whatever the values of headers are', async () => {
+    const scene = new HandshakeScene();
+    const { trace, spans } = traced();
+    scene.replies.push(challenge('n1'), answered(204));
+    await scene.send({ trace, headers: ['access-control-request-headers', 'authorization'] });
+    trace.end();
+    const exchanges = spans.filter(({ name }) => name === 'exchange');
+    expect(exchanges.map(({ attributes }) => attributes['digest_gateway.authenticated'])).toEqual([
+      false,
+      true,
+    ]);
+  });
+
   test.each([true, false])('goes on at the upstream: %p', async (forwardTrace) => {
     const scene = new HandshakeScene({ options: { forwardTrace } });
     const { trace, spans } = traced();
