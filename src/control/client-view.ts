@@ -71,7 +71,7 @@ export interface LimitUseView {
 /** Refusals of one code. */
 export interface RefusalView {
   readonly code: string;
-  /** True: the requests were served, since the client's rules are only observed. */
+  /** True: by rules that are only observed, so the requests went on; what became of them is not known here. */
   readonly isServed: boolean;
   readonly title: string;
   readonly count: number;

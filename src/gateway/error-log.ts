@@ -100,7 +100,7 @@ const LONGEST_DETAIL = 500;
 /** All refusals of one code for one client. */
 export interface ClientRefusal {
   readonly code: string;
-  /** True: the requests were served, since the client's rules are only observed. */
+  /** True: by rules that are only observed, so the requests went on; what became of them is not known here. */
   readonly isServed: boolean;
   readonly title: string;
   readonly count: number;

@@ -223,7 +223,7 @@ export class Metrics {
   );
   readonly wouldRefuse = this.#counter(
     'would_refuse_total',
-    'Requests that were served although the rules of their client would refuse them, since these are only observed (clients[].mode), by the code of the refusal',
+    'Requests that the rules of their client would refuse if they were not only observed (clients[].mode), by the code of the refusal, whatever became of the request',
     ['client', 'code'],
   );
   readonly rateLimited = this.#counter('rate_limited_total', 'Requests refused by a limit', ['client']);

@@ -264,7 +264,7 @@ test('what the rules of an observed client would refuse is on the pages of reque
   const { control } = pair.gateway;
   await page.goto(`${control}/#/requests/observed`);
   await page
-    .getByText('served, though the rules of the client would refuse it with client-forbidden')
+    .getByText('the rules of the client, which were only observed, would refuse it with client-forbidden')
     .waitFor();
   await page
     .getByText(/^allowed by clients\[0\]\.mode, from .*Z refused with 403 client-forbidden/)

@@ -14,7 +14,7 @@ const WOULD_REFUSE = 'digest_gateway_would_refuse_total';
 const LABELS = { client: 'reporting', code: 'client-forbidden' };
 
 /** A gateway whose client may use GET with a credential of its own, and is observed for a day. */
-async function observing() {
+async function observing(client: object = {}) {
   const directory = await folder();
   const until = new Date(Date.now() + DAY_MS).toISOString();
   const scene = await startScene({
@@ -28,6 +28,7 @@ async function observing() {
           identify: { addresses: ['127.0.0.0/8'] },
           allow: [{ deployment: 'submissions', methods: ['GET'], credential: 'account' }],
           mode: { observe: true, until },
+          ...client,
         },
       ],
     },
@@ -64,6 +65,21 @@ test('what the rules of an observed client would refuse is served, recorded, cou
   expect(allowed).not.toHaveProperty('wouldRefuse');
   const served = { status: 200, code: '', site: 'demo', credential: ofSite, wouldRefuse: 'client-forbidden' };
   expect(observed).toMatchObject([served, served]);
+});
+
+test('what the rules would refuse counts, also where a limit refuses it', async () => {
+  const { scene, status, shown, records } = await observing({ limits: { daily: 1 } });
+  expect(await status(authors, { method: 'HEAD' })).toBe(200);
+  expect(await status(authors, { method: 'HEAD' })).toBe(429);
+  expect(await scene.gateway.metric(WOULD_REFUSE, LABELS)).toBe(2);
+  expect((await shown()).refusals).toMatchObject([
+    { code: 'rate-limited', isServed: false, count: 1 },
+    { code: 'client-forbidden', isServed: true, count: 2 },
+  ]);
+  expect(await records()).toMatchObject([
+    { status: 200, wouldRefuse: 'client-forbidden' },
+    { status: 429, code: 'rate-limited', wouldRefuse: 'client-forbidden' },
+  ]);
 });
 
 test('what the deployment refuses is refused to an observed client, and not counted', async () => {

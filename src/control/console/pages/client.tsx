@@ -64,7 +64,7 @@ export function ClientPage({ params }: PageProps) {
         />
       </Panel>
       {(data.observedUntil !== null || served.length > 0) && (
-        <Panel label="Observed" heading="Served since the start, though the rules would refuse it">
+        <Panel label="Observed" heading="What the rules would refuse, since the start">
           <Table
             label="Observed refusals"
             columns={REFUSALS}

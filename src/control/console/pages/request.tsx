@@ -97,7 +97,7 @@ function factsOf(row: RequestRow): (Fact | false)[] {
     ['Policy', <Decision key="decision" row={row} />],
     wouldRefuse !== undefined && [
       'Observed',
-      `served, though the rules of the client would refuse it with ${wouldRefuse}`,
+      `the rules of the client, which were only observed, would refuse it with ${wouldRefuse}`,
     ],
     ['Upstream', upstream === undefined ? 'was not asked' : upstreamText(upstream)],
     credential !== undefined && [
