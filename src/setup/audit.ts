@@ -13,6 +13,7 @@ import { isFieldValue } from '../base/raw-headers.ts';
 import type { Secret } from '../base/secret.ts';
 import type { Path } from '../config/issues.ts';
 import type { Config } from '../config/schema.ts';
+import type { SecretSource } from '../config/secret-source.ts';
 import type { SourceReader } from '../credentials/sources.ts';
 import type { RedisOptions } from '../redis/connection.ts';
 import type { ContentReading } from './content.ts';
@@ -203,9 +204,9 @@ async function readS3(
   path: Path,
 ): Promise<SinkOptions | undefined> {
   const { region, endpoint = `https://s3.${region}.amazonaws.com`, prefix = '', lock } = section;
-  const accessKeyId = await reading.secret(section.accessKeyId, [...path, 'accessKeyId']);
+  const accessKeyId = await readFieldValue(reading, section.accessKeyId, [...path, 'accessKeyId']);
   const secretAccessKey = await reading.secret(section.secretAccessKey, [...path, 'secretAccessKey']);
-  const sessionToken = await reading.secret(section.sessionToken, [...path, 'sessionToken']);
+  const sessionToken = await readFieldValue(reading, section.sessionToken, [...path, 'sessionToken']);
   const tls = await reading.tls(section.tls, [...path, 'tls']);
   if (accessKeyId === undefined || secretAccessKey === undefined) return undefined;
   const secrets = { accessKeyId, secretAccessKey, sessionToken };
@@ -220,12 +221,21 @@ async function readOtlp(
 ): Promise<OtlpReceiver> {
   const headers = new Map<string, Secret>();
   for (const [name, source] of Object.entries(section.headers)) {
-    const at = [...path, 'headers', name];
-    const value = await reading.secret(source, at);
-    if (value === undefined) continue;
-    if (isFieldValue(value.reveal())) headers.set(name, value);
-    else reading.issues.push({ path: at, message: 'has a character that a header field cannot have' });
+    const value = await readFieldValue(reading, source, [...path, 'headers', name]);
+    if (value !== undefined) headers.set(name, value);
   }
   const tls = await reading.tls(section.tls, [...path, 'tls']);
   return { endpoint: section.endpoint, headers, tls };
+}
+
+/** Undefined: there is no source, it cannot be read, or no header field can have its value. */
+async function readFieldValue(
+  reading: ContentReading,
+  source: SecretSource | undefined,
+  path: Path,
+): Promise<Secret | undefined> {
+  const value = await reading.secret(source, path);
+  if (value === undefined || isFieldValue(value.reveal())) return value;
+  reading.issues.push({ path, message: 'has a character that a header field cannot have' });
+  return undefined;
 }

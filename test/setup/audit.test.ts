@@ -26,6 +26,27 @@ test('secrets and files of a receiver that cannot be read or used are issues', a
   expect(JSON.stringify(issues)).not.toContain('marked');
 });
 
+test('an access key or session token for S3 that no header field can have is an issue, which does not quote it', async () => {
+  const s3 = {
+    bucket: 'archive',
+    region: 'eu-central-1',
+    pathStyle: false,
+    lock: false as const,
+    // The whole credentials file of AWS in place of the key.
+    accessKeyId: { value: new Secret('[default]\naws_access_key_id = A\naws_secret_access_key = marked') },
+    secretAccessKey: { value: new Secret('s') },
+    sessionToken: { value: new Secret('marked\ntoken') },
+    tls: {},
+  };
+  const reading = new ContentReading(new SourceReader({ environment: {} }, undefined), undefined);
+  await readAuditSinks({ durability: 'write', sinks: [{ name: 'a', s3 }] }, undefined, reading);
+  const message = 'has a character that a header field cannot have';
+  expect(reading.issues).toEqual([
+    { path: ['audit', 'sinks', 0, 's3', 'accessKeyId'], message },
+    { path: ['audit', 'sinks', 0, 's3', 'sessionToken'], message },
+  ]);
+});
+
 test.each([
   ['gateway-1', 'gateway-1'],
   ['gateway-1.example.internal', 'gateway-1.example.internal'],

@@ -35,6 +35,7 @@ const EMPTY_SHA256 = createHash('sha256').digest('hex');
 /** Bytes of an error document that are read for its code. */
 const LONGEST_ERROR = 64 * 1024;
 const NO_LOCK = 'the object is there, and not locked';
+const NOT_SIGNED = 'the request cannot be signed: the access key or the session token is malformed';
 const OTHER_OBJECT = 'another object is there, which is not replaced';
 const IF_NEW = { 'if-none-match': '*' };
 const CHECKSUM_WANTED = { 'x-amz-checksum-mode': 'ENABLED' };
@@ -175,17 +176,10 @@ export class S3Delivery implements Delivery<ClosedSegment> {
     key: string,
     { headers = {}, body, sha256, signal }: Call,
   ): Promise<Dispatcher.ResponseData> {
-    const { region, accessKeyId, secretAccessKey, sessionToken } = this.#options;
-    const signed = await new AwsV4Signer({
-      method,
-      url: this.#urlOf(key),
-      headers: { ...headers, 'x-amz-content-sha256': sha256?.toString('hex') ?? EMPTY_SHA256 },
-      service: 's3',
-      region,
-      accessKeyId: accessKeyId.reveal(),
-      secretAccessKey: secretAccessKey.reveal(),
-      ...(sessionToken && { sessionToken: sessionToken.reveal() }),
-    }).sign();
+    const signed = await this.#sign(method, key, {
+      ...headers,
+      'x-amz-content-sha256': sha256?.toString('hex') ?? EMPTY_SHA256,
+    });
     try {
       return await loadUndici().request(signed.url, {
         method,
@@ -196,6 +190,25 @@ export class S3Delivery implements Delivery<ClosedSegment> {
       });
     } catch (error) {
       throw this.#failed(key, errorCode(error) || messageOf(error), error);
+    }
+  }
+
+  async #sign(method: string, key: string, headers: Readonly<Record<string, string>>) {
+    const { region, accessKeyId, secretAccessKey, sessionToken } = this.#options;
+    try {
+      return await new AwsV4Signer({
+        method,
+        url: this.#urlOf(key),
+        headers,
+        service: 's3',
+        region,
+        accessKeyId: accessKeyId.reveal(),
+        secretAccessKey: secretAccessKey.reveal(),
+        ...(sessionToken && { sessionToken: sessionToken.reveal() }),
+      }).sign();
+    } catch {
+      // The error quotes an access key or a session token that a header field cannot have.
+      throw this.#failed(key, NOT_SIGNED);
     }
   }
 
