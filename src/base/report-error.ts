@@ -51,8 +51,13 @@ export function describeError(error: unknown): string {
 function describeOne(error: unknown): string {
   if (!isNativeError(error)) return `no Error, but of type ${typeof error}`;
   const code = 'code' in error && typeof error.code === 'string' ? ` [${error.code}]` : '';
-  const message = error.message.replace(/["'`].*["'`]/s, '"…"');
+  const message = withoutQuotes(error.message);
   // The stack starts with the full message; only its frames are used.
   const frames = (error.stack ?? '').split('\n').filter((line) => /^ {4}at /.test(line));
   return [`${error.name}${code}: ${message}`, ...frames].join('\n');
+}
+
+/** Cuts what a message quotes, which can be a secret. */
+export function withoutQuotes(message: string): string {
+  return message.replace(/["'`].*["'`]/s, '"…"');
 }

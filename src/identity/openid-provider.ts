@@ -1,6 +1,8 @@
+import { isNativeError } from 'node:util/types';
 import type { ClientAuth, Configuration, CustomFetch } from 'openid-client';
 import { messageOf } from '../base/error-code.ts';
 import { isGuardedUrl } from '../base/network.ts';
+import { withoutQuotes } from '../base/report-error.ts';
 import type { Secret } from '../base/secret.ts';
 import { loadUndici } from '../base/undici.ts';
 
@@ -86,7 +88,9 @@ const MAX_QUOTED = 100;
 export function reasonOf(error: unknown): string {
   const { cause, error: given } = error instanceof Error ? (error as Error & { error?: unknown }) : {};
   const quoted = typeof given === 'string' ? ` (${given.slice(0, MAX_QUOTED).replace(/\p{C}/gu, '?')})` : '';
-  const own = `${messageOf(error)}${quoted}`;
+  const message = messageOf(error);
+  // The TypeError of a header field quotes the value, such as an access token with a line break.
+  const own = `${isNativeError(error) && error.name === 'TypeError' ? withoutQuotes(message) : message}${quoted}`;
   // The message of a SyntaxError quotes the text, which can hold a token.
   return cause instanceof Error && !(cause instanceof SyntaxError) ? `${own}: ${reasonOf(cause)}` : own;
 }

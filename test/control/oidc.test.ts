@@ -165,6 +165,18 @@ test.each([
   expect((error as SignInError).reason).not.toMatch(/secret/);
 });
 
+test('the reason for the log does not quote an access token that no header field can have', async () => {
+  const { signIn } = await start({
+    metadata: { userinfo_endpoint: 'http://127.0.0.1:1/userinfo' },
+    claims: { ['groups']: undefined },
+    tokens: (id_token) => JSON.stringify({ access_token: 'the\nsecret', token_type: 'Bearer', id_token }),
+  });
+  await expect(signIn()).rejects.toMatchObject({
+    code: 'sign-in-invalid',
+    reason: expect.stringMatching(/^Headers\.\w+: "…" is an invalid header value\.$/),
+  });
+});
+
 const malformedToken = ['{"alg":"RS256"}', 'the-secret', 'x']
   .map((part) => Buffer.from(part).toString('base64url'))
   .join('.');
