@@ -123,6 +123,23 @@ export function knownKeys(schema: unknown, path: Path): string[] {
   return inner instanceof z.ZodObject ? Object.keys(inner.shape) : [];
 }
 
+/** Returns the schemas of the value at a path: the outermost, then each that it wraps. */
+export function schemasAt(schema: unknown, path: Path): unknown[] {
+  const found: unknown[] = [];
+  let part = path.reduce(childOf, schema);
+  for (let outer: unknown; part !== outer; part = wrappedBy(outer)) {
+    found.push(part);
+    outer = part;
+  }
+  return found;
+}
+
+/** Returns what a schema wraps; itself if it is no wrapper. */
+function wrappedBy(schema: unknown): unknown {
+  if (schema instanceof z.ZodPipe) return schema.in instanceof z.ZodTransform ? schema.out : schema.in;
+  return withoutDefault(schema);
+}
+
 /**
  * Returns how many segments of a path lead to values that keep the type of the schema's output if something
  * below them is refused. The value of a transform does not: it is the input of the transform then.

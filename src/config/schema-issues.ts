@@ -1,8 +1,9 @@
 import type { z } from 'zod';
 import { nearestName } from '../base/nearest-name.ts';
-import { knownKeys, listNames } from './cross-check.ts';
+import { knownKeys, listNames, schemasAt } from './cross-check.ts';
 import type { Issue, Path } from './issues.ts';
 import { SHARED_KEYS, writtenPath } from './listen.ts';
+import { isSource } from './secret-source.ts';
 
 /**
  * Turns the issues of zod into sentences with paths. `tree`: the input of the schema, from which the
@@ -17,10 +18,14 @@ export function schemaIssues(schema: unknown, tree: unknown, found: readonly z.c
     switch (issue.code) {
       case 'unrecognized_keys': {
         const known = knownKeys(schema, checked);
-        return issue.keys.map((key) => unknownKey(path, key, known));
+        return issue.keys.map((key) => unknownKey(schema, path, key, known));
       }
       case 'invalid_key':
-        return issue.issues.map(({ message }) => ({ path, key: path, message }));
+        return issue.issues.map(({ message }) =>
+          isSecret(schema, checked) && !PLAIN.test(String(path.at(-1)))
+            ? { path: path.slice(0, -1), key: path, message: `a key here ${message}` }
+            : { path, key: path, message },
+        );
       case 'custom':
         return [customIssue(tree, path, issue)];
       default:
@@ -77,11 +82,10 @@ function sentence(value: unknown, { code, message }: z.core.$ZodIssue): string {
   return `must be ${expected}${found}`;
 }
 
-function unknownKey(parent: Path, name: string, known: readonly string[]): Issue {
+function unknownKey(schema: unknown, parent: Path, name: string, known: readonly string[]): Issue {
   const key = [...parent, name];
   const message = `does not exist: ${keyRemedy(name, known)}`;
-  // In a section for secrets, a misplaced key may be the secret itself: `password: { hunter2 }`.
-  return holdsSecret(parent)
+  return canBeSecret(schema, parent, name, known)
     ? { path: parent, key, message: `a key here ${message}` }
     : { path: key, key, message };
 }
@@ -92,12 +96,22 @@ function keyRemedy(name: string, known: readonly string[]): string {
   return known.length === 1 ? `the only key here is ${known[0]}` : `there are ${listNames(known)}`;
 }
 
-function holdsSecret(section: Path): boolean {
-  return (
+/** A word that can be a mistyped key. Text with other characters may be a key and its secret: `{ password:hunter2 }`. */
+const PLAIN = /^[\w-]{1,64}$/;
+
+/** True if a misplaced key may be, or contain, the secret itself: `password: { hunter2 }`. */
+function canBeSecret(schema: unknown, section: Path, name: string, known: readonly string[]): boolean {
+  const isForSecrets =
     section[0] === 'redis' ||
     section[0] === 'sealed' ||
     (section[0] === 'clients' && section[2] === 'identify') ||
     (section[0] === 'credentials' && section.length > 1) ||
-    section.at(-1) === 'keyPassphrase'
-  );
+    isSecret(schema, section);
+  // Elsewhere a plain word is a mistyped key, which is easier to find by its name.
+  return isForSecrets || (!PLAIN.test(name) && known.some((key) => isSecret(schema, [...section, key])));
+}
+
+/** True if the value at a path is the source of a secret. */
+function isSecret(schema: unknown, path: Path): boolean {
+  return schemasAt(schema, path).some((each) => isSource(each as z.ZodType));
 }

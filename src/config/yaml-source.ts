@@ -101,9 +101,10 @@ export function readYaml(text: string, file: string): YamlSource {
       syntaxIssues.push(located(0, [], 'aliases or nesting go too deep: write the values out'));
     }
   }
-  for (const { offset, name, first } of isReadable ? repeatedKeys : []) {
+  for (const { offset, first } of isReadable ? repeatedKeys : []) {
     const { line } = lines.linePos(first);
-    const message = `the key ${name}comes twice in this mapping, first in line ${line}: keep one of them`;
+    // Without its name, which may be a password: `password: { hunter2, hunter2 }`.
+    const message = `this key comes twice in its mapping, first in line ${line}: keep one of them`;
     syntaxIssues.push(located(offset, [], message));
   }
 
@@ -166,8 +167,6 @@ interface NodeScan {
   /** Offsets of duplicate keys, each with that of the first one. */
   readonly repeatedKeys: readonly {
     readonly offset: number;
-    /** With a space behind it; empty if it is not a short name. */
-    readonly name: string;
     readonly first: number;
   }[];
   /** Offsets of aliases without an earlier anchor. */
@@ -182,7 +181,7 @@ interface NodeScan {
 function scanNodes(document: Document, text: string): NodeScan {
   const anchors = new Map<string, Node>();
   const found = {
-    repeatedKeys: [] as { offset: number; name: string; first: number }[],
+    repeatedKeys: [] as { offset: number; first: number }[],
     danglingAliases: [] as number[],
     unclosed: [] as number[],
     targets: new Map(),
@@ -205,17 +204,13 @@ function scanNodes(document: Document, text: string): NodeScan {
       const name = isScalar(key) ? key.value : key;
       const first = keys.get(name);
       if (first === undefined) keys.set(name, startOf(key));
-      else found.repeatedKeys.push({ offset: startOf(key), name: shortName(name), first });
+      else found.repeatedKeys.push({ offset: startOf(key), first });
       visit(key);
       visit(value);
     }
   };
   visit(document.contents);
   return found;
-}
-
-function shortName(key: unknown): string {
-  return typeof key === 'string' && /^[\w.-]{1,64}$/.test(key) ? `${key} ` : '';
 }
 
 /** False for a node with an opening bracket or quote and no closing one. */

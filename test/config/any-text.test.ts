@@ -1,7 +1,11 @@
 import { inspect } from 'node:util';
-import { expect, test } from '@jest/globals';
+import { describe, expect, test } from '@jest/globals';
 import fc from 'fast-check';
+import { z } from 'zod';
+import { schemasAt } from '../../src/config/cross-check.ts';
 import { ConfigError } from '../../src/config/issues.ts';
+import { sectionsSchema } from '../../src/config/schema.ts';
+import { isSource } from '../../src/config/secret-source.ts';
 import { fuzzRuns } from '../support/fuzz.ts';
 import { parseConfig } from '../support/parsed-config.ts';
 import { issueLines } from './issue-lines.ts';
@@ -149,6 +153,62 @@ test.each([
   ['beside the file', '{ file: s, hunter2 }'],
 ])('an identity %s is in no message', (_title, sealed) => {
   expect(traces(`${CREDENTIALS}\n${DEPLOYMENTS}\nsealed: ${sealed}`)).not.toContain('hunter2');
+});
+
+/** The paths of all sources of secrets below a schema; `n` stands for the names of entries. */
+function sourcePaths(schema: unknown, path: readonly (string | 0)[] = []): (readonly (string | 0)[])[] {
+  const wrapped = schemasAt(schema, []);
+  if (wrapped.some((each) => isSource(each as z.ZodType))) return [path];
+  const innermost = wrapped.at(-1);
+  if (innermost instanceof z.ZodObject) {
+    return Object.entries(innermost.shape).flatMap(([key, each]) => sourcePaths(each, [...path, key]));
+  }
+  if (innermost instanceof z.ZodArray) return sourcePaths(innermost.element, [...path, 0]);
+  return innermost instanceof z.ZodRecord ? sourcePaths(innermost.valueType, [...path, 'n']) : [];
+}
+
+/** YAML with this text at a path. */
+function yamlAt(path: readonly (string | 0)[], text: string): string {
+  const nested = path.reduceRight<string>(
+    (inner, key) => (key === 0 ? `[${inner}]` : `{ ${key}: ${inner} }`),
+    text,
+  );
+  return nested.slice(1, -1);
+}
+
+describe('a secret is in no message, wherever a source of one is,', () => {
+  const paths = sourcePaths(sectionsSchema('/'));
+
+  test('which is known of every source', () => {
+    expect(paths.map((path) => path.join('.'))).toEqual(
+      expect.arrayContaining([
+        'control.oidc.clientSecret',
+        'sealed.identity',
+        'audit.sinks.0.s3.secretAccessKey',
+        'audit.sinks.0.otlp.headers.n',
+        'deployments.n.tls.keyPassphrase',
+        'credentials.n.next.ha1.sha512-256',
+      ]),
+    );
+  });
+
+  test.each([
+    ['in its place', (path) => yamlAt(path, 'hunter2')],
+    ['in a list', (path) => yamlAt(path, '[hunter2]')],
+    ['as a key', (path) => yamlAt(path, '{ hunter2 }')],
+    ['as a quoted key', (path) => yamlAt(path, '{ "Bearer hunter2" }')],
+    ['as a key beside its source', (path) => yamlAt(path, '{ env: P, hunter2: x }')],
+    ['as a key that comes twice', (path) => yamlAt(path, '{ hunter2, hunter2 }')],
+    ['without space after value:', (path) => yamlAt(path, '{ value:hunter2 }')],
+    ['without space after its key', (path) => yamlAt(path.slice(0, -1), `{ ${path.at(-1)}:hunter2 }`)],
+    ['in quotes with its key', (path) => yamlAt(path.slice(0, -1), `{ "${path.at(-1)}: hunter2": }`)],
+  ] satisfies [string, (path: (typeof paths)[number]) => string][])('%s', (_title, written) => {
+    for (const path of paths) {
+      const found = traces(written(path));
+      expect(found).toContain('issues');
+      expect(found).not.toContain('hunter2');
+    }
+  });
 });
 
 test('a password in an origin, and a token instead of its hash, are in no message', () => {

@@ -9,13 +9,13 @@ const cases: Case[] = [
   [
     'a key twice',
     `${RIGHT}\nanonymous: false\nanonymous: true`,
-    ['4:1 (file): the key anonymous comes twice in this mapping, first in line 3: keep one of them'],
+    ['4:1 (file): this key comes twice in its mapping, first in line 3: keep one of them'],
   ],
   [
     'a key twice, beside other issues',
     withMore('connections: 0', 'connections: 1', 'body: { max: 1KB }'),
     [
-      '8:5 (file): the key connections comes twice in this mapping, first in line 7: keep one of them',
+      '8:5 (file): this key comes twice in its mapping, first in line 7: keep one of them',
       '9:18 deployments.d.body.max: "1KB" is not a size: write a whole number and its unit, such as 512, 512B, 64KiB, 1MiB or 2GiB',
     ],
   ],
@@ -82,7 +82,7 @@ const cases: Case[] = [
     [
       '3:4 (file): the tag is not known: leave it out, or put text that starts with ! in quotes',
       '4:9 (file): the alias has no anchor before it: put text that starts with * in quotes',
-      '5:1 (file): the key a comes twice in this mapping, first in line 3: keep one of them',
+      '5:1 (file): this key comes twice in its mapping, first in line 3: keep one of them',
       '5:5 (file): a backslash in double quotes starts no known escape: write \\\\, or use single quotes',
     ],
   ],
