@@ -82,12 +82,31 @@ export async function seal(entries: SealedEntries, identities: readonly Secret[]
 }
 
 /**
- * True if the file has more recipients than these identities; rewriting it would lock the others out.
+ * True if the file has recipients other than these identities; rewriting it would lock the others out.
  * @throws SealedError
  */
 export async function isForOthers(file: string, identities: readonly Secret[]): Promise<boolean> {
-  const header = headerOf(await unarmored(await readCipher(file), file));
-  return (header.match(/^-> (?:X25519|mlkem768x25519) /gm) ?? []).length > identities.length;
+  const { identityToRecipient } = await ageLibrary();
+  const sealed = await unarmored(await readCipher(file), file);
+  // An identity counts once, and only if it opens the file: another one in its place would hide a recipient.
+  const own = new Set<string>();
+  for (const identity of identities) {
+    if (await opens(identity, sealed)) own.add(await identityToRecipient(identity.reveal()));
+  }
+  return (headerOf(sealed).match(RECIPIENT) ?? []).length > own.size;
+}
+
+/** The line of a recipient of any type, such as that of an SSH key or a plugin. Stanzas of grease are for nobody. */
+const RECIPIENT = /^-> (?!\S*-grease(?: |$))/gm;
+
+async function opens(identity: Secret, sealed: Uint8Array): Promise<boolean> {
+  const { Decrypter } = await ageLibrary();
+  const decrypter = new Decrypter();
+  decrypter.addIdentity(identity.reveal());
+  return decrypter.decryptHeader(sealed).then(
+    () => true,
+    () => false,
+  );
 }
 
 async function readCipher(file: string): Promise<Buffer> {

@@ -15,6 +15,7 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
+import { Encrypter, Stanza } from 'age-encryption';
 import { parse } from 'yaml';
 import { Secret } from '../../src/base/secret.ts';
 import type { SealedSection } from '../../src/credentials/sealed-file.ts';
@@ -152,6 +153,53 @@ describe('the file', () => {
     await expect(change('a', setTo(new Secret('y'), EARLY))).rejects.toThrow(SealingError);
     expect(await readFile(section.file)).toEqual(before);
   });
+
+  /** Seals a file for the identity and for a recipient of this type, which an offline key or a plugin may have. */
+  const sealedAlsoFor = async (type: string) => {
+    if (!('file' in section.identity)) throw new TypeError('no file');
+    const encrypter = new Encrypter();
+    encrypter.addRecipient({ wrapFileKey: () => [new Stanza([type, 'AAAA', 'BBBB'], new Uint8Array(32))] });
+    encrypter.addRecipient(await recipientOf(section.identity.file));
+    await writeFile(section.file, await encrypter.encrypt('a: { value: x }'), { mode: 0o600 });
+  };
+
+  test.each(['ssh-ed25519', 'ssh-rsa', 'piv-p256', 'tpm-ecc', 'p256tag', 'mlkem768p256tag'])(
+    'that is sealed for a recipient of type %s, too, is left to age',
+    async (type) => {
+      await sealedAlsoFor(type);
+      const before = await readFile(section.file);
+      await expect(change('a', setTo(new Secret('y'), EARLY))).rejects.toThrow(/sealed for others, too/);
+      expect(await readFile(section.file)).toEqual(before);
+    },
+  );
+
+  test('with a stanza of grease, which is for nobody, is changed', async () => {
+    await sealedAlsoFor('x-grease');
+    await change('a', setTo(new Secret('y'), EARLY));
+    expect(await inFile()).toEqual({ a: at('y', 2, EARLY) });
+  });
+
+  test.each([
+    ['one that does not open it', 'next.txt'],
+    ['the same once more', 'identity.txt'],
+  ])(
+    'that is sealed for others, too, is left to age if the identity file also has %s',
+    async (_name, name) => {
+      const others = ['-r', await recipientOf(await keyFile(folder, 'backup.txt'))];
+      await sealedWith(folder, 'a: { value: x }', others);
+      const texts = [];
+      for (const each of ['identity.txt', name])
+        texts.push(await readFile(await keyFile(folder, each), 'utf8'));
+      const two = join(folder, 'two.txt');
+      await writeFile(two, texts.join(''), { mode: 0o600 });
+      const before = await readFile(section.file);
+      const where = { ...section, identity: { file: two } };
+      await expect(change('a', setTo(new Secret('y'), EARLY), where)).rejects.toThrow(
+        /sealed for others, too/,
+      );
+      expect(await readFile(section.file)).toEqual(before);
+    },
+  );
 
   test('is sealed for every identity in the identity file', async () => {
     const other = await keyFile(folder, 'other.txt');
