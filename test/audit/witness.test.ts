@@ -1,7 +1,9 @@
 import { execFileSync } from 'node:child_process';
 import { appendFile, cp, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { createServer } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
 import { fileURLToPath } from 'node:url';
 import { zstdCompressSync } from 'node:zlib';
 import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
@@ -13,7 +15,9 @@ import { verify } from '../../src/audit/reader/verify.ts';
 import { checkpointsIn } from '../../src/audit/segments/head-files.ts';
 import type { WitnessOptions } from '../../src/audit/shipping/head-deliveries.ts';
 import { openTestAudit, REPLICA, recordAccess } from '../support/audit-log.ts';
+import { closing } from '../support/closing.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
+import { listenOnLoopback } from '../support/loopback-server.ts';
 import { newSigningKey } from '../support/signing-key.ts';
 import { useSinks } from '../support/sink-scene.ts';
 import { needPackages } from '../support/system-packages.ts';
@@ -178,6 +182,30 @@ test('a witness that is away stops nothing, and gets the newest head when it is 
     kinds: [],
     notes: [],
     cosignedRecords: 13,
+  });
+});
+
+test('a cosignature whose response was lost is fetched again, though the log has nothing new', async () => {
+  const { directory, follow } = await scene();
+  await write(directory, 9);
+  const replies: number[] = [];
+  const relay = createServer(async (request, response) => {
+    const { status, text: lines } = await witness.add(await text(request));
+    replies.push(status);
+    if (replies.length === 1) response.destroy();
+    else response.writeHead(status).end(lines);
+  });
+  const { port, close } = await listenOnLoopback(relay);
+  closing.push(close);
+  const followed = follow(sink({ url: `http://127.0.0.1:${port}` }));
+  await until(() => followed.logged.some(({ msg }) => msg === 'audit sink gets records again'));
+  expect(replies).toEqual([200, 409, 200]);
+  expect(await followed.status()).toMatchObject({ behind: 0, delivered: 10, failures: 1 });
+  expect(await check(directory, { witnessHeads: true })).toMatchObject({
+    kinds: [],
+    notes: [],
+    cosigned: 1,
+    cosignedRecords: 10,
   });
 });
 

@@ -38,13 +38,15 @@ export class WitnessDelivery implements Delivery<HeadSubmission> {
   }
 
   async deliver(submission: HeadSubmission, signal: AbortSignal): Promise<number> {
-    const { folder, segment, note, size, old, proof } = submission;
+    const { folder, segment, note, size } = submission;
     // A witness remembers what a machine that loses its power must not forget.
     await syncSegment(folder, segment);
-    const body = [`old ${old}`, ...proof.map(digestText), '', note].join('\n');
-    const headers = { 'content-type': 'text/plain; charset=utf-8' };
-    const response = await this.#receiver.post(headers, body, signal);
-    if (response.statusCode !== 200) throw this.#refused(response, submission);
+    const first = await this.#post(submission, signal);
+    // It has cosigned this head before, and its response was lost: it returns the cosignature again.
+    const isKnown = first.statusCode === 409 && sizeIn(first.body) === size;
+    const asked = isKnown ? { ...submission, old: size, proof: [] } : submission;
+    const response = isKnown ? await this.#post(asked, signal) : first;
+    if (response.statusCode !== 200) throw this.#refused(response, asked);
     const cosignature = this.#cosignatureIn(note, response.body.toString());
     if (cosignature === undefined) {
       throw this.#receiver.error(
@@ -59,6 +61,11 @@ export class WitnessDelivery implements Delivery<HeadSubmission> {
     return this.#receiver.close();
   }
 
+  #post({ note, old, proof }: HeadSubmission, signal: AbortSignal): Promise<ReceiverResponse> {
+    const body = [`old ${old}`, ...proof.map(digestText), '', note].join('\n');
+    return this.#receiver.post({ 'content-type': 'text/plain; charset=utf-8' }, body, signal);
+  }
+
   /** The line of the first cosignature that the key made. */
   #cosignatureIn(note: string, lines: string): string | undefined {
     const signatures = parseSignatures(lines) ?? [];
@@ -71,7 +78,7 @@ export class WitnessDelivery implements Delivery<HeadSubmission> {
     const { size, old } = submission;
     switch (response.statusCode) {
       case 409:
-        return this.#conflict(response.body.toString(), submission);
+        return this.#conflict(sizeIn(response.body), submission);
       case 422:
         return this.#rejected(
           `what it has cosigned (${old} records) is not the beginning of this log (${size} records)`,
@@ -87,10 +94,8 @@ export class WitnessDelivery implements Delivery<HeadSubmission> {
     }
   }
 
-  #conflict(text: string, { size, old }: HeadSubmission): Error {
-    const [, digits = ''] = /^(0|[1-9]\d{0,14})\n$/.exec(text) ?? [];
-    if (digits === '') return this.#receiver.error('status 409 without a size');
-    const theirs = Number(digits);
+  #conflict(theirs: number | undefined, { size, old }: HeadSubmission): Error {
+    if (theirs === undefined) return this.#receiver.error('status 409 without a size');
     if (theirs > size)
       return this.#rejected(`it has cosigned ${theirs} records, and this log has ${size}: its end is gone`);
     if (theirs === old)
@@ -101,6 +106,12 @@ export class WitnessDelivery implements Delivery<HeadSubmission> {
   #rejected(reason: string): Rejected {
     return new Rejected(this.#receiver.error(reason).message);
   }
+}
+
+/** The size of the tree that the witness has; undefined: the body of its response is something else. */
+function sizeIn(body: Buffer): number | undefined {
+  const [, digits] = /^(0|[1-9]\d{0,14})\n$/.exec(body.toString()) ?? [];
+  return digits === undefined ? undefined : Number(digits);
 }
 
 export interface TimestampOptions extends CommonOptions {
