@@ -528,6 +528,43 @@ describe('a writer', () => {
     expect((await readdir(place)).filter((name) => name.endsWith('.key'))).toHaveLength(2);
   });
 
+  test('does not bring a key back that was destroyed after another one could not be stored', async () => {
+    const place = await folder();
+    const writer = await openWriter(join(place, 'r1'), 'client');
+    const [alice, bob] = ['alice', 'bob'].map((client) => keyIdOf(writer.address('192.0.2.7', client)));
+    const obstacle = join(place, 'r1', `${bob}.key`);
+    await mkdir(join(obstacle, 'x'), { recursive: true });
+    await expect(writer.ready()).rejects.toThrow('cannot be used');
+    const [stored] = (await allKeys(place, () => undefined)).filter(({ key }) => key.id === alice);
+    if (stored === undefined) throw new Error('the key is not there');
+    await destroyKey(place, stored);
+    await rm(obstacle, { recursive: true });
+    await writer.ready();
+    expect(writer.isReady).toBe(true);
+    expect((await readdir(join(place, 'r1'))).sort()).toEqual([`${alice}.forgotten`, `${bob}.key`].sort());
+    expect(await writer.refresh()).toMatchObject([{ key: alice, scope: 'client' }]);
+    expect(keyIdOf(writer.address('192.0.2.7', 'alice'))).not.toBe(alice);
+    expect(keyIdOf(writer.address('192.0.2.7', 'bob'))).toBe(bob);
+  });
+
+  test('stores the keys that are lacking after one could not be stored, and no other again', async () => {
+    const place = await folder();
+    const writer = await openWriter(place, 'client');
+    const [alice, bob] = ['alice', 'bob'].map((client) => keyIdOf(writer.address('192.0.2.7', client)));
+    const obstacle = join(place, `${bob}.key`);
+    await mkdir(join(obstacle, 'x'), { recursive: true });
+    await expect(writer.ready()).rejects.toThrow('cannot be used');
+    const before = await stat(join(place, `${alice}.key`));
+    await rm(obstacle, { recursive: true });
+    await writer.ready();
+    expect((await stat(join(place, `${alice}.key`))).ino).toBe(before.ino);
+    expect((await readKeys(place, [alice ?? '', bob ?? ''], unwanted)).map(({ subject }) => subject)).toEqual(
+      ['alice', 'bob'],
+    );
+    await writer.refresh();
+    expect(writer.isReady).toBe(true);
+  });
+
   test('names 100 destroyed keys at once', async () => {
     const place = await folder();
     const writer = await openWriter(place);

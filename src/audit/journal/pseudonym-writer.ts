@@ -31,6 +31,8 @@ const SETTLED_MS = 2000;
 /** Destroyed keys that are recorded at once. */
 const MAX_FORGOTTEN = 100;
 
+const NONE: ReadonlySet<string> = new Set();
+
 /** The folder with the keys cannot be used, so nothing can be recorded. */
 class PseudonymKeyError extends Error {
   override readonly name = 'PseudonymKeyError';
@@ -57,6 +59,8 @@ export class PseudonymWriter {
   #parameters: ReadonlySet<string> = new Set();
   readonly #keys = new Map<string, PseudonymKey>();
   #unsaved: PseudonymKey[] = [];
+  /** True: some of `#unsaved` may be in the folder, since an attempt to store them failed. */
+  #isPartlyStored = false;
   /** Ids of keys that are in the folder. */
   readonly #saved = new Set<string>();
   #storing: Promise<void> | undefined;
@@ -185,14 +189,28 @@ export class PseudonymWriter {
     if (!this.#isLoaded) await this.load();
     if (this.#failure !== undefined) await this.refresh();
     if (this.#failure !== undefined) throw this.#failure;
-    const keys = [...this.#unsaved];
+    let keys: PseudonymKey[];
     try {
-      await storeKeys(this.#folder, keys);
+      const stored = this.#isPartlyStored ? await this.#partlyStored() : NONE;
+      keys = [...this.#unsaved];
+      this.#isPartlyStored = true;
+      const lacking = keys.filter(({ id }) => !stored.has(id));
+      await storeKeys(this.#folder, lacking);
+      this.#isPartlyStored = false;
     } catch (error) {
       throw this.#error(error);
     }
     for (const { id } of keys) this.#saved.add(id);
     this.#unsaved = this.#unsaved.filter((key) => !keys.includes(key));
+  }
+
+  /**
+   * Ids of the keys that an attempt which failed has stored. Written again, one that was destroyed since would be back.
+   */
+  async #partlyStored(): Promise<ReadonlySet<string>> {
+    const state = await folderState(this.#folder);
+    this.#dropDestroyed(state);
+    return state.keys;
   }
 
   #error(cause: unknown): PseudonymKeyError {
@@ -216,6 +234,7 @@ export class PseudonymWriter {
   #dropDestroyed({ destroyed }: FolderState): void {
     for (const [name, { id }] of this.#keys) if (destroyed.has(id)) this.#keys.delete(name);
     for (const id of destroyed) this.#saved.delete(id);
+    this.#unsaved = this.#unsaved.filter(({ id }) => !destroyed.has(id));
   }
 
   /** The key for values of a request. Of an unknown client, no address has its own: anybody can send from many. */

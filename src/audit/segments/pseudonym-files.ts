@@ -110,21 +110,26 @@ async function readText(path: string): Promise<string> {
 }
 
 /**
- * Stores new keys durably: when this resolves, they survive a crash of the machine.
+ * Stores new keys durably: when this resolves, they survive a crash of the machine. If one cannot be stored, others may be
+ * there; none is being written any more.
  * @throws Error of the file system
  */
 export async function storeKeys(folder: string, keys: readonly PseudonymKey[]): Promise<void> {
-  await inParts(keys, async ({ id, scope, subject, made, secret }) => {
-    const content = {
-      pseudonymKey: 1,
-      scope,
-      subject,
-      made: new Date(made).toISOString(),
-      key: secret.reveal(),
-    };
-    await replaceDurably(join(folder, id + KEY), `${JSON.stringify(content)}\n`);
-  });
+  const errors: unknown[] = [];
+  await inParts(keys, (key) => storeKey(folder, key).catch((error: unknown) => errors.push(error)));
+  if (errors.length > 0) throw errors[0];
   await syncFolder(folder);
+}
+
+async function storeKey(folder: string, { id, scope, subject, made, secret }: PseudonymKey): Promise<void> {
+  const content = {
+    pseudonymKey: 1,
+    scope,
+    subject,
+    made: new Date(made).toISOString(),
+    key: secret.reveal(),
+  };
+  await replaceDurably(join(folder, id + KEY), `${JSON.stringify(content)}\n`);
 }
 
 /**
