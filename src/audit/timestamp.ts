@@ -23,6 +23,20 @@ const SHA256 = '2.16.840.1.101.3.4.2.1';
 const SIGNED_DATA = '1.2.840.113549.1.7.2';
 const TST_INFO = '1.2.840.113549.1.9.16.1.4';
 const EXTENDED_KEY_USAGE = '2.5.29.37';
+const BASIC_CONSTRAINTS = '2.5.29.19';
+/** The extensions that can be critical in a certificate, as for OpenSSL: those that are checked, or about revocation. */
+const KNOWN_CRITICAL: ReadonlySet<string> = new Set([
+  BASIC_CONSTRAINTS,
+  EXTENDED_KEY_USAGE,
+  '2.5.29.15', // keyUsage
+  '2.5.29.17', // subjectAltName
+  '2.5.29.30', // nameConstraints
+  '2.5.29.31', // cRLDistributionPoints
+  '2.5.29.32', // certificatePolicies
+  '2.5.29.33', // policyMappings
+  '2.5.29.36', // policyConstraints
+  '2.5.29.54', // inhibitAnyPolicy
+]);
 const TIME_STAMPING = '1.3.6.1.5.5.7.3.8';
 /** The attributes that name the certificate of the signature, by SHA-1 (RFC 3161) and by another hash (RFC 5816). */
 const SIGNING_CERTIFICATE = '1.2.840.113549.1.9.16.2.12';
@@ -174,7 +188,27 @@ async function signerOf(signed: SignedData, text: string, trusted: Certificate[]
   }
   // The library leaves out duplicates, and so could check the way of another certificate.
   if (certificatePath[0] !== signerCertificate) throw new Error(untrusted);
+  checkPath(certificatePath);
   return signerCertificate;
+}
+
+/**
+ * Checks what the library does not look at (RFC 5280, sections 6.1.4 and 6.1.5): how many authorities may be below one, and
+ * that no critical extension is unknown. `path`: from the certificate of the signature up.
+ */
+function checkPath(path: readonly Certificate[]): void {
+  let authorities = 0;
+  for (const [at, { extensions = [], subject, issuer }] of path.entries()) {
+    if (extensions.some(({ critical, extnID }) => critical && !KNOWN_CRITICAL.has(extnID))) {
+      throw new Error('a certificate of the time stamp has a critical extension that is not known');
+    }
+    const constraints = extensions.find(({ extnID }) => extnID === BASIC_CONSTRAINTS)?.parsedValue;
+    const { pathLenConstraint: limit } = (constraints ?? {}) as { pathLenConstraint?: unknown };
+    if (typeof limit === 'number' && authorities > limit) {
+      throw new Error('an authority of the time stamp may not have so many authorities below it (pathlen)');
+    }
+    if (at > 0 && !subject.isEqual(issuer)) authorities += 1;
+  }
 }
 
 /**

@@ -1,4 +1,4 @@
-import { execFileSync } from 'node:child_process';
+import { spawnSync } from 'node:child_process';
 import { appendFile, cp, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -84,19 +84,24 @@ test('the newest head gets a time stamp, which openssl accepts, too', async () =
   const found = await check(directory);
   expect(found).toMatchObject({ kinds: [], stamped: 1 });
   expect(Math.abs(Date.now() - found.stampedAt)).toBeLessThan(600_000);
+  const { checkpoint, timestamp } = JSON.parse(await readFile(file, 'utf8')) as Stored;
+  const verdict = await verdictOfOpenssl(checkpoint, Buffer.from(timestamp, 'base64'), '-token_in');
+  expect(verdict).toContain('Verification: OK');
+});
+
+/** The output of `openssl ts -verify` for a response, or with `-token_in` for a token. */
+async function verdictOfOpenssl(text: string, stamp: Buffer, ...form: string[]): Promise<string> {
   const place = await mkdtemp(join(tmpdir(), 'stamped-'));
   try {
-    const { checkpoint, timestamp } = JSON.parse(await readFile(file, 'utf8'));
-    await writeFile(join(place, 'head'), checkpoint);
-    await writeFile(join(place, 'head.tst'), Buffer.from(timestamp, 'base64'));
-    const args = ['ts', '-verify', '-in', 'head.tst', '-token_in', '-data', 'head', '-CAfile', tsa.caFile];
-    expect(execFileSync('openssl', args, { cwd: place, encoding: 'utf8', stdio: 'pipe' })).toContain(
-      'Verification: OK',
-    );
+    await writeFile(join(place, 'head'), text);
+    await writeFile(join(place, 'stamp'), stamp);
+    const args = ['ts', '-verify', '-in', 'stamp', ...form, '-data', 'head', '-CAfile', tsa.caFile];
+    const { stdout, stderr } = spawnSync('openssl', args, { cwd: place, encoding: 'utf8' });
+    return stdout + stderr;
   } finally {
     await rm(place, { recursive: true });
   }
-});
+}
 
 test('a log goes on being stamped over segments and restarts', async () => {
   const { directory, follow } = await scene();
@@ -351,6 +356,29 @@ describe('no time stamp is stored if', () => {
     expect(message).toMatch(/^127\.0\.0\.1:\d+: /);
   });
 
+  test.each<[string, string[][], RegExp, string]>([
+    [
+      'an authority has more authorities below it than it may',
+      [['basicConstraints=critical,CA:TRUE,pathlen:0'], ['basicConstraints=critical,CA:TRUE']],
+      /may not have so many authorities below it \(pathlen\)$/,
+      'path length constraint exceeded',
+    ],
+    [
+      'an authority has a critical extension that is not known',
+      [['basicConstraints=critical,CA:TRUE', '1.2.3.4=critical,ASN1:UTF8String:x']],
+      /a critical extension that is not known$/,
+      'unhandled critical extension',
+    ],
+  ])('%s, which openssl refuses, too', async (_name, authorities, reason, verdict) => {
+    let reply: Buffer = Buffer.alloc(0);
+    tsa.answer = async (query) => {
+      reply = await tsa.replyThrough(authorities, query);
+      return reply;
+    };
+    expect((await refusal()).message).toMatch(reason);
+    expect(await verdictOfOpenssl(NOTE, reply)).toContain(verdict);
+  });
+
   test('it does not name its certificate', async () => {
     tsa.answer = (query) => tsa.replyAs('critical,timeStamping', query);
     expect((await refusal()).message).toMatch(/does not name the certificate that signed it$/);
@@ -405,6 +433,16 @@ test.each<[string, TestTsa['answer']]>([
   ['SHA-256 with issuer and serial number', (query) => tsa.replyAs('critical,timeStamping', query, true)],
 ])('a time stamp that names its certificate by %s is stored', async (_name, answer) => {
   tsa.answer = answer;
+  const { directory } = await stampedLog(1);
+  expect(await check(directory)).toMatchObject({ kinds: [], stamped: 1 });
+});
+
+test('a time stamp through authorities that may have others below them is stored', async () => {
+  tsa.answer = (query) =>
+    tsa.replyThrough(
+      [['basicConstraints=critical,CA:TRUE,pathlen:1'], ['basicConstraints=critical,CA:TRUE,pathlen:0']],
+      query,
+    );
   const { directory } = await stampedLog(1);
   expect(await check(directory)).toMatchObject({ kinds: [], stamped: 1 });
 });

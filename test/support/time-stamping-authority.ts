@@ -38,6 +38,11 @@ export interface TestTsa extends AsyncDisposable {
    * certificate.
    */
   replyAs(usage: string, query: Buffer, isNamed?: boolean): Promise<Buffer>;
+  /**
+   * The same, signed by a certificate that leads to the authority through others: `extensions` has those of each, from the
+   * uppermost down.
+   */
+  replyThrough(extensions: readonly (readonly string[])[], query: Buffer): Promise<Buffer>;
   /** Another certificate (DER) of the authority with the key, the name and the serial number of its certificate. */
   twin(): Promise<Buffer>;
 }
@@ -48,12 +53,14 @@ export async function startTsa(): Promise<TestTsa> {
   const file = (name: string): string => join(folder, name);
   const openssl = (args: readonly string[]) => run('openssl', args, { cwd: folder });
   await openssl(['req', '-x509', ...CURVE, '-subj', '/CN=TSA Root', '-keyout', 'ca.key', '-out', 'ca.pem']);
-  const issue = (name: string, usage: string) =>
+  const certify = (name: string, extensions: readonly string[], by = 'ca') =>
     openssl([
-      ...['req', '-x509', '-CA', 'ca.pem', '-CAkey', 'ca.key', ...CURVE, '-subj', `/CN=${name}`],
-      ...['-addext', 'basicConstraints=critical,CA:FALSE', '-addext', `extendedKeyUsage=${usage}`],
+      ...['req', '-x509', '-CA', `${by}.pem`, '-CAkey', `${by}.key`, ...CURVE, '-subj', `/CN=${name}`],
+      ...extensions.flatMap((each) => ['-addext', each]),
       ...['-keyout', `${name}.key`, '-out', `${name}.pem`],
     ]);
+  const issue = (name: string, usage: string, by?: string) =>
+    certify(name, ['basicConstraints=critical,CA:FALSE', `extendedKeyUsage=${usage}`], by);
   await issue('tsa', 'critical,timeStamping');
   const configuration = (named: string): string =>
     [
@@ -63,10 +70,13 @@ export async function startTsa(): Promise<TestTsa> {
       `digests = sha256\nsigner_digest = sha256\ness_cert_id_alg = ${named}\n`,
     ].join('\n');
   let last: Promise<unknown> = Promise.resolve();
-  const make = async (query: Buffer, named: string): Promise<Buffer> => {
+  const make = async (
+    query: Buffer,
+    named: string,
+    signer = ['-signer', 'tsa.pem', '-inkey', 'tsa.key'],
+  ): Promise<Buffer> => {
     await writeFile(file('tsa.cnf'), configuration(named));
     await writeFile(file('query'), query);
-    const signer = ['-signer', 'tsa.pem', '-inkey', 'tsa.key'];
     await openssl(['ts', '-reply', '-config', 'tsa.cnf', '-queryfile', 'query', ...signer, '-out', 'reply']);
     return readFile(file('reply'));
   };
@@ -94,6 +104,15 @@ export async function startTsa(): Promise<TestTsa> {
     answer: reply,
     reply,
     replyNamedBy,
+    async replyThrough(extensions, query) {
+      const names = extensions.map((_, at) => `authority-${at}`);
+      for (const [at, name] of names.entries()) await certify(name, extensions[at] ?? [], names[at - 1]);
+      await issue('below', 'critical,timeStamping', names.at(-1));
+      const chain = await Promise.all(names.map((name) => readFile(file(`${name}.pem`), 'utf8')));
+      await writeFile(file('chain.pem'), chain.join(''));
+      const signer = ['-signer', 'below.pem', '-inkey', 'below.key', '-chain', 'chain.pem'];
+      return make(query, 'sha256', signer);
+    },
     async twin() {
       const { stdout } = await openssl(['x509', '-in', 'tsa.pem', '-noout', '-serial']);
       await openssl([
