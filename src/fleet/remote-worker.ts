@@ -31,6 +31,9 @@ interface Wanted extends Omit<ReportOptions, 'auditFrom'> {
 
 export const STATE_ONLY: Wanted = { metrics: [], withState: true, withLines: false };
 
+/** The part of a report that counts once, at the next collection. */
+type Collected = Pick<WorkerReport, 'metrics' | 'lines' | 'refusals'>;
+
 /** A report that is to be asked for when the one before has come. */
 interface QueuedReport {
   wanted: Wanted;
@@ -62,7 +65,7 @@ export class RemoteWorker {
   #state: WorkerState | undefined;
   #reporting: Promise<void> = Promise.resolve();
   #queued: QueuedReport | undefined;
-  #received: WorkerReport[] = [];
+  #received: Collected[] = [];
   #isGone = false;
   #hasEnded = false;
 
@@ -165,8 +168,8 @@ export class RemoteWorker {
     await inTime(this.#ask(wanted), REPORT_MS);
   }
 
-  /** Returns the reports received since the last call, oldest first. */
-  takeReports(): readonly WorkerReport[] {
+  /** Returns the reports received since the last call that have anything to collect, oldest first. */
+  takeReports(): readonly Collected[] {
     const received = this.#received;
     this.#received = [];
     return received;
@@ -247,14 +250,17 @@ export class RemoteWorker {
   };
 
   #accept(report: WorkerReport): void {
-    const { auditPosition = this.#auditFrom, lines } = report;
+    const { auditPosition = this.#auditFrom, metrics, lines, refusals } = report;
     // While the worker drains, other reports have lines that its last one has, too.
     const known = Math.max(0, this.#auditFrom - (auditPosition - lines.length));
     this.#auditFrom = Math.max(this.#auditFrom, auditPosition);
     this.#auditHead = report.auditHead ?? this.#auditHead;
     this.#state = report.state ?? this.#state;
     // After the end, its counts are in the sums already.
-    if (!this.#hasEnded) this.#received.push({ ...report, lines: lines.slice(known) });
+    if (this.#hasEnded) return;
+    // Whoever asks for readiness causes reports of states alone, any number between two collections.
+    if (metrics.length === 0 && lines.length === 0 && refusals.length === 0) return;
+    this.#received.push({ metrics, lines: lines.slice(known), refusals });
   }
 }
 

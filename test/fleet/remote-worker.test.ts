@@ -5,8 +5,9 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import { expect, test } from '@jest/globals';
 import type { ReportOptions, WorkerReport } from '../../src/app/worker.ts';
 import { ipcPort, serveCalls } from '../../src/base/message-calls.ts';
+import type { WorkerState } from '../../src/control/state.ts';
 import type { AuditLine } from '../../src/control/view.ts';
-import { RemoteWorker } from '../../src/fleet/remote-worker.ts';
+import { RemoteWorker, STATE_ONLY } from '../../src/fleet/remote-worker.ts';
 
 /** One end of an IPC channel in this process. */
 class End extends EventEmitter {
@@ -21,13 +22,18 @@ class End extends EventEmitter {
   }
 }
 
-test('audit lines that another report has while the worker drains come once', async () => {
+/** A worker in this process. `own`: emits its end. `process`: its end of the channel. */
+function connectedWorker() {
   const [child, process] = [new End(), new End()];
   child.other = process;
   process.other = child;
   const own = Object.assign(new EventEmitter(), { process: child as unknown as ChildProcess, kill() {} });
   const remote = new RemoteWorker(own as unknown as ClusterWorker, 1);
+  return { remote, own, process: ipcPort(process as unknown as NodeJS.Process) };
+}
 
+test('audit lines that another report has while the worker drains come once', async () => {
+  const { remote, own, process } = connectedWorker();
   const seqs: number[] = [];
   const report = async ({ auditFrom }: ReportOptions): Promise<WorkerReport> => ({
     state: undefined,
@@ -41,7 +47,7 @@ test('audit lines that another report has while the worker drains come once', as
   });
   const drains = Promise.withResolvers<void>();
   const ends = Promise.withResolvers<void>();
-  serveCalls(ipcPort(process as unknown as NodeJS.Process), 'worker', (name) => {
+  serveCalls(process, 'worker', (name) => {
     if (name === 'report') return report;
     if (name !== 'drain') return undefined;
     return async (options: ReportOptions) => {
@@ -69,4 +75,20 @@ test('audit lines that another report has while the worker drains come once', as
 
   expect(await drained).toBeUndefined();
   expect(shown).toEqual([2, 3, 4, 5, 6]);
+});
+
+test('reports that only a state was wanted of leave nothing to collect, however many are asked for', async () => {
+  const { remote, process } = connectedWorker();
+  const state = { worker: 1 } as WorkerState;
+  const metrics = [{ name: 'm' }] as unknown as WorkerReport['metrics'];
+  serveCalls(process, 'worker', () => async (options: ReportOptions) => ({
+    state,
+    metrics: options.metrics === 'all' ? metrics : [],
+    lines: [],
+    refusals: [],
+  }));
+  for (let asked = 0; asked < 3; asked += 1) await remote.update(STATE_ONLY);
+  expect([remote.state, remote.takeReports()]).toEqual([state, []]);
+  await remote.update({ metrics: 'all', withState: true, withLines: false });
+  expect(remote.takeReports()).toEqual([{ metrics, lines: [], refusals: [] }]);
 });
