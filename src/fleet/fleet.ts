@@ -113,6 +113,8 @@ export class Fleet implements Workers {
     const addresses = startedOf(started)[0]?.addresses;
     if (addresses === undefined) throw new TypeError('a fleet has at least one worker');
     this.#isLive = true;
+    // A worker may have ended while another one was still starting.
+    this.#fill();
     this.#keepLogs();
     void this.#keepCounts();
     return addresses;

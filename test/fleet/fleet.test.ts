@@ -55,41 +55,50 @@ afterEach(() => {
   jest.restoreAllMocks();
 });
 
-/** A fleet of one worker in this process. `opening`: what the worker does before its data plane is there. */
-async function fleetOf(plane: TestPlane, opening: () => Promise<void>) {
+/**
+ * A fleet of workers in this process. `open`: makes the data plane of each process, which are counted from 1. `ends`: end
+ * these processes at once.
+ */
+async function fleetOf(workers: number, open: (process: number) => Promise<TestPlane>) {
   const setup = await setupFor({ d: { origin: 'https://u.example.org' } });
   const log = pino({ enabled: false });
   const build = { version: 'test', node: 'v0' };
   const bufferGc = new BufferGc(() => {});
   const options = { log, build, clock: monotonicClock, tracing: undefined, bufferGc };
   const parts = await openParts(setup, options);
+  const ends: (() => void)[] = [];
   jest.spyOn(cluster, 'fork').mockImplementation(() => {
     const [primary, own] = [new ChannelEnd(), new ChannelEnd()];
     primary.other = own;
     own.other = primary;
     const port = ipcPort(own as unknown as NodeJS.Process);
-    const open = async () => {
-      await opening();
-      return { plane: plane as unknown as DataPlane, audit: noAudit };
-    };
     const worker = new EventEmitter();
-    const end = (): void => void worker.emit('exit', 0, null);
-    setImmediate(() => new WorkerProcess({ port, version: 'test', open }).run().then(end));
+    const end = (): void => {
+      primary.connected = false;
+      worker.emit('disconnect');
+      primary.emit('disconnect');
+      worker.emit('exit', 0, null);
+    };
+    const number = ends.push(end);
+    const openPlane = async () => ({ plane: (await open(number)) as unknown as DataPlane, audit: noAudit });
+    setImmediate(() => new WorkerProcess({ port, version: 'test', open: openPlane }).run().then(end));
     const kill = (): void => void setImmediate(end);
     return Object.assign(worker, { process: primary, kill }) as unknown as ClusterWorker;
   });
   const idleLogs = { release: async () => {}, keep: async () => {}, close: async () => {} };
-  const fleet = new Fleet(setup, { ...parts, workers: 1, stores: [], idleLogs: idleLogs as never });
+  const fleet = new Fleet(setup, { ...parts, workers, stores: [], idleLogs: idleLogs as never });
   closing.push(() => fleet.drain());
-  return fleet;
+  const serves = async (count: number): Promise<boolean> => (await fleet.states()).primary?.serving === count;
+  return { setup, fleet, ends, serves };
 }
 
 test('a worker that starts gets another certificate and a renamed access log once it is open, without an error', async () => {
   const [asked, opened] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
   const plane = new TestPlane();
-  const fleet = await fleetOf(plane, () => {
+  const { fleet } = await fleetOf(1, async () => {
     asked.resolve();
-    return opened.promise;
+    await opened.promise;
+    return plane;
   });
   const errors = await reportedDuring(async () => {
     const started = fleet.start();
@@ -107,4 +116,19 @@ test('a worker that starts gets another certificate and a renamed access log onc
   fleet.reopenAccessLog();
   await until(() => plane.did.filter((each) => each === 'reopen').length === 2);
   expect(plane.did).toEqual(['commit', 'reopen', 'reopen']);
+});
+
+test('a worker that ends while another one is still starting is replaced', async () => {
+  const opened = Promise.withResolvers<void>();
+  const { fleet, ends, serves } = await fleetOf(2, async (process) => {
+    if (process === 2) await opened.promise;
+    return new TestPlane();
+  });
+  const started = fleet.start();
+  await until(() => serves(1));
+  ends[0]?.();
+  await until(() => serves(0));
+  opened.resolve();
+  await started;
+  await until(() => serves(2));
 });
