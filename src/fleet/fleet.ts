@@ -321,7 +321,8 @@ export class Fleet implements Workers {
       const isClosing = this.#closing !== undefined;
       // While the gateway drains, workers take new credentials until their last request has left.
       const members = isClosing ? this.#of('draining') : [...this.#of('serving'), ...this.#of('opening')];
-      const stays = (worker: RemoteWorker): boolean => isClosing || this.#workers.get(worker) !== 'draining';
+      // One that drains refuses once its last request has left. Killed, it would lose its last records and counts.
+      const stays = (worker: RemoteWorker): boolean => this.#workers.get(worker) !== 'draining';
       const [activation, inUse] = await Promise.all([
         activateIn(members, setup, stays),
         this.#versions.inUse(members),

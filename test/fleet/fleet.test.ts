@@ -57,7 +57,7 @@ afterEach(() => {
 
 /**
  * A fleet of workers in this process. `open`: makes the data plane of each process, which are counted from 1. `ends`: end
- * these processes at once.
+ * these processes at once. `killed`: the processes that were killed.
  */
 async function fleetOf(workers: number, open: (process: number) => Promise<TestPlane>) {
   const setup = await setupFor({ d: { origin: 'https://u.example.org' } });
@@ -67,6 +67,7 @@ async function fleetOf(workers: number, open: (process: number) => Promise<TestP
   const options = { log, build, clock: monotonicClock, tracing: undefined, bufferGc };
   const parts = await openParts(setup, options);
   const ends: (() => void)[] = [];
+  const killed: number[] = [];
   jest.spyOn(cluster, 'fork').mockImplementation(() => {
     const [primary, own] = [new ChannelEnd(), new ChannelEnd()];
     primary.other = own;
@@ -82,14 +83,17 @@ async function fleetOf(workers: number, open: (process: number) => Promise<TestP
     const number = ends.push(end);
     const openPlane = async () => ({ plane: (await open(number)) as unknown as DataPlane, audit: noAudit });
     setImmediate(() => new WorkerProcess({ port, version: 'test', open: openPlane }).run().then(end));
-    const kill = (): void => void setImmediate(end);
+    const kill = (): void => {
+      killed.push(number);
+      setImmediate(end);
+    };
     return Object.assign(worker, { process: primary, kill }) as unknown as ClusterWorker;
   });
   const idleLogs = { release: async () => {}, keep: async () => {}, close: async () => {} };
   const fleet = new Fleet(setup, { ...parts, workers, stores: [], idleLogs: idleLogs as never });
   closing.push(() => fleet.drain());
   const serves = async (count: number): Promise<boolean> => (await fleet.states()).primary?.serving === count;
-  return { setup, fleet, ends, serves };
+  return { setup, fleet, ends, killed, serves };
 }
 
 test('a worker that starts gets another certificate and a renamed access log once it is open, without an error', async () => {
@@ -132,3 +136,26 @@ test('a worker that ends while another one is still starting is replaced', async
   await started;
   await until(() => serves(2));
 });
+
+test.each(['first', 'last'])(
+  'a worker that closes while the gateway drains, and refuses a configuration %s, is not killed',
+  async (order) => {
+    const [asked, leaves] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+    const [closed, busy] = [new TestPlane(), new TestPlane()];
+    closed.drain = busy.drain = () => leaves.promise;
+    closed.prepare = async () => {
+      if (order === 'last') await asked.promise;
+      throw new Error('the gateway is shutting down');
+    };
+    const { setup, fleet, killed } = await fleetOf(2, async (process) => (process === 1 ? closed : busy));
+    closing.push(asked.resolve, leaves.resolve);
+    await fleet.start();
+    const drained = fleet.drain();
+    const { settled } = await fleet.activate(setup);
+    asked.resolve();
+    await settled;
+    leaves.resolve();
+    await drained;
+    expect([busy.did, killed]).toEqual([['reopen', 'commit'], []]);
+  },
+);
