@@ -242,7 +242,7 @@ export class Fleet implements Workers {
       this.#setStage(worker, 'opening');
       // The file may have been renamed since the worker opened it.
       worker.begin((calls) => calls.reopenAccessLog());
-      await this.#versions.adopt(worker, () => this.#of('serving')[0]);
+      await this.#versions.adopt(worker, () => this.#of('serving'));
       const addresses = await worker.listen();
       this.#setStage(worker, 'serving');
       return { worker, addresses };

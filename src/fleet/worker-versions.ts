@@ -1,11 +1,17 @@
 import type { DeploymentVersion, Worker } from '../app/worker.ts';
 import { versionsInUse } from '../app/worker-state.ts';
 import { messageOf } from '../base/error-code.ts';
+import { reportError } from '../base/report-error.ts';
+import type { WorkerState } from '../control/state.ts';
 import type { VersionTest } from '../upstream/credential.ts';
 import { type RemoteWorker, STATE_ONLY } from './remote-worker.ts';
 
 interface Member extends Pick<RemoteWorker, 'number' | 'isGone'> {
   readonly calls: Pick<Worker, 'missing' | 'promote'>;
+}
+
+interface Reporter extends Pick<RemoteWorker, 'isGone'> {
+  readonly calls: Pick<Worker, 'report'>;
 }
 
 /** Keeps the versions of credentials that workers use the same. */
@@ -53,13 +59,13 @@ export class WorkerVersions {
 
   /**
    * Puts those versions in use in a new worker that another one uses: it starts with those that the configuration names
-   * first, from which the others may have been promoted or rolled back.
+   * first, from which the others may have been promoted or rolled back. `others`: those that may be asked, at each call.
    */
-  async adopt(worker: RemoteWorker, other: () => RemoteWorker | undefined): Promise<void> {
+  async adopt(worker: Member, others: () => readonly Reporter[]): Promise<void> {
     let seen: number;
     do {
       seen = this.#promotions;
-      await adoptVersions(worker, other());
+      await adoptVersions(worker, others());
       // A promotion meanwhile may have been undone in this worker by an older report.
     } while (seen !== this.#promotions);
   }
@@ -83,10 +89,8 @@ async function failuresOf<W extends Member>(
   });
 }
 
-async function adoptVersions(worker: RemoteWorker, other: RemoteWorker | undefined): Promise<void> {
-  // The latest report may be from before a promotion.
-  await other?.update(STATE_ONLY);
-  const deployments = other?.state?.deployments ?? [];
+async function adoptVersions(worker: Member, others: readonly Reporter[]): Promise<void> {
+  const deployments = (await currentState(others))?.deployments ?? [];
   const choices = deployments.flatMap(({ name: deployment, credentials }) =>
     credentials
       .filter(({ inUse }) => inUse)
@@ -94,4 +98,20 @@ async function adoptVersions(worker: RemoteWorker, other: RemoteWorker | undefin
   );
   // A version that the new configuration does not have is refused, and stays out of use.
   await Promise.allSettled(choices.map((choice) => worker.calls.promote([choice])));
+}
+
+/**
+ * The state of the first of these workers that answers. It is asked for now, and awaited without a limit: a report from
+ * before a promotion would undo it. A worker that does not answer is ended.
+ */
+async function currentState(workers: readonly Reporter[]): Promise<WorkerState | undefined> {
+  for (const worker of workers) {
+    try {
+      const { state } = await worker.calls.report({ auditFrom: undefined, metrics: [], withState: true });
+      if (state !== undefined) return state;
+    } catch (error) {
+      if (!worker.isGone) reportError(error);
+    }
+  }
+  return undefined;
 }

@@ -1,10 +1,11 @@
 import cluster, { type Worker as ClusterWorker } from 'node:cluster';
 import { EventEmitter } from 'node:events';
-import { setImmediate as turn } from 'node:timers/promises';
+import { setTimeout as delay, setImmediate as turn } from 'node:timers/promises';
 import { afterEach, expect, jest, test } from '@jest/globals';
 import { pino } from 'pino';
 import { openParts } from '../../src/app/compose.ts';
 import type { DataPlane, Prepared } from '../../src/app/data-plane.ts';
+import type { DeploymentVersion, ReportOptions } from '../../src/app/worker.ts';
 import { noAudit } from '../../src/audit/audit.ts';
 import { BufferGc } from '../../src/base/buffer-gc.ts';
 import { monotonicClock } from '../../src/base/clock.ts';
@@ -36,6 +37,8 @@ class TestPlane {
   readonly did: string[] = [];
   readonly setups: AppSetup[] = [];
   readonly countedRefusals = [];
+  /** The version of its credential in use. */
+  version = '1';
 
   start = async () => [{ address: '127.0.0.1', port: 1 }];
   reopenAccessLog = async (): Promise<void> => void this.did.push('reopen');
@@ -48,7 +51,15 @@ class TestPlane {
   commit = (): void => void this.did.push('commit');
   settle = async (): Promise<void> => {};
   drain = async (): Promise<void> => {};
-  report = async () => ({ metrics: [], lines: [], refusals: [] });
+  missing = async (): Promise<undefined> => {};
+  promote = async ([choice]: readonly DeploymentVersion[]): Promise<void> => {
+    this.version = choice?.version ?? '';
+  };
+  report = async (_options: ReportOptions): Promise<object> => {
+    const credentials = [{ credential: 'c', version: this.version, inUse: true }];
+    const state = { errors: [], deployments: [{ name: 'd', credentials }] };
+    return { state, metrics: [], lines: [], refusals: [] };
+  };
 }
 
 afterEach(() => {
@@ -159,3 +170,33 @@ test.each(['first', 'last'])(
     expect([busy.did, killed]).toEqual([['reopen', 'commit'], []]);
   },
 );
+
+test('a worker that starts adopts the version that others were promoted to, whoever ends or is late meanwhile', async () => {
+  const planes = new Map<number, TestPlane>();
+  const plane = (process: number): TestPlane => {
+    const its = planes.get(process) ?? new TestPlane();
+    planes.set(process, its);
+    return its;
+  };
+  const { fleet, ends } = await fleetOf(3, async (process) => plane(process));
+  await fleet.start();
+  await fleet.states();
+  await fleet.promote([{ deployment: 'd', credential: 'c', version: '2' }]);
+  plane(1).report = async () => {
+    ends[0]?.();
+    return {};
+  };
+  const second = plane(2).report;
+  plane(2).report = async (options) => {
+    // The readiness is content with an earlier state after a second.
+    await delay(1_100);
+    return second(options);
+  };
+  const served = Promise.withResolvers<string>();
+  plane(4).start = async () => {
+    served.resolve(plane(4).version);
+    return [];
+  };
+  ends[2]?.();
+  expect(await served.promise).toBe('2');
+});
