@@ -75,8 +75,6 @@ export class Fleet implements Workers {
   /** Resolves when the activation under way has ended. */
   #activating: Promise<unknown> = Promise.resolve();
   #isUpgrading = false;
-  /** True while an upgrade starts workers. No others are started then. */
-  #isRenewing = false;
   /** Workers that are about to replace others. */
   #replacing = 0;
   /** Ends and failed starts of workers since one has served for a while. */
@@ -184,10 +182,8 @@ export class Fleet implements Workers {
       return;
     }
     this.#isUpgrading = true;
-    this.#isRenewing = true;
     log.info('upgrade: starting new workers');
     const started = await this.#startAll();
-    this.#isRenewing = false;
     const failed = started.find((each) => each.status === 'rejected');
     const renewed = startedOf(started).map(({ worker }) => worker);
     audit.admin('upgrade', { result: failed === undefined ? 'success' : 'failure' });
@@ -283,9 +279,9 @@ export class Fleet implements Workers {
     this.#fill();
   }
 
-  /** Starts the workers that are missing, each after a pause. */
+  /** Starts the workers that are missing, each after a pause. Those of an upgrade count once they serve. */
   #fill(): void {
-    if (this.#isRenewing || this.#closing !== undefined || !this.#isLive) return;
+    if (this.#closing !== undefined || !this.#isLive) return;
     for (let count = this.#missing; count > 0; count -= 1) void this.#replace();
   }
 
@@ -302,7 +298,7 @@ export class Fleet implements Workers {
       this.#failures += 1;
       await delay(Math.min(pause, BACK_OFF_MS.most), undefined, { signal: this.#stop.signal });
       // An upgrade may have started enough of them.
-      if (this.#isRenewing || this.#missing < 0 || this.#closing !== undefined) return;
+      if (this.#missing < 0 || this.#closing !== undefined) return;
       const { worker } = await this.#startWorker();
       if (this.#missing < -1) return await this.#drainWorker(worker, false);
       log.info('worker replaced');

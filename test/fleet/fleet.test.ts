@@ -200,3 +200,20 @@ test('a worker that starts adopts the version that others were promoted to, whoe
   ends[2]?.();
   expect(await served.promise).toBe('2');
 });
+
+test('a worker that ends while an upgrade waits for new ones is replaced, and the replacement leaves with the upgrade', async () => {
+  const opened = Promise.withResolvers<void>();
+  const { fleet, ends, killed, serves } = await fleetOf(1, async (process) => {
+    if (process === 2) await opened.promise;
+    return new TestPlane();
+  });
+  closing.push(opened.resolve);
+  await fleet.start();
+  const upgraded = fleet.upgrade();
+  ends[0]?.();
+  await until(() => serves(0));
+  await until(() => serves(1));
+  opened.resolve();
+  await upgraded;
+  expect([await serves(1), ends.length, killed]).toEqual([true, 3, []]);
+});
