@@ -146,8 +146,11 @@ export class Fleet implements Workers {
     // After an upgrade, others have replaced those that drain.
     const counting = isClosing ? [...this.#workers.keys()] : serving;
     const configured = isClosing ? 0 : this.#deps.workers;
+    const states = counting.flatMap(({ state }) => state ?? []);
+    const draining = { stage: 'draining', serves: false } as const;
     return {
-      states: counting.flatMap(({ state }) => state ?? []),
+      // The last state of a worker that does not answer may be from before the drain.
+      states: isClosing ? states.map((state) => ({ ...state, ...draining })) : states,
       formerErrors: this.#reports.formerErrors(isClosing ? [] : this.#of('draining')),
       primary: { serving: serving.length, configured, audit: auditState(this.#deps.audit) },
     };

@@ -57,7 +57,7 @@ class TestPlane {
   };
   report = async (_options: ReportOptions): Promise<object> => {
     const credentials = [{ credential: 'c', version: this.version, inUse: true }];
-    const state = { errors: [], deployments: [{ name: 'd', credentials }] };
+    const state = { stage: 'serving', serves: true, errors: [], deployments: [{ name: 'd', credentials }] };
     return { state, metrics: [], lines: [], refusals: [] };
   };
 }
@@ -216,4 +216,17 @@ test('a worker that ends while an upgrade waits for new ones is replaced, and th
   opened.resolve();
   await upgraded;
   expect([await serves(1), ends.length, killed]).toEqual([true, 3, []]);
+});
+
+test('a fleet that drains does not serve, whatever a worker said last', async () => {
+  const leaves = Promise.withResolvers<void>();
+  const plane = new TestPlane();
+  plane.drain = () => leaves.promise;
+  const { fleet } = await fleetOf(1, async () => plane);
+  closing.push(leaves.resolve);
+  const stages = async () => (await fleet.states()).states.map(({ stage, serves }) => [stage, serves]);
+  await fleet.start();
+  expect(await stages()).toEqual([['serving', true]]);
+  void fleet.drain();
+  expect(await stages()).toEqual([['draining', false]]);
 });
