@@ -52,6 +52,11 @@ export class Bucket {
     return Math.min(this.#tokens, this.#own) + ROUNDING;
   }
 
+  /** True if tokens that come are lost while this process does not spend any. */
+  get isFull(): boolean {
+    return this.#tokens + ROUNDING >= this.#capacity;
+  }
+
   spend(): void {
     this.#tokens -= 1;
     this.#own -= 1;

@@ -107,7 +107,10 @@ export class LocalLimit {
     }
     if (this.#bucket?.open === false) return this.#wait(client, now, 'rate');
     const free = this.#slots.room;
-    const tokens = this.#bucket?.room ?? Number.POSITIVE_INFINITY;
+    const bucket = this.#bucket;
+    // Of a full share anybody gets a token, which would be lost, if another one is left for those who are waited for.
+    const isSpare = bucket === undefined || (bucket.isFull && bucket.room >= 2);
+    const tokens = isSpare ? Number.POSITIVE_INFINITY : bucket.room;
     if (!this.#turns.isBehind(client, now, Math.min(free, tokens))) return undefined;
     return this.#wait(client, now, free < tokens ? 'concurrent' : 'rate');
   }
