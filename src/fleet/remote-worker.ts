@@ -8,7 +8,7 @@ import {
   type WorkerReport,
 } from '../app/worker.ts';
 import type { Head } from '../audit/seal.ts';
-import { inTime } from '../base/clock.ts';
+import { inTime, timerDelay } from '../base/clock.ts';
 import { ignoreAbort } from '../base/expected-errors.ts';
 import { ipcPort, NO_REPLY, type ProcessPort } from '../base/message-calls.ts';
 import { type OpenAddress, PortError } from '../base/open-port.ts';
@@ -184,7 +184,7 @@ export class RemoteWorker {
     const timer = setTimeout(() => {
       problem = 'it took too long, and was killed';
       this.kill();
-    }, limitMs);
+    }, timerDelay(limitMs));
     // A report that comes after the last one would bring back older counts.
     await inTime(this.#reporting, REPORT_MS);
     await this.calls
