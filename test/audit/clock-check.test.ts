@@ -5,7 +5,15 @@ import { auditKeys } from '../../src/audit/keys.ts';
 import { verify } from '../../src/audit/reader/verify.ts';
 import { ClockCheck } from '../../src/audit/segments/clock-check.ts';
 import { Secret } from '../../src/base/secret.ts';
-import { AUDIT_KEY, openTestAudit, REPLICA, recordAccess, useFolders } from '../support/audit-log.ts';
+import {
+  AUDIT_KEY,
+  openTestAudit,
+  REPLICA,
+  recordAccess,
+  segmentText,
+  useFolders,
+} from '../support/audit-log.ts';
+import { until } from '../support/until.ts';
 import { setWallClock } from '../support/wall-clock.ts';
 
 const folder = useFolders();
@@ -37,8 +45,11 @@ const setClock = (days: number): void => setWallClock(BEGIN + days * DAY_MS);
  * A process that writes so many records, each in a segment; resolves to why it removed none, and what it logged as an
  * error.
  */
-async function run(records: number): Promise<{ held: string | undefined; errors: unknown[] }> {
-  const { audit, logged } = await openTestAudit(directory, { segment });
+async function run(
+  records: number,
+  size = segment.size,
+): Promise<{ held: string | undefined; errors: unknown[] }> {
+  const { audit, logged } = await openTestAudit(directory, { segment: { ...segment, size } });
   for (let index = 0; index < records; index += 1) await recordAccess(audit);
   await audit.close();
   const errors = logged.flatMap(({ level, msg }) => (Number(level) >= 50 ? [msg] : []));
@@ -47,6 +58,14 @@ async function run(records: number): Promise<{ held: string | undefined; errors:
 
 async function isFirstThere(): Promise<boolean> {
   return (await readdir(join(directory, REPLICA))).some((name) => name.startsWith('000000000001.jsonl'));
+}
+
+/** On which day each segment was begun, as its header has it. */
+async function openedDays(): Promise<number[]> {
+  const names = (await readdir(join(directory, REPLICA))).filter((name) => name.includes('.jsonl')).sort();
+  const texts = await Promise.all(names.map((name) => segmentText(directory, name)));
+  const opened = texts.map((text) => Date.parse(/"opened":"([^"]+)"/.exec(text)?.[1] ?? ''));
+  return opened.map((at) => Math.floor((at - BEGIN) / DAY_MS));
 }
 
 function check(): ClockCheck {
@@ -90,6 +109,43 @@ test('a clock that goes on removes what is old', async () => {
   setClock(32);
   await run(0);
   expect(await isFirstThere()).toBe(false);
+});
+
+test('a clock that was ahead for a moment keeps nothing once it is right', async () => {
+  setClock(400);
+  await run(1);
+  for (const days of [1, 8, 16, 24, 29]) {
+    setClock(days);
+    expect(await run(1)).toEqual({ held: undefined, errors: [] });
+  }
+  expect(await isFirstThere()).toBe(true);
+  setClock(36);
+  // The segment of the clock that was ahead goes, too. A start that ends before all is removed leaves it to the next.
+  await until(async () => {
+    expect(await run(0)).toEqual({ held: undefined, errors: [] });
+    return (await openedDays())[0] === 1;
+  });
+});
+
+test('a clock that was behind for a time removes nothing of the days before once it is right', async () => {
+  directory = await folder();
+  await run(1, 1e9);
+  setClock(-400);
+  await run(3);
+  setClock(1);
+  await run(1);
+  await check().accept();
+  expect(await run(1)).toEqual({ held: undefined, errors: [] });
+  expect(await isFirstThere()).toBe(true);
+  for (const days of [8, 16, 24, 31]) {
+    setClock(days);
+    await run(1);
+  }
+  setClock(33);
+  await until(async () => {
+    await run(0);
+    return !(await isFirstThere());
+  });
 });
 
 test('a day of running counts, which neither starts nor the clock make longer or shorter', async () => {

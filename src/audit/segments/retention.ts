@@ -106,7 +106,7 @@ export class Retention {
       log.error({ segment }, 'a closed segment of the audit log was changed: run audit verify');
     }
     for (;;) {
-      const due = await nextToRetire(this.#options, Date.now() - keep, retired());
+      const due = await nextToRetire(this.#options, keep, retired());
       this.#hold(due && (await this.#clock.doubt()));
       if (this.#held !== undefined) break;
       // The log must say where the chain begins before it begins there: otherwise it looks tampered with.
@@ -229,27 +229,36 @@ interface Due {
 }
 
 /**
- * The oldest segment, if all its records are older than `before` (Unix milliseconds). That is decided by a later header
- * under a seal, since anybody can set the time of a file. `end`: the last record that was removed before, from a record
- * under a seal.
+ * The oldest segment, if all its records are older than `keep` milliseconds. That is decided by a later header under a
+ * seal, since anybody can set the time of a file. `end`: the last record that was removed before, from a record under a
+ * seal.
  */
 async function nextToRetire(
   archive: Archive,
-  before: number,
+  keep: number,
   end: RetiredEnd | undefined,
 ): Promise<Due | undefined> {
   const [oldest, ...later] = await segmentsIn(archive.folder);
   if (oldest === undefined) return undefined;
+  const now = Date.now();
+  const begun = openedAt(await sealedHeader(archive, oldest));
   let next: SegmentHeader | undefined;
   for (const segment of later) {
     const header = await sealedHeader(archive, segment);
     if (segment === later[0]) next = header;
-    if (header === undefined) continue;
-    if (Date.parse(header.opened) >= before) return undefined;
+    const opened = openedAt(header);
+    // A clock that was ahead would keep the segment until the time it showed; one that was behind would remove it now.
+    if (!(opened <= now) || (begun <= now && opened < begun)) continue;
+    if (opened >= now - keep) return undefined;
     const retired = await describe(archive, oldest, next, end);
     return { retired, recorded: retired.last === end?.last && retired.hmac === end.hmac };
   }
   return undefined;
+}
+
+/** In Unix milliseconds; NaN: no seal of the key says that. */
+function openedAt(header: SegmentHeader | undefined): number {
+  return Date.parse(header?.opened ?? '');
 }
 
 async function describe(
