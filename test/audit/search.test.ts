@@ -15,7 +15,7 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { zstdCompressSync, zstdDecompressSync } from 'node:zlib';
-import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
+import { afterAll, afterEach, beforeAll, describe, expect, jest, test } from '@jest/globals';
 import type { Audit } from '../../src/audit/audit.ts';
 import type { PlacedFinding } from '../../src/audit/findings.ts';
 import { type AuditKeys, auditKeys } from '../../src/audit/keys.ts';
@@ -27,6 +27,7 @@ import { headerLine } from '../../src/audit/segments/segment.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { AUDIT_KEY, facts, openTestAudit, REPLICA, recordAccess, useFolders } from '../support/audit-log.ts';
 import { until } from '../support/until.ts';
+import { setWallClock } from '../support/wall-clock.ts';
 
 const folder = useFolders();
 const key = auditKeys(new Secret(AUDIT_KEY));
@@ -38,7 +39,7 @@ const FIRST = '000000000001.jsonl';
 async function found(directory: string, query: Query, keys: AllKeys = [key]) {
   const errors: PlacedFinding[] = [];
   const notes: PlacedFinding[] = [];
-  const seen = { cut: 0, bytes: 0 };
+  const seen = { cut: 0, bytes: 0, skipped: 0 };
   const results: FoundRequest[] = [];
   for await (const each of search({
     directory,
@@ -46,6 +47,9 @@ async function found(directory: string, query: Query, keys: AllKeys = [key]) {
     query,
     onBytes: (count) => {
       seen.bytes += count;
+    },
+    onSkipped: () => {
+      seen.skipped += 1;
     },
     onUnreadable: (finding) => errors.push(finding),
     onNote: (finding) => notes.push(finding),
@@ -491,6 +495,53 @@ describe('a search over many segments', () => {
     expect(results.map(({ access, outcome }) => [access.requestId, outcome?.status])).toEqual([
       ['slow', 502],
     ]);
+  });
+
+  describe('for a response that takes hours', () => {
+    const DAY_MS = 86_400_000;
+    const setHour = (hour: number): void => setWallClock(Date.UTC(2026, 2, 1) + hour * 3_600_000);
+    afterEach(() => {
+      jest.useRealTimers();
+    });
+
+    async function record(audit: Audit, hour: number): Promise<void> {
+      setHour(hour);
+      await recordAccess(audit, { requestId: `at-${hour}` });
+    }
+
+    test('finds its end among later requests', async () => {
+      const directory = await folder();
+      setHour(0);
+      const { audit } = await openTestAudit(directory, { segment: { size: 1, age: DAY_MS, keep: DAY_MS } });
+      const access = await accessOf(audit, { requestId: 'stream' });
+      for (const hour of [1, 2, 3]) await record(audit, hour);
+      const end = { outcome: '', bytes: { in: 0, out: 5 }, durationMs: 1 };
+      audit.outcome({ access, requestId: 'stream', status: 200, code: 'upstream-unreachable', ...end });
+      await record(audit, 4);
+      await audit.close('stop');
+      expect((await found(directory, { code: 'upstream-unreachable' })).ids).toEqual(['stream']);
+      const { results } = await found(directory, { requestId: 'stream' });
+      expect(results).toMatchObject([{ outcome: { code: 'upstream-unreachable' } }]);
+    });
+
+    test.each([
+      ['stopped', 'stop', 4],
+      ['was killed, once another one has run for an hour', undefined, 3],
+    ] as const)('reads no further when its process %s', async (_title, event, leftOut) => {
+      const directory = await folder();
+      setHour(0);
+      const segment = { size: 1, age: DAY_MS, keep: DAY_MS };
+      const { audit } = await openTestAudit(directory, { segment });
+      await accessOf(audit, { requestId: 'stream' });
+      await audit.close(event);
+      const next = await openTestAudit(directory, { segment });
+      await next.audit.adminWritten('start', {});
+      for (const hour of [0.5, 1.5, 2.5, 3.5, 4.5]) await record(next.audit, hour);
+      await next.audit.close();
+      const { ids, skipped } = await found(directory, { until: '2026-03-01T00:10:00.000Z' });
+      expect(ids).toEqual(['stream']);
+      expect(skipped).toBeGreaterThanOrEqual(leftOut);
+    });
   });
 
   test('leaves no file open if only the first result is read', async () => {

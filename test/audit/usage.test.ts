@@ -151,6 +151,16 @@ describe('usage', () => {
     ]);
   });
 
+  test('counts a response that ended hours and thousands of requests later', async () => {
+    const stream = { end: { status: 499, out: 70_000 } };
+    const others = Array.from({ length: 10_500 }, () => ({ end: { out: 1 }, whole: true }));
+    const records = recordsOf([stream, ...others]);
+    const [last, ...before] = records.reverse();
+    const later = [['2026-03-01T20:00:00.000Z', last?.[1] ?? '']] as [string, string][];
+    const { total } = await usageOf(await logOf([...before.reverse(), ...later]), ['client']);
+    expect(total).toMatchObject({ requests: 10_501, errors: 1, bytesOut: 80_500 });
+  });
+
   test('groups by the status with which responses ended, at its place among the fields', async () => {
     const directory = await logOf(
       recordsOf([

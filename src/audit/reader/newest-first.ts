@@ -104,7 +104,7 @@ async function readSegment(
   isInTime: () => boolean,
 ): Promise<number> {
   const { replica, segment } = dated;
-  const joined = new SearchJoin(options, replica);
+  const joined = new SearchJoin({ ...options, inAnyOrder: true }, replica);
   let last = segment.first - 1;
   for await (const block of sealedBlocks(options, dated)) {
     last = Math.max(last, block.last);

@@ -50,10 +50,12 @@ interface StatusRange {
 }
 
 /** How long after a response began its outcome is expected, in milliseconds of the log's own time. */
-export const OUTCOME_WITHIN_MS = 3_600_000;
+export const OUTCOME_WITHIN_MS = 86_400_000;
+/** The same after the `start` of a process: its own first requests can be before it, the others ended with another. */
+export const OUTCOME_AFTER_START_MS = 3_600_000;
 /** The same for a response that was whole at its head: it has an outcome only if the client did not take all of it. */
 export const CORRECTION_WITHIN_MS = 300_000;
-/** Requests of one process that wait for their outcome at most; the oldest goes on without one. */
+/** Requests of one process that are kept until their outcome or their turn; then the oldest goes on without one. */
 export const MOST_OPEN = 10_000;
 
 /** An access record as it is in the log, with the end of the response if it was whole at its head. */

@@ -15,6 +15,7 @@ import {
   matches,
   matchesEvent,
   mayHold,
+  OUTCOME_AFTER_START_MS,
   OUTCOME_WITHIN_MS,
   patternsOf,
   type Query,
@@ -33,11 +34,13 @@ export interface SearchOptions extends ReadOptions {
   readonly query: Query;
   /** Called for a record whose parameters were too long to be recorded whole and may have held the identifier. */
   readonly onCut?: () => void;
+  /** True: no result waits for its turn, so the end of a long response is found among any number of others. */
+  readonly inAnyOrder?: boolean;
 }
 
 /**
- * Returns the matching records under a seal from the logs of all processes, in order of time. Memory use does not depend
- * on the size of the log.
+ * Returns the matching records under a seal from the logs of all processes, in order of time unless any order will do.
+ * Memory use does not depend on the size of the log.
  * @throws Error if a directory cannot be read
  */
 export async function* search(options: SearchOptions): AsyncGenerator<Found, void> {
@@ -111,12 +114,12 @@ async function* inOrderOfTime<T>(
   }
 }
 
-type JoinOptions = Pick<SearchOptions, 'query' | 'onCut' | 'onUnreadable' | 'pseudonyms'>;
+type JoinOptions = Pick<SearchOptions, 'query' | 'onCut' | 'inAnyOrder' | 'onUnreadable' | 'pseudonyms'>;
 
 interface Open {
   found: Found;
   /** In Unix milliseconds, by the log's own time. */
-  readonly giveUpAt: number;
+  giveUpAt: number;
   /** The outcome was read, or there is none to come. */
   settled: boolean;
 }
@@ -130,9 +133,12 @@ export class SearchJoin {
   readonly #events: boolean;
   readonly #requests: boolean;
   readonly #matcher: ByteMatcher;
-  /** The same with outcomes, while a request waits for its own; and outcomes only. */
+  /** The same with what ends requests, while one is open; and that only. */
   readonly #joiningMatcher: ByteMatcher;
-  readonly #outcomeMatcher = new ByteMatcher([OUTCOME]);
+  readonly #endMatcher: ByteMatcher;
+  /** In the records of the gateway itself when a process begins and when it ends. */
+  readonly #start: Buffer;
+  readonly #stop: Buffer;
   /** Groups of patterns, one of each being in every matching line; and without those of the identifier. */
   readonly #all: readonly Buffer[][];
   readonly #allButId: readonly Buffer[][];
@@ -155,7 +161,12 @@ export class SearchJoin {
     this.#allButId = patternsOf(rest, pseudonyms);
     const patterns = [...(this.#all[0] ?? []), ...(id === undefined ? [] : [CUT])];
     this.#matcher = new ByteMatcher(patterns);
-    this.#joiningMatcher = new ByteMatcher(patterns.length === 0 ? [] : [...patterns, OUTCOME]);
+    const event = `"kind":"admin","replica":${JSON.stringify(replica)},"event":`;
+    this.#start = Buffer.from(`${event}"start"`);
+    this.#stop = Buffer.from(`${event}"stop"`);
+    const ends = [OUTCOME, this.#start, this.#stop];
+    this.#joiningMatcher = new ByteMatcher(patterns.length === 0 ? [] : [...patterns, ...ends]);
+    this.#endMatcher = new ByteMatcher(ends);
   }
 
   /** True if no request waits for its outcome. */
@@ -183,7 +194,7 @@ export class SearchJoin {
 
   /** The index of the next line to read; -1: there is none. */
   #nextLine(block: Buffer, start: number, outcomesOnly: boolean): number {
-    if (outcomesOnly) return this.complete ? -1 : this.#outcomeMatcher.lineFrom(block, start);
+    if (outcomesOnly) return this.complete ? -1 : this.#endMatcher.lineFrom(block, start);
     return (this.complete ? this.#matcher : this.#joiningMatcher).lineFrom(block, start);
   }
 
@@ -194,11 +205,20 @@ export class SearchJoin {
   }
 
   #readRecord(head: LineHead, line: Buffer, outcomesOnly: boolean): void {
+    if (head.kind === 'admin' && !this.complete) this.#endRequests(head, line);
     if (head.kind === 'outcome') {
       if (!this.complete) this.#readOutcome(line);
     } else if (outcomesOnly || !isWithin(this.#query, head)) return;
     else if (head.kind === 'access') this.#readAccess(head, line);
     else this.#readEvent(head, line);
+  }
+
+  /** No outcome follows the `stop` of its process, or a `start`, unless the request was one of the first. */
+  #endRequests({ time }: LineHead, line: Buffer): void {
+    const isStop = line.includes(this.#stop);
+    if (!isStop && !line.includes(this.#start)) return;
+    const latest = isStop ? 0 : Date.parse(time) + OUTCOME_AFTER_START_MS;
+    for (const open of this.#open.values()) open.giveUpAt = Math.min(open.giveUpAt, latest);
   }
 
   #readEvent({ seq }: LineHead, line: Buffer): void {
@@ -250,12 +270,32 @@ export class SearchJoin {
     return 'event' in found || hasEnded(this.#query, found.access, found.outcome);
   }
 
-  /** The requests at the front that have their outcome, or will not get one. */
+  /** The requests at the front that have their outcome, or will not get one; in any order, long ones are passed by. */
   *#settled(now: number): Generator<Found, void> {
+    const { inAnyOrder = false } = this.#options;
+    if (this.#open.size > MOST_OPEN) this.#dropUnwanted(now);
     for (const [seq, { found, settled, giveUpAt }] of this.#open) {
-      if (!settled && now < giveUpAt && this.#open.size <= MOST_OPEN) return;
-      this.#open.delete(seq);
-      if (this.#isWanted(found)) yield found;
+      // A response that was whole has an end, which is hardly ever corrected.
+      const isNext = this.#open.size > MOST_OPEN && (!inAnyOrder || hasOutcome(found));
+      if (settled || now >= giveUpAt || isNext) yield* this.#giveOut(seq, found);
+      else if (!inAnyOrder || hasOutcome(found)) return;
+    }
+    for (const [seq, { found }] of this.#open) {
+      if (this.#open.size <= MOST_OPEN) return;
+      yield* this.#giveOut(seq, found);
+    }
+  }
+
+  *#giveOut(seq: number, found: Found): Generator<Found, void> {
+    this.#open.delete(seq);
+    if (this.#isWanted(found)) yield found;
+  }
+
+  /** Makes room for those that wait: what is not asked for need not keep its place. */
+  #dropUnwanted(now: number): void {
+    for (const [seq, { found, giveUpAt }] of this.#open) {
+      if (now < giveUpAt && hasOutcome(found)) return;
+      if (now >= giveUpAt && !this.#isWanted(found)) this.#open.delete(seq);
     }
   }
 
@@ -272,6 +312,10 @@ export class SearchJoin {
     const found = finding('record-altered', { seq });
     this.#options.onUnreadable({ ...found, replica: this.#replica, segment: '', line: 0 });
   }
+}
+
+function hasOutcome(found: Found): boolean {
+  return 'access' in found && found.outcome !== undefined;
 }
 
 /** The index of the last record of a block. */

@@ -312,7 +312,7 @@ interface UsageOptions extends ReadOptions, UsageTableOptions {
  */
 export async function countUsage(options: UsageOptions): Promise<Usage> {
   const table = new UsageTable(options);
-  for await (const found of search(options)) {
+  for await (const found of search({ ...options, inAnyOrder: true })) {
     if ('access' in found) table.add(found);
   }
   return table.usage();
