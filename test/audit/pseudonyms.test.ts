@@ -162,11 +162,11 @@ describe('records with pseudonyms', () => {
       return opened;
     };
     const first = await writer();
-    const march = first.address('192.0.2.7', 'c');
+    const march = first.address('192.0.2.7', 'c', Date.now());
     await first.ready();
-    expect((await writer()).address('192.0.2.7', 'c')).toBe(march);
+    expect((await writer()).address('192.0.2.7', 'c', Date.now())).toBe(march);
     jest.setSystemTime(Date.parse('2026-04-01T00:00:00.000Z'));
-    const april = first.address('192.0.2.7', 'c');
+    const april = first.address('192.0.2.7', 'c', Date.now());
     expect(april).not.toBe(march);
     expect(first.ready()).toBeDefined();
     await first.ready();
@@ -175,6 +175,32 @@ describe('records with pseudonyms', () => {
       ['month', '2026-03'],
       ['month', '2026-04'],
     ]);
+  });
+
+  test('at the end of a month have its key, though their text is made in the next one', async () => {
+    const { pseudonyms, ...at } = await place();
+    const monthsOf = async (): Promise<unknown[][]> => {
+      const subjects = new Map((await at.keys()).map(({ key }) => [key.id, key.subject]));
+      return (await recordsIn(at.directory)).map(({ time, address, parameters }) => {
+        const { ids = address } = Object(parameters) as { readonly ids?: unknown };
+        const keysOf = [address, ids].map((hidden) => subjects.get(String(hidden).split(':')[1] ?? ''));
+        return [String(time).slice(0, 7), ...keysOf];
+      });
+    };
+    setWallClock(Date.parse('2026-03-31T23:59:59.999Z'));
+    const { audit } = await openTestAudit(at.directory, { pseudonyms });
+    const march = recordAccess(audit);
+    jest.setSystemTime(Date.parse('2026-04-01T00:00:00.000Z'));
+    const april = recordAccess(audit);
+    audit.admin('reload', { address: '192.0.2.7' });
+    expect(await Promise.all([march, april])).toEqual([true, true]);
+    await audit.close();
+    expect(await monthsOf()).toEqual([
+      ['2026-03', '2026-03', '2026-03'],
+      ['2026-04', '2026-04', '2026-04'],
+      ['2026-04', '2026-04', '2026-04'],
+    ]);
+    expect(await at.keys()).toHaveLength(2);
   });
 
   test('take nothing from a writer that was killed while it stored a key', async () => {
@@ -445,21 +471,21 @@ describe('a writer', () => {
       order.map((each, at) => keyWith(names[at] ?? '', month, made[each] ?? 0)),
     );
     const writer = await openWriter(place);
-    expect(keyIdOf(writer.address('192.0.2.7', ''))).toBe(names[order.indexOf(ID.newer)]);
+    expect(keyIdOf(writer.address('192.0.2.7', '', Date.now()))).toBe(names[order.indexOf(ID.newer)]);
     expect(writer.isReady).toBe(true);
   });
 
   test('hides what is configured alone, and nothing that is not there', async () => {
     const writer = await openWriter(await folder());
-    expect(writer.address('', 'reporting')).toBe('');
+    expect(writer.address('', 'reporting', Date.now())).toBe('');
     const shown = new Map<string, string | null>([
       ['', 'x'],
       ['ids', null],
     ]);
-    writer.hideParameters(new Map(shown), 'reporting', '192.0.2.7');
+    writer.hideParameters(new Map(shown), 'reporting', '192.0.2.7', Date.now());
     expect(writer.isReady).toBe(true);
     writer.fields = ['parameters.ids'];
-    expect(writer.address('192.0.2.7', 'reporting')).toBe('192.0.2.7');
+    expect(writer.address('192.0.2.7', 'reporting', Date.now())).toBe('192.0.2.7');
     expect(writer.isReady).toBe(true);
   });
 
@@ -469,7 +495,7 @@ describe('a writer', () => {
     await storeKeys(place, [keyWith(ID.older, month, 1_000)]);
     await writeFile(join(place, `${ID.older}.forgotten`), '');
     const writer = await openWriter(place);
-    expect(keyIdOf(writer.address('192.0.2.7', ''))).not.toBe(ID.older);
+    expect(keyIdOf(writer.address('192.0.2.7', '', Date.now()))).not.toBe(ID.older);
   });
 
   test('uses the key of the month for a client without an address, which is no lack of keys', async () => {
@@ -480,7 +506,7 @@ describe('a writer', () => {
     const writer = new PseudonymWriter(place, { per: 'address', fields: FIELDS }, { warn });
     await writer.load();
     const parameters = new Map<string, string>([['ids', 'A-1']]);
-    writer.hideParameters(parameters, 'reporting', '');
+    writer.hideParameters(parameters, 'reporting', '', Date.now());
     expect(keyIdOf(parameters.get('ids') ?? '')).toBe(ID.older);
   });
 
@@ -489,10 +515,10 @@ describe('a writer', () => {
     setWallClock(Date.parse('2026-03-31T23:59:59.999Z'));
     await storeKeys(place, [keyWith('BBBBBBBBBBBB', '2026-02', 1_000)]);
     const writer = await openWriter(place);
-    const march = keyIdOf(writer.address('192.0.2.7', ''));
+    const march = keyIdOf(writer.address('192.0.2.7', '', Date.now()));
     await writer.ready();
     jest.setSystemTime(Date.parse('2026-04-01T00:00:00.000Z'));
-    const april = keyIdOf(writer.address('192.0.2.7', ''));
+    const april = keyIdOf(writer.address('192.0.2.7', '', Date.now()));
     await writer.ready();
     for (const id of ['BBBBBBBBBBBB', march]) await rm(join(place, `${id}.key`));
     expect([await writer.refresh(), writer.isReady]).toEqual([[], true]);
@@ -507,7 +533,7 @@ describe('a writer', () => {
     const months: string[] = [];
     for (const day of ['2026-03-31', '2026-04-01', '2026-03-30']) {
       jest.setSystemTime(Date.parse(`${day}T12:00:00.000Z`));
-      const id = keyIdOf(writer.address('192.0.2.7', ''));
+      const id = keyIdOf(writer.address('192.0.2.7', '', Date.now()));
       await writer.ready();
       const [key] = await readKeys(place, [id ?? ''], () => undefined);
       months.push(key?.subject ?? '');
@@ -515,12 +541,26 @@ describe('a writer', () => {
     expect(months).toEqual(['2026-03', '2026-04', '2026-03']);
   });
 
+  test('has one key for a month, also when records of two months get their text in turns', async () => {
+    const place = await folder();
+    setWallClock(Date.parse('2026-04-01T00:00:00.000Z'));
+    const writer = await openWriter(place);
+    const ids = ['2026-03-31', '2026-04-01', '2026-03-31', '2026-04-01'].map((day) =>
+      keyIdOf(writer.address('192.0.2.7', '', Date.parse(day))),
+    );
+    await writer.ready();
+    expect(ids.slice(2)).toEqual(ids.slice(0, 2));
+    expect(
+      (await readKeys(place, ids.slice(0, 2).map(String), unwanted)).map(({ subject }) => subject),
+    ).toEqual(['2026-03', '2026-04']);
+  });
+
   test('stores a key that is made while it stores others, too', async () => {
     const place = await folder();
     const writer = await openWriter(place, 'client');
-    writer.address('192.0.2.7', 'reporting');
+    writer.address('192.0.2.7', 'reporting', Date.now());
     const storing = writer.ready();
-    writer.address('192.0.2.7', 'other');
+    writer.address('192.0.2.7', 'other', Date.now());
     await storing;
     expect(writer.isReady).toBe(false);
     await writer.ready();
@@ -583,7 +623,7 @@ describe('a writer', () => {
       keyWith(ID.newer, '2020-01', 2_000),
     ]);
     const byClient = await openWriter(place, 'client');
-    expect(keyIdOf(byClient.address('192.0.2.7', 'reporting'))).toBe(ID.older);
+    expect(keyIdOf(byClient.address('192.0.2.7', 'reporting', Date.now()))).toBe(ID.older);
     const byAddress = await openWriter(place, 'address');
     for (const id of [ID.older, ID.newer]) await rm(join(place, `${id}.key`));
     await byAddress.refresh();
@@ -613,7 +653,7 @@ describe('a writer', () => {
     const forgotten = [expect.objectContaining({ key: ID.older, scope: 'month', month })];
     expect(await writer.refresh()).toEqual(forgotten);
     expect(await writer.refresh()).toEqual(forgotten);
-    expect(keyIdOf(writer.address('192.0.2.7', ''))).not.toBe(ID.older);
+    expect(keyIdOf(writer.address('192.0.2.7', '', Date.now()))).not.toBe(ID.older);
   });
 
   test('looks again at a folder that has changed just now, since it can change within the same tick', async () => {
@@ -635,7 +675,7 @@ describe('a writer', () => {
   test('can go on when its folder is back, which looks as it did before', async () => {
     const place = join(await folder(), 'keys');
     const writer = await openWriter(place);
-    writer.address('192.0.2.7', '');
+    writer.address('192.0.2.7', '', Date.now());
     await writer.ready();
     await utimes(place, 1_000_000, 1_000_000);
     await writer.refresh();
@@ -664,7 +704,7 @@ test('addresses beyond 20,000 share the key of the month, which is logged once a
   jest.useFakeTimers();
   const writer = new PseudonymWriter('unused', { per: 'address', fields: ['address'] }, { warn });
   const keyIdOf = (index: number): string =>
-    writer.address(`10.0.${index >> 8}.${index & 255}`, 'reporting').split(':')[1] ?? '';
+    writer.address(`10.0.${index >> 8}.${index & 255}`, 'reporting', Date.now()).split(':')[1] ?? '';
   const own = new Set(Array.from({ length: 20_000 }, (_, index) => keyIdOf(index)));
   expect([own.size, logged]).toEqual([20_000, []]);
   const shared = new Set(Array.from({ length: 3 }, (_, index) => keyIdOf(20_000 + index)));
@@ -675,6 +715,6 @@ test('addresses beyond 20,000 share the key of the month, which is logged once a
   keyIdOf(0);
   keyIdOf(30_000);
   expect(logged.slice(1)).toEqual([[{ per: 'address', keys: 20_001, values: 3 }, line]]);
-  writer.address('10.9.9.9', '');
+  writer.address('10.9.9.9', '', Date.now());
   expect(logged.length).toBe(2);
 });

@@ -26,7 +26,7 @@ export interface Batch {
 interface Entry {
   /** Unix milliseconds. */
   readonly at: number;
-  readonly text: () => string;
+  readonly text: (at: number) => string;
   readonly waiter: Waiter | undefined;
 }
 
@@ -78,11 +78,11 @@ export class PendingRecords {
     return this.#waiters.length;
   }
 
-  /** Adds a record, whose text is made later; returns its number. */
-  add(text: () => string, waiter?: Waiter): number {
+  /** Adds a record, whose text is made later for its time `at`, in Unix milliseconds; returns its number. */
+  add(text: (at: number) => string, waiter?: Waiter, at = Date.now()): number {
     const seq = this.#next;
     this.#next += 1;
-    this.#entries.push({ at: Date.now(), text, waiter });
+    this.#entries.push({ at, text, waiter });
     if (waiter !== undefined) this.#waiters.push(waiter);
     if (this.#entries.length >= MOST_ENTRIES) this.#render();
     return seq;
@@ -121,9 +121,9 @@ export class PendingRecords {
     this.#entries.length = 0;
   }
 
-  #textOf({ text, waiter }: Entry): string {
+  #textOf({ at: time, text, waiter }: Entry): string {
     try {
-      return text();
+      return text(time);
     } catch (error) {
       reportError(error);
       const at = waiter === undefined ? -1 : this.#waiters.indexOf(waiter);

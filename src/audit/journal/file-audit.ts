@@ -172,7 +172,7 @@ class FileAudit implements Audit {
 
   access(facts: AccessFacts, waiter: Waiter): number {
     const { durability, onFailure } = this.#options;
-    const text = (): string => this.#accessText(facts);
+    const text = (at: number): string => this.#accessText(facts, at);
     if (durability === 'async') {
       this.#releaseQueue.add(waiter);
       return this.#append(text);
@@ -195,8 +195,9 @@ class FileAudit implements Audit {
   }
 
   admin(event: string, details: AdminDetails): void {
-    const record = this.#adminText(event, details);
-    this.#append(() => record);
+    const at = Date.now();
+    const record = this.#adminText(event, details, at);
+    this.#append(() => record, undefined, at);
     this.#journal.writeSoon();
   }
 
@@ -206,8 +207,9 @@ class FileAudit implements Audit {
         onRecorded?.();
         resolve(true);
       };
-      const record = this.#adminText(event, details);
-      this.#append(() => record, { recorded, unrecorded: () => resolve(false) });
+      const at = Date.now();
+      const record = this.#adminText(event, details, at);
+      this.#append(() => record, { recorded, unrecorded: () => resolve(false) }, at);
     });
   }
 
@@ -241,13 +243,13 @@ class FileAudit implements Audit {
     return this.#pseudonyms?.criterion(value) ?? value;
   }
 
-  #accessText(facts: AccessFacts): string {
+  #accessText(facts: AccessFacts, at: number): string {
     const { path, parameters, cut } = recordedTarget(facts.target, this.#byValue);
     const { client, address } = facts;
     const hiding = this.#pseudonyms;
     if (hiding === undefined) return this.#text.access(facts, { address, path, parameters, cut });
-    hiding.hideParameters(parameters, client, address);
-    return this.#text.access(facts, { address: hiding.address(address, client), path, parameters, cut });
+    hiding.hideParameters(parameters, client, address, at);
+    return this.#text.access(facts, { address: hiding.address(address, client, at), path, parameters, cut });
   }
 
   /** Records keys of pseudonyms that were destroyed, now and from then on. */
@@ -263,7 +265,7 @@ class FileAudit implements Audit {
     if (!this.#closed) this.#keyTimer = setTimeout(() => void this.followKeys(), FOLLOW_KEYS_MS).unref();
   }
 
-  #append(text: () => string, waiter?: Waiter): number {
+  #append(text: (at: number) => string, waiter?: Waiter, at?: number): number {
     if (this.#closed || this.#journal.full) {
       this.#missing.lost += 1;
       this.counts.failures += 1;
@@ -271,7 +273,7 @@ class FileAudit implements Audit {
       return 0;
     }
     this.counts.records += 1;
-    return this.#journal.append(text, waiter);
+    return this.#journal.append(text, waiter, at);
   }
 
   #countUnrecorded(count: number): void {
@@ -347,11 +349,11 @@ class FileAudit implements Audit {
     return Promise.all(written);
   }
 
-  #adminText(event: string, details: AdminDetails): string {
+  #adminText(event: string, details: AdminDetails, at: number): string {
     const { address, client = '' } = details;
     const hiding = this.#pseudonyms;
     if (hiding === undefined || typeof address !== 'string') return this.#text.admin(event, details);
-    return this.#text.admin(event, { ...details, address: hiding.address(address, String(client)) });
+    return this.#text.admin(event, { ...details, address: hiding.address(address, String(client), at) });
   }
 
   #retire(retired: Retirement): Promise<boolean> {

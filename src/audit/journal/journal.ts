@@ -89,10 +89,13 @@ export class Journal {
     return this.#pending.size + (this.#inFlight?.batch.lines.size ?? 0) >= BACKLOG;
   }
 
-  /** Adds a record, whose text is made later; returns its number. A record without a waiter may be written late. */
-  append(text: () => string, waiter?: Waiter): number {
+  /**
+   * Adds a record, whose text is made later for its time `at`, in Unix milliseconds; returns its number. A record without
+   * a waiter may be written late.
+   */
+  append(text: (at: number) => string, waiter?: Waiter, at?: number): number {
     if (waiter !== undefined && this.#pending.waiting === 0) this.#waitedMs = 0;
-    const seq = this.#pending.add(text, waiter);
+    const seq = this.#pending.add(text, waiter, at);
     if (waiter === undefined) {
       if (this.#pending.size >= LARGE) this.#schedule();
       return seq;

@@ -69,6 +69,8 @@ export class PseudonymWriter {
   /** When the folder was changed, as far as it was read since; Unix milliseconds. */
   #readAt = Number.NaN;
   #month = '';
+  /** The one before it, whose last records may get their text only now. */
+  #earlier = '';
   #monthStart = 0;
   #monthEnd = 0;
   readonly #addresses = new Cache();
@@ -94,18 +96,18 @@ export class PseudonymWriter {
     this.#parameters = new Set(names.map((field) => field.slice('parameters.'.length)));
   }
 
-  /** The address as it is recorded. `client`: its client; empty: none. */
-  address(address: string, client: string): string {
+  /** The address as a record of that time has it. `client`: its client; empty: none. `at`: Unix milliseconds. */
+  address(address: string, client: string, at: number): string {
     if (!this.#hidesAddress || address === '') return address;
-    return this.#addresses.hidden(this.#keyFor(client, address), address);
+    return this.#addresses.hidden(this.#keyFor(client, address, at), address);
   }
 
-  /** Replaces the values of parameters by what is recorded of them. */
-  hideParameters(parameters: RecordedParameters, client: string, address: string): void {
+  /** Replaces the values of parameters by what a record of that time has of them. `at`: Unix milliseconds. */
+  hideParameters(parameters: RecordedParameters, client: string, address: string, at: number): void {
     for (const name of this.#parameters) {
       const value = parameters.get(name);
       if (value === undefined || value === null) continue;
-      const key = this.#keyFor(client, address);
+      const key = this.#keyFor(client, address, at);
       const hidden = (each: string): string => key.hide(each);
       parameters.set(name, typeof value === 'string' ? hidden(value) : value.map(hidden));
     }
@@ -113,7 +115,7 @@ export class PseudonymWriter {
 
   /** A criterion of a search as it is recorded: it can be a value that is hidden elsewhere. */
   criterion(value: string): string {
-    return this.#keyFor('', '').hide(value);
+    return this.#keyFor('', '', Date.now()).hide(value);
   }
 
   /**
@@ -238,7 +240,7 @@ export class PseudonymWriter {
   }
 
   /** The key for values of a request. Of an unknown client, no address has its own: anybody can send from many. */
-  #keyFor(client: string, address: string): PseudonymKey {
+  #keyFor(client: string, address: string, at: number): PseudonymKey {
     if (this.#scope !== 'month' && client !== '') {
       const subject = this.#scope === 'client' ? client : address;
       const name = nameOf(this.#scope, subject);
@@ -247,7 +249,7 @@ export class PseudonymWriter {
       if (subject !== '' && this.#keys.size < MAX_SUBJECTS) return this.#newKey(name, this.#scope, subject);
       if (subject !== '') this.#countShared();
     }
-    const month = this.#monthOf(Date.now());
+    const month = this.#monthOf(at);
     const name = nameOf('month', month);
     return this.#keys.get(name) ?? this.#newKey(name, 'month', month);
   }
@@ -265,14 +267,18 @@ export class PseudonymWriter {
     return key;
   }
 
-  /** The month in UTC, as the times of records have it. When it is another one, the key of the month is given up. */
-  #monthOf(now: number): string {
-    if (now >= this.#monthStart && now < this.#monthEnd) return this.#month;
-    const date = new Date(now);
+  /** The month of a record in UTC. Of other months, only the last one's key is kept, and its file is not needed. */
+  #monthOf(at: number): string {
+    if (at >= this.#monthStart && at < this.#monthEnd) return this.#month;
+    const date = new Date(at);
+    const month = date.toISOString().slice(0, 7);
+    if (month !== this.#earlier) this.#keys.delete(nameOf('month', this.#earlier));
     const before = this.#keys.get(nameOf('month', this.#month));
-    this.#keys.delete(nameOf('month', this.#month));
     if (before !== undefined) this.#saved.delete(before.id);
-    this.#month = date.toISOString().slice(0, 7);
+    const again = this.#keys.get(nameOf('month', month));
+    if (again !== undefined && !this.#unsaved.includes(again)) this.#saved.add(again.id);
+    this.#earlier = this.#month;
+    this.#month = month;
     this.#monthStart = Date.UTC(date.getUTCFullYear(), date.getUTCMonth());
     this.#monthEnd = Date.UTC(date.getUTCFullYear(), date.getUTCMonth() + 1);
     return this.#month;
