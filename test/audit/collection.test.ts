@@ -89,6 +89,17 @@ describe('the progress of a collection', () => {
     });
   });
 
+  test('notes that also after a clock that was ahead', () => {
+    const [ahead, again] = [{ late: 3600 }, { late: 7 }];
+    const lost = batch(4, 5);
+    const entries = [batch(1), batch(2, 3, ahead), lost, batch(4, 5, again), batch(6, 6, again)];
+    const repeated = [batch(2, 3, ahead), lost, batch(4, 5, again)];
+    expect(taken(...entries, ...repeated)).toMatchObject({
+      numbers: [[1], [2, 3], [4, 5], [4, 5], [6], [], [], []],
+      notes: ['r1: record 4 comes a second time with another content: its log lost its end'],
+    });
+  });
+
   test('takes a head once, and ignores an entry that is gone', () => {
     const gone = { ...batch(1), replica: '', lines: '', seal: '', gone: true };
     const anchored = { ...batch(2), anchor: true };
@@ -130,13 +141,33 @@ describe('the file of a collector', () => {
     await writeFile(path, `${whole}{"seq":4,"ti`);
     const again = await CollectedFile.open(path);
     expect([...again.reached]).toEqual([
-      ['r1', { seq: 3, time: '2026-01-01T00:00:03.000Z', head: 3 }],
-      ['r2', { seq: 7, time: '2026-01-01T00:00:07.000Z', head: 0 }],
+      ['r1', { seq: 3, times: [{ seq: 3, time: '2026-01-01T00:00:03.000Z' }], head: 3 }],
+      ['r2', { seq: 7, times: [{ seq: 7, time: '2026-01-01T00:00:07.000Z' }], head: 0 }],
     ]);
     expect(await readFile(path, 'utf8')).toBe(whole);
     await again.append(lineOf(4));
     await again.close();
     expect(await readFile(path, 'utf8')).toBe(whole + lineOf(4));
+  });
+
+  test('says when a clock was ahead, so that its records are known, and later ones are new', async () => {
+    const path = join(await folder(), 'all.jsonl');
+    const file = await CollectedFile.open(path);
+    await file.append(lineOf(1) + lineOf(2, 3600) + lineOf(3) + lineOf(4));
+    await file.close();
+    const again = await CollectedFile.open(path);
+    const progress = new CollectionProgress({
+      reached: again.reached,
+      keys: [keys],
+      onNote: () => undefined,
+      onRejected: () => undefined,
+    });
+    await again.close();
+    const late = { late: 10 };
+    const texts = [batch(2, 2, { late: 3598 }), batch(4), batch(4, 4, late)].map((entry) =>
+      progress.take(entry),
+    );
+    expect(texts).toEqual(['', '', lineOf(4, 14)]);
   });
 
   test('needs nothing beside it: a copy says the same', async () => {

@@ -69,16 +69,21 @@ async function store(
   return more || taken;
 }
 
+interface Timed {
+  readonly seq: number;
+  readonly time: string;
+}
+
 /** How far one replica's log was collected. */
 interface Reached {
   readonly seq: number;
-  /** The latest time of a record. */
-  readonly time: string;
+  /** The latest times of its records: the last record, and before it each that is later than all that follow. */
+  readonly times: readonly Timed[];
   /** Number of the last record for which a head was collected. */
   readonly head: number;
 }
 
-const NOTHING: Reached = { seq: 0, time: '', head: 0 };
+const NOTHING: Reached = { seq: 0, times: [], head: 0 };
 
 interface ProgressOptions {
   readonly keys: readonly AuditKeys[];
@@ -116,13 +121,13 @@ export class CollectionProgress {
     if (seal === undefined) return '';
     const before = this.#replicas.get(replica) ?? NOTHING;
     // A later record with the same number: the machine lost the end of its log and wrote other records instead.
-    const fresh = recordsIn(lines).filter(({ seq, time }) => seq > before.seq || time > before.time);
+    const fresh = recordsIn(lines).filter(({ seq, time }) => time > latestFrom(before.times, seq));
     const last = fresh.at(-1);
     if (last === undefined) return '';
     this.#tell(replica, before, fresh[0]?.seq ?? last.seq);
     const told = anchor && last.seq > Math.min(before.head, last.seq - 1);
     const head = told ? last.seq : Math.min(before.head, last.seq);
-    this.#replicas.set(replica, { seq: last.seq, time: later(before.time, last.time), head });
+    this.#replicas.set(replica, { seq: last.seq, times: fresh.reduce(withTime, before.times), head });
     const end = told ? `${JSON.stringify({ kind: 'head', replica, seq: seal.last, hmac: seal.hmac })}\n` : '';
     return `${fresh.map(({ line }) => `${line}\n`).join('')}${end}`;
   }
@@ -151,9 +156,14 @@ export class CollectionProgress {
   }
 }
 
-/** All times have the same length, so comparing texts compares times. A clock that is set back counts for nothing. */
-function later(a: string, b: string): string {
-  return a > b ? a : b;
+/** The latest time of the records from that number on; all have the same length, so comparing texts compares times. */
+function latestFrom(times: readonly Timed[], from: number): string {
+  return times.find(({ seq }) => seq >= from)?.time ?? '';
+}
+
+/** A record of a clock that was ahead says nothing about those that follow, so only it is kept beside them. */
+function withTime(times: readonly Timed[], { seq, time }: Timed): readonly Timed[] {
+  return [...times.filter((before) => before.time > time), { seq, time }];
 }
 
 const line = z.object({
@@ -247,6 +257,6 @@ function note(text: string, reached: Map<string, Reached>): boolean {
   const { kind, replica, seq, time = '' } = parsed.data;
   const before = reached.get(replica) ?? NOTHING;
   if (kind === 'head') reached.set(replica, { ...before, head: seq });
-  else reached.set(replica, { ...before, seq, time: later(before.time, time) });
+  else reached.set(replica, { ...before, seq, times: withTime(before.times, { seq, time }) });
   return true;
 }
