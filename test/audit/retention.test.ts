@@ -71,6 +71,33 @@ test('the first retirement after a change of the key finds nothing missing that 
   expect([alterations, notes]).toMatchObject([[], [{ kind: 'retired-unchecked' }]]);
 });
 
+test('what a killed process left of a segment that it removed goes with the next start', async () => {
+  const directory = await folder();
+  const place = (name: string): string => join(directory, REPLICA, name);
+  const names = async (): Promise<string[]> => readdir(place(''));
+  const segment = { size: 1, age: DAY_MS, keep: DAY_MS };
+  const first = await openTestAudit(directory, { segment });
+  for (let count = 0; count < 3; count += 1) await recordAccess(first.audit);
+  await first.audit.close();
+  const retiring = await openTestAudit(directory, { segment: { ...segment, size: 2 ** 28, keep: 0 } });
+  await until(async () => !(await names()).includes('000000000002.jsonl.zst'));
+  await retiring.audit.close();
+  const setAside = (first: string): string => `${first}.jsonl.803.1700000000000.unsealed`;
+  const left = [
+    '000000000001.index',
+    '000000000002.cosigned',
+    '000000000002.stamped',
+    setAside('000000000002'),
+  ];
+  // Of a segment that was never removed, and what is no file of the log.
+  const others = [setAside('000000000900'), '1.index', '000000000002.jsonl.note'];
+  for (const name of [...left, ...others]) await writeFile(place(name), 'x');
+  const { audit } = await openTestAudit(directory, { segment });
+  await until(async () => !(await names()).some((name) => left.includes(name)));
+  await audit.close();
+  expect(await names()).toEqual(expect.arrayContaining(others));
+});
+
 test('a file behind the newest segment does not let it be compressed while it is written', async () => {
   const directory = await folder();
   const { audit } = await openTestAudit(directory, { segment: { size: 1, age: DAY_MS, keep: DAY_MS } });

@@ -100,6 +100,7 @@ export class Retention {
   async #run(): Promise<void> {
     const { folder, keys, keep } = this.#options;
     const { log, retired } = this.#deps;
+    await removeLeftOver(folder, retired());
     for (const segment of await compressClosed(this.#options)) {
       if (this.#logged.has(segment)) continue;
       this.#logged.add(segment);
@@ -300,13 +301,27 @@ function isKnownStart(
 /** Removes a retired segment with its index and the files that were set aside from it. */
 async function remove(folder: string, { segment, first }: Retirement): Promise<void> {
   await rm(join(folder, segment), { recursive: true });
-  for (const name of [indexName(first), cosignedName(first), stampedName(first)]) {
-    await rm(join(folder, name), { force: true });
-  }
   for (const name of await readdir(folder)) {
-    if (isSetAside(name) && name.startsWith(segmentName(first))) await rm(join(folder, name));
+    if (isBeside(name, first)) await rm(join(folder, name), { force: true });
   }
   await syncDirectory(folder);
+}
+
+/** Removes what was beside removed segments: a process that is killed meanwhile leaves it, whole records among it. */
+async function removeLeftOver(folder: string, retired: RetiredEnd | undefined): Promise<void> {
+  const [oldest] = await segmentsIn(folder);
+  if (oldest === undefined || retired === undefined) return;
+  for (const name of await readdir(folder)) {
+    const first = Number.parseInt(name, 10);
+    const isRetired = first <= retired.last && first < oldest.first;
+    if (isRetired && isBeside(name, first)) await rm(join(folder, name), { force: true });
+  }
+}
+
+/** True for the index of a segment, its cosigned and stamped heads, and the files that were set aside from it. */
+function isBeside(name: string, first: number): boolean {
+  if (isSetAside(name)) return name.startsWith(segmentName(first));
+  return name === indexName(first) || name === cosignedName(first) || name === stampedName(first);
 }
 
 async function check(archive: Archive, segment: Segment) {
