@@ -1,18 +1,22 @@
 import { constants } from 'node:fs';
-import { open, rename, rm } from 'node:fs/promises';
+import { type FileHandle, lstat, open, rename, rm } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import { ignoreAbsent, ignoreSystemError } from './expected-errors.ts';
 
-const { O_CREAT, O_NOFOLLOW, O_RDONLY, O_TRUNC, O_WRONLY } = constants;
+const { O_CREAT, O_EXCL, O_NOFOLLOW, O_RDONLY, O_WRONLY } = constants;
 
 /**
- * Replaces a file, which only this user can read: after a crash there is the old content or the new one.
+ * Replaces a file, which only its owner can read: after a crash there is the old content or the new one. As root, the
+ * owner stays the same; that of a new file is the owner of its folder.
  * @throws Error of the file system
  */
 export async function replaceDurably(path: string, text: string): Promise<void> {
   const temporary = `${path}.tmp`;
   // Something else than a file may stand there.
   await rm(temporary, { force: true, recursive: true });
-  const handle = await open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0o600);
+  const handle = await open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600);
   try {
+    await giveToOwner(handle, path);
     await handle.writeFile(text);
     // Without this, some file systems keep the name and lose the content when the machine fails.
     await handle.datasync();
@@ -20,6 +24,17 @@ export async function replaceDurably(path: string, text: string): Promise<void> 
     await handle.close();
   }
   await rename(temporary, path);
+}
+
+/** Without this, a command that root runs would leave files that the gateway's user cannot read. */
+async function giveToOwner(handle: FileHandle, path: string): Promise<void> {
+  const { uid, gid } = await handle.stat();
+  // Only root can give files away.
+  if (uid !== 0) return;
+  const owner = (await lstat(path).catch(ignoreAbsent)) ?? (await lstat(dirname(path)));
+  if (owner.uid === uid && owner.gid === gid) return;
+  // Root of a container may lack the capability: the file is its own then.
+  await handle.chown(owner.uid, owner.gid).catch(ignoreSystemError);
 }
 
 /** Makes the entries of a directory durable: a crash of the machine would bring those before back. */

@@ -616,6 +616,17 @@ describe('a writer', () => {
     expect(await writer.refresh()).toHaveLength(100);
   });
 
+  test.each([
+    ['no gateway can read', async (path: string) => mkdir(path)],
+    ['says something else', async (path: string) => writeFile(path, '{}', { mode: 0o600 })],
+    ['others may read', async (path: string) => writeFile(path, '{}', { mode: 0o644 })],
+  ])('goes on where the note of a destroyed key is one that %s', async (_title, make) => {
+    const place = await folder();
+    const writer = await openWriter(place);
+    await make(join(place, `${ID.older}.forgotten`));
+    expect([await writer.refresh(), writer.isReady]).toEqual([[{ key: ID.older }], true]);
+  });
+
   test('goes on with the keys of its clients after a restart, and needs none of another kind', async () => {
     const place = await folder();
     await storeKeys(place, [

@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { readdir, writeFile } from 'node:fs/promises';
+import { chown, readdir, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
 import { text } from 'node:stream/consumers';
@@ -11,6 +11,8 @@ import { AUDIT_KEY, openTestAudit, REPLICA, recordAccess, useFolders } from '../
 import { gateway } from '../support/program.ts';
 
 const folder = useFolders();
+/** Only root can give files away. */
+const asRoot = process.geteuid?.() === 0 ? test : test.skip;
 const MONTH = new Date().toISOString().slice(0, 7);
 
 /** A log with pseudonyms of these requests, and its configuration. */
@@ -93,6 +95,17 @@ describe('audit forget', () => {
     expect((await run('audit search --address 192.0.2.7')).stdout).not.toContain('q1');
     expect(await run('audit verify')).toMatchObject({ status: 0, stdout: expect.stringContaining(': ok') });
     expect((await forget('--month', MONTH, '--yes')).status).toBe(1);
+  });
+
+  asRoot('run by root, leaves a note that the user of the gateway can read', async () => {
+    const { forget, keys } = await place('month', {});
+    for (const path of [keys, ...(await readdir(keys)).map((name) => join(keys, name))]) {
+      await chown(path, 65_534, 65_533);
+    }
+    expect(await forget('--month', MONTH, '--yes')).toMatchObject({ status: 0 });
+    const [note = ''] = await readdir(keys);
+    expect(note).toMatch(/\.forgotten$/);
+    expect(await stat(join(keys, note))).toMatchObject({ uid: 65_534, gid: 65_533 });
   });
 
   test('destroys the keys of one subject, which it does not print', async () => {

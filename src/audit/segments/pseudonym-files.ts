@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { z } from 'zod';
 import { replaceDurably, syncDirectory } from '../../base/durable-file.ts';
 import { errorCode, messageOf } from '../../base/error-code.ts';
+import { reportDefect } from '../../base/expected-errors.ts';
 import { readGuardedFile } from '../../base/guarded-file.ts';
 import { parseJson } from '../../base/json.ts';
 import { Secret } from '../../base/secret.ts';
@@ -180,17 +181,14 @@ const note = z.object({
 });
 
 /** The record of a destroyed key. */
-export type ForgottenKey = z.output<typeof note> & { readonly key: string };
+export type ForgottenKey = Partial<z.output<typeof note>> & { readonly key: string };
 
-/**
- * Reads what is to be recorded of a destroyed key.
- * @throws Error if the file cannot be read
- */
+/** Reads what is to be recorded of a destroyed key: of a file that cannot be read, its name alone. */
 export async function readForgotten(folder: string, id: string): Promise<ForgottenKey> {
-  const path = join(folder, id + FORGOTTEN);
-  const parsed = note.safeParse(parseJson(await readText(path)));
-  if (!parsed.success) throw new Error(`${path} does not say which key was destroyed`);
-  return { key: id, ...parsed.data };
+  // The key is destroyed, whatever is in the file: an error here must not stop the gateway.
+  const text = await readText(join(folder, id + FORGOTTEN)).catch(reportDefect);
+  const { data } = note.safeParse(text && parseJson(text));
+  return { key: id, ...data };
 }
 
 /** Remembers that the audit log says that a key was destroyed. @throws Error of the file system */
