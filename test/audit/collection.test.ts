@@ -170,6 +170,24 @@ describe('the file of a collector', () => {
     expect(texts).toEqual(['', '', lineOf(4, 14)]);
   });
 
+  test.each([
+    ['a record', lineOf(104)],
+    [
+      'a head',
+      taken({ ...batch(104), anchor: true })
+        .texts.join('')
+        .slice(lineOf(104).length),
+    ],
+  ])('loses %s that was cut off at any byte', async (_title, cut) => {
+    const path = join(await folder(), 'all.jsonl');
+    for (let length = 0; length < cut.length; length += 1) {
+      await writeFile(path, lineOf(103) + cut.slice(0, length));
+      const file = await CollectedFile.open(path);
+      await file.close();
+      expect(await readFile(path, 'utf8')).toBe(lineOf(103));
+    }
+  });
+
   test('needs nothing beside it: a copy says the same', async () => {
     const directory = await folder();
     const file = await CollectedFile.open(join(directory, 'all.jsonl'));
@@ -182,13 +200,15 @@ describe('the file of a collector', () => {
     await copy.close();
   });
 
-  test.each(['what somebody wrote down\n', 'not even a line'])(
-    'is no other kind of file: %j',
-    async (notes) => {
-      const path = join(await folder(), 'notes.txt');
-      await writeFile(path, notes);
-      await expect(CollectedFile.open(path)).rejects.toThrow(path);
-      expect(await readFile(path, 'utf8')).toBe(notes);
-    },
-  );
+  test.each([
+    'what somebody wrote down\n',
+    'not even a line',
+    '{"seq":1,"mine":true}',
+    '{"kind":"of another program"}',
+  ])('is no other kind of file: %j', async (notes) => {
+    const path = join(await folder(), 'notes.txt');
+    await writeFile(path, notes);
+    await expect(CollectedFile.open(path)).rejects.toThrow(path);
+    expect(await readFile(path, 'utf8')).toBe(notes);
+  });
 });

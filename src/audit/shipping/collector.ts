@@ -173,7 +173,8 @@ const line = z.object({
   time: z.string().optional(),
 });
 
-const LINE_STARTS = ['{"seq":', '{"kind'] as const;
+/** How lines begin: those of records, with any number, and those of heads. */
+const LINE_STARTS = ['{"seq":1,"time":"', '{"kind":"head","replica":"'] as const;
 
 /** The file that the records of all replicas are collected in, by one collector. Its lines say how far that has got. */
 export class CollectedFile {
@@ -246,8 +247,8 @@ function noteAll(bytes: Buffer, reached: Map<string, Reached>): boolean {
 
 /** True if an incomplete line may be a collector's. */
 function beginsLine(bytes: Buffer): boolean {
-  const text = bytes.toString('latin1', 0, LINE_STARTS[0].length);
-  return LINE_STARTS.some((start) => start.startsWith(text));
+  const text = bytes.toString('latin1', 0, 64).replace(/^\{"seq":\d+/, '{"seq":1');
+  return LINE_STARTS.some((start) => start.startsWith(text.slice(0, start.length)));
 }
 
 /** Notes the progress of a line; false: it is not a collector's. */
