@@ -1,6 +1,5 @@
 import { createInterface } from 'node:readline/promises';
 import { Writable } from 'node:stream';
-import { text } from 'node:stream/consumers';
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { Secret } from '../base/secret.ts';
 import { span } from '../base/units.ts';
@@ -27,7 +26,7 @@ import {
   setTo,
   withdraw,
 } from '../credentials/sealing.ts';
-import { describeSource, issueOf, SourceReader } from '../credentials/sources.ts';
+import { describeSource, issueOf, MAX_SECRET_BYTES, SourceReader } from '../credentials/sources.ts';
 import { secretUses } from '../setup/warnings.ts';
 import { CommandError, type Io, note, print, processContext, type Run } from './io.ts';
 import { alignColumns } from './table.ts';
@@ -175,12 +174,26 @@ function printLine(io: Io, line: string): Promise<void> {
 
 /**
  * Reads a secret from stdin: without echo on a terminal, else until the end, without one trailing newline.
- * @throws CommandError if it is empty or the prompt is interrupted
+ * @throws CommandError if it is empty or too large, or the prompt is interrupted
  */
 async function readSecretInput(io: Io, prompt: string): Promise<Secret> {
-  const entered = io.stdin.isTTY ? await promptFor(io, prompt) : (await text(io.stdin)).replace(/\r?\n$/, '');
+  const entered = io.stdin.isTTY ? await promptFor(io, prompt) : await readPiped(io);
   if (entered !== '') return new Secret(entered);
   throw new CommandError(2, 'no secret came on stdin: type it, or redirect a file that holds it');
+}
+
+async function readPiped(io: Io): Promise<string> {
+  const chunks: Buffer[] = [];
+  let bytes = 0;
+  for await (const chunk of io.stdin) {
+    chunks.push(Buffer.from(chunk));
+    bytes += chunk.length;
+    if (bytes <= MAX_SECRET_BYTES) continue;
+    throw new CommandError(2, `stdin has more than ${MAX_SECRET_BYTES} bytes: redirect the right file`);
+  }
+  return Buffer.concat(chunks)
+    .toString()
+    .replace(/\r?\n$/, '');
 }
 
 async function promptFor(io: Io, prompt: string): Promise<string> {

@@ -5,7 +5,8 @@ import { errorCode, messageOf } from '../base/error-code.ts';
 import { decodeUtf8, readGuardedFile } from '../base/guarded-file.ts';
 import { Secret } from '../base/secret.ts';
 
-const LARGEST = 2 ** 20;
+/** The largest file that is read, in bytes. */
+export const LARGEST = 2 ** 20;
 const ARMOR = '-----BEGIN AGE ENCRYPTED FILE-----';
 /** Message of the library for a wrong identity; its other messages are about damaged files. */
 const WRONG_IDENTITY = /no identity matched/;

@@ -6,6 +6,7 @@ import { ignoreSystemError } from '../base/expected-errors.ts';
 import type { Secret } from '../base/secret.ts';
 import {
   isForOthers,
+  LARGEST,
   newIdentity,
   readIdentities,
   readSealed,
@@ -95,7 +96,12 @@ export async function changeEntries<T extends SealedEntry | undefined>(
       if (entry === undefined) entries.delete(name);
       else entries.set(name, entry);
     }
-    return seal(entries, identities);
+    const content = await seal(entries, identities);
+    // Nothing reads a larger one: every entry would be lost.
+    if (Buffer.byteLength(content) > LARGEST) {
+      throw new SealingError(`${section.file} would be larger than ${LARGEST} bytes: remove entries first`);
+    }
+    return content;
   });
   return changed;
 }

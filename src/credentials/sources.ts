@@ -10,7 +10,8 @@ import {
   type SealedSection,
 } from './sealed-file.ts';
 
-const LARGEST = 64 * 1024;
+/** The largest secret in a file, or on stdin. */
+export const MAX_SECRET_BYTES = 64 * 1024;
 
 /**
  * Source of a secret: an environment variable, a file, an entry of the sealed file, or the configuration.
@@ -102,7 +103,11 @@ export function describeSource(source: Source): string {
 }
 
 async function readFileSource({ file, readableByOthers = false }: FileSource, uid?: number): Promise<Found> {
-  const { bytes, changedAt } = await readGuardedFile(file, { uid, readableByOthers, largest: LARGEST });
+  const { bytes, changedAt } = await readGuardedFile(file, {
+    uid,
+    readableByOthers,
+    largest: MAX_SECRET_BYTES,
+  });
   return { secret: filled(decodeUtf8(bytes, file).replace(/\r?\n$/, ''), file), changedAt };
 }
 

@@ -153,6 +153,7 @@ describe('what cannot be done is told in one sentence', () => {
       /gateway\.yaml:1:34 sealed\.identity: .*--new-identity make one\n$/,
     ],
     ['no secret', ['seal', 'a'], '\n', 2, /^no secret came on stdin: /],
+    ['more than a secret', ['seal', 'a'], 'x'.repeat(65_537), 2, /^stdin has more than 65536 bytes: /],
     ['a name that is no word', ['seal', 'a b'], 'x', 2, /^error: command-argument value 'a b' is invalid/],
     [
       'a list of what is not there',

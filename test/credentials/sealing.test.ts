@@ -223,6 +223,16 @@ describe('the file', () => {
     expect([await readdir(folder), await readFile(file)]).toEqual(before);
   });
 
+  test('stays as it is when it would become larger than what is read', async () => {
+    await change('a', setTo(new Secret('one'), EARLY));
+    const before = [await readdir(folder), await readFile(section.file)];
+    await expect(change('b', setTo(new Secret('x'.repeat(2 ** 20)), EARLY))).rejects.toThrow(
+      `${section.file} would be larger than 1048576 bytes: remove entries first`,
+    );
+    expect([await readdir(folder), await readFile(section.file)]).toEqual(before);
+    await change('a', setTo(new Secret('two'), LATE));
+  });
+
   test('is changed by one at a time, and the other is told', async () => {
     const outcomes = await Promise.allSettled([
       change('a', setTo(new Secret('one'), EARLY)),
