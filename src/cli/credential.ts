@@ -1,6 +1,8 @@
 import { createInterface } from 'node:readline/promises';
 import { Writable } from 'node:stream';
 import { type Command, InvalidArgumentError, Option } from 'commander';
+import { messageOf } from '../base/error-code.ts';
+import { decodeUtf8 } from '../base/guarded-file.ts';
 import { Secret } from '../base/secret.ts';
 import { span } from '../base/units.ts';
 import { ConfigError } from '../config/issues.ts';
@@ -174,7 +176,7 @@ function printLine(io: Io, line: string): Promise<void> {
 
 /**
  * Reads a secret from stdin: without echo on a terminal, else until the end, without one trailing newline.
- * @throws CommandError if it is empty or too large, or the prompt is interrupted
+ * @throws CommandError if it is empty, too large or no UTF-8, or the prompt is interrupted
  */
 async function readSecretInput(io: Io, prompt: string): Promise<Secret> {
   const entered = io.stdin.isTTY ? await promptFor(io, prompt) : await readPiped(io);
@@ -191,9 +193,11 @@ async function readPiped(io: Io): Promise<string> {
     if (bytes <= MAX_SECRET_BYTES) continue;
     throw new CommandError(2, `stdin has more than ${MAX_SECRET_BYTES} bytes: redirect the right file`);
   }
-  return Buffer.concat(chunks)
-    .toString()
-    .replace(/\r?\n$/, '');
+  try {
+    return decodeUtf8(Buffer.concat(chunks), 'stdin').replace(/\r?\n$/, '');
+  } catch (error) {
+    throw new CommandError(2, messageOf(error), error);
+  }
 }
 
 async function promptFor(io: Io, prompt: string): Promise<string> {

@@ -28,7 +28,7 @@ anonymous: true
 });
 afterEach(() => rm(folder, { recursive: true }));
 
-const credential = (words: readonly string[], input = ''): Promise<Ended> =>
+const credential = (words: readonly string[], input: string | Uint8Array = ''): Promise<Ended> =>
   gateway(['credential', ...words, '--config', file], { U: 'me', P: 'hunter8' }, input);
 
 test('secrets are sealed, listed, rotated and promoted, and none is ever printed', async () => {
@@ -122,6 +122,22 @@ test('an entry is removed when nothing names it any more', async () => {
   });
   const { stdout } = await credential(['list']);
   expect(stdout.split('\n').map((line) => line.split(' ', 1)[0])).toEqual(['NAME', 'a', 'bb', 'bb', '']);
+});
+
+test.each([
+  ['Latin-1', Buffer.from('p\u00e4ssword', 'latin1')],
+  ['UTF-16', Buffer.from('\ufeffsecret\r\n', 'utf16le')],
+])('a secret in %s is refused, as it is in a file', async (_title, input) => {
+  await credential(['seal', 'a', '--new-identity'], 'hunter2');
+  const before = await readFile(join(folder, 's.age'));
+  for (const command of ['seal', 'rotate']) {
+    expect(await credential([command, 'a'], input)).toEqual({
+      status: 2,
+      stdout: '',
+      stderr: 'stdin is not UTF-8 text: save it as UTF-8\n',
+    });
+  }
+  expect(await readFile(join(folder, 's.age'))).toEqual(before);
 });
 
 test('the passphrase of a key in the sealed file counts as used', async () => {
