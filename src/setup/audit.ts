@@ -4,6 +4,7 @@ import { isNativeError } from 'node:util/types';
 import type { AuditOptions } from '../audit/audit.ts';
 import { signingKey, witnessKey } from '../audit/checkpoint.ts';
 import { auditKeys } from '../audit/keys.ts';
+import { loadKeys } from '../audit/segments/pseudonym-files.ts';
 import { folderIssue } from '../audit/segments/replica-folder.ts';
 import type { OtlpReceiver } from '../audit/shipping/otlp.ts';
 import type { SinkOptions } from '../audit/shipping/sink-set.ts';
@@ -50,7 +51,7 @@ export async function readAudit(
   }
   if (options.pseudonyms !== undefined) {
     const keysFolder = join(options.pseudonyms.keysDirectory, replica);
-    const keysIssue = await folderIssue(keysFolder);
+    const keysIssue = (await folderIssue(keysFolder)) ?? (await keysIssueOf(keysFolder));
     const path = ['audit', 'pseudonyms', 'keysDirectory'];
     if (keysIssue !== undefined) reading.issues.push({ path, message: `${keysFolder} ${keysIssue}` });
   }
@@ -73,6 +74,16 @@ export async function readAudit(
       ],
     }
   );
+}
+
+/** What would keep a gateway from its pseudonym keys at its start; undefined: nothing, or there is no folder yet. */
+async function keysIssueOf(folder: string): Promise<string | undefined> {
+  try {
+    await loadKeys(folder);
+    return undefined;
+  } catch (error) {
+    return errorCode(error) === 'ENOENT' ? undefined : `cannot be used: ${messageOf(error)}`;
+  }
 }
 
 /**

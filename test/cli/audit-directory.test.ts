@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
 import { CLIENTS, CREDENTIALS, DEPLOYMENTS } from '../config/texts.ts';
-import { gateway, runProgram } from '../support/program.ts';
+import { gateway } from '../support/program.ts';
 
 let folder: string;
 beforeEach(async () => {
@@ -48,16 +48,31 @@ test('check and serve say in one sentence why the keys of pseudonyms cannot be u
   const check = await gateway(['check', '--config', file], SECRETS);
   expect(check).toMatchObject({ status: 2, stdout: expect.stringContaining(wanted) });
   expect(check.stdout).toContain('audit.pseudonyms.keysDirectory: ');
-  const open = await configured('new, pseudonyms: { keysDirectory: keys }');
-  await mkdir(join(folder, 'keys', 'r'), { recursive: true });
-  await chmod(join(folder, 'keys', 'r'), 0o755);
-  // A start that fails late ends its process.
-  const serve = await runProgram(['serve', '--config', open], SECRETS);
-  expect(serve.status).not.toBe(0);
-  expect(serve.stderr).toContain(
-    `audit.pseudonyms.keysDirectory: the keys of pseudonyms in ${folder}/keys/r cannot be used: other users may use it: run chmod 700 on it`,
-  );
 });
+
+test.each([
+  ['r', 0o755, 'FOLDER cannot be used: other users may use it: run chmod 700 on it'],
+  [
+    'r/AAAAAAAAAAAA.key',
+    0o600,
+    'FOLDER cannot be used: FOLDER/AAAAAAAAAAAA.key holds no key of pseudonyms: restore it, or remove it if it is lost',
+  ],
+])(
+  'check, doctor and serve say why the keys of pseudonyms cannot be used: %s',
+  async (name, mode, wanted) => {
+    const file = await configured('new, pseudonyms: { keysDirectory: keys }');
+    await mkdir(join(folder, 'keys', 'r'), { recursive: true, mode: 0o700 });
+    if (name !== 'r') await writeFile(join(folder, 'keys', name), 'cut off');
+    await chmod(join(folder, 'keys', name), mode);
+    const line = `audit.pseudonyms.keysDirectory: ${wanted.replaceAll('FOLDER', `${folder}/keys/r`)}`;
+    const check = await gateway(['check', '--config', file], SECRETS);
+    expect(check).toMatchObject({ status: 2, stdout: expect.stringContaining(`${line}\n`) });
+    const doctor = await gateway(['doctor', '--config', file], SECRETS);
+    expect(doctor).toMatchObject({ status: 2, stderr: expect.stringContaining(line) });
+    const serve = await gateway(['serve', '--config', file], SECRETS);
+    expect(serve).toMatchObject({ status: 2, stderr: expect.stringContaining(line) });
+  },
+);
 
 test('check leaves nothing behind in a directory that can be made', async () => {
   const { status } = await gateway(['check', '--config', await configured('new/audit')], SECRETS);

@@ -1,6 +1,6 @@
 import { stat } from 'node:fs/promises';
 import { monotonicClock } from '../../base/clock.ts';
-import { messageOf } from '../../base/error-code.ts';
+import { errorCode, messageOf } from '../../base/error-code.ts';
 import type { Log } from '../../base/log.ts';
 import { Throttle } from '../../base/throttle.ts';
 import type { PseudonymOptions } from '../audit.ts';
@@ -10,9 +10,9 @@ import {
   type FolderState,
   type ForgottenKey,
   folderState,
+  loadKeys,
   markRecorded,
   readForgotten,
-  readKeys,
   removeLeftOver,
   storeKeys,
 } from '../segments/pseudonym-files.ts';
@@ -32,6 +32,8 @@ const SETTLED_MS = 2000;
 const MAX_FORGOTTEN = 100;
 
 const NONE: ReadonlySet<string> = new Set();
+/** For what is missing: only then does a restart help. */
+const RESTORE = 'restore the folder, or restart the gateway to begin new keys';
 
 /** The folder with the keys cannot be used, so nothing can be recorded. */
 class PseudonymKeyError extends Error {
@@ -39,10 +41,7 @@ class PseudonymKeyError extends Error {
   readonly code = 'pseudonym-keys';
 
   constructor(folder: string, reason: string, cause?: unknown) {
-    super(
-      `the keys of pseudonyms in ${folder} cannot be used: ${reason}; restore the folder, or restart the gateway to begin new keys`,
-      { cause },
-    );
+    super(`the keys of pseudonyms in ${folder} cannot be used: ${reason}`, { cause });
   }
 }
 
@@ -142,14 +141,8 @@ export class PseudonymWriter {
   async load(): Promise<void> {
     try {
       await makeFolder(this.#folder);
-      const { mode } = await stat(this.#folder);
-      if ((mode & 0o007) !== 0) throw new Error('other users may use it: run chmod 700 on it');
-      const state = await folderState(this.#folder);
-      await removeLeftOver(this.#folder, state);
-      const ids = [...state.keys].filter((id) => !state.destroyed.has(id));
-      const keys = await readKeys(this.#folder, ids, (issue) => {
-        throw new Error(issue);
-      });
+      const keys = await loadKeys(this.#folder);
+      await removeLeftOver(this.#folder, await folderState(this.#folder));
       for (const key of keys.sort((a, b) => b.made - a.made)) this.#adopt(key);
       this.#isLoaded = true;
     } catch (error) {
@@ -171,7 +164,8 @@ export class PseudonymWriter {
       const state = await folderState(this.#folder);
       this.#dropDestroyed(state);
       const missing = [...saved].find((id) => this.#saved.has(id) && !state.keys.has(id));
-      this.#failure = missing === undefined ? undefined : this.#error(new Error(`key ${missing} is missing`));
+      this.#failure =
+        missing === undefined ? undefined : this.#error(new Error(`key ${missing} is missing; ${RESTORE}`));
       const forgotten = state.unrecorded.slice(0, MAX_FORGOTTEN);
       const isSettled = Date.now() - mtimeMs > SETTLED_MS && forgotten.length === 0;
       this.#readAt = isSettled ? mtimeMs : Number.NaN;
@@ -216,9 +210,9 @@ export class PseudonymWriter {
   }
 
   #error(cause: unknown): PseudonymKeyError {
-    return cause instanceof PseudonymKeyError
-      ? cause
-      : new PseudonymKeyError(this.#folder, messageOf(cause), cause);
+    if (cause instanceof PseudonymKeyError) return cause;
+    const remedy = errorCode(cause) === 'ENOENT' ? `; ${RESTORE}` : '';
+    return new PseudonymKeyError(this.#folder, messageOf(cause) + remedy, cause);
   }
 
   #adopt(key: PseudonymKey): void {

@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { constants } from 'node:fs';
-import { open, readdir, rename, rm, unlink } from 'node:fs/promises';
+import { open, readdir, rename, rm, stat, unlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { replaceDurably, syncDirectory } from '../../base/durable-file.ts';
@@ -94,9 +94,24 @@ export async function readKeys(
   return read.filter((key) => key !== undefined);
 }
 
+/**
+ * Reads the keys of a folder that one process writes to, but for those that are destroyed.
+ * @throws Error if the process cannot use the folder, or one of the keys
+ */
+export async function loadKeys(folder: string): Promise<PseudonymKey[]> {
+  const { mode } = await stat(folder);
+  if ((mode & 0o007) !== 0) throw new Error('other users may use it: run chmod 700 on it');
+  const { keys, destroyed } = await folderState(folder);
+  const ids = [...keys].filter((id) => !destroyed.has(id));
+  return readKeys(folder, ids, (issue) => {
+    throw new Error(issue);
+  });
+}
+
 async function readKey(path: string, id: string): Promise<PseudonymKey> {
   const parsed = stored.safeParse(parseJson(await readText(path)));
-  if (!parsed.success) throw new Error(`${path} holds no key of pseudonyms`);
+  if (!parsed.success)
+    throw new Error(`${path} holds no key of pseudonyms: restore it, or remove it if it is lost`);
   const { scope, subject, made, key } = parsed.data;
   try {
     return new PseudonymKey(id, { scope, subject, made: Date.parse(made), secret: new Secret(key) });
