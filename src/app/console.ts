@@ -126,7 +126,7 @@ function explained(
   if (client === undefined) throw new ControlError('client-unknown');
   const settings = deployment === '' ? undefined : ownEntry(config.deployments, deployment);
   if (deployment !== '' && settings === undefined) throw new ControlError('target-unknown');
-  const host = settings?.match.host ?? 'localhost';
+  const host = settings?.match.host;
   return explain(config, { client, method, target, host, now: Date.now() });
 }
 

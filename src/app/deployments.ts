@@ -1,4 +1,3 @@
-import { isIPv6 } from 'node:net';
 import { isDeepStrictEqual } from 'node:util';
 import type { Log } from '../base/log.ts';
 import { type Steps, slices } from '../base/steps.ts';
@@ -9,7 +8,7 @@ import { probeOf } from '../doctor/probe.ts';
 import type { GatewayOptions } from '../gateway/gateway.ts';
 import { ResponseFilter } from '../gateway/headers.ts';
 import type { Deployment } from '../gateway/relay.ts';
-import { canonicalHost, Routes } from '../gateway/routing.ts';
+import { hostsOf, Routes } from '../gateway/routing.ts';
 import type { Identification } from '../identity/identification.ts';
 import type { OpenIdProvider } from '../identity/openid-provider.ts';
 import type { Metrics } from '../metrics/metrics.ts';
@@ -124,18 +123,13 @@ export function gatewayOptions(
     const settings = config.deployments[deployment.name];
     return settings ? [{ deployment, match: { ...settings.match, baseUrl: settings.baseUrl } }] : [];
   });
-  const ofDeployments = Object.values(config.deployments).flatMap(({ match }) => match.host ?? []);
   return {
     identification,
     routes: new Routes(routes),
-    hosts: config.listen.map(({ hosts }) => hosts && canonicalHosts([...hosts, ...ofDeployments])),
+    hosts: hostsOf(config),
     logRequests: config.log.requests,
     accessLog: config.log.access,
   };
-}
-
-function canonicalHosts(hosts: readonly string[]): ReadonlySet<string> {
-  return new Set(hosts.map((host) => canonicalHost(isIPv6(host) ? `[${host}]` : host)));
 }
 
 /** Returns the target of a request that tests a credential of a deployment, without side effects. */

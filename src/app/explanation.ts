@@ -4,10 +4,21 @@ import { joinedValue, type RawHeaders } from '../base/raw-headers.ts';
 import { endText, formatInstant } from '../base/units.ts';
 import { type ApiKey, apiKeysOf } from '../config/api-keys.ts';
 import { formatPath } from '../config/issues.ts';
+import { sharedSettings } from '../config/listen.ts';
 import type { Config } from '../config/schema.ts';
 import type { ExplanationView, ObservedRefusalView } from '../control/client-view.ts';
 import { outboundHeaders } from '../gateway/headers.ts';
-import { checkMethod, checkSite, checkUpgrade, parseTarget, Routes } from '../gateway/routing.ts';
+import { bodyFraming, checkRequestLine } from '../gateway/request-reader.ts';
+import {
+  checkHost,
+  checkMethod,
+  checkSite,
+  checkUpgrade,
+  hostOf,
+  hostsOf,
+  parseTarget,
+  Routes,
+} from '../gateway/routing.ts';
 import { hasApiKey } from '../identity/client-index.ts';
 import type { LimitSettings } from '../limits/store.ts';
 import { decide, type Grant, type Request } from '../policy/decide.ts';
@@ -28,8 +39,8 @@ interface ExplainedRequest {
   readonly client: Client;
   readonly method: string;
   readonly target: string;
-  /** Host of the Host header. */
-  readonly host: string;
+  /** Host of the Host header; undefined: a name of the gateway. */
+  readonly host: string | undefined;
   /** Other header fields; Content-Length or Transfer-Encoding stands for a body. */
   readonly headers?: RawHeaders;
   /** When it is sent, in Unix milliseconds: keys and rules end. */
@@ -45,14 +56,22 @@ export function clientIn({ clients, anonymous }: Config, id: string | undefined)
 /** Decides on a request as a gateway with this configuration does, without sending it. */
 export function explain(
   config: Config,
-  { client, method, target, host, headers = [], now }: ExplainedRequest,
+  { client, method, target, host: named, headers = [], now }: ExplainedRequest,
 ): ExplanationView {
   const identified = clientConditions(config, client, now);
+  const hosts = commonHosts(config);
+  const [first = ''] = hosts ?? ['localhost'];
+  const host = named ?? joinedValue(headers, 'host') ?? first;
   let deployment = '';
   try {
+    checkRequestLine(method, target, sharedSettings(config.listen).limits.headerSize);
+    bodyFraming(headers, '1.1');
+    hostOf({ httpVersion: '1.1', headers: ['Host', host] });
     const parsed = parseTarget(target, host);
     checkMethod({ method, headers });
     checkUpgrade({ httpVersion: '1.1', headers });
+    checkHost(hosts, parsed);
+    checkKeys(config, client, now);
     if (isAmbient(config, client)) checkSite({ method, headers }, parsed);
     const { name, settings } = routesOf(config).find(parsed);
     deployment = name;
@@ -104,6 +123,23 @@ export function explain(
       detail,
     };
   }
+}
+
+/** The names of the gateway at any listener; undefined: one takes any name. */
+function commonHosts(config: Config): ReadonlySet<string> | undefined {
+  const hosts = hostsOf(config);
+  return hosts.includes(undefined) ? undefined : new Set(hosts.flatMap((names) => [...(names ?? [])]));
+}
+
+/** @throws GatewayError `client-key-expired` if no API key of the client holds any more */
+function checkKeys({ clients }: Config, { id }: Client, now: number): void {
+  const identify = clients.find((client) => client.id === id)?.identify;
+  if (identify === undefined || !hasApiKey(identify)) return;
+  for (const { expires } of apiKeysOf(identify)) if (expires === undefined || expires > now) return;
+  throw new GatewayError(
+    'client-key-expired',
+    `Each API key of the client ${id} has ended. Add another one under identify.apiKeys.`,
+  );
 }
 
 /** True if requests of the client need no credential, so that a page can make a browser send them. */
@@ -220,6 +256,10 @@ function decidingPart(code: ErrorCode, client: string, deployment: string): stri
       return ofDeployment('sites');
     case 'parameter-invalid':
       return ofDeployment('operations');
+    case 'client-key-expired':
+      return `${client}.identify.apiKeys`;
+    case 'host-unknown':
+      return 'listen.hosts';
     case 'no-deployment':
       return 'deployments';
     default:

@@ -13,7 +13,7 @@ import { alignColumns } from './table.ts';
 interface Options {
   readonly config: string;
   readonly client?: string;
-  readonly host: string;
+  readonly host?: string;
   readonly header: readonly string[];
   readonly json?: boolean;
 }
@@ -31,7 +31,10 @@ export function registerPolicy(program: Command, run: Run): void {
     .argument('<target>', 'the path and query in quotes, as the client sends them, or the absolute URL')
     .requiredOption('--config <file>', 'the configuration (YAML)')
     .option('--client <id>', 'the client; may be left out if anonymous is true')
-    .option('--host <name>', 'the host of the request, for deployments that are matched by host', 'localhost')
+    .option(
+      '--host <name>',
+      'the Host of the request, for deployments that are matched by host; left out, it is the first of listen.hosts',
+    )
     .option(
       '--header <line...>',
       'header fields, such as "Content-Type: text/csv"; "Content-Length: 1" stands for a body',

@@ -98,7 +98,20 @@ export function requestHead(text: string): RequestHead {
   };
 }
 
-function bodyFraming(headers: RawHeaders, httpVersion: string): BodyFraming {
+/**
+ * Refuses a request line that no reader of requests takes, for a request that is not sent.
+ * @throws GatewayError `bad-request`, `target-too-long`
+ */
+export function checkRequestLine(method: string, target: string, mostHead: number): void {
+  const line = `${method} ${target} HTTP/1.1\r\n`;
+  if (line.length - 1 > mostHead) throw targetTooLong(mostHead);
+  const [read] = REQUEST_LINE.exec(line) ?? [];
+  // A line end in the target ends the line before.
+  if (read !== line) throw new GatewayError('bad-request', MALFORMED['start-line']);
+}
+
+/** @throws GatewayError if two servers could read the end of the body differently */
+export function bodyFraming(headers: RawHeaders, httpVersion: string): BodyFraming {
   const coding = joinedValue(headers, 'transfer-encoding');
   const length = joinedValue(headers, 'content-length');
   if (coding === undefined) return length === undefined ? 0 : lengthOf(length);
@@ -208,7 +221,7 @@ export class RequestReader implements BodyReceiver {
     } catch (error) {
       const lineEnd = input.indexOf(LF, at);
       const isLong = (lineEnd === -1 ? input.length : lineEnd) - at > this.#mostHead;
-      throw isLong ? this.#targetTooLong() : error;
+      throw isLong ? targetTooLong(this.#mostHead) : error;
     }
     if (end === -1) {
       if (!isHalfEmptyLine(input, at)) checkStart(input, at);
@@ -244,13 +257,10 @@ export class RequestReader implements BodyReceiver {
     const what = part === 'head-size' ? 'request line and headers' : 'trailers';
     return new GatewayError('headers-too-large', `The ${what} are larger than ${this.#mostHead} bytes.`);
   }
+}
 
-  #targetTooLong(): GatewayError {
-    return new GatewayError(
-      'target-too-long',
-      `The request line alone is larger than ${this.#mostHead} bytes.`,
-    );
-  }
+function targetTooLong(mostHead: number): GatewayError {
+  return new GatewayError('target-too-long', `The request line alone is larger than ${mostHead} bytes.`);
 }
 
 function isHalfEmptyLine(input: Buffer, at: number): boolean {

@@ -2,6 +2,7 @@ import { isIPv6, type Socket } from 'node:net';
 import { TLSSocket } from 'node:tls';
 import { GatewayError } from '../base/errors.ts';
 import { fieldValues, joinedValue } from '../base/raw-headers.ts';
+import type { Config } from '../config/schema.ts';
 import type { Identification } from '../identity/identification.ts';
 import { PrefixMap } from '../policy/path.ts';
 import type { RequestHead } from './request-reader.ts';
@@ -13,7 +14,10 @@ const HOST = /^(?:\[[\da-f:.]+\]|[\w\-.~!$&'()*+,;=%]*)(?::\d*)?$/i;
  * Returns the Host of a request; undefined: HTTP/1.0 without one.
  * @throws GatewayError `bad-request` if it does not say, or says twice, which host it is for
  */
-export function hostOf({ httpVersion, headers }: RequestHead): string | undefined {
+export function hostOf({
+  httpVersion,
+  headers,
+}: Pick<RequestHead, 'httpVersion' | 'headers'>): string | undefined {
   const host = joinedValue(headers, 'host');
   // RFC 9112 §3.2 requires 400 in all cases.
   if (host === undefined && httpVersion === '1.1') {
@@ -139,6 +143,16 @@ export function canonicalHost(authority: string): string {
   // A URL has no zone, as in fe80::1%eth0.
   if (!name.startsWith('[') || name.includes('%') || !isIPv6(name.slice(1, -1))) return name;
   return new URL(`http://${name}`).hostname;
+}
+
+/** The names of the gateway at each listener, its own before those of deployments; undefined: any. */
+export function hostsOf({
+  listen,
+  deployments,
+}: Pick<Config, 'listen' | 'deployments'>): (ReadonlySet<string> | undefined)[] {
+  const ofDeployments = Object.values(deployments).flatMap(({ match }) => match.host ?? []);
+  const canonical = (host: string): string => canonicalHost(isIPv6(host) ? `[${host}]` : host);
+  return listen.map(({ hosts }) => hosts && new Set([...hosts, ...ofDeployments].map(canonical)));
 }
 
 /**

@@ -9,6 +9,24 @@ const AUTHORS = '/api/manuscripts/v2/submissions/full/contributors/authors/submi
 const explain = (...args: string[]) =>
   gateway(['policy', 'explain', '--config', 'config/example.yaml', ...args]);
 
+/** For a gateway that has names. */
+async function explainNamed(...args: string[]) {
+  const file = join(folder, 'named.yaml');
+  await writeFile(
+    file,
+    `listen: { hosts: [gw.internal] }
+credentials: { a: { username: { env: U }, password: { env: P } } }
+deployments:
+  d: { baseUrl: "https://a.example", match: { pathPrefix: / }, credential: a }
+  e: { baseUrl: "https://b.example", match: { host: a.internal }, credential: a }
+clients:
+  - { id: c, identify: { apiKeys: [{ sha256: ${'a'.repeat(64)}, expires: 2026-01-01 }] }, allow: [{ deployment: d }] }
+anonymous: true
+`,
+  );
+  return gateway(['policy', 'explain', '--config', file, 'GET', ...args]);
+}
+
 let folder: string;
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'policy-'));
@@ -91,6 +109,28 @@ describe('policy explain', () => {
     expect(own.stdout).not.toContain('cross-site');
     const keyed = await explain('--client', 'reporting', ...asked, ...elsewhere);
     expect(keyed.stdout).not.toContain('cross-site');
+  });
+
+  test.each([
+    ['a target that is no ASCII', ['/status/ä'], '400 bad-request', ''],
+    ['a target with a space', ['/a b'], '400 bad-request', ''],
+    ['a target with a line end', ['/ HTTP/1.1\r\nX: y'], '400 bad-request', ''],
+    ['a target that is too long', [`/${'x'.repeat(20_000)}`], '414 target-too-long', ''],
+    ['a host that is none', ['/', '--host', 'a b'], '400 bad-request', ''],
+    ['a coding that it does not know', ['/', '--header', 'Transfer-Encoding: gzip'], '400 bad-request', ''],
+    ['two lengths', ['/', '--header', 'Content-Length: 1', 'Content-Length: 2'], '400 bad-request', ''],
+    ['another name than its own', ['/', '--host', 'evil.example'], '421 host-unknown', 'listen.hosts'],
+    ['keys that have ended', ['/', '--client', 'c'], '401 client-key-expired', 'clients[0].identify.apiKeys'],
+  ])('refuses what the gateway refuses before its rules: %s', async (_title, args, refusal, rule) => {
+    const { status, stdout } = await explainNamed(...args);
+    expect([status, stdout]).toEqual([1, expect.stringMatching(new RegExp(`^refused +${refusal}$`, 'm'))]);
+    expect(/^decided by +(.*)$/m.exec(stdout)?.[1] ?? '').toBe(rule);
+  });
+
+  test('takes a name of the gateway where none is given, or that of a deployment', async () => {
+    for (const args of [['/'], ['/', '--host', 'gw.internal:8080'], ['/', '--header', 'Host: a.internal']]) {
+      expect(await explainNamed(...args)).toMatchObject({ status: 0 });
+    }
   });
 
   test('speaks JSON', async () => {
