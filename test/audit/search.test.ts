@@ -19,7 +19,13 @@ import { afterAll, afterEach, beforeAll, describe, expect, jest, test } from '@j
 import type { Audit } from '../../src/audit/audit.ts';
 import type { PlacedFinding } from '../../src/audit/findings.ts';
 import { type AuditKeys, auditKeys } from '../../src/audit/keys.ts';
-import { addressForms, type FoundRequest, type Query } from '../../src/audit/reader/query.ts';
+import {
+  addressForms,
+  type FoundRequest,
+  instantAfter,
+  instantAt,
+  type Query,
+} from '../../src/audit/reader/query.ts';
 import { allRecords, search } from '../../src/audit/reader/search.ts';
 import { type AccessFacts, recordLine } from '../../src/audit/record.ts';
 import { GENESIS, sealFor, sealLine } from '../../src/audit/seal.ts';
@@ -115,6 +121,18 @@ const requests: [Partial<AccessFacts>, number | 'never'][] = [
   [{ requestId: 'other', deployment: 'abstracts', operation: 'by-id', client: 'a"b\\c', upstream }, 200],
   [{ requestId: 'refused', status: 429, code: 'rate-limited', client: '', ...elsewhere }, 'never'],
 ];
+
+test('a month or day has the year that is written', () => {
+  expect([instantAt('0020-03'), instantAfter('0020-12')]).toEqual([
+    '0020-03-01T00:00:00.000Z',
+    '0021-01-01T00:00:00.000Z',
+  ]);
+  expect([instantAt('2024-02-29'), instantAfter('2024-02-29'), instantAfter('2024-02')]).toEqual([
+    '2024-02-29T00:00:00.000Z',
+    '2024-03-01T00:00:00.000Z',
+    '2024-03-01T00:00:00.000Z',
+  ]);
+});
 
 describe('a search', () => {
   let directory: string;

@@ -3,7 +3,7 @@ import { errorKinds } from '../../base/errors.ts';
 import { nearestName } from '../../base/nearest-name.ts';
 import { parseAddress } from '../../base/network.ts';
 import { printable } from '../../base/printable.ts';
-import { parseDuration } from '../../base/units.ts';
+import { parseDuration, parseInstant } from '../../base/units.ts';
 import type { LineHead } from '../line.ts';
 import { isPseudonym, PSEUDONYM_START } from '../pseudonym.ts';
 import { parseProcessName } from '../replica-name.ts';
@@ -263,27 +263,28 @@ function rangeOf(value: string): { from: string; after: string } {
     const then = instant(value);
     return { from: then, after: then };
   }
-  const [first, index] = [Number(day ?? 1), Number(month) - 1];
-  const from = new Date(Date.UTC(Number(year), index, first));
-  // Date accepts the 31st of February as the 3rd of March.
-  if (from.getUTCMonth() !== index || from.getUTCDate() !== first) throw new RangeError(TIME_FORMS);
-  const after = day === undefined ? Date.UTC(Number(year), index + 1) : from.getTime() + 86_400_000;
-  return { from: from.toISOString(), after: new Date(after).toISOString() };
+  const from = new Date(parsed(`${year}-${month}-${day ?? '01'}`, parseInstant));
+  const after = new Date(from);
+  if (day === undefined) after.setUTCMonth(from.getUTCMonth() + 1);
+  else after.setUTCDate(from.getUTCDate() + 1);
+  return { from: from.toISOString(), after: after.toISOString() };
 }
 
 function instant(value: string): string {
   const [, period] = /^(\d+[a-z]+)(?: ago)?$/.exec(value) ?? [];
-  if (period !== undefined) return new Date(Date.now() - ago(period)).toISOString();
+  if (period !== undefined) return new Date(Date.now() - parsed(period, parseDuration)).toISOString();
   const zoned = /^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d+)?)?$/.test(value) ? `${value}Z` : value;
   const rfc3339 = /^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)$/.test(zoned);
+  // Date accepts the 31st of February as the 3rd of March.
+  if (rfc3339) parsed(value.slice(0, 10), parseInstant);
   const milliseconds = rfc3339 ? Date.parse(zoned) : Number.NaN;
   if (Number.isNaN(milliseconds)) throw new RangeError(TIME_FORMS);
   return new Date(milliseconds).toISOString();
 }
 
-function ago(value: string): number {
+function parsed(value: string, parse: (text: string) => number): number {
   try {
-    return parseDuration(value);
+    return parse(value);
   } catch {
     throw new RangeError(TIME_FORMS);
   }
