@@ -31,9 +31,15 @@ export type EntryChange<T extends SealedEntry | undefined = SealedEntry> = (
   name: string,
 ) => T;
 
-/** Replaces the entry by this value. */
+/** Replaces the entry by this value. A next value that waits would be lost. */
 export function setTo(value: Secret, now: Date): EntryChange {
-  return (entry) => ({ value, version: highest(entry) + 1, sealedAt: now, next: undefined });
+  return (entry, name) => {
+    if (entry?.next !== undefined) {
+      const remedy = `run credential rotate ${name} with --promote or --withdraw first`;
+      throw new SealingError(`version ${entry.next.version} of ${name} waits, and would be lost: ${remedy}`);
+    }
+    return { value, version: highest(entry) + 1, sealedAt: now, next: undefined };
+  };
 }
 
 /** Adds this value as the next version. */

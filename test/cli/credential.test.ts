@@ -194,6 +194,15 @@ describe('what cannot be done is told in one sentence', () => {
     });
   });
 
+  test('a next version that would be lost', async () => {
+    await credential(['seal', 'a', '--new-identity'], 'x');
+    await credential(['rotate', 'a'], 'y');
+    const { status, stdout, stderr } = await credential(['seal', 'a'], 'z');
+    expect([status, stdout]).toEqual([1, '']);
+    expect(stderr).toMatch(/^version 2 of a waits, and would be lost: /);
+    expect((await credential(['list'])).stdout).toMatch(/^a +next +2 /m);
+  });
+
   test('no sealed file', async () => {
     await writeFile(file, (await readFile(file, 'utf8')).replace(/^sealed.*\n/, ''));
     const { status, stderr } = await credential(['seal', 'a'], 'x');

@@ -91,8 +91,19 @@ describe('rotation', () => {
     await change('a', setNext(new Secret('two'), LATE));
     await change('a', setNext(new Secret('three'), LATE));
     expect(await inFile()).toEqual({ a: { ...at('one', 1, EARLY), next: at('three', 3, LATE) } });
+    await change('a', withdraw);
     await change('a', setTo(new Secret('four'), LATE));
     expect(await inFile()).toEqual({ a: at('four', 4, LATE) });
+  });
+
+  test('keeps the new one until it is promoted or withdrawn', async () => {
+    await change('a', setNext(new Secret('two'), LATE));
+    await expect(change('a', setTo(new Secret('three'), LATE))).rejects.toThrow(
+      new SealingError(
+        'version 2 of a waits, and would be lost: run credential rotate a with --promote or --withdraw first',
+      ),
+    );
+    expect(await inFile()).toEqual({ a: { ...at('one', 1, EARLY), next: at('two', 2, LATE) } });
   });
 
   test('takes the next value back, and never gives its version again', async () => {
