@@ -29,7 +29,7 @@ export interface RunningWitness {
 
 /**
  * Starts the witness of a file of settings.
- * @throws ConfigError if the settings, or a file that they name, cannot be used; Error if its state or port cannot
+ * @throws ConfigError if the settings, or what they name, cannot be used; Error if its port cannot
  */
 export async function startWitness(file: string, context: ProcessContext, log: Log): Promise<RunningWitness> {
   const folder = dirname(resolve(file));
@@ -48,7 +48,11 @@ export async function startWitness(file: string, context: ProcessContext, log: L
   if (key === undefined || issues.length > 0) throw new ConfigError(issues.map(locate));
   const { name, directory, listen } = settings;
   const own = signingKey(key);
-  const store = await HeadStore.open(directory, { publicKey: own.publicKey, name });
+  const store = await HeadStore.open(directory, { publicKey: own.publicKey, name }).catch(
+    (error: unknown) => {
+      throw new ConfigError([locate({ path: ['directory'], message: messageOf(error) })]);
+    },
+  );
   const witness = new Witness({ name, key: own, logs }, store);
   const metrics = new WitnessMetrics(store);
   const server = new WitnessServer({ witness, store, metrics, tls, log });

@@ -171,7 +171,9 @@ test('a restart knows the last heads, and takes none that somebody changed', asy
   const [name = ''] = (await readdir(state)).filter((each) => each.endsWith('.head'));
   const text = await readFile(join(state, name), 'utf8');
   await writeFile(join(state, name), text.replace('\\n30\\n', '\\n20\\n'));
-  await expect(witness.restart()).rejects.toThrow('is not a head that this witness has cosigned');
+  await expect(witness.restart()).rejects.toThrow(
+    /directory: \S* is not a head that this witness has cosigned: restore it, or /,
+  );
   await writeFile(join(state, name), text);
   await witness.restart();
 });
@@ -305,7 +307,10 @@ test('one folder has one witness, and settings that cannot be used are named', a
     return [status, stderr];
   };
   const text = await readFile(file, 'utf8');
-  expect(await run(text)).toEqual([1, expect.stringContaining('belongs to another witness that is running')]);
+  expect(await run(text)).toEqual([
+    2,
+    expect.stringMatching(/"msg":"[^"]* directory: \S* belongs to another witness that is running: stop that/),
+  ]);
   const shared = join(witness.directory, 'shared.pub');
   await writeFile(shared, '');
   await chmod(shared, 0o666);
