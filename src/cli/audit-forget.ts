@@ -4,6 +4,7 @@ import type { PseudonymOptions } from '../audit/audit.ts';
 import { addressForms } from '../audit/reader/query.ts';
 import { allKeys, destroyKey, endDestruction, type PlacedKey } from '../audit/segments/pseudonym-files.ts';
 import { messageOf } from '../base/error-code.ts';
+import { ignoreAbort } from '../base/expected-errors.ts';
 import { count } from '../base/units.ts';
 import { ConfigError } from '../config/issues.ts';
 import { loadLocated } from '../config/load.ts';
@@ -99,8 +100,10 @@ async function confirm(io: Io, wanted: readonly PlacedKey[]): Promise<void> {
   try {
     for (const each of wanted) note(io, nameOf(each));
     const question = `Destroy ${count(wanted.length, 'key')}? Nobody can read what they hide again. Type yes: `;
-    const entered = await reader.question(question);
-    if (entered.trim() !== 'yes') throw new CommandError(1, 'nothing was destroyed');
+    const { promise: aborted, reject } = Promise.withResolvers<never>();
+    reader.once('close', () => reject(new CommandError(1, 'nothing was destroyed')));
+    const entered = await Promise.race([reader.question(question).catch(ignoreAbort), aborted]);
+    if (entered?.trim() !== 'yes') throw new CommandError(1, 'nothing was destroyed');
   } finally {
     reader.close();
   }

@@ -53,11 +53,11 @@ audit:
   };
 }
 
-/** Runs `audit forget` as at a terminal, where somebody types an answer. */
-async function forgetAtTerminal(config: readonly string[], answer: string) {
+/** Runs `audit forget` as at a terminal, where somebody presses keys. */
+async function forgetAtTerminal(config: readonly string[], keys: string) {
   const stdin = Object.assign(new PassThrough(), { isTTY: true });
-  const [stdout, stderr] = [new PassThrough(), new PassThrough()];
-  stdin.write(`${answer}\n`);
+  const [stdout, stderr] = [new PassThrough(), Object.assign(new PassThrough(), { isTTY: true })];
+  stdin.write(keys);
   const io = { stdin, stdout, stderr, env: {} };
   const status = await main(['audit', 'forget', ...config, '--month', MONTH], io);
   stderr.end();
@@ -165,15 +165,26 @@ describe('audit forget', () => {
 
   test('asks at a terminal, and destroys nothing without a yes', async () => {
     const { config, files } = await place('month', {});
-    const refused = await forgetAtTerminal(config, 'no');
+    const refused = await forgetAtTerminal(config, 'no\r');
     expect(refused).toMatchObject({ status: 1, stderr: expect.stringContaining('nothing was destroyed') });
     expect(await files()).toEqual(['ID.key']);
-    const agreed = await forgetAtTerminal(config, 'yes');
+    const agreed = await forgetAtTerminal(config, 'yes\r');
     expect(agreed).toMatchObject({
       status: 0,
       stderr: expect.stringContaining('Destroy 1 key? Nobody can read'),
     });
     expect(await files()).toEqual(['ID.forgotten']);
+  });
+
+  test.each([
+    ['Ctrl-C', '\u0003'],
+    ['Ctrl-D', '\u0004'],
+  ])('destroys nothing after %s', async (_title, keys) => {
+    const { config, files } = await place('month', {});
+    const { status, stderr } = await forgetAtTerminal(config, keys);
+    expect([status, stderr]).toEqual([1, expect.stringMatching(/nothing was destroyed\n$/)]);
+    expect(stderr).not.toContain('AbortError');
+    expect(await files()).toEqual(['ID.key']);
   });
 
   test('makes replay and learn count the values as unknown', async () => {
