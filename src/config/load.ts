@@ -91,14 +91,15 @@ interface LocatedSettings<T> {
 }
 
 /**
- * Reads a YAML file with another schema, such as that of the simulator.
+ * Reads a YAML file with another schema, such as that of the simulator. `trust`: as for `loadLocated`.
  * @throws ConfigError with every issue, or if the file cannot be read
  */
 export async function loadSettings<T extends z.ZodType>(
   file: string,
   schema: T,
+  trust?: FileTrust,
 ): Promise<LocatedSettings<z.output<T>>> {
-  const { value, syntaxIssues, locate } = readYaml(await readText(file), file);
+  const { value, syntaxIssues, locate } = readYaml(await readText(file, trust), file);
   return { settings: parse(value, syntaxIssues, locate, schema), locate };
 }
 

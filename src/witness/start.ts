@@ -33,7 +33,7 @@ export interface RunningWitness {
  */
 export async function startWitness(file: string, context: ProcessContext, log: Log): Promise<RunningWitness> {
   const folder = dirname(resolve(file));
-  const { settings, locate } = await loadSettings(file, witnessSettings(folder));
+  const { settings, locate } = await loadSettings(file, witnessSettings(folder), context);
   const issues: Issue[] = [];
   const reader = new SourceReader(context, undefined);
   const key = await readSigningKey(settings.keyFile, reader).catch((error: unknown) => {

@@ -309,7 +309,9 @@ test('one folder has one witness, and settings that cannot be used are named', a
   const text = await readFile(file, 'utf8');
   expect(await run(text)).toEqual([
     2,
-    expect.stringMatching(/"msg":"[^"]* directory: \S* belongs to another witness that is running: stop that/),
+    expect.stringMatching(
+      /"msg":"[^"]* directory: \S* belongs to another witness that is running: stop that/,
+    ),
   ]);
   const shared = join(witness.directory, 'shared.pub');
   await writeFile(shared, '');
@@ -337,6 +339,15 @@ test('one folder has one witness, and settings that cannot be used are named', a
   for (const [settings, message] of wrong) {
     expect(await run(settings)).toEqual([2, expect.stringMatching(message)]);
   }
+});
+
+test('settings that any user can write are refused', async () => {
+  await using witness = await startTestWitness(logs);
+  const file = join(witness.directory, 'witness.yaml');
+  await chmod(file, 0o666);
+  await expect(witness.restart()).rejects.toThrow(`${file}:1:1 (file): can be written by any user`);
+  await chmod(file, 0o644);
+  await witness.restart();
 });
 
 test('the command serves until a signal, and logs where and with which key', async () => {
