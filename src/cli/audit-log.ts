@@ -197,16 +197,23 @@ export async function openAuditConfig(
   const { config, audit, locate } = await loadAudit(file);
   const { keyFile, signingKeyFile: _, ...section } = audit;
   const reader = new SourceReader(processContext(io), config.sealed);
-  const read = async (name: string): Promise<AuditKeys> => {
-    try {
-      return auditKeys(await readAuditKey(name, reader));
-    } catch (error) {
-      throw new ConfigError([locate({ path: ['audit', 'keyFile'], message: messageOf(error) })]);
-    }
-  };
-  const key = await read(keyFile);
-  const older = await Promise.all(more.map((path) => read(resolve(path))));
-  return { ...section, keys: [key, ...older] };
+  const secret = await readAuditKey(keyFile, reader).catch((error: unknown) => {
+    throw new ConfigError([locate({ path: ['audit', 'keyFile'], message: messageOf(error) })]);
+  });
+  const older = await Promise.all(more.map((path) => readOlderKey(resolve(path), reader)));
+  return { ...section, keys: [auditKeys(secret), ...older] };
+}
+
+/** Reads an earlier key of the log: a new one would check nothing. */
+async function readOlderKey(file: string, reader: SourceReader): Promise<AuditKeys> {
+  const { secret } = await reader.read({ file, readableByOthers: 'never' }).catch((error: unknown) => {
+    throw new CommandError(2, `--key: ${messageOf(error)}`, error);
+  });
+  try {
+    return auditKeys(secret);
+  } catch (error) {
+    throw new CommandError(2, `--key: ${file} ${messageOf(error)}`, error);
+  }
 }
 
 /**
