@@ -18,6 +18,11 @@ function escaped(character: string): string {
   ).join('');
 }
 
+/** Writes a name as a word of a command that people copy into a shell. */
+export function shellWord(name: string): string {
+  return /^[\w@%+=:,./-]+$/.test(name) ? name : `'${name.replaceAll("'", "'\\''")}'`;
+}
+
 const ENTITIES: Readonly<Record<string, string>> = {
   '&': '&amp;',
   '<': '&lt;',

@@ -10,6 +10,7 @@ import type { OtlpReceiver } from '../audit/shipping/otlp.ts';
 import type { SinkOptions } from '../audit/shipping/sink-set.ts';
 import type { RedisSinkOptions } from '../audit/shipping/streamed-log.ts';
 import { errorCode, messageOf } from '../base/error-code.ts';
+import { shellWord } from '../base/printable.ts';
 import { isFieldValue } from '../base/raw-headers.ts';
 import type { Secret } from '../base/secret.ts';
 import type { Path } from '../config/issues.ts';
@@ -91,7 +92,7 @@ async function keysIssueOf(folder: string): Promise<string | undefined> {
  * @throws Error if it cannot be read or contains no key; the message never quotes it
  */
 export function readAuditKey(file: string, reader: SourceReader): Promise<Secret> {
-  return readKey(file, reader, auditKeys, `(umask 077; openssl rand -hex 32 > ${file})`);
+  return readKey(file, reader, auditKeys, `(umask 077; openssl rand -hex 32 > ${shellWord(file)})`);
 }
 
 /**
@@ -99,7 +100,7 @@ export function readAuditKey(file: string, reader: SourceReader): Promise<Secret
  * @throws Error if it cannot be read or contains no key; the message never quotes it
  */
 export function readSigningKey(file: string, reader: SourceReader): Promise<Secret> {
-  return readKey(file, reader, signingKey, `digest-gateway audit key new --out ${file}`);
+  return readKey(file, reader, signingKey, `digest-gateway audit key new --out ${shellWord(file)}`);
 }
 
 /** `parse` throws for a text that is not a key; `command` makes one. */

@@ -1,10 +1,10 @@
-import { chmod, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { chmod, copyFile, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
 import { expect, test } from '@jest/globals';
 import { served } from '../config/issue-lines.ts';
 import { CREDENTIALS, DEPLOYMENTS } from '../config/texts.ts';
 import { AUDIT_KEY, openTestAudit, REPLICA, recordAccess, useFolders } from '../support/audit-log.ts';
-import { gateway } from '../support/program.ts';
+import { gateway, runCommand } from '../support/program.ts';
 
 const folder = useFolders();
 
@@ -120,4 +120,27 @@ test('check reports what is wrong with the key of the audit log', async () => {
   expect(missing.stdout).toContain(
     `${key} does not exist: make it with (umask 077; openssl rand -hex 32 > ${key})`,
   );
+});
+
+test('the command that makes a missing key of the audit log works in any folder', async () => {
+  const { config } = await place();
+  const folder = join(dirname(config), "d'un ü");
+  await mkdir(folder);
+  const moved = join(folder, 'gateway.yaml');
+  await copyFile(config, moved);
+  const check = () => gateway(['check', '--config', moved], { U: 'me', P: 'p' });
+  const [, command = ''] = /make it with (.*)$/m.exec((await check()).stdout) ?? [];
+  expect(await runCommand('sh', ['-c', command])).toEqual({ status: 0, printed: '' });
+  expect(await check()).toMatchObject({ status: 0 });
+});
+
+test('an earlier key that cannot be used is named as --key has it, without a command that makes one', async () => {
+  const { config, key } = await place();
+  const other = join(dirname(key), 'other');
+  const verify = () => gateway(['audit', 'verify', '--config', config, '--key', other]);
+  const missing = `--key: ${other} does not exist: create it, or name another file\n`;
+  expect(await verify()).toEqual({ status: 2, stdout: '', stderr: missing });
+  await writeFile(other, 'hunter2', { mode: 0o600 });
+  const none = `--key: ${other} does not hold a key\n`;
+  expect(await verify()).toEqual({ status: 2, stdout: '', stderr: none });
 });
