@@ -1,6 +1,6 @@
 import { buffer } from 'node:stream/consumers';
 import type { Command } from 'commander';
-import { printable } from '../base/printable.ts';
+import { printableLines } from '../base/printable.ts';
 import { count } from '../base/units.ts';
 import { ConfigError, formatIssue, type LocatedIssue } from '../config/issues.ts';
 import { loadLocated, locatedIn } from '../config/load.ts';
@@ -49,10 +49,8 @@ async function runCheck(io: Io, options: CheckOptions): Promise<ExitStatus> {
   const text =
     options.json === true
       ? JSON.stringify({ valid: isValid, ...found }, undefined, 2)
-      : lines({ config, ...found })
-          .map(printable)
-          .join('\n');
-  await print(io, `${text}\n`);
+      : lines({ config, ...found }).join('\n');
+  await print(io, `${printableLines(text)}\n`);
   return isValid ? 0 : 2;
 }
 

@@ -3,6 +3,7 @@ import { IDENTIFIED_BY_NOTHING, identifiedBy } from '../app/explanation.ts';
 import { findLastSeen, type LastSeen } from '../audit/reader/last-seen.ts';
 import { messageOf } from '../base/error-code.ts';
 import { reportDefect } from '../base/expected-errors.ts';
+import { printableLines } from '../base/printable.ts';
 import { endText, formatInstant, parseDuration, span } from '../base/units.ts';
 import { type ApiKey, apiKeysOf, keyName } from '../config/api-keys.ts';
 import { loadConfig } from '../config/load.ts';
@@ -47,7 +48,9 @@ async function listClients(
   const { clients, anonymous } = config;
   const seen = await seenIn(io, config, { file, period });
   const text = json
-    ? JSON.stringify({ clients: clients.map((each) => plain(each, seen)), anonymous }, withoutSets, 2)
+    ? printableLines(
+        JSON.stringify({ clients: clients.map((each) => plain(each, seen)), anonymous }, withoutSets, 2),
+      )
     : table(clients, anonymous, seen).join('\n');
   await print(io, `${text}\n`);
 }

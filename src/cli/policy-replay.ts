@@ -68,7 +68,7 @@ async function runReplay(io: Io, options: ReplayArguments): Promise<ExitStatus> 
     else others += 1;
   }
   const sorted = [...groups.values()].sort(byWeight);
-  const json = `${JSON.stringify({ groups: sorted, unidentified })}\n`;
+  const json = `${printable(JSON.stringify({ groups: sorted, unidentified }))}\n`;
   await print(io, options.json === true ? json : table(sorted));
   const isEmpty = sorted.length + unidentified === 0;
   const notes = isEmpty ? [await log.nothing('no request')] : notesOf(sorted, unidentified, others);

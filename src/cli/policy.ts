@@ -65,7 +65,8 @@ async function runExplain(io: Io, method: string, target: string, options: Optio
   const explanation = explain(config, { client, method, target, host, headers, now: Date.now() });
   const rows = explanation.allowed ? grantRows(explanation) : refusalRows(explanation);
   const lines = alignColumns(rows.filter(([, value]) => value !== ''));
-  const text = options.json === true ? JSON.stringify(explanation) : lines.map(printable).join('\n');
+  const text =
+    options.json === true ? printable(JSON.stringify(explanation)) : lines.map(printable).join('\n');
   await print(io, `${text}\n`);
   return explanation.allowed ? 0 : 1;
 }

@@ -263,11 +263,13 @@ describe('check --config -', () => {
 
 test('control characters of the file are escaped', async () => {
   const file = join(folder, 'gateway.yaml');
-  await writeFile(file, '"a\\e[2J\\u009b8m": 1\n');
-  const { status, stdout } = await gateway(['check', '--config', file]);
-  expect(status).toBe(2);
-  expect(stdout).toContain('a\\u001b[2J\\u009b8m');
-  expect(stdout.replaceAll('\n', '')).not.toMatch(/\p{Cc}/u);
+  await writeFile(file, '"a\\e[2J\\u009b8m\\u202e": 1\n');
+  for (const form of [[], ['--json']]) {
+    const { status, stdout } = await gateway(['check', '--config', file, ...form]);
+    expect(status).toBe(2);
+    expect(stdout).toContain('\\u001b[2J\\u009b8m\\u202e');
+    expect(stdout.replaceAll('\n', '')).not.toMatch(/[\p{Cc}\p{Cf}]/u);
+  }
 });
 
 test('check --json prints issues and warnings for programs', async () => {
