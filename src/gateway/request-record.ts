@@ -230,9 +230,9 @@ export function logRequest(log: Log, record: RequestRecord, path: string, end: R
   );
 }
 
-/** Removes scheme, authority and query: an authority can hold a password. */
+/** Returns the path alone, which begins with a slash: anything before it can hold a password. */
 export function pathOf(target: string): string {
-  const [, path = ''] = /^(?:[a-z][a-z0-9+.-]*:\/\/[^/?]*)?([^?]*)/i.exec(target) ?? [];
+  const [, path = ''] = /^(?:[a-z][a-z0-9+.-]*:\/\/[^/?]*)?(\/[^?]*|\*$)/i.exec(target) ?? [];
   return path.slice(0, LONGEST_PATH);
 }
 
