@@ -140,13 +140,17 @@ function hasOneOf(fields: RawHeaders, names: FieldNames): boolean {
  * upstream they would bind the gateway's own name: `Strict-Transport-Security` its scheme, `Clear-Site-Data` its
  * storage, `Proxy-Status` its errors (RFC 9209). A proxy in front of the gateway would obey others, such as
  * `X-Accel-Redirect`: nginx responds with another of its own locations, for the client and with its rights; and Envoy
- * takes a gateway out of its cluster that sends `X-Envoy-Immediate-Health-Check-Fail`.
+ * takes a gateway out of its cluster that sends `X-Envoy-Immediate-Health-Check-Fail`. A cache obeys `X-Accel-Expires`
+ * and its kind (RFC 9213) before `Cache-Control: private`: other clients would get the response.
  */
 export const ORIGIN_FIELDS = [
   'accept-ch',
   'alt-svc',
+  'cdn-cache-control',
   'clear-site-data',
+  'cloudflare-cdn-cache-control',
   'critical-ch',
+  'edge-control',
   'expect-ct',
   'nel',
   'origin-agent-cluster',
@@ -160,12 +164,19 @@ export const ORIGIN_FIELDS = [
   'service-worker-allowed',
   'set-login',
   'strict-transport-security',
+  'surrogate-control',
   'use-as-dictionary',
+  'x-accel-charset',
+  'x-accel-expires',
+  'x-accel-limit-rate',
   'x-accel-redirect',
   'x-envoy-degraded',
   'x-envoy-immediate-health-check-fail',
+  'x-envoy-overloaded',
   'x-lighttpd-send-file',
+  'x-litespeed-cache-control',
   'x-litespeed-location',
+  'x-litespeed-purge',
   'x-reproxy-file',
   'x-reproxy-url',
   'x-sendfile',
