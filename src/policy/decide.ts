@@ -57,7 +57,7 @@ export function decide(rules: DeploymentRules, client: Client, request: Request,
   const target = withoutPrefix(request.target, rules.stripPrefix);
   const own = rulesFor(rules, client, now);
   const { path, query: text } = splitTarget(target);
-  const query = new Query(text);
+  const query = new Query(text, path);
   const operation = operationOf(rules, client, own, request.method, path);
   const allowed = allowedRules(client, own.all, operation?.name, request.method);
   const fields = hasOneOf(own.guarded, allowed) ? judgeFields(request, rules) : undefined;

@@ -32,6 +32,9 @@ const CHARSET_NAME = '_charset_';
 /** Without one of these, a query has no encoded `&`, `;` or `=` in any reading. */
 const MAY_HIDE_PAIRS = /%(?:.?%|2[56]|3[bd]|[uc-f])/i;
 
+/** What separates parameters. */
+const SEPARATOR = /[&;]/;
+
 const NO_PAIRS: readonly Pair[] = [];
 
 /**
@@ -40,12 +43,18 @@ const NO_PAIRS: readonly Pair[] = [];
  */
 export class Query {
   readonly #query: string | undefined;
+  readonly #path: string;
   #parsed: readonly Pair[] | undefined;
   #decodedFirst: readonly Pair[] | undefined;
+  #ofPath: readonly Pair[] | undefined;
 
-  /** @param query without the question mark; undefined if the target has none */
-  constructor(query: string | undefined) {
+  /**
+   * @param query without the question mark; undefined if the target has none
+   * @param path in which servers could find parameters, too
+   */
+  constructor(query: string | undefined, path = '') {
     this.#query = query;
+    this.#path = path;
   }
 
   /**
@@ -75,7 +84,11 @@ export class Query {
    * call.
    */
   overridesMethod(): boolean {
-    return this.#pairs().some(overrides) || this.#decodedPairs().some(overrides);
+    return (
+      this.#pairs().some(overrides) ||
+      this.#decodedPairs().some(overrides) ||
+      this.#pathPairs().some(overrides)
+    );
   }
 
   /**
@@ -85,19 +98,17 @@ export class Query {
    */
   ambiguity(isDeclared: (name: string) => boolean): GatewayError | undefined {
     const pairs = this.#pairs();
-    if (pairs.length > MAX_PARAMETERS) {
+    const ofPath = this.#pathPairs();
+    if (pairs.length + ofPath.length > MAX_PARAMETERS) {
       return new GatewayError(
         'parameter-invalid',
         `The query has more than ${MAX_PARAMETERS} parameters, and a rule depends on it: servers ignore those behind a number of their own. Send fewer.`,
       );
     }
-    for (const { name, folded } of pairs) {
-      const isPlain = PLAIN_NAME.test(name) && folded !== CHARSET_NAME;
-      if (isPlain || isDeclared(decoded(name) ?? name)) continue;
-      return new GatewayError(
-        'parameter-invalid',
-        'The name of a parameter has other characters than letters, digits, - and _, or is _charset_. Servers read such names differently, and a rule depends on the query. Leave it out; the operator of this gateway can allow the name: see restricted.parameterNames in the configuration.',
-      );
+    for (const pair of pairs) if (isOddlyNamed(pair, isDeclared)) return oddName();
+    for (const pair of ofPath) {
+      // A semicolon in a path can be a part of an identifier. No value follows then.
+      if (pair.value !== '' && isOddlyNamed(pair, isDeclared)) return oddName();
     }
     return undefined;
   }
@@ -131,6 +142,12 @@ export class Query {
         'stands behind an encoded &, ; or =, which some servers decode before they split the query: leave it out there',
       );
     }
+    if (countOf(this.#pathPairs(), folded) > 0) {
+      throw parameterInvalid(
+        name,
+        'stands behind a ; of the path, which some servers make a part of the query: leave it out there',
+      );
+    }
     return found;
   }
 
@@ -146,6 +163,27 @@ export class Query {
       query !== undefined && MAY_HIDE_PAIRS.test(query) ? pairsOf(foldQuery(query)) : NO_PAIRS;
     return this.#decodedFirst;
   }
+
+  /** The parameters of the path for a server that makes it a part of the query, as many rewrite rules do. */
+  #pathPairs(): readonly Pair[] {
+    this.#ofPath ??=
+      SEPARATOR.test(this.#path) || MAY_HIDE_PAIRS.test(this.#path)
+        ? pairsOf(foldQuery(this.#path)).slice(1)
+        : NO_PAIRS;
+    return this.#ofPath;
+  }
+}
+
+function isOddlyNamed({ name, folded }: Pair, isDeclared: (name: string) => boolean): boolean {
+  const isPlain = PLAIN_NAME.test(name) && folded !== CHARSET_NAME;
+  return !isPlain && !isDeclared(decoded(name) ?? name);
+}
+
+function oddName(): GatewayError {
+  return new GatewayError(
+    'parameter-invalid',
+    'The name of a parameter has other characters than letters, digits, - and _, or is _charset_. Servers read such names differently, and a rule depends on the query. Leave it out; the operator of this gateway can allow the name: see restricted.parameterNames in the configuration.',
+  );
 }
 
 function countOf(pairs: readonly Pair[], folded: string): number {

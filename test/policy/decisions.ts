@@ -276,7 +276,7 @@ export const DECISIONS: Readonly<Record<string, readonly Row[]>> = {
     ['anonymous', 'open', 'GET /api/x?site_name=', 'site-required'],
     ['anonymous', 'open', 'GET /api/x?other_name=journal-a', 'site-required'],
     ['anonymous', 'open', 'GET /api/x?a?site_name=journal-a', 'parameter-invalid'],
-    ['anonymous', 'open', 'GET /api/x;site_name=journal-a', 'site-required'],
+    ['anonymous', 'open', 'GET /api/x;site_name=journal-a', 'parameter-invalid'],
     ['anonymous', 'open', 'GET /api/x?site_name=journal-c', 'site-unknown'],
     ['anonymous', 'open', 'GET /api/x?site_name=JOURNAL-A', 'site-unknown'],
     ['anonymous', 'open', 'GET /api/x?site_name=%20journal-a', 'site-unknown'],
@@ -640,6 +640,28 @@ export const DECISIONS: Readonly<Record<string, readonly Row[]>> = {
     ['anonymous', 'bare', 'GET /bare/x%3Fids=1', '- @-'],
     ['limited', 'bare', "GET /bare/x&ids='A-1','A-2','A-3'?ids='A-1'", 'bad-request'],
     ['anonymous', 'bare', 'GET /bare/a&b%20c', '- @-'],
+    // A server that makes the path a part of the query may split it at semicolons, too.
+    ...[';', '%3B', '%3b', '%253B', '%u003b', '%EF%BC%9B', ';a;', ';a=1%3B'].map(
+      (hidden): Row => [
+        'limited',
+        'bare',
+        `GET /bare/x${hidden}ids='A-1','A-2','A-3'?ids='A-1'`,
+        'parameter-invalid',
+      ],
+    ),
+    ...['site_name', 'Site_Name', 'site%5Fname', 'site_name[]', 'site[name', '$site_name'].map(
+      (name): Row => ['anonymous', 'open', `GET /api/x;${name}=journal-b?${A}`, 'parameter-invalid'],
+    ),
+    ['anonymous', 'open', `GET /api/x;site_name/y?${A}`, '- @journal-a'],
+    ['anonymous', 'open', `GET /api/x;site_name?${A}`, 'parameter-invalid'],
+    ['editor', 'inject', 'GET /api/x;site_name=journal-b', 'parameter-invalid'],
+    ['limited', 'bare', 'GET /bare/x;_method=DELETE', 'bad-request'],
+    ['anonymous', 'open', `GET /api/x${';a=1'.repeat(256)}?${A}`, 'parameter-invalid'],
+    // Path parameters, and semicolons of a name.
+    ['anonymous', 'open', `GET /api/x;v=1/y;jsessionid=A7?${A}`, '- @journal-a'],
+    ['anonymous', 'open', `GET /api/3.0.CO%3B2-O;(a.b)?${A}`, '- @journal-a'],
+    ['limited', 'bare', "GET /bare/x;v=1?ids='A-1'", '- @-'],
+    ['anonymous', 'bare', 'GET /bare/x;ids=1;_method=DELETE', '- @-'],
     ['anonymous', 'open', `GET /api/a%3Db%40c%?${A}`, '- @journal-a'],
   ],
   'a rule that does not read the query holds beside one that does': [
