@@ -87,7 +87,46 @@ export class FieldNames {
   }
 }
 
-const SHAPES = 64 * 32;
+/** Names of fields that begin alike, to look names up in any case and in any spelling that CGI maps to the same. */
+export class FieldFamilies {
+  /** The starts in lower case, by their first letter. */
+  readonly #starts: readonly (readonly string[])[];
+
+  constructor(starts: readonly string[]) {
+    this.#starts = Array.from({ length: LETTERS }, (_, letter) =>
+      starts.filter((start) => (start.charCodeAt(0) & (LETTERS - 1)) === letter),
+    );
+  }
+
+  has(name: string): boolean {
+    for (const start of this.#starts[name.charCodeAt(0) & (LETTERS - 1)] ?? []) {
+      if (beginsWith(name, start)) return true;
+    }
+    return false;
+  }
+}
+
+/** Compares without a copy, from the end, where starts of one letter differ most. */
+function beginsWith(name: string, start: string): boolean {
+  if (name.length < start.length) return false;
+  for (let at = start.length - 1; at >= 0; at -= 1) {
+    const code = name.charCodeAt(at);
+    const wanted = start.charCodeAt(at);
+    // 0x20: the letter in lower case.
+    if (code !== wanted && (code | 0x20) !== wanted && (wanted !== HYPHEN || isAlphanumeric(code)))
+      return false;
+  }
+  return true;
+}
+
+function isAlphanumeric(code: number): boolean {
+  const letter = code | 0x20;
+  return (letter >= 0x61 && letter <= 0x7a) || (code >= 0x30 && code <= 0x39);
+}
+
+const HYPHEN = 0x2d;
+const LETTERS = 32;
+const SHAPES = 64 * LETTERS;
 
 /** Length and first letter of a name as a number; other names may have the same. Case has no part in it. */
 function shapeOf(name: string): number {

@@ -1,4 +1,11 @@
-import { FieldNames, fieldValue, fieldValues, joinedValue, type RawHeaders } from '../base/raw-headers.ts';
+import {
+  FieldFamilies,
+  FieldNames,
+  fieldValue,
+  fieldValues,
+  joinedValue,
+  type RawHeaders,
+} from '../base/raw-headers.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
 import { CRLF_LENGTH, LF, ORIGIN_FIELDS, SPACE } from '../http1/fields.ts';
 
@@ -30,8 +37,8 @@ const NEVER_OUTBOUND = [
   'forwarded',
   'x-forwarded',
   'x-forwarded-by',
-  'x-forwarded-client-cert',
   'x-forwarded-for',
+  'x-forwarded-for-original',
   'x-forwarded-host',
   'x-forwarded-port',
   'x-forwarded-prefix',
@@ -39,34 +46,47 @@ const NEVER_OUTBOUND = [
   'x-forwarded-scheme',
   'x-forwarded-server',
   'x-forwarded-ssl',
-  // Proxies in front of the gateway name the client in these, by its certificate or its login.
-  ...['x-forwarded-tls-client-cert', 'x-forwarded-tls-client-cert-info', 'client-cert', 'client-cert-chain'],
-  ...['x-client-cert', 'x-ssl-client-cert', 'ssl-client-cert', 'x-arr-clientcert', 'x-amzn-mtls-clientcert'],
-  ...['x-amzn-mtls-clientcert-leaf', 'x-amzn-oidc-accesstoken', 'x-amzn-oidc-data', 'x-amzn-oidc-identity'],
+  // Proxies in front of the gateway name the client in these, and in those of IDENTITY_FAMILIES.
+  ...['client-cert', 'client-cert-chain', 'x-arr-clientcert', 'x-client-dn'],
   ...['x-forwarded-user', 'x-forwarded-email', 'x-forwarded-groups', 'x-forwarded-preferred-username'],
-  ...['x-forwarded-access-token', 'x-auth-request-user', 'x-auth-request-email', 'x-auth-request-groups'],
-  ...['x-auth-request-preferred-username', 'x-auth-request-access-token', 'remote-user', 'x-remote-user'],
-  ...['cf-access-jwt-assertion', 'cf-access-token', 'cf-access-client-id', 'cf-access-client-secret'],
-  ...['x-goog-iap-jwt-assertion', 'x-goog-authenticated-user-email', 'x-goog-authenticated-user-id'],
-  ...['x-ms-client-principal', 'x-ms-client-principal-id', 'x-ms-client-principal-name'],
-  ...['x-ms-token-aad-access-token', 'x-ms-token-aad-id-token', 'x-ms-token-aad-refresh-token'],
-  'x-original-forwarded-for',
-  'x-original-host',
-  'x-real-ip',
-  'x-client-ip',
-  'x-cluster-client-ip',
-  'x-remote-addr',
-  'x-remote-ip',
-  'client-ip',
-  'true-client-ip',
-  'cf-connecting-ip',
-  'cf-connecting-ipv6',
-  'fastly-client-ip',
-  'x-appengine-user-ip',
-  'x-azure-clientip',
-  'x-azure-socketip',
-  'x-envoy-external-address',
+  ...['x-forwarded-access-token', 'x-goog-iap-jwt-assertion', 'x-pomerium-jwt-assertion'],
+  ...['remote-user', 'remote-groups', 'remote-email', 'remote-name', 'remote-addr'],
+  ...['x-original-forwarded-for', 'x-original-host', 'forwarded-for', 'x-originating-ip'],
+  ...['x-real-ip', 'x-client-ip', 'x-cluster-client-ip', 'x-remote-addr', 'x-remote-ip'],
+  ...['client-ip', 'true-client-ip', 'proxy-client-ip', 'x-proxyuser-ip'],
+  ...['cf-connecting-ip', 'cf-connecting-ipv6', 'fastly-client-ip', 'fly-client-ip', 'do-connecting-ip'],
+  ...['x-nf-client-connection-ip', 'x-vercel-forwarded-for', 'x-sucuri-clientip', 'x-appengine-user-ip'],
+  ...['x-azure-clientip', 'x-azure-socketip', 'x-envoy-external-address'],
 ];
+
+/** How fields begin in which proxies and CDNs name the client, by its address, its certificate or its login. */
+const IDENTITY_FAMILIES = new FieldFamilies([
+  'cf-access-',
+  'cloudfront-viewer-',
+  'ssl-client-',
+  'tailscale-user-',
+  'wl-proxy-client-',
+  'x-amzn-mtls-clientcert',
+  'x-amzn-oidc-',
+  'x-auth-request-',
+  'x-authentik-',
+  'x-client-cert',
+  'x-envoy-peer-metadata',
+  'x-forwarded-client-cert',
+  'x-forwarded-tls-client-cert',
+  'x-goog-authenticated-user-',
+  'x-ms-client-principal',
+  'x-ms-token-aad-',
+  'x-pomerium-claim-',
+  'x-remote-extra-',
+  'x-remote-group',
+  'x-remote-user',
+  'x-ssl-cert',
+  'x-ssl-client-',
+  'x-token-user-',
+  'x-vouch-',
+  'x-webauth-',
+]);
 
 /** The context of a trace (W3C Trace Context §3, W3C Baggage §3). */
 const TRACE_HEADERS = ['traceparent', 'tracestate', 'baggage'];
@@ -112,7 +132,7 @@ const OWN_LINES_HTTP_1_0 = `via: ${VIA_HTTP_1_0}\r\nx-request-id: `;
  * @param keepTrace true to forward the client's trace headers
  */
 export function outboundHeaders(raw: RawHeaders, httpVersion: string, keepTrace = false): string[] {
-  const headers = without(raw, keepTrace ? NOT_OUTBOUND : NOT_OUTBOUND_NOR_TRACE, NOT_RESEMBLED);
+  const headers = without(raw, keepTrace ? NOT_OUTBOUND : NOT_OUTBOUND_NOR_TRACE, true);
   const own = httpVersion === '1.1' ? VIA : VIA_HTTP_1_0;
   const via = joinedValue(raw, 'via');
   return headers.concat('via', via === undefined ? own : `${pseudonymousVia(via)}${own}`);
@@ -222,14 +242,14 @@ export function interimHeaders(raw: RawHeaders, filter: ResponseFilter): string[
  * @param head headers of the response, whose Connection names fields of the trailers, too (RFC 9110 §7.6.1)
  */
 export function inboundTrailers(raw: RawHeaders, head: RawHeaders, filter: ResponseFilter): RawHeaders {
-  return without(raw, filter.any, undefined, connectionListed([...head, ...raw]));
+  return without(raw, filter.any, false, connectionListed([...head, ...raw]));
 }
 
-/** `resembled`: removes other spellings of these, too. */
+/** `isOutbound`: removes other spellings of fields that the upstream must not get, and all that name the client. */
 function without(
   raw: RawHeaders,
   unwanted: FieldNames,
-  resembled?: FieldNames,
+  isOutbound = false,
   listed = connectionListed(raw),
 ): string[] {
   // A list that grows would have room for 17 or 41 items.
@@ -238,7 +258,7 @@ function without(
   for (let index = 0; index + 1 < raw.length; index += 2) {
     const name = raw[index] ?? '';
     if (unwanted.has(name) || listed?.has(name.toLowerCase()) === true) continue;
-    if (resembled?.resemble(name) === true) continue;
+    if (isOutbound && (NOT_RESEMBLED.resemble(name) || IDENTITY_FAMILIES.has(name))) continue;
     kept[count] = name;
     kept[count + 1] = raw[index + 1] ?? '';
     count += 2;

@@ -78,6 +78,16 @@ describe('upstream goes', () => {
     expect(outboundHeaders(raw, '1.1')).toEqual([...raw, ...VIA]);
   });
 
+  test('fields whose names only resemble those that name the client', () => {
+    const raw = [
+      ...['X-SSL-Client', 'SSL-Clients', 'X-Webauth', 'XAmzn-Oidc-Data', 'X-Amz-Date', 'X-Amzn-Requestid'],
+      ...['X-Ms-Client-Request-Id', 'X-Ms-Version', 'X-Goog-User-Project', 'X-Auth-Token', 'X-Auth-Requests'],
+      ...['Remote-Id', 'X-Remote-Host', 'X-Client-Version', 'X-Client-Id', 'X-User', 'X-Token', 'Cf-Access'],
+      ...['CloudFront', 'Client-Certificate-Id', '', '-', 'X'],
+    ].flatMap((name) => [name, 'x']);
+    expect(outboundHeaders(raw, '1.1')).toEqual([...raw, ...VIA]);
+  });
+
   test('the context of a trace, where it is wanted', () => {
     const raw = ['traceparent', '00-1', 'Tracestate', 'a=1', 'baggage', 'b=2'];
     expect(outboundHeaders([...raw, 'X-Api-Key', 'k'], '1.1', true)).toEqual([...raw, ...VIA]);
@@ -130,6 +140,34 @@ describe('upstream goes', () => {
     'X-Auth-Request-Access-Token',
     'X-Amzn-Oidc-Data',
     'Cf-Access-Jwt-Assertion',
+    'Cf-Access-Authenticated-User-Email',
+    'X-Amzn-Mtls-Clientcert',
+    'X-Amzn-Mtls-Clientcert-Serial-Number',
+    'X-Forwarded-Client-Cert',
+    'X-Forwarded-Tls-Client-Cert-Info',
+    'SSL-Client-Cert',
+    'SSL-Client-Subject-DN',
+    'SSL_CLIENT_S_DN',
+    'X-SSL-Client-S-DN',
+    'X.Ssl~Client_CN',
+    'X-Client-Cert',
+    'X-Remote-User',
+    'X-Remote-Group',
+    'X-Remote-Extra-Scopes',
+    'Remote-Groups',
+    'Remote_Email',
+    'Remote-Name',
+    'X-Authentik-Username',
+    'Tailscale-User-Login',
+    'X-WebAuth-User',
+    'X-MS-Client-Principal-Idp',
+    'CloudFront-Viewer-Address',
+    'Fly-Client-IP',
+    'X-Nf-Client-Connection-Ip',
+    'DO-Connecting-IP',
+    'X-Vercel-Forwarded-For',
+    'WL-Proxy-Client-IP',
+    'Proxy-Client-IP',
     'Traceparent',
     'Tracestate',
     'Baggage',
