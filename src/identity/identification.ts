@@ -40,6 +40,9 @@ const CREDENTIALS = /^([!#$%&'*+.^_`|~\w-]+)(?: +([^ ].*))?$/;
 /** RFC 6750 §2.1. */
 const TOKEN = /^[\w.~+/-]+=*$/;
 
+/** The client of a request that identifies none. */
+const UNKNOWN: Client = { id: '', allow: [] };
+
 /** A request whose fields present no identity. */
 const NOTHING: Presented = {};
 
@@ -58,9 +61,9 @@ export interface IdentificationDeps {
   readonly now: () => number;
 }
 
-/** The sender of a request, and whether its identity still counts. */
+/** The sender of a request, and whether its identity counts. */
 export interface Caller {
-  /** A configured client, or ANONYMOUS. */
+  /** A configured client, or ANONYMOUS; its id is empty if the request identifies none. */
   readonly client: Client;
   /** Note or first digits of the hash of the API key that identifies it; empty: it presented none. */
   readonly key: string;
@@ -70,7 +73,7 @@ export interface Caller {
    * True if no credential of the request was needed, so that other programs on that machine could send it.
    */
   readonly ambient: boolean;
-  /** `client-key-expired`: its API key has ended. Undefined: the client is identified. */
+  /** `client-unknown`, `identity-unavailable`, or `client-key-expired`. Undefined: the client is identified. */
   readonly refusal: GatewayError | undefined;
 }
 
@@ -135,10 +138,7 @@ export class Identification {
     else this.#byConnection.add(client);
   }
 
-  /**
-   * Returns synchronously unless a token has to be verified.
-   * @throws GatewayError `client-unknown`, `identity-unavailable`
-   */
+  /** Returns synchronously unless a token has to be verified. A refusal is returned with the address of the sender. */
   identify(socket: Socket, headers: RawHeaders): Caller | Promise<Caller> {
     let connection = this.#connections.get(socket) ?? this.#inspect(socket);
     const { ends } = connection;
@@ -209,7 +209,7 @@ export class Identification {
     origin: Origin,
   ): Promise<Caller> {
     const verdict = await this.#deps.tokens.verify(token);
-    if ('unavailable' in verdict) throw verdict.unavailable;
+    if ('unavailable' in verdict) return unidentified(origin, verdict.unavailable);
     if ('rejected' in verdict) return this.#refuse(origin, presented, verdict.rejected);
     const { payload } = verdict;
     const found = owned === undefined ? this.#byToken.first(payload, origin) : fitting(owned.owner, payload);
@@ -223,11 +223,15 @@ export class Identification {
     return key?.owner.holds(origin) === true ? key : undefined;
   }
 
-  #refuse(peer: Peer, presented: Presented, whyRejected?: string): never {
-    const evidence = { ...peer, ...presented, whyRejected };
+  #refuse(origin: Origin, presented: Presented, whyRejected?: string): Caller {
+    const evidence = { ...origin, ...presented, whyRejected };
     this.#deps.onRefusal(proofOf(evidence));
-    throw unknownClient(evidence);
+    return unidentified(origin, unknownClient(evidence));
   }
+}
+
+function unidentified({ address }: Origin, refusal: GatewayError): Caller {
+  return { client: UNKNOWN, key: '', address: address?.toString() ?? '', ambient: false, refusal };
 }
 
 function callerOf({ client }: Ranked, key: string, origin: Origin): Caller {

@@ -3,11 +3,14 @@ import { hash } from 'node:crypto';
 import { Agent } from 'node:http';
 import { promisify } from 'node:util';
 import { describe, expect, test } from '@jest/globals';
+import { auditOptions, recordsIn, useFolders } from '../../support/audit-log.ts';
 import { basic, type Call, call, requestsOf } from '../../support/client-call.ts';
 import { setupFor } from '../../support/gateway.ts';
 import { authors, openScene } from '../../support/scene.ts';
 import { needPackages } from '../../support/system-packages.ts';
 import { useRunning } from '../../support/wire.ts';
+
+const folder = useFolders();
 
 describe('a client is identified by its address', () => {
   const clients = [
@@ -89,6 +92,27 @@ describe('a client is identified by its address', () => {
       };
       expect(await takenFor(standard(), { from, headers })).toBe('narrow');
       expect(await takenFor(standard(), { from, headers: { 'X-Forwarded-For': '127.0.5.7' } })).toBe('');
+    });
+
+    test('and refused requests are recorded with the address of their sender', async () => {
+      const directory = await folder();
+      const key = { 'X-Api-Key': 'guessed' };
+      await using scene = await openScene({
+        audit: auditOptions(directory),
+        top: { anonymous: false, clients, listen },
+      });
+      for (const sender of ['203.0.113.9', '203.0.113.9, 127.0.9.2', '2001:db8:9::1, 198.51.100.7']) {
+        const headers = { ...key, ...through(sender).headers };
+        const { status, detail } = await call(scene.gateway, { from: '127.0.9.1', headers });
+        expect([status, detail]).toEqual([401, expect.stringMatching(/the address (?:203|198)/)]);
+      }
+      expect((await call(scene.gateway, { from: '127.0.9.1', headers: key })).status).toBe(401);
+      await scene.gateway.app.close();
+      const records = (await recordsIn(directory)).filter(({ kind }) => kind === 'access');
+      const refused = { client: '', status: 401, code: 'client-unknown' };
+      expect(records).toMatchObject(
+        ['203.0.113.9', '203.0.113.9', '198.51.100.7', ''].map((address) => ({ ...refused, address })),
+      );
     });
 
     test('and refused if the proxy sends none', async () => {
