@@ -11,3 +11,8 @@ export function announceAddress(socket: Socket, address: string): void {
 export function addressOf(socket: Socket): string {
   return announced.get(socket) ?? socket.remoteAddress ?? '';
 }
+
+/** True if a trusted proxy announced the address: it may have ended TLS, too. */
+export function isAnnounced(socket: Socket): boolean {
+  return announced.has(socket);
+}

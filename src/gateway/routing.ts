@@ -1,5 +1,6 @@
 import { isIPv6, type Socket } from 'node:net';
 import { TLSSocket } from 'node:tls';
+import { isAnnounced } from '../base/client-address.ts';
 import { GatewayError } from '../base/errors.ts';
 import { fieldValues, joinedValue } from '../base/raw-headers.ts';
 import type { Config } from '../config/schema.ts';
@@ -222,7 +223,8 @@ function schemeOf(
   identification?: Pick<Identification, 'isShared'>,
 ): string | undefined {
   if (absolute || from === undefined || identification?.isShared(from.address) === true) return undefined;
-  return from.socket instanceof TLSSocket ? 'https' : 'http';
+  if (from.socket instanceof TLSSocket) return 'https';
+  return isAnnounced(from.socket) ? undefined : 'http';
 }
 
 function portOf(authority: string, scheme: string): string {

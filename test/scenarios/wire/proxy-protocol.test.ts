@@ -73,6 +73,17 @@ test('logs and refusals name the address of the header', async () => {
   await until(() => logged.some(({ address }) => address === '192.0.2.8'));
 });
 
+test.each([
+  ['https://x', '200'],
+  ['http://x', '200'],
+  ['https://x:8443', '403'],
+  ['https://y', '403'],
+])('a page at %s, of which the proxy may have ended TLS, gets %s', async (origin, status) => {
+  const fields = `Host: x\r\nOrigin: ${origin}\r\nSec-Fetch-Site: same-origin\r\nConnection: close`;
+  const response = await exchange([V1, `POST /echo HTTP/1.1\r\n${fields}\r\nContent-Length: 0\r\n\r\n`]);
+  expect(statusOf(response)).toBe(status);
+});
+
 test('a connection of the proxy itself has the address of the proxy', async () => {
   for (const header of ['PROXY UNKNOWN\r\n', binaryHeader({ command: 0x20, family: 0 })]) {
     expect(await exchange([header, REQUEST])).toContain('the address 127.0.0.1');
