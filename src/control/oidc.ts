@@ -146,8 +146,12 @@ export class OidcClient {
     const idToken = whole.length > MAX_HINT ? '' : whole;
     if (isWhole || !hasUserInfo) return { claims, idToken };
     const more = await client.fetchUserInfo(configuration, tokens.access_token, claims.sub);
-    // Only signed values count.
-    return { claims: { ...more, ...claims }, idToken };
+    // What is signed counts before the rest, also as a member of a claim, beside a claim that is called `a.b`.
+    const found = [claim, nameClaim].map((name) => {
+      const signed = claimIn(claims, name);
+      return [name, signed === undefined ? claimIn(more, name) : signed] as const;
+    });
+    return { claims: { sub: claims.sub, ...Object.fromEntries(found) }, idToken };
   }
 
   /** Returns what discovery found, which is kept for an hour. */

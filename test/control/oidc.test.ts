@@ -17,6 +17,8 @@ interface Script {
   readonly metadata?: Record<string, unknown>;
   /** The claims of the ID token, which are right otherwise. */
   readonly claims?: JWTPayload;
+  /** The claims of the userinfo endpoint; undefined: there is none. */
+  readonly userInfo?: Record<string, unknown>;
   /** Body of the response of the token endpoint. */
   readonly tokens?: (idToken: string) => string;
   /** True: the ID token is signed with a key that is not published. */
@@ -30,7 +32,7 @@ interface Script {
 const [own, other] = await Promise.all([generateKeyPair('RS256'), generateKeyPair('RS256')]);
 
 /** A provider that says what a test wants it to say. */
-async function start({ metadata, claims, tokens, isForged, isCompressed, options }: Script = {}) {
+async function start({ metadata, claims, userInfo, tokens, isForged, isCompressed, options }: Script = {}) {
   const jwk = { ...(await exportJWK(own.publicKey)), alg: 'RS256', use: 'sig', kid: 'k' };
   const seen = { discoveries: 0, nonce: '' };
   const now = Math.floor(Date.now() / 1000);
@@ -56,9 +58,11 @@ async function start({ metadata, claims, tokens, isForged, isCompressed, options
         token_endpoint: `${issuer}/token`,
         jwks_uri: `${issuer}/keys`,
         end_session_endpoint: `${issuer}/end`,
+        ...(userInfo && { userinfo_endpoint: `${issuer}/userinfo` }),
         ...metadata,
       });
     },
+    '/userinfo': () => JSON.stringify({ sub: 'otto', ...userInfo }),
     '/keys': () => JSON.stringify({ keys: [jwk] }),
     '/token': async () => {
       const token = await idToken();
@@ -201,6 +205,32 @@ test('roles may be a text, or in a member of a claim, and several', async () => 
   };
   expect(await of('c')).toEqual(['operator']);
   expect(await of(['d', 'a', 'x'])).toEqual(['viewer', 'auditor']);
+});
+
+test.each<[string, JWTPayload, Record<string, unknown>, unknown]>([
+  [
+    'the userinfo endpoint says them, beside other members of the claim in the ID token',
+    { ['access']: { level: 1 }, ['email']: 'o@example.org' },
+    { access: { roles: ['b'] } },
+    ['operator'],
+  ],
+  [
+    'the ID token says them, whatever the userinfo endpoint says',
+    { ['access']: { roles: ['a'] } },
+    { access: { roles: ['b'] }, 'access.roles': ['b'], email: 'o@example.org' },
+    ['viewer'],
+  ],
+  [
+    'the ID token says that there are none',
+    { ['access']: { roles: null } },
+    { access: { roles: ['b'] }, email: 'o@example.org' },
+    'role-missing',
+  ],
+])('the roles of a member of a claim, where %s', async (_title, claims, userInfo, expected) => {
+  const roles = { claim: 'access.roles', nameClaim: 'email', viewer: ['a'], operator: ['b'] };
+  const { signIn } = await start({ claims, userInfo, options: { roles } });
+  const found = await signIn().then((signedIn) => [...signedIn.roles], errorCode);
+  expect(found).toEqual(expected);
 });
 
 test.each([
