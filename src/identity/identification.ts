@@ -189,12 +189,8 @@ export class Identification {
   #identifyPresented(presented: Presented, origin: Origin): Caller | Promise<Caller> {
     const { key, token } = presented;
     const owned = key === undefined ? undefined : this.#heldKey(key, origin);
-    if (owned !== undefined && owned.expires <= this.#deps.now()) {
-      this.#deps.onRefusal('api-key');
-      return { ...callerOf(owned.owner, owned.name, origin), refusal: keyExpired(owned) };
-    }
     if (token === undefined) {
-      if (owned !== undefined && !hasToken(owned.owner)) return callerOf(owned.owner, owned.name, origin);
+      if (owned !== undefined && !hasToken(owned.owner)) return this.#callerByKey(owned, origin);
     } else if (key === undefined || (owned !== undefined && hasToken(owned.owner))) {
       return this.#identifyByToken(token, presented, owned, origin);
     }
@@ -214,7 +210,15 @@ export class Identification {
     const { payload } = verdict;
     const found = owned === undefined ? this.#byToken.first(payload, origin) : fitting(owned.owner, payload);
     if (found === undefined) return this.#refuse(origin, presented);
-    return callerOf(found, owned?.name ?? '', origin);
+    return owned === undefined ? callerOf(found, '', origin) : this.#callerByKey(owned, origin);
+  }
+
+  /** Returns the owner of a key, once all else that the owner has to present is there. */
+  #callerByKey(owned: OwnedKey, origin: Origin): Caller {
+    const caller = callerOf(owned.owner, owned.name, origin);
+    if (owned.expires > this.#deps.now()) return caller;
+    this.#deps.onRefusal('api-key');
+    return { ...caller, refusal: keyExpired(owned) };
   }
 
   /** Returns the API key if its client may come from there: others do not learn that it has ended. */

@@ -1,3 +1,4 @@
+import { hash } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -100,6 +101,16 @@ beforeEach(async () => {
     { id: 'importer', identify: { jwt: { ...jwt, subject: 'importer' } } },
     { id: 'editors', identify: { jwt: { ...jwt, claims: { groups: 'editors', scope: 'read', level: 2 } } } },
     { id: 'near', identify: { jwt, addresses: ['127.0.8.0/24'] } },
+    {
+      id: 'both',
+      identify: {
+        jwt: { ...jwt, subject: 'both' },
+        apiKeys: [
+          { sha256: hash('sha256', 'old'), expires: '2020-01-31' },
+          { sha256: hash('sha256', 'new') },
+        ],
+      },
+    },
     { id: 'batch', identify: { addresses: ['127.0.8.1'] } },
   ].map((client) => ({ ...client, allow: [{ deployment: 'submissions' }] }));
   pair = await openScene({ top: settings() });
@@ -171,6 +182,24 @@ describe('a token', () => {
     expect((await call(pair.gateway, { ...bearer(token), from: '127.0.8.7' })).status).toBe(200);
     expect((await call(pair.gateway, { ...bearer(token), from: '127.0.9.7' })).status).toBe(401);
     expect(await requestsOf(pair.gateway, 'near')).toBe(1);
+  });
+
+  test('is needed to learn that the API key beside it has ended', async () => {
+    const ask = async (key: string, token?: string) => {
+      const headers = { 'X-Api-Key': key, ...(token && { Authorization: `Bearer ${token}` }) };
+      const { status, code, detail } = await call(pair.gateway, { headers });
+      expect(detail.includes('both')).toBe(code === 'client-key-expired');
+      return code === '' ? status : code;
+    };
+    const own = await issuer.token({ sub: 'both' });
+    expect(await ask('new', own)).toBe(200);
+    expect(await ask('old', own)).toBe('client-key-expired');
+    for (const other of [undefined, 'abc', await issuer.token()]) {
+      expect([await ask('old', other), await ask('new', other)]).toEqual([
+        'client-unknown',
+        'client-unknown',
+      ]);
+    }
   });
 
   test('is refused with the reason if it is invalid', async () => {
