@@ -235,7 +235,7 @@ export function fitsToken(rule: TokenRule, payload: JWTPayload): boolean {
 /** Returns the values of a claim: one, those of a list, or `undefined` if it is absent. */
 function claimValues(payload: JWTPayload, name: string): readonly unknown[] {
   const claim = Object.hasOwn(payload, name) ? payload[name] : undefined;
-  // Scopes are separated by spaces (RFC 8693 §4.2).
-  if (name === 'scope' && typeof claim === 'string') return claim.split(' ');
+  // Scopes are separated by spaces (RFC 8693 §4.2); a rule may have all of them.
+  if (name === 'scope' && typeof claim === 'string') return [claim, ...claim.split(' ')];
   return Array.isArray(claim) ? claim : [claim];
 }

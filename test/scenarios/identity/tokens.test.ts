@@ -100,6 +100,7 @@ beforeEach(async () => {
   clients = [
     { id: 'importer', identify: { jwt: { ...jwt, subject: 'importer' } } },
     { id: 'editors', identify: { jwt: { ...jwt, claims: { groups: 'editors', scope: 'read', level: 2 } } } },
+    { id: 'whole', identify: { jwt: { ...jwt, claims: { scope: 'send print' } } } },
     { id: 'near', identify: { jwt, addresses: ['127.0.8.0/24'] } },
     {
       id: 'both',
@@ -168,6 +169,14 @@ describe('a token', () => {
       { level: undefined },
     ]) {
       expect(await refusalOf(await issuer.token({ ...claims, ...change }))).toBe('');
+    }
+  });
+
+  test('identifies the client by its scopes as a whole', async () => {
+    expect(await statusOf(await issuer.token({ sub: 'jane', scope: 'send print' }))).toBe(200);
+    expect(await requestsOf(pair.gateway, 'whole')).toBe(1);
+    for (const scope of ['send', 'print send', 'send print all']) {
+      expect(await refusalOf(await issuer.token({ sub: 'jane', scope }))).toBe('');
     }
   });
 
