@@ -175,7 +175,7 @@ const keys = (folder: string) =>
     forwardTrace: flag()
       .default(false)
       .describe(
-        'Sends `traceparent`, `tracestate` and `baggage` to the upstream: those of the gateway while it traces, otherwise those of the client.',
+        'Sends `traceparent`, `tracestate` and `baggage` to the upstream: those of the gateway while it traces, otherwise those of the client, and its other trace fields, such as `b3` and `x-amzn-trace-id`.',
       ),
     passOriginFields: z
       .array(oneOf(ORIGIN_FIELDS), { error: 'a list of field names' })

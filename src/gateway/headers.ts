@@ -8,6 +8,7 @@ import {
 } from '../base/raw-headers.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
 import { CRLF_LENGTH, LF, ORIGIN_FIELDS, SPACE } from '../http1/fields.ts';
+import { TRACE_FIELDS } from '../policy/fields.ts';
 
 /** Fields of one connection only (RFC 9110 §7.6.1), removed in both directions. */
 const HOP_BY_HOP = [
@@ -88,11 +89,8 @@ const IDENTITY_FAMILIES = new FieldFamilies([
   'x-webauth-',
 ]);
 
-/** The context of a trace (W3C Trace Context §3, W3C Baggage §3). */
-const TRACE_HEADERS = ['traceparent', 'tracestate', 'baggage'];
-
 const NOT_OUTBOUND = new FieldNames(NEVER_OUTBOUND);
-const NOT_OUTBOUND_NOR_TRACE = new FieldNames([...NEVER_OUTBOUND, ...TRACE_HEADERS]);
+const NOT_OUTBOUND_NOR_TRACE = new FieldNames([...NEVER_OUTBOUND, ...TRACE_FIELDS]);
 /** Not even in a spelling that CGI takes for the same. */
 const NOT_RESEMBLED = new FieldNames([...NEVER_OUTBOUND, 'content-length']);
 

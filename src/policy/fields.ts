@@ -1,5 +1,12 @@
 import { FieldNames, type RawHeaders } from '../base/raw-headers.ts';
 
+/** The context of a trace (W3C Trace Context §3, W3C Baggage §3; B3, AWS, Google Cloud, Jaeger, Sentry). */
+export const TRACE_FIELDS: readonly string[] = [
+  ...['traceparent', 'tracestate', 'baggage'],
+  ...['b3', 'x-b3-traceid', 'x-b3-spanid', 'x-b3-parentspanid', 'x-b3-sampled', 'x-b3-flags'],
+  ...['x-amzn-trace-id', 'x-cloud-trace-context', 'uber-trace-id', 'sentry-trace'],
+];
+
 /**
  * Fields that say nothing of the target: content, negotiation, conditions, ranges, caches, traces, and what browsers
  * add. Any other name can be one that some server, framework or proxy takes for another method, path or host.
@@ -11,17 +18,8 @@ const USUAL_NAMES = [
   ...['want-content-digest', 'want-digest', 'want-repr-digest', 'signature', 'signature-input'],
   ...['if-match', 'if-none-match', 'if-modified-since', 'if-unmodified-since', 'if-range', 'range'],
   ...['cache-control', 'pragma', 'priority', 'prefer', 'idempotency-key', 'max-forwards', 'via', 'date'],
-  ...[
-    'x-request-id',
-    'request-id',
-    'x-correlation-id',
-    'correlation-id',
-    'traceparent',
-    'tracestate',
-    'baggage',
-  ],
-  ...['b3', 'x-b3-traceid', 'x-b3-spanid', 'x-b3-parentspanid', 'x-b3-sampled', 'x-b3-flags'],
-  ...['x-amzn-trace-id', 'x-cloud-trace-context', 'uber-trace-id', 'sentry-trace'],
+  ...['x-request-id', 'request-id', 'x-correlation-id', 'correlation-id'],
+  ...TRACE_FIELDS,
   ...['origin', 'referer', 'access-control-request-method', 'access-control-request-headers'],
   ...[
     'x-requested-with',

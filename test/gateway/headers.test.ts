@@ -89,7 +89,18 @@ describe('upstream goes', () => {
   });
 
   test('the context of a trace, where it is wanted', () => {
-    const raw = ['traceparent', '00-1', 'Tracestate', 'a=1', 'baggage', 'b=2'];
+    const raw = [
+      'traceparent',
+      '00-1',
+      'Tracestate',
+      'a=1',
+      'baggage',
+      'b=2',
+      'X-B3-TraceId',
+      '1',
+      'b3',
+      '0',
+    ];
     expect(outboundHeaders([...raw, 'X-Api-Key', 'k'], '1.1', true)).toEqual([...raw, ...VIA]);
   });
 
@@ -171,6 +182,12 @@ describe('upstream goes', () => {
     'Traceparent',
     'Tracestate',
     'Baggage',
+    'b3',
+    'X-B3-TraceId',
+    'X-Amzn-Trace-Id',
+    'X-Cloud-Trace-Context',
+    'Uber-Trace-Id',
+    'Sentry-Trace',
   ])('no %s, in whatever case', (name) => {
     for (const written of [name, name.toLowerCase(), name.toUpperCase()]) {
       expect(outboundHeaders(['A', '1', written, 'x', 'B', '2'], '1.1')).toEqual([
