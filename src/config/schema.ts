@@ -170,7 +170,7 @@ export const sectionsSchema = (folder: string) =>
       .array(clientSchema(), { error: 'a list of clients' })
       .default([])
       .describe(
-        'The clients that may send requests. A request belongs to the first client in the list that it matches; a client that can never be reached is refused.',
+        'The clients that may send requests. A request belongs to the first client in the list that it matches; a client is refused if all its requests match one that stands before it.',
       ),
     jwt: jwtSchema()
       .exactOptional()
