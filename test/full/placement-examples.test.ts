@@ -102,6 +102,8 @@ describe('nginx with client certificates', () => {
       status: 200,
       body: expect.stringContaining('<submissionId>DEMO-2026-0001<'),
     });
+    const namesake = await client('O=Example, CN=Reporting');
+    expect((await get(namesake)).status).toBe(401);
     const stranger = await client('O=Example, CN=stranger');
     const headers = {
       'x-api-key': 'demo-reporting-key',
@@ -117,7 +119,35 @@ describe('nginx with client certificates', () => {
     expect(accesses.map(({ client: id, address }) => [id, address])).toEqual([
       ['reporting', '127.0.0.1'],
       ['', '127.0.0.1'],
+      ['', '127.0.0.1'],
     ]);
+  });
+
+  test('refuses what pages of other origins make a browser send with the certificate', async () => {
+    const { gateway } = await gatewayOf('nginx/gateway.yaml', await folder());
+    const { get, client } = await startNginx(gateway.port);
+    const reporting = await client('O=Example, CN=reporting');
+    const host = 'localhost:8443';
+    const statusOf = async (headers: Record<string, string>) =>
+      (await get(reporting, { host, ...headers })).status;
+    for (const headers of [
+      { 'sec-fetch-site': 'cross-site' },
+      { 'sec-fetch-site': 'same-site' },
+      { 'sec-fetch-site': 'cross-site', origin: `https://${host}` },
+      { origin: 'https://evil.example' },
+      { origin: 'null' },
+      { origin: `http://${host}` },
+      { 'sec-fetch-site': 'same-origin', origin: 'https://localhost' },
+    ]) {
+      expect([headers, await statusOf(headers)]).toEqual([headers, 403]);
+    }
+    for (const headers of [
+      {},
+      { 'sec-fetch-site': 'none' },
+      { 'sec-fetch-site': 'same-origin', origin: `https://${host}` },
+    ]) {
+      expect([headers, await statusOf(headers)]).toEqual([headers, 200]);
+    }
   });
 });
 
