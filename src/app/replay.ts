@@ -30,7 +30,7 @@ export interface RecordedRequest {
 export const UNKNOWN = {
   parameter:
     'the value of a parameter decides, which is recorded by name only, or under a key that is destroyed or missing',
-  spelling: 'the spelling of a % or + in a parameter decides, which is not recorded',
+  spelling: 'the spelling of a %, + or ; in a parameter decides, which is not recorded',
   body: 'the type of the body decides, which is not recorded',
   cut: 'path or parameters were too long to be recorded whole',
   address:
@@ -67,6 +67,9 @@ const NO_FIELDS: RawHeaders = [];
 const OPAQUE_BODY: RawHeaders = ['content-type', 'application/octet-stream'];
 /** Characters that a record has in the same way for two spellings, which can be read differently. */
 const AMBIGUOUS = /[%+]/;
+
+/** What separates parameters for the gateway, and is a part of their names in a record. */
+const SEPARATOR = ';';
 
 /** The rules of a deployment and a client without what depends on some parameters. */
 interface Relaxed {
@@ -186,11 +189,7 @@ export class Replay {
         return { verdict: 'allowed', deployment, grant };
       }
     }
-    const reason = isCut
-      ? 'cut'
-      : Object.values(request.parameters).includes(null)
-        ? 'parameter'
-        : 'spelling';
+    const reason = isCut ? 'cut' : valueDecides(request) ? 'parameter' : 'spelling';
     if (grant !== undefined || (isCut && request.path.length >= PATH_LENGTH)) {
       return { verdict: 'unknown', deployment, reason, grant };
     }
@@ -320,6 +319,11 @@ function withoutValue(request: RecordedRequest, rules: DeploymentRules, client: 
   });
 }
 
+/** True if a value that is not recorded can decide; otherwise it is the spelling of what is recorded. */
+function valueDecides({ parameters }: RecordedRequest): boolean {
+  return Object.entries(parameters).some(([name, value]) => value === null && !name.includes(SEPARATOR));
+}
+
 /**
  * The targets that the request may have had. A parameter without value gets one that is refused wherever it is looked
  * at, and with a name of a method also one that counts as a method.
@@ -328,10 +332,14 @@ function targetsOf({ path, parameters, site }: RecordedRequest, { sites }: Deplo
   const pairs = Object.entries(parameters).flatMap(([name, values]) =>
     [values].flat().map((value) => [name, value] as const),
   );
-  const target = (spell: (value: string) => string, unrecorded: (name: string) => string): string => {
+  const target = (
+    spell: (value: string) => string,
+    unrecorded: (name: string) => string,
+    spellName = encoded,
+  ): string => {
     if (pairs.length === 0) return path;
     const query = pairs.map(
-      ([name, value]) => `${encoded(name)}=${value === null ? unrecorded(name) : spell(value)}`,
+      ([name, value]) => `${spellName(name)}=${value === null ? unrecorded(name) : spell(value)}`,
     );
     return `${path}?${query.join('&')}`;
   };
@@ -340,6 +348,9 @@ function targetsOf({ path, parameters, site }: RecordedRequest, { sites }: Deplo
   const targets = [target(encoded, refused)];
   if (pairs.some(([, value]) => value !== null && AMBIGUOUS.test(value))) {
     targets.push(target((value) => encoded(value).replaceAll('%25', '%').replaceAll('%2B', '+'), refused));
+  }
+  if (pairs.some(([name]) => name.includes(SEPARATOR))) {
+    targets.push(target(encoded, refused, (name) => encoded(name).replaceAll('%3B', SEPARATOR)));
   }
   const isMethod = (name: string): boolean => /method/i.test(name);
   if (pairs.some(([name, value]) => value === null && isMethod(name))) {

@@ -119,6 +119,9 @@ describe('a recorded request', () => {
     ['may name a method', recorded('/plain/x?method=delete', {}, new Set()), 'unknown parameter'],
     ['names a method', recorded('/plain/x?_method=1', {}, new Set()), 'bad-request'],
     ['has another spelling of a name', recorded(`${authors}&Site=x`), 'parameter-invalid'],
+    ['has a ; in a name', recorded(`${authors}&site=x&z;y=1`, { site: 'x' }), 'unknown spelling'],
+    ['has its site behind a ;', recorded(`${authors}&z;site=y`, { site: '' }), 'parameter-invalid'],
+    ['has a ; in a name that nothing looks at', recorded('/plain/x?z;y=1'), 'allowed plain'],
     ['has a plus in its site', recorded(`${authors}&site=x%2By`), 'site-unknown'],
     ['has a list that is cut', recorded(`/listed/authors?ids=${longList}`, { site: 'x' }), 'unknown cut'],
     [
