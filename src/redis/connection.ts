@@ -3,6 +3,7 @@ import { createRequire } from 'node:module';
 import type { Cluster, Redis, RedisOptions as RedisClientOptions } from 'ioredis';
 import { reportDefect } from '../base/expected-errors.ts';
 import type { Secret } from '../base/secret.ts';
+import { boundReplies } from './replies.ts';
 
 const require = createRequire(import.meta.url);
 
@@ -44,8 +45,6 @@ export type Scripts = Record<string, { lua: string; numberOfKeys?: number; readO
 const SILENCE_MS = 1_000;
 /** Maximum pause between two attempts to connect, in milliseconds. */
 const RETRY_MS = 500;
-/** Maximum size of a reply or message in bytes: more than a collector of audit records reads at once. */
-export const MAX_REPLY = 16 * 2 ** 20;
 /** Maximum wait for the end of a connection, in milliseconds. */
 const END_MS = 500;
 /** Interval between checks of a Redis that is still loading its data, in milliseconds. */
@@ -55,9 +54,13 @@ const LOADING_MS = 200;
 const SLOTS = 16_384;
 const MAX_NODES = 1_000;
 
+let loaded: typeof import('ioredis') | undefined;
+
 /** Loads ioredis with the first connection: without Redis, its 10 MiB of memory are not needed. */
 function library(): typeof import('ioredis') {
-  return require('ioredis');
+  if (loaded === undefined) boundReplies(require);
+  loaded ??= require('ioredis') as typeof import('ioredis');
+  return loaded;
 }
 
 /**
@@ -120,34 +123,12 @@ export function connectMessages(options: RedisOptions, commands: Commands): Redi
   return guarded(new Redis({ ...clientOptions(options), ...server, ...retries }));
 }
 
-/** Guards each socket of a connection against what may come from it. */
+/** Listens for the errors of each socket of a connection. */
 function guarded(connection: Redis): Redis {
-  return connection
-    .on('connect', () => boundReplies(connection))
-    .on('error', () => {
-      // ioredis listens for the first error only; TLS can have two (the check of the certificate, then the server's
-      // alert), and an error without a listener is uncaught.
-      connection.stream?.on('error', () => undefined);
-    });
-}
-
-/** Closes a connection on which a reply or message does not end: it would be kept until the process is out of memory. */
-function boundReplies(connection: Redis): void {
-  const { stream } = connection;
-  let waiting = 0;
-  let bytes = 0;
-  const whole = (): void => {
-    bytes = 0;
-  };
-  connection.on('message', whole);
-  stream.once('close', () => connection.off('message', whole));
-  // Before and after the listener of ioredis, which takes the commands from the queue that have their replies.
-  stream.prependListener('data', () => {
-    waiting = connection.commandQueue.length;
-  });
-  stream.on('data', ({ length }: Buffer) => {
-    bytes = connection.commandQueue.length < waiting ? 0 : bytes + length;
-    if (bytes > MAX_REPLY) stream.destroy(new Error(`a reply has more than ${MAX_REPLY / 2 ** 20} MiB`));
+  return connection.on('error', () => {
+    // ioredis listens for the first error only; TLS can have two (the check of the certificate, then the server's
+    // alert), and an error without a listener is uncaught.
+    connection.stream?.on('error', () => undefined);
   });
 }
 

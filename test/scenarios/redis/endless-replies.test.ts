@@ -2,7 +2,8 @@ import { createServer, type Socket } from 'node:net';
 import { expect, test } from '@jest/globals';
 import { messageOf } from '../../../src/base/error-code.ts';
 import { RedisClient } from '../../../src/redis/client.ts';
-import { connectCommands, connectMessages, ended, MAX_REPLY } from '../../../src/redis/connection.ts';
+import { connectCommands, connectMessages, ended, type RedisServers } from '../../../src/redis/connection.ts';
+import { MAX_REPLY } from '../../../src/redis/replies.ts';
 import { closing } from '../../support/closing.ts';
 import { listenOnLoopback } from '../../support/loopback-server.ts';
 import { startRedis } from '../../support/redis.ts';
@@ -53,14 +54,14 @@ test.each([
     },
   ],
 ])('a reply without end on the connection %s is not kept', async (_which, connect) => {
-  const { port, taken } = await startEndless('$2000000000\r\n');
+  const { port, taken } = await startEndless('+');
   const connection = connect(redisOptions(single(port)), {});
   closing.push(() => ended(connection));
   expect(await taken).toBeLessThan(MAX_REPLY + BUFFERS);
 });
 
 test('a reply without end to the question for the slots of a Cluster is not kept', async () => {
-  const { port, taken } = await startEndless('$2000000000\r\n', 'slots');
+  const { port, taken } = await startEndless('+', 'slots');
   const connection = connectCommands(
     redisOptions({ kind: 'cluster', nodes: [{ host: '127.0.0.1', port }] }),
     {},
@@ -68,6 +69,32 @@ test('a reply without end to the question for the slots of a Cluster is not kept
   connection.on('error', () => undefined);
   closing.push(() => ended(connection));
   expect(await taken).toBeLessThan(MAX_REPLY + BUFFERS);
+});
+
+/** 8 bytes for each element: 256 MiB. */
+const ARRAY = '*33554432\r\n';
+
+test.each<[string, (port: number) => RedisServers]>([
+  ['Redis', single],
+  [
+    'a Sentinel',
+    (port) => ({ kind: 'sentinel', sentinels: [{ host: '127.0.0.1', port }], name: 'mymaster' }),
+  ],
+  ['a node of a Cluster', (port) => ({ kind: 'cluster', nodes: [{ host: '127.0.0.1', port }] })],
+])('an array that %s announces takes no memory before it comes', async (_who, serversOf) => {
+  const { promise: closed, resolve } = Promise.withResolvers<void>();
+  const announce = (socket: Socket): void => {
+    socket.on('error', () => undefined);
+    socket.once('data', () => socket.write(ARRAY.repeat(2)));
+    socket.once('close', () => resolve());
+  };
+  const server = await listenOnLoopback(createServer(announce));
+  closing.push(() => server.close());
+  const { heapUsed } = process.memoryUsage();
+  const client = new RedisClient(redisOptions(serversOf(server.port)), {});
+  closing.push(() => client.close());
+  await closed;
+  expect(process.memoryUsage().heapUsed - heapUsed).toBeLessThan(2 ** 28);
 });
 
 test('a long error is not repeated in the log and in the readiness', async () => {
@@ -82,6 +109,26 @@ test('a long error is not repeated in the log and in the readiness', async () =>
   const message = await client.call((commands) => commands.get('k')).then(String, messageOf);
   expect(message.length).toBeLessThan(1_000);
   expect(client.problem?.length ?? 0).toBeLessThan(1_000);
+});
+
+test('a reply that comes in pieces is the same', async () => {
+  const reply = '*6\r\n$-1\r\n*-1\r\n*0\r\n$0\r\n\r\n*2\r\n:-5\r\n+a\r\n$4\r\n\r\n*9\r\n';
+  const dribble = (socket: Socket): void => {
+    socket.setNoDelay();
+    socket.on('error', () => undefined);
+    socket.on('data', async (bytes: Buffer) => {
+      const isCall = bytes.toString().includes('nested');
+      for (const byte of isCall ? reply : '+OK\r\n'.repeat(bytes.toString().split('\r\n*').length)) {
+        await new Promise((resolve) => socket.write(byte, resolve));
+      }
+    });
+  };
+  const server = await listenOnLoopback(createServer(dribble));
+  closing.push(() => server.close());
+  const client = new RedisClient(redisOptions(single(server.port)), {});
+  closing.push(() => client.close());
+  const value = await client.call((commands) => commands.call('nested'));
+  expect(value).toEqual([null, null, [], '', [-5, 'a'], '\r\n*9']);
 });
 
 test('replies that are whole may have any size together', async () => {
