@@ -128,7 +128,8 @@ function guarded(connection: Redis): Redis {
   return connection.on('error', () => {
     // ioredis listens for the first error only; TLS can have two (the check of the certificate, then the server's
     // alert), and an error without a listener is uncaught.
-    connection.stream?.on('error', () => undefined);
+    const { stream } = connection;
+    if (stream?.listenerCount('error') === 0) stream.on('error', () => undefined);
   });
 }
 

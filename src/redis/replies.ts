@@ -90,19 +90,22 @@ function notRedis(): Error {
   return new Error('a reply is not of the protocol of Redis');
 }
 
-/** The class of ioredis that hears a connection; there is one object for each socket. */
+/** The class of ioredis that handles the replies of a socket. */
 type ReplyHandler = new (connection: Redis, options: unknown) => object;
 
 /**
  * Puts bounds between each socket of ioredis and its parser, which would keep a reply without end, and reserve whatever
- * memory a reply announces. It is the only place that all connections pass: ioredis opens those to Sentinels, and some
- * to nodes of a Cluster, by itself.
+ * memory a reply announces. A connection whose replies break them is closed, and opened again. It is the only place that
+ * all connections pass: ioredis opens those to Sentinels, and some to nodes of a Cluster, by itself.
  */
 export function boundReplies(require: ReturnType<typeof createRequire>): void {
   const module: { default: ReplyHandler } = require('ioredis/built/DataHandler');
   module.default = class extends module.default {
+    readonly #connection: Redis;
+
     constructor(connection: Redis, options: unknown) {
       super(connection, options);
+      this.#connection = connection;
       const { stream } = connection;
       // All of the gateway's speak RESP2. Others in this process, as those of a test, may not.
       if (connection.options.protocol !== 2) return;
@@ -111,12 +114,29 @@ export function boundReplies(require: ReturnType<typeof createRequire>): void {
       const reader = new ReplyReader();
       stream.off('data', parse);
       stream.on('data', (chunk: Buffer) => {
-        try {
-          for (const reply of reader.read(chunk)) parse(reply);
-        } catch (error) {
-          stream.destroy(error instanceof Error ? error : undefined);
-        }
+        this.dispatch(() => {
+          for (const reply of reader.read(chunk)) {
+            parse(reply);
+            if (stream.destroyed) return;
+          }
+        });
       });
+    }
+
+    /** Called by ioredis with what handles a reply, which fails if the reply has not the form of one to its command. */
+    dispatch(handle: () => void): void {
+      try {
+        handle();
+      } catch (error) {
+        this.#connection.stream.destroy(error instanceof Error ? error : undefined);
+      }
+    }
+
+    /** Called by ioredis for the command that a reply is to. Without one, later replies would go to wrong commands. */
+    shiftCommand(): unknown {
+      const command = this.#connection.commandQueue.shift();
+      if (command === undefined) this.#connection.stream.destroy(new Error('a reply came without a command'));
+      return command;
     }
   };
 }

@@ -13,6 +13,11 @@ const CHUNK = Buffer.alloc(2 ** 20, 'a');
 /** Bytes that the buffers of sockets can take besides. */
 const BUFFERS = 16 * 2 ** 20;
 
+/** OK to each of these commands. */
+function okTo(commands: string): string {
+  return '+OK\r\n'.repeat(commands.split('*').length - 1);
+}
+
 /**
  * Starts a reply to the first command with this text in it, which it never ends, and responds with OK to others; resolves
  * to the bytes that were taken of it.
@@ -29,7 +34,7 @@ async function startEndless(begin: string, to = ''): Promise<{ port: number; tak
     socket.on('data', (bytes) => {
       const text = bytes.toString().toLowerCase();
       if (!text.includes(to)) {
-        socket.write('+OK\r\n'.repeat(text.split('*').length - 1));
+        socket.write(okTo(text));
         return;
       }
       socket.once('close', () => resolve(sent));
@@ -111,6 +116,55 @@ test('a long error is not repeated in the log and in the readiness', async () =>
   expect(client.problem?.length ?? 0).toBeLessThan(1_000);
 });
 
+test('replies without a command end the connection at the first one', async () => {
+  const flood = (socket: Socket): void => {
+    socket.on('error', () => undefined);
+    socket.on('data', (bytes: Buffer) => {
+      const text = bytes.toString();
+      socket.write(text.includes('get') ? '+OK\r\n'.repeat(1_000) : okTo(text));
+    });
+  };
+  const server = await listenOnLoopback(createServer(flood));
+  closing.push(() => server.close());
+  const client = new RedisClient(redisOptions(single(server.port)), {});
+  closing.push(() => client.close());
+  const errors: string[] = [];
+  client.commands.on('error', (error: Error) => errors.push(error.message));
+  const closed = new Promise((resolve) => client.commands.once('close', resolve));
+  expect(await client.call((commands) => commands.get('k'))).toBe('OK');
+  await closed;
+  expect(errors).toEqual(['a reply came without a command']);
+});
+
+test.each(['*0\r\n', '*1\r\n$7\r\nmessage\r\n', '*1\r\n$-1\r\n'])(
+  'a message without its parts, %j, ends the connection of messages',
+  async (message) => {
+    const subscribe = (socket: Socket): void => {
+      socket.on('error', () => undefined);
+      socket.on('data', (bytes: Buffer) => {
+        const text = bytes.toString();
+        const subscribed = '*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n';
+        socket.write(text.includes('subscribe') ? subscribed + message : okTo(text));
+      });
+    };
+    const server = await listenOnLoopback(createServer(subscribe));
+    closing.push(() => server.close());
+    const options = redisOptions(single(server.port));
+    const commands = connectCommands(options, {}).on('error', () => undefined);
+    closing.push(() => ended(commands));
+    const messages = connectMessages(options, commands);
+    closing.push(() => ended(messages));
+    messages.on('message', () => undefined);
+    const errors: string[] = [];
+    messages.on('error', (error: Error) => errors.push(error.message));
+    const end = new Promise((resolve) => messages.once('end', resolve));
+    await new Promise((resolve) => messages.once('ready', resolve));
+    await messages.subscribe('c');
+    await end;
+    expect(errors).toEqual([expect.stringContaining('Cannot read properties')]);
+  },
+);
+
 test('a reply that comes in pieces is the same', async () => {
   const reply = '*6\r\n$-1\r\n*-1\r\n*0\r\n$0\r\n\r\n*2\r\n:-5\r\n+a\r\n$4\r\n\r\n*9\r\n';
   const dribble = (socket: Socket): void => {
@@ -118,7 +172,7 @@ test('a reply that comes in pieces is the same', async () => {
     socket.on('error', () => undefined);
     socket.on('data', async (bytes: Buffer) => {
       const isCall = bytes.toString().includes('nested');
-      for (const byte of isCall ? reply : '+OK\r\n'.repeat(bytes.toString().split('\r\n*').length)) {
+      for (const byte of isCall ? reply : okTo(bytes.toString())) {
         await new Promise((resolve) => socket.write(byte, resolve));
       }
     });
