@@ -5,6 +5,10 @@ import type { Redis } from 'ioredis';
 export const MAX_REPLY = 16 * 2 ** 20;
 /** Maximum number of elements that a reply may have announced and not brought yet. */
 const MAX_MISSING = 2 ** 16;
+/** Maximum time from the first to the last chunk of a reply, in milliseconds. */
+const REPLY_MS = 10_000;
+/** Maximum number of commands that wait for their replies: callers give up after a time, ioredis does not. */
+const MAX_WAITING = 16_384;
 
 const CR = 13;
 const TYPES = '+-:$*';
@@ -23,8 +27,10 @@ class ReplyReader {
   /** Bytes before the next line. */
   #skip = 0;
   #parts: Buffer[] = [];
+  /** When the first of several chunks of the reply came. */
+  #begun = 0;
 
-  /** Yields each reply that ends in this chunk. @throws Error if a reply has no such form, or is too large */
+  /** Yields each reply that ends in this chunk. @throws Error if a reply has no such form, is too large, or too slow */
   *read(chunk: Buffer): Generator<Buffer, void, undefined> {
     let start = 0;
     while (start < chunk.length) {
@@ -34,7 +40,13 @@ class ReplyReader {
       this.#size += part.length;
       if (this.#size > MAX_REPLY) throw tooLarge();
       this.#parts.push(part);
-      if (this.#missing + this.#skip > 0) return;
+      if (this.#missing + this.#skip > 0) {
+        const now = performance.now();
+        if (this.#parts.length === 1) this.#begun = now;
+        if (now - this.#begun > REPLY_MS)
+          throw new Error(`a reply has not ended after ${REPLY_MS / 1_000} s`);
+        return;
+      }
       const reply = this.#parts.length === 1 ? part : Buffer.concat(this.#parts);
       this.#parts = [];
       this.#size = 0;
@@ -119,6 +131,8 @@ export function boundReplies(require: ReturnType<typeof createRequire>): void {
             parse(reply);
             if (stream.destroyed) return;
           }
+          if (connection.commandQueue.length > MAX_WAITING)
+            throw new Error('Redis is slower than it is asked');
         });
       });
     }

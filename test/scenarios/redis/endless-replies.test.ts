@@ -1,5 +1,6 @@
 import { createServer, type Socket } from 'node:net';
-import { expect, test } from '@jest/globals';
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { expect, jest, test } from '@jest/globals';
 import { messageOf } from '../../../src/base/error-code.ts';
 import { RedisClient } from '../../../src/redis/client.ts';
 import { connectCommands, connectMessages, ended, type RedisServers } from '../../../src/redis/connection.ts';
@@ -116,26 +117,6 @@ test('a long error is not repeated in the log and in the readiness', async () =>
   expect(client.problem?.length ?? 0).toBeLessThan(1_000);
 });
 
-test('replies without a command end the connection at the first one', async () => {
-  const flood = (socket: Socket): void => {
-    socket.on('error', () => undefined);
-    socket.on('data', (bytes: Buffer) => {
-      const text = bytes.toString();
-      socket.write(text.includes('get') ? '+OK\r\n'.repeat(1_000) : okTo(text));
-    });
-  };
-  const server = await listenOnLoopback(createServer(flood));
-  closing.push(() => server.close());
-  const client = new RedisClient(redisOptions(single(server.port)), {});
-  closing.push(() => client.close());
-  const errors: string[] = [];
-  client.commands.on('error', (error: Error) => errors.push(error.message));
-  const closed = new Promise((resolve) => client.commands.once('close', resolve));
-  expect(await client.call((commands) => commands.get('k'))).toBe('OK');
-  await closed;
-  expect(errors).toEqual(['a reply came without a command']);
-});
-
 test.each(['*0\r\n', '*1\r\n$7\r\nmessage\r\n', '*1\r\n$-1\r\n'])(
   'a message without its parts, %j, ends the connection of messages',
   async (message) => {
@@ -164,6 +145,64 @@ test.each(['*0\r\n', '*1\r\n$7\r\nmessage\r\n', '*1\r\n$-1\r\n'])(
     expect(errors).toEqual([expect.stringContaining('Cannot read properties')]);
   },
 );
+
+/** A client of a server that responds with OK to all but `get`, with the errors of its connection. */
+async function clientOf(onGet: (socket: Socket) => void): Promise<{ client: RedisClient; errors: string[] }> {
+  const serve = (socket: Socket): void => {
+    socket.on('error', () => undefined);
+    socket.on('data', (bytes: Buffer) => {
+      const text = bytes.toString();
+      if (text.includes('get')) onGet(socket);
+      else socket.write(okTo(text));
+    });
+  };
+  const server = await listenOnLoopback(createServer(serve));
+  closing.push(() => server.close());
+  const client = new RedisClient(redisOptions(single(server.port)), {});
+  closing.push(() => client.close());
+  const errors: string[] = [];
+  client.commands.on('error', (error: Error) => errors.push(error.message));
+  return { client, errors };
+}
+
+test('replies without a command end the connection at the first one', async () => {
+  const { client, errors } = await clientOf((socket) => socket.write('+OK\r\n'.repeat(1_000)));
+  const closed = new Promise((resolve) => client.commands.once('close', resolve));
+  expect(await client.call((commands) => commands.get('k'))).toBe('OK');
+  await closed;
+  expect(errors).toEqual(['a reply came without a command']);
+});
+
+test('a reply that drips ends its connection', async () => {
+  const { client, errors } = await clientOf((socket) => {
+    socket.write('$1000\r\na');
+    const drip = setInterval(() => socket.write('a'), 50);
+    socket.once('close', () => clearInterval(drip));
+  });
+  const { now } = performance;
+  const start = now.call(performance);
+  // Time goes a hundred times as fast.
+  const clock = jest.spyOn(performance, 'now');
+  clock.mockImplementation(() => start + 100 * (now.call(performance) - start));
+  closing.push(() => clock.mockRestore());
+  const failed = await client.call((commands) => commands.get('k'), 5_000).then(String, messageOf);
+  expect(failed).toContain('not ended after 10 s');
+  expect(errors).toEqual(['a reply has not ended after 10 s']);
+});
+
+test('commands do not pile up behind replies that are slower than they are asked for', async () => {
+  const { client, errors } = await clientOf((socket) => socket.write('$1\r\na\r\n'));
+  await client.call((commands) => commands.get('k'));
+  const tooSlow = 'Redis is slower than it is asked';
+  const calls: Promise<string | null>[] = [];
+  // Where this machine stands still, the connection ends of its silence, and is opened again.
+  for (let turn = 0; !errors.includes(tooSlow) && calls.length < 100_000; turn += 1) {
+    for (let count = 0; count < 500; count += 1) calls.push(client.commands.get('k').catch(messageOf));
+    await calls[turn];
+    await nextTurn();
+  }
+  expect(errors).toContain(tooSlow);
+});
 
 test('a reply that comes in pieces is the same', async () => {
   const reply = '*6\r\n$-1\r\n*-1\r\n*0\r\n$0\r\n\r\n*2\r\n:-5\r\n+a\r\n$4\r\n\r\n*9\r\n';
