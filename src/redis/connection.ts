@@ -53,6 +53,8 @@ const LOADING_MS = 200;
 /** Slots of a Cluster, and the most nodes that Redis recommends. */
 const SLOTS = 16_384;
 const MAX_NODES = 1_000;
+/** Maximum number of nodes that a command is sent on to, one after another: a node can name any address. */
+const MAX_REDIRECTIONS = 3;
 
 let loaded: typeof import('ioredis') | undefined;
 
@@ -94,13 +96,23 @@ export function connectCommands(options: RedisOptions, scripts: Scripts): Comman
   const client = clientOptions(options);
   if (servers.kind === 'cluster') {
     Command.setReplyTransformer('cluster', checkSlots);
-    return new Cluster([...servers.nodes], {
+    const cluster = new Cluster([...servers.nodes], {
       redisOptions: client,
       enableOfflineQueue: false,
       clusterRetryStrategy: pause,
       slotsRefreshTimeout: SILENCE_MS,
+      maxRedirections: MAX_REDIRECTIONS,
       scripts,
-    }).on('+node', (node: Redis) => {
+    });
+    return cluster.on('+node', (node: Redis) => {
+      // Nodes of redirections stay until a reply to CLUSTER SLOTS, which may never come.
+      if (cluster.nodes().length > MAX_NODES) {
+        cluster.emit(
+          'node error',
+          new Error('the nodes of the Cluster name more nodes than any Cluster has'),
+        );
+        cluster.disconnect(true);
+      }
       guarded(node);
       // Each is asked for the slots on a connection of its own.
       const duplicate = node.duplicate.bind(node);

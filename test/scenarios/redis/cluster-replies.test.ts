@@ -1,6 +1,8 @@
-import { createServer, type Socket } from 'node:net';
+import { once } from 'node:events';
+import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { expect, test } from '@jest/globals';
 import type { Cluster } from 'ioredis';
+import { messageOf } from '../../../src/base/error-code.ts';
 import { RedisClient } from '../../../src/redis/client.ts';
 import { closing } from '../../support/closing.ts';
 import { listenOnLoopback } from '../../support/loopback-server.ts';
@@ -77,4 +79,49 @@ test.each<[string, (own: number) => readonly Range[]]>([
   const client = await clientOf(rangesOf);
   expect(client.problem).toContain('CLUSTER SLOTS');
   expect((client.commands as Cluster).nodes().length).toBeLessThanOrEqual(1);
+});
+
+test('nodes that send every command on to another one open a bounded number of connections', async () => {
+  let moved = 0;
+  let slotsAsked = 0;
+  let mostAtOnce = 0;
+  const open = new Set<Socket>();
+  const replyTo = (command: string): string => {
+    if (command === 'cluster info') return '$16\r\ncluster_state:ok\r\n';
+    if (command === 'cluster slots') {
+      slotsAsked += 1;
+      // Later questions get no reply.
+      return slotsAsked === 1 ? slots([['0', '16383', [port]]]) : '';
+    }
+    if (!command.startsWith('get')) return '+OK\r\n';
+    moved += 1;
+    return `-MOVED 12539 127.0.${Math.floor(moved / 250)}.${(moved % 250) + 2}:${port}\r\n`;
+  };
+  const server = createServer((socket) => {
+    open.add(socket);
+    mostAtOnce = Math.max(mostAtOnce, open.size);
+    socket.on('error', () => undefined);
+    socket.on('close', () => open.delete(socket));
+    socket.on('data', (bytes: Buffer) => socket.write(commandsIn(bytes).map(replyTo).join('')));
+  });
+  server.listen(0, '0.0.0.0');
+  await once(server, 'listening');
+  closing.push(async () => {
+    server.close();
+    for (const socket of open) socket.destroy();
+  });
+  const { port } = server.address() as AddressInfo;
+  const client = new RedisClient(redisOptions({ kind: 'cluster', nodes: [{ host: '127.0.0.1', port }] }), {});
+  closing.push(() => client.close());
+  const errors: string[] = [];
+  client.commands.on('node error', (error: Error) => errors.push(error.message));
+  await client.call((commands) => commands.get('k')).catch(messageOf);
+  expect(moved).toBeLessThan(6);
+  const tooMany = 'the nodes of the Cluster name more nodes than any Cluster has';
+  while (!errors.includes(tooMany) && moved < 3_000) {
+    await client.call((commands) => commands.get('k')).catch(messageOf);
+  }
+  expect(errors).toContain(tooMany);
+  expect((client.commands as Cluster).nodes().length).toBeLessThan(10);
+  expect(mostAtOnce).toBeLessThan(1_100);
 });
