@@ -240,7 +240,7 @@ const COMMANDS: ReadonlyMap<string, Command> = new Map<string, Command>([
   ['ZREMRANGEBYRANK', removeRanks],
   ['ZREVRANGE', descending],
   ['TIME', time],
-  ['INFO', (keyspace) => `# Server\r\nrun_id:${keyspace.runId}\r\n`],
+  ['INFO', (keyspace) => `# Server\r\nrun_id:${keyspace.runId}\r\nmaster_replid:${keyspace.runId}\r\n`],
   [
     'PUBLISH',
     (keyspace, [channel = '', message = '']) => {

@@ -22,12 +22,14 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 `;
 
 /**
- * Names the run of this Redis server. A replica that took over and a server that was restarted from disk may hold
- * again what was taken out before; they are other runs.
+ * Names the run of this Redis server as a master. A replica that took over, a master that was a replica meanwhile, and a
+ * server that was restarted from disk may hold again what was taken out before; they are other runs.
  */
 const RUN = `
-local info = redis.pcall('INFO', 'server')
-local run = type(info) == 'string' and string.match(info, 'run_id:(%w+)')
+local server, replication = redis.pcall('INFO', 'server'), redis.pcall('INFO', 'replication')
+local id = type(server) == 'string' and string.match(server, 'run_id:(%w+)')
+local term = type(replication) == 'string' and string.match(replication, 'master_replid:(%w+)')
+local run = id and term and id .. term
 `;
 
 /** Bytes of the name of a leader, with its signature. */

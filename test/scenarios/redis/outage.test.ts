@@ -438,4 +438,25 @@ describe('an emptied Redis', () => {
     await promoted.park('k', parked('m', 1), LONG_MS);
     expect((await promoted.take('k'))?.challenge.nonce).toBe('m');
   });
+
+  test('that becomes the master again gives no nonce a second owner', async () => {
+    const master = await startRedis();
+    closing.push(() => master.close());
+    const replica = await startRedis({ settings: [`replicaof 127.0.0.1 ${master.port}`] });
+    closing.push(() => replica.close());
+    const store = await open(master);
+    await store.park('k', parked('n', 3), LONG_MS);
+    const parkedIn = async (server: RedisServer): Promise<number> =>
+      ((await server.command('KEYS', '*:parked')) as string[]).length;
+    await until(async () => (await parkedIn(replica)) === 1);
+    await replica.command('REPLICAOF', 'NO', 'ONE');
+    expect((await store.take('k'))?.challenge.nonce).toBe('n');
+    await master.command('REPLICAOF', '127.0.0.1', replica.port);
+    await until(async () => (await parkedIn(master)) === 1);
+    await master.command('REPLICAOF', 'NO', 'ONE');
+    const again = await open(master);
+    expect(await again.take('k')).toBeUndefined();
+    await again.park('k', parked('m', 1), LONG_MS);
+    expect((await again.take('k'))?.challenge.nonce).toBe('m');
+  });
 });
