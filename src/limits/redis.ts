@@ -58,7 +58,9 @@ end
 local function line(value)
   local ends, seen, demand, flying, counted = string.match(value, '^(%S+) (%S+) (%S+) (%S+) (%S+)$')
   ends = between(ends, 0, now + ${LONGEST_LIFE_MS})
-  seen = between(seen, 0, now)
+  -- The clock of a Redis that took over may be behind.
+  seen = between(seen, 0, now + ${LONGEST_LIFE_MS})
+  seen = seen and math.min(seen, now)
   demand, flying = between(demand, 0, ${LARGEST}), between(flying, 0, ${LARGEST})
   counted = between(counted, 0, ${LARGEST})
   if ends and seen and demand and flying and counted then return ends, seen, demand, flying, counted end

@@ -36,6 +36,24 @@ test('what is no hash makes way, and what is stored ends by itself', async () =>
   expect(ms).toBeGreaterThan(86_400_000);
 });
 
+test('processes count where the clock of Redis went back', async () => {
+  const others = [openStore(), openStore()];
+  for (const other of others) await other.settle('client:a', report({ inFlight: 5 }));
+  const key = 'test:v1:limits:client:a';
+  const lines = (await redis.command('HGETALL', key)) as string[];
+  for (let at = 0; at < lines.length; at += 2) {
+    const [name = '', line = ''] = [lines[at], lines[at + 1]];
+    if (!name.startsWith('@')) continue;
+    const [ends, seen, ...rest] = line.split(' ');
+    const ahead = [Number(ends) + 5_000, Number(seen) + 5_000, ...rest].join(' ');
+    await redis.command('HSET', key, name, ahead);
+  }
+  const state = await openStore().settle('client:a', report({ wanted: 1 }));
+  expect(state).toMatchObject({ members: 3, othersInFlight: 10 });
+  expect(state.share).toBeLessThan(1);
+  expect(rejections).toEqual([]);
+});
+
 describe('what a stranger writes', () => {
   const key = 'test:v1:limits:client:a';
   const set = (...fields: (string | number)[]) => redis.command('HSET', key, ...fields);
