@@ -1,4 +1,11 @@
-import { type Commands, connectCommands, ended, type RedisOptions, type Scripts } from './connection.ts';
+import {
+  type Commands,
+  connectCommands,
+  ended,
+  isReadOnly,
+  type RedisOptions,
+  type Scripts,
+} from './connection.ts';
 
 /** Messages of ioredis for a command that it cannot send. */
 const UNCONNECTED = /^(Stream isn't writeable|Cluster isn't ready|Connection is closed|Reached the max)/;
@@ -49,6 +56,8 @@ export class RedisClient {
         return await work(this.commands, signal);
       });
     } catch (error) {
+      // It ends the connection: the reason for which there is none.
+      if (error instanceof Error && isReadOnly(error)) this.noteError(error);
       throw new Error(this.#describe(error));
     }
   }

@@ -47,6 +47,8 @@ const SILENCE_MS = 1_000;
 const RETRY_MS = 500;
 /** Maximum wait for the end of a connection, in milliseconds. */
 const END_MS = 500;
+/** Minimum time between two attempts to find another server where one refuses writes, in milliseconds. */
+const READONLY_MS = 1_000;
 /** Interval between checks of a Redis that is still loading its data, in milliseconds. */
 const LOADING_MS = 200;
 
@@ -170,7 +172,8 @@ function serverOptions(
   { tls, sentinelUsername, sentinelPassword }: RedisOptions,
   servers: Exclude<RedisServers, { kind: 'cluster' }>,
 ): ClientOptions {
-  if (servers.kind === 'single') return { ...servers.address, db: servers.database };
+  const reconnectOnError = reconnectOnReadOnly();
+  if (servers.kind === 'single') return { ...servers.address, db: servers.database, reconnectOnError };
   return {
     sentinels: [...servers.sentinels],
     name: servers.name,
@@ -178,8 +181,23 @@ function serverOptions(
     ...(sentinelPassword && { sentinelPassword: sentinelPassword.reveal() }),
     sentinelCommandTimeout: SILENCE_MS,
     ...(tls && { enableTLSForSentinelMode: true, sentinelTLS: { ca: tls.ca } }),
-    // A master that became a replica keeps its connections and refuses writes.
-    reconnectOnError: (error) => error.message.startsWith('READONLY'),
+    reconnectOnError,
+  };
+}
+
+/** Returns whether the error is that of a replica, which a script of Redis 6.2 has in the middle of its own. */
+export function isReadOnly({ message }: Error): boolean {
+  return message.includes('READONLY');
+}
+
+/** A master that became a replica keeps its connections and refuses writes; its name may lead to the new master. */
+function reconnectOnReadOnly(): (error: Error) => boolean {
+  let next = 0;
+  return (error) => {
+    const now = performance.now();
+    if (!isReadOnly(error) || now < next) return false;
+    next = now + READONLY_MS;
+    return true;
   };
 }
 

@@ -1,4 +1,5 @@
 import { once } from 'node:events';
+import { connect, createServer } from 'node:net';
 import { setImmediate } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
 import { Redis } from 'ioredis';
@@ -8,6 +9,7 @@ import { connectCommands, ended } from '../../../src/redis/connection.ts';
 import { aged, learned, parked } from '../../support/challenges.ts';
 import { closing } from '../../support/closing.ts';
 import type { RunningGateway } from '../../support/gateway.ts';
+import { listenOnLoopback } from '../../support/loopback-server.ts';
 import { type RedisServer, startRedis } from '../../support/redis.ts';
 import {
   CALL_MS,
@@ -236,10 +238,12 @@ describe('a Redis that replies with errors:', () => {
     await expect(store.replace('k', '1', aged('2'), LONG_MS)).rejects.toThrow(error);
     await expect(store.park('k', parked('2', 1), LONG_MS)).rejects.toThrow(error);
     await expect(store.lead('k', LONG_MS)).rejects.toThrow(error);
-    expect((await store.load('k'))?.challenge.nonce).toBe('1');
     await watched.down();
     expect(watched.states.at(-1)).toContain(error);
     expect(watched.failures.map(({ operation }) => operation)).toEqual(['replace', 'park', 'lead']);
+    // The connection to a replica is opened anew.
+    const read = (): Promise<unknown> => store.load('k').then((held) => held?.challenge.nonce, String);
+    await until(async () => (await read()) === '1');
   }
 
   test('a replica accepts no writes until it is a master', async () => {
@@ -250,6 +254,30 @@ describe('a Redis that replies with errors:', () => {
     await redis.command('REPLICAOF', 'NO', 'ONE');
     expect(await watched.up()).toBeLessThan(10_000);
     expect((await watched.store.replace('k', '1', aged('2'), LONG_MS)).challenge.nonce).toBe('2');
+  });
+
+  test('a replica is left for the master that its address leads to', async () => {
+    const replica = await startRedis({ settings: [`replicaof 127.0.0.1 ${redis.port}`] });
+    closing.push(() => replica.close());
+    let target = redis.port;
+    const address = createServer((client) => {
+      const server = connect(target, '127.0.0.1');
+      for (const socket of [client, server]) socket.on('error', () => undefined);
+      client.on('close', () => server.destroy());
+      server.on('close', () => client.destroy());
+      client.pipe(server).pipe(client);
+    });
+    const { port, close } = await listenOnLoopback(address);
+    closing.push(close);
+    const moved = openWatched(single(port));
+    closing.push(() => moved.store.close());
+    await moved.up();
+    await replica.command('REPLICAOF', 'NO', 'ONE');
+    await redis.command('REPLICAOF', '127.0.0.1', replica.port);
+    target = replica.port;
+    await moved.down();
+    await moved.up();
+    expect(await moved.store.lead('k', LONG_MS)).toBe(true);
   });
 
   test('a full memory accepts no writes until there is room', async () => {
