@@ -64,8 +64,8 @@ const taken = z.tuple([z.string(), milliseconds]);
 export class RedisChallengeStore implements ChallengeStore {
   /** Names this process among all. */
   readonly #process = randomUUID();
-  /** Unix time in milliseconds. Signed as of then, the name of this process is one text, which Redis recognises. */
-  readonly #startedAt = Date.now();
+  /** Signed as of this, the name of this process is one text, which Redis recognises. */
+  #startedAt = processStart();
   readonly #prefix: string;
   readonly #timeoutMs: number;
   readonly #events: RedisStoreEvents;
@@ -217,6 +217,8 @@ export class RedisChallengeStore implements ChallengeStore {
   }
 
   async lead(key: string, ms: number): Promise<boolean> {
+    // The clock was set, as it is soon after a machine has started: what was signed before may count as expired.
+    if (Math.abs(processStart() - this.#startedAt) > CLOCK_DIFFERENCE_MS) this.#startedAt = processStart();
     const attempt = (anyway: boolean): Promise<unknown> =>
       this.#write('lead', key, (commands, base, ticket) => {
         const place = { kind: 'leader', place: base } as const;
@@ -365,4 +367,9 @@ function ageOf(lifeMs: number, leftMs: number, leastMs: number): number | undefi
 /** The name of a process; undefined: it is none. */
 function readProcess(text: string): string | undefined {
   return /^[0-9a-f-]{36}$/.test(text) ? text : undefined;
+}
+
+/** When this process started, as the wall clock has it now; Unix time in milliseconds. */
+function processStart(): number {
+  return Math.floor(Date.now() - performance.now());
 }

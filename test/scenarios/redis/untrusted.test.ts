@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto';
 import { once } from 'node:events';
-import { describe, expect, test } from '@jest/globals';
+import { describe, expect, jest, test } from '@jest/globals';
 import { Redis } from 'ioredis';
 import { Secret } from '../../../src/base/secret.ts';
 import type { RedisStoreOptions } from '../../../src/challenges/store/redis.ts';
@@ -12,6 +12,7 @@ import { openWatched, redisOptions, single, type WatchedStore } from '../../supp
 import { seesRedis } from '../../support/replicas.ts';
 import { type RunningScene, startScene } from '../../support/scene.ts';
 import { until } from '../../support/until.ts';
+import { setWallClock } from '../../support/wall-clock.ts';
 
 /** Somebody who can write to the Redis of the gateways, and has none of their keys. */
 interface Intruder {
@@ -266,6 +267,20 @@ describe('with a key', () => {
     expect(await reader.store.lead('k', LONG_MS)).toBe(false);
     await until(() => reader.changes.includes('k'));
     expect(reader.rejections).toEqual([]);
+  });
+
+  test.each([
+    ['hours ahead', Date.now() + 7_200_000],
+    ['at 1970', 0],
+  ])('a lock is held by a process that started with its clock %s, once it is right', async (_, clock) => {
+    const { open } = await signedStores();
+    setWallClock(clock);
+    const early = await open('a').finally(() => jest.useRealTimers());
+    const other = await open('a');
+    expect(await early.store.lead('k', LONG_MS)).toBe(true);
+    expect(await other.store.lead('k', LONG_MS)).toBe(false);
+    expect(await early.store.lead('k', LONG_MS)).toBe(true);
+    expect(other.rejections).toEqual([]);
   });
 
   test('a value of a removed key, of another key of challenges or of another kind is rejected', async () => {
