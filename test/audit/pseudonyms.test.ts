@@ -574,7 +574,9 @@ describe('a writer', () => {
   test('does not bring a key back that was destroyed after another one could not be stored', async () => {
     const place = await folder();
     const writer = await openWriter(join(place, 'r1'), 'client');
-    const [alice, bob] = ['alice', 'bob'].map((client) => keyIdOf(writer.address('192.0.2.7', client)));
+    const [alice, bob] = ['alice', 'bob'].map((client) =>
+      keyIdOf(writer.address('192.0.2.7', client, Date.now())),
+    );
     const obstacle = join(place, 'r1', `${bob}.key`);
     await mkdir(join(obstacle, 'x'), { recursive: true });
     await expect(writer.ready()).rejects.toThrow('cannot be used');
@@ -586,14 +588,16 @@ describe('a writer', () => {
     expect(writer.isReady).toBe(true);
     expect((await readdir(join(place, 'r1'))).sort()).toEqual([`${alice}.forgotten`, `${bob}.key`].sort());
     expect(await writer.refresh()).toMatchObject([{ key: alice, scope: 'client' }]);
-    expect(keyIdOf(writer.address('192.0.2.7', 'alice'))).not.toBe(alice);
-    expect(keyIdOf(writer.address('192.0.2.7', 'bob'))).toBe(bob);
+    expect(keyIdOf(writer.address('192.0.2.7', 'alice', Date.now()))).not.toBe(alice);
+    expect(keyIdOf(writer.address('192.0.2.7', 'bob', Date.now()))).toBe(bob);
   });
 
   test('stores the keys that are lacking after one could not be stored, and no other again', async () => {
     const place = await folder();
     const writer = await openWriter(place, 'client');
-    const [alice, bob] = ['alice', 'bob'].map((client) => keyIdOf(writer.address('192.0.2.7', client)));
+    const [alice, bob] = ['alice', 'bob'].map((client) =>
+      keyIdOf(writer.address('192.0.2.7', client, Date.now())),
+    );
     const obstacle = join(place, `${bob}.key`);
     await mkdir(join(obstacle, 'x'), { recursive: true });
     await expect(writer.ready()).rejects.toThrow('cannot be used');
