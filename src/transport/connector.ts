@@ -9,6 +9,7 @@ import { addressMissing } from './errors.ts';
 import { ProxyTunnel } from './proxy-tunnel.ts';
 import {
   checkServerName,
+  MAX_SESSION_MS,
   PinMissing,
   secureContextFor,
   sessionMs,
@@ -105,7 +106,10 @@ interface TlsSession {
   readonly until: number;
 }
 
-/** Returns a function that begins a TLS connection, with the session of the last one while its certificate counts. */
+/**
+ * Returns a function that begins a TLS connection, with the session of the last one while its certificate counts. A
+ * server may end the handshake at a session that it cannot resume, in place of making a full one.
+ */
 function tlsOpener(tls: UpstreamTls, host: string, clock: Clock): (opts: Opening) => TLSSocket {
   const secure: TlsConnectOpts = {
     ALPNProtocols: ['http/1.1'],
@@ -116,12 +120,24 @@ function tlsOpener(tls: UpstreamTls, host: string, clock: Clock): (opts: Opening
     servername: tls.serverName ?? (isIP(host) === 0 ? host : ''),
   };
   let last: TlsSession | undefined;
+  /** No session is offered before, on the clock. */
+  let fullUntil = Number.NEGATIVE_INFINITY;
   return (opts) => {
     const now = clock.now();
-    const resumed = last !== undefined && now < last.until ? last : undefined;
+    const resumed = last !== undefined && now >= fullUntil && now < last.until ? last : undefined;
     const socket = openTls({ ...opts, ...secure, ...(resumed && { session: resumed.bytes }) });
     // A session that is resumed does not show the whole chain, and a pin may be of any part of it.
     if (tls.pins.length > 0) return socket;
+    const onError = (error: Error): void => {
+      if (last === resumed) last = undefined;
+      // Sessions of the connections to come would end every second one.
+      if (errorCode(error).includes('_ALERT_')) fullUntil = now + MAX_SESSION_MS;
+    };
+    const watch = () =>
+      socket.once('error', onError).once('secureConnect', () => socket.off('error', onError));
+    if (resumed !== undefined && opts.socket !== undefined) watch();
+    // An address that does not accept connections has not seen the session.
+    else if (resumed !== undefined) socket.once('connect', watch);
     let until: number | undefined;
     socket.on('session', (bytes) => {
       until ??= resumed !== undefined && socket.isSessionReused() ? resumed.until : now + sessionMs(socket);

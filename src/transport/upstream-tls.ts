@@ -95,7 +95,7 @@ export function tlsSeenOn(socket: TLSSocket): TlsSeen | undefined {
 }
 
 /** The longest that sessions stand for a certificate, in milliseconds. */
-const MAX_SESSION_MS = 3_600_000;
+export const MAX_SESSION_MS = 3_600_000;
 
 /**
  * Milliseconds for which sessions may follow the full handshake of a connection. A server can renew a session without

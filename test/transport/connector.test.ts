@@ -1,6 +1,6 @@
 import { once } from 'node:events';
 import { type AddressInfo, createServer } from 'node:net';
-import { createServer as createTlsServer, type TLSSocket } from 'node:tls';
+import { createSecureContext, createServer as createTlsServer, TLSSocket } from 'node:tls';
 import { describe, expect, test } from '@jest/globals';
 import { monotonicClock } from '../../src/base/clock.ts';
 import { errorCode } from '../../src/base/error-code.ts';
@@ -171,5 +171,43 @@ describe.each(['TLSv1.2', 'TLSv1.3'] as const)('sessions of %s', (version) => {
     expect([await connect(), await connect()]).toEqual([false, true]);
     pass(20 * MINUTE_MS);
     expect(await connect()).toBe(false);
+  });
+
+  test('that the upstream cannot resume cost one connection, and not each one of the next hour', async () => {
+    const authority = await createTestAuthority();
+    const secureContext = createSecureContext({ ...(await authority.server()), maxVersion: version });
+    // OpenSSL ends a handshake with a session whose context has no name, if it asks for a certificate.
+    const options = { isServer: true, secureContext, requestCert: true, rejectUnauthorized: false };
+    const server = createServer((raw) => {
+      const socket = new TLSSocket(raw, options);
+      socket.on('error', () => raw.destroy()).on('secure', () => socket.end('.'));
+    }).listen(0, '127.0.0.1');
+    closing.push(() => server.close());
+    await once(server, 'listening');
+    const { port } = server.address() as AddressInfo;
+    // The first address accepts nothing: that is no reason to forget the session.
+    const open = connector(
+      {
+        origin: `https://localhost:${port}`,
+        timeout: 60_000,
+        tls: { ...USUAL_TLS, ca: authority.ca },
+        egress: { localAddress: '127.0.0.1', proxy: undefined },
+      },
+      {
+        clock: { now: () => 0 },
+        proxyCredential: () => undefined,
+        onTls: () => {},
+        lookup: finding(['127.0.0.3', '127.0.0.1']),
+      },
+    );
+    const outcomes: string[] = [];
+    for (let count = 0; count < 4; count += 1) {
+      const socket = await open().catch((error) => void outcomes.push(errorCode(error)));
+      if (socket === undefined) continue;
+      outcomes.push('open');
+      socket.resume();
+      await once(socket, 'close');
+    }
+    expect(outcomes).toEqual(['open', expect.stringContaining('_ALERT_'), 'open', 'open']);
   });
 });
