@@ -78,10 +78,11 @@ export class ProxyTunnel {
    * @throws GatewayError `upstream-unreachable`, which says that it was the proxy
    */
   async open(): Promise<Socket> {
-    const { clock, credential } = this.#deps;
-    const now = credential();
-    if (now !== this.#authentication.credential) this.#authentication = this.#authenticationWith(now);
-    const deadline = clock.now() + this.#options.timeout;
+    const now = this.#deps.credential();
+    const { credential } = this.#authentication;
+    // A reload reads the same version again: if the proxy refused it, it is kept back all the same.
+    if (now?.version !== credential?.version) this.#authentication = this.#authenticationWith(now);
+    const deadline = this.#deps.clock.now() + this.#options.timeout;
     return this.#authentication.open((headers) => this.#connect(headers, deadline));
   }
 

@@ -284,6 +284,21 @@ describe('a proxy that answers', () => {
     expect([await outcome(tunnel), await outcome(tunnel), heads.length]).toEqual([refused, refused, 4]);
   });
 
+  test('a credential that it refused is kept back although a reload reads it again', async () => {
+    const { proxy, heads } = await scripted(asks(DIGEST));
+    const tunnel = new ProxyTunnel(
+      {
+        proxy: { ...proxyDefaults, origin: proxy.origin },
+        origin: 'https://a',
+        localAddress: undefined,
+        timeout: 5000,
+      },
+      { clock: { now: () => 0 }, credential: () => ({ ...credential }) },
+    );
+    const refused = proxyAuthenticationError('credential-refused').detail;
+    expect([await outcome(tunnel), await outcome(tunnel), heads.length]).toEqual([refused, refused, 2]);
+  });
+
   test.each([DIGEST, basic])(
     'a wrong password reaches it once, however many tunnels begin: %s',
     async (challenge) => {
@@ -325,7 +340,7 @@ describe('a proxy that answers', () => {
       { clock: monotonicClock, credential: () => current },
     );
     expect(await outcome(tunnel)).toBe(proxyAuthenticationError('credential-refused').detail);
-    current = { ...named, username: 'next-user', password: new Secret('next-word') };
+    current = { ...named, version: '2', username: 'next-user', password: new Secret('next-word') };
     expect(await outcome(tunnel)).toBe('open');
     expect(heads[3]).toContain('username="next-user"');
   });
