@@ -195,9 +195,13 @@ async function eachAddress(tcp: TcpNetConnectOpts, options: AddressesOptions): P
   if (isIP(tcp.host ?? '') !== 0) return connected(tcp, { tcp: timeout, all: timeout });
   const deadline = clock.now() + timeout;
   const addresses = (await addressesOf(tcp, options)).slice(0, MAX_ADDRESSES);
-  let last: unknown = Object.assign(new Error('The name has no address.'), { code: 'ENOTFOUND' });
+  if (addresses.length === 0)
+    throw Object.assign(new Error('The name has no address.'), { code: 'ENOTFOUND' });
+  let last: unknown = connectTimeout();
   for (const [at, { address }] of addresses.entries()) {
-    const left = Math.max(deadline - clock.now(), 1);
+    const left = deadline - clock.now();
+    // TLS of one address took all of it.
+    if (left < 1) break;
     try {
       return await connected(
         { ...tcp, host: address },

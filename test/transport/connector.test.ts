@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import { type AddressInfo, createServer } from 'node:net';
+import { type AddressInfo, createServer, connect as openTcp } from 'node:net';
 import { createSecureContext, createServer as createTlsServer, TLSSocket } from 'node:tls';
 import { describe, expect, test } from '@jest/globals';
 import { monotonicClock } from '../../src/base/clock.ts';
@@ -106,6 +106,36 @@ test('from a local address, TLS has what is left of the time, however many addre
   );
   (await open()).destroy();
   expect(opened).toBe(1);
+});
+
+test('from a local address, no address is tried once TLS of another one has used all of the time', async () => {
+  let opened = 0;
+  const server = createServer((socket) => {
+    opened += 1;
+    socket.on('error', () => {});
+  }).listen(0, '0.0.0.0');
+  closing.push(() => server.close());
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  const open = connector(
+    {
+      origin: `https://localhost:${port}`,
+      timeout: 300,
+      tls: USUAL_TLS,
+      egress: { localAddress: '127.0.0.1', proxy: undefined },
+    },
+    {
+      clock: monotonicClock,
+      proxyCredential: () => undefined,
+      onTls: () => {},
+      lookup: finding(Array.from({ length: 8 }, (_, index) => `127.0.0.${index + 1}`)),
+    },
+  );
+  await expect(open()).rejects.toMatchObject({ code: 'ETIMEDOUT' });
+  // Whatever was tried is accepted before this one.
+  const [socket] = await Promise.all([openTcp(port, '127.0.0.1'), once(server, 'connection')]);
+  socket.destroy();
+  expect(opened).toBe(2);
 });
 
 test('without a local address, a name with several addresses is reached at the first that accepts', async () => {
