@@ -1,12 +1,13 @@
-import { type LookupAddress, lookup } from 'node:dns';
-import { isIP, connect as openTcp, type Socket, type TcpNetConnectOpts } from 'node:net';
+import type { lookup } from 'node:dns';
+import { isIP, connect as openTcp, type Socket } from 'node:net';
 import { connect as openTls, TLSSocket, type ConnectionOptions as TlsConnectOpts } from 'node:tls';
 import type { Clock } from '../base/clock.ts';
 import { errorCode } from '../base/error-code.ts';
 import type { Credential } from '../credentials/credentials.ts';
-import { type Egress, leavingFrom } from './egress.ts';
+import type { Egress } from './egress.ts';
 import { addressMissing } from './errors.ts';
 import { ProxyTunnel } from './proxy-tunnel.ts';
+import { type Destination, endpointOf, established, type Opening, reach } from './reach.ts';
 import {
   checkServerName,
   MAX_SESSION_MS,
@@ -18,13 +19,6 @@ import {
   tlsSeenOn,
   type UpstreamTls,
 } from './upstream-tls.ts';
-
-/** Addresses of a name that are tried. */
-const MAX_ADDRESSES = 8;
-/** The part of the time for a connection after which the next address of a name is tried. */
-const ATTEMPTS_IN_TIME = 5;
-/** Idle time, in milliseconds, after which the system probes whether the peer is still there. */
-const KEEP_ALIVE_MS = 60_000;
 
 export interface ConnectorOptions {
   /** `https://host:port`. */
@@ -54,51 +48,35 @@ export type Connect = () => Promise<Socket>;
 export function connector(options: ConnectorOptions, deps: ConnectorDeps): Connect {
   const { egress, origin, timeout, tls } = options;
   const { localAddress, proxy } = egress;
-  const resolve = deps.lookup ?? lookup;
-  const { protocol, hostname, port } = new URL(origin);
-  const host = hostname.replace(/^\[|\]$/g, '');
-  const tcp: TcpNetConnectOpts = {
-    host,
-    port: Number(port) || (protocol === 'https:' ? 443 : 80),
-    lookup: resolve,
-    // Node.js tries the addresses of a name in turn (RFC 8305), each for 250 ms: too short for a far one.
-    autoSelectFamilyAttemptTimeout: Math.ceil(timeout / ATTEMPTS_IN_TIME),
-    ...leavingFrom(localAddress),
+  const endpoint = endpointOf(origin);
+  const { host, port, isTls } = endpoint;
+  const destination: Destination = {
+    ...endpoint,
+    localAddress,
+    open: isTls ? tlsOpener(tls, host, deps.clock) : openTcp,
+    ...(deps.lookup !== undefined && { lookup: deps.lookup }),
   };
-  const open: (opts: Opening) => Socket = protocol === 'https:' ? tlsOpener(tls, host, deps.clock) : openTcp;
-  const connected: Connected = async (opts, limits) => established(open(opts), protocol === 'https:', limits);
-  const whole: Limits = { tcp: timeout, all: timeout };
   const identified = async (opening: Promise<Socket>): Promise<Socket> => {
     const socket = await opening;
-    return protocol === 'https:' ? checkIdentity(socket as TLSSocket, tls.pins, deps.onTls) : socket;
+    return isTls ? checkIdentity(socket as TLSSocket, tls.pins, deps.onTls) : socket;
   };
   if (proxy !== undefined) {
     const tunnel = new ProxyTunnel(
       { proxy, origin, localAddress, timeout },
-      { clock: deps.clock, credential: deps.proxyCredential },
+      { clock: deps.clock, credential: deps.proxyCredential, lookup: deps.lookup },
     );
     return async () => {
       const socket = await tunnel.open();
-      return protocol === 'https:' ? identified(connected({ ...tcp, socket }, whole)) : socket;
+      if (!isTls) return socket;
+      const limits = { tcp: timeout, all: timeout };
+      return identified(established(destination.open({ host, port, socket }), true, limits));
     };
   }
-  if (localAddress === undefined) return () => identified(connected(tcp, whole));
   return () =>
-    identified(eachAddress(tcp, { timeout, clock: deps.clock, resolve, connected })).catch((error) => {
+    identified(reach(destination, timeout, deps.clock)).catch((error) => {
       throw errorCode(error) === 'EADDRNOTAVAIL' ? addressMissing(error) : error;
     });
 }
-
-/** Where a connection goes; `socket`: through this one, of a tunnel. */
-type Opening = TcpNetConnectOpts & { readonly socket?: Socket };
-
-/** How long a connection may take, in milliseconds: until TCP stands, and with TLS. */
-interface Limits {
-  readonly tcp: number;
-  readonly all: number;
-}
-
-type Connected = (opts: Opening, limits: Limits) => Promise<Socket>;
 
 /** A session, and until when the certificate of its full handshake counts, on the clock. */
 interface TlsSession {
@@ -145,88 +123,6 @@ function tlsOpener(tls: UpstreamTls, host: string, clock: Clock): (opts: Opening
     });
     return socket;
   };
-}
-
-/** Resolves when the socket is connected, TLS included. */
-function established(socket: Socket, isTls: boolean, limits: Limits): Promise<Socket> {
-  return new Promise((resolve, reject) => {
-    const endAfter = (limit: number) => setTimeout(() => socket.destroy(connectTimeout()), limit);
-    const timer = endAfter(limits.all);
-    if (limits.tcp < limits.all) {
-      const share = endAfter(limits.tcp);
-      for (const end of ['connect', 'close']) socket.once(end, () => clearTimeout(share));
-    }
-    socket.setNoDelay(true).setKeepAlive(true, KEEP_ALIVE_MS);
-    // It stays: an error without a listener, before the connection is somebody's, would end the process.
-    socket.on('error', (error) => {
-      clearTimeout(timer);
-      reject(hasTimedOut(error) ? connectTimeout(error) : error);
-    });
-    socket.once(isTls ? 'secureConnect' : 'connect', () => {
-      clearTimeout(timer);
-      resolve(socket);
-    });
-  });
-}
-
-/** The addresses of a name were tried in turn, and one of them took too long. */
-function hasTimedOut(error: Error): boolean {
-  return error instanceof AggregateError && error.errors.some((each) => errorCode(each) === 'ETIMEDOUT');
-}
-
-function connectTimeout(cause?: Error): Error {
-  return Object.assign(new Error('The connection took too long.', { cause }), { code: 'ETIMEDOUT' });
-}
-
-interface AddressesOptions {
-  /** For the lookup and all addresses, in milliseconds. */
-  readonly timeout: number;
-  readonly clock: Clock;
-  readonly resolve: typeof lookup;
-  readonly connected: Connected;
-}
-
-/**
- * Tries the addresses of a name in turn, each for a part of the time, until TCP stands. From a local address, Node.js
- * tries one only.
- */
-async function eachAddress(tcp: TcpNetConnectOpts, options: AddressesOptions): Promise<Socket> {
-  const { timeout, clock, connected } = options;
-  if (isIP(tcp.host ?? '') !== 0) return connected(tcp, { tcp: timeout, all: timeout });
-  const deadline = clock.now() + timeout;
-  const addresses = (await addressesOf(tcp, options)).slice(0, MAX_ADDRESSES);
-  if (addresses.length === 0)
-    throw Object.assign(new Error('The name has no address.'), { code: 'ENOTFOUND' });
-  let last: unknown = connectTimeout();
-  for (const [at, { address }] of addresses.entries()) {
-    const left = deadline - clock.now();
-    // TLS of one address took all of it.
-    if (left < 1) break;
-    try {
-      return await connected(
-        { ...tcp, host: address },
-        { tcp: Math.ceil(left / (addresses.length - at)), all: left },
-      );
-    } catch (error) {
-      last = error;
-    }
-  }
-  throw last;
-}
-
-function addressesOf(
-  { host = '', family }: TcpNetConnectOpts,
-  { timeout, resolve }: AddressesOptions,
-): Promise<LookupAddress[]> {
-  return new Promise((done, fail) => {
-    // The system waits for name servers for as long as resolv.conf says, often half a minute.
-    const timer = setTimeout(() => fail(connectTimeout()), timeout);
-    resolve(host, { all: true, ...(family !== undefined && { family }) }, (error, addresses) => {
-      clearTimeout(timer);
-      if (error === null) done(addresses);
-      else fail(error);
-    });
-  });
 }
 
 /** Called before anything is sent: a server without the pinned key sees no request. */

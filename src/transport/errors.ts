@@ -271,6 +271,7 @@ export function proxyError(error: unknown): GatewayError {
   const code = errorCode(error);
   if (LACKING.has(code)) return asGatewayError(error);
   if (code === 'EADDRNOTAVAIL') return addressMissing(error);
+  if (code === 'ETIMEDOUT') return proxyTooSlow();
   const untrusted = whyNoTls(code);
   if (untrusted !== undefined) {
     return unreachable(

@@ -1,12 +1,12 @@
 import { randomBytes } from 'node:crypto';
-import type { RequestOptions } from 'node:http';
-import { request as requestOverTls } from 'node:https';
-import { isIP, type Socket } from 'node:net';
+import type { lookup } from 'node:dns';
+import { isIP, connect as openTcp, type Socket } from 'node:net';
+import { connect as openTls } from 'node:tls';
 import { Cancellation } from '../base/cancellation.ts';
 import type { Clock } from '../base/clock.ts';
 import { type ErrorCode, GatewayError } from '../base/errors.ts';
 import { isExposed } from '../base/network.ts';
-import { request as requestInClear } from '../base/node-http.ts';
+import { request } from '../base/node-http.ts';
 import { fieldValues, type RawHeaders } from '../base/raw-headers.ts';
 import { type Flight, SingleFlight } from '../base/single-flight.ts';
 import { NoncePool } from '../challenges/pool.ts';
@@ -23,7 +23,7 @@ import { type Exchange, NO_BODY, type UpstreamRequest } from '../handshake/excha
 import { type HandshakeOptions, handshake, type Refused } from '../handshake/handshake.ts';
 import { UpstreamResponse } from '../handshake/response.ts';
 import { ATTEMPT_RESULTS, CHALLENGE_REASONS, seriesOf } from '../metrics/deployment-metrics.ts';
-import { leavingFrom, type ProxyOptions } from './egress.ts';
+import type { ProxyOptions } from './egress.ts';
 import {
   ProxyError,
   type ProxyRefusal,
@@ -32,6 +32,7 @@ import {
   proxyRefuses,
   proxyTooSlow,
 } from './errors.ts';
+import { type Destination, endpointOf, reach } from './reach.ts';
 import { checkServerName } from './upstream-tls.ts';
 
 export interface TunnelOptions {
@@ -47,6 +48,8 @@ export interface TunnelDeps {
   readonly clock: Clock;
   /** The credential in use now; undefined: none. */
   readonly credential: () => Credential | undefined;
+  /** Undefined: the system's. */
+  readonly lookup?: typeof lookup | undefined;
 }
 
 /**
@@ -55,18 +58,18 @@ export interface TunnelDeps {
 export class ProxyTunnel {
   readonly #options: TunnelOptions;
   readonly #deps: TunnelDeps;
-  readonly #proxy: URL;
+  readonly #proxy: Destination;
   readonly #account: Omit<ProxyAccount, 'credential'>;
   #authentication: ProxyAuthentication;
 
   constructor(options: TunnelOptions, deps: TunnelDeps) {
     const { algorithms, allowPlaintext, origin } = options.proxy;
-    this.#proxy = new URL(origin);
+    this.#proxy = destinationOf(options, deps);
     this.#options = options;
     this.#deps = deps;
     this.#account = {
       algorithms,
-      mayAnswer: allowPlaintext || !isExposed(this.#proxy),
+      mayAnswer: allowPlaintext || !isExposed(new URL(origin)),
       authority: authorityOf(options.origin),
       patienceMs: options.timeout,
     };
@@ -91,55 +94,51 @@ export class ProxyTunnel {
   }
 
   /** One CONNECT, on a connection of its own: what comes after a 407 need not be read. */
-  #connect(credentials: RawHeaders, deadline: number): Promise<ProxyReply> {
+  async #connect(credentials: RawHeaders, deadline: number): Promise<ProxyReply> {
+    const { clock } = this.#deps;
+    const left = (): number => Math.max(deadline - clock.now(), 1);
+    const opened = await reach(this.#proxy, left(), clock).catch((error) => {
+      throw proxyError(error);
+    });
     return new Promise((resolve, reject) => {
-      const request = this.#request(credentials);
-      const left = Math.max(deadline - this.#deps.clock.now(), 1);
-      const timer = setTimeout(() => request.destroy(proxyTooSlow()), left);
-      const fail = (error: unknown): void => {
+      const { authority } = this.#account;
+      const headers = ['host', authority, ...credentials];
+      const createConnection = () => opened;
+      const connect = request({ method: 'CONNECT', path: authority, headers, createConnection });
+      const timer = setTimeout(() => connect.destroy(proxyTooSlow()), left());
+      connect.on('error', (error) => {
         clearTimeout(timer);
         reject(proxyError(error));
-      };
-      request.on('error', fail);
-      request.once('connect', ({ statusCode = 0, rawHeaders }, socket: Socket, early: Buffer) => {
+      });
+      connect.once('connect', ({ statusCode = 0, rawHeaders }, socket: Socket, early: Buffer) => {
         clearTimeout(timer);
         if (early.length > 0) socket.unshift(early);
         resolve({ status: statusCode, headers: rawHeaders, socket });
       });
-      request.end();
-    });
-  }
-
-  #request(credentials: RawHeaders) {
-    const { proxy, localAddress } = this.#options;
-    const { protocol, hostname, port } = this.#proxy;
-    const { authority } = this.#account;
-    const host = hostname.replace(/^\[|\]$/g, '');
-    const headers = ['host', authority, ...credentials];
-    const options: RequestOptions = {
-      method: 'CONNECT',
-      path: authority,
-      host,
-      port,
-      headers,
-      agent: false,
-      ...leavingFrom(localAddress),
-    };
-    if (protocol === 'http:') return requestInClear(options);
-    return requestOverTls({
-      ...options,
-      // Node would take the name from the header Host, and that is the upstream's.
-      servername: isIP(host) === 0 ? host : '',
-      checkServerIdentity: checkServerName,
-      ...(proxy.ca !== undefined && { ca: proxy.ca }),
+      connect.end();
     });
   }
 }
 
+function destinationOf({ proxy, localAddress }: TunnelOptions, { lookup }: TunnelDeps): Destination {
+  const endpoint = endpointOf(proxy.origin);
+  const secure = {
+    ALPNProtocols: ['http/1.1'],
+    servername: isIP(endpoint.host) === 0 ? endpoint.host : '',
+    checkServerIdentity: checkServerName,
+    ...(proxy.ca !== undefined && { ca: proxy.ca }),
+  };
+  return {
+    ...endpoint,
+    localAddress,
+    open: endpoint.isTls ? (opts) => openTls({ ...opts, ...secure }) : openTcp,
+    ...(lookup !== undefined && { lookup }),
+  };
+}
+
 /** `host:port`, the port said even if it is the scheme's own. */
 function authorityOf(origin: string): string {
-  const { protocol, hostname, port } = new URL(origin);
-  return `${hostname}:${port || (protocol === 'https:' ? 443 : 80)}`;
+  return `${new URL(origin).hostname}:${endpointOf(origin).port}`;
 }
 
 /** Between trials of a refused credential, in milliseconds: proxies lock addresses out as upstreams do. */

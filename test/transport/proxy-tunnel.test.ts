@@ -345,6 +345,22 @@ describe('a proxy that answers', () => {
     expect(heads[3]).toContain('username="next-user"');
   });
 
+  test.each([undefined, '127.0.0.1'])(
+    'is reached at the first address of its name that accepts, from %s',
+    async (localAddress) => {
+      const { proxy } = await scripted(OK);
+      const found = ['127.0.0.3', '127.0.0.1'].map((address) => ({ address, family: 4 }));
+      const lookup = ((_name: string, { all }: { all?: boolean }, done: (...results: unknown[]) => void) =>
+        all === true ? done(null, found) : done(null, '127.0.0.3', 4)) as typeof import('node:dns').lookup;
+      const origin = proxy.origin.replace('127.0.0.1', 'proxy.test');
+      const tunnel = new ProxyTunnel(
+        { proxy: { ...proxyDefaults, origin }, origin: 'https://a', localAddress, timeout: 5000 },
+        { clock: monotonicClock, credential: () => credential, lookup },
+      );
+      expect(await outcome(tunnel)).toBe('open');
+    },
+  );
+
   test('nothing is told to be slow', async () => {
     const { proxy } = await scripted('');
     const options = { ...proxyDefaults, origin: proxy.origin };
