@@ -95,9 +95,8 @@ export class ProxyTunnel {
 
   /** One CONNECT, on a connection of its own: what comes after a 407 need not be read. */
   async #connect(credentials: RawHeaders, deadline: number): Promise<ProxyReply> {
-    const { clock } = this.#deps;
-    const left = (): number => Math.max(deadline - clock.now(), 1);
-    const opened = await reach(this.#proxy, left(), clock).catch((error) => {
+    const left = (): number => Math.max(deadline - this.#deps.clock.now(), 1);
+    const opened = await reach(this.#proxy, left(), this.#deps.clock).catch((error) => {
       throw proxyError(error);
     });
     return new Promise((resolve, reject) => {
@@ -126,6 +125,7 @@ function destinationOf({ proxy, localAddress }: TunnelOptions, { lookup }: Tunne
     ALPNProtocols: ['http/1.1'],
     servername: isIP(endpoint.host) === 0 ? endpoint.host : '',
     checkServerIdentity: checkServerName,
+    rejectUnauthorized: true,
     ...(proxy.ca !== undefined && { ca: proxy.ca }),
   };
   return {

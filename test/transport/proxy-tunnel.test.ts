@@ -1,4 +1,7 @@
+import { execFile } from 'node:child_process';
 import { Socket } from 'node:net';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
 import { describe, expect, test } from '@jest/globals';
 import { monotonicClock } from '../../src/base/clock.ts';
 import { GatewayError } from '../../src/base/errors.ts';
@@ -19,7 +22,13 @@ import {
   ProxyTunnel,
 } from '../../src/transport/proxy-tunnel.ts';
 import { closing } from '../support/closing.ts';
-import { type ScriptedUpstream, startRawUpstream, startUpstream } from '../support/scripted-upstream.ts';
+import { createTestAuthority } from '../support/issued-certificates.ts';
+import {
+  type ScriptedUpstream,
+  startConnections,
+  startRawUpstream,
+  startUpstream,
+} from '../support/scripted-upstream.ts';
 import { proxyAccount, type Squid, type SquidOptions, startSquid } from '../support/squid.ts';
 import { until } from '../support/until.ts';
 
@@ -377,6 +386,35 @@ describe('a proxy that answers', () => {
     expect(await outcome(tunnelThrough(plain.origin.replace('http:', 'https:')))).toBe(
       failed('ERR_SSL_WRONG_VERSION_NUMBER').detail,
     );
+  });
+
+  test('with an untrusted certificate gets nothing, whatever NODE_TLS_REJECT_UNAUTHORIZED says', async () => {
+    const heads: string[] = [];
+    const authority = await createTestAuthority();
+    const proxy = await startConnections(
+      async (connection) => {
+        const head = await connection.request();
+        if (head === undefined) return;
+        heads.push(String(head));
+        await connection.write(OK);
+      },
+      await authority.server(),
+    );
+    closing.push(() => proxy.close());
+    // Node.js reads the environment of the process, which tests share.
+    const source = join(import.meta.dirname, '../../src');
+    const program = `
+      import { ProxyTunnel } from '${source}/transport/proxy-tunnel.ts';
+      import { monotonicClock } from '${source}/base/clock.ts';
+      const proxy = { origin: '${proxy.origin}', algorithms: [], allowPlaintext: false };
+      const options = { proxy, origin: 'https://a', localAddress: undefined, timeout: 20_000 };
+      const tunnel = new ProxyTunnel(options, { clock: monotonicClock, credential: () => undefined });
+      await tunnel.open().then(() => console.log('open'), (error) => console.log(error.detail));
+      process.exit();`;
+    const { stdout } = await promisify(execFile)(process.execPath, ['--input-type=module', '-e', program], {
+      env: { NODE_TLS_REJECT_UNAUTHORIZED: '0' },
+    });
+    expect([stdout.trim(), heads]).toEqual([failed('UNABLE_TO_VERIFY_LEAF_SIGNATURE').detail, []]);
   });
 
   test('not at all is told by its name', async () => {
