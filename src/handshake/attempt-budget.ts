@@ -26,6 +26,11 @@ const RETRY_WINDOW = 10_000;
 /** Retries in the window that are allowed however few requests there are: 3 per second. */
 const MIN_RETRIES = 30;
 /**
+ * Repeats after idle connections that cost nothing in the window, however few requests there are: an upstream that starts
+ * anew closes all of them at once. Beyond it they cost retries: an upstream that breaks off at once is no idle one.
+ */
+const MIN_STALE = 256;
+/**
  * When the retries are used up, a client that has taken less than a quarter of them still gets one, up to twice as many
  * in all: a client whose requests break every connection does not keep others from their retries.
  */
@@ -100,9 +105,9 @@ export class AttemptBudget {
   takeRepeat(lost: Lost, method = this.#method): boolean {
     this.#lost = lost;
     if (!lost.broke || !this.#isRepeatable(lost, method)) return false;
-    if (lost.reused && this.repeats === 0) this.#retries.count('stale_connection');
-    else if (this.repeats >= this.#retries.attempts || !this.#retries.take('connection_broke', this.#client))
-      return false;
+    const isStale = lost.reused && this.repeats === 0;
+    if (!isStale && this.repeats >= this.#retries.attempts) return false;
+    if (!this.#retries.take(isStale ? 'stale_connection' : 'connection_broke', this.#client)) return false;
     this.repeats += 1;
     this.#lost = undefined;
     return true;
@@ -173,6 +178,8 @@ export class RetryBudget implements Retries {
   readonly #series: Readonly<Record<RetryReason | 'denied', Series>>;
   readonly #requests = new RollingCount(RETRY_WINDOW);
   readonly #retries = new RollingCount(RETRY_WINDOW);
+  /** Repeats after idle connections that cost no retry. */
+  readonly #stale = new RollingCount(RETRY_WINDOW);
   readonly #clients = new PerClient(() => new ClientRetries(this.#clock));
 
   constructor(
@@ -193,8 +200,14 @@ export class RetryBudget implements Retries {
 
   take(reason: RetryReason, client: string): boolean {
     const now = this.#clock.now();
+    const share = this.#requests.sum(now) * this.#share;
+    if (reason === 'stale_connection' && this.#stale.sum(now) < Math.max(MIN_STALE, share)) {
+      this.#stale.add(now);
+      this.count(reason);
+      return true;
+    }
     const own = this.#clients.of(client);
-    const allowed = Math.max(MIN_RETRIES, this.#requests.sum(now) * this.#share);
+    const allowed = Math.max(MIN_RETRIES, share);
     const { oneOf, times } = LEFT_TO_OTHERS;
     if (this.#retries.sum(now) >= allowed * (own.taken < allowed / oneOf ? times : 1)) {
       this.#series.denied.inc();

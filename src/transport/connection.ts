@@ -14,7 +14,10 @@ const IDLE_TIME = 4_000;
 const MAX_IDLE_TIME = 600_000;
 /** A connection is closed so much earlier than the upstream would close it: a request must not cross its end. */
 const IDLE_MARGIN = 2_000;
-/** Some servers close behind a 401 without saying so: the end may come so much later, in milliseconds. */
+/**
+ * How much later the end of an idle connection may come, in milliseconds: some servers close behind a 401 without saying
+ * so, and a request may cross the end.
+ */
 const SILENT_END = 1_000;
 /** The longest that a connection is used, in milliseconds: later ones find the new address if DNS has changed. */
 const LONGEST_USE = 300_000;
@@ -75,6 +78,8 @@ export class Connection implements ResponseSource {
   #useUntil = 0;
   /** When it began to be made, in milliseconds. */
   #openedAt = 0;
+  /** When its last exchange was put on it, in milliseconds. */
+  #begunAt = 0;
   #isReferenced = true;
   /** When its last response ended, if that was a 401. */
   #challengedAt: number | undefined;
@@ -127,6 +132,7 @@ export class Connection implements ResponseSource {
     this.#exchange = exchange;
     this.#wasUsed = true;
     exchange.isReused = this.#idleUntil > 0;
+    this.#begunAt = this.#settings.clock.now();
     this.clientTicks = 0;
     exchange.connection = this;
     const socket = this.#socket;
@@ -333,7 +339,11 @@ export class Connection implements ResponseSource {
 
   /** The connection broke, or was not made. */
   #lose(error: unknown): void {
-    this.#exchange?.onConnectionError(error);
+    const exchange = this.#exchange;
+    // The upstream has worked on the request since, and broke off.
+    if (exchange?.progress === 'sent' && this.#settings.clock.now() - this.#begunAt >= SILENT_END)
+      exchange.isReused = false;
+    exchange?.onConnectionError(error);
     this.#end();
   }
 

@@ -115,7 +115,7 @@ export type Reply =
 
 export const UNCLEAR: Reply = { kind: 'unclear', status: 0, isUnprotected: false };
 
-const NO_RETRIES: Retries = { attempts: 0, take: () => false, count() {} };
+const NO_RETRIES: Retries = { attempts: 0, take: (reason) => reason === 'stale_connection', count() {} };
 
 /** Asks the upstream for a nonce of this version that takes the place of this one. */
 export type Renew = (version: CredentialVersion, nonce: Nonce) => Promise<void>;

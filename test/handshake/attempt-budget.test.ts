@@ -82,11 +82,13 @@ describe('a repeat', () => {
     expect([1, 2].map(() => other.takeRepeat(loss()))).toEqual([true, false]);
   });
 
-  test('is free for the first connection that had been idle', () => {
-    const { budget, calls } = budgetOf(2, 0);
+  test('needs none of the attempts for the first connection that had been idle', () => {
+    const { budget, calls } = budgetOf(0, 1);
     const reused = loss({ reused: true });
     expect([budget.takeRepeat(reused), budget.takeRepeat(reused)]).toEqual([true, false]);
-    expect(calls).toEqual(['count stale_connection', 'take connection_broke']);
+    expect(calls).toEqual(['take stale_connection']);
+    const { budget: other } = budgetOf(2, 0);
+    expect(other.takeRepeat(reused)).toBe(false);
   });
 
   test.each<[string, string, Partial<Lost>, boolean]>([

@@ -44,10 +44,23 @@ test('a client gets some when another one has used them all up, and all together
   expect(takeAll('f')).toBe(30);
 });
 
+test('256 repeats after idle connections cost no retry, or as many as there are retries; the next ones cost one each', () => {
+  const { clock, budget, takeAll } = scene();
+  const repeat = () => budget.take('stale_connection', 'a');
+  const times = (count: number) => Array.from({ length: count }, repeat);
+  expect(new Set(times(256))).toEqual(new Set([true]));
+  expect(takeAll()).toBe(30);
+  expect(repeat()).toBe(false);
+  clock.time = 10_000;
+  for (let count = 0; count < 4_000; count += 1) budget.onRequest(clock.time);
+  expect(new Set(times(400 + 399))).toEqual(new Set([true]));
+  expect([takeAll(), repeat()]).toEqual([1, false]);
+});
+
 test('retries are counted by reason, and those that were denied', async () => {
   const { budget, takeAll, counted } = scene();
   takeAll();
-  budget.count('stale_connection');
+  budget.take('stale_connection', 'a');
   expect([
     await counted('connection_broke'),
     await counted('stale_connection'),

@@ -5,6 +5,7 @@ import { startGateway } from '../../support/gateway.ts';
 import { listenOnLoopback } from '../../support/loopback-server.ts';
 import { outcomeOf } from '../../support/scene.ts';
 import { startRawUpstream } from '../../support/scripted-upstream.ts';
+import { until } from '../../support/until.ts';
 import { startAvailability } from './availability-scene.ts';
 
 /** High enough that no circuit opens here. */
@@ -30,6 +31,21 @@ describe('a request whose connection broke before the response began', () => {
     expect(await scene.outcomes(1)).toEqual(['502 upstream-unreachable']);
     expect(await scene.gateway.metric(...retries('stale_connection'))).toBe(1);
     expect(scene.relays[0]?.connections).toBe(2);
+  });
+
+  test('is sent again only as often as retry.attempts says if the upstream has worked on it for a second', async () => {
+    const scene = await startAvailability({ settings: { circuit, retry: { attempts: 0 } } });
+    expect(await scene.outcomes(1)).toEqual(['200']);
+    const [relay] = scene.relays;
+    const before = relay?.requests ?? 0;
+    await relay?.set('silent');
+    const outcome = scene.outcomes(1);
+    await until(() => (relay?.requests ?? 0) > before);
+    scene.advance(1_000);
+    relay?.resetAll();
+    expect(await outcome).toEqual(['502 upstream-unreachable']);
+    expect(await scene.gateway.metric(...retries('stale_connection'))).toBe(0);
+    expect(relay?.connections).toBe(1);
   });
 
   test('is not sent again if it is a POST', async () => {
