@@ -103,7 +103,7 @@ class Examination {
   async run(probe: Probe): Promise<Finding[]> {
     const { egress, origin } = this.#deployment.connection;
     const { localAddress } = egress;
-    if (localAddress !== undefined && !(await isOnThisHost(localAddress))) {
+    if (localAddress !== undefined && (await isOnThisHost(localAddress)) === false) {
       const chosen = await addressSeen({ origin, egress: { ...egress, localAddress: undefined } });
       const instead = chosen === undefined ? '' : `; the system would choose ${chosen}`;
       const saw = `${localAddress} is not an address of this host${instead}`;

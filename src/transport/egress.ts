@@ -1,6 +1,8 @@
 import { createSocket } from 'node:dgram';
 import { isIPv6 } from 'node:net';
+import { errorCode } from '../base/error-code.ts';
 import type { AlgorithmName } from '../digest/algorithms.ts';
+import { LACKING } from './errors.ts';
 
 /** A forward proxy. */
 export interface ProxyOptions {
@@ -35,16 +37,18 @@ export function leavingFrom(localAddress: string | undefined): { localAddress?: 
 }
 
 /**
- * True if a socket of this host can have the address. The list of interfaces does not show it: all of 127.0.0.0/8
- * can be used, and one address of it is listed.
+ * True if a socket of this host can have the address; undefined: this process has no file for one, so it is not known.
+ * The list of interfaces does not show it: all of 127.0.0.0/8 can be used, and one address of it is listed.
  */
-export function isOnThisHost(address: string): Promise<boolean> {
+export function isOnThisHost(address: string): Promise<boolean | undefined> {
   return new Promise((resolve) => {
     const socket = createSocket(isIPv6(address) ? 'udp6' : 'udp4');
-    const tell = (there: boolean) => () => {
+    const end = (isThere: boolean | undefined): void => {
       socket.close();
-      resolve(there);
+      resolve(isThere);
     };
-    socket.once('error', tell(false)).bind({ port: 0, address, exclusive: true }, tell(true));
+    socket
+      .once('error', (error) => end(LACKING.has(errorCode(error)) ? undefined : false))
+      .bind({ port: 0, address, exclusive: true }, () => end(true));
   });
 }

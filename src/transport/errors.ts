@@ -38,7 +38,7 @@ const BROKEN: ReadonlySet<string> = new Set([
   'ERR_STREAM_PREMATURE_CLOSE',
 ]);
 /** System errors that say what this host lacks, whatever the upstream does; EADDRINUSE: a free port on the local address. */
-const LACKING: ReadonlySet<string> = new Set([
+export const LACKING: ReadonlySet<string> = new Set([
   'EADDRINUSE',
   'EMFILE',
   'ENFILE',

@@ -45,8 +45,8 @@ export interface EgressAddressesDeps {
   readonly clock: Clock;
   /** Called if one of several can be used no more, or again. */
   readonly onEgress: (news: EgressNews) => void;
-  /** Left out: asks the system. */
-  readonly isPresent?: (address: string) => Promise<boolean>;
+  /** Undefined: not known. Left out: asks the system. */
+  readonly isPresent?: (address: string) => Promise<boolean | undefined>;
 }
 
 interface Entry {
@@ -171,6 +171,7 @@ export class EgressAddresses {
     const { isPresent = isOnThisHost } = this.#deps;
     const present = await Promise.all(this.#entries.map(({ address }) => isPresent(address)));
     for (const [index, isThere] of present.entries()) {
+      if (isThere === undefined) continue;
       this.#update(index, (entry) => {
         entry.isMissing = !isThere;
       });

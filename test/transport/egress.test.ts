@@ -1,3 +1,6 @@
+import { execFile } from 'node:child_process';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
 import { describe, expect, test } from '@jest/globals';
 import { egressAddress, isOnThisHost } from '../../src/transport/egress.ts';
 
@@ -9,6 +12,19 @@ test.each([
   ['2001:db8::1', false],
 ])('%s is on this host: %s', async (address, there) => {
   expect(await isOnThisHost(address)).toBe(there);
+});
+
+test('a process that may open no more files does not take an address for missing', async () => {
+  const program = `
+    import { openSync } from 'node:fs';
+    import { isOnThisHost } from '${join(import.meta.dirname, '../../src/transport/egress.ts')}';
+    const before = await isOnThisHost('127.0.0.1');
+    try { for (;;) openSync('/dev/null'); } catch (error) { console.log(before, error.code); }
+    console.log(await isOnThisHost('127.0.0.1'));
+    process.exit();`;
+  const command = 'ulimit -n 256; exec "$0" --input-type=module -e "$1"';
+  const { stdout } = await promisify(execFile)('sh', ['-c', command, process.execPath, program]);
+  expect(stdout).toBe('true EMFILE\nundefined\n');
 });
 
 describe('nonces are kept apart', () => {

@@ -27,6 +27,18 @@ test('requests leave from the first one', async () => {
   expect(reported()).toEqual([]);
 });
 
+test('what was last known of them stays while a look finds nothing out', async () => {
+  const { absent, options, deps } = addressesOf();
+  let isKnown = true;
+  const isPresent = async (address: string) => (isKnown ? deps.isPresent(address) : undefined);
+  const egress = new EgressAddresses(options, { ...deps, isPresent });
+  absent.add('a');
+  await egress.look();
+  isKnown = false;
+  await egress.look();
+  expect(egress.choose(false).address).toBe('b');
+});
+
 test('one that the host does not have is passed over until the host has it again', async () => {
   const { egress, absent, statuses, reported } = addressesOf();
   absent.add('a');
