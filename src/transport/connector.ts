@@ -3,6 +3,7 @@ import { isIP, connect as openTcp, type Socket } from 'node:net';
 import { connect as openTls, TLSSocket, type ConnectionOptions as TlsConnectOpts } from 'node:tls';
 import type { Clock } from '../base/clock.ts';
 import { errorCode } from '../base/error-code.ts';
+import { GatewayError } from '../base/errors.ts';
 import type { Credential } from '../credentials/credentials.ts';
 import type { Egress } from './egress.ts';
 import { addressMissing } from './errors.ts';
@@ -19,6 +20,9 @@ import {
   tlsSeenOn,
   type UpstreamTls,
 } from './upstream-tls.ts';
+
+/** Handshakes of one connection: servers with TLS 1.2 ask for a client certificate by another one. */
+const MAX_HANDSHAKES = 20;
 
 export interface ConnectorOptions {
   /** `https://host:port`. */
@@ -104,6 +108,12 @@ function tlsOpener(tls: UpstreamTls, host: string, clock: Clock): (opts: Opening
     const now = clock.now();
     const resumed = last !== undefined && now >= fullUntil && now < last.until ? last : undefined;
     const socket = openTls({ ...opts, ...secure, ...(resumed && { session: resumed.bytes }) });
+    let handshakes = 0;
+    socket.on('secureConnect', () => {
+      handshakes += 1;
+      // Each costs a millisecond of CPU, and none counts towards a timeout.
+      if (handshakes > MAX_HANDSHAKES) socket.destroy(tooManyHandshakes());
+    });
     // A session that is resumed does not show the whole chain, and a pin may be of any part of it.
     if (tls.pins.length > 0) return socket;
     const onError = (error: Error): void => {
@@ -123,6 +133,15 @@ function tlsOpener(tls: UpstreamTls, host: string, clock: Clock): (opts: Opening
     });
     return socket;
   };
+}
+
+function tooManyHandshakes(): GatewayError {
+  return new GatewayError(
+    'upstream-tls',
+    `The upstream asked for more than ${MAX_HANDSHAKES} TLS handshakes on one connection.`,
+    undefined,
+    { proxyError: 'tls_protocol_error' },
+  );
 }
 
 /** Called before anything is sent: a server without the pinned key sees no request. */

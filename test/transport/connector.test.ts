@@ -149,6 +149,43 @@ test('an address is not looked up', async () => {
   expect(await connect('127.0.0.4', port, finding(['127.0.0.3']))).toBe('127.0.0.4');
 });
 
+test('an upstream that renegotiates TLS 1.2 without end loses its connection, and one that does it now and then does not', async () => {
+  const authority = await createTestAuthority();
+  const server = createTlsServer({ ...(await authority.server()), maxVersion: 'TLSv1.2' });
+  server.listen(0, '127.0.0.1');
+  closing.push(() => server.close());
+  await once(server, 'listening');
+  const open = connector(
+    {
+      origin: `https://127.0.0.1:${(server.address() as AddressInfo).port}`,
+      timeout: 20_000,
+      tls: { ...USUAL_TLS, ca: authority.ca },
+      egress: { localAddress: undefined, proxy: undefined },
+    },
+    { clock: monotonicClock, proxyCredential: () => undefined, onTls: () => {} },
+  );
+  const [[accepted], socket] = await Promise.all([once(server, 'secureConnection'), open()]);
+  const closed = new Promise<string>((resolve) => {
+    socket.once('error', (error) => resolve(errorCode(error)));
+  });
+  socket.resume();
+  // Node.js counts them for a server, too.
+  (accepted as TLSSocket).on('error', () => {});
+  const renegotiate = () =>
+    new Promise<string>((resolve) => {
+      (accepted as TLSSocket).renegotiate({}, (error) => resolve(error === null ? 'done' : 'failed'));
+    });
+  let count = 0;
+  let outcome = 'done';
+  while (outcome === 'done' && count < 100) {
+    outcome = await Promise.race([closed, renegotiate()]);
+    count += 1;
+  }
+  expect(outcome).toBe('upstream-tls');
+  expect(count).toBeGreaterThanOrEqual(20);
+  (accepted as TLSSocket).destroy();
+});
+
 describe.each(['TLSv1.2', 'TLSv1.3'] as const)('sessions of %s', (version) => {
   const MINUTE_MS = 60_000;
 
