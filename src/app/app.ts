@@ -82,7 +82,8 @@ export class App {
       // A connection to Redis that stays open would keep the process from ending.
       workers.hurry();
       await Promise.all([workers.drain(), this.#reloads.close()]);
-      await audit.close();
+      // A record of it also keeps the log of a process that is started again and again one that readers believe.
+      await audit.close('start-failed');
       await this.#auditSinks?.close();
       throw error;
     });

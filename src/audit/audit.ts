@@ -97,7 +97,7 @@ export interface Audit {
   /** A criterion of a search as it may be recorded: as it is, or its pseudonym. */
   recordedCriterion(value: string): string;
   /** Writes the records that are left and closes the log. `event` is recorded last. */
-  close(event?: 'stop'): Promise<void>;
+  close(event?: 'stop' | 'start-failed'): Promise<void>;
 }
 
 /** A response, or anything else, that must not go on before its record is written. Exactly one method is called, once. */

@@ -219,7 +219,7 @@ class FileAudit implements Audit {
     return this.adminWritten('records-lost', { log: replica, last, hmac, end });
   }
 
-  async close(event?: 'stop'): Promise<void> {
+  async close(event?: 'stop' | 'start-failed'): Promise<void> {
     this.#retention.stop();
     clearTimeout(this.#keyTimer);
     this.#refusals.flush();

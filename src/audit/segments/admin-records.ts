@@ -72,7 +72,7 @@ const workerHeads = z.object({
 });
 
 /** Events without details. The last two are findings of the same name. */
-const plain = z.object({ event: z.enum(['start', 'stop', 'log-begun-anew', 'signing-key-changed']) });
+const plain = z.object({ event: z.enum(['start', 'start-failed', 'stop', 'log-begun-anew', 'signing-key-changed']) });
 
 const admin = z.discriminatedUnion('event', [retirement, setAside, loss, workerHeads, plain]);
 const EVENTS =

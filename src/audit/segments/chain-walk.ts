@@ -290,7 +290,8 @@ export class ChainWalk {
     }
     // A process that stops signs a head after its last record; the next one begins with a seal over nothing, or a header.
     if (records > 0 || this.#line === at || at === 1 || !isSealed) {
-      this.#stopped = isSealed && last !== undefined && parseAdmin(last)?.event === 'stop';
+      const event = isSealed && last !== undefined ? parseAdmin(last)?.event : undefined;
+      this.#stopped = event === 'stop' || event === 'start-failed';
     }
     this.#batch = new OpenBatch(this.#line + 1);
     const trust = isSealed ? 'sealed' : asSealed ? 'unchecked' : 'refused';

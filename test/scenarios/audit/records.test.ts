@@ -39,6 +39,15 @@ test.each(['write', 'fsync', 'async'] as const)(
   },
 );
 
+test('records a start that fails, whose log is not taken for a log that grew without records', async () => {
+  const directory = await folder();
+  const { gateway, deployment } = await startScene();
+  const listen = [{ address: '127.0.0.1', port: gateway.port }];
+  const starting = startGateway({ submissions: deployment }, { listen }, { audit: auditOptions(directory) });
+  await expect(starting).rejects.toThrow('listens on port');
+  expect((await recordsIn(directory)).map(({ event }) => event)).toEqual(['start-failed']);
+});
+
 test('records a refused credential and a malformed request', async () => {
   const directory = await folder();
   const pair = await startScene({ audit: auditOptions(directory), password: 'wrong' });
