@@ -72,7 +72,9 @@ const workerHeads = z.object({
 });
 
 /** Events without details. The last two are findings of the same name. */
-const plain = z.object({ event: z.enum(['start', 'start-failed', 'stop', 'log-begun-anew', 'signing-key-changed']) });
+const plain = z.object({
+  event: z.enum(['start', 'start-failed', 'stop', 'log-begun-anew', 'signing-key-changed']),
+});
 
 const admin = z.discriminatedUnion('event', [retirement, setAside, loss, workerHeads, plain]);
 const EVENTS =
@@ -85,4 +87,10 @@ export type AdminRecord = z.infer<typeof admin>;
 export function parseAdmin(line: string): AdminRecord | undefined {
   // Parsing every line as JSON would take most of the time of a verification.
   return EVENTS.test(line) ? admin.safeParse(parseJson(line)).data : undefined;
+}
+
+/** True if it is the last record of its process. */
+export function endsProcess(line: string): boolean {
+  const event = parseAdmin(line)?.event;
+  return event === 'stop' || event === 'start-failed';
 }

@@ -6,7 +6,7 @@ import type { AuditKeys } from '../keys.ts';
 import { isAdmin, lineType, NEWLINE, seqEnd, seqOf } from '../line.ts';
 import type { Digest } from '../merkle.ts';
 import { checkSeal, GENESIS, LARGEST_BATCH, parseSeal, type Seal } from '../seal.ts';
-import { parseAdmin } from './admin-records.ts';
+import { endsProcess } from './admin-records.ts';
 import { EmptyBatches } from './empty-batches.ts';
 import { parseHeader, type Segment, type SegmentHeader } from './segment.ts';
 import { SegmentReader } from './segment-reader.ts';
@@ -290,8 +290,7 @@ export class ChainWalk {
     }
     // A process that stops signs a head after its last record; the next one begins with a seal over nothing, or a header.
     if (records > 0 || this.#line === at || at === 1 || !isSealed) {
-      const event = isSealed && last !== undefined ? parseAdmin(last)?.event : undefined;
-      this.#stopped = event === 'stop' || event === 'start-failed';
+      this.#stopped = isSealed && last !== undefined && endsProcess(last);
     }
     this.#batch = new OpenBatch(this.#line + 1);
     const trust = isSealed ? 'sealed' : asSealed ? 'unchecked' : 'refused';
