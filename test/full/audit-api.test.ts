@@ -11,10 +11,10 @@ import type { AdminDetails } from '../../src/audit/record.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { AUDIT_BOUNDS, type AuditBounds } from '../../src/control/audit-api.ts';
 import type { RequestRow, SearchView, UsageView } from '../../src/control/audit-view.ts';
+import { type ControlChange, type RunningControl, startControl } from '../control/console-source.ts';
 import { AUDIT_KEY, facts, openTestAudit } from '../support/audit-log.ts';
 import { writeLog } from '../support/many-records.ts';
 import { until } from '../support/until.ts';
-import { type ControlChange, type RunningControl, startControl } from './console-source.ts';
 
 const keys = auditKeys(new Secret(AUDIT_KEY));
 const START = Date.parse('2026-01-01T00:00:00Z');

@@ -1,11 +1,11 @@
 import { readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, test } from '@jest/globals';
-import { auditKeys } from '../../../src/audit/keys.ts';
-import type { Verified } from '../../../src/audit/reader/verify.ts';
-import type { RedisStream } from '../../../src/audit/shipping/redis-stream.ts';
-import { SinkSet } from '../../../src/audit/shipping/sink-set.ts';
-import { Secret } from '../../../src/base/secret.ts';
+import { auditKeys } from '../../src/audit/keys.ts';
+import type { Verified } from '../../src/audit/reader/verify.ts';
+import type { RedisStream } from '../../src/audit/shipping/redis-stream.ts';
+import { SinkSet } from '../../src/audit/shipping/sink-set.ts';
+import { Secret } from '../../src/base/secret.ts';
 import {
   AUDIT_KEY,
   openTestAudit,
@@ -13,14 +13,14 @@ import {
   recordAccess,
   recordsIn,
   useFolders,
-} from '../../support/audit-log.ts';
-import { closing } from '../../support/closing.ts';
-import { startGatewayProcess } from '../../support/gateway-process.ts';
-import { gateway } from '../../support/program.ts';
-import { moveSlot, type RedisServer, startRedisCluster, startRedisSentinel } from '../../support/redis.ts';
-import { single } from '../../support/redis-store.ts';
-import { authors, startScene } from '../../support/scene.ts';
-import { until } from '../../support/until.ts';
+} from '../support/audit-log.ts';
+import { closing } from '../support/closing.ts';
+import { startGatewayProcess } from '../support/gateway-process.ts';
+import { gateway } from '../support/program.ts';
+import { moveSlot, type RedisServer, startRedisCluster, startRedisSentinel } from '../support/redis.ts';
+import { single } from '../support/redis-store.ts';
+import { authors, startScene } from '../support/scene.ts';
+import { until } from '../support/until.ts';
 import {
   expectOutagesAndTheirEnds,
   numbersIn,
@@ -32,7 +32,7 @@ import {
   streamTo,
   untilSent,
   useStreams,
-} from './stream-scene.ts';
+} from './audit-stream-scene.ts';
 
 const folder = useFolders();
 
