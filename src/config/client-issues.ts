@@ -11,7 +11,7 @@ import {
   listNames,
   repeatedIssues,
 } from './cross-check.ts';
-import { formatPath, type Path } from './issues.ts';
+import { formatPath, type Issue, type Path } from './issues.ts';
 import type { Config } from './schema.ts';
 
 /** SHA-256 of the empty text, which a shell produces from an unset variable. */
@@ -33,7 +33,6 @@ export function* clientIssues(config: Accepted<Config>, exposed: boolean): Gener
     yield* identifyIssues(config, path, client.identify);
     yield* issuerNameIssues(issuers, path, client.identify?.jwt?.issuer);
     yield* allowIssues(config, path, client.allow);
-    yield* modeIssues(path, client.mode);
     earlier.add(conditions);
   }
 }
@@ -167,13 +166,17 @@ function* allowIssues(
 const DAY_MS = 86_400_000;
 const MAX_OBSERVED_DAYS = 90;
 
-function* modeIssues(client: Path, mode: Accepted<Client['mode']>): Generator<CrossIssue> {
-  const latest = Date.now() + MAX_OBSERVED_DAYS * DAY_MS;
-  if (mode?.until === undefined || mode.until <= latest) return;
-  yield {
-    path: [...client, 'mode', 'until'],
-    message: `is more than ${MAX_OBSERVED_DAYS} days ahead, and the rules of this client protect nothing until then: name a day up to ${formatInstant(latest - (latest % DAY_MS))}`,
-  };
+/**
+ * Finds clients whose rules are observed for too long. `now`: Unix milliseconds, by the latest time that is known: a clock
+ * that is behind must not refuse a date that was near enough when it was written.
+ */
+export function observationIssues(clients: readonly Client[], now: number): Issue[] {
+  const latest = now + MAX_OBSERVED_DAYS * DAY_MS;
+  return clients.flatMap(({ mode }, index) => {
+    if (mode === undefined || mode.until <= latest) return [];
+    const message = `is more than ${MAX_OBSERVED_DAYS} days ahead, and the rules of this client protect nothing until then: name a day up to ${formatInstant(latest - (latest % DAY_MS))}`;
+    return [{ path: ['clients', index, 'mode', 'until'], message }];
+  });
 }
 
 interface Named {

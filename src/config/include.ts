@@ -31,6 +31,8 @@ export interface Part {
   readonly source: YamlSource;
   /** SHA-256 of its text, in hex. */
   readonly sha256: string;
+  /** Time of its last change in Unix milliseconds. */
+  readonly changedAt: number;
   readonly sections: PartSections;
 }
 
@@ -114,11 +116,13 @@ export async function readParts(
   let left = MAX_BYTES;
   for (const file of files) {
     let text: string;
+    let changedAt: number;
     try {
-      const { bytes } = await readGuardedFile(file, { ...guard, largest: MAX_BYTES });
+      const { bytes, changedAt: at } = await readGuardedFile(file, { ...guard, largest: MAX_BYTES });
       left -= bytes.length;
       if (left < 0) throw new Error(`${file} and the files before it have more than ${MAX_BYTES} bytes`);
       text = decodeUtf8(bytes, file);
+      changedAt = at.getTime();
     } catch (error) {
       issues.push({ path: ['include'], message: messageOf(error) });
       if (left < 0) break;
@@ -128,7 +132,7 @@ export async function readParts(
     const found = partIssues(source, main);
     located.push(...source.syntaxIssues, ...found);
     const sections = (source.value ?? {}) as PartSections;
-    if (found.length === 0) parts.push({ file, source, sha256: hash('sha256', text), sections });
+    if (found.length === 0) parts.push({ file, source, sha256: hash('sha256', text), changedAt, sections });
   }
   return { parts, issues, located };
 }

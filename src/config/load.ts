@@ -7,6 +7,7 @@ import type { z } from 'zod';
 import { errorCode } from '../base/error-code.ts';
 import { stateOf } from '../base/file-watch.ts';
 import { readUpTo, whyUnreached } from '../base/guarded-file.ts';
+import { observationIssues } from './client-issues.ts';
 import { type FileTrust, findParts, MAX_BYTES, mergeParts, type Part, readParts } from './include.ts';
 import { ConfigError, type Issue, type LocatedIssue } from './issues.ts';
 import { writtenPath } from './listen.ts';
@@ -49,7 +50,7 @@ export interface LocatedConfig extends CheckedConfig, ReadFiles {
  * @throws ConfigError with every issue: syntax, values, and values that do not fit each other
  */
 export function locatedAlone(content: Uint8Array, file: string): CheckedConfig {
-  return checked(mainSource(decoded(content, file), file), [], file);
+  return checked(mainSource(decoded(content, file), file), [], file, 0);
 }
 
 /**
@@ -68,8 +69,7 @@ export async function loadConfig(file: string): Promise<Config> {
 export async function loadLocated(file: string, trust?: FileTrust): Promise<LocatedConfig> {
   // Before the content is read: a file that changes in between is read again then.
   const state = await stateOf([file]);
-  const text = await readText(file, trust);
-  return assembled(text, file, trust, state);
+  return assembled(await readText(file, trust), file, trust, state);
 }
 
 /**
@@ -81,7 +81,7 @@ export async function locatedIn(
   file: string,
   trust?: FileTrust,
 ): Promise<LocatedConfig> {
-  return assembled(decoded(content, file), file, trust, '');
+  return assembled({ text: decoded(content, file), changedAt: 0 }, file, trust, '');
 }
 
 /** Settings, and what adds the place in the file to an issue with them. */
@@ -99,7 +99,8 @@ export async function loadSettings<T extends z.ZodType>(
   schema: T,
   trust?: FileTrust,
 ): Promise<LocatedSettings<z.output<T>>> {
-  const { value, syntaxIssues, locate } = readYaml(await readText(file, trust), file);
+  const { text } = await readText(file, trust);
+  const { value, syntaxIssues, locate } = readYaml(text, file);
   return { settings: parse(value, syntaxIssues, locate, schema), locate };
 }
 
@@ -118,7 +119,7 @@ function mainSource(text: string, file: string): YamlSource {
 }
 
 async function assembled(
-  text: string,
+  { text, changedAt }: ReadText,
   file: string,
   trust: FileTrust | undefined,
   mainState: string,
@@ -132,7 +133,7 @@ async function assembled(
   if (broken.length > 0) throw new ConfigError([...main.syntaxIssues, ...broken]);
   const hashes = [[file, hash('sha256', text)], ...parts.map(({ file: name, sha256 }) => [name, sha256])];
   return {
-    ...checked(main, parts, file),
+    ...checked(main, parts, file, Math.max(changedAt, ...parts.map((part) => part.changedAt))),
     warnings: found.warnings,
     fileState: states.join(';'),
     filesHash: hash('sha256', JSON.stringify(hashes)),
@@ -145,9 +146,13 @@ function patternsIn(tree: unknown): readonly string[] {
   return includeSchema().safeParse(include).data ?? [];
 }
 
-function checked(main: YamlSource, parts: readonly Part[], file: string): CheckedConfig {
+/** `changedAt`: the last change of the files in Unix milliseconds; 0: they are none. */
+function checked(main: YamlSource, parts: readonly Part[], file: string, changedAt: number): CheckedConfig {
   const { tree, locate, duplicates } = mergeParts(main, parts);
   const config = parse(tree, [...main.syntaxIssues, ...duplicates], locate, schemaOf(dirname(file)));
+  // At a start before the clock is set, the files know better.
+  const late = observationIssues(config.clients, Math.max(Date.now(), changedAt));
+  if (late.length > 0) throw new ConfigError(late.map(locate));
   const isList = Array.isArray(Object(tree).listen);
   return {
     config,
@@ -178,18 +183,26 @@ function locateWithOther({ other, ...issue }: Issue, locate: YamlSource['locate'
   return locate({ ...issue, message: `${issue.message} (first at ${file}:${line}:${column})` });
 }
 
-async function readText(file: string, trust?: FileTrust): Promise<string> {
+interface ReadText {
+  readonly text: string;
+  /** In Unix milliseconds. */
+  readonly changedAt: number;
+}
+
+async function readText(file: string, trust?: FileTrust): Promise<ReadText> {
   let bytes: Buffer | undefined;
+  let changedAt: number;
   try {
     await using handle = await open(file);
-    const { mode } = await handle.stat();
+    const { mode, mtimeMs } = await handle.stat();
+    changedAt = mtimeMs;
     if (trust !== undefined && (mode & OTHERS_WRITE) !== 0) throw refused(file, WRITABLE);
     bytes = await readUpTo(handle, MAX_BYTES);
   } catch (error) {
     throw unreadable(file, error);
   }
   if (bytes === undefined) throw refused(file, `is larger than ${MAX_BYTES} bytes: name the right file`);
-  return decoded(bytes, file);
+  return { text: decoded(bytes, file), changedAt };
 }
 
 function decoded(content: Uint8Array, file: string): string {

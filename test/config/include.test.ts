@@ -1,6 +1,6 @@
 import { execFile } from 'node:child_process';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
-import { chmod, mkdir, mkdtemp, rm, symlink, truncate, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, mkdtemp, rm, symlink, truncate, utimes, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join, relative } from 'node:path';
 import { promisify } from 'node:util';
@@ -53,6 +53,25 @@ const issues = async (file = main) => {
     .replaceAll(`${folder}/`, '')
     .split('\n');
 };
+
+describe('with a clock that is behind', () => {
+  const DAY_MS = 86_400_000;
+  const dayIn = (days: number): string => new Date(Date.now() + days * DAY_MS).toISOString().slice(0, 10);
+  const observed = { ...client('o', '10.0.0.9'), mode: { observe: true, until: dayIn(100) } };
+
+  test.each([
+    ['of the configuration', 'gateway.yaml', {}, { ...WHOLE, clients: [observed] }],
+    ['of an included file', 'parts/o.yaml', { 'o.yaml': { clients: [observed] } }, WHOLE],
+  ])('rules may be observed for 90 days from the last change %s', async (_where, file, parts, top) => {
+    await writeAll(parts, top);
+    expect(await issues()).toEqual([
+      expect.stringMatching(/mode\.until: is more than 90 days ahead, .* up to /),
+    ]);
+    const changed = new Date(Date.now() + 20 * DAY_MS);
+    await utimes(join(folder, file), changed, changed);
+    expect((await loadConfig(main)).clients.at(-1)?.id).toBe('o');
+  });
+});
 
 describe('included files', () => {
   test('are merged in order of their names, behind the configuration', async () => {
