@@ -1,6 +1,6 @@
 import { beforeAll, describe, expect, test } from '@jest/globals';
 import { Sampler } from '../../../src/control/history.ts';
-import { certificatesOf, takeMap } from '../../../src/control/map.ts';
+import { certificatesOf, type RulePlace, takeMap } from '../../../src/control/map.ts';
 import { readTotals } from '../../../src/control/totals.ts';
 import {
   countedMetrics,
@@ -95,6 +95,28 @@ describe('the map', () => {
     const many = Array.from({ length: 100 }, (_, index) => `d${index}`);
     const { ways, more } = await takeMap(sampler, RULES.slice(0, 1), many, { client: '', deployment: '' });
     expect([ways.length, more, ways.at(-1)]).toMatchObject([40, 60, { deployment: 'd99', perSecond: 20 }]);
+  });
+
+  test('of many clients with rules for every deployment is made without a walk over all ways', async () => {
+    const sampler = new Sampler(() => readTotals(countedMetrics().values, 0), 3_600_000, fail);
+    closing.push(async () => sampler.close());
+    const rules = Array.from(
+      { length: 300 },
+      (_, index) => ({ ...RULES[0], client: `c${index}` }) as RulePlace,
+    );
+    let reads = 0;
+    const deployments = new Proxy(
+      Array.from({ length: 300 }, (_, index) => `d${index}`),
+      {
+        get(list, key) {
+          reads += 1;
+          return Reflect.get(list, key);
+        },
+      },
+    );
+    const { ways, more } = await takeMap(sampler, rules, deployments, { client: '', deployment: '' });
+    expect([ways.length, ways.at(-1)?.deployment, more]).toEqual([40, 'd39', 300 * 300 - 40]);
+    expect(reads).toBeLessThan(10 * 300);
   });
 });
 
