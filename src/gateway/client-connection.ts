@@ -1,10 +1,9 @@
-import { randomUUID } from 'node:crypto';
 import type { Socket } from 'node:net';
 import { addressOf } from '../base/client-address.ts';
 import { GatewayError } from '../base/errors.ts';
 import { reportError } from '../base/report-error.ts';
 import { ClientExchange, type ExchangeOwner } from './client-exchange.ts';
-import { ClientResponse, sendRawProblem } from './client-response.ts';
+import { ClientResponse } from './client-response.ts';
 import type { Gateway } from './gateway.ts';
 import { lingerOn } from './pace.ts';
 import { type RequestHead, RequestReader, type RequestReceiver } from './request-reader.ts';
@@ -242,14 +241,7 @@ export class ClientConnection implements RequestReceiver, ExchangeOwner {
   #refuseMessage(error: GatewayError): void {
     if (this.#isClosing) return;
     this.refuseRest();
-    const requestId = randomUUID();
-    void this.#gateway
-      .refuse(error, requestId, this.address)
-      .then((problem) => {
-        if (this.#socket.writable) sendRawProblem(this.#socket, problem, requestId);
-        else this.#socket.destroy();
-      })
-      .catch(this.#onError);
+    this.#gateway.refuse(error, this.#socket, this.address).catch(this.#onError);
   }
 
   /** Refuses a head that is late, unless it arrived while the process was too busy to read it. */

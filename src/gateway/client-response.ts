@@ -37,6 +37,8 @@ export class ClientResponse {
   keepsConnection: boolean;
   /** 0 until the head is there, which cannot be replaced any more then. */
   status = 0;
+  /** Bytes of the body of an error of the gateway. */
+  problemBytes = 0;
   /** True if no byte follows. */
   isEnded = false;
   /** For the connection: true if all of it has been given to the operating system. */
@@ -147,6 +149,12 @@ export class ClientResponse {
     else if (!socket.destroyed && socket.errored === null) this.#onWritten();
   }
 
+  /** Does the same with the body of an error of the gateway. */
+  endWithProblem(body: Buffer): void {
+    if (this.#hasBody) this.problemBytes = body.length;
+    this.end(body, []);
+  }
+
   #writeLast(last: Buffer | undefined, trailers: RawHeaders, onWritten: WriteCallback | undefined): void {
     const socket = this.#socket;
     const head = this.#takeHead();
@@ -215,15 +223,23 @@ export function sendProblem(
 ): void {
   const { status, headers, body } = problemOf(error, requestId);
   response.begin(status, reasonOf(status), `${linesOf(headers)}${lines}${dateLine()}`, true);
-  response.end(Buffer.from(body), []);
+  response.endWithProblem(Buffer.from(body));
 }
 
-/** Does the same on a connection on which no request could be read, and closes it. */
-export function sendRawProblem(socket: Socket, error: GatewayError, requestId: string): void {
+/**
+ * Does the same on a connection on which no request could be read, and closes it. Returns the number of bytes of the
+ * body.
+ */
+export function sendRawProblem(socket: Socket, error: GatewayError, requestId: string): number {
+  if (!socket.writable) {
+    socket.destroy();
+    return 0;
+  }
   const { status, headers, body } = problemOf(error, requestId);
   const lines = `${linesOf(headers)}${dateLine()}Connection: close\r\n`;
   socket.end(`HTTP/1.1 ${status} ${reasonOf(status)}\r\n${lines}\r\n${body}`);
   lingerOn(socket);
+  return Buffer.byteLength(body);
 }
 
 function problemOf(error: GatewayError, requestId: string): Problem {

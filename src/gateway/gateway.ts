@@ -1,3 +1,5 @@
+import { randomUUID } from 'node:crypto';
+import type { Socket } from 'node:net';
 import type { Audit } from '../audit/audit.ts';
 import type { BufferGc } from '../base/buffer-gc.ts';
 import type { Clock } from '../base/clock.ts';
@@ -17,7 +19,7 @@ import type { BodySource } from '../transport/request-body.ts';
 import { ActiveRequest } from '../upstream/client-request.ts';
 import { AccessLog, type AccessTarget, UNREADABLE } from './access-log.ts';
 import { CLIENT_CLOSED, type ClientExchange } from './client-exchange.ts';
-import { sendProblem } from './client-response.ts';
+import { sendProblem, sendRawProblem } from './client-response.ts';
 import { ClientRefusals, ErrorLog } from './error-log.ts';
 import { countDownForwards, outboundHeaders } from './headers.ts';
 import { KeysSeen } from './keys-seen.ts';
@@ -267,12 +269,10 @@ export class Gateway {
     return error;
   }
 
-  /**
-   * Records and counts a message that cannot be handled as a request. Resolves to the error for the
-   * response.
-   */
-  async refuse(refusal: GatewayError, requestId: string, address: string): Promise<GatewayError> {
+  /** Records, counts and refuses a message that cannot be handled as a request, and ends its connection. */
+  async refuse(refusal: GatewayError, socket: Socket, address: string): Promise<void> {
     const { audit, clock } = this.#deps;
+    const requestId = randomUUID();
     const record = new RequestRecord(audit, clock, requestId, '', address);
     const failure = audit.refusing ? auditUnavailable() : refusal;
     this.#underWay.enter();
@@ -281,9 +281,10 @@ export class Gateway {
     const series = this.#deps.metrics.deployment('');
     series.requestResults[resultOf(error, '')].inc();
     series.operation('').requests('', status, error.code).inc();
-    this.accessLog.add({ ...UNREADABLE, address, status });
+    const bytes = sendRawProblem(socket, error, requestId);
+    series.responseBytes.inc(bytes);
+    this.accessLog.add({ ...UNREADABLE, address, status, bytes });
     this.#underWay.leave();
-    return error;
   }
 
   /** Waits until the error has its audit record; resolves to the error for the response. */
@@ -327,7 +328,7 @@ export class Gateway {
       status: isUnanswered ? error.kind.status : written,
       code: error?.code ?? '',
       durationMs: this.#deps.clock.now() - record.begun,
-      bytes: record.bytesOut,
+      bytes: record.bytesOut + exchange.response.problemBytes,
     };
     const series = admittedTo?.metrics ?? this.#deps.metrics.deployment(record.deployment);
     const operation = series.operation(record.operation);

@@ -1,13 +1,13 @@
 import { execFileSync, spawnSync } from 'node:child_process';
-import { once } from 'node:events';
 import { closeSync, constants, openSync } from 'node:fs';
 import { mkdir, open, readFile, rename, rm } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
 import { describe, expect, test } from '@jest/globals';
 import { createLog } from '../../src/base/log.ts';
 import { AccessLog, UNREADABLE } from '../../src/gateway/access-log.ts';
-import { useFolders } from '../support/audit-log.ts';
+import { auditOptions, recordsIn, useFolders } from '../support/audit-log.ts';
 import { closing } from '../support/closing.ts';
 import { setupFor } from '../support/gateway.ts';
 import { startGatewayProcess } from '../support/gateway-process.ts';
@@ -35,7 +35,7 @@ describe('log.access', () => {
     const pair = await startScene({ settings, top: { log: { access: { file } } } });
     const headers = { referer: 'https://page.example/a?token=x', 'user-agent': 'test "agent" \\1' };
     const body = await (await pair.get(authors, { headers })).text();
-    await (await pair.get('/nowhere?a=b')).text();
+    const refusal = await (await pair.get('/nowhere?a=b')).text();
     const [first = '', second = ''] = await lines(file, 2);
     const path = authors.split('?')[0];
     expect(first).toMatch(
@@ -43,17 +43,45 @@ describe('log.access', () => {
         String.raw`^127\.0\.0\.1 - anonymous ${TIME} "GET ${path} HTTP/1\.1" 200 ${Buffer.byteLength(body)} "https://page\.example/a" "test \\"agent\\" \\\\1"$`,
       ),
     );
-    expect(second).toMatch(/^127\.0\.0\.1 - anonymous \[.*\] "GET \/nowhere HTTP\/1\.1" 404 - "-" "[^"]+"$/);
+    expect(second).toMatch(
+      /^127\.0\.0\.1 - anonymous \[.*\] "GET \/nowhere HTTP\/1\.1" 404 \d+ "-" "[^"]+"$/,
+    );
+    expect(second).toContain(` 404 ${Buffer.byteLength(refusal)} `);
   });
 
   test('has a line for a message that is no request', async () => {
     const file = join(await folder(), 'access.log');
     const { gateway } = await startScene({ settings, top: { log: { access: { file } } } });
     const socket = connect(Number(new URL(gateway.origin).port), '127.0.0.1');
-    socket.end('no request\r\n\r\n').resume();
-    await once(socket, 'close');
+    socket.end('no request\r\n\r\n');
+    const [, body = ''] = (await text(socket)).split('\r\n\r\n');
     expect(await lines(file, 1)).toEqual([
-      expect.stringMatching(new RegExp(String.raw`^127\.0\.0\.1 - - ${TIME} "-" 400 - "-" "-"$`)),
+      expect.stringMatching(
+        new RegExp(String.raw`^127\.0\.0\.1 - - ${TIME} "-" 400 ${body.length} "-" "-"$`),
+      ),
+    ]);
+    expect(await gateway.metric('digest_gateway_response_bytes_total')).toBe(body.length);
+  });
+
+  test('has the bytes of errors of the gateway, as their counter has, and the audit log one record of each', async () => {
+    const at = await folder();
+    const file = join(at, 'access.log');
+    const directory = join(at, 'audit');
+    const audit = auditOptions(directory);
+    const { gateway, get } = await startScene({ settings, top: { log: { access: { file } } }, audit });
+    const body = await (await get('/nowhere')).text();
+    await (await get('/nowhere', { method: 'HEAD' })).text();
+    expect((await lines(file, 2)).map((line) => / 404 (\S+) /.exec(line)?.[1])).toEqual([
+      String(Buffer.byteLength(body)),
+      '-',
+    ]);
+    expect(await gateway.metric('digest_gateway_response_bytes_total')).toBe(Buffer.byteLength(body));
+    await gateway.close();
+    // The audit log counts what the upstream has sent, so no record of an outcome follows.
+    const ofRequests = (await recordsIn(directory)).filter(({ requestId }) => requestId !== undefined);
+    expect(ofRequests.map(({ method, code }) => [method, code])).toEqual([
+      ['GET', 'no-deployment'],
+      ['HEAD', 'no-deployment'],
     ]);
   });
 
