@@ -148,8 +148,8 @@ export const MUTATIONS: readonly Mutation[] = [
     name: 'waiters-forgotten',
     breaks: 'requests that wait for a challenge go on when it does not come',
     file: 'src/base/single-flight.ts',
-    find: "setTimeout(() => follower('late'), patienceMs)",
-    replace: 'setTimeout(() => undefined, patienceMs)',
+    find: "setTimeout(() => follower('late'), timerDelay(patienceMs))",
+    replace: 'setTimeout(() => undefined, timerDelay(patienceMs))',
   },
   {
     name: 'probe-never-lands',
