@@ -183,10 +183,11 @@ export class Reloads {
   async #activate(cause: ReloadCause, load: () => Promise<AppSetup>): Promise<ReloadResult> {
     let pinned: Pinned;
     let activation: Activation;
+    const { listenTls } = this.#active;
     try {
       const next = await load();
       pinned = pin(this.#active, next);
-      activation = await this.#commit(pinned.setup);
+      activation = await this.#commit(pinned.setup, listenTls);
     } catch (error) {
       if (this.#closed) return impossible(CLOSED);
       return error instanceof OtherFilesError ? impossible(OTHER_FILES) : this.#refused(cause, error);
@@ -204,8 +205,11 @@ export class Reloads {
     }
   }
 
-  /** @throws Error if the workers cannot activate the setup; the active one stays then */
-  async #commit(setup: AppSetup): Promise<Activation> {
+  /**
+   * `known`: the certificates of listeners when the setup began to be read.
+   * @throws Error if the workers cannot activate the setup; the active one stays then
+   */
+  async #commit(setup: AppSetup, known: AppSetup['listenTls']): Promise<Activation> {
     const { workers, audit, log } = this.#deps;
     const before = this.#active;
     const activation = await workers.activate(setup);
@@ -213,8 +217,8 @@ export class Reloads {
     this.#active = setup;
     this.#activeSince = Date.now();
     for (const [listener, tls] of listenTls.entries()) {
-      // A certificate that was renewed meanwhile: what the setup has is older.
-      if (tls !== undefined && tls !== before.listenTls[listener]) this.renewTls({ listener, tls });
+      // A certificate that was renewed meanwhile: what the setup has may be older, with fewer that are revoked.
+      if (tls !== undefined && tls !== known[listener]) this.renewTls({ listener, tls });
     }
     audit.configure(setup.config.audit);
     log.level = setup.config.log.level;

@@ -376,6 +376,12 @@ describe('listen.tls.crlFile', () => {
     });
     return {
       gateway: scene.gateway,
+      read: () =>
+        setupFor(
+          { submissions: scene.deployment },
+          { anonymous: false, clients, listen },
+          scene.gateway.versions,
+        ),
       replace: async (next: string) => {
         await writeFile(`${crlFile}-fresh`, next);
         await rename(`${crlFile}-fresh`, crlFile);
@@ -405,6 +411,22 @@ describe('listen.tls.crlFile', () => {
     await closed;
     expect((await call(gateway, { tls: tls(renewed) })).status).toBe(401);
     expect((await call(gateway, { tls: tls(reporting) })).status).toBe(200);
+  });
+
+  test('is not put back by a reload that began to read before it changed', async () => {
+    const { gateway, read, replace } = await start(await authority.revoke([]));
+    const [hasRead, mayGoOn] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+    const reloaded = gateway.app.reload(async () => {
+      const setup = await read();
+      hasRead.resolve();
+      await mayGoOn.promise;
+      return setup;
+    });
+    await hasRead.promise;
+    await replace(await authority.revoke([renewed]));
+    mayGoOn.resolve();
+    expect(await reloaded).toMatchObject({ result: 'success' });
+    expect((await call(gateway, { tls: tls(renewed) })).status).toBe(401);
   });
 
   test('ends a handshake that a change of the file overtakes', async () => {
