@@ -30,11 +30,18 @@ export function optionsAfter(refused: Refused, after: AfterRefusal): HandshakeOp
   return { freshNonce: true, challenge: isFresh && !refused.isNamedAgain ? refused.inHand : undefined };
 }
 
-/** Returns a nonce that was obtained and found good since the refusal came, if any number of requests can use it. */
-function verifiedNonce({ attempt: { nonce } }: Refused, { pool, since }: AfterRefusal): Nonce | undefined {
+/**
+ * Returns a nonce that was obtained and found good since the refusal came, if any number of requests can use it, and the
+ * target wants one of the same realm.
+ */
+function verifiedNonce(
+  { attempt: { nonce }, challenge }: Refused,
+  { pool, since }: AfterRefusal,
+): Nonce | undefined {
   if (!nonce.shareable || nonce.uses < 2 || pool.policy !== 'shared') return undefined;
   const known = pool.reserve();
-  return known !== undefined && known.obtainedAt > since && known.uses > 0 ? known : undefined;
+  const isFresh = known !== undefined && known.obtainedAt > since && known.uses > 0;
+  return isFresh && (challenge === undefined || known.challenge.realm === challenge.realm) ? known : undefined;
 }
 
 /**

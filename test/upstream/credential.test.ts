@@ -309,6 +309,19 @@ const rules: Rule[] = [
     'answered',
   ],
   [
+    'without a count, and the target is of another realm: the nonce that was found good is none for it',
+    usedWithoutCount,
+    {},
+    [
+      ['GET /y n1', slow(unauthorized('Digest realm="other", nonce="n2"'))],
+      ['HEAD /x fresh', after(SOON_MS, challenge('n3', ''))],
+      ['HEAD /x n3', answered()],
+      ['GET /y', unauthorized('Digest realm="other", nonce="n4"')],
+      ['GET /y n4', answered()],
+    ],
+    'answered',
+  ],
+  [
     'without a count, and the upstream names another one to the gateway: nothing shows that this one is good',
     usedWithoutCount,
     {},
