@@ -58,6 +58,8 @@ export class AttemptBudget {
   answered = 0;
   /** True if the upstream called the nonce of every refused attempt stale. */
   onlyStale = true;
+  /** True if a nonce was refused that was obtained for this request. */
+  ownRefused = false;
   /** True if the credential was found good after an attempt of this request was refused. */
   confirmed = false;
   /** How long the request has waited for others that find out about the credential, in milliseconds. */

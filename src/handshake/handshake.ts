@@ -122,13 +122,13 @@ class Handshake {
     this.#options = options;
     this.#pending = options.pending;
     // A body that is not kept can be sent once, so the challenge is asked for first: with HEAD, which has no effects, and
-    // with the method itself where the upstream wants authentication for that one only.
+    // with the method itself where that is not supported.
     this.#askWith = request.body.kind === 'streamed' ? ['HEAD', request.method] : NONE;
   }
 
   /** Chooses the nonce of the first attempt: a known one, one that another request obtains meanwhile, or none. */
   begin(): Next {
-    const { pool } = this.#account;
+    const { pool, health } = this.#account;
     const { nonce, challenge: response, freshNonce = false } = this.#options;
     if (this.#isInterrupted) return 'interrupted';
     if (nonce !== undefined) return nonce;
@@ -136,7 +136,7 @@ class Handshake {
     if (challenge !== undefined) return this.#answer(challenge, response as UpstreamResponse);
     // A known nonce may cost an attempt, so another one has to be left.
     if (freshNonce || this.#request.budget.left < 2) return 'ask';
-    if (this.#askWith.length > 0) return this.#healthy ?? 'ask';
+    if (this.#askWith.length > 0) return (health.accepted ? pool.healthy : undefined) ?? 'ask';
     return pool.reserve() ?? (this.#pending === undefined ? this.#enter() : 'ask');
   }
 
@@ -181,13 +181,14 @@ class Handshake {
       pool.acceptUntried(this.#pending as PendingChallenge);
       throw cannotRepeat();
     }
-    this.#askWith = this.#askWith.slice(1);
+    // Where HEAD is served, the method would be, too, and act as if its body were empty.
+    this.#askWith = METHOD_REFUSED.has(result.status) ? this.#askWith.slice(1) : NONE;
     if (method === undefined) {
       if (this.#pending !== undefined) pool.unchallenged(this.#pending);
       return result;
     }
     await discard(this.#account, result);
-    return this.#healthy ?? (this.#askWith.length > 0 ? 'ask' : (pool.reserve() ?? 'ask'));
+    return this.#askWith.length > 0 ? 'ask' : (pool.reserve() ?? 'ask');
   }
 
   /** Sends the request with this nonce, unless the version is in doubt or the nonce is no longer good. */
@@ -338,6 +339,7 @@ class Handshake {
     // A forward proxy cannot be asked for another nonce at a target of the gateway's own.
     const isNamedAgain = field === 'authorization' && !isStale && challenge?.nonce === nonce.challenge.nonce;
     const isEvidence = isOwn && !isStale && !isNamedAgain;
+    budget.ownRefused ||= isEvidence;
     const isContested =
       challenge !== undefined && nonce.sharesStateWith(challenge) && pool.isContested(attempt);
     return {
@@ -369,12 +371,6 @@ class Handshake {
     const reason = budget.answered > 0 || this.#options.verifies === true ? 'stale' : cold;
     this.#pending ??= pool.open();
     return takeChallenge(this.#account, this.#pending, challenge, response, { reason, trace });
-  }
-
-  /** A known nonce with which a body that is not kept may go out. */
-  get #healthy(): Nonce | undefined {
-    const { health, pool } = this.#account;
-    return health.accepted ? pool.healthy : undefined;
   }
 
   #isOwn(nonce: Nonce): boolean {

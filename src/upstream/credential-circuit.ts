@@ -108,14 +108,15 @@ export class RefusedTargets {
   /**
    * A request ended with this error, which counts if the upstream refused its target. `before`: `count` when it began.
    * Refusals of requests that are under way at the same time are one event for their target and, up to `MAX_CROWD`,
-   * for their client: an upstream that forgets its nonces looks the same.
+   * for their client: an upstream that forgets its nonces looks the same. `isShown`: false if only a known nonce was
+   * refused, which may have ended; then only the path and the client count.
    */
-  note(request: Targeted, error: unknown, before: number): void {
+  note(request: Targeted, error: unknown, before: number, isShown = true): void {
     if (!(error instanceof GatewayError) || error.code !== 'upstream-target-refused') return;
     this.#forgetAt = this.#clock.now() + MINUTE_MS;
     this.count += 1;
     if (this.#isFull(clientKey(request))) this.#servesNoMore(clientKey(request));
-    this.#refused(targetKey(request), this.#perTarget, before);
+    if (isShown) this.#refused(targetKey(request), this.#perTarget, before);
     this.#refused(pathKey(request), PER_PATH, this.count);
     // Last, so that no other key takes its place.
     this.#refused(clientKey(request), PER_CLIENT * this.#perTarget, before, MAX_CROWD);

@@ -189,7 +189,8 @@ export class UpstreamCredential {
     if (!this.#waiting.busy) this.#verifier.begin(version, target);
     if (!isRefused) return;
     await this.#waiting.follow(new Cancellation(), PATIENCE_MS);
-    if (version.health.accepted) this.#deps.refusedTargets.note(request, targetRefused(), count);
+    if (version.health.accepted)
+      this.#deps.refusedTargets.note(request, targetRefused(), count, budget.ownRefused);
   }
 
   /**

@@ -41,7 +41,9 @@ function verifiedNonce(
   if (!nonce.shareable || nonce.uses < 2 || pool.policy !== 'shared') return undefined;
   const known = pool.reserve();
   const isFresh = known !== undefined && known.obtainedAt > since && known.uses > 0;
-  return isFresh && (challenge === undefined || known.challenge.realm === challenge.realm) ? known : undefined;
+  return isFresh && (challenge === undefined || known.challenge.realm === challenge.realm)
+    ? known
+    : undefined;
 }
 
 /**

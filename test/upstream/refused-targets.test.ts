@@ -54,6 +54,15 @@ test('a response to a target takes its refusals back', () => {
   expect(targets.bars(request)).toBe(false);
 });
 
+test('refusals of a known nonce bar a target only when there are as many as a path may have', () => {
+  const { targets } = at(2);
+  const refuse = (): void => targets.note(request, targetRefused(), targets.count, false);
+  for (let count = 0; count < 4; count += 1) refuse();
+  expect(targets.bars(request)).toBe(false);
+  refuse();
+  expect(targets.bars(request)).toBe(true);
+});
+
 test('other errors are no refusals', () => {
   const { targets } = at(2);
   for (let count = 0; count < 9; count += 1) targets.note(request, new Error('broken'), 0);
