@@ -114,7 +114,14 @@ const LISTS = new WeakMap<object, string>();
 
 /** Joins the keys of a mapping for a message. */
 export function keyList(mapping: object): string {
-  return getOrInsert(LISTS, mapping, () => listNames(Object.keys(mapping)));
+  return getOrInsert(LISTS, mapping, () =>
+    listNames(Object.keys(mapping).filter((key) => !looksLikeAddress(key))),
+  );
+}
+
+/** True for what is no key, but may be a URL or a pair with a password: `proxy: { http://user:password@proxy }`. */
+export function looksLikeAddress(name: unknown): boolean {
+  return typeof name === 'string' && /[@:]/.test(name);
 }
 
 /** Returns the keys that the schema allows at a path; none if any key is allowed, or it is not a mapping. */

@@ -1,6 +1,6 @@
 import type { z } from 'zod';
 import { nearestName } from '../base/nearest-name.ts';
-import { knownKeys, listNames, schemasAt } from './cross-check.ts';
+import { knownKeys, listNames, looksLikeAddress, schemasAt } from './cross-check.ts';
 import type { Issue, Path } from './issues.ts';
 import { SHARED_KEYS, writtenPath } from './listen.ts';
 import { isSource } from './secret-source.ts';
@@ -22,7 +22,7 @@ export function schemaIssues(schema: unknown, tree: unknown, found: readonly z.c
       }
       case 'invalid_key':
         return issue.issues.map(({ message }) =>
-          isSecret(schema, checked) && !PLAIN.test(String(path.at(-1)))
+          looksLikeAddress(path.at(-1)) || (isSecret(schema, checked) && !PLAIN.test(String(path.at(-1))))
             ? { path: path.slice(0, -1), key: path, message: `a key here ${message}` }
             : { path, key: path, message },
         );
@@ -106,6 +106,7 @@ function canBeSecret(schema: unknown, section: Path, name: string, known: readon
     section[0] === 'sealed' ||
     (section[0] === 'clients' && section[2] === 'identify') ||
     (section[0] === 'credentials' && section.length > 1) ||
+    looksLikeAddress(name) ||
     isSecret(schema, section);
   // Elsewhere a plain word is a mistyped key, which is easier to find by its name.
   return isForSecrets || (!PLAIN.test(name) && known.some((key) => isSecret(schema, [...section, key])));

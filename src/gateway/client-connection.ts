@@ -138,11 +138,14 @@ export class ClientConnection implements RequestReceiver, ExchangeOwner {
   /** Ends the connection at once, and what is under way on it, because the gateway ends. */
   cutOff(): void {
     const exchange = this.#exchange;
-    if (exchange?.hasLeft === false)
-      exchange.cancellation.cancel(
-        new GatewayError('draining', 'The gateway ended before the response was whole (drain.timeout).'),
-      );
-    this.destroy();
+    if (exchange?.hasLeft !== false) {
+      this.destroy();
+      return;
+    }
+    exchange.cancellation.cancel(
+      new GatewayError('draining', 'The gateway ended before the response was whole (drain.timeout).'),
+    );
+    exchange.breakOff();
   }
 
   onHead(head: RequestHead): void {

@@ -143,7 +143,7 @@ export class ClientExchange {
       socket.writableLength === 0 ? undefined : socket.bytesWritten - socket.writableLength;
     const stop = watchPace(pace, count, (stalled) => {
       cancellation.cancel(slowReader(pace, stalled));
-      socket.destroy();
+      this.breakOff();
     });
     this.#watch(stop);
   }

@@ -135,6 +135,24 @@ test.each([
 });
 
 test.each([
+  ['a proxy', 'egress: { proxy: { "http://u:hunter2@p:3128" } }'],
+  ['a proxy, one level up', 'egress: { "http://u:hunter2@p:3128" }'],
+])('a URL with a password in the place of a key is in no message: %s', (_what, egress) => {
+  const deployment = `deployments:\n  d: { baseUrl: "https://a.example.org", credential: a, ${egress} }\n`;
+  expect(
+    traces(`credentials: { a: { username: { env: U }, password: { env: P } } }\n${deployment}`),
+  ).not.toContain('hunter2');
+});
+
+test.each([
+  'audit: { directory: d, replica: r, keyFile: k, sinks: [{ name: x, redis: { "redis://:hunter2@r" } }] }',
+  'audit: { directory: d, replica: r, keyFile: k, witness: { "https://u:hunter2@w.example" } }',
+  'credentials: { "user:hunter2": { username: { env: U }, password: { env: P } } }',
+])('a URL or a pair with a password in the place of a key is in no message: %s', (section) => {
+  expect(traces(`${section}\n${DEPLOYMENTS}`)).not.toContain('hunter2');
+});
+
+test.each([
   ['in its place', '{ url: "redis://a", password: { value: hunter2 } }'],
   ['in the url', '{ url: "redis://user:hunter2@a:6379" }'],
   ['in a url with an issue of its own', '{ url: "redis://:hunter2@a:x" }'],

@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import { readFile, writeFile } from 'node:fs/promises';
 import { Agent, type ClientRequest, type IncomingMessage, request } from 'node:http';
+import { createConnection } from 'node:net';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -171,6 +172,29 @@ test('what is broken off after drain.timeout is in all logs and counts, as ended
   );
   const counted = { deployment: 'service', code: 'draining' };
   expect(await gateway.lastMetric('digest_gateway_requests_total', counted)).toBe(2);
+});
+
+test('a response without a length that is broken off after drain.timeout ends with a reset for HTTP/1.0', async () => {
+  await using upstream = await startUpstream((req, res) => {
+    if (req.headers.authorization === undefined)
+      res.writeHead(401, { 'www-authenticate': 'Digest realm="r", nonce="n", qop="auth"' }).end();
+    else res.writeHead(200).write('half');
+  });
+  const settings = { tls: { allowPlaintext: true } };
+  const gateway = await startConfiguredGateway(
+    { service: { origin: upstream.origin, settings } },
+    { drain: { delay: '0s', timeout: '1ms' } },
+  );
+  const client = createConnection(gateway.port, '127.0.0.1');
+  const failed = once(client, 'error').catch((error: Error) => [error]);
+  client.write('GET / HTTP/1.0\r\nHost: x\r\n\r\n');
+  let received = '';
+  client.on('data', (bytes) => {
+    received += bytes.toString('latin1');
+  });
+  await until(() => received.endsWith('half'));
+  await gateway.close();
+  expect(await failed).toMatchObject([{ code: 'ECONNRESET' }]);
 });
 
 test('two gateways behind HAProxy are drained and restarted in turn, and no request fails', async () => {
