@@ -34,6 +34,9 @@ type WitnessSection = NonNullable<AuditSection['witness']>;
 type TimestampsSection = NonNullable<AuditSection['timestamps']>;
 type SinkSection = NonNullable<AuditSection['sinks']>[number];
 
+/** Whether a gateway is to start with a setup, or to go on with it. */
+export type Occasion = 'start' | 'reload';
+
 /**
  * Makes the options of the audit log from its section, and checks that its folder can be used. Undefined without a
  * section, or if its key cannot be read.
@@ -41,6 +44,7 @@ type SinkSection = NonNullable<AuditSection['sinks']>[number];
 export async function readAudit(
   section: Config['audit'],
   reading: ContentReading,
+  occasion: Occasion,
 ): Promise<AuditOptions | undefined> {
   if (section === undefined) return undefined;
   const { keyFile, signingKeyFile, witness, timestamps, ...others } = section;
@@ -52,7 +56,10 @@ export async function readAudit(
   }
   if (options.pseudonyms !== undefined) {
     const keysFolder = join(options.pseudonyms.keysDirectory, replica);
-    const keysIssue = (await folderIssue(keysFolder)) ?? (await keysIssueOf(keysFolder));
+    // A process that runs has its keys: a damaged one of a month long ago must not keep new passwords from it.
+    const isUnread = occasion === 'start';
+    const keysIssue =
+      (await folderIssue(keysFolder)) ?? (isUnread ? await keysIssueOf(keysFolder) : undefined);
     const path = ['audit', 'pseudonyms', 'keysDirectory'];
     if (keysIssue !== undefined) reading.issues.push({ path, message: `${keysFolder} ${keysIssue}` });
   }

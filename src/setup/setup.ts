@@ -12,7 +12,7 @@ import { type CredentialSet, CredentialVersions } from '../credentials/credentia
 import { CredentialError, readCredentials } from '../credentials/reading.ts';
 import { type ProcessContext, SourceReader } from '../credentials/sources.ts';
 import type { ListenTls } from '../gateway/listener.ts';
-import { readAudit, readAuditSinks } from './audit.ts';
+import { type Occasion, readAudit, readAuditSinks } from './audit.ts';
 import { ContentReading, type OidcContent, readOidc, readRedis } from './content.ts';
 import { type DeploymentFiles, readDeploymentFiles } from './deployments.ts';
 import { readListenTls } from './listen-tls.ts';
@@ -71,7 +71,7 @@ export function readSetupOf(
     pieces: toPieces(tree),
     locate: async (issues: readonly Issue[]) => issues.map(locate),
   };
-  return readContents(file, located, context, versions);
+  return readContents(file, located, context, versions, 'start');
 }
 
 /** The files of a configuration have another content than was asked for. */
@@ -93,7 +93,7 @@ async function readSetupInBackground(
   const located = await loadInBackground(file, context);
   try {
     if (filesHash !== undefined && located.filesHash !== filesHash) throw new OtherFilesError();
-    return await readContents(file, located, context, versions);
+    return await readContents(file, located, context, versions, 'reload');
   } finally {
     await located.close();
   }
@@ -104,6 +104,7 @@ async function readContents(
   { config, pieces, warnings, fileState, filesHash, locate }: Omit<BackgroundConfig, 'close'>,
   context: ProcessContext,
   versions: CredentialVersions,
+  occasion: Occasion,
 ): Promise<AppSetup> {
   const reader = new SourceReader(context, config.sealed);
   const reading = new ContentReading(reader, context.uid);
@@ -116,7 +117,7 @@ async function readContents(
     Promise.all(config.listen.map(({ tls }, index) => readListenTls(tls, index, context.uid))),
   ]);
   const redis = await readRedis(config.redis, reading);
-  const audit = await readAudit(config.audit, reading);
+  const audit = await readAudit(config.audit, reading, occasion);
   const auditSinks = await readAuditSinks(config.audit, redis, reading);
   const oidc = await readOidc(config.control.oidc, reading);
   const issues = [...reading.issues, ...listenTls.flatMap((each) => each.issues)];

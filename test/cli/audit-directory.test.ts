@@ -2,6 +2,7 @@ import { chmod, mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
+import { SetupSource } from '../../src/setup/setup.ts';
 import { CLIENTS, CREDENTIALS, DEPLOYMENTS } from '../config/texts.ts';
 import { gateway } from '../support/program.ts';
 
@@ -73,6 +74,17 @@ test.each([
     expect(serve).toMatchObject({ status: 2, stderr: expect.stringContaining(line) });
   },
 );
+
+test('a reload is not refused for a key of pseudonyms that the gateway does not use, and a start is', async () => {
+  const file = await configured('new, pseudonyms: { keysDirectory: keys }');
+  const source = new SetupSource(file, { environment: SECRETS });
+  await source.readAtStart();
+  await mkdir(join(folder, 'keys', 'r'), { recursive: true, mode: 0o700 });
+  await writeFile(join(folder, 'keys', 'r', 'AAAAAAAAAAAA.key'), 'cut off', { mode: 0o600 });
+  const { audit } = await source.readAgain();
+  expect(audit?.pseudonyms?.keysDirectory).toBe(join(folder, 'keys'));
+  await expect(source.readAtStart()).rejects.toThrow('AAAAAAAAAAAA.key holds no key of pseudonyms');
+});
 
 test('check leaves nothing behind in a directory that can be made', async () => {
   const { status } = await gateway(['check', '--config', await configured('new/audit')], SECRETS);
