@@ -1,4 +1,5 @@
-import { readdir, readFile, writeFile } from 'node:fs/promises';
+import { execFileSync } from 'node:child_process';
+import { chmod, mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { zstdCompressSync } from 'node:zlib';
 import { expect, test } from '@jest/globals';
@@ -7,6 +8,7 @@ import { verify } from '../../src/audit/reader/verify.ts';
 import { Secret } from '../../src/base/secret.ts';
 import {
   AUDIT_KEY,
+  auditOptions,
   openTestAudit,
   REPLICA,
   recordAccess,
@@ -17,6 +19,7 @@ import { until } from '../support/until.ts';
 
 const folder = useFolders();
 const DAY_MS = 86_400_000;
+const NOBODY = 65_534;
 
 test('a header that was changed does not make older segments old enough to be removed', async () => {
   const directory = await folder();
@@ -96,6 +99,45 @@ test('what a killed process left of a segment that it removed goes with the next
   await until(async () => !(await names()).some((name) => left.includes(name)));
   await audit.close();
   expect(await names()).toEqual(expect.arrayContaining(others));
+});
+
+test('what cannot be removed beside a removed segment keeps no other one from being compressed', async () => {
+  const directory = await folder();
+  const place = (name: string): string => join(directory, REPLICA, name);
+  const segment = { size: 1, age: DAY_MS, keep: DAY_MS };
+  const first = await openTestAudit(directory, { segment });
+  for (let count = 0; count < 3; count += 1) await recordAccess(first.audit);
+  await first.audit.close();
+  const retiring = await openTestAudit(directory, { segment: { ...segment, size: 2 ** 28, keep: 0 } });
+  await until(async () => !(await readdir(place(''))).includes('000000000002.jsonl.zst'));
+  await retiring.audit.close();
+  for (const name of ['000000000001.index', '000000000002.stamped']) {
+    await mkdir(place(name));
+    await writeFile(join(place(name), 'file'), '');
+  }
+  await chmod(place('000000000002.stamped'), 0o555);
+  // Permissions do not stop root.
+  if (process.getuid?.() === 0) execFileSync('chown', ['-R', String(NOBODY), directory]);
+  const script = `
+    import { openAudit } from '${new URL('../../src/audit/journal/file-audit.ts', import.meta.url)}';
+    import { Secret } from '${new URL('../../src/base/secret.ts', import.meta.url)}';
+    import { pino } from 'pino';
+    if (process.getuid() === 0) process.setuid(${NOBODY});
+    const { key, ...options } = JSON.parse(process.argv[1]);
+    for (let start = 0; start < 3; start += 1) {
+      const audit = await openAudit({ ...options, key: new Secret(key) }, { log: pino() });
+      await audit.adminWritten('start', {});
+      await audit.close('stop');
+    }
+  `;
+  const options = JSON.stringify({ ...auditOptions(directory, { segment }), key: AUDIT_KEY });
+  const args = ['--input-type=module', '-e', script, options];
+  const logged = execFileSync(process.execPath, args, { encoding: 'utf8' });
+  const names = await readdir(place(''));
+  await chmod(place('000000000002.stamped'), 0o777);
+  expect(names).not.toContain('000000000001.index');
+  expect(names).toContain('000000000004.jsonl.zst');
+  expect(logged).toContain('"file":"000000000002.stamped"');
 });
 
 test('a file behind the newest segment does not let it be compressed while it is written', async () => {

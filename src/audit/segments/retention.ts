@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { createZstdCompress } from 'node:zlib';
 import { syncDirectory } from '../../base/durable-file.ts';
+import { messageOf } from '../../base/error-code.ts';
 import { ignoreAbsent, reportDefect } from '../../base/expected-errors.ts';
 import type { Log } from '../../base/log.ts';
 import { finding } from '../findings.ts';
@@ -100,7 +101,7 @@ export class Retention {
   async #run(): Promise<void> {
     const { folder, keys, keep } = this.#options;
     const { log, retired } = this.#deps;
-    await removeLeftOver(folder, retired());
+    await this.#removeBeside(await leftOver(folder, retired()));
     for (const segment of await compressClosed(this.#options)) {
       if (this.#logged.has(segment)) continue;
       this.#logged.add(segment);
@@ -112,12 +113,36 @@ export class Retention {
       if (this.#held !== undefined) break;
       // The log must say where the chain begins before it begins there: otherwise it looks tampered with.
       if (due === undefined || !(due.recorded || (await this.#announce(due.retired)))) break;
-      await remove(folder, due.retired);
+      await this.#remove(due.retired);
     }
     let closed: Segment | undefined;
     for (const segment of await begunSegments(this.#options)) {
       if (closed !== undefined) await timeRangeOf(folder, closed, segment, [keys]);
       closed = segment;
+    }
+  }
+
+  /** Removes a retired segment with its index and the files that were set aside from it. */
+  async #remove({ segment, first }: Retirement): Promise<void> {
+    const { folder } = this.#options;
+    await rm(join(folder, segment), { recursive: true });
+    await this.#removeBeside((await readdir(folder)).filter((name) => isBeside(name, first)));
+    await syncDirectory(folder);
+  }
+
+  /** What cannot be removed is logged once: it must not keep other segments from being compressed and removed. */
+  async #removeBeside(names: readonly string[]): Promise<void> {
+    const { folder } = this.#options;
+    const { log, onFailure } = this.#deps;
+    for (const name of names) {
+      try {
+        await rm(join(folder, name), { recursive: true, force: true });
+      } catch (error) {
+        onFailure();
+        const msg = 'what belongs to a removed audit segment cannot be removed: remove it';
+        if (!this.#logged.has(name)) log.warn({ file: name, reason: messageOf(error) }, msg);
+        this.#logged.add(name);
+      }
     }
   }
 
@@ -298,24 +323,14 @@ function isKnownStart(
   return (previous === GENESIS && first === 1) || (end?.last === first - 1 && end.hmac === previous);
 }
 
-/** Removes a retired segment with its index and the files that were set aside from it. */
-async function remove(folder: string, { segment, first }: Retirement): Promise<void> {
-  await rm(join(folder, segment), { recursive: true });
-  for (const name of await readdir(folder)) {
-    if (isBeside(name, first)) await rm(join(folder, name), { force: true });
-  }
-  await syncDirectory(folder);
-}
-
-/** Removes what was beside removed segments: a process that is killed meanwhile leaves it, whole records among it. */
-async function removeLeftOver(folder: string, retired: RetiredEnd | undefined): Promise<void> {
+/** Names what was beside removed segments: a process that is killed meanwhile leaves it, whole records among it. */
+async function leftOver(folder: string, retired: RetiredEnd | undefined): Promise<string[]> {
   const [oldest] = await segmentsIn(folder);
-  if (oldest === undefined || retired === undefined) return;
-  for (const name of await readdir(folder)) {
+  if (oldest === undefined || retired === undefined) return [];
+  return (await readdir(folder)).filter((name) => {
     const first = Number.parseInt(name, 10);
-    const isRetired = first <= retired.last && first < oldest.first;
-    if (isRetired && isBeside(name, first)) await rm(join(folder, name), { force: true });
-  }
+    return first <= retired.last && first < oldest.first && isBeside(name, first);
+  });
 }
 
 /** True for the index of a segment, its cosigned and stamped heads, and the files that were set aside from it. */
