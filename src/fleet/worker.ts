@@ -1,6 +1,7 @@
 import type { DataPlane, Prepared } from '../app/data-plane.ts';
 import type { WorkerReport } from '../app/worker.ts';
 import type { Audit } from '../audit/audit.ts';
+import { messageOf } from '../base/error-code.ts';
 import type { IpcPort } from '../base/message-calls.ts';
 import { PortError } from '../base/open-port.ts';
 import { sharedSettings } from '../config/listen.ts';
@@ -54,11 +55,18 @@ export class WorkerProcess {
         this.#workers = workers;
         this.#open = await this.#deps.open(await this.#read(setup), number);
       },
-      // Of an error, the primary would receive the message only.
-      listen: () =>
-        this.#opened.plane
-          .start()
-          .catch((error) => ({ message: error.message, isPortError: error instanceof PortError })),
+      listen: async () => {
+        const { plane, audit } = this.#opened;
+        try {
+          const addresses = await plane.start();
+          // Says to readers that a process before it, which may have been killed, writes no more outcomes.
+          audit.admin('start', { version: this.#deps.version });
+          return addresses;
+        } catch (error) {
+          // Of an error, the primary would receive the message only.
+          return { message: messageOf(error), isPortError: error instanceof PortError };
+        }
+      },
       beat: async () => undefined,
       prepare: async (setup) => {
         this.#prepared = await this.#opened.plane.prepare(await this.#read(setup));

@@ -11,19 +11,17 @@ import { callsTo, PROTOCOL } from '../../src/fleet/protocol.ts';
 import { unionOfMetrics } from '../../src/fleet/remote-worker.ts';
 import { setupOfWorker, WorkerProcess } from '../../src/fleet/worker.ts';
 import { CLIENT_LAST_SEEN } from '../../src/metrics/metrics.ts';
+import type { AppSetup } from '../../src/setup/setup.ts';
 import { toTransfer } from '../../src/setup/transfer.ts';
-import { auditOptions, useFolders } from '../support/audit-log.ts';
+import { auditOptions, recordsIn, useFolders } from '../support/audit-log.ts';
 import { closing } from '../support/closing.ts';
 import { setupFor } from '../support/gateway.ts';
 import { portPair } from '../support/process-ports.ts';
 
 const folderOf = useFolders();
 
-test('a report has what was asked for, and nothing that takes longer', async () => {
-  const folder = await folderOf();
-  const outcomes = [{ name: 'quota', status: 429 }];
-  const a = { origin: 'https://a.example.org', settings: { outcomes } };
-  const setup = { ...(await setupFor({ a }, { listen: { port: 0 } })), audit: auditOptions(folder) };
+/** A worker in this process, which is open and does not listen yet. */
+async function openWorker(setup: AppSetup) {
   const pair = portPair();
   closing.push(async () => pair.close());
   const [client, server] = pair.ports;
@@ -48,6 +46,28 @@ test('a report has what was asked for, and nothing that takes longer', async () 
   };
   closing.push(end);
   await calls.open({ protocol: PROTOCOL, number: 1, workers: 1, setup: toTransfer(setup) });
+  return { client, worker, calls, end };
+}
+
+test('a worker records in its own log that it starts, as the end of what a killed one may still have recorded', async () => {
+  const folder = await folderOf();
+  const a = { origin: 'https://a.example.org' };
+  const setup = await setupFor({ a }, { listen: { port: 0 } });
+  const { calls, end } = await openWorker({ ...setup, audit: auditOptions(folder) });
+  expect(await calls.listen()).toHaveLength(1);
+  await end();
+  expect(await recordsIn(folder, 'r1@1')).toMatchObject([
+    { event: 'start', replica: 'r1@1', version: 'test' },
+    { event: 'stop' },
+  ]);
+});
+
+test('a report has what was asked for, and nothing that takes longer', async () => {
+  const folder = await folderOf();
+  const outcomes = [{ name: 'quota', status: 429 }];
+  const a = { origin: 'https://a.example.org', settings: { outcomes } };
+  const setup = await setupFor({ a }, { listen: { port: 0 } });
+  const { client, worker, calls, end } = await openWorker({ ...setup, audit: auditOptions(folder) });
   const ask = async (metrics: WantedMetrics, withState = false) => {
     const report = await calls.report({ auditFrom: undefined, metrics, withState });
     const valuesOf = (name: string) =>
