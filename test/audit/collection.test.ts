@@ -100,6 +100,31 @@ describe('the progress of a collection', () => {
     });
   });
 
+  test('takes records that a machine with a right clock wrote instead of lost ones of a clock that was ahead', () => {
+    const ahead = { late: 3600 };
+    const entries = [batch(1, 3), batch(4, 8, ahead), batch(7, 10), batch(11)];
+    const note = 'r1: record 7 comes a second time with another content: its log lost its end';
+    const { numbers, notes } = taken(...entries, ...entries, batch(12));
+    expect(numbers).toEqual([[1, 2, 3], [4, 5, 6, 7, 8], [7, 8, 9, 10], [11], [], [], [], [], [12]]);
+    expect(notes).toEqual([note]);
+  });
+
+  test('takes no record twice that is repeated after very many others', () => {
+    const [size, ahead] = [10_000, { late: 1e6 }];
+    const many = Array.from({ length: 15 }, (_, index) => batch(index * size + 21, (index + 1) * size + 20));
+    const old = [batch(1, 10), batch(11, 20, ahead)];
+    const { numbers, notes } = taken(
+      ...old,
+      ...many,
+      ...old,
+      many[0] as StreamEntry,
+      batch(150_020),
+      batch(150_021),
+    );
+    expect(numbers.map(({ length }) => length)).toEqual([10, 10, ...many.map(() => size), 0, 0, 0, 0, 1]);
+    expect(notes).toEqual([]);
+  });
+
   test('takes a head once, and ignores an entry that is gone', () => {
     const gone = { ...batch(1), replica: '', lines: '', seal: '', gone: true };
     const anchored = { ...batch(2), anchor: true };
@@ -140,7 +165,7 @@ describe('the file of a collector', () => {
     const whole = lineOf(1) + lineOf(2) + lineOf(7, 7, 'r2') + lineOf(3) + head;
     await writeFile(path, `${whole}{"seq":4,"ti`);
     const again = await CollectedFile.open(path);
-    expect([...again.reached]).toEqual([
+    expect([...again.reached]).toMatchObject([
       ['r1', { seq: 3, times: [{ seq: 3, time: '2026-01-01T00:00:03.000Z' }], head: 3 }],
       ['r2', { seq: 7, times: [{ seq: 7, time: '2026-01-01T00:00:07.000Z' }], head: 0 }],
     ]);
@@ -164,10 +189,9 @@ describe('the file of a collector', () => {
     });
     await again.close();
     const late = { late: 10 };
-    const texts = [batch(2, 2, { late: 3598 }), batch(4), batch(4, 4, late)].map((entry) =>
-      progress.take(entry),
-    );
-    expect(texts).toEqual(['', '', lineOf(4, 14)]);
+    const [known, lost] = [batch(2, 2, { late: 3598 }), batch(2, 3, { late: 100 })];
+    const texts = [known, batch(4), batch(4, 4, late), lost].map((entry) => progress.take(entry));
+    expect(texts).toEqual(['', '', lineOf(4, 14), lineOf(2, 102) + lineOf(3, 103)]);
   });
 
   test.each([

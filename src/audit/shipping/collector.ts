@@ -15,6 +15,8 @@ import type { RedisStream, StreamEntry, StreamRead } from './redis-stream.ts';
 const RETRY_MS = 250;
 /** The consumer name, always the same, so that a new process finds the entries that the previous one had received. */
 const CONSUMER = 'collector';
+/** Records of a replica whose times are remembered, at least: a crash loses what a disk has not written yet. */
+const MIN_RECENT = 65_536;
 
 interface CollectorDeps {
   readonly stream: RedisStream;
@@ -74,16 +76,63 @@ interface Timed {
   readonly time: string;
 }
 
+/**
+ * The exact times of the records of a replica that were collected last. A record that comes again has the same time;
+ * one that a machine wrote instead of a lost one has another, which is earlier if the clock was ahead before.
+ */
+class RecentTimes {
+  /** Times of records with ascending numbers, in the order in which they were collected. */
+  readonly #runs: { first: number; times: number[] }[] = [];
+  #size = 0;
+  #forgotten = 0;
+
+  /** The highest number of a record whose time is no longer remembered. */
+  get forgotten(): number {
+    return this.#forgotten;
+  }
+
+  add({ seq, time }: Timed): void {
+    const run = this.#runs.at(-1);
+    if (run !== undefined && seq === run.first + run.times.length) run.times.push(Date.parse(time));
+    else this.#runs.push({ first: seq, times: [Date.parse(time)] });
+    this.#size += 1;
+    // Not with each record: what follows in a run is moved.
+    if (this.#size > 2 * MIN_RECENT) this.#forget(this.#size - MIN_RECENT);
+  }
+
+  has({ seq, time }: Timed): boolean {
+    const wanted = Date.parse(time);
+    return this.#runs.some(({ first, times }) => times[seq - first] === wanted);
+  }
+
+  #forget(count: number): void {
+    for (let left = count; left > 0; ) {
+      const run = this.#runs[0];
+      if (run === undefined) return;
+      const part = Math.min(left, run.times.length);
+      this.#forgotten = Math.max(this.#forgotten, run.first + part - 1);
+      run.first += part;
+      run.times.splice(0, part);
+      if (run.times.length === 0) this.#runs.shift();
+      this.#size -= part;
+      left -= part;
+    }
+  }
+}
+
 /** How far one replica's log was collected. */
 interface Reached {
   readonly seq: number;
   /** The latest times of its records: the last record, and before it each that is later than all that follow. */
   readonly times: readonly Timed[];
+  readonly recent: RecentTimes;
   /** Number of the last record for which a head was collected. */
   readonly head: number;
 }
 
-const NOTHING: Reached = { seq: 0, times: [], head: 0 };
+function nothing(): Reached {
+  return { seq: 0, times: [], recent: new RecentTimes(), head: 0 };
+}
 
 interface ProgressOptions {
   readonly keys: readonly AuditKeys[];
@@ -119,15 +168,14 @@ export class CollectionProgress {
     const lines = Buffer.from(entry.lines);
     const seal = this.#sealOf(entry, lines);
     if (seal === undefined) return '';
-    const before = this.#replicas.get(replica) ?? NOTHING;
-    // A later record with the same number: the machine lost the end of its log and wrote other records instead.
-    const fresh = recordsIn(lines).filter(({ seq, time }) => time > latestFrom(before.times, seq));
+    const before = this.#replicas.get(replica) ?? nothing();
+    const fresh = recordsIn(lines).filter((record) => isNew(before, record));
     const last = fresh.at(-1);
     if (last === undefined) return '';
     this.#tell(replica, before, fresh[0]?.seq ?? last.seq);
     const told = anchor && last.seq > Math.min(before.head, last.seq - 1);
     const head = told ? last.seq : Math.min(before.head, last.seq);
-    this.#replicas.set(replica, { seq: last.seq, times: fresh.reduce(withTime, before.times), head });
+    this.#replicas.set(replica, { ...fresh.reduce(withRecord, before), head });
     const end = told ? `${JSON.stringify({ kind: 'head', replica, seq: seal.last, hmac: seal.hmac })}\n` : '';
     return `${fresh.map(({ line }) => `${line}\n`).join('')}${end}`;
   }
@@ -156,6 +204,15 @@ export class CollectionProgress {
   }
 }
 
+/**
+ * False: the record was collected. One with the same number may be another: the machine lost the end of its log and
+ * wrote other records instead. Of records of long ago, only those that are later are taken for such ones.
+ */
+function isNew({ times, recent }: Reached, record: Timed): boolean {
+  if (recent.has(record)) return false;
+  return record.seq > recent.forgotten || record.time > latestFrom(times, record.seq);
+}
+
 /** The latest time of the records from that number on; all have the same length, so comparing texts compares times. */
 function latestFrom(times: readonly Timed[], from: number): string {
   return times.find(({ seq }) => seq >= from)?.time ?? '';
@@ -164,6 +221,11 @@ function latestFrom(times: readonly Timed[], from: number): string {
 /** A record of a clock that was ahead says nothing about those that follow, so only it is kept beside them. */
 function withTime(times: readonly Timed[], { seq, time }: Timed): readonly Timed[] {
   return [...times.filter((before) => before.time > time), { seq, time }];
+}
+
+function withRecord(before: Reached, record: Timed): Reached {
+  before.recent.add(record);
+  return { ...before, seq: record.seq, times: withTime(before.times, record) };
 }
 
 const line = z.object({
@@ -256,8 +318,8 @@ function note(text: string, reached: Map<string, Reached>): boolean {
   const parsed = line.safeParse(parseJson(text));
   if (!parsed.success) return false;
   const { kind, replica, seq, time = '' } = parsed.data;
-  const before = reached.get(replica) ?? NOTHING;
+  const before = reached.get(replica) ?? nothing();
   if (kind === 'head') reached.set(replica, { ...before, head: seq });
-  else reached.set(replica, { ...before, seq, times: withTime(before.times, { seq, time }) });
+  else reached.set(replica, withRecord(before, { seq, time }));
   return true;
 }
