@@ -13,6 +13,11 @@ interface ProcessName {
   readonly worker: number;
 }
 
+/** The name of a worker among those that share the audit folder. */
+export function replicaOf(replica: string, worker: number): string {
+  return `${replica}@${worker}`;
+}
+
 /** Undefined: no process of a gateway has that name. */
 export function parseProcessName(name: string): ProcessName | undefined {
   const [, replica, worker = '0'] = NAME.exec(name) ?? [];

@@ -7,7 +7,7 @@ import { App, type AppDeps } from '../app/app.ts';
 import { openAuditLog, type ProcessParts } from '../app/compose.ts';
 import { DataPlane } from '../app/data-plane.ts';
 import type { ServiceManager } from '../app/reloads.ts';
-import { processOf } from '../audit/replica-name.ts';
+import { processOf, replicaOf } from '../audit/replica-name.ts';
 import { foldersIn } from '../audit/segments/segment.ts';
 import { timerDelay } from '../base/clock.ts';
 import { messageOf } from '../base/error-code.ts';
@@ -16,7 +16,6 @@ import { addressName, type OpenAddress, socketPath } from '../base/open-port.ts'
 import { primaryChallenges } from '../challenges/store/channel.ts';
 import { IdleLogs } from '../fleet/audit-logs.ts';
 import { Fleet } from '../fleet/fleet.ts';
-import { replicaOf } from '../fleet/worker.ts';
 import { primaryLimits } from '../limits/channel.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import { type Io, processContext } from './io.ts';

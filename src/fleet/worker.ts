@@ -1,6 +1,7 @@
 import type { DataPlane, Prepared } from '../app/data-plane.ts';
 import type { WorkerReport } from '../app/worker.ts';
 import type { Audit } from '../audit/audit.ts';
+import { replicaOf } from '../audit/replica-name.ts';
 import { messageOf } from '../base/error-code.ts';
 import type { IpcPort } from '../base/message-calls.ts';
 import { PortError } from '../base/open-port.ts';
@@ -110,11 +111,6 @@ export class WorkerProcess {
     await audit.close('stop');
     return { ...last, refusals: plane.countedRefusals, auditHead: audit.head };
   }
-}
-
-/** The name of a worker among those that share the audit folder. */
-export function replicaOf(replica: string, number: number): string {
-  return `${replica}@${number}`;
 }
 
 /**

@@ -1,9 +1,10 @@
-import { hostname } from 'node:os';
+import { availableParallelism, hostname } from 'node:os';
 import { join } from 'node:path';
 import { isNativeError } from 'node:util/types';
 import type { AuditOptions } from '../audit/audit.ts';
 import { signingKey, witnessKey } from '../audit/checkpoint.ts';
 import { auditKeys } from '../audit/keys.ts';
+import { replicaOf } from '../audit/replica-name.ts';
 import { loadKeys } from '../audit/segments/pseudonym-files.ts';
 import { folderIssue } from '../audit/segments/replica-folder.ts';
 import type { OtlpReceiver } from '../audit/shipping/otlp.ts';
@@ -42,7 +43,7 @@ export type Occasion = 'start' | 'reload';
  * section, or if its key cannot be read.
  */
 export async function readAudit(
-  section: Config['audit'],
+  { audit: section, workers }: Pick<Config, 'audit' | 'workers'>,
   reading: ContentReading,
   occasion: Occasion,
 ): Promise<AuditOptions | undefined> {
@@ -55,13 +56,17 @@ export async function readAudit(
     reading.issues.push({ path: ['audit', 'directory'], message: `${folder} ${issue}` });
   }
   if (options.pseudonyms !== undefined) {
-    const keysFolder = join(options.pseudonyms.keysDirectory, replica);
+    const { keysDirectory } = options.pseudonyms;
+    const keysFolder = join(keysDirectory, replica);
+    const keysIssue = await folderIssue(keysFolder);
     // A process that runs has its keys: a damaged one of a month long ago must not keep new passwords from it.
-    const isUnread = occasion === 'start';
-    const keysIssue =
-      (await folderIssue(keysFolder)) ?? (isUnread ? await keysIssueOf(keysFolder) : undefined);
+    const unread = keysIssue === undefined && occasion === 'start' ? processesOf(replica, workers) : [];
+    const keysIssues = [
+      ...(keysIssue === undefined ? [] : [`${keysFolder} ${keysIssue}`]),
+      ...(await keysIssuesOf(unread.map((name) => join(keysDirectory, name)))),
+    ];
     const path = ['audit', 'pseudonyms', 'keysDirectory'];
-    if (keysIssue !== undefined) reading.issues.push({ path, message: `${keysFolder} ${keysIssue}` });
+    reading.issues.push(...keysIssues.map((message) => ({ path, message })));
   }
   const key = await reading.value(['audit', 'keyFile'], (reader) => readAuditKey(keyFile, reader));
   const signing =
@@ -84,14 +89,24 @@ export async function readAudit(
   );
 }
 
-/** What would keep a gateway from its pseudonym keys at its start; undefined: nothing, or there is no folder yet. */
-async function keysIssueOf(folder: string): Promise<string | undefined> {
-  try {
-    await loadKeys(folder);
-    return undefined;
-  } catch (error) {
-    return errorCode(error) === 'ENOENT' ? undefined : `cannot be used: ${messageOf(error)}`;
+/** The names of the processes of a gateway, each of which has pseudonym keys of its own. */
+function processesOf(replica: string, workers: Config['workers']): string[] {
+  if (workers === 1) return [replica];
+  const length = workers === 'auto' ? availableParallelism() : workers;
+  return [replica, ...Array.from({ length }, (_, index) => replicaOf(replica, index + 1))];
+}
+
+/** What would keep processes from their pseudonym keys at their start; a folder that is not there yet would not. */
+async function keysIssuesOf(folders: readonly string[]): Promise<string[]> {
+  const issues: string[] = [];
+  for (const folder of folders) {
+    try {
+      await loadKeys(folder);
+    } catch (error) {
+      if (errorCode(error) !== 'ENOENT') issues.push(`${folder} cannot be used: ${messageOf(error)}`);
+    }
   }
+  return issues;
 }
 
 /**

@@ -117,7 +117,7 @@ async function readContents(
     Promise.all(config.listen.map(({ tls }, index) => readListenTls(tls, index, context.uid))),
   ]);
   const redis = await readRedis(config.redis, reading);
-  const audit = await readAudit(config.audit, reading, occasion);
+  const audit = await readAudit(config, reading, occasion);
   const auditSinks = await readAuditSinks(config.audit, redis, reading);
   const oidc = await readOidc(config.control.oidc, reading);
   const issues = [...reading.issues, ...listenTls.flatMap((each) => each.issues)];

@@ -1,4 +1,4 @@
-import { chmod, mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
@@ -74,6 +74,22 @@ test.each([
     expect(serve).toMatchObject({ status: 2, stderr: expect.stringContaining(line) });
   },
 );
+
+test('check names the pseudonym keys that a worker could not use', async () => {
+  const file = await configured('new, pseudonyms: { keysDirectory: keys }');
+  for (const name of ['r@2', 'r@3', 'r2@1']) {
+    await mkdir(join(folder, 'keys', name), { recursive: true, mode: 0o700 });
+    await writeFile(join(folder, 'keys', name, 'AAAAAAAAAAAA.key'), 'cut off', { mode: 0o600 });
+  }
+  const text = await readFile(file, 'utf8');
+  const issues = async (workers: number) => {
+    await writeFile(file, `${text}\nworkers: ${workers}`);
+    const { stdout } = await gateway(['check', '--config', file], SECRETS);
+    return Array.from(stdout.matchAll(/keysDirectory: (\S+) cannot be used/g), ([, name]) => name);
+  };
+  expect(await issues(1)).toEqual([]);
+  expect(await issues(2)).toEqual([join(folder, 'keys', 'r@2')]);
+});
 
 test('a reload is not refused for a key of pseudonyms that the gateway does not use, and a start is', async () => {
   const file = await configured('new, pseudonyms: { keysDirectory: keys }');
