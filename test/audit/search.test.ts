@@ -134,6 +134,11 @@ test('a month or day has the year that is written', () => {
   ]);
 });
 
+test('what ends with the year 9999, or after it, is later than every record', () => {
+  const ends = ['9999-12', '9999-12-31', '9999-12-31T23:59:59-05:00'];
+  expect(ends.map(instantAfter)).toEqual(ends.map(() => '9999-12-31T23:59:59.999Z'));
+});
+
 describe('a search', () => {
   let directory: string;
   // One log for all of them: it is only read.

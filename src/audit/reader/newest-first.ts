@@ -2,14 +2,8 @@ import { z } from 'zod';
 import { parseJson } from '../../base/json.ts';
 import { LONGEST_NAME } from '../replica-name.ts';
 import { foldersIn, MOST_SEQ } from '../segments/segment.ts';
-import { type Found, type Query, timeOf } from './query.ts';
-import {
-  LATEST,
-  type ReadOptions,
-  type SearchedSegment,
-  sealedBlocks,
-  searchedSegments,
-} from './sealed-blocks.ts';
+import { type Found, LATEST, type Query, timeOf } from './query.ts';
+import { type ReadOptions, type SearchedSegment, sealedBlocks, searchedSegments } from './sealed-blocks.ts';
 import { SearchJoin, type SearchOptions } from './search.ts';
 
 export interface PageOptions extends SearchOptions {

@@ -49,6 +49,8 @@ interface StatusRange {
   readonly to: number;
 }
 
+/** Later than the time of every record. */
+export const LATEST = '9999-12-31T23:59:59.999Z';
 /** How long after a response began its outcome is expected, in milliseconds of the log's own time. */
 export const OUTCOME_WITHIN_MS = 86_400_000;
 /** The same after the `start` of a process: its own first requests can be before it, the others ended with another. */
@@ -267,7 +269,7 @@ function rangeOf(value: string): { from: string; after: string } {
   const after = new Date(from);
   if (day === undefined) after.setUTCMonth(from.getUTCMonth() + 1);
   else after.setUTCDate(from.getUTCDate() + 1);
-  return { from: from.toISOString(), after: after.toISOString() };
+  return { from: textOf(from), after: textOf(after) };
 }
 
 function instant(value: string): string {
@@ -279,7 +281,12 @@ function instant(value: string): string {
   if (rfc3339) parsed(value.slice(0, 10), parseInstant);
   const milliseconds = rfc3339 ? Date.parse(zoned) : Number.NaN;
   if (Number.isNaN(milliseconds)) throw new RangeError(TIME_FORMS);
-  return new Date(milliseconds).toISOString();
+  return textOf(new Date(milliseconds));
+}
+
+/** A year of five digits begins with a sign, so as a text it would be before every time of a record. */
+function textOf(time: Date): string {
+  return time.getUTCFullYear() > 9999 ? LATEST : time.toISOString();
 }
 
 function parsed(value: string, parse: (text: string) => number): number {

@@ -9,7 +9,7 @@ import { type Segment, segmentsIn } from '../segments/segment.ts';
 import { SegmentReader } from '../segments/segment-reader.ts';
 import { timeRangeOf } from '../segments/time-index.ts';
 import type { PseudonymReader } from './pseudonym-reader.ts';
-import type { Query } from './query.ts';
+import { LATEST, type Query } from './query.ts';
 
 export interface ReadOptions {
   readonly directory: string;
@@ -26,9 +26,6 @@ export interface ReadOptions {
   /** Reveals values that are recorded as pseudonyms; left out: they stay as they are. */
   readonly pseudonyms?: PseudonymReader | undefined;
 }
-
-/** Later than the time of every record. */
-export const LATEST = '9999-12-31T23:59:59.999Z';
 
 export interface SearchedSegment {
   /** Name of its folder. */
