@@ -9,7 +9,7 @@ import type { Log } from '../base/log.ts';
 import { joinedValue } from '../base/raw-headers.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
 import type { Caller, Identification } from '../identity/identification.ts';
-import type { Limits, Permit } from '../limits/limits.ts';
+import type { Limits } from '../limits/limits.ts';
 import type { DeploymentMetrics } from '../metrics/deployment-metrics.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import { decide, type Grant, type Request } from '../policy/decide.ts';
@@ -118,26 +118,30 @@ export class Gateway {
    */
   async handle(exchange: ClientExchange, listener: number): Promise<void> {
     this.#underWay.enter();
-    const relay = this.#relayOf(exchange);
-    let error: GatewayError | undefined;
     try {
-      const target = this.#check(relay, listener);
-      const identified = this.#options.identification.identify(exchange.socket, exchange.request.headers);
-      const caller =
-        identified instanceof Promise ? await this.#identifyLater(identified, exchange) : identified;
-      const response = await this.#send(relay, target, caller);
-      const lines = relay.linesOf(response);
-      await relay.record.responded(response);
-      const passing = relay.passOn(response, lines);
-      if (passing !== undefined) await passing;
-      relay.endUpstream();
-    } catch (thrown) {
-      relay.endUpstream();
-      error = await this.#fail(relay, asGatewayError(thrown));
+      const relay = this.#relayOf(exchange);
+      let error: GatewayError | undefined;
+      try {
+        const target = this.#check(relay, listener);
+        const identified = this.#options.identification.identify(exchange.socket, exchange.request.headers);
+        const caller =
+          identified instanceof Promise ? await this.#identifyLater(identified, exchange) : identified;
+        const response = await this.#send(relay, target, caller);
+        const lines = relay.linesOf(response);
+        await relay.record.responded(response);
+        const passing = relay.passOn(response, lines);
+        if (passing !== undefined) await passing;
+        relay.endUpstream();
+      } catch (thrown) {
+        relay.endUpstream();
+        error = await this.#fail(relay, asGatewayError(thrown));
+      } finally {
+        const leaving = exchange.left();
+        if (leaving !== undefined) await leaving;
+        this.#end(relay, error);
+      }
     } finally {
-      const leaving = exchange.left();
-      if (leaving !== undefined) await leaving;
-      this.#end(relay, error);
+      // Also after an error in tracing, whose code can be the operator's: a shutdown would wait for ever.
       this.#underWay.leave();
     }
   }
@@ -258,7 +262,11 @@ export class Gateway {
     this.errors.add(record.deployment, error, record.requestId);
     const { client, deployment } = record;
     this.refusals.add({ client, deployment, isServed: false }, error, record.requestId);
-    fail(exchange, error, record.requestId, permit);
+    const { socket, response } = exchange;
+    if (socket.destroyed) return error;
+    // A response that has begun can only be aborted.
+    if (response.status !== 0) exchange.breakOff();
+    else sendProblem(response, error, record.requestId, permit?.lines);
     return error;
   }
 
@@ -276,15 +284,18 @@ export class Gateway {
     const record = new RequestRecord(audit, clock, requestId, '', address);
     const failure = audit.refusing ? auditUnavailable() : refusal;
     this.#underWay.enter();
-    const error = await this.#recordFailure(failure, record);
-    const { status } = error.kind;
-    const series = this.#deps.metrics.deployment('');
-    series.requestResults[resultOf(error, '')].inc();
-    series.operation('').requests('', status, error.code).inc();
-    const bytes = sendRawProblem(socket, error, requestId);
-    series.responseBytes.inc(bytes);
-    this.accessLog.add({ ...UNREADABLE, address, status, bytes });
-    this.#underWay.leave();
+    try {
+      const error = await this.#recordFailure(failure, record);
+      const { status } = error.kind;
+      const series = this.#deps.metrics.deployment('');
+      series.requestResults[resultOf(error, '')].inc();
+      series.operation('').requests('', status, error.code).inc();
+      const bytes = sendRawProblem(socket, error, requestId);
+      series.responseBytes.inc(bytes);
+      this.accessLog.add({ ...UNREADABLE, address, status, bytes });
+    } finally {
+      this.#underWay.leave();
+    }
   }
 
   /** Waits until the error has its audit record; resolves to the error for the response. */
@@ -383,17 +394,4 @@ function endIfLast(
   if (socket.destroyed || response.status !== 0) return;
   if (request.expectsContinue || ending || ENDS_CONNECTION.has(code)) exchange.endConnection();
   if (!isKnown) exchange.refuseChunks();
-}
-
-/** Sends the error to the client if possible; a response that has begun can only be aborted. */
-function fail(
-  exchange: ClientExchange,
-  error: GatewayError,
-  requestId: string,
-  permit: Permit | undefined,
-): void {
-  const { socket, response } = exchange;
-  if (socket.destroyed) return;
-  if (response.status !== 0) exchange.breakOff();
-  else sendProblem(response, error, requestId, permit?.lines);
 }

@@ -6,11 +6,14 @@ import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { setTimeout as delay } from 'node:timers/promises';
 import { describe, expect, test } from '@jest/globals';
+import { INVALID_SPAN_CONTEXT, type Span, trace } from '@opentelemetry/api';
+import { Tracing } from '../../src/tracing/tracing.ts';
 import { AUDIT_KEY, REPLICA, recordsIn, useFolders } from '../support/audit-log.ts';
 import { closing } from '../support/closing.ts';
-import { startConfiguredGateway } from '../support/gateway.ts';
+import { startConfiguredGateway, startGateway } from '../support/gateway.ts';
 import { type GatewayProcess, startGatewayProcess } from '../support/gateway-process.ts';
 import { startHaProxy } from '../support/haproxy.ts';
+import { reportedDuring } from '../support/reported.ts';
 import { authors, type RunningScene, startScene } from '../support/scene.ts';
 import { startUpstream } from '../support/scripted-upstream.ts';
 import { freePort } from '../support/server-process.ts';
@@ -247,6 +250,24 @@ test('a drain ends with its record while a file that is watched is on a mount th
   process.kill(gateway.pid, 'SIGTERM');
   expect(await gateway.ended).toBe(0);
   expect((await recordsIn(directory)).at(-1)).toMatchObject({ kind: 'admin', event: 'stop' });
+});
+
+test.each(['start', 'end'])('a request whose span could not %s does not hold the end up', async (fails) => {
+  const fail = (): never => {
+    throw new Error('the SDK failed');
+  };
+  const startSpan = (name: string): Span => {
+    const span = trace.wrapSpanContext(INVALID_SPAN_CONTEXT);
+    if (name !== 'request') return span;
+    return fails === 'start' ? fail() : Object.assign(span, { end: fail });
+  };
+  const tracing = new Tracing({ startSpan, startActiveSpan: fail });
+  const gateway = await startGateway({ service: { origin: 'https://127.0.0.1:1' } }, {}, { tracing });
+  const reported = await reportedDuring(async () => {
+    await fetch(gateway.origin).catch(() => undefined);
+    await gateway.close();
+  });
+  expect(reported).toEqual(['the SDK failed']);
 });
 
 test('a gateway that has closed its data plane is not starting', async () => {
