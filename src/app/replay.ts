@@ -68,7 +68,7 @@ const OPAQUE_BODY: RawHeaders = ['content-type', 'application/octet-stream'];
 /** Characters that a record has in the same way for two spellings, which can be read differently. */
 const AMBIGUOUS = /[%+]/;
 
-/** What separates parameters for the gateway, and is a part of their names in a record. */
+/** What separates parameters for the gateway, and is a part of their names and values in a record. */
 const SEPARATOR = ';';
 
 /** The rules of a deployment and a client without what depends on some parameters. */
@@ -349,8 +349,9 @@ function targetsOf({ path, parameters, site }: RecordedRequest, { sites }: Deplo
   if (pairs.some(([, value]) => value !== null && AMBIGUOUS.test(value))) {
     targets.push(target((value) => encoded(value).replaceAll('%25', '%').replaceAll('%2B', '+'), refused));
   }
-  if (pairs.some(([name]) => name.includes(SEPARATOR))) {
-    targets.push(target(encoded, refused, (name) => encoded(name).replaceAll('%3B', SEPARATOR)));
+  if (pairs.some((pair) => pair.some((text) => text?.includes(SEPARATOR)))) {
+    const spell = (text: string): string => encoded(text).replaceAll('%3B', SEPARATOR);
+    targets.push(target(spell, refused, spell));
   }
   const isMethod = (name: string): boolean => /method/i.test(name);
   if (pairs.some(([name, value]) => value === null && isMethod(name))) {

@@ -34,6 +34,7 @@ const config = withRules(
 );
 
 const BY_VALUE = new Set(['ids', 'site']);
+const BY_NOTE = new Set([...BY_VALUE, 'note']);
 
 /** A request as the log has it. */
 function recorded(
@@ -122,6 +123,13 @@ describe('a recorded request', () => {
     ['has a ; in a name', recorded(`${authors}&site=x&z;y=1`, { site: 'x' }), 'unknown spelling'],
     ['has its site behind a ;', recorded(`${authors}&z;site=y`, { site: '' }), 'parameter-invalid'],
     ['has a ; in a name that nothing looks at', recorded('/plain/x?z;y=1'), 'allowed plain'],
+    [
+      'has a ; in a value',
+      recorded(`${authors}&site=x&note=a;b`, { site: 'x' }, BY_NOTE),
+      'unknown spelling',
+    ],
+    ['has a ; in its list', recorded("/listed/authors?ids='A;B'&site=x", { site: 'x' }), 'unknown spelling'],
+    ['has a ; in a value that nothing looks at', recorded('/plain/x?note=a;b', {}, BY_NOTE), 'allowed plain'],
     ['has a plus in its site', recorded(`${authors}&site=x%2By`), 'site-unknown'],
     ['has a list that is cut', recorded(`/listed/authors?ids=${longList}`, { site: 'x' }), 'unknown cut'],
     [
