@@ -133,6 +133,12 @@ describe('header lines', () => {
         'Service-Worker-Allowed: /',
         'Origin-Agent-Cluster: ?1',
         'Proxy-Status: digest-gateway; error=dns_error',
+        'CDN-Cache-Control: public, max-age=600',
+        'Akamai-Cache-Control: public, max-age=600',
+        'Edge-Cache-Control: public, max-age=600',
+        'Fastly-Cache-Control: public, max-age=600',
+        'Netlify-CDN-Cache-Control: public, max-age=600',
+        'Vercel-CDN-Cache-Control: public, max-age=600',
         'X-Kept: yes',
       ];
       const answer = await got(
