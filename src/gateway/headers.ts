@@ -61,7 +61,7 @@ const NEVER_OUTBOUND = [
 ];
 
 /** How fields begin in which proxies and CDNs name the client, by its address, its certificate or its login. */
-const IDENTITY_FAMILIES = new FieldFamilies([
+const IDENTITY_FAMILIES = [
   'cf-access-',
   'cloudfront-viewer-',
   'ssl-client-',
@@ -87,12 +87,30 @@ const IDENTITY_FAMILIES = new FieldFamilies([
   'x-token-user-',
   'x-vouch-',
   'x-webauth-',
-]);
+];
 
-const NOT_OUTBOUND = new FieldNames(NEVER_OUTBOUND);
-const NOT_OUTBOUND_NOR_TRACE = new FieldNames([...NEVER_OUTBOUND, ...TRACE_FIELDS]);
-/** Not even in a spelling that CGI takes for the same. */
-const NOT_RESEMBLED = new FieldNames([...NEVER_OUTBOUND, 'content-length']);
+/** How trace fields begin of which there are many: OpenTracing, Jaeger, B3, and vendors. */
+const TRACE_FAMILIES = ['ot-tracer-', 'uberctx-', 'x-b3-', 'x-datadog-', 'x-dynatrace', 'x-instana-'];
+
+/** Fields of a client that do not reach the upstream. */
+class RequestFilter {
+  readonly names: FieldNames;
+  /** Not even in a spelling that CGI takes for the same. */
+  readonly resembled: FieldNames;
+  readonly families: FieldFamilies;
+
+  constructor(names: readonly string[], families: readonly string[]) {
+    this.names = new FieldNames(names);
+    this.resembled = new FieldNames([...names, 'content-length']);
+    this.families = new FieldFamilies(families);
+  }
+}
+
+const WITH_TRACE = new RequestFilter(NEVER_OUTBOUND, IDENTITY_FAMILIES);
+const WITHOUT_TRACE = new RequestFilter(
+  [...NEVER_OUTBOUND, ...TRACE_FIELDS],
+  [...IDENTITY_FAMILIES, ...TRACE_FAMILIES],
+);
 
 /** Fields of the upstream for the gateway itself; X-Request-Id is set by the gateway. */
 const NEVER_INBOUND = [
@@ -130,7 +148,8 @@ const OWN_LINES_HTTP_1_0 = `via: ${VIA_HTTP_1_0}\r\nx-request-id: `;
  * @param keepTrace true to forward the client's trace headers
  */
 export function outboundHeaders(raw: RawHeaders, httpVersion: string, keepTrace = false): string[] {
-  const headers = without(raw, keepTrace ? NOT_OUTBOUND : NOT_OUTBOUND_NOR_TRACE, true);
+  const filter = keepTrace ? WITH_TRACE : WITHOUT_TRACE;
+  const headers = without(raw, filter.names, filter);
   const own = httpVersion === '1.1' ? VIA : VIA_HTTP_1_0;
   const via = joinedValue(raw, 'via');
   return headers.concat('via', via === undefined ? own : `${pseudonymousVia(via)}${own}`);
@@ -240,14 +259,14 @@ export function interimHeaders(raw: RawHeaders, filter: ResponseFilter): string[
  * @param head headers of the response, whose Connection names fields of the trailers, too (RFC 9110 §7.6.1)
  */
 export function inboundTrailers(raw: RawHeaders, head: RawHeaders, filter: ResponseFilter): RawHeaders {
-  return without(raw, filter.any, false, connectionListed([...head, ...raw]));
+  return without(raw, filter.any, undefined, connectionListed([...head, ...raw]));
 }
 
-/** `isOutbound`: removes other spellings of fields that the upstream must not get, and all that name the client. */
+/** `outbound`: of a request, whose fields are removed in other spellings and by how they begin, too. */
 function without(
   raw: RawHeaders,
   unwanted: FieldNames,
-  isOutbound = false,
+  outbound?: RequestFilter,
   listed = connectionListed(raw),
 ): string[] {
   // A list that grows would have room for 17 or 41 items.
@@ -256,7 +275,8 @@ function without(
   for (let index = 0; index + 1 < raw.length; index += 2) {
     const name = raw[index] ?? '';
     if (unwanted.has(name) || listed?.has(name.toLowerCase()) === true) continue;
-    if (isOutbound && (NOT_RESEMBLED.resemble(name) || IDENTITY_FAMILIES.has(name))) continue;
+    if (outbound !== undefined && (outbound.resembled.resemble(name) || outbound.families.has(name)))
+      continue;
     kept[count] = name;
     kept[count + 1] = raw[index + 1] ?? '';
     count += 2;

@@ -1,10 +1,11 @@
 import { FieldNames, type RawHeaders } from '../base/raw-headers.ts';
 
-/** The context of a trace (W3C Trace Context §3, W3C Baggage §3; B3, AWS, Google Cloud, Jaeger, Sentry). */
+/** The context of a trace (W3C Trace Context §3, W3C Baggage §3, its draft; B3, cloud providers, vendors, gRPC). */
 export const TRACE_FIELDS: readonly string[] = [
-  ...['traceparent', 'tracestate', 'baggage'],
+  ...['traceparent', 'tracestate', 'baggage', 'correlation-context'],
   ...['b3', 'x-b3-traceid', 'x-b3-spanid', 'x-b3-parentspanid', 'x-b3-sampled', 'x-b3-flags'],
   ...['x-amzn-trace-id', 'x-cloud-trace-context', 'uber-trace-id', 'sentry-trace'],
+  ...['elastic-apm-traceparent', 'grpc-trace-bin', 'newrelic'],
 ];
 
 /**

@@ -100,6 +100,10 @@ describe('upstream goes', () => {
       '1',
       'b3',
       '0',
+      'uberctx-user',
+      '3',
+      'X-Datadog-Trace-Id',
+      '4',
     ];
     expect(outboundHeaders([...raw, 'X-Api-Key', 'k'], '1.1', true)).toEqual([...raw, ...VIA]);
   });
@@ -188,6 +192,18 @@ describe('upstream goes', () => {
     'X-Cloud-Trace-Context',
     'Uber-Trace-Id',
     'Sentry-Trace',
+    'X_B3_TraceId',
+    'Uber_Trace_Id',
+    'Correlation-Context',
+    'Elastic-Apm-Traceparent',
+    'Grpc-Trace-Bin',
+    'Newrelic',
+    'X-Datadog-Trace-Id',
+    'X_Datadog_Origin',
+    'Uberctx-User',
+    'Ot-Tracer-TraceId',
+    'X-Dynatrace',
+    'X-Instana-T',
   ])('no %s, in whatever case', (name) => {
     for (const written of [name, name.toLowerCase(), name.toUpperCase()]) {
       expect(outboundHeaders(['A', '1', written, 'x', 'B', '2'], '1.1')).toEqual([
