@@ -62,7 +62,7 @@ export async function startRedis(setup: RedisSetup = {}): Promise<RedisServer> {
       // The command itself is rejected with the same.
       client.on('error', () => undefined);
       try {
-        return await client.call(name, ...args);
+        return await client.call(name, args);
       } finally {
         client.disconnect();
       }

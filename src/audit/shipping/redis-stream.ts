@@ -17,6 +17,8 @@ const PAUSE_MS = 200;
 /** Entries of one read, and bytes of them after which the rest is left for the next read. */
 const READ_COUNT = 250;
 const READ_BYTES = 8 * 1024 * 1024;
+/** Maximum number of names and values of an entry: more than those that a gateway adds have. */
+const MAX_FIELDS = 32;
 
 /** The last seal of a log that is in the stream, as it was found in Redis. */
 interface StreamPosition {
@@ -100,7 +102,7 @@ return ARGV[3]`,
 /**
  * (stream; group, consumer, '0' or '>', most entries, most bytes of one entry, most bytes of all) → for each entry: id,
  * fields, and '', 'tooLarge' or 'later' (left out to bound the bytes). Anybody who can write to Redis must not be able to
- * fill the memory of the reader.
+ * fill the memory of the reader, nor to add an entry whose reply breaks the bounds of every connection.
  */
 const readBatches = {
   numberOfKeys: 1,
@@ -111,7 +113,7 @@ local result, total = {}, 0
 for _, entry in ipairs(found[1][2]) do
   local fields, size, left = entry[2] or {}, 0, ''
   for _, field in ipairs(fields) do size = size + #field end
-  if size > tonumber(ARGV[5]) then
+  if size > tonumber(ARGV[5]) or #fields > ${MAX_FIELDS} then
     fields, left = {}, 'tooLarge'
   elseif total > 0 and total + size > tonumber(ARGV[6]) then
     fields, left = {}, 'later'
