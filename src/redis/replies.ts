@@ -7,8 +7,12 @@ export const MAX_REPLY = 16 * 2 ** 20;
 const MAX_MISSING = 2 ** 16;
 /** Maximum time from the first to the last chunk of a reply, in milliseconds. */
 const REPLY_MS = 10_000;
-/** Maximum number of commands that wait for their replies: callers give up after a time, ioredis does not. */
+/**
+ * Maximum number of commands that wait for their replies for longer than `BUSY_MS`: callers give up after a time, ioredis
+ * does not. For a moment there may be more, since all limits of a configuration can be reported at once.
+ */
 const MAX_WAITING = 16_384;
+const BUSY_MS = 10_000;
 
 const CR = 13;
 const TYPES = '+-:$*';
@@ -114,6 +118,8 @@ export function boundReplies(require: ReturnType<typeof createRequire>): void {
   const module: { default: ReplyHandler } = require('ioredis/built/DataHandler');
   module.default = class extends module.default {
     readonly #connection: Redis;
+    /** Since when more than `MAX_WAITING` commands wait; undefined: they do not. */
+    #busySince: number | undefined;
 
     constructor(connection: Redis, options: unknown) {
       super(connection, options);
@@ -131,10 +137,20 @@ export function boundReplies(require: ReturnType<typeof createRequire>): void {
             parse(reply);
             if (stream.destroyed) return;
           }
-          if (connection.commandQueue.length > MAX_WAITING)
-            throw new Error('Redis is slower than it is asked');
+          this.#checkWaiting();
         });
       });
+    }
+
+    /** @throws Error if too many commands have waited for too long */
+    #checkWaiting(): void {
+      if (this.#connection.commandQueue.length <= MAX_WAITING) {
+        this.#busySince = undefined;
+        return;
+      }
+      const now = performance.now();
+      this.#busySince ??= now;
+      if (now - this.#busySince > BUSY_MS) throw new Error('Redis is slower than it is asked');
     }
 
     /** Called by ioredis with what handles a reply, which fails if the reply has not the form of one to its command. */

@@ -173,18 +173,22 @@ test('replies without a command end the connection at the first one', async () =
   expect(errors).toEqual(['a reply came without a command']);
 });
 
+/** Lets the time go so many times as fast until the test ends. */
+function hasten(times: number): void {
+  const { now } = performance;
+  const start = now.call(performance);
+  const clock = jest.spyOn(performance, 'now');
+  clock.mockImplementation(() => start + times * (now.call(performance) - start));
+  closing.push(() => clock.mockRestore());
+}
+
 test('a reply that drips ends its connection', async () => {
   const { client, errors } = await clientOf((socket) => {
     socket.write('$1000\r\na');
     const drip = setInterval(() => socket.write('a'), 50);
     socket.once('close', () => clearInterval(drip));
   });
-  const { now } = performance;
-  const start = now.call(performance);
-  // Time goes a hundred times as fast.
-  const clock = jest.spyOn(performance, 'now');
-  clock.mockImplementation(() => start + 100 * (now.call(performance) - start));
-  closing.push(() => clock.mockRestore());
+  hasten(100);
   const failed = await client.call((commands) => commands.get('k'), 5_000).then(String, messageOf);
   expect(failed).toContain('not ended after 10 s');
   expect(errors).toEqual(['a reply has not ended after 10 s']);
@@ -193,6 +197,7 @@ test('a reply that drips ends its connection', async () => {
 test('commands do not pile up behind replies that are slower than they are asked for', async () => {
   const { client, errors } = await clientOf((socket) => socket.write('$1\r\na\r\n'));
   await client.call((commands) => commands.get('k'));
+  hasten(1_000);
   const tooSlow = 'Redis is slower than it is asked';
   const calls: Promise<string | null>[] = [];
   // Where this machine stands still, the connection ends of its silence, and is opened again.
@@ -238,5 +243,20 @@ test('replies that are whole may have any size together', async () => {
     Array.from({ length: (2 * MAX_REPLY) / value.length }, () => commands.get('k')),
   );
   expect(replies.every((reply) => reply === value)).toBe(true);
+  expect(errors).toEqual([]);
+});
+
+test('commands of one moment are all answered, however many they are', async () => {
+  const redis = await startRedis();
+  closing.push(() => redis.close());
+  const commands = connectCommands(redisOptions(single(redis.port)), {});
+  closing.push(() => ended(commands));
+  const errors: Error[] = [];
+  commands.on('error', (error: Error) => errors.push(error));
+  await new Promise((resolve) => commands.once('ready', resolve));
+  const value = 'a'.repeat(1_000);
+  await commands.set('k', value);
+  const replies = await Promise.all(Array.from({ length: 25_000 }, () => commands.get('k').catch(messageOf)));
+  expect(new Set(replies)).toEqual(new Set([value]));
   expect(errors).toEqual([]);
 });
