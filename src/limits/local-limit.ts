@@ -108,8 +108,10 @@ export class LocalLimit {
     if (this.#bucket?.open === false) return this.#wait(client, now, 'rate');
     const free = this.#slots.room;
     const bucket = this.#bucket;
-    // Of a full share anybody gets a token, which would be lost, if another one is left for those who are waited for.
-    const isSpare = bucket === undefined || (bucket.isFull && bucket.room >= 2);
+    // Of a full share anybody gets a token, which would be lost, if another one is left for those who are waited for, or
+    // most of them do not come. A small share never has two.
+    const isSpare =
+      bucket === undefined || (bucket.isFull && (bucket.room >= 2 || this.#turns.areMostlyInVain));
     const tokens = isSpare ? Number.POSITIVE_INFINITY : bucket.room;
     if (!this.#turns.isBehind(client, now, Math.min(free, tokens))) return undefined;
     return this.#wait(client, now, free < tokens ? 'concurrent' : 'rate');

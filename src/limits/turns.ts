@@ -37,6 +37,11 @@ export class Turns {
     return false;
   }
 
+  /** True if most places were kept in vain lately. */
+  get areMostlyInVain(): boolean {
+    return this.#claimed < 0.5;
+  }
+
   /** The client has got a place. */
   end(client: string): void {
     if (this.#waiting.size > 0 && this.#waiting.delete(client)) this.#count(1);

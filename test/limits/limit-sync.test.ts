@@ -352,45 +352,57 @@ test('a process whose part is below zero admits nothing, and admits again when t
   expect(local.shortage('a')).toBeUndefined();
 });
 
-test('the limit of a deployment is used by clients that come again at any process', async () => {
-  const clocks = clocksAt();
-  const store = new MemoryLimitStore(clocks);
-  const settings = limit({ rate: { perSecond: 10, burst: 10 } });
-  const processes = Array.from({ length: 4 }, () => ({
-    store: store.join(),
-    local: new LocalLimit('deployment', settings, clocks),
-  }));
-  const sync = async ({ local, store: own }: (typeof processes)[number]): Promise<void> => {
-    const report = local.report(3_000);
-    local.accept(await own.settle('d', report), report);
-  };
-  for (const process of processes) await sync(process);
-  let seed = 7;
-  const random = (): number => {
-    seed = (seed * 48_271) % 2_147_483_647;
-    return seed / 2_147_483_647;
-  };
-  let admitted = 0;
-  /** Returns how many seconds later the client comes again. */
-  const ask = async (client: string): Promise<number> => {
-    const process = processes[Math.floor(4 * random())] as (typeof processes)[number];
-    const shortage = process.local.shortage(client);
-    if (shortage === undefined) {
-      process.local.take(client);
-      process.local.release();
-      admitted += 1;
+test.each([
+  { rate: 10, burst: 10, processes: 4, clients: 40 },
+  { rate: 5, burst: 5, processes: 4, clients: 40 },
+  { rate: 5, burst: 5, processes: 16, clients: 100 },
+  { rate: 10, burst: 2, processes: 4, clients: 40 },
+  { rate: 10, burst: 10, processes: 8, clients: 80 },
+])(
+  'a limit of $rate/s with a burst of $burst is used by clients that come again at any of $processes processes',
+  async (scene) => {
+    const clocks = clocksAt();
+    const store = new MemoryLimitStore(clocks);
+    const settings = limit({ rate: { perSecond: scene.rate, burst: scene.burst } });
+    const processes = Array.from({ length: scene.processes }, () => ({
+      store: store.join(),
+      local: new LocalLimit('deployment', settings, clocks),
+    }));
+    const sync = async ({ local, store: own }: (typeof processes)[number]): Promise<void> => {
+      const report = local.report(3_000);
+      local.accept(await own.settle('d', report), report);
+    };
+    for (const process of processes) await sync(process);
+    let seed = 7;
+    const random = (): number => {
+      seed = (seed * 48_271) % 2_147_483_647;
+      return seed / 2_147_483_647;
+    };
+    let admitted = 0;
+    /** Returns how many seconds later the client comes again. */
+    const ask = async (client: string): Promise<number> => {
+      const process = processes[Math.floor(scene.processes * random())] as (typeof processes)[number];
+      const shortage = process.local.shortage(client);
+      if (shortage === undefined) {
+        process.local.take(client);
+        process.local.release();
+        admitted += 1;
+      }
+      if (process.local.starved) await sync(process);
+      return (shortage?.seconds ?? 1) * (1 + 0.1 * random());
+    };
+    // At least four times what the limit admits.
+    const clients = Array.from({ length: scene.clients }, (_, at) => ({
+      name: `c${at}`,
+      next: 1_000 * random(),
+    }));
+    for (; clocks.now() < 60_000; clocks.pass(10)) {
+      for (const client of clients.filter(({ next }) => next <= clocks.now())) {
+        client.next = clocks.now() + 1_000 * (await ask(client.name));
+      }
+      if (clocks.now() % 50 === 0) for (const process of processes) await sync(process);
     }
-    if (process.local.starved) await sync(process);
-    return (shortage?.seconds ?? 1) * (1 + 0.1 * random());
-  };
-  // Four times what the limit admits.
-  const clients = Array.from({ length: 40 }, (_, at) => ({ name: `c${at}`, next: 1_000 * random() }));
-  for (; clocks.now() < 60_000; clocks.pass(10)) {
-    for (const client of clients.filter(({ next }) => next <= clocks.now())) {
-      client.next = clocks.now() + 1_000 * (await ask(client.name));
-    }
-    if (clocks.now() % 50 === 0) for (const process of processes) await sync(process);
-  }
-  expect(admitted).toBeGreaterThan(0.9 * 600);
-  expect(admitted).toBeLessThanOrEqual(600 + 2 * 10);
-});
+    expect(admitted).toBeGreaterThan(0.9 * 60 * scene.rate);
+    expect(admitted).toBeLessThanOrEqual(60 * scene.rate + 2 * scene.burst);
+  },
+);
