@@ -303,7 +303,8 @@ export class Fleet implements Workers {
       // An upgrade may have started enough of them.
       if (this.#missing < 0 || this.#closing !== undefined) return;
       const { worker } = await this.#startWorker();
-      if (this.#missing < -1) return await this.#drainWorker(worker, false);
+      // It replaces nobody that ends before its last response has left, which may take days.
+      if (this.#missing < -1) return void this.#drainWorker(worker, false);
       log.info('worker replaced');
       this.#keepLogs();
     } catch (error) {

@@ -218,6 +218,36 @@ test('a worker that ends while an upgrade waits for new ones is replaced, and th
   expect([await serves(1), ends.length, killed]).toEqual([true, 3, []]);
 });
 
+test('a worker that ends while one that is too many after an upgrade drains is replaced', async () => {
+  const [renewed, replaced] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+  const [drains, leaves] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+  const { fleet, ends, killed, serves } = await fleetOf(1, async (process) => {
+    const plane = new TestPlane();
+    if (process === 2) await renewed.promise;
+    if (process === 3) {
+      plane.drain = () => {
+        drains.resolve();
+        return leaves.promise;
+      };
+      await replaced.promise;
+    }
+    return plane;
+  });
+  closing.push(renewed.resolve, replaced.resolve, leaves.resolve);
+  await fleet.start();
+  const upgraded = fleet.upgrade();
+  ends[0]?.();
+  await until(() => ends.length === 3);
+  renewed.resolve();
+  await upgraded;
+  replaced.resolve();
+  await drains.promise;
+  ends[1]?.();
+  await until(() => serves(0));
+  await until(() => serves(1));
+  expect([ends.length, killed]).toEqual([4, []]);
+});
+
 test('a fleet that drains does not serve, whatever a worker said last', async () => {
   const leaves = Promise.withResolvers<void>();
   const plane = new TestPlane();
