@@ -138,7 +138,7 @@ export class ClientConnection implements RequestReceiver, ExchangeOwner {
   /** Ends the connection at once, and what is under way on it, because the gateway ends. */
   cutOff(): void {
     const exchange = this.#exchange;
-    if (exchange?.hasLeft !== false) {
+    if (exchange === undefined || exchange.hasLeft) {
       this.destroy();
       return;
     }

@@ -167,8 +167,9 @@ export class ClientExchange {
     const { socket, request, response } = this;
     response.flush();
     // Without chunks and without a length, an orderly end would be that of the response (RFC 9112 §8). TLS has another
-    // one, close_notify, which `destroy` does not send.
-    if (request.httpVersion === '1.0' && !(socket instanceof TLSSocket)) socket.resetAndDestroy();
+    // one, close_notify, which `destroy` does not send. A UNIX socket, which has no port, cannot be reset.
+    const canReset = !(socket instanceof TLSSocket) && socket.remotePort !== undefined;
+    if (request.httpVersion === '1.0' && canReset) socket.resetAndDestroy();
     else socket.destroy();
   }
 

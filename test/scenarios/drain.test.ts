@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { readFile, writeFile } from 'node:fs/promises';
 import { Agent, type ClientRequest, type IncomingMessage, request } from 'node:http';
-import { createConnection } from 'node:net';
+import { connect } from 'node:net';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -159,8 +159,10 @@ test('what is broken off after drain.timeout is in all logs and counts, as ended
       drain: { delay: '0s', timeout: '1ms' },
     },
   );
-  const ask = (path: string) => fetch(`${gateway.origin}${path}`).then((response) => response.text());
-  const asked = [ask('/half'), ask('/silent')].map((each) => expect(each).rejects.toThrow(TypeError));
+  const half = await fetch(`${gateway.origin}/half`);
+  const asked = [half.text(), fetch(`${gateway.origin}/silent`)].map((each) =>
+    expect(each).rejects.toThrow(TypeError),
+  );
   await until(() => waiting === 2);
   await gateway.close();
   await Promise.all(asked);
@@ -177,27 +179,41 @@ test('what is broken off after drain.timeout is in all logs and counts, as ended
   expect(await gateway.lastMetric('digest_gateway_requests_total', counted)).toBe(2);
 });
 
-test('a response without a length that is broken off after drain.timeout ends with a reset for HTTP/1.0', async () => {
-  await using upstream = await startUpstream((req, res) => {
-    if (req.headers.authorization === undefined)
-      res.writeHead(401, { 'www-authenticate': 'Digest realm="r", nonce="n", qop="auth"' }).end();
-    else res.writeHead(200).write('half');
-  });
+describe('a client with HTTP/1.0, whose response has no length', () => {
   const settings = { tls: { allowPlaintext: true } };
-  const gateway = await startConfiguredGateway(
-    { service: { origin: upstream.origin, settings } },
-    { drain: { delay: '0s', timeout: '1ms' } },
-  );
-  const client = createConnection(gateway.port, '127.0.0.1');
-  const failed = once(client, 'error').catch((error: Error) => [error]);
-  client.write('GET / HTTP/1.0\r\nHost: x\r\n\r\n');
-  let received = '';
-  client.on('data', (bytes) => {
-    received += bytes.toString('latin1');
+
+  /** Ends a gateway in the middle of a response; resolves to the error of the connection to it. */
+  async function cutOff(listen: Record<string, unknown>): Promise<NodeJS.ErrnoException | undefined> {
+    await using upstream = await startUpstream((req, res) => {
+      if (req.headers.authorization === undefined)
+        res.writeHead(401, { 'www-authenticate': 'Digest realm="r", nonce="n", qop="auth"' }).end();
+      else res.writeHead(200).write('half');
+    });
+    const deployments = { service: { origin: upstream.origin, settings } };
+    const gateway = await startGateway(deployments, { listen, drain: { delay: '0s', timeout: '1ms' } });
+    const [{ address, port } = { address: '', port: 0 }] = gateway.listening;
+    const client = port === 0 ? connect(address.replace('unix:', '')) : connect(port, '127.0.0.1');
+    client.write('GET / HTTP/1.0\r\nHost: x\r\n\r\n');
+    const ended = once(client, 'end').then(
+      () => undefined,
+      (error) => error,
+    );
+    let read = '';
+    client.on('data', (chunk) => {
+      read += chunk;
+    });
+    await until(() => read.endsWith('half'));
+    await gateway.close();
+    return await ended;
+  }
+
+  test('gets a reset from what ends after drain.timeout: an orderly end would make it whole', async () => {
+    expect(await cutOff({ port: 0 })).toMatchObject({ code: 'ECONNRESET' });
   });
-  await until(() => received.endsWith('half'));
-  await gateway.close();
-  expect(await failed).toMatchObject([{ code: 'ECONNRESET' }]);
+
+  test('is cut off over a UNIX socket, too, which has no reset', async () => {
+    expect(await cutOff({ address: `unix:${join(await folder(), 'data.sock')}` })).toBeUndefined();
+  });
 });
 
 test('two gateways behind HAProxy are drained and restarted in turn, and no request fails', async () => {
