@@ -86,21 +86,23 @@ function wayTo(
   const options = upstreamOptions(deployment);
   if (running !== undefined) {
     const { upstream, options: before } = running;
-    // A change of operations or paths moves the neutral target, and the one before still is one: connections stay.
+    // A change of operations or paths may move the neutral target, which the upstream gets after the commit: connections
+    // stay.
     const { neutralTarget } = options;
-    if (isDeepStrictEqual({ ...before, neutralTarget }, options)) return { upstream, options: before };
+    if (isDeepStrictEqual({ ...before, neutralTarget }, options)) return { upstream, options };
   }
   const addresses = eachAddress(options).map((each) => new UpstreamAddress(each, deps, credentials));
   if (proxyCredential !== undefined) for (const address of addresses) address.offer(proxyCredential);
   return { upstream: new Upstream(options, deps, addresses, running?.upstream), options };
 }
 
-/** Gives an upstream exactly the credentials of the active setup. */
+/** Gives an upstream exactly the credentials of the active setup, and the neutral target that tests them. */
 export function offerCredentials(setup: AppSetup, deployment: ServedDeployment): void {
-  const { name, upstream } = deployment;
+  const { name, upstream, options } = deployment;
   dropUnknownCredentials(setup, deployment);
   const { credentials = [], proxyCredential } = deploymentIn(setup, name) ?? {};
   for (const address of upstream.addresses) {
+    address.neutralTarget = options.neutralTarget;
     for (const set of credentials) address.offer(set);
     if (proxyCredential !== undefined) address.offer(proxyCredential);
   }

@@ -47,8 +47,8 @@ export interface VersionOptions {
   /** Reuse policy; `auto`: learned. */
   readonly noncePolicy: NoncePolicy | 'auto';
   readonly renewAhead: RenewAhead;
-  /** Target of the gateway's own requests while none is known that succeeded. */
-  readonly neutralTarget: string;
+  /** Target of the gateway's own requests while none is known that succeeded. A reload may replace it. */
+  neutralTarget: string;
   /** Milliseconds. */
   readonly timeouts: {
     /** The longest that one response may take. */

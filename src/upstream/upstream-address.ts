@@ -136,6 +136,11 @@ export class UpstreamAddress implements Address, ExchangeObserver {
     return Array.from(this.#credentials.values(), (each) => each.poolOn(this.#transport) ?? []).flat();
   }
 
+  /** Target of the gateway's own requests from now on, while none is known that succeeded. */
+  set neutralTarget(target: string) {
+    this.#options.neutralTarget = target;
+  }
+
   /** Takes over nonces that other processes share; for the start. */
   async restore(): Promise<void> {
     await Promise.all(Array.from(this.#credentials.values(), ({ versions }) => versions.inUse.restore()));

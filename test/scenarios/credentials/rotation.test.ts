@@ -1,11 +1,12 @@
 import { describe, expect, test } from '@jest/globals';
 import type { BehaviourChange } from '../../../src/simulator/settings.ts';
 import { closing } from '../../support/closing.ts';
-import { credentialSet, startGateway } from '../../support/gateway.ts';
+import { credentialSet, setupFor, startGateway } from '../../support/gateway.ts';
 import { startArrivals } from '../../support/load.ts';
 import { startRedis } from '../../support/redis.ts';
 import { redisOptions, single } from '../../support/redis-store.ts';
 import { authors, type RunningScene, startScene } from '../../support/scene.ts';
+import { startUpstream } from '../../support/scripted-upstream.ts';
 import { until } from '../../support/until.ts';
 
 const OLD = 'demo-api-key';
@@ -252,6 +253,38 @@ test('a next version that waits is tried at once when it is made the current one
   await offer(pair, NEW);
   await until(async () => (await stateOf(pair, NEW)) === 'in-use');
   expect((await pair.get(authors)).status).toBe(200);
+});
+
+test('tries a next version at the operation that a reload names, if the path before serves everybody', async () => {
+  let now = 0;
+  const asked: string[] = [];
+  await using service = await startUpstream(({ method, url, headers }, res) => {
+    asked.push(`${method} ${url}`);
+    if (url !== '/' && headers.authorization === undefined) {
+      res.writeHead(401, { 'www-authenticate': `Digest realm="r", qop="auth", nonce="${asked.length}"` });
+    }
+    res.end();
+  });
+  const settings = { tls: { allowPlaintext: true }, health: { interval: 'off' } };
+  const withSettings = (others: object) => ({
+    [NAME]: { origin: service.origin, settings: { ...settings, ...others } },
+  });
+  const password = { password: { value: OLD }, next: { password: { value: NEW } } };
+  const top = { credentials: { [NAME]: { username: { value: 'demo-user' }, ...password } } };
+  await using gateway = await startGateway(withSettings({}), top, { clock: { now: () => now } });
+  const state = async () => {
+    expect((await fetch(`${gateway.origin}/items`, { method: 'POST' })).status).toBe(200);
+    const { version } = await credentialSet(gateway, NAME, NEW).then(({ current }) => current);
+    return gateway.metric('digest_gateway_credential_state', { version, state: 'in-use' });
+  };
+  await until(async () => (await state()) === 0 && asked.some((each) => each.endsWith(' /')));
+  const operations = { read: { method: 'GET', path: '/items' }, write: { method: 'POST', path: '/items' } };
+  await gateway.app.reload(() => setupFor(withSettings({ operations }), top, gateway.versions));
+  await until(async () => {
+    now += 1_000;
+    return (await state()) === 1;
+  });
+  expect(asked).toContain('HEAD /items');
 });
 
 test('does not promote a candidate that Digest accepts and the service refuses', async () => {
