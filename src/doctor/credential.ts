@@ -69,7 +69,8 @@ export class CredentialExamination {
     try {
       await this.#examine();
     } catch (error) {
-      this.#report({ ...connectionFinding(error), check: 'credential' });
+      const isOver = error === this.#deps.cancellation.reason;
+      this.#report(isOver ? this.#notReached() : { ...connectionFinding(error), check: 'credential' });
     }
     return this.#findings;
   }
@@ -84,6 +85,13 @@ export class CredentialExamination {
     }
     const { nonce, attempt } = await this.#authenticate(asked, first);
     if (this.#judge(attempt.response, first)) await this.#useAgain(nonce, attempt.nextnonce, first, others);
+  }
+
+  /** The time that all credentials of the deployment share is over, which says nothing against this one. */
+  #notReached(): Finding {
+    const isAccepted = this.#findings.some(({ check }) => check === 'credential');
+    const saw = 'not tested: the time for all credentials of the deployment was over';
+    return wrong(isAccepted ? 'nonce' : 'credential', 'not-reached', saw);
   }
 
   /** Returns a nonce that the upstream issues now, or the finding that it issues none. */

@@ -153,6 +153,8 @@ const WARNINGS = {
   'probe-not-served':
     'Name a path that exists in {digest.renewAhead.path} or under {operations}, so that access to it can be seen.',
   'not-examined': 'Give the site a credential of its own, or try one of its requests through the gateway.',
+  'not-reached':
+    'Try a request with this credential through the gateway: the upstream responds too slowly for doctor to test every credential in 8 s.',
   'redis-unsigned':
     'Give redis.keyFile the same key on all gateways, or make sure that no one else can write to this Redis (docs/operate/redis.md).',
   'audit-missing': 'Correct audit.directory if you mean another one: the gateway creates it at its start.',

@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import type { RequestListener } from 'node:http';
 import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { setTimeout } from 'node:timers/promises';
-import { describe, expect, test } from '@jest/globals';
+import { describe, expect, jest, test } from '@jest/globals';
 import type { BehaviourChange } from '../../src/simulator/settings.ts';
 import { startApache } from '../support/real-server.ts';
 import { startRawUpstream, startUpstream } from '../support/scripted-upstream.ts';
@@ -521,6 +521,37 @@ describe('credentials and sites', () => {
       'credential d (next) credential-refused',
       'credential other credential-refused',
     ]);
+  });
+
+  test('those that the time of doctor is not enough for are no failures', async () => {
+    const timers = jest.spyOn(globalThis, 'setTimeout');
+    const answered = { e: 0, f: 0 };
+    const upstream = await startUpstream(({ headers: { authorization = '' } }, response) => {
+      const user = /username="([ef])"/.exec(authorization)?.[1] as 'e' | 'f' | undefined;
+      if (user === undefined) {
+        response.writeHead(401, { 'www-authenticate': 'Digest realm="r", nonce="n", qop="auth"' }).end();
+        return;
+      }
+      answered[user] += 1;
+      if (user === 'f' && answered.f === 1) response.end();
+      // No other request gets a response before the time is over.
+      if (answered.e === 1 && answered.f === 2) timers.mock.calls.find(([, ms]) => ms === 8_000)?.[0]();
+    });
+    const credentials = Object.fromEntries(
+      ['e', 'f'].map((name) => [name, { username: { value: name }, password: { value: 'x' } }]),
+    );
+    const sites = { first: { credential: 'e' }, second: { credential: 'f' } };
+    const settings = { ...withSites(), ...CLEAR, sites };
+    const report = await examined({ origin: upstream.origin, settings }, { top: { credentials } });
+    timers.mockRestore();
+    await upstream.close();
+    expect(verdicts(report).slice(4)).toEqual([
+      'credential e not-reached',
+      'credential f ok',
+      'access second ok',
+      'nonce f not-reached',
+    ]);
+    expect(report.failures).toBe(0);
   });
 
   test('a hash of another realm', async () => {
