@@ -9,7 +9,7 @@ import { LOCK } from '../audit/segments/replica-folder.ts';
 import { foldersIn, segmentsIn } from '../audit/segments/segment.ts';
 import type { Clock } from '../base/clock.ts';
 import { errorCode, messageOf } from '../base/error-code.ts';
-import { ignoreAbort } from '../base/expected-errors.ts';
+import { ignoreAbort, ignoreSystemError } from '../base/expected-errors.ts';
 import type { RedisStoreOptions } from '../challenges/store/redis.ts';
 import { discover, type OpenIdProvider, reasonOf } from '../identity/openid-provider.ts';
 import { RedisSession } from '../redis/session.ts';
@@ -275,16 +275,20 @@ async function nearestExisting(path: string): Promise<string> {
   return code === 'ENOENT' && dirname(path) !== path ? nearestExisting(dirname(path)) : path;
 }
 
+/** What a probe writes: an empty file needs no block, and can be created on a full disk. */
+const PROBE = Buffer.alloc(4096);
+
 /**
- * Creates a file, because permissions alone do not show it: root passes them, and a mount can be read-only.
+ * Writes a file, because permissions alone do not show it: root passes them, a mount can be read-only, and a disk full.
  */
 async function whyUnwritable(directory: string): Promise<string | undefined> {
   const file = join(directory, `.doctor-${randomUUID()}`);
   try {
-    await writeFile(file, '', { flag: 'wx' });
+    await writeFile(file, PROBE, { flag: 'wx', flush: true });
     await rm(file);
     return undefined;
   } catch (error) {
+    await rm(file, { force: true }).catch(ignoreSystemError);
     return reasonOfSystem(error);
   }
 }

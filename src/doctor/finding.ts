@@ -125,7 +125,7 @@ const FAILURES = {
   'redis-not-writable':
     'Name the master under redis, not a replica, and see that Redis has memory and disk left.',
   'audit-not-writable':
-    'Let the user of the gateway write to audit.directory and all that is in it (chown -R), and see that the disk is not read-only.',
+    'Let the user of the gateway write to audit.directory and all that is in it (chown -R), and see that the disk is neither read-only nor full.',
   'listen-certificate-expired':
     'Replace the files of listen.tls: clients that check the certificate do not connect any more.',
   'crl-expired':

@@ -48,6 +48,28 @@ test.each([
   });
 });
 
+test('a directory that takes files and no bytes, as on a full disk, is a failure, and left as it was', async () => {
+  const script = `
+    import { examineAudit } from '${new URL('../../src/doctor/doctor.ts', import.meta.url)}';
+    process.stdout.write(JSON.stringify(await examineAudit({ directory: '${folder}', replica: 'r' })));
+  `;
+  const limited = [
+    '-c',
+    'ulimit -f 0; exec "$@"',
+    'sh',
+    process.execPath,
+    '--input-type=module',
+    '-e',
+    script,
+  ];
+  expect(JSON.parse(execFileSync('sh', limited, { encoding: 'utf8' }))).toMatchObject({
+    problem: 'audit-not-writable',
+    mark: 'fail',
+    saw: `cannot create a file in ${folder} (EFBIG)`,
+  });
+  expect(await readdir(folder)).toEqual([]);
+});
+
 test.each([
   [
     'a file where its folder should be',
