@@ -166,18 +166,47 @@ export class CredentialExamination {
     others: readonly SiteProbe[],
   ): Promise<void> {
     const left = [...others];
-    const { response } = await this.#attempt(nonce, left[0] ?? first);
-    const reusable = response.status !== 401;
-    this.#report(nonceFinding(reusable, nextnonce));
-    if (reusable) this.#reportNext(left, response);
-    if (reusable && left.length > 0 && this.#attempts < MAX_ATTEMPTS) {
-      const third = await this.#attempt(nonce, left[0] ?? first);
-      if (third.response.status !== 401) this.#reportNext(left, third.response);
+    const [next] = left;
+    const { response } = await this.#attempt(nonce, next ?? first);
+    if (response.status !== 401) {
+      this.#report(reuseFinding(response.status, nextnonce));
+      this.#reportNext(left, response);
+      if (left[0] !== undefined && this.#attempts < MAX_ATTEMPTS) {
+        const third = await this.#attempt(nonce, left[0]);
+        if (third.response.status !== 401) this.#reportNext(left, third.response);
+      }
+    } else {
+      const again = next && (await this.#tryAgain(nonce, response, next));
+      // A site that refuses a new nonce, too, is at fault, and not the nonce.
+      if (again?.status !== 401) this.#report(nonceFinding(false, nextnonce));
+      if (again !== undefined) this.#reportNext(left, again);
     }
     const saw = `not tested: at most ${MAX_ATTEMPTS} attempts with one credential`;
     for (const { subject } of left) {
       this.#findings.push(about(subject, wrong('access', 'not-examined', saw)));
     }
+  }
+
+  /** The response of a site to a nonce of its own, after it refused this one; undefined: none that says anything of it. */
+  async #tryAgain(
+    refused: Nonce,
+    response: ObservedResponse,
+    siteProbe: SiteProbe,
+  ): Promise<ObservedResponse | undefined> {
+    if (this.#attempts >= MAX_ATTEMPTS) return undefined;
+    const known = refused.challenge.nonce;
+    const challenge = this.#choose(response);
+    const asked =
+      challenge !== undefined && challenge.nonce !== known
+        ? this.#nonceFor(challenge, response)
+        : await anotherNonce(
+            known,
+            () => this.#ask(siteProbe),
+            (each) => (each instanceof Nonce ? each.challenge.nonce : undefined),
+          );
+    if (!(asked instanceof Nonce) || asked.challenge.nonce === known) return undefined;
+    const { response: again } = await this.#attempt(asked, siteProbe);
+    return this.#choose(again)?.stale === true ? undefined : again;
   }
 
   /** Removes the examined site from the list and reports its finding. */
@@ -206,6 +235,11 @@ export class CredentialExamination {
   }
 
   #access(response: ObservedResponse, { site, subject }: SiteProbe): Finding {
+    if (this.#choose(response) !== undefined) {
+      const saw =
+        'refused with HTTP 401 although the nonce was new, and another site accepted the credential';
+      return about(subject, wrong('access', 'site-refused', saw));
+    }
     const finding = accessFinding(response, site !== undefined, this.#deps.address);
     return about(subject, finding);
   }
@@ -227,6 +261,12 @@ export class CredentialExamination {
   #report(finding: Finding): void {
     this.#findings.push(about(this.#examined.label, finding));
   }
+}
+
+/** Judges a second use of a nonce that was not refused. */
+function reuseFinding(status: number, nextnonce: boolean): Finding {
+  if (isUnavailable(status)) return wrong('nonce', 'upstream-unavailable', `HTTP ${status}`);
+  return nonceFinding(true, nextnonce);
 }
 
 function nonceFinding(reusable: boolean, nextnonce: boolean): Finding {

@@ -503,6 +503,54 @@ describe('credentials and sites', () => {
     expect(report).toMatchObject({ mark: 'warn', failures: 0, warnings: 1 });
   });
 
+  /** Examines three sites of an upstream that responds to Digest with these statuses. */
+  const examinedSites = async (respond: (site: string, isFirstUse: boolean) => number) => {
+    const used = new Set<string>();
+    let issued = 0;
+    const upstream = await startUpstream(({ url = '', headers: { authorization } }, response) => {
+      const [, nonce] = /nonce="(\w+)"/.exec(authorization ?? '') ?? [];
+      const site = new URL(url, 'http://upstream').searchParams.get('site_name') ?? '';
+      const status = nonce === undefined ? 401 : respond(site, !used.has(nonce));
+      if (nonce !== undefined) used.add(nonce);
+      issued += 1;
+      const challenge = { 'www-authenticate': `Digest realm="r", nonce="n${issued}", qop="auth"` };
+      response.writeHead(status, status === 401 ? challenge : {}).end();
+    });
+    const settings = { ...withSites('a', 'b', 'c'), ...CLEAR };
+    const report = await examined({ origin: upstream.origin, settings });
+    await upstream.close();
+    return verdicts(report).slice(4);
+  };
+
+  test('a site that refuses the credential is not taken for a nonce that serves once', async () => {
+    expect(await examinedSites((site) => (site === 'b' ? 401 : 200))).toEqual([
+      'credential d ok',
+      'access a ok',
+      'access b site-refused',
+      'access c not-examined',
+    ]);
+  });
+
+  test('a nonce that serves once is not taken for a site that refuses the credential', async () => {
+    expect(await examinedSites((_site, isFirstUse) => (isFirstUse ? 200 : 401))).toEqual([
+      'credential d ok',
+      'access a ok',
+      'nonce d nonce-not-reusable',
+      'access b ok',
+      'access c not-examined',
+    ]);
+  });
+
+  test('an upstream that is overloaded at the second use of a nonce has not accepted it', async () => {
+    expect(await examinedSites((_site, isFirstUse) => (isFirstUse ? 200 : 429))).toEqual([
+      'credential d ok',
+      'access a ok',
+      'nonce d upstream-unavailable',
+      'access b upstream-unavailable',
+      'access c upstream-unavailable',
+    ]);
+  });
+
   test('each credential is examined, and what is to take its place', async () => {
     const accounts = [{ username: 'demo-user', password: 'demo-api-key', sites: ['demo'] }];
     const simulator = await startSubmissions({ accounts });
