@@ -4,6 +4,7 @@ import type { Clock } from '../base/clock.ts';
 import { fieldValues } from '../base/raw-headers.ts';
 import { cookiePairs } from '../challenges/cookies.ts';
 import { Nonce } from '../challenges/nonce.ts';
+import type { NoncePolicy } from '../challenges/store/store.ts';
 import type { Credential } from '../credentials/credentials.ts';
 import type { AlgorithmName } from '../digest/algorithms.ts';
 import { chooseFor } from '../digest/authorization.ts';
@@ -41,6 +42,7 @@ interface SiteProbe {
 interface ExaminationDeps {
   readonly connections: ObservedConnections;
   readonly algorithms: readonly AlgorithmName[];
+  readonly noncePolicy: NoncePolicy | 'auto';
   /** The address that the upstream is expected to see. */
   readonly address: string | undefined;
   readonly cancellation: Cancellation;
@@ -84,7 +86,14 @@ export class CredentialExamination {
       return;
     }
     const { nonce, attempt } = await this.#authenticate(asked, first);
-    if (this.#judge(attempt.response, first)) await this.#useAgain(nonce, attempt.nextnonce, first, others);
+    if (!this.#judge(attempt.response, first)) return;
+    const left = [...others];
+    if (this.#deps.noncePolicy === 'single-use') await this.#tryOthers(nonce, left);
+    else await this.#useAgain(nonce, attempt.nextnonce, first, left);
+    const saw = `not tested: at most ${MAX_ATTEMPTS} attempts with one credential`;
+    for (const { subject } of left) {
+      this.#findings.push(about(subject, wrong('access', 'not-examined', saw)));
+    }
   }
 
   /** The time that all credentials of the deployment share is over, which says nothing against this one. */
@@ -157,15 +166,9 @@ export class CredentialExamination {
 
   /**
    * Uses the nonce again, for the next site if there is one; then examines the remaining sites up to the
-   * limit.
+   * limit, and removes them from `left`.
    */
-  async #useAgain(
-    nonce: Nonce,
-    nextnonce: boolean,
-    first: SiteProbe,
-    others: readonly SiteProbe[],
-  ): Promise<void> {
-    const left = [...others];
+  async #useAgain(nonce: Nonce, nextnonce: boolean, first: SiteProbe, left: SiteProbe[]): Promise<void> {
     const [next] = left;
     const { response } = await this.#attempt(nonce, next ?? first);
     if (response.status !== 401) {
@@ -181,9 +184,22 @@ export class CredentialExamination {
       if (again?.status !== 401) this.#report(nonceFinding(false, nextnonce));
       if (again !== undefined) this.#reportNext(left, again);
     }
-    const saw = `not tested: at most ${MAX_ATTEMPTS} attempts with one credential`;
-    for (const { subject } of left) {
-      this.#findings.push(about(subject, wrong('access', 'not-examined', saw)));
+  }
+
+  /**
+   * Examines the other sites up to the limit, each with a nonce of its own, since the upstream counts the second use of one
+   * as a failed log-in; removes them from `left`.
+   */
+  async #tryOthers(used: Nonce, left: SiteProbe[]): Promise<void> {
+    this.#report(fine('nonce', 'not used again: digest.noncePolicy is single-use'));
+    let last = used.challenge.nonce;
+    while (left[0] !== undefined && this.#attempts < MAX_ATTEMPTS) {
+      const asked = await this.#ask(left[0]);
+      if (!(asked instanceof Nonce) || asked.challenge.nonce === last) return;
+      last = asked.challenge.nonce;
+      const { response } = await this.#attempt(asked, left[0]);
+      if (this.#choose(response)?.stale === true) return;
+      this.#reportNext(left, response);
     }
   }
 

@@ -118,7 +118,7 @@ class Examination {
 
   async #examine(probe: Probe): Promise<Finding[]> {
     const { settings, connection } = this.#deployment;
-    const { algorithms } = settings.digest;
+    const { algorithms, noncePolicy } = settings.digest;
     const { response, method, noHead } = await this.#ask(probe);
     const address = await addressSeen(connection);
     const challenge = withMethod(challengeFinding(response, algorithms), method, noHead);
@@ -129,7 +129,8 @@ class Examination {
       ...clockFinding(this.#connections.clockDifferenceMs),
     ];
     if (challenge.mark !== 'ok') return seen;
-    const deps = { connections: this.#connections, algorithms, address, clock: this.#deps.clock };
+    const { clock } = this.#deps;
+    const deps = { connections: this.#connections, algorithms, noncePolicy, address, clock };
     const ofCredentials = await Promise.all(
       credentialsIn(this.#deployment, method).map((examined) =>
         new CredentialExamination(examined, {

@@ -551,6 +551,22 @@ describe('credentials and sites', () => {
     ]);
   });
 
+  test('no nonce is used again where digest.noncePolicy is single-use: that would be a failed log-in', async () => {
+    const accounts = [{ username: 'demo-user', password: 'demo-api-key', sites: ['demo', 'b', 'c', 'e'] }];
+    const simulator = await startSubmissions({ accounts, oneTimeNonces: true });
+    const settings = { ...withSites('demo', 'b', 'c', 'e'), digest: { noncePolicy: 'single-use' } };
+    expect(verdicts(await examined(simulated(simulator, settings))).slice(4)).toEqual([
+      'credential d ok',
+      'access demo ok',
+      'nonce d ok',
+      'access b ok',
+      'access c ok',
+      'access e not-examined',
+    ]);
+    const { requests, unauthenticated, accepted } = simulator.counts('submissions');
+    expect([requests - unauthenticated, accepted]).toEqual([3, 3]);
+  });
+
   test('each credential is examined, and what is to take its place', async () => {
     const accounts = [{ username: 'demo-user', password: 'demo-api-key', sites: ['demo'] }];
     const simulator = await startSubmissions({ accounts });
