@@ -190,8 +190,10 @@ async function speaksPlainRedis({ servers, tls }: RedisStoreOptions): Promise<bo
 
 /** Classifies an error by the code that Redis puts at its start. */
 function unusable(problem: string): Finding {
-  if (/^(NOAUTH|WRONGPASS|NOPERM|ERR AUTH)/.test(problem)) return wrong('redis', 'redis-refused', problem);
-  if (/READONLY|MISCONF|OOM|NOREPLICAS/.test(problem)) return wrong('redis', 'redis-not-writable', problem);
+  if (/^(NOAUTH|WRONGPASS|NOPERM|DENIED|ERR AUTH)/.test(problem))
+    return wrong('redis', 'redis-refused', problem);
+  if (/READONLY|MASTERDOWN|MISCONF|OOM|NOREPLICAS/.test(problem))
+    return wrong('redis', 'redis-not-writable', problem);
   const [, code = '', address = ''] = /\b(E[A-Z_]{4,})\b ?(\S*)/.exec(problem) ?? [];
   const [, sentence] = byCode.get(code) ?? [];
   const saw = sentence === undefined ? problem : [address, sentence].filter(Boolean).join(': ');

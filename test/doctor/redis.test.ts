@@ -1,3 +1,4 @@
+import { createServer } from 'node:net';
 import { describe, expect, test } from '@jest/globals';
 import { monotonicClock } from '../../src/base/clock.ts';
 import { Secret } from '../../src/base/secret.ts';
@@ -5,6 +6,7 @@ import type { RedisStoreOptions } from '../../src/challenges/store/redis.ts';
 import { storeKeys } from '../../src/challenges/store/value-signer.ts';
 import { examineRedis } from '../../src/doctor/doctor.ts';
 import { closing } from '../support/closing.ts';
+import { listenOnLoopback } from '../support/loopback-server.ts';
 import { type RedisServer, type RedisSetup, startRedis } from '../support/redis.ts';
 import { redisOptions, single } from '../support/redis-store.ts';
 
@@ -84,6 +86,21 @@ describe('Redis', () => {
     const finding = await examine(server, { password: new Secret('marked-secret') });
     expect(finding.saw).toContain("unknown command 'auth'");
     expect(JSON.stringify(finding)).not.toContain('marked-secret');
+  });
+
+  test.each([
+    ['DENIED Redis is running in protected mode', 'redis-refused'],
+    ['MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to no.', 'redis-not-writable'],
+  ])('that says %s', async (error, problem) => {
+    const server = createServer((socket) => {
+      socket.on('error', () => socket.destroy());
+      socket.on('data', (data) =>
+        socket.write(`-${error}\r\n`.repeat(`${data}`.match(/^\*/gm)?.length ?? 0)),
+      );
+    });
+    const { port, close } = await listenOnLoopback(server);
+    closing.push(close);
+    expect(await examine({ port })).toMatchObject({ problem, saw: expect.stringContaining(error) });
   });
 
   test('that takes no writes', async () => {
