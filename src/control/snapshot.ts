@@ -103,11 +103,12 @@ function consoleView(state: GatewayState, counts: Counts, source: ConsoleSource)
   const deployments = state.deployments.map((each) =>
     deploymentView(each, problems.deployments.get(each.name) ?? [], counts),
   );
+  const failed = [...problems.gateway, ...unroutedErrors(counts)];
   return {
     at: counts.now.at,
     tokenAsked: source.tokenAsked,
     gateway: {
-      ...gatewayCondition(problems.gateway, state.serves, deployments, problems.warnings),
+      ...gatewayCondition(failed, state.serves, deployments, problems.warnings),
       version: source.version,
       node: source.node,
       startedAt: source.startedAt,
@@ -298,6 +299,23 @@ function failing({ requests, errors, errorCodes, seconds }: DeploymentInterval):
   const step = errorCodes.every(({ code }) => code === '') ? next.upstreamFails : next.requestsFail;
   if (errors === requests) return { state: 'down', reason: words.allFailed(seconds, causes), next: step };
   return { state: 'degraded', reason: words.someFailed(errors, requests, seconds, causes), next: step };
+}
+
+const NOT_IMPLEMENTED = 501;
+
+/** Requests that failed before they had a deployment, none of which has them in its own condition. */
+function unroutedErrors({ now, minute }: Counts): CheckProblem[] {
+  const interval = deploymentInterval(
+    minute.deployments.get(''),
+    now.deployments.get(''),
+    now.at - minute.at,
+  );
+  // Anybody can send what the gateway does not implement, unidentified, too.
+  const codes = interval.errorCodes.filter(({ code }) => statusOfCode(code) !== NOT_IMPLEMENTED);
+  const errors = codes.reduce((sum, { count }) => sum + count, 0);
+  if (errors === 0) return [];
+  const reason = words.unrouted(errors, interval.seconds, causesOf(codes));
+  return [{ reason, next: next.requestsFail }];
 }
 
 function causesOf(codes: readonly CodeCount[]): string {

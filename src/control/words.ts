@@ -93,6 +93,8 @@ export const WORDS = {
       `Every request of the last ${recent(seconds)} failed: ${causes}.`,
     someFailed: (errors: number, requests: number, seconds: number, causes: string) =>
       `${errors} of ${count(requests, 'request')} in the last ${recent(seconds)} failed: ${causes}.`,
+    unrouted: (errors: number, seconds: number, causes: string) =>
+      `${count(errors, 'request')} in the last ${recent(seconds)} failed before a deployment was found: ${causes}.`,
     refused: (refused: number, requests: number, seconds: number, causes: string) =>
       `${refused} of ${count(requests, 'request')} in the last ${recent(seconds)} were refused to clients: ${causes}.`,
     certificate: (expiry: string) => `The upstream's certificate ${expiry}.`,

@@ -1,6 +1,15 @@
-import { describe, expect, test } from '@jest/globals';
+import { setImmediate } from 'node:timers/promises';
+import { afterEach, describe, expect, test } from '@jest/globals';
 import { titleOf } from '../../src/base/errors.ts';
-import { conditionOf, type DeploymentEvidence, gatewayCondition } from '../../src/control/snapshot.ts';
+import { Sampler } from '../../src/control/history.ts';
+import {
+  conditionOf,
+  type DeploymentEvidence,
+  gatewayCondition,
+  takeSnapshot,
+} from '../../src/control/snapshot.ts';
+import { readTotals } from '../../src/control/totals.ts';
+import { countedMetrics, healthyDeployment, sourceWith } from './console-source.ts';
 
 const DAY_MS = 86_400_000;
 
@@ -166,5 +175,44 @@ describe('the gateway is', () => {
       state: 'degraded',
       problems: [{ state: 'down', text: 'Gone.', next: 'Ask why.', deployment: 'b' }, attention],
     });
+  });
+});
+
+describe('requests that fail before they have a deployment', () => {
+  let sampler: Sampler | undefined;
+  afterEach(() => sampler?.close());
+
+  test.each([
+    [
+      'identity-unavailable',
+      '503',
+      [
+        'degraded',
+        {
+          state: 'degraded',
+          text: `4 requests in the last 10 s failed before a deployment was found: ${titleOf('identity-unavailable')} (4).`,
+          next: 'See the recent errors, and what each code means.',
+        },
+      ],
+    ],
+    ['not-implemented', '501', ['ok']],
+    ['client-unknown', '401', ['ok']],
+  ])('with the code %s', async (code, status, expected) => {
+    const { metrics, values } = countedMetrics();
+    const onError = (error: unknown) => {
+      throw error;
+    };
+    const countedAt = (at: number, requests: number) => {
+      metrics.requests.inc({ deployment: '', operation: '', client: '', status, code }, requests);
+      return readTotals(values, at);
+    };
+    const before = await countedAt(0, 7);
+    const samples = [before, await countedAt(10_000, 4)];
+    sampler = new Sampler(async () => samples.shift() ?? before, 60_000, onError);
+    // The first sample is there after the pending promises.
+    await setImmediate();
+    const state = () => ({ deployments: [healthyDeployment('submissions')] });
+    const { gateway } = await takeSnapshot(sourceWith({ values, state }), sampler);
+    expect([gateway.state, ...gateway.problems]).toEqual(expected);
   });
 });
