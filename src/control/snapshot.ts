@@ -275,7 +275,7 @@ export function conditionOf(evidence: DeploymentEvidence): Condition {
 
 function* findingsIn(evidence: DeploymentEvidence): Generator<Finding> {
   const { minute, problems, serving, policy, certificateExpiresAt, now } = evidence;
-  const { requests, errors, refused, challenges, refusedCodes, seconds } = minute;
+  const { requests, errors, refused, awaited, refusedCodes, seconds } = minute;
   for (const problem of problems) yield { ...problem, state: serving ? 'degraded' : 'down' };
   if (errors > 0) yield failing(minute);
   const isEnough = requests >= ENOUGH;
@@ -289,8 +289,8 @@ function* findingsIn(evidence: DeploymentEvidence): Generator<Finding> {
     if (isSoon) yield { state: 'degraded', reason: words.certificate(text), next: next.certificate };
   }
   // With single-use nonces a challenge for most requests is normal.
-  if (policy !== 'single-use' && isEnough && challenges * 2 >= requests) {
-    yield { state: 'degraded', reason: words.noncesExpire(challenges, requests), next: next.noncesExpire };
+  if (policy !== 'single-use' && isEnough && awaited * 2 >= requests) {
+    yield { state: 'degraded', reason: words.noncesExpire(awaited, requests), next: next.noncesExpire };
   }
 }
 

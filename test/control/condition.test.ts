@@ -112,7 +112,7 @@ describe('a deployment is', () => {
     ],
     [{}, { certificateExpiresAt: -1 }, ['degraded', "The upstream's certificate expired on 1969-12-31."]],
     [
-      { requests: 10, challenges: 5 },
+      { requests: 10, challenges: 7, awaited: 5 },
       {},
       [
         'degraded',
@@ -120,11 +120,17 @@ describe('a deployment is', () => {
       ],
     ],
     [
-      { requests: 10, challenges: 5 },
+      { requests: 10, challenges: 5, awaited: 5 },
       { policy: 'single-use' },
       ['ok', '10 requests in the last minute: none failed.'],
     ],
-    [{ requests: 9, challenges: 9 }, {}, ['ok', '9 requests in the last minute: none failed.']],
+    [{ requests: 9, challenges: 9, awaited: 9 }, {}, ['ok', '9 requests in the last minute: none failed.']],
+    // Obtained ahead: no request waited for them.
+    [
+      { requests: 12, challenges: 12, awaited: 5 },
+      {},
+      ['ok', '12 requests in the last minute: none failed.'],
+    ],
   ] as const)('with %j and %j: %j', (minute, rest, told) => {
     expect(conditionWith(minute, rest)).toEqual(told);
   });
