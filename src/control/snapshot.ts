@@ -335,7 +335,7 @@ export function gatewayCondition(
 ): Pick<Snapshot['gateway'], 'state' | 'problems'> {
   const notOk = deployments.filter(({ state }) => state !== 'ok');
   const allDown = deployments.length > 0 && deployments.every(({ state }) => state === 'down');
-  const isDown = allDown || (failedChecks.length > 0 && !served);
+  const isDown = allDown || !served;
   const isOk = failedChecks.length + notOk.length === 0;
   const problems: Problem[] = [
     ...failedChecks.map(({ reason, next: step }): Problem => {

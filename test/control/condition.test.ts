@@ -154,6 +154,8 @@ describe('the gateway is', () => {
     [[], true, [down], ['down', 'Gone.']],
     [['Redis is not there'], true, [ok], ['degraded', 'Redis is not there.']],
     [['shutting down'], false, [ok], ['down', 'Shutting down.']],
+    // With `readiness: all-upstreams`.
+    [[], false, [ok, down], ['down', 'Gone.']],
   ] as const)('with %j, served %j and %j: %j', (reasons, served, deployments, told) => {
     const problems = reasons.map((reason) => ({ reason, next: 'see the log' }));
     const condition = gatewayCondition(problems, served, deployments, []);
