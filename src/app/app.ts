@@ -157,8 +157,8 @@ export class App {
   async #state(): Promise<GatewayState> {
     const { workers } = this.#deps;
     const sinks = (this.#auditSinks?.states ?? []).map(({ name, failing = null }) => ({ name, failing }));
-    const { states, formerErrors, primary } = await workers.states();
-    const state = mergeStates(states, formerErrors);
+    const { states, former, primary } = await workers.states();
+    const state = mergeStates(states, former);
     return { ...state, workers: primary, configuration: this.#reloads.state, sinks };
   }
 

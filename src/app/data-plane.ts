@@ -8,7 +8,7 @@ import { sharedSettings } from '../config/listen.ts';
 import type { ClientUse } from '../control/client-view.ts';
 import { countNames, takeSnapshot } from '../control/merged-metrics.ts';
 import type { AuditLines } from '../control/snapshot.ts';
-import type { WorkerState } from '../control/state.ts';
+import { NO_FORMER, type WorkerState } from '../control/state.ts';
 import { type CredentialSet, keepInUse } from '../credentials/credentials.ts';
 import type { CountedRefusal } from '../gateway/error-log.ts';
 import { Gateway, type GatewayOptions } from '../gateway/gateway.ts';
@@ -330,7 +330,7 @@ export class DataPlane implements Workers, Worker {
   }
 
   async states(): Promise<WorkersReport> {
-    return { states: [await this.state()], formerErrors: [], primary: null };
+    return { states: [await this.state()], former: NO_FORMER, primary: null };
   }
 
   /**

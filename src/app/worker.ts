@@ -3,8 +3,8 @@ import type { OpenAddress } from '../base/open-port.ts';
 import type { ClientUse } from '../control/client-view.ts';
 import type { RegistrySnapshot } from '../control/merged-metrics.ts';
 import type { AuditLines } from '../control/snapshot.ts';
-import type { WorkerState, WorkersState } from '../control/state.ts';
-import type { AuditLine, ErrorState } from '../control/view.ts';
+import type { FormerState, WorkerState, WorkersState } from '../control/state.ts';
+import type { AuditLine } from '../control/view.ts';
 import type { CountedRefusal } from '../gateway/error-log.ts';
 import type { ListenTls } from '../gateway/listener.ts';
 import type { AppSetup } from '../setup/setup.ts';
@@ -115,8 +115,8 @@ export const WORKER_METHODS = {
 export interface WorkersReport {
   /** Of each worker that counts now. */
   readonly states: readonly WorkerState[];
-  /** Errors of workers that serve no more. */
-  readonly formerErrors: readonly ErrorState[];
+  /** Of workers that serve no more. */
+  readonly former: FormerState;
   /** null: there is no primary. */
   readonly primary: WorkersState | null;
 }

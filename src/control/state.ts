@@ -129,17 +129,34 @@ export function statusOf({ state, rejected }: CredentialState): CredentialState[
   return rejected ? 'rejected' : state;
 }
 
+/** What is kept of workers that serve no more. */
+export interface FormerState {
+  readonly errors: readonly ErrorState[];
+  /** Without reasons why their logs failed at the end; null: they had none. */
+  readonly audit: AuditState | null;
+}
+
+export const NO_FORMER: FormerState = { errors: [], audit: null };
+
+/** Adds the last states of workers that serve no more. */
+export function addFormer(former: FormerState, states: readonly WorkerState[]): FormerState {
+  const ended = states.flatMap(({ audit }) => audit ?? []);
+  const audits = [former.audit ?? [], ...ended].flat();
+  const errors = mergeErrors([...former.errors, ...states.flatMap((state) => state.errors)]);
+  return {
+    errors,
+    audit: audits.length === 0 ? null : { ...mergeAudits(audits), failing: [], retentionHeld: [] },
+  };
+}
+
 /**
- * Merges the states of workers, whose order does not matter. Of one, it is that one. `formerErrors`: of workers that
- * serve no more.
+ * Merges the states of workers, whose order does not matter. Of one, it is that one. `former`: of workers that serve no
+ * more.
  */
-export function mergeStates(
-  states: readonly WorkerState[],
-  formerErrors: readonly ErrorState[] = [],
-): WorkerState {
+export function mergeStates(states: readonly WorkerState[], former: FormerState = NO_FORMER): WorkerState {
   const inOrder = states.toSorted((a, b) => a.worker - b.worker);
   const deployments = inOrder.flatMap((state) => state.deployments);
-  const audits = inOrder.flatMap(({ audit }) => audit ?? []);
+  const audits = [...inOrder, former].flatMap(({ audit }) => audit ?? []);
   return {
     worker: inOrder[0]?.worker ?? 0,
     stage: inOrder.length === 0 ? 'absent' : worst(STAGES, inOrder, ({ stage }) => stage),
@@ -153,7 +170,7 @@ export function mergeStates(
       mergeListeners,
     ),
     deployments: mergeBy(deployments, ({ name }) => name, mergeDeployments),
-    errors: mergeErrors([...inOrder.flatMap(({ errors }) => errors), ...formerErrors]),
+    errors: mergeErrors([...inOrder, former].flatMap(({ errors }) => errors)),
   };
 }
 
@@ -276,7 +293,7 @@ function mergeCredentials(
 }
 
 /** Adds up errors of one deployment and code; the newest first, and no more than are kept. */
-export function mergeErrors(errors: readonly ErrorState[]): ErrorState[] {
+function mergeErrors(errors: readonly ErrorState[]): ErrorState[] {
   const merged = mergeBy(
     errors,
     ({ deployment, code }) => `${deployment} ${code}`,

@@ -151,7 +151,7 @@ export class Fleet implements Workers {
     return {
       // The last state of a worker that does not answer may be from before the drain.
       states: isClosing ? states.map((state) => ({ ...state, ...draining })) : states,
-      formerErrors: this.#reports.formerErrors(isClosing ? [] : this.#of('draining')),
+      former: this.#reports.former(isClosing ? [] : this.#of('draining')),
       primary: { serving: serving.length, configured, audit: auditState(this.#deps.audit) },
     };
   }

@@ -7,8 +7,8 @@ import { isolate } from '../base/report-error.ts';
 import type { ClientUse, LimitUseView, RefusalView } from '../control/client-view.ts';
 import type { MergedMetrics } from '../control/merged-metrics.ts';
 import type { AuditLines } from '../control/snapshot.ts';
-import { mergeErrors } from '../control/state.ts';
-import type { AuditLine, ErrorState } from '../control/view.ts';
+import { addFormer, type FormerState, NO_FORMER } from '../control/state.ts';
+import type { AuditLine } from '../control/view.ts';
 import { ClientRefusals } from '../gateway/error-log.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import type { RemoteWorker } from './remote-worker.ts';
@@ -33,7 +33,7 @@ export class Reports {
   /** Of workers that have drained. */
   readonly #refusals = new ClientRefusals();
   /** Of workers that have ended. */
-  #errors: readonly ErrorState[] = [];
+  #former = NO_FORMER;
   #linesWantedAt = Number.NEGATIVE_INFINITY;
   #ownLinesFrom = 0;
 
@@ -68,7 +68,7 @@ export class Reports {
   ended(worker: RemoteWorker): void {
     this.#collect(worker);
     this.#deps.merged.ended(worker.number);
-    this.#errors = mergeErrors([...this.#errors, ...(worker.state?.errors ?? [])]);
+    this.#former = this.former([worker]);
   }
 
   /** The end of a worker must be noted whatever it reports. */
@@ -82,9 +82,12 @@ export class Reports {
     });
   }
 
-  /** Errors of workers that have ended, or are about to. */
-  formerErrors(leaving: readonly RemoteWorker[]): readonly ErrorState[] {
-    return [...this.#errors, ...leaving.flatMap(({ state }) => state?.errors ?? [])];
+  /** What is kept of workers that have ended, or are about to. */
+  former(leaving: readonly RemoteWorker[]): FormerState {
+    return addFormer(
+      this.#former,
+      leaving.flatMap(({ state }) => state ?? []),
+    );
   }
 
   /** The use of a client at all workers that respond in time, and at those that have drained. */

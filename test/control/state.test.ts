@@ -4,10 +4,12 @@ import { finding } from '../../src/audit/findings.ts';
 import { readiness, readinessText } from '../../src/control/readiness.ts';
 import {
   type AuditState,
+  addFormer,
   type DeploymentState,
   EGRESS,
   mergeAudits,
   mergeStates,
+  NO_FORMER,
   type PauseState,
   type WorkerState,
 } from '../../src/control/state.ts';
@@ -291,6 +293,20 @@ describe('errors', () => {
     expect(merged).toHaveLength(50);
     expect(merged.at(-1)?.code).toBe('code-24');
   });
+});
+
+test('the records of workers that have ended are counted on, but not why their logs failed', () => {
+  const full = {
+    ...intact,
+    records: 98_000,
+    failures: 19,
+    failing: ['the disk is full'],
+    retentionHeld: ['a sink is behind'],
+  };
+  const once = addFormer(NO_FORMER, [stateOf(1, { audit: full })]);
+  const former = addFormer(once, [stateOf(2, { audit: null }), stateOf(3, { audit: intact })]);
+  const expected = { ...intact, records: 98_006, failures: 19 };
+  expect(mergeStates([stateOf(4, { audit: intact })], former).audit).toStrictEqual(expected);
 });
 
 test('audit logs add up, fail if one does, and have every integrity error once', () => {

@@ -5,6 +5,7 @@ import { expect, test } from '@jest/globals';
 import { pino } from 'pino';
 import { Reloads } from '../../../src/app/reloads.ts';
 import { noAudit } from '../../../src/audit/audit.ts';
+import { NO_FORMER } from '../../../src/control/state.ts';
 import { Metrics } from '../../../src/metrics/metrics.ts';
 import { type AppSetup, SetupSource } from '../../../src/setup/setup.ts';
 import { closing } from '../../support/closing.ts';
@@ -42,7 +43,7 @@ async function watching(activate: (setup: AppSetup) => { readonly settled: Promi
     workers: {
       activate: async (next) => ({ changed: [], ...activate(next) }),
       renewTls: () => {},
-      states: async () => ({ states: [], formerErrors: [], primary: null }),
+      states: async () => ({ states: [], former: NO_FORMER, primary: null }),
     },
   });
   closing.push(() => reloads.close());
