@@ -1,11 +1,12 @@
 import { findingText, type PlacedFinding } from '../audit/findings.ts';
+import { statusOfCode } from '../base/errors.ts';
 import type { ConnectionStats } from '../transport/connection.ts';
 import type { EgressState } from '../upstream/egress-addresses.ts';
 import type { CredentialState } from '../upstream/upstream-address.ts';
 import type { AddressView, ErrorState, ListenerView, NonceView, ProcessView, TlsView } from './view.ts';
 
-/** Distinct errors that are kept. */
-const ERRORS = 50;
+/** Distinct failures, and refusals, that are kept. */
+const MAX_ERRORS = 50;
 
 /** `absent`: no worker has reported. The worst first. */
 const STAGES = ['draining', 'starting', 'absent', 'serving'] as const;
@@ -292,7 +293,7 @@ function mergeCredentials(
   };
 }
 
-/** Adds up errors of one deployment and code; the newest first, and no more than are kept. */
+/** Adds up errors of one deployment and code; the newest first. Refusals, which a client causes, displace no failures. */
 function mergeErrors(errors: readonly ErrorState[]): ErrorState[] {
   const merged = mergeBy(
     errors,
@@ -302,7 +303,11 @@ function mergeErrors(errors: readonly ErrorState[]): ErrorState[] {
       count: same.reduce((sum, { count }) => sum + count, 0),
     }),
   );
-  return merged.sort(newestFirst).slice(0, ERRORS);
+  const newest = merged.sort(newestFirst);
+  const isFailure = ({ code }: ErrorState): boolean => statusOfCode(code) >= 500;
+  const failures = newest.filter(isFailure).slice(0, MAX_ERRORS);
+  const refusals = newest.filter((error) => !isFailure(error)).slice(0, MAX_ERRORS);
+  return [...failures, ...refusals].sort(newestFirst);
 }
 
 function newestFirst(a: ErrorState, b: ErrorState): number {

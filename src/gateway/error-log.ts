@@ -6,10 +6,10 @@ import { putBounded } from '../base/maps.ts';
 import { describeError } from '../base/report-error.ts';
 import { Throttle } from '../base/throttle.ts';
 
-/** Distinct errors that are kept for the console. */
-const REMEMBERED = 50;
-/** Errors of deployments whose log lines are throttled: enough for 1,000 deployments that fail in a few ways each. */
-const MAX_THROTTLED = 4_096;
+/** Distinct failures, and refusals, for the console. */
+const MAX_RECENT = 50;
+/** Errors of deployments that are counted, and throttled: enough for 1,000 deployments that fail in a few ways each. */
+const MAX_KINDS = 4_096;
 
 /** All errors of one code at one deployment. */
 export interface RecentError {
@@ -28,24 +28,27 @@ export interface RecentError {
 /**
  * Logs errors: internal errors at level error, those of the upstream, the audit log and overload (502 and above) as
  * warnings, those of clients at debug. Warnings of one code at one deployment, and equal internal errors, are throttled.
- * Keeps the latest errors.
+ * Keeps the latest errors, and counts those that others have displaced from them.
  */
 export class ErrorLog {
   readonly #log: Log;
   readonly #clock: Clock;
-  /** By deployment and code, the newest last. */
-  readonly #recent = new Map<string, RecentError>();
+  /** By deployment and code, the newest last. Refusals, which a client causes, displace no failures. */
+  readonly #failures = new Map<string, RecentError>();
+  readonly #refusals = new Map<string, RecentError>();
   readonly #throttle: Throttle;
 
   constructor(log: Log, clock: Clock) {
     this.#log = log;
     this.#clock = clock;
-    this.#throttle = new Throttle(clock, MAX_THROTTLED);
+    this.#throttle = new Throttle(clock, MAX_KINDS);
   }
 
-  /** The recent errors, the newest first. */
+  /** The recent failures, then the recent refusals, the newest first. */
   get recent(): readonly RecentError[] {
-    return [...this.#recent.values()].reverse();
+    return [this.#failures, this.#refusals].flatMap((kinds) =>
+      [...kinds.values()].slice(-MAX_RECENT).reverse(),
+    );
   }
 
   add(deployment: string, error: GatewayError, requestId: string): void {
@@ -77,11 +80,12 @@ export class ErrorLog {
   #remember(deployment: string, error: GatewayError, requestId: string): void {
     if (error.code === 'client-closed') return;
     const key = `${deployment} ${error.code}`;
-    const count = (this.#recent.get(key)?.count ?? 0) + 1;
     const { code, detail, kind } = error;
+    const kinds = kind.status >= 500 ? this.#failures : this.#refusals;
+    const count = (kinds.get(key)?.count ?? 0) + 1;
     const at = this.#clock.now();
     const recent = { deployment, code, title: kind.title, detail, count, at, requestId };
-    putBounded(this.#recent, key, recent, REMEMBERED);
+    putBounded(kinds, key, recent, MAX_KINDS);
   }
 }
 

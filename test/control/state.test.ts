@@ -282,6 +282,19 @@ describe('errors', () => {
     ]);
   });
 
+  test('of clients do not displace those of the gateway', () => {
+    const failure = { ...recentError, lastAt: 1 };
+    const refusals = Array.from({ length: 60 }, (_, index) => ({
+      ...recentError,
+      deployment: `d${index}`,
+      code: 'client-forbidden',
+      lastAt: 100 - index,
+    }));
+    const merged = merge({ errors: refusals }, { errors: [failure] }).errors;
+    expect(merged).toHaveLength(51);
+    expect(merged.at(-1)).toEqual(failure);
+  });
+
   test('are fifty at most, the newest', () => {
     const errors = Array.from({ length: 40 }, (_, index) => ({
       ...recentError,

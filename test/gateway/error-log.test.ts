@@ -23,3 +23,19 @@ test('equal internal errors of a deployment are logged once in ten seconds, othe
   ]);
   expect(errors.recent.find(({ deployment }) => deployment === 'd')?.count).toBe(1_002);
 });
+
+test('errors are counted on when others have displaced them from the recent ones, and refusals displace no failures', () => {
+  const errors = new ErrorLog(createLog({ write: () => undefined }), { now: () => 0 });
+  const unreachable = new GatewayError('upstream-unreachable', 'It is gone.');
+  const forbidden = new GatewayError('client-forbidden', 'It may not.');
+  for (let round = 0; round < 3; round += 1) {
+    for (let at = 0; at < 60; at += 1) errors.add(`d${at}`, unreachable, `request-${round}`);
+    for (let at = 0; at < 60; at += 1) errors.add(`d${at}`, forbidden, `request-${round}`);
+  }
+  const newest = Array.from({ length: 50 }, (_, index) => `d${59 - index}`);
+  const recent = (code: string) => errors.recent.filter((each) => each.code === code);
+  for (const code of ['upstream-unreachable', 'client-forbidden']) {
+    expect(recent(code).map(({ deployment }) => deployment)).toEqual(newest);
+    expect(new Set(recent(code).map(({ count }) => count))).toEqual(new Set([3]));
+  }
+});

@@ -104,7 +104,7 @@ function Details({ view, now, errors }: DetailsProps) {
         <CredentialActions deployment={view} now={now} />
       </Panel>
       <Panel label="Latest errors" heading="Latest errors" class="wide">
-        <Errors errors={errors} now={now} empty="No errors of the gateway since the start." />
+        <Errors errors={errors} now={now} empty="None of the latest errors of the gateway." />
       </Panel>
       <Panel label="TLS" heading="TLS" class="wide">
         {error !== undefined && <p class="down">{error}</p>}

@@ -70,7 +70,7 @@ export function ErrorPage({ params }: PageProps) {
         {errors.length > 0 && (
           <p class="muted">{counted(errors.length, 'deployment')} with errors of this code.</p>
         )}
-        <Errors errors={errors} now={now.at} empty="No error of this code since the start." />
+        <Errors errors={errors} now={now.at} empty="None of the latest errors has this code." />
       </Panel>
     </>
   );
