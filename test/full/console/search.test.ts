@@ -66,7 +66,7 @@ afterAll(async () => {
   await rm(directory, { recursive: true });
 });
 
-async function start(searches = AUDIT_BOUNDS.searches): Promise<string> {
+async function start(searches = AUDIT_BOUNDS.searches, explained = REFUSED): Promise<string> {
   const audit = new HandWrittenAudit();
   audit.write({ client: 'reporting' });
   const control = await startControl({
@@ -77,7 +77,7 @@ async function start(searches = AUDIT_BOUNDS.searches): Promise<string> {
       state: () => ({ deployments: [healthyDeployment('submissions')] }),
     },
     queries: {
-      explain: () => REFUSED,
+      explain: () => explained,
       client: async () => undefined,
       configuration: async () => '',
       flightRecord: async () => '',
@@ -245,6 +245,20 @@ test('a request of a running gateway has the rule that decides on it', async () 
     .waitFor();
   await page.getByText('was not asked').waitFor();
 });
+
+test.each([
+  { ...REFUSED, deployment: 'reports' },
+  { ...REFUSED, deployment: '', status: 404, code: 'no-deployment' },
+])(
+  'a request that its absolute form led to its deployment is not judged as one for "$deployment"',
+  async (explained) => {
+    const origin = await start(AUDIT_BOUNDS.searches, explained);
+    const { page } = await openPage(WIDE);
+    await page.goto(`${origin}/#/requests/${REFUSED_ID}`);
+    await page.getByText(/^not known: the path alone does not lead to submissions\./).waitFor();
+    expect(await page.getByRole('main').innerText()).not.toContain(explained.detail);
+  },
+);
 
 test('what the rules of an observed client would refuse is on the pages of request, client and policy', async () => {
   const audit = auditOptions(await mkdtemp(join(tmpdir(), 'console-search-')), { parameters: ['ids'] });

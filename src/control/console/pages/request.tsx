@@ -250,13 +250,23 @@ function Decision({ row }: { readonly row: RequestRow }) {
   if (explained === undefined) return <>…</>;
   return (
     <>
-      {typeof explained === 'string' ? explained : verdictOf(explained)}
+      {typeof explained === 'string'
+        ? explained
+        : isElsewhere(explained, deployment)
+          ? `not known: the path alone does not lead to ${deployment}. The host or the absolute form of the request did, which are not recorded, or the configuration has changed.`
+          : verdictOf(explained)}
       <div class="muted small">
         By the configuration in use, which may have changed since.
         {isPartial(row) && ' The values that are not recorded were left out.'}
       </div>
     </>
   );
+}
+
+/** Whether the path leads to another deployment than the one that the request was for, or to none. */
+function isElsewhere(explanation: ExplanationView, deployment: string): boolean {
+  if (deployment === '' || explanation.deployment === deployment) return false;
+  return explanation.deployment !== '' || (!explanation.allowed && explanation.code === 'no-deployment');
 }
 
 function verdictOf(explanation: ExplanationView) {
