@@ -32,6 +32,7 @@ export function knownNames(): Readonly<Record<'client' | 'deployment', readonly 
 export function follow(): void {
   let source: EventSource | undefined;
   let again: number | undefined;
+  /** Monotonic, since the clock of the computer can be corrected. */
   let lastTick = 0;
 
   const open = (): void => {
@@ -45,7 +46,7 @@ export function follow(): void {
       auditLines.value = data as AuditLine[];
     });
     on('tick', (data) => {
-      lastTick = Date.now();
+      lastTick = performance.now();
       onTick(data as Tick);
     });
     source.addEventListener('error', () => {
@@ -73,8 +74,9 @@ export function follow(): void {
   });
   // A connection that dies without FIN or RST raises no error event.
   setInterval(() => {
-    if (document.hidden || !connection.value.connected || Date.now() - lastTick < SILENCE_MS) return;
-    connection.value = { connected: false, lostAt: lastTick };
+    const silence = performance.now() - lastTick;
+    if (document.hidden || !connection.value.connected || silence < SILENCE_MS) return;
+    connection.value = { connected: false, lostAt: Date.now() - silence };
     open();
   }, CHECK_MS);
   if (!document.hidden) open();
