@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { type Request, type RequestHandler, type Response, Router } from 'express';
 import type { AuditKeys } from '../audit/keys.ts';
 import { cursorOf } from '../audit/reader/newest-first.ts';
-import type { Found, Query } from '../audit/reader/query.ts';
+import { csvLine, type Found, type Query } from '../audit/reader/query.ts';
 import {
   exportInThread,
   searchInThread,
@@ -180,7 +180,11 @@ export class AuditApi {
     });
     if (counted === undefined) return;
     if (format === 'json') res.json(usageView(counted));
-    else attach(res, 'usage', 'csv').send(usageCsv(counted.usage));
+    else {
+      // Who keeps the file has nothing else that says what it lacks.
+      const notes = counted.notes.map((note) => csvLine([note])).join('');
+      attach(res, 'usage', 'csv').send(usageCsv(counted.usage) + notes);
+    }
   }
 
   /** Runs a search in one of the slots; undefined: the response says why there is no result, or the client has gone. */

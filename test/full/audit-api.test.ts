@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
-import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
+import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -378,6 +378,26 @@ describe('GET /api/audit/export', () => {
     const lines = (await response.text()).trimEnd().split(/\r?\n/);
     expect(lines.at(-1)).toMatch(last);
     expect(lines.length).toBe(format === 'csv' ? 5 : 4);
+  });
+
+  test('names in its last line what cannot be read, as usage does as CSV', async () => {
+    const origin = await start();
+    const [name = ''] = (await readdir(join(directory, 'r1')))
+      .filter((each) => each.includes('.jsonl'))
+      .sort();
+    const file = join(directory, 'r1', name);
+    const whole = await readFile(file);
+    const altered = Buffer.from(whole);
+    altered[whole.length >> 1] = (whole[whole.length >> 1] ?? 0) ^ 1;
+    await writeFile(file, altered);
+    try {
+      for (const path of ['export?format=jsonl', 'export?format=csv', 'usage?by=client&format=csv']) {
+        const text = await (await fetch(`${origin}/api/audit/${path}`)).text();
+        expect(text.trimEnd().split('\n').at(-1)).toContain(`r1/${name}: `);
+      }
+    } finally {
+      await writeFile(file, whole);
+    }
   });
 
   test('is cut when its time is over', async () => {

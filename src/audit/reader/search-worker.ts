@@ -79,8 +79,12 @@ async function sendExport(port: MessagePort, scope: ThreadScope, task: ExportTas
   let rows = 0;
   let last = 'the beginning';
   let cut: string | undefined;
+  let unsure = 0;
+  const onCut = (): void => {
+    unsure += 1;
+  };
   try {
-    for await (const found of search({ ...options, onBytes })) {
+    for await (const found of search({ ...options, onBytes, onCut })) {
       if (rows === most) {
         cut = `the limit of ${most} results`;
         break;
@@ -96,13 +100,17 @@ async function sendExport(port: MessagePort, scope: ThreadScope, task: ExportTas
     if (!(error instanceof ExportTimeout)) throw error;
     cut = `the limit of ${timeMs / 60_000} minutes`;
   }
-  if (cut !== undefined)
-    text += trailer(format, `This export was cut at ${cut}: results after ${last} are missing.`);
+  if (unsure > 0)
+    notes.add(
+      `${unsure} more requests had parameters too long to be recorded whole: the identifier may have been in the rest.`,
+    );
+  if (cut !== undefined) notes.add(`This export was cut at ${cut}: results after ${last} are missing.`);
+  for (const note of notes) text += trailer(format, note);
   await sendPiece(port, text);
   post(port, { result: undefined });
 }
 
-/** The last line of an export that is not complete. */
+/** A line behind the results of an export that may not be complete. */
 function trailer(format: ExportTask['format'], sentence: string): string {
   return format === 'csv' ? csvLine([sentence]) : `${JSON.stringify({ cut: true, detail: sentence })}\n`;
 }
