@@ -284,6 +284,7 @@ export class UpstreamCredential {
   ): Promise<HandshakeOptions> {
     const { clock, circuit } = this.#deps;
     const { budget } = call.request;
+    const since = clock.now();
     if (refused.isEvidence && !version.health.refused) circuit.attempted();
     if (!refused.isStale && !this.versions.hasLeft(version)) await this.#explain(version, refused, call);
     if (version.health.refused || this.versions.isReplaced(version)) return this.#goOn(version, call);
@@ -293,7 +294,8 @@ export class UpstreamCredential {
     if (budget.spent) throw errorAfter(refused, budget);
     if (isDropped && call.turn === undefined) await this.#takeTurn(call);
     if (this.versions.hasLeft(version)) return FROM_POOL;
-    return optionsAfter(refused, clock.now(), call.flight !== undefined);
+    const { pool } = version.on(call.transport);
+    return optionsAfter(refused, { pool, since, now: clock.now(), tests: call.flight !== undefined });
   }
 
   /** The version is refused or replaced. @throws GatewayError when the request has no attempt for another one */

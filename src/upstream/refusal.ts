@@ -1,4 +1,6 @@
 import type { GatewayError } from '../base/errors.ts';
+import type { Nonce } from '../challenges/nonce.ts';
+import type { NoncePool } from '../challenges/pool.ts';
 import type { AttemptBudget } from '../handshake/attempt-budget.ts';
 import { alwaysStale, cannotRepeat, refusedAgain, targetRefused } from '../handshake/errors.ts';
 import type { UpstreamRequest } from '../handshake/exchange.ts';
@@ -9,14 +11,39 @@ import type { Evidence } from './verification.ts';
 /** A challenge that is older, in milliseconds, is not answered after a wait: the upstream may have dropped it. */
 const FRESH_MS = 100;
 
-/**
- * Returns how the next handshake of a request begins after a refusal that something else explains than the credential:
- * with a challenge of its own. `isAlone`: it tests the credential, so that no other one has come in between.
- */
-export function optionsAfter(refused: Refused, now: number, isAlone: boolean): HandshakeOptions {
+/** State in which a refusal that something else explains than the credential is followed by another attempt. */
+export interface AfterRefusal {
+  readonly pool: NoncePool;
+  /** When the refusal came. */
+  readonly since: number;
+  readonly now: number;
+  /** True if the request tests the credential, so that no other one has come in between. */
+  readonly tests: boolean;
+}
+
+/** Returns how the next handshake of a request begins: never with a nonce from before the refusal. */
+export function optionsAfter(refused: Refused, after: AfterRefusal): HandshakeOptions {
+  const nonce = verifiedNonce(refused, after);
+  if (nonce !== undefined) return { nonce };
   // Where a round trip takes long, the upstream may drop this challenge as well before the answer arrives.
-  const isFresh = isAlone || now - refused.attempt.sentAt < FRESH_MS;
+  const isFresh = after.tests || after.now - refused.attempt.sentAt < FRESH_MS;
   return { freshNonce: true, challenge: isFresh && !refused.isNamedAgain ? refused.inHand : undefined };
+}
+
+/**
+ * Returns a nonce that was obtained and found good since the refusal came, if any number of requests can use it, and the
+ * target wants one of the same realm.
+ */
+function verifiedNonce(
+  { attempt: { nonce }, challenge }: Refused,
+  { pool, since }: AfterRefusal,
+): Nonce | undefined {
+  if (!nonce.shareable || nonce.uses < 2 || pool.policy !== 'shared') return undefined;
+  const known = pool.reserve();
+  const isFresh = known !== undefined && known.obtainedAt > since && known.uses > 0;
+  return isFresh && (challenge === undefined || known.challenge.realm === challenge.realm)
+    ? known
+    : undefined;
 }
 
 /**

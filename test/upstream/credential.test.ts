@@ -297,7 +297,19 @@ const rules: Rule[] = [
     'answered',
   ],
   [
-    'the same without a count, at a target of another realm: the nonce that the gateway found good is none for it',
+    'the same without a count: the request goes on with the nonce that the gateway found good',
+    usedWithoutCount,
+    {},
+    [
+      ['GET /y n1', slow(challenge('n2', ''))],
+      ['HEAD /x fresh', after(SOON_MS, challenge('n3', ''))],
+      ['HEAD /x n3', answered()],
+      ['GET /y n3', answered()],
+    ],
+    'answered',
+  ],
+  [
+    'without a count, and the target is of another realm: the nonce that was found good is none for it',
     usedWithoutCount,
     {},
     [
@@ -305,6 +317,32 @@ const rules: Rule[] = [
       ['HEAD /x fresh', after(SOON_MS, challenge('n3', ''))],
       ['HEAD /x n3', answered()],
       ['GET /y', unauthorized('Digest realm="other", nonce="n4"')],
+      ['GET /y n4', answered()],
+    ],
+    'answered',
+  ],
+  [
+    'without a count, and the upstream names another one to the gateway: nothing shows that this one is good',
+    usedWithoutCount,
+    {},
+    [
+      ['GET /y n1', slow(challenge('n2', ''))],
+      ['HEAD /x fresh', after(SOON_MS, challenge('n3', ''))],
+      ['HEAD /x n3', answered(200, 'nextnonce="n4"')],
+      ['GET /y', challenge('n5', '')],
+      ['GET /y n5', answered()],
+    ],
+    'answered',
+  ],
+  [
+    'without a count, and in the same millisecond: the nonce that was found good may be older than the refusal',
+    usedWithoutCount,
+    {},
+    [
+      ['GET /y n1', slow(challenge('n2', ''))],
+      ['HEAD /x fresh', challenge('n3', '')],
+      ['HEAD /x n3', answered()],
+      ['GET /y', challenge('n4', '')],
       ['GET /y n4', answered()],
     ],
     'answered',
