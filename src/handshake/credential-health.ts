@@ -1,3 +1,4 @@
+import { putBounded } from '../base/maps.ts';
 import { credentialRefused } from './errors.ts';
 import type { Refusal } from './exchange.ts';
 
@@ -6,6 +7,41 @@ export const SAYS_NOTHING: ReadonlySet<number> = new Set([403, 429, 502, 503, 50
 
 /** A server can respond so to a method of the gateway's own choice before it looks at the credential. */
 export const METHOD_REFUSED: ReadonlySet<number> = new Set([405, 501]);
+
+/** Paths that are remembered, and characters of each. */
+const MAX_PATHS = 256;
+const MAX_PATH_LENGTH = 1_024;
+
+/** A target with a method. */
+interface Written {
+  readonly method: string;
+  readonly target: string;
+}
+
+/**
+ * Paths where the upstream wants authentication for a body although it serves HEAD without, as where only writing is
+ * restricted.
+ */
+export class GuardedWrites {
+  readonly #known = new Map<string, true>();
+
+  has(written: Written): boolean {
+    return this.#known.size > 0 && this.#known.has(keyOf(written));
+  }
+
+  add(written: Written): void {
+    putBounded(this.#known, keyOf(written), true, MAX_PATHS);
+  }
+
+  delete(written: Written): void {
+    if (this.#known.size > 0) this.#known.delete(keyOf(written));
+  }
+}
+
+function keyOf({ method, target }: Written): string {
+  const [path = ''] = target.split('?', 1);
+  return `${method} ${path.slice(0, MAX_PATH_LENGTH)}`;
+}
 
 /** After so many of these in a row, a version that was refused before is kept back until an attempt is due. */
 const MAX_NOTHINGS = 2;
@@ -25,6 +61,8 @@ export class CredentialHealth {
   wasRefused = false;
   /** Responses to clients, since nothing is known of it, that did not show whether the upstream accepts it. */
   inconclusive = 0;
+  /** Where bodies want it. */
+  readonly guardedWrites = new GuardedWrites();
   /** Responses that say nothing since it was refused and reset. */
   #nothings = 0;
   #sent = 0;

@@ -176,18 +176,16 @@ class Handshake {
       this.#account.metrics.upstreamAttempts.challenged.inc();
       const challenge = chooseChallenge(this.#account, result);
       if (challenge === undefined) throw noDigest();
-      const nonce = this.#answer(challenge, result);
-      if (!budget.bodySent) return nonce;
-      pool.acceptUntried(this.#pending as PendingChallenge);
+      if (!budget.bodySent) return this.#answer(challenge, result);
+      this.#leave(challenge, result);
       throw cannotRepeat();
     }
-    // Where HEAD is served, the method would be, too, and act as if its body were empty.
-    this.#askWith = METHOD_REFUSED.has(result.status) ? this.#askWith.slice(1) : NONE;
     if (method === undefined) {
       if (this.#pending !== undefined) pool.unchallenged(this.#pending);
       return result;
     }
     await discard(this.#account, result);
+    this.#askWith = this.#methodsAfter(result);
     return this.#askWith.length > 0 ? 'ask' : (pool.reserve() ?? 'ask');
   }
 
@@ -356,8 +354,21 @@ class Handshake {
     };
   }
 
+  /**
+   * The methods to ask with after a response without a challenge. Where HEAD is served, the method would be, too, and act
+   * as if its body were empty, unless it is known to want authentication.
+   */
+  #methodsAfter({ status }: UpstreamResponse): readonly string[] {
+    const { guardedWrites } = this.#account.health;
+    const left = this.#askWith.slice(1);
+    if (left.length === 0) guardedWrites.delete(this.#request);
+    const isServed = status >= 200 && status < 300;
+    return isServed && !guardedWrites.has(this.#request) ? NONE : left;
+  }
+
   /** Leaves a challenge to other requests that this one, whose body is gone, cannot answer. */
   #leave(challenge: Challenge, response: UpstreamResponse): void {
+    this.#account.health.guardedWrites.add(this.#request);
     this.#answer(challenge, response);
     this.#account.pool.acceptUntried(this.#pending as PendingChallenge);
   }

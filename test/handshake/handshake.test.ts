@@ -510,6 +510,7 @@ describe('a body that is not kept', () => {
 
   test.each([
     ['is not supported', answered(405), ''],
+    ['finds nothing', answered(404), ''],
     ['breaks the connection', lost(), ' fresh'],
   ])('is asked for with the same method and no body if HEAD %s', async (_what, reply, fresh) => {
     const scene = new HandshakeScene();
@@ -562,6 +563,18 @@ describe('a body that is not kept', () => {
       expect(await scene.send({ ...POST, body: streamed() })).toBe('upstream-protocol');
       expect(await scene.send(POST)).toBe('answered');
       expect(scene.sent.slice(1)).toEqual(['POST /x', 'POST /x n1:1']);
+    },
+  );
+
+  test.each(['auto', 'single-use'] as const)(
+    'is asked for with the same method, once that is known to want authentication where HEAD does not: %s',
+    async (policy) => {
+      const scene = new HandshakeScene({ policy });
+      scene.replies.push(answered(), challenge('n1'));
+      expect(await scene.send({ ...POST, body: streamed() })).toBe('upstream-protocol');
+      scene.replies.push(answered(), challenge('n2'), answered());
+      expect(await scene.send({ ...POST, target: '/x?again', body: streamed() })).toBe('answered');
+      expect(scene.sent.slice(2)).toEqual(['HEAD /x?again', 'POST /x?again', 'POST /x?again n2:1']);
     },
   );
 
