@@ -39,7 +39,6 @@ async function startPrometheus(control: string, token: string): Promise<Promethe
       const config = parse(await readFile(join(DEPLOYED, 'prometheus.yml'), 'utf8'));
       config.global = { scrape_interval: '200ms', evaluation_interval: '200ms' };
       config.rule_files = config.rule_files.map((name: string) => join(DEPLOYED, name));
-      delete config.scrape_configs[0].dns_sd_configs;
       config.scrape_configs[0].static_configs = [{ targets: [new URL(control).host] }];
       await writeFile(join(folder, config.scrape_configs[0].authorization.credentials_file), token);
       await writeFile(join(folder, 'prometheus.yml'), stringify(config));
