@@ -2,6 +2,7 @@ import type { DataPlane, Prepared } from '../app/data-plane.ts';
 import type { WorkerReport } from '../app/worker.ts';
 import type { Audit } from '../audit/audit.ts';
 import { replicaOf } from '../audit/replica-name.ts';
+import { inTime } from '../base/clock.ts';
 import { messageOf } from '../base/error-code.ts';
 import type { IpcPort } from '../base/message-calls.ts';
 import { PortError } from '../base/open-port.ts';
@@ -9,6 +10,9 @@ import { sharedSettings } from '../config/listen.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import { fromTransfer } from '../setup/transfer.ts';
 import { type DrainOptions, PROTOCOL, serveWorker, type WorkerLife } from './protocol.ts';
+
+/** The longest that the last record of a worker which could not start takes, in milliseconds. */
+const END_MS = 1_000;
 
 interface WorkerDeps {
   /** The channel to the primary. */
@@ -64,6 +68,8 @@ export class WorkerProcess {
           audit.admin('start', { version: this.#deps.version });
           return addresses;
         } catch (error) {
+          // The primary kills this process then.
+          await inTime(audit.close('start-failed'), END_MS);
           // Of an error, the primary would receive the message only.
           return { message: messageOf(error), isPortError: error instanceof PortError };
         }

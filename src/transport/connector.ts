@@ -76,8 +76,10 @@ export function connector(options: ConnectorOptions, deps: ConnectorDeps): Conne
       return identified(established(destination.open({ host, port, socket }), true, limits));
     };
   }
+  const reached: Connect = () => identified(reach(destination, timeout, deps.clock));
+  if (localAddress === undefined) return reached;
   return () =>
-    identified(reach(destination, timeout, deps.clock)).catch((error) => {
+    reached().catch((error) => {
       throw errorCode(error) === 'EADDRNOTAVAIL' ? addressMissing(error) : error;
     });
 }

@@ -36,6 +36,9 @@ function batch(first: number, last = first, sent: Sent = {}): StreamEntry {
   return { id, replica, lines, seal, previous, anchor: false, tooLarge: false, gone: false };
 }
 
+const range = (first: number, last: number): number[] =>
+  Array.from({ length: last - first + 1 }, (_, at) => first + at);
+
 /** For each entry the numbers that were taken from it, and what was said. */
 function taken(...entries: StreamEntry[]) {
   const notes: string[] = [];
@@ -51,6 +54,13 @@ function taken(...entries: StreamEntry[]) {
 }
 
 describe('the progress of a collection', () => {
+  test('takes no record that is older than the first of its file, or than what follows a gap', () => {
+    expect(taken(batch(11, 20), batch(1, 10), batch(31, 40), batch(25, 30), batch(41))).toMatchObject({
+      numbers: [range(11, 20), [], range(31, 40), [], [41]],
+      notes: ['r1: records 21 to 30 are no longer in the stream: they are in its files'],
+    });
+  });
+
   test('takes each record once', () => {
     expect(taken(batch(1), batch(2, 4), batch(1), batch(2, 4), batch(5))).toMatchObject({
       numbers: [[1], [2, 3, 4], [], [], [5]],

@@ -78,7 +78,7 @@ const plain = z.object({
 
 const admin = z.discriminatedUnion('event', [retirement, setAside, loss, workerHeads, plain]);
 const EVENTS =
-  /"event":"(?:segment-retired|recovered|records-lost|worker-heads|start|stop|log-begun-anew|signing-key-changed)"/;
+  /"event":"(?:segment-retired|recovered|records-lost|worker-heads|start|start-failed|stop|log-begun-anew|signing-key-changed)"/;
 
 /** An admin record of which readers of the log make something; other ones are for people. */
 export type AdminRecord = z.infer<typeof admin>;

@@ -93,8 +93,11 @@ class RecentTimes {
 
   add({ seq, time }: Timed): void {
     const run = this.#runs.at(-1);
-    if (run !== undefined && seq === run.first + run.times.length) run.times.push(Date.parse(time));
+    const next = run === undefined ? 1 : run.first + run.times.length;
+    if (run !== undefined && seq === next) run.times.push(Date.parse(time));
     else this.#runs.push({ first: seq, times: [Date.parse(time)] });
+    // What an earlier file has, or nobody, was never remembered.
+    if (seq > next) this.#forgotten = Math.max(this.#forgotten, seq - 1);
     this.#size += 1;
     // Not with each record: what follows in a run is moved.
     if (this.#size > 2 * MIN_RECENT) this.#forget(this.#size - MIN_RECENT);

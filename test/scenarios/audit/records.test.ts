@@ -1,4 +1,5 @@
 import { expect, test } from '@jest/globals';
+import { endsProcess } from '../../../src/audit/segments/admin-records.ts';
 import { auditOptions, recordsIn, useFolders } from '../../support/audit-log.ts';
 import { closing } from '../../support/closing.ts';
 import { type RunningGateway, startGateway } from '../../support/gateway.ts';
@@ -45,7 +46,9 @@ test('records a start that fails, whose log is not taken for a log that grew wit
   const listen = [{ address: '127.0.0.1', port: gateway.port }];
   const starting = startGateway({ submissions: deployment }, { listen }, { audit: auditOptions(directory) });
   await expect(starting).rejects.toThrow('listens on port');
-  expect((await recordsIn(directory)).map(({ event }) => event)).toEqual(['start-failed']);
+  const records = await recordsIn(directory);
+  expect(records.map(({ event }) => event)).toEqual(['start-failed']);
+  expect(records.map((record) => endsProcess(JSON.stringify(record)))).toEqual([true]);
 });
 
 test('records a refused credential and a malformed request', async () => {
