@@ -269,12 +269,9 @@ export class NonceFactory {
     return this.#make(held, held.ageMs, { foreign: true, ...owned }, 'count' in held ? held.count : 0);
   }
 
-  /**
-   * The upstream named it to be used after this one (nextnonce, RFC 7616 §3.5). With an algorithm of sessions, this one
-   * goes on: its key is that of the challenge until the next one (§3.4.2), and servers differ in what another nonce does.
-   */
+  /** The upstream named it to be used after this one (nextnonce, RFC 7616 §3.5). */
   following(nonce: Nonce, nextnonce: string): Nonce {
-    if (nextnonce === nonce.challenge.nonce || nonce.challenge.algorithm.session) return nonce;
+    if (nextnonce === nonce.challenge.nonce) return nonce;
     const held = { challenge: withNonce(nonce.challenge, nextnonce), cookies: nonce.cookies };
     return this.#make(held, 0, { lane: nonce.lane });
   }

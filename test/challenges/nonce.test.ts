@@ -9,7 +9,6 @@ import {
   type NonceOrigin,
 } from '../../src/challenges/nonce.ts';
 import type { HeldChallenge } from '../../src/challenges/store/store.ts';
-import { parseChallenges } from '../../src/digest/challenge.ts';
 import { aged, parked } from '../support/challenges.ts';
 
 const credential = { username: 'u', password: new Secret('p') };
@@ -217,12 +216,4 @@ test('the nonce that follows another continues its lane; the same name is the sa
     true,
     nonce.challenge.realm,
   ]);
-});
-
-test('with an algorithm of sessions no other nonce follows: its key is that of the challenge', () => {
-  const it = factory();
-  const [challenge] = parseChallenges(['Digest realm="r", nonce="n", qop="auth", algorithm=MD5-sess']);
-  if (challenge === undefined) throw new Error('no challenge');
-  const nonce = it.issued({ challenge, cookies: [] });
-  expect(it.following(nonce, 'm')).toBe(nonce);
 });
