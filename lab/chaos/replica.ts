@@ -1,11 +1,11 @@
 import { mkdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { parse, stringify } from 'yaml';
+import { asRoot } from '../../test/support/as-root.ts';
 import { type TestDeployment, type TopLevel, writeConfig } from '../../test/support/gateway.ts';
 import { type GatewayProcess, startGatewayProcess } from '../../test/support/gateway-process.ts';
 import { gateway as runProgram } from '../../test/support/program.ts';
 import { freePort } from '../../test/support/server-process.ts';
-import { asRoot } from '../as-root.ts';
 
 /** The library of the Debian package libfaketime. */
 const FAKETIME = '/usr/$LIB/faketime/libfaketime.so.1';

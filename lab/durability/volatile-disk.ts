@@ -1,6 +1,6 @@
 import { copyFile, mkdir, rm, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { asRoot } from '../as-root.ts';
+import { asRoot } from '../../test/support/as-root.ts';
 
 const SIZE = 64 * 2 ** 20;
 /**

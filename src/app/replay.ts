@@ -68,7 +68,7 @@ const OPAQUE_BODY: RawHeaders = ['content-type', 'application/octet-stream'];
 /** Characters that a record has in the same way for two spellings, which can be read differently. */
 const AMBIGUOUS = /[%+]/;
 
-/** What separates parameters for the gateway, and is a part of their names and values in a record. */
+/** Separates parameters for the gateway, and is a part of their names and values in a record. */
 const SEPARATOR = ';';
 
 /** The rules of a deployment and a client without what depends on some parameters. */

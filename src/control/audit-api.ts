@@ -181,7 +181,7 @@ export class AuditApi {
     if (counted === undefined) return;
     if (format === 'json') res.json(usageView(counted));
     else {
-      // Who keeps the file has nothing else that says what it lacks.
+      // The file alone has to say what it lacks: it is kept without this response.
       const notes = counted.notes.map((note) => csvLine([note])).join('');
       attach(res, 'usage', 'csv').send(usageCsv(counted.usage) + notes);
     }

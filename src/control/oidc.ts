@@ -146,7 +146,7 @@ export class OidcClient {
     const idToken = whole.length > MAX_HINT ? '' : whole;
     if (isWhole || !hasUserInfo) return { claims, idToken };
     const more = await client.fetchUserInfo(configuration, tokens.access_token, claims.sub);
-    // What is signed counts before the rest, also as a member of a claim, beside a claim that is called `a.b`.
+    // A signed claim counts before one of userinfo, also the member `b` of a signed `a` before an unsigned `a.b`.
     const found = [claim, nameClaim].map((name) => {
       const signed = claimIn(claims, name);
       return [name, signed === undefined ? claimIn(more, name) : signed] as const;

@@ -130,7 +130,7 @@ export function statusOf({ state, rejected }: CredentialState): CredentialState[
   return rejected ? 'rejected' : state;
 }
 
-/** What is kept of workers that serve no more. */
+/** Errors and audit counts of workers that serve no more. */
 export interface FormerState {
   readonly errors: readonly ErrorState[];
   /** Without reasons why their logs failed at the end; null: they had none. */

@@ -277,7 +277,7 @@ async function nearestExisting(path: string): Promise<string> {
   return code === 'ENOENT' && dirname(path) !== path ? nearestExisting(dirname(path)) : path;
 }
 
-/** What a probe writes: an empty file needs no block, and can be created on a full disk. */
+/** Content of the file that is written to test a folder: an empty one can be made on a full disk. */
 const PROBE = Buffer.alloc(4096);
 
 /**

@@ -258,7 +258,7 @@ export class RemoteWorker {
     this.#state = report.state ?? this.#state;
     // After the end, its counts are in the sums already.
     if (this.#hasEnded) return;
-    // Whoever asks for readiness causes reports of states alone, any number between two collections.
+    // Readiness asks for states alone, any number of times between two collections.
     if (metrics.length === 0 && lines.length === 0 && refusals.length === 0) return;
     this.#received.push({ metrics, lines: lines.slice(known), refusals });
   }

@@ -82,7 +82,7 @@ export class Reports {
     });
   }
 
-  /** What is kept of workers that have ended, or are about to. */
+  /** Errors and audit counts of workers that have ended, or are about to. */
   former(leaving: readonly RemoteWorker[]): FormerState {
     return addFormer(
       this.#former,

@@ -61,7 +61,7 @@ export class CredentialHealth {
   wasRefused = false;
   /** Responses to clients, since nothing is known of it, that did not show whether the upstream accepts it. */
   inconclusive = 0;
-  /** Where bodies want it. */
+  /** Paths where it is wanted for bodies only. */
   readonly guardedWrites = new GuardedWrites();
   /** Responses that say nothing since it was refused and reset. */
   #nothings = 0;

@@ -32,7 +32,7 @@ const CHARSET_NAME = '_charset_';
 /** Without one of these, a query has no encoded `&`, `;` or `=` in any reading. */
 const MAY_HIDE_PAIRS = /%(?:.?%|2[56]|3[bd]|[uc-f])/i;
 
-/** What separates parameters. */
+/** Separates parameters. */
 const SEPARATOR = /[&;]/;
 
 const NO_PAIRS: readonly Pair[] = [];

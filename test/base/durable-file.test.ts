@@ -1,35 +1,47 @@
-import { chown, lstat, mkdir, readFile, symlink, writeFile } from 'node:fs/promises';
+import { mkdir, readFile, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect, test } from '@jest/globals';
 import { replaceDurably } from '../../src/base/durable-file.ts';
+import { asRoot } from '../support/as-root.ts';
 import { useFolders } from '../support/audit-log.ts';
+import { closing } from '../support/closing.ts';
+import { repository } from '../support/repository.ts';
 
 const folder = useFolders();
-/** Only root can give files away. */
-const asRoot = process.geteuid?.() === 0 ? test : test.skip;
 const [USER, GROUP, OTHER] = [65_534, 65_533, 65_532];
 
-async function ownerOf(path: string) {
-  const { uid, gid, mode } = await lstat(path);
-  return [uid, gid, mode & 0o777];
+/** Replaces a file as root, who alone can give files away. */
+function replaceAsRoot(file: string, content: string): Promise<string> {
+  const module = join(repository, 'src/base/durable-file.ts');
+  const script = `import { replaceDurably } from ${JSON.stringify(module)};
+    await replaceDurably(${JSON.stringify(file)}, ${JSON.stringify(content)});`;
+  return asRoot(process.execPath, '--input-type=module', '--eval', script);
 }
 
-asRoot('a new file belongs to the owner of its folder, and to its owner alone', async () => {
+/** A folder that belongs to that user until the end of the test. */
+async function folderOf(user: number, group: number): Promise<string> {
   const place = await folder();
-  await chown(place, USER, GROUP);
-  await replaceDurably(join(place, 'file'), 'new');
-  expect(await ownerOf(join(place, 'file'))).toEqual([USER, GROUP, 0o600]);
+  await asRoot('chown', `${user}:${group}`, place);
+  const own = `${process.getuid?.()}:${process.getgid?.()}`;
+  closing.push(async () => void (await asRoot('chown', '-R', own, place)));
+  return place;
+}
+
+const ownerOf = (file: string): Promise<string> => asRoot('stat', '--format=%u %g %a', file);
+
+test('a new file of root belongs to the owner of its folder, and to its owner alone', async () => {
+  const file = join(await folderOf(USER, GROUP), 'file');
+  await replaceAsRoot(file, 'new');
+  expect(await ownerOf(file)).toBe(`${USER} ${GROUP} 600`);
 });
 
-asRoot('a file that is replaced keeps its owner and its group', async () => {
-  const place = await folder();
-  const file = join(place, 'file');
-  await writeFile(file, 'old');
-  await chown(file, USER, GROUP);
-  await chown(place, OTHER, OTHER);
-  await replaceDurably(file, 'new');
-  expect(await ownerOf(file)).toEqual([USER, GROUP, 0o600]);
-  expect(await readFile(file, 'utf8')).toBe('new');
+test('a file that root replaces keeps its owner and its group', async () => {
+  const file = join(await folderOf(OTHER, OTHER), 'file');
+  await replaceAsRoot(file, 'old');
+  await asRoot('chown', `${USER}:${GROUP}`, file);
+  await replaceAsRoot(file, 'new');
+  expect(await ownerOf(file)).toBe(`${USER} ${GROUP} 600`);
+  expect(await asRoot('cat', file)).toBe('new');
 });
 
 test('what stands where the new content is written is removed, and nothing is written through it', async () => {

@@ -522,33 +522,24 @@ describe('credentials and sites', () => {
     return verdicts(report).slice(4);
   };
 
-  test('a site that refuses the credential is not taken for a nonce that serves once', async () => {
-    expect(await examinedSites((site) => (site === 'b' ? 401 : 200))).toEqual([
-      'credential d ok',
-      'access a ok',
-      'access b site-refused',
-      'access c not-examined',
-    ]);
-  });
-
-  test('a nonce that serves once is not taken for a site that refuses the credential', async () => {
-    expect(await examinedSites((_site, isFirstUse) => (isFirstUse ? 200 : 401))).toEqual([
-      'credential d ok',
-      'access a ok',
-      'nonce d nonce-not-reusable',
-      'access b ok',
-      'access c not-examined',
-    ]);
-  });
-
-  test('an upstream that is overloaded at the second use of a nonce has not accepted it', async () => {
-    expect(await examinedSites((_site, isFirstUse) => (isFirstUse ? 200 : 429))).toEqual([
-      'credential d ok',
-      'access a ok',
-      'nonce d upstream-unavailable',
-      'access b upstream-unavailable',
-      'access c upstream-unavailable',
-    ]);
+  test.each<[string, (site: string, isFirstUse: boolean) => number, string[]]>([
+    [
+      'a site that refuses the credential is not taken for a nonce that serves once',
+      (site) => (site === 'b' ? 401 : 200),
+      ['access b site-refused', 'access c not-examined'],
+    ],
+    [
+      'a nonce that serves once is not taken for a site that refuses the credential',
+      (_site, isFirstUse) => (isFirstUse ? 200 : 401),
+      ['nonce d nonce-not-reusable', 'access b ok', 'access c not-examined'],
+    ],
+    [
+      'an upstream that is overloaded at the second use of a nonce has not accepted it',
+      (_site, isFirstUse) => (isFirstUse ? 200 : 429),
+      ['nonce d upstream-unavailable', 'access b upstream-unavailable', 'access c upstream-unavailable'],
+    ],
+  ])('%s', async (_what, respond, expected) => {
+    expect(await examinedSites(respond)).toEqual(['credential d ok', 'access a ok', ...expected]);
   });
 
   test('no nonce is used again where digest.noncePolicy is single-use: that would be a failed log-in', async () => {

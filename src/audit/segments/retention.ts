@@ -130,7 +130,7 @@ export class Retention {
     await syncDirectory(folder);
   }
 
-  /** What cannot be removed is logged once: it must not keep other segments from being compressed and removed. */
+  /** Logs a file once if it cannot be removed: it must not keep other segments from being compressed and removed. */
   async #removeBeside(names: readonly string[]): Promise<void> {
     const { folder } = this.#options;
     const { log, onFailure } = this.#deps;

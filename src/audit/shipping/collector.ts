@@ -96,7 +96,7 @@ class RecentTimes {
     const next = run === undefined ? 1 : run.first + run.times.length;
     if (run !== undefined && seq === next) run.times.push(Date.parse(time));
     else this.#runs.push({ first: seq, times: [Date.parse(time)] });
-    // What an earlier file has, or nobody, was never remembered.
+    // The records in between were collected to an earlier file, or never: their times are not known.
     if (seq > next) this.#forgotten = Math.max(this.#forgotten, seq - 1);
     this.#size += 1;
     // Not with each record: what follows in a run is moved.

@@ -229,7 +229,8 @@ test('a reply that comes in pieces is the same', async () => {
   expect(value).toEqual([null, null, [], '', [-5, 'a'], '\r\n*9']);
 });
 
-test('replies that are whole may have any size together', async () => {
+/** Commands of a real Redis, and the errors of their connection. */
+async function connected() {
   const redis = await startRedis();
   closing.push(() => redis.close());
   const commands = connectCommands(redisOptions(single(redis.port)), {});
@@ -237,6 +238,11 @@ test('replies that are whole may have any size together', async () => {
   const errors: Error[] = [];
   commands.on('error', (error: Error) => errors.push(error));
   await new Promise((resolve) => commands.once('ready', resolve));
+  return { commands, errors };
+}
+
+test('replies that are whole may have any size together', async () => {
+  const { commands, errors } = await connected();
   const value = 'a'.repeat(2 ** 20);
   await commands.set('k', value);
   const replies = await Promise.all(
@@ -247,13 +253,7 @@ test('replies that are whole may have any size together', async () => {
 });
 
 test('commands of one moment are all answered, however many they are', async () => {
-  const redis = await startRedis();
-  closing.push(() => redis.close());
-  const commands = connectCommands(redisOptions(single(redis.port)), {});
-  closing.push(() => ended(commands));
-  const errors: Error[] = [];
-  commands.on('error', (error: Error) => errors.push(error));
-  await new Promise((resolve) => commands.once('ready', resolve));
+  const { commands, errors } = await connected();
   const value = 'a'.repeat(1_000);
   await commands.set('k', value);
   const replies = await Promise.all(Array.from({ length: 25_000 }, () => commands.get('k').catch(messageOf)));

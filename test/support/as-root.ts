@@ -1,4 +1,4 @@
-import { runCommand } from '../test/support/program.ts';
+import { runCommand } from './program.ts';
 
 /**
  * Runs a program with the rights of root: as it is if this process has them, else with sudo, which may not ask.
