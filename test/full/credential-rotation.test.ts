@@ -1,13 +1,13 @@
 import { describe, expect, test } from '@jest/globals';
-import type { BehaviourChange } from '../../../src/simulator/settings.ts';
-import { closing } from '../../support/closing.ts';
-import { credentialSet, setupFor, startGateway } from '../../support/gateway.ts';
-import { startArrivals } from '../../support/load.ts';
-import { startRedis } from '../../support/redis.ts';
-import { redisOptions, single } from '../../support/redis-store.ts';
-import { authors, type RunningScene, startScene } from '../../support/scene.ts';
-import { startUpstream } from '../../support/scripted-upstream.ts';
-import { until } from '../../support/until.ts';
+import type { BehaviourChange } from '../../src/simulator/settings.ts';
+import { closing } from '../support/closing.ts';
+import { credentialSet, setupFor, startGateway } from '../support/gateway.ts';
+import { startArrivals } from '../support/load.ts';
+import { startRedis } from '../support/redis.ts';
+import { redisOptions, single } from '../support/redis-store.ts';
+import { authors, type RunningScene, startScene } from '../support/scene.ts';
+import { startUpstream } from '../support/scripted-upstream.ts';
+import { until } from '../support/until.ts';
 
 const OLD = 'demo-api-key';
 const NEW = 'another-api-key';

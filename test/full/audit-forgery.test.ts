@@ -17,12 +17,12 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { zstdCompressSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
-import { auditKeys } from '../../../src/audit/keys.ts';
-import type { Verified } from '../../../src/audit/reader/verify.ts';
-import { recordLine } from '../../../src/audit/record.ts';
-import { GENESIS, sealFor, sealLine } from '../../../src/audit/seal.ts';
-import { headerLine } from '../../../src/audit/segments/segment.ts';
-import { Secret } from '../../../src/base/secret.ts';
+import { auditKeys } from '../../src/audit/keys.ts';
+import type { Verified } from '../../src/audit/reader/verify.ts';
+import { recordLine } from '../../src/audit/record.ts';
+import { GENESIS, sealFor, sealLine } from '../../src/audit/seal.ts';
+import { headerLine } from '../../src/audit/segments/segment.ts';
+import { Secret } from '../../src/base/secret.ts';
 import {
   AUDIT_KEY,
   auditOptions,
@@ -32,10 +32,10 @@ import {
   recordsIn,
   segmentText,
   useFolders,
-} from '../../support/audit-log.ts';
-import { type ConfiguredGateway, startConfiguredGateway } from '../../support/gateway.ts';
-import { gateway, runProgram } from '../../support/program.ts';
-import { authors, startScene } from '../../support/scene.ts';
+} from '../support/audit-log.ts';
+import { type ConfiguredGateway, startConfiguredGateway } from '../support/gateway.ts';
+import { gateway, runProgram } from '../support/program.ts';
+import { authors, startScene } from '../support/scene.ts';
 
 const run = promisify(execFile);
 const newFolder = useFolders();
@@ -351,8 +351,8 @@ describe('the start of a gateway with a segment of 240 MiB', () => {
     await change();
     const script = `
       import { readFileSync } from 'node:fs';
-      import { openAudit } from ${JSON.stringify(new URL('../../../src/audit/journal/file-audit.ts', import.meta.url).href)};
-      import { Secret } from ${JSON.stringify(new URL('../../../src/base/secret.ts', import.meta.url).href)};
+      import { openAudit } from ${JSON.stringify(new URL('../../src/audit/journal/file-audit.ts', import.meta.url).href)};
+      import { Secret } from ${JSON.stringify(new URL('../../src/base/secret.ts', import.meta.url).href)};
       const quiet = { level: 'info', debug() {}, info() {}, warn() {}, error() {} };
       const options = { ...JSON.parse(process.argv[1]), key: new Secret(process.argv[2]) };
       await openAudit(options, { log: quiet });

@@ -1,8 +1,8 @@
 import { expect, test } from '@jest/globals';
-import { closing } from '../../support/closing.ts';
-import { startGateway } from '../../support/gateway.ts';
-import { startConnections } from '../../support/scripted-upstream.ts';
-import { ask, challenge, isSigned, OK, OTHERS, OTHERS_MS } from './deadlines.ts';
+import { ask, challenge, isSigned, OK, OTHERS, OTHERS_MS } from '../scenarios/deadlines/deadlines.ts';
+import { closing } from '../support/closing.ts';
+import { startGateway } from '../support/gateway.ts';
+import { startConnections } from '../support/scripted-upstream.ts';
 
 /** Starts a gateway whose first request is not answered, while others are sent. */
 async function holdFirst(whenSigned: boolean): Promise<void> {
