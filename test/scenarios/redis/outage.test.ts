@@ -427,6 +427,19 @@ describe('an emptied Redis', () => {
     return { replica };
   }
 
+  /** A master with a replica that follows it: the first one that does changes the master's replication ID. */
+  async function startReplicated(): Promise<{ master: RedisServer; replica: RedisServer }> {
+    const master = await startRedis();
+    closing.push(() => master.close());
+    const replica = await startRedis({ settings: [`replicaof 127.0.0.1 ${master.port}`] });
+    closing.push(() => replica.close());
+    await until(async () => String(await replica.command('INFO', 'replication')).includes('link_status:up'));
+    return { master, replica };
+  }
+
+  const parkedIn = async (server: RedisServer): Promise<number> =>
+    ((await server.command('KEYS', '*:parked')) as string[]).length;
+
   async function open(redis: RedisServer): Promise<ChallengeStore> {
     const { store, up } = openWatched(single(redis.port));
     closing.push(() => store.close());
@@ -452,13 +465,10 @@ describe('an emptied Redis', () => {
   });
 
   test('that brings a removed nonce back gives it no second owner', async () => {
-    const master = await startRedis();
-    closing.push(() => master.close());
-    const replica = await startRedis({ settings: [`replicaof 127.0.0.1 ${master.port}`] });
-    closing.push(() => replica.close());
+    const { master, replica } = await startReplicated();
     const store = await open(master);
     await store.park('k', parked('n', 3), LONG_MS);
-    await until(async () => ((await replica.command('KEYS', '*:parked')) as string[]).length === 1);
+    await until(async () => (await parkedIn(replica)) === 1);
     await replica.command('REPLICAOF', 'NO', 'ONE');
     expect((await store.take('k'))?.challenge.nonce).toBe('n');
     const promoted = await open(replica);
@@ -468,14 +478,9 @@ describe('an emptied Redis', () => {
   });
 
   test('that becomes the master again gives no nonce a second owner', async () => {
-    const master = await startRedis();
-    closing.push(() => master.close());
-    const replica = await startRedis({ settings: [`replicaof 127.0.0.1 ${master.port}`] });
-    closing.push(() => replica.close());
+    const { master, replica } = await startReplicated();
     const store = await open(master);
     await store.park('k', parked('n', 3), LONG_MS);
-    const parkedIn = async (server: RedisServer): Promise<number> =>
-      ((await server.command('KEYS', '*:parked')) as string[]).length;
     await until(async () => (await parkedIn(replica)) === 1);
     await replica.command('REPLICAOF', 'NO', 'ONE');
     expect((await store.take('k'))?.challenge.nonce).toBe('n');
