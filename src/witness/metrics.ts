@@ -1,12 +1,12 @@
-import type { Server } from 'node:http';
 import express, { type Request, type Response } from 'express';
 import { Counter, Gauge, Registry } from 'prom-client';
 import { originOf } from '../audit/checkpoint.ts';
 import { createServer } from '../base/node-http.ts';
-import { closeServer, type OpenAddress, openPort, type PortOptions } from '../base/open-port.ts';
+import { closeServer, type OpenAddress, openPort, removeStaleSocket } from '../base/open-port.ts';
 import { isForThisMachine, verdictOnToken } from '../control/admission.ts';
 import { isAccess, TokenGuard } from '../control/token-guard.ts';
 import type { HeadStore } from './head-store.ts';
+import type { WitnessSettings } from './settings.ts';
 import { REFUSAL_REASONS, type WitnessResult } from './witness.ts';
 
 const PREFIX = 'digest_gateway_witness_';
@@ -61,39 +61,35 @@ export class WitnessMetrics {
   }
 }
 
-interface MetricsServerOptions {
-  readonly metrics: WitnessMetrics;
-  /** The SHA-256 of the token, in hex; undefined: this machine alone reads. */
-  readonly tokenSha256: string | undefined;
+/** The port of the metrics, which is open. */
+interface MetricsServer {
+  readonly address: OpenAddress;
+  close(): Promise<void>;
 }
 
-/** `GET /metrics` of a witness, on a listener of its own. */
-export class MetricsServer {
-  readonly #server: Server;
-
-  constructor({ metrics, tokenSha256 }: MetricsServerOptions) {
-    const guard = tokenSha256 === undefined ? undefined : new TokenGuard({ full: tokenSha256 });
-    const app = express();
-    app.disable('x-powered-by');
-    app.get('/metrics', async (req, res) => {
-      if (!isAdmitted(req, res, guard)) return;
-      res.setHeader('content-type', metrics.registry.contentType);
-      res.end(await metrics.registry.metrics());
-    });
-    app.use((_req, res) => void res.status(404).type('text/plain').send('not found\n'));
-    this.#server = createServer({ headersTimeout: HEADERS_MS, requestTimeout: 2 * HEADERS_MS }, app);
-    this.#server.maxConnections = MAX_CONNECTIONS;
-    this.#server.setTimeout(IDLE_MS);
-  }
-
-  /** Resolves when the port is open; rejects if it cannot be opened. */
-  listen(place: PortOptions): Promise<OpenAddress> {
-    return openPort(this.#server, place, 'metrics');
-  }
-
-  close(): Promise<void> {
-    return closeServer(this.#server);
-  }
+/**
+ * Serves `GET /metrics` of a witness, on a listener of its own. Without a token, this machine alone reads.
+ * @throws PortError if the port cannot be opened
+ */
+export async function serveMetrics(
+  { registry }: WitnessMetrics,
+  place: NonNullable<WitnessSettings['metrics']>,
+): Promise<MetricsServer> {
+  const { tokenSha256 } = place;
+  const guard = tokenSha256 === undefined ? undefined : new TokenGuard({ full: tokenSha256 });
+  const app = express();
+  app.disable('x-powered-by');
+  app.get('/metrics', async (req, res) => {
+    if (!isAdmitted(req, res, guard)) return;
+    res.setHeader('content-type', registry.contentType);
+    res.end(await registry.metrics());
+  });
+  app.use((_req, res) => void res.status(404).type('text/plain').send('not found\n'));
+  const server = createServer({ headersTimeout: HEADERS_MS, requestTimeout: 2 * HEADERS_MS }, app);
+  server.maxConnections = MAX_CONNECTIONS;
+  server.setTimeout(IDLE_MS);
+  await removeStaleSocket(place.address, 'metrics');
+  return { address: await openPort(server, place, 'metrics'), close: () => closeServer(server) };
 }
 
 /** False: the request got its response. */

@@ -1,6 +1,4 @@
-import type { Server } from 'node:http';
-import type { Server as SecureServer } from 'node:https';
-import { createRequire } from 'node:module';
+import { createServer as createSecureServer } from 'node:https';
 import type { SecureContextOptions } from 'node:tls';
 import express, { type NextFunction, type Request, type RequestHandler, type Response } from 'express';
 import helmet from 'helmet';
@@ -10,15 +8,19 @@ import type { Log } from '../base/log.ts';
 import { senderNetwork } from '../base/network.ts';
 import { createServer } from '../base/node-http.ts';
 import { boundConnections, OpenCounts } from '../base/open-counts.ts';
-import { closeServer, type OpenAddress, openPort, type PortOptions } from '../base/open-port.ts';
+import {
+  closeServer,
+  type OpenAddress,
+  openPort,
+  type PortOptions,
+  removeStaleSocket,
+} from '../base/open-port.ts';
 import { pipelineBound } from '../base/pipeline-bound.ts';
 import { Throttle } from '../base/throttle.ts';
 import type { ListenTls } from '../gateway/listener.ts';
 import type { HeadStore } from './head-store.ts';
 import type { WitnessMetrics } from './metrics.ts';
 import type { Refusal, RefusalReason, Witness } from './witness.ts';
-
-const require = createRequire(import.meta.url);
 
 /** Bytes of a request: 63 hashes and a checkpoint have 4 KiB. */
 const MAX_BODY = 16 * 1024;
@@ -57,80 +59,78 @@ interface WitnessServerOptions {
   readonly log: Log;
 }
 
-/** The HTTP interface of a witness: `POST /add-checkpoint`, and `GET /checkpoints` for those who verify logs. */
-export class WitnessServer {
-  readonly #server: Server;
-  /** The same server; undefined for plain HTTP. */
-  readonly #secure: SecureServer | undefined;
+/** The port of a witness, which is open. */
+interface WitnessServer {
+  readonly address: OpenAddress;
+  /** Uses this certificate for new connections. */
+  renewTls(tls: WitnessTls): void;
+  close(): Promise<void>;
+}
 
-  constructor({ witness, store, metrics, tls, log }: WitnessServerOptions) {
-    const app = express();
-    app.disable('x-powered-by');
-    app.use(helmet({ strictTransportSecurity: false }));
-    app.use(pipelineBound());
-    app.use(requestBound());
-    const refusals = new Throttle(monotonicClock, MAX_KINDS);
-    app.get('/livez', (_req, res) => void res.type('text/plain').send('ok\n'));
-    app.get('/checkpoints', (_req, res) => {
-      res.type('application/jsonl').send(store.all.map(({ note }) => checkpointLine(note)).join(''));
-    });
-    // Any type of content: the protocol names none.
-    const body = express.text({ type: () => true, limit: MAX_BODY, defaultCharset: 'utf-8', inflate: false });
-    app.post('/add-checkpoint', body, async (req, res) => {
-      const text = typeof req.body === 'string' ? req.body : '';
-      const result = await witness.add(text);
-      metrics.count(result);
-      if (result.kind === 'cosigned') return void res.type('text/plain').send(result.lines);
-      const { reason, size } = result;
-      const [status, message] = REFUSALS[reason];
-      logRefusal(log, refusals, result, text);
-      const isConflict = status === 409;
-      // Express would add a character set.
+/**
+ * Serves the HTTP interface of a witness: `POST /add-checkpoint`, and `GET /checkpoints` for those who verify logs.
+ * @throws PortError if the port cannot be opened
+ */
+export async function serveHeads(
+  { witness, store, metrics, tls, log }: WitnessServerOptions,
+  place: PortOptions,
+): Promise<WitnessServer> {
+  const app = express();
+  app.disable('x-powered-by');
+  app.use(helmet({ strictTransportSecurity: false }));
+  app.use(pipelineBound());
+  app.use(requestBound());
+  const refusals = new Throttle(monotonicClock, MAX_KINDS);
+  app.get('/livez', (_req, res) => void res.type('text/plain').send('ok\n'));
+  app.get('/checkpoints', (_req, res) => {
+    res.type('application/jsonl').send(store.all.map(({ note }) => checkpointLine(note)).join(''));
+  });
+  // Any type of content: the protocol names none.
+  const body = express.text({ type: () => true, limit: MAX_BODY, defaultCharset: 'utf-8', inflate: false });
+  app.post('/add-checkpoint', body, async (req, res) => {
+    const text = typeof req.body === 'string' ? req.body : '';
+    const result = await witness.add(text);
+    metrics.count(result);
+    if (result.kind === 'cosigned') return void res.type('text/plain').send(result.lines);
+    const { reason, size } = result;
+    const [status, message] = REFUSALS[reason];
+    logRefusal(log, refusals, result, text);
+    const isConflict = status === 409;
+    // Express would add a character set.
+    res
+      .status(status)
+      .setHeader('content-type', isConflict ? 'text/x.tlog.size' : 'text/plain; charset=utf-8');
+    res.end(isConflict ? `${size}\n` : `${message}\n`);
+  });
+  app.use((_req, res) => void res.status(404).type('text/plain').send('not found\n'));
+  // Express recognizes an error handler by its four parameters.
+  app.use(
+    (error: { status?: unknown; message?: unknown }, _req: Request, res: Response, _next: NextFunction) => {
+      const status = typeof error.status === 'number' && error.status < 500 ? error.status : 500;
+      if (status === 500) log.error({ reason: String(error.message) }, 'a head could not be stored');
       res
         .status(status)
-        .setHeader('content-type', isConflict ? 'text/x.tlog.size' : 'text/plain; charset=utf-8');
-      res.end(isConflict ? `${size}\n` : `${message}\n`);
-    });
-    app.use((_req, res) => void res.status(404).type('text/plain').send('not found\n'));
-    // Express recognizes an error handler by its four parameters.
-    app.use(
-      (error: { status?: unknown; message?: unknown }, _req: Request, res: Response, _next: NextFunction) => {
-        const status = typeof error.status === 'number' && error.status < 500 ? error.status : 500;
-        if (status === 500) log.error({ reason: String(error.message) }, 'a head could not be stored');
-        res
-          .status(status)
-          .type('text/plain')
-          .send(status === 500 ? 'not stored\n' : 'bad request\n');
-      },
-    );
-    const settings = {
-      headersTimeout: REQUEST_MS,
-      requestTimeout: REQUEST_MS,
-      connectionsCheckingInterval: 1000,
-    };
-    // Loaded here, because few witnesses serve TLS themselves.
-    const https: typeof import('node:https') = require('node:https');
-    this.#secure =
-      tls && https.createServer({ ...settings, ...contextOf(tls), handshakeTimeout: REQUEST_MS }, app);
-    this.#server = this.#secure ?? createServer(settings, app);
-    this.#server.maxConnections = MAX_CONNECTIONS;
-    boundConnections(this.#server, MAX_OF_SENDER.connections);
-    this.#server.setTimeout(IDLE_MS);
-  }
-
-  /** Resolves when the port is open; rejects if it cannot be opened. */
-  listen(place: PortOptions): Promise<OpenAddress> {
-    return openPort(this.#server, place, 'listen');
-  }
-
-  /** Uses this certificate for new connections. */
-  renewTls(tls: WitnessTls): void {
-    this.#secure?.setSecureContext(contextOf(tls));
-  }
-
-  close(): Promise<void> {
-    return closeServer(this.#server);
-  }
+        .type('text/plain')
+        .send(status === 500 ? 'not stored\n' : 'bad request\n');
+    },
+  );
+  const settings = {
+    headersTimeout: REQUEST_MS,
+    requestTimeout: REQUEST_MS,
+    connectionsCheckingInterval: 1000,
+  };
+  const secure =
+    tls && createSecureServer({ ...settings, ...contextOf(tls), handshakeTimeout: REQUEST_MS }, app);
+  const server = secure ?? createServer(settings, app);
+  server.maxConnections = MAX_CONNECTIONS;
+  boundConnections(server, MAX_OF_SENDER.connections);
+  server.setTimeout(IDLE_MS);
+  await removeStaleSocket(place.address, 'listen');
+  return {
+    address: await openPort(server, place, 'listen'),
+    renewTls: (renewed) => secure?.setSecureContext(contextOf(renewed)),
+    close: () => closeServer(server),
+  };
 }
 
 /** Refuses requests of a sender that has too many under way: each may cost a verification, and holds its body. */

@@ -4,15 +4,15 @@ import { signingKey, verificationKey, witnessKeyText } from '../audit/checkpoint
 import { messageOf } from '../base/error-code.ts';
 import { readGuardedFile } from '../base/guarded-file.ts';
 import type { Log } from '../base/log.ts';
-import { type OpenAddress, removeStaleSocket } from '../base/open-port.ts';
+import type { OpenAddress } from '../base/open-port.ts';
 import { ConfigError, type Issue } from '../config/issues.ts';
 import { loadSettings } from '../config/load.ts';
 import { type ProcessContext, SourceReader } from '../credentials/sources.ts';
 import { readSigningKey } from '../setup/audit.ts';
 import { readListenTls, watchListenTls } from '../setup/listen-tls.ts';
 import { HeadStore } from './head-store.ts';
-import { MetricsServer, WitnessMetrics } from './metrics.ts';
-import { WitnessServer } from './server.ts';
+import { serveMetrics, WitnessMetrics } from './metrics.ts';
+import { serveHeads } from './server.ts';
 import { type WitnessSettings, witnessSettings } from './settings.ts';
 import { Witness } from './witness.ts';
 
@@ -48,54 +48,34 @@ export async function startWitness(file: string, context: ProcessContext, log: L
   if (key === undefined || issues.length > 0) throw new ConfigError(issues.map(locate));
   const { name, directory, listen } = settings;
   const own = signingKey(key);
+  // Closed in the reverse order.
+  await using opened = new AsyncDisposableStack();
   const store = await HeadStore.open(directory, { publicKey: own.publicKey, name }).catch(
     (error: unknown) => {
       throw new ConfigError([locate({ path: ['directory'], message: messageOf(error) })]);
     },
   );
+  opened.defer(() => store.close());
   const witness = new Witness({ name, key: own, logs }, store);
   const metrics = new WitnessMetrics(store);
-  const server = new WitnessServer({ witness, store, metrics, tls, log });
-  const metricsServer =
-    settings.metrics && new MetricsServer({ metrics, tokenSha256: settings.metrics.tokenSha256 });
-  const close = async (): Promise<void> => {
-    await server.close();
-    await metricsServer?.close();
-    store.close();
-  };
-  const { address, metricsAddress } = await openPorts(settings, server, metricsServer).catch(
-    async (error: unknown) => {
-      await close();
-      throw error;
-    },
-  );
+  const server = await serveHeads({ witness, store, metrics, tls, log }, listen);
+  opened.defer(() => server.close());
+  const exposed = settings.metrics && (await serveMetrics(metrics, settings.metrics));
+  opened.defer(() => exposed?.close());
   const watch = watchListenTls([listen], 0, tls, {
     log,
     uid: context.uid,
     renew: (_listener, renewed) => server.renewTls(renewed),
   });
+  opened.defer(() => watch.close());
+  const running = opened.move();
   return {
-    address,
-    metricsAddress,
+    address: server.address,
+    metricsAddress: exposed?.address,
     isTls: tls !== undefined,
     publicKey: witnessKeyText(name, own.publicKey),
-    async close() {
-      await watch.close();
-      await close();
-    },
+    close: () => running.disposeAsync(),
   };
-}
-
-async function openPorts(
-  { listen, metrics }: WitnessSettings,
-  server: WitnessServer,
-  metricsServer: MetricsServer | undefined,
-): Promise<Pick<RunningWitness, 'address' | 'metricsAddress'>> {
-  await removeStaleSocket(listen.address, 'listen');
-  const address = await server.listen(listen);
-  if (metrics === undefined || metricsServer === undefined) return { address, metricsAddress: undefined };
-  await removeStaleSocket(metrics.address, 'metrics');
-  return { address, metricsAddress: await metricsServer.listen(metrics) };
 }
 
 /** Maximum size of the file of a public key, in bytes. */
