@@ -6,7 +6,7 @@ import type { ActionRequest, VersionAt } from '../control/gateway-actions.ts';
 import type { CredentialVersionState, GatewayState } from '../control/state.ts';
 import { type CredentialSources, sealedEntriesOf } from '../credentials/reading.ts';
 import { SealedError, type SealedSection } from '../credentials/sealed-file.ts';
-import { changeEntries, ReplaceError, SealingError, withdraw } from '../credentials/sealing.ts';
+import { changeEntries, SealingError, withdraw } from '../credentials/sealing.ts';
 import { type ProcessContext, SourceReader } from '../credentials/sources.ts';
 import type { SetupSource } from '../setup/setup.ts';
 import type { VersionTest } from '../upstream/credential.ts';
@@ -265,7 +265,7 @@ async function inTime(test: (over: AbortSignal) => Promise<VersionTest>): Promis
 
 /** @throws ControlError if the sealed file cannot be read or written */
 function notChanged(error: unknown): never {
-  if (error instanceof SealedError || error instanceof SealingError || error instanceof ReplaceError)
+  if (error instanceof SealedError || error instanceof SealingError)
     throw new ControlError('action-failed', `Nothing has changed: ${error.message}.`);
   throw error;
 }

@@ -21,7 +21,6 @@ import {
   type EntryChange,
   makeIdentity,
   promote,
-  ReplaceError,
   remove,
   SealingError,
   setNext,
@@ -155,9 +154,7 @@ async function withReadableErrors({ locate }: LocatedConfig, work: () => Promise
     await work();
   } catch (error) {
     if (error instanceof SealedError) throw new ConfigError([locate(issueOf(['sealed'], error))]);
-    if (error instanceof SealingError || error instanceof ReplaceError) {
-      throw new CommandError(1, error.message, error);
-    }
+    if (error instanceof SealingError) throw new CommandError(1, error.message, error);
     throw error;
   }
 }

@@ -17,7 +17,7 @@ import {
 } from './sealed-file.ts';
 import type { SourceReader } from './sources.ts';
 
-/** A command that does not fit the content of the sealed file. The message contains the remedy. */
+/** The sealed file cannot be changed so, or not be written. The message contains the remedy. */
 export class SealingError extends Error {
   override readonly name = 'SealingError';
 }
@@ -51,31 +51,27 @@ export function setNext(value: Secret, now: Date): EntryChange {
   };
 }
 
-function noEntry(name: string): string {
-  return `the sealed file has no entry ${name}: credential list shows its entries`;
-}
-
 /** Replaces the current value by the next one. */
 export const promote: EntryChange = (entry, name) => {
-  if (entry?.next === undefined) {
-    throw new SealingError(
-      entry === undefined
-        ? noEntry(name)
-        : `nothing waits to be promoted: run credential rotate ${name} first`,
-    );
-  }
-  return { ...entry.next, next: undefined };
+  const { next } = waiting(entry, name, `nothing waits to be promoted: run credential rotate ${name} first`);
+  return { ...next, next: undefined };
 };
 
 /** Removes the next value. */
 export const withdraw: EntryChange = (entry, name) => {
-  if (entry?.next === undefined) {
-    throw new SealingError(
-      entry === undefined ? noEntry(name) : `${name} has no next version, so there is nothing to withdraw`,
-    );
-  }
-  return { ...entry, next: undefined, withdrawn: entry.next.version };
+  const without = `${name} has no next version, so there is nothing to withdraw`;
+  const { next, ...current } = waiting(entry, name, without);
+  return { ...current, next: undefined, withdrawn: next.version };
 };
+
+/** The entry with its next value. @throws SealingError with the reason `without`, if it has none */
+function waiting(entry: SealedEntry | undefined, name: string, without: string) {
+  if (entry === undefined) {
+    throw new SealingError(`the sealed file has no entry ${name}: credential list shows its entries`);
+  }
+  if (entry.next === undefined) throw new SealingError(without);
+  return { ...entry, next: entry.next };
+}
 
 /** Removes the entry with all its versions. */
 export const remove: EntryChange<undefined> = (entry, name) => {
@@ -84,7 +80,7 @@ export const remove: EntryChange<undefined> = (entry, name) => {
 
 /**
  * Changes these entries of the sealed file in one step. The file is created if missing. Resolves to the new entries.
- * @throws SealedError, ReplaceError, SealingError
+ * @throws SealedError, SealingError
  */
 export async function changeEntries<T extends SealedEntry | undefined>(
   section: SealedSection,
@@ -114,7 +110,7 @@ export async function changeEntries<T extends SealedEntry | undefined>(
 
 /**
  * Creates a new identity in a file with mode 600, and resolves to its name.
- * @throws SealingError if a file exists or the identity is not a file; ReplaceError if it cannot be written
+ * @throws SealingError if a file exists, the identity is not a file, or it cannot be written
  */
 export async function makeIdentity({ file, identity }: SealedSection, now: Date): Promise<string> {
   if ('env' in identity) {
@@ -131,12 +127,8 @@ export async function makeIdentity({ file, identity }: SealedSection, now: Date)
       if (errorCode(error) === 'EEXIST') {
         throw new SealingError(`${identity.file} exists: seal without --new-identity to use it`);
       }
-      throw new ReplaceError(
-        `${identity.file} cannot be written: name a file in a folder that this user may write`,
-        {
-          cause: error,
-        },
-      );
+      const remedy = 'name a file in a folder that this user may write';
+      throw new SealingError(`${identity.file} cannot be written: ${remedy}`, { cause: error });
     },
   );
   return identity.file;
@@ -170,15 +162,10 @@ async function exists(file: string): Promise<boolean> {
 
 const READ_WRITE_BITS = 0o666;
 
-/** A file that could not be written. The message gives the reason and the remedy. */
-export class ReplaceError extends Error {
-  override readonly name = 'ReplaceError';
-}
-
 /**
  * Replaces the content of a file atomically. Owner and mode are kept; a new file is readable by this user
  * only. While `make` runs, no other call replaces this file.
- * @throws ReplaceError, or an error of `make`
+ * @throws SealingError, or an error of `make`
  */
 export async function replaceFile(file: string, make: () => Promise<string>): Promise<void> {
   // A symbolic link is kept; its target is replaced.
@@ -187,7 +174,7 @@ export async function replaceFile(file: string, make: () => Promise<string>): Pr
   // Created before the old content is read: of two concurrent writers, the second one fails instead of
   // overwriting.
   const handle = await open(beside, 'wx', 0o600).catch((error: unknown) => {
-    throw new ReplaceError(whyNotMade(error, beside), { cause: error });
+    throw new SealingError(whyNotMade(error, beside), { cause: error });
   });
   try {
     try {
@@ -212,7 +199,7 @@ async function fill(handle: FileHandle, content: string, target: string): Promis
     if (uid !== old.uid || gid !== old.gid) {
       await handle.chown(old.uid, old.gid).catch((error: unknown) => {
         const whose = `${target} belongs to another user, who could not read it afterwards`;
-        throw new ReplaceError(`${whose}: run this as that user, or as root`, { cause: error });
+        throw new SealingError(`${whose}: run this as that user, or as root`, { cause: error });
       });
     }
     await handle.chmod(old.mode & READ_WRITE_BITS);

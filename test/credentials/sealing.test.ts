@@ -24,7 +24,6 @@ import {
   type EntryChange,
   makeIdentity,
   promote,
-  ReplaceError,
   replaceFile,
   SealingError,
   setNext,
@@ -251,7 +250,7 @@ describe('the file', () => {
     ]);
     expect(outcomes.map(({ status }) => status).toSorted()).toEqual(['fulfilled', 'rejected']);
     const refusal = outcomes.find((outcome) => outcome.status === 'rejected');
-    expect(refusal?.reason).toBeInstanceOf(ReplaceError);
+    expect(refusal?.reason).toBeInstanceOf(SealingError);
     expect(String(refusal?.reason)).toContain('.new ');
   });
 
