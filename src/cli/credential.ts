@@ -77,18 +77,14 @@ async function sealOne(
   name: string,
   { config: file, newIdentity = false }: SealOptions,
 ): Promise<void> {
-  const located = await loadLocated(file);
-  const section = sealedSection(located, file);
+  const sealed = await sealedFile(io, file);
   const value = await readSecretInput(io, `Secret for ${name}: `);
-  await withReadableErrors(located, async () => {
-    if (newIdentity)
-      await printLine(
-        io,
-        `${await makeIdentity(section, new Date())}: a new identity; keep a copy in a safe place`,
-      );
-    const { version } = await change(io, section, name, setTo(value, new Date()));
-    await printLine(io, `${section.file}: sealed ${name}, version ${version}`);
-  });
+  if (newIdentity) {
+    const made = await makeIdentity(sealed.section, new Date()).catch(sealed.failed);
+    await print(io, `${made}: a new identity; keep a copy in a safe place\n`);
+  }
+  const { version } = await change(sealed, name, setTo(value, new Date()));
+  await print(io, `${sealed.section.file}: sealed ${name}, version ${version}\n`);
 }
 
 async function rotateOne(
@@ -96,22 +92,19 @@ async function rotateOne(
   name: string,
   { config: file, promote: now = false, withdraw: isWithdrawn = false }: RotateOptions,
 ): Promise<void> {
-  const located = await loadLocated(file);
-  const section = sealedSection(located, file);
-  if (isWithdrawn) {
-    await withReadableErrors(located, async () => {
-      const { version } = await change(io, section, name, withdraw);
-      const line = `${section.file}: ${name}, version ${version} stays, the next version is withdrawn`;
-      await printLine(io, `${line}; a gateway that uses it already keeps it, and logs a warning`);
-    });
-    return;
-  }
-  const step = now ? promote : setNext(await readSecretInput(io, `Next secret for ${name}: `), new Date());
-  await withReadableErrors(located, async () => {
-    const { version, next } = await change(io, section, name, step);
-    const state = next === undefined ? 'is in use now' : `is in use, version ${next.version} waits`;
-    await printLine(io, `${section.file}: ${name}, version ${version} ${state}`);
-  });
+  const sealed = await sealedFile(io, file);
+  const step = isWithdrawn
+    ? withdraw
+    : now
+      ? promote
+      : setNext(await readSecretInput(io, `Next secret for ${name}: `), new Date());
+  const { version, next } = await change(sealed, name, step);
+  const state = isWithdrawn
+    ? 'stays, the next version is withdrawn; a gateway that uses it already keeps it, and logs a warning'
+    : next === undefined
+      ? 'is in use now'
+      : `is in use, version ${next.version} waits`;
+  await print(io, `${sealed.section.file}: ${name}, version ${version} ${state}\n`);
 }
 
 async function removeOne(
@@ -119,44 +112,48 @@ async function removeOne(
   name: string,
   { config: file }: Pick<RotateOptions, 'config'>,
 ): Promise<void> {
-  const located = await loadLocated(file);
-  const section = sealedSection(located, file);
-  const uses = [...secretUses(located.config)].filter(
-    ({ source }) => 'sealed' in source && source.sealed === name,
-  );
+  const sealed = await sealedFile(io, file);
+  const { config, locate } = sealed.located;
+  const uses = [...secretUses(config)].filter(({ source }) => 'sealed' in source && source.sealed === name);
   if (uses.length > 0) {
     const message = `still names the sealed entry ${name}, so nothing was removed: change it first, and reload`;
-    throw new ConfigError(uses.map(({ path }) => located.locate({ path, message })));
+    throw new ConfigError(uses.map(({ path }) => locate({ path, message })));
   }
-  await withReadableErrors(located, async () => {
-    await change(io, section, name, remove);
-    await printLine(io, `${section.file}: ${name} is removed`);
-  });
+  await change(sealed, name, remove);
+  await print(io, `${sealed.section.file}: ${name} is removed\n`);
+}
+
+/** The sealed file that a configuration names. */
+interface SealedFile {
+  readonly located: LocatedConfig;
+  readonly section: SealedSection;
+  readonly reader: SourceReader;
+  /** Makes an error with the file one for people. */
+  readonly failed: (error: unknown) => never;
+}
+
+/** @throws ConfigError, or CommandError if there is no sealed file */
+async function sealedFile(io: Io, file: string): Promise<SealedFile> {
+  const located = await loadLocated(file);
+  const section = located.config.sealed;
+  if (section === undefined) {
+    throw new CommandError(2, `${file} names no sealed file: give file and identity under sealed`);
+  }
+  const failed = (error: unknown): never => {
+    if (error instanceof SealedError) throw new ConfigError([located.locate(issueOf(['sealed'], error))]);
+    if (error instanceof SealingError) throw new CommandError(1, error.message, error);
+    throw error;
+  };
+  return { located, section, reader: new SourceReader(processContext(io), section), failed };
 }
 
 async function change<T extends SealedEntry | undefined>(
-  io: Io,
-  section: SealedSection,
+  { section, reader, failed }: SealedFile,
   name: string,
   step: EntryChange<T>,
 ): Promise<T> {
-  const [entry] = await changeEntries(section, new SourceReader(processContext(io), section), [name], step);
+  const [entry] = await changeEntries(section, reader, [name], step).catch(failed);
   return entry as T;
-}
-
-function sealedSection({ config }: LocatedConfig, file: string): SealedSection {
-  if (config.sealed !== undefined) return config.sealed;
-  throw new CommandError(2, `${file} names no sealed file: give file and identity under sealed`);
-}
-
-async function withReadableErrors({ locate }: LocatedConfig, work: () => Promise<void>): Promise<void> {
-  try {
-    await work();
-  } catch (error) {
-    if (error instanceof SealedError) throw new ConfigError([locate(issueOf(['sealed'], error))]);
-    if (error instanceof SealingError) throw new CommandError(1, error.message, error);
-    throw error;
-  }
 }
 
 function entryName(name: string): string {
@@ -165,10 +162,6 @@ function entryName(name: string): string {
   throw new InvalidArgumentError(
     'Write letters, digits, "-", "_" and "." only, 64 at most, a letter or digit first.',
   );
-}
-
-function printLine(io: Io, line: string): Promise<void> {
-  return print(io, `${line}\n`);
 }
 
 /**
