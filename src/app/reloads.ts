@@ -8,7 +8,7 @@ import type { Reloaded, ReloadRefused, ReloadResult } from '../control/actions.t
 import { configurationCheck } from '../control/readiness.ts';
 import { type ConfigurationState, mergeStates } from '../control/state.ts';
 import { withdrawnBetween } from '../credentials/credentials.ts';
-import { type CredentialWatch, watchCredentials } from '../credentials/reading.ts';
+import { watchCredentials } from '../credentials/reading.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import { type AppSetup, OtherFilesError, type SetupSource } from '../setup/setup.ts';
 import { passwordWarnings } from '../setup/warnings.ts';
@@ -71,7 +71,7 @@ export class Reloads {
   #needsRestart: readonly string[] = [];
   /** False: a part of the active configuration could not be applied. */
   #isApplied = true;
-  #credentialWatch: CredentialWatch | undefined;
+  #credentialWatch: FileWatch | undefined;
   #fileWatch: FileWatch | undefined;
   /** Undefined until the gateway is ready. */
   #serviceManager: ServiceManager | undefined;
@@ -291,7 +291,7 @@ export class Reloads {
     return result === 'success';
   }
 
-  #watchCredentials(source: SetupSource): CredentialWatch {
+  #watchCredentials(source: SetupSource): FileWatch {
     const { log } = this.#deps;
     const { context, versions } = source;
     const { config, credentials } = this.#active;

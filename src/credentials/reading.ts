@@ -276,15 +276,11 @@ interface WatchOptions {
   readonly intervalMs?: number;
 }
 
-export interface CredentialWatch {
-  /** Resolves when the credentials were compared with the known ones, and a change is in use or refused. */
-  readonly firstRead: Promise<void>;
-  /** Resolves when no read and no change is pending, or one hangs; no callback comes after the call. */
-  close(): Promise<void>;
-}
-
-/** Reads the credentials again when one of their files has changed. */
-export function watchCredentials(options: WatchOptions): CredentialWatch {
+/**
+ * Reads the credentials again when one of their files has changed. No callback comes after `close` of the watch was called;
+ * its first read includes that a change is in use or refused.
+ */
+export function watchCredentials(options: WatchOptions): FileWatch {
   const { credentials, sealed, context, versions, onChange, onError, intervalMs } = options;
   let known = versionsIn(options.known);
   let lastError = '';

@@ -2,13 +2,9 @@ import { mkdir, mkdtemp, rename, rm, symlink, truncate, writeFile } from 'node:f
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
+import type { FileWatch } from '../../src/base/file-watch.ts';
 import { CredentialVersions } from '../../src/credentials/credentials.ts';
-import {
-  type CredentialSources,
-  type CredentialWatch,
-  readCredentials,
-  watchCredentials,
-} from '../../src/credentials/reading.ts';
+import { type CredentialSources, readCredentials, watchCredentials } from '../../src/credentials/reading.ts';
 import type { SealedSection } from '../../src/credentials/sealed-file.ts';
 import { SourceReader } from '../../src/credentials/sources.ts';
 import { until } from '../support/until.ts';
@@ -26,7 +22,7 @@ const context = {
 };
 
 let folder: string;
-let watches: CredentialWatch[] = [];
+let watches: FileWatch[] = [];
 
 beforeEach(async () => {
   readings = 0;
@@ -42,7 +38,7 @@ interface Watched {
   /** Version and password of the credential `a`, and of what is next, at each callback. */
   readonly changes: string[][];
   readonly errors: string[];
-  readonly watch: CredentialWatch;
+  readonly watch: FileWatch;
   /** Resolves when there were so many callbacks of either kind. */
   seen(changes: number, errors?: number): Promise<unknown>;
 }
