@@ -129,18 +129,18 @@ export class CredentialExamination {
     const challenge = this.#choose(response);
     if (challenge?.stale === true) return this.#nonceFor(challenge, response);
     if (challenge === undefined) return undefined;
-    if (challenge.nonce === refused.challenge.nonce) {
-      const asked = await anotherNonce(
-        challenge.nonce,
-        () => this.#ask(siteProbe),
-        (each) => (each instanceof Nonce ? each.challenge.nonce : undefined),
-      );
-      return asked instanceof Nonce && asked.challenge.nonce !== challenge.nonce ? asked : undefined;
-    }
+    if (challenge.nonce === refused.challenge.nonce) return this.#askForOther(challenge.nonce, siteProbe);
     // If the server issues the nonce of its refusal once more, it gives one to all who ask within a second, and the
     // second of the refused one, which another client may have used, has just ended.
     const asked = await this.#ask(siteProbe);
     return asked instanceof Nonce && asked.challenge.nonce === challenge.nonce ? asked : undefined;
+  }
+
+  /** Returns a nonce that is not this one; undefined if none comes. */
+  async #askForOther(known: string, siteProbe: SiteProbe): Promise<Nonce | undefined> {
+    const nonceOf = (asked: Nonce | Finding) => (asked instanceof Nonce ? asked.challenge.nonce : undefined);
+    const asked = await anotherNonce(known, () => this.#ask(siteProbe), nonceOf);
+    return asked instanceof Nonce && asked.challenge.nonce !== known ? asked : undefined;
   }
 
   /** True if the credential works, so that it can be used for more requests. */
@@ -212,16 +212,12 @@ export class CredentialExamination {
     if (this.#attempts >= MAX_ATTEMPTS) return undefined;
     const known = refused.challenge.nonce;
     const challenge = this.#choose(response);
-    const asked =
+    const other =
       challenge !== undefined && challenge.nonce !== known
         ? this.#nonceFor(challenge, response)
-        : await anotherNonce(
-            known,
-            () => this.#ask(siteProbe),
-            (each) => (each instanceof Nonce ? each.challenge.nonce : undefined),
-          );
-    if (!(asked instanceof Nonce) || asked.challenge.nonce === known) return undefined;
-    const { response: again } = await this.#attempt(asked, siteProbe);
+        : await this.#askForOther(known, siteProbe);
+    if (other === undefined) return undefined;
+    const { response: again } = await this.#attempt(other, siteProbe);
     return this.#choose(again)?.stale === true ? undefined : again;
   }
 
