@@ -52,12 +52,23 @@ export async function examineDeployment(
   const [firstSite] = Object.keys(settings.sites ?? {});
   const probe = probeOf(settings, firstSite);
   const connections = new ObservedConnections(connection, deployment.proxyCredential, deps);
-  const examination = new Examination(deployment, connections, deps);
+  const cancellation = new Cancellation();
+  const late = `The upstream took longer than ${DEADLINE_MS} ms in all.`;
+  const timer = setTimeout(
+    () => cancellation.cancel(new GatewayError('upstream-timeout', late)),
+    DEADLINE_MS,
+  );
+  const stop = (): void =>
+    cancellation.cancel(new GatewayError('client-closed', 'The examination was stopped.'));
+  if (deps.signal?.aborted === true) stop();
+  deps.signal?.addEventListener('abort', stop);
   try {
+    const examination = new Examination(deployment, { ...deps, connections, cancellation });
     const findings = (await examination.run(probe)).map((finding) => withPaths(finding, name));
     return { name, origin: connection.origin, probe: `${probe.method} ${probe.target}`, findings };
   } finally {
-    examination.end();
+    clearTimeout(timer);
+    deps.signal?.removeEventListener('abort', stop);
     connections.close();
   }
 }
@@ -78,26 +89,18 @@ interface Asked {
   readonly noHead: string | undefined;
 }
 
+interface ExaminationDeps extends DoctorDeps {
+  readonly connections: ObservedConnections;
+  readonly cancellation: Cancellation;
+}
+
 class Examination {
   readonly #deployment: ExaminedDeployment;
-  readonly #connections: ObservedConnections;
-  readonly #deps: DoctorDeps;
-  readonly #cancellation = new Cancellation();
-  readonly #timer: NodeJS.Timeout;
-  readonly #onAbort = (): void => this.#cancellation.cancel(stopped());
+  readonly #deps: ExaminationDeps;
 
-  constructor(deployment: ExaminedDeployment, connections: ObservedConnections, deps: DoctorDeps) {
+  constructor(deployment: ExaminedDeployment, deps: ExaminationDeps) {
     this.#deployment = deployment;
-    this.#connections = connections;
     this.#deps = deps;
-    this.#timer = setTimeout(() => this.#cancellation.cancel(tooSlow()), DEADLINE_MS);
-    if (deps.signal?.aborted === true) this.#onAbort();
-    deps.signal?.addEventListener('abort', this.#onAbort);
-  }
-
-  end(): void {
-    clearTimeout(this.#timer);
-    this.#deps.signal?.removeEventListener('abort', this.#onAbort);
   }
 
   async run(probe: Probe): Promise<Finding[]> {
@@ -119,34 +122,30 @@ class Examination {
   async #examine(probe: Probe): Promise<Finding[]> {
     const { settings, connection } = this.#deployment;
     const { algorithms, noncePolicy } = settings.digest;
+    const { connections, clock, wallTime, cancellation } = this.#deps;
     const { response, method, noHead } = await this.#ask(probe);
     const address = await addressSeen(connection);
     const challenge = withMethod(challengeFinding(response, algorithms), method, noHead);
     const seen = [
       egressFinding(connection.egress, address),
-      tlsFinding(this.#connections.tlsSeen, this.#deps.wallTime()),
+      tlsFinding(connections.tlsSeen, wallTime()),
       challenge,
-      ...clockFinding(this.#connections.clockDifferenceMs),
+      ...clockFinding(connections.clockDifferenceMs),
     ];
     if (challenge.mark !== 'ok') return seen;
-    const { clock } = this.#deps;
-    const deps = { connections: this.#connections, algorithms, noncePolicy, address, clock };
+    const deps = { connections, algorithms, noncePolicy, address, cancellation, clock };
     const ofCredentials = await Promise.all(
-      credentialsIn(this.#deployment, method).map((examined) =>
-        new CredentialExamination(examined, {
-          ...deps,
-          cancellation: this.#cancellation,
-        }).run(),
-      ),
+      credentialsIn(this.#deployment, method).map((each) => new CredentialExamination(each, deps).run()),
     );
     return [...seen, ...ofCredentials.flat()];
   }
 
   /** Asks with GET if the upstream does not support HEAD. */
   async #ask(probe: Probe): Promise<Asked> {
+    const { connections, cancellation } = this.#deps;
     const send = (method: string): Promise<ObservedResponse> => {
-      const own = { client: '', cancellation: this.#cancellation, budget: new AttemptBudget(method) };
-      return this.#connections.send(unsigned({ ...probe, ...own, method, headers: [], body: NO_BODY }));
+      const own = { client: '', cancellation, budget: new AttemptBudget(method) };
+      return connections.send(unsigned({ ...probe, ...own, method, headers: [], body: NO_BODY }));
     };
     const { method } = probe;
     if (method !== 'HEAD') return { response: await send(method), method, noHead: undefined };
@@ -175,7 +174,7 @@ class Examination {
     const origin = connection.origin.replace(/^https:/, 'http:');
     const plain = new ObservedConnections({ ...connection, origin }, proxyCredential, this.#deps);
     try {
-      const request = { client: '', cancellation: this.#cancellation };
+      const request = { client: '', cancellation: this.#deps.cancellation };
       await plain.send({ request, method: 'HEAD', target: '/', headers: [], body: null });
       return true;
     } catch (error) {
@@ -236,14 +235,6 @@ async function addressSeen({
   if (localAddress !== undefined) return localAddress;
   const { hostname } = new URL(proxy?.origin ?? origin);
   return sourceAddressTo(hostname.replace(/^\[|\]$/g, ''));
-}
-
-function tooSlow(): GatewayError {
-  return new GatewayError('upstream-timeout', `The upstream took longer than ${DEADLINE_MS} ms in all.`);
-}
-
-function stopped(): GatewayError {
-  return new GatewayError('client-closed', 'The examination was stopped.');
 }
 
 /**
