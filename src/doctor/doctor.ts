@@ -3,11 +3,10 @@ import { once } from 'node:events';
 import { access, constants, rm, stat, statfs, writeFile } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { dirname, join } from 'node:path';
-import { setTimeout as pause } from 'node:timers/promises';
 import type { AuditOptions } from '../audit/audit.ts';
 import { LOCK } from '../audit/segments/replica-folder.ts';
 import { foldersIn, segmentsIn } from '../audit/segments/segment.ts';
-import type { Clock } from '../base/clock.ts';
+import { type Clock, inTime } from '../base/clock.ts';
 import { errorCode, messageOf } from '../base/error-code.ts';
 import { ignoreAbort, ignoreSystemError } from '../base/expected-errors.ts';
 import type { RedisStoreOptions } from '../challenges/store/redis.ts';
@@ -133,7 +132,8 @@ const GRACE_MS = 2_000;
  */
 export async function examineRedis(redis: RedisStoreOptions, clock: Clock): Promise<Finding> {
   const prefix = `${redis.keyPrefix}:doctor`;
-  const up = Promise.withResolvers<true>();
+  const up = Promise.withResolvers<void>();
+  let isReady = false;
   let problem = `no reply within ${GRACE_MS} ms`;
   const session = new RedisSession({
     redis,
@@ -142,18 +142,16 @@ export async function examineRedis(redis: RedisStoreOptions, clock: Clock): Prom
     ownChannel: `${prefix}:echo:${randomUUID()}`,
     pulseKeys: () => [`${prefix}:pulse`],
     onUp: (isUp, reason) => {
-      if (isUp) up.resolve(true);
+      isReady ||= isUp;
+      if (isUp) up.resolve();
       else problem = reason ?? problem;
     },
     onMessage: () => undefined,
     onRejoin: () => undefined,
   });
-  const over = new AbortController();
   try {
-    const late = pause(GRACE_MS, false, { signal: over.signal }).catch(
-      (error: unknown) => ignoreAbort(error) ?? false,
-    );
-    if (!(await Promise.race([up.promise, late]))) {
+    await inTime(up.promise, GRACE_MS);
+    if (!isReady) {
       return (await speaksPlainRedis(redis))
         ? wrong('redis', 'redis-not-tls', 'it does not speak TLS')
         : unusable(problem);
@@ -168,7 +166,6 @@ export async function examineRedis(redis: RedisStoreOptions, clock: Clock): Prom
   } catch (error) {
     return unusable(error instanceof Error ? error.message : problem);
   } finally {
-    over.abort();
     await session.close();
   }
 }

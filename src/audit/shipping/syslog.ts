@@ -1,7 +1,7 @@
 import { connect as connectTcp, isIP, type Socket } from 'node:net';
 import { hostname } from 'node:os';
-import { setTimeout as delay } from 'node:timers/promises';
 import { connect as connectTls } from 'node:tls';
+import { inTime } from '../../base/clock.ts';
 import { errorCode, messageOf } from '../../base/error-code.ts';
 import type { CommonOptions, Delivery } from './follower.ts';
 import { type ReceiverTls, secureOptions } from './receiver.ts';
@@ -123,8 +123,7 @@ async function sendAndClose(
       new Promise<void>((resolve) => socket.write(bytes, () => resolve())),
       closed.promise,
     ]);
-    const wait = delay(Math.min(Math.max(roundTrips, LEAST_WAIT_MS), LONGEST_WAIT_MS));
-    await Promise.race([wait, closed.promise]);
+    await inTime(closed.promise, Math.min(Math.max(roundTrips, LEAST_WAIT_MS), LONGEST_WAIT_MS));
     ending = true;
     socket.end();
     await closed.promise;
