@@ -1,7 +1,7 @@
-import { generateKeyPairSync, type KeyObject } from 'node:crypto';
+import { generateKeyPairSync } from 'node:crypto';
 import { rm, writeFile } from 'node:fs/promises';
 import { type Command, InvalidArgumentError, Option } from 'commander';
-import { verificationKey, type WitnessKey, witnessKey } from '../audit/checkpoint.ts';
+import { verificationKey, witnessKey } from '../audit/checkpoint.ts';
 import { checkProof, LARGEST_PROOF, ProofError } from '../audit/proof.ts';
 import { NotProvableError, prove } from '../audit/reader/prove.ts';
 import { errorCode, messageOf } from '../base/error-code.ts';
@@ -91,9 +91,9 @@ async function runCheckProof(
     witnessKey: files,
   }: { readonly publicKey: readonly string[]; readonly witnessKey: readonly string[] },
 ): Promise<ExitStatus> {
-  const keys = await readPublicKeys(publicKey);
-  const witnesses = await readWitnessKeys(files);
-  const text = (await readBounded(file, LARGEST_PROOF, 'it is too large for a proof')).toString();
+  const keys = await readKeys(publicKey, verificationKey);
+  const witnesses = await readKeys(files, witnessKey);
+  const text = await readBounded(file, LARGEST_PROOF, 'it is too large for a proof');
   try {
     const { requestId, origin, records, cosignatures } = checkProof(text, keys, witnesses);
     const seen = cosignatures
@@ -109,22 +109,6 @@ async function runCheckProof(
   }
 }
 
-/**
- * Reads the public keys of signed heads.
- * @throws CommandError that names the file
- */
-export function readPublicKeys(files: readonly string[]): Promise<KeyObject[]> {
-  return readKeys(files, verificationKey);
-}
-
-/**
- * Reads the public keys of witnesses.
- * @throws CommandError that names the file
- */
-export function readWitnessKeys(files: readonly string[]): Promise<WitnessKey[]> {
-  return readKeys(files, witnessKey);
-}
-
 /** The option `--witness-key`. */
 export function witnessKeyOption(): Option {
   const description = 'check cosignatures by the key of a witness (NAME+ID+BASE64, or PEM); can be repeated';
@@ -134,10 +118,14 @@ export function witnessKeyOption(): Option {
 /** The largest file of a key that is read, in bytes. */
 const LARGEST_KEY = 65_536;
 
-function readKeys<T>(files: readonly string[], parse: (text: string) => T): Promise<T[]> {
+/**
+ * Reads public keys. `parse` throws a RangeError for the content of another file.
+ * @throws CommandError that names the file
+ */
+export function readKeys<T>(files: readonly string[], parse: (text: string) => T): Promise<T[]> {
   return Promise.all(
     files.map(async (file) => {
-      const text = (await readBounded(file, LARGEST_KEY)).toString();
+      const text = await readBounded(file, LARGEST_KEY);
       try {
         return parse(text);
       } catch (error) {

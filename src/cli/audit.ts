@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import { type Command, InvalidArgumentError } from 'commander';
-import { cosignatureOf } from '../audit/checkpoint.ts';
+import { cosignatureOf, verificationKey, witnessKey } from '../audit/checkpoint.ts';
 import { findingText } from '../audit/findings.ts';
 import type { HeadCounts } from '../audit/reader/head-checks.ts';
 import { type Verified, type VerifyOptions, verify } from '../audit/reader/verify.ts';
@@ -26,7 +26,7 @@ import {
   replicaOption,
   streamRedisOf,
 } from './audit-log.ts';
-import { readPublicKeys, readWitnessKeys, registerProof, witnessKeyOption } from './audit-proof.ts';
+import { readKeys, registerProof, witnessKeyOption } from './audit-proof.ts';
 import { registerSearch } from './audit-search.ts';
 import { registerTail } from './audit-tail.ts';
 import { registerUsage } from './audit-usage.ts';
@@ -152,20 +152,20 @@ const MAX_FILE = 8 * 1024 * 1024;
 
 /** The witnesses of a verification, and their heads of the selected logs. */
 async function witnessesOf({
-  witnessKey,
+  witnessKey: witnessKeys,
   witnessHeads: file,
   publicKey,
   replica,
 }: VerifyArguments): Promise<Pick<VerifyOptions, 'witnesses' | 'witnessHeads'>> {
-  if (witnessKey.length === 0) {
+  if (witnessKeys.length === 0) {
     if (file !== undefined) throw new CommandError(2, '--witness-heads needs --witness-key');
     return {};
   }
   if (publicKey.length === 0)
     throw new CommandError(2, '--witness-key needs --public-key: cosignatures are of signed heads');
-  const witnesses = await readWitnessKeys(witnessKey);
+  const witnesses = await readKeys(witnessKeys, witnessKey);
   if (file === undefined) return { witnesses };
-  const found = checkpointsIn((await readBounded(file, MAX_FILE)).toString());
+  const found = checkpointsIn(await readBounded(file, MAX_FILE));
   // Otherwise a file of something else would find nothing wrong.
   if (!found.some((head) => cosignatureOf(head, witnesses) !== undefined)) {
     throw new CommandError(2, `${file} has no head that the witness of --witness-key has cosigned`);
@@ -181,7 +181,7 @@ async function readTimestampCa({ timestampCa, publicKey }: VerifyArguments): Pro
   if (timestampCa === undefined) return undefined;
   if (publicKey.length === 0)
     throw new CommandError(2, '--timestamp-ca needs --public-key: time stamps are of signed heads');
-  const pem = (await readBounded(timestampCa, MAX_FILE)).toString();
+  const pem = await readBounded(timestampCa, MAX_FILE);
   if (certificatesIn(pem) === undefined) {
     throw new CommandError(2, `${timestampCa} holds no certificate: name a file of certificates in PEM form`);
   }
@@ -197,7 +197,12 @@ async function sourcesOf(
     if (key.length > 0)
       throw new CommandError(2, '--key is a secret that --public-key needs not: give one of both');
     const directory = await auditDirectory({ config: file, directory: copy });
-    return { directory, keys: 'unknown', publicKeys: await readPublicKeys(publicKey), heads: head };
+    return {
+      directory,
+      keys: 'unknown',
+      publicKeys: await readKeys(publicKey, verificationKey),
+      heads: head,
+    };
   }
   if (file === undefined) throw new CommandError(2, 'Give --config, or --directory with --public-key');
   if (copy !== undefined) throw new CommandError(2, '--directory needs --public-key');

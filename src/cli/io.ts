@@ -47,19 +47,19 @@ export function note({ stderr }: Io, text: string): void {
 }
 
 /**
- * Reads a file that an option names. `tooLarge`: the message for one with more bytes than `largest`.
+ * Reads the text of a file that an option names. `tooLarge`: the message for one with more bytes than `largest`.
  * @throws CommandError
  */
 export async function readBounded(
   file: string,
   largest: number,
   tooLarge = 'it is too large',
-): Promise<Buffer> {
+): Promise<string> {
   try {
     await using handle = await open(file);
     const bytes = await readUpTo(handle, largest);
     if (bytes === undefined) throw new Error(tooLarge);
-    return bytes;
+    return bytes.toString();
   } catch (error) {
     throw new CommandError(2, `${file} cannot be read: ${messageOf(error)}`, error);
   }
