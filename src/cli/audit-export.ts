@@ -8,8 +8,8 @@ import { printableLines } from '../base/printable.ts';
 import { printLines, writeLines } from './audit-format.ts';
 import {
   asRecordedOption,
-  collectFiles,
   fromOption,
+  keyOption,
   type LogOptions,
   openAuditConfig,
   openLog,
@@ -35,7 +35,7 @@ export function registerExport(audit: Command, run: Run): void {
       '--follow',
       'read the stream in Redis instead and keep printing new records; resumes where it stopped',
     )
-    .option('--key <file>', 'an earlier key of the log; can be repeated', collectFiles, [])
+    .addOption(keyOption())
     .option('--output <file>', 'write to a new file instead of stdout; with --follow, append to the file')
     .option(
       '--group <name>',

@@ -283,6 +283,12 @@ export function asRecordedOption(): Option {
   return new Option('--as-recorded', 'leave pseudonyms as the log has them (audit.pseudonyms)');
 }
 
+/** The option `--key`. */
+export function keyOption(): Option {
+  const description = 'an earlier key of the log; can be repeated';
+  return new Option('--key <file>', description).argParser(collectFiles).default([]);
+}
+
 /** The option `--from`; `what` it selects. */
 export function fromOption(what: string): Option {
   const forms = '2026-03, 2026-03-01, 2026-03-01T08:00:00Z, or 30d for 30 days ago';

@@ -12,8 +12,8 @@ import { type Format, formatted, printLines } from './audit-format.ts';
 import {
   argument,
   asRecordedOption,
-  collectFiles,
   fromOption,
+  keyOption,
   type LogOptions,
   openLog,
   replicaOption,
@@ -33,7 +33,7 @@ export function registerSearch(audit: Command, run: Run): void {
     .command('search')
     .description('find the requests in the audit log that match all given options')
     .requiredOption('--config <file>', 'the configuration (YAML)')
-    .option('--key <file>', 'an earlier key of the log; can be repeated', collectFiles, [])
+    .addOption(keyOption())
     .addOption(replicaOption('requests'))
     .option('--request-id <id>', 'requests whose response has this X-Request-Id')
     .option(

@@ -17,8 +17,8 @@ import { printable } from '../base/printable.ts';
 import { loadConfig } from '../config/load.ts';
 import {
   argument,
-  collectFiles,
   fromOption,
+  keyOption,
   type LogOptions,
   openLog,
   replicaOption,
@@ -39,7 +39,7 @@ export function registerUsage(audit: Command, run: Run): void {
     .command('usage')
     .description('count requests, identifiers, bytes, errors and days in the audit log')
     .requiredOption('--config <file>', 'the configuration (YAML)')
-    .option('--key <file>', 'an earlier key of the log; can be repeated', collectFiles, [])
+    .addOption(keyOption())
     .option(
       '--by <fields>',
       `what is counted together, of ${USAGE_FIELDS.join(', ')}; left out, it is ${DEFAULT_FIELDS}`,

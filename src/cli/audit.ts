@@ -21,6 +21,7 @@ import {
   auditDirectory,
   collectFiles,
   hasStream,
+  keyOption,
   LogReading,
   openAuditConfig,
   replicaOption,
@@ -73,7 +74,7 @@ export function registerAudit(program: Command, run: Run): void {
       '--timestamp-ca <file>',
       'check time stamps of signed heads by the authorities in it (PEM); with --public-key',
     )
-    .option('--key <file>', 'an earlier key of the log; can be repeated', collectFiles, [])
+    .addOption(keyOption())
     .option('--head <head>', 'a head of the log that was kept elsewhere; can be repeated', collectHead, [])
     .option(
       '--known-loss <head>',

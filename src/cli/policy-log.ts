@@ -6,8 +6,8 @@ import { search } from '../audit/reader/search.ts';
 import { loadConfig } from '../config/load.ts';
 import type { Config } from '../config/schema.ts';
 import {
-  collectFiles,
   fromOption,
+  keyOption,
   type LogOptions,
   type OpenedLog,
   openLog,
@@ -28,7 +28,7 @@ export function addLogOptions(command: Command): Command {
       '--log-config <file>',
       'the configuration whose audit log is read; left out, it is that of --config',
     )
-    .option('--key <file>', 'an earlier key of the log; can be repeated', collectFiles, [])
+    .addOption(keyOption())
     .addOption(replicaOption('requests'))
     .addOption(fromOption('requests').makeOptionMandatory())
     .addOption(toOption('requests'));
