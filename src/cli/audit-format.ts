@@ -5,7 +5,7 @@ import type { AccessLine } from '../audit/reader/results.ts';
 import { printable } from '../base/printable.ts';
 import type { LogReading } from './audit-log.ts';
 import { type Io, print } from './io.ts';
-import { alignColumns } from './table.ts';
+import { tableText } from './table.ts';
 
 export type Format = 'json' | 'csv' | 'table';
 
@@ -27,6 +27,7 @@ const WIDTHS: Readonly<Record<string, number>> = {
 };
 
 const SHOWN = COLUMNS.filter(({ name }) => name in WIDTHS);
+const LEAST_WIDTHS = SHOWN.map(({ name }) => WIDTHS[name] ?? 0);
 /** Number of requests in one part of the table; columns are aligned within a part. */
 const PART = 200;
 
@@ -52,18 +53,10 @@ async function* tableParts(found: AsyncIterable<Found>): AsyncGenerator<string, 
     const cells = SHOWN.map(({ of }) => String(of(each) ?? '') || '-');
     rows.push([...cells, targetOf(each.access)].map(printable));
     if (rows.length < PART) continue;
-    yield tableText(rows);
+    yield tableText(rows, LEAST_WIDTHS);
     rows = [];
   }
-  yield tableText(rows);
-}
-
-function tableText(rows: readonly (readonly string[])[]): string {
-  const lines = alignColumns(
-    rows,
-    SHOWN.map(({ name }) => WIDTHS[name] ?? 0),
-  );
-  return lines.map((line) => `${line}\n`).join('');
+  yield tableText(rows, LEAST_WIDTHS);
 }
 
 /** Formats path and parameters for display. */

@@ -25,7 +25,7 @@ import {
   toOption,
 } from './audit-log.ts';
 import { type ExitStatus, type Io, note, print, type Run } from './io.ts';
-import { alignColumns } from './table.ts';
+import { tableText } from './table.ts';
 
 interface UsageArguments extends LogOptions {
   readonly by?: readonly UsageField[];
@@ -79,9 +79,7 @@ function usageTable({ by, rows, other, total }: Usage): string {
     ...(other === undefined ? [] : [named(other, OTHER)]),
     ...(rows.length === 1 ? [] : [named(total, 'total')]),
   ];
-  return alignColumns(lines)
-    .map((line) => `${line}\n`)
-    .join('');
+  return tableText(lines);
 }
 
 const COUNTS = ['REQUESTS', 'IDENTIFIERS', 'BYTES-OUT', 'BYTES-IN', 'DAYS', 'ERRORS'];

@@ -14,7 +14,7 @@ import {
   requestsIn,
   wasServed,
 } from './policy-log.ts';
-import { alignColumns } from './table.ts';
+import { tableText } from './table.ts';
 
 interface ReplayArguments extends LogArguments {
   readonly json?: boolean;
@@ -132,9 +132,7 @@ function table(groups: readonly Group[]): string {
     'EXAMPLE',
     'REQUEST-ID',
   ];
-  return alignColumns([header, ...rows])
-    .map((line) => `${line}\n`)
-    .join('');
+  return tableText([header, ...rows]);
 }
 
 function notesOf(groups: readonly Group[], unidentified: number, others: number): string[] {

@@ -3,7 +3,7 @@ import { loadSettings } from '../config/load.ts';
 import { defaultSettings, demoPorts, simulatorSettings } from '../simulator/settings.ts';
 import { type Simulator, startSimulator } from '../simulator/simulator.ts';
 import { type Io, print, type Run, shutdownSignal } from './io.ts';
-import { alignColumns } from './table.ts';
+import { tableText } from './table.ts';
 
 /** `simulate [--config FILE]`: runs the upstream simulator alone. */
 export function registerSimulate(program: Command, run: Run): void {
@@ -23,7 +23,7 @@ async function simulate(io: Io, { config }: { config?: string }): Promise<void> 
       ? defaultSettings(demoPorts)
       : await (await loadSettings(config, simulatorSettings)).settings,
   );
-  await print(io, `${alignColumns(addressRows(simulator)).join('\n')}\n`);
+  await print(io, tableText(addressRows(simulator)));
   await shutdownSignal();
   await simulator.close();
 }

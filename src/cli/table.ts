@@ -45,3 +45,10 @@ function widthOf(text: string): number {
   }
   return width;
 }
+
+/** The text of a table, with line ends. */
+export function tableText(rows: readonly (readonly string[])[], leastWidths: readonly number[] = []): string {
+  return alignColumns(rows, leastWidths)
+    .map((line) => `${line}\n`)
+    .join('');
+}
