@@ -139,12 +139,9 @@ function startTraffic(requests: readonly Request[]): () => Promise<void> {
 async function ask(request: Request, signal: AbortSignal): Promise<void> {
   while (!signal.aborted) {
     // The console shows the results and errors.
-    await send(request, signal).catch(() => {});
+    await fetch(request.clone(), { signal })
+      .then((response) => response.arrayBuffer())
+      .catch(() => {});
     await delay(PAUSE_MS * (0.5 + Math.random()), undefined, { signal }).catch(ignoreAbort);
   }
-}
-
-async function send(request: Request, signal: AbortSignal): Promise<void> {
-  const response = await fetch(request.clone(), { signal });
-  await response.arrayBuffer();
 }
