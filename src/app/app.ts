@@ -156,7 +156,7 @@ export class App {
 
   async #state(): Promise<GatewayState> {
     const { workers } = this.#deps;
-    const sinks = (this.#auditSinks?.states ?? []).map(({ name, failing = null }) => ({ name, failing }));
+    const sinks = this.#auditSinks?.states ?? [];
     const { states, former, primary } = await workers.states();
     const state = mergeStates(states, former);
     return { ...state, workers: primary, configuration: this.#reloads.state, sinks };

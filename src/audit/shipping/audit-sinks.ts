@@ -27,12 +27,6 @@ interface AuditSinksDeps extends Pick<SinkSetDeps, 'recordLoss'> {
   readonly log: Log;
 }
 
-/** State of a sink for health checks. */
-interface SinkState {
-  readonly name: string;
-  readonly failing: string | undefined;
-}
-
 /**
  * Sends the logs of this replica to its sinks, in a thread that reads the files. So neither requests nor their records
  * wait for a sink, and a sink that hangs costs no memory here.
@@ -56,8 +50,12 @@ export class AuditSinks {
     [this.#thread, this.#ended] = this.#start();
   }
 
-  get states(): SinkState[] {
-    return this.#data.sinks.map(({ name }) => ({ name, failing: ownEntry(this.#latest, name)?.failing }));
+  /** Which sinks get nothing, and why. */
+  get states(): { readonly name: string; readonly failing: string | null }[] {
+    return this.#data.sinks.map(({ name }) => ({
+      name,
+      failing: ownEntry(this.#latest, name)?.failing ?? null,
+    }));
   }
 
   /** Sets the metrics of all sinks. */
