@@ -1,5 +1,4 @@
 import type { Audit } from '../audit/audit.ts';
-import { monotonicClock } from '../base/clock.ts';
 import { messageOf } from '../base/error-code.ts';
 import type { Log } from '../base/log.ts';
 import { ownEntry } from '../base/maps.ts';
@@ -194,7 +193,7 @@ export class Actions implements GatewayActions {
 
   async #examine(deployment: string | undefined, { signal }: Actor): Promise<ActionOutcome> {
     const limited = AbortSignal.any([signal, AbortSignal.timeout(DOCTOR_MS)]);
-    const deps = { clock: monotonicClock, wallTime: Date.now, signal: limited };
+    const deps = { wallTime: Date.now, signal: limited };
     const report = await examine(doctorInput(this.#deps.reloads.active, deployment), deps);
     const { failures, warnings } = report;
     return {

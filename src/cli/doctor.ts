@@ -1,7 +1,6 @@
 import { styleText } from 'node:util';
 import type { Command } from 'commander';
 import { doctorInput } from '../app/deployments.ts';
-import { monotonicClock } from '../base/clock.ts';
 import { count } from '../base/units.ts';
 import { examine, type Report } from '../doctor/doctor.ts';
 import type { Finding, Mark } from '../doctor/finding.ts';
@@ -39,8 +38,7 @@ async function doctor(io: Io, { config: file, deployment, json = false }: Option
   if (deployment !== undefined && !names.includes(deployment)) {
     throw new CommandError(2, `Name a deployment of the configuration: ${names.join(', ')}`);
   }
-  const deps = { clock: monotonicClock, wallTime: Date.now };
-  const report = await examine(doctorInput(setup, deployment), deps);
+  const report = await examine(doctorInput(setup, deployment), { wallTime: Date.now });
   await print(io, `${json ? JSON.stringify(report, undefined, 2) : painted(io, report)}\n`);
   const status = report.failures > 0 ? 1 : 0;
   // A pending DNS query without a reply would keep the process alive.

@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import type { Cancellation } from '../base/cancellation.ts';
-import type { Clock } from '../base/clock.ts';
+import { monotonicClock } from '../base/clock.ts';
 import { fieldValues } from '../base/raw-headers.ts';
 import { cookiePairs } from '../challenges/cookies.ts';
 import { Nonce } from '../challenges/nonce.ts';
@@ -46,7 +46,6 @@ interface ExaminationDeps {
   /** The address that the upstream is expected to see. */
   readonly address: string | undefined;
   readonly cancellation: Cancellation;
-  readonly clock: Clock;
 }
 
 /** The response to an authenticated request. */
@@ -230,9 +229,9 @@ export class CredentialExamination {
   async #attempt(nonce: Nonce, siteProbe: SiteProbe): Promise<Attempt> {
     if (this.#attempts >= MAX_ATTEMPTS) throw new RangeError('too many attempts');
     this.#attempts += 1;
-    const { connections, cancellation, clock } = this.#deps;
+    const { connections, cancellation } = this.#deps;
     const request = requestOf(siteProbe, cancellation);
-    const attempt = nonce.begin(clock.now());
+    const attempt = nonce.begin(monotonicClock.now());
     if (attempt === undefined) throw new RangeError('the nonce is exhausted');
     const { nc } = attempt;
     let nextnonce = false;
@@ -266,7 +265,7 @@ export class CredentialExamination {
     const cookies = cookiePairs(fieldValues(response.headers, 'set-cookie'));
     return new Nonce({ challenge, cookies }, this.#examined.credential, {
       cnonce: randomBytes(16).toString('hex'),
-      obtainedAt: this.#deps.clock.now(),
+      obtainedAt: monotonicClock.now(),
     });
   }
 

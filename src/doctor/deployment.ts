@@ -122,7 +122,7 @@ class Examination {
   async #examine(probe: Probe): Promise<Finding[]> {
     const { settings, connection } = this.#deployment;
     const { algorithms, noncePolicy } = settings.digest;
-    const { connections, clock, wallTime, cancellation } = this.#deps;
+    const { connections, wallTime, cancellation } = this.#deps;
     const { response, method, noHead } = await this.#ask(probe);
     const address = await addressSeen(connection);
     const challenge = withMethod(challengeFinding(response, algorithms), method, noHead);
@@ -133,7 +133,7 @@ class Examination {
       ...clockFinding(connections.clockDifferenceMs),
     ];
     if (challenge.mark !== 'ok') return seen;
-    const deps = { connections, algorithms, noncePolicy, address, cancellation, clock };
+    const deps = { connections, algorithms, noncePolicy, address, cancellation };
     const ofCredentials = await Promise.all(
       credentialsIn(this.#deployment, method).map((each) => new CredentialExamination(each, deps).run()),
     );

@@ -6,7 +6,7 @@ import { dirname, join } from 'node:path';
 import type { AuditOptions } from '../audit/audit.ts';
 import { LOCK } from '../audit/segments/replica-folder.ts';
 import { foldersIn, segmentsIn } from '../audit/segments/segment.ts';
-import { type Clock, inTime } from '../base/clock.ts';
+import { inTime, monotonicClock } from '../base/clock.ts';
 import { errorCode, messageOf } from '../base/error-code.ts';
 import { ignoreAbort, ignoreSystemError } from '../base/expected-errors.ts';
 import type { RedisStoreOptions } from '../challenges/store/redis.ts';
@@ -55,7 +55,7 @@ export async function examine(examined: DoctorInput, deps: DoctorDeps): Promise<
   const { redis, audit, certificates, crlExpires, provider } = examined;
   const [deployments, ...own] = await Promise.all([
     Promise.all(examined.deployments.map((deployment) => examineDeployment(deployment, deps))),
-    redis && examineRedis(redis, deps.clock),
+    redis && examineRedis(redis),
     audit && examineAudit(audit),
     ...certificates.map((certificate) => examineCertificate(certificate, deps.wallTime())),
     crlExpires > 0 && examineRevocation(crlExpires, deps.wallTime()),
@@ -130,7 +130,7 @@ const GRACE_MS = 2_000;
  * Checks with the gateway's own heartbeat that Redis takes writes and passes on messages, and that values
  * are signed.
  */
-export async function examineRedis(redis: RedisStoreOptions, clock: Clock): Promise<Finding> {
+export async function examineRedis(redis: RedisStoreOptions): Promise<Finding> {
   const prefix = `${redis.keyPrefix}:doctor`;
   const up = Promise.withResolvers<void>();
   let isReady = false;
@@ -156,9 +156,9 @@ export async function examineRedis(redis: RedisStoreOptions, clock: Clock): Prom
         ? wrong('redis', 'redis-not-tls', 'it does not speak TLS')
         : unusable(problem);
     }
-    const begun = clock.now();
+    const begun = monotonicClock.now();
     await session.call((commands) => commands.ping());
-    const latencyMs = Math.round((clock.now() - begun) * 10) / 10;
+    const latencyMs = Math.round((monotonicClock.now() - begun) * 10) / 10;
     const saw = `reachable, writable, answers in ${latencyMs} ms`;
     const signed = redis.keys.length > 0;
     if (signed) return fine('redis', `${saw}, values are signed`, { latencyMs, signed });

@@ -1,4 +1,4 @@
-import type { Clock } from '../base/clock.ts';
+import { monotonicClock } from '../base/clock.ts';
 import { fieldValue, fieldValues } from '../base/raw-headers.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
 import type { Message } from '../handshake/exchange.ts';
@@ -19,7 +19,6 @@ export function challengesOf({ headers }: ObservedResponse): string[] {
 }
 
 export interface DoctorDeps {
-  readonly clock: Clock;
   /** Unix time in milliseconds. */
   readonly wallTime: () => number;
   /** Ends the examination early. */
@@ -40,7 +39,7 @@ export class ObservedConnections {
       idle: Math.min(idle, LONGEST.idle),
     };
     this.#wallTime = deps.wallTime;
-    this.#connections = new Connections({ ...options, timeouts, connections: CONNECTIONS }, deps.clock);
+    this.#connections = new Connections({ ...options, timeouts, connections: CONNECTIONS }, monotonicClock);
     if (proxy !== undefined) this.#connections.offer(proxy);
   }
 

@@ -1,5 +1,4 @@
 import { doctorInput } from '../../src/app/deployments.ts';
-import { monotonicClock } from '../../src/base/clock.ts';
 import { examine, type Report } from '../../src/doctor/doctor.ts';
 import type { Finding } from '../../src/doctor/finding.ts';
 import { type BehaviourChange, defaultSettings } from '../../src/simulator/settings.ts';
@@ -49,7 +48,7 @@ export async function examined(
   { top = {}, clockOffMs = 0 }: DoctorOptions = {},
 ): Promise<Report> {
   const setup = await setupFor({ d: deployment }, top);
-  const deps = { clock: monotonicClock, wallTime: () => Date.now() + clockOffMs };
+  const deps = { wallTime: () => Date.now() + clockOffMs };
   return examine(doctorInput(setup), deps);
 }
 

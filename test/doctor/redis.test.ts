@@ -1,6 +1,5 @@
 import { createServer } from 'node:net';
 import { describe, expect, test } from '@jest/globals';
-import { monotonicClock } from '../../src/base/clock.ts';
 import { Secret } from '../../src/base/secret.ts';
 import type { RedisStoreOptions } from '../../src/challenges/store/redis.ts';
 import { storeKeys } from '../../src/challenges/store/value-signer.ts';
@@ -17,7 +16,7 @@ async function start(setup: RedisSetup = {}): Promise<RedisServer> {
 }
 
 function examine({ port }: { port: number }, more: Partial<RedisStoreOptions> = {}) {
-  return examineRedis(redisOptions(single(port), more), monotonicClock);
+  return examineRedis(redisOptions(single(port), more));
 }
 
 describe('Redis', () => {
@@ -61,7 +60,7 @@ describe('Redis', () => {
   test('whose name DNS does not know', async () => {
     const server = await start();
     const servers = { ...single(server.port), address: { host: 'redis.invalid', port: server.port } };
-    const { saw } = await examineRedis(redisOptions(servers), monotonicClock);
+    const { saw } = await examineRedis(redisOptions(servers));
     expect(saw).toMatch(/^redis\.invalid: DNS (?:does not know|did not answer for) the name/);
   });
 
