@@ -37,6 +37,7 @@ test.each(FORMS)(
     await writeFile(file, stored(text));
     const blocks = await blocksOf(file);
     expect(blocks.map(([block]) => block).join('') === text).toBe(true);
+    expect(blocks.pop()).toEqual(['', false]);
     expect(blocks.filter(([block, whole]) => !whole || !block.endsWith('\n'))).toHaveLength(0);
   },
 );

@@ -4,9 +4,9 @@ import { reportDefect } from '../../base/expected-errors.ts';
 import { type Finding, finding, type PlacedFinding } from '../findings.ts';
 import type { AuditKeys } from '../keys.ts';
 import { linesOf, lineType } from '../line.ts';
-import { ChainWalk } from '../segments/chain-walk.ts';
+import { ChainWalk, type WalkedBatch } from '../segments/chain-walk.ts';
 import { type Segment, segmentsIn } from '../segments/segment.ts';
-import { SegmentReader } from '../segments/segment-reader.ts';
+import { readBlocks } from '../segments/segment-reader.ts';
 import { timeRangeOf } from '../segments/time-index.ts';
 import type { PseudonymReader } from './pseudonym-reader.ts';
 import { LATEST, type Query } from './query.ts';
@@ -67,8 +67,6 @@ export interface SealedBlock {
   readonly bytes: Buffer;
   /** Number of its last record. */
   readonly last: number;
-  /** True if the segment may have records in the time range that is searched. */
-  readonly isOverlapping: boolean;
 }
 
 /**
@@ -95,91 +93,57 @@ export async function* blocksOf(
 /** The lines of a segment that seals cover; reports what cannot be read or trusted of it. */
 export async function* sealedBlocks(
   options: ReadOptions,
-  searched: SearchedSegment,
+  { replica, segment, isGrowing }: SearchedSegment,
 ): AsyncGenerator<SealedBlock, void> {
-  const reading = new SegmentReading(options, searched);
+  const { directory, keys, onBytes, onUnreadable, onNote } = options;
+  const report = (found: Finding): void => {
+    const isNote = found.kind === 'bytes-unsealed' && isGrowing;
+    (isNote ? onNote : onUnreadable)({ ...found, replica, segment: segment.name, line: 0 });
+  };
+  const walk = new ChainWalk({ keys, replica, first: segment.first, mostErrors: Number.POSITIVE_INFINITY });
+  let isUnchecked = false;
+  /** Records that no seal covers as they are. */
+  let altered = 0;
   try {
-    for (let block = await reading.next(); block !== undefined; block = await reading.next()) {
-      options.onBytes(block.length, reading.stored);
-      yield* reading.sealedIn(block);
+    for await (const { bytes, stored } of wholeBlocks(join(directory, replica, segment.name), report)) {
+      onBytes(bytes.length, stored);
+      const batches = walk.walk(bytes);
+      for (const { trust, lines } of batches) if (trust === 'refused') altered += countRecords(lines);
+      const unchecked = batches.find(({ trust }) => trust === 'unchecked');
+      if (unchecked !== undefined && !isUnchecked) {
+        report(finding('segment-unchecked', { key: unchecked.header?.key ?? '' }));
+        isUnchecked = true;
+      }
+      yield* asSealed(batches, bytes);
+      if (walk.isOver) return report(finding('errors-omitted'));
     }
   } finally {
-    await reading.close();
+    if (altered > 0) report(finding('records-altered', { records: altered }));
   }
 }
 
-class SegmentReading {
-  readonly #options: ReadOptions;
-  readonly #searched: SearchedSegment;
-  readonly #walk: ChainWalk;
-  #reader: SegmentReader | undefined;
-  #isUnchecked = false;
-  /** Records that no seal covers as they are. */
-  #altered = 0;
-
-  constructor(options: ReadOptions, searched: SearchedSegment) {
-    const { replica, segment } = searched;
-    const { keys } = options;
-    this.#options = options;
-    this.#searched = searched;
-    this.#walk = new ChainWalk({ keys, replica, first: segment.first, mostErrors: Number.POSITIVE_INFINITY });
-  }
-
-  /** Bytes of the file, compressed or not, that were read since the last call. */
-  get stored(): number {
-    return this.#reader?.stored() ?? 0;
-  }
-
-  async next(): Promise<Buffer | undefined> {
-    const { directory } = this.#options;
-    const { replica, segment } = this.#searched;
-    if (this.#walk.isOver) {
-      this.#report(finding('errors-omitted'));
-      return undefined;
+/** The blocks of a segment that end with a seal; reports what cannot be read, and what follows the last seal. */
+async function* wholeBlocks(path: string, report: (found: Finding) => void): ReturnType<typeof readBlocks> {
+  try {
+    for await (const block of readBlocks(path, 'seal')) {
+      const { length: bytes } = block.bytes;
+      if (block.whole) yield block;
+      else if (bytes > 0) report(finding('bytes-unsealed', { bytes }));
     }
-    try {
-      this.#reader ??= await SegmentReader.open(join(directory, replica, segment.name), 'seal');
-      const block = await this.#reader.next();
-      if (block !== undefined) return block;
-      const { length: bytes } = this.#reader.rest;
-      if (bytes > 0) this.#report(finding('bytes-unsealed', { bytes }), this.#searched.isGrowing);
-    } catch (error) {
-      reportDefect(error);
-      this.#report(finding('segment-unreadable', { reason: messageOf(error) }));
-    }
-    return undefined;
+  } catch (error) {
+    reportDefect(error);
+    report(finding('segment-unreadable', { reason: messageOf(error) }));
   }
+}
 
-  /** The batches of a block that are as their seals say; all of them together, if all are. */
-  *sealedIn(block: Buffer): Generator<SealedBlock, void> {
-    const { isOverlapping } = this.#searched;
-    const batches = this.#walk.walk(block);
-    const sealed = batches.filter(({ trust }) => trust !== 'refused');
-    for (const { trust, header, lines } of batches) {
-      if (trust === 'unchecked') this.#noteUnchecked(header?.key ?? '');
-      if (trust === 'refused') this.#altered += countRecords(lines);
-    }
-    const isWhole = sealed.length === batches.length;
-    for (const { lines, seal } of isWhole ? sealed.slice(-1) : sealed) {
-      yield { bytes: isWhole ? block : lines, last: seal?.last ?? 0, isOverlapping };
-    }
-  }
-
-  async close(): Promise<void> {
-    await this.#reader?.close();
-    if (this.#altered > 0) this.#report(finding('records-altered', { records: this.#altered }));
-  }
-
-  #noteUnchecked(key: string): void {
-    if (!this.#isUnchecked) this.#report(finding('segment-unchecked', { key }));
-    this.#isUnchecked = true;
-  }
-
-  #report(found: Finding, isNote = false): void {
-    const { onNote, onUnreadable } = this.#options;
-    const { replica, segment } = this.#searched;
-    (isNote ? onNote : onUnreadable)({ ...found, replica, segment: segment.name, line: 0 });
-  }
+/** The batches of a block that are as their seals say; all of them together, if all are. */
+function asSealed(batches: readonly WalkedBatch[], block: Buffer): SealedBlock[] {
+  const sealed = batches.filter(({ trust }) => trust !== 'refused');
+  const isWhole = sealed.length === batches.length;
+  return (isWhole ? sealed.slice(-1) : sealed).map(({ lines, seal }) => ({
+    bytes: isWhole ? block : lines,
+    last: seal?.last ?? 0,
+  }));
 }
 
 function countRecords(lines: Buffer): number {

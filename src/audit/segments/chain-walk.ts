@@ -9,7 +9,7 @@ import { checkSeal, GENESIS, LARGEST_BATCH, parseSeal, type Seal } from '../seal
 import { endsProcess } from './admin-records.ts';
 import { EmptyBatches } from './empty-batches.ts';
 import { parseHeader, type Segment, type SegmentHeader } from './segment.ts';
-import { SegmentReader } from './segment-reader.ts';
+import { readBlocks } from './segment-reader.ts';
 
 /** Integrity errors of one segment that are reported. */
 export const MOST_ERRORS = 20;
@@ -336,16 +336,10 @@ export async function walkFile(
   take: (batch: WalkedBatch) => unknown,
   onBytes?: (count: number, stored: number) => void,
 ): Promise<void> {
-  const reader = await SegmentReader.open(path, 'seal');
-  try {
-    for (let bytes = await reader.next(); bytes !== undefined; bytes = await reader.next()) {
-      onBytes?.(bytes.length, reader.stored());
-      if (walk.walk(bytes).some((batch) => take(batch) === true) || walk.isOver) return;
-    }
-    onBytes?.(reader.rest.length, reader.stored());
-    take(walk.end(reader.rest));
-  } finally {
-    await reader.close();
+  for await (const { bytes, whole, stored } of readBlocks(path, 'seal')) {
+    onBytes?.(bytes.length, stored);
+    if (!whole) take(walk.end(bytes));
+    else if (walk.walk(bytes).some((batch) => take(batch) === true) || walk.isOver) return;
   }
 }
 
@@ -367,14 +361,14 @@ interface WalkedSegment {
 export async function walkSegment(
   { folder, replica, keys }: Archive,
   { name, first }: Pick<Segment, 'name' | 'first'>,
-  take: (batch: WalkedBatch, walk: ChainWalk) => unknown = () => undefined,
+  take: (batch: WalkedBatch) => unknown = () => undefined,
 ): Promise<WalkedSegment> {
   const walk = new ChainWalk({ keys: [keys], replica, first });
   const errors: IntegrityError[] = [];
   try {
     await walkFile(walk, join(folder, name), (batch) => {
       errors.push(...batch.errors);
-      return take(batch, walk);
+      return take(batch);
     });
     return { walk, errors, failure: undefined };
   } catch (failure) {

@@ -113,24 +113,30 @@ function sealEnd(lines: Buffer, end: number): number {
   return seal === -1 ? 0 : lines.indexOf(NEWLINE, seal) + 1;
 }
 
-/** Whole lines of a file; the last block may be an incomplete line. */
+/** A part of a file. */
 interface Block {
   readonly bytes: Buffer;
+  /** True: it ends as blocks do. False: it is what follows the last such end, possibly nothing. */
   readonly whole: boolean;
+  /** Bytes of the file, compressed or not, that were read for it. */
+  readonly stored: number;
 }
 
 /**
- * Reads a file in blocks that end with a line. All blocks use the same memory: each is valid until the next is
- * requested. A line longer than 1 MiB ends the reading, as a last block that is not whole.
+ * Reads a file in blocks that end with a line, or with a seal; the last one is not whole. All blocks use the same memory:
+ * each is valid until the next is requested. What `SegmentReader.next` says ends the reading.
  * @throws Error if the file cannot be read or decompressed
  */
-export async function* readBlocks(file: string): AsyncGenerator<Block, void> {
-  const reader = await SegmentReader.open(file, 'line');
+export async function* readBlocks(
+  file: string,
+  until: 'line' | 'seal' = 'line',
+): AsyncGenerator<Block, void> {
+  const reader = await SegmentReader.open(file, until);
   try {
     for (let bytes = await reader.next(); bytes !== undefined; bytes = await reader.next()) {
-      yield { bytes, whole: true };
+      yield { bytes, whole: true, stored: reader.stored() };
     }
-    if (reader.rest.length > 0) yield { bytes: reader.rest, whole: false };
+    yield { bytes: reader.rest, whole: false, stored: reader.stored() };
   } finally {
     await reader.close();
   }
