@@ -3,7 +3,7 @@ import { basename, join } from 'node:path';
 import { errorCode } from '../../base/error-code.ts';
 import { reportDefect } from '../../base/expected-errors.ts';
 import type { Signed } from '../audit.ts';
-import type { SigningKey } from '../checkpoint.ts';
+import { checkpointLine, type SigningKey } from '../checkpoint.ts';
 import { lineEnds, NEWLINE } from '../line.ts';
 import { type Digest, leavesOf, MerkleTree } from '../merkle.ts';
 import { type Head, MOST_BATCH, type Seal, sealFor, sealLine } from '../seal.ts';
@@ -15,7 +15,7 @@ import { headerLine, segmentName, setAsideName } from '../segments/segment.ts';
 import { SegmentFile } from '../segments/segment-file.ts';
 import { headerTree, type LogTree } from '../segments/tree-walk.ts';
 import type { Batch } from './batch.ts';
-import { type NewHead, SignedTree } from './signed-tree.ts';
+import { SignedTree } from './signed-tree.ts';
 
 const NOTHING = Buffer.alloc(0);
 
@@ -43,7 +43,8 @@ interface SealedBytes {
   readonly bytes: Buffer;
   readonly previous: string;
   readonly tree: MerkleTree | undefined;
-  readonly head: NewHead | undefined;
+  /** The signed head among the bytes, as a checkpoint; undefined: there is none. */
+  readonly checkpoint: string | undefined;
 }
 
 /** Writes batches, each with its seal, into segments. Its methods must not be called while a call is under way. */
@@ -124,7 +125,7 @@ export class ChainWriter {
       return;
     }
     const { replica, sync } = this.#options;
-    const { bytes, previous, tree, head } = this.#sealed(batch);
+    const { bytes, previous, tree, checkpoint } = this.#sealed(batch);
     file.append(bytes, sync, (error) => {
       if (error !== null) {
         this.#detach(file);
@@ -132,7 +133,7 @@ export class ChainWriter {
         return;
       }
       this.#previous = previous;
-      if (tree !== undefined) this.#tree?.commit(tree, head);
+      if (tree !== undefined) this.#tree?.commit(tree, checkpoint);
       done({ replica, seq: batch.last, hmac: previous });
     });
   }
@@ -142,12 +143,12 @@ export class ChainWriter {
     const { lines, first, last } = batch;
     const leaves = this.#leavesOf(lines.bytes, lines.ends);
     const tree = leaves && this.#tree?.extended(leaves);
-    const head = tree && this.#tree?.headOf(tree);
-    const headLine = head?.line ?? '';
-    if (lines.size > MOST_BATCH) return { ...this.#inParts(batch, leaves, headLine), tree, head };
+    const checkpoint = tree && this.#tree?.headOf(tree);
+    const headLine = checkpoint === undefined ? '' : checkpointLine(checkpoint);
+    if (lines.size > MOST_BATCH) return { ...this.#inParts(batch, leaves, headLine), tree, checkpoint };
     const covered = leaves === undefined ? lines.bytes : [...leaves, ...leavesOf(Buffer.from(headLine))];
     const seal = this.#seal({ first, last }, covered, this.#previous);
-    return { bytes: lines.followedBy(`${headLine}${sealLine(seal)}`), previous: seal.hmac, tree, head };
+    return { bytes: lines.followedBy(`${headLine}${sealLine(seal)}`), previous: seal.hmac, tree, checkpoint };
   }
 
   /** A large batch in parts, each with its seal. */
@@ -280,11 +281,11 @@ export class ChainWriter {
   /** Appends a signed head, unless the last record is under one. */
   async #signEnd(file: SegmentFile): Promise<void> {
     const signed = this.#tree;
-    const head = signed?.lastHead();
-    if (signed === undefined || head === undefined) return;
+    const checkpoint = signed?.lastHead();
+    if (signed === undefined || checkpoint === undefined) return;
     const { first, tree } = signed.logTree;
-    await this.#appendOpening(file, Buffer.from(head.line), first + tree.size);
-    signed.commit(tree, head);
+    await this.#appendOpening(file, Buffer.from(checkpointLine(checkpoint)), first + tree.size);
+    signed.commit(tree, checkpoint);
   }
 
   #signedTree(tree: LogTree): SignedTree | undefined {

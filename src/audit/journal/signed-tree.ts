@@ -1,18 +1,10 @@
 import type { Signed } from '../audit.ts';
-import { checkpointLine, type SigningKey, signCheckpoint } from '../checkpoint.ts';
+import { type SigningKey, signCheckpoint } from '../checkpoint.ts';
 import type { Digest, MerkleTree } from '../merkle.ts';
 import type { LogTree } from '../segments/tree-walk.ts';
 
 /** How long records are under no signed head at most while the log can be written, in milliseconds. */
 const EVERY_MS = 1000;
-
-/** A signed head on its way into the file. */
-export interface NewHead {
-  readonly size: number;
-  readonly note: string;
-  /** Its line in the segment. */
-  readonly line: string;
-}
 
 /** The tree of the log that is being written. It grows when a batch is in the file, since that may fail. */
 export class SignedTree {
@@ -53,24 +45,24 @@ export class SignedTree {
     return tree;
   }
 
-  /** Signs the head of a tree, if it is time; undefined: it is not. */
-  headOf(tree: MerkleTree): NewHead | undefined {
+  /** Signs the head of a tree, if it is time, and returns the checkpoint; undefined: it is not. */
+  headOf(tree: MerkleTree): string | undefined {
     return this.#isDue(tree) ? this.#sign(tree) : undefined;
   }
 
-  /** Signs the present head; undefined: that was done. */
-  lastHead(): NewHead | undefined {
+  /** Signs the present head, and returns the checkpoint; undefined: that was done. */
+  lastHead(): string | undefined {
     return this.#tree.size > this.#signedSize ? this.#sign(this.#tree) : undefined;
   }
 
-  /** Takes over a tree whose records are in the file, with the signed head that followed them. */
-  commit(tree: MerkleTree, head: NewHead | undefined): void {
+  /** Takes over a tree whose records are in the file. `checkpoint`: that of its head, if it is in the file, too. */
+  commit(tree: MerkleTree, checkpoint: string | undefined): void {
     this.#tree = tree;
     const now = performance.now();
-    if (head !== undefined) {
-      this.#signedSize = head.size;
+    if (checkpoint !== undefined) {
+      this.#signedSize = tree.size;
       this.#signedAt = now;
-      this.#signed = { checkpoint: head.note, unsignedSince: undefined };
+      this.#signed = { checkpoint, unsignedSince: undefined };
     } else if (this.#signed.unsignedSince === undefined && tree.size > this.#signedSize) {
       this.#signed = { ...this.#signed, unsignedSince: now };
     }
@@ -80,9 +72,7 @@ export class SignedTree {
     return tree.size > this.#signedSize && performance.now() - this.#signedAt >= EVERY_MS;
   }
 
-  #sign(tree: MerkleTree): NewHead {
-    const { size, root } = tree;
-    const note = signCheckpoint(this.#key, { replica: this.#replica, first: this.#first, size, root });
-    return { size, note, line: checkpointLine(note) };
+  #sign({ size, root }: MerkleTree): string {
+    return signCheckpoint(this.#key, { replica: this.#replica, first: this.#first, size, root });
   }
 }
