@@ -86,20 +86,19 @@ export function checkProof(
   witnesses: readonly WitnessKey[] = [],
 ): Proven {
   const { requestId, records } = parseRequestProof(text);
-  const checkpoints = records.map((each) => checkRecord(each, requestId, keys));
-  const origins = checkpoints.map(originOf);
+  const checked = records.map((each) => checkRecord(each, requestId, keys));
+  const checkpoints = checked.map(({ checkpoint }) => checkpoint);
   const cosignatures =
     witnesses.length === 0 ? [] : checkpoints.map((each) => cosignatureFor(each, witnesses));
-  const [origin = ''] = origins;
-  const first = parseRecord(records[0]?.record ?? '');
-  for (const { record } of records.slice(1)) {
-    const { kind, access } = parseRecord(record);
-    const belongs = kind === 'outcome' && first.kind === 'access' && access === first.seq;
+  const [first] = checked;
+  for (const { kind, access } of checked.slice(1)) {
+    const belongs = kind === 'outcome' && first?.kind === 'access' && access === first.seq;
     if (!belongs) throw new ProofError('its records are not those of one request');
   }
-  if (origins.some((each) => processIn(each) !== processIn(origin))) {
+  if (checked.some(({ replica }) => replica !== first?.replica)) {
     throw new ProofError('its records are of several logs');
   }
+  const [origin = ''] = checkpoints.map(originOf);
   return { requestId, origin, records: records.map(({ record }) => record), cosignatures };
 }
 
@@ -117,12 +116,12 @@ function cosignatureFor(checkpoint: Checkpoint, witnesses: readonly WitnessKey[]
   return found;
 }
 
-/** Returns the checkpoint. */
+/** Returns the content of the record, and the checkpoint that it is under. */
 function checkRecord(
   { record, proof: text }: ProvenRecord,
   requestId: string,
   keys: readonly KeyObject[],
-): Checkpoint {
+): RequestRecord & { readonly checkpoint: Checkpoint } {
   const proof = parseProof(text);
   if (proof === undefined) throw new ProofError('has a proof or checkpoint of another form');
   const { index, path, checkpoint } = proof;
@@ -135,25 +134,16 @@ function checkRecord(
   const root = rootFromProof(leafHash(line, 0, line.length), { index, size: checkpoint.size }, path);
   if (root !== checkpoint.root)
     throw new ProofError(`has a record that is not in ${origin} as its proof says`);
-  const facts = parseRecord(record);
+  const facts = parseRequestRecord(record);
+  if (facts === undefined) throw new ProofError('has a line that is not a record of a request');
   if (facts.seq !== checkpoint.first + index || facts.replica !== checkpoint.replica) {
     throw new ProofError(`has record ${facts.seq} of ${facts.replica} at another place of ${origin}`);
   }
   if (facts.requestId !== requestId) throw new ProofError('has a record of another request');
-  return checkpoint;
-}
-
-function parseRecord(line: string): RequestRecord {
-  const record = parseRequestRecord(line);
-  if (record === undefined) throw new ProofError('has a line that is not a record of a request');
-  return record;
+  return { ...facts, checkpoint };
 }
 
 /** Reads a line of the log; undefined: it is not a record of a request. */
 export function parseRequestRecord(line: string): RequestRecord | undefined {
   return requestRecord.safeParse(parseJson(line)).data;
-}
-
-function processIn(origin: string): string {
-  return origin.slice(0, origin.lastIndexOf('/'));
 }
