@@ -2,13 +2,9 @@ import { messageOf } from '../../base/error-code.ts';
 import { type PseudonymKey, revealJson } from '../pseudonym.ts';
 import { allKeys } from '../segments/pseudonym-files.ts';
 
-/** Revealed values that are cached. */
-const MAX_CACHED = 4096;
-
 /** The keys of pseudonyms that are at hand. Without its key, a pseudonym stays as it is. */
 export class PseudonymReader {
   readonly #keys = new Map<string, PseudonymKey>();
-  readonly #revealed = new Map<string, string>();
 
   constructor(keys: readonly PseudonymKey[]) {
     for (const key of keys) this.#keys.set(key.id, key);
@@ -44,12 +40,7 @@ export class PseudonymReader {
 
   /** The value of a text that may be a pseudonym. */
   valueOf(text: string): string {
-    const known = this.#revealed.get(text);
-    if (known !== undefined) return known;
-    const value: string = JSON.parse(this.reveal(JSON.stringify(text)));
-    if (this.#revealed.size >= MAX_CACHED) this.#revealed.clear();
-    this.#revealed.set(text, value);
-    return value;
+    return JSON.parse(this.reveal(JSON.stringify(text)));
   }
 
   /** The pseudonyms that an address with these forms may have. */
