@@ -16,18 +16,13 @@ const { O_APPEND, O_CREAT, O_NOFOLLOW, O_NONBLOCK, O_RDWR } = constants;
  */
 export async function appendHead(folder: string, name: string, line: string): Promise<void> {
   const path = join(folder, name);
-  const handle = await open(path, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK, 0o600);
-  try {
-    const found = await handle.stat();
-    if (!found.isFile()) throw new NotRegularError(path);
-    const { size } = found;
-    const { buffer } = await handle.read(Buffer.alloc(1, NEWLINE), 0, 1, Math.max(0, size - 1));
-    // A line that a crash has torn must not take the next one with it.
-    await handle.appendFile(buffer[0] === NEWLINE ? line : `\n${line}`);
-    await handle.datasync();
-  } finally {
-    await handle.close();
-  }
+  await using handle = await open(path, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK, 0o600);
+  const found = await handle.stat();
+  if (!found.isFile()) throw new NotRegularError(path);
+  const { buffer } = await handle.read(Buffer.alloc(1, NEWLINE), 0, 1, Math.max(0, found.size - 1));
+  // A line that a crash has torn must not take the next one with it.
+  await handle.appendFile(buffer[0] === NEWLINE ? line : `\n${line}`);
+  await handle.datasync();
 }
 
 /**

@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
-import { lstat, open, readdir, rename, rm, unlink, utimes } from 'node:fs/promises';
+import { createWriteStream } from 'node:fs';
+import { lstat, readdir, rename, rm, unlink, utimes } from 'node:fs/promises';
 import { join } from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { createZstdCompress } from 'node:zlib';
@@ -221,15 +222,8 @@ async function compress(folder: string, name: string): Promise<void> {
   await using source = await openRegular(plain);
   const { atime, mtime } = await source.stat();
   await rm(temporary, { force: true });
-  const handle = await open(temporary, 'wx', 0o600);
-  try {
-    await pipeline(source.createReadStream(), createZstdCompress(), async (compressed) => {
-      for await (const chunk of compressed as AsyncIterable<Buffer>) await handle.writeFile(chunk);
-    });
-    await handle.sync();
-  } finally {
-    await handle.close();
-  }
+  const target = createWriteStream(temporary, { flags: 'wx', mode: 0o600, flush: true });
+  await pipeline(source.createReadStream(), createZstdCompress(), target);
   // The reader decides by the name whether to decompress, so the file is renamed before it is compared.
   await utimes(temporary, atime, mtime);
   await rename(temporary, final);

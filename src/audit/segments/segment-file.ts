@@ -152,12 +152,8 @@ export class SegmentFile {
  * @throws Error of the file system
  */
 export async function syncSegment(folder: string, first: number): Promise<void> {
-  const handle = await openRegular(join(folder, segmentName(first))).catch(ignoreAbsent);
+  await using handle = await openRegular(join(folder, segmentName(first))).catch(ignoreAbsent);
   if (handle === undefined) return;
-  try {
-    await handle.datasync();
-  } finally {
-    await handle.close();
-  }
+  await handle.datasync();
   await syncDirectory(folder);
 }
