@@ -73,17 +73,13 @@ async function* searchLog(options: SearchOptions, replica: string): AsyncGenerat
 }
 
 async function* recordsOf(options: SearchOptions, replica: string): AsyncGenerator<RawRecord, void> {
-  for await (const block of blocksOf(options, replica)) yield* recordsWithin(options, block);
-}
-
-function* recordsWithin(
-  { query, pseudonyms = NO_PSEUDONYMS }: SearchOptions,
-  { bytes }: SealedBlock,
-): Generator<RawRecord, void> {
-  for (const [start, end] of linesOf(bytes)) {
-    const head = headOf(bytes, start);
-    if (head === undefined || !isWithin(query, head)) continue;
-    yield { time: head.time, line: pseudonyms.reveal(bytes.toString('utf8', start, end)) };
+  const { query, pseudonyms = NO_PSEUDONYMS } = options;
+  for await (const { bytes } of blocksOf(options, replica)) {
+    for (const [start, end] of linesOf(bytes)) {
+      const head = headOf(bytes, start);
+      if (head === undefined || !isWithin(query, head)) continue;
+      yield { time: head.time, line: pseudonyms.reveal(bytes.toString('utf8', start, end)) };
+    }
   }
 }
 
