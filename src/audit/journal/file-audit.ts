@@ -5,7 +5,7 @@ import {
   type AuditDeps,
   type AuditOptions,
   type RecordOptions,
-  ReleaseQueue,
+  release,
   type Signed,
   type Waiter,
 } from '../audit.ts';
@@ -94,7 +94,6 @@ class FileAudit implements Audit {
   readonly recoveryRecorded: Promise<unknown>;
   readonly #refusals = new RefusalSample((leftOut) => this.admin('refusals-left-out', { ...leftOut }));
   readonly #retention: Retention;
-  readonly #releaseQueue = new ReleaseQueue();
   #closed = false;
   #head: Head | undefined;
   #headLogged = 0;
@@ -174,7 +173,7 @@ class FileAudit implements Audit {
     const { durability, onFailure } = this.#options;
     const text = (at: number): string => this.#accessText(facts, at);
     if (durability === 'async') {
-      this.#releaseQueue.add(waiter);
+      release(waiter);
       return this.#append(text);
     }
     return this.#append(text, onFailure === 'refuse' ? waiter : lenient(waiter));
