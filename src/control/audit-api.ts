@@ -5,7 +5,7 @@ import type { AuditKeys } from '../audit/keys.ts';
 import { cursorOf } from '../audit/reader/newest-first.ts';
 import { csvLine, type Found, type Query } from '../audit/reader/query.ts';
 import {
-  exportInThread,
+  runInThread,
   searchInThread,
   type ThreadPage,
   type ThreadScope,
@@ -222,7 +222,7 @@ export class AuditApi {
     const scope = scopeOf(log, query);
     const task = { kind: 'export', format, most: exportResults, timeMs: exportMs } as const;
     try {
-      for await (const piece of exportInThread(scope, task, gone)) {
+      for await (const piece of runInThread(scope, task, gone)) {
         if (callerOf(res)?.isAdmitted() === false) return void res.destroy();
         if (!res.headersSent) attach(res, 'audit', format);
         if (!res.write(piece)) await drained(res, gone, stalledMs);
@@ -254,21 +254,15 @@ export class AuditApi {
     this.#recorded.admit(query);
   }
 
-  #viewOf({ page, notes, cut }: ThreadPage): SearchView {
+  #viewOf({ page, notes }: ThreadPage): SearchView {
     const { found, next, records } = page;
     const template = this.#options.traceUrl;
-    const cutNote =
-      cut === 0
-        ? []
-        : [
-            `${cut} more requests had parameters too long to be recorded whole: the identifier may have been in the rest.`,
-          ];
     return {
       rows: found.map((each) => rowOf(each, template)),
       cursor: next === undefined ? null : cursorOf(next),
       searchedTo: next?.time ?? null,
       recordsRead: records,
-      notes: [...notes, ...cutNote],
+      notes,
     };
   }
 }

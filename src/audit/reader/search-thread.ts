@@ -55,10 +55,8 @@ export interface ThreadUsage {
 
 export interface ThreadPage {
   readonly page: Page;
-  /** Parts of the log that could not be read or trusted. */
+  /** Parts of the log that could not be read or trusted, and requests that may have had the identifier. */
   readonly notes: readonly string[];
-  /** Requests with parameters too long to be recorded whole, which may have had the identifier. */
-  readonly cut: number;
 }
 
 /** The result of each kind of task. That of an export is its text, which was sent piece by piece before. */
@@ -88,20 +86,11 @@ export async function searchInThread<Task extends PageTask | UsageTask>(
 }
 
 /**
- * Exports from a thread of its own, piece by piece; the thread waits until the next piece is asked for. It has ended when
- * this settles, or `return` has.
+ * Does a task in a thread of its own: yields the text of an export, piece by piece, and returns the result. The thread
+ * waits until the next piece is asked for. It has ended when this settles, or `return` has.
  * @throws the reason of `signal`, which ends the thread; Error if the log cannot be read
  */
-export function exportInThread(
-  scope: ThreadScope,
-  task: ExportTask,
-  signal: AbortSignal,
-): AsyncGenerator<string, unknown> {
-  return runInThread(scope, task, signal);
-}
-
-/** Yields the text of a task, and returns its result. */
-async function* runInThread(
+export async function* runInThread(
   scope: ThreadScope,
   task: SearchTask,
   signal: AbortSignal,

@@ -27,13 +27,35 @@ const NICENESS = 10;
 
 class ExportTimeout extends Error {}
 
+/** Sentences about parts of the log that could not be read or trusted, and about requests that may have matched. */
+class Notes {
+  readonly #parts = new Set<string>();
+  /** Requests with parameters too long to be recorded whole. */
+  #cut = 0;
+
+  add(note: string): void {
+    if (this.#parts.size < MOST_NOTES) this.#parts.add(note);
+  }
+
+  addCut(): void {
+    this.#cut += 1;
+  }
+
+  get all(): string[] {
+    if (this.#cut === 0) return [...this.#parts];
+    const cut = `${this.#cut} more requests had parameters too long to be recorded whole: the identifier may have been in the rest.`;
+    return [...this.#parts, cut];
+  }
+}
+
 // This module runs in the thread of search-thread.ts.
 if (parentPort !== null) {
   yieldToRequests();
   const { scope, task } = workerData as { scope: ThreadScope; task: SearchTask };
-  if (task.kind === 'page') await sendPage(parentPort, scope, task);
-  else if (task.kind === 'usage') await sendUsage(parentPort, scope, task);
-  else await sendExport(parentPort, scope, task);
+  const notes = new Notes();
+  const options = await optionsOf(scope, notes);
+  if (task.kind === 'export') await sendExport(parentPort, task, options, notes);
+  else post(parentPort, { result: { ...(await resultOf(task, options)), notes: notes.all } });
 }
 
 function yieldToRequests(): void {
@@ -46,30 +68,18 @@ function yieldToRequests(): void {
   }
 }
 
-async function sendPage(port: MessagePort, scope: ThreadScope, task: PageTask): Promise<void> {
-  const notes = new Set<string>();
-  let cut = 0;
-  const page = await searchPage({
-    ...(await optionsOf(scope, notes)),
-    ...task,
-    now: () => performance.now(),
-    onCut: () => {
-      cut += 1;
-    },
-  });
-  post(port, { result: { page, notes: [...notes], cut } });
+async function resultOf(task: PageTask | UsageTask, options: SearchOptions) {
+  return task.kind === 'page'
+    ? { page: await searchPage({ ...options, ...task, now: () => performance.now() }) }
+    : { usage: await countUsage({ ...options, ...task }) };
 }
 
-async function sendUsage(port: MessagePort, scope: ThreadScope, task: UsageTask): Promise<void> {
-  const notes = new Set<string>();
-  const usage = await countUsage({ ...(await optionsOf(scope, notes)), ...task });
-  post(port, { result: { usage, notes: [...notes] } });
-}
-
-async function sendExport(port: MessagePort, scope: ThreadScope, task: ExportTask): Promise<void> {
-  const { format, most, timeMs } = task;
-  const notes = new Set<string>();
-  const options = await optionsOf(scope, notes);
+async function sendExport(
+  port: MessagePort,
+  { format, most, timeMs }: ExportTask,
+  options: SearchOptions,
+  notes: Notes,
+): Promise<void> {
   const begun = performance.now();
   const onBytes = (count: number, stored: number): void => {
     options.onBytes(count, stored);
@@ -79,12 +89,8 @@ async function sendExport(port: MessagePort, scope: ThreadScope, task: ExportTas
   let rows = 0;
   let last = 'the beginning';
   let cut: string | undefined;
-  let unsure = 0;
-  const onCut = (): void => {
-    unsure += 1;
-  };
   try {
-    for await (const found of search({ ...options, onBytes, onCut })) {
+    for await (const found of search({ ...options, onBytes })) {
       if (rows === most) {
         cut = `the limit of ${most} results`;
         break;
@@ -100,12 +106,10 @@ async function sendExport(port: MessagePort, scope: ThreadScope, task: ExportTas
     if (!(error instanceof ExportTimeout)) throw error;
     cut = `the limit of ${timeMs / 60_000} minutes`;
   }
-  if (unsure > 0)
-    notes.add(
-      `${unsure} more requests had parameters too long to be recorded whole: the identifier may have been in the rest.`,
-    );
-  if (cut !== undefined) notes.add(`This export was cut at ${cut}: results after ${last} are missing.`);
-  for (const note of notes) text += trailer(format, note);
+  for (const note of notes.all) text += trailer(format, note);
+  if (cut !== undefined) {
+    text += trailer(format, `This export was cut at ${cut}: results after ${last} are missing.`);
+  }
   await sendPiece(port, text);
   post(port, { result: undefined });
 }
@@ -124,11 +128,9 @@ async function sendPiece(port: MessagePort, text: string): Promise<void> {
 
 async function optionsOf(
   { directory, keys, keysDirectory, query }: ThreadScope,
-  notes: Set<string>,
+  notes: Notes,
 ): Promise<SearchOptions> {
-  const onIssue = (issue: string): void => {
-    if (notes.size < MOST_NOTES) notes.add(`Pseudonyms stay as they are: ${issue}.`);
-  };
+  const onIssue = (issue: string): void => notes.add(`Pseudonyms stay as they are: ${issue}.`);
   const pseudonyms = await PseudonymReader.open(keysDirectory, onIssue);
   const gc = new BufferGc();
   return {
@@ -137,9 +139,8 @@ async function optionsOf(
     query,
     pseudonyms,
     onBytes: (count) => gc.add(count),
-    onUnreadable: (finding) => {
-      if (notes.size < MOST_NOTES) notes.add(findingText(finding));
-    },
+    onCut: () => notes.addCut(),
+    onUnreadable: (finding) => notes.add(findingText(finding)),
     // An incomplete end of a log that is being written is not a finding.
     onNote: () => undefined,
   };
