@@ -43,22 +43,6 @@ export interface HeadCounts {
   readonly stampedAt: number;
 }
 
-const NO_COUNTS: HeadCounts = { cosigned: 0, cosignedRecords: 0, cosignedAt: 0, stamped: 0, stampedAt: 0 };
-
-/** Adds up the counts of several logs. */
-export function addCounts(counts: readonly HeadCounts[]): HeadCounts {
-  return counts.reduce(
-    (sum, each) => ({
-      cosigned: sum.cosigned + each.cosigned,
-      cosignedRecords: sum.cosignedRecords + each.cosignedRecords,
-      cosignedAt: Math.max(sum.cosignedAt, each.cosignedAt),
-      stamped: sum.stamped + each.stamped,
-      stampedAt: Math.max(sum.stampedAt, each.stampedAt),
-    }),
-    NO_COUNTS,
-  );
-}
-
 /** A head that a witness or an authority has confirmed, and that the log has to explain. */
 interface ExpectedHead {
   readonly first: number;
@@ -132,7 +116,7 @@ export class HeadChecks {
   /** Lines of time-stamped heads, right or wrong, and findings about wrong ones. */
   #stampedLines = 0;
   readonly #stampFindings: Finding[] = [];
-  #counts = NO_COUNTS;
+  readonly #counts = { cosigned: 0, cosignedRecords: 0, cosignedAt: 0, stamped: 0, stampedAt: 0 };
 
   constructor(options: HeadCheckOptions, replica: string) {
     this.#options = options;
@@ -170,11 +154,17 @@ export class HeadChecks {
 
   /** Takes the tree after each record. */
   compare(tree: LogTree): void {
+    const counts = this.#counts;
     for (const { time } of this.#cosigned.compare(tree)) {
-      this.#count({ cosigned: 1, cosignedRecords: this.#uncosigned, cosignedAt: time });
+      counts.cosigned += 1;
+      counts.cosignedRecords += this.#uncosigned;
+      counts.cosignedAt = Math.max(counts.cosignedAt, time);
       this.#cosignedEnd = this.#cosigned.end;
     }
-    for (const { time } of this.#stamped.compare(tree)) this.#count({ stamped: 1, stampedAt: time });
+    for (const { time } of this.#stamped.compare(tree)) {
+      counts.stamped += 1;
+      counts.stampedAt = Math.max(counts.stampedAt, time);
+    }
   }
 
   /** Findings that remain after the last segment. `isCopy`: the newest segments may be missing. */
@@ -214,10 +204,6 @@ export class HeadChecks {
   get #uncosigned(): number {
     const { start, end } = this.#cosigned;
     return end - Math.max(this.#cosignedEnd, start - 1);
-  }
-
-  #count(more: Partial<HeadCounts>): void {
-    this.#counts = addCounts([this.#counts, { ...NO_COUNTS, ...more }]);
   }
 
   /** Heads that no witness cosigned say nothing. */

@@ -16,7 +16,7 @@ import { type ChainState, ChainWalk, type WalkedBatch, walkFile } from '../segme
 import { digestOf } from '../segments/recovery.ts';
 import { foldersIn, isSetAside, isStray, type Segment, segmentsIn } from '../segments/segment.ts';
 import { TreeWalk, UnprovenRecords } from '../segments/tree-walk.ts';
-import { absentLogs, addCounts, type HeadCheckOptions, HeadChecks, type HeadCounts } from './head-checks.ts';
+import { absentLogs, type HeadCheckOptions, HeadChecks, type HeadCounts } from './head-checks.ts';
 
 /** How often the log of one process is read while segments of it are removed. */
 const MOST_READ = 10;
@@ -106,7 +106,11 @@ export async function verify(options: VerifyOptions): Promise<Verified> {
     seals: sum(({ seals }) => seals),
     checkpoints: sum(({ checkpoints }) => checkpoints),
     provenRecords: sum(({ provenRecords }) => provenRecords),
-    ...addCounts(parts),
+    cosigned: sum(({ cosigned }) => cosigned),
+    cosignedRecords: sum(({ cosignedRecords }) => cosignedRecords),
+    cosignedAt: Math.max(0, ...parts.map(({ cosignedAt }) => cosignedAt)),
+    stamped: sum(({ stamped }) => stamped),
+    stampedAt: Math.max(0, ...parts.map(({ stampedAt }) => stampedAt)),
     heads: parts.flatMap(({ heads: ends }) => ends),
   };
 }
