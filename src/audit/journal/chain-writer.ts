@@ -8,7 +8,7 @@ import { lineEnds, NEWLINE } from '../line.ts';
 import { type Digest, leavesOf, MerkleTree } from '../merkle.ts';
 import { type Head, MOST_BATCH, type Seal, sealFor, sealLine } from '../seal.ts';
 import type { RetiredEnd } from '../segments/admin-records.ts';
-import type { Archive } from '../segments/chain-walk.ts';
+import type { Archive } from '../segments/archive.ts';
 import { type Continued, type Recovered, recover } from '../segments/recovery.ts';
 import { type Lock, lockFolder, makeFolder } from '../segments/replica-folder.ts';
 import { headerLine, segmentName, setAsideName } from '../segments/segment.ts';

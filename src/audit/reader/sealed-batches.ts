@@ -3,8 +3,8 @@ import { errorCode } from '../../base/error-code.ts';
 import type { AuditKeys } from '../keys.ts';
 import { type NumberedLine, recordsIn } from '../line.ts';
 import type { Seal } from '../seal.ts';
+import { lastSealed } from '../segments/archive.ts';
 import { ChainWalk, type WalkedBatch } from '../segments/chain-walk.ts';
-import { lastSealed } from '../segments/closed-segments.ts';
 import { type Segment, type SegmentHeader, segmentsIn } from '../segments/segment.ts';
 import { NotRegularError, SegmentReader } from '../segments/segment-reader.ts';
 

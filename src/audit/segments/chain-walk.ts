@@ -1,18 +1,19 @@
-import { join } from 'node:path';
-import { messageOf } from '../../base/error-code.ts';
-import { reportDefect } from '../../base/expected-errors.ts';
 import { type Finding, finding } from '../findings.ts';
 import type { AuditKeys } from '../keys.ts';
 import { isAdmin, lineType, NEWLINE, seqEnd, seqOf } from '../line.ts';
 import type { Digest } from '../merkle.ts';
 import { checkSeal, GENESIS, LARGEST_BATCH, parseSeal, type Seal } from '../seal.ts';
 import { endsProcess } from './admin-records.ts';
-import { EmptyBatches } from './empty-batches.ts';
-import { parseHeader, type Segment, type SegmentHeader } from './segment.ts';
+import { parseHeader, type SegmentHeader } from './segment.ts';
 import { readBlocks } from './segment-reader.ts';
 
 /** Integrity errors of one segment that are reported. */
 export const MOST_ERRORS = 20;
+
+/** Bytes of batches without a new record, beyond those that other batches allow, after which a segment is not read on. */
+const MAX_EMPTY = 4 * 1024 * 1024;
+/** Bytes of such batches that one with new records allows: a signed head follows it, and the seal of a start. */
+const ALLOWED_EMPTY = 4096;
 
 /** A place in a segment that cannot be as the gateway wrote it. */
 export interface IntegrityError extends Finding {
@@ -86,6 +87,41 @@ class OpenBatch {
 
   constructor(line: number) {
     this.line = line;
+  }
+}
+
+interface BatchFacts {
+  readonly records: number;
+  /** Number of the last record. */
+  readonly last: number;
+  readonly bytes: number;
+  /** True: its seal fits it, and the key of the segment made the seal, if that is at hand. */
+  readonly asSealed: boolean;
+  readonly hasKey: boolean;
+}
+
+/**
+ * Counts the batches of a segment that have no new record. A gateway writes few of them, but zstd makes a few KB of a
+ * million: without a bound, such a file keeps every reader busy.
+ */
+class EmptyBatches {
+  #last = 0;
+  #bytes = 0;
+
+  add({ records, last, bytes, asSealed, hasKey }: BatchFacts): void {
+    // Nobody without the key can make an empty batch that it seals.
+    if (asSealed && hasKey && records === 0) return;
+    if (asSealed && records > 0 && last > this.#last) {
+      this.#last = last;
+      this.#bytes = Math.max(0, this.#bytes - ALLOWED_EMPTY);
+    } else {
+      this.#bytes += bytes;
+    }
+  }
+
+  /** True if no gateway wrote the segment as it is. */
+  get isExceeded(): boolean {
+    return this.#bytes > MAX_EMPTY;
   }
 }
 
@@ -341,53 +377,4 @@ export async function walkFile(
     if (!whole) take(walk.end(bytes));
     else if (walk.walk(bytes).some((batch) => take(batch) === true) || walk.isOver) return;
   }
-}
-
-/** The log of a replica, with the keys to check it. */
-export interface Archive {
-  readonly folder: string;
-  readonly replica: string;
-  readonly keys: AuditKeys;
-}
-
-interface WalkedSegment {
-  readonly walk: ChainWalk;
-  readonly errors: readonly IntegrityError[];
-  /** Why it could not be read to its end, which is the last of its errors; undefined: it was. */
-  readonly failure: unknown;
-}
-
-/** Walks through a segment with the key of its log. `take`: as `walkFile` has it. */
-export async function walkSegment(
-  { folder, replica, keys }: Archive,
-  { name, first }: Pick<Segment, 'name' | 'first'>,
-  take: (batch: WalkedBatch) => unknown = () => undefined,
-): Promise<WalkedSegment> {
-  const walk = new ChainWalk({ keys: [keys], replica, first });
-  const errors: IntegrityError[] = [];
-  try {
-    await walkFile(walk, join(folder, name), (batch) => {
-      errors.push(...batch.errors);
-      return take(batch);
-    });
-    return { walk, errors, failure: undefined };
-  } catch (failure) {
-    errors.push({ ...finding('segment-unreadable', { reason: messageOf(failure) }), line: walk.lines + 1 });
-    return { walk, errors, failure };
-  }
-}
-
-/** The header of a segment, if its first seal is one of the key. One that cannot be read has no header to trust. */
-export async function sealedHeader(
-  archive: Archive,
-  segment: Pick<Segment, 'name' | 'first'>,
-): Promise<SegmentHeader | undefined> {
-  let header: SegmentHeader | undefined;
-  // A later seal can be right although the header was changed: each is made from the seal before it as that stands.
-  const { failure } = await walkSegment(archive, segment, (batch) => {
-    if (batch.trust === 'sealed') header = batch.header;
-    return true;
-  });
-  if (failure !== undefined) reportDefect(failure);
-  return header;
 }

@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import { z } from 'zod';
-import { type Archive, sealedHeader } from './chain-walk.ts';
+import { type Archive, sealedHeader } from './archive.ts';
 import { MOST_SEQ, type Segment, segmentsIn } from './segment.ts';
 import { SignedFile } from './signed-file.ts';
 

@@ -7,13 +7,8 @@ import { finding } from '../findings.ts';
 import { lineEnds } from '../line.ts';
 import { GENESIS } from '../seal.ts';
 import { parseAdmin, type RetiredEnd, type SetAside } from './admin-records.ts';
-import {
-  type Archive,
-  type ChainState,
-  type ChainWalk,
-  type IntegrityError,
-  walkSegment,
-} from './chain-walk.ts';
+import { type Archive, walkSegment } from './archive.ts';
+import type { ChainState, ChainWalk, IntegrityError } from './chain-walk.ts';
 import { MOST_SEQ, type Segment, segmentsIn, setAsideName } from './segment.ts';
 import { NotRegularError, openRegular } from './segment-reader.ts';
 import { type LogTree, TreeWalk } from './tree-walk.ts';

@@ -11,9 +11,8 @@ import type { Log } from '../../base/log.ts';
 import { finding } from '../findings.ts';
 import { GENESIS } from '../seal.ts';
 import type { RetiredEnd, Retirement } from './admin-records.ts';
-import { type Archive, sealedHeader, walkSegment } from './chain-walk.ts';
+import { type Archive, begunSegments, closedSegments, sealedHeader, walkSegment } from './archive.ts';
 import { ClockCheck } from './clock-check.ts';
-import { begunSegments, closedSegments } from './closed-segments.ts';
 import {
   compressedName,
   cosignedName,

@@ -1,7 +1,7 @@
 import { CHECKPOINT_START, type Checkpoint, checkpointIn } from '../checkpoint.ts';
 import { consistencyProof, type Digest, LeafRange, leafHash, type MerkleTree } from '../merkle.ts';
 import { type SealedBatch, SealedBatches } from '../reader/sealed-batches.ts';
-import type { Archive } from '../segments/chain-walk.ts';
+import type { Archive } from '../segments/archive.ts';
 import { segmentsIn } from '../segments/segment.ts';
 import type { SinkPosition } from '../segments/signed-file.ts';
 import { treeOf } from '../segments/tree-walk.ts';

@@ -3,7 +3,7 @@ import { errorCode } from '../../base/error-code.ts';
 import { NEWLINE, type NumberedLine } from '../line.ts';
 import { type SealedBatch, SealedBatches } from '../reader/sealed-batches.ts';
 import { parseSeal } from '../seal.ts';
-import type { Archive } from '../segments/chain-walk.ts';
+import type { Archive } from '../segments/archive.ts';
 import { segmentName, segmentsIn } from '../segments/segment.ts';
 import { lastSeal, openRegular } from '../segments/segment-reader.ts';
 import type { FoundPosition, SinkPosition } from '../segments/signed-file.ts';

@@ -1,8 +1,7 @@
 import { lstat, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { ignoreAbsent } from '../../base/expected-errors.ts';
-import type { Archive } from '../segments/chain-walk.ts';
-import { begunSegments } from '../segments/closed-segments.ts';
+import { type Archive, begunSegments } from '../segments/archive.ts';
 import {
   cosignedName,
   isSetAside,

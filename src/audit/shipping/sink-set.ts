@@ -3,7 +3,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { messageOf } from '../../base/error-code.ts';
 import { ignoreAbort, reportDefect } from '../../base/expected-errors.ts';
 import type { AuditKeys } from '../keys.ts';
-import type { Archive } from '../segments/chain-walk.ts';
+import type { Archive } from '../segments/archive.ts';
 import { lastStampedAt } from '../segments/head-files.ts';
 import { foldersIn } from '../segments/segment.ts';
 import { type FoundPosition, PositionFile, type SinkPosition } from '../segments/signed-file.ts';

@@ -1,6 +1,6 @@
 import type { RedisOptions } from '../../redis/connection.ts';
 import type { Head } from '../seal.ts';
-import type { Archive } from '../segments/chain-walk.ts';
+import type { Archive } from '../segments/archive.ts';
 import { syncSegment } from '../segments/segment-file.ts';
 import type { FoundPosition, SinkPosition } from '../segments/signed-file.ts';
 import type { CommonOptions, Delivery, SinkLog, Source, Unit } from './follower.ts';
