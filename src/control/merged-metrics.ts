@@ -69,33 +69,26 @@ function namesOf(registry: Registry<RegistryContentType>): string[] {
   return registry.getMetricsAsArray().map(({ name }) => name);
 }
 
-/** A metric of prom-client, whose types do not have this method of histograms. */
-interface Readable {
-  get(): Promise<unknown>;
-  getForPromString?(): Promise<unknown>;
-}
-
 async function readMetric(
   registry: Registry<RegistryContentType>,
   name: string,
 ): Promise<MetricSnapshot | undefined> {
-  const metric = registry.getSingleMetric(name) as unknown as Readable | undefined;
+  const metric = registry.getSingleMetric(name);
   if (metric === undefined) return undefined;
   if (metric instanceof SeriesHistogram) {
     const { help } = metric as unknown as { readonly help: string };
     return { name, help, type: 'histogram', aggregator: 'sum', values: [], histogram: metric.snapshot() };
   }
-  return copyOf((await (metric.getForPromString?.() ?? metric.get())) as MetricSnapshot);
+  return copyOf((await metric.get()) as unknown as MetricSnapshot);
 }
 
 /** prom-client changes its values in place, and represents what is absent as undefined or null. */
 function copyOf({ name, help, type, aggregator, values }: MetricSnapshot): MetricSnapshot {
   const copies: MetricSample[] = [];
-  for (const { metricName, labels, sharedLabels, value } of values) {
+  for (const { metricName, labels, value } of values) {
     // The mean of nothing is NaN, which would become the maximum of all processes.
     if (Number.isNaN(value)) continue;
-    if (metricName === undefined) copies.push({ labels, value });
-    else copies.push({ metricName, labels, ...(sharedLabels && { sharedLabels }), value });
+    copies.push(metricName === undefined ? { labels, value } : { metricName, labels, value });
   }
   return { name, help, type, aggregator, values: copies };
 }
@@ -126,8 +119,9 @@ function* mergeMetric(metrics: readonly MetricSnapshot[]): Steps<MetricSnapshot 
   const merged = MERGED[first.aggregator];
   const byKey = new Map<string, MergedSample>();
   for (const { values } of metrics) {
-    for (const [key, sample] of keyed(values)) {
+    for (const sample of values) {
       yield;
+      const key = `${sample.metricName ?? ''}\0${keyOf(sample.labels)}`;
       const known = byKey.get(key);
       if (known === undefined) byKey.set(key, { ...sample });
       else known.value = merged(known.value, sample.value);
@@ -160,20 +154,6 @@ function sumOf(a: HistogramValues, b: HistogramValues): HistogramValues {
 
 function laterOf(a: Exemplar | null = null, b: Exemplar | null = null): Exemplar | null {
   return a === null || (b !== null && b.timestamp > a.timestamp) ? b : a;
-}
-
-/** Yields each sample with a key that other processes have for the same one. */
-function* keyed(samples: readonly MetricSample[]): Generator<[string, MetricSample]> {
-  let shared: Labels | undefined;
-  let sharedKey = '';
-  for (const sample of samples) {
-    const { metricName = '', labels, sharedLabels } = sample;
-    if (sharedLabels !== shared) {
-      shared = sharedLabels;
-      sharedKey = sharedLabels === undefined ? '' : keyOf(sharedLabels);
-    }
-    yield [`${sharedKey}${metricName}\0${keyOf(labels)}`, sample];
-  }
 }
 
 /** Returns the same text for the same labels in any order. No label has a NUL: they are names of the configuration. */
