@@ -45,7 +45,6 @@ interface CheckResult extends Pick<Check, 'name' | 'warning' | 'addresses'> {
   readonly serves: boolean;
 }
 
-const DEPLOYMENT = 'deployment:';
 const { check: words, next } = WORDS;
 
 /** Returns the content of `/readyz`. */
@@ -56,7 +55,11 @@ export function readiness(state: GatewayState): Readiness {
 }
 
 function checksOf(state: GatewayState): CheckResult[] {
-  const { serves, workers, configuration, sinks, deployments } = state;
+  return [...gatewayChecks(state), ...state.deployments.map(deploymentCheck)];
+}
+
+function gatewayChecks(state: GatewayState): CheckResult[] {
+  const { serves, workers, configuration, sinks } = state;
   const own = [
     ...dataPlaneChecks(state),
     ...sinks.map(sinkCheck).reverse(),
@@ -64,7 +67,7 @@ function checksOf(state: GatewayState): CheckResult[] {
     ...(workers === null ? [] : [workersCheck(workers)]),
     ...sharedChecks(state),
   ];
-  return [...own.map((check) => ({ ...check, serves })), ...deployments.map(deploymentCheck)];
+  return own.map((check) => ({ ...check, serves }));
 }
 
 function checkView({ name, errors, serves, ...rest }: CheckResult): Check {
@@ -96,21 +99,18 @@ export function readinessText({ status, checks }: Readiness): string {
   return `${[...lines, status].join('\n')}\n`;
 }
 
-/** Returns the errors of the gateway itself, those of each deployment by name, and the warnings of both. */
-export function problemsOf(state: GatewayState): {
-  readonly gateway: readonly Problem[];
-  readonly deployments: ReadonlyMap<string, readonly Problem[]>;
-  readonly warnings: readonly string[];
-} {
-  const checks = checksOf(state);
-  const isOfDeployment = ({ name }: CheckResult): boolean => name.startsWith(DEPLOYMENT);
-  return {
-    gateway: checks.filter((check) => !isOfDeployment(check)).flatMap(({ errors }) => errors),
-    deployments: new Map(
-      checks.filter(isOfDeployment).map(({ name, errors }) => [name.slice(DEPLOYMENT.length), errors]),
-    ),
-    warnings: checks.flatMap(({ warning }) => warning ?? []),
-  };
+/** Returns the errors of the gateway itself. */
+export function gatewayErrors(state: GatewayState): Problem[] {
+  return gatewayChecks(state).flatMap(({ errors }) => errors);
+}
+
+/** Returns the warnings of the gateway and of its deployments. */
+export function warningsOf(state: GatewayState): string[] {
+  return checksOf(state).flatMap(({ warning }) => warning ?? []);
+}
+
+export function deploymentErrors(state: DeploymentState): Problem[] {
+  return [...credentialErrors(state), ...upstreamErrors(state)];
 }
 
 /** Returns the check of the configuration, which no worker knows of. */
@@ -181,9 +181,9 @@ function deploymentCheck(state: DeploymentState): CheckResult {
   const { name, serves, addresses } = state;
   const warnings = egressWarnings(state);
   return {
-    name: `${DEPLOYMENT}${name}`,
+    name: `deployment:${name}`,
     serves,
-    errors: [...credentialErrors(state), ...upstreamErrors(state)],
+    errors: deploymentErrors(state),
     ...(warnings.length > 0 && { warning: warnings.join('; ') }),
     addresses: addresses.map(({ address, health, age, circuit }) =>
       words.address(address, health, age, circuit),

@@ -4,7 +4,7 @@ import { capitalized } from '../base/units.ts';
 import { expiryOf } from '../transport/upstream-tls.ts';
 import type { Sampler } from './history.ts';
 import type { RulePlace } from './map.ts';
-import { type Problem as CheckProblem, problemsOf } from './readiness.ts';
+import { type Problem as CheckProblem, deploymentErrors, gatewayErrors, warningsOf } from './readiness.ts';
 import {
   type AuditState,
   type CredentialVersionState,
@@ -75,7 +75,38 @@ export interface AuditLines {
 export async function takeSnapshot(source: ConsoleSource, sampler: Sampler): Promise<Snapshot> {
   const [now, state] = await Promise.all([sampler.now(), source.state()]);
   const counts = { now, recent: sampler.before(now, NOW_MS), minute: sampler.before(now, MINUTE_MS) };
-  return consoleView(state, counts, source);
+  const { recent } = counts;
+  const { serves, workers } = state;
+  const deployments = state.deployments.map((each) => deploymentView(each, counts));
+  const errors = [...gatewayErrors(state), ...unroutedErrors(counts)];
+  const total = sumOf(now.deployments.values());
+  return {
+    at: now.at,
+    tokenAsked: source.tokenAsked,
+    gateway: {
+      ...gatewayCondition(errors, serves, deployments, warningsOf(state)),
+      version: source.version,
+      node: source.node,
+      startedAt: source.startedAt,
+      configuredAt: source.configuredAt(),
+      storeUp: state.storeUp,
+      listeners: state.listeners,
+      processes: state.processes,
+      workers: workers && { serving: workers.serving, configured: workers.configured },
+    },
+    total: trafficOf(
+      deploymentInterval(sumOf(recent.deployments.values()), total, now.at - recent.at),
+      total.inFlight,
+    ),
+    deployments,
+    clients: clientViews(source.clients(), counts),
+    errors: state.errors.map((error) => ({
+      ...error,
+      title: titleOf(error.code),
+      status: statusOfCode(error.code),
+    })),
+    audit: auditView([state.audit, workers?.audit].flatMap((audit) => audit ?? [])),
+  };
 }
 
 /** Collects the rest about one deployment; undefined: there is none of this name. */
@@ -97,73 +128,17 @@ interface Counts {
   readonly minute: Totals;
 }
 
-/** Returns what the console shows of a state. */
-function consoleView(state: GatewayState, counts: Counts, source: ConsoleSource): Snapshot {
-  const problems = problemsOf(state);
-  const deployments = state.deployments.map((each) =>
-    deploymentView(each, problems.deployments.get(each.name) ?? [], counts),
-  );
-  const failed = [...problems.gateway, ...unroutedErrors(counts)];
-  return {
-    at: counts.now.at,
-    tokenAsked: source.tokenAsked,
-    gateway: {
-      ...gatewayCondition(failed, state.serves, deployments, problems.warnings),
-      version: source.version,
-      node: source.node,
-      startedAt: source.startedAt,
-      configuredAt: source.configuredAt(),
-      storeUp: state.storeUp,
-      listeners: state.listeners,
-      processes: state.processes,
-      workers:
-        state.workers === null
-          ? null
-          : { serving: state.workers.serving, configured: state.workers.configured },
-    },
-    total: trafficOf(
-      deploymentInterval(
-        sumOf(counts.recent.deployments.values()),
-        sumOf(counts.now.deployments.values()),
-        counts.now.at - counts.recent.at,
-      ),
-      sumOf(counts.now.deployments.values()).inFlight,
-    ),
-    deployments,
-    clients: clientViews(source.clients(), counts),
-    errors: state.errors.map((error) => ({
-      ...error,
-      title: titleOf(error.code),
-      status: statusOfCode(error.code),
-    })),
-    audit: auditView([state.audit, state.workers?.audit].flatMap((audit) => audit ?? [])),
-  };
-}
-
-/** `problems`: what readiness says of it. */
-function deploymentView(
-  state: DeploymentState,
-  problems: readonly CheckProblem[],
-  { now, recent, minute }: Counts,
-): DeploymentView {
-  const { name, origin, serves, connections, nonce, outcomes, tls } = state;
+function deploymentView(state: DeploymentState, { now, recent, minute }: Counts): DeploymentView {
+  const { name, origin, connections, nonce, outcomes } = state;
   const between = (from: Totals) =>
     deploymentInterval(from.deployments.get(name), now.deployments.get(name), now.at - from.at);
   const { inFlight } = now.deployments.get(name) ?? noTotals();
   const lastMinute = between(minute);
-  const condition = conditionOf({
-    minute: lastMinute,
-    problems,
-    serving: serves,
-    policy: nonce.policy,
-    certificateExpiresAt: tls?.chain[0].expiresAt,
-    now: now.at,
-  });
   const { connected, running, pending, limit } = connections;
   return {
     name,
     origin,
-    ...condition,
+    ...conditionOf(state, deploymentErrors(state), lastMinute, now.at),
     ...trafficOf(between(recent), inFlight),
     connections: { open: connected, busy: running, queued: pending, limit },
     nonce,
@@ -252,31 +227,33 @@ interface Finding extends CheckProblem {
   readonly state: State;
 }
 
-export interface DeploymentEvidence {
-  readonly minute: DeploymentInterval;
-  /** The result of the readiness check. */
-  readonly problems: readonly CheckProblem[];
-  /** True if the deployment can serve requests in spite of it. */
-  readonly serving: boolean;
-  readonly policy: string;
-  /** Unix milliseconds. */
-  readonly certificateExpiresAt: number | undefined;
-  readonly now: number;
-}
+type Evidence = Pick<DeploymentState, 'serves' | 'nonce' | 'tls'>;
 
-/** Returns the state of a deployment and the reasons for it. */
-export function conditionOf(evidence: DeploymentEvidence): Condition {
-  const findings = [...findingsIn(evidence)];
+/**
+ * Returns the state of a deployment and the reasons for it. `problems`: what readiness says of it; `now`: Unix
+ * milliseconds.
+ */
+export function conditionOf(
+  state: Evidence,
+  problems: readonly CheckProblem[],
+  minute: DeploymentInterval,
+  now: number,
+): Condition {
+  const findings = [...findingsIn(state, problems, minute, now)];
   if (findings.length > 0) return summarize(findings);
-  const { requests, refused, seconds } = evidence.minute;
+  const { requests, refused, seconds } = minute;
   const reason = requests === 0 ? words.quiet : words.served(requests, refused, seconds);
   return { state: 'ok', reasons: [reason], next: '' };
 }
 
-function* findingsIn(evidence: DeploymentEvidence): Generator<Finding> {
-  const { minute, problems, serving, policy, certificateExpiresAt, now } = evidence;
+function* findingsIn(
+  { serves, nonce, tls }: Evidence,
+  problems: readonly CheckProblem[],
+  minute: DeploymentInterval,
+  now: number,
+): Generator<Finding> {
   const { requests, errors, refused, awaited, refusedCodes, seconds } = minute;
-  for (const problem of problems) yield { ...problem, state: serving ? 'degraded' : 'down' };
+  for (const problem of problems) yield { ...problem, state: serves ? 'degraded' : 'down' };
   if (errors > 0) yield failing(minute);
   const isEnough = requests >= ENOUGH;
   // A client that is refused most of the time has a fault, or meets one of the configuration.
@@ -284,12 +261,12 @@ function* findingsIn(evidence: DeploymentEvidence): Generator<Finding> {
     const reason = words.refused(refused, requests, seconds, causesOf(refusedCodes));
     yield { state: 'degraded', reason, next: next.clientsRefused };
   }
-  if (certificateExpiresAt !== undefined) {
-    const { isSoon, text } = expiryOf(certificateExpiresAt, now);
+  if (tls !== undefined) {
+    const { isSoon, text } = expiryOf(tls.chain[0].expiresAt, now);
     if (isSoon) yield { state: 'degraded', reason: words.certificate(text), next: next.certificate };
   }
   // With single-use nonces a challenge for most requests is normal.
-  if (policy !== 'single-use' && isEnough && awaited * 2 >= requests) {
+  if (nonce.policy !== 'single-use' && isEnough && awaited * 2 >= requests) {
     yield { state: 'degraded', reason: words.noncesExpire(awaited, requests), next: next.noncesExpire };
   }
 }

@@ -2,18 +2,15 @@ import { setImmediate } from 'node:timers/promises';
 import { afterEach, describe, expect, test } from '@jest/globals';
 import { titleOf } from '../../src/base/errors.ts';
 import { Sampler } from '../../src/control/history.ts';
-import {
-  conditionOf,
-  type DeploymentEvidence,
-  gatewayCondition,
-  takeSnapshot,
-} from '../../src/control/snapshot.ts';
-import { readTotals } from '../../src/control/totals.ts';
+import type { Problem } from '../../src/control/readiness.ts';
+import { conditionOf, gatewayCondition, takeSnapshot } from '../../src/control/snapshot.ts';
+import type { DeploymentState } from '../../src/control/state.ts';
+import { type DeploymentInterval, readTotals } from '../../src/control/totals.ts';
 import { countedMetrics, healthyDeployment, sourceWith } from './console-source.ts';
 
 const DAY_MS = 86_400_000;
 
-const quiet: DeploymentEvidence['minute'] = {
+const quiet: DeploymentInterval = {
   seconds: 60,
   requests: 0,
   errors: 0,
@@ -28,19 +25,17 @@ const quiet: DeploymentEvidence['minute'] = {
   latency: undefined,
 };
 
-function conditionWith(
-  minute: Partial<DeploymentEvidence['minute']>,
-  rest: Partial<DeploymentEvidence> = {},
-) {
-  const { state, reasons, next } = conditionOf({
-    minute: { ...quiet, ...minute },
-    problems: [],
-    serving: true,
-    policy: 'shared',
-    certificateExpiresAt: undefined,
-    now: 0,
-    ...rest,
-  });
+interface Rest extends Partial<Pick<DeploymentState, 'serves' | 'nonce' | 'tls'>> {
+  readonly problems?: readonly Problem[];
+}
+
+const expiringAt = (expiresAt: number): Rest => ({
+  tls: { protocol: 'TLSv1.3', chain: [{ subject: '', issuer: '', validFrom: 0, expiresAt }] },
+});
+
+function conditionWith(minute: Partial<DeploymentInterval>, { problems = [], ...rest }: Rest = {}) {
+  const deployment = { serves: true, nonce: { policy: 'shared' }, ...rest } as const;
+  const { state, reasons, next } = conditionOf(deployment, problems, { ...quiet, ...minute }, 0);
   expect(next === '').toBe(state === 'ok');
   return [state, ...reasons];
 }
@@ -50,14 +45,7 @@ test.each([
   ['', 'Ask the operator of the upstream: it sent these responses with a status of 5xx.'],
 ])('the next step for failed requests with the code "%s"', (code, step) => {
   const minute = { ...quiet, requests: 9, errors: 3, errorCodes: [{ code, count: 3 }] };
-  const { next } = conditionOf({
-    minute,
-    problems: [],
-    serving: true,
-    policy: 'shared',
-    certificateExpiresAt: undefined,
-    now: 0,
-  });
+  const { next } = conditionOf({ serves: true, nonce: { policy: 'shared' } }, [], minute, 0);
   expect(next).toBe(step);
 });
 
@@ -84,8 +72,8 @@ describe('a deployment is', () => {
       {},
       ['down', `Every request of the last minute failed: ${titleOf('upstream-timeout')} (3).`],
     ],
-    [{}, { problems: REFUSES, serving: false }, ['down', 'Refuses it.']],
-    [{}, { problems: REFUSES, serving: true }, ['degraded', 'Refuses it.']],
+    [{}, { problems: REFUSES, serves: false }, ['down', 'Refuses it.']],
+    [{}, { problems: REFUSES, serves: true }, ['degraded', 'Refuses it.']],
     [
       { requests: 12, refused: 7, refusedCodes: [{ code: 'client-forbidden', count: 7 }] },
       {},
@@ -99,18 +87,18 @@ describe('a deployment is', () => {
       {},
       ['ok', '9 requests in the last minute: none failed, 9 refused to clients.'],
     ],
-    [{}, { certificateExpiresAt: 30 * DAY_MS }, ['ok', 'No errors and no requests.']],
+    [{}, expiringAt(30 * DAY_MS), ['ok', 'No errors and no requests.']],
     [
       {},
-      { certificateExpiresAt: 29.5 * DAY_MS },
+      expiringAt(29.5 * DAY_MS),
       ['degraded', "The upstream's certificate expires 1970-01-30, 29 days left."],
     ],
     [
       {},
-      { certificateExpiresAt: 1.5 * DAY_MS },
+      expiringAt(1.5 * DAY_MS),
       ['degraded', "The upstream's certificate expires 1970-01-02, 1 day left."],
     ],
-    [{}, { certificateExpiresAt: -1 }, ['degraded', "The upstream's certificate expired on 1969-12-31."]],
+    [{}, expiringAt(-1), ['degraded', "The upstream's certificate expired on 1969-12-31."]],
     [
       { requests: 10, challenges: 7, awaited: 5 },
       {},
@@ -121,7 +109,7 @@ describe('a deployment is', () => {
     ],
     [
       { requests: 10, challenges: 5, awaited: 5 },
-      { policy: 'single-use' },
+      { nonce: { policy: 'single-use' } },
       ['ok', '10 requests in the last minute: none failed.'],
     ],
     [{ requests: 9, challenges: 9, awaited: 9 }, {}, ['ok', '9 requests in the last minute: none failed.']],
@@ -138,7 +126,7 @@ describe('a deployment is', () => {
   test('what is down is told before what is degraded', () => {
     const told = conditionWith(
       { requests: 3, errors: 3, errorCodes: timeouts },
-      { problems: REFUSES, serving: true },
+      { problems: REFUSES, serves: true },
     );
     expect(told).toEqual(['down', expect.stringMatching(/^Every request/), 'Refuses it.']);
   });
