@@ -72,15 +72,15 @@ const COMMANDS = {
  */
 export function actionsRouter(options: ActionsOptions): Router {
   const { admission, actions, clock, reload, commands, fourEyes, onError } = options;
-  const confirmations = new Confirmations<ActionPlan>(clock);
+  const confirmations = new Confirmations(clock);
   const proposals = new Proposals(fourEyes?.withinMs ?? 0, clock);
-  const performer = new Performer(clock);
+  const takeTurn = actionTurns(clock);
   const router = Router();
   const needsSecond = ({ request }: ActionPlan, caller: Caller | undefined): boolean =>
     caller?.operator !== undefined && fourEyes?.actions.has(request.action) === true;
-  const takeTurn = (proposal: Proposal): Disposable => {
+  const turnOf = (proposal: Proposal): Disposable => {
     try {
-      return performer.take(proposal.request.action);
+      return takeTurn(proposal.request.action);
     } catch (error) {
       // Nothing was done: it can be confirmed later, and its end has a record.
       proposals.putBack(proposal);
@@ -92,9 +92,7 @@ export function actionsRouter(options: ActionsOptions): Router {
     if (data === undefined) throw new ControlError('action-invalid');
     const caller = callerOf(res);
     const offered = given(actions);
-    const begun = await confirmations.add(caller, () => offered.plan(data));
-    if (begun === undefined) throw new ControlError('confirmations-pending');
-    const { id, value: plan } = begun;
+    const { id, plan } = await confirmations.add(caller, () => offered.plan(data));
     const { action } = plan.request;
     const effects = needsSecond(plan, caller) ? [...plan.effects, SECOND] : plan.effects;
     res.json({ id, action, effects, validSeconds: VALID_MS / 1000 } satisfies PendingActionView);
@@ -103,11 +101,10 @@ export function actionsRouter(options: ActionsOptions): Router {
     const offered = given(actions);
     const caller = callerOf(res);
     const plan = confirmations.take(caller, String(req.params['id']));
-    if (plan === undefined) throw new ControlError('confirmation-unknown');
     const sender = senderOf(req, caller);
     const { operator } = sender;
     if (operator === undefined || !needsSecond(plan, caller)) {
-      using _turn = performer.take(plan.request.action);
+      using _turn = takeTurn(plan.request.action);
       return await perform(offered, plan.request, sender, res, viewOf(plan));
     }
     await proposals.propose(plan, { ...sender, operator }, offered);
@@ -119,7 +116,7 @@ export function actionsRouter(options: ActionsOptions): Router {
     const offered = given(actions);
     const sender = senderOf(req, callerOf(res));
     const proposal = await proposals.confirm(String(req.params['id']), sender, offered);
-    using _turn = takeTurn(proposal);
+    using _turn = turnOf(proposal);
     return await perform(offered, proposal.request, { ...sender, proposal }, res, viewOf(proposal));
   });
   const withdrawProposal = handler(onError, async (req, res) => {
@@ -163,60 +160,63 @@ const VALID_MS = 60_000;
 const OF_HOLDER = 8;
 const IN_ALL = 64;
 
-interface Pending<T> {
+interface Pending {
   readonly session: string | undefined;
   readonly holder: string | undefined;
   readonly until: number;
   /** Undefined while it is made; nobody knows the id yet. */
-  value: T | undefined;
+  plan: ActionPlan | undefined;
 }
 
 /**
  * Actions that wait for a confirmation. Each has an unguessable id, valid once, for a minute, for the session that began
  * it.
  */
-class Confirmations<T> {
+class Confirmations {
   readonly #clock: Clock;
   /** The oldest first. */
-  readonly #pending = new Map<string, Pending<T>>();
+  readonly #pending = new Map<string, Pending>();
 
   constructor(clock: Clock) {
     this.#clock = clock;
   }
 
   /**
-   * Makes a value and keeps it until it is confirmed; returns it with its id. Undefined: too many wait, those that are
-   * being made among them, since the plan of a reload reads all files.
+   * Makes a plan and keeps it until it is confirmed; returns it with its id.
+   * @throws ControlError if too many wait, those that are being made among them: the plan of a reload reads all files
    */
   async add(
     caller: Caller | undefined,
-    make: () => Promise<T>,
-  ): Promise<{ readonly id: string; readonly value: T } | undefined> {
+    make: () => Promise<ActionPlan>,
+  ): Promise<{ readonly id: string; readonly plan: ActionPlan }> {
     this.#dropExpired();
     const session = caller?.id;
     const holder = caller?.operator?.subject ?? session;
     const own = [...this.#pending.values()].filter((each) => each.holder === holder).length;
-    if (own >= OF_HOLDER || this.#pending.size >= IN_ALL) return undefined;
+    if (own >= OF_HOLDER || this.#pending.size >= IN_ALL) throw new ControlError('confirmations-pending');
     const id = randomBytes(24).toString('base64url');
-    const pending: Pending<T> = { session, holder, until: this.#clock.now() + VALID_MS, value: undefined };
+    const pending: Pending = { session, holder, until: this.#clock.now() + VALID_MS, plan: undefined };
     this.#pending.set(id, pending);
     try {
-      const value = await make();
-      pending.value = value;
-      return { id, value };
+      const plan = await make();
+      pending.plan = plan;
+      return { id, plan };
     } catch (error) {
       this.#pending.delete(id);
       throw error;
     }
   }
 
-  /** Takes the value of this id, which no longer waits. Undefined: it is unknown, expired, or of another session. */
-  take(caller: Caller | undefined, id: string): T | undefined {
+  /**
+   * Takes the plan of this id, which no longer waits.
+   * @throws ControlError if it is unknown, expired, or of another session
+   */
+  take(caller: Caller | undefined, id: string): ActionPlan {
     this.#dropExpired();
-    const found = this.#pending.get(id);
-    if (found === undefined || found.session !== caller?.id) return undefined;
+    const { plan, session } = this.#pending.get(id) ?? {};
+    if (plan === undefined || session !== caller?.id) throw new ControlError('confirmation-unknown');
     this.#pending.delete(id);
-    return found.value;
+    return plan;
   }
 
   #dropExpired(): void {
@@ -228,25 +228,21 @@ class Confirmations<T> {
   }
 }
 
-/** Carries out actions: each kind once at a time, and not too many in a minute. */
-class Performer {
-  readonly #clock: Clock;
-  readonly #recent = new RollingCount(MINUTE_MS);
-  readonly #running = new Set<ActionName>();
-
-  constructor(clock: Clock) {
-    this.#clock = clock;
-  }
-
-  /** The right to carry out one action. @throws ControlError if it is not its turn */
-  take(action: ActionName): Disposable {
-    const now = this.#clock.now();
-    if (this.#running.has(action)) throw new ControlError('action-running');
-    if (this.#recent.sum(now) >= PER_MINUTE) throw new ControlError('too-many-actions');
-    this.#recent.add(now);
-    this.#running.add(action);
-    return { [Symbol.dispose]: () => void this.#running.delete(action) };
-  }
+/**
+ * Returns a function that gives the right to carry out an action: each kind once at a time, and not too many in a minute.
+ * It throws a ControlError if it is not its turn.
+ */
+function actionTurns(clock: Clock): (action: ActionName) => Disposable {
+  const recent = new RollingCount(MINUTE_MS);
+  const running = new Set<ActionName>();
+  return (action) => {
+    const now = clock.now();
+    if (running.has(action)) throw new ControlError('action-running');
+    if (recent.sum(now) >= PER_MINUTE) throw new ControlError('too-many-actions');
+    recent.add(now);
+    running.add(action);
+    return { [Symbol.dispose]: () => void running.delete(action) };
+  };
 }
 
 async function perform(
