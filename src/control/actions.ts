@@ -298,9 +298,7 @@ function allowedView(
 ): ActionsView {
   if (actions === undefined) return { allowed: false, reason: new ControlError('actions-off').message };
   if (!caller?.roles.has('operator')) {
-    const lack =
-      caller?.operator === undefined ? new ControlError('read-only') : roleRequired('operator', roles);
-    return { allowed: false, reason: lack.message };
+    return { allowed: false, reason: roleRequired('operator', caller?.operator, roles).message };
   }
   return { allowed: true, reason: '' };
 }

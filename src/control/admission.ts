@@ -62,15 +62,11 @@ export function callerOf(res: Response): Caller | undefined {
   return caller;
 }
 
-const OF_TOKEN: Readonly<Record<Access, ReadonlySet<Role>>> = {
+/** The rights of a token, and of a session that it opens. */
+export const ROLES_OF_TOKEN: Readonly<Record<Access, ReadonlySet<Role>>> = {
   full: new Set(ROLES),
   read: new Set(['viewer', 'auditor']),
 };
-
-/** The rights of a token, and of a session that it opens. */
-export function rolesOfToken(access: Access): ReadonlySet<Role> {
-  return OF_TOKEN[access];
-}
 
 /** True for a loopback host. Any other name may be DNS rebinding: a page elsewhere could read the responses. */
 export function isForThisMachine({ headers: { host = '' } }: Request): boolean {
@@ -120,9 +116,7 @@ function forHolders(deps: AdmissionDeps): Admission {
     return found;
   };
   const lacks = (res: Response, { operator }: Caller, role: Role): void =>
-    operator === undefined
-      ? sendControlError(res, 'read-only')
-      : sendControlError(res, roleRequired(role, roles));
+    sendControlError(res, roleRequired(role, operator, roles));
   return {
     requireRead: (req, res, next) => {
       if (admit(req, res) !== undefined) next();
@@ -161,7 +155,7 @@ function callerFrom(req: Request, { guard, sessions, cookies }: AdmissionDeps): 
   // A token may allow more than the session that a browser adds.
   const verdict = verdictOnToken(req, guard);
   if (isAccess(verdict)) {
-    const roles = rolesOfToken(verdict);
+    const roles = ROLES_OF_TOKEN[verdict];
     return { by: 'token', id: `token ${verdict}`, roles, operator: undefined, isAdmitted: () => true };
   }
   const value = cookies.read(req, 'session');

@@ -4,7 +4,7 @@ import { addressOf } from '../base/client-address.ts';
 import { senderNetwork } from '../base/network.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import { FairQueue, type Queued } from '../transport/fair-queue.ts';
-import { isCrossSite, rolesOfToken } from './admission.ts';
+import { isCrossSite, ROLES_OF_TOKEN } from './admission.ts';
 import { clientGone } from './client-gone.ts';
 import { ControlError, type ControlErrorCode, sendControlError } from './control-error.ts';
 import { CALLBACK, type OidcClient, SIGN_IN_MS, SignInError } from './oidc.ts';
@@ -63,7 +63,8 @@ export function loginRouter(deps: LoginDeps): Router {
         const [path = ''] = req.originalUrl.split('?', 1);
         const search = req.originalUrl.slice(path.length);
         const transaction = await oidc.resume(search, sealed);
-        using place = await turns.take(addressOf(req.socket), endOfWait(res));
+        const signal = AbortSignal.any([clientGone(res), AbortSignal.timeout(MAX_WAIT_MS)]);
+        using place = await turns.take(addressOf(req.socket), signal);
         if (place === undefined) throw new ControlError('sign-ins-pending');
         openFor(req, res, await signedIn(req, deps, oidc.complete(search, transaction)), deps);
         // A redirect would still count as one of the provider's page, without the strict cookie.
@@ -91,7 +92,7 @@ function signInByToken(
   const address = addressOf(req.socket);
   const verdict = guard.tryToken(given, address, performance.now());
   if (isAccess(verdict)) {
-    openFor(req, res, { roles: rolesOfToken(verdict), operator: undefined }, deps);
+    openFor(req, res, { roles: ROLES_OF_TOKEN[verdict], operator: undefined }, deps);
     res.redirect(303, '/');
     return;
   }
@@ -142,11 +143,6 @@ async function withErrorPage(
     if (status === 429) res.set('retry-after', '60');
     await pages.sendLogin(res, status, message, code);
   }
-}
-
-/** Aborted when the client leaves, or has waited long enough. */
-function endOfWait(res: Response): AbortSignal {
-  return AbortSignal.any([clientGone(res), AbortSignal.timeout(MAX_WAIT_MS)]);
 }
 
 async function signOut(req: Request, res: Response, deps: LoginDeps): Promise<void> {

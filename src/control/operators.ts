@@ -71,7 +71,11 @@ export class RoleMissingError extends ControlError {
   readonly operator: Operator;
 
   constructor(operator: Operator, rules: RoleRules) {
-    super('role-missing', noRole(operator.name, rules));
+    const values = ROLES.flatMap((role) => valuesFor(role, rules)).join('; ');
+    super(
+      'role-missing',
+      `${operator.name} has no role here. Ask the administrator of the provider for one of these values of the claim ${rules.claim}: ${values}.`,
+    );
     this.operator = operator;
   }
 }
@@ -91,17 +95,21 @@ function missing(claim: string): ControlError {
   );
 }
 
-function noRole(name: string, rules: RoleRules): string {
-  return `${name} has no role here. Ask the administrator of the provider for one of these values of the claim ${rules.claim}: ${ROLES.flatMap((role) => valuesFor(role, rules)).join('; ')}.`;
-}
-
 function valuesFor(role: Role, rules: RoleRules): string[] {
   const values = rules[role];
   return values === undefined ? [] : [`${values.join(' or ')} (${role})`];
 }
 
-/** Says that a request needs a role, and what gives it. `rules` undefined: sign-in by name is not configured. */
-export function roleRequired(role: Role, rules: RoleRules | undefined): ControlError {
+/**
+ * Says that a request needs a role, and what gives it to a person; undefined: a token. `rules` undefined: sign-in by name
+ * is not configured.
+ */
+export function roleRequired(
+  role: Role,
+  operator: Operator | undefined,
+  rules: RoleRules | undefined,
+): ControlError {
+  if (operator === undefined) return new ControlError('read-only');
   const [values] = rules === undefined ? [] : valuesFor(role, rules);
   const remedy =
     values === undefined
