@@ -5,11 +5,13 @@ import type { AuditKeys } from '../audit/keys.ts';
 import { cursorOf } from '../audit/reader/newest-first.ts';
 import { csvLine, type Found, type Query } from '../audit/reader/query.ts';
 import {
+  type PageTask,
   runInThread,
   searchInThread,
   type ThreadPage,
   type ThreadScope,
   type ThreadUsage,
+  type UsageTask,
 } from '../audit/reader/search-thread.ts';
 import { type IdentifierLists, usageCsv, usageNotes } from '../audit/reader/usage.ts';
 import type { AdminDetails } from '../audit/record.ts';
@@ -84,10 +86,12 @@ export interface AuditApiOptions {
 }
 
 const NO_LOG = 'This gateway has no audit log. Add an audit section to its configuration.';
-const TOO_SLOW =
-  'The search found no place to stop in time, since the segments of the log are large. Name a replica, or use digest-gateway audit search.';
-const USAGE_TOO_SLOW =
-  'The usage was not counted in time, since the log is large. Name a shorter time range, or use digest-gateway audit usage.';
+const EVENTS = { page: 'audit-search', usage: 'audit-usage' } as const;
+const TOO_SLOW = {
+  page: 'The search found no place to stop in time, since the segments of the log are large. Name a replica, or use digest-gateway audit search.',
+  usage:
+    'The usage was not counted in time, since the log is large. Name a shorter time range, or use digest-gateway audit usage.',
+} as const;
 /** Rows of a report of usage for the console; CSV has all of them. */
 const MAX_ROWS = 1_000;
 const TYPES = { csv: 'text/csv; charset=utf-8', jsonl: 'application/jsonl; charset=utf-8' };
@@ -160,24 +164,16 @@ export class AuditApi {
 
   async #sendPage(req: Request, res: Response, log: AuditLogAccess, request: PageRequest): Promise<void> {
     const { limit, after, budgetMs, query } = request;
-    const scope = scopeOf(log, query);
     const task = { kind: 'page', limit, after, budgetMs } as const;
-    const found = await this.#inTime(req, res, TOO_SLOW, async (signal) => {
-      await this.#recordOnce(req, res, log, 'audit-search');
-      return searchInThread(scope, task, signal);
-    });
+    const found = await this.#search(req, res, log, query, task);
     if (found !== undefined) res.json(this.#viewOf(found));
   }
 
   async #usage(req: Request, res: Response, log: AuditLogAccess): Promise<void> {
     const { query, by, format } = readUsage(req.query);
-    const scope = scopeOf(log, query);
     const maxRows = format === 'csv' ? Number.POSITIVE_INFINITY : MAX_ROWS;
     const task = { kind: 'usage', by, lists: log.lists(), maxRows } as const;
-    const counted = await this.#inTime(req, res, USAGE_TOO_SLOW, async (signal) => {
-      await this.#recordOnce(req, res, log, 'audit-usage');
-      return searchInThread(scope, task, signal);
-    });
+    const counted = await this.#search(req, res, log, query, task);
     if (counted === undefined) return;
     if (format === 'json') res.json(usageView(counted));
     else {
@@ -187,13 +183,14 @@ export class AuditApi {
     }
   }
 
-  /** Runs a search in one of the slots; undefined: the response says why there is no result, or the client has gone. */
-  async #inTime<T>(
+  /** Records and runs a search; undefined: the response says why there is no result, or the client has gone. */
+  async #search<Task extends PageTask | UsageTask>(
     req: Request,
     res: Response,
-    tooSlow: string,
-    run: (signal: AbortSignal) => Promise<T>,
-  ): Promise<T | undefined> {
+    log: AuditLogAccess,
+    query: Query,
+    task: Task,
+  ) {
     using slot = this.#searches.take();
     if (slot === undefined) {
       tooMany(res, 1, 'Other searches are under way. Retry later.');
@@ -203,11 +200,12 @@ export class AuditApi {
     const gone = this.#untilGone(req, res, searchMs + 5_000);
     const timeout = AbortSignal.timeout(searchMs);
     try {
-      return await run(AbortSignal.any([gone, timeout]));
+      await this.#recordOnce(req, res, log, EVENTS[task.kind]);
+      return await searchInThread(scopeOf(log, query), task, AbortSignal.any([gone, timeout]));
     } catch (error) {
       if (gone.aborted) return undefined;
       if (!timeout.aborted) throw error;
-      sendProblem(res, 504, tooSlow);
+      sendProblem(res, 504, TOO_SLOW[task.kind]);
       return undefined;
     }
   }
@@ -241,12 +239,7 @@ export class AuditApi {
   }
 
   /** Records a search, unless the same person and address sent it, or another page of it, a short time ago. */
-  async #recordOnce(
-    req: Request,
-    res: Response,
-    log: AuditLogAccess,
-    event: 'audit-search' | 'audit-usage',
-  ): Promise<void> {
+  async #recordOnce(req: Request, res: Response, log: AuditLogAccess, event: Inquiry): Promise<void> {
     const details = detailsOf(req, res, log, {});
     const query = hash('sha256', JSON.stringify([event, details]), 'base64url');
     if (this.#recorded.suppresses(query)) return;

@@ -113,8 +113,7 @@ export class ParameterError extends Error {
 
 /** Reads the parameters of a search. @throws ParameterError */
 export function readSearch(parameters: unknown): PageRequest {
-  const { cursor: after, limit, seconds, ...given } = readAll(searchParameters, parameters);
-  return { query: queryOf(given), limit, after, budgetMs: seconds * 1000 };
+  return pageRequest(readAll(searchParameters, parameters));
 }
 
 /** Reads the parameters of an export. @throws ParameterError */
@@ -125,8 +124,11 @@ export function readExport(parameters: unknown) {
 
 /** Reads the parameters of the records of one request. @throws ParameterError */
 export function readRequest(requestId: string, parameters: unknown): PageRequest {
-  const all = { ...(parameters as object), requestId };
-  const { cursor: after, limit, seconds, ...given } = readAll(requestParameters, all);
+  return pageRequest(readAll(requestParameters, { ...(parameters as object), requestId }));
+}
+
+function pageRequest(parameters: z.output<typeof searchParameters>): PageRequest {
+  const { cursor: after, limit, seconds, ...given } = parameters;
   return { query: queryOf(given), limit, after, budgetMs: seconds * 1000 };
 }
 
