@@ -25,19 +25,20 @@ import {
   sumOf,
   type Totals,
 } from './totals.ts';
-import type {
-  AuditLine,
-  AuditView,
-  ClientView,
-  CodeCount,
-  Condition,
-  CredentialView,
-  DeploymentDetail,
-  DeploymentSettings,
-  DeploymentView,
-  Problem,
-  Snapshot,
-  State,
+import {
+  type AuditLine,
+  type AuditView,
+  type ClientView,
+  type CodeCount,
+  type Condition,
+  type CredentialView,
+  type DeploymentDetail,
+  type DeploymentSettings,
+  type DeploymentView,
+  type Problem,
+  type Snapshot,
+  STATES,
+  type State,
 } from './view.ts';
 import { WORDS } from './words.ts';
 
@@ -325,11 +326,9 @@ export function gatewayCondition(
   ];
   return {
     state: isDown ? 'down' : isOk ? 'ok' : 'degraded',
-    problems: problems.sort((a, b) => RANK[a.state] - RANK[b.state]),
+    problems: problems.sort((a, b) => STATES.indexOf(a.state) - STATES.indexOf(b.state)),
   };
 }
-
-const RANK: Readonly<Record<State, number>> = { down: 0, degraded: 1, ok: 2 };
 
 function summarize(findings: readonly Finding[]): Condition {
   const down = findings.filter(({ state }) => state === 'down');

@@ -3,8 +3,9 @@
  * imports nothing.
  */
 
-/** `ok`; `degraded`: an error, but requests are served; `down`: requests are not served. */
-export type State = 'ok' | 'degraded' | 'down';
+/** The worst first. `down`: requests are not served; `degraded`: an error, but they are. */
+export const STATES = ['down', 'degraded', 'ok'] as const;
+export type State = (typeof STATES)[number];
 
 export interface Condition {
   readonly state: State;

@@ -1,14 +1,15 @@
 import type { ComponentChildren } from 'preact';
 import { ownEntry } from '../../../base/maps.ts';
 import { span } from '../../../base/units.ts';
-import type {
-  DeploymentView,
-  ErrorView,
-  History,
-  SeriesName,
-  Snapshot,
-  Sparklines,
-  State,
+import {
+  type DeploymentView,
+  type ErrorView,
+  type History,
+  type SeriesName,
+  type Snapshot,
+  type Sparklines,
+  STATES,
+  type State,
 } from '../../view.ts';
 import { useFetch } from '../api.ts';
 import { count, counted, latency, percent, rate } from '../format.ts';
@@ -18,9 +19,6 @@ import { deploymentLink } from '../parts/links.tsx';
 import { Panel } from '../parts/panel.tsx';
 import { Badge, NextStep } from '../parts/state.tsx';
 import { type Column, numbers, Table } from '../parts/table.tsx';
-
-const STATES = ['down', 'degraded', 'ok'] as const satisfies readonly State[];
-const BADNESS: Readonly<Record<State, number>> = { down: 0, degraded: 1, ok: 2 };
 
 const SPARKLINES_MS = 5_000;
 /** Deployments that need no filter. */
@@ -33,7 +31,7 @@ const COLUMNS: readonly Column<Row>[] = [
   {
     label: 'State',
     cell: ({ state }) => <Badge state={state} />,
-    sortBy: ({ state }) => BADNESS[state],
+    sortBy: ({ state }) => STATES.indexOf(state),
     class: 'beside',
   },
   {
@@ -250,7 +248,7 @@ function Summary({ state: whole, deployments }: SummaryProps) {
 
 /** Not by rates, which would move the rows every second. */
 function worstFirst(a: DeploymentView, b: DeploymentView): number {
-  return BADNESS[a.state] - BADNESS[b.state] || a.name.localeCompare(b.name, 'en');
+  return STATES.indexOf(a.state) - STATES.indexOf(b.state) || a.name.localeCompare(b.name, 'en');
 }
 
 /** Length of the axis in milliseconds; of a shorter history, its own length, and this at least. */
