@@ -98,7 +98,13 @@ function Details({ view, now, errors }: DetailsProps) {
         {data !== undefined && <Facts facts={limitFacts(data.settings)} />}
       </Panel>
       <Panel label="Addresses" heading="Addresses" class="half">
-        <Addresses addresses={view.addresses} />
+        <Table
+          label="Addresses"
+          columns={ADDRESSES}
+          rows={view.addresses}
+          keyOf={({ address }) => address}
+          empty="No addresses."
+        />
       </Panel>
       <Panel label="Credentials" heading="Credentials" class="half">
         <CredentialActions deployment={view} now={now} />
@@ -188,18 +194,6 @@ const ADDRESSES: readonly Column<AddressView>[] = [
       ),
   },
 ];
-
-function Addresses({ addresses }: { readonly addresses: readonly AddressView[] }) {
-  return (
-    <Table
-      label="Addresses"
-      columns={ADDRESSES}
-      rows={addresses}
-      keyOf={({ address }) => address}
-      empty="No addresses."
-    />
-  );
-}
 
 /** The chain of the last full TLS handshake. */
 function Certificates({ tls, now }: { readonly tls: TlsView | undefined; readonly now: number }) {

@@ -5,7 +5,7 @@ import { useFetch } from '../api.ts';
 import { count, rate } from '../format.ts';
 import { knownNames, snapshot, useRates } from '../live.ts';
 import { type Edge, LINE_HEIGHT, layOut, type Node, PADDING } from '../parts/graph.ts';
-import { changeQuery, type PageProps } from '../parts/links.tsx';
+import { changeQuery, clientHref, deploymentHref, type PageProps } from '../parts/links.tsx';
 import { Choice, Pending } from '../parts/panel.tsx';
 import { addressState } from '../parts/state.tsx';
 
@@ -151,7 +151,7 @@ function addDeployment(
   edges: Edge[],
 ): void {
   const { name, state, perSecond, addresses } = view;
-  const href = `#/deployments/${encodeURIComponent(name)}`;
+  const href = deploymentHref(name);
   nodes.push({
     id: `deployment ${name}`,
     column: 'deployments',
@@ -185,10 +185,6 @@ function addDeployment(
 function stateOfFlow(perSecond: number, refusedPerSecond: number): Node['state'] {
   if (perSecond === 0) return 'idle';
   return refusedPerSecond > 0 ? 'degraded' : 'ok';
-}
-
-function clientHref(client: string): string {
-  return client === '' ? '#/clients' : `#/clients/${encodeURIComponent(client)}`;
 }
 
 /** For a single rule the end of its path: `allow[0]` of `clients[3].allow[0]`. */

@@ -21,15 +21,24 @@ export function searchLink(criterion: string, value: string) {
   return value === '' ? null : <a href={`#/audit?${criterion}=${encodeURIComponent(value)}`}>{value}</a>;
 }
 
-/** A link to a client's page; unidentified clients have no page of their own. */
-export function clientLink(name: string) {
-  if (name === '') return <a href="#/clients">unknown</a>;
-  return <a href={`#/clients/${encodeURIComponent(name)}`}>{name}</a>;
+/** The address of a client's page; unidentified clients have no page of their own. */
+export function clientHref(name: string): string {
+  return name === '' ? '#/clients' : `#/clients/${encodeURIComponent(name)}`;
 }
 
-/** A link to a deployment's page. */
+/** A link to a client's page: `clientHref`. */
+export function clientLink(name: string) {
+  return <a href={clientHref(name)}>{name || 'unknown'}</a>;
+}
+
+/** The address of a deployment's page. */
+export function deploymentHref(name: string): string {
+  return `#/deployments/${encodeURIComponent(name)}`;
+}
+
+/** A link to a deployment's page: `deploymentHref`. */
 export function deploymentLink(name: string) {
-  return name === '' ? null : <a href={`#/deployments/${encodeURIComponent(name)}`}>{name}</a>;
+  return name === '' ? null : <a href={deploymentHref(name)}>{name}</a>;
 }
 
 /** A link to what an error code means. */

@@ -12,10 +12,11 @@ const STEP_SECONDS = { first: 2, most: 20 } as const;
 const AGAIN_MS = 1_000;
 const TOO_MANY = 429;
 
-type Rows = SearchView['rows'];
-
-interface SearchState {
-  readonly rows: Rows;
+interface Progress {
+  readonly path: string;
+  /** Of the next page; null before the first one, and at the end. */
+  readonly cursor: string | null;
+  readonly rows: SearchView['rows'];
   /** Everything newer than this was searched; null: the whole time range. */
   readonly searchedTo: string | null;
   readonly recordsRead: number;
@@ -28,15 +29,10 @@ interface SearchState {
   readonly wrong?: readonly string[];
 }
 
-interface Search extends SearchState {
+interface Search extends Progress {
   /** Goes on where the search paused or was stopped. */
   more(): void;
   stop(): void;
-}
-
-interface Progress extends SearchState {
-  readonly path: string;
-  readonly cursor: string | null;
 }
 
 /**
