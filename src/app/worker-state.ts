@@ -4,7 +4,6 @@ import type { Audit, RecentRecord } from '../audit/audit.ts';
 import type { Clock } from '../base/clock.ts';
 import { getOrInsert } from '../base/maps.ts';
 import type { NoncePool } from '../challenges/pool.ts';
-import { NONCE_POLICIES } from '../challenges/store/store.ts';
 import type { Config } from '../config/schema.ts';
 import type { AuditLines } from '../control/snapshot.ts';
 import {
@@ -13,6 +12,7 @@ import {
   type DeploymentState,
   isEgressMissing,
   mergeConnections,
+  mergeNonces,
   type WorkerState,
 } from '../control/state.ts';
 import type { AuditLine, ErrorState, ListenerView, NonceView, ProcessView } from '../control/view.ts';
@@ -126,10 +126,7 @@ async function deploymentState(
     origin: setup.config.deployments[name]?.baseUrl.join(', ') ?? '',
     serves: credentials.some(isServing) && addresses.some(isReachable),
     connections: mergeConnections(upstream.addresses.map(({ connections: { stats } }) => stats)),
-    nonce: nonceState(
-      upstream.addresses.flatMap(({ pools }) => pools),
-      now,
-    ),
+    nonce: mergeNonces(upstream.addresses.flatMap(({ pools }) => pools.map((pool) => nonceView(pool, now)))),
     credentials: credentials.map((each) => credentialState(each, setup)),
     addresses,
     outcomes: outcomes?.names ?? [],
@@ -143,15 +140,11 @@ async function deploymentState(
   };
 }
 
-/** The strictest policy, the youngest nonce in use, and the shortest lifetime that was learned. */
-function nonceState(pools: readonly NoncePool[], now: number): NonceView {
-  const policies = new Set(pools.map(({ policy }) => policy));
-  const ages = pools.flatMap(({ known }) => (known === undefined ? [] : [now - known.obtainedAt]));
-  const lifetimes = pools.flatMap(({ lifetimeMs }) => lifetimeMs ?? []);
+function nonceView({ policy, known, lifetimeMs }: NoncePool, now: number): NonceView {
   return {
-    policy: NONCE_POLICIES.findLast((policy) => policies.has(policy)) ?? NONCE_POLICIES[0],
-    ...(ages.length > 0 && { age: Math.min(...ages) / 1000 }),
-    ...(lifetimes.length > 0 && { lifetime: Math.min(...lifetimes) / 1000 }),
+    policy,
+    ...(known !== undefined && { age: (now - known.obtainedAt) / 1000 }),
+    ...(lifetimeMs !== undefined && { lifetime: lifetimeMs / 1000 }),
   };
 }
 

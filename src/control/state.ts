@@ -1,5 +1,6 @@
 import { findingText, type PlacedFinding } from '../audit/findings.ts';
 import { statusOfCode } from '../base/errors.ts';
+import { NONCE_POLICIES } from '../challenges/store/store.ts';
 import type { ConnectionStats } from '../transport/connection.ts';
 import type { EgressState } from '../upstream/egress-addresses.ts';
 import type { CredentialState } from '../upstream/upstream-address.ts';
@@ -123,7 +124,6 @@ export const EGRESS = [
   'standby',
 ] as const satisfies readonly EgressState['status'][];
 const CREDENTIAL = ['refused', 'rejected', 'waiting', 'candidate', 'fallback', 'in-use'] as const;
-const POLICY = ['single-use', 'exclusive', 'shared'] as const satisfies readonly NonceView['policy'][];
 
 /** The status of a credential version: its state, or that its trial failed. */
 export function statusOf({ state, rejected }: CredentialState): CredentialState['state'] | 'rejected' {
@@ -261,12 +261,13 @@ function mergeTls(views: readonly TlsView[]): TlsView | undefined {
   return views.toSorted((a, b) => a.chain[0].expiresAt - b.chain[0].expiresAt)[0];
 }
 
-/** The strictest policy, the youngest nonce, the shortest lifetime. */
-function mergeNonces(nonces: readonly NonceView[]): NonceView {
+/** The strictest policy, the youngest nonce, the shortest lifetime: of the pools of a process, or of several processes. */
+export function mergeNonces(nonces: readonly NonceView[]): NonceView {
+  const policies = new Set(nonces.map(({ policy }) => policy));
   const age = least(nonces.map((nonce) => nonce.age));
   const lifetime = least(nonces.map((nonce) => nonce.lifetime));
   return {
-    policy: worst(POLICY, nonces, ({ policy }) => policy),
+    policy: NONCE_POLICIES.findLast((policy) => policies.has(policy)) ?? NONCE_POLICIES[0],
     ...(age !== undefined && { age }),
     ...(lifetime !== undefined && { lifetime }),
   };
