@@ -26,7 +26,7 @@ export function ActionsPage() {
   if (!allowed.allowed) return <p class="panel">{allowed.reason}</p>;
   return (
     <>
-      <section class="panel actions" aria-label="Gateway">
+      <Panel label="Gateway" class="actions">
         <Action title="Configuration" text="Read it again, with the secrets and certificates that it names.">
           <ActionButton label="Reload" body={{ action: 'reload' }} />
         </Action>
@@ -34,7 +34,7 @@ export function ActionsPage() {
         <Action title="Shutdown" text="As after SIGTERM: requests under way end, then the process exits.">
           <ActionButton label="Drain" body={{ action: 'drain' }} />
         </Action>
-      </section>
+      </Panel>
       <Proposals />
       <Rotations />
       <Results />
@@ -90,7 +90,7 @@ function Proposals() {
   const { data, reload } = useFetch<ProposalsView>('/api/actions/proposals', LOOK_MS);
   if (data === undefined || data.proposals.length === 0) return null;
   return (
-    <Panel label="Proposals" heading="Proposals">
+    <Panel heading="Proposals">
       {data.proposals.map((proposal) => (
         <Proposal key={proposal.id} proposal={proposal} onEnd={reload} />
       ))}
@@ -151,7 +151,7 @@ function Rotations() {
     return new Set(names).size < names.length;
   });
   return (
-    <Panel label="Credential versions" heading="Credential versions">
+    <Panel heading="Credential versions">
       {rotating.length === 0 && (
         <p class="muted">Every credential has one version. Promote a next one here once it is configured.</p>
       )}

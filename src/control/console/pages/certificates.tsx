@@ -4,7 +4,7 @@ import { useFetch } from '../api.ts';
 import { date } from '../format.ts';
 import { snapshot } from '../live.ts';
 import { deploymentLink } from '../parts/links.tsx';
-import { Pending } from '../parts/panel.tsx';
+import { Panel, Pending } from '../parts/panel.tsx';
 import { Badge } from '../parts/state.tsx';
 import { type Column, nameText, Table } from '../parts/table.tsx';
 
@@ -45,7 +45,7 @@ export function CertificatesPage() {
     },
   ];
   return (
-    <section class="panel" aria-label="Certificates">
+    <Panel label="Certificates">
       <Table
         label="Certificates"
         columns={columns}
@@ -55,6 +55,6 @@ export function CertificatesPage() {
         noun="certificate"
         empty="No certificate: no listener has TLS, and there was no handshake with an upstream yet."
       />
-    </section>
+    </Panel>
   );
 }

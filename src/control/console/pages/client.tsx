@@ -47,14 +47,14 @@ export function ClientPage({ params }: PageProps) {
         <Facts facts={facts} />
       </Panel>
       {data.keys.length > 0 && (
-        <Panel label="API keys" heading="API keys">
+        <Panel heading="API keys">
           <Table label="API keys" columns={KEYS} rows={data.keys} keyOf={({ name }) => name} empty="" />
           <p class="muted small">
             Since the start. <code>digest-gateway client list</code> finds earlier times in the audit log.
           </p>
         </Panel>
       )}
-      <Panel label="Allowed" heading="Allowed">
+      <Panel heading="Allowed">
         <Table
           label="Rules"
           columns={RULES}

@@ -2,6 +2,7 @@ import type { ClientView } from '../../view.ts';
 import { ago, count, rate } from '../format.ts';
 import { snapshot } from '../live.ts';
 import { clientLink, codeLink } from '../parts/links.tsx';
+import { Panel } from '../parts/panel.tsx';
 import { type Column, numbers, Table } from '../parts/table.tsx';
 
 const COLUMNS: readonly Column<ClientView>[] = [
@@ -28,7 +29,7 @@ export function ClientsPage() {
   const clients = snapshot.value?.clients;
   if (clients === undefined) return null;
   return (
-    <section class="panel" aria-label="Clients">
+    <Panel label="Clients">
       <Table
         label="Clients"
         columns={COLUMNS}
@@ -38,7 +39,7 @@ export function ClientsPage() {
         noun="client"
         empty="No clients are configured, and there were no requests yet."
       />
-    </section>
+    </Panel>
   );
 }
 

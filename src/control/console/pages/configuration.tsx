@@ -2,7 +2,7 @@ import type { ConfigurationView } from '../../client-view.ts';
 import { useFetch } from '../api.ts';
 import { snapshot } from '../live.ts';
 import { ActionButton, Results, useAllowed } from '../parts/action.tsx';
-import { Alert } from '../parts/panel.tsx';
+import { Alert, Panel } from '../parts/panel.tsx';
 
 /** The configuration in use, which is fetched again after a reload. */
 export function ConfigurationPage() {
@@ -19,7 +19,7 @@ function Configuration() {
   const { data, error } = useFetch<ConfigurationView>('/api/configuration');
   const mayAct = useAllowed().data?.allowed === true;
   return (
-    <section class="panel" aria-label="Configuration in use">
+    <Panel label="Configuration in use">
       <p class="muted">
         In use, with defaults and included files. Secrets are left out.{' '}
         <code>digest-gateway config show</code> prints the same for a file.
@@ -31,6 +31,6 @@ function Configuration() {
       )}
       <Alert error={error} />
       {data === undefined ? error === undefined && <p class="muted">Loading …</p> : <pre>{data.yaml}</pre>}
-    </section>
+    </Panel>
   );
 }

@@ -88,16 +88,14 @@ function Details({ view, now, errors }: DetailsProps) {
   );
   return (
     <div class="panels">
-      <Panel label="Traffic and connections" heading="Traffic and connections">
+      <Panel heading="Traffic and connections">
         <Facts facts={trafficFacts(view)} />
       </Panel>
-      <Panel label="Nonces" heading="Nonces">
+      <Panel heading="Nonces">
         <Facts facts={nonceFacts(view)} />
       </Panel>
-      <Panel label="Limits" heading="Limits">
-        {data !== undefined && <Facts facts={limitFacts(data.settings)} />}
-      </Panel>
-      <Panel label="Addresses" heading="Addresses" class="half">
+      <Panel heading="Limits">{data !== undefined && <Facts facts={limitFacts(data.settings)} />}</Panel>
+      <Panel heading="Addresses" class="half">
         <Table
           label="Addresses"
           columns={ADDRESSES}
@@ -106,13 +104,13 @@ function Details({ view, now, errors }: DetailsProps) {
           empty="No addresses."
         />
       </Panel>
-      <Panel label="Credentials" heading="Credentials" class="half">
+      <Panel heading="Credentials" class="half">
         <CredentialActions deployment={view} now={now} />
       </Panel>
-      <Panel label="Latest errors" heading="Latest errors" class="wide">
+      <Panel heading="Latest errors" class="wide">
         <Errors errors={errors} now={now} empty="None of the latest errors of the gateway." />
       </Panel>
-      <Panel label="TLS" heading="TLS" class="wide">
+      <Panel heading="TLS" class="wide">
         {error !== undefined && <p class="down">{error}</p>}
         {data !== undefined && <Certificates tls={data.tls} now={now} />}
       </Panel>

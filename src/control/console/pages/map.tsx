@@ -6,7 +6,7 @@ import { count, rate } from '../format.ts';
 import { knownNames, snapshot, useRates } from '../live.ts';
 import { type Edge, LINE_HEIGHT, layOut, type Node, PADDING } from '../parts/graph.ts';
 import { changeQuery, clientHref, deploymentHref, type PageProps } from '../parts/links.tsx';
-import { Choice, Pending } from '../parts/panel.tsx';
+import { Choice, Panel, Pending } from '../parts/panel.tsx';
 import { addressState } from '../parts/state.tsx';
 
 const EVERY_MS = 5_000;
@@ -32,7 +32,7 @@ export function MapPage({ query }: PageProps) {
   );
   const graph = graphOf(data.ways, shown.slice(0, MOST), rates);
   return (
-    <section class="panel" aria-label="Map">
+    <Panel label="Map">
       <div class="filters">
         {(['client', 'deployment'] as const).map((kind) => (
           <Choice
@@ -56,7 +56,7 @@ export function MapPage({ query }: PageProps) {
       ) : (
         <Picture {...graph} />
       )}
-    </section>
+    </Panel>
   );
 }
 

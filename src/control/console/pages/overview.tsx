@@ -203,7 +203,7 @@ interface RecentProps {
 
 function Recent({ title, errors, now, empty }: RecentProps) {
   return (
-    <Panel label={title} heading={title} class="half">
+    <Panel heading={title} class="half">
       <Errors errors={errors} now={now} limit={ERRORS} empty={empty} />
       {errors.length > ERRORS && (
         <p class="small">
@@ -292,8 +292,7 @@ function Tile({ title, value, note, colour, times, values, most, format }: TileP
   const range =
     known.length === 0 ? 'no values yet' : `from ${format(Math.min(...known))} to ${format(highest)}`;
   return (
-    <section class={`panel tile ${colour}`} aria-label={title}>
-      <h2>{title}</h2>
+    <Panel heading={title} class={`tile ${colour}`}>
       <p class="value">{value}</p>
       <p class="muted small">{note}</p>
       <svg
@@ -310,7 +309,7 @@ function Tile({ title, value, note, colour, times, values, most, format }: TileP
         <span>{known.length === 0 ? '' : `max ${format(highest)}`}</span>
         <span>now</span>
       </p>
-    </section>
+    </Panel>
   );
 }
 

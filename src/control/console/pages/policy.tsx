@@ -2,7 +2,7 @@ import type { ExplanationView } from '../../client-view.ts';
 import { knownNames } from '../live.ts';
 import { type ExplainedRequest, ObservedRefusal, useExplanation } from '../parts/explanation.tsx';
 import { changeQuery, clientLink, deploymentLink, type PageProps } from '../parts/links.tsx';
-import { Choice, FieldFrame } from '../parts/panel.tsx';
+import { Choice, FieldFrame, Panel } from '../parts/panel.tsx';
 import { type Fact, Facts } from '../parts/table.tsx';
 
 const METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'];
@@ -74,7 +74,7 @@ function ExplainForm({ asked }: { readonly asked: ExplainedRequest }) {
 
 function Explanation({ explanation }: { readonly explanation: ExplanationView }) {
   return (
-    <section class="panel" aria-label="Explanation">
+    <Panel label="Explanation">
       <p class="headline">
         {explanation.allowed ? (
           <span class="badge ok">● allowed</span>
@@ -83,7 +83,7 @@ function Explanation({ explanation }: { readonly explanation: ExplanationView })
         )}
       </p>
       <Facts facts={factsOf(explanation)} />
-    </section>
+    </Panel>
   );
 }
 

@@ -4,6 +4,7 @@ import type { State } from '../../view.ts';
 import { bytes, latency, momentWithSeconds } from '../format.ts';
 import { ObservedRefusal, useExplanation } from '../parts/explanation.tsx';
 import { clientLink, codeLink, deploymentLink, type PageProps, searchLink } from '../parts/links.tsx';
+import { Panel } from '../parts/panel.tsx';
 import { MoreButton, SearchProgress, useSearch } from '../parts/search.tsx';
 import { type Fact, Facts } from '../parts/table.tsx';
 
@@ -45,7 +46,7 @@ function Request({ row }: { readonly row: RequestRow }) {
   const { time, method, path, outcome, ...record } = row;
   const { status, code } = outcome ?? row;
   return (
-    <section class="panel request" aria-label={`Request of ${momentWithSeconds(Date.parse(time))}`}>
+    <Panel label={`Request of ${momentWithSeconds(Date.parse(time))}`} class="request">
       <h2>
         {method} {path}
       </h2>
@@ -60,7 +61,7 @@ function Request({ row }: { readonly row: RequestRow }) {
         <pre>{JSON.stringify({ time, method, path, ...record }, undefined, 2)}</pre>
         {outcome !== undefined && <pre>{JSON.stringify(outcome, undefined, 2)}</pre>}
       </details>
-    </section>
+    </Panel>
   );
 }
 

@@ -7,7 +7,7 @@ import { bytes, count, counted, utcDate } from '../format.ts';
 import { snapshot } from '../live.ts';
 import { Chart, Crosshair, type Line } from '../parts/charts.tsx';
 import { clientLink, deploymentLink, type PageProps, searchLink } from '../parts/links.tsx';
-import { Alert, Notes } from '../parts/panel.tsx';
+import { Alert, Notes, Panel } from '../parts/panel.tsx';
 import { WithoutAudit } from '../parts/search.tsx';
 import { type Column, numbers, Table } from '../parts/table.tsx';
 
@@ -93,7 +93,7 @@ function UsageReport({ query }: { readonly query: URLSearchParams }) {
   const path = `/api/audit/usage?${query}`;
   const { data, error, loading, reload } = useFetch<UsageView>(path);
   return (
-    <section class="panel" aria-label="Report">
+    <Panel label="Report">
       <div class="filters">
         <span role="status">{loading ? 'Counting …' : data === undefined ? '' : summary(data)}</span>
         {error !== undefined && (
@@ -123,7 +123,7 @@ function UsageReport({ query }: { readonly query: URLSearchParams }) {
           />
         </>
       )}
-    </section>
+    </Panel>
   );
 }
 

@@ -89,7 +89,7 @@ export function WorkersPage() {
           empty="No process serves requests."
         />
       </Panel>
-      <Panel label="Listeners" heading="Listeners">
+      <Panel heading="Listeners">
         <Table
           label="Listeners"
           columns={LISTENERS}

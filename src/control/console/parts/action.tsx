@@ -3,6 +3,7 @@ import { useEffect, useRef, useState } from 'preact/hooks';
 import type { ActionResultView, ActionsView, PendingActionView } from '../../action-view.ts';
 import { type Fetched, messageOf, post, useFetch } from '../api.ts';
 import { counted } from '../format.ts';
+import { Panel } from './panel.tsx';
 import { NextStep } from './state.tsx';
 
 /** An action with its target, as `/api/actions` takes it. */
@@ -126,11 +127,7 @@ export function Results() {
   return (
     <div role="status" class="results">
       {results.value.map((result, index) => (
-        <section
-          key={`${results.value.length - index}`}
-          class="panel"
-          aria-label={`Result of ${result.action}`}
-        >
+        <Panel key={`${results.value.length - index}`} label={`Result of ${result.action}`}>
           <p>
             <b>{result.result}</b>
           </p>
@@ -138,7 +135,7 @@ export function Results() {
             <p key={note}>{note}</p>
           ))}
           {result.findings !== undefined && <Findings findings={result.findings} />}
-        </section>
+        </Panel>
       ))}
     </div>
   );

@@ -4,7 +4,7 @@ import type { AuditLine, AuditView, ChainView, State } from '../../view.ts';
 import { count, counted, timeOfDay } from '../format.ts';
 import { auditLines } from '../live.ts';
 import { clientLink, codeLink, deploymentLink, requestHref, searchLink } from './links.tsx';
-import { Choice } from './panel.tsx';
+import { Choice, Panel } from './panel.tsx';
 import { Badge } from './state.tsx';
 import { type Column, Table } from './table.tsx';
 
@@ -58,7 +58,7 @@ export function NewLines({ audit }: { readonly audit: AuditView }) {
   const [paused, setPaused] = useState<readonly AuditLine[]>();
   const rows = (paused ?? auditLines.value).filter((line) => isKind(line, kind)).toReversed();
   return (
-    <section class="panel" aria-label="Audit log">
+    <Panel label="Audit log">
       <Chain audit={audit} />
       <div class="filters">
         <Choice label="Show" value={kind} options={LINE_KINDS} onChange={setKind} />
@@ -80,7 +80,7 @@ export function NewLines({ audit }: { readonly audit: AuditView }) {
         limit={SHOWN}
         empty="No lines yet."
       />
-    </section>
+    </Panel>
   );
 }
 

@@ -4,6 +4,7 @@ import { type History, RANGES, type Range, type SeriesName } from '../../view.ts
 import { useFetch } from '../api.ts';
 import { bytes, hourAndMinute, latency, momentWithSeconds, rate, utcDayAndMonth } from '../format.ts';
 import { changeQuery } from './links.tsx';
+import { Panel } from './panel.tsx';
 import { colours } from './theme.tsx';
 
 interface RangeEntry {
@@ -72,7 +73,7 @@ export function Charts({ name, range: wanted }: ChartsProps) {
   const setCursor = (index: number | undefined): void =>
     setMoment(index === undefined ? undefined : data?.times[index]);
   return (
-    <section class="panel" aria-label="Charts">
+    <Panel label="Charts">
       <div class="toolbar">
         <fieldset class="choice">
           <legend class="hidden">Time range</legend>
@@ -112,7 +113,7 @@ export function Charts({ name, range: wanted }: ChartsProps) {
           ))}
         </div>
       )}
-    </section>
+    </Panel>
   );
 }
 

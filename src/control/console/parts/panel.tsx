@@ -2,16 +2,16 @@ import type { ComponentChildren } from 'preact';
 import { useId } from 'preact/hooks';
 
 interface PanelProps {
-  /** Names it for screen readers. */
-  readonly label: string;
-  /** Left out: it has no heading. */
+  /** Left out: it has none. */
   readonly heading?: string;
+  /** Names it for screen readers; left out: its heading does. */
+  readonly label?: string;
   readonly class?: string;
   readonly children: ComponentChildren;
 }
 
 /** A part of a page. */
-export function Panel({ label, heading, class: name = '', children }: PanelProps) {
+export function Panel({ heading, label = heading, class: name = '', children }: PanelProps) {
   return (
     <section class={`panel ${name}`} aria-label={label}>
       {heading !== undefined && <h2>{heading}</h2>}
