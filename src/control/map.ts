@@ -3,7 +3,7 @@ import { runInSlices, type Steps } from '../base/steps.ts';
 import { expiryOf } from '../transport/upstream-tls.ts';
 import type { Sampler } from './history.ts';
 import type { GatewayState } from './state.ts';
-import { type FlowTotals, flowKey, round, type Totals } from './totals.ts';
+import { type FlowTotals, flowKey, rateOf, type Totals } from './totals.ts';
 import type { CertificateUseView, MapView, WayView } from './view.ts';
 
 /** Maximum number of ways in one response. */
@@ -188,8 +188,7 @@ class RuledWays {
 const NO_RATES = { perSecond: 0, refusedPerSecond: 0 } as const;
 
 function ratesOf(before: FlowTotals | undefined, after: FlowTotals, seconds: number) {
-  const rate = (name: 'requests' | 'refused'): number =>
-    seconds > 0 ? round((after[name] - (before?.[name] ?? 0)) / seconds) : 0;
+  const rate = (name: 'requests' | 'refused'): number => rateOf(after[name] - (before?.[name] ?? 0), seconds);
   return { perSecond: rate('requests'), refusedPerSecond: rate('refused') };
 }
 

@@ -14,14 +14,14 @@ import {
   statusOf,
 } from './state.ts';
 import {
-  clientInterval,
   type DeploymentInterval,
   deploymentInterval,
+  NO_CLIENT,
   noTotals,
   type ReadMetrics,
+  rateOf,
   reuseOf,
   rises,
-  round,
   sumOf,
   type Totals,
 } from './totals.ts';
@@ -156,13 +156,12 @@ function deploymentView(state: DeploymentState, { now, recent, minute }: Counts)
 
 function trafficOf(interval: DeploymentInterval, inFlight: number): Snapshot['total'] {
   const { requests, errors, refused, challenges, latency, seconds } = interval;
-  const perSecond = (count: number): number => (seconds > 0 ? round(count / seconds) : 0);
   return {
     perSecond: {
-      requests: perSecond(requests),
-      errors: perSecond(errors),
-      refused: perSecond(refused),
-      challenges: perSecond(challenges),
+      requests: rateOf(requests, seconds),
+      errors: rateOf(errors, seconds),
+      refused: rateOf(refused, seconds),
+      challenges: rateOf(challenges, seconds),
     },
     ...(latency !== undefined && { latency }),
     reuse: reuseOf(interval),
@@ -202,17 +201,17 @@ function auditView(audits: readonly AuditState[]): AuditView | null {
 /** The configured clients, then other clients that the metrics have counted. */
 function clientViews(known: readonly string[], { now, recent, minute }: Counts): ClientView[] {
   const names = [...new Set([...known, ...[...now.clients.keys()].sort()])];
+  const seconds = (now.at - recent.at) / 1000;
   return names.map((name) => {
-    const totals = now.clients.get(name);
-    const seconds = (now.at - recent.at) / 1000;
-    const { requests } = clientInterval(recent.clients.get(name), totals);
+    const at = ({ clients }: Totals) => clients.get(name) ?? NO_CLIENT;
+    const { requests, refusals, lastSeen } = at(now);
     return {
       name,
-      perSecond: seconds > 0 ? round(requests / seconds) : 0,
-      requests: totals?.requests ?? 0,
-      lastSeen: totals?.lastSeen ?? null,
-      refusals: rises(new Map(), totals?.refusals ?? new Map()),
-      refusedLastMinute: clientInterval(minute.clients.get(name), totals).refused,
+      perSecond: rateOf(requests - at(recent).requests, seconds),
+      requests,
+      lastSeen,
+      refusals: rises(new Map(), refusals),
+      refusedLastMinute: sumCodes(rises(at(minute).refusals, refusals)),
     };
   });
 }
@@ -290,10 +289,14 @@ function unroutedErrors({ now, minute }: Counts): CheckProblem[] {
   );
   // Anybody can send what the gateway does not implement, unidentified, too.
   const codes = interval.errorCodes.filter(({ code }) => statusOfCode(code) !== NOT_IMPLEMENTED);
-  const errors = codes.reduce((sum, { count }) => sum + count, 0);
+  const errors = sumCodes(codes);
   if (errors === 0) return [];
   const reason = words.unrouted(errors, interval.seconds, causesOf(codes));
   return [{ reason, next: next.requestsFail }];
+}
+
+function sumCodes(codes: readonly CodeCount[]): number {
+  return codes.reduce((sum, { count }) => sum + count, 0);
 }
 
 function causesOf(codes: readonly CodeCount[]): string {

@@ -217,7 +217,7 @@ function addAll<Key>(sums: Map<Key, number>, values: ReadonlyMap<Key, number>): 
 
 const NO_REFUSALS: ReadonlyMap<string, number> = new Map();
 const noClientTotals = (): ClientTotals => ({ requests: 0, refusals: NO_REFUSALS, lastSeen: null });
-const NO_CLIENT = noClientTotals();
+export const NO_CLIENT: Readonly<ClientTotals> = noClientTotals();
 
 /**
  * Returns these totals with the objects of earlier ones in place of those that are equal: with thousands of clients and
@@ -282,22 +282,10 @@ function risesOf(before: DeploymentTotals, after: DeploymentTotals): Record<(typ
   return Object.fromEntries(entries);
 }
 
-/** The same for a client: requests and refusals. */
-export function clientInterval(
-  before: ClientTotals = NO_CLIENT,
-  after: ClientTotals = NO_CLIENT,
-): { readonly requests: number; readonly refused: number } {
-  const refusals = rises(before.refusals, after.refusals);
-  return {
-    requests: after.requests - before.requests,
-    refused: refusals.reduce((sum, { count }) => sum + count, 0),
-  };
-}
-
 /** Converts an interval to a point: rates per second, percentiles in seconds. */
 export function pointOf(interval: DeploymentInterval): Point {
   const { seconds, classes, challenges, latency } = interval;
-  const rate = (count = 0): number => round(count / seconds);
+  const rate = (count = 0): number => rateOf(count, seconds);
   return {
     '2xx': rate(classes.get('2')),
     '3xx': rate(classes.get('3')),
@@ -314,6 +302,11 @@ export function pointOf(interval: DeploymentInterval): Point {
 /** The share of the accepted requests that waited for no challenge; null: none was accepted. */
 export function reuseOf({ accepted, awaited }: DeploymentInterval): number | null {
   return accepted <= 0 ? null : round(Math.max(0, 1 - awaited / accepted));
+}
+
+/** Returns a rate per second, rounded; 0 if no time has passed. */
+export function rateOf(count: number, seconds: number): number {
+  return seconds > 0 ? round(count / seconds) : 0;
 }
 
 /** Rounds to three significant digits, which suffice for a chart and shorten the stream. */
