@@ -120,9 +120,9 @@ async function signedIn(req: Request, deps: LoginDeps, completing: Promise<Signe
 
 /** @throws ControlError if too many sessions are open */
 function openFor(req: Request, res: Response, holder: Holder, deps: LoginDeps): void {
-  const opened = deps.sessions.open(holder);
-  if (opened === undefined) throw new ControlError('sessions-full');
-  deps.cookies.set(req, res, 'session', opened.value, deps.lifeMs);
+  const value = deps.sessions.open(holder);
+  if (value === undefined) throw new ControlError('sessions-full');
+  deps.cookies.set(req, res, 'session', value, deps.lifeMs);
   deps.metrics.signIns.inc({ result: 'ok' });
   deps.record('sign-in', { ...senderOf(req, holder), roles: [...holder.roles] });
 }

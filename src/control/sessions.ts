@@ -53,7 +53,7 @@ export class Sessions {
   }
 
   /** Opens a session; returns the value of its cookie. Undefined: `max` sessions are open. */
-  open(holder: Holder): { readonly value: string; readonly session: Session } | undefined {
+  open(holder: Holder): string | undefined {
     this.#dropEnded();
     const { operator } = holder;
     const own = [...this.#open.values()].filter((each) => isOfSameHolder(each, holder));
@@ -63,9 +63,9 @@ export class Sessions {
     } else if (operator !== undefined && this.#ofPeople() >= this.#bounds.max) return undefined;
     const value = randomBytes(32).toString('base64url');
     const now = this.#clock.now();
-    const session = { ...holder, id: fingerprint(value), endsAt: now + this.#bounds.life, usedAt: now };
-    this.#open.set(session.id, session);
-    return { value, session };
+    const id = fingerprint(value);
+    this.#open.set(id, { ...holder, id, endsAt: now + this.#bounds.life, usedAt: now });
+    return value;
   }
 
   /** Returns the session of a cookie, which is in use now. Undefined: there is none, or it has ended. */

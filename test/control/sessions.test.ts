@@ -9,7 +9,7 @@ function start() {
   const sessions = new Sessions(BOUNDS, clock);
   const open = (subject?: string) => {
     const operator = subject === undefined ? undefined : { name: 'A name', subject };
-    return sessions.open({ roles: ROLES, operator })?.value;
+    return sessions.open({ roles: ROLES, operator });
   };
   return { clock, sessions, open };
 }
@@ -65,7 +65,7 @@ test('a person has ten sessions, and a token a hundred: the oldest one ends', ()
   const clock = { now: () => 0 };
   const sessions = new Sessions({ ...BOUNDS, max: 1_000 }, clock);
   const openMany = (count: number, operator?: { name: string; subject: string }) =>
-    Array.from({ length: count }, () => sessions.open({ roles: ROLES, operator })?.value ?? '');
+    Array.from({ length: count }, () => sessions.open({ roles: ROLES, operator }) ?? '');
   const other = openMany(1, { name: 'A', subject: 'other' });
   const own = openMany(11, { name: 'A', subject: 'own' });
   const ofToken = openMany(101);
@@ -74,7 +74,7 @@ test('a person has ten sessions, and a token a hundred: the oldest one ends', ()
   expect(own.map(isOpen)).toEqual([false, ...Array(10).fill(true)]);
   expect(ofToken.map(isOpen)).toEqual([false, ...Array(100).fill(true)]);
   // Of another token.
-  const { value = '' } = sessions.open({ roles: new Set(['operator']), operator: undefined }) ?? {};
+  const value = sessions.open({ roles: new Set(['operator']), operator: undefined }) ?? '';
   openMany(101);
   expect(isOpen(value)).toBe(true);
 });
