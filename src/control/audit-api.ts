@@ -81,7 +81,7 @@ export interface AuditApiOptions {
   readonly log: AuditLogAccess | undefined;
   /** Template of the address of a trace; undefined: there is none. */
   readonly traceUrl: string | undefined;
-  readonly bounds: AuditBounds;
+  readonly bounds?: AuditBounds;
   readonly onError: (error: unknown) => void;
 }
 
@@ -102,6 +102,7 @@ export const LONG_PATHS = /^\/api\/(?:audit|requests)\//;
 export class AuditApi {
   readonly router = Router();
   readonly #options: AuditApiOptions;
+  readonly #bounds: AuditBounds;
   readonly #searches: Slots;
   readonly #exports: Slots;
   /** The queries that are recorded, by their hash: a page that repeats its search must not flood the audit log. */
@@ -109,10 +110,10 @@ export class AuditApi {
   readonly #closing = new AbortController();
 
   constructor(options: AuditApiOptions) {
-    const { searches, exports } = options.bounds;
     this.#options = options;
-    this.#searches = new Slots(searches);
-    this.#exports = new Slots(exports);
+    this.#bounds = options.bounds ?? AUDIT_BOUNDS;
+    this.#searches = new Slots(this.#bounds.searches);
+    this.#exports = new Slots(this.#bounds.exports);
     this.router.get(
       '/audit/search',
       this.#handler((req, res, log) => this.#sendPage(req, res, log, readSearch(req.query))),
@@ -196,7 +197,7 @@ export class AuditApi {
       tooMany(res, 1, 'Other searches are under way. Retry later.');
       return undefined;
     }
-    const { searchMs } = this.#options.bounds;
+    const { searchMs } = this.#bounds;
     const gone = this.#untilGone(req, res, searchMs + 5_000);
     const timeout = AbortSignal.timeout(searchMs);
     try {
@@ -214,7 +215,7 @@ export class AuditApi {
     const { query, format } = readExport(req.query);
     using slot = this.#exports.take();
     if (slot === undefined) return tooMany(res, 30, 'Another export is under way. Retry later.');
-    const { exportResults, exportMs, stalledMs } = this.#options.bounds;
+    const { exportResults, exportMs, stalledMs } = this.#bounds;
     await recordIn(log, 'audit-export', detailsOf(req, res, log, { format }));
     const gone = this.#untilGone(req, res, exportMs + stalledMs);
     const scope = scopeOf(log, query);

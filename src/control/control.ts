@@ -17,7 +17,7 @@ import { pipelineBound } from '../base/pipeline-bound.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import { type ActionsOptions, actionsRouter } from './actions.ts';
 import { admission, atOnce } from './admission.ts';
-import { AUDIT_BOUNDS, type AuditApiOptions, LONG_PATHS } from './audit-api.ts';
+import { type AuditApiOptions, LONG_PATHS } from './audit-api.ts';
 import { Console, type ConsolePace } from './console.ts';
 import { type LoginDeps, loginRouter } from './login.ts';
 import type { MetricsFormat, MetricsText } from './merged-metrics.ts';
@@ -48,7 +48,7 @@ export interface ControlOptions
   readonly offer: () => Offer;
   readonly console: ConsoleSource;
   /** The audit log that can be searched. */
-  readonly audit: Omit<AuditApiOptions, 'onError' | 'bounds'> & Partial<Pick<AuditApiOptions, 'bounds'>>;
+  readonly audit: Omit<AuditApiOptions, 'onError'>;
   /** Folder of the built console. */
   readonly consoleFolder: string;
   readonly pace: ConsolePace;
@@ -117,7 +117,7 @@ export class ControlPlane {
       source: options.console,
       pages,
       admission: guarded,
-      audit: { bounds: AUDIT_BOUNDS, ...options.audit },
+      audit: options.audit,
       ...options.pace,
       onError,
     });

@@ -1,4 +1,3 @@
-import { createHash } from 'node:crypto';
 import type { Secret } from '../base/secret.ts';
 import { ControlError } from './control-error.ts';
 
@@ -126,9 +125,4 @@ export function operatorDetails(operator: Operator | undefined): {
   if (operator === undefined) return {};
   const { name, subject } = operator;
   return name === subject ? { operator: name } : { operator: name, operatorSubject: subject };
-}
-
-/** A hash that names a secret without revealing it. */
-export function fingerprint(text: string): string {
-  return createHash('sha256').update(text).digest('base64url');
 }

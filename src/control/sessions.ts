@@ -1,8 +1,8 @@
-import { randomBytes } from 'node:crypto';
+import { hash, randomBytes } from 'node:crypto';
 import type { Request, Response } from 'express';
 import type { Clock } from '../base/clock.ts';
 import type { Secret } from '../base/secret.ts';
-import { fingerprint, type Operator, type Role } from './operators.ts';
+import type { Operator, Role } from './operators.ts';
 
 /** Bounds of sessions; times in milliseconds. */
 export interface SessionBounds {
@@ -63,7 +63,7 @@ export class Sessions {
     } else if (operator !== undefined && this.#ofPeople() >= this.#bounds.max) return undefined;
     const value = randomBytes(32).toString('base64url');
     const now = this.#clock.now();
-    const id = fingerprint(value);
+    const id = idOf(value);
     this.#open.set(id, { ...holder, id, endsAt: now + this.#bounds.life, usedAt: now });
     return value;
   }
@@ -71,7 +71,7 @@ export class Sessions {
   /** Returns the session of a cookie, which is in use now. Undefined: there is none, or it has ended. */
   find(value: string): Session | undefined {
     // By its hash, so that the time of the lookup says nothing about other cookies.
-    const session = VALUE.test(value) ? this.#open.get(fingerprint(value)) : undefined;
+    const session = VALUE.test(value) ? this.#open.get(idOf(value)) : undefined;
     return session !== undefined && this.use(session.id) ? session : undefined;
   }
 
@@ -103,6 +103,11 @@ export class Sessions {
     const now = this.#clock.now();
     return now >= endsAt || now - usedAt >= this.#bounds.idle;
   }
+}
+
+/** A hash, which names the session without revealing its cookie. */
+function idOf(value: string): string {
+  return hash('sha256', value, 'base64url');
 }
 
 /** True for one person, or one token: the holder of the reading token must not end sessions of the other. */
