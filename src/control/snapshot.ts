@@ -22,6 +22,7 @@ import {
   rateOf,
   reuseOf,
   rises,
+  sumCodes,
   sumOf,
   type Totals,
 } from './totals.ts';
@@ -293,10 +294,6 @@ function unroutedErrors({ now, minute }: Counts): CheckProblem[] {
   if (errors === 0) return [];
   const reason = words.unrouted(errors, interval.seconds, causesOf(codes));
   return [{ reason, next: next.requestsFail }];
-}
-
-function sumCodes(codes: readonly CodeCount[]): number {
-  return codes.reduce((sum, { count }) => sum + count, 0);
 }
 
 function causesOf(codes: readonly CodeCount[]): string {

@@ -39,10 +39,6 @@ export interface DeploymentTotals {
   requests: number;
   /** Responses by the first digit of their status. */
   readonly classes: Map<string, number>;
-  /** Responses of 500 and above, and those that the gateway broke off for an error of that kind. */
-  errors: number;
-  /** Requests that the gateway refused with a 4xx error. */
-  refused: number;
   challenges: number;
   /** Challenges that a request waited for: all but those that were obtained ahead. */
   awaited: number;
@@ -51,9 +47,12 @@ export interface DeploymentTotals {
   inFlight: number;
   /** Responses of the upstream by outcome. */
   readonly outcomes: Map<string, number>;
-  /** Those refusals by code. */
+  /** Requests that the gateway refused with a 4xx error, by code. */
   readonly refusedCodes: Map<string, number>;
-  /** Errors by code of the gateway; the empty code is for errors of the upstream. */
+  /**
+   * Responses of 500 and above, and those that the gateway broke off for an error of that kind, by code; the empty code
+   * is for errors of the upstream.
+   */
   readonly errorCodes: Map<string, number>;
   /**
    * Requests by upper bound of their duration in seconds; cumulative, ascending, the last bound infinite.
@@ -73,8 +72,6 @@ interface ClientTotals {
 export const noTotals = (): DeploymentTotals => ({
   requests: 0,
   classes: new Map(),
-  errors: 0,
-  refused: 0,
   challenges: 0,
   awaited: 0,
   accepted: 0,
@@ -147,13 +144,8 @@ function* totalsOf(metrics: MetricValues, at: number): Steps<Totals> {
 function addRequests(totals: DeploymentTotals, status: string, code: string, value: number): void {
   totals.requests += value;
   add(totals.classes, status.slice(0, 1), value);
-  if (isRefusal(status, code)) {
-    totals.refused += value;
-    add(totals.refusedCodes, code, value);
-  }
-  if (!isError(status, code)) return;
-  totals.errors += value;
-  add(totals.errorCodes, code, value);
+  if (isRefusal(status, code)) add(totals.refusedCodes, code, value);
+  else if (isError(status, code)) add(totals.errorCodes, code, value);
 }
 
 function addClient(totals: ClientTotals, status: string, code: string, value: number): void {
@@ -208,7 +200,7 @@ export function sumOf(all: Iterable<DeploymentTotals>): DeploymentTotals {
 }
 
 /** The counts that only rise. */
-const RISING = ['requests', 'errors', 'refused', 'challenges', 'awaited', 'accepted'] as const;
+const RISING = ['requests', 'challenges', 'awaited', 'accepted'] as const;
 const MAPS = ['classes', 'outcomes', 'refusedCodes', 'errorCodes'] as const;
 
 function addAll<Key>(sums: Map<Key, number>, values: ReadonlyMap<Key, number>): void {
@@ -252,7 +244,9 @@ export interface DeploymentInterval extends Readonly<Record<(typeof RISING)[numb
   readonly seconds: number;
   /** Responses of the upstream by outcome. */
   readonly outcomes: ReadonlyMap<string, number>;
+  readonly errors: number;
   readonly errorCodes: readonly CodeCount[];
+  readonly refused: number;
   readonly refusedCodes: readonly CodeCount[];
   /** Responses by the first digit of their status. */
   readonly classes: ReadonlyMap<string, number>;
@@ -266,12 +260,16 @@ export function deploymentInterval(
   after: DeploymentTotals = noTotals(),
   milliseconds: number,
 ): DeploymentInterval {
+  const errorCodes = rises(before.errorCodes, after.errorCodes);
+  const refusedCodes = rises(before.refusedCodes, after.refusedCodes);
   return {
     ...risesOf(before, after),
     seconds: milliseconds / 1000,
     outcomes: differences(before.outcomes, after.outcomes),
-    errorCodes: rises(before.errorCodes, after.errorCodes),
-    refusedCodes: rises(before.refusedCodes, after.refusedCodes),
+    errors: sumCodes(errorCodes),
+    errorCodes,
+    refused: sumCodes(refusedCodes),
+    refusedCodes,
     classes: differences(before.classes, after.classes),
     latency: latencyOf(before.durations, after.durations),
   };
@@ -319,6 +317,11 @@ export function rises(before: ReadonlyMap<string, number>, after: ReadonlyMap<st
   return Array.from(differences(before, after), ([code, count]) => ({ code, count }))
     .filter(({ count }) => count > 0)
     .sort((a, b) => b.count - a.count);
+}
+
+/** Adds up the counts of all codes. */
+export function sumCodes(codes: readonly CodeCount[]): number {
+  return codes.reduce((sum, { count }) => sum + count, 0);
 }
 
 function differences<Key>(

@@ -166,8 +166,6 @@ describe('totals', () => {
         ['5', 3],
         ['4', 5],
       ]),
-      errors: 3,
-      refused: 4,
       challenges: 4,
       awaited: 3,
       accepted: 8,
@@ -203,9 +201,7 @@ describe('totals', () => {
     const { deployments, clients, flows } = await readTotals(values, 7);
     expect(deployments.get('a')).toMatchObject({
       requests: 14,
-      errors: 4,
       errorCodes: new Map([['upstream-protocol', 4]]),
-      refused: 2,
       refusedCodes: new Map([['request-timeout', 2]]),
     });
     expect(clients.get('reporting')?.refusals).toEqual(new Map([['request-timeout', 2]]));
