@@ -39,6 +39,9 @@ const whole = (most: number) => {
     .refine((number) => number <= most, { error });
 };
 
+const oneOf = <const Values extends readonly string[]>(values: Values) =>
+  z.enum(values, { error: `is one of ${values.join(', ')}` });
+
 const cursor = read((given) => {
   const position = parseCursor(given);
   if (position !== undefined) return position;
@@ -56,15 +59,13 @@ const criteria = {
   status: read(statusCriterion).exactOptional(),
   code: read(codeCriterion).exactOptional(),
   outcome: text.exactOptional(),
-  kind: z.enum(KINDS, { error: `is one of ${KINDS.join(', ')}` }).exactOptional(),
+  kind: oneOf(KINDS).exactOptional(),
   text: text.exactOptional(),
   replica: read(replicaCriterion).exactOptional(),
   from: read(instantAt).exactOptional(),
   to: read(instantAfter).exactOptional(),
 };
 
-const FORMATS = ['csv', 'jsonl'] as const;
-const USAGE_FORMATS = ['json', 'csv'] as const;
 const paging = {
   cursor: cursor.optional(),
   limit: whole(MOST_RESULTS).default(RESULTS),
@@ -74,7 +75,7 @@ const paging = {
 const searchParameters = z.strictObject({ ...criteria, ...paging });
 const exportParameters = z.strictObject({
   ...criteria,
-  format: z.enum(FORMATS, { error: `is one of ${FORMATS.join(', ')}` }).default('csv'),
+  format: oneOf(['csv', 'jsonl']).default('csv'),
 });
 const requestParameters = z.strictObject({
   requestId: text,
@@ -88,7 +89,7 @@ const usageParameters = z.strictObject({
   replica: criteria.replica,
   from: criteria.from,
   to: criteria.to,
-  format: z.enum(USAGE_FORMATS, { error: `is one of ${USAGE_FORMATS.join(', ')}` }).default('json'),
+  format: oneOf(['json', 'csv']).default('json'),
 });
 
 type Criteria = Omit<z.output<typeof exportParameters>, 'format'>;

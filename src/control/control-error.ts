@@ -1,4 +1,5 @@
 import express, { type RequestHandler, type Response } from 'express';
+import { isMapping } from '../base/json.ts';
 import { STATUS_CODES } from '../base/node-http.ts';
 
 /**
@@ -163,12 +164,9 @@ export function jsonBody(invalid: ControlErrorCode): RequestHandler {
     const type = (req.headers['content-type'] ?? '').toLowerCase();
     if (!/^application\/json(?:$|\s*;)/.test(type)) return sendControlError(res, 'json-required');
     parse(req, res, (error?: unknown) => {
-      if (isSyntax(error)) sendControlError(res, invalid);
+      const isSyntaxError = isMapping(error) && error['status'] === 400;
+      if (isSyntaxError) sendControlError(res, invalid);
       else next(error);
     });
   };
-}
-
-function isSyntax(error: unknown): boolean {
-  return typeof error === 'object' && error !== null && 'status' in error && error.status === 400;
 }

@@ -157,7 +157,7 @@ async function signOut(req: Request, res: Response, deps: LoginDeps): Promise<vo
   }
   const url = await signOutUrl(session, deps);
   if (url === undefined) res.redirect(303, '/login');
-  else await pages.sendForward(res, 'Signed out', url);
+  else pages.sendForward(res, 'Signed out', url);
 }
 
 /** Where the session at the provider ends, too; undefined: there is no such place, or the provider is down. */

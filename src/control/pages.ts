@@ -45,7 +45,7 @@ export class Pages {
   }
 
   /** Sends a browser on by a page, which is a navigation of this site's own. */
-  async sendForward(res: Response, title: string, url: string): Promise<void> {
+  sendForward(res: Response, title: string, url: string): void {
     const target = escapeMarkup(url);
     res
       .status(200)
