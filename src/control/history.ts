@@ -1,4 +1,4 @@
-import { deploymentInterval, pointOf, round, sharedWith, sumOf, type Totals } from './totals.ts';
+import { intervalOf, intervalOfAll, pointOf, round, sharedWith, type Totals } from './totals.ts';
 import { type History, type Point, type Range, SERIES, type Series, type Sparklines } from './view.ts';
 
 /**
@@ -76,13 +76,11 @@ function emptyRings(): Record<Range, Ring> {
 }
 
 function pointsBetween(begun: Totals, ended: Totals): Map<string, Point> {
-  const ms = ended.at - begun.at;
-  const whole = deploymentInterval(sumOf(begun.deployments.values()), sumOf(ended.deployments.values()), ms);
-  const points = Array.from(ended.deployments, ([name, totals]): [string, Point] => [
+  const points = Array.from(ended.deployments.keys(), (name): [string, Point] => [
     name,
-    pointOf(deploymentInterval(begun.deployments.get(name), totals, ms)),
+    pointOf(intervalOf(name, begun, ended)),
   ]);
-  return new Map([...points, [ALL, pointOf(whole)]]);
+  return new Map([...points, [ALL, pointOf(intervalOfAll(begun, ended))]]);
 }
 
 type Columns = { -readonly [Name in keyof Series]: (number | null)[] };

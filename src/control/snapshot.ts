@@ -15,15 +15,14 @@ import {
 } from './state.ts';
 import {
   type DeploymentInterval,
-  deploymentInterval,
+  intervalOf,
+  intervalOfAll,
   NO_CLIENT,
-  noTotals,
   type ReadMetrics,
   rateOf,
   reuseOf,
   rises,
   sumCodes,
-  sumOf,
   type Totals,
 } from './totals.ts';
 import {
@@ -77,11 +76,9 @@ export interface AuditLines {
 export async function takeSnapshot(source: ConsoleSource, sampler: Sampler): Promise<Snapshot> {
   const [now, state] = await Promise.all([sampler.now(), source.state()]);
   const counts = { now, recent: sampler.before(now, NOW_MS), minute: sampler.before(now, MINUTE_MS) };
-  const { recent } = counts;
   const { serves, workers } = state;
   const deployments = state.deployments.map((each) => deploymentView(each, counts));
   const errors = [...gatewayErrors(state), ...unroutedErrors(counts)];
-  const total = sumOf(now.deployments.values());
   return {
     at: now.at,
     tokenAsked: source.tokenAsked,
@@ -96,10 +93,7 @@ export async function takeSnapshot(source: ConsoleSource, sampler: Sampler): Pro
       processes: state.processes,
       workers: workers && { serving: workers.serving, configured: workers.configured },
     },
-    total: trafficOf(
-      deploymentInterval(sumOf(recent.deployments.values()), total, now.at - recent.at),
-      total.inFlight,
-    ),
+    total: trafficOf(intervalOfAll(counts.recent, now)),
     deployments,
     clients: clientViews(source.clients(), counts),
     errors: state.errors.map((error) => ({
@@ -132,16 +126,13 @@ interface Counts {
 
 function deploymentView(state: DeploymentState, { now, recent, minute }: Counts): DeploymentView {
   const { name, origin, connections, nonce, outcomes } = state;
-  const between = (from: Totals) =>
-    deploymentInterval(from.deployments.get(name), now.deployments.get(name), now.at - from.at);
-  const { inFlight } = now.deployments.get(name) ?? noTotals();
-  const lastMinute = between(minute);
+  const lastMinute = intervalOf(name, minute, now);
   const { connected, running, pending, limit } = connections;
   return {
     name,
     origin,
     ...conditionOf(state, deploymentErrors(state), lastMinute, now.at),
-    ...trafficOf(between(recent), inFlight),
+    ...trafficOf(intervalOf(name, recent, now)),
     connections: { open: connected, busy: running, queued: pending, limit },
     nonce,
     credentials: state.credentials.map(credentialView),
@@ -155,8 +146,8 @@ function deploymentView(state: DeploymentState, { now, recent, minute }: Counts)
   };
 }
 
-function trafficOf(interval: DeploymentInterval, inFlight: number): Snapshot['total'] {
-  const { requests, errors, refused, challenges, latency, seconds } = interval;
+function trafficOf(interval: DeploymentInterval): Snapshot['total'] {
+  const { requests, errors, refused, challenges, latency, inFlight, seconds } = interval;
   return {
     perSecond: {
       requests: rateOf(requests, seconds),
@@ -283,16 +274,12 @@ const NOT_IMPLEMENTED = 501;
 
 /** Requests that failed before they had a deployment, none of which has them in its own condition. */
 function unroutedErrors({ now, minute }: Counts): CheckProblem[] {
-  const interval = deploymentInterval(
-    minute.deployments.get(''),
-    now.deployments.get(''),
-    now.at - minute.at,
-  );
+  const { errorCodes, seconds } = intervalOf('', minute, now);
   // Anybody can send what the gateway does not implement, unidentified, too.
-  const codes = interval.errorCodes.filter(({ code }) => statusOfCode(code) !== NOT_IMPLEMENTED);
+  const codes = errorCodes.filter(({ code }) => statusOfCode(code) !== NOT_IMPLEMENTED);
   const errors = sumCodes(codes);
   if (errors === 0) return [];
-  const reason = words.unrouted(errors, interval.seconds, causesOf(codes));
+  const reason = words.unrouted(errors, seconds, causesOf(codes));
   return [{ reason, next: next.requestsFail }];
 }
 

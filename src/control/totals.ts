@@ -189,7 +189,7 @@ function text(label: unknown): string {
 }
 
 /** Adds up the totals of all deployments, and of requests without one. */
-export function sumOf(all: Iterable<DeploymentTotals>): DeploymentTotals {
+function sumOf(all: Iterable<DeploymentTotals>): DeploymentTotals {
   const sum = noTotals();
   for (const each of all) {
     for (const name of [...RISING, 'inFlight'] as const) sum[name] += each[name];
@@ -252,6 +252,20 @@ export interface DeploymentInterval extends Readonly<Record<(typeof RISING)[numb
   readonly classes: ReadonlyMap<string, number>;
   /** Undefined if no request ended. */
   readonly latency: Latency | undefined;
+  /** At its end. */
+  readonly inFlight: number;
+}
+
+/** Returns the counts of a deployment between two samples. */
+export function intervalOf(deployment: string, from: Totals, to: Totals): DeploymentInterval {
+  const [before, after] = [from, to].map(({ deployments }) => deployments.get(deployment));
+  return deploymentInterval(before, after, to.at - from.at);
+}
+
+/** The same of all deployments together, and of requests without one. */
+export function intervalOfAll(from: Totals, to: Totals): DeploymentInterval {
+  const [before, after] = [from, to].map(({ deployments }) => sumOf(deployments.values()));
+  return deploymentInterval(before, after, to.at - from.at);
 }
 
 /** Returns the difference between two totals of a deployment; `milliseconds` is the time between them. */
@@ -272,6 +286,7 @@ export function deploymentInterval(
     refusedCodes,
     classes: differences(before.classes, after.classes),
     latency: latencyOf(before.durations, after.durations),
+    inFlight: after.inFlight,
   };
 }
 

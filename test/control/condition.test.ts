@@ -23,6 +23,7 @@ const quiet: DeploymentInterval = {
   refusedCodes: [],
   classes: new Map(),
   latency: undefined,
+  inFlight: 0,
 };
 
 interface Rest extends Partial<Pick<DeploymentState, 'serves' | 'nonce' | 'tls'>> {
