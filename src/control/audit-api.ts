@@ -1,7 +1,6 @@
 import { hash } from 'node:crypto';
 import { once } from 'node:events';
 import { type Request, type RequestHandler, type Response, Router } from 'express';
-import type { AuditKeys } from '../audit/keys.ts';
 import { cursorOf } from '../audit/reader/newest-first.ts';
 import { csvLine, type Found, type Query } from '../audit/reader/query.ts';
 import {
@@ -41,11 +40,7 @@ const MOST_KNOWN = 1_000;
 type Inquiry = 'audit-search' | 'audit-export' | 'audit-usage';
 
 /** The audit log that the control plane searches. */
-export interface AuditLogAccess {
-  readonly directory: string;
-  readonly keys: readonly [AuditKeys, ...AuditKeys[]];
-  /** The directory of the keys of pseudonyms; undefined: there are none. */
-  readonly keysDirectory: string | undefined;
+export interface AuditLogAccess extends Omit<ThreadScope, 'query'> {
   /** A criterion of a search as the log has it: as it is, or its pseudonym. */
   readonly recorded: (criterion: string) => string;
   /** The parameters that are lists of identifiers by the configuration in use. */

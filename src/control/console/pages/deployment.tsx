@@ -7,6 +7,7 @@ import type {
   DeploymentView,
   ErrorView,
   LimitsView,
+  NonceView,
   TlsView,
 } from '../../view.ts';
 import { useFetch } from '../api.ts';
@@ -158,7 +159,7 @@ function outcomesText(outcomes: DeploymentView['outcomes']): string {
   return `${counts.join(', ')} in the last minute`;
 }
 
-const POLICIES: Readonly<Record<string, string>> = {
+const POLICIES: Readonly<Record<NonceView['policy'], string>> = {
   shared: 'used concurrently',
   exclusive: 'one request at a time',
   'single-use': 'used once',
@@ -167,7 +168,7 @@ const POLICIES: Readonly<Record<string, string>> = {
 function nonceFacts({ nonce, perSecond }: DeploymentView): Fact[] {
   const { policy, age, lifetime } = nonce;
   return [
-    ['Policy', `${policy}: ${POLICIES[policy] ?? ''}`],
+    ['Policy', `${policy}: ${POLICIES[policy]}`],
     ['Age', age === undefined ? 'none in use' : `${span(age)} old`],
     ['Lifetime', lifetime === undefined ? 'not learned yet' : span(lifetime)],
     ['Challenges', `${rate(perSecond.challenges)} per second`],
