@@ -238,14 +238,8 @@ export interface AuditView {
   readonly failing?: string;
   readonly records: number;
   readonly failures: number;
-  readonly chain: ChainView;
-}
-
-/** Result of the check of the audit log's chain at the start. */
-export interface ChainView {
-  readonly state: 'intact' | 'altered';
-  /** A sentence that explains the state. */
-  readonly detail: string;
+  /** Result of the check of its chain at the start; `detail`: a sentence that explains it. */
+  readonly chain: { readonly state: 'intact' | 'altered'; readonly detail: string };
 }
 
 /** One line of the audit log, reduced to the fields that the console shows. */

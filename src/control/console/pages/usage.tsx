@@ -5,7 +5,7 @@ import type { UsageView } from '../../audit-view.ts';
 import { useFetch } from '../api.ts';
 import { bytes, count, counted, utcDate } from '../format.ts';
 import { snapshot } from '../live.ts';
-import { Chart, Crosshair, type Line } from '../parts/charts.tsx';
+import { Chart, type ChartProps, Crosshair } from '../parts/charts.tsx';
 import { clientLink, deploymentLink, type PageProps, searchLink } from '../parts/links.tsx';
 import { Alert, Notes, Panel } from '../parts/panel.tsx';
 import { WithoutAudit } from '../parts/search.tsx';
@@ -170,17 +170,11 @@ function errorsOf({ errors, statuses }: UsageRow) {
   );
 }
 
-interface DayChart {
-  readonly title: string;
-  readonly lines: readonly Line[];
-  readonly format: (value: number) => string;
-}
-
 function DayCharts({ usage }: { readonly usage: UsageView }) {
   const [cursor, setCursor] = useState<number>();
   const { times, days } = daysOf(usage);
   const seconds = Math.max(LEAST_SECONDS, ((times.at(-1) ?? 0) - (times[0] ?? 0)) / 1000);
-  const charts: readonly DayChart[] = [
+  const charts: readonly Pick<ChartProps, 'title' | 'lines' | 'format'>[] = [
     {
       title: 'Requests per day',
       lines: [

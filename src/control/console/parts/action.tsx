@@ -1,6 +1,6 @@
 import { signal } from '@preact/signals';
 import { useEffect, useRef, useState } from 'preact/hooks';
-import type { ActionResultView, ActionsView, PendingActionView } from '../../action-view.ts';
+import type { ActionResultView, ActionsView, FindingView, PendingActionView } from '../../action-view.ts';
 import { type Fetched, messageOf, post, useFetch } from '../api.ts';
 import { counted } from '../format.ts';
 import { Panel } from './panel.tsx';
@@ -143,10 +143,8 @@ export function Results() {
 
 const CLASSES = { ok: 'ok', warn: 'degraded', fail: 'down' } as const;
 
-type FindingViews = NonNullable<ActionResultView['findings']>;
-
 /** Shows wrong findings first, and the others when somebody asks for them, or if nothing is wrong. */
-function Findings({ findings }: { readonly findings: FindingViews }) {
+function Findings({ findings }: { readonly findings: readonly FindingView[] }) {
   const well = findings.filter(({ mark }) => mark === 'ok');
   const wrong = findings.filter(({ mark }) => mark !== 'ok');
   return (
@@ -160,7 +158,7 @@ function Findings({ findings }: { readonly findings: FindingViews }) {
   );
 }
 
-function FindingList({ findings }: { readonly findings: FindingViews }) {
+function FindingList({ findings }: { readonly findings: readonly FindingView[] }) {
   return (
     <ul class="findings">
       {findings.map(({ deployment, check, subject, mark, saw, advice }, index) => (

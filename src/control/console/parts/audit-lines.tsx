@@ -1,6 +1,6 @@
 import { useState } from 'preact/hooks';
 import type { RequestRow } from '../../audit-view.ts';
-import type { AuditLine, AuditView, ChainView, State } from '../../view.ts';
+import type { AuditLine, AuditView } from '../../view.ts';
 import { count, counted, timeOfDay } from '../format.ts';
 import { auditLines } from '../live.ts';
 import { clientLink, codeLink, deploymentLink, requestHref, searchLink } from './links.tsx';
@@ -17,11 +17,6 @@ const LINE_KINDS = [
   ['admin', 'the gateway itself'],
   ['all', 'everything, outcomes too'],
 ] as const;
-
-const CHAIN: Readonly<Record<ChainView['state'], State>> = {
-  intact: 'ok',
-  altered: 'down',
-};
 
 const LINE_COLUMNS: readonly Column<AuditLine>[] = [
   {
@@ -94,7 +89,7 @@ function Chain({ audit: { chain, records, failures, failing } }: { readonly audi
   return (
     <>
       <p>
-        <Badge state={CHAIN[chain.state]} />{' '}
+        <Badge state={chain.state === 'intact' ? 'ok' : 'down'} />{' '}
         <span>
           Chain {chain.state}: {chain.detail}
         </span>

@@ -21,10 +21,8 @@ const RANGE: Readonly<Record<Range, RangeEntry>> = {
   '24h': { label: '24 h', words: 'the last 24 hours', seconds: 86_400, everyMs: 60_000 },
 };
 
-interface ChartEntry {
-  readonly title: string;
+interface ChartEntry extends Pick<ChartProps, 'title' | 'format'> {
   readonly lines: readonly (Omit<Line, 'values'> & { readonly series: SeriesName })[];
-  readonly format: (value: number) => string;
 }
 
 const CHARTS: readonly ChartEntry[] = [
@@ -169,7 +167,7 @@ const DAYS = [1, 2, 7, 14, 28, 56, 112, 364, 728].map((days) => days * 86_400);
 const BINARY = Array.from({ length: 50 }, (_, power) => 2 ** power);
 const DAYS_FROM = 172_800;
 
-export interface Line {
+interface Line {
   readonly label: string;
   /** Name of a colour in style.css. */
   readonly colour: string;
@@ -177,7 +175,7 @@ export interface Line {
   readonly values: readonly (number | null)[];
 }
 
-interface ChartProps {
+export interface ChartProps {
   readonly title: string;
   /** Describes the chart to screen readers. */
   readonly label: string;
