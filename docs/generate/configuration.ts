@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { withoutTransforms } from '../../src/config/cross-check.ts';
+import { innermost } from '../../src/config/cross-check.ts';
 import { asWritten } from '../../src/config/effective.ts';
 import { SOURCE_TITLE, source } from '../../src/config/secret-source.ts';
 import { configSchema } from '../../src/config/section-issues.ts';
@@ -99,7 +99,7 @@ function entries(path: string, schema: unknown): string[] {
 
 function childrenOf(path: string, schema: unknown): [string, unknown][] | undefined {
   if (titleOf(schema) !== undefined) return undefined;
-  const body = withoutTransforms(schema);
+  const body = innermost(schema);
   const isOrOne = schema instanceof z.ZodType && z.globalRegistry.get(schema)?.['orOne'] === true;
   const [prefix, holder] =
     body instanceof z.ZodRecord
@@ -114,7 +114,7 @@ function childrenOf(path: string, schema: unknown): [string, unknown][] | undefi
 }
 
 function shapeOf(schema: unknown): Record<string, unknown> | undefined {
-  const body = withoutTransforms(schema);
+  const body = innermost(schema);
   return body instanceof z.ZodObject ? body.shape : undefined;
 }
 
@@ -122,7 +122,7 @@ function shapeOf(schema: unknown): Record<string, unknown> | undefined {
 function typeOf(schema: unknown): string {
   const title = titleOf(schema);
   if (title !== undefined) return `a [secret source](#${title.toLowerCase().replaceAll(' ', '-')})`;
-  const body = withoutTransforms(schema);
+  const body = innermost(schema);
   if (body instanceof z.ZodRecord) {
     return `a mapping of names to ${typeOf(unwrap(body.valueType).inner)}`;
   }

@@ -126,23 +126,22 @@ export function looksLikeAddress(name: unknown): boolean {
 
 /** Returns the keys that the schema allows at a path; none if any key is allowed, or it is not a mapping. */
 export function knownKeys(schema: unknown, path: Path): string[] {
-  const inner = unwrap(path.reduce(childOf, schema));
+  const inner = innermost(path.reduce(childOf, schema));
   return inner instanceof z.ZodObject ? Object.keys(inner.shape) : [];
 }
 
 /** Returns the schemas of the value at a path: the outermost, then each that it wraps. */
 export function schemasAt(schema: unknown, path: Path): unknown[] {
-  const found: unknown[] = [];
-  let part = path.reduce(childOf, schema);
-  for (let outer: unknown; part !== outer; part = wrappedBy(outer)) {
-    found.push(part);
-    outer = part;
-  }
-  return found;
+  return layersOf(path.reduce(childOf, schema));
 }
 
-/** Returns what a schema wraps; itself if it is no wrapper. */
-function wrappedBy(schema: unknown): unknown {
+function layersOf(schema: unknown): unknown[] {
+  const inner = wrappedBy(schema);
+  return inner === schema ? [schema] : [schema, ...layersOf(inner)];
+}
+
+/** Returns what a schema wraps, as it is written; itself if it is no wrapper. */
+export function wrappedBy(schema: unknown): unknown {
   if (schema instanceof z.ZodPipe) return schema.in instanceof z.ZodTransform ? schema.out : schema.in;
   return withoutDefault(schema);
 }
@@ -167,21 +166,15 @@ function keepsType(schema: unknown): boolean {
 }
 
 function childOf(schema: unknown, segment: string | number): unknown {
-  const parent = unwrap(schema);
+  const parent = innermost(schema);
   if (parent instanceof z.ZodObject) return parent.shape[segment];
   if (parent instanceof z.ZodArray) return parent.element;
   return parent instanceof z.ZodRecord ? parent.valueType : undefined;
 }
 
-function unwrap(schema: unknown): unknown {
-  const inner = withoutTransforms(withoutDefault(schema));
-  return inner === schema ? inner : unwrap(inner);
-}
-
-/** Returns the schema of a value as it is written. */
-export function withoutTransforms(schema: unknown): unknown {
-  if (!(schema instanceof z.ZodPipe)) return schema;
-  return withoutTransforms(schema.in instanceof z.ZodTransform ? schema.out : schema.in);
+/** Returns the schema of a value as it is written, without its default. */
+export function innermost(schema: unknown): unknown {
+  return layersOf(schema).at(-1);
 }
 
 function withoutDefault(schema: unknown): unknown {

@@ -1,13 +1,14 @@
 import { stringify } from 'yaml';
 import { z } from 'zod';
 import { formatUnit } from '../base/units.ts';
+import { SHOWN_DIGITS } from './api-keys.ts';
+import { wrappedBy } from './cross-check.ts';
 import { withSharedKeys } from './listen.ts';
 import { sectionsSchema } from './schema.ts';
 import { isSource } from './secret-source.ts';
 
 /** Stands for a secret. */
 const CUT = '<secret>';
-const SHOWN_DIGITS = 8;
 
 /** Hashes by key. A short token could be found from its hash; a key that the gateway has made cannot. */
 const HASHES: Readonly<Record<string, (written: unknown) => unknown>> = {
@@ -41,7 +42,7 @@ function effective(schema: unknown, value: unknown): unknown {
   }
   if (schema instanceof z.ZodPipe) {
     if (isSource(schema) && 'value' in (value as object)) return { value: CUT };
-    return effective(schema.in instanceof z.ZodTransform ? schema.out : schema.in, value);
+    return effective(wrappedBy(schema), value);
   }
   return effectiveParts(schema, value);
 }
