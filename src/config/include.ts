@@ -36,7 +36,8 @@ export interface Part {
   readonly sections: PartSections;
 }
 
-interface PartSections {
+/** The sections that can have thousands of entries, as they are written. */
+export interface PartSections {
   readonly clients?: readonly unknown[];
   readonly credentials?: Readonly<Record<string, unknown>>;
   readonly deployments?: Readonly<Record<string, unknown>>;

@@ -2,6 +2,7 @@ import { dirname } from 'node:path';
 import type { Steps } from '../base/steps.ts';
 import { clientSchema } from './clients.ts';
 import { deploymentSchema } from './deployment.ts';
+import type { PartSections } from './include.ts';
 import { type Config, sectionsSchema } from './schema.ts';
 import { credentialSchema } from './secret-source.ts';
 
@@ -11,17 +12,11 @@ const ENTRIES = 50;
 /** A checked configuration, serialized for another thread in pieces that are each quick to parse. */
 export type Pieces = readonly Uint8Array<ArrayBuffer>[];
 
-interface Large {
-  readonly clients?: readonly unknown[];
-  readonly credentials?: Readonly<Record<string, unknown>>;
-  readonly deployments?: Readonly<Record<string, unknown>>;
-}
-
-type Piece = { readonly [key in keyof Large]: readonly (readonly [key: string, value: unknown])[] };
+type Piece = { readonly [key in keyof PartSections]: readonly (readonly [key: string, value: unknown])[] };
 
 /** Splits a checked tree into pieces. */
 export function toPieces(tree: unknown): Pieces {
-  const { clients = [], credentials = {}, deployments = {}, ...rest } = tree as Large;
+  const { clients = [], credentials = {}, deployments = {}, ...rest } = tree as PartSections;
   const encoder = new TextEncoder();
   const pieces: Uint8Array<ArrayBuffer>[] = [encoder.encode(JSON.stringify(rest))];
   for (const [section, content] of Object.entries({ clients, credentials, deployments })) {
@@ -36,23 +31,12 @@ export function toPieces(tree: unknown): Pieces {
 /** Puts the pieces of a checked tree together again. */
 export function treeOf([rest, ...pieces]: Pieces): unknown {
   const decoder = new TextDecoder();
-  const clients: unknown[] = [];
-  const named: Record<'credentials' | 'deployments', [string, unknown][]> = {
-    credentials: [],
-    deployments: [],
-  };
-  for (const bytes of pieces) {
-    const piece: Piece = JSON.parse(decoder.decode(bytes));
-    for (const [, client] of piece.clients ?? []) clients.push(client);
-    for (const key of ['credentials', 'deployments'] as const) {
-      for (const [name, value] of piece[key] ?? []) named[key].push([name, value]);
-    }
-  }
+  const read: Piece[] = pieces.map((bytes) => JSON.parse(decoder.decode(bytes)));
   return {
     ...JSON.parse(decoder.decode(rest)),
-    clients,
-    credentials: Object.fromEntries(named.credentials),
-    deployments: Object.fromEntries(named.deployments),
+    clients: read.flatMap(({ clients = [] }) => clients.map(([, client]) => client)),
+    credentials: Object.fromEntries(read.flatMap(({ credentials = [] }) => credentials)),
+    deployments: Object.fromEntries(read.flatMap(({ deployments = [] }) => deployments)),
   };
 }
 
