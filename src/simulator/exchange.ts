@@ -90,6 +90,7 @@ export class Exchange {
     tally.requests += 1;
     const decision = await this.#decide();
     const faults = rules.faults.take(decision.kind === 'accepted');
+    for (const fault of Object.values(faults)) if (fault !== undefined) tally.faults[fault.kind] += 1;
     if (faults.delay !== undefined) await sleep(faults.delay.ms, undefined, { signal: this.#target.gone });
     if (faults.connection !== undefined) return this.#break(faults.connection);
     if (decision.kind === 'locked-out' && rules.behaviour.lockout?.answer === 'drop') {

@@ -8,7 +8,7 @@ export type ConnectionFault = Of<'reset-before-head' | 'hang' | 'garbage'>;
 export type ReplyFault = Of<'endless-401' | 'no-digest' | 'status' | 'throttle'>;
 
 /** The faults of one request, at most one of each group. */
-export interface RequestFaults {
+export type RequestFaults = {
   readonly delay?: Of<'delay'> | undefined;
   /** Replaces the whole response. */
   readonly connection?: ConnectionFault | undefined;
@@ -17,19 +17,16 @@ export interface RequestFaults {
   readonly cut?: Of<'reset-in-body'> | undefined;
   readonly pace?: Of<'slow-body'> | undefined;
   readonly length?: Of<'content-length'> | undefined;
-}
+};
 
 const none: RequestFaults = {};
 
 /** The faults of a deployment with their remaining counts. */
 export class Faults {
   readonly #left: { readonly fault: Fault; times: number }[];
-  readonly #hit: (kind: Fault['kind']) => void;
 
-  /** @param hit called for each fault that is applied to a request. */
-  constructor(faults: readonly Fault[], hit: (kind: Fault['kind']) => void) {
+  constructor(faults: readonly Fault[]) {
     this.#left = faults.map((fault) => ({ fault, times: fault.times ?? Number.POSITIVE_INFINITY }));
-    this.#hit = hit;
   }
 
   /**
@@ -58,7 +55,6 @@ export class Faults {
       const applies = fault.when === 'any' || accepted === (fault.when === 'authenticated');
       if (entry.times > 0 && applies && isOf(fault, kinds)) {
         entry.times -= 1;
-        this.#hit(fault.kind);
         return fault;
       }
     }

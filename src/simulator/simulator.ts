@@ -193,7 +193,7 @@ class Deployment {
     this.#observer = observer;
     this.#operation = operationOf(settings.kind, settings.family);
     this.#authentication = new Authentication(now);
-    this.#rules = new Rules(behaviourOf(settings), this.#armed(settings.faults));
+    this.#rules = new Rules(behaviourOf(settings), new Faults(settings.faults));
     this.#secure = settings.plaintext ? undefined : createSecureServer(this.#identity(settings));
     this.#server = this.#secure ?? createServer();
     this.#server.keepAliveTimeout = settings.keepAliveTimeoutMs;
@@ -216,7 +216,7 @@ class Deployment {
     const after = changedBehaviour(before, change);
     // A used-up fault must not become active again through an unrelated change.
     const renewed = Object.hasOwn(Object(change), 'faults');
-    this.#rules = new Rules(after, renewed ? this.#armed(after.faults) : faults);
+    this.#rules = new Rules(after, renewed ? new Faults(after.faults) : faults);
     this.#server.keepAliveTimeout = after.keepAliveTimeoutMs;
     if (after.tls !== before.tls || after.tlsMaxVersion !== before.tlsMaxVersion) {
       this.#secure?.setSecureContext(this.#identity(after));
@@ -244,12 +244,6 @@ class Deployment {
     const closed = ended(this.#server);
     for (const socket of this.#sockets.values()) socket.destroy();
     return closed;
-  }
-
-  #armed(faults: Behaviour['faults']): Faults {
-    return new Faults(faults, (kind) => {
-      this.#tally.faults[kind] += 1;
-    });
   }
 
   #identity({ tls, tlsMaxVersion }: Pick<Behaviour, 'tls' | 'tlsMaxVersion'>): SecureContextOptions {
