@@ -71,9 +71,8 @@ export class Fleet implements Workers {
   readonly #reports: Reports;
   readonly #versions = new WorkerVersions();
   readonly #heads: WorkerHeads;
-  #isActivating = false;
-  /** Resolves when the activation under way has ended. */
-  #activating: Promise<unknown> = Promise.resolve();
+  /** Resolves when the activation under way has ended; undefined: there is none. */
+  #activating: Promise<unknown> | undefined;
   #isUpgrading = false;
   /** Workers that are about to replace others. */
   #replacing = 0;
@@ -99,8 +98,7 @@ export class Fleet implements Workers {
   }
 
   async start(): Promise<readonly OpenAddress[]> {
-    const started = await this.#startAll();
-    const failed = started.find((each) => each.status === 'rejected');
+    const { started, failed } = await this.#startAll();
     if (failed !== undefined) {
       for (const worker of this.#workers.keys()) {
         this.#workers.set(worker, 'draining');
@@ -108,7 +106,7 @@ export class Fleet implements Workers {
       }
       throw failed.reason;
     }
-    const addresses = startedOf(started)[0]?.addresses;
+    const addresses = started[0]?.addresses;
     if (addresses === undefined) throw new TypeError('a fleet has at least one worker');
     this.#isLive = true;
     // A worker may have ended while another one was still starting.
@@ -119,7 +117,9 @@ export class Fleet implements Workers {
   }
 
   activate(setup: AppSetup): Promise<Activation> {
-    const done = this.#activate(setup);
+    const done = this.#activate(setup).finally(() => {
+      this.#activating = undefined;
+    });
     this.#activating = done.catch(() => undefined);
     return done;
   }
@@ -186,9 +186,8 @@ export class Fleet implements Workers {
     }
     this.#isUpgrading = true;
     log.info('upgrade: starting new workers');
-    const started = await this.#startAll();
-    const failed = started.find((each) => each.status === 'rejected');
-    const renewed = startedOf(started).map(({ worker }) => worker);
+    const { started, failed } = await this.#startAll();
+    const renewed = started.map(({ worker }) => worker);
     audit.admin('upgrade', { result: failed === undefined ? 'success' : 'failure' });
     if (failed === undefined) log.info('upgrade: the new workers serve; the old ones drain');
     else log.error({ reason: messageOf(failed.reason) }, 'upgrade failed; keeping the old workers');
@@ -219,8 +218,14 @@ export class Fleet implements Workers {
     return [...this.#workers].flatMap(([worker, stage]) => (stage === 'starting' ? [] : [worker]));
   }
 
-  #startAll(): Promise<PromiseSettledResult<StartedWorker>[]> {
-    return Promise.allSettled(Array.from({ length: this.#deps.workers }, () => this.#startWorker()));
+  /** `failed`: undefined if all of them could be started. */
+  async #startAll(): Promise<{ started: StartedWorker[]; failed: PromiseRejectedResult | undefined }> {
+    const starts = Array.from({ length: this.#deps.workers }, () => this.#startWorker());
+    const results = await Promise.allSettled(starts);
+    return {
+      started: results.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : [])),
+      failed: results.find((each) => each.status === 'rejected'),
+    };
   }
 
   /** @throws Error if the worker cannot be built, cannot open a port, or ends */
@@ -231,7 +236,7 @@ export class Fleet implements Workers {
       let given = this.#setup;
       await worker.open(toTransfer(given), this.#deps.workers);
       for (;;) {
-        while (this.#isActivating) await this.#activating;
+        while (this.#activating !== undefined) await this.#activating;
         if (given === this.#setup) break;
         given = this.#setup;
         await worker.calls.prepare(toTransfer(given));
@@ -316,24 +321,19 @@ export class Fleet implements Workers {
   }
 
   async #activate(setup: AppSetup): Promise<Activation> {
-    this.#isActivating = true;
-    try {
-      const isClosing = this.#closing !== undefined;
-      // While the gateway drains, workers take new credentials until their last request has left.
-      const members = isClosing ? this.#of('draining') : [...this.#of('serving'), ...this.#of('opening')];
-      // One that drains refuses once its last request has left. Killed, it would lose its last records and counts.
-      const stays = (worker: RemoteWorker): boolean => this.#workers.get(worker) !== 'draining';
-      const [activation, inUse] = await Promise.all([
-        activateIn(members, setup, stays),
-        this.#versions.inUse(members),
-      ]);
-      // For workers that start later: those that serve have these versions.
-      this.#setup = { ...setup, credentials: keepInUse(this.#setup.credentials, setup.credentials, inUse) };
-      this.#heads.record(this.#workers.keys());
-      return activation;
-    } finally {
-      this.#isActivating = false;
-    }
+    const isClosing = this.#closing !== undefined;
+    // While the gateway drains, workers take new credentials until their last request has left.
+    const members = isClosing ? this.#of('draining') : [...this.#of('serving'), ...this.#of('opening')];
+    // One that drains refuses once its last request has left. Killed, it would lose its last records and counts.
+    const stays = (worker: RemoteWorker): boolean => this.#workers.get(worker) !== 'draining';
+    const [activation, inUse] = await Promise.all([
+      activateIn(members, setup, stays),
+      this.#versions.inUse(members),
+    ]);
+    // For workers that start later: those that serve have these versions.
+    this.#setup = { ...setup, credentials: keepInUse(this.#setup.credentials, setup.credentials, inUse) };
+    this.#heads.record(this.#workers.keys());
+    return activation;
   }
 
   async #drain(): Promise<void> {
@@ -392,9 +392,4 @@ export class Fleet implements Workers {
   #of(stage: Stage): RemoteWorker[] {
     return [...this.#workers].flatMap(([worker, its]) => (its === stage ? [worker] : []));
   }
-}
-
-/** Those that could be started. */
-function startedOf(results: readonly PromiseSettledResult<StartedWorker>[]): StartedWorker[] {
-  return results.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []));
 }
