@@ -21,7 +21,7 @@ import type { ReadMetrics } from '../control/totals.ts';
 import type { DeploymentSettings } from '../control/view.ts';
 import type { BuildInfo } from '../metrics/metrics.ts';
 import { ANONYMOUS, type Client, isObserved, type Names, type ParameterLimit } from '../policy/rules.ts';
-import { clientConditions, clientIn, explain } from './explanation.ts';
+import { clientConditions, clientIn, explain, identifyOf } from './explanation.ts';
 import type { Reloads } from './reloads.ts';
 import type { Workers } from './worker.ts';
 
@@ -98,7 +98,7 @@ export function queriesOf({ workers, reloads }: QueriesDeps): Queries {
       const client = clientIn(config, id);
       if (client === undefined) return undefined;
       const use = await workers.clientUse(id);
-      return { ...detailOf(config, client), ...use, keys: keysOf(client, use) };
+      return { ...detailOf(config, client), ...use, keys: keysOf(config, client, use) };
     },
   };
 }
@@ -131,9 +131,8 @@ function explained(
 }
 
 /** The configured keys of a client, each with the latest time at which a process saw it. */
-function keysOf(client: Config['clients'][number] | Client, { keys: seen }: ClientUse): KeyView[] {
-  if (!('identify' in client)) return [];
-  return Array.from(apiKeysOf(client.identify), (key) => {
+function keysOf(config: Config, client: Client, { keys: seen }: ClientUse): KeyView[] {
+  return Array.from(apiKeysOf(identifyOf(config, client) ?? {}), (key) => {
     const name = keyName(key);
     const times = seen.filter((each) => each.name === name).map(({ lastSeen }) => lastSeen);
     return { name, expires: key.expires ?? null, lastSeen: times.length === 0 ? null : Math.max(...times) };

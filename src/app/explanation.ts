@@ -34,6 +34,8 @@ import {
   unrestricted,
 } from '../policy/rules.ts';
 
+type Identify = Config['clients'][number]['identify'];
+
 /** A request to explain. */
 interface ExplainedRequest {
   readonly client: Client;
@@ -51,6 +53,11 @@ interface ExplainedRequest {
 export function clientIn({ clients, anonymous }: Config, id: string | undefined): Client | undefined {
   if (anonymous && (id === undefined || id === ANONYMOUS.id)) return ANONYMOUS;
   return clients.find((client) => client.id === id);
+}
+
+/** Returns how requests of a client are recognised; undefined: it is the anonymous one, or there is none. */
+export function identifyOf({ clients }: Config, { id }: Pick<Client, 'id'>): Identify | undefined {
+  return clients.find((client) => client.id === id)?.identify;
 }
 
 /** Decides on a request as a gateway with this configuration does, without sending it. */
@@ -132,19 +139,19 @@ function commonHosts(config: Config): ReadonlySet<string> | undefined {
 }
 
 /** @throws GatewayError `client-key-expired` if no API key of the client holds any more */
-function checkKeys({ clients }: Config, { id }: Client, now: number): void {
-  const identify = clients.find((client) => client.id === id)?.identify;
+function checkKeys(config: Config, client: Client, now: number): void {
+  const identify = identifyOf(config, client);
   if (identify === undefined || !hasApiKey(identify)) return;
   for (const { expires } of apiKeysOf(identify)) if (expires === undefined || expires > now) return;
   throw new GatewayError(
     'client-key-expired',
-    `Each API key of the client ${id} has ended. Add another one under identify.apiKeys.`,
+    `Each API key of the client ${client.id} has ended. Add another one under identify.apiKeys.`,
   );
 }
 
 /** True if requests of the client need no credential, so that a page can make a browser send them. */
-function isAmbient({ clients }: Config, { id }: Client): boolean {
-  const identify = clients.find((client) => client.id === id)?.identify;
+function isAmbient(config: Config, client: Client): boolean {
+  const identify = identifyOf(config, client);
   return identify === undefined || (identify.jwt === undefined && !hasApiKey(identify));
 }
 
@@ -195,8 +202,8 @@ function hasBody(headers: RawHeaders): boolean {
 }
 
 /** Returns the conditions of a client at a time in Unix milliseconds, one in each line. */
-export function clientConditions({ clients }: Config, { id }: Client, now: number): string[] {
-  const identify = clients.find((client) => client.id === id)?.identify;
+export function clientConditions(config: Config, client: Client, now: number): string[] {
+  const identify = identifyOf(config, client);
   if (identify === undefined) return [IDENTIFIED_BY_NOTHING];
   return identifiedBy(identify, (keys) => keysText(keys, now));
 }
@@ -289,10 +296,7 @@ export const IDENTIFIED_BY_NOTHING = 'any other request that presents no API key
  * Returns a line for each condition of a client; all of them must hold. A request that presents another key, token or
  * certificate is not the client's. `keysText`: describes its API keys.
  */
-export function identifiedBy(
-  identify: Config['clients'][number]['identify'],
-  keysText: (keys: readonly ApiKey[]) => string,
-): string[] {
+export function identifiedBy(identify: Identify, keysText: (keys: readonly ApiKey[]) => string): string[] {
   const { addresses, certificate, jwt } = identify;
   const keys = [...apiKeysOf(identify)];
   return [

@@ -1,7 +1,7 @@
 import { getOrInsert, ownEntry } from '../base/maps.ts';
 import type { Config } from '../config/schema.ts';
 import { type Client, endOf, hasEnded, type Names, type ParameterLimit, type Rule } from '../policy/rules.ts';
-import type { Judgement, RecordedRequest, Replay } from './replay.ts';
+import { AMBIGUOUS, type Judgement, type RecordedRequest, type Replay } from './replay.ts';
 
 /** A rule with what it has served. */
 export interface LearnedRule extends Rule {
@@ -349,14 +349,12 @@ function learnedRule(
 
 /** Values of a parameter that are kept at most; with more, a rule does not list them. */
 const MAX_VALUES = 1_000;
-/** Characters that a record has in the same way for two spellings. */
-const AMBIGUOUS = /[%+]/;
 
 /** A value that a rule can name; the empty one is none. */
 const NAMEABLE = /./u;
 
 /** The values of a parameter, as far as they are known. */
-export interface Values {
+interface Values {
   max: number;
   /** Undefined: there are too many. */
   values: Set<string> | undefined;
@@ -366,7 +364,7 @@ export interface Values {
 }
 
 /** The limit of the same kind that just allows a value; undefined: it is not known, or there is none. */
-export function justLimit(
+function justLimit(
   { name, max, values }: ParameterLimit,
   value: RecordedRequest['parameters'][string] | undefined,
 ): ParameterLimit | undefined {
@@ -381,7 +379,7 @@ export function justLimit(
 }
 
 /** Adds the limit that just allows the value of a request to what is known of its parameter. */
-export function addValues(
+function addValues(
   known: Map<string, Values>,
   name: string,
   just: ParameterLimit | undefined,

@@ -5,7 +5,7 @@ import type { RawHeaders } from '../base/raw-headers.ts';
 import type { Config } from '../config/schema.ts';
 import { decide, type Grant } from '../policy/decide.ts';
 import { ANONYMOUS, type Client, compileRules, type DeploymentRules } from '../policy/rules.ts';
-import { clientIn, routesOf } from './explanation.ts';
+import { clientIn, identifyOf, routesOf } from './explanation.ts';
 
 /** A request as the audit log has it. */
 export interface RecordedRequest {
@@ -66,7 +66,7 @@ const NO_FIELDS: RawHeaders = [];
 /** Of a body from which no server reads parameters. */
 const OPAQUE_BODY: RawHeaders = ['content-type', 'application/octet-stream'];
 /** Characters that a record has in the same way for two spellings, which can be read differently. */
-const AMBIGUOUS = /[%+]/;
+export const AMBIGUOUS = /[%+]/;
 
 /** Separates parameters for the gateway, and is a part of their names and values in a record. */
 const SEPARATOR = ';';
@@ -124,12 +124,13 @@ export class Replay {
   }
 
   /** Whether the client may call from the address. */
-  #judgeAddress({ id }: Client, recorded: string): Judgement['verdict'] {
-    const networks = networksOf(this.#config, id);
+  #judgeAddress(client: Client, recorded: string): Judgement['verdict'] {
+    const networks = identifyOf(this.#config, client)?.addresses;
     if (networks === undefined) return 'allowed';
     const address = parseAddress(recorded);
     if (address === undefined) {
-      return String(networksOf(this.#log, id)) === String(networks) ? 'allowed' : 'unknown';
+      const before = identifyOf(this.#log, client)?.addresses;
+      return String(before) === String(networks) ? 'allowed' : 'unknown';
     }
     if (networks.some((network) => network.contains(address))) return 'allowed';
     const others = this.#config.clients.some(({ identify }) =>
@@ -264,10 +265,6 @@ function withoutLimits(client: Client, isKept: (name: string) => boolean): Clien
     parameters: rule.parameters.filter(({ name }) => isKept(name)),
   }));
   return { ...client, allow };
-}
-
-function networksOf({ clients }: Config, id: string): Config['clients'][number]['identify']['addresses'] {
-  return clients.find((client) => client.id === id)?.identify.addresses;
 }
 
 /** The deployment of a path; undefined: there is none. */
