@@ -33,7 +33,7 @@ interface Usable extends Required<VersionAt> {
 }
 
 /** A next version in the sealed file. */
-export interface SealedNext {
+interface SealedNext {
   readonly version: string;
   readonly section: SealedSection;
   readonly context: ProcessContext;

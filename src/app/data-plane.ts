@@ -15,7 +15,6 @@ import { Gateway, type GatewayOptions } from '../gateway/gateway.ts';
 import type { Listener } from '../gateway/listener.ts';
 import type { Identification } from '../identity/identification.ts';
 import type { Limits } from '../limits/limits.ts';
-import type { Metrics } from '../metrics/metrics.ts';
 import { deploymentIn } from '../setup/deployments.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import { BodyMemory } from '../transport/request-body.ts';
@@ -80,7 +79,6 @@ export interface Prepared extends Generation {
 
 /** Serves requests under one configuration at a time: builds and connects its parts, and replaces them. */
 export class DataPlane implements Workers, Worker {
-  readonly #metrics: Metrics;
   readonly #deps: DataPlaneDeps;
   readonly #store: ChallengeStore;
   readonly #upstreamDeps: SharedUpstreamDeps;
@@ -101,7 +99,6 @@ export class DataPlane implements Workers, Worker {
     const { clock, log, metrics, bufferGc, tracing, stores, audit } = deps;
     log.level = setup.config.log.level;
     this.#deps = deps;
-    this.#metrics = metrics;
     this.#storeUp = setup.redis === undefined;
     const onStore = (up: boolean): void => {
       this.#storeUp = up;
@@ -144,8 +141,8 @@ export class DataPlane implements Workers, Worker {
     const listening: OpenAddress[] = [];
     for (const listener of this.#listeners) listening.push(await listener.listen());
     this.#live = true;
-    this.#metrics.workers.set(1);
-    setExpiries(this.#metrics, this.#listeners);
+    this.#deps.metrics.workers.set(1);
+    setExpiries(this.#deps.metrics, this.#listeners);
     await warnOfMissingAddresses(this.#deps.log, deployments);
     return listening;
   }
@@ -282,7 +279,7 @@ export class DataPlane implements Workers, Worker {
 
   #renewTls({ listener, tls }: TlsRenewal): void {
     this.#listeners[listener]?.renewTls(tls);
-    if (this.#live) setExpiries(this.#metrics, this.#listeners);
+    if (this.#live) setExpiries(this.#deps.metrics, this.#listeners);
   }
 
   async reopenAccessLog(): Promise<void> {
@@ -291,10 +288,10 @@ export class DataPlane implements Workers, Worker {
 
   /** Gauges of thousands of deployments take long to read, so only a scrape, which wants all metrics, reads them. */
   async observe(names?: readonly string[]): Promise<void> {
-    setCounts(this.#metrics, this.#active.deployments, this.#deps.audit);
+    setCounts(this.#deps.metrics, this.#active.deployments, this.#deps.audit);
     if (names !== undefined) return;
-    setClientEnds(this.#metrics, this.#active.setup.config);
-    await setGauges(this.#metrics, (await this.state()).deployments);
+    setClientEnds(this.#deps.metrics, this.#active.setup.config);
+    await setGauges(this.#deps.metrics, (await this.state()).deployments);
   }
 
   auditLines(position: number): AuditLines {
@@ -302,7 +299,7 @@ export class DataPlane implements Workers, Worker {
   }
 
   async report({ auditFrom, metrics, withState }: ReportOptions): Promise<WorkerReport> {
-    const { registry } = this.#metrics;
+    const { registry } = this.#deps.metrics;
     const names = metrics === 'counts' ? countNames(registry) : metrics === 'all' ? undefined : metrics;
     await this.observe(names);
     const { lines, position } =
@@ -346,11 +343,6 @@ export class DataPlane implements Workers, Worker {
   /** Ends the delay of `drain`, now or when it begins, and connections without a request. */
   async hurry(): Promise<void> {
     this.#hurry.abort();
-  }
-
-  /** True once `drain` was called. */
-  get closing(): boolean {
-    return this.#closing !== undefined;
   }
 
   async #drain(withDelay: boolean): Promise<void> {

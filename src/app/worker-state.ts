@@ -22,12 +22,10 @@ import type { AppSetup } from '../setup/setup.ts';
 import type { CredentialState } from '../upstream/upstream-address.ts';
 import type { ServedDeployment } from './deployments.ts';
 
-type ServingStage = ProcessView['stage'];
-
 interface WorkerParts {
   /** Number of the worker; left out: this process serves itself. */
   readonly worker?: number | undefined;
-  readonly stage: ServingStage;
+  readonly stage: ProcessView['stage'];
   readonly storeUp: boolean;
   readonly audit: Audit;
   readonly setup: AppSetup;
@@ -64,7 +62,7 @@ export async function workerState(parts: WorkerParts): Promise<WorkerState> {
 
 function processView(
   worker: number,
-  stage: ServingStage,
+  stage: ProcessView['stage'],
   serves: boolean,
   listeners: readonly ListenerView[],
 ): ProcessView {
