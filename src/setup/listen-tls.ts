@@ -84,16 +84,15 @@ export async function readListenTls(
     minVersion: section.minVersion,
     expires: validToDate.getTime() / 1000,
   };
-  const expired: readonly (readonly [FileKey, string | undefined])[] = [
-    [
-      'certFile',
-      validToDate.getTime() > Date.now() ? undefined : `expired at ${validToDate.toISOString()}: replace it`,
-    ],
-    ['crlFile', listWarning(crlExpires)],
-  ];
-  const warnings = expired.flatMap(([key, message]) =>
-    message === undefined ? [] : [{ path: pathOf(key), message }],
-  );
+  const warnings: Issue[] = [];
+  if (validToDate.getTime() <= Date.now()) {
+    const message = `expired at ${validToDate.toISOString()}: replace it`;
+    warnings.push({ path: pathOf('certFile'), message });
+  }
+  if (crlExpires !== undefined && crlExpires <= Date.now()) {
+    const message = `has a list that expired at ${new Date(crlExpires).toISOString()}, so that all certificates of its authority are refused: replace it`;
+    warnings.push({ path: pathOf('crlFile'), message });
+  }
   return { tls, issues, warnings };
 }
 
@@ -136,11 +135,6 @@ function unlistedAuthority(
 function firstEnd(lists: readonly PemList[]): number | undefined {
   const ends = lists.flatMap(({ nextUpdate }) => nextUpdate ?? []);
   return ends.length === 0 ? undefined : Math.min(...ends);
-}
-
-function listWarning(ends: number | undefined): string | undefined {
-  if (ends === undefined || ends > Date.now()) return undefined;
-  return `has a list that expired at ${new Date(ends).toISOString()}, so that all certificates of its authority are refused: replace it`;
 }
 
 function privateKeyIn(text: string): KeyObject | undefined {
