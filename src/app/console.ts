@@ -21,7 +21,7 @@ import type { ReadMetrics } from '../control/totals.ts';
 import type { DeploymentSettings } from '../control/view.ts';
 import type { BuildInfo } from '../metrics/metrics.ts';
 import { ANONYMOUS, type Client, isObserved, type Names, type ParameterLimit } from '../policy/rules.ts';
-import { clientConditions, clientIn, explain, identifyOf } from './explanation.ts';
+import { clientConditions, clientIn, explain, identifyOf, rulePath } from './explanation.ts';
 import type { Reloads } from './reloads.ts';
 import type { Workers } from './worker.ts';
 
@@ -140,14 +140,13 @@ function keysOf(config: Config, client: Client, { keys: seen }: ClientUse): KeyV
 }
 
 function detailOf(config: Config, client: Client): Omit<ClientDetailView, keyof ClientUse> {
-  const index = config.clients.findIndex(({ id }) => id === client.id);
   return {
     id: client.id,
     identifiedBy: clientConditions(config, client, Date.now()),
     observedUntil: (isObserved(client, Date.now()) && client.mode?.until) || null,
     rules: client.allow.map(
-      (rule, at): RuleView => ({
-        path: client === ANONYMOUS ? 'anonymous' : `clients[${index}].allow[${at}]`,
+      (rule): RuleView => ({
+        path: rulePath(config, client, rule),
         deployment: rule.deployment,
         sites: listOf(rule.sites),
         operations: operationsOf(config, rule.deployment, rule.operations),

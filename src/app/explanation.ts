@@ -233,7 +233,7 @@ export function routesOf(config: Config): ExplainedRoutes {
   });
 }
 
-function rulePath(config: Config, client: Client, rule: Rule): string {
+export function rulePath(config: Config, client: Client, rule: Rule): string {
   return client === ANONYMOUS
     ? 'anonymous'
     : `${clientPath(config, client)}.allow[${client.allow.indexOf(rule)}]`;

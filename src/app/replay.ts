@@ -175,16 +175,16 @@ export class Replay {
     const isCut = request.cut === true;
     const at = Date.parse(request.time);
     const targets = targetsOf(request, rules);
-    const outcomes = targets.map((target) => decided(rules, client, { ...request, target, headers }, at));
+    const outcomesBy = (given: DeploymentRules, of: Client): Outcome[] =>
+      targets.map((target) => decided(given, of, { ...request, target, headers }, at));
+    const outcomes = outcomesBy(rules, client);
     const grant = outcomes.find(isGrant);
     const names = withoutValue(request, rules, client);
     const relaxed = this.#relaxedBy(rules, client, names);
     if (!isCut && grant !== undefined) {
       // With another value, a rule before may allow the request, with another credential.
       const before = relaxed.alone.slice(0, client.allow.indexOf(grant.rule));
-      const others = before.flatMap((each) =>
-        targets.map((target) => decided(relaxed.rules, each, { ...request, target, headers }, at)),
-      );
+      const others = before.flatMap((each) => outcomesBy(relaxed.rules, each));
       const all = [...outcomes, ...others.filter(isGrant)];
       if (all.every((each) => isGrant(each) && each.credential === grant.credential)) {
         return { verdict: 'allowed', deployment, grant };
@@ -195,18 +195,12 @@ export class Replay {
       return { verdict: 'unknown', deployment, reason, grant };
     }
     // If it is refused whatever the values are, they do not matter.
-    const possible = targets.map((target) =>
-      decided(relaxed.rules, relaxed.client, { ...request, target, headers }, at),
-    );
+    const possible = outcomesBy(relaxed.rules, relaxed.client);
     const possibleGrant = possible.find(isGrant);
     if (possibleGrant !== undefined) {
       return { verdict: 'unknown', deployment, reason, grant: possibleGrant };
     }
-    return {
-      verdict: 'refused',
-      deployment,
-      code: firstCode(possible),
-    };
+    return { verdict: 'refused', deployment, code: firstCode(possible) };
   }
 
   #rulesOf(deployment: string): DeploymentRules {
