@@ -15,7 +15,6 @@ import type { Metrics } from '../metrics/metrics.ts';
 import { compileRules } from '../policy/rules.ts';
 import { type DeploymentSetup, deploymentIn, deploymentsOf } from '../setup/deployments.ts';
 import type { AppSetup } from '../setup/setup.ts';
-import type { UpstreamTls } from '../transport/upstream-tls.ts';
 import { Upstream, type UpstreamDeps, type UpstreamOptions } from '../upstream/upstream.ts';
 import {
   type AddressDeps,
@@ -142,7 +141,7 @@ export function testTarget({ settings, testSites }: DeploymentSetup, credential:
 /** Returns the options of a deployment's upstream. */
 function upstreamOptions(deployment: DeploymentSetup): ServedOptions {
   const { name, settings } = deployment;
-  const { digest, timeouts } = settings;
+  const { digest, timeouts, tls } = settings;
   return {
     deployment: name,
     origins: settings.baseUrl,
@@ -156,7 +155,13 @@ function upstreamOptions(deployment: DeploymentSetup): ServedOptions {
     totalTimeout: timeouts.total,
     body: settings.body,
     outcomes: settings.outcomes,
-    tls: upstreamTlsOf(deployment),
+    tls: {
+      ca: deployment.ca,
+      minVersion: tls.minVersion,
+      serverName: tls.serverName,
+      pins: tls.pinSha256 ?? [],
+      clientCertificate: deployment.clientCertificate,
+    },
     egress: egressOf(deployment),
     forwardTrace: settings.forwardTrace,
   };
@@ -191,17 +196,6 @@ export async function closeAll(deployments: readonly ServedDeployment[]): Promis
     await pause();
   }
   await Promise.all(closed);
-}
-
-/** Returns the TLS options of a deployment's upstream. */
-function upstreamTlsOf({ settings: { tls }, ca, clientCertificate }: DeploymentSetup): UpstreamTls {
-  return {
-    ca,
-    minVersion: tls.minVersion,
-    serverName: tls.serverName,
-    pins: tls.pinSha256 ?? [],
-    clientCertificate,
-  };
 }
 
 /** Returns the egress options of a deployment. */
