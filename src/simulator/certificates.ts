@@ -24,8 +24,6 @@ interface Authority {
   readonly keys: webcrypto.CryptoKeyPair;
 }
 
-type X509 = typeof import('@peculiar/x509');
-
 export interface Order {
   readonly issuer: Authority;
   /** Subject in RFC 4514 form. */
@@ -42,11 +40,10 @@ export interface Order {
  * exist in this process only.
  */
 export async function createCertificates(serverNames: readonly string[] = []): Promise<Certificates> {
-  const x509 = await loadX509();
   const now = Date.now();
   const [issuer, stranger] = await Promise.all([
-    createAuthority(x509, 'CN=Simulator CA', now),
-    createAuthority(x509, 'CN=Unknown CA', now),
+    createAuthority('CN=Simulator CA', now),
+    createAuthority('CN=Unknown CA', now),
   ]);
   const names = [
     { type: 'ip', value: '127.0.0.1' },
@@ -57,10 +54,10 @@ export async function createCertificates(serverNames: readonly string[] = []): P
   const server = { subject: 'CN=Simulator', names, usage: 'serverAuth' } as const;
   const good = { ...server, issuer, notBefore: now - hourMs, notAfter: now + 90 * dayMs };
   const [plain, expired, foreign, wrongHost] = await Promise.all([
-    issue(x509, good),
-    issue(x509, { ...good, notBefore: now - 2 * dayMs, notAfter: now - dayMs }),
-    issue(x509, { ...good, issuer: stranger }),
-    issue(x509, { ...good, names: [{ type: 'dns', value: 'other.example.org' }] }),
+    issue(good),
+    issue({ ...good, notBefore: now - 2 * dayMs, notAfter: now - dayMs }),
+    issue({ ...good, issuer: stranger }),
+    issue({ ...good, names: [{ type: 'dns', value: 'other.example.org' }] }),
   ]);
   return {
     ca: issuer.certificate.toString('pem'),
@@ -69,13 +66,14 @@ export async function createCertificates(serverNames: readonly string[] = []): P
 }
 
 /** tsyringe, the container of @peculiar/x509, requires reflect-metadata to be loaded first. */
-export async function loadX509(): Promise<X509> {
+export async function loadX509(): Promise<typeof import('@peculiar/x509')> {
   await import('reflect-metadata');
   return import('@peculiar/x509');
 }
 
 /** Creates a self-signed authority; `now` is Unix time in milliseconds. */
-export async function createAuthority(x509: X509, name: string, now: number): Promise<Authority> {
+export async function createAuthority(name: string, now: number): Promise<Authority> {
+  const x509 = await loadX509();
   const keys = await createKeys();
   const certificate = await x509.X509CertificateGenerator.createSelfSigned({
     serialNumber: createSerialNumber(),
@@ -94,10 +92,9 @@ export async function createAuthority(x509: X509, name: string, now: number): Pr
 }
 
 /** Creates a key and its certificate. */
-export async function issue(
-  x509: X509,
-  { issuer, subject, names, usage, notBefore, notAfter }: Order,
-): Promise<KeyPair> {
+export async function issue(order: Order): Promise<KeyPair> {
+  const { issuer, subject, names, usage, notBefore, notAfter } = order;
+  const x509 = await loadX509();
   const keys = await createKeys();
   const certificate = await x509.X509CertificateGenerator.create({
     serialNumber: createSerialNumber(),

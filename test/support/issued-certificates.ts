@@ -28,7 +28,7 @@ export interface TestAuthority {
 export async function createTestAuthority(name = 'CN=Test CA'): Promise<TestAuthority> {
   const x509 = await loadX509();
   const now = Date.now();
-  const issuer = await createAuthority(x509, name, now);
+  const issuer = await createAuthority(name, now);
   const validity = { notBefore: now - HOUR_MS, notAfter: now + HOUR_MS };
   const local = [
     { type: 'ip', value: '127.0.0.1' },
@@ -37,7 +37,7 @@ export async function createTestAuthority(name = 'CN=Test CA'): Promise<TestAuth
   return {
     ca: issuer.certificate.toString('pem'),
     server: (order) =>
-      issue(x509, {
+      issue({
         issuer,
         subject: 'CN=gateway',
         names: local,
@@ -46,7 +46,7 @@ export async function createTestAuthority(name = 'CN=Test CA'): Promise<TestAuth
         ...order,
       }),
     client: (order) =>
-      issue(x509, {
+      issue({
         issuer,
         subject: 'CN=reporting, O=Example',
         names: [{ type: 'dns', value: 'reporting.internal' }],
