@@ -40,7 +40,6 @@ interface ExchangeDeps {
 
 // 33 bytes, as in the specification.
 const unauthorized = Buffer.from('Digest authentication is required');
-const plainText = 'text/plain;charset=UTF-8';
 
 /** One request from its head to the end of its response. */
 export class Exchange {
@@ -210,7 +209,7 @@ export class Exchange {
 }
 
 function refusal(headers: Reply['headers']): Reply {
-  return { status: 401, headers: { 'content-type': plainText, ...headers }, body: unauthorized };
+  return { status: 401, headers: { ...text, ...headers }, body: unauthorized };
 }
 
 /** A behaviour with values that are derived once, not for each request. */
