@@ -25,7 +25,7 @@ import {
 
 /** The parts that send the requests of one deployment. */
 interface WayToUpstream {
-  readonly upstream: Upstream<UpstreamAddress>;
+  readonly upstream: Upstream;
   /** Those of the upstream and of its addresses. */
   readonly options: ServedOptions;
 }

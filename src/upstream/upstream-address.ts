@@ -17,7 +17,6 @@ import type { UpstreamCredential, VersionTest } from './credential.ts';
 import type { CredentialRegistry } from './credential-registry.ts';
 import type { Transport, VersionOptions } from './credential-version.ts';
 import { type CheckPace, checkAddress } from './health-check.ts';
-import type { Address } from './upstream.ts';
 import type { VersionState } from './versions.ts';
 
 /** Options of one address of an upstream. */
@@ -89,7 +88,7 @@ export interface VersionChoice {
 const ENDED = new GatewayError('draining', 'The health check has ended.');
 
 /** One address of a deployment's upstream: its connections, its state, and what is known of each credential. */
-export class UpstreamAddress implements Address, ExchangeObserver {
+export class UpstreamAddress implements ExchangeObserver {
   /** Host and port. */
   readonly address: string;
   readonly connections: Connections;
@@ -151,6 +150,7 @@ export class UpstreamAddress implements Address, ExchangeObserver {
     return this.#credentials.get(name);
   }
 
+  /** Requests can be sent with this credential from now on. Does nothing if they can already. */
   use(set: CredentialSet): void {
     if (!this.#credentials.has(set.name)) void this.#use(set).versions.inUse.restore();
   }
@@ -175,10 +175,12 @@ export class UpstreamAddress implements Address, ExchangeObserver {
     return (await this.#credentials.get(credential)?.test(version, target, this.#transport)) ?? 'unknown';
   }
 
+  /** Drops every credential but these; the caller sends no new requests with them. */
   keepOnly(names: ReadonlySet<string>): void {
     for (const name of this.#credentials.keys()) if (!names.has(name)) this.drop(name);
   }
 
+  /** Drops the credential of this name, if it is there; the caller sends no new requests with it. */
   drop(name: string): void {
     const credential = this.#credentials.get(name);
     if (credential === undefined) return;
@@ -186,6 +188,11 @@ export class UpstreamAddress implements Address, ExchangeObserver {
     void this.#release(credential).catch(reportError);
   }
 
+  /**
+   * Sends a request, authenticated with the credential of this name, and returns its response at the head.
+   * @throws GatewayError `upstream-circuit-open`; when there is no response
+   * @throws TypeError when the deployment has no such credential
+   */
   send(request: UpstreamRequest, name: string): Promise<UpstreamResponse> {
     const credential = this.#credentials.get(name);
     if (credential === undefined) {

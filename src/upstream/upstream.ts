@@ -4,13 +4,11 @@ import { reportError } from '../base/report-error.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
 import { IDEMPOTENT, RetryBudget, type RetryOptions } from '../handshake/attempt-budget.ts';
 import { circuitOpen, outOfBodyMemory } from '../handshake/errors.ts';
-import type { UpstreamRequest } from '../handshake/exchange.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
 import type { DeploymentMetrics } from '../metrics/deployment-metrics.ts';
 import { isAddressMissing } from '../transport/errors.ts';
 import { type BodyLimits, type BodyMemory, receiveBody } from '../transport/request-body.ts';
-import type { AddressState } from './address-state.ts';
-import { type ActiveRequest, Admission, type AdmissionQueue, Deadlines } from './client-request.ts';
+import { type ActiveRequest, Admission, Deadlines } from './client-request.ts';
 import {
   EgressAddresses,
   type EgressAddressesDeps,
@@ -18,6 +16,7 @@ import {
   type EgressChoice,
 } from './egress-addresses.ts';
 import { Outcomes, type OutcomesDeps, type OutcomesOptions } from './outcomes.ts';
+import type { UpstreamAddress } from './upstream-address.ts';
 
 export interface UpstreamOptions extends OutcomesOptions {
   readonly egress: Omit<EgressAddressesOptions, 'deployment'>;
@@ -43,38 +42,16 @@ export interface UpstreamDeps extends OutcomesDeps, EgressAddressesDeps {
   readonly bodyMemory: BodyMemory;
 }
 
-/** One address of an upstream, as a request meets it: `UpstreamAddress`. */
-export interface Address {
-  readonly state: AddressState;
-  readonly connections: AdmissionQueue;
-  /**
-   * Sends a request, authenticated with the credential of this name, and returns its response at the head.
-   * @throws GatewayError `upstream-circuit-open`; when there is no response
-   * @throws TypeError when the deployment has no such credential
-   */
-  send(request: UpstreamRequest, credential: string): Promise<UpstreamResponse>;
-  /** Requests can be sent with this credential from now on. Does nothing if they can already. */
-  use(set: CredentialSet): void;
-  /** Drops every credential but these; the caller sends no new requests with them. */
-  keepOnly(names: ReadonlySet<string>): void;
-  /** Drops the credential of this name, if it is there; the caller sends no new requests with it. */
-  drop(name: string): void;
-  /** Ends the health checks. */
-  endChecks(): void;
-  /** Resolves when its connections are closed. The caller sends no requests any more. */
-  close(): Promise<void>;
-}
-
 /** Milliseconds between two looks which of several local addresses this host has. */
 const LOOK_MS = 5_000;
 /** Made once: each request may need it. */
 const newInFlight = (): InFlight => new InFlight();
 
 /** Sends the requests of one deployment: to one address or several, from one local address or several. */
-export class Upstream<A extends Address = Address> {
+export class Upstream {
   readonly options: UpstreamOptions;
   /** All that are reached from the first local address, then those from the next one. */
-  readonly addresses: readonly A[];
+  readonly addresses: readonly UpstreamAddress[];
   /** The local addresses that requests leave from. */
   readonly egress: EgressAddresses;
   /** Undefined: there is one local address at most. */
@@ -98,8 +75,8 @@ export class Upstream<A extends Address = Address> {
   constructor(
     options: UpstreamOptions,
     deps: UpstreamDeps,
-    addresses: readonly A[],
-    before: Upstream<A> | undefined,
+    addresses: readonly UpstreamAddress[],
+    before: Upstream | undefined,
   ) {
     const { deployment, egress, totalTimeout, retry } = options;
     this.options = options;
@@ -117,12 +94,12 @@ export class Upstream<A extends Address = Address> {
   }
 
   /** The addresses as reached from the local address that requests leave from now. */
-  get addressesInUse(): readonly A[] {
+  get addressesInUse(): readonly UpstreamAddress[] {
     return this.#reachedFrom(this.egress.inUse);
   }
 
   /** The address that requests prefer now. */
-  get preferred(): A {
+  get preferred(): UpstreamAddress {
     const found = preferredOf(this.addressesInUse);
     if (found === undefined) throw new TypeError('an upstream has at least one address');
     return found;
@@ -205,7 +182,7 @@ export class Upstream<A extends Address = Address> {
    * `now`: when it came.
    * @throws GatewayError `overloaded`, `upstream-circuit-open`
    */
-  #admit(request: ActiveRequest, addresses: readonly A[], now: number): A {
+  #admit(request: ActiveRequest, addresses: readonly UpstreamAddress[], now: number): UpstreamAddress {
     const { body } = request;
     const spilled = body.kind === 'streamed' && body.spilled;
     // Clients that send slowly must not hold every connection.
@@ -225,7 +202,7 @@ export class Upstream<A extends Address = Address> {
     let from = this.egress.choose(mayTry);
     if (from.isTrial && !this.#isAdmittingFrom(from, request.client))
       from = this.egress.untried(from) ?? from;
-    let address: A | undefined = this.#admit(request, this.#reachedFrom(from.index), now);
+    let address: UpstreamAddress | undefined = this.#admit(request, this.#reachedFrom(from.index), now);
     for (;;) {
       const result = await this.#sendFrom(from, request, credential, address);
       if ('kind' in result) return result;
@@ -243,7 +220,7 @@ export class Upstream<A extends Address = Address> {
     from: EgressChoice,
     request: ActiveRequest,
     credential: string,
-    address: A,
+    address: UpstreamAddress,
   ): Promise<UpstreamResponse | EgressChoice> {
     request.facts.egress = from.address;
     let response: UpstreamResponse;
@@ -278,8 +255,8 @@ export class Upstream<A extends Address = Address> {
   #sendOrMove(
     request: ActiveRequest,
     credential: string,
-    address: A,
-    addresses: readonly A[],
+    address: UpstreamAddress,
+    addresses: readonly UpstreamAddress[],
   ): Promise<UpstreamResponse> {
     const sent = address.send(request, credential);
     if (addresses.length === 1) return sent;
@@ -296,14 +273,18 @@ export class Upstream<A extends Address = Address> {
    * Which of these a request of this client is sent to; undefined: the circuit of each is open. `except`: the one that it
    * was sent to.
    */
-  #choose(addresses: readonly A[], client: string, except?: A): A | undefined {
+  #choose(
+    addresses: readonly UpstreamAddress[],
+    client: string,
+    except?: UpstreamAddress,
+  ): UpstreamAddress | undefined {
     if (addresses.length === 1) return addresses[0];
     const usable = addresses.filter((each) => each !== except && each.state.isAdmitting(client));
     return preferredOf(usable);
   }
 
   /** The addresses as reached from the local address at this position. */
-  #reachedFrom(index: number): readonly A[] {
+  #reachedFrom(index: number): readonly UpstreamAddress[] {
     if (!this.egress.areSeveral) return this.addresses;
     const { length } = this.options.origins;
     return this.addresses.slice(index * length, (index + 1) * length);
@@ -353,7 +334,7 @@ export class Upstream<A extends Address = Address> {
 }
 
 /** The first address that is settled, else the first that is not failing, else the first. */
-function preferredOf<A extends Address>(addresses: readonly A[]): A | undefined {
+function preferredOf(addresses: readonly UpstreamAddress[]): UpstreamAddress | undefined {
   return (
     addresses.find(({ state }) => state.isSettled) ??
     addresses.find(({ state }) => state.status.health !== 'failing') ??

@@ -64,7 +64,7 @@ export interface RequestOptions {
 
 /** An upstream on real sockets, whose time a test moves. */
 export interface UpstreamScene {
-  readonly upstream: Upstream<UpstreamAddress>;
+  readonly upstream: Upstream;
   readonly clock: { ahead: number; now(): number };
   /** Changes of addresses, each as `NUMBER HEALTH CIRCUIT`, and what became of local addresses. */
   readonly events: string[];
