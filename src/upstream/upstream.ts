@@ -1,5 +1,4 @@
 import { InFlight } from '../base/in-flight.ts';
-import { getOrInsert } from '../base/maps.ts';
 import { reportError } from '../base/report-error.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
 import { IDEMPOTENT, RetryBudget, type RetryOptions } from '../handshake/attempt-budget.ts';
@@ -44,8 +43,6 @@ export interface UpstreamDeps extends OutcomesDeps, EgressAddressesDeps {
 
 /** Milliseconds between two looks which of several local addresses this host has. */
 const LOOK_MS = 5_000;
-/** Made once: each request may need it. */
-const newInFlight = (): InFlight => new InFlight();
 
 /** Sends the requests of one deployment: to one address or several, from one local address or several. */
 export class Upstream {
@@ -65,7 +62,7 @@ export class Upstream {
   readonly retries: RetryBudget;
   readonly #inFlight = new InFlight();
   /** By credential, those that have no response yet: the body of a request may arrive after a reload. */
-  readonly #sending = new Map<string, InFlight>();
+  readonly #sending = new Map<string, number>();
   /** Credentials that are dropped when no request with them is without a response. */
   readonly #leaving = new Set<string>();
   /** Requests on a connection whose bodies are streamed because there was no memory to keep them. */
@@ -114,8 +111,7 @@ export class Upstream {
   async send(request: ActiveRequest, credential: string): Promise<UpstreamResponse> {
     const { source } = request;
     this.#inFlight.enter();
-    const sending = getOrInsert(this.#sending, credential, newInFlight);
-    sending.enter();
+    this.#sending.set(credential, (this.#sending.get(credential) ?? 0) + 1);
     try {
       request.refusal = this.outcomes?.admit(credential);
       if (source !== undefined) this.#check(request.client);
@@ -143,7 +139,10 @@ export class Upstream {
       if (response.isWhole) this.end(request);
       return response;
     } finally {
-      sending.leave();
+      const left = (this.#sending.get(credential) ?? 0) - 1;
+      this.#sending.set(credential, left);
+      if (left === 0 && this.#leaving.delete(credential))
+        for (const address of this.addresses) address.drop(credential);
     }
   }
 
@@ -311,17 +310,11 @@ export class Upstream {
   keepOnly(names: ReadonlySet<string>): void {
     const kept = new Set(names);
     for (const [name, requests] of this.#sending) {
-      if (names.has(name) || requests.count === 0) continue;
+      if (names.has(name) || requests === 0) continue;
       kept.add(name);
       this.#leaving.add(name);
-      void this.#dropWhenIdle(name, requests).catch(reportError);
     }
     for (const address of this.addresses) address.keepOnly(kept);
-  }
-
-  async #dropWhenIdle(name: string, requests: InFlight): Promise<void> {
-    while (requests.count > 0) await requests.idle();
-    if (this.#leaving.delete(name)) for (const address of this.addresses) address.drop(name);
   }
 
   /** Resolves when the requests under way are done, and the connections closed. The caller sends no new ones. */
