@@ -1,6 +1,7 @@
 import type { Cancellation } from '../base/cancellation.ts';
 import type { Clock } from '../base/clock.ts';
 import type { GatewayError } from '../base/errors.ts';
+import { InFlight } from '../base/in-flight.ts';
 import { type Linked, LinkedQueue } from '../base/linked-queue.ts';
 import { type ClientState, PerClient } from '../base/per-client.ts';
 import type { RawHeaders } from '../base/raw-headers.ts';
@@ -85,11 +86,9 @@ export class ActiveRequest implements UpstreamRequest, Linked<ActiveRequest> {
 const MAX_PER_CONNECTION = 17;
 
 /** Requests of one client that are on a connection or wait for one. */
-export class ClientLoad implements ClientState {
-  requests = 0;
-
+export class ClientLoad extends InFlight implements ClientState {
   get isUnused(): boolean {
-    return this.requests === 0;
+    return this.count === 0;
   }
 }
 
@@ -115,26 +114,15 @@ export class Admission {
   }
 
   /**
-   * Counts a request of this client until `leave` gets what this returns.
-   * @throws GatewayError `overloaded`
+   * Returns the load that a request of this client enters, and leaves at its end.
+   * @throws GatewayError `overloaded` if it would not be admitted now
    */
-  enter(client: string, queue: AdmissionQueue): ClientLoad {
-    const load = this.check(client, queue);
-    load.requests += 1;
-    return load;
-  }
-
-  /** @throws GatewayError `overloaded` if a request of this client would not be admitted now */
   check(client: string, queue: AdmissionQueue): ClientLoad {
     const load = this.#clients.of(client);
     const expectedWait = queue.expectedWait(client);
-    if (load.requests >= MAX_PER_CONNECTION * queue.limit) throw tooManyRequests(load.requests, expectedWait);
+    if (load.count >= MAX_PER_CONNECTION * queue.limit) throw tooManyRequests(load.count, expectedWait);
     if (expectedWait > this.#longestWait) throw waitTooLong(expectedWait, this.#longestWait);
     return load;
-  }
-
-  leave(load: ClientLoad): void {
-    load.requests -= 1;
   }
 }
 

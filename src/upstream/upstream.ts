@@ -157,7 +157,7 @@ export class Upstream {
       metrics.upstreamAttempts[response.isWhole ? 'ok' : 'error'].inc();
       if (!response.isWhole) response.abandon();
     }
-    if (load !== undefined) this.#admission.leave(load);
+    load?.leave();
     if (spilled) this.#spilled -= 1;
     if (leftAt !== undefined) metrics.upstreamDuration.observe((clock.now() - leftAt) / 1000);
     this.#deadlines.end(request);
@@ -188,7 +188,8 @@ export class Upstream {
     if (spilled && this.#spilled >= Math.ceil(this.options.connections / 2)) throw outOfBodyMemory();
     const address = this.#choose(addresses, request.client);
     if (address === undefined) throw circuitOpen(this.#retryAfterMs(request.client));
-    request.load = this.#admission.enter(request.client, address.connections);
+    request.load = this.#admission.check(request.client, address.connections);
+    request.load.enter();
     if (spilled) this.#spilled += 1;
     request.spilled = spilled;
     this.retries.onRequest(now);

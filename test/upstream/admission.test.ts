@@ -8,11 +8,12 @@ function admissionOf(connections: number) {
   const admission = new Admission(60_000);
   return {
     queue,
-    leave: (load: ClientLoad) => admission.leave(load),
     /** `expectedWait`: in milliseconds. */
     enter: (client: string, expectedWait = 0) => {
       queue.wait = expectedWait;
-      return admission.enter(client, queue);
+      const load = admission.check(client, queue);
+      load.enter();
+      return load;
     },
   };
 }
@@ -52,9 +53,9 @@ describe('admission by number', () => {
     const admission = admissionOf(1);
     const admitted = fill(admission, 'a');
     expect(enter(admission, 'a')).toBeInstanceOf(GatewayError);
-    admission.leave(admitted[0] as ClientLoad);
+    admitted[0]?.leave();
     expect(fill(admission, 'a')).toHaveLength(1);
-    for (const load of [...admitted]) admission.leave(load);
+    for (const load of admitted) load.leave();
     expect(fill(admission, 'b')).toHaveLength(17);
   });
 
