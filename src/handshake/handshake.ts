@@ -20,7 +20,7 @@ import {
 } from './account.ts';
 import { METHOD_REFUSED, SAYS_NOTHING } from './credential-health.ts';
 import { cannotRepeat, noDigest, nonceIssuedAgain } from './errors.ts';
-import type { Message, Refusal, UpstreamRequest } from './exchange.ts';
+import type { Refusal, UpstreamRequest } from './exchange.ts';
 import type { Lost, UpstreamResponse } from './response.ts';
 
 /** How a handshake begins. */
@@ -161,7 +161,9 @@ class Handshake {
     const { pool } = this.#account;
     if (this.#isInterrupted) return 'interrupted';
     const [method] = this.#askWith;
-    const result = await this.#exchange(
+    if (method === undefined) budget.bodySent = request.body.kind === 'streamed';
+    const result = await sendMessage(
+      this.#account,
       method === undefined
         ? unsigned(request, this.#options.freshConnection)
         : challengeRequest(request, method),
@@ -225,7 +227,9 @@ class Handshake {
     const { nonce } = attempt;
     let result: UpstreamResponse | Lost;
     try {
-      result = await this.#exchange(signed(request, attempt, field, this.#refusal));
+      const message = signed(request, attempt, field, this.#refusal);
+      budget.bodySent = request.body.kind === 'streamed';
+      result = await sendMessage(this.#account, message);
       if (result.kind === 'response' && !isChallenge(this.#account, result)) {
         this.#accept(attempt, number, result);
         return result;
@@ -300,26 +304,15 @@ class Handshake {
     return !verifies && (refused || refusedInDoubt || (inDoubt && !ignoresDoubt));
   }
 
-  #exchange(message: Message): Promise<UpstreamResponse | Lost> {
-    const isStreamed = this.#request.body.kind === 'streamed' && message.body !== null;
-    return isStreamed ? this.#stream(message) : sendMessage(this.#account, message);
-  }
-
-  /** Sends a body that is not kept, which can be sent again only if no byte of it left. */
-  async #stream(message: Message): Promise<UpstreamResponse | Lost> {
-    const { budget } = this.#request;
-    budget.bodySent = true;
-    const result = await sendMessage(this.#account, message);
-    if (result.kind === 'lost') budget.bodySent = result.sent;
-    return result;
-  }
-
   /**
    * Repeats a request whose connection broke before any response, on a new connection. A nonce with a count is not
-   * used again, since the upstream may have seen the count or not.
+   * used again, since the upstream may have seen the count or not. A body that is not kept can be sent again only if no
+   * byte of it left.
    */
   #afterLoss(lost: Lost, next: Step | undefined, method = this.#request.method): Next {
-    if (!this.#request.budget.takeRepeat(lost, method)) throw lost.error;
+    const { budget } = this.#request;
+    budget.bodySent &&= lost.sent;
+    if (!budget.takeRepeat(lost, method)) throw lost.error;
     return next ?? this.begin();
   }
 
