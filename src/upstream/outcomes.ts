@@ -145,7 +145,7 @@ export class Outcomes {
       settle(first);
       return undefined;
     }
-    const match = new PendingMatch(rules, first.text, new BodyStart(response.headers), settle);
+    const match = new PendingMatch(rules, first.text, response.headers, settle);
     response.inspect(match);
     return match;
   }
@@ -168,42 +168,70 @@ export class Outcomes {
   }
 }
 
-/** Looks for the outcome of a response in the start of its body. */
+/** Looks for the outcome of a response in the start of its body. Size and work are bounded. */
 class PendingMatch implements BodyCheck {
+  /** True while more of the body is needed. Only the match changes it. */
+  isOpen = true;
   readonly #rules: readonly Rule[];
   readonly #first: Buffer;
-  /** Undefined: the outcome is settled. */
-  #start: BodyStart | undefined;
   readonly #onMatch: (rule: Rule) => void;
+  /** Undefined: the coding is unknown, so nothing is found. */
+  readonly #decode: Decode | undefined;
+  #bytes = EMPTY;
+  #length = 0;
+  #searched = 0;
 
-  /** `rules`: those for the status, of which the first has the text `first`. */
-  constructor(rules: readonly Rule[], first: Buffer, start: BodyStart, onMatch: (rule: Rule) => void) {
+  /** `rules`: those for the status, of which the first has the text `first`. `headers`: those of the response. */
+  constructor(rules: readonly Rule[], first: Buffer, headers: RawHeaders, onMatch: (rule: Rule) => void) {
     this.#rules = rules;
     this.#first = first;
-    this.#start = start;
     this.#onMatch = onMatch;
-  }
-
-  /** True while more of the body is needed. */
-  get isOpen(): boolean {
-    return this.#start !== undefined;
+    this.#decode = DECODERS.get(fieldValues(headers, 'content-encoding').join(',').trim().toLowerCase());
   }
 
   update(piece: Buffer): void {
-    const start = this.#start;
-    if (start === undefined) return;
-    start.add(piece);
+    if (!this.isOpen) return;
+    if (this.#decode !== undefined) {
+      if (this.#length === 0) this.#bytes = Buffer.allocUnsafe(MOST_BYTES);
+      this.#length += piece.copy(this.#bytes, this.#length);
+    }
+    const isComplete = this.#decode === undefined || this.#length === MOST_BYTES;
     // The first outcome in the list wins: the others have to wait until its text cannot come any more.
-    if (start.complete || start.hasReached(this.#first)) this.finish();
+    if (isComplete || this.#hasFirst()) this.finish();
   }
 
   /** No more of the body can change the outcome. */
   finish(): void {
-    const body = this.#start?.decoded();
-    this.#start = undefined;
-    if (body === undefined) return;
+    if (!this.isOpen) return;
+    this.isOpen = false;
+    const body = this.#decoded();
+    this.#bytes = EMPTY;
     const found = this.#rules.find(({ text }) => text === undefined || body.includes(text));
     if (found !== undefined) this.#onMatch(found);
+  }
+
+  /**
+   * True if the text of the first outcome has come with the last piece. What is compressed is not searched before it is
+   * complete.
+   */
+  #hasFirst(): boolean {
+    if (this.#decode !== identity) return false;
+    const from = Math.max(0, this.#searched - this.#first.length + 1);
+    this.#searched = this.#length;
+    return this.#arrived.indexOf(this.#first, from) !== -1;
+  }
+
+  /** The collected bytes, decompressed; empty: they cannot be decompressed, or are too many then. */
+  #decoded(): Buffer {
+    try {
+      return this.#decode?.(this.#arrived) ?? EMPTY;
+    } catch {
+      return EMPTY;
+    }
+  }
+
+  get #arrived(): Buffer {
+    return this.#bytes.subarray(0, this.#length);
   }
 }
 
@@ -228,55 +256,6 @@ function dateOf(text: string): number | undefined {
   // asctime has no zone, and JavaScript would take that of this host.
   const at = Date.parse(text.endsWith(' GMT') ? text : `${text} GMT`);
   return Number.isNaN(at) ? undefined : at;
-}
-
-/** The start of a response body, collected to be searched. Size and work are bounded. */
-class BodyStart {
-  /** Undefined: the coding is unknown, so nothing is found. */
-  readonly #decode: Decode | undefined;
-  #bytes = EMPTY;
-  #length = 0;
-  #searched = 0;
-
-  /** `headers`: those of the response. */
-  constructor(headers: RawHeaders) {
-    this.#decode = DECODERS.get(fieldValues(headers, 'content-encoding').join(',').trim().toLowerCase());
-  }
-
-  /** True if no more of the body is looked at. */
-  get complete(): boolean {
-    return this.#decode === undefined || this.#length === MOST_BYTES;
-  }
-
-  add(chunk: Buffer): void {
-    if (this.complete) return;
-    if (this.#length === 0) this.#bytes = Buffer.allocUnsafe(MOST_BYTES);
-    this.#length += chunk.copy(this.#bytes, this.#length);
-  }
-
-  /**
-   * True if the text has come with the last chunk. Every call is for the same text. What is compressed is not searched
-   * before it is complete.
-   */
-  hasReached(text: Buffer): boolean {
-    if (this.#decode !== identity) return false;
-    const from = Math.max(0, this.#searched - text.length + 1);
-    this.#searched = this.#length;
-    return this.#arrived.indexOf(text, from) !== -1;
-  }
-
-  /** The collected bytes, decompressed; empty: they cannot be decompressed, or are too many then. */
-  decoded(): Buffer {
-    try {
-      return this.#decode?.(this.#arrived) ?? EMPTY;
-    } catch {
-      return EMPTY;
-    }
-  }
-
-  get #arrived(): Buffer {
-    return this.#bytes.subarray(0, this.#length);
-  }
 }
 
 /** The scope of a pause: the deployment, or requests with one credential. */
