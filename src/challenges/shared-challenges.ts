@@ -15,7 +15,7 @@ import type {
 const KEPT_MS = 15 * 60_000;
 
 export interface SharedChallengesOptions {
-  /** From `serializeKey`. */
+  /** In the store. */
   readonly key: string;
   readonly store: ChallengeStore;
   /** Called with each challenge that was taken over from another process. */

@@ -1,25 +1,14 @@
-import type { Clock } from '../base/clock.ts';
 import { getOrInsert } from '../base/maps.ts';
 import { reportError } from '../base/report-error.ts';
 import { NonceCounters } from '../challenges/nonce.ts';
-import { type ChallengeStore, serializeKey } from '../challenges/store/store.ts';
 import type { CredentialSet } from '../credentials/credentials.ts';
-import { egressAddress } from '../transport/egress.ts';
-import { trustOf } from '../transport/upstream-tls.ts';
 import { UpstreamCredential } from './credential.ts';
 import { CredentialCircuit, RefusedTargets } from './credential-circuit.ts';
-import type { Transport, VersionDeps } from './credential-version.ts';
-import type { CredentialNews, RotationNews } from './rotation.ts';
-import type { Versions } from './versions.ts';
+import { keyOf, type Transport } from './credential-version.ts';
+import type { Versions, VersionsDeps } from './versions.ts';
 
-export interface RegistryDeps extends Omit<VersionDeps, 'counters' | 'recorded'> {
-  readonly store: ChallengeStore;
-  readonly clock: Clock;
-  /** Called when a candidate of a deployment was promoted or refused. */
-  readonly onRotation: (rotation: RotationNews) => void;
-  /** Called when the upstream begins to refuse a version, and when it accepts it again. */
-  readonly onHealth: (news: CredentialNews) => void;
-}
+/** What all credentials have in common. */
+export type RegistryDeps = Omit<VersionsDeps, 'identity' | 'key' | 'counters' | 'recorded'>;
 
 interface Entry {
   readonly credential: UpstreamCredential;
@@ -59,19 +48,12 @@ export class CredentialRegistry {
    * The credential of this set, for requests over this transport; made from what the sources hold unless it is in use.
    */
   use(set: CredentialSet, transport: Transport, attemptsWhenRefused: number): UpstreamCredential {
-    const { deployment, origin, egress, tls } = transport.options;
+    const { deployment, origin } = transport.options;
     const circuitKey = JSON.stringify([deployment, set.name]);
     const newCircuit = () => new CredentialCircuit(this.#deps.clock, attemptsWhenRefused);
     const circuit = getOrInsert(this.#circuits, circuitKey, newCircuit);
     circuit.perMinute = attemptsWhenRefused;
-    const key = serializeKey({
-      deployment,
-      origin,
-      credential: set.name,
-      credentialVersion: '',
-      egressAddress: egressAddress(egress),
-      trust: trustOf(tls),
-    });
+    const key = keyOf(transport.options, set.name, '');
     const open = () => ({ credential: this.#open(set, key, transport, circuit), circuitKey, origin });
     const { credential } = getOrInsert(this.#entries, key, open);
     this.#catchingUp ??= setInterval(() => void this.#catchUp().catch(reportError), CATCH_UP_MS).unref();

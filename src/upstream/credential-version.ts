@@ -7,7 +7,7 @@ import type { Nonce, NonceCounters } from '../challenges/nonce.ts';
 import type { PendingChallenge } from '../challenges/pending-challenges.ts';
 import { NoncePool } from '../challenges/pool.ts';
 import { SharedChallenges } from '../challenges/shared-challenges.ts';
-import { type ChallengeStore, type NoncePolicy, serializeKey } from '../challenges/store/store.ts';
+import type { ChallengeStore, NoncePolicy } from '../challenges/store/store.ts';
 import type { Credential } from '../credentials/credentials.ts';
 import type { AlgorithmName } from '../digest/algorithms.ts';
 import {
@@ -124,7 +124,7 @@ export type Renew = (version: CredentialVersion, nonce: Nonce) => Promise<void>;
 export class CredentialVersion {
   readonly version: string;
   readonly health = new CredentialHealth();
-  /** From `serializeKey`. */
+  /** From `keyOf`. */
   readonly key: string;
   /** When the upstream was last found to refuse it. */
   refusedAt = Number.NEGATIVE_INFINITY;
@@ -139,24 +139,12 @@ export class CredentialVersion {
   readonly #pools = new Map<string, NoncePool>();
   readonly #restored = new WeakMap<NoncePool, Promise<void>>();
 
-  constructor(
-    credential: Credential,
-    { deployment, origin, egress, tls }: VersionIdentity,
-    deps: VersionDeps,
-    renew: Renew,
-  ) {
+  constructor(credential: Credential, identity: VersionIdentity, deps: VersionDeps, renew: Renew) {
     this.version = credential.version;
     this.#credential = credential;
     this.#deps = deps;
     this.#renew = renew;
-    this.key = serializeKey({
-      deployment,
-      origin,
-      credential: credential.name,
-      credentialVersion: credential.version,
-      egressAddress: egressAddress(egress),
-      trust: trustOf(tls),
-    });
+    this.key = keyOf(identity, credential.name, credential.version);
   }
 
   /** Requests go out over this transport from now on. */
@@ -310,6 +298,19 @@ export class CredentialVersion {
       renew: renewAhead === false ? undefined : (nonce) => this.#renew(this, nonce),
     });
   }
+}
+
+/**
+ * The key of a version in the stores: two that differ in any part never share a nonce. With an empty version: the key of
+ * the credential, whichever versions it has.
+ */
+export function keyOf(
+  { deployment, origin, egress, tls }: VersionIdentity,
+  credential: string,
+  version: string,
+): string {
+  // JSON is without ambiguity, whatever the parts hold.
+  return JSON.stringify([deployment, origin, credential, version, egressAddress(egress), trustOf(tls)]);
 }
 
 function requestOf(

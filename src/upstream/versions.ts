@@ -263,7 +263,7 @@ export interface SharedEvidenceDeps {
   readonly recorder: FlightRecorder;
   /** How the recorder names this credential. */
   readonly recorded: RecordedCredential;
-  /** Of notes of any version: each gateway numbers them by itself. From `serializeKey`. */
+  /** Of notes of any version: each gateway numbers them by itself. From `keyOf`. */
   readonly key: string;
 }
 

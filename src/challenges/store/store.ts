@@ -54,29 +54,6 @@ export interface Learned {
 /** Challenges with qop that wait under one key: more than any number of processes that could drain at once. */
 export const PARKED_AT_MOST = 256;
 
-/** Identifies the owner of a challenge. Two keys that differ in any part never share a nonce. */
-export interface ChallengeKey {
-  readonly deployment: string;
-  readonly origin: string;
-  readonly credential: string;
-  readonly credentialVersion: string;
-  readonly egressAddress: string;
-  /** By which rules the upstream was recognised that issues the challenges. */
-  readonly trust: string;
-}
-
-/** The key as one string, without ambiguity whatever its parts hold. */
-export function serializeKey(key: ChallengeKey): string {
-  return JSON.stringify([
-    key.deployment,
-    key.origin,
-    key.credential,
-    key.credentialVersion,
-    key.egressAddress,
-    key.trust,
-  ]);
-}
-
 /**
  * Shares challenges between processes. It never holds a credential or a hash of one. No call is retried; after a
  * rejection the outcome is unknown, and the caller goes on with its own state. The content of a store may be lost at
