@@ -1,4 +1,5 @@
 import { putBounded } from '../base/maps.ts';
+import { splitTarget } from '../policy/path.ts';
 import { credentialRefused } from './errors.ts';
 import type { Refusal } from './exchange.ts';
 
@@ -39,8 +40,7 @@ export class GuardedWrites {
 }
 
 function keyOf({ method, target }: Written): string {
-  const [path = ''] = target.split('?', 1);
-  return `${method} ${path.slice(0, MAX_PATH_LENGTH)}`;
+  return `${method} ${splitTarget(target).path.slice(0, MAX_PATH_LENGTH)}`;
 }
 
 /** After so many of these in a row, a version that was refused before is kept back until an attempt is due. */

@@ -2,6 +2,7 @@ import type { Clock } from '../base/clock.ts';
 import { GatewayError } from '../base/errors.ts';
 import { putBounded } from '../base/maps.ts';
 import { credentialRefused } from '../handshake/errors.ts';
+import { splitTarget } from '../policy/path.ts';
 
 const MINUTE_MS = 60_000;
 
@@ -192,6 +193,5 @@ function clientKey({ client }: Targeted): string {
 
 /** No method is empty. Methods count together: a client can invent as many as it likes. */
 function pathKey({ client, target }: Targeted): string {
-  const [path = ''] = target.split('?', 1);
-  return `${client}  ${path.slice(0, MAX_KEY_LENGTH)}`;
+  return `${client}  ${splitTarget(target).path.slice(0, MAX_KEY_LENGTH)}`;
 }

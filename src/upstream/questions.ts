@@ -4,6 +4,7 @@ import { putBounded } from '../base/maps.ts';
 import type { Nonce } from '../challenges/nonce.ts';
 import { upstreamTooSlow } from '../handshake/errors.ts';
 import type { UpstreamRequest } from '../handshake/exchange.ts';
+import { splitTarget } from '../policy/path.ts';
 import type { CredentialCircuit } from './credential-circuit.ts';
 import type { CredentialVersion, InHand, Question, Reply } from './credential-version.ts';
 import type { Versions } from './versions.ts';
@@ -36,7 +37,7 @@ export class Questions {
   served({ client, target, facts }: UpstreamRequest, now: number): void {
     // One without authentication could not be told from one that was signed for nothing.
     if (facts?.challenged !== true) {
-      putBounded(this.#served, client, pathOf(target), MAX_SERVED);
+      putBounded(this.#served, client, splitTarget(target).path, MAX_SERVED);
       return;
     }
     const isSlow = now - facts.lastAttemptAt >= SLOW_MS;
@@ -91,7 +92,7 @@ export class Questions {
     if (first.kind !== 'unclear') return first;
     const second = await version.ask(get);
     if (second.kind !== 'unclear' || !second.isUnprotected || known !== undefined) return second;
-    return this.#askElsewhere(version, get, pathOf(target));
+    return this.#askElsewhere(version, get, splitTarget(target).path);
   }
 
   /** Asks the question with paths that served clients, and at last with this one. */
@@ -139,10 +140,6 @@ export class Questions {
   }
 
   get #knownPath(): string | undefined {
-    return this.#configured?.path ?? (this.lastTarget === undefined ? undefined : pathOf(this.lastTarget));
+    return this.#configured?.path ?? (this.lastTarget && splitTarget(this.lastTarget).path);
   }
-}
-
-function pathOf(target: string): string {
-  return target.split('?', 1)[0] ?? '';
 }
