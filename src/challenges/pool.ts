@@ -67,11 +67,6 @@ export class NoncePool {
     return this.#learning.policy;
   }
 
-  /** In milliseconds. */
-  ageOf(nonce: Nonce): number {
-    return this.#learning.ageOf(nonce);
-  }
-
   /** Learned lifetime of nonces, in milliseconds; undefined: unknown. */
   get lifetimeMs(): number | undefined {
     return this.#learning.lifetime.ms;
@@ -356,7 +351,7 @@ export class NoncePool {
   async #share(nonce: Nonce): Promise<void> {
     if (!nonce.shareable || !this.#learning.portable) return;
     const { challenge, cookies } = nonce;
-    const next = { challenge, cookies, ageMs: this.ageOf(nonce) };
+    const next = { challenge, cookies, ageMs: this.#learning.ageOf(nonce) };
     const quicker = await this.#options.sharedChallenges.share(next, this.lifetimeMs);
     const adopted = quicker && this.#adopted(quicker);
     if (adopted !== undefined && this.#known === nonce) this.#use(adopted);

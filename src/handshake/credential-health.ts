@@ -89,15 +89,14 @@ export class CredentialHealth {
     return this.#sent;
   }
 
-  /** False: the attempt went out before one that was refused, so it says nothing of how things are now. */
-  accept(attempt: number): boolean {
-    if (attempt < this.#lastRefused) return false;
+  /** The upstream accepted it, which says nothing of how things are now if it went out before one that was refused. */
+  accept(attempt: number): void {
+    if (attempt < this.#lastRefused) return;
     this.#lastAccepted = Math.max(this.#lastAccepted, attempt);
     this.refused = false;
     this.wasRefused = false;
     this.inconclusive = 0;
     this.#nothings = 0;
-    return true;
   }
 
   /** The upstream responded with one of `SAYS_NOTHING`: a version that it refused before is no better known now. */
