@@ -6,7 +6,7 @@ import { parseChallenges } from '../digest/challenge.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
 import type { Connections } from '../transport/connections.ts';
 import { isLackOfHost } from '../transport/errors.ts';
-import type { AddressState, Evidence, StatusChange } from './address-state.ts';
+import type { AddressState, Evidence, HealthOptions, StatusChange } from './address-state.ts';
 
 /** The least time between two checks of this process, in milliseconds, so that thousands of addresses take no core. */
 const SPACING_MS = 50;
@@ -31,13 +31,7 @@ export class CheckPace {
   }
 }
 
-export interface CheckOptions {
-  /** In milliseconds. */
-  readonly interval: number;
-  /** Target of the GET that a check sends; undefined: a check only connects. */
-  readonly path?: string;
-}
-
+type CheckOptions = Pick<HealthOptions, 'path'> & { readonly interval: number };
 type CheckedConnections = Pick<Connections, 'connect' | 'check'>;
 
 /**

@@ -244,10 +244,11 @@ export class UpstreamAddress implements ExchangeObserver {
   }
 
   async #runChecks(): Promise<void> {
-    const { interval, path } = this.#options.health;
+    const { health } = this.#options;
+    const { interval } = health;
     if (interval === undefined) return;
     const { checkPace } = this.#deps;
-    const options = path === undefined ? { interval } : { interval, path };
+    const options = { ...health, interval };
     while (this.#checks.reason === undefined) {
       try {
         const changes = checkAddress(this.state, options, this.connections, checkPace, this.#checks);
