@@ -7,8 +7,12 @@ import {
 } from '../../src/digest/authentication-info.ts';
 import { credentialBytes, prepareAnswer, usernameParameter } from '../../src/digest/authorization.ts';
 import { type Challenge, formatChallenge, parseChallenges } from '../../src/digest/challenge.ts';
-import { BOUNDS, type ListBounds, parseChallengeList } from '../../src/digest/parameters.ts';
-import { DigestSyntaxError } from '../../src/digest/scanner.ts';
+import {
+  BOUNDS,
+  DigestSyntaxError,
+  type ListBounds,
+  parseChallengeList,
+} from '../../src/digest/parameters.ts';
 import { readAuthorization } from '../../test/digest/authorization-reader.ts';
 import { CONTROL, must, mustEqual, resultOf } from './violation.ts';
 

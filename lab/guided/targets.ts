@@ -21,7 +21,7 @@ export const targets: readonly GuidedTarget[] = [
       {
         name: 'escape-unchecked',
         breaks: 'an escaped character of a quoted string is one that a header may hold',
-        file: 'src/digest/scanner.ts',
+        file: 'src/digest/parameters.ts',
         find: '        escapes += 1;\n      }',
         replace: '        escapes += 1;\n        this.#at += 1;\n        continue;\n      }',
       },
@@ -35,7 +35,7 @@ export const targets: readonly GuidedTarget[] = [
       {
         name: 'endless-blanks',
         breaks: 'reading a field ends',
-        file: 'src/digest/scanner.ts',
+        file: 'src/digest/parameters.ts',
         find: '    while (this.#code() === EQUALS) this.#at += 1;',
         replace: '    while (this.#code() === EQUALS || this.#at > 40) this.#at += 1;',
       },

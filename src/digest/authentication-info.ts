@@ -1,8 +1,7 @@
 import { equalInConstantTime } from '../base/secret.ts';
 import type { PreparedAnswer } from './authorization.ts';
 import { findQop, fitsNonce, type Qop } from './challenge.ts';
-import { type ParameterList, parseParameterList } from './parameters.ts';
-import { DigestSyntaxError } from './scanner.ts';
+import { DigestSyntaxError, type ParameterList, parseParameterList } from './parameters.ts';
 
 /** Authentication-Info of a response, RFC 7616 §3.5. Undefined: the parameter is missing. */
 export interface AuthenticationInfo {

@@ -1,6 +1,11 @@
 import { type Algorithm, type AlgorithmName, findAlgorithm, strength } from './algorithms.ts';
-import { BOUNDS, parseChallengeList, quotedParameter, type SchemeOffer } from './parameters.ts';
-import { DigestSyntaxError } from './scanner.ts';
+import {
+  BOUNDS,
+  DigestSyntaxError,
+  parseChallengeList,
+  quotedParameter,
+  type SchemeOffer,
+} from './parameters.ts';
 
 export type Qop = 'auth' | 'auth-int';
 

@@ -1,6 +1,5 @@
 import { describe, expect, test } from '@jest/globals';
-import { type ListBounds, parseChallengeList } from '../../src/digest/parameters.ts';
-import { DigestSyntaxError } from '../../src/digest/scanner.ts';
+import { DigestSyntaxError, type ListBounds, parseChallengeList } from '../../src/digest/parameters.ts';
 
 describe('time is linear, without any bound', () => {
   const UNBOUNDED: ListBounds = {

@@ -1,12 +1,12 @@
 import { describe, expect, test } from '@jest/globals';
 import fc from 'fast-check';
 import {
+  DigestSyntaxError,
   parseChallengeList,
   parseParameterList,
   quote,
   quotedParameter,
 } from '../../src/digest/parameters.ts';
-import { DigestSyntaxError } from '../../src/digest/scanner.ts';
 import { fuzzRuns } from '../support/fuzz.ts';
 
 const TOKEN_CHARACTERS = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz";
