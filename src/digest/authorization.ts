@@ -38,7 +38,6 @@ export interface ProvenRequest {
 
 /** Shows neither the password nor HA1, in whatever way it is printed. */
 export interface PreparedAnswer {
-  readonly challenge: Challenge;
   /** Quality of protection of answers: auth when offered, else auth-int, else undefined. */
   readonly qop: Qop | undefined;
   /**
@@ -76,7 +75,6 @@ export function prepareAnswer(challenge: Challenge, credential: Credential, cnon
   };
 
   return {
-    challenge,
     qop,
     authorize: ({ method, uri, nc, bodyHash }) => {
       const body = qop === 'auth-int' ? `:${bodyHash ?? emptyBody}` : '';

@@ -71,7 +71,6 @@ type Step = Nonce | 'ask' | HandshakeResult;
 /** A step that is known at once costs no turn of the microtask queue. */
 type Next = Step | Promise<Step>;
 
-const NO_OPTIONS: HandshakeOptions = {};
 const NONE: readonly string[] = [];
 
 /**
@@ -84,7 +83,7 @@ const NONE: readonly string[] = [];
 export async function handshake(
   account: Account,
   request: UpstreamRequest,
-  options: HandshakeOptions = NO_OPTIONS,
+  options: HandshakeOptions,
 ): Promise<HandshakeResult> {
   const steps = new Handshake(account, request, options);
   try {

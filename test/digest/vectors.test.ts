@@ -3,22 +3,27 @@ import { Secret } from '../../src/base/secret.ts';
 import { hash } from '../../src/digest/algorithms.ts';
 import { checkProof, parseAuthenticationInfo } from '../../src/digest/authentication-info.ts';
 import { type PreparedAnswer, prepareAnswer } from '../../src/digest/authorization.ts';
-import { chooseChallenge, parseChallenges } from '../../src/digest/challenge.ts';
+import { type Challenge, chooseChallenge, parseChallenges } from '../../src/digest/challenge.ts';
 import { readAuthorization } from './authorization-reader.ts';
 import { type ProofVector, readVectors, type SingleVector } from './vectors.ts';
 
 const vectors = readVectors();
 
-function prepared({ challenge, credentials, client }: SingleVector | ProofVector): PreparedAnswer {
+function chosenOf({ challenge }: SingleVector | ProofVector): Challenge {
   const chosen = chooseChallenge(parseChallenges(challenge), ['MD5', 'SHA-256', 'SHA-512-256']);
   if (chosen === undefined) throw new Error('no challenge chosen');
-  const { username, password } = credentials;
-  return prepareAnswer(chosen, { username, password: new Secret(password) }, client.cnonce ?? 'unused');
+  return chosen;
 }
 
-function bodyHashOf(answer: PreparedAnswer, base64: string | null): string | undefined {
+function prepared(vector: SingleVector | ProofVector): PreparedAnswer {
+  const { username, password } = vector.credentials;
+  const credential = { username, password: new Secret(password) };
+  return prepareAnswer(chosenOf(vector), credential, vector.client.cnonce ?? 'unused');
+}
+
+function bodyHashOf(vector: SingleVector | ProofVector, base64: string | null): string | undefined {
   if (base64 === null) return undefined;
-  return hash(answer.challenge.algorithm.name, Buffer.from(base64, 'base64'));
+  return hash(chosenOf(vector).algorithm.name, Buffer.from(base64, 'base64'));
 }
 
 describe('answers', () => {
@@ -29,7 +34,7 @@ describe('answers', () => {
       method,
       uri,
       nc: vector.client.nc ?? 0,
-      bodyHash: bodyHashOf(answer, body_b64),
+      bodyHash: bodyHashOf(vector, body_b64),
     });
 
     const sent = readAuthorization(value);
@@ -49,7 +54,7 @@ describe('proofs', () => {
       uri: vector.request.uri,
       nc: vector.client.nc ?? 0,
       cnonce: vector.client.cnonce ?? '',
-      bodyHash: bodyHashOf(answer, vector.response_body_b64),
+      bodyHash: bodyHashOf(vector, vector.response_body_b64),
     };
     expect(checkProof(parseAuthenticationInfo([vector.authentication_info]), answer, request)).toBe(
       vector.expect.verdict,

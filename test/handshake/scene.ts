@@ -284,7 +284,7 @@ export class HandshakeScene {
   /** One handshake of a client request with the version in use; resolves to `response`, `interrupted`, or the refusal. */
   async handshake(
     change: Partial<UpstreamRequest> = {},
-    options?: HandshakeOptions,
+    options: HandshakeOptions = {},
     budget = new AttemptBudget(change.method ?? 'GET'),
   ): Promise<'response' | 'interrupted' | Refused> {
     const result = await handshake(this.account, this.request({ budget, ...change }), options);
