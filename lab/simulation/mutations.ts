@@ -119,7 +119,7 @@ export const MUTATIONS: readonly Mutation[] = [
     find: `    if (!nonce.retired) this.#refusedInARow += 1;
     nonce.retire();`,
     replace: `    if (!nonce.retired) this.#refusedInARow += 1;
-    this.known ??= nonce;`,
+    this.#known ??= nonce;`,
   },
   {
     name: 'accepted-not-shared',
