@@ -89,7 +89,8 @@ test('a clock that is far ahead removes nothing, at any number of starts, until 
 
   setClock(400);
   expect(await check().accept()).toBe(true);
-  expect(await check().accept()).toBe(false);
+  // A process before may still count: the end of one does not wait for that for ever.
+  await until(async () => !(await check().accept()));
   const { audit } = await openTestAudit(directory, { segment: { ...segment, size: 1e9 } });
   await audit.close();
   expect(audit.retentionHeld).toBeUndefined();
