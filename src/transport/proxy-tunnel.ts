@@ -22,7 +22,6 @@ import { alwaysStale, noDigest, refusedAgain } from '../handshake/errors.ts';
 import { type Exchange, NO_BODY, type UpstreamRequest } from '../handshake/exchange.ts';
 import { type HandshakeOptions, handshake, type Refused } from '../handshake/handshake.ts';
 import { UpstreamResponse } from '../handshake/response.ts';
-import { ATTEMPT_RESULTS, CHALLENGE_REASONS, seriesOf } from '../metrics/deployment-metrics.ts';
 import type { ProxyOptions } from './egress.ts';
 import {
   ProxyError,
@@ -144,10 +143,10 @@ function authorityOf(origin: string): string {
 /** Between trials of a refused credential, in milliseconds: proxies lock addresses out as upstreams do. */
 const TRIAL_INTERVAL_MS = 30_000;
 /** Attempts to make a tunnel are not counted. */
-const UNCOUNTED = { inc(): void {} };
+const none = { inc(): void {} };
 const METRICS: HandshakeMetrics = {
-  upstreamAttempts: seriesOf(ATTEMPT_RESULTS, () => UNCOUNTED),
-  challenges: seriesOf(CHALLENGE_REASONS, () => UNCOUNTED),
+  upstreamAttempts: { ok: none, challenged: none, stale: none, refused: none, error: none },
+  challenges: { cold: none, stale: none, single_use: none, ahead: none },
 };
 
 /** Errors of the Digest client, as errors of the proxy. */
