@@ -1,4 +1,5 @@
 import { type Counter, type Gauge, Histogram, type HistogramConfiguration } from 'prom-client';
+import { getOrInsert } from '../base/maps.ts';
 import { STATUS_CODES } from '../base/node-http.ts';
 
 type Labels<T extends string> = Readonly<Record<T, string>>;
@@ -332,6 +333,11 @@ const STATUS_LABELS: readonly string[] = Array.from({ length: 600 }, (_, status)
   status === 499 || status in STATUS_CODES ? String(status) : `${Math.floor(status / 100)}xx`,
 );
 
+/** One function for all requests: each function expression would be an allocation. */
+function newMap<Key, Value>(): Map<Key, Value> {
+  return new Map();
+}
+
 /** The series of one operation of a deployment. */
 export class OperationMetrics {
   readonly duration: HistogramSeries;
@@ -351,7 +357,8 @@ export class OperationMetrics {
   /** Returns the counter of requests with this outcome; `code` is empty for a response of the upstream. */
   requests(client: string, status: number, code: string): Series {
     const label = STATUS_LABELS[status] ?? OUT_OF_RANGE;
-    const byClient = mapIn(mapIn(this.#requests, label), code);
+    const byCode = getOrInsert(this.#requests, label, newMap<string, Map<string, Series>>);
+    const byClient = getOrInsert(byCode, code, newMap<string, Series>);
     const known = byClient.get(client);
     if (known !== undefined) return known;
     const [deployment, operation] = [this.#deployment, this.#operation];
@@ -360,13 +367,4 @@ export class OperationMetrics {
     byClient.set(client, series);
     return series;
   }
-}
-
-/** Returns the map of the key, a new one if there is none. */
-function mapIn<Outer, Inner, Value>(maps: Map<Outer, Map<Inner, Value>>, key: Outer): Map<Inner, Value> {
-  const known = maps.get(key);
-  if (known !== undefined) return known;
-  const map = new Map<Inner, Value>();
-  maps.set(key, map);
-  return map;
 }
