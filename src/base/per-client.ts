@@ -8,9 +8,9 @@ export interface ClientState {
 }
 
 /**
- * State for each client, kept between its requests: entries of a Map that came and went with each request would be
- * promoted to old garbage, as `LinkedQueue` explains. There are as many clients as the configuration has; unused states
- * are dropped, so that clients of former configurations do not add up.
+ * State for each client, kept between its requests: entries of a Map that came and went with each request would become
+ * old garbage, since an outgrown table of a Map refers to the next one. There are as many clients as the configuration
+ * has; unused states are dropped, so that clients of former configurations do not add up.
  */
 export class PerClient<T extends ClientState> {
   readonly #create: () => T;

@@ -2,7 +2,6 @@ import type { Cancellation } from '../base/cancellation.ts';
 import type { Clock } from '../base/clock.ts';
 import type { GatewayError } from '../base/errors.ts';
 import { InFlight } from '../base/in-flight.ts';
-import { type Linked, LinkedQueue } from '../base/linked-queue.ts';
 import { type ClientState, PerClient } from '../base/per-client.ts';
 import type { RawHeaders } from '../base/raw-headers.ts';
 import { callEach } from '../base/report-error.ts';
@@ -19,6 +18,7 @@ import type { UpstreamResponse } from '../handshake/response.ts';
 import type { Grant } from '../policy/decide.ts';
 import type { TracedWork } from '../tracing/tracing.ts';
 import { tooManyRequests, waitTooLong } from '../transport/errors.ts';
+import { type Linked, LinkedQueue } from '../transport/fair-queue.ts';
 import type { BodySource, ReceivedBody } from '../transport/request-body.ts';
 
 /** A client's request with the facts that its exchanges note. */

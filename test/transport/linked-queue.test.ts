@@ -1,5 +1,5 @@
 import { expect, test } from '@jest/globals';
-import { type Linked, LinkedQueue } from '../../src/base/linked-queue.ts';
+import { type Linked, LinkedQueue } from '../../src/transport/fair-queue.ts';
 
 interface Item extends Linked<Item> {
   readonly name: number;
