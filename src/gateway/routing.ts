@@ -38,6 +38,9 @@ export function connectUnsupported(): GatewayError {
   );
 }
 
+/** RFC 9112 §3.2.2: the authority, and what follows it. */
+const ABSOLUTE = /^https?:\/\/([^/?]*)(.*)$/is;
+
 /** The parsed target of a request. */
 export interface Target {
   /** Host, and port if given, in lower case; empty if the client sent none. */
@@ -61,27 +64,10 @@ export function parseTarget(target: string, hostHeader: string | undefined): Tar
   if (target.startsWith('/')) {
     return { authority: (hostHeader ?? '').toLowerCase(), absolute: false, path: target };
   }
-  const start = endOfScheme(target);
-  if (start === -1) throw invalid('is neither a path nor an http:// URL');
-  const end = endOfAuthority(target, start);
-  const authority = target.slice(start, end).toLowerCase();
-  if (authority === '' || authority.includes('@')) throw invalid('names no host, or a user beside it');
-  const path = target.slice(end);
-  return { authority, absolute: true, path: path.startsWith('/') ? path : `/${path}` };
-}
-
-function endOfScheme(target: string): number {
-  const scheme = target.slice(0, 8).toLowerCase();
-  if (scheme === 'https://') return 8;
-  return scheme.startsWith('http://') ? 7 : -1;
-}
-
-function endOfAuthority(target: string, start: number): number {
-  for (let index = start; index < target.length; index += 1) {
-    const character = target[index];
-    if (character === '/' || character === '?') return index;
-  }
-  return target.length;
+  const [, named, path = ''] = ABSOLUTE.exec(target) ?? [];
+  if (named === undefined) throw invalid('is neither a path nor an http:// URL');
+  if (named === '' || named.includes('@')) throw invalid('names no host, or a user beside it');
+  return { authority: named.toLowerCase(), absolute: true, path: path.startsWith('/') ? path : `/${path}` };
 }
 
 function invalid(reason: string): GatewayError {
