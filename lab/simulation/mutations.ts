@@ -102,8 +102,8 @@ export const MUTATIONS: readonly Mutation[] = [
     name: 'no-lower-share',
     breaks: 'a process admits no more than the limit, whatever the store says',
     file: 'src/limits/slots.ts',
-    find: 'return Math.min(this.#allowed, this.#limit) - this.#inFlight;',
-    replace: 'return Math.min(this.#allowed, this.#limit) - this.#inFlight + 1;',
+    find: 'return Math.min(this.#allowed, this.#limit) - this.inFlight;',
+    replace: 'return Math.min(this.#allowed, this.#limit) - this.inFlight + 1;',
   },
   {
     name: 'rate-not-spent',

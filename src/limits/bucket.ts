@@ -11,8 +11,8 @@ export class Bucket {
   #settings: RateSettings;
   #share: number;
   #tokens: number;
-  /** Tokens in the whole bucket, as far as known. */
-  #pool: number;
+  /** Tokens in the whole bucket, as far as known. Only the bucket changes it. */
+  pool: number;
   #at: number;
   /** Tokens if this process were the only one: an upper bound, whatever a store says. */
   #own: number;
@@ -22,7 +22,7 @@ export class Bucket {
   constructor(settings: RateSettings, share: number, now: number) {
     this.#settings = settings;
     this.#share = share;
-    this.#pool = settings.burst;
+    this.pool = settings.burst;
     this.#own = settings.burst;
     this.#tokens = this.#capacity;
     this.#at = now;
@@ -39,7 +39,7 @@ export class Bucket {
     this.#at = now;
     this.#own = Math.min(burst, this.#own + came);
     this.#tokens = Math.min(this.#capacity, this.#tokens + came * this.#share);
-    this.#pool = this.#alone ? this.#tokens / this.#share : Math.min(burst, this.#pool + came);
+    this.pool = this.#alone ? this.#tokens / this.#share : Math.min(burst, this.pool + came);
   }
 
   /** True if one more request may pass; as of the last `refill`, like all that follow. */
@@ -60,12 +60,7 @@ export class Bucket {
   spend(): void {
     this.#tokens -= 1;
     this.#own -= 1;
-    this.#pool -= this.#alone ? 1 / this.#share : 1;
-  }
-
-  /** Tokens in the whole bucket. */
-  get pool(): number {
-    return this.#pool;
+    this.pool -= this.#alone ? 1 / this.#share : 1;
   }
 
   /** Tokens missing in the share of this process. */
@@ -75,26 +70,26 @@ export class Bucket {
 
   /** True if other shares have the token that this one lacks. */
   get elsewhere(): boolean {
-    return !this.open && !this.#alone && this.#pool >= 1 + this.#settings.burst * WORTH_ASKING;
+    return !this.open && !this.#alone && this.pool >= 1 + this.#settings.burst * WORTH_ASKING;
   }
 
   /** True if no more than half is used up, here and in the whole bucket. */
   get isAmple(): boolean {
-    return 2 * this.#tokens >= this.#capacity && 2 * this.#pool >= this.#settings.burst;
+    return 2 * this.#tokens >= this.#capacity && 2 * this.pool >= this.#settings.burst;
   }
 
   /** Seconds until the whole bucket has a token more; not rounded. */
   get nextIn(): number {
     const { perSecond, burst } = this.#settings;
-    if (this.#pool >= burst) return 0;
-    return (Math.max(0, Math.floor(this.#pool)) + 1 - this.#pool) / perSecond;
+    if (this.pool >= burst) return 0;
+    return (Math.max(0, Math.floor(this.pool)) + 1 - this.pool) / perSecond;
   }
 
   /** Seconds until a request may pass if no other comes before; not rounded. */
   get openIn(): number {
     const { perSecond } = this.#settings;
     if (this.#alone) return Math.max(0, 1 - this.#tokens) / (perSecond * this.#share);
-    return Math.max(0, 1 - this.#pool) / perSecond;
+    return Math.max(0, 1 - this.pool) / perSecond;
   }
 
   /** Takes over the state of the whole bucket, which does not include `pending` requests. */
@@ -102,7 +97,7 @@ export class Bucket {
     this.refill(now);
     this.#alone = false;
     this.#share = share;
-    this.#pool = tokens - pending;
+    this.pool = tokens - pending;
     this.#tokens = partOf(tokens, share) - pending;
   }
 

@@ -8,12 +8,13 @@ export class Quota {
   #share: number;
   /** By the clock of this process. */
   #today: number;
-  /** Of `#used`: a store whose clock differs may have another day. */
-  #day: number;
-  /** Requests of `#day` in all processes, as far as known. */
-  #used = 0;
+  // Only the quota changes these.
+  /** Of `used`: a store whose clock differs may have another day. */
+  day: number;
+  /** Requests of `day` in all processes, as far as known. */
+  used = 0;
   /** Requests of today in this process, by its clock. */
-  #own = 0;
+  own = 0;
   /** The day that `#today` was before, to which the clock may go back, and the requests of this process then. */
   #before = { day: Number.NaN, own: 0 };
   /** Requests that this process may still admit. */
@@ -24,7 +25,7 @@ export class Quota {
     this.#limit = limit;
     this.#share = share;
     this.#today = dayOf(epoch);
-    this.#day = this.#today;
+    this.day = this.#today;
     this.#left = partOf(limit, share);
   }
 
@@ -33,43 +34,29 @@ export class Quota {
     const today = dayOf(epoch);
     if (today === this.#today) return;
     const own = this.#before.day === today ? this.#before.own : 0;
-    this.#before = { day: this.#today, own: this.#own };
+    this.#before = { day: this.#today, own: this.own };
     this.#today = today;
-    this.#own = own;
-    if (this.#day === today) return;
-    this.#day = today;
-    this.#used = own;
+    this.own = own;
+    if (this.day === today) return;
+    this.day = today;
+    this.used = own;
     this.#left = partOf(this.#limit - own, this.#share);
   }
 
   get open(): boolean {
     // Whatever a store says, one process admits no more than the limit.
-    return this.#left >= 1 && this.#own < this.#limit;
+    return this.#left >= 1 && this.own < this.#limit;
   }
 
   spend(): void {
-    this.#own += 1;
-    this.#used += 1;
+    this.own += 1;
+    this.used += 1;
     this.#left -= 1;
-  }
-
-  /** Of `used`. */
-  get day(): number {
-    return this.#day;
-  }
-
-  get used(): number {
-    return this.#used;
-  }
-
-  /** Requests of today in this process. */
-  get own(): number {
-    return this.#own;
   }
 
   /** Requests left today in all processes. */
   get remaining(): number {
-    return Math.max(0, this.#limit - this.#used);
+    return Math.max(0, this.#limit - this.used);
   }
 
   get elsewhere(): boolean {
@@ -89,22 +76,22 @@ export class Quota {
   /** Takes over the usage of all processes on a day, which does not include `pending` requests. */
   accept(used: number, day: number, share: number, pending: number): void {
     this.#share = share;
-    this.#day = day;
-    this.#used = used + pending;
+    this.day = day;
+    this.used = used + pending;
     this.#left = partOf(this.#limit - used, share) - pending;
   }
 
   goAlone(share: number): void {
     this.#share = share;
-    if (this.#day !== this.#today) this.#used = this.#own;
-    this.#day = this.#today;
-    this.#left = partOf(this.#limit - this.#used, share);
+    if (this.day !== this.#today) this.used = this.own;
+    this.day = this.#today;
+    this.#left = partOf(this.#limit - this.used, share);
   }
 
   /** Changes the limit; the usage so far still counts. */
   change(limit: number): void {
     this.#limit = limit;
-    this.#left = partOf(limit - this.#used, this.#share);
+    this.#left = partOf(limit - this.used, this.#share);
   }
 }
 

@@ -4,8 +4,8 @@ import { partOf } from './store.ts';
 export class Slots {
   #limit: number;
   #share = 1;
-  /** Under way in this process. */
-  #inFlight = 0;
+  /** Under way in this process. Only the slots change it. */
+  inFlight = 0;
   #othersInFlight = 0;
   /** Requests that this process may have under way; fewer than it has while all together exceed the limit. */
   #allowed: number;
@@ -21,24 +21,20 @@ export class Slots {
 
   /** Requests that may begin; not rounded down. */
   get room(): number {
-    return Math.min(this.#allowed, this.#limit) - this.#inFlight;
+    return Math.min(this.#allowed, this.#limit) - this.inFlight;
   }
 
   take(): void {
-    this.#inFlight += 1;
+    this.inFlight += 1;
   }
 
   release(): void {
-    this.#inFlight -= 1;
-  }
-
-  get inFlight(): number {
-    return this.#inFlight;
+    this.inFlight -= 1;
   }
 
   /** Free in all processes. */
   get free(): number {
-    return Math.max(0, this.#limit - this.#othersInFlight - this.#inFlight);
+    return Math.max(0, this.#limit - this.#othersInFlight - this.inFlight);
   }
 
   get elsewhere(): boolean {
@@ -47,7 +43,7 @@ export class Slots {
 
   /** True if no more than half is in use, here and in all processes. */
   get isAmple(): boolean {
-    return 2 * this.#inFlight <= this.#allowed && 2 * this.free >= this.#limit;
+    return 2 * this.inFlight <= this.#allowed && 2 * this.free >= this.#limit;
   }
 
   /** Takes over the requests under way elsewhere, as of the report with `reported` requests here. */
@@ -66,6 +62,6 @@ export class Slots {
   /** Changes the limit; requests under way go on. */
   change(limit: number | undefined): void {
     this.#limit = limit ?? Number.POSITIVE_INFINITY;
-    this.accept(this.#othersInFlight, this.#share, this.#inFlight);
+    this.accept(this.#othersInFlight, this.#share, this.inFlight);
   }
 }

@@ -66,11 +66,12 @@ export class Connection implements ResponseSource {
   clientTicks = 0;
   /** Only the connection reads with it. */
   readonly reader = new ResponseReader(this);
+  /** True if it has carried an exchange. Only the connection changes it. */
+  wasUsed = false;
   /** Undefined: connecting. */
   #socket: Socket | undefined;
   #exchange: UpstreamExchange | undefined;
   #isClosed = false;
-  #wasUsed = false;
   #isPaused = false;
   #onDrain: (() => void) | undefined;
   #ticksLeft = 0;
@@ -101,11 +102,6 @@ export class Connection implements ResponseSource {
     return this.#exchange !== undefined;
   }
 
-  /** True if it has carried an exchange. */
-  get wasUsed(): boolean {
-    return this.#wasUsed;
-  }
-
   /** True if it has been idle long enough that the upstream may be closing it. */
   isStale(now: number): boolean {
     return now >= this.#idleUntil;
@@ -130,7 +126,7 @@ export class Connection implements ResponseSource {
   /** Sends the request of an exchange. Called when the connection is open and not busy. */
   begin(exchange: UpstreamExchange): void {
     this.#exchange = exchange;
-    this.#wasUsed = true;
+    this.wasUsed = true;
     exchange.isReused = this.#idleUntil > 0;
     this.#begunAt = this.#settings.clock.now();
     this.clientTicks = 0;
