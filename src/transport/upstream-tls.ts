@@ -1,4 +1,4 @@
-import { createHash, hash, X509Certificate } from 'node:crypto';
+import { hash, X509Certificate } from 'node:crypto';
 import {
   checkServerIdentity,
   createSecureContext,
@@ -147,8 +147,7 @@ export class PinMissing extends GatewayError {
 
 /** Base64 of the SHA-256 of a certificate's SubjectPublicKeyInfo, as RFC 7469 §2.4 has it. */
 export function pinOf(certificate: X509Certificate): string {
-  const key = certificate.publicKey.export({ type: 'spki', format: 'der' });
-  return createHash('sha256').update(key).digest('base64');
+  return hash('sha256', certificate.publicKey.export({ type: 'spki', format: 'der' }), 'base64');
 }
 
 /** True if the certificate of the peer, or one that vouches for it, has one of these keys. */
