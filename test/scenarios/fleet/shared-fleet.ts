@@ -26,13 +26,14 @@ export interface SharedFleet extends FleetScene {
  * `sections`: those of its configuration, beyond the audit log and the tokens; they may write files to the folder.
  */
 export function useSharedFleet(sections: (folder: string) => object | Promise<object> = () => ({})) {
-  const folderOfAll = useFoldersOfAll();
   let shared: SharedFleet | undefined;
+  // Hooks run in this order: the folder goes when nothing writes there any more.
   afterAll(async () => {
     await shared?.gateway.drain();
     expect(await shared?.gateway.ended).toBe(shared && 0);
     await shared?.[Symbol.asyncDispose]();
   });
+  const folderOfAll = useFoldersOfAll();
 
   async function start(listen: { port: number }): Promise<SharedFleet> {
     const folder = await folderOfAll();
