@@ -149,10 +149,7 @@ export async function startConfiguredGateway(
     const source = new SetupSource(configFile, { environment: {}, ...(uid !== undefined && { uid }) });
     const read = { source, setup: await source.readAtStart(), watchFile };
     const gateway = await startGateway({}, {}, { read });
-    const close = async (): Promise<void> => {
-      await gateway.close();
-      await removeFolder();
-    };
+    const close = (): Promise<void> => gateway.close().finally(removeFolder);
     return { ...gateway, configFile, close, [Symbol.asyncDispose]: close };
   } catch (error) {
     await removeFolder();

@@ -1,5 +1,5 @@
-import { readFileSync, rmSync } from 'node:fs';
-import { dirname, join } from 'node:path';
+import { readdirSync, readFileSync, rmSync } from 'node:fs';
+import { basename, dirname, join } from 'node:path';
 import { missingTests, namedTests } from '../conformance.ts';
 import { repository } from '../repository.ts';
 
@@ -12,7 +12,7 @@ export default class CountReporter {
     const again = tests.filter(({ status, invocations }) => status === 'passed' && invocations > 1);
     for (const { fullName } of again) print(`passed when it ran again: ${fullName}`);
     const missing = readFileSync(process.env.TESTS_NOT_RUN, 'utf8').split('\n').filter(Boolean);
-    rmSync(dirname(process.env.TESTS_NOT_RUN), { recursive: true });
+    removeFolder();
     for (const reason of new Set(missing)) {
       print(`not run: ${missing.filter((other) => other === reason).length} tests of ${reason}`);
     }
@@ -28,6 +28,23 @@ export default class CountReporter {
   /** Jest ends with status 1 if there is one. */
   getLastError() {
     return this.#error;
+  }
+}
+
+/** Removes the temporary files of the run, and names those that its tests should have removed. */
+function removeFolder() {
+  const { TESTS_NOT_RUN } = process.env;
+  const folder = dirname(TESTS_NOT_RUN);
+  // The browser ends with the process that started it, and its profile stays.
+  const left = readdirSync(folder).filter(
+    (name) => name !== basename(TESTS_NOT_RUN) && !name.startsWith('playwright'),
+  );
+  if (left.length > 0) print(`left in the temporary folder: ${left.join(', ')}`);
+  try {
+    rmSync(folder, { recursive: true, maxRetries: 10 });
+  } catch (error) {
+    // The next run tries again.
+    print(String(error));
   }
 }
 

@@ -1,5 +1,4 @@
-import { mkdtempSync, writeFileSync } from 'node:fs';
-import { copyFile, symlink } from 'node:fs/promises';
+import { chmod, copyFile, mkdir, readdir, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { buildProgram } from '../../../build/program.ts';
@@ -11,9 +10,35 @@ export default async function setup() {
   // Certificates of the simulators, made once: each test file would load the library for them otherwise.
   process.env.TEST_CERTIFICATES = JSON.stringify(await createCertificates());
   process.env.TEST_PROGRAM = await builtProgram();
+  process.env.TMPDIR = await folderOfRun();
   // Every worker adds the tests that lack a package; the reporter reads them.
-  process.env.TESTS_NOT_RUN = join(mkdtempSync(join(tmpdir(), 'tests-not-run-')), 'reasons');
-  writeFileSync(process.env.TESTS_NOT_RUN, '');
+  process.env.TESTS_NOT_RUN = join(process.env.TMPDIR, 'tests-not-run');
+  await writeFile(process.env.TESTS_NOT_RUN, '');
+}
+
+/** Makes the folder of all temporary files of this run. Those of runs that were killed go now. */
+async function folderOfRun() {
+  const place = tmpdir();
+  for (const name of await readdir(place)) {
+    const [, pid] = /^dg-tests-(\d+)$/.exec(name) ?? [];
+    if (pid === undefined || (isRunning(Number(pid)) && Number(pid) !== process.pid)) continue;
+    // What another user left stays.
+    await rm(join(place, name), { recursive: true, force: true }).catch(() => undefined);
+  }
+  // The path is short: those of sockets in it may have about a hundred bytes.
+  const folder = join(place, `dg-tests-${process.pid}`);
+  await mkdir(folder, { recursive: true });
+  // A server that root starts serves as somebody else.
+  await chmod(folder, 0o755);
+  return folder;
+}
+
+function isRunning(pid) {
+  try {
+    return process.kill(pid, 0);
+  } catch ({ code }) {
+    return code === 'EPERM';
+  }
 }
 
 /** The program as `npm run build` makes it. */
