@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { describe, expect, test } from '@jest/globals';
 import type { BehaviourChange } from '../../src/simulator/settings.ts';
-import { closing } from '../support/closing.ts';
+import { closedAtEnd } from '../support/closing.ts';
 import { credentialSet, type RunningGateway } from '../support/gateway.ts';
 import { startArrivals, watchHealth } from '../support/load.ts';
 import { startApache } from '../support/real-server.ts';
@@ -128,8 +128,7 @@ describe.each(upstreams)('%s', (title, behaviour) => {
 test.each([strict, noQop])(
   'keeps two replicas ready that are affected at once: %s',
   async (title, behaviour) => {
-    const redis = await startRedis();
-    closing.push(() => redis.close());
+    const redis = await closedAtEnd(startRedis());
     const { simulator, replica } = await startReplicas({ behaviour, relay: slowRelay });
     const options = redisOptions(single(redis.port));
     const gateways = [await replica(options), await replica(options)];

@@ -14,7 +14,7 @@ import type { RedisSinkOptions } from '../../src/audit/shipping/streamed-log.ts'
 import { Secret } from '../../src/base/secret.ts';
 import type { RedisServers } from '../../src/redis/connection.ts';
 import { AUDIT_KEY, openTestAudit, REPLICA, recordAccess, useFolders } from '../support/audit-log.ts';
-import { closing } from '../support/closing.ts';
+import { closedAtEnd, closing } from '../support/closing.ts';
 import { PROGRAM } from '../support/program.ts';
 import { type RedisServer, startRedis } from '../support/redis.ts';
 import { redisOptions, single } from '../support/redis-store.ts';
@@ -56,8 +56,7 @@ export function useStreams(): (settings?: readonly string[]) => Promise<StreamSc
   const folder = useFolders();
   return async (settings = []) => {
     const directory = await folder();
-    const redis = await startRedis({ settings });
-    closing.push(() => redis.close());
+    const redis = await closedAtEnd(startRedis({ settings }));
     const config = join(directory, 'gateway.yaml');
     await writeFile(join(directory, 'key'), AUDIT_KEY, { mode: 0o600 });
     await writeFile(
@@ -80,9 +79,7 @@ deployments: { d: { baseUrl: "https://a.example", match: { pathPrefix: /a/ }, cr
       directory,
       stream,
       async open(replica = REPLICA, change = {}, maxLength = 1_000_000) {
-        const streamed = await openStreamed(log, single(redis.port), replica, change, maxLength);
-        closing.push(() => streamed.close());
-        return streamed;
+        return closedAtEnd(openStreamed(log, single(redis.port), replica, change, maxLength));
       },
       collector(...more) {
         const child = spawn(

@@ -14,7 +14,7 @@ import {
   recordsIn,
   useFolders,
 } from '../support/audit-log.ts';
-import { closing } from '../support/closing.ts';
+import { closedAtEnd, closing } from '../support/closing.ts';
 import { startGatewayProcess } from '../support/gateway-process.ts';
 import { gateway } from '../support/program.ts';
 import { moveSlot, type RedisServer, startRedisCluster, startRedisSentinel } from '../support/redis.ts';
@@ -621,16 +621,14 @@ describe('the stream', () => {
   }
 
   async function setScene(servers: Parameters<typeof streamOn>[0]) {
-    const streamed = await openStreamed(join(await folder(), 'log'), servers);
-    closing.push(() => streamed.close());
+    const streamed = await closedAtEnd(openStreamed(join(await folder(), 'log'), servers));
     const reader = streamOn(servers);
     closing.push(() => reader.close());
     return { ...streamed, reader };
   }
 
   test('survives a Cluster that moves the stream to another node', async () => {
-    const cluster = await startRedisCluster(3);
-    closing.push(() => cluster.close());
+    const cluster = await closedAtEnd(startRedisCluster(3));
     const { audit, reader } = await setScene(cluster.servers);
     const stop = recordSteadily(audit);
     await until(async () => ((await reader.position('r1')).position?.seq ?? 0) > 100);
@@ -650,8 +648,7 @@ describe('the stream', () => {
   });
 
   test('survives the promotion of a replica that was behind', async () => {
-    const redis = await startRedisSentinel();
-    closing.push(() => redis.close());
+    const redis = await closedAtEnd(startRedisSentinel());
     const { audit, reader, logged } = await setScene(redis.servers);
     const stop = recordSteadily(audit);
     await until(async () => ((await reader.position('r1')).position?.seq ?? 0) > 100);

@@ -1,6 +1,6 @@
 import { describe, expect, test } from '@jest/globals';
 import type { BehaviourChange } from '../../src/simulator/settings.ts';
-import { closing } from '../support/closing.ts';
+import { closedAtEnd, closing } from '../support/closing.ts';
 import { credentialSet, setupFor, startGateway } from '../support/gateway.ts';
 import { startArrivals } from '../support/load.ts';
 import { startRedis } from '../support/redis.ts';
@@ -144,8 +144,7 @@ test('serves with next at the start if the upstream accepts that one', async () 
 });
 
 test('has an attempt left for next at the start in spite of a shared nonce', async () => {
-  const redis = await startRedis();
-  closing.push(() => redis.close());
+  const redis = await closedAtEnd(startRedis());
   const { simulator } = await startScene();
   const { origin } = simulator.deployments.submissions;
   const start = async (credentials: Record<string, unknown>) => {

@@ -1,6 +1,6 @@
 import { expect, test } from '@jest/globals';
 import { ask, challenge, isSigned, OK, OTHERS, OTHERS_MS } from '../scenarios/deadlines/deadlines.ts';
-import { closing } from '../support/closing.ts';
+import { closedAtEnd, closing } from '../support/closing.ts';
 import { startGateway } from '../support/gateway.ts';
 import { startConnections } from '../support/scripted-upstream.ts';
 
@@ -17,8 +17,7 @@ async function holdFirst(whenSigned: boolean): Promise<void> {
   closing.push(() => upstream.close());
   const timeouts = { response: OTHERS, idle: OTHERS, total: OTHERS };
   const settings = { tls: { allowPlaintext: true }, timeouts };
-  const gateway = await startGateway({ up: { origin: upstream.origin, settings } });
-  closing.push(() => gateway.close());
+  const gateway = await closedAtEnd(startGateway({ up: { origin: upstream.origin, settings } }));
   const leaving = new AbortController();
   let ended = false;
   const first = fetch(`${gateway.origin}/fault`, { signal: leaving.signal })
@@ -62,8 +61,7 @@ test('a credential that is in doubt, whose test the upstream does not answer, ho
   closing.push(() => upstream.close());
   const timeouts = { response: OTHERS, idle: OTHERS, total: '1m' };
   const settings = { tls: { allowPlaintext: true }, timeouts };
-  const gateway = await startGateway({ up: { origin: upstream.origin, settings } });
-  closing.push(() => gateway.close());
+  const gateway = await closedAtEnd(startGateway({ up: { origin: upstream.origin, settings } }));
   expect(await ask(gateway, '/ok')).toBe('200 ok');
   const leaving = new AbortController();
   let ended = false;

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { afterAll, describe, expect, test } from '@jest/globals';
 import { algorithmNames, type BehaviourChange, defaultSettings } from '../../src/simulator/settings.ts';
-import { closing } from '../support/closing.ts';
+import { closedAtEnd, closing } from '../support/closing.ts';
 import { type RunningGateway, startGateway, type TestDeployment } from '../support/gateway.ts';
 import { echoOf, type RealServer, startApache, startLighttpd } from '../support/real-server.ts';
 import { repository } from '../support/repository.ts';
@@ -128,8 +128,7 @@ async function wrongPassword(
   deployment: TestDeployment,
   nonceChanges: Kind['nonceChanges'],
 ): Promise<{ text: string; gateway: RunningGateway }> {
-  const gateway = await startGateway({ wrong: { ...deployment, password: 'wrong' } });
-  closing.push(() => gateway.close());
+  const gateway = await closedAtEnd(startGateway({ wrong: { ...deployment, password: 'wrong' } }));
   const codes = new Set<string>();
   for (let index = 0; index < 3; index += 1) {
     const response = await fetch(`${gateway.origin}/api/wrong`);
@@ -357,8 +356,7 @@ describe('behind the gateway', () => {
             },
           },
         );
-      const gateway = await through(proxyAccount.password);
-      closing.push(() => gateway.close());
+      const gateway = await closedAtEnd(through(proxyAccount.password));
       /** The statuses that Squid has logged, once every tunnel has ended. */
       const statuses = async (running: RunningGateway, count: number): Promise<number[]> => {
         await running.close();
@@ -368,8 +366,7 @@ describe('behind the gateway', () => {
       const target = `${gateway.origin}/api/manuscripts/v2/`;
       for (let index = 0; index < 21; index += 1) expect((await fetch(target)).status).toBe(404);
       const all = await statuses(gateway, 2);
-      const wrong = await through('wrong');
-      closing.push(() => wrong.close());
+      const wrong = await closedAtEnd(through('wrong'));
       for (let index = 0; index < 3; index += 1)
         expect((await fetch(`${wrong.origin}/api/`)).status).toBe(502);
       const refused = (await statuses(wrong, all.length + 1)).slice(all.length);
@@ -399,8 +396,7 @@ describe('behaviours, algorithms and qop', () => {
       const settings = { tls: { allowPlaintext: true }, health: { interval: 'off' }, ...routing };
       return [name, { origin, settings }] as const;
     });
-    const gateway = await startGateway(Object.fromEntries(deployments));
-    closing.push(() => gateway.close());
+    const gateway = await closedAtEnd(startGateway(Object.fromEntries(deployments)));
     const codes = cases.map(() => new Set<string>());
     const isServed = async (index: number): Promise<boolean> => {
       const response = await fetch(`${gateway.origin}/d${index}/echo?ids=%27A%27`);

@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { describe, expect, test } from '@jest/globals';
 import { Pool } from 'undici';
-import { closing } from '../support/closing.ts';
+import { closedAtEnd, closing } from '../support/closing.ts';
 import {
   type ConfiguredGateway,
   type RunningGateway,
@@ -258,8 +258,7 @@ describe('limits.concurrent counts a request no longer', () => {
 
 describe('what was used of a limit', () => {
   async function scene(): Promise<{ redis: RedisServer; simulator: RunningScene['simulator'] }> {
-    const redis = await startRedis();
-    closing.push(() => redis.close());
+    const redis = await closedAtEnd(startRedis());
     const pair = await startScene();
     return { redis, simulator: pair.simulator };
   }
@@ -297,8 +296,7 @@ describe('what was used of a limit', () => {
 
   test('counts after a reload with new limits', async () => {
     const { simulator } = await scene();
-    const gateway = await startGateway(upstreamOf(simulator, { daily: 5 }));
-    closing.push(() => gateway.close());
+    const gateway = await closedAtEnd(startGateway(upstreamOf(simulator, { daily: 5 })));
     expect(await passing(gateway, 4)).toBe(4);
     const reload = async (limits: object) => {
       const setup = await setupFor(upstreamOf(simulator, limits));

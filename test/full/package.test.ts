@@ -8,7 +8,7 @@ import { createInterface } from 'node:readline';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { lockedPackages } from '../../build/shipped.ts';
 import { defaultSettings } from '../../src/simulator/settings.ts';
-import { closing } from '../support/closing.ts';
+import { closedAtEnd, closing } from '../support/closing.ts';
 import { startGatewayProcess } from '../support/gateway-process.ts';
 import { installPackage, installProgram, packPackage, run } from '../support/installed-package.ts';
 import { repository } from '../support/repository.ts';
@@ -111,8 +111,7 @@ describe.each([
   });
 
   test('serve answers a Digest challenge, and shows its console', async () => {
-    const simulator = await startSimulator(defaultSettings());
-    closing.push(() => simulator.close());
+    const simulator = await closedAtEnd(startSimulator(defaultSettings()));
     const { origin } = simulator.deployments.submissions;
     const gateway = await startGatewayProcess(
       { submissions: { origin, ca: simulator.ca } },

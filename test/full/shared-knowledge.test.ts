@@ -3,7 +3,7 @@ import { request } from 'node:http';
 import { join } from 'node:path';
 import { expect, test } from '@jest/globals';
 import { useFolders } from '../support/audit-log.ts';
-import { closing } from '../support/closing.ts';
+import { closedAtEnd, closing } from '../support/closing.ts';
 import { type RunningGateway, startGateway } from '../support/gateway.ts';
 import { startRedis } from '../support/redis.ts';
 import { redisOptions, single } from '../support/redis-store.ts';
@@ -57,8 +57,7 @@ const stateOf = (gateway: Pick<RunningGateway, 'metric'>, version: string, state
 
 /** Two replicas on one Redis in front of one simulator. */
 async function startReplicas(credentials: Record<string, unknown> = {}) {
-  const redis = await startRedis();
-  closing.push(() => redis.close());
+  const redis = await closedAtEnd(startRedis());
   const { simulator } = await startScene();
   const { origin } = simulator.deployments.submissions;
   const start = async (): Promise<RunningGateway> => {

@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from '@jest/globals';
-import { closing } from '../support/closing.ts';
+import { closedAtEnd, closing } from '../support/closing.ts';
 import {
   loseNode,
   moveSlot,
@@ -26,9 +26,7 @@ import { until } from '../support/until.ts';
 
 describe('no client notices Redis', () => {
   async function openRedis(): Promise<RedisServer> {
-    const redis = await startRedis();
-    closing.push(() => redis.close());
-    return redis;
+    return closedAtEnd(startRedis());
   }
 
   interface Fault {
@@ -97,8 +95,7 @@ describe('no client notices Redis', () => {
   test.each([CALL_MS, 4 * CALL_MS])('slow: %i ms for each answer', async (slowMs) => {
     let answerMs = 0;
     const redis = await openRedis();
-    const relay = await startRelay(redis.port, () => ({ answerMs }));
-    closing.push(() => relay.close());
+    const relay = await closedAtEnd(startRelay(redis.port, () => ({ answerMs })));
     await expectNoClientToNotice(await startReplicas(), {
       redis: redisOptions(single(relay.port)),
       begin: async () => {
@@ -114,8 +111,7 @@ describe('no client notices Redis', () => {
   test('slower than usual but in time: nothing is degraded', async () => {
     const redis = await openRedis();
     let answerMs = 0;
-    const relay = await startRelay(redis.port, () => ({ answerMs }));
-    closing.push(() => relay.close());
+    const relay = await closedAtEnd(startRelay(redis.port, () => ({ answerMs })));
     const { simulator, replica, load: putUnderLoad } = await startReplicas();
     const options = redisOptions(single(relay.port));
     const replicas = [await replica(options), await replica(options)];
@@ -141,8 +137,7 @@ describe('no client notices Redis', () => {
   });
 
   test('with a failed master behind Sentinels', async () => {
-    const redis = await startRedisSentinel({ waits: true });
-    closing.push(() => redis.close());
+    const redis = await closedAtEnd(startRedisSentinel({ waits: true }));
     await expectNoClientToNotice(await startReplicas(), {
       redis: redisOptions(redis.servers),
       begin: () => redis.master.kill(),

@@ -7,7 +7,7 @@ import {
   proxyRefuses,
   whyNoTls,
 } from '../../src/transport/errors.ts';
-import { closing } from '../support/closing.ts';
+import { closedAtEnd } from '../support/closing.ts';
 import { authors, problemOf, type RunningScene, startScene } from '../support/scene.ts';
 import { proxyAccount, type Squid, type SquidOptions, startSquid, type Tunnelled } from '../support/squid.ts';
 import { until } from '../support/until.ts';
@@ -108,8 +108,7 @@ async function startProxiedPair(
   squidOptions: SquidOptions,
   options: ProxiedOptions = {},
 ): Promise<ProxiedPair> {
-  const squid = await startSquid(squidOptions);
-  closing.push(() => squid.close());
+  const squid = await closedAtEnd(startSquid(squidOptions));
   const { behaviour = {}, settings = {} } = options;
   const password = 'password' in options ? options.password : proxyAccount.password;
   const ownCa = squidOptions.tls === true ? squid.ca : undefined;

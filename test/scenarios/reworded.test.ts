@@ -8,7 +8,7 @@ import { SetupSource } from '../../src/setup/setup.ts';
 import { defaultSettings } from '../../src/simulator/settings.ts';
 import { AUDIT_KEY, useFolders } from '../support/audit-log.ts';
 import { builtConsole } from '../support/browser.ts';
-import { closing } from '../support/closing.ts';
+import { closedAtEnd, closing } from '../support/closing.ts';
 import { startGateway, writeConfig } from '../support/gateway.ts';
 import { act, OF_PROGRAM, post, signIn, TOKEN, TOKEN_HASHES } from '../support/operator.ts';
 import { LOOKS, usePages } from '../support/pages.ts';
@@ -33,8 +33,7 @@ function reword(words: Record<string, unknown>): void {
 test('every action works whatever the words of the views', async () => {
   const folder = await folderOf();
   const { deployments } = defaultSettings();
-  const simulator = await startSimulator({ deployments });
-  closing.push(() => simulator.close());
+  const simulator = await closedAtEnd(startSimulator({ deployments }));
   const { origin } = simulator.deployments.submissions;
   const file = await writeConfig(
     folder,

@@ -7,7 +7,7 @@ import { pathToFileURL } from 'node:url';
 import { expect, test } from '@jest/globals';
 import { defaultSettings } from '../../src/simulator/settings.ts';
 import { useFolders } from '../support/audit-log.ts';
-import { closing } from '../support/closing.ts';
+import { closedAtEnd, closing } from '../support/closing.ts';
 import { type GatewayProcess, startGatewayProcess } from '../support/gateway-process.ts';
 import { authors } from '../support/scene.ts';
 import { startUpstream } from '../support/scripted-upstream.ts';
@@ -53,8 +53,7 @@ async function traceOneRequest(
   traceId: string,
   environment: Record<string, string>,
 ): Promise<{ gateway: GatewayProcess; status: number }> {
-  const simulator = await startSimulator(defaultSettings());
-  closing.push(() => simulator.close());
+  const simulator = await closedAtEnd(startSimulator(defaultSettings()));
   const { origin } = simulator.deployments.submissions;
   const gateway = await startGatewayProcess(
     { submissions: { origin, ca: simulator.ca } },

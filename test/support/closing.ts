@@ -1,2 +1,9 @@
 /** Functions that run after each test of every file (`jest/closing.js`), last first: the ends of what it started. */
 export const closing: (() => unknown)[] = [];
+
+/** What a test starts, closed at its end. */
+export async function closedAtEnd<T extends { close(): unknown }>(starting: Promise<T>): Promise<T> {
+  const started = await starting;
+  closing.push(() => started.close());
+  return started;
+}

@@ -1,7 +1,7 @@
 import type { Readable } from 'node:stream';
 import { expect } from '@jest/globals';
 import { Pool } from 'undici';
-import { closing } from './closing.ts';
+import { closedAtEnd, closing } from './closing.ts';
 import { type RunningGateway, startGateway, type TestDeployment } from './gateway.ts';
 import { echoOf, type Logged, type RealServer } from './real-server.ts';
 
@@ -36,13 +36,11 @@ export async function startServerScene(
   change: Partial<TestDeployment> = {},
   relayTo?: (port: number) => Promise<{ readonly port: number; close(): Promise<void> }>,
 ): Promise<ServerScene> {
-  const server = await starting;
-  closing.push(() => server.close());
+  const server = await closedAtEnd(starting);
   const relay = await relayTo?.(Number(new URL(server.deployment.origin).port));
   if (relay !== undefined) closing.push(() => relay.close());
   const origin = relay === undefined ? server.deployment.origin : `https://127.0.0.1:${relay.port}`;
-  const gateway = await startGateway({ real: { ...server.deployment, origin, ...change } });
-  closing.push(() => gateway.close());
+  const gateway = await closedAtEnd(startGateway({ real: { ...server.deployment, origin, ...change } }));
   const client = new Pool(gateway.origin);
   closing.push(() => client.close());
   return {

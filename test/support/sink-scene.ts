@@ -8,7 +8,7 @@ import { type SinkOptions, SinkSet } from '../../src/audit/shipping/sink-set.ts'
 import type { SyslogOptions } from '../../src/audit/shipping/syslog.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { AUDIT_KEY, openTestAudit, REPLICA, recordAccess, useFolders } from './audit-log.ts';
-import { closing } from './closing.ts';
+import { closedAtEnd, closing } from './closing.ts';
 import { readLines } from './recorded-requests.ts';
 import { type SyslogOptions as ServerOptions, type SyslogServer, startSyslog } from './syslog-server.ts';
 import { until } from './until.ts';
@@ -58,9 +58,7 @@ export function useSinks(): () => Promise<SinkScene> {
         return followed;
       },
       async syslog(options) {
-        const server = await startSyslog(options);
-        closing.push(() => server.close());
-        return server;
+        return closedAtEnd(startSyslog(options));
       },
     };
   };

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, beforeEach } from '@jest/globals';
-import { closing } from './closing.ts';
+import { closedAtEnd, closing } from './closing.ts';
 import { type RunningGateway, startGateway } from './gateway.ts';
 import { RawClient, type RawResponse } from './raw-client.ts';
 import { openScene, type RunningScene, type SceneOptions } from './scene.ts';
@@ -89,9 +89,7 @@ export function useRunning<T extends { close(): Promise<void> }>(
 
 /** Opens a raw client, with `ca` (PEM) over TLS; what a test leaves open is closed after it. */
 export async function connect(port: number, ca?: string): Promise<RawClient> {
-  const client = await RawClient.open(port, ca);
-  closing.push(() => client.close());
-  return client;
+  return closedAtEnd(RawClient.open(port, ca));
 }
 
 /** The request as the simulator's /echo saw it. */

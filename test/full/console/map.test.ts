@@ -11,7 +11,7 @@ import {
   WELL,
 } from '../../control/console-source.ts';
 import { builtConsole } from '../../support/browser.ts';
-import { closing } from '../../support/closing.ts';
+import { closedAtEnd, closing } from '../../support/closing.ts';
 import { checkLooks, LOOKS, usePages } from '../../support/pages.ts';
 import { until } from '../../support/until.ts';
 
@@ -156,8 +156,7 @@ test('map, workers, certificates and errors fit, are accessible, and lead from o
       };
     },
   };
-  const control = await startControl({ consoleFolder, console: source, pace: { tickMs: 50 } });
-  closing.push(() => control.close());
+  const control = await closedAtEnd(startControl({ consoleFolder, console: source, pace: { tickMs: 50 } }));
   metrics.requests.inc({ ...request, deployment: 'submissions', client: 'reporting' }, 20);
   const { page, pageErrors } = await openPage(PHONE);
   await page.goto(`${control.origin}/#/map`);

@@ -16,7 +16,7 @@ import {
   startControl,
 } from '../../control/console-source.ts';
 import { builtConsole, type Look } from '../../support/browser.ts';
-import { closing } from '../../support/closing.ts';
+import { closedAtEnd } from '../../support/closing.ts';
 import { checkLooks, LOOKS, usePages } from '../../support/pages.ts';
 import { startSwitchedRelay } from '../../support/relay.ts';
 
@@ -29,8 +29,7 @@ beforeAll(async () => {
 });
 
 async function start(change: ControlChange): Promise<string> {
-  const control = await startControl({ consoleFolder, ...change });
-  closing.push(() => control.close());
+  const control = await closedAtEnd(startControl({ consoleFolder, ...change }));
   return control.origin;
 }
 

@@ -6,7 +6,7 @@ import { beforeAll, expect, test } from '@jest/globals';
 import type { Page } from 'playwright-core';
 import { auditOptions, useFolders } from '../../support/audit-log.ts';
 import { builtConsole } from '../../support/browser.ts';
-import { closing } from '../../support/closing.ts';
+import { closedAtEnd } from '../../support/closing.ts';
 import { setupFor } from '../../support/gateway.ts';
 import { startLoad } from '../../support/load.ts';
 import { usePages } from '../../support/pages.ts';
@@ -266,8 +266,7 @@ test('the audit log: each answer as it leaves, and that its chain holds; while i
 });
 
 test('a Redis that is gone stands in the banner, until it is back', async () => {
-  const redis = await startRedis();
-  closing.push(() => redis.close());
+  const redis = await closedAtEnd(startRedis());
   await watch({ redis: redisOptions(single(redis.port)) }, async (pair, page) => {
     expect((await pair.get(authors)).status).toBe(200);
     await redis.kill();

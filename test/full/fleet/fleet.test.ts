@@ -17,7 +17,7 @@ import {
   useSharedFleet,
 } from '../../scenarios/fleet/shared-fleet.ts';
 import { type OpenedAudit, openTestAudit } from '../../support/audit-log.ts';
-import { closing } from '../../support/closing.ts';
+import { closedAtEnd } from '../../support/closing.ts';
 import { startGatewayProcess } from '../../support/gateway-process.ts';
 import { OF_PROGRAM } from '../../support/operator.ts';
 import { startRedis } from '../../support/redis.ts';
@@ -201,8 +201,7 @@ test('a port that is taken ends the start with its reason', async () => {
 });
 
 test('replicas with workers share nonces through Redis', async () => {
-  const redis = await startRedis();
-  closing.push(() => redis.close());
+  const redis = await closedAtEnd(startRedis());
   const top = { redis: { url: redis.url } };
   await using scene = await openScene({ workers: 2, behaviour: { qop: 'none' }, top });
   await until(async () => (await metric(scene, 'digest_gateway_store_up')) === 1);

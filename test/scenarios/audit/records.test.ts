@@ -1,7 +1,7 @@
 import { expect, test } from '@jest/globals';
 import { endsProcess } from '../../../src/audit/segments/admin-records.ts';
 import { auditOptions, recordsIn, useFolders } from '../../support/audit-log.ts';
-import { closing } from '../../support/closing.ts';
+import { closedAtEnd } from '../../support/closing.ts';
 import { type RunningGateway, startGateway } from '../../support/gateway.ts';
 import { RawClient } from '../../support/raw-client.ts';
 import { authors, startScene } from '../../support/scene.ts';
@@ -108,12 +108,9 @@ async function startBefore(
   answerTo: Parameters<typeof startRawUpstream>[0],
   settings: Record<string, unknown> = {},
 ): Promise<RunningGateway> {
-  const upstream = await startRawUpstream(answerTo);
-  closing.push(() => upstream.close());
+  const upstream = await closedAtEnd(startRawUpstream(answerTo));
   const up = { origin: upstream.origin, settings: { tls: { allowPlaintext: true }, ...settings } };
-  const gateway = await startGateway({ up }, {}, { audit: auditOptions(directory) });
-  closing.push(() => gateway.close());
-  return gateway;
+  return closedAtEnd(startGateway({ up }, {}, { audit: auditOptions(directory) }));
 }
 
 test.each([

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { expect, test } from '@jest/globals';
 import { defaultSettings } from '../../../src/simulator/settings.ts';
 import { AUDIT_KEY, useFolders } from '../../support/audit-log.ts';
-import { closing } from '../../support/closing.ts';
+import { closedAtEnd } from '../../support/closing.ts';
 import { startConfiguredGateway } from '../../support/gateway.ts';
 import { gateway as run, runCommand } from '../../support/program.ts';
 import { repository } from '../../support/repository.ts';
@@ -19,8 +19,7 @@ test('a gateway gets time stamps, and an auditor checks them with openssl as the
   const place = await folder();
   const key = newSigningKey();
   await using tsa = await startTsa();
-  const simulator = await startSimulator({ deployments: defaultSettings().deployments });
-  closing.push(() => simulator.close());
+  const simulator = await closedAtEnd(startSimulator({ deployments: defaultSettings().deployments }));
   const directory = join(place, 'audit');
   const files = { key: AUDIT_KEY, signing: key.privatePem, 'audit-signing-key.pub': key.publicPem };
   for (const [name, text] of Object.entries(files)) await writeFile(join(place, name), text, { mode: 0o600 });
@@ -32,8 +31,7 @@ test('a gateway gets time stamps, and an auditor checks them with openssl as the
     timestamps: { url: tsa.url, caFile: tsa.caFile },
   };
   const upstream = { origin: simulator.deployments.submissions.origin, ca: simulator.ca };
-  const gateway = await startConfiguredGateway({ submissions: upstream }, { audit });
-  closing.push(() => gateway.close());
+  const gateway = await closedAtEnd(startConfiguredGateway({ submissions: upstream }, { audit }));
   const metrics = async (): Promise<string> => (await fetch(`${gateway.control}/metrics`)).text();
   const delivered = /^digest_gateway_audit_sink_records_total\{sink="timestamps"\} [1-9]/m;
   await until(async () => delivered.test(await metrics()));

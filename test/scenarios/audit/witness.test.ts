@@ -4,7 +4,7 @@ import { expect, test } from '@jest/globals';
 import { checkpointsIn } from '../../../src/audit/segments/head-files.ts';
 import { defaultSettings } from '../../../src/simulator/settings.ts';
 import { AUDIT_KEY, useFolders } from '../../support/audit-log.ts';
-import { closing } from '../../support/closing.ts';
+import { closedAtEnd } from '../../support/closing.ts';
 import { startGatewayProcess } from '../../support/gateway-process.ts';
 import { gateway as run } from '../../support/program.ts';
 import { newSigningKey } from '../../support/signing-key.ts';
@@ -20,8 +20,7 @@ test('a gateway with workers serves while its witness is away, and is cosigned w
   const key = newSigningKey();
   await using witness = await startTestWitness({ [REPLICA]: key.publicPem });
   await witness.stop();
-  const simulator = await startSimulator({ deployments: defaultSettings().deployments });
-  closing.push(() => simulator.close());
+  const simulator = await closedAtEnd(startSimulator({ deployments: defaultSettings().deployments }));
   const directory = join(place, 'audit');
   const files = {
     key: AUDIT_KEY,
@@ -38,8 +37,7 @@ test('a gateway with workers serves while its witness is away, and is cosigned w
     witness: { url: witness.url, publicKey: witness.publicKey, every: '1s' },
   };
   const upstream = { origin: simulator.deployments.submissions.origin, ca: simulator.ca };
-  const gateway = await startGatewayProcess({ submissions: upstream }, { audit, workers: 2 });
-  closing.push(() => gateway.close());
+  const gateway = await closedAtEnd(startGatewayProcess({ submissions: upstream }, { audit, workers: 2 }));
   const controlText = async (path: string): Promise<string> =>
     (await fetch(`${gateway.control}${path}`)).text();
   const metric = async (name: string): Promise<number> => {

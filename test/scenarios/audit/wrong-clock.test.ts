@@ -2,7 +2,7 @@ import { readdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterEach, expect, jest, test } from '@jest/globals';
 import { AUDIT_KEY, openTestAudit, REPLICA, recordAccess, useFolders } from '../../support/audit-log.ts';
-import { closing } from '../../support/closing.ts';
+import { closedAtEnd } from '../../support/closing.ts';
 import { startConfiguredGateway } from '../../support/gateway.ts';
 import { gateway as runProgram } from '../../support/program.ts';
 import { startScene } from '../../support/scene.ts';
@@ -36,9 +36,7 @@ test('a start with a clock far ahead of the log removes none of it, and says so,
   const upstream = { origin: simulator.deployments.submissions.origin, ca: simulator.ca };
   const audit = { directory, keyFile, replica: REPLICA, segment: { age: '1d', keep: '30d' } };
   const start = async () => {
-    const gateway = await startConfiguredGateway({ upstream }, { audit });
-    closing.push(() => gateway.close());
-    return gateway;
+    return closedAtEnd(startConfiguredGateway({ upstream }, { audit }));
   };
 
   const held = /^the clock is 400 days ahead of the audit log, .* run audit accept-clock if it is right$/;

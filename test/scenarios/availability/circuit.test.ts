@@ -1,6 +1,6 @@
 import { describe, expect, test } from '@jest/globals';
 import { call } from '../../support/client-call.ts';
-import { closing } from '../../support/closing.ts';
+import { closedAtEnd, closing } from '../../support/closing.ts';
 import { startGateway } from '../../support/gateway.ts';
 import { outcomeOf } from '../../support/scene.ts';
 import { startConnections, startUpstream } from '../../support/scripted-upstream.ts';
@@ -122,8 +122,7 @@ test('it stays closed when the upstream breaks off uploads, and opens when it br
     health: { interval: 'off' },
     circuit: { ...CIRCUIT, minimum: 8 },
   };
-  const gateway = await startGateway({ up: { origin: upstream.origin, settings } });
-  closing.push(() => gateway.close());
+  const gateway = await closedAtEnd(startGateway({ up: { origin: upstream.origin, settings } }));
   const upload = async (): Promise<string> => {
     const client = await connect(gateway.port);
     await client.send('POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 8000000\r\n\r\nbegin');

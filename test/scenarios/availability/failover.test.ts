@@ -3,7 +3,7 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { describe, expect, test } from '@jest/globals';
 import { auditOptions, recordsIn, useFolders } from '../../support/audit-log.ts';
-import { closing } from '../../support/closing.ts';
+import { closedAtEnd, closing } from '../../support/closing.ts';
 import { startGateway } from '../../support/gateway.ts';
 import { outcomeOf } from '../../support/scene.ts';
 import { startUpstream } from '../../support/scripted-upstream.ts';
@@ -63,8 +63,7 @@ describe('of two addresses', () => {
       health: { interval: 'off' },
       body: { replayUpTo: '4B' },
     };
-    const gateway = await startGateway({ submissions: { origin: '', settings } });
-    closing.push(() => gateway.close());
+    const gateway = await closedAtEnd(startGateway({ submissions: { origin: '', settings } }));
     const response = await fetch(gateway.origin, { ...POST, body: 'longer than four' });
     expect([response.status, await response.text()]).toEqual([200, 'second']);
   });

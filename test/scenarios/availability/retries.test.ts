@@ -1,6 +1,6 @@
 import { createServer, type Socket } from 'node:net';
 import { describe, expect, test } from '@jest/globals';
-import { closing } from '../../support/closing.ts';
+import { closedAtEnd, closing } from '../../support/closing.ts';
 import { startGateway } from '../../support/gateway.ts';
 import { listenOnLoopback } from '../../support/loopback-server.ts';
 import { outcomeOf } from '../../support/scene.ts';
@@ -83,8 +83,7 @@ describe('a request whose connection broke after the first byte of a response', 
     });
     closing.push(() => upstream.close());
     const settings = { tls: { allowPlaintext: true }, health: { interval: 'off' } };
-    const gateway = await startGateway({ submissions: { origin: upstream.origin, settings } });
-    closing.push(() => gateway.close());
+    const gateway = await closedAtEnd(startGateway({ submissions: { origin: upstream.origin, settings } }));
     expect(await outcomeOf(await fetch(`${gateway.origin}/`))).toBe('502 upstream-unreachable');
     expect(requests).toBe(1);
   });
@@ -124,8 +123,7 @@ describe('an upstream that closes behind its 401 without saying so', () => {
       digest: { noncePolicy: 'single-use' },
     };
     const origin = `http://127.0.0.1:${listening.port}`;
-    const gateway = await startGateway({ submissions: { origin, settings } });
-    closing.push(() => gateway.close());
+    const gateway = await closedAtEnd(startGateway({ submissions: { origin, settings } }));
     const post = async (): Promise<string> =>
       outcomeOf(await fetch(`${gateway.origin}/`, { method: 'POST', body: 'x' }));
     return { gateway, post, connections: () => connections };

@@ -9,7 +9,7 @@ import type { SealedSection } from '../../../src/credentials/sealed-file.ts';
 import { changeEntries, makeIdentity, setNext, setTo, withdraw } from '../../../src/credentials/sealing.ts';
 import { SourceReader } from '../../../src/credentials/sources.ts';
 import { AUDIT_KEY, auditOptions, recordsIn, useFolders } from '../../support/audit-log.ts';
-import { closing } from '../../support/closing.ts';
+import { closedAtEnd, closing } from '../../support/closing.ts';
 import { type ConfiguredGateway, type RunningGateway, startGateway } from '../../support/gateway.ts';
 import { act, OF_PROGRAM, post, TOKEN_HASHES, type Told } from '../../support/operator.ts';
 import { startRedis } from '../../support/redis.ts';
@@ -342,8 +342,7 @@ test('a sealed file that cannot be written changes nothing, which is told', asyn
 });
 
 test('a retry at one replica ends the alarm of the other one, which has no request', async () => {
-  const redis = await startRedis();
-  closing.push(() => redis.close());
+  const redis = await closedAtEnd(startRedis());
   const { simulator } = await startScene();
   const { origin } = simulator.deployments.submissions;
   const settings = { digest: { attemptsWhenRefused: 3 } };

@@ -4,7 +4,7 @@ import { pathToFileURL } from 'node:url';
 import { expect, test } from '@jest/globals';
 import { defaultSettings } from '../../../src/simulator/settings.ts';
 import { useFolders } from '../../support/audit-log.ts';
-import { closing } from '../../support/closing.ts';
+import { closedAtEnd, closing } from '../../support/closing.ts';
 import { startGatewayProcess } from '../../support/gateway-process.ts';
 import { SOURCE_PROGRAM } from '../../support/program.ts';
 import { repository } from '../../support/repository.ts';
@@ -21,8 +21,7 @@ const SCRIPT = `
   };`;
 
 test('a defect in a probe is logged and counted, and ends only the request that it was for', async () => {
-  const simulator = await startSimulator(defaultSettings());
-  closing.push(() => simulator.close());
+  const simulator = await closedAtEnd(startSimulator(defaultSettings()));
   const file = join(await folder(), 'defect.mjs');
   await writeFile(file, SCRIPT);
   // A refused credential is tried each second.

@@ -1,6 +1,6 @@
 import { describe, expect, test } from '@jest/globals';
 import { monotonicClock } from '../../../src/base/clock.ts';
-import { closing } from '../../support/closing.ts';
+import { closedAtEnd, closing } from '../../support/closing.ts';
 import { readChallenges } from '../../support/digest-client.ts';
 import { type RunningGateway, startGateway } from '../../support/gateway.ts';
 import { startRedis } from '../../support/redis.ts';
@@ -43,8 +43,7 @@ async function startForgetful() {
 }
 
 async function setScene() {
-  const redis = await startRedis();
-  closing.push(() => redis.close());
+  const redis = await closedAtEnd(startRedis());
   const { origin, state, seen } = await startForgetful();
   const ahead = { ms: 0 };
   /** A gateway; `next`: also with the user name of another version of the credential. */

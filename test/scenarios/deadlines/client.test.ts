@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { describe, expect, test } from '@jest/globals';
 import { recordsIn, useFolders } from '../../support/audit-log.ts';
-import { closing } from '../../support/closing.ts';
+import { closedAtEnd, closing } from '../../support/closing.ts';
 import { startGateway } from '../../support/gateway.ts';
 import { createTestAuthority, writeTlsFiles } from '../../support/issued-certificates.ts';
 import { valuesOf } from '../../support/raw-client.ts';
@@ -137,8 +137,7 @@ describe('a client that stops', () => {
     });
     closing.push(() => upstream.close());
     const settings = { tls: { allowPlaintext: true }, timeouts: { idle: OWN } };
-    const gateway = await startGateway({ up: { origin: upstream.origin, settings } });
-    closing.push(() => gateway.close());
+    const gateway = await closedAtEnd(startGateway({ up: { origin: upstream.origin, settings } }));
     const client = await connect(gateway.port);
     const sent = client.send(post(LARGE), Buffer.alloc(LARGE));
     await delay(3 * OWN_MS);
@@ -164,8 +163,7 @@ describe('a client that stops', () => {
     });
     closing.push(() => upstream.close());
     const settings = { tls: { allowPlaintext: true }, timeouts: { idle: OWN } };
-    const gateway = await startGateway({ up: { origin: upstream.origin, settings } });
-    closing.push(() => gateway.close());
+    const gateway = await closedAtEnd(startGateway({ up: { origin: upstream.origin, settings } }));
     const client = await connect(gateway.port);
     await client.send(post(LARGE), Buffer.alloc(LARGE - 1));
     await until(() => client.pending > 0);

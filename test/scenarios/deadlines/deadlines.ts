@@ -1,6 +1,6 @@
 import { expect } from '@jest/globals';
 import { auditOptions } from '../../support/audit-log.ts';
-import { closing } from '../../support/closing.ts';
+import { closedAtEnd, closing } from '../../support/closing.ts';
 import { type RunningGateway, startGateway } from '../../support/gateway.ts';
 import { startConnections, type UpstreamConnection } from '../../support/scripted-upstream.ts';
 
@@ -50,8 +50,7 @@ export interface DeadlineOptions {
  */
 export async function startDeadlines(options: DeadlineOptions): Promise<AuditedGateway> {
   const { origin, ca, settings, timeout, directory } = options;
-  const other = await startConnections(answering);
-  closing.push(() => other.close());
+  const other = await closedAtEnd(startConnections(answering));
   const timeouts = { connect: OTHERS, response: OTHERS, idle: OTHERS, total: OTHERS, [timeout]: OWN };
   const gateway = await startGateway(
     {

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { describe, expect, test } from '@jest/globals';
-import { closing } from '../../support/closing.ts';
+import { closedAtEnd } from '../../support/closing.ts';
 import { readChallenges } from '../../support/digest-client.ts';
 import { startGateway } from '../../support/gateway.ts';
 import { startUpstream } from '../../support/scripted-upstream.ts';
@@ -50,11 +50,9 @@ function answerer(): Listener {
 
 describe('an upstream that binds nonces to targets, and has few places for them', () => {
   test('serves a crowd that asks for as many targets at once', async () => {
-    const upstream = await startUpstream(together(answerer()));
-    closing.push(() => upstream.close());
+    const upstream = await closedAtEnd(startUpstream(together(answerer())));
     const settings = { tls: { allowPlaintext: true } };
-    const gateway = await startGateway({ bound: { origin: upstream.origin, settings } });
-    closing.push(() => gateway.close());
+    const gateway = await closedAtEnd(startGateway({ bound: { origin: upstream.origin, settings } }));
     const statusOf = async (target: string): Promise<number> => {
       const response = await fetch(`${gateway.origin}${target}`);
       await response.arrayBuffer();

@@ -1,5 +1,5 @@
 import { describe, expect, test } from '@jest/globals';
-import { closing } from '../../support/closing.ts';
+import { closedAtEnd, closing } from '../../support/closing.ts';
 import { type RunningGateway, startGateway } from '../../support/gateway.ts';
 import { authors, startScene } from '../../support/scene.ts';
 
@@ -40,8 +40,7 @@ describe('a server that gives one nonce to all who ask within a second', () => {
         settings: { match: { pathPrefix: `/${name}/` }, rewrite: { stripPrefix: `/${name}` } },
       },
     ]);
-    const gateway = await startGateway(Object.fromEntries(deployments));
-    closing.push(() => gateway.close());
+    const gateway = await closedAtEnd(startGateway(Object.fromEntries(deployments)));
     expect(await Promise.all(names.map((name) => get(gateway, `/${name}${authors}`)))).toEqual(
       names.map(() => 200),
     );

@@ -1,6 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { describe, expect, test } from '@jest/globals';
-import { closing } from '../../support/closing.ts';
+import { closedAtEnd, closing } from '../../support/closing.ts';
 import { readChallenges } from '../../support/digest-client.ts';
 import { type RunningGateway, startGateway } from '../../support/gateway.ts';
 import { startUpstream } from '../../support/scripted-upstream.ts';
@@ -93,8 +93,7 @@ describe('an upstream that counts for each opaque, and whose nonce is the same f
     });
     closing.push(() => upstream.close());
     const settings = { tls: { allowPlaintext: true } };
-    const gateway = await startGateway({ webrick: { origin: upstream.origin, settings } });
-    closing.push(() => gateway.close());
+    const gateway = await closedAtEnd(startGateway({ webrick: { origin: upstream.origin, settings } }));
     const ask = async (path: string): Promise<number> => (await fetch(`${gateway.origin}${path}`)).status;
     const nextSecond = (): void => {
       second += 1;

@@ -4,7 +4,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { type AddressInfo, connect as connectTcp, createServer } from 'node:net';
 import { beforeEach, describe, expect, test } from '@jest/globals';
 import type { Look } from '../../support/browser.ts';
-import { closing } from '../../support/closing.ts';
+import { closedAtEnd, closing } from '../../support/closing.ts';
 import { type RunningGateway, startGateway } from '../../support/gateway.ts';
 import { usePages } from '../../support/pages.ts';
 import { openScene } from '../../support/scene.ts';
@@ -226,8 +226,7 @@ describe('pages in a browser', () => {
   describe('a page whose name is rebound to the gateway', () => {
     /** The response of the gateway as the page reads it; the page takes the gateway for its own server. */
     async function readAfterRebinding(gateway: RunningGateway): Promise<unknown[]> {
-      const name = await startRebinding(Number(portOf(elsewhere().origin)));
-      closing.push(() => name.close());
+      const name = await closedAtEnd(startRebinding(Number(portOf(elsewhere().origin))));
       const page = await open(`http://rebound.example:${name.port}/`);
       name.rebind(gateway.port);
       return page.evaluate(async () => {

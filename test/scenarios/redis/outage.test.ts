@@ -7,7 +7,7 @@ import { scripts } from '../../../src/challenges/store/redis-scripts.ts';
 import type { ChallengeStore } from '../../../src/challenges/store/store.ts';
 import { connectCommands, ended } from '../../../src/redis/connection.ts';
 import { aged, learned, parked } from '../../support/challenges.ts';
-import { closing } from '../../support/closing.ts';
+import { closedAtEnd, closing } from '../../support/closing.ts';
 import type { RunningGateway } from '../../support/gateway.ts';
 import { listenOnLoopback } from '../../support/loopback-server.ts';
 import { type RedisServer, startRedis } from '../../support/redis.ts';
@@ -257,8 +257,7 @@ describe('a Redis that replies with errors:', () => {
   });
 
   test('a replica is left for the master that its address leads to', async () => {
-    const replica = await startRedis({ settings: [`replicaof 127.0.0.1 ${redis.port}`] });
-    closing.push(() => replica.close());
+    const replica = await closedAtEnd(startRedis({ settings: [`replicaof 127.0.0.1 ${redis.port}`] }));
     let target = redis.port;
     const address = createServer((client) => {
       const server = connect(target, '127.0.0.1');
@@ -429,10 +428,8 @@ describe('an emptied Redis', () => {
 
   /** A master with a replica that follows it: the first one that does changes the master's replication ID. */
   async function startReplicated(): Promise<{ master: RedisServer; replica: RedisServer }> {
-    const master = await startRedis();
-    closing.push(() => master.close());
-    const replica = await startRedis({ settings: [`replicaof 127.0.0.1 ${master.port}`] });
-    closing.push(() => replica.close());
+    const master = await closedAtEnd(startRedis());
+    const replica = await closedAtEnd(startRedis({ settings: [`replicaof 127.0.0.1 ${master.port}`] }));
     await until(async () => String(await replica.command('INFO', 'replication')).includes('link_status:up'));
     return { master, replica };
   }
@@ -451,8 +448,7 @@ describe('an emptied Redis', () => {
     ['while connections stay', (redis: RedisServer) => redis.command('FLUSHALL')],
     ['by a restart', (redis: RedisServer) => redis.restart()],
   ] as const)('gets what was learned again, emptied %s', async (_title, empty) => {
-    const redis = await startRedis();
-    closing.push(() => redis.close());
+    const redis = await closedAtEnd(startRedis());
     const { replica } = await learnedOnOne(redis);
     const holds = async (): Promise<boolean> =>
       ((await redis.command('KEYS', '*:learned')) as string[]).length > 0;

@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
 import type { BehaviourChange } from '../../../src/simulator/settings.ts';
-import { closing } from '../../support/closing.ts';
+import { closedAtEnd, closing } from '../../support/closing.ts';
 import { type RunningGateway, startGateway } from '../../support/gateway.ts';
 import { type GatewayProcess, startGatewayProcess } from '../../support/gateway-process.ts';
 import { startLoad } from '../../support/load.ts';
@@ -20,8 +20,7 @@ describe('replicas', () => {
   }
 
   async function setScene(behaviour: BehaviourChange = {}, settings = {}): Promise<Scene> {
-    const redis = await startRedis();
-    closing.push(() => redis.close());
+    const redis = await closedAtEnd(startRedis());
     const { simulator, replica } = await startReplicas({ behaviour, settings });
     return { redis, simulator, replica: (isThere) => replica(redisOptions(single(redis.port)), isThere) };
   }
@@ -128,13 +127,11 @@ describe('nonces that are bound to an address', () => {
 
   /** Two replicas in front of an upstream that binds nonces to addresses; each leaves from its own. */
   async function twoAddresses() {
-    const redis = await startRedis();
-    closing.push(() => redis.close());
+    const redis = await closedAtEnd(startRedis());
     const pair = await startScene({ behaviour: { bindNonceToAddress: true, staleFlag: 'never' } });
     const { simulator } = pair;
     let from = '127.0.0.1';
-    const relay = await startRelay(simulator.deployments.submissions.port, () => ({ from }));
-    closing.push(() => relay.close());
+    const relay = await closedAtEnd(startRelay(simulator.deployments.submissions.port, () => ({ from })));
     const upstream = { submissions: { origin: `https://127.0.0.1:${relay.port}`, ca: simulator.ca } };
     const replica = async (address: string): Promise<RunningGateway> => {
       const gateway = await startGateway(upstream, {}, { redis: redisOptions(single(redis.port)) });

@@ -6,7 +6,7 @@ import { Secret } from '../../../src/base/secret.ts';
 import type { RedisStoreOptions } from '../../../src/challenges/store/redis.ts';
 import { storeKeys } from '../../../src/challenges/store/value-signer.ts';
 import { aged, learned, parked, recalled } from '../../support/challenges.ts';
-import { closing } from '../../support/closing.ts';
+import { closedAtEnd, closing } from '../../support/closing.ts';
 import { type RedisServer, startRedis } from '../../support/redis.ts';
 import { openWatched, redisOptions, single, type WatchedStore } from '../../support/redis-store.ts';
 import { seesRedis } from '../../support/replicas.ts';
@@ -77,10 +77,8 @@ const keysOf = (...digits: string[]) =>
   storeKeys(new Secret(digits.map((digit) => digit.repeat(64)).join('\n')));
 
 async function openRedis(prefix?: string): Promise<{ redis: RedisServer; intruder: Intruder }> {
-  const redis = await startRedis();
-  closing.push(() => redis.close());
-  const intruder = await openIntruder(redis.port, prefix);
-  closing.push(() => intruder.close());
+  const redis = await closedAtEnd(startRedis());
+  const intruder = await closedAtEnd(openIntruder(redis.port, prefix));
   return { redis, intruder };
 }
 

@@ -4,7 +4,7 @@ import { expect, test } from '@jest/globals';
 import { parse, stringify } from 'yaml';
 import type { Readiness } from '../../../src/control/readiness.ts';
 import { defaultSettings } from '../../../src/simulator/settings.ts';
-import { closing } from '../../support/closing.ts';
+import { closedAtEnd } from '../../support/closing.ts';
 import { startConfiguredGateway } from '../../support/gateway.ts';
 import { authors } from '../../support/scene.ts';
 import { startSimulator } from '../../support/simulator.ts';
@@ -13,11 +13,9 @@ import { until } from '../../support/until.ts';
 const REFUSED = 'configuration refused; keeping the current one';
 
 test('a watched gateway follows included files: new, changed, broken and removed ones', async () => {
-  const simulator = await startSimulator(defaultSettings());
-  closing.push(() => simulator.close());
+  const simulator = await closedAtEnd(startSimulator(defaultSettings()));
   const upstream = { origin: simulator.deployments.submissions.origin, ca: simulator.ca };
-  const gateway = await startConfiguredGateway({ first: upstream }, {}, { watchFile: true });
-  closing.push(() => gateway.close());
+  const gateway = await closedAtEnd(startConfiguredGateway({ first: upstream }, {}, { watchFile: true }));
   const { deployments, ...rest } = parse(await readFile(gateway.configFile, 'utf8'));
   const status = async (prefix: string) => (await fetch(`${gateway.origin}${prefix}${authors}`)).status;
   const becomes = (prefix: string, expected: number) =>

@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { setTimeout as delay } from 'node:timers/promises';
 import { describe, expect, test } from '@jest/globals';
-import { closing } from '../../support/closing.ts';
+import { closedAtEnd, closing } from '../../support/closing.ts';
 import { type RunningGateway, startGateway } from '../../support/gateway.ts';
 import { createTestAuthority, writeTlsFiles } from '../../support/issued-certificates.ts';
 import type { RawClient } from '../../support/raw-client.ts';
@@ -50,9 +50,7 @@ async function start(idle: string, more: Record<string, unknown> = {}, top: Reco
 /** Does the same without a first request. */
 async function startSilent(idle: string, more: Record<string, unknown>, top: Record<string, unknown>) {
   const settings = { tls: { allowPlaintext: true }, timeouts: { idle }, ...more };
-  const gateway = await startGateway({ upstream: { origin: upstream().origin, settings } }, top);
-  closing.push(() => gateway.close());
-  return gateway;
+  return closedAtEnd(startGateway({ upstream: { origin: upstream().origin, settings } }, top));
 }
 
 /** The status of one request on a connection of its own. */

@@ -1,7 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { describe, expect, test } from '@jest/globals';
 import { auditOptions, recordsIn, useFolders } from '../../support/audit-log.ts';
-import { closing } from '../../support/closing.ts';
+import { closedAtEnd, closing } from '../../support/closing.ts';
 import { type RunningGateway, startGateway } from '../../support/gateway.ts';
 import { type RawResponse, valuesOf } from '../../support/raw-client.ts';
 import { startConnections, startUpstream, type UpstreamConnection } from '../../support/scripted-upstream.ts';
@@ -23,8 +23,7 @@ describe('the gateway', () => {
     script: (connection: UpstreamConnection) => Promise<void>,
     { directory, settings = {} }: { directory?: string; settings?: Record<string, unknown> } = {},
   ): Promise<RunningGateway> {
-    const upstream = await startConnections(script);
-    closing.push(() => upstream.close());
+    const upstream = await closedAtEnd(startConnections(script));
     const gateway = await startGateway(
       { up: { origin: upstream.origin, settings: { tls: { allowPlaintext: true }, ...settings } } },
       {},
